@@ -1,0 +1,2 @@
+//! The `gristmill` command line.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The op suite and the model tests.

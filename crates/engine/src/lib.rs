@@ -1,0 +1,1 @@
+//! GGUF files, tokenizers, chat templates and the model runner.

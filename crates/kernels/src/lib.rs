@@ -1,0 +1,1 @@
+//! Compute kernels that work directly on GGUF-quantised weights.
