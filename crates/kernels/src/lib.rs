@@ -1,1 +1,9 @@
 //! Compute kernels that work directly on GGUF-quantised weights.
+//!
+//! The way in is [`ops::Backend`]: every operation once, with its shapes and errors. [`mod@reference`] is the same in
+//! plain f64 sums, the oracle of all tests; [`cpu`] is the fast one. [`mod@format`] knows the block formats of GGUF
+//! files, one folder each. Nothing here knows of GGUF files or models.
+
+pub mod cpu;
+pub mod format;
+pub mod simd;

@@ -1,0 +1,30 @@
+//! `BF16`: bfloat16 (the upper half of a binary32), little-endian.
+
+use super::{BlockFormat, Float, Plane};
+use crate::simd::Simd;
+
+/// The format `BF16`.
+#[derive(Clone, Copy, Default)]
+pub struct BF16;
+
+impl BlockFormat for BF16 {
+    const BLOCK: usize = 1;
+    const BYTES: usize = 2;
+    const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }];
+    const ENCODE_NMSE: f64 = 1e-4;
+
+    fn decode(b: &[u8], out: &mut [f32]) {
+        out[0] = half::bf16::from_le_bytes([b[0], b[1]]).to_f32();
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        block.copy_from_slice(&half::bf16::from_f32(values[0]).to_le_bytes());
+    }
+}
+
+impl Float for BF16 {
+    #[inline(always)]
+    fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32 {
+        s.load_bf16(tile, k * 16 * 2)
+    }
+}

@@ -1,0 +1,30 @@
+//! `F16`: IEEE 754 binary16, little-endian.
+
+use super::{BlockFormat, Float, Plane};
+use crate::simd::Simd;
+
+/// The format `F16`.
+#[derive(Clone, Copy, Default)]
+pub struct F16;
+
+impl BlockFormat for F16 {
+    const BLOCK: usize = 1;
+    const BYTES: usize = 2;
+    const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }];
+    const ENCODE_NMSE: f64 = 1e-6;
+
+    fn decode(b: &[u8], out: &mut [f32]) {
+        out[0] = half::f16::from_le_bytes([b[0], b[1]]).to_f32();
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        block.copy_from_slice(&half::f16::from_f32(values[0]).to_le_bytes());
+    }
+}
+
+impl Float for F16 {
+    #[inline(always)]
+    fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32 {
+        s.load_f16(tile, k * 16 * 2)
+    }
+}

@@ -1,0 +1,202 @@
+//! The block formats of GGUF files, one folder each.
+//!
+//! A *format* is the encoding in the file. How prepared weights lie in memory is a *layout* and belongs to a
+//! backend; a format only names its planes, so that a layout can permute them without knowing what they mean.
+//! To add a format: write its folder and add its line to the table below.
+
+// Formats are named as the field names them: `Q4_K`.
+#![allow(non_camel_case_types)]
+
+use crate::simd::Simd;
+
+/// A run of bytes inside a block that a layout may move as a whole.
+///
+/// The planes of a format cover its block without gaps, in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plane {
+    /// Bytes of the plane within one block.
+    pub bytes: usize,
+    /// Bytes that must stay together (1, 2 or 4): the granule by which rows are interleaved.
+    pub unit: usize,
+}
+
+/// The encoding of one format: block layout, scalar decode and encode.
+///
+/// Decoding is bit-exact with the GGUF reference (`gguf.quants` of PyPI's `gguf` 0.19).
+pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
+    /// Elements in one block.
+    const BLOCK: usize;
+    /// Bytes of one block.
+    const BYTES: usize;
+    /// What the block is made of, in file order.
+    const PLANES: &'static [Plane];
+    /// Relative error (NMSE) that encoding standard-normal values may cost; tests hold `encode` to it.
+    const ENCODE_NMSE: f64;
+
+    /// Decodes one block: `block.len() == BYTES`, `out.len() == BLOCK`.
+    fn decode(block: &[u8], out: &mut [f32]);
+    /// Encodes one block: `values.len() == BLOCK`, `block.len() == BYTES`. Non-finite values are undefined but safe.
+    fn encode(values: &[f32], block: &mut [u8]);
+}
+
+/// A float format: one element is one block, and a tile of 16 rows holds for each column its 16 values side by side.
+pub trait Float: BlockFormat {
+    /// Loads the 16 rows' values of column `k` from a tile (see [`crate::cpu::layout`]).
+    fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32;
+}
+
+/// Scale and minimum of 16 elements × 16 rows: value = scale · (code − ZERO) − min. Lanes are rows.
+#[derive(Clone, Copy)]
+pub struct Scale<S: Simd> {
+    /// Scale of each row.
+    pub scale: S::F32,
+    /// Minimum of each row; ignored unless the format says [`Quantised::HAS_MIN`].
+    pub min: S::F32,
+}
+
+/// A quantised format, unpacked the same way at every CPU level.
+///
+/// A *tile* is one block of each of 16 rows, permuted by planes and units: for every unit of every plane in file
+/// order, the unit of row 0, of row 1, … of row 15. So a plane that starts at byte `p` of the block starts at byte
+/// `16 * p` of the tile, and its unit `i` of row `r` lies at `16 * p + (i * 16 + r) * unit`.
+pub trait Quantised: BlockFormat {
+    /// Elements that share a scale: 16 or 32.
+    const GROUP: usize;
+    /// Codes are signed bytes (full range). Otherwise they are unsigned, at most 127.
+    const SIGNED: bool;
+    /// Subtracted from each code (0 for signed codes).
+    const ZERO: i32;
+    /// The format has minima (value = scale · code − min).
+    const HAS_MIN: bool;
+
+    /// Unpacks the codes of elements `32·g .. 32·g + 32` of the tile: vector `j` holds, for each of the 16 rows,
+    /// the codes of elements `32·g + 4·j .. 32·g + 4·j + 4` in ascending order. `g < BLOCK / 32`.
+    fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8];
+
+    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same.
+    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2];
+}
+
+/// Declares every format once. Columns: enum name and struct, GGML type number, folder.
+macro_rules! formats {
+    (float { $($fname:ident = $fid:literal in $fdir:ident),* $(,)? }
+     quantised { $($qname:ident = $qid:literal in $qdir:ident),* $(,)? }) => {
+        $(pub mod $fdir;)*
+        $(pub mod $qdir;)*
+
+        /// An encoding of tensor data in a GGUF file.
+        #[allow(missing_docs)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Format { $($fname,)* $($qname,)* }
+
+        impl Format {
+            /// Every format, floats first.
+            pub const ALL: &'static [Format] = &[$(Format::$fname,)* $(Format::$qname,)*];
+
+            /// The format of a GGML type number, or `None` if it is not supported.
+            pub fn from_ggml_type(id: u32) -> Option<Format> {
+                match id { $($fid => Some(Format::$fname),)* $($qid => Some(Format::$qname),)* _ => None }
+            }
+            /// The number of this format in GGUF files.
+            pub fn ggml_type(self) -> u32 {
+                match self { $(Format::$fname => $fid,)* $(Format::$qname => $qid,)* }
+            }
+            /// The usual name, as in `Q4_K`.
+            pub fn name(self) -> &'static str {
+                match self { $(Format::$fname => stringify!($fname),)* $(Format::$qname => stringify!($qname),)* }
+            }
+            /// Whether elements are plain floats.
+            pub fn is_float(self) -> bool {
+                match self { $(Format::$fname => true,)* $(Format::$qname => false,)* }
+            }
+        }
+
+        /// Runs generic code for the type behind a [`Format`]: `with_format!(format, F => expression)`.
+        macro_rules! with_format {
+            ($f:expr, $T:ident => $e:expr) => { match $f {
+                $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
+                $($crate::format::Format::$qname => { type $T = $crate::format::$qdir::$qname; $e })*
+            } };
+        }
+
+        /// Like `with_format!`, with one arm for float and one for quantised formats.
+        macro_rules! with_format_kind {
+            ($f:expr, float $T:ident => $e:expr, quantised $U:ident => $q:expr) => { match $f {
+                $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
+                $($crate::format::Format::$qname => { type $U = $crate::format::$qdir::$qname; $q })*
+            } };
+        }
+    };
+}
+
+formats! {
+    float {
+        F32 = 0 in float32,
+        F16 = 1 in float16,
+        BF16 = 30 in bfloat16,
+    }
+    quantised {
+        Q8_0 = 8 in q8_0,
+        Q4_K = 12 in q4_k,
+    }
+}
+
+pub(crate) use {with_format, with_format_kind};
+
+impl Format {
+    /// Elements in one block.
+    pub fn block_len(self) -> usize {
+        with_format!(self, F => F::BLOCK)
+    }
+
+    /// Bytes of one block.
+    pub fn block_bytes(self) -> usize {
+        with_format!(self, F => F::BYTES)
+    }
+
+    /// The planes of one block, in file order.
+    pub fn planes(self) -> &'static [Plane] {
+        with_format!(self, F => F::PLANES)
+    }
+
+    /// Bytes of a row of `columns` elements, or `None` if a row is not whole blocks or overflows.
+    pub fn row_bytes(self, columns: usize) -> Option<usize> {
+        if !columns.is_multiple_of(self.block_len()) {
+            return None;
+        }
+        (columns / self.block_len()).checked_mul(self.block_bytes())
+    }
+
+    /// Decodes whole blocks into floats. Returns `None` unless `bytes` is exactly the blocks of `out`.
+    pub fn decode(self, bytes: &[u8], out: &mut [f32]) -> Option<()> {
+        if self.row_bytes(out.len())? != bytes.len() {
+            return None;
+        }
+        with_format!(self, F => {
+            for (block, values) in bytes.chunks_exact(F::BYTES).zip(out.chunks_exact_mut(F::BLOCK)) {
+                F::decode(block, values);
+            }
+        });
+        Some(())
+    }
+
+    /// Encodes floats into whole blocks. Returns `None` unless `bytes` is exactly the blocks of `values`.
+    pub fn encode(self, values: &[f32], bytes: &mut [u8]) -> Option<()> {
+        if self.row_bytes(values.len())? != bytes.len() {
+            return None;
+        }
+        with_format!(self, F => {
+            for (block, values) in bytes.chunks_exact_mut(F::BYTES).zip(values.chunks_exact(F::BLOCK)) {
+                F::encode(values, block);
+            }
+        });
+        Some(())
+    }
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

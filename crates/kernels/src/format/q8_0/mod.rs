@@ -1,0 +1,53 @@
+//! `Q8_0`: 32 signed bytes and one f16 scale. value = d · q.
+//!
+//! Block (34 bytes): `d` f16, `qs` i8 × 32.
+
+use super::{BlockFormat, Plane, Quantised, Scale};
+use crate::simd::Simd;
+use half::f16;
+
+/// The format `Q8_0`.
+#[derive(Clone, Copy, Default)]
+pub struct Q8_0;
+
+impl BlockFormat for Q8_0 {
+    const BLOCK: usize = 32;
+    const BYTES: usize = 34;
+    const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }, Plane { bytes: 32, unit: 4 }];
+    const ENCODE_NMSE: f64 = 5e-5;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        let d = f16::from_le_bytes([block[0], block[1]]).to_f32();
+        for (o, &q) in out.iter_mut().zip(&block[2..]) {
+            *o = f32::from(q as i8) * d;
+        }
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
+        let d = largest / 127.0;
+        let inverse = if d == 0.0 { 0.0 } else { 1.0 / d };
+        block[..2].copy_from_slice(&f16::from_f32(d).to_le_bytes());
+        for (q, v) in block[2..].iter_mut().zip(values) {
+            *q = (v * inverse).round() as i8 as u8;
+        }
+    }
+}
+
+impl Quantised for Q8_0 {
+    const GROUP: usize = 32;
+    const SIGNED: bool = true;
+    const ZERO: i32 = 0;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
+        std::array::from_fn(|j| s.load_codes(tile, 16 * 2 + j * 64))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
+        let scale = s.load_f16(tile, 0);
+        [Scale { scale, min: s.splat(0.0) }; 2]
+    }
+}

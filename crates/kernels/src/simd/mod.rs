@@ -1,0 +1,139 @@
+//! The vector operations that kernels and formats are written in, once, generic over the CPU level.
+//!
+//! A vector always has 16 lanes, whatever the width of a register: lane `r` is row `r` of a tile of 16 weight rows.
+//! [`Simd::Codes`] holds 4 bytes for each lane: four consecutive columns of that row. So an integer dot product
+//! needs no horizontal sum, and a kernel is the same text for AVX-512 (one register), AVX2 (two) and plain Rust.
+//!
+//! Implementors are zero-size tokens. Holding one proves that the CPU has the features ([`crate::cpu::Level`] makes
+//! them), which is why the operations are safe to call. They are `#[inline(always)]` and must be inlined into a
+//! function with the level's `#[target_feature]`: see [`Simd::run`].
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+pub use portable::Portable;
+
+/// Generic code that [`Simd::run`] compiles with the features of a level.
+pub trait Kernel {
+    /// What the kernel returns.
+    type Output;
+    /// The body; mark it `#[inline(always)]`.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// One CPU level: 16-lane vectors. Loads take a slice and an offset, and panic if the load would leave the slice.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// 16 lanes × 4 bytes.
+    type Codes: Copy;
+    /// 16 lanes of i32.
+    type I32: Copy;
+    /// 16 lanes of f32.
+    type F32: Copy;
+
+    /// What [`Simd::dot_signed`] adds to the dot product for each activation, times the activation.
+    const SIGNED_BIAS: i32;
+    /// Activation rows that one pass over a weight tile serves: as many accumulators as the registers hold.
+    const TOKENS: usize;
+
+    /// Runs a kernel inside a function that has the level's target features.
+    fn run<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// Loads 64 bytes.
+    fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes;
+    /// Stores 64 bytes.
+    fn store_codes(self, v: Self::Codes, bytes: &mut [u8], at: usize);
+    /// Every byte the same.
+    fn splat_codes(self, byte: u8) -> Self::Codes;
+    /// Each byte shifted right by `n < 8` and masked; `mask` must clear what came from the neighbouring byte.
+    fn shr_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes;
+    /// Each byte shifted left by `n < 8` and masked; `mask` must clear what came from the neighbouring byte.
+    fn shl_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes;
+    /// Bitwise and.
+    fn and(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
+    /// Bitwise or.
+    fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes;
+    /// Each byte (0..16) replaced by its entry of the table.
+    fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes;
+    /// acc + Σ of the lane's four unsigned codes (≤ 127) × the four signed bytes of `x` (little-endian).
+    fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
+    /// acc + Σ of the lane's four (signed codes + [`Simd::SIGNED_BIAS`]) × the four signed bytes of `x` (not −128).
+    fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
+    /// Byte `i < 4` of each lane, zero-extended.
+    fn byte(self, v: Self::Codes, i: u32) -> Self::I32;
+    /// Byte `i < 4` of each lane, sign-extended.
+    fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32;
+    /// The lanes' bits as four bytes each.
+    fn as_codes(self, v: Self::I32) -> Self::Codes;
+
+    /// All lanes the same.
+    fn splat_i32(self, x: i32) -> Self::I32;
+    /// Loads 16 unsigned bytes.
+    fn load_u8(self, bytes: &[u8], at: usize) -> Self::I32;
+    /// Loads 16 signed bytes.
+    fn load_i8(self, bytes: &[u8], at: usize) -> Self::I32;
+    /// Loads 16 unsigned 16-bit numbers.
+    fn load_u16(self, bytes: &[u8], at: usize) -> Self::I32;
+    /// Loads 16 32-bit numbers.
+    fn load_i32(self, bytes: &[u8], at: usize) -> Self::I32;
+    /// Bitwise and.
+    fn and_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// Bitwise or.
+    fn or_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// Logical shift right by `n < 32`.
+    fn shr_i32(self, v: Self::I32, n: u32) -> Self::I32;
+    /// Shift left by `n < 32`.
+    fn shl_i32(self, v: Self::I32, n: u32) -> Self::I32;
+    /// Wrapping sum.
+    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// Wrapping product.
+    fn mul_i32(self, a: Self::I32, b: Self::I32) -> Self::I32;
+    /// Lane by lane `if a > b { x } else { y }`, signed.
+    fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32;
+    /// Converts to f32, rounding to nearest.
+    fn to_f32(self, v: Self::I32) -> Self::F32;
+    /// The same bits as f32.
+    fn as_f32(self, v: Self::I32) -> Self::F32;
+
+    /// All lanes the same.
+    fn splat(self, x: f32) -> Self::F32;
+    /// Loads 16 floats from a slice of floats.
+    fn load_f32(self, x: &[f32], at: usize) -> Self::F32;
+    /// Stores 16 floats.
+    fn store_f32(self, v: Self::F32, x: &mut [f32], at: usize);
+    /// Loads 16 binary32 from bytes.
+    fn load_f32_bytes(self, bytes: &[u8], at: usize) -> Self::F32;
+    /// Loads 16 binary16 from bytes.
+    fn load_f16(self, bytes: &[u8], at: usize) -> Self::F32;
+    /// Loads 16 bfloat16 from bytes.
+    #[inline(always)]
+    fn load_bf16(self, bytes: &[u8], at: usize) -> Self::F32 {
+        self.as_f32(self.shl_i32(self.load_u16(bytes, at), 16))
+    }
+    /// a + b.
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a − b.
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a · b.
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a · b + c, fused where the level has it.
+    fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
+    /// The larger of two; `b` if either is NaN.
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Lanes as an array.
+    #[inline(always)]
+    fn to_array(self, v: Self::F32) -> [f32; 16] {
+        let mut out = [0.0; 16];
+        self.store_f32(v, &mut out, 0);
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests;

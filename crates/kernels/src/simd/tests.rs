@@ -1,0 +1,1 @@
+//! Every operation of every level against plain Rust.
