@@ -1,1 +1,3 @@
 //! GGUF files, tokenizers, chat templates and the model runner.
+
+pub mod gguf;

@@ -1,0 +1,321 @@
+//! What can be wrong with a GGUF file, each with its place.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use super::metadata::MetadataError;
+
+/// Why a GGUF file could not be opened.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum GgufError {
+    /// The file does not exist.
+    #[error("{path}: no such file; check the path, or download the model first")]
+    NotFound {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The path is a directory.
+    #[error("{path}: is a directory; {hint}")]
+    Directory {
+        /// The path as given.
+        path: PathBuf,
+        /// What lies in it and what to do.
+        hint: String,
+    },
+    /// The file has no bytes.
+    #[error("{path}: is empty; download it again")]
+    Empty {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The file is something else, which was recognised.
+    #[error("{path}: is {what}, not a GGUF file; {remedy}")]
+    OtherFile {
+        /// The path as given.
+        path: PathBuf,
+        /// What the file is.
+        what: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// The operating system refused.
+    #[error("{path}: cannot be read: {source}")]
+    Io {
+        /// The path as given.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// The bytes break the format. `path` is `None` for bytes in memory.
+    #[error("{}{source}", path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default())]
+    Format {
+        /// The file at fault.
+        path: Option<PathBuf>,
+        /// What is wrong and where.
+        source: FormatError,
+    },
+    /// A metadata key that the reader itself needs is missing or has the wrong type.
+    #[error("{}{source}", path.as_ref().map(|p| format!("{}: ", p.display())).unwrap_or_default())]
+    Metadata {
+        /// The file at fault.
+        path: Option<PathBuf>,
+        /// The key and what is wrong with it.
+        source: MetadataError,
+    },
+    /// A part of a split model is not beside the others.
+    #[error("{path}: part {part} of {count} is missing; put all parts into one folder")]
+    MissingPart {
+        /// Where the part was expected.
+        path: PathBuf,
+        /// The part's number, from 1.
+        part: u16,
+        /// How many parts there are.
+        count: u16,
+    },
+    /// The file is one part of a split model but its name does not say so, so the others cannot be found.
+    #[error(
+        "{path}: is part {part} of {count} of a split model, but is not named `…-{part:05}-of-{count:05}.gguf`; \
+         give the parts their names back"
+    )]
+    PartName {
+        /// The path as given.
+        path: PathBuf,
+        /// The part's number in its metadata, from 1.
+        part: u32,
+        /// How many parts its metadata tells of.
+        count: u16,
+    },
+    /// Bytes in memory hold only one part of a split model.
+    #[error("the bytes are one part of a model split into {count}; give a whole file, or open the parts by path")]
+    PartInMemory {
+        /// How many parts there are.
+        count: u16,
+    },
+    /// Two parts of a split model hold a tensor of the same name.
+    #[error("{path}: tensor {} is already in an earlier part; the parts are not of one model", Name(.tensor))]
+    PartDuplicate {
+        /// The later part.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// The parts of a split model contradict each other.
+    #[error("{path}: `{key}` is {found}, but {expected} was expected; the parts are not of one model")]
+    PartMismatch {
+        /// The part at fault.
+        path: PathBuf,
+        /// The key that disagrees.
+        key: &'static str,
+        /// Its value.
+        found: u64,
+        /// The value that agrees with the other parts.
+        expected: u64,
+    },
+}
+
+/// What is wrong with the bytes of a GGUF file, and where.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[error("{at} (byte {offset}): {kind}")]
+#[non_exhaustive]
+pub struct FormatError {
+    /// The part of the file, with the name of the key or tensor.
+    pub at: Place,
+    /// The byte offset in the file at which the offending field begins.
+    pub offset: u64,
+    /// What is wrong there.
+    pub kind: FormatErrorKind,
+}
+
+/// A part of a GGUF file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Place {
+    /// Magic, version and counts.
+    Header,
+    /// A metadata key whose name could not be read; counted from 0.
+    KeyNumber(u64),
+    /// The metadata value of this key.
+    Key(String),
+    /// A tensor whose name could not be read; counted from 0.
+    TensorNumber(u64),
+    /// The record or data of this tensor.
+    Tensor(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Header => f.write_str("GGUF header"),
+            Place::KeyNumber(n) => write!(f, "metadata key number {n}"),
+            Place::Key(name) => write!(f, "key {}", Name(name)),
+            Place::TensorNumber(n) => write!(f, "tensor number {n}"),
+            Place::Tensor(name) => write!(f, "tensor {}", Name(name)),
+        }
+    }
+}
+
+/// Shows an untrusted name: in backquotes, escaped, and not at any length.
+pub(super) struct Name<'a>(pub(super) &'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 100;
+        f.write_str("`")?;
+        for c in self.0.chars().take(SHOWN) {
+            match c {
+                '`' => f.write_str("\\`")?,
+                c if c.is_control() => write!(f, "{}", c.escape_default())?,
+                c => write!(f, "{c}")?,
+            }
+        }
+        f.write_str(if self.0.chars().nth(SHOWN).is_some() { "…`" } else { "`" })
+    }
+}
+
+/// The ways in which bytes can break the format.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum FormatErrorKind {
+    /// The first four bytes are not `GGUF`.
+    #[error("begins with the bytes {0:02x?} instead of `GGUF`; this is not a GGUF file")]
+    Magic([u8; 4]),
+    /// The file is for big-endian machines.
+    #[error(
+        "the file is big-endian; convert it to little-endian, for example with `gguf-convert-endian` of PyPI's gguf"
+    )]
+    BigEndian,
+    /// The version is neither 2 nor 3.
+    #[error("GGUF version {0} is not supported (2 and 3 are); convert the model again")]
+    Version(u32),
+    /// The file ends inside a field.
+    #[error("the file ends here: {needed} bytes needed, {remaining} remain; the download may be incomplete")]
+    Truncated {
+        /// The bytes that the field needs.
+        needed: u64,
+        /// The bytes left in the file.
+        remaining: u64,
+    },
+    /// A count exceeds what the rest of the file could hold.
+    #[error("a count of {count} cannot be true: the {remaining} bytes that remain hold at most {most}")]
+    Count {
+        /// The count in the file.
+        count: u64,
+        /// The bytes left in the file.
+        remaining: u64,
+        /// The most entries these bytes could hold.
+        most: u64,
+    },
+    /// A string is not UTF-8.
+    #[error("the string is not valid UTF-8")]
+    Utf8,
+    /// A key or tensor name is too long.
+    #[error("a name of {bytes} bytes exceeds the limit of {limit}")]
+    NameLength {
+        /// The length in the file.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// A metadata value has a type the specification does not know.
+    #[error("unknown metadata value type {0}")]
+    ValueType(u32),
+    /// A boolean is neither 0 nor 1.
+    #[error("a boolean must be 0 or 1, found {0}")]
+    Bool(u8),
+    /// Arrays nest too deep.
+    #[error("arrays nest deeper than {limit}")]
+    ArrayDepth {
+        /// The limit, [`MAX_ARRAY_DEPTH`](super::MAX_ARRAY_DEPTH).
+        limit: usize,
+    },
+    /// The same key or tensor name occurs twice.
+    #[error("the name is already used at byte {first}")]
+    Duplicate {
+        /// The byte offset of the first use.
+        first: u64,
+    },
+    /// `general.alignment` is no power of two, or no integer that fits.
+    #[error("the alignment must be an integer power of two, found {0}")]
+    Alignment(String),
+    /// A tensor has no dimension, or more than four.
+    #[error("{0} dimensions; a tensor has 1 to 4")]
+    Dims(u32),
+    /// A dimension is zero.
+    #[error("dimension {dim} is zero")]
+    ZeroDim {
+        /// The dimension, counted from 0, innermost first.
+        dim: usize,
+    },
+    /// The tensor type is not one that gristmill reads.
+    #[error("tensor type {}; use a quantisation that gristmill lists as supported", type_name(*.0))]
+    TensorType(u32),
+    /// The number of elements or bytes does not fit 64 bits.
+    #[error("the shape {0:?} overflows 64 bits")]
+    ShapeOverflow(Vec<u64>),
+    /// A row does not consist of whole blocks.
+    #[error("a row of {row} elements is not a multiple of the {block} elements of a {format} block")]
+    PartialBlock {
+        /// The innermost dimension.
+        row: u64,
+        /// Elements per block.
+        block: u64,
+        /// The format's name.
+        format: &'static str,
+    },
+    /// The data offset is not a multiple of the alignment.
+    #[error("the data offset {offset} is not a multiple of the alignment {alignment}")]
+    Misaligned {
+        /// The offset in the data section.
+        offset: u64,
+        /// The file's alignment.
+        alignment: u64,
+    },
+    /// The data offset overflows 64 bits.
+    #[error("the data offset {0} overflows 64 bits")]
+    OffsetOverflow(u64),
+    /// The data ends after the file.
+    #[error("the data ends at byte {end}, but the file has {len} bytes; the download may be incomplete")]
+    OutOfBounds {
+        /// One past the last byte of data.
+        end: u64,
+        /// The file's length.
+        len: u64,
+    },
+    /// Two tensors share bytes.
+    #[error("the data overlaps that of tensor {}", Name(.other))]
+    Overlap {
+        /// The tensor whose data begins earlier.
+        other: String,
+    },
+}
+
+/// Names the tensor types of `enum ggml_type` (ggml.h) that gristmill does not read.
+fn type_name(id: u32) -> String {
+    const NAMES: &[(u32, &str)] = &[
+        (9, "Q8_1"),
+        (15, "Q8_K"),
+        (16, "IQ2_XXS"),
+        (17, "IQ2_XS"),
+        (18, "IQ3_XXS"),
+        (19, "IQ1_S"),
+        (21, "IQ3_S"),
+        (22, "IQ2_S"),
+        (24, "I8"),
+        (25, "I16"),
+        (26, "I32"),
+        (27, "I64"),
+        (28, "F64"),
+        (29, "IQ1_M"),
+        (34, "TQ1_0"),
+        (35, "TQ2_0"),
+        (40, "NVFP4"),
+        (41, "Q1_0"),
+    ];
+    match NAMES.iter().find(|(n, _)| *n == id) {
+        Some((_, name)) => format!("{name} (number {id}) is not supported"),
+        None => format!("number {id} is unknown"),
+    }
+}

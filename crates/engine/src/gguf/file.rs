@@ -1,0 +1,270 @@
+//! Opens GGUF files: one file or all parts of a split model, mapped or from memory.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gristmill_kernels::format::Format;
+
+use super::error::{FormatError, GgufError};
+use super::metadata::{FromValue, Metadata};
+use super::parse::{Parsed, parse};
+use super::source::Bytes;
+use super::split::PartName;
+use super::{MAGIC, sniff};
+
+const SPLIT_NO: &str = "split.no";
+const SPLIT_COUNT: &str = "split.count";
+const SPLIT_TENSORS: &str = "split.tensors.count";
+
+/// A tensor record.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct TensorInfo {
+    /// The name, unique in the model.
+    pub name: String,
+    /// The encoding of the elements.
+    pub format: Format,
+    /// 1 to 4 dimensions in GGUF order: the innermost (contiguous) first. A weight of a matrix product is
+    /// `[inputs, outputs]`, a stack of experts `[inputs, outputs, experts]`. None is zero.
+    pub shape: Vec<u64>,
+    /// Where the data begins, in bytes from the start of its file.
+    pub offset: u64,
+    /// The size of the data in bytes.
+    pub bytes: u64,
+    /// The file that holds the data: 0, or the part of a split model counted from 0.
+    pub part: usize,
+}
+
+impl TensorInfo {
+    /// The number of elements. It fits: files with a shape that overflows are refused.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().fold(1, |n, &dim| n.saturating_mul(dim))
+    }
+}
+
+/// An open GGUF model. Clones share the same bytes, which stay until the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct GgufFile {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    parts: Vec<Bytes>,
+    version: u32,
+    alignment: u64,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    index: HashMap<String, usize>,
+}
+
+/// One file, parsed.
+struct Part {
+    path: Option<PathBuf>,
+    bytes: Bytes,
+    parsed: Parsed,
+}
+
+impl GgufFile {
+    /// Opens a file by mapping it into memory. For a split model give any part: all are opened, and the metadata is that
+    /// of the first.
+    ///
+    /// The file must not change while it is open: that tensor data is read from the map at any later time. Replacing the
+    /// file by another of the same name (rename) is safe.
+    ///
+    /// # Errors
+    /// [`GgufError`] names the file, the key or tensor, the byte offset and a remedy.
+    pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, GgufError> {
+        let path = path.as_ref();
+        let part = Part::open(path)?;
+        match part.split_count()? {
+            0 | 1 => Self::join(vec![part]),
+            count => Self::join(open_parts(part, path, count)?),
+        }
+    }
+
+    /// Reads a model linked into the program, for example with `include_bytes!`.
+    ///
+    /// # Errors
+    /// [`GgufError::Format`] names the key or tensor and the byte offset.
+    pub fn from_static(bytes: &'static [u8]) -> Result<GgufFile, GgufError> {
+        Self::from_source(Bytes::Static(bytes))
+    }
+
+    /// Reads a model from bytes in memory.
+    ///
+    /// # Errors
+    /// [`GgufError::Format`] names the key or tensor and the byte offset.
+    pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<GgufFile, GgufError> {
+        Self::from_source(Bytes::Owned(bytes.into()))
+    }
+
+    fn from_source(bytes: Bytes) -> Result<GgufFile, GgufError> {
+        let parsed = parse(&bytes).map_err(|source| GgufError::Format { path: None, source })?;
+        let part = Part { path: None, bytes, parsed };
+        match part.split_count()? {
+            0 | 1 => Self::join(vec![part]),
+            count => Err(GgufError::PartInMemory { count }),
+        }
+    }
+
+    /// Joins the parts of a model, of which there is at least one.
+    fn join(parts: Vec<Part>) -> Result<GgufFile, GgufError> {
+        let mut metadata = None;
+        let (mut sources, mut tensors, mut index) = (Vec::new(), Vec::new(), HashMap::new());
+        let (mut version, mut alignment) = (u32::MAX, u64::MAX);
+        for (number, part) in parts.into_iter().enumerate() {
+            for mut tensor in part.parsed.tensors {
+                tensor.part = number;
+                if index.insert(tensor.name.clone(), tensors.len()).is_some() {
+                    let path = part.path.unwrap_or_default();
+                    return Err(GgufError::PartDuplicate { path, tensor: tensor.name });
+                }
+                tensors.push(tensor);
+            }
+            metadata.get_or_insert(part.parsed.metadata);
+            version = version.min(part.parsed.version);
+            alignment = alignment.min(part.parsed.alignment);
+            sources.push(part.bytes);
+        }
+        let metadata = metadata.unwrap_or_default();
+        Ok(GgufFile { inner: Arc::new(Inner { parts: sources, version, alignment, metadata, tensors, index }) })
+    }
+
+    /// The key-value pairs (of the first part).
+    pub fn metadata(&self) -> &Metadata {
+        &self.inner.metadata
+    }
+
+    /// All tensors in file order, those of the first part first.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.inner.tensors
+    }
+
+    /// The tensor of this name.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.inner.tensors.get(*self.inner.index.get(name)?)
+    }
+
+    /// The data of a tensor of this file, without a copy. It begins at a multiple of [`alignment`](Self::alignment)
+    /// from the start of the file; a mapped file begins on a page.
+    ///
+    /// A [`TensorInfo`] of another file that points outside this one has no data here: the slice is empty, where a
+    /// tensor's own is never.
+    pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
+        self.range(tensor).map_or(&[], |(bytes, offset, len)| bytes.get(offset..offset + len).unwrap_or(&[]))
+    }
+
+    /// Tells the system that the data of this tensor will not be read soon (it was copied, say), so that its pages leave
+    /// this process. They can still be read. Does nothing for bytes in memory.
+    pub fn advise_done(&self, tensor: &TensorInfo) {
+        if let Some((bytes, offset, len)) = self.range(tensor) {
+            bytes.release(offset, len);
+        }
+    }
+
+    /// The bytes of the tensor's file, and offset and length of its data within.
+    fn range(&self, tensor: &TensorInfo) -> Option<(&Bytes, usize, usize)> {
+        let bytes = self.inner.parts.get(tensor.part)?;
+        let (offset, len) = (usize::try_from(tensor.offset).ok()?, usize::try_from(tensor.bytes).ok()?);
+        (offset.checked_add(len)? <= bytes.len()).then_some((bytes, offset, len))
+    }
+
+    /// The size of the file in bytes, all parts together.
+    pub fn file_bytes(&self) -> u64 {
+        self.inner.parts.iter().map(|bytes| bytes.len() as u64).sum()
+    }
+
+    /// The number of files: 1 if the model is not split.
+    pub fn parts(&self) -> usize {
+        self.inner.parts.len()
+    }
+
+    /// The GGUF version, 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.inner.version
+    }
+
+    /// The alignment of tensor data in bytes, a power of two; the least of all parts.
+    pub fn alignment(&self) -> u64 {
+        self.inner.alignment
+    }
+}
+
+/// Opens the other parts of a split model beside `opened`, which lies at `path`.
+fn open_parts(opened: Part, path: &Path, count: u16) -> Result<Vec<Part>, GgufError> {
+    let number = opened.required::<u16>(SPLIT_NO)?;
+    let name = PartName::parse(path).filter(|name| name.count == count && name.number - 1 == number);
+    let Some(name) = name else {
+        return Err(GgufError::PartName { path: path.to_owned(), part: u32::from(number) + 1, count });
+    };
+
+    let mut opened = Some(opened);
+    let mut parts = Vec::new();
+    for i in 1..=count {
+        let part = match opened.take_if(|_| i == name.number) {
+            Some(part) => part,
+            None => Part::open(&name.sibling(i)).map_err(|error| match error {
+                GgufError::NotFound { path } => GgufError::MissingPart { path, part: i, count },
+                other => other,
+            })?,
+        };
+        part.expect(SPLIT_NO, u64::from(i) - 1)?;
+        part.expect(SPLIT_COUNT, count.into())?;
+        parts.push(part);
+    }
+    let total = parts.iter().map(|part| part.parsed.tensors.len() as u64).sum();
+    for part in &parts {
+        part.expect(SPLIT_TENSORS, total)?;
+    }
+    Ok(parts)
+}
+
+impl Part {
+    /// Maps and parses a file.
+    fn open(path: &Path) -> Result<Part, GgufError> {
+        let owned = || path.to_owned();
+        let io_error = |source: io::Error| match source.kind() {
+            io::ErrorKind::NotFound => GgufError::NotFound { path: owned() },
+            _ => GgufError::Io { path: owned(), source },
+        };
+        let kind = fs::metadata(path).map_err(io_error)?;
+        if kind.is_dir() {
+            return Err(GgufError::Directory { path: owned(), hint: sniff::directory_hint(path) });
+        }
+        if !kind.is_file() {
+            let (what, remedy) = ("a device or pipe", "save it as a file first");
+            return Err(GgufError::OtherFile { path: owned(), what, remedy });
+        }
+        if kind.len() == 0 {
+            return Err(GgufError::Empty { path: owned() });
+        }
+        let bytes = Bytes::map(&File::open(path).map_err(io_error)?).map_err(io_error)?;
+        if let Some((what, remedy)) = sniff::recognise(&bytes).filter(|_| !bytes.starts_with(&MAGIC)) {
+            return Err(GgufError::OtherFile { path: owned(), what, remedy });
+        }
+        let parsed = parse(&bytes).map_err(|source: FormatError| GgufError::Format { path: Some(owned()), source })?;
+        Ok(Part { path: Some(owned()), bytes, parsed })
+    }
+
+    /// The number of files of the model; 0 or 1 if it is not split.
+    fn split_count(&self) -> Result<u16, GgufError> {
+        let count = self.parsed.metadata.optional(SPLIT_COUNT);
+        Ok(count.map_err(|source| GgufError::Metadata { path: self.path.clone(), source })?.unwrap_or(0))
+    }
+
+    fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, GgufError> {
+        let value = self.parsed.metadata.required(key);
+        value.map_err(|source| GgufError::Metadata { path: self.path.clone(), source })
+    }
+
+    fn expect(&self, key: &'static str, expected: u64) -> Result<(), GgufError> {
+        match self.required(key)? {
+            found if found == expected => Ok(()),
+            found => Err(GgufError::PartMismatch { path: self.path.clone().unwrap_or_default(), key, found, expected }),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The key-value pairs of a GGUF file in file order, with getters that say what they expected and what they found.
+
+use std::collections::HashMap;
+
+use thiserror::Error;
+
+use super::error::Name;
+use super::value::{Array, Value, ValueType};
+
+/// A metadata value that a caller asked for is missing or unfit.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum MetadataError {
+    /// The key is not in the file.
+    #[error("key {} is missing; expected: {expected}", Name(.key))]
+    Missing {
+        /// The key.
+        key: String,
+        /// The type asked for.
+        expected: &'static str,
+    },
+    /// The value has another type.
+    #[error("key {} (byte {offset}): {expected} expected, {found} found", Name(.key))]
+    Type {
+        /// The key.
+        key: String,
+        /// The byte offset of the value in its file.
+        offset: u64,
+        /// The type asked for.
+        expected: &'static str,
+        /// The type in the file.
+        found: String,
+    },
+    /// The value is a number that the type asked for cannot hold.
+    #[error("key {} (byte {offset}): {found} does not fit {expected}", Name(.key))]
+    Range {
+        /// The key.
+        key: String,
+        /// The byte offset of the value in its file.
+        offset: u64,
+        /// The type asked for.
+        expected: &'static str,
+        /// The value in the file.
+        found: String,
+    },
+}
+
+/// A key-value pair and where its value stands.
+#[derive(Debug, Clone)]
+struct Entry {
+    key: String,
+    value: Value,
+    offset: u64,
+}
+
+/// The key-value pairs of a file, in file order.
+#[derive(Debug, Clone, Default)]
+pub struct Metadata {
+    entries: Vec<Entry>,
+    index: HashMap<String, usize>,
+}
+
+impl Metadata {
+    /// Appends a pair whose key is not there yet.
+    pub(super) fn push(&mut self, key: String, value: Value, offset: u64) {
+        self.index.insert(key.clone(), self.entries.len());
+        self.entries.push(Entry { key, value, offset });
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        self.entries.get(*self.index.get(key)?)
+    }
+
+    /// The number of pairs.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no pair.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The pairs in file order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.entries.iter().map(|e| (e.key.as_str(), &e.value))
+    }
+
+    /// Whether the key is there.
+    pub fn contains(&self, key: &str) -> bool {
+        self.index.contains_key(key)
+    }
+
+    /// The value of any type.
+    pub fn value(&self, key: &str) -> Option<&Value> {
+        self.entry(key).map(|e| &e.value)
+    }
+
+    /// The byte offset in the file at which the value of `key` begins (its type number), for error messages.
+    pub fn offset(&self, key: &str) -> Option<u64> {
+        self.entry(key).map(|e| e.offset)
+    }
+
+    /// The value as `T`; `None` if the key is missing.
+    ///
+    /// # Errors
+    /// [`MetadataError::Type`] or [`MetadataError::Range`] if the key is there but its value is not a `T`.
+    pub fn optional<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
+        let Some(entry) = self.entry(key) else {
+            return Ok(None);
+        };
+        match T::from_value(&entry.value) {
+            Ok(v) => Ok(Some(v)),
+            Err(Unfit::Type) => Err(MetadataError::Type {
+                key: entry.key.clone(),
+                offset: entry.offset,
+                expected: T::EXPECTED,
+                found: entry.value.describe(),
+            }),
+            Err(Unfit::Range(found)) => {
+                Err(MetadataError::Range { key: entry.key.clone(), offset: entry.offset, expected: T::EXPECTED, found })
+            }
+        }
+    }
+
+    /// The value as `T`.
+    ///
+    /// # Errors
+    /// As [`optional`](Self::optional), and [`MetadataError::Missing`] without the key.
+    pub fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, MetadataError> {
+        self.optional(key)?.ok_or_else(|| MetadataError::Missing { key: key.to_owned(), expected: T::EXPECTED })
+    }
+}
+
+/// `get_…`: [`Metadata::required`] with the type in the name.
+macro_rules! getters {
+    ($($name:ident -> $t:ty, $what:literal;)*) => {
+        impl Metadata {$(
+            #[doc = concat!("The required value of `key`: ", $what, ".")]
+            ///
+            /// # Errors
+            /// As [`required`](Self::required).
+            pub fn $name(&self, key: &str) -> Result<$t, MetadataError> {
+                self.required(key)
+            }
+        )*}
+    };
+}
+
+getters! {
+    get_u32 -> u32, "an integer of any type that fits";
+    get_u64 -> u64, "an integer of any type that fits";
+    get_usize -> usize, "an integer of any type that fits";
+    get_f32 -> f32, "f32, or f64 rounded to it";
+    get_bool -> bool, "a boolean";
+    get_str -> &str, "a string";
+    get_strings -> &[String], "an array of strings";
+    get_f32_array -> &[f32], "an array of f32";
+    get_u32_array -> Vec<u32>, "an array of any integer type whose elements fit";
+    get_i32_array -> Vec<i32>, "an array of any integer type whose elements fit";
+}
+
+/// Why a value is not the type asked for.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// Another type.
+    Type,
+    /// This number, which does not fit.
+    Range(String),
+}
+
+/// A type that a metadata value can be read as: integers from any integer type that fits, `f32` and `f64` from either,
+/// `bool`, `&str`, and arrays of these.
+pub trait FromValue<'a>: Sized {
+    /// The name in error messages.
+    const EXPECTED: &'static str;
+
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// [`Unfit`] says why it cannot be read.
+    fn from_value(value: &'a Value) -> Result<Self, Unfit>;
+}
+
+macro_rules! integers {
+    ($($t:ty),*) => {$(
+        impl FromValue<'_> for $t {
+            const EXPECTED: &'static str = stringify!($t);
+            fn from_value(value: &Value) -> Result<Self, Unfit> {
+                let v = value.as_integer().ok_or(Unfit::Type)?;
+                v.try_into().map_err(|_| Unfit::Range(v.to_string()))
+            }
+        }
+        impl FromValue<'_> for Vec<$t> {
+            const EXPECTED: &'static str = concat!("array of ", stringify!($t));
+            fn from_value(value: &Value) -> Result<Self, Unfit> {
+                let Value::Array(a) = value else { return Err(Unfit::Type) };
+                a.integers()
+                    .ok_or(Unfit::Type)?
+                    .enumerate()
+                    .map(|(i, v)| v.try_into().map_err(|_| Unfit::Range(format!("element {i} = {v}"))))
+                    .collect()
+            }
+        }
+    )*};
+}
+
+integers!(u8, i8, u16, i16, u32, i32, u64, i64, usize);
+
+impl FromValue<'_> for f32 {
+    const EXPECTED: &'static str = "f32";
+    fn from_value(value: &Value) -> Result<Self, Unfit> {
+        match *value {
+            Value::F32(v) => Ok(v),
+            Value::F64(v) if v.is_finite() && (v as f32).is_infinite() => Err(Unfit::Range(v.to_string())),
+            Value::F64(v) => Ok(v as f32),
+            _ => Err(Unfit::Type),
+        }
+    }
+}
+
+impl FromValue<'_> for f64 {
+    const EXPECTED: &'static str = "f64";
+    fn from_value(value: &Value) -> Result<Self, Unfit> {
+        match *value {
+            Value::F32(v) => Ok(v.into()),
+            Value::F64(v) => Ok(v),
+            _ => Err(Unfit::Type),
+        }
+    }
+}
+
+impl FromValue<'_> for bool {
+    const EXPECTED: &'static str = "bool";
+    fn from_value(value: &Value) -> Result<Self, Unfit> {
+        match value {
+            Value::Bool(v) => Ok(*v),
+            _ => Err(Unfit::Type),
+        }
+    }
+}
+
+impl<'a> FromValue<'a> for &'a str {
+    const EXPECTED: &'static str = "string";
+    fn from_value(value: &'a Value) -> Result<Self, Unfit> {
+        match value {
+            Value::String(v) => Ok(v),
+            _ => Err(Unfit::Type),
+        }
+    }
+}
+
+macro_rules! slices {
+    ($($variant:ident: $t:ty, $name:literal;)*) => {$(
+        impl<'a> FromValue<'a> for &'a [$t] {
+            const EXPECTED: &'static str = $name;
+            fn from_value(value: &'a Value) -> Result<Self, Unfit> {
+                match value {
+                    Value::Array(Array::$variant(v)) => Ok(v),
+                    // An empty array has no element to be of the wrong type.
+                    Value::Array(a) if a.is_empty() && a.element_type() != ValueType::$variant => Ok(&[]),
+                    _ => Err(Unfit::Type),
+                }
+            }
+        }
+    )*};
+}
+
+slices! {
+    String: String, "array of string";
+    F32: f32, "array of f32";
+    Bool: bool, "array of bool";
+}

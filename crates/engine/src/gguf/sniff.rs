@@ -1,0 +1,56 @@
+//! Recognises what people pass by mistake, so that the error can say what it is and what to do.
+
+use std::fs;
+use std::path::Path;
+
+const NEED_GGUF: &str = "gristmill reads GGUF: look for a GGUF version of the model, or convert it";
+const DOWNLOAD: &str = "download the file itself";
+
+/// Names a file that is not GGUF by its first bytes, with the remedy.
+pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
+    let begins = |prefix: &[u8]| bytes.starts_with(prefix);
+    if begins(b"version https://git-lfs.github.com/") {
+        return Some(("a Git LFS pointer", "fetch the file itself with `git lfs pull`"));
+    }
+    if begins(b"PK\x03\x04") {
+        return Some(("a zip archive or PyTorch checkpoint", NEED_GGUF));
+    }
+    if begins(b"lmgg") || begins(b"fmgg") || begins(b"tjgg") || begins(b"algg") {
+        return Some(("a ggml file of the time before GGUF", NEED_GGUF));
+    }
+    if is_safetensors(bytes) {
+        return Some(("a safetensors file", NEED_GGUF));
+    }
+    let text = bytes.get(..64).unwrap_or(bytes).trim_ascii_start().to_ascii_lowercase();
+    if text.starts_with(b"<!doctype html") || text.starts_with(b"<html") {
+        return Some(("a web page", DOWNLOAD));
+    }
+    if text.starts_with(b"{") {
+        return Some(("a JSON file", NEED_GGUF));
+    }
+    None
+}
+
+/// A safetensors file begins with the 64-bit length of a JSON object, then that object.
+fn is_safetensors(bytes: &[u8]) -> bool {
+    let Some((len, rest)) = bytes.split_first_chunk() else {
+        return false;
+    };
+    u64::from_le_bytes(*len) <= rest.len() as u64 && rest.starts_with(b"{")
+}
+
+/// What lies in a directory that was given for a file, and what to do.
+pub(super) fn directory_hint(path: &Path) -> String {
+    // Enough for any model folder, and bounded in any other.
+    let names = fs::read_dir(path).into_iter().flatten().take(10_000).flatten().map(|entry| entry.file_name());
+    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    names.sort();
+    let ending = |suffix: &str| names.iter().find(|name| name.ends_with(suffix));
+    if let Some(gguf) = ending(".gguf") {
+        format!("give the file in it, for example {}", path.join(gguf).display())
+    } else if ending(".safetensors").is_some() {
+        format!("it holds safetensors; {NEED_GGUF}")
+    } else {
+        "give the path of a GGUF file".to_owned()
+    }
+}

@@ -1,0 +1,387 @@
+//! Writes GGUF version 3 from front to back: metadata and tensor records first, then tensor data in order.
+//!
+//! ```
+//! use gristmill_engine::gguf::{GgufFile, GgufWriter};
+//! use gristmill_kernels::format::Format;
+//!
+//! let mut plan = GgufWriter::new();
+//! plan.set("general.architecture", "llama")?;
+//! plan.tensor("output_norm.weight", Format::F32, &[2])?;
+//! let mut data = plan.begin(Vec::new())?;
+//! data.write_tensor("output_norm.weight", bytemuck::cast_slice(&[1.0f32, 2.0]))?;
+//! let file = GgufFile::from_bytes(data.finish()?)?;
+//! assert_eq!(file.tensors()[0].shape, [2]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use gristmill_kernels::format::Format;
+use thiserror::Error;
+
+use super::error::{FormatErrorKind, Name};
+use super::parse::byte_count;
+use super::value::{Array, Value};
+use super::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_ARRAY_DEPTH, MAX_DIMS, MAX_NAME_BYTES};
+
+/// The version that is written.
+const VERSION: u32 = 3;
+/// llama.cpp reads tensor names of at most this many bytes (`GGML_MAX_NAME` less the final zero).
+const MAX_TENSOR_NAME_BYTES: usize = 63;
+
+/// Why a file could not be written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The operating system refused.
+    #[error("cannot write: {0}")]
+    Io(#[from] io::Error),
+    /// The operating system refused to create or rename a file.
+    #[error("{path}: cannot write: {source}")]
+    Path {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The key or tensor name is already there.
+    #[error("{} is already there", Name(.0))]
+    Duplicate(String),
+    /// The key or tensor name is empty or too long.
+    #[error("name {} has {bytes} bytes; 1 to {limit} are allowed", Name(.name))]
+    NameLength {
+        /// The name.
+        name: String,
+        /// Its length.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The alignment is set by [`GgufWriter::with_alignment`] alone.
+    #[error("`{ALIGNMENT_KEY}` is written by the writer itself; call `with_alignment`")]
+    AlignmentKey,
+    /// The alignment is not a power of two.
+    #[error("the alignment must be a power of two, found {0}")]
+    Alignment(u32),
+    /// An array nests deeper than readers accept.
+    #[error("key {}: arrays nest deeper than {MAX_ARRAY_DEPTH}", Name(.0))]
+    ArrayDepth(String),
+    /// The shape is not one that a GGUF tensor can have.
+    #[error("tensor {}: {reason}", Name(.name))]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// What is wrong with its shape.
+        reason: FormatErrorKind,
+    },
+    /// Data was given for another tensor than the next in order.
+    #[error("data for tensor {} given, but {} is next", Name(.given), Name(.next))]
+    Order {
+        /// The tensor whose data was given.
+        given: String,
+        /// The tensor whose data is due.
+        next: String,
+    },
+    /// More tensor data was given after the last tensor.
+    #[error("data given after that of the last tensor")]
+    NoTensor,
+    /// A tensor has the wrong number of bytes.
+    #[error("tensor {}: {given} bytes of data given, its shape and format take {expected}", Name(.name))]
+    ByteCount {
+        /// The tensor.
+        name: String,
+        /// The bytes given so far.
+        given: u64,
+        /// The bytes needed.
+        expected: u64,
+    },
+}
+
+/// The plan of a file: its metadata and tensor records. [`begin`](Self::begin) writes them and takes the data.
+#[derive(Debug, Clone)]
+pub struct GgufWriter {
+    alignment: u32,
+    pairs: Vec<(String, Value)>,
+    tensors: Vec<Planned>,
+    names: HashSet<String>,
+    keys: HashSet<String>,
+    /// The size of the data section so far, the last tensor padded.
+    data_bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Planned {
+    name: String,
+    format: Format,
+    shape: Vec<u64>,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Default for GgufWriter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl GgufWriter {
+    /// An empty plan with an alignment of 32 bytes.
+    pub fn new() -> GgufWriter {
+        GgufWriter {
+            alignment: DEFAULT_ALIGNMENT as u32,
+            pairs: Vec::new(),
+            tensors: Vec::new(),
+            names: HashSet::new(),
+            keys: HashSet::new(),
+            data_bytes: 0,
+        }
+    }
+
+    /// An empty plan with another alignment, which the file states as `general.alignment`, its first key.
+    ///
+    /// # Errors
+    /// [`WriteError::Alignment`] if it is not a power of two.
+    pub fn with_alignment(alignment: u32) -> Result<GgufWriter, WriteError> {
+        if !alignment.is_power_of_two() {
+            return Err(WriteError::Alignment(alignment));
+        }
+        let pairs = vec![(ALIGNMENT_KEY.to_owned(), Value::U32(alignment))];
+        Ok(GgufWriter { alignment, pairs, ..Self::new() })
+    }
+
+    /// Adds a key. Keys are written in this order.
+    ///
+    /// # Errors
+    /// If the key is already there, empty or longer than 65,535 bytes, is `general.alignment`, or the value nests too
+    /// deep.
+    pub fn set(&mut self, key: &str, value: impl Into<Value>) -> Result<&mut Self, WriteError> {
+        check_name(key, MAX_NAME_BYTES as usize)?;
+        if key == ALIGNMENT_KEY {
+            return Err(WriteError::AlignmentKey);
+        }
+        let value = value.into();
+        if matches!(&value, Value::Array(a) if a.depth() > MAX_ARRAY_DEPTH) {
+            return Err(WriteError::ArrayDepth(key.to_owned()));
+        }
+        if !self.keys.insert(key.to_owned()) {
+            return Err(WriteError::Duplicate(key.to_owned()));
+        }
+        self.pairs.push((key.to_owned(), value));
+        Ok(self)
+    }
+
+    /// Adds a tensor. `shape` is in GGUF order, the innermost dimension first. Data is written in this order.
+    ///
+    /// # Errors
+    /// If the name is already there, empty or longer than 63 bytes (llama.cpp's limit), or the shape does not have 1 to
+    /// 4 dimensions, none zero, with whole blocks in a row and a size that fits 64 bits.
+    pub fn tensor(&mut self, name: &str, format: Format, shape: &[u64]) -> Result<&mut Self, WriteError> {
+        check_name(name, MAX_TENSOR_NAME_BYTES)?;
+        let wrong = |reason| WriteError::Shape { name: name.to_owned(), reason };
+        if shape.is_empty() || shape.len() > MAX_DIMS {
+            return Err(wrong(FormatErrorKind::Dims(u32::try_from(shape.len()).unwrap_or(u32::MAX))));
+        }
+        if let Some(dim) = shape.iter().position(|&n| n == 0) {
+            return Err(wrong(FormatErrorKind::ZeroDim { dim }));
+        }
+        let bytes = byte_count(format, shape).map_err(wrong)?;
+        let offset = self.data_bytes;
+        let end = offset.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(self.alignment.into()));
+        let end = end.ok_or_else(|| wrong(FormatErrorKind::ShapeOverflow(shape.to_vec())))?;
+        if !self.names.insert(name.to_owned()) {
+            return Err(WriteError::Duplicate(name.to_owned()));
+        }
+        self.data_bytes = end;
+        self.tensors.push(Planned { name: name.to_owned(), format, shape: shape.to_vec(), offset, bytes });
+        Ok(self)
+    }
+
+    /// The size of the finished file in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        (self.header().len() as u64).saturating_add(self.data_bytes)
+    }
+
+    /// Everything before the data section, padded.
+    fn header(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.extend(MAGIC);
+        out.extend(VERSION.to_le_bytes());
+        out.extend((self.tensors.len() as u64).to_le_bytes());
+        out.extend((self.pairs.len() as u64).to_le_bytes());
+        for (key, value) in &self.pairs {
+            put_string(&mut out, key);
+            out.extend(value.value_type().id().to_le_bytes());
+            put_value(&mut out, value);
+        }
+        for tensor in &self.tensors {
+            put_string(&mut out, &tensor.name);
+            out.extend((tensor.shape.len() as u32).to_le_bytes());
+            for dim in &tensor.shape {
+                out.extend(dim.to_le_bytes());
+            }
+            out.extend(tensor.format.ggml_type().to_le_bytes());
+            out.extend(tensor.offset.to_le_bytes());
+        }
+        out.resize(out.len().next_multiple_of(self.alignment as usize), 0);
+        out
+    }
+
+    /// Writes everything before the tensor data. `out` should be buffered.
+    ///
+    /// # Errors
+    /// [`WriteError::Io`].
+    pub fn begin<W: Write>(self, mut out: W) -> Result<DataWriter<W>, WriteError> {
+        out.write_all(&self.header())?;
+        Ok(DataWriter { out, alignment: self.alignment.into(), tensors: self.tensors, next: 0, given: 0 })
+    }
+}
+
+fn check_name(name: &str, limit: usize) -> Result<(), WriteError> {
+    match name.len() {
+        bytes if bytes == 0 || bytes > limit => Err(WriteError::NameLength { name: name.to_owned(), bytes, limit }),
+        _ => Ok(()),
+    }
+}
+
+fn put_string(out: &mut Vec<u8>, text: &str) {
+    out.extend((text.len() as u64).to_le_bytes());
+    out.extend(text.as_bytes());
+}
+
+fn put_value(out: &mut Vec<u8>, value: &Value) {
+    match value {
+        Value::U8(v) => out.extend(v.to_le_bytes()),
+        Value::I8(v) => out.extend(v.to_le_bytes()),
+        Value::U16(v) => out.extend(v.to_le_bytes()),
+        Value::I16(v) => out.extend(v.to_le_bytes()),
+        Value::U32(v) => out.extend(v.to_le_bytes()),
+        Value::I32(v) => out.extend(v.to_le_bytes()),
+        Value::F32(v) => out.extend(v.to_le_bytes()),
+        Value::Bool(v) => out.push(u8::from(*v)),
+        Value::String(v) => put_string(out, v),
+        Value::Array(v) => put_array(out, v),
+        Value::U64(v) => out.extend(v.to_le_bytes()),
+        Value::I64(v) => out.extend(v.to_le_bytes()),
+        Value::F64(v) => out.extend(v.to_le_bytes()),
+    }
+}
+
+fn put_array(out: &mut Vec<u8>, array: &Array) {
+    out.extend(array.element_type().id().to_le_bytes());
+    out.extend((array.len() as u64).to_le_bytes());
+    match array {
+        Array::U8(v) => out.extend(v),
+        Array::I8(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::U16(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::I16(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::U32(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::I32(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::F32(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::Bool(v) => out.extend(v.iter().map(|&x| u8::from(x))),
+        Array::String(v) => v.iter().for_each(|x| put_string(out, x)),
+        Array::Array(v) => v.iter().for_each(|x| put_array(out, x)),
+        Array::U64(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::I64(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+        Array::F64(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
+    }
+}
+
+/// Takes the tensor data in order, whole or in chunks.
+#[derive(Debug)]
+pub struct DataWriter<W> {
+    out: W,
+    alignment: u64,
+    tensors: Vec<Planned>,
+    /// The tensor whose data is due, and how many of its bytes were given.
+    next: usize,
+    given: u64,
+}
+
+impl<W: Write> DataWriter<W> {
+    /// Name, format and size in bytes of the tensor whose data is due; `None` after the last.
+    pub fn due(&self) -> Option<(&str, Format, u64)> {
+        self.tensors.get(self.next).map(|t| (t.name.as_str(), t.format, t.bytes))
+    }
+
+    /// Writes all data of the next tensor.
+    ///
+    /// # Errors
+    /// If another tensor is due, or `data` has not exactly its bytes. Nothing is written then.
+    pub fn write_tensor(&mut self, name: &str, data: &[u8]) -> Result<(), WriteError> {
+        let tensor = self.tensors.get(self.next).ok_or(WriteError::NoTensor)?;
+        if tensor.name != name {
+            return Err(WriteError::Order { given: name.to_owned(), next: tensor.name.clone() });
+        }
+        let given = self.given.saturating_add(data.len() as u64);
+        if given != tensor.bytes {
+            return Err(WriteError::ByteCount { name: name.to_owned(), given, expected: tensor.bytes });
+        }
+        self.write_chunk(data)
+    }
+
+    /// Writes the next bytes of the tensor that is due. When it is complete, the next one is due.
+    ///
+    /// # Errors
+    /// If `data` has more bytes than are left of the tensor. Nothing is written then.
+    pub fn write_chunk(&mut self, data: &[u8]) -> Result<(), WriteError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let tensor = self.tensors.get(self.next).ok_or(WriteError::NoTensor)?;
+        let given = self.given.saturating_add(data.len() as u64);
+        if given > tensor.bytes {
+            let name = tensor.name.clone();
+            return Err(WriteError::ByteCount { name, given, expected: tensor.bytes });
+        }
+        self.out.write_all(data)?;
+        self.given = given;
+        if given == tensor.bytes {
+            let padding = given.next_multiple_of(self.alignment) - given;
+            io::copy(&mut io::Read::take(io::repeat(0), padding), &mut self.out)?;
+            self.next += 1;
+            self.given = 0;
+        }
+        Ok(())
+    }
+
+    /// Flushes and returns the output.
+    ///
+    /// # Errors
+    /// [`WriteError::ByteCount`] if a tensor's data is missing.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        if let Some(tensor) = self.tensors.get(self.next) {
+            let name = tensor.name.clone();
+            return Err(WriteError::ByteCount { name, given: self.given, expected: tensor.bytes });
+        }
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+/// Writes a file under a temporary name beside `path` and renames it when it is complete, so that `path` never holds
+/// half a file. On failure the temporary file is removed.
+///
+/// # Errors
+/// Those of `write`, and [`WriteError::Path`] if the file cannot be created or renamed.
+pub fn write_atomically<E: From<WriteError>>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}.partial", std::process::id()));
+    let partial = PathBuf::from(partial);
+    let error = |source| E::from(WriteError::Path { path: path.to_owned(), source });
+
+    let mut out = BufWriter::with_capacity(1 << 20, File::create_new(&partial).map_err(error)?);
+    let written = write(&mut out)
+        .and_then(|()| out.flush().map_err(error))
+        .and_then(|()| fs::rename(&partial, path).map_err(error));
+    if written.is_err() {
+        // The first error is the one to report.
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}

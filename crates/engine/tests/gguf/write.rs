@@ -1,0 +1,177 @@
+//! The writer's refusals, typed getters, and files written atomically.
+
+use std::fs;
+use std::io::Write;
+
+use gristmill_engine::gguf::{
+    Array, FormatErrorKind, GgufFile, GgufWriter, Metadata, MetadataError, Value, WriteError, write_atomically,
+};
+use gristmill_kernels::format::Format;
+
+#[test]
+fn plans_are_checked() {
+    let mut plan = GgufWriter::new();
+    plan.set("a", 1u32).unwrap();
+    assert!(matches!(plan.set("a", 2u32), Err(WriteError::Duplicate(k)) if k == "a"));
+    assert!(matches!(plan.set("", 2u32), Err(WriteError::NameLength { bytes: 0, .. })));
+    assert!(matches!(plan.set(&"k".repeat(65_536), 2u32), Err(WriteError::NameLength { .. })));
+    assert!(matches!(plan.set("general.alignment", 64u32), Err(WriteError::AlignmentKey)));
+    assert!(matches!(GgufWriter::with_alignment(48), Err(WriteError::Alignment(48))));
+    let deep = (0..4).fold(Array::U8(vec![1]), |inner, _| Array::Array(vec![inner]));
+    assert!(matches!(plan.set("deep", deep), Err(WriteError::ArrayDepth(k)) if k == "deep"));
+
+    plan.tensor("t", Format::F32, &[1]).unwrap();
+    assert!(matches!(plan.tensor("t", Format::F32, &[1]), Err(WriteError::Duplicate(t)) if t == "t"));
+    assert!(matches!(plan.tensor(&"t".repeat(64), Format::F32, &[1]), Err(WriteError::NameLength { limit: 63, .. })));
+    let shapes: [(&[u64], FormatErrorKind); 5] = [
+        (&[], FormatErrorKind::Dims(0)),
+        (&[1; 5], FormatErrorKind::Dims(5)),
+        (&[1, 0], FormatErrorKind::ZeroDim { dim: 1 }),
+        (&[33], FormatErrorKind::PartialBlock { row: 33, block: 32, format: "Q8_0" }),
+        (&[1 << 32, 1 << 32], FormatErrorKind::ShapeOverflow(vec![1 << 32, 1 << 32])),
+    ];
+    for (shape, expected) in shapes {
+        match plan.tensor("u", Format::Q8_0, shape) {
+            Err(WriteError::Shape { name, reason }) => assert_eq!((name.as_str(), reason), ("u", expected)),
+            other => panic!("{shape:?}: {other:?}"),
+        }
+    }
+    // Two tensors that fit 64 bits each, but not together.
+    plan.tensor("big", Format::F32, &[1 << 61]).unwrap();
+    let error = plan.tensor("bigger", Format::F32, &[1 << 61]);
+    assert!(matches!(error, Err(WriteError::Shape { reason: FormatErrorKind::ShapeOverflow(_), .. })));
+}
+
+#[test]
+fn data_is_checked() {
+    let mut plan = GgufWriter::new();
+    plan.tensor("a", Format::F32, &[2]).unwrap().tensor("b", Format::F32, &[1]).unwrap();
+    let mut data = plan.begin(Vec::new()).unwrap();
+    let wrong = |e: Result<(), WriteError>| match e {
+        Err(WriteError::ByteCount { name, given, expected }) => (name, given, expected),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(wrong(data.write_tensor("a", &[0; 7])), ("a".into(), 7, 8));
+    assert_eq!(wrong(data.write_tensor("a", &[0; 9])), ("a".into(), 9, 8));
+    assert!(matches!(data.write_tensor("b", &[0; 4]), Err(WriteError::Order { .. })));
+    data.write_chunk(&[1; 5]).unwrap();
+    assert_eq!(wrong(data.write_chunk(&[2; 4])), ("a".into(), 9, 8));
+    data.write_chunk(&[2; 3]).unwrap();
+    data.write_tensor("b", &[3; 4]).unwrap();
+    assert!(matches!(data.write_chunk(&[0]), Err(WriteError::NoTensor)));
+    assert!(matches!(data.write_tensor("c", &[0]), Err(WriteError::NoTensor)));
+    let file = GgufFile::from_bytes(data.finish().unwrap()).unwrap();
+    assert_eq!(file.data(&file.tensors()[0]), [1, 1, 1, 1, 1, 2, 2, 2]);
+    assert_eq!(file.data(&file.tensors()[1]), [3; 4]);
+
+    let mut plan = GgufWriter::new();
+    plan.tensor("a", Format::F32, &[2]).unwrap();
+    let mut data = plan.begin(Vec::new()).unwrap();
+    data.write_chunk(&[1; 5]).unwrap();
+    assert_eq!(wrong(data.finish().map(|_| ())), ("a".into(), 5, 8));
+}
+
+#[test]
+fn a_tensor_of_another_file_has_no_data() {
+    let file = |n: u64| {
+        let mut plan = GgufWriter::new();
+        plan.tensor("a", Format::F32, &[n]).unwrap();
+        let mut data = plan.begin(Vec::new()).unwrap();
+        data.write_tensor("a", &vec![0; 4 * n as usize]).unwrap();
+        GgufFile::from_bytes(data.finish().unwrap()).unwrap()
+    };
+    let (small, large) = (file(1), file(1000));
+    assert!(small.data(&large.tensors()[0]).is_empty());
+    small.advise_done(&large.tensors()[0]);
+}
+
+fn metadata(pairs: Vec<(&str, Value)>) -> Metadata {
+    let mut plan = GgufWriter::new();
+    for (key, value) in pairs {
+        plan.set(key, value).unwrap();
+    }
+    let bytes = plan.begin(Vec::new()).unwrap().finish().unwrap();
+    GgufFile::from_bytes(bytes).unwrap().metadata().clone()
+}
+
+#[test]
+fn getters_convert_and_explain() {
+    let m = metadata(vec![
+        ("i8", 7i8.into()),
+        ("u64", u64::MAX.into()),
+        ("neg", (-1i32).into()),
+        ("f32", 0.5f32.into()),
+        ("f64", 1e39f64.into()),
+        ("text", "x".into()),
+        ("strings", vec!["x", "y"].into()),
+        ("floats", vec![1.0f32].into()),
+        ("ints", vec![1i64, -1].into()),
+        ("empty", Vec::<i32>::new().into()),
+        ("flag", true.into()),
+    ]);
+    assert_eq!(m.get_u32("i8"), Ok(7));
+    assert_eq!(m.get_usize("i8"), Ok(7));
+    assert_eq!(m.get_u64("u64"), Ok(u64::MAX));
+    assert_eq!(m.get_f32("f32"), Ok(0.5));
+    assert_eq!(m.required::<f64>("f32"), Ok(0.5));
+    assert_eq!(m.get_str("text"), Ok("x"));
+    assert_eq!(m.get_bool("flag"), Ok(true));
+    assert_eq!(m.get_strings("strings").unwrap(), ["x", "y"]);
+    assert_eq!(m.get_f32_array("floats").unwrap(), [1.0]);
+    assert_eq!(m.get_i32_array("ints").unwrap(), [1, -1]);
+    assert_eq!(m.get_f32_array("empty").unwrap(), [0.0f32; 0]);
+    assert_eq!(m.optional::<u32>("absent"), Ok(None));
+
+    let missing = MetadataError::Missing { key: "absent".into(), expected: "u32" };
+    assert_eq!(m.get_u32("absent"), Err(missing));
+    // The first value stands after the header, the key's length and its name.
+    let text = m.get_f32("i8").unwrap_err().to_string();
+    assert_eq!(text, "key `i8` (byte 34): f32 expected, i8 found");
+    let range = |e: Result<(), MetadataError>| match e {
+        Err(MetadataError::Range { key, found, .. }) => format!("{key}: {found}"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(range(m.get_u32("u64").map(drop)), format!("u64: {}", u64::MAX));
+    assert_eq!(range(m.get_u32("neg").map(drop)), "neg: -1");
+    assert_eq!(range(m.get_u32_array("ints").map(drop)), "ints: element 1 = -1");
+    assert!(matches!(m.get_f32("f64"), Err(MetadataError::Range { .. })));
+    for error in [
+        m.get_u32("text").map(drop),
+        m.get_u32("flag").map(drop),
+        m.get_u32("f32").map(drop),
+        m.get_bool("i8").map(drop),
+        m.get_str("strings").map(drop),
+        m.get_strings("text").map(drop),
+        m.get_strings("ints").map(drop),
+        m.get_f32_array("ints").map(drop),
+        m.get_u32_array("floats").map(drop),
+    ] {
+        assert!(matches!(error, Err(MetadataError::Type { .. })), "{error:?}");
+    }
+}
+
+#[test]
+fn files_appear_whole_or_not_at_all() {
+    let folder = std::env::temp_dir().join(format!("gristmill-gguf-{}-atomic", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("m.gguf");
+    let entries = || fs::read_dir(&folder).unwrap().count();
+
+    write_atomically::<WriteError>(&path, |out| {
+        assert!(!path.exists());
+        Ok(out.write_all(b"first")?)
+    })
+    .unwrap();
+    assert_eq!((fs::read(&path).unwrap().as_slice(), entries()), (&b"first"[..], 1));
+
+    let failed = write_atomically::<WriteError>(&path, |out| {
+        out.write_all(b"second")?;
+        Err(WriteError::NoTensor)
+    });
+    assert!(matches!(failed, Err(WriteError::NoTensor)));
+    assert_eq!((fs::read(&path).unwrap().as_slice(), entries()), (&b"first"[..], 1));
+
+    let error = write_atomically::<WriteError>(&folder.join("absent/m.gguf"), |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("absent/m.gguf"), "{error}");
+    fs::remove_dir_all(&folder).unwrap();
+}
