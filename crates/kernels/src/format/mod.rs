@@ -9,6 +9,11 @@
 
 use crate::simd::Simd;
 
+mod bits;
+mod fit;
+#[cfg(test)]
+mod tests;
+
 /// A run of bytes inside a block that a layout may move as a whole.
 ///
 /// The planes of a format cover its block without gaps, in ascending order.
@@ -137,8 +142,11 @@ formats! {
         BF16 = 30 in bfloat16,
     }
     quantised {
+        Q4_0 = 2 in q4_0,
+        Q4_1 = 3 in q4_1,
         Q8_0 = 8 in q8_0,
         Q4_K = 12 in q4_k,
+        Q6_K = 14 in q6_k,
     }
 }
 

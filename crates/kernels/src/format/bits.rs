@@ -1,0 +1,75 @@
+//! Where the bits of an element lie in its block: stated once for decoding, encoding and unpacking.
+
+use crate::simd::Simd;
+use half::f16;
+
+/// The f16 at byte `at` of a block.
+pub(super) fn f16_at(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// Some bits of each of 32 elements: the same field of 32 consecutive bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Field {
+    /// Byte of the block that holds the first element's bits.
+    pub(super) start: usize,
+    /// Position of the field in its byte.
+    pub(super) shift: usize,
+    /// Width of the field.
+    pub(super) bits: usize,
+}
+
+impl Field {
+    fn mask(self) -> u8 {
+        (1 << self.bits) - 1
+    }
+
+    /// The bits of element `i < 32`.
+    pub(super) fn get(self, block: &[u8], i: usize) -> u8 {
+        block[self.start + i] >> self.shift & self.mask()
+    }
+
+    /// Sets the bits of element `i < 32`, which must be zero.
+    pub(super) fn set(self, block: &mut [u8], i: usize, bits: u8) {
+        block[self.start + i] |= (bits & self.mask()) << self.shift;
+    }
+
+    /// The bits of all 32 elements of 16 rows, moved to bit `to` of each byte, in the order of
+    /// [`super::Quantised::codes`]. The plane must be interleaved in units of 4.
+    #[inline(always)]
+    pub(super) fn codes<S: Simd>(self, s: S, tile: &[u8], to: usize) -> [S::Codes; 8] {
+        let bytes = &tile[16 * self.start..16 * (self.start + 32)];
+        let mask = self.mask() << to;
+        if to >= self.shift {
+            std::array::from_fn(|j| s.shl_and(s.load_codes(bytes, 64 * j), (to - self.shift) as u32, mask))
+        } else {
+            std::array::from_fn(|j| s.shr_and(s.load_codes(bytes, 64 * j), (self.shift - to) as u32, mask))
+        }
+    }
+}
+
+/// Bitwise or of two sets of codes.
+#[inline(always)]
+pub(super) fn or<S: Simd>(s: S, a: [S::Codes; 8], b: [S::Codes; 8]) -> [S::Codes; 8] {
+    std::array::from_fn(|j| s.or(a[j], b[j]))
+}
+
+/// Element `i < 32` of 16 bytes of nibbles: the low nibbles are the first sixteen elements, the high ones the rest.
+pub(super) fn nibble(bytes: &[u8], i: usize) -> u8 {
+    bytes[i % 16] >> (4 * (i / 16)) & 15
+}
+
+/// Fills 16 bytes of nibbles from `code(i) < 16`.
+pub(super) fn set_nibbles(bytes: &mut [u8], code: impl Fn(usize) -> u8) {
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = code(i) | code(i + 16) << 4;
+    }
+}
+
+/// The nibbles of 16 rows whose 16 bytes start at byte `start` of the block, in the order of
+/// [`super::Quantised::codes`]. The plane must be interleaved in units of 4.
+#[inline(always)]
+pub(super) fn nibble_codes<S: Simd>(s: S, tile: &[u8], start: usize) -> [S::Codes; 8] {
+    let bytes = &tile[16 * start..16 * (start + 16)];
+    std::array::from_fn(|j| s.shr_and(s.load_codes(bytes, 64 * (j % 4)), 4 * (j as u32 / 4), 15))
+}

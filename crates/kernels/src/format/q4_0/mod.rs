@@ -1,0 +1,48 @@
+//! `Q4_0`: 32 nibbles and one f16 scale. value = d · (q − 8).
+//!
+//! Block (18 bytes): `d` f16, `qs` 16 bytes: byte `i` holds element `i` in its low and `16 + i` in its high nibble.
+
+use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use crate::simd::Simd;
+
+/// The format `Q4_0`.
+#[derive(Clone, Copy, Default)]
+pub struct Q4_0;
+
+const QS: usize = 2;
+
+impl BlockFormat for Q4_0 {
+    const BLOCK: usize = 32;
+    const BYTES: usize = 18;
+    const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }, Plane { bytes: 16, unit: 4 }];
+    const ENCODE_NMSE: f64 = 9e-3;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        let d = bits::f16_at(block, 0);
+        for (i, o) in out.iter_mut().enumerate() {
+            *o = d * (f32::from(bits::nibble(&block[QS..], i)) - 8.0);
+        }
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        let d = fit::put_f16(block, 0, fit::symmetric(values, 8.0));
+        bits::set_nibbles(&mut block[QS..], |i| (fit::quantise(values[i], d, -8, 7) + 8) as u8);
+    }
+}
+
+impl Quantised for Q4_0 {
+    const GROUP: usize = 32;
+    const SIGNED: bool = false;
+    const ZERO: i32 = 8;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
+        bits::nibble_codes(s, tile, QS)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
+        [Scale { scale: s.load_f16(tile, 0), min: s.splat(0.0) }; 2]
+    }
+}

@@ -1,0 +1,88 @@
+//! `Q6_K`: super-blocks of 256 elements in 16 groups of 16. value = d · scale · (q − 32), q in 0..64.
+//!
+//! Block (210 bytes): `ql` 128 bytes (low 4 bits), `qh` 64 bytes (high 2 bits), `scales` i8 × 16, `d` f16.
+//! With `h` the half and `c` the 32 elements within it (0..4), element `128·h + 32·c + i` has its low bits in nibble
+//! `c / 2` of `ql` byte `64·h + 32·(c % 2) + i` and its high bits at bit `2·c` of `qh` byte `32·h + i`.
+
+use super::bits::{self, Field};
+use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use crate::simd::Simd;
+
+/// The format `Q6_K`.
+#[derive(Clone, Copy, Default)]
+pub struct Q6_K;
+
+const QH: usize = 128;
+const SCALES: usize = 192;
+const D: usize = 208;
+
+#[inline(always)]
+fn low(g: usize) -> Field {
+    Field { start: 64 * (g / 4) + 32 * (g % 2), shift: 4 * (g / 2 % 2), bits: 4 }
+}
+
+#[inline(always)]
+fn high(g: usize) -> Field {
+    Field { start: QH + 32 * (g / 4), shift: 2 * (g % 4), bits: 2 }
+}
+
+impl BlockFormat for Q6_K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 210;
+    const PLANES: &'static [Plane] = &[
+        Plane { bytes: 128, unit: 4 },
+        Plane { bytes: 64, unit: 4 },
+        Plane { bytes: 16, unit: 1 },
+        Plane { bytes: 2, unit: 2 },
+    ];
+    const ENCODE_NMSE: f64 = 5e-4;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        let d = bits::f16_at(block, D);
+        for (g, out) in out.chunks_exact_mut(32).enumerate() {
+            for (i, o) in out.iter_mut().enumerate() {
+                let q = low(g).get(block, i) | high(g).get(block, i) << 4;
+                let scale = d * f32::from(block[SCALES + 2 * g + i / 16] as i8);
+                *o = scale * (f32::from(q) - 32.0);
+            }
+        }
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        block.fill(0);
+        let mut scales = [0f32; 16];
+        for (scale, values) in scales.iter_mut().zip(values.chunks_exact(16)) {
+            *scale = fit::symmetric(values, 32.0);
+        }
+        let d = fit::put_f16(block, D, fit::extreme(&scales) / -128.0);
+        for (t, values) in values.chunks_exact(16).enumerate() {
+            let scale = fit::quantise(scales[t], d, -128, 127);
+            block[SCALES + t] = scale as i8 as u8;
+            for (i, &v) in values.iter().enumerate() {
+                let (g, i) = (t / 2, t % 2 * 16 + i);
+                let q = (fit::quantise(v, d * scale as f32, -32, 31) + 32) as u8;
+                low(g).set(block, i, q);
+                high(g).set(block, i, q >> 4);
+            }
+        }
+    }
+}
+
+impl Quantised for Q6_K {
+    const GROUP: usize = 16;
+    const SIGNED: bool = false;
+    const ZERO: i32 = 32;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
+        bits::or(s, low(g).codes(s, tile, 0), high(g).codes(s, tile, 4))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
+        let d = s.load_f16(tile, 16 * D);
+        let scale = |t: usize| s.mul(d, s.to_f32(s.load_i8(tile, 16 * (SCALES + t))));
+        [2 * g, 2 * g + 1].map(|t| Scale { scale: scale(t), min: s.splat(0.0) })
+    }
+}

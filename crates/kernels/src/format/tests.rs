@@ -1,0 +1,128 @@
+//! Every format at every level: what `codes` and `scales` unpack from a tile is what `decode` says.
+
+use super::*;
+use crate::cpu::layout::{ROWS, interleave};
+use crate::simd::{Kernel, Portable};
+use proptest::prelude::*;
+use std::marker::PhantomData;
+
+/// Unpacks a whole tile into the values of its 16 rows.
+struct Rebuild<'a, F>(&'a [u8], PhantomData<F>);
+
+impl<F: Quantised> Kernel for Rebuild<'_, F> {
+    type Output = Vec<Vec<f32>>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> Self::Output {
+        let mut rows = vec![vec![0.0; F::BLOCK]; ROWS];
+        for g in 0..F::BLOCK / 32 {
+            let (codes, scales) = (F::codes(s, self.0, g), F::scales(s, self.0, g));
+            let largest = if F::SIGNED { 255 } else { 127 };
+            for k in 0..32 {
+                let (codes, part) = (codes[k / 4], scales[k / 16]);
+                let mut bytes = [0; 64];
+                s.store_codes(codes, &mut bytes, 0);
+                assert!(bytes.iter().all(|&b| b <= largest), "unsigned codes must not exceed 127");
+                let i = k as u32 % 4;
+                let code = if F::SIGNED { s.byte_signed(codes, i) } else { s.byte(codes, i) };
+                let code = s.to_f32(s.add_i32(code, s.splat_i32(-F::ZERO)));
+                let value = s.mul(part.scale, code);
+                let value = s.to_array(if F::HAS_MIN { s.sub(value, part.min) } else { value });
+                for (row, value) in rows.iter_mut().zip(value) {
+                    row[32 * g + k] = value;
+                }
+            }
+        }
+        rows
+    }
+}
+
+/// Equal bits, or both NaN (whose sign and payload no format defines).
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
+
+/// Scale, code and minimum are the decoder's own f32 numbers and the expression is the same, so the bits are too.
+fn check<F: Quantised>(level: &str, s: impl Simd, bytes: &[u8]) {
+    let blocks: Vec<&[u8]> = bytes.chunks_exact(F::BYTES).take(ROWS).collect();
+    let mut tile = vec![0; ROWS * F::BYTES];
+    interleave(F::PLANES, &blocks, &mut tile);
+    let rows = s.run(Rebuild::<F>(&tile, PhantomData));
+    let mut want = vec![0.0; F::BLOCK];
+    for (r, block) in blocks.iter().enumerate() {
+        F::decode(block, &mut want);
+        for (k, (&got, &want)) in rows[r].iter().zip(&want).enumerate() {
+            assert!(same(got, want), "{level}, row {r}, element {k}: {got} unpacked, {want} decoded");
+        }
+    }
+}
+
+/// Runs `check` at every level that this CPU has.
+fn check_levels<F: Quantised>(bytes: &[u8]) {
+    check::<F>("portable", Portable, bytes);
+    #[cfg(target_arch = "x86_64")]
+    {
+        if let Some(s) = crate::simd::Avx2::detect() {
+            check::<F>("avx2", s, bytes);
+        }
+        if let Some(s) = crate::simd::Avx512::detect() {
+            check::<F>("avx512", s, bytes);
+        }
+    }
+}
+
+#[test]
+fn planes_cover_the_block() {
+    for &format in Format::ALL {
+        let planes = format.planes();
+        assert_eq!(planes.iter().map(|p| p.bytes).sum::<usize>(), format.block_bytes(), "{format}");
+        assert!(planes.iter().all(|p| [1, 2, 4].contains(&p.unit) && p.bytes % p.unit == 0), "{format}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Uniformly random bytes: a sixteenth of all f16 scales is subnormal, and some are infinite or NaN.
+    #[test]
+    fn unpacking_equals_decoding(
+        random in prop::collection::vec(any::<u8>(), ROWS * 256),
+        extreme in prop::sample::select(vec![None, Some(0u8), Some(0x7f), Some(0x80), Some(0xff)]),
+    ) {
+        for &format in Format::ALL {
+            let mut bytes = random[..ROWS * format.block_bytes()].to_vec();
+            if let Some(byte) = extreme {
+                bytes[..format.block_bytes()].fill(byte);
+            }
+            with_format_kind!(format, float F => assert_eq!(F::BLOCK, 1), quantised F => check_levels::<F>(&bytes));
+        }
+    }
+}
+
+/// Σ(decode(encode(x)) − x)² / Σx² over standard-normal values.
+fn nmse(format: Format, seed: u64) -> f64 {
+    let mut state = seed;
+    let mut uniform = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((state >> 11) as f64 + 0.5) / (1u64 << 53) as f64
+    };
+    let values: Vec<f32> = (0..64 * 1024)
+        .map(|_| ((-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()) as f32)
+        .collect();
+    let mut bytes = vec![0; format.row_bytes(values.len()).unwrap()];
+    let mut decoded = vec![0.0; values.len()];
+    format.encode(&values, &mut bytes).unwrap();
+    format.decode(&bytes, &mut decoded).unwrap();
+    let square = |x: f64| x * x;
+    let noise: f64 = values.iter().zip(&decoded).map(|(v, d)| square(f64::from(*v) - f64::from(*d))).sum();
+    noise / values.iter().map(|v| square(f64::from(*v))).sum::<f64>()
+}
+
+#[test]
+fn encoding_is_as_good_as_stated() {
+    for &format in Format::ALL {
+        let (got, stated) = (nmse(format, 1), with_format!(format, F => F::ENCODE_NMSE));
+        println!("{format}: {got:.3e} of {stated:.1e}");
+        assert!(got <= stated, "{format}: NMSE {got:.3e}, stated {stated:.1e}");
+    }
+}
