@@ -1,9 +1,18 @@
-//! Compute kernels that work directly on GGUF-quantised weights.
+//! Compute kernels that work directly on GGUF-quantised weights, mixture-of-experts first.
 //!
 //! The way in is [`ops::Backend`]: every operation once, with its shapes and errors. [`mod@reference`] is the same in
 //! plain f64 sums, the oracle of all tests; [`cpu`] is the fast one. [`mod@format`] knows the block formats of GGUF
 //! files, one folder each. Nothing here knows of GGUF files or models.
 
+pub mod act;
 pub mod cpu;
+pub mod error;
 pub mod format;
+pub mod kv;
+pub mod ops;
+pub mod reference;
 pub mod simd;
+pub mod tensor;
+pub mod weight;
+
+pub use error::{Error, Result};

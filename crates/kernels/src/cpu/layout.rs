@@ -2,13 +2,97 @@
 //!
 //! A tile is one block of each of 16 rows. It is a permutation of the file's bytes (same size), so that one 64-byte
 //! load brings 4 bytes of each of 16 rows and no kernel needs a horizontal sum. Tiles of a row group follow each
-//! other along the columns; row groups follow each other. Missing rows of the last group are zero bytes, which every
-//! format decodes to zero or to a finite number that is never written out.
+//! other along the columns; row groups follow each other; experts are outermost. Missing rows of the last group are
+//! zero bytes, which every format decodes to finite numbers; they are never written out.
 
-use crate::format::Plane;
+use crate::error::{Error, Result};
+use crate::format::{Format, Plane};
+use crate::weight::TensorView;
 
 /// Rows in a tile.
 pub const ROWS: usize = 16;
+
+/// 64 bytes on a cache line of their own.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// One tensor in tiles.
+pub struct Tiles {
+    /// Encoding.
+    pub format: Format,
+    /// Matrices.
+    pub experts: usize,
+    /// Outputs of one matrix.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    lines: Vec<Line>,
+}
+
+impl Tiles {
+    /// Room for a tensor, zeroed. The tensor must have passed [`TensorView::check`].
+    pub(crate) fn zeroed(tensor: &TensorView) -> Result<Self> {
+        let TensorView { format, experts, rows, cols, .. } = *tensor;
+        let bytes = format
+            .row_bytes(cols)
+            .and_then(|row| row.checked_mul(ROWS))
+            .and_then(|group| group.checked_mul(rows.div_ceil(ROWS)))
+            .and_then(|matrix| matrix.checked_mul(experts))
+            .unwrap_or(usize::MAX);
+        let mut lines = Vec::new();
+        let count = bytes.div_ceil(64);
+        lines.try_reserve_exact(count).map_err(|_| Error::OutOfMemory { what: "weights", bytes })?;
+        lines.resize(count, Line([0; 64]));
+        Ok(Self { format, experts, rows, cols, lines })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.lines.len() * 64
+    }
+
+    /// Row groups of one matrix.
+    pub fn groups(&self) -> usize {
+        self.rows.div_ceil(ROWS)
+    }
+
+    /// Bytes of one row group: tiles along the columns.
+    pub(crate) fn group_bytes(&self) -> usize {
+        self.cols / self.format.block_len() * self.format.block_bytes() * ROWS
+    }
+
+    /// The tiles of a row group. `expert < experts`, `group < groups()`.
+    pub(crate) fn group(&self, expert: usize, group: usize) -> &[u8] {
+        let bytes = self.group_bytes();
+        &bytemuck::cast_slice(&self.lines)[(expert * self.groups() + group) * bytes..][..bytes]
+    }
+
+    /// All row groups, for filling: expert-major, [`Tiles::group_bytes`] each.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.lines)
+    }
+}
+
+impl std::fmt::Debug for Tiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tiles({} × {} × {} {})", self.experts, self.rows, self.cols, self.format)
+    }
+}
+
+/// Fills one row group from the file's rows (`rows.len() <= 16 · row bytes`); missing rows become zero bytes.
+pub(crate) fn fill_group(format: Format, cols: usize, rows: &[u8], group: &mut [u8]) {
+    let (block, row) = (format.block_bytes(), cols / format.block_len() * format.block_bytes());
+    for (i, tile) in group.chunks_exact_mut(ROWS * block).enumerate() {
+        let mut blocks: [&[u8]; ROWS] = [&[]; ROWS];
+        let mut live = 0;
+        for (slot, row) in blocks.iter_mut().zip(rows.chunks_exact(row)) {
+            *slot = &row[i * block..][..block];
+            live += 1;
+        }
+        interleave(format.planes(), &blocks[..live], tile);
+    }
+}
 
 /// Permutes one block of each of up to 16 rows into a tile. `blocks` holds each row's block; missing rows are zeroed.
 ///

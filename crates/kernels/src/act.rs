@@ -1,0 +1,61 @@
+//! Activations as matrix operations read them, made once and shared by all weights that read them.
+
+use crate::tensor::{Buffer, DeviceId};
+
+/// How precisely activations are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Precision {
+    /// f32: the exact path of every format, for tests and reference runs.
+    Exact,
+    /// What is fastest for the weight: int8 with a scale per 32 for quantised weights, f32 for float weights.
+    Fast,
+}
+
+/// 32 activations as int8: x ≈ scale · q. One cache line.
+#[derive(Clone, Copy, Debug, Default, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C, align(64))]
+pub struct Int8Block {
+    /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
+    pub q: [i32; 8],
+    /// The scale.
+    pub scale: f32,
+    /// Sum of all 32 numbers times the scale.
+    pub sum: f32,
+    /// Sum of each half's numbers.
+    pub half_sums: [i32; 2],
+    /// Sum of each half's numbers times the scale.
+    pub scaled_half_sums: [f32; 2],
+    /// Makes the block a cache line.
+    pub padding: [u32; 2],
+}
+
+/// Prepared activations: `rows` × `cols`, filled by [`crate::ops::Backend::prepare_activations`].
+///
+/// Both representations are kept when both are asked for: weights of float and quantised formats may share one input.
+#[derive(Debug)]
+pub struct Act {
+    pub(crate) device: DeviceId,
+    pub(crate) precision: Precision,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// rows × cols, contiguous.
+    pub(crate) exact: Buffer<f32>,
+    /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`].
+    pub(crate) int8: Buffer<Int8Block>,
+}
+
+impl Act {
+    /// Rows that are filled.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    /// Elements in a row.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    /// Where it lives.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+}

@@ -1,0 +1,117 @@
+//! What an operation can refuse.
+
+use crate::format::Format;
+use crate::tensor::DeviceId;
+
+/// Why an operation did not run. Nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A view would leave its buffer.
+    #[error(
+        "a view of {rows} rows of {cols} elements, stride {stride}, from element {offset} does not fit a buffer of {len}"
+    )]
+    View {
+        /// First element.
+        offset: usize,
+        /// Rows asked for.
+        rows: usize,
+        /// Elements in a row.
+        cols: usize,
+        /// Elements from one row to the next.
+        stride: usize,
+        /// Elements in the buffer.
+        len: usize,
+    },
+    /// A dimension is not what the operation needs.
+    #[error("{op}: {what} is {found}, must be {expected}")]
+    Shape {
+        /// The operation.
+        op: &'static str,
+        /// The dimension.
+        what: &'static str,
+        /// What it is.
+        found: usize,
+        /// What it must be.
+        expected: usize,
+    },
+    /// A parameter is outside its range.
+    #[error("{op}: {what} is {found}; {rule}")]
+    Range {
+        /// The operation.
+        op: &'static str,
+        /// The parameter.
+        what: &'static str,
+        /// Its value.
+        found: String,
+        /// What is allowed.
+        rule: &'static str,
+    },
+    /// An id read from a buffer is out of range.
+    #[error("{op}: {what} {id} at index {index} is not below {limit}")]
+    Id {
+        /// The operation.
+        op: &'static str,
+        /// What the id names.
+        what: &'static str,
+        /// The id.
+        id: u32,
+        /// Where it stands.
+        index: usize,
+        /// The number of things that ids name.
+        limit: usize,
+    },
+    /// A buffer, weight or cache of another device was given.
+    #[error("{op}: a buffer of {found} was given to {expected}")]
+    ForeignBuffer {
+        /// The operation.
+        op: &'static str,
+        /// The device that runs the operation.
+        expected: DeviceId,
+        /// The device that the buffer belongs to.
+        found: DeviceId,
+    },
+    /// Tensor bytes do not match format and shape.
+    #[error("{what}: {rows} rows of {cols} {format} elements need {expected} bytes, not {found}")]
+    Bytes {
+        /// The tensor.
+        what: String,
+        /// Rows.
+        rows: usize,
+        /// Columns.
+        cols: usize,
+        /// The format.
+        format: Format,
+        /// Bytes needed (0 if the columns are not whole blocks).
+        expected: usize,
+        /// Bytes given.
+        found: usize,
+    },
+    /// Memory could not be had.
+    #[error("cannot allocate {bytes} bytes for {what}; use a smaller context, batch or model")]
+    OutOfMemory {
+        /// What for.
+        what: &'static str,
+        /// How much.
+        bytes: usize,
+    },
+    /// The CPU level was asked for and is not there.
+    #[error("this CPU has no {0}; levels are named by `gristmill --version`")]
+    Level(&'static str),
+    /// A number of threads that cannot be started.
+    #[error("cannot start {threads} threads: {reason}")]
+    Threads {
+        /// Threads asked for.
+        threads: usize,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// The result of an operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Fails unless a dimension is what it must be.
+pub(crate) fn expect(op: &'static str, what: &'static str, found: usize, expected: usize) -> Result<()> {
+    if found == expected { Ok(()) } else { Err(Error::Shape { op, what, found, expected }) }
+}

@@ -1,0 +1,288 @@
+//! Every operation, once. The only door to a backend.
+//!
+//! Letters: T tokens, K inputs, N outputs, E experts, k top-k, H heads, D head width. Matrices are row-major; a
+//! dimension that an operation can see from two arguments must agree, or it is an [`Error::Shape`]. Outputs and
+//! scratch come from the caller; no operation allocates. Every operation accepts zero rows, and does nothing then.
+//! The reduction order of an output depends on nothing but its own row: not on the other rows of the batch, nor on
+//! the number of threads.
+//!
+//! [`Error::Shape`]: crate::error::Error::Shape
+
+use crate::act::{Act, Precision};
+use crate::error::Result;
+use crate::kv::{KvCache, KvSpec, Placement};
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+use crate::weight::{Role, TensorView, Weight};
+
+/// What a router does with its logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Gating {
+    /// Softmax over all experts, then the top k.
+    Softmax,
+    /// The top k, then softmax over those alone.
+    SoftmaxOfChosen,
+    /// Sigmoid of each logit, then the top k.
+    Sigmoid,
+}
+
+/// The router's parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routing {
+    /// Experts per token, 1..=E.
+    pub top_k: usize,
+    /// How logits become weights.
+    pub gating: Gating,
+    /// Divide the chosen weights by their sum (at least 6.1e-5, the smallest normal f16, as everyone does).
+    pub normalise: bool,
+    /// Multiplies the final weights.
+    pub scale: f32,
+    /// Experts are in this many equal groups (1: no groups); only the best `top_groups` groups take part, judged by
+    /// the sum of their two highest selection scores (DeepSeek-V3).
+    pub groups: usize,
+    /// Groups that take part.
+    pub top_groups: usize,
+}
+
+impl Routing {
+    /// Top-k softmax routing without groups.
+    pub fn softmax(top_k: usize, normalise: bool) -> Self {
+        Self { top_k, gating: Gating::Softmax, normalise, scale: 1.0, groups: 1, top_groups: 1 }
+    }
+}
+
+/// The gated activation of an MLP.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// silu(gate) · up.
+    SwiGlu,
+    /// gelu(gate) · up with the tanh approximation.
+    GeGlu,
+    /// gate' · sigmoid(alpha · gate') · (up' + 1), gate' = min(gate, limit), up' = clamp(up, −limit, limit) (gpt-oss).
+    ClampedSwiGlu {
+        /// Slope of the sigmoid.
+        alpha: f32,
+        /// The clamp.
+        limit: f32,
+    },
+}
+
+/// How a rotation's pairs lie in a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RopeStyle {
+    /// Elements `i` and `i + rotated / 2` (GPT-NeoX; Hugging Face order).
+    Halves,
+    /// Elements `2·i` and `2·i + 1` (Llama's GGUF order).
+    Interleaved,
+}
+
+/// Rotary position embedding, prepared: the angle of pair `i` at position `p` is `p · frequencies[i]`.
+///
+/// All scalings (linear, YaRN, Llama 3) are frequencies and one magnitude.
+#[derive(Debug)]
+pub struct Rope {
+    /// Pair order.
+    pub style: RopeStyle,
+    /// Angle per position of each pair; `2 · len` elements of a head are rotated, the rest pass.
+    pub frequencies: Buffer<f32>,
+    /// Multiplies sine and cosine (YaRN's attention factor; otherwise 1).
+    pub magnitude: f32,
+}
+
+/// Parameters of attention.
+#[derive(Debug)]
+pub struct Attention<'a> {
+    /// Query heads; a multiple of the cache's heads.
+    pub heads: usize,
+    /// Multiplies q · k.
+    pub scale: f32,
+    /// Only the last `window` positions, the token's own included, are seen.
+    pub window: Option<usize>,
+    /// A logit per query head that takes part in the softmax and has no value (gpt-oss).
+    pub sinks: Option<&'a Buffer<f32>>,
+    /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
+    pub softcap: Option<f32>,
+}
+
+/// Experts grouped for matrix operations, filled by [`Backend::group_by_expert`]. Pair `p` is slot `p % k` of token
+/// `p / k`.
+#[derive(Debug)]
+pub struct Groups {
+    /// Pairs of each expert, E.
+    pub counts: Buffer<u32>,
+    /// Pairs sorted by expert, ascending within an expert, T·k (padding pairs left out).
+    pub pairs: Buffer<u32>,
+    /// Tiles: expert, first index into `pairs`, rows. Three words each, at most ⌊T·k / tile⌋ + min(E, T·k).
+    pub tiles: Buffer<u32>,
+    /// Number of tiles, one word.
+    pub tile_count: Buffer<u32>,
+    /// Rows of a full tile.
+    pub tile_rows: usize,
+    /// Pairs that the last grouping sorted.
+    pub(crate) live_pairs: usize,
+}
+
+/// Bias that a router adds to its scores for selection only (DeepSeek-V3), E.
+pub type SelectionBias<'a> = Option<&'a Buffer<f32>>;
+
+/// Sampling parameters of one row of logits, applied in this order: mask, bias, penalties, temperature, top-k, top-p,
+/// min-p, draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling<'a> {
+    /// Bit `i % 32` of word `i / 32` allows token `i` (a grammar); `None` allows all.
+    pub mask: Option<&'a [u32]>,
+    /// Added to the logits of these tokens.
+    pub bias: &'a [(u32, f32)],
+    /// How often each token occurs in the text so far; what penalties look at. Each token once.
+    pub counts: &'a [(u32, u32)],
+    /// Divides a positive and multiplies a negative logit of tokens that occur; 1 changes nothing.
+    pub repeat_penalty: f32,
+    /// Subtracted once from tokens that occur.
+    pub presence_penalty: f32,
+    /// Subtracted for each occurrence.
+    pub frequency_penalty: f32,
+    /// 0 is greedy (argmax after mask, bias and penalties).
+    pub temperature: f32,
+    /// Keep the k most likely; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set with at least this much probability, and at least one; 1 keeps all.
+    pub top_p: f32,
+    /// Drop what is less likely than this share of the most likely; 0 keeps all.
+    pub min_p: f32,
+    /// The generator's key.
+    pub seed: u64,
+    /// The generator's counter: the position of the token to be drawn.
+    pub position: u64,
+}
+
+/// One device. All of it is `&self`: a backend may be shared, operations of several threads take turns.
+pub trait Backend: Send + Sync {
+    /// The device's name and level, for people.
+    fn name(&self) -> String;
+    /// Which device.
+    fn device(&self) -> DeviceId;
+
+    // ── memory ──
+
+    /// A zeroed buffer of floats. `what` names it in an out-of-memory error.
+    fn alloc_f32(&self, len: usize, what: &'static str) -> Result<Buffer<f32>>;
+    /// A zeroed buffer of words.
+    fn alloc_u32(&self, len: usize, what: &'static str) -> Result<Buffer<u32>>;
+    /// Room for activations of up to `rows` × `cols`.
+    fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act>;
+    /// A zeroed cache.
+    fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache>;
+    /// Room for grouping up to `pairs` pairs over `experts`.
+    fn alloc_groups(&self, experts: usize, pairs: usize) -> Result<Groups>;
+    /// Copies host values into the start of a buffer.
+    fn upload_f32(&self, values: &[f32], to: &mut Buffer<f32>) -> Result<()>;
+    /// Copies host values into the start of a buffer.
+    fn upload_u32(&self, values: &[u32], to: &mut Buffer<u32>) -> Result<()>;
+    /// Copies a view to host memory, contiguous.
+    fn download_f32(&self, from: View<f32>, to: &mut [f32]) -> Result<()>;
+    /// Copies a view to host memory, contiguous.
+    fn download_u32(&self, from: View<u32>, to: &mut [u32]) -> Result<()>;
+    /// Brings weights into this backend's layout. The only door for weights. [`Role::Matrix`] joins any number of
+    /// tensors of equal `cols` and `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] one.
+    fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight>;
+
+    // ── matrices ──
+
+    /// Decodes row `rows[i]` of a [`Role::Table`] weight into row `i` of `out` (T × cols), times `scale`.
+    fn embed(&self, table: &Weight, rows: View<u32>, scale: f32, out: ViewMut<f32>) -> Result<()>;
+    /// Prepares activations (T × K) for the matrix operations.
+    fn prepare_activations(&self, x: View<f32>, act: &mut Act) -> Result<()>;
+    /// Y (T × N) = X · Wᵀ + bias (N).
+    fn matmul(&self, w: &Weight, x: &Act, bias: Option<&Buffer<f32>>, y: ViewMut<f32>) -> Result<()>;
+    /// As [`Backend::matmul`], for only these rows of X (row indices, R): Y is R × N. For the output head.
+    fn matmul_rows(&self, w: &Weight, x: &Act, rows: View<u32>, y: ViewMut<f32>) -> Result<()>;
+    /// H (T × rows) = activation(gate · x + bias, up · x + bias) for a [`Role::GateUp`] weight. Biases: gate, up.
+    fn gate_up(
+        &self,
+        w: &Weight,
+        x: &Act,
+        bias: Option<[&Buffer<f32>; 2]>,
+        activation: Activation,
+        h: ViewMut<f32>,
+    ) -> Result<()>;
+
+    // ── experts ──
+
+    /// Router: logits (T × E) to expert ids (T × k) and weights (T × k), by descending score, the smaller index
+    /// first on a tie. NaN counts as the smallest score.
+    fn route(
+        &self,
+        logits: View<f32>,
+        routing: &Routing,
+        bias: SelectionBias,
+        ids: ViewMut<u32>,
+        weights: ViewMut<f32>,
+    ) -> Result<()>;
+    /// Sorts the (token, slot) pairs of `ids` (T × k) by expert. `u32::MAX` is padding.
+    fn group_by_expert(&self, ids: View<u32>, experts: usize, groups: &mut Groups) -> Result<()>;
+    /// out[p] (T·k × N) = W[id of pair p] · x + bias[id] (E × N). X has a row per token (T), or one per pair (T·k).
+    /// Serves one token and many. Padding pairs' rows are zeroed.
+    fn moe_matmul(
+        &self,
+        w: &Weight,
+        x: &Act,
+        groups: &Groups,
+        top_k: usize,
+        bias: Option<&Buffer<f32>>,
+        out: ViewMut<f32>,
+    ) -> Result<()>;
+    /// H[p] (T·k × rows) = activation(gate[id] · x, up[id] · x) for a [`Role::GateUp`] weight; X has a row per token.
+    /// Biases: gate, up, E × rows each.
+    fn moe_gate_up(
+        &self,
+        w: &Weight,
+        x: &Act,
+        groups: &Groups,
+        top_k: usize,
+        bias: Option<[&Buffer<f32>; 2]>,
+        activation: Activation,
+        h: ViewMut<f32>,
+    ) -> Result<()>;
+    /// y[t] += Σ over slots, in order, of weights[t, slot] · out[t·k + slot].
+    fn moe_combine(&self, out: View<f32>, weights: View<f32>, y: ViewMut<f32>) -> Result<()>;
+
+    // ── element-wise and norms ──
+
+    /// out = x / sqrt(mean(x²) + eps) · weight, for every row. T × K.
+    fn rms_norm(&self, x: View<f32>, weight: &Buffer<f32>, eps: f32, out: ViewMut<f32>) -> Result<()>;
+    /// In place, each stretch of `weight.len()` columns normalised by itself: per head if that is D, whole row if
+    /// that is the row.
+    fn qk_norm(&self, x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()>;
+    /// Rotates the heads (of `head_width` columns) of each row in place.
+    fn rope(&self, x: ViewMut<f32>, head_width: usize, positions: View<u32>, rope: &Rope) -> Result<()>;
+    /// y += x. T × K.
+    fn add(&self, x: View<f32>, y: ViewMut<f32>) -> Result<()>;
+    /// y[t] += sigmoid(gate[t]) · x[t] (a shared expert's gate, T × 1).
+    fn add_gated(&self, x: View<f32>, gate: View<f32>, y: ViewMut<f32>) -> Result<()>;
+    /// y += bias for every row (K).
+    fn add_bias(&self, bias: &Buffer<f32>, y: ViewMut<f32>) -> Result<()>;
+    /// Index of the largest element of each row, the smaller index on a tie; NaN is the smallest. R × 1.
+    fn argmax(&self, x: View<f32>, out: ViewMut<u32>) -> Result<()>;
+    /// Draws one token per row of logits (R × vocabulary), which are left penalised. R × 1. The uniform number of a
+    /// draw is a function of (seed, position) alone, never of the batch row.
+    fn sample(&self, logits: ViewMut<f32>, parameters: &[Sampling], out: ViewMut<u32>) -> Result<()>;
+
+    // ── attention ──
+
+    /// Writes keys (T × H·Dk) and values (T × H·Dv) to their places.
+    fn kv_write(&self, cache: &mut KvCache, k: View<f32>, v: View<f32>, place: &Placement) -> Result<()>;
+    /// Copies whole blocks within a cache: (from, to).
+    fn kv_copy(&self, cache: &mut KvCache, blocks: &[(u32, u32)]) -> Result<()>;
+    /// Causal attention of each token over its own sequence's cache, itself included: Q (T × heads·Dk) to
+    /// out (T × heads·Dv). The keys of all positions up to the token's must have been written.
+    fn attention(
+        &self,
+        q: View<f32>,
+        cache: &KvCache,
+        place: &Placement,
+        parameters: &Attention,
+        out: ViewMut<f32>,
+    ) -> Result<()>;
+}

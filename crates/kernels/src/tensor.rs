@@ -1,0 +1,234 @@
+//! Buffers of a device and strided views of them.
+
+use crate::error::{Error, Result};
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Which device a buffer lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeviceId {
+    /// Host memory, shared by all CPU backends of the process.
+    Cpu,
+}
+
+impl fmt::Display for DeviceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceId::Cpu => f.write_str("the CPU"),
+        }
+    }
+}
+
+/// An array on a device. Made by [`crate::ops::Backend`]; the caller owns it and lends it to operations.
+#[derive(Debug)]
+pub struct Buffer<T> {
+    device: DeviceId,
+    memory: Vec<T>,
+}
+
+impl<T: Copy + Default> Buffer<T> {
+    /// A zeroed buffer in host memory.
+    pub fn host_zeroed(len: usize, what: &'static str) -> Result<Self> {
+        let mut memory = Vec::new();
+        let bytes = len.saturating_mul(size_of::<T>());
+        memory.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { what, bytes })?;
+        memory.resize(len, T::default());
+        Ok(Self { device: DeviceId::Cpu, memory })
+    }
+}
+
+impl<T: Copy> Buffer<T> {
+    /// A buffer in host memory with these values.
+    pub fn host(values: Vec<T>) -> Self {
+        Self { device: DeviceId::Cpu, memory: values }
+    }
+
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where it lives.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+
+    /// The values, if they are in host memory.
+    pub fn as_host(&self) -> Option<&[T]> {
+        match self.device {
+            DeviceId::Cpu => Some(&self.memory),
+        }
+    }
+
+    /// The values for writing, if they are in host memory.
+    pub fn as_host_mut(&mut self) -> Option<&mut [T]> {
+        match self.device {
+            DeviceId::Cpu => Some(&mut self.memory),
+        }
+    }
+
+    /// The first `rows * cols` elements as a matrix.
+    pub fn view(&self, rows: usize, cols: usize) -> Result<View<'_, T>> {
+        let shape = Shape::new(0, rows, cols, cols, self.len())?;
+        Ok(View { buffer: self, shape })
+    }
+
+    /// The first `rows * cols` elements as a matrix, for writing.
+    pub fn view_mut(&mut self, rows: usize, cols: usize) -> Result<ViewMut<'_, T>> {
+        let shape = Shape::new(0, rows, cols, cols, self.len())?;
+        Ok(ViewMut { buffer: self, shape })
+    }
+}
+
+/// Where the rows of a view lie, in elements. Always inside the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    offset: usize,
+    rows: usize,
+    cols: usize,
+    stride: usize,
+}
+
+impl Shape {
+    fn new(offset: usize, rows: usize, cols: usize, stride: usize, len: usize) -> Result<Self> {
+        let end = match rows {
+            0 => Some(offset),
+            _ => (rows - 1).checked_mul(stride).and_then(|n| n.checked_add(cols)).and_then(|n| n.checked_add(offset)),
+        };
+        match end {
+            Some(end) if end <= len && (stride >= cols || rows <= 1) => Ok(Self { offset, rows, cols, stride }),
+            _ => Err(Error::View { offset, rows, cols, stride, len }),
+        }
+    }
+
+    fn columns(self, columns: Range<usize>, len: usize) -> Result<Self> {
+        let Range { start, end } = columns;
+        if start > end || end > self.cols {
+            let cols = end.saturating_sub(start);
+            return Err(Error::View { offset: start, rows: self.rows, cols, stride: self.stride, len: self.cols });
+        }
+        Self::new(self.offset + start, self.rows, end - start, self.stride, len)
+    }
+
+    /// The elements of a row. `row < rows`.
+    pub fn row(self, row: usize) -> Range<usize> {
+        let start = self.offset + row * self.stride;
+        start..start + self.cols
+    }
+}
+
+macro_rules! view_methods {
+    () => {
+        /// Rows.
+        pub fn rows(&self) -> usize {
+            self.shape.rows
+        }
+        /// Elements in a row.
+        pub fn cols(&self) -> usize {
+            self.shape.cols
+        }
+        /// Where the rows lie.
+        pub fn shape(&self) -> Shape {
+            self.shape
+        }
+        /// Where the buffer lives.
+        pub fn device(&self) -> DeviceId {
+            self.buffer.device
+        }
+    };
+}
+
+/// A matrix to read: rows of `cols` neighbouring elements, `stride` elements from row to row.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a, T> {
+    buffer: &'a Buffer<T>,
+    shape: Shape,
+}
+
+impl<'a, T: Copy> View<'a, T> {
+    view_methods!();
+
+    /// Some columns of every row.
+    pub fn columns(self, columns: Range<usize>) -> Result<Self> {
+        Ok(Self { shape: self.shape.columns(columns, self.buffer.len())?, ..self })
+    }
+
+    /// The buffer's elements and where the rows lie in them, if they are in host memory.
+    pub fn as_host(&self) -> Option<(&'a [T], Shape)> {
+        Some((self.buffer.as_host()?, self.shape))
+    }
+}
+
+/// A matrix to write.
+#[derive(Debug)]
+pub struct ViewMut<'a, T> {
+    buffer: &'a mut Buffer<T>,
+    shape: Shape,
+}
+
+impl<'a, T: Copy> ViewMut<'a, T> {
+    view_methods!();
+
+    /// Some columns of every row.
+    pub fn columns(self, columns: Range<usize>) -> Result<Self> {
+        let shape = self.shape.columns(columns, self.buffer.len())?;
+        Ok(Self { buffer: self.buffer, shape })
+    }
+
+    /// The same view for reading.
+    pub fn as_view(&self) -> View<'_, T> {
+        View { buffer: self.buffer, shape: self.shape }
+    }
+
+    /// The same view again, for a shorter time.
+    pub fn reborrow(&mut self) -> ViewMut<'_, T> {
+        ViewMut { buffer: self.buffer, shape: self.shape }
+    }
+
+    /// The buffer's elements and where the rows lie in them, if they are in host memory.
+    pub fn as_host_mut(&mut self) -> Option<(&mut [T], Shape)> {
+        let shape = self.shape;
+        Some((self.buffer.as_host_mut()?, shape))
+    }
+}
+
+/// Bytes that stay valid and unchanged as long as this handle lives: a part of a mapped file, or of memory.
+#[derive(Clone)]
+pub struct SharedBytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    range: Range<usize>,
+}
+
+impl SharedBytes {
+    /// A part of what `owner` holds, or `None` if it does not hold that much.
+    pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Option<Self> {
+        (*owner).as_ref().get(range.clone())?;
+        Some(Self { owner, range })
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // An owner whose slice shrinks breaks its promise; the answer is then empty, not a panic.
+        (*self.owner).as_ref().get(self.range.clone()).unwrap_or(&[])
+    }
+}
+
+impl From<Vec<u8>> for SharedBytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        let range = 0..bytes.len();
+        Self { owner: Arc::new(bytes), range }
+    }
+}
+
+impl fmt::Debug for SharedBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedBytes({} bytes)", self.range.len())
+    }
+}

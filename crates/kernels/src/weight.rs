@@ -1,0 +1,105 @@
+//! Tensors as they come from a file, and weights as a backend keeps them.
+
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::tensor::{DeviceId, SharedBytes};
+
+/// A weight tensor in its file format: `experts` matrices of `rows` × `cols`, rows contiguous, experts outermost.
+///
+/// It computes y = x · Wᵀ: `cols` is the length of x, `rows` that of y.
+#[derive(Clone, Debug)]
+pub struct TensorView {
+    /// The tensor's name, for errors.
+    pub name: String,
+    /// Encoding of the bytes.
+    pub format: Format,
+    /// Matrices: 1 for a dense weight.
+    pub experts: usize,
+    /// Outputs of one matrix.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    /// The blocks.
+    pub bytes: SharedBytes,
+}
+
+impl TensorView {
+    /// Fails unless the bytes are exactly what format and shape say.
+    pub fn check(&self) -> Result<()> {
+        let expected = self
+            .format
+            .row_bytes(self.cols)
+            .and_then(|row| row.checked_mul(self.rows))
+            .and_then(|matrix| matrix.checked_mul(self.experts))
+            .unwrap_or(0);
+        let found = self.bytes.as_slice().len();
+        if expected == found && self.rows > 0 && self.cols > 0 && self.experts > 0 {
+            return Ok(());
+        }
+        let (rows, cols, format) = (self.rows.saturating_mul(self.experts), self.cols, self.format);
+        Err(Error::Bytes { what: self.name.clone(), rows, cols, format, expected, found })
+    }
+}
+
+/// What a weight is for; a backend chooses its layout by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Role {
+    /// A matrix (or one per expert) that is multiplied with activations. Several tensors of the same `cols` and
+    /// `experts` are joined: their outputs stand side by side, in order.
+    Matrix,
+    /// Two tensors of one shape, gate and up, for the fused SwiGLU operations.
+    GateUp,
+    /// A table of which rows are looked up by id: stays in the file's layout, without a copy.
+    Table,
+}
+
+/// A weight in a backend's own layout, made by [`crate::ops::Backend::prepare`].
+#[derive(Debug)]
+pub struct Weight {
+    pub(crate) device: DeviceId,
+    pub(crate) role: Role,
+    pub(crate) experts: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    pub(crate) storage: Storage,
+}
+
+/// Where a weight's bytes are: one arm per layout.
+#[derive(Debug)]
+pub(crate) enum Storage {
+    /// In the file's layout and memory.
+    Mapped(Vec<TensorView>),
+    /// In tiles of 16 rows.
+    Tiles(Vec<crate::cpu::layout::Tiles>),
+}
+
+impl Weight {
+    /// What it was prepared for.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+    /// Matrices: 1 for a dense weight.
+    pub fn experts(&self) -> usize {
+        self.experts
+    }
+    /// Outputs: for [`Role::Matrix`] those of all joined tensors, for [`Role::GateUp`] those of one half.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+    /// Inputs.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+    /// Where it lives.
+    pub fn device(&self) -> DeviceId {
+        self.device
+    }
+    /// Bytes that preparing it took beyond the file's.
+    pub fn owned_bytes(&self) -> usize {
+        match &self.storage {
+            Storage::Mapped(_) => 0,
+            Storage::Tiles(parts) => parts.iter().map(|p| p.bytes()).sum(),
+        }
+    }
+}
