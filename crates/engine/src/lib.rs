@@ -1,3 +1,4 @@
 //! GGUF files, tokenizers, chat templates and the model runner.
 
 pub mod gguf;
+pub mod tokenizer;

@@ -1,0 +1,147 @@
+//! SentencePiece-style BPE, the tokenizer model "llama": characters are symbols, the pair that forms the token with the
+//! highest score merges first, and characters without a token fall back to their bytes.
+
+use std::collections::HashMap;
+
+use super::error::TokenizerError;
+use super::merge::{Merger, NO_ID};
+use super::{TokenType, Vocabulary};
+
+/// What SentencePiece writes for a space.
+pub(super) const SPACE: &str = "\u{2581}";
+
+/// The model: turns text without special tokens into ids.
+#[derive(Debug)]
+pub(super) struct Scored {
+    /// Token text to rank (0 is the highest score) and id.
+    tokens: HashMap<Box<str>, (u32, u32)>,
+    /// The bytes of the longest token; no pair longer than this is looked up.
+    longest: u32,
+    /// The token of each byte, or [`NO_ID`].
+    bytes: [u32; 256],
+    unknown: Option<u32>,
+    add_space_prefix: bool,
+}
+
+impl Scored {
+    /// The lengths of `scores` and `types` are those of the tokens.
+    pub(super) fn new(
+        vocabulary: &Vocabulary,
+        types: &[TokenType],
+    ) -> Result<Self, TokenizerError> {
+        if let Some(index) = vocabulary.scores.iter().position(|score| score.is_nan()) {
+            let problem = "is not a number".to_owned();
+            return Err(TokenizerError::BadEntry {
+                key: "scores",
+                index,
+                problem,
+            });
+        }
+        let mut bytes = [NO_ID; 256];
+        let mut scored = Vec::new();
+        for (((id, token), kind), &score) in (0..)
+            .zip(&vocabulary.tokens)
+            .zip(types)
+            .zip(&vocabulary.scores)
+        {
+            match kind {
+                TokenType::Byte => {
+                    let byte = byte_token(token).ok_or_else(|| TokenizerError::BadEntry {
+                        key: "tokens",
+                        index: id as usize,
+                        problem: format!("is {token:?}, but its type says a byte, such as <0x0A>"),
+                    })?;
+                    bytes[byte as usize] = id;
+                }
+                TokenType::Normal | TokenType::UserDefined | TokenType::Unused => {
+                    scored.push((score, token, id))
+                }
+                TokenType::Unknown | TokenType::Control => {}
+            }
+        }
+        // Equal scores share a rank, so that the leftmost pair wins among them.
+        scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
+        let mut tokens = HashMap::with_capacity(scored.len());
+        let mut rank = 0;
+        let mut previous = None;
+        let mut longest = 0;
+        for (score, token, id) in scored {
+            rank += u32::from(previous.is_some_and(|previous| previous != score));
+            previous = Some(score);
+            longest = longest.max(token.len());
+            tokens.entry(token.as_str().into()).or_insert((rank, id));
+        }
+        Ok(Self {
+            tokens,
+            longest: u32::try_from(longest).unwrap_or(u32::MAX),
+            bytes,
+            unknown: vocabulary.unknown,
+            add_space_prefix: vocabulary.add_space_prefix.unwrap_or(true),
+        })
+    }
+
+    /// Whether a space goes before each stretch of text, to be taken away again when decoding.
+    pub(super) fn add_space_prefix(&self) -> bool {
+        self.add_space_prefix
+    }
+
+    /// Appends the ids of `text`, which is below 2³² bytes even with three bytes for each space.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        merger: &mut Merger,
+        out: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        let prefix = if self.add_space_prefix { SPACE } else { "" };
+        let text = format!("{prefix}{}", text.replace(' ', SPACE));
+        merger.clear();
+        let mut buffer = [0; 4];
+        for c in text.chars() {
+            let id = self
+                .tokens
+                .get(&*c.encode_utf8(&mut buffer))
+                .map_or(NO_ID, |&(_, id)| id);
+            merger.push(c.len_utf8() as u32, id);
+        }
+        merger.run(|left, right| {
+            let len = left.len + right.len;
+            let pair = || text.get(left.start as usize..(left.start + len) as usize);
+            if len > self.longest {
+                None
+            } else {
+                self.tokens.get(pair()?).copied()
+            }
+        });
+        let mut after_unknown = false;
+        for symbol in merger.symbols() {
+            let start = symbol.start as usize;
+            let symbol_text = &text[start..start + symbol.len as usize];
+            let fallback = || symbol_text.bytes().map(|byte| self.bytes[byte as usize]);
+            let unknown = symbol.id == NO_ID && fallback().any(|id| id == NO_ID);
+            if unknown {
+                // SentencePiece joins neighbouring unknown characters.
+                let id = self.unknown.ok_or_else(|| TokenizerError::NoToken {
+                    text: symbol_text.to_owned(),
+                    bytes: symbol_text.as_bytes().to_vec(),
+                })?;
+                out.extend((!after_unknown).then_some(id));
+            } else if symbol.id == NO_ID {
+                out.extend(fallback());
+            } else {
+                out.push(symbol.id);
+            }
+            after_unknown = unknown;
+        }
+        Ok(())
+    }
+}
+
+/// The byte of a token such as `<0x0A>`.
+pub(super) fn byte_token(token: &str) -> Option<u8> {
+    let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
+    if digits.len() == 2 {
+        u8::from_str_radix(digits, 16).ok()
+    } else {
+        None
+    }
+}
