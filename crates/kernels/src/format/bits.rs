@@ -73,3 +73,28 @@ pub(super) fn nibble_codes<S: Simd>(s: S, tile: &[u8], start: usize) -> [S::Code
     let bytes = &tile[16 * start..16 * (start + 16)];
     std::array::from_fn(|j| s.shr_and(s.load_codes(bytes, 64 * (j % 4)), 4 * (j as u32 / 4), 15))
 }
+
+/// Bit `i < 32` of the 4 bytes of single bits in `Q5_0` and `Q5_1`.
+pub(super) fn bit(bytes: &[u8], i: usize) -> u8 {
+    bytes[i / 8] >> (i % 8) & 1
+}
+
+/// Fills 4 bytes of single bits from the lowest bit of `code(i)`.
+pub(super) fn set_bits(bytes: &mut [u8], code: impl Fn(usize) -> u8) {
+    for (i, byte) in bytes.iter_mut().enumerate() {
+        *byte = (0..8).fold(0, |byte, b| byte | (code(8 * i + b) & 1) << b);
+    }
+}
+
+/// The single bits of 16 rows whose 4 bytes start at byte `start` of the block, moved to bit 4 of each byte, in the
+/// order of [`super::Quantised::codes`]. The plane must be interleaved in units of 4.
+#[inline(always)]
+pub(super) fn fifth_bits<S: Simd>(s: S, tile: &[u8], start: usize) -> [S::Codes; 8] {
+    let word = s.load_i32(tile, 16 * start);
+    // Four copies of four bits, 7 apart and so without a carry, put bit i of the four at bit 8·i + 4 of the product.
+    let (copies, wanted) = (s.splat_i32(0x0204_0810), s.splat_i32(0x1010_1010));
+    std::array::from_fn(|j| {
+        let four = s.and_i32(s.shr_i32(word, 4 * j as u32), s.splat_i32(15));
+        s.as_codes(s.and_i32(s.mul_i32(four, copies), wanted))
+    })
+}

@@ -144,9 +144,17 @@ formats! {
     quantised {
         Q4_0 = 2 in q4_0,
         Q4_1 = 3 in q4_1,
+        Q5_0 = 6 in q5_0,
+        Q5_1 = 7 in q5_1,
         Q8_0 = 8 in q8_0,
+        Q2_K = 10 in q2_k,
+        Q3_K = 11 in q3_k,
         Q4_K = 12 in q4_k,
+        Q5_K = 13 in q5_k,
         Q6_K = 14 in q6_k,
+        IQ4_NL = 20 in iq4_nl,
+        IQ4_XS = 23 in iq4_xs,
+        MXFP4 = 39 in mxfp4,
     }
 }
 

@@ -118,11 +118,84 @@ fn nmse(format: Format, seed: u64) -> f64 {
     noise / values.iter().map(|v| square(f64::from(*v))).sum::<f64>()
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4))]
+
+    #[test]
+    fn encoding_is_as_good_as_stated(seed: u64) {
+        for &format in Format::ALL {
+            let (got, stated) = (nmse(format, seed), with_format!(format, F => F::ENCODE_NMSE));
+            println!("{format}: {got:.3e} of {stated:.1e}");
+            assert!(got <= stated, "{format}: NMSE {got:.3e}, stated {stated:.1e}");
+        }
+    }
+}
+
+/// `value(i)` of whole blocks, and what is left of them after encoding and decoding.
+fn round_trip(format: Format, value: impl Fn(usize) -> f32) -> (Vec<f32>, Vec<f32>) {
+    let values: Vec<f32> = (0..format.block_len().max(16)).map(value).collect();
+    let mut bytes = vec![0xaa; format.row_bytes(values.len()).unwrap()];
+    let mut decoded = vec![f32::NAN; values.len()];
+    format.encode(&values, &mut bytes).unwrap();
+    format.decode(&bytes, &mut decoded).unwrap();
+    (values, decoded)
+}
+
 #[test]
-fn encoding_is_as_good_as_stated() {
+fn zeros_encode_to_zeros() {
     for &format in Format::ALL {
-        let (got, stated) = (nmse(format, 1), with_format!(format, F => F::ENCODE_NMSE));
-        println!("{format}: {got:.3e} of {stated:.1e}");
-        assert!(got <= stated, "{format}: NMSE {got:.3e}, stated {stated:.1e}");
+        for zero in [0.0, -0.0] {
+            let (_, decoded) = round_trip(format, |_| zero);
+            assert!(decoded.iter().all(|&v| v == 0.0), "{format}: {decoded:?}");
+        }
+    }
+}
+
+#[test]
+fn equal_values_come_back() {
+    for &format in Format::ALL {
+        for value in [1.0, -1.0, 0.37, -251.0] {
+            let (_, decoded) = round_trip(format, |_| value);
+            for got in decoded {
+                // A block of one value costs the rounding of its scale: f16, or 4 to 8 bits, or a power of two.
+                assert!((got - value).abs() <= 0.13 * f32::abs(value), "{format}: {value} became {got}");
+            }
+        }
+    }
+}
+
+#[test]
+fn finite_values_stay_finite() {
+    let sizes = [f32::MAX, 1e30, 65504.0, 6e-5, 1e-7, f32::MIN_POSITIVE, f32::from_bits(1)];
+    // binary16 and bfloat16 themselves overflow to infinity, as they must.
+    for &format in Format::ALL.iter().filter(|f| !f.is_float()) {
+        for size in sizes {
+            for shape in [[1.0, -1.0, 0.5, 0.0], [1.0, 1.0, 0.9, 0.8], [-1.0, -0.9, -1.0, -0.2], [1.0, 1e-20, 0.0, 0.0]]
+            {
+                let (values, decoded) = round_trip(format, |i| size * shape[i % 4]);
+                let largest = values.iter().fold(0f32, |m, v| m.max(v.abs()));
+                for (value, got) in values.iter().zip(decoded) {
+                    assert!(got.is_finite(), "{format}: {value:e} became {got}");
+                    let bound = f64::from(largest) * 1.5;
+                    assert!(f64::from(got.abs()) <= bound, "{format}: {value:e} became {got:e}");
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    /// What comes out is undefined, but nothing panics, in encoding or in decoding it.
+    #[test]
+    fn any_bits_encode(bits in prop::collection::vec(any::<u32>(), 16), special in 0usize..256) {
+        for &format in Format::ALL {
+            for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                let (_, decoded) = round_trip(format, |i| {
+                    if i == special { odd } else { f32::from_bits(bits[i % 16].wrapping_mul(i as u32 | 1)) }
+                });
+                assert!(!decoded.is_empty());
+                round_trip(format, |_| odd);
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ impl BlockFormat for F16 {
     const BLOCK: usize = 1;
     const BYTES: usize = 2;
     const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }];
-    const ENCODE_NMSE: f64 = 1e-6;
+    const ENCODE_NMSE: f64 = 4.6e-8;
 
     fn decode(b: &[u8], out: &mut [f32]) {
         out[0] = half::f16::from_le_bytes([b[0], b[1]]).to_f32();

@@ -11,7 +11,7 @@ impl BlockFormat for F32 {
     const BLOCK: usize = 1;
     const BYTES: usize = 4;
     const PLANES: &'static [Plane] = &[Plane { bytes: 4, unit: 4 }];
-    const ENCODE_NMSE: f64 = 1e-30;
+    const ENCODE_NMSE: f64 = 0.0;
 
     fn decode(b: &[u8], out: &mut [f32]) {
         out[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);

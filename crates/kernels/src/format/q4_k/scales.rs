@@ -1,27 +1,34 @@
-//! The 6-bit scales and minima that `Q4_K` and `Q5_K` share: 16 numbers of 6 bits in 12 bytes.
+//! The head that `Q4_K` and `Q5_K` share: `d` f16, `dmin` f16 and eight 6-bit scales and minima in 12 bytes.
 //!
 //! Group `g < 4`: scale in the low 6 bits of byte `g`, minimum in the low 6 bits of byte `g + 4`.
 //! Group `g ≥ 4`: low 4 bits of scale and minimum in the nibbles of byte `g + 4`, high 2 bits of the scale in the
 //! top of byte `g − 4`, of the minimum in the top of byte `g`.
 
+use crate::format::{Scale, bits, fit};
 use crate::simd::Simd;
 
-/// Scale and minimum of group `g` from the 12 bytes of one block.
-#[inline]
-pub(crate) fn scale_min(bytes: &[u8], g: usize) -> (u8, u8) {
-    if g < 4 {
+/// First of the 12 bytes in the block.
+const SCALES: usize = 4;
+/// Bytes of the head.
+pub(crate) const BYTES: usize = 16;
+
+/// Scale and minimum of group `g` of a block: d · scale and dmin · min.
+pub(crate) fn scale_min(block: &[u8], g: usize) -> (f32, f32) {
+    let bytes = &block[SCALES..BYTES];
+    let (scale, min) = if g < 4 {
         (bytes[g] & 63, bytes[g + 4] & 63)
     } else {
         let low = bytes[g + 4];
         (low & 15 | bytes[g - 4] >> 6 << 4, low >> 4 | bytes[g] >> 6 << 4)
-    }
+    };
+    (bits::f16_at(block, 0) * f32::from(scale), bits::f16_at(block, 2) * f32::from(min))
 }
 
-/// The same for the 16 rows of a tile whose scale bytes start at `at`.
+/// The same for the 16 rows of a tile.
 #[inline(always)]
-pub(crate) fn scale_min_lanes<S: Simd>(s: S, tile: &[u8], at: usize, g: usize) -> (S::I32, S::I32) {
-    let byte = |i: usize| s.load_u8(tile, at + 16 * i);
-    if g < 4 {
+pub(crate) fn scale_min_lanes<S: Simd>(s: S, tile: &[u8], g: usize) -> Scale<S> {
+    let byte = |i: usize| s.load_u8(tile, 16 * (SCALES + i));
+    let (scale, min) = if g < 4 {
         let six = s.splat_i32(63);
         (s.and_i32(byte(g), six), s.and_i32(byte(g + 4), six))
     } else {
@@ -30,5 +37,34 @@ pub(crate) fn scale_min_lanes<S: Simd>(s: S, tile: &[u8], at: usize, g: usize) -
         let scale = s.or_i32(s.and_i32(low, s.splat_i32(15)), top(byte(g - 4)));
         let min = s.or_i32(s.shr_i32(low, 4), top(byte(g)));
         (scale, min)
+    };
+    Scale {
+        scale: s.mul(s.load_f16(tile, 0), s.to_f32(scale)),
+        min: s.mul(s.load_f16(tile, 32), s.to_f32(min)),
     }
+}
+
+/// Fits each group with codes `0..=levels` and writes the head; returns each group's scale and minimum as decoded.
+pub(crate) fn encode(values: &[f32], levels: f32, block: &mut [u8]) -> [(f32, f32); 8] {
+    let (mut scales, mut lows) = ([0f32; 8], [0f32; 8]);
+    for (g, values) in values.chunks_exact(32).enumerate() {
+        (scales[g], lows[g]) = fit::affine(values, levels, 0.0);
+    }
+    let d = fit::put_f16(block, 0, fit::extreme(&scales) / 63.0);
+    let dmin = fit::put_f16(block, 2, -fit::extreme(&lows) / 63.0);
+    let bytes = &mut block[SCALES..BYTES];
+    bytes.fill(0);
+    for g in 0..8 {
+        let scale = fit::quantise(scales[g], d, 0, 63) as u8;
+        let min = fit::quantise(-lows[g], dmin, 0, 63) as u8;
+        if g < 4 {
+            bytes[g] |= scale;
+            bytes[g + 4] |= min;
+        } else {
+            bytes[g + 4] = scale & 15 | min << 4;
+            bytes[g - 4] |= scale >> 4 << 6;
+            bytes[g] |= min >> 4 << 6;
+        }
+    }
+    std::array::from_fn(|g| scale_min(block, g))
 }

@@ -35,7 +35,7 @@ impl BlockFormat for Q6_K {
         Plane { bytes: 16, unit: 1 },
         Plane { bytes: 2, unit: 2 },
     ];
-    const ENCODE_NMSE: f64 = 5e-4;
+    const ENCODE_NMSE: f64 = 2.9e-4;
 
     fn decode(block: &[u8], out: &mut [f32]) {
         let d = bits::f16_at(block, D);

@@ -1,0 +1,76 @@
+//! `IQ4_XS`: super-blocks of 256 elements in 8 groups of 32, with the table of [`super::iq4_nl`].
+//! value = d · (scale − 32) · VALUES\[q\].
+//!
+//! Block (136 bytes): `d` f16, `scales_h` u16 (bits `2·g`: high 2 bits of group `g`'s scale), `scales_l` 4 bytes
+//! (nibble `g % 2` of byte `g / 2`: its low 4 bits), `qs` 128 bytes: byte `16·g + i` holds element `32·g + i` in its
+//! low and `32·g + 16 + i` in its high nibble.
+
+use super::iq4_nl::{VALUES, fit, nearest};
+use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use crate::simd::Simd;
+
+/// The format `IQ4_XS`.
+#[derive(Clone, Copy, Default)]
+pub struct IQ4_XS;
+
+const SCALES_H: usize = 2;
+const SCALES_L: usize = 4;
+const QS: usize = 8;
+
+impl BlockFormat for IQ4_XS {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 136;
+    const PLANES: &'static [Plane] =
+        &[Plane { bytes: 4, unit: 2 }, Plane { bytes: 4, unit: 1 }, Plane { bytes: 128, unit: 4 }];
+    const ENCODE_NMSE: f64 = 6.0e-3;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        let d = bits::f16_at(block, 0);
+        for (g, out) in out.chunks_exact_mut(32).enumerate() {
+            let high = block[SCALES_H + g / 4] >> (2 * (g % 4)) & 3;
+            let low = block[SCALES_L + g / 2] >> (4 * (g % 2)) & 15;
+            let scale = d * (f32::from(low | high << 4) - 32.0);
+            for (i, o) in out.iter_mut().enumerate() {
+                *o = scale * f32::from(VALUES[usize::from(bits::nibble(&block[QS + 16 * g..], i))]);
+            }
+        }
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        block.fill(0);
+        let mut scales = [0f32; 8];
+        for (scale, values) in scales.iter_mut().zip(values.chunks_exact(32)) {
+            *scale = fit(values);
+        }
+        let d = fit::put_f16(block, 0, fit::extreme(&scales) / -32.0);
+        for (g, values) in values.chunks_exact(32).enumerate() {
+            let scale = fit::quantise(scales[g], d, -32, 31);
+            let six = (scale + 32) as u8;
+            block[SCALES_H + g / 4] |= six >> 4 << (2 * (g % 4));
+            block[SCALES_L + g / 2] |= (six & 15) << (4 * (g % 2));
+            let scale = d * scale as f32;
+            bits::set_nibbles(&mut block[QS + 16 * g..QS + 16 * (g + 1)], |i| nearest(values[i] / scale));
+        }
+    }
+}
+
+impl Quantised for IQ4_XS {
+    const GROUP: usize = 32;
+    const SIGNED: bool = true;
+    const ZERO: i32 = 0;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
+        bits::nibble_codes(s, tile, QS + 16 * g).map(|nibbles| s.lookup(&VALUES, nibbles))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
+        let high = s.shr_i32(s.load_u16(tile, 16 * SCALES_H), 2 * g as u32);
+        let low = s.shr_i32(s.load_u8(tile, 16 * (SCALES_L + g / 2)), 4 * (g as u32 % 2));
+        let (high, low) = (s.and_i32(high, s.splat_i32(3)), s.and_i32(low, s.splat_i32(15)));
+        let scale = s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32));
+        [Scale { scale: s.mul(s.load_f16(tile, 0), s.to_f32(scale)), min: s.splat(0.0) }; 2]
+    }
+}

@@ -1,0 +1,81 @@
+//! `Q2_K`: super-blocks of 256 elements in 16 groups of 16. value = d · scale · q − dmin · min, q in 0..4.
+//!
+//! Block (84 bytes): `scales` 16 bytes (a group's scale in the low, its minimum in the high nibble), `qs` 64 bytes,
+//! `d` f16, `dmin` f16. Element `128·h + 32·c + i` is at bit `2·c` of `qs` byte `32·h + i`.
+
+use super::bits::{self, Field};
+use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use crate::simd::Simd;
+
+/// The format `Q2_K`.
+#[derive(Clone, Copy, Default)]
+pub struct Q2_K;
+
+const QS: usize = 16;
+const D: usize = 80;
+const DMIN: usize = 82;
+
+#[inline(always)]
+fn code(g: usize) -> Field {
+    Field { start: QS + 32 * (g / 4), shift: 2 * (g % 4), bits: 2 }
+}
+
+impl BlockFormat for Q2_K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 84;
+    const PLANES: &'static [Plane] =
+        &[Plane { bytes: 16, unit: 1 }, Plane { bytes: 64, unit: 4 }, Plane { bytes: 4, unit: 2 }];
+    const ENCODE_NMSE: f64 = 7.7e-2;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        let (d, dmin) = (bits::f16_at(block, D), bits::f16_at(block, DMIN));
+        for (t, out) in out.chunks_exact_mut(16).enumerate() {
+            let scale = d * f32::from(block[t] & 15);
+            let min = dmin * f32::from(block[t] >> 4);
+            for (i, o) in out.iter_mut().enumerate() {
+                *o = scale * f32::from(code(t / 2).get(block, t % 2 * 16 + i)) - min;
+            }
+        }
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        block.fill(0);
+        let (mut scales, mut lows) = ([0f32; 16], [0f32; 16]);
+        for (t, values) in values.chunks_exact(16).enumerate() {
+            (scales[t], lows[t]) = fit::affine(values, 3.0, 0.0);
+        }
+        let d = fit::put_f16(block, D, fit::extreme(&scales) / 15.0);
+        let dmin = fit::put_f16(block, DMIN, -fit::extreme(&lows) / 15.0);
+        for (t, values) in values.chunks_exact(16).enumerate() {
+            let scale = fit::quantise(scales[t], d, 0, 15);
+            let min = fit::quantise(-lows[t], dmin, 0, 15);
+            block[t] = (scale | min << 4) as u8;
+            for (i, &v) in values.iter().enumerate() {
+                let q = fit::quantise(v + dmin * min as f32, d * scale as f32, 0, 3) as u8;
+                code(t / 2).set(block, t % 2 * 16 + i, q);
+            }
+        }
+    }
+}
+
+impl Quantised for Q2_K {
+    const GROUP: usize = 16;
+    const SIGNED: bool = false;
+    const ZERO: i32 = 0;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
+        code(g).codes(s, tile, 0)
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
+        let (d, dmin) = (s.load_f16(tile, 16 * D), s.load_f16(tile, 16 * DMIN));
+        [2 * g, 2 * g + 1].map(|t| {
+            let byte = s.load_u8(tile, 16 * t);
+            let (scale, min) = (s.and_i32(byte, s.splat_i32(15)), s.shr_i32(byte, 4));
+            Scale { scale: s.mul(d, s.to_f32(scale)), min: s.mul(dmin, s.to_f32(min)) }
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! `Q3_K`: super-blocks of 256 elements in 16 groups of 16. value = d · (scale − 32) · (q − 4), q in 0..8.
+//!
+//! Block (110 bytes): `hmask` 32 bytes (high bits), `qs` 64 bytes (low 2 bits), `scales` 12 bytes, `d` f16.
+//! Element `128·h + 32·c + i` has its low bits at bit `2·c` of `qs` byte `32·h + i` and its high bit at bit `4·h + c`
+//! of `hmask` byte `i`. Group `t` has the low 4 bits of its 6-bit scale in nibble `t / 8` of `scales` byte `t % 8`
+//! and the high 2 at bit `2·(t / 4)` of `scales` byte `8 + t % 4`.
+
+use super::bits::{self, Field};
+use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use crate::simd::Simd;
+
+/// The format `Q3_K`.
+#[derive(Clone, Copy, Default)]
+pub struct Q3_K;
+
+const QS: usize = 32;
+const SCALES: usize = 96;
+const D: usize = 108;
+
+#[inline(always)]
+fn low(g: usize) -> Field {
+    Field { start: QS + 32 * (g / 4), shift: 2 * (g % 4), bits: 2 }
+}
+
+#[inline(always)]
+fn high(g: usize) -> Field {
+    Field { start: 0, shift: g, bits: 1 }
+}
+
+impl BlockFormat for Q3_K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 110;
+    const PLANES: &'static [Plane] = &[
+        Plane { bytes: 32, unit: 4 },
+        Plane { bytes: 64, unit: 4 },
+        Plane { bytes: 12, unit: 1 },
+        Plane { bytes: 2, unit: 2 },
+    ];
+    const ENCODE_NMSE: f64 = 2.2e-2;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        let d = bits::f16_at(block, D);
+        let scales = &block[SCALES..D];
+        for (t, out) in out.chunks_exact_mut(16).enumerate() {
+            let scale = scales[t % 8] >> (4 * (t / 8)) & 15 | (scales[8 + t % 4] >> (2 * (t / 4)) & 3) << 4;
+            let scale = d * (f32::from(scale) - 32.0);
+            for (i, o) in out.iter_mut().enumerate() {
+                let (g, i) = (t / 2, t % 2 * 16 + i);
+                let q = low(g).get(block, i) | high(g).get(block, i) << 2;
+                *o = scale * (f32::from(q) - 4.0);
+            }
+        }
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        block.fill(0);
+        let mut scales = [0f32; 16];
+        for (scale, values) in scales.iter_mut().zip(values.chunks_exact(16)) {
+            *scale = fit::symmetric(values, 4.0);
+        }
+        let d = fit::put_f16(block, D, fit::extreme(&scales) / -32.0);
+        for (t, values) in values.chunks_exact(16).enumerate() {
+            let scale = fit::quantise(scales[t], d, -32, 31);
+            let six = (scale + 32) as u8;
+            block[SCALES + t % 8] |= (six & 15) << (4 * (t / 8));
+            block[SCALES + 8 + t % 4] |= six >> 4 << (2 * (t / 4));
+            for (i, &v) in values.iter().enumerate() {
+                let (g, i) = (t / 2, t % 2 * 16 + i);
+                let q = (fit::quantise(v, d * scale as f32, -4, 3) + 4) as u8;
+                low(g).set(block, i, q);
+                high(g).set(block, i, q >> 2);
+            }
+        }
+    }
+}
+
+impl Quantised for Q3_K {
+    const GROUP: usize = 16;
+    const SIGNED: bool = false;
+    const ZERO: i32 = 4;
+    const HAS_MIN: bool = false;
+
+    #[inline(always)]
+    fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
+        bits::or(s, low(g).codes(s, tile, 0), high(g).codes(s, tile, 2))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
+        let d = s.load_f16(tile, 16 * D);
+        let field = |byte: usize, shift: usize, mask: i32| {
+            s.and_i32(s.shr_i32(s.load_u8(tile, 16 * (SCALES + byte)), shift as u32), s.splat_i32(mask))
+        };
+        [2 * g, 2 * g + 1].map(|t| {
+            let (low, high) = (field(t % 8, 4 * (t / 8), 15), field(8 + t % 4, 2 * (t / 4), 3));
+            let scale = s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32));
+            Scale { scale: s.mul(d, s.to_f32(scale)), min: s.splat(0.0) }
+        })
+    }
+}

@@ -1,0 +1,57 @@
+//! `Q5_1`: 32 codes of 5 bits, an f16 scale and an f16 lowest value. value = d · q + m.
+//!
+//! Block (24 bytes): `d` f16, `m` f16, `qh` 4 bytes: bit `i` of the little-endian number is the high bit of element
+//! `i`, `qs` 16 bytes: byte `i` holds element `i` in its low and `16 + i` in its high nibble.
+
+use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use crate::simd::Simd;
+
+/// The format `Q5_1`.
+#[derive(Clone, Copy, Default)]
+pub struct Q5_1;
+
+const QH: usize = 4;
+const QS: usize = 8;
+
+impl BlockFormat for Q5_1 {
+    const BLOCK: usize = 32;
+    const BYTES: usize = 24;
+    const PLANES: &'static [Plane] =
+        &[Plane { bytes: 4, unit: 2 }, Plane { bytes: 4, unit: 4 }, Plane { bytes: 16, unit: 4 }];
+    const ENCODE_NMSE: f64 = 1.37e-3;
+
+    fn decode(block: &[u8], out: &mut [f32]) {
+        let (d, m) = (bits::f16_at(block, 0), bits::f16_at(block, 2));
+        for (i, o) in out.iter_mut().enumerate() {
+            let q = bits::nibble(&block[QS..], i) | bits::bit(&block[QH..QS], i) << 4;
+            *o = d * f32::from(q) + m;
+        }
+    }
+
+    fn encode(values: &[f32], block: &mut [u8]) {
+        let (d, m) = fit::affine(values, 31.0, f32::MAX);
+        let (d, m) = (fit::put_f16(block, 0, d), fit::put_f16(block, 2, m));
+        let code = |i: usize| fit::quantise(values[i] - m, d, 0, 31) as u8;
+        bits::set_bits(&mut block[QH..QS], |i| code(i) >> 4);
+        bits::set_nibbles(&mut block[QS..], |i| code(i) & 15);
+    }
+}
+
+impl Quantised for Q5_1 {
+    const GROUP: usize = 32;
+    const SIGNED: bool = false;
+    const ZERO: i32 = 0;
+    const HAS_MIN: bool = true;
+
+    #[inline(always)]
+    fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
+        bits::or(s, bits::nibble_codes(s, tile, QS), bits::fifth_bits(s, tile, QH))
+    }
+
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
+        // The product with −1 keeps the sign of a zero, which 0 − m would lose.
+        let min = s.mul(s.load_f16(tile, 32), s.splat(-1.0));
+        [Scale { scale: s.load_f16(tile, 0), min }; 2]
+    }
+}
