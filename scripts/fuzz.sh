@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Runs every fuzz target for SECONDS (60) on stable Rust; a crash fails the script and leaves its input in fuzz/artifacts.
+#
+#   scripts/fuzz.sh [SECONDS [TARGET]]
+#
+# cargo-fuzz asks for nightly because of its sanitizers. Coverage alone, which is what guides libFuzzer, needs only
+# these code generation options. Memory errors are not what is sought here: the parsers have no unsafe code.
+# Needs a C++ compiler for libFuzzer itself.
+set -euo pipefail
+seconds=${1:-60}
+cd "$(dirname "$0")/../fuzz"
+targets=${2:-$(basename -s .rs fuzz_targets/*.rs)}
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+build=${CARGO_TARGET_DIR:-../target}/fuzz
+coverage="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
+coverage+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
+coverage+=" -Cllvm-args=-sanitizer-coverage-trace-compares"
+
+# The versions of the workspace; cargo drops what is not needed here and adds libFuzzer.
+cp ../Cargo.lock Cargo.lock
+
+for target in $targets; do
+    # With --target, build scripts and macros are compiled without these flags.
+    RUSTFLAGS=$coverage cargo build --quiet --release --target "$host" --target-dir "$build" --bin "$target"
+    found=$build/corpus/$target # what the fuzzer learns; the seeds stay as they are
+    mkdir -p "$found" "artifacts/$target"
+    log=$build/$target.log
+    echo "fuzz $target: $seconds s"
+    if ! "$build/$host/release/$target" "$found" "corpus/$target" -max_total_time="$seconds" -timeout=5 \
+        -rss_limit_mb=512 -malloc_limit_mb=256 -max_len=16384 -artifact_prefix="artifacts/$target/" \
+        -print_final_stats=1 >"$log" 2>&1; then
+        tail -50 "$log"
+        echo "fuzz $target: FAILED; to repeat, in fuzz/: $build/$host/release/$target artifacts/$target/FILE" >&2
+        exit 1
+    fi
+    runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
+    coverage_points=$(grep -o 'cov: [0-9]*' "$log" | tail -1)
+    # A fuzzer that never ran would otherwise look like success.
+    if [ "${runs:-0}" -lt $((seconds * 10)) ]; then
+        tail -50 "$log"
+        echo "fuzz $target: FAILED; only ${runs:-0} executions" >&2
+        exit 1
+    fi
+    echo "fuzz $target: $runs executions, $coverage_points, no crash"
+done
