@@ -5,12 +5,18 @@
 //! files, one folder each. Nothing here knows of GGUF files or models.
 
 pub mod act;
+mod check;
 pub mod cpu;
 pub mod error;
 pub mod format;
+mod group;
+mod host;
 pub mod kv;
 pub mod ops;
+pub mod random;
 pub mod reference;
+mod route;
+mod sample;
 pub mod simd;
 pub mod tensor;
 pub mod weight;

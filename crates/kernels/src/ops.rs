@@ -106,22 +106,42 @@ pub struct Attention<'a> {
     pub softcap: Option<f32>,
 }
 
-/// Experts grouped for matrix operations, filled by [`Backend::group_by_expert`]. Pair `p` is slot `p % k` of token
-/// `p / k`.
+/// Experts grouped for matrix operations, filled by [`Backend::group_by_expert`] alone (its readers trust it). Pair
+/// `p` is slot `p % k` of token `p / k`.
 #[derive(Debug)]
 pub struct Groups {
-    /// Pairs of each expert, E.
-    pub counts: Buffer<u32>,
-    /// Pairs sorted by expert, ascending within an expert, T·k (padding pairs left out).
-    pub pairs: Buffer<u32>,
-    /// Tiles: expert, first index into `pairs`, rows. Three words each, at most ⌊T·k / tile⌋ + min(E, T·k).
-    pub tiles: Buffer<u32>,
-    /// Number of tiles, one word.
-    pub tile_count: Buffer<u32>,
-    /// Rows of a full tile.
-    pub tile_rows: usize,
+    pub(crate) counts: Buffer<u32>,
+    pub(crate) pairs: Buffer<u32>,
+    pub(crate) tiles: Buffer<u32>,
+    pub(crate) tile_count: Buffer<u32>,
+    pub(crate) tile_rows: usize,
     /// Pairs that the last grouping sorted.
     pub(crate) live_pairs: usize,
+    /// Pairs that the last grouping was given, padding included: T·k.
+    pub(crate) total_pairs: usize,
+}
+
+impl Groups {
+    /// Pairs of each expert, E.
+    pub fn counts(&self) -> &Buffer<u32> {
+        &self.counts
+    }
+    /// Pairs sorted by expert, ascending within an expert; room for T·k, padding pairs left out.
+    pub fn pairs(&self) -> &Buffer<u32> {
+        &self.pairs
+    }
+    /// Tiles: expert, first index into `pairs`, rows. Three words each, at most ⌊T·k / tile⌋ + min(E, T·k).
+    pub fn tiles(&self) -> &Buffer<u32> {
+        &self.tiles
+    }
+    /// Number of tiles, one word.
+    pub fn tile_count(&self) -> &Buffer<u32> {
+        &self.tile_count
+    }
+    /// Rows of a full tile.
+    pub fn tile_rows(&self) -> usize {
+        self.tile_rows
+    }
 }
 
 /// Bias that a router adds to its scores for selection only (DeepSeek-V3), E.
