@@ -1,1 +1,341 @@
 //! Every operation of every level against plain Rust.
+
+use super::*;
+use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A check that runs at every level that this CPU has.
+trait Check {
+    fn check<S: Simd>(&self, s: S);
+}
+
+/// Runs the check inside a function with the level's features, as kernels are.
+struct Inside<'a, C>(&'a C);
+
+impl<C: Check> Kernel for Inside<'_, C> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        self.0.check(s);
+    }
+}
+
+fn at_every_level(check: &impl Check) {
+    Portable.run(Inside(check));
+    #[cfg(target_arch = "x86_64")]
+    {
+        match Avx2::detect() {
+            Some(s) => s.run(Inside(check)),
+            None => println!("avx2: skipped, this CPU does not have it"),
+        }
+        match Avx512::detect() {
+            Some(s) => s.run(Inside(check)),
+            None => println!("avx512: skipped, this CPU does not have it"),
+        }
+    }
+}
+
+#[inline(always)]
+fn bytes<S: Simd>(s: S, v: S::Codes) -> [u8; 64] {
+    let mut out = [0; 64];
+    s.store_codes(v, &mut out, 0);
+    out
+}
+
+#[inline(always)]
+fn ints<S: Simd>(s: S, v: S::I32) -> [i32; 16] {
+    let bytes = bytes(s, s.as_codes(v));
+    std::array::from_fn(|r| i32::from_le_bytes([bytes[4 * r], bytes[4 * r + 1], bytes[4 * r + 2], bytes[4 * r + 3]]))
+}
+
+/// Equal bits, or both NaN (whose sign and payload depend on the CPU).
+fn same(a: f32, b: f32) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan()
+}
+
+#[track_caller]
+fn assert_same(got: [f32; 16], want: impl Fn(usize) -> f32) {
+    for (r, got) in got.into_iter().enumerate() {
+        assert!(same(got, want(r)), "lane {r}: {got:e}, not {:e}", want(r));
+    }
+}
+
+/// Random input of one case, rich in extreme values.
+#[derive(Debug, Clone)]
+struct Case {
+    a: [u8; 64],
+    b: [u8; 64],
+    table: [i8; 16],
+    x: [i8; 4],
+    shift: u32,
+    mask: u8,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let byte = || prop_oneof![any::<u8>(), prop::sample::select(vec![0u8, 1, 127, 128, 129, 255])];
+    let word = || {
+        let extreme: Vec<u32> = vec![
+            0,
+            1,
+            0x7fff_ffff,
+            0x8000_0000,
+            0x8000_0001,
+            0xffff_ffff,
+            0x007f_ffff,
+            0x0080_0000,
+            0x3f80_0000,
+            0x7f7f_ffff,
+            0x7f80_0000,
+            0x7fc0_0000,
+            0xff80_0000,
+        ];
+        let four = (byte(), byte(), byte(), byte()).prop_map(|(a, b, c, d)| u32::from_le_bytes([a, b, c, d]));
+        prop_oneof![four, any::<u32>(), any::<f32>().prop_map(f32::to_bits), prop::sample::select(extreme)]
+    };
+    let vector =
+        move || prop::collection::vec(word(), 16).prop_map(|w| std::array::from_fn(|i| w[i / 4].to_le_bytes()[i % 4]));
+    let x = prop_oneof![-127i8..=127, prop::sample::select(vec![-127i8, 0, 127])];
+    (vector(), vector(), any::<[i8; 16]>(), [x.clone(), x.clone(), x.clone(), x], 0u32..32, any::<u8>())
+        .prop_map(|(a, b, table, x, shift, mask)| Case { a, b, table, x, shift, mask })
+}
+
+fn int(bytes: &[u8; 64], r: usize) -> i32 {
+    i32::from_le_bytes(bytes[4 * r..4 * r + 4].try_into().unwrap())
+}
+
+fn float(bytes: &[u8; 64], r: usize) -> f32 {
+    f32::from_bits(int(bytes, r) as u32)
+}
+
+struct Codes(Case);
+
+impl Check for Codes {
+    #[inline(always)]
+    fn check<S: Simd>(&self, s: S) {
+        let Case { a, b, table, x, shift, mask } = &self.0;
+        let (va, vb) = (s.load_codes(a, 0), s.load_codes(b, 0));
+        assert_eq!(bytes(s, va), *a);
+        assert_eq!(bytes(s, s.splat_codes(*mask)), [*mask; 64]);
+        assert_eq!(bytes(s, s.and(va, vb)), std::array::from_fn(|i| a[i] & b[i]));
+        assert_eq!(bytes(s, s.or(va, vb)), std::array::from_fn(|i| a[i] | b[i]));
+        let n = shift % 8;
+        let (right, left) = (mask & 255 >> n, mask & 255 << n);
+        assert_eq!(bytes(s, s.shr_and(va, n, right)), a.map(|v| v >> n & right));
+        assert_eq!(bytes(s, s.shl_and(va, n, left)), a.map(|v| v << n & left));
+        let index = a.map(|v| v & 15);
+        assert_eq!(bytes(s, s.lookup(table, s.load_codes(&index, 0))), index.map(|v| table[usize::from(v)] as u8));
+        for i in 0..4 {
+            let byte = |r: usize| a[4 * r + i as usize];
+            assert_eq!(ints(s, s.byte(va, i)), std::array::from_fn(|r| i32::from(byte(r))));
+            assert_eq!(ints(s, s.byte_signed(va, i)), std::array::from_fn(|r| i32::from(byte(r) as i8)));
+        }
+
+        // Half the range for the sum so far, so that no sum overflows.
+        let sum: [i32; 16] = std::array::from_fn(|r| int(b, r) / 2);
+        let acc = s.load_i32(&sum.map(i32::to_le_bytes).concat(), 0);
+        let word = i32::from_le_bytes(x.map(|x| x as u8));
+        let dot = |code: &dyn Fn(u8) -> i32| -> [i32; 16] {
+            std::array::from_fn(|r| (0..4).fold(sum[r], |sum, i| sum + code(a[4 * r + i]) * i32::from(x[i])))
+        };
+        let unsigned = s.and(va, s.splat_codes(127));
+        assert_eq!(ints(s, s.dot(acc, unsigned, word)), dot(&|c| i32::from(c & 127)));
+        assert_eq!(ints(s, s.dot_signed(acc, va, word)), dot(&|c| i32::from(c as i8) + S::SIGNED_BIAS));
+    }
+}
+
+struct Ints(Case);
+
+impl Check for Ints {
+    #[inline(always)]
+    fn check<S: Simd>(&self, s: S) {
+        let Case { a, b, shift, .. } = &self.0;
+        let n = *shift;
+        let (va, vb) = (s.load_i32(a, 0), s.load_i32(b, 0));
+        let each = |f: fn(i32, i32) -> i32| -> [i32; 16] { std::array::from_fn(|r| f(int(a, r), int(b, r))) };
+        assert_eq!(ints(s, va), each(|a, _| a));
+        assert_eq!(bytes(s, s.as_codes(va)), *a);
+        assert_eq!(ints(s, s.splat_i32(int(a, 0))), [int(a, 0); 16]);
+        for at in 0..32 {
+            assert_eq!(ints(s, s.load_u8(a, at)), std::array::from_fn(|r| i32::from(a[at + r])));
+            assert_eq!(ints(s, s.load_i8(a, at)), std::array::from_fn(|r| i32::from(a[at + r] as i8)));
+            let half = |r: usize| u16::from_le_bytes([a[at + 2 * r], a[at + 2 * r + 1]]);
+            assert_eq!(ints(s, s.load_u16(a, at)), std::array::from_fn(|r| i32::from(half(r))));
+        }
+        assert_eq!(ints(s, s.and_i32(va, vb)), each(|a, b| a & b));
+        assert_eq!(ints(s, s.or_i32(va, vb)), each(|a, b| a | b));
+        assert_eq!(ints(s, s.add_i32(va, vb)), each(i32::wrapping_add));
+        assert_eq!(ints(s, s.mul_i32(va, vb)), each(i32::wrapping_mul));
+        assert_eq!(ints(s, s.shr_i32(va, n)), std::array::from_fn(|r| (int(a, r) as u32 >> n) as i32));
+        assert_eq!(ints(s, s.shl_i32(va, n)), std::array::from_fn(|r| int(a, r) << n));
+        let selected = s.select_gt(va, vb, s.splat_i32(1), s.splat_i32(-1));
+        assert_eq!(ints(s, selected), each(|a, b| if a > b { 1 } else { -1 }));
+        assert_eq!(ints(s, s.select_gt(va, va, s.splat_i32(1), vb)), each(|_, b| b));
+        assert_same(s.to_array(s.to_f32(va)), |r| int(a, r) as f32);
+        assert_eq!(s.to_array(s.as_f32(va)).map(f32::to_bits), each(|a, _| a).map(|a| a as u32));
+    }
+}
+
+struct Floats(Case);
+
+impl Check for Floats {
+    #[inline(always)]
+    fn check<S: Simd>(&self, s: S) {
+        let Case { a, b, .. } = &self.0;
+        let c: [f32; 16] = std::array::from_fn(|r| float(a, 15 - r));
+        let (va, vb, vc) = (s.load_f32_bytes(a, 0), s.load_f32_bytes(b, 0), s.load_f32(&c, 0));
+        let (a, b) = (|r| float(a, r), |r| float(b, r));
+        assert_same(s.to_array(va), a);
+        assert_same(s.to_array(vc), |r| c[r]);
+        assert_same(s.to_array(s.splat(c[0])), |_| c[0]);
+        let mut stored = [1.0; 18];
+        s.store_f32(vc, &mut stored, 1);
+        assert!(same(stored[1], c[0]) && same(stored[16], c[15]) && stored[0] == 1.0 && stored[17] == 1.0);
+        assert_same(s.to_array(s.add(va, vb)), |r| a(r) + b(r));
+        assert_same(s.to_array(s.sub(va, vb)), |r| a(r) - b(r));
+        assert_same(s.to_array(s.mul(va, vb)), |r| a(r) * b(r));
+        assert_same(s.to_array(s.max(va, vb)), |r| if a(r) > b(r) { a(r) } else { b(r) });
+        for (r, got) in s.to_array(s.mul_add(va, vb, vc)).into_iter().enumerate() {
+            let (once, twice) = (a(r).mul_add(b(r), c[r]), a(r) * b(r) + c[r]);
+            assert!(same(got, once) || same(got, twice), "lane {r}: {got:e}, not {once:e} or {twice:e}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn codes_are_those_of_plain_rust(case in case()) {
+        at_every_level(&Codes(case));
+    }
+
+    #[test]
+    fn integers_are_those_of_plain_rust(case in case()) {
+        at_every_level(&Ints(case));
+    }
+
+    #[test]
+    fn floats_are_those_of_plain_rust(case in case()) {
+        at_every_level(&Floats(case));
+    }
+}
+
+struct DotExtremes;
+
+impl Check for DotExtremes {
+    #[inline(always)]
+    fn check<S: Simd>(&self, s: S) {
+        for code in [0u8, 1, 126, 127, 128, 129, 255] {
+            for x in [-127i8, -1, 0, 1, 127] {
+                let (codes, word) = (s.splat_codes(code), i32::from_le_bytes([x as u8; 4]));
+                let x = i32::from(x);
+                if code <= 127 {
+                    assert_eq!(ints(s, s.dot(s.splat_i32(5), codes, word)), [5 + 4 * i32::from(code) * x; 16]);
+                }
+                let signed = i32::from(code as i8) + S::SIGNED_BIAS;
+                assert_eq!(ints(s, s.dot_signed(s.splat_i32(5), codes, word)), [5 + 4 * signed * x; 16]);
+            }
+        }
+    }
+}
+
+#[test]
+fn dot_products_do_not_saturate() {
+    at_every_level(&DotExtremes);
+}
+
+struct EveryHalf;
+
+impl Check for EveryHalf {
+    #[inline(always)]
+    fn check<S: Simd>(&self, s: S) {
+        let halves: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+        for first in (0..=u16::MAX).step_by(16) {
+            let at = 2 * usize::from(first);
+            let bits = |r: usize| first + r as u16;
+            assert_same(s.to_array(s.load_f16(&halves, at)), |r| half::f16::from_bits(bits(r)).to_f32_const());
+            assert_same(s.to_array(s.load_bf16(&halves, at)), |r| f32::from_bits(u32::from(bits(r)) << 16));
+        }
+    }
+}
+
+#[test]
+fn every_half_loads() {
+    at_every_level(&EveryHalf);
+}
+
+/// One load from bytes.
+struct Access<'a> {
+    op: usize,
+    memory: &'a [u8],
+    at: usize,
+}
+
+/// What each operation of [`Access`] reads, in bytes.
+const ACCESSES: [usize; 8] = [64, 16, 16, 32, 64, 64, 32, 32];
+
+impl Kernel for Access<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Access { op, memory, at } = self;
+        match op {
+            0 => _ = bytes(s, s.load_codes(memory, at)),
+            1 => _ = ints(s, s.load_u8(memory, at)),
+            2 => _ = ints(s, s.load_i8(memory, at)),
+            3 => _ = ints(s, s.load_u16(memory, at)),
+            4 => _ = ints(s, s.load_i32(memory, at)),
+            5 => _ = s.to_array(s.load_f32_bytes(memory, at)),
+            6 => _ = s.to_array(s.load_f16(memory, at)),
+            _ => _ = s.to_array(s.load_bf16(memory, at)),
+        }
+    }
+}
+
+/// A load or store of 16 floats, or a store of 64 bytes.
+struct FloatAccess {
+    op: usize,
+    at: usize,
+    len: usize,
+}
+
+impl Kernel for FloatAccess {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut memory = vec![0f32; self.len];
+        match self.op {
+            0 => _ = s.to_array(s.load_f32(&memory, self.at)),
+            1 => s.store_f32(s.splat(1.0), &mut memory, self.at),
+            _ => s.store_codes(s.splat_codes(1), &mut vec![0; self.len + 48], self.at),
+        }
+    }
+}
+
+struct Bounds;
+
+impl Check for Bounds {
+    /// Not a kernel: unwinding is caught outside the level's function.
+    #[inline(never)]
+    fn check<S: Simd>(&self, s: S) {
+        let panics = |f: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(f)).is_err();
+        let memory = vec![7; 80];
+        for (op, size) in ACCESSES.into_iter().enumerate() {
+            for at in [0, 1, 80 - size] {
+                assert!(!panics(&mut || s.run(Access { op, memory: &memory, at })), "op {op} at {at}");
+            }
+            for at in [80 - size + 1, 79, 80, 81, usize::MAX - size + 1, usize::MAX] {
+                assert!(panics(&mut || s.run(Access { op, memory: &memory, at })), "op {op} at {at}");
+            }
+        }
+        for op in 0..3 {
+            assert!(!panics(&mut || s.run(FloatAccess { op, at: 3, len: 19 })), "op {op}");
+            for at in [4, 19, usize::MAX - 15, usize::MAX - 63, usize::MAX] {
+                assert!(panics(&mut || s.run(FloatAccess { op, at, len: 19 })), "op {op} at {at}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_access_leaves_the_slice() {
+    at_every_level(&Bounds);
+}
