@@ -1,2 +1,4 @@
 //! The `gristmill` command line.
+mod synthetic;
+
 fn main() {}

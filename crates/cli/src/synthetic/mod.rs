@@ -1,0 +1,157 @@
+//! Synthetic models: random weights in the exact shapes and type mix of published models, for measuring speed.
+//!
+//! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a mix of [`mix`]. The file is a valid GGUF with a
+//! vocabulary of the published size, so that any engine loads it; its text means nothing. The same name always gives
+//! the same bytes.
+
+mod blocks;
+mod mix;
+mod rng;
+mod shapes;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+mod write;
+
+use std::path::{Path, PathBuf};
+
+use gristmill_engine::gguf::{GgufFile, GgufWriter, WriteError};
+use gristmill_kernels::format::Format;
+use thiserror::Error;
+
+use mix::Mix;
+pub(crate) use rng::Random;
+use shapes::{Model, TensorPlan};
+
+/// The key that says how a file was made; a cached file with another recipe is written anew.
+const RECIPE_KEY: &str = "gristmill.synthetic";
+/// Part of the recipe: raised when the same name would give other bytes.
+const REVISION: u32 = 1;
+/// The mix of a model that is named without one.
+const DEFAULT_MIX: &str = "Q4_K_M";
+
+/// Why a synthetic model could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub(crate) enum SyntheticError {
+    /// No such model.
+    #[error("there is no synthetic model `{name}`; known are {known}")]
+    Model {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// No such mix of formats.
+    #[error("there is no format `{name}` for a synthetic model; known are {known}")]
+    Mix {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: String,
+    },
+    /// The number of layers is zero or absurd.
+    #[error("--layers must be 1 to {max}, found {0}", max = shapes::MAX_LAYERS)]
+    Layers(u32),
+    /// A row is not a whole number of blocks.
+    #[error("tensor {tensor} cannot be {format}: its rows of {columns} are not whole blocks of {block}")]
+    Rows {
+        /// The tensor.
+        tensor: String,
+        /// The format.
+        format: Format,
+        /// Elements in a row.
+        columns: u64,
+        /// Elements in a block.
+        block: usize,
+    },
+    /// The disk is too full.
+    #[error("{}: the model takes {needed} bytes and {free} are free; name another place with -o, or fewer --layers", .path.display())]
+    NoSpace {
+        /// The file to be written.
+        path: PathBuf,
+        /// Its size.
+        needed: u64,
+        /// What the disk has.
+        free: u64,
+    },
+    /// The directory cannot be made or asked for its free space.
+    #[error("{}: {source}", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The operating system's reason.
+        source: std::io::Error,
+    },
+    /// The file cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// A synthetic model, chosen but not written.
+#[derive(Debug, Clone)]
+pub(crate) struct Synthetic {
+    model: Model,
+    mix: Mix,
+}
+
+impl Synthetic {
+    /// Parses `NAME[:FORMAT]`; `layers` overrides the published depth.
+    ///
+    /// # Errors
+    /// If the name or the format is unknown, or the layers are not 1 to [`shapes::MAX_LAYERS`].
+    pub(crate) fn parse(spec: &str, layers: Option<u32>) -> Result<Synthetic, SyntheticError> {
+        let (name, mix) = spec.split_once(':').unwrap_or((spec, DEFAULT_MIX));
+        let mut model = *shapes::MODELS.iter().find(|m| m.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let known = shapes::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
+            SyntheticError::Model { name: name.to_owned(), known }
+        })?;
+        let mix = Mix::parse(mix)
+            .ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: Mix::known().join(", ") })?;
+        model.layers = layers.unwrap_or(model.layers);
+        if !(1..=shapes::MAX_LAYERS).contains(&model.layers) {
+            return Err(SyntheticError::Layers(model.layers));
+        }
+        Ok(Synthetic { model, mix })
+    }
+
+    /// Everything that decides the bytes.
+    fn recipe(&self) -> String {
+        format!("{} {} layers={} revision={REVISION}", self.model.name, self.mix.name, self.model.layers)
+    }
+
+    /// The name of its file in a cache.
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}-{}-{}-layers.gguf", self.model.name, self.mix.name, self.model.layers)
+    }
+
+    /// The tensors in file order, and the file without its tensor data.
+    fn plan(&self) -> Result<(Vec<TensorPlan>, GgufWriter), SyntheticError> {
+        let tensors = self.model.tensors(&self.mix)?;
+        let mut file = GgufWriter::new();
+        self.model.describe(&mut file)?;
+        vocabulary::describe(self.model.vocabulary, &mut file)?;
+        file.set(RECIPE_KEY, self.recipe())?;
+        for tensor in &tensors {
+            file.tensor(&tensor.name, tensor.format, &tensor.shape)?;
+        }
+        Ok((tensors, file))
+    }
+
+    /// Writes the file, under a temporary name until it is complete. `progress` is told bytes written and in all.
+    ///
+    /// # Errors
+    /// If the disk has too little room (nothing is written then), or refuses.
+    pub(crate) fn write(&self, path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<(), SyntheticError> {
+        let (tensors, file) = self.plan()?;
+        write::write(path, &tensors, file, progress)
+    }
+
+    /// Whether `path` is already this model, whole.
+    pub(crate) fn is_written(&self, path: &Path) -> bool {
+        let Ok((_, plan)) = self.plan() else { return false };
+        let Ok(file) = GgufFile::open(path) else { return false };
+        file.file_bytes() == plan.file_bytes()
+            && file.metadata().required::<&str>(RECIPE_KEY).is_ok_and(|r| r == self.recipe())
+    }
+}

@@ -1,0 +1,138 @@
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use gristmill_engine::gguf::GgufFile;
+use gristmill_kernels::format::Format;
+
+use super::*;
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("gristmill-synthetic-{}-{name}.gguf", std::process::id()))
+}
+
+/// Removes the file when the test ends, either way.
+struct Remove(PathBuf);
+impl Drop for Remove {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn every_mix_gives_a_whole_file_of_finite_weights_and_own_bytes() {
+    for mix in Mix::known() {
+        let path = Remove(scratch(mix));
+        let synthetic = Synthetic::parse(&format!("mini-moe:{mix}"), Some(2)).unwrap();
+        assert!(!synthetic.is_written(&path.0));
+        let last = Mutex::new((0, 0));
+        synthetic
+            .write(&path.0, &|done, total| {
+                let mut last = last.lock().unwrap();
+                if done > last.0 {
+                    *last = (done, total);
+                }
+            })
+            .unwrap();
+        assert!(synthetic.is_written(&path.0));
+        assert!(!Synthetic::parse(&format!("mini-moe:{mix}"), Some(3)).unwrap().is_written(&path.0));
+
+        let file = GgufFile::open(&path.0).unwrap();
+        let (done, total) = *last.lock().unwrap();
+        assert_eq!(total, file.file_bytes());
+        assert!(total - done < 32 * file.tensors().len() as u64, "all but padding is reported");
+        let mut starts = std::collections::HashSet::new();
+        for tensor in file.tensors() {
+            let mut values = vec![0.0; tensor.elements() as usize];
+            tensor.format.decode(file.data(tensor), &mut values).unwrap();
+            let mean_square = values.iter().map(|v| f64::from(v * v)).sum::<f64>() / values.len() as f64;
+            let expected = if tensor.shape.len() == 1 { 1.01 } else { 1.0 / tensor.shape[0] as f64 };
+            assert!((0.7..1.4).contains(&(mean_square / expected)), "{mix} {}: {mean_square}", tensor.name);
+            assert!(starts.insert(file.data(tensor)[..64].to_vec()), "{mix} {} has another's bytes", tensor.name);
+        }
+    }
+}
+
+#[test]
+fn the_published_shapes_have_the_published_sizes() {
+    for (name, tensors, bytes) in [("qwen3-30b-a3b", 579, 18.55e9), ("qwen3-8b", 399, 5.02e9)] {
+        let synthetic = Synthetic::parse(name, None).unwrap();
+        let (plan, file) = synthetic.plan().unwrap();
+        assert_eq!(plan.len(), tensors);
+        let found = file.file_bytes() as f64;
+        assert!((found / bytes - 1.0).abs() < 0.005, "{name}: {found}");
+    }
+}
+
+#[test]
+fn more_bits_go_where_llama_cpp_puts_them() {
+    let synthetic = Synthetic::parse("qwen3-30b-a3b", None).unwrap();
+    let (plan, _) = synthetic.plan().unwrap();
+    let format = |name: &str| plan.iter().find(|t| t.name == name).unwrap().format;
+    let wide: Vec<u32> = (0..48).filter(|l| format(&format!("blk.{l}.ffn_down_exps.weight")) == Format::Q6_K).collect();
+    let expected: Vec<u32> = (0..6).chain((8..42).step_by(3)).chain(42..48).collect();
+    assert_eq!(wide, expected);
+    assert_eq!(format("blk.5.attn_v.weight"), Format::Q6_K);
+    assert_eq!(format("blk.6.attn_v.weight"), Format::Q4_K);
+    assert_eq!(format("output.weight"), Format::Q6_K);
+    assert_eq!(format("token_embd.weight"), Format::Q4_K);
+    assert_eq!(format("blk.0.ffn_gate_inp.weight"), Format::F32);
+}
+
+#[test]
+fn the_same_name_gives_the_same_bytes() {
+    let paths = ["once", "again"].map(|name| Remove(scratch(name)));
+    for path in &paths {
+        Synthetic::parse("mini-moe", Some(1)).unwrap().write(&path.0, &|_, _| {}).unwrap();
+    }
+    let [a, b] = paths.each_ref().map(|path| std::fs::read(&path.0).unwrap());
+    assert!(a == b);
+}
+
+#[test]
+fn the_vocabulary_is_of_its_size_without_duplicates_and_every_merge_is_of_earlier_tokens() {
+    let path = Remove(scratch("vocabulary"));
+    Synthetic::parse("mini-moe", Some(1)).unwrap().write(&path.0, &|_, _| {}).unwrap();
+    let file = GgufFile::open(&path.0).unwrap();
+    let strings = |key: &str| match file.metadata().value(key) {
+        Some(gristmill_engine::gguf::Value::Array(gristmill_engine::gguf::Array::String(v))) => v.clone(),
+        other => panic!("{key}: {other:?}"),
+    };
+    let (tokens, merges) = (strings("tokenizer.ggml.tokens"), strings("tokenizer.ggml.merges"));
+    assert_eq!(tokens.len(), 4096);
+    assert_eq!(merges.len(), 4096 - 256 - 3);
+    let mut known = std::collections::HashSet::new();
+    for (i, token) in tokens.iter().enumerate() {
+        if let Some(merge) = i.checked_sub(256).and_then(|m| merges.get(m)) {
+            let (left, right) = merge.split_once(' ').unwrap();
+            assert!(known.contains(left) && known.contains(right), "{merge}");
+            assert_eq!(*token, format!("{left}{right}"));
+        }
+        assert!(known.insert(token.as_str()), "{token} twice");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_refused_by_name() {
+    let refused = |spec: &str, layers| Synthetic::parse(spec, layers).unwrap_err().to_string();
+    let text = refused("qwen9", None);
+    assert!(text.contains("`qwen9`") && text.contains("mini-moe"), "{text}");
+    let text = refused("mini-moe:Q9", None);
+    assert!(text.contains("`Q9`") && text.contains("Q4_K_M"), "{text}");
+    for layers in [0, u32::MAX] {
+        assert!(refused("mini-moe", Some(layers)).contains(&layers.to_string()));
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_writing() {
+    let path = Remove(scratch("too-large"));
+    let free = fs4::available_space(std::env::temp_dir()).unwrap();
+    let synthetic = Synthetic::parse("qwen3-30b-a3b:F32", Some(shapes::MAX_LAYERS)).unwrap();
+    let needed = synthetic.plan().unwrap().1.file_bytes();
+    assert!(needed > free, "this disk has room for {needed} bytes");
+    match synthetic.write(&path.0, &|_, _| panic!("nothing may be written")).unwrap_err() {
+        SyntheticError::NoSpace { needed: n, free: f, .. } => assert!(n == needed && f < n),
+        other => panic!("{other}"),
+    }
+    assert!(!path.0.exists());
+}

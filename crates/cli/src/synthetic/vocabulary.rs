@@ -1,0 +1,71 @@
+//! A byte-level BPE vocabulary of any size, in the form that Qwen's files have: 256 bytes, merges, special tokens.
+//!
+//! The merges build every run of two and three lower-case letters, with and without a space before it, and as many
+//! runs of four as the size allows, so that English text takes about as many tokens as with a real vocabulary.
+
+use gristmill_engine::gguf::{GgufWriter, WriteError};
+
+/// Special tokens, at the end of the vocabulary.
+const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
+/// Token types of `tokenizer.ggml.token_type`.
+const NORMAL: i32 = 1;
+const CONTROL: i32 = 3;
+/// How byte-level BPE writes a space.
+const SPACE: &str = "Ġ";
+
+const TEMPLATE: &str = "{%- for message in messages -%}\
+    {{ '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}\
+    {%- endfor -%}\
+    {%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
+
+/// Writes the tokenizer's metadata for exactly `size` tokens; at least 512.
+pub(super) fn describe(size: u32, file: &mut GgufWriter) -> Result<(), WriteError> {
+    let size = size as usize;
+    let mut tokens = bytes();
+    let mut merges = Vec::new();
+    for (left, right) in pairs().take(size - SPECIAL.len() - tokens.len()) {
+        merges.push(format!("{left} {right}"));
+        tokens.push(left + &right);
+    }
+    tokens.extend(SPECIAL.map(str::to_owned));
+    let mut types = vec![NORMAL; size];
+    types[size - SPECIAL.len()..].fill(CONTROL);
+    let special = |i: usize| (size - SPECIAL.len() + i) as u32;
+
+    file.set("tokenizer.ggml.model", "gpt2")?;
+    file.set("tokenizer.ggml.pre", "qwen2")?;
+    file.set("tokenizer.ggml.tokens", gristmill_engine::gguf::Array::String(tokens))?;
+    file.set("tokenizer.ggml.token_type", types)?;
+    file.set("tokenizer.ggml.merges", gristmill_engine::gguf::Array::String(merges))?;
+    file.set("tokenizer.ggml.bos_token_id", special(0))?;
+    file.set("tokenizer.ggml.padding_token_id", special(0))?;
+    file.set("tokenizer.ggml.eos_token_id", special(2))?;
+    file.set("tokenizer.ggml.add_bos_token", false)?;
+    file.set("tokenizer.chat_template", TEMPLATE)?;
+    Ok(())
+}
+
+/// The 256 byte tokens in GPT-2's order: printable bytes stand for themselves, the rest for U+0100 and on.
+fn bytes() -> Vec<String> {
+    let printable = |b: u32| matches!(b, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let own = (0..256).filter(|&b| printable(b));
+    let others = (0..256).filter(|&b| !printable(b)).zip(256..).map(|(_, c)| c);
+    own.chain(others).filter_map(char::from_u32).map(String::from).collect()
+}
+
+/// Merges in rank order: each joins two tokens that came before it.
+fn pairs() -> impl Iterator<Item = (String, String)> {
+    let one: Vec<String> = ('a'..='z').map(String::from).collect();
+    let joined = |left: &[String]| product(left.to_vec(), one.clone()).map(|(a, b)| a + &b).collect::<Vec<_>>();
+    let two = joined(&one);
+    let words = [one.clone(), two.clone(), joined(&two)].concat();
+    product(one.clone(), one.clone())
+        .chain(product(two.clone(), one))
+        .chain(product(vec![SPACE.to_owned()], words))
+        .chain(product(two.clone(), two))
+}
+
+/// Every pair, the right element varying first.
+fn product(left: Vec<String>, right: Vec<String>) -> impl Iterator<Item = (String, String)> {
+    left.into_iter().flat_map(move |a| right.clone().into_iter().map(move |b| (a.clone(), b)))
+}
