@@ -62,11 +62,13 @@ fn check_levels<F: Quantised>(bytes: &[u8]) {
     check::<F>("portable", Portable, bytes);
     #[cfg(target_arch = "x86_64")]
     {
-        if let Some(s) = crate::simd::Avx2::detect() {
-            check::<F>("avx2", s, bytes);
+        match crate::simd::Avx2::detect() {
+            Some(s) => check::<F>("avx2", s, bytes),
+            None => println!("avx2: skipped, this CPU does not have it"),
         }
-        if let Some(s) = crate::simd::Avx512::detect() {
-            check::<F>("avx512", s, bytes);
+        match crate::simd::Avx512::detect() {
+            Some(s) => check::<F>("avx512", s, bytes),
+            None => println!("avx512: skipped, this CPU does not have it"),
         }
     }
 }
