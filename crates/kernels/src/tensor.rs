@@ -117,6 +117,16 @@ impl Shape {
         Self::new(self.offset + start, self.rows, end - start, self.stride, len)
     }
 
+    /// Rows.
+    pub fn rows(self) -> usize {
+        self.rows
+    }
+
+    /// Elements in a row.
+    pub fn cols(self) -> usize {
+        self.cols
+    }
+
     /// The elements of a row. `row < rows`.
     pub fn row(self, row: usize) -> Range<usize> {
         let start = self.offset + row * self.stride;

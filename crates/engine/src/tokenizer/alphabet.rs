@@ -39,18 +39,8 @@ mod tests {
         for (byte, &c) in chars.iter().enumerate() {
             assert_eq!(char_byte(c), Some(byte as u8), "{c:?}");
         }
-        let outside = (0..=0x10ffff)
-            .filter_map(char::from_u32)
-            .filter(|c| !chars.contains(c))
-            .find_map(char_byte);
+        let outside = (0..=0x10ffff).filter_map(char::from_u32).filter(|c| !chars.contains(c)).find_map(char_byte);
         assert_eq!(outside, None);
-        assert_eq!(
-            (
-                chars[b' ' as usize],
-                chars[b'\n' as usize],
-                chars[b'a' as usize]
-            ),
-            ('Ġ', 'Ċ', 'a')
-        );
+        assert_eq!((chars[b' ' as usize], chars[b'\n' as usize], chars[b'a' as usize]), ('Ġ', 'Ċ', 'a'));
     }
 }

@@ -24,34 +24,17 @@ pub(super) struct Family {
 }
 
 const fn family(names: &'static [&'static str], pattern: Pattern) -> Family {
-    Family {
-        names,
-        pattern,
-        whole_words: false,
-        nfc: false,
-        add_bos: false,
-    }
+    Family { names, pattern, whole_words: false, nfc: false, add_bos: false }
 }
 
 const FAMILIES: &[Family] = &[
     family(&["default"], split::DEFAULT),
     family(&["gpt-2"], split::GPT2),
     family(&["smollm"], split::SMOLLM),
-    Family {
-        whole_words: true,
-        add_bos: true,
-        ..family(&["llama-bpe", "llama3", "llama-v3"], split::LLAMA3)
-    },
-    Family {
-        nfc: true,
-        ..family(&["qwen2"], split::QWEN2)
-    },
+    Family { whole_words: true, add_bos: true, ..family(&["llama-bpe", "llama3", "llama-v3"], split::LLAMA3) },
+    Family { nfc: true, ..family(&["qwen2"], split::QWEN2) },
     family(&["deepseek-r1-qwen"], split::QWEN2),
-    Family {
-        whole_words: true,
-        add_bos: true,
-        ..family(&["tekken"], split::TEKKEN)
-    },
+    Family { whole_words: true, add_bos: true, ..family(&["tekken"], split::TEKKEN) },
 ];
 
 impl Family {
@@ -59,18 +42,11 @@ impl Family {
     pub(super) fn find(pre: Option<&str>) -> Result<Self, TokenizerError> {
         let name = pre.unwrap_or("default");
         let found = FAMILIES.iter().find(|family| family.names.contains(&name));
-        found
-            .copied()
-            .ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-                name: name.to_owned(),
-                model: "gpt2".to_owned(),
-                known: FAMILIES
-                    .iter()
-                    .flat_map(|family| family.names)
-                    .copied()
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })
+        found.copied().ok_or_else(|| TokenizerError::UnknownPreTokenizer {
+            name: name.to_owned(),
+            model: "gpt2".to_owned(),
+            known: FAMILIES.iter().flat_map(|family| family.names).copied().collect::<Vec<_>>().join(", "),
+        })
     }
 }
 
@@ -89,11 +65,7 @@ pub(super) struct ByteLevel {
 }
 
 impl ByteLevel {
-    pub(super) fn new(
-        vocabulary: &Vocabulary,
-        types: &[TokenType],
-        family: Family,
-    ) -> Result<Self, TokenizerError> {
+    pub(super) fn new(vocabulary: &Vocabulary, types: &[TokenType], family: Family) -> Result<Self, TokenizerError> {
         let mut ids: HashMap<&str, u32> = HashMap::with_capacity(vocabulary.tokens.len());
         for (id, token) in (0..).zip(&vocabulary.tokens) {
             ids.entry(token).or_insert(id);
@@ -102,21 +74,13 @@ impl ByteLevel {
 
         let mut merges = HashMap::with_capacity(vocabulary.merges.len());
         for (rank, merge) in (0..).zip(&vocabulary.merges) {
-            let bad = |problem: String| TokenizerError::BadEntry {
-                key: "merges",
-                index: rank as usize,
-                problem,
-            };
+            let bad = |problem: String| TokenizerError::BadEntry { key: "merges", index: rank as usize, problem };
             let id = |token: &str| {
-                ids.get(token)
-                    .copied()
-                    .ok_or_else(|| bad(format!("needs {token:?}, which is not a token")))
+                ids.get(token).copied().ok_or_else(|| bad(format!("needs {token:?}, which is not a token")))
             };
             let (left, right) = merge
                 .split_once(' ')
-                .filter(|(left, right)| {
-                    !left.is_empty() && !right.is_empty() && !right.contains(' ')
-                })
+                .filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
                 .ok_or_else(|| bad(format!("is {merge:?}, not two tokens with a space between")))?;
             let (pair, merged) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
             // Special tokens arise only where the caller asks for them, never from ordinary text.
@@ -131,60 +95,29 @@ impl ByteLevel {
             let id = ids.get(&*c.encode_utf8(&mut buffer)).copied();
             bytes[byte] = id.filter(|&id| is_text(id)).unwrap_or(NO_ID);
         }
-        let words = ids
-            .iter()
-            .filter(|&(_, &id)| family.whole_words && is_text(id));
-        let words = words
-            .filter_map(|(token, &id)| Some((decode(token)?.into(), id)))
-            .collect();
+        let words = ids.iter().filter(|&(_, &id)| family.whole_words && is_text(id));
+        let words = words.filter_map(|(token, &id)| Some((decode(token)?.into(), id))).collect();
         let add_space_prefix = vocabulary.add_space_prefix.unwrap_or(false);
-        Ok(Self {
-            family,
-            bytes,
-            merges,
-            words,
-            unknown: vocabulary.unknown,
-            add_space_prefix,
-        })
+        Ok(Self { family, bytes, merges, words, unknown: vocabulary.unknown, add_space_prefix })
     }
 
     /// Appends the ids of `text`, which is below 2³² bytes.
-    pub(super) fn encode(
-        &self,
-        text: &str,
-        merger: &mut Merger,
-        out: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
+    pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if self.add_space_prefix && !text.starts_with(' ') {
             return self.encode_words(&format!(" {text}"), merger, out);
         }
         self.encode_words(text, merger, out)
     }
 
-    fn encode_words(
-        &self,
-        text: &str,
-        merger: &mut Merger,
-        out: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
+    fn encode_words(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if self.family.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {
             let normal: String = text.nfc().collect();
-            return self
-                .family
-                .pattern
-                .split(&normal, |word| self.encode_word(word, merger, out));
+            return self.family.pattern.split(&normal, |word| self.encode_word(word, merger, out));
         }
-        self.family
-            .pattern
-            .split(text, |word| self.encode_word(word, merger, out))
+        self.family.pattern.split(text, |word| self.encode_word(word, merger, out))
     }
 
-    fn encode_word(
-        &self,
-        word: &str,
-        merger: &mut Merger,
-        out: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
+    fn encode_word(&self, word: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if let Some(&id) = self.words.get(word.as_bytes()) {
             out.push(id);
             return Ok(());
@@ -207,16 +140,9 @@ impl ByteLevel {
 
 /// The error for the character of `word` that the byte at `at` belongs to.
 fn no_token(word: &str, at: usize) -> TokenizerError {
-    let (_, c) = word
-        .char_indices()
-        .take_while(|&(start, _)| start <= at)
-        .last()
-        .unwrap_or_default();
+    let (_, c) = word.char_indices().take_while(|&(start, _)| start <= at).last().unwrap_or_default();
     let text = c.to_string();
-    TokenizerError::NoToken {
-        bytes: text.clone().into_bytes(),
-        text,
-    }
+    TokenizerError::NoToken { bytes: text.clone().into_bytes(), text }
 }
 
 /// The bytes of a token written in the byte alphabet, or nothing if a character is outside it.

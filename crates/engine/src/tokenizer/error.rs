@@ -29,9 +29,7 @@ pub enum TokenizerError {
         known: String,
     },
     /// A table has no entries, or more than ids can count.
-    #[error(
-        "tokenizer.ggml.{key} has {len} entries; a {model} tokenizer needs between {min} and {max}"
-    )]
+    #[error("tokenizer.ggml.{key} has {len} entries; a {model} tokenizer needs between {min} and {max}")]
     TableSize {
         /// The table, such as `tokens`.
         key: &'static str,
@@ -91,9 +89,7 @@ pub enum TokenizerError {
         vocab_size: usize,
     },
     /// The text has a character for which there is no token, no byte tokens and no unknown token.
-    #[error(
-        "the vocabulary has no token for {text:?} (bytes {bytes:02x?}); remove it from the text"
-    )]
+    #[error("the vocabulary has no token for {text:?} (bytes {bytes:02x?}); remove it from the text")]
     NoToken {
         /// The character, or the replacement character if it is a part of one.
         text: String,

@@ -60,13 +60,7 @@ impl Merger {
             }
             None => (0, END),
         };
-        self.symbols.push(Symbol {
-            start,
-            len,
-            id,
-            prev,
-            next: END,
-        });
+        self.symbols.push(Symbol { start, len, id, prev, next: END });
     }
 
     /// Merges until nothing is left to merge. `find` gives the rank and the token of a pair of neighbours.
@@ -76,12 +70,7 @@ impl Merger {
             let a = &symbols[left as usize];
             let b = symbols.get(a.next as usize)?;
             let (rank, id) = find(a, b)?;
-            Some(Reverse(Candidate {
-                rank,
-                left,
-                len: a.len + b.len,
-                id,
-            }))
+            Some(Reverse(Candidate { rank, left, len: a.len + b.len, id }))
         };
         // Building the heap from a vector is linear, pushing one by one is not.
         let mut first = std::mem::take(&mut self.queue).into_vec();

@@ -163,9 +163,7 @@ impl Tokenizer {
                 }
             },
             _ => {
-                return Err(TokenizerError::UnknownModel {
-                    name: vocabulary.model,
-                });
+                return Err(TokenizerError::UnknownModel { name: vocabulary.model });
             }
         };
         check_tables(&vocabulary)?;
@@ -186,23 +184,15 @@ impl Tokenizer {
                     None => bytes.extend(token.as_bytes()),
                 },
                 Model::Scored(_) if kind == TokenType::Byte => bytes.extend(spm::byte_token(token)),
-                Model::Scored(_) if !kind.is_special() => {
-                    bytes.extend(token.replace(spm::SPACE, " ").bytes())
-                }
+                Model::Scored(_) if !kind.is_special() => bytes.extend(token.replace(spm::SPACE, " ").bytes()),
                 _ => bytes.extend(token.as_bytes()),
             }
             offsets.push(bytes.len());
         }
 
-        let typed = || {
-            (0..)
-                .zip(vocabulary.tokens.iter().map(String::as_str))
-                .zip(types.iter().copied())
-        };
+        let typed = || (0..).zip(vocabulary.tokens.iter().map(String::as_str)).zip(types.iter().copied());
         let matcher = |wanted: fn(TokenType) -> bool| {
-            let tokens = typed()
-                .filter(|&(_, kind)| wanted(kind))
-                .map(|((id, token), _)| (token, id));
+            let tokens = typed().filter(|&(_, kind)| wanted(kind)).map(|((id, token), _)| (token, id));
             Matcher::new(tokens).map_err(|error| TokenizerError::BadEntry {
                 key: "tokens",
                 index: 0,
@@ -212,9 +202,8 @@ impl Tokenizer {
         let defined = matcher(|kind| kind == TokenType::UserDefined)?;
         let special = matcher(|kind| kind == TokenType::UserDefined || kind.is_special())?;
 
-        let known_ends = typed().filter(|&((_, token), kind)| {
-            kind != TokenType::Normal && END_OF_GENERATION.contains(&token)
-        });
+        let known_ends =
+            typed().filter(|&((_, token), kind)| kind != TokenType::Normal && END_OF_GENERATION.contains(&token));
         end_of_generation.extend(known_ends.map(|((id, _), _)| id));
         end_of_generation.sort_unstable();
         end_of_generation.dedup();
@@ -274,9 +263,7 @@ impl Tokenizer {
 
     /// Whether this is a control token or the unknown token, which mark up a text and are not a part of it.
     pub fn is_special(&self, id: u32) -> bool {
-        self.types
-            .get(id as usize)
-            .is_some_and(|kind| kind.is_special())
+        self.types.get(id as usize).is_some_and(|kind| kind.is_special())
     }
 
     /// The token as the vocabulary writes it, such as `Ġthe` or `▁the` for " the".
@@ -284,10 +271,7 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::IdOutOfRange`].
     pub fn token_text(&self, id: u32) -> Result<&str, TokenizerError> {
-        self.tokens
-            .get(id as usize)
-            .map(String::as_str)
-            .ok_or_else(|| self.out_of_range(id))
+        self.tokens.get(id as usize).map(String::as_str).ok_or_else(|| self.out_of_range(id))
     }
 
     /// The bytes that a token stands for; they need not be whole UTF-8 characters. For special tokens, their name.
@@ -295,13 +279,8 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::IdOutOfRange`].
     pub fn token_bytes(&self, id: u32) -> Result<&[u8], TokenizerError> {
-        let range = self
-            .offsets
-            .get(id as usize)
-            .zip(self.offsets.get(id as usize + 1));
-        range
-            .and_then(|(&start, &end)| self.bytes.get(start..end))
-            .ok_or_else(|| self.out_of_range(id))
+        let range = self.offsets.get(id as usize).zip(self.offsets.get(id as usize + 1));
+        range.and_then(|(&start, &end)| self.bytes.get(start..end)).ok_or_else(|| self.out_of_range(id))
     }
 
     /// Turns a text into token ids. Time and memory grow linearly with the text, but for a logarithmic factor in its
@@ -312,30 +291,19 @@ impl Tokenizer {
     /// for a character and no unknown token.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
         if text.len() > Self::MAX_TEXT {
-            return Err(TokenizerError::TextTooLong {
-                len: text.len(),
-                max: Self::MAX_TEXT,
-            });
+            return Err(TokenizerError::TextTooLong { len: text.len(), max: Self::MAX_TEXT });
         }
         let mut ids = Vec::new();
         let mut merger = Merger::default();
         if options.add_special && self.add_bos {
             ids.extend(self.bos);
         }
-        let matcher = if options.parse_special {
-            &self.special
-        } else {
-            &self.defined
-        };
+        let matcher = if options.parse_special { &self.special } else { &self.defined };
         matcher.split(text, |fragment| {
             match (fragment, &self.model) {
                 (Fragment::Token(id), _) => ids.push(id),
-                (Fragment::Text(text), Model::ByteLevel(model)) => {
-                    model.encode(text, &mut merger, &mut ids)?
-                }
-                (Fragment::Text(text), Model::Scored(model)) => {
-                    model.encode(text, &mut merger, &mut ids)?
-                }
+                (Fragment::Text(text), Model::ByteLevel(model)) => model.encode(text, &mut merger, &mut ids)?,
+                (Fragment::Text(text), Model::Scored(model)) => model.encode(text, &mut merger, &mut ids)?,
             }
             Ok(())
         })?;
@@ -368,10 +336,7 @@ impl Tokenizer {
     }
 
     fn out_of_range(&self, id: u32) -> TokenizerError {
-        TokenizerError::IdOutOfRange {
-            id,
-            vocab_size: self.tokens.len(),
-        }
+        TokenizerError::IdOutOfRange { id, vocab_size: self.tokens.len() }
     }
 }
 
@@ -383,24 +348,11 @@ fn check_tables(vocabulary: &Vocabulary) -> Result<(), TokenizerError> {
         if (min..=max).contains(&len) {
             return Ok(());
         }
-        Err(TokenizerError::TableSize {
-            key,
-            len,
-            model: vocabulary.model.clone(),
-            min,
-            max,
-        })
+        Err(TokenizerError::TableSize { key, len, model: vocabulary.model.clone(), min, max })
     };
     size("tokens", tokens, 1)?;
-    size(
-        "merges",
-        vocabulary.merges.len(),
-        usize::from(vocabulary.model == "gpt2"),
-    )?;
-    for (key, len) in [
-        ("scores", vocabulary.scores.len()),
-        ("token_type", vocabulary.types.len()),
-    ] {
+    size("merges", vocabulary.merges.len(), usize::from(vocabulary.model == "gpt2"))?;
+    for (key, len) in [("scores", vocabulary.scores.len()), ("token_type", vocabulary.types.len())] {
         let optional = vocabulary.model == "gpt2" && len == 0;
         if len != tokens && !optional {
             return Err(TokenizerError::TableLength { key, len, tokens });
@@ -418,17 +370,10 @@ fn check_special_ids(vocabulary: &Vocabulary) -> Result<Vec<u32>, TokenizerError
         ("tokenizer.ggml.unknown_token_id", vocabulary.unknown),
         ("tokenizer.ggml.padding_token_id", vocabulary.padding),
     ];
-    let ends = vocabulary
-        .end_of_generation
-        .iter()
-        .map(|&id| ("tokenizer.ggml.eot_token_id or eom_token_id", Some(id)));
+    let ends = vocabulary.end_of_generation.iter().map(|&id| ("tokenizer.ggml.eot_token_id or eom_token_id", Some(id)));
     for (key, id) in named.into_iter().chain(ends) {
         if let Some(id) = id.filter(|&id| id as usize >= vocab_size) {
-            return Err(TokenizerError::SpecialOutOfRange {
-                key,
-                id,
-                vocab_size,
-            });
+            return Err(TokenizerError::SpecialOutOfRange { key, id, vocab_size });
         }
     }
     let asked = [
@@ -440,34 +385,15 @@ fn check_special_ids(vocabulary: &Vocabulary) -> Result<Vec<u32>, TokenizerError
             return Err(TokenizerError::MissingSpecial { flag, key });
         }
     }
-    Ok(vocabulary
-        .end_of_generation
-        .iter()
-        .copied()
-        .chain(vocabulary.eos)
-        .collect())
+    Ok(vocabulary.end_of_generation.iter().copied().chain(vocabulary.eos).collect())
 }
 
 fn token_types(vocabulary: &Vocabulary) -> Result<Vec<TokenType>, TokenizerError> {
     if vocabulary.types.is_empty() {
-        let named = [
-            vocabulary.bos,
-            vocabulary.eos,
-            vocabulary.unknown,
-            vocabulary.padding,
-        ];
-        let is_named =
-            |id: u32| named.contains(&Some(id)) || vocabulary.end_of_generation.contains(&id);
+        let named = [vocabulary.bos, vocabulary.eos, vocabulary.unknown, vocabulary.padding];
+        let is_named = |id: u32| named.contains(&Some(id)) || vocabulary.end_of_generation.contains(&id);
         let ids = (0..).take(vocabulary.tokens.len());
-        return Ok(ids
-            .map(|id| {
-                if is_named(id) {
-                    TokenType::Control
-                } else {
-                    TokenType::Normal
-                }
-            })
-            .collect());
+        return Ok(ids.map(|id| if is_named(id) { TokenType::Control } else { TokenType::Normal }).collect());
     }
     let types = vocabulary.types.iter().enumerate().map(|(index, &value)| {
         TokenType::new(value).ok_or_else(|| TokenizerError::BadEntry {

@@ -21,19 +21,14 @@ impl Matcher {
     ///
     /// # Errors
     /// If the texts are too many or too long for the automaton.
-    pub(super) fn new<'t>(
-        tokens: impl Iterator<Item = (&'t str, u32)>,
-    ) -> Result<Self, aho_corasick::BuildError> {
-        let (texts, ids): (Vec<&str>, Vec<u32>) =
-            tokens.filter(|(text, _)| !text.is_empty()).unzip();
+    pub(super) fn new<'t>(tokens: impl Iterator<Item = (&'t str, u32)>) -> Result<Self, aho_corasick::BuildError> {
+        let (texts, ids): (Vec<&str>, Vec<u32>) = tokens.filter(|(text, _)| !text.is_empty()).unzip();
         let automaton = if texts.is_empty() {
             None
         } else {
             let mut builder = AhoCorasick::builder();
             // The default for small sets is a DFA, which long hostile tokens would make large.
-            builder
-                .match_kind(MatchKind::LeftmostLongest)
-                .kind(Some(AhoCorasickKind::ContiguousNFA));
+            builder.match_kind(MatchKind::LeftmostLongest).kind(Some(AhoCorasickKind::ContiguousNFA));
             Some(builder.build(texts)?)
         };
         Ok(Self { automaton, ids })
@@ -46,11 +41,7 @@ impl Matcher {
         mut each: impl FnMut(Fragment<'t>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut end = 0;
-        for found in self
-            .automaton
-            .iter()
-            .flat_map(|automaton| automaton.find_iter(text))
-        {
+        for found in self.automaton.iter().flat_map(|automaton| automaton.find_iter(text)) {
             if end < found.start() {
                 each(Fragment::Text(&text[end..found.start()]))?;
             }
@@ -59,10 +50,6 @@ impl Matcher {
             }
             end = found.end();
         }
-        if end < text.len() {
-            each(Fragment::Text(&text[end..]))
-        } else {
-            Ok(())
-        }
+        if end < text.len() { each(Fragment::Text(&text[end..])) } else { Ok(()) }
     }
 }

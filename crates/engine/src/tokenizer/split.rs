@@ -66,18 +66,11 @@ pub(super) const GPT2: Pattern = Pattern {
 };
 
 /// `\p{N}` apart, then [`GPT2`].
-pub(super) const SMOLLM: Pattern = Pattern {
-    isolate: Isolate::Digits,
-    ..GPT2
-};
+pub(super) const SMOLLM: Pattern = Pattern { isolate: Isolate::Digits, ..GPT2 };
 
 /// What llama.cpp uses for files that name no pre-tokenizer: `[\p{P}\$\+<=>\^~\|]+` apart, then [`GPT2`], then `\p{N}+`
 /// apart, then `[0-9][0-9][0-9]` apart.
-pub(super) const DEFAULT: Pattern = Pattern {
-    isolate: Isolate::Punctuation,
-    triples: true,
-    ..GPT2
-};
+pub(super) const DEFAULT: Pattern = Pattern { isolate: Isolate::Punctuation, triples: true, ..GPT2 };
 
 /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 pub(super) const LLAMA3: Pattern = Pattern {
@@ -92,10 +85,7 @@ pub(super) const LLAMA3: Pattern = Pattern {
 };
 
 /// [`LLAMA3`] with `\p{N}` instead of `\p{N}{1,3}`.
-pub(super) const QWEN2: Pattern = Pattern {
-    digits: 1,
-    ..LLAMA3
-};
+pub(super) const QWEN2: Pattern = Pattern { digits: 1, ..LLAMA3 };
 
 /// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|`
 /// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|`
@@ -163,11 +153,7 @@ fn chars(text: &str, n: usize) -> usize {
 
 impl Pattern {
     /// Calls `word` with each piece of `text` in order. The pieces are never empty and join to `text`.
-    pub(super) fn split<'t, E>(
-        &self,
-        text: &'t str,
-        mut word: impl FnMut(&'t str) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(super) fn split<'t, E>(&self, text: &'t str, mut word: impl FnMut(&'t str) -> Result<(), E>) -> Result<(), E> {
         let mut rest = text;
         while !rest.is_empty() {
             // A stretch between two isolated pieces, then the isolated piece itself.
@@ -203,13 +189,8 @@ impl Pattern {
 
     /// The length of the first piece of `text`, which is not empty.
     fn piece(&self, text: &str) -> usize {
-        let length = self
-            .contraction(text)
-            .or_else(|| self.word(text))
-            .or_else(|| self.number(text));
-        length
-            .or_else(|| self.punctuation(text))
-            .unwrap_or_else(|| self.space(text))
+        let length = self.contraction(text).or_else(|| self.word(text)).or_else(|| self.number(text));
+        length.or_else(|| self.punctuation(text)).unwrap_or_else(|| self.space(text))
     }
 
     fn contraction(&self, text: &str) -> Option<usize> {
@@ -241,10 +222,7 @@ impl Pattern {
         let prefix = if may_prefix { first.len_utf8() } else { 0 };
         let attempt = |letters: fn(&str) -> usize| {
             let lengths = [prefix, 0].map(|from| (from, letters(&text[from..])));
-            lengths
-                .into_iter()
-                .find(|&(_, n)| n > 0)
-                .map(|(from, n)| from + n)
+            lengths.into_iter().find(|&(_, n)| n > 0).map(|(from, n)| from + n)
         };
         match self.words {
             Words::PrefixedByCase => attempt(capitalised).or_else(|| attempt(uppercase)),
@@ -255,11 +233,7 @@ impl Pattern {
     fn number(&self, text: &str) -> Option<usize> {
         let prefix = usize::from(self.spaced_digits && text.starts_with(' '));
         let digits = &text[prefix..];
-        let most = if self.digits == usize::MAX {
-            digits.len()
-        } else {
-            chars(digits, self.digits)
-        };
+        let most = if self.digits == usize::MAX { digits.len() } else { chars(digits, self.digits) };
         match run(&digits[..most], |c| class(c) == Class::Number) {
             0 => None,
             n => Some(prefix + n),
@@ -284,11 +258,7 @@ impl Pattern {
             return newline + 1;
         }
         let last = spaces.char_indices().next_back().map_or(0, |(at, _)| at);
-        if after.is_empty() || last == 0 {
-            length
-        } else {
-            last
-        }
+        if after.is_empty() || last == 0 { length } else { last }
     }
 }
 
@@ -310,10 +280,7 @@ fn uppercase(text: &str) -> usize {
 }
 
 /// Cuts `piece` before and after runs of digits, and every three ASCII digits.
-fn split_triples<'t, E>(
-    piece: &'t str,
-    word: &mut impl FnMut(&'t str) -> Result<(), E>,
-) -> Result<(), E> {
+fn split_triples<'t, E>(piece: &'t str, word: &mut impl FnMut(&'t str) -> Result<(), E>) -> Result<(), E> {
     let mut start = 0;
     let mut digits = 0;
     let mut previous = None;
@@ -335,11 +302,7 @@ fn split_triples<'t, E>(
             digits = 0;
         }
     }
-    if start < piece.len() {
-        word(&piece[start..])
-    } else {
-        Ok(())
-    }
+    if start < piece.len() { word(&piece[start..]) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -350,8 +313,7 @@ mod tests {
         OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior,
     };
 
-    const GPT2_REGEX: &str =
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+    const GPT2_REGEX: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
     const LLAMA3_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     const QWEN2_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -371,11 +333,7 @@ mod tests {
             split.pre_tokenize(&mut pieces).unwrap();
         }
         let pieces = pieces.get_splits(OffsetReferential::Original, OffsetType::Byte);
-        pieces
-            .into_iter()
-            .map(|(piece, _, _)| piece.to_owned())
-            .filter(|piece| !piece.is_empty())
-            .collect()
+        pieces.into_iter().map(|(piece, _, _)| piece.to_owned()).filter(|piece| !piece.is_empty()).collect()
     }
 
     fn by_scanner(pattern: &Pattern, text: &str) -> Vec<String> {
@@ -401,16 +359,7 @@ mod tests {
         let families: [(&str, Pattern, &[&str]); 6] = [
             ("gpt-2", GPT2, &[GPT2_REGEX]),
             ("smollm", SMOLLM, &[r"\p{N}", GPT2_REGEX]),
-            (
-                "default",
-                DEFAULT,
-                &[
-                    r"[\p{P}$+<=>^~|]+",
-                    GPT2_REGEX,
-                    r"\p{N}+",
-                    "[0-9][0-9][0-9]",
-                ],
-            ),
+            ("default", DEFAULT, &[r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
             ("llama-bpe", LLAMA3, &[LLAMA3_REGEX]),
             ("qwen2", QWEN2, &[QWEN2_REGEX]),
             ("tekken", TEKKEN, &[TEKKEN_REGEX]),
@@ -421,28 +370,11 @@ mod tests {
             .chars()
             .collect();
         // Blocks that are full, and whose categories no recent version of Unicode has changed.
-        let planes = [
-            (0x80, 0x24f),
-            (0x300, 0x36f),
-            (0x400, 0x52f),
-            (0x2000, 0x2069),
-            (0x2190, 0x23ff),
-            (0x3041, 0x3096),
-        ];
-        let planes = [
-            &planes[..],
-            &[
-                (0x4e00, 0x9fef),
-                (0xac00, 0xd7a3),
-                (0x1f300, 0x1f5ff),
-                (0x20000, 0x2a6d6),
-            ],
-        ]
-        .concat();
-        let seed = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap()
-            .as_nanos() as u64;
+        let planes =
+            [(0x80, 0x24f), (0x300, 0x36f), (0x400, 0x52f), (0x2000, 0x2069), (0x2190, 0x23ff), (0x3041, 0x3096)];
+        let planes =
+            [&planes[..], &[(0x4e00, 0x9fef), (0xac00, 0xd7a3), (0x1f300, 0x1f5ff), (0x20000, 0x2a6d6)]].concat();
+        let seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
         let mut state = seed;
         for round in 0..3000 {
             let length = next(&mut state) % 24;
@@ -451,17 +383,12 @@ mod tests {
                     let r = next(&mut state);
                     let (first, last) = planes[(r >> 8) as usize % planes.len()];
                     let any = char::from_u32(first + (r >> 16) as u32 % (last - first + 1));
-                    any.filter(|_| r.is_multiple_of(8))
-                        .unwrap_or(alphabet[(r >> 32) as usize % alphabet.len()])
+                    any.filter(|_| r.is_multiple_of(8)).unwrap_or(alphabet[(r >> 32) as usize % alphabet.len()])
                 })
                 .collect();
             for (name, pattern, regexes) in &families {
                 let expected = by_regex(regexes, &text);
-                assert_eq!(
-                    by_scanner(pattern, &text),
-                    expected,
-                    "{name}, {text:?}, seed {seed}, round {round}"
-                );
+                assert_eq!(by_scanner(pattern, &text), expected, "{name}, {text:?}, seed {seed}, round {round}");
             }
         }
     }

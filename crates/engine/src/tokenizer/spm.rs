@@ -25,25 +25,14 @@ pub(super) struct Scored {
 
 impl Scored {
     /// The lengths of `scores` and `types` are those of the tokens.
-    pub(super) fn new(
-        vocabulary: &Vocabulary,
-        types: &[TokenType],
-    ) -> Result<Self, TokenizerError> {
+    pub(super) fn new(vocabulary: &Vocabulary, types: &[TokenType]) -> Result<Self, TokenizerError> {
         if let Some(index) = vocabulary.scores.iter().position(|score| score.is_nan()) {
             let problem = "is not a number".to_owned();
-            return Err(TokenizerError::BadEntry {
-                key: "scores",
-                index,
-                problem,
-            });
+            return Err(TokenizerError::BadEntry { key: "scores", index, problem });
         }
         let mut bytes = [NO_ID; 256];
         let mut scored = Vec::new();
-        for (((id, token), kind), &score) in (0..)
-            .zip(&vocabulary.tokens)
-            .zip(types)
-            .zip(&vocabulary.scores)
-        {
+        for (((id, token), kind), &score) in (0..).zip(&vocabulary.tokens).zip(types).zip(&vocabulary.scores) {
             match kind {
                 TokenType::Byte => {
                     let byte = byte_token(token).ok_or_else(|| TokenizerError::BadEntry {
@@ -53,9 +42,7 @@ impl Scored {
                     })?;
                     bytes[byte as usize] = id;
                 }
-                TokenType::Normal | TokenType::UserDefined | TokenType::Unused => {
-                    scored.push((score, token, id))
-                }
+                TokenType::Normal | TokenType::UserDefined | TokenType::Unused => scored.push((score, token, id)),
                 TokenType::Unknown | TokenType::Control => {}
             }
         }
@@ -86,31 +73,19 @@ impl Scored {
     }
 
     /// Appends the ids of `text`, which is below 2³² bytes even with three bytes for each space.
-    pub(super) fn encode(
-        &self,
-        text: &str,
-        merger: &mut Merger,
-        out: &mut Vec<u32>,
-    ) -> Result<(), TokenizerError> {
+    pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         let prefix = if self.add_space_prefix { SPACE } else { "" };
         let text = format!("{prefix}{}", text.replace(' ', SPACE));
         merger.clear();
         let mut buffer = [0; 4];
         for c in text.chars() {
-            let id = self
-                .tokens
-                .get(&*c.encode_utf8(&mut buffer))
-                .map_or(NO_ID, |&(_, id)| id);
+            let id = self.tokens.get(&*c.encode_utf8(&mut buffer)).map_or(NO_ID, |&(_, id)| id);
             merger.push(c.len_utf8() as u32, id);
         }
         merger.run(|left, right| {
             let len = left.len + right.len;
             let pair = || text.get(left.start as usize..(left.start + len) as usize);
-            if len > self.longest {
-                None
-            } else {
-                self.tokens.get(pair()?).copied()
-            }
+            if len > self.longest { None } else { self.tokens.get(pair()?).copied() }
         });
         let mut after_unknown = false;
         for symbol in merger.symbols() {
@@ -139,9 +114,5 @@ impl Scored {
 /// The byte of a token such as `<0x0A>`.
 pub(super) fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    if digits.len() == 2 {
-        u8::from_str_radix(digits, 16).ok()
-    } else {
-        None
-    }
+    if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
 }

@@ -20,19 +20,12 @@ pub struct StreamDecoder {
 impl StreamDecoder {
     /// A decoder for a text from its first token. With `skip_special`, control tokens give no text.
     pub fn new(skip_special: bool) -> Self {
-        Self {
-            skip_special,
-            at_start: true,
-            pending: Vec::new(),
-        }
+        Self { skip_special, at_start: true, pending: Vec::new() }
     }
 
     /// A decoder for tokens that continue a text, so that the space before the first word is kept.
     pub fn continuing(skip_special: bool) -> Self {
-        Self {
-            at_start: false,
-            ..Self::new(skip_special)
-        }
+        Self { at_start: false, ..Self::new(skip_special) }
     }
 
     /// Takes the next token and returns the text that is complete with it, which may be empty.
@@ -68,9 +61,7 @@ fn incomplete(bytes: &[u8]) -> usize {
     let from = bytes.len().saturating_sub(3);
     (from..bytes.len())
         .find_map(|at| match std::str::from_utf8(&bytes[at..]) {
-            Err(error) if error.valid_up_to() == 0 && error.error_len().is_none() => {
-                Some(bytes.len() - at)
-            }
+            Err(error) if error.valid_up_to() == 0 && error.error_len().is_none() => Some(bytes.len() - at),
             _ => None,
         })
         .unwrap_or(0)

@@ -1,6 +1,6 @@
 //! Where the bits of an element lie in its block: stated once for decoding, encoding and unpacking.
 
-use crate::simd::Simd;
+use crate::simd::{Simd, eight};
 use half::f16;
 
 /// The f16 at byte `at` of a block.
@@ -41,9 +41,9 @@ impl Field {
         let bytes = &tile[16 * self.start..16 * (self.start + 32)];
         let mask = self.mask() << to;
         if to >= self.shift {
-            std::array::from_fn(|j| s.shl_and(s.load_codes(bytes, 64 * j), (to - self.shift) as u32, mask))
+            eight!(j => s.shl_and(s.load_codes(bytes, 64 * j), (to - self.shift) as u32, mask))
         } else {
-            std::array::from_fn(|j| s.shr_and(s.load_codes(bytes, 64 * j), (self.shift - to) as u32, mask))
+            eight!(j => s.shr_and(s.load_codes(bytes, 64 * j), (self.shift - to) as u32, mask))
         }
     }
 }
@@ -51,7 +51,7 @@ impl Field {
 /// Bitwise or of two sets of codes.
 #[inline(always)]
 pub(super) fn or<S: Simd>(s: S, a: [S::Codes; 8], b: [S::Codes; 8]) -> [S::Codes; 8] {
-    std::array::from_fn(|j| s.or(a[j], b[j]))
+    eight!(j => s.or(a[j], b[j]))
 }
 
 /// Element `i < 32` of 16 bytes of nibbles: the low nibbles are the first sixteen elements, the high ones the rest.
@@ -71,7 +71,14 @@ pub(super) fn set_nibbles(bytes: &mut [u8], code: impl Fn(usize) -> u8) {
 #[inline(always)]
 pub(super) fn nibble_codes<S: Simd>(s: S, tile: &[u8], start: usize) -> [S::Codes; 8] {
     let bytes = &tile[16 * start..16 * (start + 16)];
-    std::array::from_fn(|j| s.shr_and(s.load_codes(bytes, 64 * (j % 4)), 4 * (j as u32 / 4), 15))
+    eight!(j => s.shr_and(s.load_codes(bytes, 64 * (j % 4)), 4 * (j as u32 / 4), 15))
+}
+
+/// The nibbles of [`nibble_codes`] as entries of a table.
+#[inline(always)]
+pub(super) fn lookup_codes<S: Simd>(s: S, tile: &[u8], start: usize, table: &[i8; 16]) -> [S::Codes; 8] {
+    let nibbles = nibble_codes(s, tile, start);
+    eight!(j => s.lookup(table, nibbles[j]))
 }
 
 /// Bit `i < 32` of the 4 bytes of single bits in `Q5_0` and `Q5_1`.
@@ -93,7 +100,7 @@ pub(super) fn fifth_bits<S: Simd>(s: S, tile: &[u8], start: usize) -> [S::Codes;
     let word = s.load_i32(tile, 16 * start);
     // Four copies of four bits, 7 apart and so without a carry, put bit i of the four at bit 8·i + 4 of the product.
     let (copies, wanted) = (s.splat_i32(0x0204_0810), s.splat_i32(0x1010_1010));
-    std::array::from_fn(|j| {
+    eight!(j => {
         let four = s.and_i32(s.shr_i32(word, 4 * j as u32), s.splat_i32(15));
         s.as_codes(s.and_i32(s.mul_i32(four, copies), wanted))
     })

@@ -1,6 +1,6 @@
 //! AVX2 with FMA and F16C: two registers are one vector, rows 0..8 and 8..16.
 
-use super::{Kernel, Simd};
+use super::{Kernel, Simd, two};
 use std::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2, FMA and F16C.
@@ -23,14 +23,26 @@ fn enter<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
 
 type Pair<T> = [T; 2];
 
-#[inline(always)]
-fn both<A: Copy, T>(a: Pair<A>, f: impl Fn(A) -> T) -> Pair<T> {
-    [f(a[0]), f(a[1])]
+/// The same for each half.
+macro_rules! both {
+    ($a:expr, |$x:ident| $e:expr) => {{
+        let a = $a;
+        two!(i => {
+            let $x = a[i];
+            $e
+        })
+    }};
 }
 
-#[inline(always)]
-fn zip<A: Copy, B: Copy, T>(a: Pair<A>, b: Pair<B>, f: impl Fn(A, B) -> T) -> Pair<T> {
-    [f(a[0], b[0]), f(a[1], b[1])]
+/// The same for each half of two vectors.
+macro_rules! zip {
+    ($a:expr, $b:expr, |$x:ident, $y:ident| $e:expr) => {{
+        let (a, b) = ($a, $b);
+        two!(i => {
+            let ($x, $y) = (a[i], b[i]);
+            $e
+        })
+    }};
 }
 
 /// The addresses of two halves of `2 * N` bytes at `at`, checked.
@@ -58,7 +70,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {
-        both(halves::<32>(bytes, at), |p| unsafe { _mm256_loadu_si256(p.cast()) })
+        both!(halves::<32>(bytes, at), |p| unsafe { _mm256_loadu_si256(p.cast()) })
     }
     #[inline(always)]
     fn store_codes(self, v: Self::Codes, bytes: &mut [u8], at: usize) {
@@ -72,31 +84,31 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn shr_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
-        let shifted = both(v, |v| unsafe { _mm256_srl_epi16(v, _mm_cvtsi32_si128(n as i32)) });
+        let shifted = both!(v, |v| unsafe { _mm256_srl_epi16(v, _mm_cvtsi32_si128(n as i32)) });
         self.and(shifted, self.splat_codes(mask))
     }
     #[inline(always)]
     fn shl_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
-        let shifted = both(v, |v| unsafe { _mm256_sll_epi16(v, _mm_cvtsi32_si128(n as i32)) });
+        let shifted = both!(v, |v| unsafe { _mm256_sll_epi16(v, _mm_cvtsi32_si128(n as i32)) });
         self.and(shifted, self.splat_codes(mask))
     }
     #[inline(always)]
     fn and(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
-        zip(a, b, |a, b| unsafe { _mm256_and_si256(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_and_si256(a, b) })
     }
     #[inline(always)]
     fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
-        zip(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
         let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
-        both(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
+        both!(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
     }
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
         // Pair sums are at most 2 · 127 · 127 < 2^15, so maddubs does not saturate.
-        zip(acc, codes, |acc, codes| unsafe {
+        zip!(acc, codes, |acc, codes| unsafe {
             let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x));
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         })
@@ -104,7 +116,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
         // |code| · (x with the code's sign): at most 2 · 128 · 127 < 2^15, so maddubs does not saturate.
-        zip(acc, codes, |acc, codes| unsafe {
+        zip!(acc, codes, |acc, codes| unsafe {
             let x = _mm256_sign_epi8(_mm256_set1_epi32(x), codes);
             let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), x);
             _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
@@ -116,7 +128,7 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32 {
-        both(self.shl_i32(v, 24 - 8 * i), |v| unsafe { _mm256_srai_epi32::<24>(v) })
+        both!(self.shl_i32(v, 24 - 8 * i), |v| unsafe { _mm256_srai_epi32::<24>(v) })
     }
     #[inline(always)]
     fn as_codes(self, v: Self::I32) -> Self::Codes {
@@ -129,15 +141,15 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn load_u8(self, bytes: &[u8], at: usize) -> Self::I32 {
-        both(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) })
+        both!(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) })
     }
     #[inline(always)]
     fn load_i8(self, bytes: &[u8], at: usize) -> Self::I32 {
-        both(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) })
+        both!(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) })
     }
     #[inline(always)]
     fn load_u16(self, bytes: &[u8], at: usize) -> Self::I32 {
-        both(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) })
+        both!(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) })
     }
     #[inline(always)]
     fn load_i32(self, bytes: &[u8], at: usize) -> Self::I32 {
@@ -153,32 +165,32 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn shr_i32(self, v: Self::I32, n: u32) -> Self::I32 {
-        both(v, |v| unsafe { _mm256_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) })
+        both!(v, |v| unsafe { _mm256_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) })
     }
     #[inline(always)]
     fn shl_i32(self, v: Self::I32, n: u32) -> Self::I32 {
-        both(v, |v| unsafe { _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) })
+        both!(v, |v| unsafe { _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) })
     }
     #[inline(always)]
     fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip(a, b, |a, b| unsafe { _mm256_add_epi32(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_add_epi32(a, b) })
     }
     #[inline(always)]
     fn mul_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip(a, b, |a, b| unsafe { _mm256_mullo_epi32(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_mullo_epi32(a, b) })
     }
     #[inline(always)]
     fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32 {
-        let greater = zip(a, b, |a, b| unsafe { _mm256_cmpgt_epi32(a, b) });
-        std::array::from_fn(|i| unsafe { _mm256_blendv_epi8(y[i], x[i], greater[i]) })
+        let greater = zip!(a, b, |a, b| unsafe { _mm256_cmpgt_epi32(a, b) });
+        two!(i => unsafe { _mm256_blendv_epi8(y[i], x[i], greater[i]) })
     }
     #[inline(always)]
     fn to_f32(self, v: Self::I32) -> Self::F32 {
-        both(v, |v| unsafe { _mm256_cvtepi32_ps(v) })
+        both!(v, |v| unsafe { _mm256_cvtepi32_ps(v) })
     }
     #[inline(always)]
     fn as_f32(self, v: Self::I32) -> Self::F32 {
-        both(v, |v| unsafe { _mm256_castsi256_ps(v) })
+        both!(v, |v| unsafe { _mm256_castsi256_ps(v) })
     }
 
     #[inline(always)]
@@ -188,7 +200,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn load_f32(self, x: &[f32], at: usize) -> Self::F32 {
         let x = &x[at..at + 16];
-        both([x.as_ptr(), x[8..].as_ptr()], |p| unsafe { _mm256_loadu_ps(p) })
+        both!([x.as_ptr(), x[8..].as_ptr()], |p| unsafe { _mm256_loadu_ps(p) })
     }
     #[inline(always)]
     fn store_f32(self, v: Self::F32, x: &mut [f32], at: usize) {
@@ -202,26 +214,38 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn load_f16(self, bytes: &[u8], at: usize) -> Self::F32 {
-        both(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) })
+        both!(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) })
     }
     #[inline(always)]
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
     }
     #[inline(always)]
     fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip(a, b, |a, b| unsafe { _mm256_sub_ps(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_sub_ps(a, b) })
     }
     #[inline(always)]
     fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
     }
     #[inline(always)]
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
-        std::array::from_fn(|i| unsafe { _mm256_fmadd_ps(a[i], b[i], c[i]) })
+        two!(i => unsafe { _mm256_fmadd_ps(a[i], b[i], c[i]) })
     }
     #[inline(always)]
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip(a, b, |a, b| unsafe { _mm256_max_ps(a, b) })
+        zip!(a, b, |a, b| unsafe { _mm256_max_ps(a, b) })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_div_ps(a, b) })
+    }
+    #[inline(always)]
+    fn round_i32(self, v: Self::F32) -> Self::I32 {
+        both!(v, |v| unsafe { _mm256_cvtps_epi32(v) })
     }
 }

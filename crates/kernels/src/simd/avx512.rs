@@ -197,4 +197,16 @@ impl Simd for Avx512 {
     fn max(self, a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_max_ps(a, b) }
     }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn round_i32(self, v: __m512) -> __m512i {
+        unsafe { _mm512_cvtps_epi32(v) }
+    }
 }

@@ -20,6 +20,37 @@ pub use avx2::Avx2;
 pub use avx512::Avx512;
 pub use portable::Portable;
 
+/// `[e(0), e(1)]`, written out. In vector code, closures (and so `array::from_fn` and `map`) are to be avoided: a closure
+/// is compiled without the level's instructions unless the inliner happens to take it, and is then 50 times slower.
+macro_rules! two {
+    ($j:ident => $e:expr) => {
+        [
+            {
+                let $j = 0_usize;
+                $e
+            },
+            {
+                let $j = 1_usize;
+                $e
+            },
+        ]
+    };
+}
+pub(crate) use two;
+
+/// `[e(0), …, e(7)]`, written out for the same reason.
+macro_rules! eight {
+    ($j:ident => $e:expr) => {{
+        let [a, b] = $crate::simd::two!(half => $crate::simd::two!(quarter => $crate::simd::two!(one => {
+            let $j = 4 * half + 2 * quarter + one;
+            $e
+        })));
+        let [[[a, b], [c, d]], [[e, f], [g, h]]] = [a, b];
+        [a, b, c, d, e, f, g, h]
+    }};
+}
+pub(crate) use eight;
+
 /// Generic code that [`Simd::run`] compiles with the features of a level.
 pub trait Kernel {
     /// What the kernel returns.
@@ -126,6 +157,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32;
     /// The larger of two; `b` if either is NaN.
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The smaller of two; `b` if either is NaN.
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// a / b.
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// The nearest integer, ties to even; any number if it does not fit.
+    fn round_i32(self, v: Self::F32) -> Self::I32;
     /// Lanes as an array.
     #[inline(always)]
     fn to_array(self, v: Self::F32) -> [f32; 16] {

@@ -194,4 +194,16 @@ impl Simd for Portable {
     fn max(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
         zip(a, b, |a, b| if a > b { a } else { b })
     }
+    #[inline(always)]
+    fn min(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        zip(a, b, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    fn div(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
+        zip(a, b, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn round_i32(self, v: [f32; 16]) -> [i32; 16] {
+        v.map(|x| x.round_ties_even() as i32)
+    }
 }

@@ -194,6 +194,16 @@ impl Check for Floats {
         assert_same(s.to_array(s.sub(va, vb)), |r| a(r) - b(r));
         assert_same(s.to_array(s.mul(va, vb)), |r| a(r) * b(r));
         assert_same(s.to_array(s.max(va, vb)), |r| if a(r) > b(r) { a(r) } else { b(r) });
+        assert_same(s.to_array(s.min(va, vb)), |r| if a(r) < b(r) { a(r) } else { b(r) });
+        assert_same(s.to_array(s.div(va, vb)), |r| a(r) / b(r));
+        for (r, got) in ints(s, s.round_i32(va)).into_iter().enumerate() {
+            // Beyond the range of i32 any number will do. The limits are powers of two, exact in f32.
+            if (-2147483648.0..2147483648.0).contains(&a(r)) {
+                assert_eq!(got, a(r).round_ties_even() as i32, "lane {r}: {:e}", a(r));
+            }
+        }
+        let ties: [f32; 16] = std::array::from_fn(|r| r as f32 - 7.5);
+        assert_eq!(ints(s, s.round_i32(s.load_f32(&ties, 0))), ties.map(|v| v.round_ties_even() as i32));
         for (r, got) in s.to_array(s.mul_add(va, vb, vc)).into_iter().enumerate() {
             let (once, twice) = (a(r).mul_add(b(r), c[r]), a(r) * b(r) + c[r]);
             assert!(same(got, once) || same(got, twice), "lane {r}: {got:e}, not {once:e} or {twice:e}");

@@ -62,7 +62,7 @@ impl Quantised for IQ4_XS {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
-        bits::nibble_codes(s, tile, QS + 16 * g).map(|nibbles| s.lookup(&VALUES, nibbles))
+        bits::lookup_codes(s, tile, QS + 16 * g, &VALUES)
     }
 
     #[inline(always)]

@@ -64,7 +64,7 @@ impl Quantised for MXFP4 {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
-        bits::nibble_codes(s, tile, QS).map(|nibbles| s.lookup(&VALUES, nibbles))
+        bits::lookup_codes(s, tile, QS, &VALUES)
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit};
-use crate::simd::Simd;
+use crate::simd::{Simd, two};
 
 /// The format `Q2_K`.
 #[derive(Clone, Copy, Default)]
@@ -72,8 +72,8 @@ impl Quantised for Q2_K {
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
         let (d, dmin) = (s.load_f16(tile, 16 * D), s.load_f16(tile, 16 * DMIN));
-        [2 * g, 2 * g + 1].map(|t| {
-            let byte = s.load_u8(tile, 16 * t);
+        two!(half => {
+            let byte = s.load_u8(tile, 16 * (2 * g + half));
             let (scale, min) = (s.and_i32(byte, s.splat_i32(15)), s.shr_i32(byte, 4));
             Scale { scale: s.mul(d, s.to_f32(scale)), min: s.mul(dmin, s.to_f32(min)) }
         })

@@ -7,7 +7,7 @@
 
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit};
-use crate::simd::Simd;
+use crate::simd::{Simd, two};
 
 /// The format `Q3_K`.
 #[derive(Clone, Copy, Default)]
@@ -88,13 +88,18 @@ impl Quantised for Q3_K {
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
         let d = s.load_f16(tile, 16 * D);
-        let field = |byte: usize, shift: usize, mask: i32| {
-            s.and_i32(s.shr_i32(s.load_u8(tile, 16 * (SCALES + byte)), shift as u32), s.splat_i32(mask))
-        };
-        [2 * g, 2 * g + 1].map(|t| {
-            let (low, high) = (field(t % 8, 4 * (t / 8), 15), field(8 + t % 4, 2 * (t / 4), 3));
+        two!(half => {
+            let t = 2 * g + half;
+            let low = scale_bits(s, tile, t % 8, 4 * (t / 8), 15);
+            let high = scale_bits(s, tile, 8 + t % 4, 2 * (t / 4), 3);
             let scale = s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32));
             Scale { scale: s.mul(d, s.to_f32(scale)), min: s.splat(0.0) }
         })
     }
+}
+
+/// Some bits of a byte of the scales, for 16 rows.
+#[inline(always)]
+fn scale_bits<S: Simd>(s: S, tile: &[u8], byte: usize, shift: usize, mask: i32) -> S::I32 {
+    s.and_i32(s.shr_i32(s.load_u8(tile, 16 * (SCALES + byte)), shift as u32), s.splat_i32(mask))
 }

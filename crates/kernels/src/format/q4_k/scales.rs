@@ -24,18 +24,28 @@ pub(crate) fn scale_min(block: &[u8], g: usize) -> (f32, f32) {
     (bits::f16_at(block, 0) * f32::from(scale), bits::f16_at(block, 2) * f32::from(min))
 }
 
+/// A byte of the scales, for 16 rows.
+#[inline(always)]
+fn byte<S: Simd>(s: S, tile: &[u8], i: usize) -> S::I32 {
+    s.load_u8(tile, 16 * (SCALES + i))
+}
+
+/// The top two bits of a byte, above four others.
+#[inline(always)]
+fn top_two<S: Simd>(s: S, byte: S::I32) -> S::I32 {
+    s.shl_i32(s.shr_i32(byte, 6), 4)
+}
+
 /// The same for the 16 rows of a tile.
 #[inline(always)]
 pub(crate) fn scale_min_lanes<S: Simd>(s: S, tile: &[u8], g: usize) -> Scale<S> {
-    let byte = |i: usize| s.load_u8(tile, 16 * (SCALES + i));
     let (scale, min) = if g < 4 {
         let six = s.splat_i32(63);
-        (s.and_i32(byte(g), six), s.and_i32(byte(g + 4), six))
+        (s.and_i32(byte(s, tile, g), six), s.and_i32(byte(s, tile, g + 4), six))
     } else {
-        let low = byte(g + 4);
-        let top = |v: S::I32| s.shl_i32(s.shr_i32(v, 6), 4);
-        let scale = s.or_i32(s.and_i32(low, s.splat_i32(15)), top(byte(g - 4)));
-        let min = s.or_i32(s.shr_i32(low, 4), top(byte(g)));
+        let low = byte(s, tile, g + 4);
+        let scale = s.or_i32(s.and_i32(low, s.splat_i32(15)), top_two(s, byte(s, tile, g - 4)));
+        let min = s.or_i32(s.shr_i32(low, 4), top_two(s, byte(s, tile, g)));
         (scale, min)
     };
     Scale {

@@ -6,7 +6,7 @@
 
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit};
-use crate::simd::Simd;
+use crate::simd::{Simd, two};
 
 /// The format `Q6_K`.
 #[derive(Clone, Copy, Default)]
@@ -82,7 +82,9 @@ impl Quantised for Q6_K {
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
         let d = s.load_f16(tile, 16 * D);
-        let scale = |t: usize| s.mul(d, s.to_f32(s.load_i8(tile, 16 * (SCALES + t))));
-        [2 * g, 2 * g + 1].map(|t| Scale { scale: scale(t), min: s.splat(0.0) })
+        two!(half => {
+            let scale = s.to_f32(s.load_i8(tile, 16 * (SCALES + 2 * g + half)));
+            Scale { scale: s.mul(d, scale), min: s.splat(0.0) }
+        })
     }
 }

@@ -3,7 +3,7 @@
 //! Block (34 bytes): `d` f16, `qs` i8 × 32.
 
 use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
-use crate::simd::Simd;
+use crate::simd::{Simd, eight};
 
 /// The format `Q8_0`.
 #[derive(Clone, Copy, Default)]
@@ -39,7 +39,7 @@ impl Quantised for Q8_0 {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
-        std::array::from_fn(|j| s.load_codes(tile, 16 * 2 + j * 64))
+        eight!(j => s.load_codes(tile, 16 * 2 + j * 64))
     }
 
     #[inline(always)]

@@ -1,0 +1,235 @@
+//! The innermost kernel: 16 weight rows times some activation rows.
+//!
+//! One text serves GEMV and GEMM, every format and every level: a group of 32 columns is unpacked once into 8 vectors
+//! and multiplied with up to [`Simd::TOKENS`] activation rows, whose sums stay in registers. The weights stream once
+//! through the cache; lanes are weight rows, so nothing is summed across lanes.
+
+use super::layout::ROWS;
+use super::level::{Level, with_level};
+use crate::act::Int8Block;
+use crate::format::{Float, Format, Quantised, with_format_kind};
+use crate::simd::{Kernel, Simd};
+use std::marker::PhantomData;
+
+/// The results of one activation row: one for each weight row of the tile.
+pub(crate) type Lanes = [f32; ROWS];
+
+/// Activation rows, in the representation that the weight's format wants.
+#[derive(Clone, Copy)]
+pub(crate) enum Rows<'a> {
+    /// f32: float formats, and the exact path of quantised ones.
+    Exact(&'a [&'a [f32]]),
+    /// int8 with a scale per 32: quantised formats only.
+    Int8(&'a [&'a [Int8Block]]),
+}
+
+/// out[t] = the 16 weight rows of `group` · row t. The group's tiles and each row cover the same columns.
+pub(crate) fn dot(level: Level, format: Format, group: &[u8], rows: Rows, out: &mut [Lanes]) {
+    with_level!(level, s => with_format_kind!(format,
+        float F => match rows {
+            Rows::Exact(rows) => s.run(Stretches(FloatDot::<F> { group, rows, out, format: PhantomData })),
+            Rows::Int8(_) => unreachable!("float weights read exact rows"),
+        },
+        quantised F => match rows {
+            Rows::Exact(rows) => s.run(Stretches(ExactDot::<F> { group, rows, out, format: PhantomData })),
+            Rows::Int8(rows) => s.run(Stretches(Int8Dot::<F> { group, rows, out, format: PhantomData })),
+        }
+    ))
+}
+
+/// A kernel that serves `NT` activation rows at a time.
+trait Stretch {
+    /// The most rows at a time, whatever the level: bounded by the sums that a row needs.
+    const MOST: usize = 16;
+    /// Activation rows in all.
+    fn len(&self) -> usize;
+    /// Serves rows `first .. first + NT`.
+    fn serve<S: Simd, const NT: usize>(&mut self, s: S, first: usize);
+}
+
+/// Serves all rows, in stretches as long as the level's registers allow.
+struct Stretches<T>(T);
+
+impl<T: Stretch> Kernel for Stretches<T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        let mut first = 0;
+        while first < self.0.len() {
+            let left = self.0.len() - first;
+            first += if S::TOKENS.min(T::MOST) >= 16 && left >= 16 {
+                self.0.serve::<S, 16>(s, first);
+                16
+            } else if S::TOKENS.min(T::MOST) >= 8 && left >= 8 {
+                self.0.serve::<S, 8>(s, first);
+                8
+            } else if S::TOKENS >= 4 && left >= 4 {
+                self.0.serve::<S, 4>(s, first);
+                4
+            } else {
+                self.0.serve::<S, 1>(s, first);
+                1
+            };
+        }
+    }
+}
+
+struct Int8Dot<'a, F> {
+    group: &'a [u8],
+    rows: &'a [&'a [Int8Block]],
+    out: &'a mut [Lanes],
+    format: PhantomData<F>,
+}
+
+impl<F: Quantised> Stretch for Int8Dot<'_, F> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[inline(always)]
+    fn serve<S: Simd, const NT: usize>(&mut self, s: S, first: usize) {
+        let groups = F::BLOCK / 32;
+        let tiles = self.group.len() / (ROWS * F::BYTES);
+        // Cut to one length, so that the bounds checks of the inner loop are against one number.
+        let rows: [&[Int8Block]; NT] = std::array::from_fn(|t| &self.rows[first + t][..tiles * groups]);
+        let mut sums = [s.splat(0.0); NT];
+        for (i, tile) in self.group.chunks_exact(ROWS * F::BYTES).enumerate() {
+            for g in 0..groups {
+                let codes = F::codes(s, tile, g);
+                let scales = F::scales(s, tile, g);
+                for t in 0..NT {
+                    add_block::<F, S>(s, &mut sums[t], &codes, &scales, &rows[t][i * groups + g]);
+                }
+            }
+        }
+        for t in 0..NT {
+            s.store_f32(sums[t], &mut self.out[first + t], 0);
+        }
+    }
+}
+
+/// sum += Σ over a block's 32 columns of weight · activation.
+#[inline(always)]
+fn add_block<F: Quantised, S: Simd>(
+    s: S,
+    sum: &mut S::F32,
+    codes: &[S::Codes; 8],
+    scales: &[crate::format::Scale<S>; 2],
+    x: &Int8Block,
+) {
+    let scale_x = s.splat(x.scale);
+    if F::GROUP == 32 {
+        let d = dot_codes::<F, S>(s, codes, &x.q, x.half_sums[0] + x.half_sums[1]);
+        *sum = s.mul_add(d, s.mul(scales[0].scale, scale_x), *sum);
+        if F::HAS_MIN {
+            *sum = s.mul_add(scales[0].min, s.splat(-x.sum), *sum);
+        }
+    } else {
+        for half in 0..2 {
+            let at = 4 * half..4 * half + 4;
+            let d = dot_codes::<F, S>(s, &codes[at.clone()], &x.q[at], x.half_sums[half]);
+            *sum = s.mul_add(d, s.mul(scales[half].scale, scale_x), *sum);
+            if F::HAS_MIN {
+                *sum = s.mul_add(scales[half].min, s.splat(-x.scaled_half_sums[half]), *sum);
+            }
+        }
+    }
+}
+
+/// Σ of (code − bias) · x, where the sum of x is `sum`.
+#[inline(always)]
+fn dot_codes<F: Quantised, S: Simd>(s: S, codes: &[S::Codes], x: &[i32], sum: i32) -> S::F32 {
+    let bias = F::ZERO + if F::SIGNED { S::SIGNED_BIAS } else { 0 };
+    // The codes' bias comes off as an integer, before any rounding.
+    let mut acc = s.splat_i32(-bias * sum);
+    for (&codes, &x) in codes.iter().zip(x) {
+        acc = if F::SIGNED { s.dot_signed(acc, codes, x) } else { s.dot(acc, codes, x) };
+    }
+    s.to_f32(acc)
+}
+
+struct ExactDot<'a, F> {
+    group: &'a [u8],
+    rows: &'a [&'a [f32]],
+    out: &'a mut [Lanes],
+    format: PhantomData<F>,
+}
+
+impl<F: Quantised> Stretch for ExactDot<'_, F> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[inline(always)]
+    fn serve<S: Simd, const NT: usize>(&mut self, s: S, first: usize) {
+        let mut sums = [s.splat(0.0); NT];
+        for (i, tile) in self.group.chunks_exact(ROWS * F::BYTES).enumerate() {
+            for g in 0..F::BLOCK / 32 {
+                let codes = F::codes(s, tile, g);
+                let scales = F::scales(s, tile, g);
+                for (j, &four) in codes.iter().enumerate() {
+                    let scale = scales[j / 4];
+                    for b in 0..4 {
+                        let code = if F::SIGNED { s.byte_signed(four, b) } else { s.byte(four, b) };
+                        let mut w = s.mul(scale.scale, s.to_f32(s.add_i32(code, s.splat_i32(-F::ZERO))));
+                        if F::HAS_MIN {
+                            w = s.sub(w, scale.min);
+                        }
+                        let k = i * F::BLOCK + 32 * g + 4 * j + b as usize;
+                        for t in 0..NT {
+                            sums[t] = s.mul_add(w, s.splat(self.rows[first + t][k]), sums[t]);
+                        }
+                    }
+                }
+            }
+        }
+        for t in 0..NT {
+            s.store_f32(sums[t], &mut self.out[first + t], 0);
+        }
+    }
+}
+
+struct FloatDot<'a, F> {
+    group: &'a [u8],
+    rows: &'a [&'a [f32]],
+    out: &'a mut [Lanes],
+    format: PhantomData<F>,
+}
+
+impl<F: Float> Stretch for FloatDot<'_, F> {
+    const MOST: usize = 8;
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[inline(always)]
+    fn serve<S: Simd, const NT: usize>(&mut self, s: S, first: usize) {
+        let cols = self.group.len() / (ROWS * F::BYTES);
+        let rows: [&[f32]; NT] = std::array::from_fn(|t| &self.rows[first + t][..cols]);
+        // Even and odd columns are summed apart: one sum alone would wait for the latency of every addition. Doing so
+        // for one row only would make the order of a sum depend on the number of rows.
+        let mut sums = [[s.splat(0.0); 2]; NT];
+        for k in 0..cols / 2 {
+            for odd in 0..2 {
+                let w = F::load(s, self.group, 2 * k + odd);
+                for t in 0..NT {
+                    sums[t][odd] = s.mul_add(w, s.splat(rows[t][2 * k + odd]), sums[t][odd]);
+                }
+            }
+        }
+        if cols % 2 == 1 {
+            let w = F::load(s, self.group, cols - 1);
+            for t in 0..NT {
+                sums[t][0] = s.mul_add(w, s.splat(rows[t][cols - 1]), sums[t][0]);
+            }
+        }
+        for t in 0..NT {
+            s.store_f32(s.add(sums[t][0], sums[t][1]), &mut self.out[first + t], 0);
+        }
+    }
+}

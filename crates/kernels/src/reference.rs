@@ -1,0 +1,1 @@
+//! Every operation in plain scalar Rust with f64 sums: the oracle.
