@@ -1,4 +1,29 @@
 //! GGUF files, tokenizers, chat templates and the model runner.
+//!
+//! ```text
+//! file ── gguf ──► metadata + tensors ── model ──► spec, weights          (Model: shared, immutable)
+//! tokens of several sequences ── batch ──► runner: state + forward ──► logits ──► sample
+//! ```
+//! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it.
 
 pub mod gguf;
+pub mod model;
 pub mod tokenizer;
+
+mod batch;
+mod device;
+mod error;
+pub mod machine;
+mod plan;
+mod runner;
+mod state;
+
+pub use batch::{Batch, Outputs};
+pub use device::default_threads;
+pub use error::{Error, Result};
+pub use gristmill_kernels::act::Precision;
+pub use gristmill_kernels::ops::Sampling;
+pub use model::{LoadOptions, Model, ModelInfo, Progress};
+pub use plan::{DEFAULT_CONTEXT, Limits, Plan};
+pub use runner::{Logits, Runner};
+pub use state::SequenceId;

@@ -158,7 +158,7 @@ impl fmt::Display for Place {
 }
 
 /// Shows an untrusted name: in backquotes, escaped, and not at any length.
-pub(super) struct Name<'a>(pub(super) &'a str);
+pub(crate) struct Name<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -26,6 +26,7 @@ mod split;
 mod value;
 mod writer;
 
+pub(crate) use error::Name;
 pub use error::{FormatError, FormatErrorKind, GgufError, Place};
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{FromValue, Metadata, MetadataError, Unfit};

@@ -1,0 +1,193 @@
+//! Why a model could not be loaded or run.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::gguf::{GgufError, MetadataError, Name};
+use crate::tokenizer::TokenizerError;
+
+/// The result of loading or running a model.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a model could not be loaded or run. Every message says what was wrong, where, and what to do.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Gguf(#[from] GgufError),
+    /// A metadata key is missing or of the wrong type.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// The vocabulary, a text or a token id is at fault.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// A kernel refused.
+    #[error(transparent)]
+    Kernel(#[from] gristmill_kernels::Error),
+
+    /// The architecture is not implemented.
+    #[error("architecture {} is not supported; known architectures: {known}", Name(.found))]
+    Architecture {
+        /// `general.architecture`.
+        found: String,
+        /// The architectures that are.
+        known: String,
+    },
+    /// A key asks for something that is not implemented.
+    #[error("key {}: {} is not supported; known: {known}", Name(.key), Name(.found))]
+    Unsupported {
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// What is supported.
+        known: &'static str,
+    },
+    /// A key has a value that makes no sense.
+    #[error("key {}: {found} {rule}", Name(.key))]
+    Value {
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// The rule it breaks, as a phrase that follows the value.
+        rule: String,
+    },
+    /// A weight is not in the file.
+    #[error("tensor {} of shape {shape:?} is missing; the file is incomplete, convert the model again", Name(.name))]
+    MissingTensor {
+        /// The tensor.
+        name: String,
+        /// The shape it should have, innermost dimension first.
+        shape: Vec<u64>,
+    },
+    /// A weight has another shape than the metadata says.
+    #[error(
+        "tensor {} (data at byte {offset}) has shape {found:?}, but the metadata asks for {expected:?}; \
+         the file is damaged, convert the model again",
+        Name(.name)
+    )]
+    TensorShape {
+        /// The tensor.
+        name: String,
+        /// Where its data begins.
+        offset: u64,
+        /// Its shape, innermost dimension first.
+        found: Vec<u64>,
+        /// The shape it should have.
+        expected: Vec<u64>,
+    },
+    /// The file has a weight that the architecture does not use; leaving it out would change the model.
+    #[error("tensor {} is not a weight of this {architecture} model; the file is a variant that is not supported", Name(.name))]
+    UnusedTensor {
+        /// The tensor.
+        name: String,
+        /// The architecture.
+        architecture: String,
+    },
+    /// The vocabulary and the embedding table disagree.
+    #[error("the tokenizer has {tokens} tokens, but `token_embd.weight` has {rows} rows; convert the model again")]
+    VocabularySize {
+        /// Tokens of the vocabulary.
+        tokens: usize,
+        /// Rows of the embedding table.
+        rows: usize,
+    },
+    /// The file has no vocabulary.
+    #[error("the file has no tokenizer (`tokenizer.ggml.model` is missing); only token ids can be used with it")]
+    NoTokenizer,
+
+    /// A device that is not there.
+    #[error("device {asked:?} is not there; devices: {known}")]
+    Device {
+        /// What was asked for.
+        asked: String,
+        /// The devices that are.
+        known: String,
+    },
+    /// A parameter of the caller is out of range.
+    #[error("{what} is {found}; {rule}")]
+    Limit {
+        /// The parameter.
+        what: &'static str,
+        /// Its value.
+        found: usize,
+        /// What is allowed.
+        rule: String,
+    },
+    /// Memory would not do.
+    #[error("{what} needs {}, but only {} are free; {remedy}", Bytes(*.needed), Bytes(*.free))]
+    Memory {
+        /// What for.
+        what: &'static str,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes available.
+        free: u64,
+        /// What to do.
+        remedy: &'static str,
+    },
+
+    /// A sequence would outgrow its context.
+    #[error(
+        "the context of {limit} tokens is full: the sequence has {have} and {asked} more were given; \
+         use a larger context or a shorter text"
+    )]
+    ContextOverflow {
+        /// Tokens that the sequence has.
+        have: usize,
+        /// Tokens that were to be added.
+        asked: usize,
+        /// The context length.
+        limit: usize,
+    },
+    /// All cache blocks are taken.
+    #[error("the cache has {free} free blocks, {needed} are needed; close or shorten a sequence")]
+    OutOfBlocks {
+        /// Blocks needed.
+        needed: usize,
+        /// Blocks free.
+        free: usize,
+    },
+    /// As many sequences are open as there may be.
+    #[error("all {limit} sequences are open; close one, or allow more in the limits")]
+    OutOfSequences {
+        /// The limit.
+        limit: usize,
+    },
+    /// The sequence was closed, or belongs to another runner.
+    #[error("this sequence is not open here; it was closed, or belongs to another runner")]
+    UnknownSequence,
+    /// A batch has more tokens or more output rows than there is room for.
+    #[error("the batch has {found} {what}, the limit is {limit}; split it, or raise the limit")]
+    BatchTooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// How much the batch has.
+        found: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A token id outside the vocabulary.
+    #[error("token {id} at index {index} of the batch is outside the vocabulary of {vocab} tokens")]
+    Token {
+        /// The id.
+        id: u32,
+        /// Its index in the batch.
+        index: usize,
+        /// Tokens in the vocabulary.
+        vocab: usize,
+    },
+}
+
+/// A number of bytes for people: `18.55 GB (18550123456 bytes)`.
+struct Bytes(u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (unit, name) = if self.0 >= 1_000_000_000 { (1e9, "GB") } else { (1e6, "MB") };
+        write!(f, "{:.2} {name} ({} bytes)", self.0 as f64 / unit, self.0)
+    }
+}

@@ -1,0 +1,119 @@
+//! What this machine offers to the process: processors, and memory. Read from the system, with Linux control groups
+//! taken into account; what cannot be found out is `None`, never a guess.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+
+/// Logical processors that this process may use: affinity and control-group quota are respected. At least 1.
+pub fn logical_cpus() -> usize {
+    available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// Physical cores that this process may use, at least 1: hardware threads of one core count once, and a control-group
+/// quota bounds the number. This is the sensible number of threads for kernels that are bound by memory.
+pub fn physical_cores() -> usize {
+    allowed_cores().unwrap_or(usize::MAX).clamp(1, logical_cpus())
+}
+
+/// Bytes that can be taken without pushing other things out of memory: what the system calls available, or what the
+/// control group has left, whichever is less.
+pub fn available_memory() -> Option<u64> {
+    let system = proc_kib("/proc/meminfo", "MemAvailable");
+    [system, control_group_memory()].into_iter().flatten().min()
+}
+
+/// The largest number of bytes of memory that this process has used so far.
+pub fn peak_memory() -> Option<u64> {
+    proc_kib("/proc/self/status", "VmHWM")
+}
+
+/// Cores whose hardware threads are in the process's affinity mask.
+fn allowed_cores() -> Option<usize> {
+    let cpus = cpu_list(&proc_field("/proc/self/status", "Cpus_allowed_list")?);
+    let siblings = |cpu: &usize| {
+        fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")).ok()
+    };
+    let cores: Option<BTreeSet<String>> = cpus.iter().map(siblings).collect();
+    cores.map(|cores| cores.len())
+}
+
+/// Expands a list such as `0-3,8`. The kernel wrote it; anything unreadable in it is left out.
+fn cpu_list(list: &str) -> Vec<usize> {
+    let mut cpus = Vec::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        if let (Ok(first), Ok(last)) = (first.parse(), last.parse::<usize>()) {
+            cpus.extend(first..=last);
+        }
+    }
+    cpus
+}
+
+/// The rest of a line `name: rest` of a file in /proc.
+fn proc_field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    Some(rest.trim().to_owned())
+}
+
+/// A field such as `MemAvailable: 12 kB` in bytes.
+fn proc_kib(path: &str, name: &str) -> Option<u64> {
+    proc_field(path, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What the process's control group (version 2 or 1) and those above it have left.
+fn control_group_memory() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups.lines().filter_map(|line| group_memory(line)).min()
+}
+
+/// One line of `/proc/self/cgroup`: `number:controllers:path`, without controllers in version 2.
+fn group_memory(line: &str) -> Option<u64> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+    let (root, limit, usage, cache) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
+        _ if controllers.split(',').any(|name| name == "memory") => {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+        }
+        _ => return None,
+    };
+    // Inside a container the path may be that of the host, and its group is then mounted as the root.
+    let group = PathBuf::from(root).join(path);
+    let left = |group: PathBuf| {
+        let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
+        // File pages that can be dropped count as used until they are.
+        let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let cached = stat.lines().find_map(|line| line.strip_prefix(cache)?.trim().parse::<u64>().ok()).unwrap_or(0);
+        Some(number(limit)?.saturating_sub(number(usage)?.saturating_sub(cached)))
+    };
+    group.ancestors().take_while(|dir| dir.starts_with(root)).filter_map(|dir| left(dir.to_owned())).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(cpu_list("5"), [5]);
+        assert_eq!(cpu_list(""), [0; 0]);
+    }
+
+    #[test]
+    fn cores_are_within_bounds() {
+        assert!((1..=logical_cpus()).contains(&physical_cores()));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_is_known_on_linux() {
+        let block = vec![1_u8; 8 << 20];
+        assert!(peak_memory() >= Some(std::hint::black_box(&block).len() as u64));
+        assert!(available_memory() > Some(0));
+    }
+}

@@ -1,0 +1,30 @@
+//! The architectures, one small file each: which metadata keys make the [`ModelSpec`], and nothing else.
+
+mod llama;
+mod qwen3;
+mod qwen3moe;
+mod read;
+
+use crate::error::{Error, Result};
+use crate::model::spec::ModelSpec;
+use read::Reader;
+
+pub(crate) use read::Source;
+
+/// One line for each architecture.
+const ARCHITECTURES: &[(&str, fn(&Reader) -> Result<ModelSpec>)] =
+    &[("llama", llama::spec), ("qwen3", qwen3::spec), ("qwen3moe", qwen3moe::spec)];
+
+/// Reads the spec of a file.
+pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
+    let name: &str = source.required("general.architecture")?;
+    match ARCHITECTURES.iter().find(|(known, _)| *known == name) {
+        Some((arch, read)) => read(&Reader::new(source, arch)),
+        None => Err(Error::Architecture { found: name.to_owned(), known: names() }),
+    }
+}
+
+/// The names of all architectures.
+fn names() -> String {
+    ARCHITECTURES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+}

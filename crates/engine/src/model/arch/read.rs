@@ -1,0 +1,288 @@
+//! Reads metadata into parts of a spec. Every key that is looked at is remembered, so that the others can be listed.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use gristmill_kernels::ops::{Activation, Gating, RopeStyle, Routing};
+
+use crate::error::{Error, Result};
+use crate::gguf::{FromValue, GgufFile};
+use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, RopeScaling, RopeSpec};
+
+/// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
+const MAX_WIDTH: usize = 1 << 24;
+/// The router handles this many.
+const MAX_EXPERTS: usize = 1024;
+/// Positions are 32-bit, and angles must stay finite.
+const MAX_CONTEXT: usize = 1 << 31;
+
+/// A file whose metadata keys are remembered once they are read.
+pub(crate) struct Source<'a> {
+    file: &'a GgufFile,
+    seen: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(file: &'a GgufFile) -> Self {
+        Self { file, seen: RefCell::default() }
+    }
+
+    pub(crate) fn optional<T: FromValue<'a>>(&self, key: &str) -> Result<Option<T>> {
+        self.seen.borrow_mut().insert(key.to_owned());
+        Ok(self.file.metadata().optional(key)?)
+    }
+
+    pub(crate) fn required<T: FromValue<'a>>(&self, key: &str) -> Result<T> {
+        self.seen.borrow_mut().insert(key.to_owned());
+        Ok(self.file.metadata().required(key)?)
+    }
+
+    /// Keys that nobody asked for, in file order. `general.` describes the file and `split.` its parts; they have no
+    /// bearing on the maths.
+    pub(crate) fn unused_keys(&self) -> Vec<String> {
+        let seen = self.seen.borrow();
+        let unused = |key: &&str| !(seen.contains(*key) || key.starts_with("general.") || key.starts_with("split."));
+        self.file.metadata().iter().map(|(key, _)| key).filter(unused).map(str::to_owned).collect()
+    }
+}
+
+/// The keys of one architecture: `{arch}.{suffix}`.
+pub(super) struct Reader<'a> {
+    source: &'a Source<'a>,
+    arch: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(source: &'a Source<'a>, arch: &'static str) -> Self {
+        Self { source, arch }
+    }
+
+    fn key(&self, suffix: &str) -> String {
+        format!("{}.{suffix}", self.arch)
+    }
+
+    fn wrong<T>(&self, suffix: &str, found: impl Display, rule: impl Into<String>) -> Result<T> {
+        Err(Error::Value { key: self.key(suffix), found: found.to_string(), rule: rule.into() })
+    }
+
+    fn tensor(&self, name: &str) -> bool {
+        self.source.file.tensor(name).is_some()
+    }
+
+    /// A count of at least 1. Zero, where converters write it for "none", is `None`.
+    fn optional_count(&self, suffix: &str, max: usize) -> Result<Option<usize>> {
+        match self.source.optional::<usize>(&self.key(suffix))? {
+            None | Some(0) => Ok(None),
+            Some(n) if n <= max => Ok(Some(n)),
+            Some(n) => self.wrong(suffix, n, format!("is more than the {max} that are supported")),
+        }
+    }
+
+    fn count(&self, suffix: &str, max: usize) -> Result<usize> {
+        match self.source.required::<usize>(&self.key(suffix))? {
+            0 => self.wrong(suffix, 0, "must be at least 1"),
+            n if n <= max => Ok(n),
+            n => self.wrong(suffix, n, format!("is more than the {max} that are supported")),
+        }
+    }
+
+    /// A finite number above zero.
+    fn optional_number(&self, suffix: &str) -> Result<Option<f32>> {
+        match self.source.optional::<f32>(&self.key(suffix))? {
+            Some(v) if !(v.is_finite() && v > 0.0) => self.wrong(suffix, v, "must be finite and above 0"),
+            v => Ok(v),
+        }
+    }
+
+    /// As [`Self::optional_number`]; zero stands for "none".
+    fn number_or_zero(&self, suffix: &str) -> Result<Option<f32>> {
+        match self.source.optional::<f32>(&self.key(suffix))? {
+            Some(0.0) => Ok(None),
+            _ => self.optional_number(suffix),
+        }
+    }
+
+    /// Whether a count is there and not zero.
+    pub(super) fn has(&self, suffix: &str) -> Result<bool> {
+        Ok(self.optional_count(suffix, usize::MAX)?.is_some())
+    }
+
+    fn context_length(&self) -> Result<usize> {
+        self.count("context_length", MAX_CONTEXT)
+    }
+
+    /// A model whose layers are all alike.
+    pub(super) fn uniform(&self, attention: AttentionSpec, mlp: MlpSpec) -> Result<ModelSpec> {
+        // Each layer has tensors of its own, so that a count which the file cannot hold is refused before it is used.
+        let layers = self.count("block_count", self.source.file.tensors().len())?;
+        let eps = self.source.required::<f32>(&self.key("attention.layer_norm_rms_epsilon"))?;
+        if !(eps.is_finite() && eps >= 0.0) {
+            return self.wrong("attention.layer_norm_rms_epsilon", eps, "must be finite and not negative");
+        }
+        let hidden = self.count("embedding_length", MAX_WIDTH)?;
+        Ok(ModelSpec {
+            architecture: self.arch.to_owned(),
+            name: self.source.optional::<&str>("general.name")?.map(str::to_owned),
+            vocab: self.vocab(hidden)?,
+            hidden,
+            context_length: self.context_length()?,
+            norm_eps: eps,
+            tied_embeddings: !self.tensor("output.weight"),
+            layers: vec![LayerSpec { attention, mlp }; layers],
+        })
+    }
+
+    /// The vocabulary is as large as the embedding table; a key that says otherwise is wrong.
+    fn vocab(&self, hidden: usize) -> Result<usize> {
+        let name = "token_embd.weight";
+        let rows = |shape: &[u64]| match *shape {
+            [_, rows] => i32::try_from(rows).ok().and_then(|n| usize::try_from(n).ok()),
+            _ => None,
+        };
+        let key = self.source.optional::<usize>(&self.key("vocab_size"))?;
+        let expected = || vec![hidden as u64, key.unwrap_or(0) as u64];
+        let Some(tensor) = self.source.file.tensor(name) else {
+            return Err(Error::MissingTensor { name: name.to_owned(), shape: expected() });
+        };
+        match rows(&tensor.shape) {
+            Some(rows) if key.is_none_or(|n| n == rows) => Ok(rows),
+            _ => Err(Error::TensorShape {
+                name: name.to_owned(),
+                offset: tensor.offset,
+                found: tensor.shape.clone(),
+                expected: expected(),
+            }),
+        }
+    }
+
+    /// Grouped-query attention without qk-norm.
+    pub(super) fn attention(&self, style: RopeStyle) -> Result<AttentionSpec> {
+        let hidden = self.count("embedding_length", MAX_WIDTH)?;
+        let heads = self.count("attention.head_count", MAX_WIDTH)?;
+        let kv_heads = self.optional_count("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
+        if !heads.is_multiple_of(kv_heads) {
+            return self.wrong("attention.head_count", heads, format!("is not a multiple of the {kv_heads} KV heads"));
+        }
+        let width = |suffix| match self.optional_count(suffix, MAX_WIDTH)? {
+            Some(width) => Ok(width),
+            None if hidden.is_multiple_of(heads) => Ok(hidden / heads),
+            None => {
+                let rule =
+                    format!("does not divide the embedding length {hidden}, and there is no `{}`", self.key(suffix));
+                self.wrong("attention.head_count", heads, rule)
+            }
+        };
+        let key_width = width("attention.key_length")?;
+        let value_width = width("attention.value_length")?;
+        let scale = self.number_or_zero("attention.scale")?;
+        Ok(AttentionSpec {
+            heads,
+            kv_heads,
+            key_width,
+            value_width,
+            scale: scale.unwrap_or_else(|| (1.0 / (key_width as f64).sqrt()) as f32),
+            window: self.optional_count("attention.sliding_window", usize::MAX)?,
+            qk_norm: None,
+            qkv_bias: self.tensor("blk.0.attn_q.bias"),
+            output_bias: self.tensor("blk.0.attn_output.bias"),
+            rope: self.rope(style, key_width)?,
+        })
+    }
+
+    fn rope(&self, style: RopeStyle, head_width: usize) -> Result<RopeSpec> {
+        let width = self.optional_count("rope.dimension_count", MAX_WIDTH)?.unwrap_or(head_width);
+        if width > head_width || !width.is_multiple_of(2) {
+            let rule = format!("must be even and at most the head width {head_width}");
+            return self.wrong("rope.dimension_count", width, rule);
+        }
+        let sections = self.source.optional::<Vec<i32>>(&self.key("rope.dimension_sections"))?;
+        if let Some(sections) = sections.filter(|sections| sections.iter().any(|&n| n != 0)) {
+            return Err(Error::Unsupported {
+                key: self.key("rope.dimension_sections"),
+                found: format!("{:?} (multi-dimensional RoPE)", sections.get(..4).unwrap_or(&sections)),
+                known: "one position per token",
+            });
+        }
+        Ok(RopeSpec {
+            style,
+            base: self.optional_number("rope.freq_base")?.unwrap_or(10_000.0),
+            width,
+            scaling: self.rope_scaling()?,
+            factors: self.tensor("rope_freqs.weight"),
+        })
+    }
+
+    fn rope_scaling(&self) -> Result<RopeScaling> {
+        let kind = self.source.optional::<&str>(&self.key("rope.scaling.type"))?;
+        // The older of the two keys has only ever meant linear scaling.
+        let factor = match self.number_or_zero("rope.scaling.factor")? {
+            Some(factor) => Some(factor),
+            None => self.number_or_zero("rope.scale_linear")?,
+        };
+        match (kind, factor.unwrap_or(1.0)) {
+            (Some("none"), _) | (None | Some("linear"), 1.0) => Ok(RopeScaling::None),
+            (None | Some("linear"), factor) => Ok(RopeScaling::Linear { factor }),
+            (Some("yarn"), factor) => Ok(RopeScaling::Yarn {
+                factor,
+                original_context: match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {
+                    Some(n) => n,
+                    None => self.context_length()?,
+                },
+                beta_fast: self.optional_number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+                beta_slow: self.optional_number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                attention_factor: self.number_or_zero("rope.scaling.attn_factor")?.unwrap_or(1.0),
+            }),
+            (Some(other), _) => Err(Error::Unsupported {
+                key: self.key("rope.scaling.type"),
+                found: other.to_owned(),
+                known: "none, linear, yarn; Llama 3's as the tensor `rope_freqs.weight`",
+            }),
+        }
+    }
+
+    fn activation(&self) -> Result<Activation> {
+        match self.source.optional::<&str>(&self.key("hidden_activation"))? {
+            None | Some("silu" | "swish" | "swiglu") => Ok(Activation::SwiGlu),
+            Some(other) => {
+                Err(Error::Unsupported { key: self.key("hidden_activation"), found: other.to_owned(), known: "silu" })
+            }
+        }
+    }
+
+    /// A dense SwiGLU MLP.
+    pub(super) fn dense(&self) -> Result<MlpSpec> {
+        Ok(MlpSpec::Dense { inner: self.count("feed_forward_length", MAX_WIDTH)?, activation: self.activation()? })
+    }
+
+    /// Experts in every layer, chosen by softmax.
+    pub(super) fn moe(&self) -> Result<MlpSpec> {
+        let experts = self.count("expert_count", MAX_EXPERTS)?;
+        let top_k = self.count("expert_used_count", experts)?;
+        let inner = match self.optional_count("expert_feed_forward_length", MAX_WIDTH)? {
+            Some(inner) => inner,
+            None => self.count("feed_forward_length", MAX_WIDTH)?,
+        };
+        // The numbers are those of GGUF: 1 softmax, 2 sigmoid, 3 softmax of the chosen.
+        let gating = match self.source.optional::<u32>(&self.key("expert_gating_func"))? {
+            None | Some(0 | 1) => Gating::Softmax,
+            Some(other) => {
+                let (key, found) = (self.key("expert_gating_func"), other.to_string());
+                return Err(Error::Unsupported { key, found, known: "1 (softmax)" });
+            }
+        };
+        Ok(MlpSpec::Moe {
+            experts,
+            inner,
+            activation: self.activation()?,
+            routing: Routing {
+                top_k,
+                gating,
+                normalise: self.source.optional(&self.key("expert_weights_norm"))?.unwrap_or(true),
+                scale: self.number_or_zero("expert_weights_scale")?.unwrap_or(1.0),
+                groups: 1,
+                top_groups: 1,
+            },
+        })
+    }
+}

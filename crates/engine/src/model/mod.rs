@@ -1,0 +1,238 @@
+//! Models: from a GGUF file to prepared weights.
+//!
+//! [`spec`] says what a model is made of, as data; `arch` reads it from metadata, one small file for each architecture.
+//! `weights` is the table of tensors, `forward` the maths. [`Model`] holds it all; a [`Runner`](crate::Runner) runs it.
+
+mod arch;
+mod forward;
+mod rope;
+mod scratch;
+pub mod spec;
+mod vocabulary;
+mod weights;
+
+pub(crate) use forward::forward;
+pub(crate) use scratch::Scratch;
+pub use vocabulary::tokenizer;
+pub(crate) use weights::WeightBytes;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use gristmill_kernels::act::Precision;
+use gristmill_kernels::ops::{Backend, Rope};
+
+use crate::device;
+use crate::error::{Error, Result};
+use crate::gguf::GgufFile;
+use crate::plan::{Limits, Plan};
+use crate::tokenizer::Tokenizer;
+use arch::Source;
+use spec::ModelSpec;
+use weights::Weights;
+
+/// How far loading has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of weights loaded.
+    pub done: u64,
+    /// Bytes of weights in all.
+    pub total: u64,
+}
+
+/// How to load a model.
+pub struct LoadOptions {
+    /// `auto` or a device: `cpu`.
+    pub device: String,
+    /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use.
+    pub threads: Option<usize>,
+    /// A CPU level such as `avx2`; `None` for the best that this CPU has.
+    pub level: Option<String>,
+    /// How precisely activations are kept.
+    pub precision: Precision,
+    /// Refuse a model whose weights do not fit into the memory that is free.
+    pub check_memory: bool,
+    /// Is called while weights are loaded, on the thread that loads.
+    pub progress: Option<Box<dyn FnMut(Progress) + Send>>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            device: "auto".to_owned(),
+            threads: None,
+            level: None,
+            precision: Precision::Fast,
+            check_memory: true,
+            progress: None,
+        }
+    }
+}
+
+impl fmt::Debug for LoadOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, threads, level, precision, check_memory, progress } = self;
+        f.debug_struct("LoadOptions")
+            .field("device", device)
+            .field("threads", threads)
+            .field("level", level)
+            .field("precision", precision)
+            .field("check_memory", check_memory)
+            .field("progress", &progress.is_some())
+            .finish()
+    }
+}
+
+/// What a file says of its model, checked against its tensors, without loading any.
+#[derive(Debug)]
+pub struct ModelInfo {
+    /// What the model is made of.
+    pub spec: ModelSpec,
+    /// The tokenizer, if the file has a vocabulary.
+    pub tokenizer: Option<Tokenizer>,
+    /// The source of the chat template (Jinja), if the file has one.
+    pub template: Option<String>,
+    /// Metadata keys that have no bearing on anything here, in file order.
+    pub unused_keys: Vec<String>,
+    /// What the weights take.
+    pub(crate) weight_bytes: WeightBytes,
+}
+
+impl ModelInfo {
+    /// Reads and checks everything but the weights' values.
+    ///
+    /// # Errors
+    /// An [`Error`] that names the key or tensor: an unknown architecture, RoPE scaling, gating, activation or
+    /// pre-tokenizer; a count or number out of range; a tensor that is missing, of another shape, or not known.
+    pub fn read(file: &GgufFile) -> Result<Self> {
+        let source = Source::new(file);
+        let spec = arch::spec(&source)?;
+        let weight_bytes = weights::survey(file, &spec)?;
+        let tokenizer = vocabulary::read(&source)?;
+        if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
+            return Err(Error::VocabularySize { tokens, rows: spec.vocab });
+        }
+        let template = source.optional::<&str>("tokenizer.chat_template")?.map(str::to_owned);
+        Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), weight_bytes })
+    }
+}
+
+/// A loaded model: immutable, and shared by all who run it.
+pub struct Model {
+    file: GgufFile,
+    pub(crate) spec: ModelSpec,
+    tokenizer: Option<Tokenizer>,
+    template: Option<String>,
+    unused_keys: Vec<String>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) precision: Precision,
+    pub(crate) weights: Weights,
+    /// RoPE of each layer.
+    pub(crate) ropes: Vec<Arc<Rope>>,
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Model({} with {} layers on {})", self.spec.architecture, self.spec.layers.len(), self.backend.name())
+    }
+}
+
+impl Model {
+    /// Loads a GGUF file; of a split model, give any part.
+    ///
+    /// # Errors
+    /// An [`Error`] that says what is wrong with the file, the options or the memory.
+    pub fn open(path: impl AsRef<Path>, options: LoadOptions) -> Result<Self> {
+        Self::from_file(GgufFile::open(path)?, options)
+    }
+
+    /// Loads a model linked into the program, for example with `include_bytes!`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn from_static(bytes: &'static [u8], options: LoadOptions) -> Result<Self> {
+        Self::from_file(GgufFile::from_static(bytes)?, options)
+    }
+
+    /// Loads an open GGUF file.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn from_file(file: GgufFile, options: LoadOptions) -> Result<Self> {
+        // First what costs little: wrong options are refused before a large file is read.
+        let backend = device::open(&options)?;
+        Self::with_backend(file, backend, options)
+    }
+
+    /// Loads an open GGUF file onto a backend of the caller's. Of the options, device, threads and level are the
+    /// backend's business and not looked at.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn with_backend(file: GgufFile, backend: Arc<dyn Backend>, mut options: LoadOptions) -> Result<Self> {
+        let info = ModelInfo::read(&file)?;
+        if options.check_memory {
+            // The least that can be run: whatever more there is to be is planned by the runner.
+            let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
+            Plan::new(&info, &least, options.precision)?.check()?;
+        }
+        let total = info.weight_bytes.file;
+        let (mut done, mut report) = (0, options.progress.take());
+        let mut report = |bytes| {
+            done += bytes;
+            if let Some(report) = &mut report {
+                report(Progress { done, total });
+            }
+        };
+        report(0);
+        let weights = weights::load(&file, &info.spec, &*backend, &mut report)?;
+        let ropes = weights.ropes(&info.spec, &*backend)?;
+        let ModelInfo { spec, tokenizer, template, unused_keys, .. } = info;
+        let precision = options.precision;
+        Ok(Self { file, spec, tokenizer, template, unused_keys, backend, precision, weights, ropes })
+    }
+
+    /// The file; its metadata, and tensors as they are in the file.
+    pub fn file(&self) -> &GgufFile {
+        &self.file
+    }
+
+    /// What the model is made of.
+    pub fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] if the file has no vocabulary.
+    pub fn tokenizer(&self) -> Result<&Tokenizer> {
+        self.tokenizer.as_ref().ok_or(Error::NoTokenizer)
+    }
+
+    /// The source of the chat template (Jinja), if the file has one.
+    pub fn template(&self) -> Option<&str> {
+        self.template.as_deref()
+    }
+
+    /// Metadata keys that have no bearing on anything here, in file order.
+    pub fn unused_keys(&self) -> &[String] {
+        &self.unused_keys
+    }
+
+    /// The device, its level and threads, for people.
+    pub fn device_name(&self) -> String {
+        self.backend.name()
+    }
+
+    /// How precisely activations are kept.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// Bytes that the prepared weights take beyond the file's map.
+    pub fn prepared_bytes(&self) -> u64 {
+        self.weights.owned_bytes()
+    }
+}

@@ -1,0 +1,137 @@
+//! Memory for one forward pass, allocated once for the largest batch.
+
+use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::ops::{Backend, Groups};
+use gristmill_kernels::tensor::Buffer;
+
+use super::spec::{MlpSpec, ModelSpec};
+use crate::error::Result;
+
+/// Intermediate results of up to T tokens. A buffer that serves several blocks has the size of the largest.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// Token ids, T.
+    pub(crate) tokens: Buffer<u32>,
+    /// Rows whose logits are wanted, R.
+    pub(crate) output_rows: Buffer<u32>,
+    /// The residual stream, T × hidden.
+    pub(crate) residual: Buffer<f32>,
+    /// The residual stream normalised, T × hidden.
+    pub(crate) normed: Buffer<f32>,
+    /// What a block adds to the residual stream, T × hidden.
+    pub(crate) delta: Buffer<f32>,
+    /// Activations of the matrix operation at hand.
+    pub(crate) act: Act,
+    /// Queries, keys and values side by side, T × (H·Dk + KV·Dk + KV·Dv).
+    pub(crate) qkv: Buffer<f32>,
+    /// What attention answers, T × H·Dv.
+    pub(crate) attended: Buffer<f32>,
+    /// The gated activation, T × inner, or T·k × inner with experts.
+    pub(crate) inner: Buffer<f32>,
+    /// For experts; empty if the model has none.
+    pub(crate) moe: MoeScratch,
+    /// R × vocabulary.
+    pub(crate) logits: Buffer<f32>,
+}
+
+/// What only a mixture of experts needs.
+#[derive(Debug)]
+pub(crate) struct MoeScratch {
+    /// The router's input, which is never quantised.
+    pub(crate) act: Act,
+    /// Router logits, T × E.
+    pub(crate) router: Buffer<f32>,
+    /// Chosen experts, T × k.
+    pub(crate) ids: Buffer<u32>,
+    /// Their weights, T × k.
+    pub(crate) weights: Buffer<f32>,
+    /// Pairs grouped by expert. All layers that have experts have the same number.
+    pub(crate) groups: Groups,
+    /// Outputs of the experts, T·k × hidden.
+    pub(crate) out: Buffer<f32>,
+}
+
+/// The largest widths that occur in a model.
+#[derive(Clone, Copy, Debug, Default)]
+struct Widths {
+    hidden: usize,
+    vocab: usize,
+    qkv: usize,
+    attended: usize,
+    inner: usize,
+    act: usize,
+    experts: usize,
+    top_k: usize,
+}
+
+impl Widths {
+    fn new(spec: &ModelSpec) -> Self {
+        let whole = |n: usize| n.next_multiple_of(32);
+        let mut w = Widths { hidden: spec.hidden, vocab: spec.vocab, act: whole(spec.hidden), ..Self::default() };
+        for layer in &spec.layers {
+            let (attended, qkv) = (layer.attention.attended_columns(), layer.attention.qkv_columns());
+            let (pairs, width) = match layer.mlp {
+                MlpSpec::Dense { inner, .. } => (1, inner),
+                MlpSpec::Moe { experts, inner, routing, .. } => {
+                    w.experts = w.experts.max(experts);
+                    w.top_k = w.top_k.max(routing.top_k);
+                    (routing.top_k, inner)
+                }
+            };
+            w.qkv = w.qkv.max(qkv);
+            w.attended = w.attended.max(attended);
+            w.inner = w.inner.max(pairs * width);
+            w.act = w.act.max(whole(attended)).max(pairs * whole(width));
+        }
+        w
+    }
+}
+
+impl Scratch {
+    /// Bytes for `tokens` tokens and `rows` rows of logits.
+    pub(crate) fn bytes(spec: &ModelSpec, precision: Precision, tokens: usize, rows: usize) -> u64 {
+        let w = Widths::new(spec);
+        // An activation is kept as f32, and at the fast precision also as 64 bytes for every 32.
+        let act = if precision == Precision::Exact { 4 } else { 6 };
+        let moe = match w.experts {
+            0 => 0,
+            experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 2 + 4)),
+        };
+        let token = 4 * (1 + 3 * w.hidden + w.qkv + w.attended + w.inner) + act * w.act + moe;
+        let row = 4 * (1 + w.vocab);
+        let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + 16 * (w.experts as u128);
+        u64::try_from(total).unwrap_or(u64::MAX)
+    }
+
+    /// Allocates for `tokens` tokens and `rows` rows of logits. The caller has seen that [`Self::bytes`] is sensible.
+    pub(crate) fn new(
+        backend: &dyn Backend,
+        spec: &ModelSpec,
+        precision: Precision,
+        tokens: usize,
+        rows: usize,
+    ) -> Result<Self> {
+        let w = Widths::new(spec);
+        let floats = |cols: usize, what| backend.alloc_f32(tokens.saturating_mul(cols), what);
+        Ok(Self {
+            tokens: backend.alloc_u32(tokens, "token ids")?,
+            output_rows: backend.alloc_u32(rows, "output rows")?,
+            residual: floats(w.hidden, "the residual stream")?,
+            normed: floats(w.hidden, "the residual stream")?,
+            delta: floats(w.hidden, "the residual stream")?,
+            act: backend.alloc_act(precision, tokens, w.act)?,
+            qkv: floats(w.qkv, "queries, keys and values")?,
+            attended: floats(w.attended, "attention")?,
+            inner: floats(w.inner, "the MLP")?,
+            moe: MoeScratch {
+                act: backend.alloc_act(Precision::Exact, if w.experts > 0 { tokens } else { 0 }, w.hidden)?,
+                router: floats(w.experts, "the router")?,
+                ids: backend.alloc_u32(tokens.saturating_mul(w.top_k), "the router")?,
+                weights: floats(w.top_k, "the router")?,
+                groups: backend.alloc_groups(w.experts.max(1), tokens.saturating_mul(w.top_k))?,
+                out: floats(w.top_k.saturating_mul(w.hidden), "the experts")?,
+            },
+            logits: backend.alloc_f32(rows.saturating_mul(w.vocab), "logits")?,
+        })
+    }
+}

@@ -1,0 +1,159 @@
+//! What a model is made of, as data. Reading it from a file is the business of [`super::arch`], computing with it
+//! that of [`super::forward`].
+
+use gristmill_kernels::ops::{Activation, RopeStyle, Routing};
+
+/// A decoder-only transformer with pre-norms.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModelSpec {
+    /// `general.architecture`.
+    pub architecture: String,
+    /// `general.name`.
+    pub name: Option<String>,
+    /// Rows of the embedding table.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Positions that the model was trained on.
+    pub context_length: usize,
+    /// Added to the mean square in every RMS norm.
+    pub norm_eps: f32,
+    /// The output head is the embedding table.
+    pub tied_embeddings: bool,
+    /// The layers, first to last.
+    pub layers: Vec<LayerSpec>,
+}
+
+/// One layer: attention, then an MLP, each with a norm before and a residual connection around.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerSpec {
+    /// Its attention.
+    pub attention: AttentionSpec,
+    /// Its MLP.
+    pub mlp: MlpSpec,
+}
+
+/// Causal attention with grouped queries (GQA).
+#[derive(Clone, Debug, PartialEq)]
+pub struct AttentionSpec {
+    /// Query heads, a multiple of `kv_heads`.
+    pub heads: usize,
+    /// Key and value heads.
+    pub kv_heads: usize,
+    /// Elements of a query or key.
+    pub key_width: usize,
+    /// Elements of a value.
+    pub value_width: usize,
+    /// Multiplies q · k.
+    pub scale: f32,
+    /// Only the last `window` positions, the token's own included, are seen.
+    pub window: Option<usize>,
+    /// Norm of queries and keys before the rotation.
+    pub qk_norm: Option<QkNorm>,
+    /// Q, K and V have biases.
+    pub qkv_bias: bool,
+    /// The output projection has a bias.
+    pub output_bias: bool,
+    /// The rotary position embedding.
+    pub rope: RopeSpec,
+}
+
+/// Over what queries and keys are normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QkNorm {
+    /// Each head by itself, all with the same weight.
+    PerHead,
+}
+
+/// Rotary position embedding (RoPE).
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// How pairs lie in a head.
+    pub style: RopeStyle,
+    /// Pair `i` turns by `base^(−2·i / width)` per position.
+    pub base: f32,
+    /// Elements of a head that are rotated, even.
+    pub width: usize,
+    /// How it was stretched to a longer context.
+    pub scaling: RopeScaling,
+    /// The tensor `rope_freqs.weight` divides the frequencies (Llama 3's scaling, computed by the converter).
+    pub factors: bool,
+}
+
+/// How RoPE was stretched to a longer context.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RopeScaling {
+    /// Not at all.
+    None,
+    /// All frequencies divided by a factor.
+    Linear {
+        /// The factor.
+        factor: f32,
+    },
+    /// YaRN (<https://arxiv.org/abs/2309.00071>): low frequencies divided, high ones kept, a ramp between.
+    Yarn {
+        /// The factor.
+        factor: f32,
+        /// The context before stretching.
+        original_context: usize,
+        /// Pairs that turn more often than this over the original context are kept.
+        beta_fast: f32,
+        /// Pairs that turn less often than this are divided by the factor.
+        beta_slow: f32,
+        /// Multiplies YaRN's magnitude `0.1 · ln(factor) + 1`.
+        attention_factor: f32,
+    },
+}
+
+/// A gated MLP.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum MlpSpec {
+    /// One for all tokens.
+    Dense {
+        /// Width of the gate.
+        inner: usize,
+        /// The gated activation.
+        activation: Activation,
+    },
+    /// Mixture of experts: a router chooses a few for each token.
+    Moe {
+        /// Experts.
+        experts: usize,
+        /// Width of one expert's gate.
+        inner: usize,
+        /// The gated activation.
+        activation: Activation,
+        /// What the router does with its logits.
+        routing: Routing,
+    },
+}
+
+impl AttentionSpec {
+    /// Width of all queries of a token.
+    pub fn query_columns(&self) -> usize {
+        self.heads * self.key_width
+    }
+
+    /// Width of all keys of a token.
+    pub fn key_columns(&self) -> usize {
+        self.kv_heads * self.key_width
+    }
+
+    /// Width of all values of a token.
+    pub fn value_columns(&self) -> usize {
+        self.kv_heads * self.value_width
+    }
+
+    /// Width of queries, keys and values side by side.
+    pub fn qkv_columns(&self) -> usize {
+        self.query_columns() + self.key_columns() + self.value_columns()
+    }
+
+    /// Width of what attention answers, before the output projection.
+    pub fn attended_columns(&self) -> usize {
+        self.heads * self.value_width
+    }
+}

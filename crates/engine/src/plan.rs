@@ -1,0 +1,135 @@
+//! What memory a model will take, before it is loaded.
+
+use gristmill_kernels::act::Precision;
+
+use crate::error::{Error, Result};
+use crate::machine;
+use crate::model::spec::ModelSpec;
+use crate::model::{ModelInfo, Scratch, WeightBytes};
+use crate::state::State;
+
+/// The context length unless told otherwise, if the model was trained on as much and memory allows.
+pub const DEFAULT_CONTEXT: usize = 8192;
+
+/// How much a [`Runner`](crate::Runner) can do at once. Memory is taken for all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Tokens of one sequence; `None` for the least of what the model was trained on, [`DEFAULT_CONTEXT`], and what
+    /// fits into memory.
+    pub context: Option<usize>,
+    /// Sequences at a time.
+    pub sequences: usize,
+    /// Tokens of one batch.
+    pub batch_tokens: usize,
+    /// Rows of logits of one batch; `None` for one for each sequence.
+    pub output_rows: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { context: None, sequences: 1, batch_tokens: 512, output_rows: None }
+    }
+}
+
+impl Limits {
+    pub(crate) fn rows(&self) -> usize {
+        self.output_rows.unwrap_or(self.sequences)
+    }
+
+    fn check(&self) -> Result<()> {
+        let at_least_one = [
+            ("the context length", self.context.unwrap_or(1)),
+            ("the number of sequences", self.sequences),
+            ("the number of tokens in a batch", self.batch_tokens),
+            ("the number of output rows", self.rows()),
+        ];
+        match at_least_one.into_iter().find(|(_, n)| *n == 0) {
+            None => Ok(()),
+            Some((what, found)) => Err(Error::Limit { what, found, rule: "it must be at least 1".to_owned() }),
+        }
+    }
+}
+
+/// Where the memory of a model goes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The context length that this is for.
+    pub context: usize,
+    /// Prepared weights.
+    pub weights: u64,
+    /// Weights that are read from the file's map; the system may drop these pages and read them again.
+    pub mapped: u64,
+    /// State (the KV cache) of all sequences.
+    pub state: u64,
+    /// Intermediate results.
+    pub scratch: u64,
+    /// What is free now, if the system tells.
+    pub available: Option<u64>,
+}
+
+impl Plan {
+    /// Plans for a model that is not loaded yet. Memory is not checked, see [`Self::check`].
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if a limit is 0, or the context is longer than what the model was trained on.
+    pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision) -> Result<Self> {
+        Self::with_weights(&info.spec, info.weight_bytes, limits, precision)
+    }
+
+    /// Plans for a runner of a model that is loaded: its weights are not counted.
+    pub(crate) fn loaded(spec: &ModelSpec, limits: &Limits, precision: Precision) -> Result<Self> {
+        Self::with_weights(spec, WeightBytes::default(), limits, precision)
+    }
+
+    fn with_weights(spec: &ModelSpec, bytes: WeightBytes, limits: &Limits, precision: Precision) -> Result<Self> {
+        limits.check()?;
+        let mut plan = Self {
+            context: 0,
+            weights: bytes.prepared,
+            mapped: bytes.mapped,
+            state: 0,
+            scratch: Scratch::bytes(spec, precision, limits.batch_tokens, limits.rows()),
+            available: machine::available_memory(),
+        };
+        plan.context = match limits.context {
+            Some(context) if context > spec.context_length => {
+                let rule = format!("the model was trained on at most {}", spec.context_length);
+                return Err(Error::Limit { what: "the context length", found: context, rule });
+            }
+            Some(context) => context,
+            None => plan.default_context(spec, limits.sequences),
+        };
+        plan.state = State::bytes(spec, plan.context, limits.sequences);
+        Ok(plan)
+    }
+
+    /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1.
+    fn default_context(&self, spec: &ModelSpec, sequences: usize) -> usize {
+        let most = spec.context_length.min(DEFAULT_CONTEXT);
+        let Some(available) = self.available else { return most };
+        let free = (available - available / 10).saturating_sub(self.total());
+        let fits = |context: &usize| State::bytes(spec, *context, sequences) <= free;
+        std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
+    }
+
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        [self.weights, self.mapped, self.state, self.scratch].into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// Fails if it is more than what is free.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] with the numbers and what can be done.
+    pub fn check(&self) -> Result<()> {
+        let (needed, Some(free)) = (self.total(), self.available) else { return Ok(()) };
+        if needed <= free {
+            return Ok(());
+        }
+        let (what, remedy) = match self.weights + self.mapped > free {
+            true => ("the model", "use a smaller model or a smaller quantisation, or free memory"),
+            false => ("the model with this context", "use a shorter context, a smaller batch or fewer sequences"),
+        };
+        Err(Error::Memory { what, needed, free, remedy })
+    }
+}

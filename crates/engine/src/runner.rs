@@ -1,0 +1,225 @@
+//! Runs a model: state and intermediate results of several sequences, one forward pass at a time.
+
+use std::sync::Arc;
+
+use gristmill_kernels::ops::{Backend, Sampling};
+use gristmill_kernels::tensor::Buffer;
+
+use crate::batch::Batch;
+use crate::error::{Error, Result};
+use crate::model::{Model, Scratch, forward};
+use crate::plan::{Limits, Plan};
+use crate::state::{SequenceId, State};
+
+/// Runs a model. Several runners may share one [`Model`]; each has its own sequences.
+#[derive(Debug)]
+pub struct Runner {
+    model: Arc<Model>,
+    limits: Limits,
+    plan: Plan,
+    state: State,
+    scratch: Scratch,
+    /// Token ids as the sampler draws them.
+    drawn: Buffer<u32>,
+    /// Where each token of the current batch stands.
+    places: Vec<(SequenceId, u32)>,
+}
+
+impl Runner {
+    /// Takes memory for all that the limits allow.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] for a limit that is 0 or beyond the model, [`Error::Memory`] if it does not fit.
+    pub fn new(model: Arc<Model>, limits: Limits) -> Result<Self> {
+        let plan = Plan::loaded(&model.spec, &limits, model.precision)?;
+        plan.check()?;
+        let (backend, spec) = (&*model.backend, &model.spec);
+        let (tokens, rows) = (limits.batch_tokens, limits.rows());
+        let state = State::new(backend, spec, plan.context, limits.sequences, tokens)?;
+        let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
+        let drawn = backend.alloc_u32(rows, "sampled tokens")?;
+        Ok(Self { model, limits, plan, state, scratch, drawn, places: Vec::new() })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The limits as they were given.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// The memory that this runner takes.
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// Tokens that one sequence may have.
+    pub fn context(&self) -> usize {
+        self.state.context()
+    }
+
+    /// Opens an empty sequence.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSequences`].
+    pub fn open_sequence(&mut self) -> Result<SequenceId> {
+        self.state.open()
+    }
+
+    /// Opens a sequence with the same tokens as another, which are neither computed nor copied again.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSequences`], [`Error::UnknownSequence`].
+    pub fn fork_sequence(&mut self, sequence: SequenceId) -> Result<SequenceId> {
+        self.state.fork(sequence)
+    }
+
+    /// Closes a sequence and frees its state.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn close_sequence(&mut self, sequence: SequenceId) -> Result<()> {
+        self.state.close(sequence)
+    }
+
+    /// Tokens that a sequence has.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn sequence_len(&self, sequence: SequenceId) -> Result<usize> {
+        self.state.len(sequence)
+    }
+
+    /// Shortens a sequence to its first `len` tokens; one that is not longer stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn truncate(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
+        self.state.truncate(sequence, len)
+    }
+
+    /// Appends the batch's tokens to their sequences and computes the logits that it asks for.
+    ///
+    /// # Errors
+    /// [`Error::BatchTooLarge`], [`Error::Token`], [`Error::ContextOverflow`], [`Error::UnknownSequence`]. All sequences
+    /// are then as before.
+    pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
+        self.check(batch)?;
+        let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
+        if let Err(error) = self.run(batch) {
+            for (id, len) in before {
+                self.state.truncate(id, len)?;
+            }
+            return Err(error);
+        }
+        Ok(Logits {
+            backend: &*self.model.backend,
+            rows: batch.outputs(),
+            vocab: self.model.spec.vocab,
+            values: &mut self.scratch.logits,
+            drawn: &mut self.drawn,
+        })
+    }
+
+    fn check(&self, batch: &Batch) -> Result<()> {
+        let room =
+            [("tokens", batch.len(), self.limits.batch_tokens), ("output rows", batch.outputs(), self.limits.rows())];
+        if let Some((what, found, limit)) = room.into_iter().find(|(_, found, limit)| found > limit) {
+            return Err(Error::BatchTooLarge { what, found, limit });
+        }
+        let vocab = self.model.spec.vocab;
+        match batch.tokens.iter().position(|&id| id as usize >= vocab) {
+            Some(index) => Err(Error::Token { id: batch.tokens[index], index, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    fn run(&mut self, batch: &Batch) -> Result<()> {
+        let backend = &*self.model.backend;
+        self.places.clear();
+        for &(id, tokens) in &batch.parts {
+            let start = self.state.len(id)?;
+            self.state.append(backend, id, tokens)?;
+            // A context is far below 2^32.
+            self.places.extend((start..start + tokens).map(|position| (id, position as u32)));
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.state.place(backend, &self.places)?;
+        backend.upload_u32(&batch.tokens, &mut self.scratch.tokens)?;
+        backend.upload_u32(&batch.output_rows, &mut self.scratch.output_rows)?;
+        forward(&self.model, &mut self.state, &mut self.scratch, batch.len(), batch.outputs())
+    }
+}
+
+/// The logits of one forward pass: one row for each output of the batch, in the batch's order.
+pub struct Logits<'a> {
+    backend: &'a dyn Backend,
+    rows: usize,
+    vocab: usize,
+    values: &'a mut Buffer<f32>,
+    drawn: &'a mut Buffer<u32>,
+}
+
+impl std::fmt::Debug for Logits<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Logits({} × {})", self.rows, self.vocab)
+    }
+}
+
+impl Logits<'_> {
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The length of a row.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Copies all rows to host memory, one after another.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the device refuses.
+    pub fn to_vec(&self) -> Result<Vec<f32>> {
+        let mut out = vec![0.0; self.rows * self.vocab];
+        self.backend.download_f32(self.values.view(self.rows, self.vocab)?, &mut out)?;
+        Ok(out)
+    }
+
+    /// The rows one after another, without a copy, if they are in host memory.
+    pub fn as_host(&self) -> Option<&[f32]> {
+        self.values.as_host()?.get(..self.rows * self.vocab)
+    }
+
+    /// Draws a token from each row, with one set of parameters for each. The rows are left penalised.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if a parameter is out of range or their number is not that of the rows.
+    pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
+        let logits = self.values.view_mut(self.rows, self.vocab)?;
+        self.backend.sample(logits, parameters, self.drawn.view_mut(self.rows, 1)?)?;
+        self.drawn_tokens()
+    }
+
+    /// The likeliest token of each row, the one with the smaller id on a tie.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the device refuses.
+    pub fn argmax(&mut self) -> Result<Vec<u32>> {
+        let logits = self.values.view(self.rows, self.vocab)?;
+        self.backend.argmax(logits, self.drawn.view_mut(self.rows, 1)?)?;
+        self.drawn_tokens()
+    }
+
+    fn drawn_tokens(&self) -> Result<Vec<u32>> {
+        let mut out = vec![0; self.rows];
+        self.backend.download_u32(self.drawn.view(self.rows, 1)?, &mut out)?;
+        Ok(out)
+    }
+}
