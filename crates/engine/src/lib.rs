@@ -8,6 +8,7 @@
 
 pub mod gguf;
 pub mod model;
+pub mod template;
 pub mod tokenizer;
 
 mod batch;

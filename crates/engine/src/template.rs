@@ -1,0 +1,265 @@
+//! Chat templates: from messages to the prompt that a model was trained on.
+//!
+//! A GGUF file carries its template as Jinja source (`tokenizer.chat_template`), written for transformers. It is code
+//! from an untrusted file, so it runs without access to anything but its inputs, and with bounds on its instructions,
+//! its nesting and the text it makes, however it makes it. The rendering happens on minijinja's virtual machine;
+//! `guard` rewrites the parsed template so that the bounds hold, `library` has what templates may call.
+
+mod budget;
+mod clock;
+mod guard;
+mod library;
+mod print;
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use minijinja::machinery::{CodeGenerator, Vm, WhitespaceConfig, make_string_output, parse};
+use minijinja::{AutoEscape, Error, ErrorKind, Value};
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
+use thiserror::Error;
+
+use budget::Budget;
+
+/// The longest template source in bytes. Published templates have up to 20 KB.
+pub const MAX_SOURCE: usize = 256 << 10;
+
+/// The most instructions of a rendering.
+const MAX_INSTRUCTIONS: u64 = 10_000_000;
+
+/// How deeply macros may call each other, times four.
+const MAX_RECURSION: usize = 120;
+
+/// What transformers sets for chat templates.
+const WHITESPACE: WhitespaceConfig =
+    WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
+
+/// Why a template could not be loaded or rendered.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// The source is too long.
+    #[error("the chat template has {len} bytes; at most {max} are accepted")]
+    SourceTooLong {
+        /// Its length.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The source is not a Jinja template.
+    #[error("the chat template is not valid at line {line}: {message}")]
+    Syntax {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+    },
+    /// The source uses a tag that needs other templates.
+    #[error("the chat template uses {{% {tag} %}} at line {line}, which is not supported")]
+    Unsupported {
+        /// The tag.
+        tag: &'static str,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The source nests its tags or expressions too deeply.
+    #[error("the chat template is nested too deeply at line {line}")]
+    TooComplex {
+        /// The line, from 1.
+        line: usize,
+    },
+    /// The template itself refuses its input, by `raise_exception`.
+    #[error("the chat template refuses these messages: {message}")]
+    Raised {
+        /// Its own words.
+        message: String,
+    },
+    /// The rendering ran for too long.
+    #[error("the chat template does not end within {limit} instructions")]
+    TooLong {
+        /// The limit.
+        limit: u64,
+    },
+    /// The rendering made or compared too much text.
+    #[error("the chat template works on more than {limit} bytes of text")]
+    TooMuchText {
+        /// The limit.
+        limit: usize,
+    },
+    /// The rendering asked for too long a range.
+    #[error("the chat template asks for a range of more than {limit} numbers")]
+    RangeTooLong {
+        /// The limit.
+        limit: usize,
+    },
+    /// A value is nested too deeply.
+    #[error("the chat template or its input nests lists or mappings more than {limit} levels deep")]
+    TooDeep {
+        /// The limit.
+        limit: usize,
+    },
+    /// The rendering failed in another way.
+    #[error("the chat template failed at line {line}: {message}")]
+    Render {
+        /// The line, from 1; 0 if it is not known.
+        line: usize,
+        /// What went wrong.
+        message: String,
+    },
+}
+
+impl TemplateError {
+    fn syntax(error: &Error) -> Self {
+        Self::Syntax { line: error.line().unwrap_or(0), message: describe(error) }
+    }
+}
+
+/// An error without its position, which our own errors give.
+fn describe(error: &Error) -> String {
+    match error.detail() {
+        Some(detail) => format!("{}: {detail}", error.kind()),
+        None => error.kind().to_string(),
+    }
+}
+
+/// One message of a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Message {
+    /// Who speaks: `system`, `user`, `assistant` or `tool`.
+    pub role: String,
+    /// What is said.
+    pub content: String,
+    /// Other fields that templates know, such as `reasoning_content`, `name` or `tool_calls`.
+    #[serde(flatten)]
+    pub extra: Map<String, Json>,
+}
+
+impl Message {
+    /// A message with a role and a content only.
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into(), extra: Map::new() }
+    }
+}
+
+/// What a template is told besides the messages.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RenderOptions {
+    /// Ends the prompt with the start of an answer.
+    pub add_generation_prompt: bool,
+    /// The text of the beginning-of-sequence token; undefined in the template if `None`.
+    pub bos_token: Option<String>,
+    /// The text of the end-of-sequence token; undefined in the template if `None`.
+    pub eos_token: Option<String>,
+    /// Whether a model that can think shall do so; left to the template if `None`.
+    pub enable_thinking: Option<bool>,
+    /// The time for `strftime_now`, in UTC; the present if `None`.
+    pub now: Option<SystemTime>,
+    /// Other variables, such as `tools`. They override those above.
+    pub variables: Map<String, Json>,
+}
+
+/// A chat template, checked and ready for use from several threads.
+#[derive(Debug, Clone)]
+pub struct ChatTemplate {
+    source: String,
+}
+
+impl ChatTemplate {
+    /// Checks a template.
+    ///
+    /// # Errors
+    /// If the source is too long, is not valid, or is nested too deeply.
+    pub fn new(source: &str) -> Result<Self, TemplateError> {
+        if source.len() > MAX_SOURCE {
+            return Err(TemplateError::SourceTooLong { len: source.len(), max: MAX_SOURCE });
+        }
+        let source = without_generation_tags(source).into_owned();
+        guard::check_depth(&source, WHITESPACE)?;
+        let template = Self { source };
+        template.parse()?;
+        Ok(template)
+    }
+
+    /// The source, as it was given but for `{% generation %}` tags.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Renders the prompt of a conversation.
+    ///
+    /// # Errors
+    /// [`TemplateError::Raised`] if the template refuses the messages, another error if it fails or exceeds a bound.
+    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TemplateError> {
+        let mut context = Map::new();
+        let mut set = |name: &str, value: Option<Json>| {
+            if let Some(value) = value {
+                context.insert(name.to_owned(), value);
+            }
+        };
+        set("add_generation_prompt", Some(options.add_generation_prompt.into()));
+        set("bos_token", options.bos_token.clone().map(Json::from));
+        set("eos_token", options.eos_token.clone().map(Json::from));
+        set("enable_thinking", options.enable_thinking.map(Json::from));
+        context.extend(options.variables.clone());
+        let messages = [("messages", Value::from_serialize(messages))];
+        let variables = context.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
+        let root: Value = messages.into_iter().chain(variables).collect();
+
+        let budget = Budget::new();
+        let env = library::environment(&budget, options.now.unwrap_or_else(SystemTime::now));
+        let guarded = self.parse()?;
+        let mut generator = CodeGenerator::new("chat template", &self.source);
+        generator.compile_stmt(&guarded);
+        let (instructions, blocks) = generator.finish();
+        let mut text = String::new();
+        let mut output = make_string_output(&mut text);
+        let result = Vm::new(&env).eval(&instructions, root, &blocks, &mut output, AutoEscape::None);
+        match result {
+            Ok(_) => {}
+            Err(error) => return Err(budget.failure().unwrap_or_else(|| failure(&error))),
+        }
+        Ok(text)
+    }
+
+    /// The rewritten template. It is parsed anew for each rendering, which takes microseconds.
+    fn parse(&self) -> Result<minijinja::machinery::ast::Stmt<'_>, TemplateError> {
+        let parsed = parse(&self.source, "chat template", Default::default(), WHITESPACE);
+        guard::guard(&parsed.map_err(|error| TemplateError::syntax(&error))?)
+    }
+}
+
+fn failure(error: &Error) -> TemplateError {
+    match error.kind() {
+        ErrorKind::OutOfFuel => TemplateError::TooLong { limit: MAX_INSTRUCTIONS },
+        _ => TemplateError::Render { line: error.line().unwrap_or(0), message: describe(error) },
+    }
+}
+
+/// `{% generation %}` marks the answers for training; for a prompt it means nothing. It becomes a condition that holds,
+/// so that the whitespace around it is treated in the same way.
+fn without_generation_tags(source: &str) -> Cow<'_, str> {
+    if !source.contains("generation") {
+        return Cow::Borrowed(source);
+    }
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        let (before, tag) = rest.split_at(start);
+        out.push_str(before);
+        let Some(end) = tag.find("%}") else {
+            rest = tag;
+            break;
+        };
+        let inner = &tag[2..end];
+        let words = inner.trim_matches(['-', '+']).trim();
+        match words {
+            "generation" => out.push_str(&format!("{{%{}%}}", inner.replace("generation", "if true"))),
+            "endgeneration" => out.push_str(&format!("{{%{}%}}", inner.replace("endgeneration", "endif"))),
+            _ => out.push_str(&tag[..end + 2]),
+        }
+        rest = &tag[end + 2..];
+    }
+    out.push_str(rest);
+    Cow::Owned(out)
+}
