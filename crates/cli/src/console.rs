@@ -1,0 +1,55 @@
+//! Writing to stdout and stderr. A closed stdout is [`Failure::ClosedPipe`]; a closed stderr is ignored.
+
+use std::fmt::{Arguments, Display};
+use std::io::{self, IsTerminal, Read, Write};
+
+use crate::failure::Failure;
+
+/// Writes to stdout at once: text is seen as it is generated.
+pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    write!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::output)
+}
+
+/// Writes a line to stdout.
+pub(crate) fn print_line(text: impl Display) -> Result<(), Failure> {
+    print(format_args!("{text}\n"))
+}
+
+/// Writes a value to stdout as indented JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    print_line(serde_json::to_string_pretty(value)?)
+}
+
+/// Writes a line to stderr, in one write.
+pub(crate) fn note(line: Arguments) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Everything that stands on stdin, which must be UTF-8.
+pub(crate) fn read_stdin() -> Result<String, Failure> {
+    if io::stdin().is_terminal() {
+        note(format_args!("reading the text from the terminal; end it with Ctrl-D"));
+    }
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).map_err(|e| Failure::new(format!("cannot read stdin: {e}")))?;
+    utf8(bytes, "stdin")
+}
+
+/// The bytes as text.
+pub(crate) fn utf8(bytes: Vec<u8>, what: impl Display) -> Result<String, Failure> {
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Failure::new(format!("{what} is not UTF-8 text (byte {at}); convert it, for example with iconv -t UTF-8"))
+    })
+}
+
+/// A number of bytes for people, in powers of ten: `18.6 GB`.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        0..1_000 => format!("{n} B"),
+        1_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        _ => format!("{:.2} GB", n as f64 / 1e9),
+    }
+}
