@@ -214,10 +214,8 @@ fn expression<'a>(expr: &Expr<'a>) -> Expr<'a> {
             call(SLICE, args, s.span())
         }
         Expr::UnaryOp(s) => {
-            let op = match s.op {
-                ast::UnaryOpKind::Not => ast::UnaryOpKind::Not,
-                ast::UnaryOpKind::Neg => ast::UnaryOpKind::Neg,
-            };
+            let negates = matches!(s.op, ast::UnaryOpKind::Neg);
+            let op = if negates { ast::UnaryOpKind::Neg } else { ast::UnaryOpKind::Not };
             Expr::UnaryOp(Spanned::new(ast::UnaryOp { op, expr: expression(&s.expr) }, s.span()))
         }
         Expr::BinOp(s) => binary(s),

@@ -60,7 +60,6 @@ pub(super) struct ByteLevel {
     merges: HashMap<(u32, u32), (u32, u32)>,
     /// Words that are tokens, if the family takes them whole.
     words: HashMap<Box<[u8]>, u32>,
-    unknown: Option<u32>,
     add_space_prefix: bool,
 }
 
@@ -98,51 +97,41 @@ impl ByteLevel {
         let words = ids.iter().filter(|&(_, &id)| family.whole_words && is_text(id));
         let words = words.filter_map(|(token, &id)| Some((decode(token)?.into(), id))).collect();
         let add_space_prefix = vocabulary.add_space_prefix.unwrap_or(false);
-        Ok(Self { family, bytes, merges, words, unknown: vocabulary.unknown, add_space_prefix })
+        Ok(Self { family, bytes, merges, words, add_space_prefix })
     }
 
-    /// Appends the ids of `text`, which is below 2³² bytes.
-    pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    /// Appends the ids of `text`, which is below 2³² bytes. Vocabularies may leave out bytes that are rare, such as
+    /// control characters; they are dropped, as transformers does.
+    pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) {
         if self.add_space_prefix && !text.starts_with(' ') {
-            return self.encode_words(&format!(" {text}"), merger, out);
+            self.encode_words(&format!(" {text}"), merger, out);
+        } else {
+            self.encode_words(text, merger, out);
         }
-        self.encode_words(text, merger, out)
     }
 
-    fn encode_words(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    fn encode_words(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) {
         if self.family.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {
             let normal: String = text.nfc().collect();
-            return self.family.pattern.split(&normal, |word| self.encode_word(word, merger, out));
+            self.family.pattern.split(&normal, |word| self.encode_word(word, merger, out));
+            return;
         }
-        self.family.pattern.split(text, |word| self.encode_word(word, merger, out))
+        self.family.pattern.split(text, |word| self.encode_word(word, merger, out));
     }
 
-    fn encode_word(&self, word: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    fn encode_word(&self, word: &str, merger: &mut Merger, out: &mut Vec<u32>) {
         if let Some(&id) = self.words.get(word.as_bytes()) {
             out.push(id);
-            return Ok(());
+            return;
         }
         merger.clear();
         for &byte in word.as_bytes() {
             merger.push(1, self.bytes[byte as usize]);
         }
         merger.run(|left, right| self.merges.get(&(left.id, right.id)).copied());
-        for symbol in merger.symbols() {
-            out.push(match (symbol.id, self.unknown) {
-                (NO_ID, None) => return Err(no_token(word, symbol.start as usize)),
-                (NO_ID, Some(unknown)) => unknown,
-                (id, _) => id,
-            });
-        }
-        Ok(())
+        let ids = merger.symbols().map(|symbol| symbol.id);
+        out.extend(ids.filter(|&id| id != NO_ID));
     }
-}
-
-/// The error for the character of `word` that the byte at `at` belongs to.
-fn no_token(word: &str, at: usize) -> TokenizerError {
-    let (_, c) = word.char_indices().take_while(|&(start, _)| start <= at).last().unwrap_or_default();
-    let text = c.to_string();
-    TokenizerError::NoToken { bytes: text.clone().into_bytes(), text }
 }
 
 /// The bytes of a token written in the byte alphabet, or nothing if a character is outside it.

@@ -91,7 +91,7 @@ pub enum TokenizerError {
     /// The text has a character for which there is no token, no byte tokens and no unknown token.
     #[error("the vocabulary has no token for {text:?} (bytes {bytes:02x?}); remove it from the text")]
     NoToken {
-        /// The character, or the replacement character if it is a part of one.
+        /// The character.
         text: String,
         /// Its bytes.
         bytes: Vec<u8>,

@@ -44,7 +44,8 @@ pub struct Vocabulary {
     pub bos: Option<u32>,
     /// `tokenizer.ggml.eos_token_id`: ends a sequence.
     pub eos: Option<u32>,
-    /// `tokenizer.ggml.unknown_token_id`: stands for characters that have no token.
+    /// `tokenizer.ggml.unknown_token_id`: stands for characters that have no token. Only `llama` uses it; byte-level
+    /// BPE drops bytes without a token, as transformers does.
     pub unknown: Option<u32>,
     /// `tokenizer.ggml.padding_token_id`: fills a batch.
     pub padding: Option<u32>,
@@ -287,8 +288,8 @@ impl Tokenizer {
     /// longest word.
     ///
     /// # Errors
-    /// [`TokenizerError::TextTooLong`], or [`TokenizerError::NoToken`] if the vocabulary has neither a token nor bytes
-    /// for a character and no unknown token.
+    /// [`TokenizerError::TextTooLong`], or [`TokenizerError::NoToken`] if a `llama` vocabulary has neither a token
+    /// nor bytes for a character and no unknown token.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
         if text.len() > Self::MAX_TEXT {
             return Err(TokenizerError::TextTooLong { len: text.len(), max: Self::MAX_TEXT });
@@ -302,7 +303,7 @@ impl Tokenizer {
         matcher.split(text, |fragment| {
             match (fragment, &self.model) {
                 (Fragment::Token(id), _) => ids.push(id),
-                (Fragment::Text(text), Model::ByteLevel(model)) => model.encode(text, &mut merger, &mut ids)?,
+                (Fragment::Text(text), Model::ByteLevel(model)) => model.encode(text, &mut merger, &mut ids),
                 (Fragment::Text(text), Model::Scored(model)) => model.encode(text, &mut merger, &mut ids)?,
             }
             Ok(())
