@@ -1,0 +1,149 @@
+//! Matrices on a device inside a frame of poison: what an operation must not read, and must not touch.
+
+use gristmill_kernels::ops::Backend;
+use gristmill_kernels::tensor::{Buffer, View, ViewMut};
+
+/// A type of element, with the value that stands for "nobody wrote this".
+pub trait Element: Copy + Default {
+    /// Bits of the poison. For floats a NaN with a payload.
+    const POISON: u32;
+    /// Of these bits.
+    fn of(bits: u32) -> Self;
+    /// Its bits.
+    fn bits(self) -> u32;
+    /// Zeroed memory on a device.
+    fn alloc(backend: &dyn Backend, len: usize) -> Buffer<Self>;
+    /// To a device.
+    fn upload(backend: &dyn Backend, values: &[Self], to: &mut Buffer<Self>);
+    /// From a device.
+    fn download(backend: &dyn Backend, from: View<Self>, to: &mut [Self]);
+}
+
+impl Element for f32 {
+    const POISON: u32 = 0x7fc0_dead;
+    fn of(bits: u32) -> Self {
+        f32::from_bits(bits)
+    }
+    fn bits(self) -> u32 {
+        self.to_bits()
+    }
+    fn alloc(backend: &dyn Backend, len: usize) -> Buffer<Self> {
+        backend.alloc_f32(len, "a case").expect("alloc_f32")
+    }
+    fn upload(backend: &dyn Backend, values: &[Self], to: &mut Buffer<Self>) {
+        backend.upload_f32(values, to).expect("upload_f32");
+    }
+    fn download(backend: &dyn Backend, from: View<Self>, to: &mut [Self]) {
+        backend.download_f32(from, to).expect("download_f32");
+    }
+}
+
+impl Element for u32 {
+    const POISON: u32 = 0xdead_beef;
+    fn of(bits: u32) -> Self {
+        bits
+    }
+    fn bits(self) -> u32 {
+        self
+    }
+    fn alloc(backend: &dyn Backend, len: usize) -> Buffer<Self> {
+        backend.alloc_u32(len, "a case").expect("alloc_u32")
+    }
+    fn upload(backend: &dyn Backend, values: &[Self], to: &mut Buffer<Self>) {
+        backend.upload_u32(values, to).expect("upload_u32");
+    }
+    fn download(backend: &dyn Backend, from: View<Self>, to: &mut [Self]) {
+        backend.download_u32(from, to).expect("download_u32");
+    }
+}
+
+/// Values in a buffer of their own size.
+pub fn buffer<T: Element>(backend: &dyn Backend, values: &[T]) -> Buffer<T> {
+    let mut buffer = T::alloc(backend, values.len());
+    T::upload(backend, values, &mut buffer);
+    buffer
+}
+
+/// Poisoned elements around a matrix: columns at its left and right, rows below.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Frame {
+    /// Columns at the left.
+    pub left: usize,
+    /// Columns at the right.
+    pub right: usize,
+    /// Rows below.
+    pub below: usize,
+}
+
+impl Frame {
+    /// A frame of odd sizes.
+    pub const ODD: Frame = Frame { left: 3, right: 2, below: 1 };
+}
+
+/// A matrix in a frame.
+#[derive(Debug)]
+pub struct Framed<T> {
+    buffer: Buffer<T>,
+    rows: usize,
+    cols: usize,
+    frame: Frame,
+}
+
+impl<T: Element> Framed<T> {
+    /// A matrix of these values, row after row.
+    pub fn of(backend: &dyn Backend, values: &[T], rows: usize, cols: usize, frame: Frame) -> Self {
+        assert_eq!(values.len(), rows * cols, "a case with the wrong number of values");
+        let stride = frame.left + cols + frame.right;
+        let mut all = vec![T::of(T::POISON); (rows + frame.below) * stride];
+        for row in 0..rows {
+            all[row * stride + frame.left..][..cols].copy_from_slice(&values[row * cols..][..cols]);
+        }
+        Self { buffer: buffer(backend, &all), rows, cols, frame }
+    }
+
+    /// A matrix that nobody has written yet.
+    pub fn poisoned(backend: &dyn Backend, rows: usize, cols: usize, frame: Frame) -> Self {
+        Self::of(backend, &vec![T::of(T::POISON); rows * cols], rows, cols, frame)
+    }
+
+    fn stride(&self) -> usize {
+        self.frame.left + self.cols + self.frame.right
+    }
+
+    /// To read.
+    pub fn view(&self) -> View<'_, T> {
+        let view = self.buffer.view(self.rows, self.stride());
+        view.and_then(|v| v.columns(self.frame.left..self.frame.left + self.cols)).expect("a view inside its frame")
+    }
+
+    /// To write.
+    pub fn view_mut(&mut self) -> ViewMut<'_, T> {
+        let (left, cols, stride) = (self.frame.left, self.cols, self.stride());
+        let view = self.buffer.view_mut(self.rows, stride);
+        view.and_then(|v| v.columns(left..left + cols)).expect("a view inside its frame")
+    }
+
+    /// The matrix, after making sure that the frame is as it was.
+    pub fn read(&self, backend: &dyn Backend) -> Vec<T> {
+        let mut all = vec![T::default(); self.buffer.len()];
+        let view = self.buffer.view(1, all.len()).expect("a view of all");
+        T::download(backend, view, &mut all);
+        let stride = self.stride();
+        let mut inside = Vec::with_capacity(self.rows * self.cols);
+        for (i, &value) in all.iter().enumerate() {
+            let (row, col) = (i / stride, (i % stride).wrapping_sub(self.frame.left));
+            if row < self.rows && col < self.cols {
+                inside.push(value);
+            } else {
+                assert_eq!(value.bits(), T::POISON, "element {i} outside the view was written (row {row})");
+            }
+        }
+        inside
+    }
+
+    /// Fails unless nothing at all was written since [`Framed::poisoned`].
+    pub fn assert_untouched(&self, backend: &dyn Backend, case: &str) {
+        let written = self.read(backend).iter().filter(|v| v.bits() != T::POISON).count();
+        assert_eq!(written, 0, "{case}: elements written by a call that was refused");
+    }
+}

@@ -1,0 +1,202 @@
+//! The paged cache and attention over it.
+
+use super::*;
+use crate::framed::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
+use gristmill_kernels::ops::Attention;
+
+/// Keys and values are rounded to f16 by both sides, so the error is that of f32 sums over widths and positions; the
+/// exponential magnifies the error of a logit of some units.
+const BOUND: f64 = 2e-11;
+
+/// Sequences in a cache.
+struct Layout {
+    spec: KvSpec,
+    blocks: usize,
+    table_cols: usize,
+    table: Vec<u32>,
+    lengths: Vec<usize>,
+}
+
+impl Layout {
+    /// Sequences of these lengths on blocks in random order; table entries that nothing reaches are no block at all.
+    fn new(rng: &mut Rng, spec: KvSpec, lengths: Vec<usize>) -> Self {
+        let needed: usize = lengths.iter().map(|n| n.div_ceil(KV_BLOCK)).sum();
+        let table_cols = lengths.iter().map(|n| n.div_ceil(KV_BLOCK)).max().unwrap_or(0) + 1;
+        let blocks = needed + 3;
+        let mut free = rng.shuffled(blocks).into_iter();
+        let mut table = vec![u32::MAX; lengths.len() * table_cols];
+        for (row, length) in table.chunks_exact_mut(table_cols).zip(&lengths) {
+            row.iter_mut().zip(free.by_ref().take(length.div_ceil(KV_BLOCK))).for_each(|(to, block)| *to = block);
+        }
+        Self { spec, blocks, table_cols, table, lengths }
+    }
+
+    fn place(&self, b: &dyn Backend, tokens: &[(u32, u32)]) -> Placement {
+        // Longer than needed, as a bucket's buffers are.
+        let with_more = |values: Vec<u32>| buffer(b, &[values, vec![77; 3]].concat());
+        Placement {
+            slots: with_more(tokens.iter().map(|t| t.0).collect()),
+            positions: with_more(tokens.iter().map(|t| t.1).collect()),
+            table: buffer(b, &self.table),
+            table_rows: self.lengths.len(),
+            table_cols: self.table_cols,
+        }
+    }
+
+    /// A cache of which every block has been used before.
+    fn used_cache(&self, b: &dyn Backend, seed: u64) -> KvCache {
+        let mut cache = b.alloc_kv(self.spec, self.blocks).expect("alloc_kv");
+        let all = Layout {
+            table: (0..self.blocks as u32).collect(),
+            lengths: vec![self.blocks * KV_BLOCK],
+            table_cols: self.blocks,
+            ..*self
+        };
+        let tokens: Vec<(u32, u32)> = (0..all.lengths[0]).map(|p| (0, p as u32)).collect();
+        all.write(b, &mut cache, &tokens, &mut Rng::new(seed));
+        cache
+    }
+
+    /// Writes random keys and values of these (slot, position).
+    fn write(&self, b: &dyn Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng) {
+        let KvSpec { heads, key_width, value_width } = self.spec;
+        let (k, v) = (heads * key_width, heads * value_width);
+        let keys = Framed::of(b, &rng.normals(tokens.len() * k), tokens.len(), k, Frame::ODD);
+        let values = Framed::of(b, &rng.normals(tokens.len() * v), tokens.len(), v, Frame::ODD);
+        b.kv_write(cache, keys.view(), values.view(), &self.place(b, tokens)).expect("kv_write");
+    }
+
+    /// All tokens of all sequences, sequence after sequence.
+    fn tokens(&self) -> Vec<(u32, u32)> {
+        let of = |(slot, &n): (usize, &usize)| (0..n).map(move |p| (slot as u32, p as u32)).collect::<Vec<_>>();
+        self.lengths.iter().enumerate().flat_map(of).collect()
+    }
+}
+
+struct Parameters {
+    heads: usize,
+    window: Option<usize>,
+    sinks: Option<Vec<f32>>,
+    softcap: Option<f32>,
+}
+
+impl Parameters {
+    fn attend(&self, b: &dyn Backend, layout: &Layout, cache: &KvCache, q: &[f32], tokens: &[(u32, u32)]) -> Vec<f32> {
+        let KvSpec { key_width, value_width, .. } = layout.spec;
+        let sinks = self.sinks.as_ref().map(|sinks| buffer(b, sinks));
+        let parameters = Attention {
+            heads: self.heads,
+            scale: 1.5 / (key_width as f32).sqrt(),
+            window: self.window,
+            sinks: sinks.as_ref(),
+            softcap: self.softcap,
+        };
+        let q = Framed::of(b, q, tokens.len(), self.heads * key_width, Frame::ODD);
+        let mut out = Framed::poisoned(b, tokens.len(), self.heads * value_width, Frame::ODD);
+        let place = layout.place(b, tokens);
+        b.attention(q.view(), cache, &place, &parameters, out.view_mut()).expect("attention");
+        out.read(b)
+    }
+}
+
+/// [`Backend::kv_write`] and [`Backend::attention`]: several sequences in one batch, written in pieces.
+pub fn attention(suite: &Suite) {
+    let rng = &mut suite.rng("attention");
+    let shapes = [(48, 48), (64, 64), (80, 80), (128, 128), (64, 48), (96, 128), (1, 1), (17, 5)];
+    for round in 0..40 {
+        let (key_width, value_width) = shapes[round % shapes.len()];
+        let (kv_heads, ratio) = (rng.between(1, 3), [1, 3, 4, 7][round % 4]);
+        let spec = KvSpec { heads: kv_heads, key_width, value_width };
+        let sequences = rng.between(1, 4);
+        let lengths = (0..sequences).map(|_| rng.pick(&[1, 15, 16, 17, 33, 70, 150])).collect();
+        let layout = Layout::new(rng, spec, lengths);
+        let heads = kv_heads * ratio;
+        let parameters = Parameters {
+            heads,
+            window: rng.chance(0.4).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
+            sinks: rng.chance(0.3).then(|| rng.normals(heads)),
+            softcap: rng.chance(0.3).then_some(5.0),
+        };
+        // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between.
+        let mut queries = layout.tokens();
+        match round % 3 {
+            0 => {}
+            1 => queries.retain(|&(slot, p)| p as usize + 2 > layout.lengths[slot as usize]),
+            _ => {
+                let order = rng.shuffled(queries.len());
+                queries = order.iter().take(20).map(|&i| queries[i as usize]).collect();
+            }
+        }
+        for _ in 0..rng.below(3) {
+            let at = rng.below(queries.len() + 1);
+            queries.insert(at, (u32::MAX, 123_456));
+        }
+        let q = rng.normals(queries.len() * heads * key_width);
+        let seed = rng.bits();
+        let fill = |b: &dyn Backend| {
+            let mut cache = layout.used_cache(b, seed);
+            let mut rng = Rng::new(seed ^ 1);
+            let mut tokens = layout.tokens();
+            tokens.insert(tokens.len() / 2, (u32::MAX, 9));
+            for piece in tokens.chunks(rng.between(1, 60)) {
+                layout.write(b, &mut cache, piece, &mut rng);
+            }
+            cache
+        };
+        let case = format!(
+            "{spec:?}, {heads} heads, lengths {:?}, window {:?}, sinks {}, softcap {:?}, {} queries",
+            layout.lengths,
+            parameters.window,
+            parameters.sinks.is_some(),
+            parameters.softcap,
+            queries.len()
+        );
+        let run = |b: &dyn Backend| Output::from(parameters.attend(b, &layout, &fill(b), &q, &queries));
+        let got = suite.check("attention", &case, nmse(BOUND, 0.01), &run);
+        for (i, query) in queries.iter().enumerate() {
+            let (row, width) = (i * heads * value_width, heads * value_width);
+            let row = &got.floats[row..row + width];
+            if query.0 == u32::MAX && row.iter().any(|&x| x != 0.0) {
+                suite.fail(&case, format_args!("the output of padding token {i} is not zero"));
+            }
+        }
+        // A token alone.
+        let i = queries.len() / 2;
+        let cache = fill(suite.backend());
+        let q_row = &q[i * heads * key_width..(i + 1) * heads * key_width];
+        let alone = parameters.attend(suite.backend(), &layout, &cache, q_row, &queries[i..=i]);
+        let of_whole = got.floats[i * heads * value_width..(i + 1) * heads * value_width].to_vec();
+        suite.same(&format_args!("{case}, token {i} alone"), &of_whole.into(), &alone.into());
+    }
+}
+
+/// [`Backend::kv_copy`]: a copied sequence attends as the original does, whatever becomes of that.
+pub fn copy(suite: &Suite) {
+    let rng = &mut suite.rng("kv_copy");
+    for (key_width, value_width) in [(64, 64), (48, 80)] {
+        let spec = KvSpec { heads: 2, key_width, value_width };
+        let layout = Layout::new(rng, spec, vec![37, 37]);
+        let parameters = Parameters { heads: 4, window: None, sinks: None, softcap: None };
+        let (seed, q) = (rng.bits(), rng.normals(4 * key_width));
+        let (first, second) = layout.table.split_at(layout.table_cols);
+        let blocks: Vec<(u32, u32)> = first.iter().copied().zip(second.iter().copied()).take(3).collect();
+        let run = |b: &dyn Backend| {
+            let mut cache = layout.used_cache(b, seed);
+            let mut rng = Rng::new(seed ^ 2);
+            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng);
+            let attend = |cache: &KvCache, slot| parameters.attend(b, &layout, cache, &q, &[(slot, 36)]);
+            let original = attend(&cache, 0);
+            b.kv_copy(&mut cache, &blocks).expect("kv_copy");
+            // Overwrite the original: the copy must be a copy.
+            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng);
+            let copied = attend(&cache, 1);
+            assert_eq!(original, copied, "the copy differs from the original");
+            assert_ne!(original, attend(&cache, 0), "the original was not overwritten");
+            Output::from(copied)
+        };
+        suite.check("kv_copy", &format_args!("{spec:?}"), nmse(BOUND, 0.01), &run);
+    }
+}

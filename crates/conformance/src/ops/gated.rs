@@ -1,0 +1,91 @@
+//! Gate and up with their activation, dense and of experts.
+
+use super::experts::Assignment;
+use super::*;
+use crate::framed::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::tensor;
+use gristmill_kernels::ops::Activation;
+use gristmill_kernels::weight::Role;
+
+const ACTIVATIONS: [Activation; 3] =
+    [Activation::SwiGlu, Activation::GeGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }];
+
+/// Outputs are products of two numbers of mean square about 1, one of them halved by its activation.
+const ENERGY: f64 = 0.25;
+
+/// An activation costs a few roundings of its own, which products of small numbers show; int8's error comes twice, once
+/// in each factor, and steeper than 1 in some activations.
+fn bound(tensors: &[TensorView], precision: Precision) -> f64 {
+    4.0 * product_bound(tensors, precision) + 1e-12
+}
+
+fn pair(rng: &mut Rng, experts: usize, rows: usize, cols: usize) -> Vec<TensorView> {
+    // Mostly one format, as files have it, and sometimes two.
+    let gate = rng.pick(Format::ALL);
+    let up = if rng.chance(0.3) { rng.pick(Format::ALL) } else { gate };
+    vec![tensor(rng, gate, experts, rows, cols), tensor(rng, up, experts, rows, cols)]
+}
+
+fn biases(rng: &mut Rng, count: usize) -> Option<[Vec<f32>; 2]> {
+    rng.chance(0.5).then(|| [rng.normals(count), rng.normals(count)])
+}
+
+/// [`Backend::gate_up`].
+pub fn dense(suite: &Suite) {
+    let rng = &mut suite.rng("gate_up");
+    for activation in ACTIVATIONS {
+        for precision in PRECISIONS {
+            for (i, &tokens) in TOKENS.iter().enumerate() {
+                let (rows, cols) = (if i < OUTPUTS.len() { OUTPUTS[i] } else { rng.between(1, 60) }, 256);
+                let tensors = pair(rng, 1, rows, cols);
+                let (x, bias) = (rng.normals(tokens * cols), biases(rng, rows));
+                let run = |b: &dyn Backend, first: usize, count: usize| {
+                    let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
+                    let act = activations(b, precision, &x[first * cols..(first + count) * cols], count, cols);
+                    let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
+                    let mut h = Framed::poisoned(b, count, rows, Frame::ODD);
+                    let bias = bias.as_ref().map(|both| both.each_ref());
+                    b.gate_up(&weight, &act, bias, activation, h.view_mut()).expect("gate_up");
+                    Output::from(h.read(b))
+                };
+                let case = format!("{} {} · {tokens}, {activation:?}", tensors[0].name, tensors[1].name);
+                let kind = kind("gate_up exact", "gate_up int8", &tensors, precision);
+                let whole = suite.check(kind, &case, nmse(bound(&tensors, precision), ENERGY), &|b| run(b, 0, tokens));
+                if tokens > 0 {
+                    let (row, alone) = (tokens / 2, run(suite.backend(), tokens / 2, 1));
+                    let of_whole = whole.floats[row * rows..(row + 1) * rows].to_vec();
+                    suite.same(&format_args!("{case}, row {row} alone"), &of_whole.into(), &alone);
+                }
+            }
+        }
+    }
+}
+
+/// [`Backend::moe_gate_up`].
+pub fn experts(suite: &Suite) {
+    let rng = &mut suite.rng("moe_gate_up");
+    for (i, assignment) in Assignment::several(rng).into_iter().enumerate() {
+        let (precision, activation) = (PRECISIONS[i % 2], ACTIVATIONS[i % 3]);
+        let (rows, cols) = (rng.between(1, 40), 256);
+        let tensors = pair(rng, assignment.experts, rows, cols);
+        let x = rng.normals(assignment.tokens * cols);
+        let bias = biases(rng, assignment.experts * rows);
+        let run = |b: &dyn Backend| {
+            let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
+            let act = activations(b, precision, &x, assignment.tokens, cols);
+            let groups = assignment.group(b);
+            let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
+            let bias = bias.as_ref().map(|both| both.each_ref());
+            let mut h = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
+            b.moe_gate_up(&weight, &act, &groups, assignment.top_k, bias, activation, h.view_mut())
+                .expect("moe_gate_up");
+            Output::from(h.read(b))
+        };
+        let case = format!("{} {}, {assignment}, {activation:?}", tensors[0].name, tensors[1].name);
+        let kind = kind("moe_gate_up exact", "moe_gate_up int8", &tensors, precision);
+        let got = suite.check(kind, &case, nmse(bound(&tensors, precision), ENERGY), &run);
+        assignment.assert_padding_is_zero(suite, &case, &got, rows);
+    }
+}

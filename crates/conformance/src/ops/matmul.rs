@@ -1,0 +1,170 @@
+//! Dense matrix products.
+
+use super::*;
+use crate::framed::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::{columns, energy, tensor};
+use gristmill_kernels::weight::Role;
+
+/// Y = X · Wᵀ + bias.
+struct Product {
+    tensors: Vec<TensorView>,
+    precision: Precision,
+    x: Vec<f32>,
+    tokens: usize,
+    bias: Option<Vec<f32>>,
+}
+
+impl Product {
+    fn new(rng: &mut Rng, tensors: Vec<TensorView>, precision: Precision, tokens: usize) -> Self {
+        let outputs = tensors.iter().map(|t| t.rows).sum();
+        let x = rng.normals(tokens * tensors[0].cols);
+        let bias = rng.chance(0.5).then(|| rng.normals(outputs));
+        Self { tensors, precision, x, tokens, bias }
+    }
+
+    fn cols(&self) -> usize {
+        self.tensors[0].cols
+    }
+
+    fn outputs(&self) -> usize {
+        self.tensors.iter().map(|t| t.rows).sum()
+    }
+
+    /// Runs rows `first..first + count` of X.
+    fn run(&self, b: &dyn Backend, first: usize, count: usize) -> Output {
+        let x = &self.x[first * self.cols()..(first + count) * self.cols()];
+        let weight = b.prepare(&self.tensors, Role::Matrix).expect("prepare");
+        let act = activations(b, self.precision, x, count, self.cols());
+        let bias = self.bias.as_ref().map(|bias| buffer(b, bias));
+        let mut y = Framed::poisoned(b, count, self.outputs(), Frame::ODD);
+        b.matmul(&weight, &act, bias.as_ref(), y.view_mut()).expect("matmul");
+        y.read(b).into()
+    }
+
+    fn check(&self, suite: &Suite) -> Output {
+        let names: Vec<_> = self.tensors.iter().map(|t| t.name.as_str()).collect();
+        let case = format!("{names:?} · {} tokens, {:?}, bias {}", self.tokens, self.precision, self.bias.is_some());
+        let tolerance = nmse(product_bound(&self.tensors, self.precision), energy(&self.tensors, &self.x));
+        let kind = kind("matmul exact", "matmul int8", &self.tensors, self.precision);
+        let whole = suite.check(kind, &case, tolerance, &|b| self.run(b, 0, self.tokens));
+        // A row depends on nothing but itself.
+        if let Some(row) = self.tokens.checked_sub(1).map(|last| last / 2) {
+            let alone = self.run(suite.backend(), row, 1);
+            let of_whole = whole.floats[row * self.outputs()..(row + 1) * self.outputs()].to_vec();
+            suite.same(&format_args!("{case}, row {row} alone"), &of_whole.into(), &alone);
+        }
+        whole
+    }
+}
+
+/// Every format with every number of tokens and of outputs, at both precisions.
+pub fn shapes(suite: &Suite) {
+    let rng = &mut suite.rng("matmul");
+    for &format in Format::ALL {
+        let long = |rng: &mut Rng| {
+            let blocks = if format.block_len() == 256 { rng.between(1, 3) } else { rng.between(1, 9) };
+            columns(rng, format, blocks)
+        };
+        for precision in PRECISIONS {
+            let mut product = |tokens, outputs, cols| {
+                let tensor = tensor(rng, format, 1, outputs, cols);
+                Product::new(rng, vec![tensor], precision, tokens).check(suite);
+            };
+            let mut sizes = suite.rng(&format!("sizes {format} {precision:?}"));
+            for &tokens in TOKENS {
+                product(tokens, sizes.between(1, 40), long(&mut sizes));
+            }
+            for &outputs in OUTPUTS {
+                product(sizes.between(1, 9), outputs, long(&mut sizes));
+            }
+            product(sizes.between(1, 40), sizes.between(1, 100), format.block_len());
+        }
+    }
+    // Long rows, and more work than threads.
+    for format in [Format::Q4_K, Format::F16] {
+        let tensor = tensor(rng, format, 1, 300, 2048);
+        Product::new(rng, vec![tensor], Precision::Fast, 70).check(suite);
+    }
+}
+
+/// Tensors of different formats under one input.
+pub fn joined(suite: &Suite) {
+    let rng = &mut suite.rng("joined");
+    for round in 0..24 {
+        let parts = rng.between(2, 4);
+        let tensors = (0..parts).map(|_| {
+            let (format, rows) = (rng.pick(Format::ALL), rng.between(1, 40));
+            tensor(rng, format, 1, rows, 512)
+        });
+        let (tensors, tokens) = (tensors.collect(), rng.between(1, 20));
+        Product::new(rng, tensors, PRECISIONS[round % 2], tokens).check(suite);
+    }
+}
+
+/// Only some rows of X.
+pub fn rows(suite: &Suite) {
+    let rng = &mut suite.rng("matmul_rows");
+    for (&chosen, &format) in [0, 1, 2, 7, 19].iter().zip(SOME_FORMATS) {
+        for precision in PRECISIONS {
+            let tensors = vec![tensor(rng, format, 1, 77, 256)];
+            let product = Product { bias: None, ..Product::new(rng, tensors, precision, 13) };
+            // In any order, some twice.
+            let ids: Vec<u32> = (0..chosen).map(|_| rng.below(13) as u32).collect();
+            let run = |b: &dyn Backend| {
+                let weight = b.prepare(&product.tensors, Role::Matrix).expect("prepare");
+                let act = activations(b, precision, &product.x, 13, 256);
+                let ids = Framed::of(b, &ids, chosen, 1, Frame::ODD);
+                let mut y = Framed::poisoned(b, chosen, 77, Frame::ODD);
+                b.matmul_rows(&weight, &act, ids.view(), y.view_mut()).expect("matmul_rows");
+                Output::from(y.read(b))
+            };
+            let tolerance = nmse(product_bound(&product.tensors, precision), energy(&product.tensors, &product.x));
+            let case = format!("{format} rows {ids:?} {precision:?}");
+            let got = suite.check("matmul_rows", &case, tolerance, &run);
+            let whole = product.run(suite.backend(), 0, 13).floats;
+            let picked: Vec<f32> = ids.iter().flat_map(|&id| whole[id as usize * 77..][..77].to_vec()).collect();
+            suite.same(&format_args!("{case} as in matmul"), &picked.into(), &got);
+        }
+    }
+}
+
+/// Rows of NaN, of infinities, of zeros, of 1e6 and of denormals: each shows in its own outputs and no others.
+pub fn extremes(suite: &Suite) {
+    let rng = &mut suite.rng("extremes");
+    for &format in Format::ALL {
+        for precision in PRECISIONS {
+            let tensors = vec![tensor(rng, format, 1, 35, 256)];
+            let clean = Product { bias: None, ..Product::new(rng, tensors, precision, 6) };
+            let mut wild = Product { x: clean.x.clone(), tensors: clean.tensors.clone(), bias: None, ..clean };
+            let poison = 256 + rng.below(256);
+            wild.x[poison] = f32::NAN;
+            wild.x[poison + 256] = rng.pick(&[f32::INFINITY, f32::NEG_INFINITY]);
+            wild.x[768..1024].iter_mut().for_each(|x| *x *= 1e6);
+            wild.x[1024..1280].fill(0.0);
+            wild.x[1280..1536].iter_mut().for_each(|x| *x *= 1e-42);
+            let (before, after) = (clean.run(suite.backend(), 0, 6).floats, wild.run(suite.backend(), 0, 6).floats);
+            let row = |y: &[f32], row: usize| y[row * 35..(row + 1) * 35].to_vec();
+            let case = format!("{format}, {precision:?}");
+            suite.same(&format_args!("{case}, beside NaN"), &row(&before, 0).into(), &row(&after, 0).into());
+            for bad in [1, 2] {
+                if row(&after, bad).iter().any(|y| y.is_finite()) {
+                    suite.fail(&case, format_args!("row {bad} is not finite, its outputs are {:?}", row(&after, bad)));
+                }
+            }
+            let reference = wild.run(&gristmill_kernels::reference::Reference, 0, 6).floats;
+            let bound = product_bound(&wild.tensors, precision);
+            let large = nmse(bound, energy(&wild.tensors, &wild.x[768..1024]));
+            let kind = kind("matmul 1e6 exact", "matmul 1e6 int8", &wild.tensors, precision);
+            let (expected, got) = (row(&reference, 3).into(), row(&after, 3).into());
+            suite.compare(kind, &format_args!("{case}, 1e6"), large, &expected, &got);
+            // Zero of either sign; and denormals may be flushed.
+            for quiet in [4, 5] {
+                if row(&after, quiet).iter().any(|y| y.abs() > 1e-40) {
+                    suite.fail(&case, format_args!("row {quiet} must be about 0: {:?}", row(&after, quiet)));
+                }
+            }
+        }
+    }
+}

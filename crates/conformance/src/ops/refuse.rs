@@ -1,0 +1,439 @@
+//! What must be refused: the right error, and nothing written.
+
+use super::*;
+use crate::framed::{Element, buffer};
+use crate::weights::tensor;
+use gristmill_kernels::Error;
+use gristmill_kernels::kv::{KV_BLOCK, KvSpec, Placement};
+use gristmill_kernels::ops::{Activation, Attention, Gating, Rope, RopeStyle, Routing, Sampling};
+use gristmill_kernels::tensor::SharedBytes;
+use gristmill_kernels::weight::Role;
+
+/// The variants that calls are refused with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    View,
+    Shape,
+    Range,
+    Id,
+    Bytes,
+    OutOfMemory,
+}
+
+fn kind_of(error: &Error) -> Option<Kind> {
+    match error {
+        Error::View { .. } => Some(Kind::View),
+        Error::Shape { .. } => Some(Kind::Shape),
+        Error::Range { .. } => Some(Kind::Range),
+        Error::Id { .. } => Some(Kind::Id),
+        Error::Bytes { .. } => Some(Kind::Bytes),
+        Error::OutOfMemory { .. } => Some(Kind::OutOfMemory),
+        _ => None,
+    }
+}
+
+/// Fails unless a call was refused for this kind of reason, in words.
+fn expect<T>(suite: &Suite, case: &str, kind: Kind, result: gristmill_kernels::Result<T>) {
+    match result {
+        Ok(_) => suite.fail(&case, "was accepted"),
+        Err(error) if kind_of(&error) != Some(kind) => suite.fail(&case, format_args!("{kind:?}, not {error:?}")),
+        Err(error) => assert!(error.to_string().len() > 10, "{case}: says only {error}"),
+    }
+}
+
+/// Runs a call on a fresh poisoned output and makes sure that it stays so.
+fn refused<T: Element>(
+    suite: &Suite,
+    case: &str,
+    kind: Kind,
+    (rows, cols): (usize, usize),
+    call: impl FnOnce(&dyn Backend, &mut Framed<T>) -> gristmill_kernels::Result<()>,
+) {
+    let b = suite.backend();
+    let mut out = Framed::poisoned(b, rows, cols, Frame::ODD);
+    expect(suite, case, kind, call(b, &mut out));
+    out.assert_untouched(b, case);
+}
+
+/// Dense products and weights.
+pub fn matrices(suite: &Suite) {
+    let rng = &mut suite.rng("refuse");
+    let b = suite.backend();
+    let prepare = |tensors: &[TensorView], role| b.prepare(tensors, role);
+    let dense = tensor(rng, Format::Q8_0, 1, 20, 64);
+    let other = tensor(rng, Format::Q8_0, 1, 20, 32);
+    let expert = tensor(rng, Format::Q8_0, 3, 20, 64);
+    let short = TensorView { bytes: SharedBytes::from(dense.bytes.as_slice()[1..].to_vec()), ..dense.clone() };
+    let ragged = TensorView { cols: 63, ..dense.clone() };
+    let huge = TensorView { rows: usize::MAX / 2, cols: 1 << 40, ..dense.clone() };
+    let none = TensorView { rows: 0, bytes: SharedBytes::from(vec![]), ..dense.clone() };
+    expect(suite, "prepare: a byte short", Kind::Bytes, prepare(&[short], Role::Matrix));
+    expect(suite, "prepare: broken blocks", Kind::Bytes, prepare(&[ragged], Role::Matrix));
+    expect(suite, "prepare: overflow", Kind::Bytes, prepare(&[huge], Role::Matrix));
+    expect(suite, "prepare: no rows", Kind::Bytes, prepare(&[none], Role::Table));
+    expect(suite, "prepare: nothing", Kind::Range, prepare(&[], Role::Matrix));
+    expect(suite, "prepare: other columns", Kind::Shape, prepare(&[dense.clone(), other], Role::Matrix));
+    expect(suite, "prepare: other experts", Kind::Shape, prepare(&[dense.clone(), expert.clone()], Role::Matrix));
+    expect(suite, "prepare: half a pair", Kind::Shape, prepare(&[dense.clone()], Role::GateUp));
+    let narrow = tensor(rng, Format::Q8_0, 1, 19, 64);
+    expect(suite, "prepare: unlike halves", Kind::Shape, prepare(&[dense.clone(), narrow], Role::GateUp));
+    expect(suite, "prepare: table of experts", Kind::Shape, prepare(&[expert.clone()], Role::Table));
+    expect(suite, "prepare: two tables", Kind::Shape, prepare(&[dense.clone(), dense.clone()], Role::Table));
+
+    let one = std::slice::from_ref(&dense);
+    let matrix = prepare(one, Role::Matrix).expect("prepare");
+    let table = prepare(one, Role::Table).expect("prepare");
+    let pair = prepare(&[dense.clone(), dense.clone()], Role::GateUp).expect("prepare");
+    let experts = prepare(&[expert.clone()], Role::Matrix).expect("prepare");
+    let pairs = prepare(&[expert.clone(), expert], Role::GateUp).expect("prepare");
+    let foreign = gristmill_kernels::reference::Reference.prepare(one, Role::Matrix).expect("prepare");
+    for precision in PRECISIONS {
+        let act = activations(b, precision, &rng.normals(4 * 64), 4, 64);
+        let narrow = activations(b, precision, &rng.normals(4 * 32), 4, 32);
+        let bias = buffer(b, &rng.normals(21));
+        refused(suite, "matmul: rows", Kind::Shape, (5, 20), |b, y| b.matmul(&matrix, &act, None, y.view_mut()));
+        refused(suite, "matmul: columns", Kind::Shape, (4, 19), |b, y| b.matmul(&matrix, &act, None, y.view_mut()));
+        refused(suite, "matmul: inputs", Kind::Shape, (4, 20), |b, y| b.matmul(&matrix, &narrow, None, y.view_mut()));
+        refused(suite, "matmul: bias", Kind::Shape, (4, 20), |b, y| b.matmul(&matrix, &act, Some(&bias), y.view_mut()));
+        refused(suite, "matmul: table", Kind::Range, (4, 20), |b, y| b.matmul(&table, &act, None, y.view_mut()));
+        refused(suite, "matmul: experts", Kind::Range, (4, 20), |b, y| b.matmul(&experts, &act, None, y.view_mut()));
+        if b.name() != "reference" {
+            let case = "matmul: another backend's layout";
+            refused(suite, case, Kind::Range, (4, 20), |b, y| b.matmul(&foreign, &act, None, y.view_mut()));
+        }
+
+        let ids = |ids: &[u32]| Framed::of(b, ids, ids.len(), 1, Frame::ODD);
+        let (good, far) = (ids(&[0, 3]), ids(&[0, 4]));
+        let wide = Framed::of(b, &[0_u32, 1, 2, 3], 2, 2, Frame::ODD);
+        let rows = |ids: &Framed<u32>, y: &mut Framed<f32>| b.matmul_rows(&matrix, &act, ids.view(), y.view_mut());
+        refused(suite, "matmul_rows: id", Kind::Id, (2, 20), |_, y| rows(&far, y));
+        refused(suite, "matmul_rows: count", Kind::Shape, (3, 20), |_, y| rows(&good, y));
+        refused(suite, "matmul_rows: two columns", Kind::Shape, (2, 20), |_, y| rows(&wide, y));
+        refused(suite, "matmul_rows: columns", Kind::Shape, (2, 21), |_, y| rows(&good, y));
+
+        let gate_up = |w, x, h: &mut Framed<f32>| b.gate_up(w, x, None, Activation::SwiGlu, h.view_mut());
+        refused(suite, "gate_up: a matrix", Kind::Range, (4, 20), |_, h| gate_up(&matrix, &act, h));
+        refused(suite, "gate_up: experts", Kind::Range, (4, 20), |_, h| gate_up(&pairs, &act, h));
+        refused(suite, "gate_up: both halves", Kind::Shape, (4, 40), |_, h| gate_up(&pair, &act, h));
+        refused(suite, "gate_up: rows", Kind::Shape, (3, 20), |_, h| gate_up(&pair, &act, h));
+        refused(suite, "gate_up: inputs", Kind::Shape, (4, 20), |_, h| gate_up(&pair, &narrow, h));
+        refused(suite, "gate_up: bias", Kind::Shape, (4, 20), |b, h| {
+            b.gate_up(&pair, &act, Some([&bias, &bias]), Activation::SwiGlu, h.view_mut())
+        });
+        let unbounded = Activation::ClampedSwiGlu { alpha: 1.0, limit: -1.0 };
+        refused(suite, "gate_up: limit", Kind::Range, (4, 20), |b, h| {
+            b.gate_up(&pair, &act, None, unbounded, h.view_mut())
+        });
+
+        let x = Framed::of(b, &rng.normals(5 * 64), 5, 64, Frame::ODD);
+        let mut small = b.alloc_act(precision, 4, 64).expect("alloc_act");
+        expect(suite, "prepare_activations: room", Kind::Shape, b.prepare_activations(x.view(), &mut small));
+    }
+
+    let far = Framed::of(b, &[0, 20], 2, 1, Frame::ODD);
+    let good = Framed::of(b, &[0, 19], 2, 1, Frame::ODD);
+    refused(suite, "embed: id", Kind::Id, (2, 64), |b, y| b.embed(&table, far.view(), 1.0, y.view_mut()));
+    refused(suite, "embed: padding", Kind::Id, (1, 64), |b, y| {
+        b.embed(&table, Framed::of(b, &[u32::MAX], 1, 1, Frame::ODD).view(), 1.0, y.view_mut())
+    });
+    refused(suite, "embed: count", Kind::Shape, (3, 64), |b, y| b.embed(&table, good.view(), 1.0, y.view_mut()));
+    refused(suite, "embed: columns", Kind::Shape, (2, 63), |b, y| b.embed(&table, good.view(), 1.0, y.view_mut()));
+    refused(suite, "embed: a matrix", Kind::Range, (2, 64), |b, y| b.embed(&matrix, good.view(), 1.0, y.view_mut()));
+}
+
+/// Routing and expert products.
+pub fn experts(suite: &Suite) {
+    let rng = &mut suite.rng("refuse experts");
+    let b = suite.backend();
+    let route = |case: &str, kind, experts: usize, routing: Routing, bias: Option<usize>, columns: usize| {
+        let logits = Framed::of(b, &vec![1.0; 2 * experts], 2, experts, Frame::ODD);
+        let bias = bias.map(|len| buffer(b, &vec![0.0; len]));
+        let mut ids = Framed::<u32>::poisoned(b, 2, columns, Frame::ODD);
+        let mut weights = Framed::<f32>::poisoned(b, 2, columns, Frame::ODD);
+        let result = b.route(logits.view(), &routing, bias.as_ref(), ids.view_mut(), weights.view_mut());
+        expect(suite, case, kind, result);
+        ids.assert_untouched(b, case);
+        weights.assert_untouched(b, case);
+    };
+    let plain = Routing::softmax(2, true);
+    route("route: top 0", Kind::Range, 8, Routing { top_k: 0, ..plain }, None, 0);
+    route("route: top 9 of 8", Kind::Range, 8, Routing { top_k: 9, ..plain }, None, 9);
+    route("route: no experts", Kind::Range, 0, plain, None, 2);
+    route("route: 1,025 experts", Kind::Range, 1025, plain, None, 2);
+    route("route: no groups", Kind::Range, 8, Routing { groups: 0, ..plain }, None, 2);
+    route("route: 3 groups of 8", Kind::Range, 8, Routing { groups: 3, ..plain }, None, 2);
+    route("route: no top groups", Kind::Range, 8, Routing { groups: 4, top_groups: 0, ..plain }, None, 2);
+    route("route: top 5 of 4 groups", Kind::Range, 8, Routing { groups: 4, top_groups: 5, ..plain }, None, 2);
+    let few = Routing { top_k: 3, groups: 4, gating: Gating::Sigmoid, ..plain };
+    route("route: groups too small", Kind::Range, 8, few, None, 3);
+    route("route: columns", Kind::Shape, 8, plain, None, 3);
+    route("route: bias", Kind::Shape, 8, plain, Some(7), 2);
+
+    let mut groups = b.alloc_groups(3, 8).expect("alloc_groups");
+    let ids = |rows: usize, ids: &[u32]| Framed::of(b, ids, rows, ids.len() / rows, Frame::ODD);
+    let good = ids(4, &[0, 1, 2, 1, 0, 2, 1, u32::MAX]);
+    b.group_by_expert(good.view(), 3, &mut groups).expect("group_by_expert");
+    let far = ids(2, &[0, 1, 2, 3]);
+    let many = ids(3, &[0; 9]);
+    expect(suite, "group_by_expert: id", Kind::Id, b.group_by_expert(far.view(), 3, &mut groups));
+    expect(suite, "group_by_expert: room", Kind::Shape, b.group_by_expert(many.view(), 3, &mut groups));
+    expect(suite, "group_by_expert: experts", Kind::Shape, b.group_by_expert(good.view(), 4, &mut groups));
+
+    // The groups are still those of the good call: 4 tokens, top 2.
+    let t = tensor(rng, Format::Q8_0, 3, 20, 64);
+    let four = tensor(rng, Format::Q8_0, 4, 20, 64);
+    let w = b.prepare(std::slice::from_ref(&t), Role::Matrix).expect("prepare");
+    let wide = b.prepare(&[four], Role::Matrix).expect("prepare");
+    let pair = b.prepare(&[t.clone(), t], Role::GateUp).expect("prepare");
+    let [act, five, narrow] =
+        [(4, 64), (5, 64), (4, 32)].map(|(r, c)| activations(b, Precision::Fast, &vec![1.0; r * c], r, c));
+    let bias = buffer(b, &[0.0; 59]);
+    let moe = |case: &str, kind, w, x, k, bias, shape| {
+        refused(suite, case, kind, shape, |b, out| b.moe_matmul(w, x, &groups, k, bias, out.view_mut()));
+    };
+    moe("moe_matmul: pairs", Kind::Shape, &w, &act, 2, None, (7, 20));
+    moe("moe_matmul: columns", Kind::Shape, &w, &act, 2, None, (8, 21));
+    moe("moe_matmul: top 0", Kind::Range, &w, &act, 0, None, (8, 20));
+    moe("moe_matmul: top 3 of 8 pairs", Kind::Range, &w, &act, 3, None, (8, 20));
+    moe("moe_matmul: tokens", Kind::Shape, &w, &five, 2, None, (8, 20));
+    moe("moe_matmul: other top-k", Kind::Shape, &w, &act, 4, None, (8, 20));
+    moe("moe_matmul: inputs", Kind::Shape, &w, &narrow, 2, None, (8, 20));
+    moe("moe_matmul: experts", Kind::Shape, &wide, &act, 2, None, (8, 20));
+    moe("moe_matmul: a pair", Kind::Range, &pair, &act, 2, None, (8, 20));
+    moe("moe_matmul: bias", Kind::Shape, &w, &act, 2, Some(&bias), (8, 20));
+    let gate_up = |case: &str, kind, w, x, k, bias, shape| {
+        refused(suite, case, kind, shape, |b, h| {
+            b.moe_gate_up(w, x, &groups, k, bias, Activation::SwiGlu, h.view_mut())
+        });
+    };
+    gate_up("moe_gate_up: a matrix", Kind::Range, &w, &act, 2, None, (8, 20));
+    gate_up("moe_gate_up: pairs", Kind::Shape, &pair, &act, 2, None, (9, 20));
+    gate_up("moe_gate_up: columns", Kind::Shape, &pair, &act, 2, None, (8, 40));
+    gate_up("moe_gate_up: tokens", Kind::Shape, &pair, &five, 2, None, (8, 20));
+    gate_up("moe_gate_up: bias", Kind::Shape, &pair, &act, 2, Some([&bias, &bias]), (8, 20));
+    let endless = Activation::ClampedSwiGlu { alpha: f32::NAN, limit: 7.0 };
+    refused(suite, "moe_gate_up: alpha", Kind::Range, (8, 20), |b, h| {
+        b.moe_gate_up(&pair, &act, &groups, 2, None, endless, h.view_mut())
+    });
+
+    let combine = |case: &str, pairs: (usize, usize), weights: (usize, usize), y| {
+        refused(suite, case, Kind::Shape, y, |b, y: &mut Framed<f32>| {
+            let out = Framed::of(b, &vec![1.0; pairs.0 * pairs.1], pairs.0, pairs.1, Frame::ODD);
+            let weights = Framed::of(b, &vec![1.0; weights.0 * weights.1], weights.0, weights.1, Frame::ODD);
+            b.moe_combine(out.view(), weights.view(), y.view_mut())
+        });
+    };
+    combine("moe_combine: pairs", (5, 9), (3, 2), (3, 9));
+    combine("moe_combine: tokens", (6, 9), (3, 2), (2, 9));
+    combine("moe_combine: columns", (6, 9), (3, 2), (3, 8));
+}
+
+/// Row by row operations, sampling included.
+pub fn rows(suite: &Suite) {
+    let b = suite.backend();
+    let x = Framed::of(b, &[1.0; 12], 3, 4, Frame::ODD);
+    let vector = |len: usize| buffer(b, &vec![1.0; len]);
+    let norm = |case: &str, kind, weight: usize, eps: f32, shape| {
+        refused(suite, case, kind, shape, |b, out| b.rms_norm(x.view(), &vector(weight), eps, out.view_mut()));
+    };
+    norm("rms_norm: weight", Kind::Shape, 5, 1e-6, (3, 4));
+    norm("rms_norm: rows", Kind::Shape, 4, 1e-6, (2, 4));
+    norm("rms_norm: columns", Kind::Shape, 4, 1e-6, (3, 5));
+    norm("rms_norm: epsilon", Kind::Range, 4, f32::NAN, (3, 4));
+    norm("rms_norm: negative epsilon", Kind::Range, 4, -1e-6, (3, 4));
+    refused(suite, "qk_norm: weight", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(3), 1e-6));
+    refused(suite, "qk_norm: no weight", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(0), 1e-6));
+    refused(suite, "qk_norm: epsilon", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(4), f32::INFINITY));
+
+    let rope = |case: &str, kind, width: usize, pairs: usize, positions: usize| {
+        refused(suite, case, kind, (3, 8), |b, x: &mut Framed<f32>| {
+            let positions = Framed::of(b, &vec![0; positions], positions, 1, Frame::ODD);
+            let rope = Rope { style: RopeStyle::Halves, frequencies: vector(pairs), magnitude: 1.0 };
+            b.rope(x.view_mut(), width, positions.view(), &rope)
+        });
+    };
+    rope("rope: head width", Kind::Range, 3, 1, 3);
+    rope("rope: no head width", Kind::Range, 0, 0, 3);
+    rope("rope: frequencies", Kind::Range, 4, 3, 3);
+    rope("rope: positions", Kind::Shape, 4, 2, 2);
+
+    refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.add(x.view(), y.view_mut()));
+    refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.add(x.view(), y.view_mut()));
+    let gate = Framed::of(b, &[1.0; 2], 2, 1, Frame::ODD);
+    refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| b.add_gated(x.view(), gate.view(), y.view_mut()));
+    let gate = Framed::of(b, &[1.0; 6], 3, 2, Frame::ODD);
+    refused(suite, "add_gated: columns", Kind::Shape, (3, 4), |b, y| b.add_gated(x.view(), gate.view(), y.view_mut()));
+    refused(suite, "add_bias: columns", Kind::Shape, (3, 4), |b, y| b.add_bias(&vector(5), y.view_mut()));
+    refused(suite, "argmax: rows", Kind::Shape, (2, 1), |b, out| b.argmax(x.view(), out.view_mut()));
+    refused(suite, "argmax: columns", Kind::Shape, (3, 2), |b, out| b.argmax(x.view(), out.view_mut()));
+    let empty = Framed::of(b, &[], 3, 0, Frame::ODD);
+    refused(suite, "argmax: of nothing", Kind::Range, (3, 1), |b, out| b.argmax(empty.view(), out.view_mut()));
+    sampling(suite);
+}
+
+fn sampling(suite: &Suite) {
+    let b = suite.backend();
+    let plain = Sampling {
+        mask: None,
+        bias: &[],
+        counts: &[],
+        repeat_penalty: 1.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: 0,
+        position: 0,
+    };
+    let check = |case: &str, kind, bad: Sampling| {
+        refused(suite, case, kind, (2, 1), |b, out: &mut Framed<u32>| {
+            let mut logits = Framed::<f32>::poisoned(b, 2, 40, Frame::ODD);
+            // The first row is in order: it must not be drawn either.
+            let result = b.sample(logits.view_mut(), &[plain, bad], out.view_mut());
+            logits.assert_untouched(b, case);
+            result
+        });
+    };
+    check("sample: temperature", Kind::Range, Sampling { temperature: -1.0, ..plain });
+    check("sample: NaN temperature", Kind::Range, Sampling { temperature: f32::NAN, ..plain });
+    check("sample: top-p", Kind::Range, Sampling { top_p: 1.5, ..plain });
+    check("sample: min-p", Kind::Range, Sampling { min_p: f32::NAN, ..plain });
+    check("sample: repeat penalty", Kind::Range, Sampling { repeat_penalty: 0.0, ..plain });
+    check("sample: presence penalty", Kind::Range, Sampling { presence_penalty: f32::INFINITY, ..plain });
+    check("sample: frequency penalty", Kind::Range, Sampling { frequency_penalty: f32::NAN, ..plain });
+    check("sample: biased token", Kind::Id, Sampling { bias: &[(40, 1.0)], ..plain });
+    check("sample: NaN bias", Kind::Range, Sampling { bias: &[(1, f32::NAN)], ..plain });
+    check("sample: counted token", Kind::Id, Sampling { counts: &[(u32::MAX, 1)], ..plain });
+    check("sample: short mask", Kind::Shape, Sampling { mask: Some(&[1]), ..plain });
+    check("sample: long mask", Kind::Shape, Sampling { mask: Some(&[1, 0, 0]), ..plain });
+    // Bits past the vocabulary allow nothing.
+    check("sample: empty mask", Kind::Range, Sampling { mask: Some(&[0, 0xffff_ff00]), ..plain });
+    refused(suite, "sample: rows", Kind::Shape, (3, 1), |b, out: &mut Framed<u32>| {
+        b.sample(Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(), &[plain; 2], out.view_mut())
+    });
+    refused(suite, "sample: parameters", Kind::Shape, (2, 1), |b, out: &mut Framed<u32>| {
+        b.sample(Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(), &[plain; 3], out.view_mut())
+    });
+    let none = b.sample(
+        Framed::poisoned(b, 1, 0, Frame::ODD).view_mut(),
+        &[plain],
+        Framed::<u32>::poisoned(b, 1, 1, Frame::ODD).view_mut(),
+    );
+    expect(suite, "sample: no vocabulary", Kind::Range, none);
+}
+
+/// The cache and attention.
+pub fn attention(suite: &Suite) {
+    let b = suite.backend();
+    let spec = KvSpec { heads: 2, key_width: 8, value_width: 4 };
+    let place = |slots: &[u32], positions: &[u32], table: &[u32], (table_rows, table_cols): (usize, usize)| Placement {
+        slots: buffer(b, slots),
+        positions: buffer(b, positions),
+        table: buffer(b, table),
+        table_rows,
+        table_cols,
+    };
+    let limit = 2 * KV_BLOCK as u32;
+    let table = [0, 1, 2, 3];
+    let placements = [
+        ("slot", Kind::Id, place(&[0, 2], &[0, 0], &table, (2, 2))),
+        ("position", Kind::Id, place(&[0, 1], &[0, limit], &table, (2, 2))),
+        ("block", Kind::Id, place(&[0, 1], &[0, 16], &[0, 1, 2, 4], (2, 2))),
+        ("too few slots", Kind::Shape, place(&[0], &[0, 0], &table, (2, 2))),
+        ("too few positions", Kind::Shape, place(&[0, 0], &[0], &table, (2, 2))),
+        ("a short table", Kind::Shape, place(&[0, 1], &[0, 0], &table[..3], (2, 2))),
+        ("a huge table", Kind::OutOfMemory, place(&[0, 1], &[0, 0], &table, (usize::MAX, 2))),
+        ("no table", Kind::Id, place(&[0, 1], &[0, 0], &[], (0, 0))),
+    ];
+    let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
+    let matrix = |rows: usize, cols: usize| Framed::of(b, &vec![1.0; rows * cols], rows, cols, Frame::ODD);
+    let plain = || Attention { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
+    let attend = |case: &str, kind, cache: &_, place: &Placement, q: (usize, usize), out, parameters: &Attention| {
+        refused(suite, case, kind, out, |b, out| {
+            b.attention(matrix(q.0, q.1).view(), cache, place, parameters, out.view_mut())
+        });
+    };
+    for (case, kind, place) in &placements {
+        let (k, v) = (matrix(2, 16), matrix(2, 8));
+        expect(suite, &format!("kv_write: {case}"), *kind, b.kv_write(&mut cache, k.view(), v.view(), place));
+        attend(&format!("attention: {case}"), *kind, &cache, place, (2, 32), (2, 16), &plain());
+    }
+    let good = place(&[0, 1], &[0, 31], &table, (2, 2));
+    for (case, k, v) in [("keys", (2, 15), (2, 8)), ("values", (2, 16), (2, 7)), ("rows", (2, 16), (1, 8))] {
+        let (k, v) = (matrix(k.0, k.1), matrix(v.0, v.1));
+        expect(suite, &format!("kv_write: {case}"), Kind::Shape, b.kv_write(&mut cache, k.view(), v.view(), &good));
+    }
+    let sinks = buffer(b, &[0.0; 3]);
+    attend("attention: queries", Kind::Shape, &cache, &good, (2, 31), (2, 16), &plain());
+    attend("attention: rows", Kind::Shape, &cache, &good, (2, 32), (1, 16), &plain());
+    attend("attention: columns", Kind::Shape, &cache, &good, (2, 32), (2, 17), &plain());
+    attend("attention: heads", Kind::Range, &cache, &good, (2, 24), (2, 12), &Attention { heads: 3, ..plain() });
+    attend("attention: no heads", Kind::Range, &cache, &good, (2, 0), (2, 0), &Attention { heads: 0, ..plain() });
+    attend(
+        "attention: window",
+        Kind::Range,
+        &cache,
+        &good,
+        (2, 32),
+        (2, 16),
+        &Attention { window: Some(0), ..plain() },
+    );
+    attend("attention: scale", Kind::Range, &cache, &good, (2, 32), (2, 16), &Attention { scale: f32::NAN, ..plain() });
+    let flat = Attention { softcap: Some(0.0), ..plain() };
+    attend("attention: softcap", Kind::Range, &cache, &good, (2, 32), (2, 16), &flat);
+    let short = Attention { sinks: Some(&sinks), ..plain() };
+    attend("attention: sinks", Kind::Shape, &cache, &good, (2, 32), (2, 16), &short);
+    // A block below a window is not read, and may be gone.
+    let gone = place(&[0, 1], &[31, 31], &[9, 1, 9, 3], (2, 2));
+    attend("attention: a block of the past", Kind::Id, &cache, &gone, (2, 32), (2, 16), &plain());
+    let mut out = Framed::<f32>::poisoned(b, 2, 16, Frame::ODD);
+    let window = Attention { window: Some(KV_BLOCK), ..plain() };
+    b.attention(matrix(2, 32).view(), &cache, &gone, &window, out.view_mut()).expect("only the last block is seen");
+    expect(suite, "kv_copy: from", Kind::Id, b.kv_copy(&mut cache, &[(0, 1), (4, 0)]));
+    expect(suite, "kv_copy: to", Kind::Id, b.kv_copy(&mut cache, &[(0, 4)]));
+}
+
+/// Sizes that no machine has, and views that leave their buffers.
+pub fn memory(suite: &Suite) {
+    let b = suite.backend();
+    let huge = usize::MAX / 2;
+    expect(suite, "alloc_f32", Kind::OutOfMemory, b.alloc_f32(huge, "a case"));
+    expect(suite, "alloc_u32", Kind::OutOfMemory, b.alloc_u32(usize::MAX, "a case"));
+    for precision in PRECISIONS {
+        expect(suite, "alloc_act", Kind::OutOfMemory, b.alloc_act(precision, huge, 1 << 20));
+        expect(suite, "alloc_act: one column", Kind::OutOfMemory, b.alloc_act(precision, usize::MAX, 1));
+    }
+    let spec = KvSpec { heads: 8, key_width: 128, value_width: 128 };
+    expect(suite, "alloc_kv", Kind::OutOfMemory, b.alloc_kv(spec, usize::MAX / 64));
+    expect(suite, "alloc_kv: no heads", Kind::Range, b.alloc_kv(KvSpec { heads: 0, ..spec }, 1));
+    expect(suite, "alloc_kv: no keys", Kind::Range, b.alloc_kv(KvSpec { key_width: 0, ..spec }, 1));
+    expect(suite, "alloc_kv: no values", Kind::Range, b.alloc_kv(KvSpec { value_width: 0, ..spec }, 1));
+    let wide = KvSpec { heads: usize::MAX / 4, ..spec };
+    expect(suite, "alloc_kv: heads", Kind::OutOfMemory, b.alloc_kv(wide, 1));
+    expect(suite, "alloc_groups", Kind::Range, b.alloc_groups(1025, 1));
+    expect(suite, "alloc_groups: none", Kind::Range, b.alloc_groups(0, 1));
+    expect(suite, "alloc_groups: pairs", Kind::OutOfMemory, b.alloc_groups(8, usize::MAX));
+
+    let mut some = b.alloc_f32(10, "a case").expect("alloc_f32");
+    expect(suite, "upload", Kind::Shape, b.upload_f32(&[0.0; 11], &mut some));
+    expect(suite, "view", Kind::View, some.view(3, 4));
+    expect(suite, "view: overflow", Kind::View, some.view(usize::MAX, usize::MAX));
+    expect(suite, "view: mutable", Kind::View, some.view_mut(11, 1));
+    let view = some.view(2, 5).expect("within");
+    expect(suite, "columns", Kind::View, view.columns(3..6));
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = view.columns(4..2);
+    expect(suite, "columns: reversed", Kind::View, reversed);
+    expect(suite, "download", Kind::Shape, b.download_f32(view, &mut [0.0; 9]));
+    expect(suite, "download: more", Kind::Shape, b.download_f32(view, &mut [0.0; 11]));
+    for len in [0, 1] {
+        let zeroed = b.alloc_f32(len, "a case").expect("alloc_f32");
+        let mut values = vec![1.0; len];
+        b.download_f32(zeroed.view(1, len).expect("within"), &mut values).expect("download");
+        if values.iter().any(|&v| v != 0.0) {
+            suite.fail(&"alloc_f32", "is not zeroed");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Routing and grouping.
+
+use super::experts::Assignment;
+use super::*;
+use crate::framed::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use gristmill_kernels::ops::{Gating, Routing};
+
+/// Logits that a router may meet: normal, with ties, far apart, and with what is not finite.
+fn logits(rng: &mut Rng, count: usize) -> Vec<f32> {
+    let sort = rng.below(5);
+    let spread = rng.pick(&[1.0, 4.0, 60.0]);
+    let one = |rng: &mut Rng| match sort {
+        0 => (rng.normal() * 2.0).round() as f32 / 2.0,
+        1 if rng.chance(0.2) => rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]),
+        2 if rng.chance(0.8) => rng.pick(&[f32::NAN, f32::NEG_INFINITY]),
+        _ => (rng.normal() * spread) as f32,
+    };
+    (0..count).map(|_| one(rng)).collect()
+}
+
+/// [`Backend::route`]: ids exactly, weights closely.
+pub fn route(suite: &Suite) {
+    let rng = &mut suite.rng("route");
+    for round in 0..300 {
+        let experts = rng.pick(&[1, 2, 5, 8, 60, 64, 128, 256, 1024]);
+        let tokens = rng.pick(&[0, 1, 2, 17]);
+        let groups = (1..=8).filter(|g| experts % g == 0).collect::<Vec<_>>();
+        let groups = if rng.chance(0.5) { 1 } else { rng.pick(&groups) };
+        let top_groups = rng.between(1, groups);
+        let most = top_groups * (experts / groups);
+        let top_k = if rng.chance(0.1) { most.min(64) } else { rng.between(1, most.min(9)) };
+        let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];
+        let (normalise, scale) = (rng.chance(0.5), rng.pick(&[1.0, 2.5]));
+        let routing = Routing { top_k, gating, normalise, scale, groups, top_groups };
+        let values: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, experts)).collect();
+        let bias = rng.chance(0.4).then(|| rng.normals(experts));
+        let run = |b: &dyn Backend| {
+            let values = Framed::of(b, &values, tokens, experts, Frame::ODD);
+            let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            b.route(values.view(), &routing, bias.as_ref(), ids.view_mut(), weights.view_mut()).expect("route");
+            Output { floats: weights.read(b), words: ids.read(b) }
+        };
+        let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
+        let got = suite.check("route", &case, nmse(1e-14, 0.0), &run);
+        for (token, ids) in got.words.chunks(top_k).enumerate() {
+            let mut sorted = ids.to_vec();
+            sorted.sort_unstable();
+            sorted.dedup();
+            if sorted.len() != top_k || sorted.iter().any(|&id| id as usize >= experts) {
+                suite.fail(&case, format_args!("token {token} goes to {ids:?}"));
+            }
+        }
+        if let Some(weight) = got.floats.iter().find(|w| !w.is_finite() || **w < 0.0) {
+            suite.fail(&case, format_args!("a weight is {weight}"));
+        }
+    }
+}
+
+/// [`Backend::group_by_expert`] against what its contract says.
+pub fn group(suite: &Suite) {
+    let rng = &mut suite.rng("group_by_expert");
+    for assignment in Assignment::several(rng) {
+        let run = |b: &dyn Backend| {
+            let groups = assignment.group(b);
+            let read = |buffer: &gristmill_kernels::tensor::Buffer<u32>, len: usize| {
+                let mut words = vec![0; len];
+                b.download_u32(buffer.view(1, len).expect("within"), &mut words).expect("download");
+                words
+            };
+            let live = assignment.ids.iter().filter(|&&id| id != u32::MAX).count();
+            let counts = read(groups.counts(), assignment.experts);
+            let pairs = read(groups.pairs(), live);
+            let tile_count = read(groups.tile_count(), 1)[0] as usize;
+            let tiles = read(groups.tiles(), 3 * tile_count);
+            (counts, pairs, tiles, groups.tile_rows())
+        };
+        let (counts, pairs, tiles, tile_rows) = run(suite.backend());
+        let mut order: Vec<usize> = (0..assignment.pairs()).filter(|&p| assignment.ids[p] != u32::MAX).collect();
+        order.sort_by_key(|&p| assignment.ids[p]);
+        let expected: Vec<u32> = order.iter().map(|&p| p as u32).collect();
+        suite.same(&format_args!("{assignment}: pairs"), &expected.into(), &pairs.clone().into());
+        let count = |e: usize| assignment.ids.iter().filter(|&&id| id as usize == e).count() as u32;
+        let expected: Vec<u32> = (0..assignment.experts).map(count).collect();
+        suite.same(&format_args!("{assignment}: counts"), &expected.into(), &counts.clone().into());
+
+        // Tiles cover the pairs in order, each within one expert, and are as few as they can be.
+        let mut next = 0;
+        for tile in tiles.chunks_exact(3) {
+            let (expert, first, rows) = (tile[0], tile[1] as usize, tile[2] as usize);
+            let one = pairs[first..first + rows].iter().all(|&p| assignment.ids[p as usize] == expert);
+            if first != next || rows == 0 || rows > tile_rows || !one {
+                suite.fail(&assignment, format_args!("tile {tile:?} after {next} pairs"));
+            }
+            next += rows;
+        }
+        let fewest: usize = counts.iter().map(|&c| (c as usize).div_ceil(tile_rows)).sum();
+        if next != pairs.len() || tiles.len() != 3 * fewest {
+            suite.fail(&assignment, format_args!("{} tiles cover {next} pairs", tiles.len() / 3));
+        }
+    }
+}

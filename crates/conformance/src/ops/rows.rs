@@ -1,0 +1,153 @@
+//! What works row by row: look-ups, norms, rotations and additions.
+
+use super::*;
+use crate::framed::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::tensor;
+use gristmill_kernels::ops::{Rope, RopeStyle};
+use gristmill_kernels::weight::Role;
+
+/// [`Backend::embed`]: bit by bit.
+pub fn embed(suite: &Suite) {
+    let rng = &mut suite.rng("embed");
+    for &format in Format::ALL {
+        let (rows, cols) = (rng.between(1, 50), 256 * rng.between(1, 2));
+        let table = tensor(rng, format, 1, rows, cols);
+        let (tokens, scale) = (rng.pick(TOKENS), rng.pick(&[1.0, 45.254834]));
+        let ids: Vec<u32> = (0..tokens).map(|_| rng.below(rows) as u32).collect();
+        let run = |b: &dyn Backend| {
+            let table = b.prepare(std::slice::from_ref(&table), Role::Table).expect("prepare");
+            let ids = Framed::of(b, &ids, tokens, 1, Frame::ODD);
+            let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            b.embed(&table, ids.view(), scale, out.view_mut()).expect("embed");
+            Output::from(out.read(b))
+        };
+        suite.check("embed", &format_args!("{format}, {tokens} of {rows} rows, × {scale}"), Tolerance::Exact, &run);
+    }
+}
+
+/// A row whose neighbours are NaN, infinite and huge must be as if alone.
+fn with_wild_rows(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
+    let mut x = rng.normals(rows * cols);
+    for row in x.chunks_exact_mut(cols.max(1)) {
+        let at = rng.below(cols);
+        match rng.below(8) {
+            0 => row[at] = f32::NAN,
+            1 => row[at] = f32::INFINITY,
+            2 => row.iter_mut().for_each(|x| *x *= 1e6),
+            3 => row.fill(0.0),
+            _ => {}
+        }
+    }
+    x
+}
+
+/// [`Backend::rms_norm`].
+pub fn rms_norm(suite: &Suite) {
+    let rng = &mut suite.rng("rms_norm");
+    for &tokens in TOKENS {
+        for cols in [1, 15, 16, 17, 203, 2048] {
+            let (x, weight) = (with_wild_rows(rng, tokens, cols), rng.normals(cols));
+            let eps = rng.pick(&[1e-5, 1e-6]);
+            let run = |b: &dyn Backend| {
+                let (x, weight) = (Framed::of(b, &x, tokens, cols, Frame::ODD), buffer(b, &weight));
+                let mut out = Framed::poisoned(b, tokens, cols, Frame { left: 0, right: 5, below: 2 });
+                b.rms_norm(x.view(), &weight, eps, out.view_mut()).expect("rms_norm");
+                finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
+            };
+            suite.check("rms_norm", &format_args!("{tokens} × {cols}"), nmse(exact(cols), 0.1), &run);
+        }
+    }
+}
+
+fn rows_of(x: &[f32], cols: usize) -> Vec<bool> {
+    x.chunks(cols).map(|row| row.iter().all(|x| x.is_finite())).collect()
+}
+
+/// What comes of rows that are not finite is nobody's promise, except that it is written.
+fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
+    for (row, &finite) in out.floats.chunks_mut(cols).zip(finite) {
+        if !finite {
+            assert!(
+                row.iter().all(|x| x.to_bits() != <f32 as crate::framed::Element>::POISON),
+                "a row was not written"
+            );
+            row.fill(0.0);
+        }
+    }
+    out
+}
+
+/// [`Backend::qk_norm`], per head and for whole rows.
+pub fn qk_norm(suite: &Suite) {
+    let rng = &mut suite.rng("qk_norm");
+    for &tokens in TOKENS {
+        for (heads, width) in [(1, 1), (3, 48), (5, 64), (2, 80), (7, 128), (1, 896)] {
+            let (x, weight) = (with_wild_rows(rng, tokens * heads, width), rng.normals(width));
+            let finite = rows_of(&x, width);
+            let run = |b: &dyn Backend| {
+                let weight = buffer(b, &weight);
+                let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
+                b.qk_norm(x.view_mut(), &weight, 1e-6).expect("qk_norm");
+                finite_rows(Output::from(x.read(b)), &finite, width)
+            };
+            suite.check("qk_norm", &format_args!("{tokens} × {heads} × {width}"), nmse(exact(width), 0.1), &run);
+        }
+    }
+}
+
+/// [`Backend::rope`], whole and partial, at near and far positions.
+pub fn rope(suite: &Suite) {
+    let rng = &mut suite.rng("rope");
+    for &tokens in TOKENS {
+        for width in [2, 48, 64, 80, 128] {
+            let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
+            let pairs = rng.pick(&[width / 2, width / 2, width / 4, 0]);
+            let frequencies: Vec<f32> =
+                (0..pairs).map(|i| 1e4_f32.powf(-(i as f32) / pairs as f32) * rng.uniform(0.5, 1.0) as f32).collect();
+            let (heads, magnitude) = (rng.between(1, 5), rng.pick(&[1.0, 1.2]));
+            let x = rng.normals(tokens * heads * width);
+            let furthest = rng.pick(&[8, 40_000]);
+            let positions: Vec<u32> = (0..tokens).map(|_| rng.below(furthest) as u32).collect();
+            let run = |b: &dyn Backend| {
+                let positions = Framed::of(b, &positions, tokens, 1, Frame::ODD);
+                let rope = Rope { style, frequencies: buffer(b, &frequencies), magnitude };
+                let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
+                b.rope(x.view_mut(), width, positions.view(), &rope).expect("rope");
+                Output::from(x.read(b))
+            };
+            // Angles are products of a position and a frequency: they need f64 or care, an f32 is off by 0.002 here.
+            let case = format!("{tokens} × {heads} × {width}, {pairs} pairs, {style:?}, positions {positions:?}");
+            suite.check("rope", &case, nmse(1e-12, 1.0), &run);
+        }
+    }
+}
+
+/// The three additions.
+pub fn add(suite: &Suite) {
+    let rng = &mut suite.rng("add");
+    for &tokens in TOKENS {
+        for cols in [1, 17, 300] {
+            let (x, y) = (rng.normals(tokens * cols), rng.normals(tokens * cols));
+            let (gate, bias) = (rng.normals(tokens).iter().map(|g| g * 9.0).collect::<Vec<_>>(), rng.normals(cols));
+            let run = |b: &dyn Backend, op: usize| {
+                let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
+                let mut y = Framed::of(b, &y, tokens, cols, Frame { left: 1, right: 0, below: 1 });
+                match op {
+                    0 => b.add(x.view(), y.view_mut()).expect("add"),
+                    1 => {
+                        let gate = Framed::of(b, &gate, tokens, 1, Frame::ODD);
+                        b.add_gated(x.view(), gate.view(), y.view_mut()).expect("add_gated");
+                    }
+                    _ => b.add_bias(&buffer(b, &bias), y.view_mut()).expect("add_bias"),
+                }
+                Output::from(y.read(b))
+            };
+            let case = format!("{tokens} × {cols}");
+            suite.check("add", &case, Tolerance::Exact, &|b| run(b, 0));
+            suite.check("add_gated", &case, nmse(exact(2), 1.0), &|b| run(b, 1));
+            suite.check("add_bias", &case, Tolerance::Exact, &|b| run(b, 2));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Choosing tokens.
+
+use super::*;
+use crate::rng::Rng;
+use crate::suite::Output;
+use gristmill_kernels::ops::Sampling;
+
+/// Greedy sampling that changes nothing.
+fn plain() -> Sampling<'static> {
+    Sampling {
+        mask: None,
+        bias: &[],
+        counts: &[],
+        repeat_penalty: 1.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: 0,
+        position: 0,
+    }
+}
+
+/// Rows that a model may give, and rows that none should.
+fn logits(rng: &mut Rng, vocabulary: usize) -> Vec<f32> {
+    let sort = rng.below(8);
+    let one = |rng: &mut Rng| match sort {
+        0 => rng.normal().round() as f32,
+        1 if rng.chance(0.1) => rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]),
+        2 => rng.pick(&[f32::NAN, f32::NEG_INFINITY]),
+        3 => f32::NEG_INFINITY,
+        4 => f32::NAN,
+        5 => (rng.normal() * 1e6) as f32,
+        _ => (rng.normal() * 3.0) as f32,
+    };
+    (0..vocabulary).map(|_| one(rng)).collect()
+}
+
+const VOCABULARIES: &[usize] = &[1, 2, 31, 32, 33, 300, 5000];
+
+/// [`Backend::argmax`].
+pub fn argmax(suite: &Suite) {
+    let rng = &mut suite.rng("argmax");
+    for &tokens in TOKENS {
+        for &vocabulary in VOCABULARIES {
+            let x: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, vocabulary)).collect();
+            let run = |b: &dyn Backend| {
+                let x = Framed::of(b, &x, tokens, vocabulary, Frame::ODD);
+                let mut out = Framed::poisoned(b, tokens, 1, Frame::ODD);
+                b.argmax(x.view(), out.view_mut()).expect("argmax");
+                Output::from(out.read(b))
+            };
+            suite.check("argmax", &format_args!("{tokens} × {vocabulary}"), Tolerance::Exact, &run);
+        }
+    }
+}
+
+/// What a [`Sampling`] borrows.
+struct Lists {
+    mask: Option<Vec<u32>>,
+    bias: Vec<(u32, f32)>,
+    counts: Vec<(u32, u32)>,
+}
+
+impl Lists {
+    fn new(rng: &mut Rng, vocabulary: usize) -> Self {
+        let mask = rng.chance(0.4).then(|| {
+            let density = rng.pick(&[0.0, 0.1, 0.5]);
+            let mut mask: Vec<u32> = (0..vocabulary.div_ceil(32))
+                .map(|_| (0..32).fold(0, |word, bit| word | u32::from(rng.chance(density)) << bit))
+                .collect();
+            let allowed = rng.below(vocabulary);
+            mask[allowed / 32] |= 1 << (allowed % 32);
+            mask
+        });
+        let some = |rng: &mut Rng| {
+            let few = rng.below(vocabulary.min(9) + 1);
+            rng.shuffled(vocabulary).into_iter().take(few).collect::<Vec<u32>>()
+        };
+        let value = |rng: &mut Rng| rng.pick(&[-1.0, 2.5, f32::NEG_INFINITY, 100.0]);
+        let bias = some(rng).into_iter().map(|token| (token, value(rng))).collect();
+        let counts = some(rng).into_iter().map(|token| (token, rng.below(4) as u32)).collect();
+        Self { mask, bias, counts }
+    }
+
+    fn sampling(&self, rng: &mut Rng) -> Sampling<'_> {
+        Sampling {
+            mask: self.mask.as_deref(),
+            bias: &self.bias,
+            counts: &self.counts,
+            repeat_penalty: rng.pick(&[1.0, 1.1, 0.5]),
+            presence_penalty: rng.pick(&[0.0, 0.7]),
+            frequency_penalty: rng.pick(&[0.0, -0.3, 0.4]),
+            temperature: rng.pick(&[0.0, 1e-30, 0.3, 1.0, 30.0]),
+            top_k: rng.pick(&[0, 1, 5, 40, 100_000]),
+            top_p: rng.pick(&[1.0, 0.95, 0.5, 0.0]),
+            min_p: rng.pick(&[0.0, 0.05, 1.0]),
+            seed: rng.bits(),
+            position: rng.below(1 << 40) as u64,
+        }
+    }
+}
+
+fn draw(b: &dyn Backend, logits: &[f32], vocabulary: usize, parameters: &[Sampling]) -> Output {
+    let rows = parameters.len();
+    let mut logits = Framed::of(b, logits, rows, vocabulary, Frame::ODD);
+    let mut out = Framed::poisoned(b, rows, 1, Frame::ODD);
+    b.sample(logits.view_mut(), parameters, out.view_mut()).expect("sample");
+    Output { floats: logits.read(b), words: out.read(b) }
+}
+
+/// [`Backend::sample`]: the token and the penalised logits, exactly.
+pub fn sample(suite: &Suite) {
+    let rng = &mut suite.rng("sample");
+    for round in 0..300 {
+        let vocabulary = if round == 0 { 151_936 } else { rng.pick(VOCABULARIES) };
+        let rows = rng.below(5);
+        let values: Vec<f32> = (0..rows).flat_map(|_| logits(rng, vocabulary)).collect();
+        let lists: Vec<Lists> = (0..rows).map(|_| Lists::new(rng, vocabulary)).collect();
+        let parameters: Vec<Sampling> = lists.iter().map(|lists| lists.sampling(rng)).collect();
+        let brief = |p: &Sampling| Sampling { mask: None, bias: &[], counts: &[], ..*p };
+        let case = format!("{rows} × {vocabulary}, {:?}", parameters.iter().map(brief).collect::<Vec<_>>());
+        let got = suite.check("sample", &case, Tolerance::Exact, &|b| draw(b, &values, vocabulary, &parameters));
+        for (row, p) in parameters.iter().enumerate() {
+            let token = got.words[row] as usize;
+            if p.mask.is_some_and(|m| m[token / 32] >> (token % 32) & 1 == 0) {
+                suite.fail(&case, format_args!("row {row}: the mask forbids {token}"));
+            }
+            // The same draw alone: the row of the batch does not matter.
+            let alone = draw(suite.backend(), &values[row * vocabulary..(row + 1) * vocabulary], vocabulary, &[*p]);
+            suite.same(&format_args!("{case}, row {row} alone"), &vec![token as u32].into(), &alone.words.into());
+        }
+    }
+}
+
+/// Draws follow the softmax, and what the filters drop never comes.
+pub fn distribution(suite: &Suite) {
+    // Shares of 1/2, 1/4, 1/8, 1/16, 1/16, not in order of size.
+    let logits = [2.0, 4.0, 1.0, 1.0, 3.0].map(|x: f32| x * std::f32::consts::LN_2);
+    let shares = [2.0, 8.0, 1.0, 1.0, 4.0];
+    let b = suite.backend();
+    let draws = 20_000;
+    for (name, p, kept) in [
+        ("all", Sampling { temperature: 1.0, ..plain() }, [true; 5]),
+        ("top-k", Sampling { temperature: 1.0, top_k: 4, ..plain() }, [true, true, true, false, true]),
+        ("top-p", Sampling { temperature: 1.0, top_p: 0.8, ..plain() }, [true, true, false, false, true]),
+        ("min-p", Sampling { temperature: 1.0, min_p: 0.3, ..plain() }, [false, true, false, false, true]),
+    ] {
+        let parameters: Vec<Sampling> = (0..draws).map(|position| Sampling { seed: 5, position, ..p }).collect();
+        let tokens = draw(b, &logits.repeat(draws as usize), 5, &parameters).words;
+        let mass: f64 = shares.iter().zip(kept).filter(|(_, kept)| *kept).map(|(share, _)| share).sum();
+        for (token, (share, kept)) in shares.iter().zip(kept).enumerate() {
+            let count = tokens.iter().filter(|&&t| t as usize == token).count() as f64;
+            let p = if kept { share / mass } else { 0.0 };
+            // Five standard deviations; the draws are fixed, so this passes always or never.
+            let slack = 5.0 * (draws as f64 * p * (1.0 - p)).sqrt();
+            if (count - p * draws as f64).abs() > slack {
+                suite.fail(&name, format_args!("token {token} came {count} times of {draws}, expected {p:.3}"));
+            }
+        }
+    }
+}

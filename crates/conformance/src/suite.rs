@@ -1,0 +1,177 @@
+//! Running a case on a backend and on the reference, and comparing.
+
+use crate::rng::Rng;
+use gristmill_kernels::ops::Backend;
+use gristmill_kernels::reference::Reference;
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::Write;
+use std::sync::Mutex;
+
+/// Numbers of threads whose results must be the same bytes.
+pub const THREADS: [usize; 4] = [1, 2, 3, 7];
+
+/// Makes a backend with so many threads.
+pub type Make<'a> = &'a dyn Fn(usize) -> gristmill_kernels::Result<Box<dyn Backend>>;
+
+/// What a case computes.
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    /// Compared by the tolerance.
+    pub floats: Vec<f32>,
+    /// Compared exactly.
+    pub words: Vec<u32>,
+}
+
+impl From<Vec<f32>> for Output {
+    fn from(floats: Vec<f32>) -> Self {
+        Self { floats, words: Vec::new() }
+    }
+}
+
+impl From<Vec<u32>> for Output {
+    fn from(words: Vec<u32>) -> Self {
+        Self { floats: Vec::new(), words }
+    }
+}
+
+/// How far from the reference floats may be.
+#[derive(Clone, Copy, Debug)]
+pub enum Tolerance {
+    /// The same bits.
+    Exact,
+    /// Normalised mean squared error: Σ(got − reference)² / Σ reference².
+    Nmse {
+        /// For many outputs. Few outputs may be unlucky: the bound for n of them is `bound · (1 + 20 / n)`, which
+        /// squared normal errors of mean `bound` exceed about once in a million cases.
+        bound: f64,
+        /// Mean square that outputs are expected to have: few outputs may all be near zero by cancellation.
+        energy: f64,
+    },
+}
+
+/// A backend under test, once for each number of threads, with the reference beside it.
+pub struct Suite {
+    seed: u64,
+    reference: Reference,
+    backends: Vec<Box<dyn Backend>>,
+    /// The largest error of each kind of case, with its bound.
+    worst: Mutex<BTreeMap<&'static str, (f64, f64)>>,
+}
+
+impl Suite {
+    /// Makes the backends.
+    ///
+    /// # Errors
+    /// What `make` says, for instance that the CPU has no such level.
+    pub fn new(make: Make, seed: u64) -> gristmill_kernels::Result<Self> {
+        let backends = THREADS.iter().map(|&threads| make(threads)).collect::<Result<_, _>>()?;
+        Ok(Self { seed, reference: Reference, backends, worst: Mutex::default() })
+    }
+
+    /// The backend with one thread.
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.backends[0]
+    }
+
+    /// Random numbers of a part of the suite.
+    pub fn rng(&self, part: &str) -> Rng {
+        // FNV-1a keeps the parts apart.
+        let hash =
+            part.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        Rng::new(self.seed ^ hash)
+    }
+
+    /// Fails with all that is needed to see the failure again.
+    pub fn fail(&self, case: &dyn Display, why: impl Display) -> ! {
+        panic!("{}, case {case}: {why}\nto repeat: seed {}", self.backend().name(), self.seed)
+    }
+
+    /// Runs a case everywhere: near the reference with one thread, and the same bytes with any number of threads.
+    /// Returns the result.
+    pub fn check(
+        &self,
+        kind: &'static str,
+        case: &dyn Display,
+        tolerance: Tolerance,
+        run: &dyn Fn(&dyn Backend) -> Output,
+    ) -> Output {
+        let (expected, got) = (run(&self.reference), run(self.backend()));
+        self.compare(kind, case, tolerance, &expected, &got);
+        for (backend, threads) in self.backends.iter().zip(THREADS).skip(1) {
+            self.same(&format_args!("{case}, {threads} threads"), &got, &run(&**backend));
+        }
+        got
+    }
+
+    /// Fails unless the outputs have the same bits. NaNs are equal: their payload is nobody's promise.
+    pub fn same(&self, case: &dyn Display, a: &Output, b: &Output) {
+        let equal = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+        if a.words != b.words {
+            self.fail(case, format_args!("other words: {:?} and {:?}", head(&a.words), head(&b.words)));
+        }
+        let at = a.floats.iter().zip(&b.floats).position(|pair| !equal(pair));
+        if let Some(i) = at {
+            self.fail(case, format_args!("other bits at {i}: {} and {}", a.floats[i], b.floats[i]));
+        }
+        if a.floats.len() != b.floats.len() {
+            self.fail(case, format_args!("{} and {} floats", a.floats.len(), b.floats.len()));
+        }
+    }
+
+    /// Fails unless an output is within tolerance of the expected one.
+    pub fn compare(
+        &self,
+        kind: &'static str,
+        case: &dyn Display,
+        tolerance: Tolerance,
+        expected: &Output,
+        got: &Output,
+    ) {
+        let Tolerance::Nmse { bound, energy } = tolerance else { return self.same(case, expected, got) };
+        if expected.words != got.words || expected.floats.len() != got.floats.len() {
+            self.same(case, expected, got);
+        }
+        let (mut error, mut power, mut count) = (0.0, 0.0, 0_usize);
+        for (i, (&e, &g)) in expected.floats.iter().zip(&got.floats).enumerate() {
+            if e.is_finite() != g.is_finite() {
+                self.fail(case, format_args!("output {i} is {g}, must be {e}"));
+            }
+            if e.is_finite() {
+                error += (f64::from(e) - f64::from(g)).powi(2);
+                power += f64::from(e).powi(2);
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return;
+        }
+        let nmse = error / power.max(energy * count as f64).max(f64::MIN_POSITIVE);
+        let bound = bound * (1.0 + 20.0 / count as f64);
+        if let Ok(mut worst) = self.worst.lock() {
+            let entry = worst.entry(kind).or_insert((nmse, bound));
+            if nmse / bound > entry.0 / entry.1 {
+                *entry = (nmse, bound);
+            }
+        }
+        if nmse > bound {
+            self.fail(case, format_args!("NMSE {nmse:.2e} of {count} outputs exceeds {bound:.2e}"));
+        }
+    }
+}
+
+fn head<T>(values: &[T]) -> &[T] {
+    &values[..values.len().min(12)]
+}
+
+impl Drop for Suite {
+    fn drop(&mut self) {
+        // To stderr itself, which a test harness does not hide.
+        let mut err = std::io::stderr().lock();
+        if let Ok(worst) = self.worst.lock() {
+            for (kind, (nmse, bound)) in worst.iter() {
+                let _ = writeln!(err, "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({})", self.backend().name());
+            }
+        }
+    }
+}

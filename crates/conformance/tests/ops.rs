@@ -1,0 +1,61 @@
+//! The op suite on every backend of this machine.
+
+use gristmill_conformance::ops::ALL;
+use gristmill_conformance::rng::Rng;
+use gristmill_conformance::suite::{Make, Suite};
+use std::io::Write;
+
+/// Set this to the seed that a failure printed, to see it again.
+const SEED: Option<u64> = None;
+
+fn seed() -> u64 {
+    SEED.unwrap_or_else(Rng::fresh_seed)
+}
+
+/// Runs a part of the suite, or says that the backend is not there.
+fn run(part: &str, name: &str, make: Make) {
+    let mut err = std::io::stderr();
+    match Suite::new(make, seed()) {
+        Ok(suite) => {
+            let cases = ALL.iter().find(|(n, _)| *n == part).map(|(_, cases)| cases);
+            cases.unwrap_or_else(|| panic!("no part {part}"))(&suite);
+            let _ = writeln!(err, "executed: {part} on {name}");
+        }
+        // A CPU without the level cannot run it: counted as skipped, and said.
+        Err(gristmill_kernels::Error::Level(_)) => {
+            let _ = writeln!(err, "skipped:  {part} on {name}: not on this machine");
+        }
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+/// One module of tests for each backend, one test for each part.
+macro_rules! backends {
+    ($($backend:ident: $make:expr,)*) => { $(
+        mod $backend {
+            fn run(part: &str) {
+                super::run(part, stringify!($backend), &$make);
+            }
+            parts! {
+                matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine
+                group_by_expert route embed rms_norm qk_norm rope add argmax sample sample_distribution attention
+                kv_copy refuse_matrices refuse_experts refuse_rows refuse_attention refuse_memory
+            }
+        }
+    )* };
+}
+
+macro_rules! parts {
+    ($($part:ident)*) => {
+        $(#[test] fn $part() { run(stringify!($part)); })*
+
+        #[test]
+        fn every_part_is_run() {
+            assert_eq!(gristmill_conformance::ops::ALL.len(), [$(stringify!($part)),*].len());
+        }
+    };
+}
+
+backends! {
+    reference: |_| Ok(Box::new(gristmill_kernels::reference::Reference)),
+}
