@@ -3,6 +3,8 @@
 use gristmill_conformance::ops::ALL;
 use gristmill_conformance::rng::Rng;
 use gristmill_conformance::suite::{Make, Suite};
+use gristmill_kernels::cpu::{Cpu, Level};
+use gristmill_kernels::ops::Backend;
 use std::io::Write;
 
 /// Set this to the seed that a failure printed, to see it again.
@@ -56,6 +58,13 @@ macro_rules! parts {
     };
 }
 
+fn cpu(level: &'static str, threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
+    Ok(Box::new(Cpu::new(Level::named(level)?, threads)?))
+}
+
 backends! {
     reference: |_| Ok(Box::new(gristmill_kernels::reference::Reference)),
+    portable: |threads| super::cpu("portable", threads),
+    avx2: |threads| super::cpu("avx2", threads),
+    avx512: |threads| super::cpu("avx512", threads),
 }

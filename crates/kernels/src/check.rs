@@ -6,7 +6,7 @@
 use crate::act::{Act, Precision};
 use crate::error::{Error, Result, expect};
 use crate::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
-use crate::ops::{Attention, Groups, Rope, Routing, Sampling, SelectionBias};
+use crate::ops::{Activation, Attention, Groups, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, TensorView, Weight};
 
@@ -226,6 +226,13 @@ pub(crate) fn gate_up(
     expect(op, "columns of the activations", x.cols(), w.cols())?;
     columns_of(op, "columns of the output", h, w.rows())?;
     bias.into_iter().flatten().try_for_each(|b| vector(op, "length of a bias", device, b, w.rows()))
+}
+
+/// The parameters of an activation, for [`gate_up`] and [`moe_gate_up`].
+pub(crate) fn activation(op: &'static str, activation: Activation) -> Result<()> {
+    let Activation::ClampedSwiGlu { alpha, limit } = activation else { return Ok(()) };
+    require(alpha.is_finite(), op, "alpha", alpha, "must be finite")?;
+    require(limit > 0.0, op, "limit", limit, "must be above 0")
 }
 
 // ── experts ──

@@ -1,1 +1,0 @@
-//! Every operation in plain scalar Rust with f64 sums: the oracle.

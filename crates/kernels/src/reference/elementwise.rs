@@ -1,0 +1,80 @@
+//! Norms, rotation and what works element by element.
+
+use super::rows::{Rows, RowsMut};
+use crate::error::Result;
+use crate::ops::{Rope, RopeStyle};
+use crate::tensor::{Buffer, View, ViewMut};
+
+/// 1 / sqrt(mean(x²) + eps).
+fn inverse_rms(x: &[f32], eps: f32) -> f64 {
+    let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+    1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt()
+}
+
+pub(super) fn rms_norm(x: View<f32>, weight: &Buffer<f32>, eps: f32, mut out: ViewMut<f32>) -> Result<()> {
+    let (x, weight) = (Rows::new("rms_norm", x)?, weight.as_host().unwrap_or(&[]));
+    RowsMut::new("rms_norm", &mut out)?.each(|t, out| {
+        let (x, factor) = (x.row(t), inverse_rms(x.row(t), eps));
+        for ((out, &x), &weight) in out.iter_mut().zip(x).zip(weight) {
+            *out = (f64::from(x) * factor * f64::from(weight)) as f32;
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn qk_norm(mut x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()> {
+    let weight = weight.as_host().unwrap_or(&[]);
+    RowsMut::new("qk_norm", &mut x)?.each(|_, row| {
+        for head in row.chunks_exact_mut(weight.len()) {
+            let factor = inverse_rms(head, eps);
+            for (x, &weight) in head.iter_mut().zip(weight) {
+                *x = (f64::from(*x) * factor * f64::from(weight)) as f32;
+            }
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn rope(mut x: ViewMut<f32>, head_width: usize, positions: View<u32>, rope: &Rope) -> Result<()> {
+    let positions = Rows::new("rope", positions)?;
+    let frequencies = rope.frequencies.as_host().unwrap_or(&[]);
+    RowsMut::new("rope", &mut x)?.each(|t, row| {
+        let position = f64::from(positions.row(t)[0]);
+        for head in row.chunks_exact_mut(head_width) {
+            for (i, &frequency) in frequencies.iter().enumerate() {
+                let (sin, cos) = (position * f64::from(frequency)).sin_cos();
+                let (sin, cos) = (sin * f64::from(rope.magnitude), cos * f64::from(rope.magnitude));
+                let (a, b) = match rope.style {
+                    RopeStyle::Halves => (i, i + frequencies.len()),
+                    RopeStyle::Interleaved => (2 * i, 2 * i + 1),
+                };
+                let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+                head[a] = (x * cos - y * sin) as f32;
+                head[b] = (x * sin + y * cos) as f32;
+            }
+        }
+    });
+    Ok(())
+}
+
+/// y += factor(row) · x.
+pub(super) fn add(op: &'static str, x: View<f32>, mut y: ViewMut<f32>, factor: impl Fn(usize) -> f64) -> Result<()> {
+    let x = Rows::new(op, x)?;
+    RowsMut::new(op, &mut y)?.each(|t, y| {
+        for (y, &x) in y.iter_mut().zip(x.row(t)) {
+            *y = (f64::from(*y) + factor(t) * f64::from(x)) as f32;
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn add_gated(x: View<f32>, gate: View<f32>, y: ViewMut<f32>) -> Result<()> {
+    let gate = Rows::new("add_gated", gate)?;
+    add("add_gated", x, y, |t| 1.0 / (1.0 + (-f64::from(gate.row(t)[0])).exp()))
+}
+
+pub(super) fn add_bias(bias: &Buffer<f32>, mut y: ViewMut<f32>) -> Result<()> {
+    let bias = bias.as_host().unwrap_or(&[]);
+    RowsMut::new("add_bias", &mut y)?.each(|_, y| y.iter_mut().zip(bias).for_each(|(y, &b)| *y += b));
+    Ok(())
+}

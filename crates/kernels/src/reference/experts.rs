@@ -1,0 +1,176 @@
+//! Expert operations: routing by a full sort, grouping by looking at every pair for every expert.
+
+use super::matrix::{self, Pair, multiply, multiply_gate_up};
+use super::rows::{Rows, RowsMut};
+use crate::act::Act;
+use crate::check::PADDING;
+use crate::error::Result;
+use crate::ops::{Activation, Gating, Groups, Routing};
+use crate::tensor::{Buffer, View, ViewMut};
+use crate::weight::{TensorView, Weight};
+use std::cmp::Ordering;
+
+/// NaN as the smallest of all, so that sums and comparisons need not think of it.
+fn rankable(x: f64) -> (bool, f64) {
+    (!x.is_nan(), if x.is_nan() { f64::NEG_INFINITY } else { x })
+}
+
+/// Indices by descending score, the smaller first on a tie, NaN last.
+pub(super) fn ranking(scores: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    let compare = |&a: &usize, &b: &usize| rankable(scores[b]).partial_cmp(&rankable(scores[a]));
+    order.sort_by(|a, b| compare(a, b).unwrap_or(Ordering::Equal).then(a.cmp(b)));
+    order
+}
+
+/// Softmax in which NaN has no share, and infinities have all of it.
+pub(super) fn softmax(logits: &[f64]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let share = |x: f64| if x == max && max > f64::NEG_INFINITY { 1.0 } else { (x - max).exp() };
+    let shares: Vec<f64> = logits.iter().map(|&x| share(x)).map(|s| if s.is_nan() { 0.0 } else { s }).collect();
+    let sum: f64 = shares.iter().sum();
+    shares.iter().map(|s| if sum > 0.0 { s / sum } else { 0.0 }).collect()
+}
+
+/// Routes one token: ids and weights in order.
+fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u32, f32)> {
+    let logits: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
+    let values = match routing.gating {
+        Gating::Softmax => softmax(&logits),
+        Gating::SoftmaxOfChosen => logits.clone(),
+        Gating::Sigmoid => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
+    };
+    let score = |i: usize| match logits[i] {
+        x if x.is_nan() => x,
+        _ => values[i] + bias.map_or(0.0, |b| f64::from(b[i])),
+    };
+    let mut scores: Vec<f64> = (0..logits.len()).map(score).collect();
+
+    let size = logits.len() / routing.groups;
+    let worth: Vec<f64> = scores
+        .chunks(size)
+        .map(|group| {
+            let best = ranking(group);
+            best.iter().take(2).map(|&i| rankable(group[i]).1).sum()
+        })
+        .collect();
+    let groups = &ranking(&worth)[..routing.top_groups];
+    let allowed = |i: &usize| groups.contains(&(i / size));
+    let chosen: Vec<usize> = ranking(&scores).into_iter().filter(allowed).take(routing.top_k).collect();
+
+    scores = chosen.iter().map(|&i| values[i]).collect();
+    if routing.gating == Gating::SoftmaxOfChosen {
+        scores = softmax(&scores);
+    }
+    let weights: Vec<f64> = scores.iter().map(|&w| if w.is_nan() { 0.0 } else { w }).collect();
+    let sum = if routing.normalise { weights.iter().sum::<f64>().max(2.0_f64.powi(-14)) } else { 1.0 };
+    let weight = |w: &f64| (w / sum * f64::from(routing.scale)) as f32;
+    chosen.iter().map(|&i| i as u32).zip(weights.iter().map(weight)).collect()
+}
+
+pub(super) fn route(
+    logits: View<f32>,
+    routing: &Routing,
+    bias: Option<&[f32]>,
+    mut ids: ViewMut<u32>,
+    mut weights: ViewMut<f32>,
+) -> Result<()> {
+    let (mut ids, mut weights) = (RowsMut::new("route", &mut ids)?, RowsMut::new("route", &mut weights)?);
+    for (t, logits) in Rows::new("route", logits)?.iter().enumerate() {
+        for (slot, (id, weight)) in route_row(logits, routing, bias).into_iter().enumerate() {
+            ids.row(t)[slot] = id;
+            weights.row(t)[slot] = weight;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn group(ids: View<u32>, groups: &mut Groups) -> Result<()> {
+    let ids: Vec<u32> = Rows::new("group_by_expert", ids)?.elements().collect();
+    let of_expert = |e: usize| ids.iter().zip(0_u32..).filter(move |&(&id, _)| id as usize == e).map(|(_, pair)| pair);
+    let (mut counts, mut pairs, mut tiles) = (Vec::new(), Vec::new(), Vec::new());
+    for expert in 0..groups.counts.len() {
+        let first = pairs.len();
+        pairs.extend(of_expert(expert));
+        let count = pairs.len() - first;
+        counts.push(count as u32);
+        for row in (0..count).step_by(groups.tile_rows) {
+            let rows = groups.tile_rows.min(count - row);
+            tiles.extend([expert as u32, (first + row) as u32, rows as u32]);
+        }
+    }
+    crate::host::upload(&counts, &mut groups.counts)?;
+    crate::host::upload(&pairs, &mut groups.pairs)?;
+    crate::host::upload(&tiles, &mut groups.tiles)?;
+    crate::host::upload(&[(tiles.len() / 3) as u32], &mut groups.tile_count)?;
+    groups.live_pairs = pairs.len();
+    groups.total_pairs = ids.len();
+    Ok(())
+}
+
+/// Calls `f` with each expert that has pairs, and those: rows of X (one per token or one per pair) and of the output.
+fn each_expert(groups: &Groups, per_pair: bool, top_k: usize, mut f: impl FnMut(usize, &[Pair])) {
+    let (Some(counts), Some(pairs)) = (groups.counts.as_host(), groups.pairs.as_host()) else { return };
+    let mut first = 0;
+    for (expert, &count) in counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
+        let pairs = &pairs[first..first + count as usize];
+        first += count as usize;
+        let pair = |&p: &u32| Pair { x: if per_pair { p as usize } else { p as usize / top_k }, y: p as usize };
+        f(expert, &pairs.iter().map(pair).collect::<Vec<_>>());
+    }
+}
+
+pub(super) fn moe_matmul(
+    w: &Weight,
+    x: &Act,
+    groups: &Groups,
+    top_k: usize,
+    bias: Option<&Buffer<f32>>,
+    mut out: ViewMut<f32>,
+) -> Result<()> {
+    let op = "moe_matmul";
+    let (tensors, rows) = (matrix::tensors(op, w)?, matrix::activations(op, x)?);
+    let mut out = RowsMut::new(op, &mut out)?;
+    out.each(|_, row| row.fill(0.0));
+    // With one slot a token is its pair.
+    let per_pair = rows.len == out.len;
+    each_expert(groups, per_pair, top_k, |expert, pairs| {
+        multiply(tensors, expert, rows, matrix::vector(bias), pairs, &mut out);
+    });
+    Ok(())
+}
+
+pub(super) fn moe_gate_up(
+    tensors: [&TensorView; 2],
+    x: &Act,
+    groups: &Groups,
+    top_k: usize,
+    bias: Option<[&[f32]; 2]>,
+    activation: Activation,
+    mut h: ViewMut<f32>,
+) -> Result<()> {
+    let op = "moe_gate_up";
+    let rows = matrix::activations(op, x)?;
+    let mut h = RowsMut::new(op, &mut h)?;
+    h.each(|_, row| row.fill(0.0));
+    each_expert(groups, false, top_k, |expert, pairs| {
+        multiply_gate_up(tensors, expert, rows, bias, activation, pairs, &mut h);
+    });
+    Ok(())
+}
+
+pub(super) fn moe_combine(out: View<f32>, weights: View<f32>, mut y: ViewMut<f32>) -> Result<()> {
+    let op = "moe_combine";
+    let (out, weights) = (Rows::new(op, out)?, Rows::new(op, weights)?);
+    RowsMut::new(op, &mut y)?.each(|t, y| {
+        let weights = weights.row(t);
+        for (i, y) in y.iter_mut().enumerate() {
+            let term = |(slot, &w): (usize, &f32)| f64::from(w) * f64::from(out.row(t * weights.len() + slot)[i]);
+            *y = (f64::from(*y) + weights.iter().enumerate().map(term).sum::<f64>()) as f32;
+        }
+    });
+    Ok(())
+}
+
+// Padding is no expert.
+const _: () = assert!(PADDING as usize >= crate::check::MAX_EXPERTS);
