@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::ops::Backend;
 
 use crate::error::{Error, Result};
@@ -24,6 +25,14 @@ pub(crate) fn open(options: &LoadOptions) -> Result<Arc<dyn Backend>> {
     }
 }
 
-fn cpu(_level: Option<&str>, _threads: usize) -> Result<Arc<dyn Backend>> {
-    Err(Error::Device { asked: "cpu".to_owned(), known: "none yet".to_owned() })
+/// The CPU, at a level by name or the best that it has.
+fn cpu(level: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>> {
+    let level = match level {
+        None => Level::best(),
+        Some(asked) => match Level::NAMES.iter().find(|&&name| name == asked) {
+            Some(name) => Level::named(name)?,
+            None => return Err(Error::Level { asked: asked.to_owned(), known: Level::NAMES.join(", ") }),
+        },
+    };
+    Ok(Arc::new(Cpu::new(level, threads)?))
 }

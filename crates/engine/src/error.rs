@@ -107,6 +107,14 @@ pub enum Error {
         /// The devices that are.
         known: String,
     },
+    /// A CPU level that this architecture does not have.
+    #[error("CPU level {asked:?} is unknown; levels: {known}")]
+    Level {
+        /// What was asked for.
+        asked: String,
+        /// The levels that there are.
+        known: String,
+    },
     /// A parameter of the caller is out of range.
     #[error("{what} is {found}; {rule}")]
     Limit {

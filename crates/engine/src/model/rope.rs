@@ -29,3 +29,63 @@ pub(super) fn frequencies(spec: &RopeSpec, factors: Option<&[f32]>) -> (Vec<f32>
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gristmill_kernels::ops::RopeStyle;
+
+    use super::*;
+
+    fn check(base: f32, width: usize, scaling: RopeScaling, factors: Option<&[f32]>, expected: &[f32], magnitude: f32) {
+        let spec = RopeSpec { style: RopeStyle::Halves, base, width, scaling, factors: factors.is_some() };
+        let (frequencies, found) = frequencies(&spec, factors);
+        assert!((found - magnitude).abs() < 1e-6, "{found}");
+        assert_eq!(frequencies.len(), expected.len());
+        for (found, expected) in frequencies.iter().zip(expected) {
+            assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
+        }
+    }
+
+    /// The expected numbers are those of transformers 5.23 (`ROPE_INIT_FUNCTIONS`).
+    #[test]
+    fn frequencies_are_those_of_transformers() {
+        let linear = RopeScaling::Linear { factor: 4.0 };
+        let expected =
+            [0.25, 0.079056941, 0.025, 0.0079056947, 0.0024999999, 0.00079056947, 0.00025000001, 7.9056947e-05];
+        check(10_000.0, 16, linear, None, &expected, 1.0);
+
+        let yarn = |original_context, beta_fast, beta_slow| RopeScaling::Yarn {
+            factor: 4.0,
+            original_context,
+            beta_fast,
+            beta_slow,
+            attention_factor: 1.0,
+        };
+        let expected = [1.0, 0.31622776, 0.1, 0.025693506, 0.0062499996, 0.0013834966, 0.00025000001, 7.9056947e-05];
+        check(10_000.0, 16, yarn(2048, 32.0, 1.0), None, &expected, 1.138_629_4);
+        let expected = [
+            1.0,
+            0.42169651,
+            0.17782794,
+            0.074989416,
+            0.031622779,
+            0.013335215,
+            0.0056234132,
+            0.0019267413,
+            0.00062500004,
+            0.00018449221,
+            4.4456985e-05,
+            1.8747356e-05,
+            7.9056936e-06,
+            3.3338035e-06,
+            1.4058534e-06,
+            5.9284343e-07,
+        ];
+        check(1e6, 32, yarn(32768, 16.0, 2.0), None, &expected, 1.138_629_4);
+    }
+
+    #[test]
+    fn factors_divide() {
+        check(16.0, 4, RopeScaling::None, Some(&[2.0, 8.0]), &[0.5, 0.03125], 1.0);
+    }
+}

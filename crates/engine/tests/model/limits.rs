@@ -1,0 +1,140 @@
+//! What a caller can do wrong.
+
+use std::sync::Arc;
+
+use gristmill_engine::{Batch, Error, Limits, LoadOptions, Model, Outputs, Plan, Precision, Runner, Sampling};
+
+use crate::tiny::{Random, Tiny, VOCAB};
+use crate::{reference, runner};
+
+#[test]
+fn limits_of_a_batch() {
+    let mut random = Random::fresh();
+    let model = reference(&Tiny::llama().file(&mut random));
+    let limits = Limits { context: Some(50), sequences: 1, batch_tokens: 8, output_rows: Some(2) };
+    let mut runner = Runner::new(model, limits).expect("it fits");
+    let id = runner.open_sequence().expect("one is free");
+    let mut forward = |tokens: &[u32], outputs| {
+        let mut batch = Batch::new();
+        batch.push(id, tokens, outputs);
+        runner.forward(&batch).map(|logits| logits.rows())
+    };
+    assert_eq!(forward(&[1; 8], Outputs::Last).expect("it fits"), 1);
+    assert_eq!(forward(&[], Outputs::All).expect("nothing to do"), 0);
+    assert_eq!(forward(&[1; 8], Outputs::None).expect("it fits"), 0);
+    let error = forward(&[1; 9], Outputs::Last).expect_err("too many");
+    assert!(matches!(error, Error::BatchTooLarge { what: "tokens", found: 9, limit: 8 }), "{error}");
+    let error = forward(&[1; 3], Outputs::All).expect_err("too many");
+    assert!(matches!(error, Error::BatchTooLarge { what: "output rows", found: 3, limit: 2 }), "{error}");
+    let error = forward(&[0, VOCAB as u32], Outputs::None).expect_err("no such token");
+    assert!(matches!(error, Error::Token { id, index: 1, vocab } if id as usize == vocab), "{error}");
+    assert_eq!(runner.sequence_len(id).expect("it is open"), 16);
+}
+
+#[test]
+fn sequences_open_and_close() {
+    let mut random = Random::fresh();
+    let model = reference(&Tiny::llama().file(&mut random));
+    let (mut runner, mut other) = (runner(&model), runner(&model));
+    let ids = [(); 3].map(|()| runner.open_sequence().expect("one is free"));
+    assert!(matches!(runner.open_sequence(), Err(Error::OutOfSequences { limit: 3 })));
+    assert!(matches!(runner.fork_sequence(ids[0]), Err(Error::OutOfSequences { limit: 3 })));
+    runner.close_sequence(ids[1]).expect("it is open");
+    assert!(matches!(runner.close_sequence(ids[1]), Err(Error::UnknownSequence)));
+    let again = runner.open_sequence().expect("one is free");
+    assert!(matches!(runner.sequence_len(ids[1]), Err(Error::UnknownSequence)), "an old id is not the new sequence");
+    assert_eq!(runner.sequence_len(again).expect("it is open"), 0);
+    let mut batch = Batch::new();
+    batch.push(ids[1], &[1], Outputs::Last);
+    assert!(matches!(runner.forward(&batch), Err(Error::UnknownSequence)));
+    assert!(matches!(other.forward(&batch), Err(Error::UnknownSequence)));
+}
+
+#[test]
+fn limits_of_a_runner() {
+    let mut random = Random::fresh();
+    let model = reference(&Tiny::llama().file(&mut random));
+    let good = Limits { sequences: 2, ..Limits::default() };
+    assert_eq!(Runner::new(model.clone(), good).expect("it fits").context(), 100, "what it was trained on");
+    for (bad, message) in [
+        (Limits { context: Some(0), ..good }, "the context length is 0; it must be at least 1"),
+        (Limits { sequences: 0, ..good }, "the number of sequences is 0; it must be at least 1"),
+        (Limits { batch_tokens: 0, ..good }, "the number of tokens in a batch is 0; it must be at least 1"),
+        (Limits { output_rows: Some(0), ..good }, "the number of output rows is 0; it must be at least 1"),
+        (Limits { context: Some(101), ..good }, "the context length is 101; the model was trained on at most 100"),
+    ] {
+        assert_eq!(Runner::new(model.clone(), bad).expect_err("a bad limit").to_string(), message);
+    }
+    for huge in [
+        Limits { sequences: usize::MAX, ..good },
+        Limits { batch_tokens: usize::MAX, ..good },
+        Limits { output_rows: Some(usize::MAX), ..good },
+    ] {
+        let error = Runner::new(model.clone(), huge).expect_err("it does not fit");
+        assert!(matches!(error, Error::Memory { needed, free, .. } if needed > free), "{error}");
+    }
+}
+
+#[test]
+fn a_plan_counts_what_is_taken() {
+    let mut random = Random::fresh();
+    let file = Tiny::qwen3moe().file(&mut random);
+    let info = gristmill_engine::ModelInfo::read(&file).expect("a good model");
+    let limits = Limits { context: Some(33), sequences: 2, batch_tokens: 10, output_rows: Some(3) };
+    let plan = Plan::new(&info, &limits, Precision::Fast).expect("good limits");
+    // 3 blocks of 16 tokens for each of 2 sequences; 2 layers of 2 heads of 48 + 48 numbers in f16.
+    assert_eq!((plan.context, plan.state), (33, 3 * 2 * 16 * 2 * 2 * 96 * 2));
+    assert_eq!(plan.mapped, 64 * VOCAB * 4);
+    // Weights in rows of a multiple of 16: the vocabulary's 61 become 64, the router's 5 become 16.
+    let layer = 64 * (96 * 3 + 96) + 16 * 64 + 5 * 3 * 32 * 64 + 2 * 64 + 2 * 48;
+    assert_eq!(plan.weights, 4 * (64 * 64 + 64 + 2 * layer));
+    assert!(plan.scratch > 4 * (3 * VOCAB + 10 * 3 * 64));
+    let backend = Arc::new(gristmill_kernels::cpu::Cpu::new(gristmill_kernels::cpu::Level::best(), 1).expect("one"));
+    let model = Model::with_backend(file, backend, LoadOptions::default()).expect("a good model");
+    let vectors = 4 * (64 + 2 * (2 * 64 + 2 * 48));
+    assert_eq!(model.prepared_bytes(), plan.weights - vectors);
+}
+
+#[test]
+fn options_that_are_not_there() {
+    let open = |change: fn(&mut LoadOptions)| {
+        let mut options = LoadOptions::default();
+        change(&mut options);
+        Model::from_file(Tiny::llama().file(&mut Random(1)), options).expect_err("a bad option").to_string()
+    };
+    assert_eq!(open(|o| o.device = "cuda:0".to_owned()), "device \"cuda:0\" is not there; devices: auto, cpu");
+    assert!(open(|o| o.level = Some("sse9".to_owned())).starts_with("CPU level \"sse9\" is unknown; levels: portable"));
+    assert!(open(|o| o.threads = Some(0)).contains("0 threads"));
+    assert!(open(|o| o.threads = Some(10_000)).contains("10000 threads"));
+}
+
+#[test]
+fn sampling_is_that_of_the_logits() {
+    let mut random = Random::fresh();
+    let mut runner = runner(&reference(&Tiny::llama().file(&mut random)));
+    let id = runner.open_sequence().expect("one is free");
+    let mut batch = Batch::new();
+    batch.push(id, &random.tokens(9), Outputs::All);
+    let mut logits = runner.forward(&batch).expect("it runs");
+    let values = logits.to_vec().expect("host memory");
+    assert_eq!(logits.as_host(), Some(&values[..]));
+    let best = |row: &[f32]| (0..row.len()).rev().max_by(|&a, &b| row[a].total_cmp(&row[b])).expect("not empty") as u32;
+    let expected: Vec<u32> = values.chunks(VOCAB as usize).map(best).collect();
+    assert_eq!(logits.argmax().expect("it runs"), expected);
+    let greedy = Sampling {
+        mask: None,
+        bias: &[],
+        counts: &[],
+        repeat_penalty: 1.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        seed: 1,
+        position: 1,
+    };
+    assert_eq!(logits.sample(&[greedy; 9]).expect("it runs"), expected);
+    assert!(logits.sample(&[greedy; 8]).is_err(), "one set of parameters for each row");
+}

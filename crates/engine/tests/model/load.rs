@@ -1,0 +1,196 @@
+//! Files that are refused, each with the name of what is wrong, and what is read from those that are not.
+
+use std::sync::{Arc, Mutex};
+
+use gristmill_engine::gguf::{Array, Value};
+use gristmill_engine::model::spec::{MlpSpec, RopeScaling};
+use gristmill_engine::{Error, LoadOptions, Model, ModelInfo, Progress};
+use gristmill_kernels::reference::Reference;
+
+use crate::tiny::{Random, Tiny, VOCAB};
+
+fn read(tiny: &Tiny) -> Result<ModelInfo, Error> {
+    ModelInfo::read(&tiny.file(&mut Random(3)))
+}
+
+/// Changes a model and returns what is said about it.
+fn refusal(mut tiny: Tiny, change: impl FnOnce(&mut Tiny)) -> String {
+    change(&mut tiny);
+    read(&tiny).expect_err("a bad model").to_string()
+}
+
+#[test]
+fn unknown_parts_are_named() {
+    for (key, value, says) in [
+        ("general.architecture", "mamba", "architecture `mamba` is not supported; known architectures: llama, qwen3"),
+        ("qwen3moe.rope.scaling.type", "longrope", "`longrope` is not supported; known: none, linear, yarn"),
+        (
+            "qwen3moe.hidden_activation",
+            "gelu",
+            "key `qwen3moe.hidden_activation`: `gelu` is not supported; known: silu",
+        ),
+    ] {
+        let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set(key, value));
+        assert!(message.contains(says), "{message}");
+    }
+    let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("qwen3moe.expert_gating_func", 2_u32));
+    assert!(
+        message.contains("key `qwen3moe.expert_gating_func`: `2` is not supported; known: 1 (softmax)"),
+        "{message}"
+    );
+    let sections = Value::Array(Array::I32(vec![16, 24, 24, 0]));
+    let message = refusal(Tiny::qwen3(), |tiny| tiny.set("qwen3.rope.dimension_sections", sections));
+    assert!(message.contains("multi-dimensional RoPE"), "{message}");
+    let message = refusal(Tiny::llama(), |tiny| tiny.tensor("blk.1.attn_sinks.weight", &[6]));
+    assert!(message.contains("tensor `blk.1.attn_sinks.weight` is not a weight of this llama model"), "{message}");
+    // A tensor that another architecture has.
+    let message = refusal(Tiny::llama(), |tiny| tiny.tensor("blk.0.attn_q_norm.weight", &[8]));
+    assert!(message.contains("`blk.0.attn_q_norm.weight`"), "{message}");
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_named() {
+    let int = |n: u64| Value::U64(n);
+    for (key, value, says) in [
+        ("block_count", int(0), "must be at least 1"),
+        ("block_count", int(u64::MAX), "is more than the"),
+        ("block_count", int(3), "tensor `blk.2.attn_norm.weight` of shape [48] is missing"),
+        ("block_count", int(1), "tensor `blk.1.attn_norm.weight` is not a weight"),
+        ("context_length", int(0), "must be at least 1"),
+        ("context_length", int(1 << 40), "is more than the"),
+        ("embedding_length", int(0), "must be at least 1"),
+        ("embedding_length", int(1 << 40), "is more than the"),
+        ("embedding_length", int(64), "tensor `token_embd.weight`"),
+        ("feed_forward_length", int(0), "must be at least 1"),
+        ("feed_forward_length", int(81), "tensor `blk.0.ffn_gate.weight`"),
+        ("feed_forward_length", Value::I32(-1), "-1 does not fit"),
+        ("attention.head_count", int(0), "must be at least 1"),
+        ("attention.head_count", int(7), "7 is not a multiple of the 2 KV heads"),
+        ("attention.head_count", int(8), "tensor `blk.0.attn_q.weight`"),
+        ("attention.head_count_kv", int(4), "6 is not a multiple of the 4 KV heads"),
+        ("attention.key_length", int(1 << 60), "is more than the"),
+        ("attention.key_length", int(16), "tensor `blk.0.attn_q.weight`"),
+        ("attention.value_length", int(9), "tensor `blk.0.attn_v.weight`"),
+        ("attention.layer_norm_rms_epsilon", Value::F32(f32::NAN), "must be finite and not negative"),
+        ("attention.layer_norm_rms_epsilon", Value::F32(-1.0), "must be finite and not negative"),
+        ("attention.layer_norm_rms_epsilon", Value::String("0".into()), "f32 expected, string found"),
+        ("attention.scale", Value::F32(f32::INFINITY), "must be finite and above 0"),
+        ("rope.freq_base", Value::F32(0.0), "must be finite and above 0"),
+        ("rope.freq_base", Value::F32(f32::NAN), "must be finite and above 0"),
+        ("rope.dimension_count", int(10), "must be even and at most the head width 8"),
+        ("rope.dimension_count", int(7), "must be even and at most the head width 8"),
+        ("rope.scaling.factor", Value::F32(-2.0), "must be finite and above 0"),
+        ("vocab_size", int(VOCAB + 1), "tensor `token_embd.weight`"),
+        ("expert_count", int(4), "key `llama.expert_used_count` is missing"),
+    ] {
+        let key = format!("llama.{key}");
+        let message = refusal(Tiny::llama(), |tiny| tiny.set(&key, value.clone()));
+        assert!(message.contains(says), "{key} = {value:?}: {message}");
+        assert!(message.contains("`llama.") || message.contains("tensor `"), "{message}");
+    }
+    for (key, value, says) in [
+        ("expert_count", 0, "must be at least 1"),
+        ("expert_count", 1025, "is more than the 1024"),
+        ("expert_count", 4, "tensor `blk.0.ffn_gate_inp.weight`"),
+        ("expert_used_count", 0, "must be at least 1"),
+        ("expert_used_count", 6, "is more than the 5"),
+        ("expert_feed_forward_length", 64, "tensor `blk.0.ffn_gate_exps.weight`"),
+    ] {
+        let key = format!("qwen3moe.{key}");
+        let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set(&key, value));
+        assert!(message.contains(says), "{key} = {value}: {message}");
+    }
+}
+
+#[test]
+fn every_missing_key_and_tensor_is_named() {
+    let optional = [".attention.head_count_kv", ".attention.key_length", ".attention.value_length"];
+    for tiny in [Tiny::llama(), Tiny::qwen3(), Tiny::qwen3moe()] {
+        for (key, _) in &tiny.pairs {
+            let fallback = optional.iter().any(|end| key.ends_with(end)) || key.contains("expert_feed_forward");
+            let unread = key == "qwen3moe.feed_forward_length";
+            if !(fallback || unread) {
+                let message = refusal(tiny.clone(), |tiny| tiny.unset(key));
+                assert!(message.contains(&format!("`{key}` is missing")), "{message}");
+            }
+        }
+        for (name, _, shape) in &tiny.tensors {
+            if name != "output.weight" {
+                let message = refusal(tiny.clone(), |tiny| tiny.without(name));
+                assert!(message.contains(&format!("tensor `{name}`")) && message.contains("is missing"), "{message}");
+            }
+            let wrong: Vec<u64> = shape.iter().map(|n| n + 1).collect();
+            let message = refusal(tiny.clone(), |tiny| tiny.tensor(name, &wrong));
+            assert!(message.contains(&format!("tensor `{name}`")) && message.contains("has shape"), "{message}");
+        }
+    }
+}
+
+#[test]
+fn keys_become_the_spec() {
+    let mut tiny = Tiny::llama();
+    for key in ["llama.attention.key_length", "llama.attention.value_length", "llama.attention.head_count_kv"] {
+        tiny.unset(key);
+    }
+    tiny.set("llama.attention.head_count", 6_u32);
+    for layer in 0..2 {
+        for part in ["k", "v"] {
+            tiny.tensor(&format!("blk.{layer}.attn_{part}.weight"), &[48, 48]);
+        }
+    }
+    tiny.set("llama.rope.freq_base", 5e5_f64);
+    tiny.set("llama.rope.scale_linear", 2.0_f32);
+    tiny.set("llama.surprise", 7_u8);
+    tiny.set("general.license", "mit");
+    tiny.set("general.name", "Tiny");
+    tiny.set("tokenizer.chat_template", "{{ messages }}");
+    let info = read(&tiny).expect("a good model");
+    assert_eq!(info.unused_keys, ["llama.surprise"]);
+    assert_eq!(info.template.as_deref(), Some("{{ messages }}"));
+    let spec = info.spec;
+    assert_eq!((spec.name.as_deref(), spec.vocab, spec.hidden), (Some("Tiny"), 61, 48));
+    assert!(spec.tied_embeddings);
+    let attention = &spec.layers[1].attention;
+    assert_eq!((attention.heads, attention.kv_heads, attention.key_width, attention.value_width), (6, 6, 8, 8));
+    assert_eq!((attention.rope.base, attention.rope.scaling), (5e5, RopeScaling::Linear { factor: 2.0 }));
+    let MlpSpec::Moe { routing, .. } = read(&Tiny::qwen3moe()).expect("good").spec.layers[0].mlp.clone() else {
+        panic!("experts expected");
+    };
+    assert!(routing.normalise && routing.top_k == 3);
+}
+
+#[test]
+fn a_vocabulary_must_fit_the_embedding_table() {
+    let mut tiny = Tiny::llama();
+    tiny.set("tokenizer.ggml.model", "gpt2");
+    tiny.set("tokenizer.ggml.tokens", Value::Array(Array::String(vec!["a".into(), "b".into(), "ab".into()])));
+    tiny.set("tokenizer.ggml.merges", Value::Array(Array::String(vec!["a b".into()])));
+    let message = read(&tiny).expect_err("3 tokens").to_string();
+    assert!(message.contains("the tokenizer has 3 tokens, but `token_embd.weight` has 61 rows"), "{message}");
+    tiny.set("tokenizer.ggml.pre", "unheard-of");
+    let message = read(&tiny).expect_err("a bad pre-tokenizer").to_string();
+    assert!(message.contains("unheard-of"), "{message}");
+    let model = Model::from_file(Tiny::llama().file(&mut Random(1)), LoadOptions::default()).expect("a good model");
+    assert!(matches!(model.tokenizer(), Err(Error::NoTokenizer)));
+}
+
+#[test]
+fn progress_goes_from_nothing_to_all() {
+    let seen = Arc::new(Mutex::new(Vec::<Progress>::new()));
+    let report = seen.clone();
+    let progress = move |progress| report.lock().expect("not poisoned").push(progress);
+    let options = LoadOptions { progress: Some(Box::new(progress)), ..LoadOptions::default() };
+    Model::with_backend(Tiny::qwen3().file(&mut Random(1)), Arc::new(Reference), options).expect("a good model");
+    let seen = seen.lock().expect("not poisoned");
+    assert!(seen.len() > 10 && seen[0].done == 0 && seen[0].total > 0);
+    assert!(seen.is_sorted_by(|a, b| a.done < b.done && a.total == b.total));
+    assert_eq!(seen[seen.len() - 1].done, seen[0].total);
+}
+
+#[test]
+fn models_are_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    fn sent<T: Send>() {}
+    shared::<Model>();
+    sent::<gristmill_engine::Runner>();
+}

@@ -1,0 +1,226 @@
+//! Tiny random models in memory, whose keys and tensors a test can change before they are written.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use gristmill_engine::gguf::{GgufFile, GgufWriter, Value};
+use gristmill_kernels::format::Format;
+
+pub(crate) const VOCAB: u64 = 61;
+
+/// A stream of random numbers (SplitMix64).
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    /// A fresh seed; print it, so that a failure can be repeated.
+    pub(crate) fn fresh() -> Random {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_nanos() as u64);
+        let seed = time.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed) << 40);
+        println!("seed {seed}");
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `end` − 1.
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// From −1 to 1.
+    pub(crate) fn signed(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    pub(crate) fn tokens(&mut self, count: usize) -> Vec<u32> {
+        (0..count).map(|_| self.below(VOCAB as usize) as u32).collect()
+    }
+}
+
+/// A model to be written.
+#[derive(Clone)]
+pub(crate) struct Tiny {
+    pub(crate) pairs: Vec<(String, Value)>,
+    pub(crate) tensors: Vec<(String, Format, Vec<u64>)>,
+}
+
+/// Attention of a tiny model, all layers alike.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) hidden: u64,
+    pub(crate) heads: u64,
+    pub(crate) kv_heads: u64,
+    pub(crate) width: u64,
+    pub(crate) inner: u64,
+    /// Experts, and how many are used; 0 for a dense model.
+    pub(crate) experts: [u64; 2],
+}
+
+impl Tiny {
+    fn new(arch: &str, shape: Shape) -> Tiny {
+        let Shape { hidden, heads, kv_heads, width, inner, experts } = shape;
+        let mut tiny = Tiny { pairs: vec![], tensors: vec![] };
+        tiny.set("general.architecture", arch);
+        for (key, value) in [
+            ("block_count", 2),
+            ("context_length", 100),
+            ("embedding_length", hidden),
+            ("feed_forward_length", inner),
+            ("attention.head_count", heads),
+            ("attention.head_count_kv", kv_heads),
+            ("attention.key_length", width),
+            ("attention.value_length", width),
+        ] {
+            tiny.set(&format!("{arch}.{key}"), value as u32);
+        }
+        tiny.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-5_f32);
+        tiny.tensor("token_embd.weight", &[hidden, VOCAB]);
+        for layer in 0..2 {
+            let mut tensor = |name: &str, shape: &[u64]| tiny.tensor(&format!("blk.{layer}.{name}.weight"), shape);
+            tensor("attn_norm", &[hidden]);
+            tensor("attn_q", &[hidden, heads * width]);
+            tensor("attn_k", &[hidden, kv_heads * width]);
+            tensor("attn_v", &[hidden, kv_heads * width]);
+            tensor("attn_output", &[heads * width, hidden]);
+            tensor("ffn_norm", &[hidden]);
+            if experts[0] == 0 {
+                tensor("ffn_gate", &[hidden, inner]);
+                tensor("ffn_up", &[hidden, inner]);
+                tensor("ffn_down", &[inner, hidden]);
+            } else {
+                tensor("ffn_gate_inp", &[hidden, experts[0]]);
+                tensor("ffn_gate_exps", &[hidden, inner, experts[0]]);
+                tensor("ffn_up_exps", &[hidden, inner, experts[0]]);
+                tensor("ffn_down_exps", &[inner, hidden, experts[0]]);
+            }
+            if arch.starts_with("qwen3") {
+                tensor("attn_q_norm", &[width]);
+                tensor("attn_k_norm", &[width]);
+            }
+        }
+        tiny.tensor("output_norm.weight", &[hidden]);
+        if experts[0] > 0 {
+            tiny.set(&format!("{arch}.expert_count"), experts[0] as u32);
+            tiny.set(&format!("{arch}.expert_used_count"), experts[1] as u32);
+            tiny.set(&format!("{arch}.expert_feed_forward_length"), inner as u32);
+        }
+        tiny
+    }
+
+    /// Grouped queries 3 to 1, tied embeddings.
+    pub(crate) fn llama() -> Tiny {
+        Tiny::new("llama", Shape { hidden: 48, heads: 6, kv_heads: 2, width: 8, inner: 80, experts: [0, 0] })
+    }
+
+    /// Heads that the hidden size does not tell, and an output head of its own.
+    pub(crate) fn qwen3() -> Tiny {
+        let shape = Shape { hidden: 64, heads: 5, kv_heads: 1, width: 12, inner: 96, experts: [0, 0] };
+        let mut tiny = Tiny::new("qwen3", shape);
+        tiny.tensor("output.weight", &[64, VOCAB]);
+        tiny
+    }
+
+    /// Odd: 5 experts, top-3, head 48.
+    pub(crate) fn qwen3moe() -> Tiny {
+        Tiny::new("qwen3moe", Shape { hidden: 64, heads: 2, kv_heads: 2, width: 48, inner: 32, experts: [5, 3] })
+    }
+
+    /// One of each, and of each feature.
+    pub(crate) fn all() -> Vec<(&'static str, Tiny)> {
+        let mut mixtral =
+            Tiny::new("llama", Shape { hidden: 32, heads: 4, kv_heads: 2, width: 8, inner: 32, experts: [8, 2] });
+        mixtral.set("llama.attention.sliding_window", 5_u32);
+        let mut llama3 = Tiny::llama();
+        llama3.tensor("rope_freqs.weight", &[4]);
+        for layer in 0..2 {
+            for (part, len) in [("q", 48), ("k", 16), ("v", 16), ("output", 48)] {
+                llama3.tensor(&format!("blk.{layer}.attn_{part}.bias"), &[len]);
+            }
+        }
+        let mut yarn = Tiny::llama();
+        yarn.set("llama.rope.scaling.type", "yarn");
+        yarn.set("llama.rope.scaling.factor", 4.0_f32);
+        yarn.set("llama.rope.scaling.original_context_length", 25_u32);
+        vec![
+            ("llama", Tiny::llama()),
+            ("llama with factors and biases", llama3),
+            ("llama with YaRN", yarn),
+            ("llama with experts and a window", mixtral),
+            ("qwen3", Tiny::qwen3()),
+            ("qwen3moe", Tiny::qwen3moe()),
+        ]
+    }
+
+    pub(crate) fn set(&mut self, key: &str, value: impl Into<Value>) {
+        let value = value.into();
+        match self.pairs.iter_mut().find(|(known, _)| known == key) {
+            Some(pair) => pair.1 = value,
+            None => self.pairs.push((key.to_owned(), value)),
+        }
+    }
+
+    pub(crate) fn unset(&mut self, key: &str) {
+        self.pairs.retain(|(known, _)| known != key);
+    }
+
+    /// Adds a tensor, or gives it another shape.
+    pub(crate) fn tensor(&mut self, name: &str, shape: &[u64]) {
+        match self.tensors.iter_mut().find(|tensor| tensor.0 == name) {
+            Some(tensor) => tensor.2 = shape.to_vec(),
+            None => self.tensors.push((name.to_owned(), Format::F32, shape.to_vec())),
+        }
+    }
+
+    pub(crate) fn without(&mut self, name: &str) {
+        self.tensors.retain(|tensor| tensor.0 != name);
+    }
+
+    pub(crate) fn use_all_experts(&mut self) {
+        let find = |end: &str| self.pairs.iter().position(|(key, _)| key.ends_with(end));
+        if let (Some(count), Some(used)) = (find(".expert_count"), find(".expert_used_count")) {
+            self.pairs[used].1 = self.pairs[count].1.clone();
+        }
+    }
+
+    /// All matrices in this format, as far as their rows are whole blocks.
+    pub(crate) fn format(&mut self, format: Format) {
+        for (_, of, _) in self
+            .tensors
+            .iter_mut()
+            .filter(|(_, _, shape)| shape.len() > 1 && format.row_bytes(shape[0] as usize).is_some())
+        {
+            *of = format;
+        }
+    }
+
+    /// Writes the model with random weights, scaled so that every block matters.
+    pub(crate) fn file(&self, random: &mut Random) -> GgufFile {
+        let mut plan = GgufWriter::new();
+        for (key, value) in &self.pairs {
+            plan.set(key, value.clone()).expect("a good key");
+        }
+        for (name, format, shape) in &self.tensors {
+            plan.tensor(name, *format, shape).expect("a good tensor");
+        }
+        let mut data = plan.begin(Vec::new()).expect("memory takes all");
+        for (name, format, shape) in &self.tensors {
+            let count = shape.iter().product::<u64>() as usize;
+            let mut value = || match shape.len() {
+                1 => 1.0 + 0.5 * random.signed(),
+                _ => random.signed() * 2.0 / (shape[0] as f32).sqrt(),
+            };
+            let values: Vec<f32> = (0..count).map(|_| value()).collect();
+            let mut bytes = vec![0; format.row_bytes(count).expect("whole blocks")];
+            format.encode(&values, &mut bytes).expect("whole blocks");
+            data.write_tensor(name, &bytes).expect("the size is right");
+        }
+        GgufFile::from_bytes(data.finish().expect("all tensors are written")).expect("a good file")
+    }
+}
