@@ -1,0 +1,239 @@
+//! Tiny random models of every architecture: their logits against transformers', which `scripts/golden/models.py` wrote.
+//!
+//! The golden tokens keep every router far from a tie, so no position is excused by the equality rule. To show that
+//! the tolerance is not too wide to notice anything, each block's output is zeroed
+//! in turn: the logits must then move by more than 100 times the tolerance.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gristmill_engine::gguf::{Array, GgufFile, Value};
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, SequenceId};
+use gristmill_kernels::cpu::{Cpu, Level};
+use gristmill_kernels::ops::Backend;
+use gristmill_kernels::reference::Reference;
+
+/// Every model of the script. A missing file fails the test.
+const MODELS: &[&str] = &[
+    "llama-linear-f32",
+    "llama-tied-f32",
+    "llama-tied-q8_0",
+    "llama-yarn-f32",
+    "llama3-f32",
+    "llama3-q4_k_m",
+    "llama3-q8_0",
+    "odd-f32",
+    "odd-q4_k_m",
+    "odd-q8_0",
+    "qwen3-f32",
+    "qwen3-q4_k_m",
+    "qwen3-q8_0",
+    "qwen3moe-f32",
+    "qwen3moe-q4_k_m",
+    "qwen3moe-q8_0",
+];
+
+/// With f32 activations nothing but the f16 cache and rounding is left, whatever the weights' format.
+const EXACT_TOLERANCE: f64 = 1e-6;
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+/// Token sequences, and the logits of each position.
+struct Golden {
+    tolerance: f64,
+    sequences: Vec<Vec<u32>>,
+    logits: Vec<Vec<Vec<f32>>>,
+}
+
+impl Golden {
+    fn read(name: &str) -> Golden {
+        let file = GgufFile::open(golden().join(format!("{name}.logits.gguf"))).unwrap();
+        let tolerance = file.metadata().required::<f32>("golden.tolerance").unwrap().into();
+        let (mut sequences, mut logits) = (Vec::new(), Vec::new());
+        while let Some(Value::Array(tokens)) = file.metadata().value(&format!("golden.tokens.{}", sequences.len())) {
+            let tokens: Vec<u32> = Array::integers(tokens).unwrap().map(|t| t.try_into().unwrap()).collect();
+            let tensor = file.tensor(&format!("logits.{}", sequences.len())).unwrap();
+            let mut values = vec![0.0; tensor.elements() as usize];
+            tensor.format.decode(file.data(tensor), &mut values).unwrap();
+            let rows: Vec<Vec<f32>> = values.chunks(tensor.shape[0] as usize).map(<[f32]>::to_vec).collect();
+            assert_eq!(rows.len(), tokens.len());
+            sequences.push(tokens);
+            logits.push(rows);
+        }
+        assert_eq!(sequences.len(), 3);
+        Golden { tolerance, sequences, logits }
+    }
+}
+
+/// A model with a runner for the golden sequences.
+struct Run<'a> {
+    golden: &'a Golden,
+    runner: Runner,
+    ids: Vec<SequenceId>,
+}
+
+impl<'a> Run<'a> {
+    fn new(golden: &'a Golden, model: &Arc<Model>) -> Run<'a> {
+        let tokens = golden.sequences.iter().map(Vec::len).sum();
+        let limits = Limits {
+            context: Some(64),
+            sequences: golden.sequences.len(),
+            batch_tokens: tokens,
+            output_rows: Some(tokens),
+        };
+        let mut runner = Runner::new(model.clone(), limits).unwrap();
+        let ids = golden.sequences.iter().map(|_| runner.open_sequence().unwrap()).collect();
+        Run { golden, runner, ids }
+    }
+
+    /// Appends the next tokens of some sequences: pairs of a sequence and how many.
+    fn step(&mut self, parts: &[(usize, usize)]) -> Nmse {
+        let mut batch = Batch::new();
+        let mut expected = Vec::new();
+        for &(sequence, count) in parts {
+            let start = self.runner.sequence_len(self.ids[sequence]).unwrap();
+            let tokens = &self.golden.sequences[sequence][start..start + count];
+            batch.push(self.ids[sequence], tokens, Outputs::All);
+            expected.extend(self.golden.logits[sequence][start..start + count].concat());
+        }
+        let found = self.runner.forward(&batch).unwrap().to_vec().unwrap();
+        Nmse::of(&found, &expected)
+    }
+}
+
+/// The squared error and the squared expected values, whose ratio is the normalised mean squared error.
+#[derive(Clone, Copy, Default)]
+struct Nmse {
+    error: f64,
+    expected: f64,
+}
+
+impl Nmse {
+    fn of(found: &[f32], expected: &[f32]) -> Nmse {
+        assert_eq!(found.len(), expected.len());
+        let mut sum = Nmse::default();
+        for (&found, &expected) in found.iter().zip(expected) {
+            sum.error += (f64::from(found) - f64::from(expected)).powi(2);
+            sum.expected += f64::from(expected).powi(2);
+        }
+        sum
+    }
+
+    fn and(self, other: Nmse) -> Nmse {
+        Nmse { error: self.error + other.error, expected: self.expected + other.expected }
+    }
+
+    fn value(self) -> f64 {
+        self.error / self.expected
+    }
+}
+
+fn load(file: &GgufFile, backend: Arc<dyn Backend>, precision: Precision) -> Arc<Model> {
+    let options = LoadOptions { precision, ..LoadOptions::default() };
+    Arc::new(Model::with_backend(file.clone(), backend, options).unwrap())
+}
+
+/// The reference and every level of this CPU. Levels that it lacks are named: they are skipped, not passed.
+fn backends() -> Vec<Arc<dyn Backend>> {
+    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Reference)];
+    for &name in Level::NAMES {
+        match Level::named(name) {
+            Ok(level) => backends.push(Arc::new(Cpu::new(level, 2).unwrap())),
+            Err(error) => println!("SKIPPED: {error}"),
+        }
+    }
+    backends
+}
+
+/// The NMSE of prefill, of decode after it, and of batches of several sequences at different lengths.
+fn compare(golden: &Golden, model: &Arc<Model>) -> [(&'static str, f64); 3] {
+    let [first, second, third] = [0, 1, 2].map(|i| golden.sequences[i].len());
+    let mut run = Run::new(golden, model);
+    let prefill = run.step(&[(0, 20)]);
+    let decode = (20..first).map(|_| run.step(&[(0, 1)])).fold(Nmse::default(), Nmse::and);
+
+    let mut run = Run::new(golden, model);
+    let ragged = [
+        run.step(&[(0, 10), (1, 3), (2, third)]),
+        run.step(&[(1, 1), (0, 1)]),
+        run.step(&[(1, second - 4), (0, first - 11)]),
+    ];
+    let ragged = ragged.into_iter().fold(Nmse::default(), Nmse::and);
+    [("prefill", prefill.value()), ("decode", decode.value()), ("ragged batch", ragged.value())]
+}
+
+fn check_all(precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
+    let mut wrong = Vec::new();
+    for name in MODELS {
+        let golden = Golden::read(name);
+        let file = GgufFile::open(golden_path(name)).unwrap();
+        for backend in backends() {
+            let device = backend.name();
+            for (what, found) in compare(&golden, &load(&file, backend, precision)) {
+                println!("{name:18} {device:24} {what:12} {found:.1e}");
+                // Also false for NaN.
+                let good = found <= tolerance(&golden);
+                if !good {
+                    wrong.push(format!("{name} on {device}, {what}: NMSE {found:.1e} > {:.0e}", tolerance(&golden)));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong, 0 positions excused:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+fn golden_path(name: &str) -> PathBuf {
+    golden().join(format!("{name}.gguf"))
+}
+
+#[test]
+fn every_golden_model_is_tested() {
+    let found: BTreeSet<String> = std::fs::read_dir(golden())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter_map(|name| name.strip_suffix(".logits.gguf").map(str::to_owned))
+        .collect();
+    assert_eq!(found, MODELS.iter().map(|&name| name.to_owned()).collect());
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    check_all(Precision::Fast, |golden| golden.tolerance);
+}
+
+#[test]
+fn with_exact_activations_every_format_is_as_good_as_f32() {
+    check_all(Precision::Exact, |_| EXACT_TOLERANCE);
+}
+
+#[test]
+fn zeroing_any_block_moves_the_logits_far() {
+    let backend: Arc<dyn Backend> = Arc::new(Cpu::new(Level::best(), 2).unwrap());
+    for name in MODELS {
+        let golden = Golden::read(name);
+        let bytes = std::fs::read(golden_path(name)).unwrap();
+        let file = GgufFile::open(golden_path(name)).unwrap();
+        // What a block answers is the product of its last weight; zero bytes decode to zero in every format.
+        let last = |name: &str| ["attn_output.", "ffn_down.", "ffn_down_exps."].iter().any(|part| name.contains(part));
+        let blocks: BTreeSet<&str> =
+            file.tensors().iter().filter(|t| last(&t.name)).map(|t| t.name.rsplit_once('.').unwrap().0).collect();
+        assert_eq!(blocks.len(), 2 * file.metadata().required::<usize>(&block_count(&file)).unwrap());
+        for block in blocks {
+            let mut bytes = bytes.clone();
+            for tensor in file.tensors().iter().filter(|t| t.name.starts_with(block)) {
+                bytes[tensor.offset as usize..][..tensor.bytes as usize].fill(0);
+            }
+            let model = load(&GgufFile::from_bytes(bytes).unwrap(), backend.clone(), Precision::Fast);
+            let mut run = Run::new(&golden, &model);
+            let moved = run.step(&[(0, golden.sequences[0].len())]).value();
+            assert!(moved > 100.0 * golden.tolerance, "{name}: without {block} the logits move by only {moved:.1e}");
+        }
+    }
+}
+
+fn block_count(file: &GgufFile) -> String {
+    format!("{}.block_count", file.metadata().required::<&str>("general.architecture").unwrap())
+}
