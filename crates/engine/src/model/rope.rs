@@ -36,13 +36,13 @@ mod tests {
 
     use super::*;
 
-    fn check(base: f32, width: usize, scaling: RopeScaling, factors: Option<&[f32]>, expected: &[f32], magnitude: f32) {
+    fn check(base: f32, width: usize, scaling: RopeScaling, factors: Option<&[f32]>, expected: &[f64], magnitude: f64) {
         let spec = RopeSpec { style: RopeStyle::Halves, base, width, scaling, factors: factors.is_some() };
         let (frequencies, found) = frequencies(&spec, factors);
-        assert!((found - magnitude).abs() < 1e-6, "{found}");
+        assert!((f64::from(found) - magnitude).abs() < 1e-6, "{found}");
         assert_eq!(frequencies.len(), expected.len());
-        for (found, expected) in frequencies.iter().zip(expected) {
-            assert!((found / expected - 1.0).abs() < 1e-6, "{found} {expected}");
+        for (&found, expected) in frequencies.iter().zip(expected) {
+            assert!((f64::from(found) / expected - 1.0).abs() < 1e-6, "{found} {expected}");
         }
     }
 

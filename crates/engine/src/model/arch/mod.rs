@@ -11,9 +11,11 @@ use read::Reader;
 
 pub(crate) use read::Source;
 
+/// Reads the spec from the keys of one architecture.
+type Read = fn(&Reader) -> Result<ModelSpec>;
+
 /// One line for each architecture.
-const ARCHITECTURES: &[(&str, fn(&Reader) -> Result<ModelSpec>)] =
-    &[("llama", llama::spec), ("qwen3", qwen3::spec), ("qwen3moe", qwen3moe::spec)];
+const ARCHITECTURES: &[(&str, Read)] = &[("llama", llama::spec), ("qwen3", qwen3::spec), ("qwen3moe", qwen3moe::spec)];
 
 /// Reads the spec of a file.
 pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
