@@ -46,7 +46,7 @@ pub(crate) fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Can
     let greedy = argmax(logits);
     let max = logits[greedy as usize];
     // A masked logit is −∞ and ranks above an allowed NaN: with nothing above −∞, the mask decides.
-    if !(max > f32::NEG_INFINITY) {
+    if max.is_nan() || max == f32::NEG_INFINITY {
         let candidates = (0..logits.len()).filter(|&i| allowed(p.mask, i));
         let best = candidates.map(|i| Candidate { logit: logits[i], token: i as u32 }).min_by(rank);
         return best.map_or(greedy, |c| c.token);

@@ -103,7 +103,7 @@ pub fn matmul(suite: &Suite) {
                 Output::from(out.read(b))
             };
             let case = format!("{} ({parts} parts), {assignment}, per pair {per_pair}, {precision:?}", tensors[0].name);
-            let tolerance = nmse(product_bound(&tensors, precision), energy(&tensors, &x));
+            let tolerance = nmse(product_bound(&tensors, precision, &x), energy(&tensors, &x));
             let kind = kind("moe_matmul exact", "moe_matmul int8", &tensors, precision);
             let got = suite.check(kind, &case, tolerance, &|b| run(b, &assignment, &x));
             assignment.assert_padding_is_zero(suite, &case, &got, rows);

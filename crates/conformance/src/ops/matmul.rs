@@ -46,7 +46,7 @@ impl Product {
     fn check(&self, suite: &Suite) -> Output {
         let names: Vec<_> = self.tensors.iter().map(|t| t.name.as_str()).collect();
         let case = format!("{names:?} · {} tokens, {:?}, bias {}", self.tokens, self.precision, self.bias.is_some());
-        let tolerance = nmse(product_bound(&self.tensors, self.precision), energy(&self.tensors, &self.x));
+        let tolerance = nmse(product_bound(&self.tensors, self.precision, &self.x), energy(&self.tensors, &self.x));
         let kind = kind("matmul exact", "matmul int8", &self.tensors, self.precision);
         let whole = suite.check(kind, &case, tolerance, &|b| self.run(b, 0, self.tokens));
         // A row depends on nothing but itself.
@@ -120,7 +120,8 @@ pub fn rows(suite: &Suite) {
                 b.matmul_rows(&weight, &act, ids.view(), y.view_mut()).expect("matmul_rows");
                 Output::from(y.read(b))
             };
-            let tolerance = nmse(product_bound(&product.tensors, precision), energy(&product.tensors, &product.x));
+            let tolerance =
+                nmse(product_bound(&product.tensors, precision, &product.x), energy(&product.tensors, &product.x));
             let case = format!("{format} rows {ids:?} {precision:?}");
             let got = suite.check("matmul_rows", &case, tolerance, &run);
             let whole = product.run(suite.backend(), 0, 13).floats;
@@ -154,8 +155,8 @@ pub fn extremes(suite: &Suite) {
                 }
             }
             let reference = wild.run(&gristmill_kernels::reference::Reference, 0, 6).floats;
-            let bound = product_bound(&wild.tensors, precision);
-            let large = nmse(bound, energy(&wild.tensors, &wild.x[768..1024]));
+            let huge = &wild.x[768..1024];
+            let large = nmse(product_bound(&wild.tensors, precision, huge), energy(&wild.tensors, huge));
             let kind = kind("matmul 1e6 exact", "matmul 1e6 int8", &wild.tensors, precision);
             let (expected, got) = (row(&reference, 3).into(), row(&after, 3).into());
             suite.compare(kind, &format_args!("{case}, 1e6"), large, &expected, &got);

@@ -37,7 +37,7 @@ fn gate_and_up<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a TensorView; 2
     }
 }
 
-fn both<'a>(bias: Option<[&'a Buffer<f32>; 2]>) -> Option<[&'a [f32]; 2]> {
+fn both(bias: Option<[&Buffer<f32>; 2]>) -> Option<[&[f32]; 2]> {
     bias.and_then(|[gate, up]| Some([gate.as_host()?, up.as_host()?]))
 }
 

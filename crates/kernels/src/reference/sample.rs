@@ -1,6 +1,6 @@
 //! Sampling by the book: every filter on a fully sorted list.
 
-use super::experts::{ranking, softmax};
+use super::experts::ranking;
 use crate::ops::Sampling;
 use crate::random;
 
@@ -31,22 +31,24 @@ pub(super) fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
         return best as u32;
     }
 
-    let kept = if p.top_k == 0 { order.len() } else { order.len().min(p.top_k as usize) };
-    // Against the largest, so that a tiny temperature overflows to −∞ only.
-    let cooled = |&token: &usize| {
-        let (logit, max) = (wide[token], wide[best]);
-        if logit == max { 0.0 } else { (logit - max) / f64::from(p.temperature) }
+    // Shares of the largest, which is 1: of the whole they would be rounded, and a half might come to less than 0.5.
+    let share = |&token: &usize| match (wide[token], wide[best]) {
+        (logit, max) if logit == max => 1.0,
+        (logit, _) if logit.is_nan() => 0.0,
+        (logit, max) => ((logit - max) / f64::from(p.temperature)).exp(),
     };
-    let shares = softmax(&order[..kept].iter().map(cooled).collect::<Vec<_>>());
+    let kept = if p.top_k == 0 { order.len() } else { order.len().min(p.top_k as usize) };
+    let shares: Vec<f64> = order[..kept].iter().map(share).collect();
+    let wanted = f64::from(p.top_p) * shares.iter().sum::<f64>();
     let mut mass = 0.0;
     let mut pool: Vec<(usize, f64)> = Vec::new();
     for (&token, &share) in order.iter().zip(&shares) {
-        if pool.is_empty() || p.top_p == 1.0 || mass < f64::from(p.top_p) {
+        if pool.is_empty() || p.top_p == 1.0 || mass < wanted {
             pool.push((token, share));
         }
         mass += share;
     }
-    pool.retain(|&(_, share)| share >= f64::from(p.min_p) * shares[0]);
+    pool.retain(|&(_, share)| share >= f64::from(p.min_p));
 
     pool.sort_by_key(|&(token, _)| token);
     let total: f64 = pool.iter().map(|&(_, share)| share).sum();
