@@ -16,9 +16,11 @@ mod tests;
 
 /// A run of bytes inside a block that a layout may move as a whole.
 ///
-/// The planes of a format cover its block without gaps, in ascending order.
+/// The planes of a format cover each byte of its block once, in the order in which kernels read them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plane {
+    /// First byte of the plane in the block.
+    pub start: usize,
     /// Bytes of the plane within one block.
     pub bytes: usize,
     /// Bytes that must stay together (1, 2 or 4): the granule by which rows are interleaved.
@@ -33,7 +35,7 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     const BLOCK: usize;
     /// Bytes of one block.
     const BYTES: usize;
-    /// What the block is made of, in file order.
+    /// What the block is made of, in the order of a tile.
     const PLANES: &'static [Plane];
     /// Relative error (NMSE) that encoding standard-normal values may cost; tests hold `encode` to it.
     const ENCODE_NMSE: f64;
@@ -61,9 +63,9 @@ pub struct Scale<S: Simd> {
 
 /// A quantised format, unpacked the same way at every CPU level.
 ///
-/// A *tile* is one block of each of 16 rows, permuted by planes and units: for every unit of every plane in file
-/// order, the unit of row 0, of row 1, … of row 15. So a plane that starts at byte `p` of the block starts at byte
-/// `16 * p` of the tile, and its unit `i` of row `r` lies at `16 * p + (i * 16 + r) * unit`.
+/// A *tile* is one block of each of 16 rows, permuted by planes and units: for every unit of every plane, in the order
+/// of [`BlockFormat::PLANES`], the unit of row 0, of row 1, … of row 15. So a plane before which others of `p` bytes
+/// are listed starts at byte `16 * p` of the tile, and its unit `i` of row `r` lies at `16 * p + (i * 16 + r) * unit`.
 pub trait Quantised: BlockFormat {
     /// Elements that share a scale: 16 or 32.
     const GROUP: usize;
@@ -171,7 +173,7 @@ impl Format {
         with_format!(self, F => F::BYTES)
     }
 
-    /// The planes of one block, in file order.
+    /// The planes of one block, in the order of a tile.
     pub fn planes(self) -> &'static [Plane] {
         with_format!(self, F => F::PLANES)
     }

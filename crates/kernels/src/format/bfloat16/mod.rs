@@ -10,7 +10,7 @@ pub struct BF16;
 impl BlockFormat for BF16 {
     const BLOCK: usize = 1;
     const BYTES: usize = 2;
-    const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }];
     const ENCODE_NMSE: f64 = 2.9e-6;
 
     fn decode(b: &[u8], out: &mut [f32]) {

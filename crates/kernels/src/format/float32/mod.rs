@@ -10,7 +10,7 @@ pub struct F32;
 impl BlockFormat for F32 {
     const BLOCK: usize = 1;
     const BYTES: usize = 4;
-    const PLANES: &'static [Plane] = &[Plane { bytes: 4, unit: 4 }];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 4 }];
     const ENCODE_NMSE: f64 = 0.0;
 
     fn decode(b: &[u8], out: &mut [f32]) {

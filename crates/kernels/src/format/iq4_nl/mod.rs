@@ -27,7 +27,7 @@ pub(super) fn fit(values: &[f32]) -> f32 {
 impl BlockFormat for IQ4_NL {
     const BLOCK: usize = 32;
     const BYTES: usize = 18;
-    const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }, Plane { bytes: 16, unit: 4 }];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }, Plane { start: 2, bytes: 16, unit: 4 }];
     const ENCODE_NMSE: f64 = 5.9e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {

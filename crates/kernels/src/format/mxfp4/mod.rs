@@ -29,7 +29,7 @@ fn nearest(x: f32) -> u8 {
 impl BlockFormat for MXFP4 {
     const BLOCK: usize = 32;
     const BYTES: usize = 17;
-    const PLANES: &'static [Plane] = &[Plane { bytes: 1, unit: 1 }, Plane { bytes: 16, unit: 4 }];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 1, unit: 1 }, Plane { start: 1, bytes: 16, unit: 4 }];
     const ENCODE_NMSE: f64 = 1.31e-2;
 
     fn decode(block: &[u8], out: &mut [f32]) {

@@ -23,8 +23,7 @@ fn code(g: usize) -> Field {
 impl BlockFormat for Q2_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 84;
-    const PLANES: &'static [Plane] =
-        &[Plane { bytes: 16, unit: 1 }, Plane { bytes: 64, unit: 4 }, Plane { bytes: 4, unit: 2 }];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 16, unit: 1 }, Plane { start: 16, bytes: 64, unit: 4 }, Plane { start: 80, bytes: 4, unit: 2 }];
     const ENCODE_NMSE: f64 = 7.7e-2;
 
     fn decode(block: &[u8], out: &mut [f32]) {

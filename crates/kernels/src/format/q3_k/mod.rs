@@ -30,12 +30,7 @@ fn high(g: usize) -> Field {
 impl BlockFormat for Q3_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 110;
-    const PLANES: &'static [Plane] = &[
-        Plane { bytes: 32, unit: 4 },
-        Plane { bytes: 64, unit: 4 },
-        Plane { bytes: 12, unit: 1 },
-        Plane { bytes: 2, unit: 2 },
-    ];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 32, unit: 4 }, Plane { start: 32, bytes: 64, unit: 4 }, Plane { start: 96, bytes: 12, unit: 1 }, Plane { start: 108, bytes: 2, unit: 2 }];
     const ENCODE_NMSE: f64 = 2.2e-2;
 
     fn decode(block: &[u8], out: &mut [f32]) {

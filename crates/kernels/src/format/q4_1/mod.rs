@@ -15,7 +15,7 @@ const QS: usize = 4;
 impl BlockFormat for Q4_1 {
     const BLOCK: usize = 32;
     const BYTES: usize = 20;
-    const PLANES: &'static [Plane] = &[Plane { bytes: 4, unit: 2 }, Plane { bytes: 16, unit: 4 }];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 16, unit: 4 }];
     const ENCODE_NMSE: f64 = 5.6e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {

@@ -28,12 +28,7 @@ fn high(g: usize) -> Field {
 impl BlockFormat for Q5_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 176;
-    const PLANES: &'static [Plane] = &[
-        Plane { bytes: 4, unit: 2 },
-        Plane { bytes: 12, unit: 1 },
-        Plane { bytes: 32, unit: 4 },
-        Plane { bytes: 128, unit: 4 },
-    ];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 12, unit: 1 }, Plane { start: 16, bytes: 32, unit: 4 }, Plane { start: 48, bytes: 128, unit: 4 }];
     const ENCODE_NMSE: f64 = 1.47e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {

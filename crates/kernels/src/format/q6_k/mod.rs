@@ -29,12 +29,9 @@ fn high(g: usize) -> Field {
 impl BlockFormat for Q6_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 210;
-    const PLANES: &'static [Plane] = &[
-        Plane { bytes: 128, unit: 4 },
-        Plane { bytes: 64, unit: 4 },
-        Plane { bytes: 16, unit: 1 },
-        Plane { bytes: 2, unit: 2 },
-    ];
+    // In a tile: scales, d, then for each half its 64 low and 32 high bytes. In the file's order three distant streams
+    // would be read in turns, which the prefetcher does not follow: GEMV reached 15 GB/s then, 25 now, of 45.
+    const PLANES: &'static [Plane] = &[Plane { start: SCALES, bytes: 16, unit: 1 }, Plane { start: D, bytes: 2, unit: 2 }, Plane { start: 0, bytes: 64, unit: 4 }, Plane { start: QH, bytes: 32, unit: 4 }, Plane { start: 64, bytes: 64, unit: 4 }, Plane { start: QH + 32, bytes: 32, unit: 4 }];
     const ENCODE_NMSE: f64 = 2.9e-4;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -76,14 +73,17 @@ impl Quantised for Q6_K {
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
-        bits::or(s, low(g).codes(s, tile, 0), high(g).codes(s, tile, 4))
+        let half = 18 + 96 * (g / 4);
+        let low = Field { start: half + 32 * (g % 2), ..low(g) };
+        let high = Field { start: half + 64, ..high(g) };
+        bits::or(s, low.codes(s, tile, 0), high.codes(s, tile, 4))
     }
 
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let d = s.load_f16(tile, 16 * D);
+        let d = s.load_f16(tile, 16 * 16);
         two!(half => {
-            let scale = s.to_f32(s.load_i8(tile, 16 * (SCALES + 2 * g + half)));
+            let scale = s.to_f32(s.load_i8(tile, 16 * (2 * g + half)));
             Scale { scale: s.mul(d, scale), min: s.splat(0.0) }
         })
     }

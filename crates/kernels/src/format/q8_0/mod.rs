@@ -12,7 +12,7 @@ pub struct Q8_0;
 impl BlockFormat for Q8_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 34;
-    const PLANES: &'static [Plane] = &[Plane { bytes: 2, unit: 2 }, Plane { bytes: 32, unit: 4 }];
+    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }, Plane { start: 2, bytes: 32, unit: 4 }];
     const ENCODE_NMSE: f64 = 3.1e-5;
 
     fn decode(block: &[u8], out: &mut [f32]) {
