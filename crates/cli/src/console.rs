@@ -53,3 +53,12 @@ pub(crate) fn bytes(n: u64) -> String {
         _ => format!("{:.2} GB", n as f64 / 1e9),
     }
 }
+
+/// A large number for people: `30.5 billion`.
+pub(crate) fn count(n: u64) -> String {
+    match n {
+        0..1_000_000 => n.to_string(),
+        1_000_000..1_000_000_000 => format!("{:.1} million", n as f64 / 1e6),
+        _ => format!("{:.1} billion", n as f64 / 1e9),
+    }
+}

@@ -2,19 +2,29 @@
 
 #![forbid(unsafe_code)]
 
+mod args;
+mod chat;
 mod console;
 mod failure;
+mod inspect;
+mod lines;
+mod load;
+mod perplexity;
+mod run;
 mod shell;
 mod synthetic;
+mod think;
+mod tokenize;
 
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
-use failure::Failure;
+use gristmill_kernels::cpu::Level;
 
 /// Run quantised language models from a GGUF file.
 #[derive(Parser)]
-#[command(name = "gristmill", version = env!("CARGO_PKG_VERSION"), max_term_width = 100)]
+#[command(name = "gristmill", version = VERSION.as_str(), max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -22,9 +32,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::RunArgs),
+    Chat(chat::ChatArgs),
+    Inspect(inspect::InspectArgs),
+    Tokenize(tokenize::TokenizeArgs),
+    Perplexity(perplexity::PerplexityArgs),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
 }
+
+/// `gristmill 0.1.0 (x86_64, CPU level avx512)`.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let (arch, level) = (std::env::consts::ARCH, Level::best().name());
+    format!("{} ({arch}, CPU level {level})", env!("CARGO_PKG_VERSION"))
+});
 
 const EXAMPLES: &str = "\
 gristmill runs quantised language models from a GGUF file.
@@ -38,6 +59,11 @@ gristmill --help lists everything.";
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         None => console::print_line(EXAMPLES),
+        Some(Command::Run(args)) => run::run(&args),
+        Some(Command::Chat(args)) => chat::run(&args),
+        Some(Command::Inspect(args)) => inspect::run(&args),
+        Some(Command::Tokenize(args)) => tokenize::run(&args),
+        Some(Command::Perplexity(args)) => perplexity::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),
         Some(Command::Man(args)) => shell::man(&args),
     };

@@ -4,8 +4,10 @@
 //! file ── gguf ──► metadata + tensors ── model ──► spec, weights          (Model: shared, immutable)
 //! tokens of several sequences ── batch ──► runner: state + forward ──► logits ──► sample
 //! ```
-//! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it.
+//! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`] serves requests
+//! with one.
 
+pub mod engine;
 pub mod gguf;
 pub mod model;
 pub mod template;
@@ -21,6 +23,7 @@ mod state;
 
 pub use batch::{Batch, Outputs};
 pub use device::default_threads;
+pub use engine::{Chat, Engine, EngineError, Generation, Prompt, Request, SamplingOptions};
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::ops::Sampling;

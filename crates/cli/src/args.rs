@@ -1,0 +1,161 @@
+//! Arguments that several subcommands share, and what becomes of them.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gristmill_engine::tokenizer::Tokenizer;
+use gristmill_engine::{Error, LoadOptions, SamplingOptions, machine};
+use gristmill_kernels::cpu::MAX_THREADS;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// Which model.
+#[derive(Args)]
+pub(crate) struct ModelArg {
+    /// The model: a GGUF file; of a split model, any part.
+    #[arg(short, long, value_name = "MODEL")]
+    pub(crate) model: Option<PathBuf>,
+}
+
+impl ModelArg {
+    /// The path; without one, what to type.
+    pub(crate) fn path(&self, command: &str) -> Result<&Path, Failure> {
+        self.model.as_deref().ok_or_else(|| {
+            let next = format!("gristmill {command} -m model.gguf");
+            Failure::new(format!("no model is given, and none is built in; name a GGUF file with -m, as in: {next}"))
+        })
+    }
+}
+
+/// What the model runs on.
+#[derive(Args)]
+pub(crate) struct DeviceArgs {
+    /// Threads [default: one on each physical core that this process may use].
+    #[arg(short, long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+    /// The device: auto or cpu.
+    #[arg(long, default_value = "auto")]
+    pub(crate) device: String,
+}
+
+impl DeviceArgs {
+    /// The number of threads.
+    pub(crate) fn threads(&self) -> Result<usize, Failure> {
+        match self.threads {
+            Some(n) if !(1..=MAX_THREADS).contains(&n) => {
+                let cores = machine::physical_cores();
+                let remedy = format!("leave it out to use one thread on each of the {cores} cores");
+                Err(Failure::new(format!("--threads is {n}; it must be between 1 and {MAX_THREADS}: {remedy}")))
+            }
+            Some(n) => Ok(n),
+            None => Ok(machine::physical_cores()),
+        }
+    }
+
+    /// Options for loading, without a callback.
+    pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
+        Ok(LoadOptions { device: self.device.clone(), threads: Some(self.threads()?), ..LoadOptions::default() })
+    }
+}
+
+/// How much to tell on stderr.
+#[derive(Args)]
+pub(crate) struct Verbosity {
+    /// Say nothing on stderr but errors.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Say what is being done: memory plan, context, threads, seed.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub(crate) verbose: bool,
+}
+
+impl Verbosity {
+    /// Writes a line to stderr with `--verbose`.
+    pub(crate) fn detail(&self, line: std::fmt::Arguments) {
+        if self.verbose {
+            console::note(line);
+        }
+    }
+
+    /// Writes a line to stderr unless `--quiet`.
+    pub(crate) fn info(&self, line: std::fmt::Arguments) {
+        if !self.quiet {
+            console::note(line);
+        }
+    }
+}
+
+/// How tokens are drawn, and when to stop.
+#[derive(Args)]
+pub(crate) struct SamplingArgs {
+    /// The most tokens to generate [default: until the model ends its text or the context is full].
+    #[arg(short = 'n', long = "max-tokens", value_name = "N")]
+    max_tokens: Option<usize>,
+    /// Temperature; 0 always takes the most likely token.
+    #[arg(long, value_name = "T", default_value_t = SamplingOptions::default().temperature, allow_hyphen_values = true)]
+    temp: f32,
+    /// Keep the K most likely tokens; 0 keeps all.
+    #[arg(long, value_name = "K", default_value_t = SamplingOptions::default().top_k)]
+    top_k: u32,
+    /// Keep the smallest set of tokens with at least this probability; 1 keeps all.
+    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().top_p, allow_hyphen_values = true)]
+    top_p: f32,
+    /// Drop tokens less likely than this share of the most likely; 0 keeps all.
+    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p, allow_hyphen_values = true)]
+    min_p: f32,
+    /// Make generated tokens less likely to come again; 1 turns it off.
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true)]
+    repeat_penalty: f32,
+    /// Lower the logits of tokens that were generated.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    presence_penalty: f32,
+    /// Lower the logits of generated tokens each time they come.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    frequency_penalty: f32,
+    /// The same seed gives the same text [default: a random one, told with --verbose].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Stop before this text; may be given several times.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    stop: Vec<String>,
+}
+
+/// Sampling arguments, checked.
+pub(crate) struct Generating {
+    pub(crate) sampling: SamplingOptions,
+    pub(crate) max_tokens: Option<usize>,
+    pub(crate) stop: Vec<String>,
+}
+
+impl SamplingArgs {
+    /// Checks the ranges, before a model is loaded for nothing.
+    pub(crate) fn check(&self) -> Result<Generating, Failure> {
+        let sampling = SamplingOptions {
+            temperature: self.temp,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repeat_penalty: self.repeat_penalty,
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            // The keys of a hash map are random: all the randomness that a seed needs.
+            seed: self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
+        };
+        sampling.check()?;
+        if self.max_tokens == Some(0) {
+            return Err(Failure::new("-n is 0; it must be at least 1, or leave it out"));
+        }
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
+        }
+        Ok(Generating { sampling, max_tokens: self.max_tokens, stop: self.stop.clone() })
+    }
+}
+
+/// The tokenizer of a file whose model need not be one that runs.
+pub(crate) fn tokenizer(file: &gristmill_engine::gguf::GgufFile) -> Result<Tokenizer, Failure> {
+    Ok(gristmill_engine::model::tokenizer(file)?.ok_or(Error::NoTokenizer)?)
+}

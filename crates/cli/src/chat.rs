@@ -1,0 +1,265 @@
+//! `chat`: a conversation on the terminal, or line by line from a pipe.
+
+use std::io::{self, IsTerminal};
+use std::process;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use clap::Args;
+use gristmill_engine::engine::{Canceller, Finish};
+use gristmill_engine::template::Message;
+use gristmill_engine::{Chat, Engine, EngineError, Prompt, Request};
+
+use crate::args::{DeviceArgs, Generating, ModelArg, SamplingArgs, Verbosity};
+use crate::failure::Failure;
+use crate::lines::Lines;
+use crate::think::{Part, Thinking};
+use crate::{console, load, run};
+
+/// Talk with a model.
+///
+/// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands.
+#[derive(Args)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// The system message: who the model is to be.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
+    system: Option<String>,
+    /// Do not let the model think before it answers, if its template knows how to ask for that; hide it if it does.
+    #[arg(long)]
+    no_think: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
+    #[arg(long, value_name = "TOKENS")]
+    ctx: Option<usize>,
+    #[command(flatten)]
+    say: Verbosity,
+}
+
+const HELP: &str = "\
+/reset          forget the conversation
+/system TEXT    set the system message and begin again; without TEXT, remove it
+/stats          tokens and times so far
+/help           this
+/quit           end (also Ctrl-D)
+Ctrl-C          stop the answer";
+
+/// The running answer, for Ctrl-C.
+type Running = Arc<Mutex<Option<Canceller>>>;
+
+pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
+    let generating = args.sampling.check()?;
+    let path = args.model.path("chat")?;
+    let (engine, load_time) = load::engine(path, &args.device, args.ctx, &args.say)?;
+    if engine.model().template().is_none() {
+        let remedy = "continue a text with gristmill run --raw";
+        return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
+    }
+    args.say.detail(format_args!("seed: {}", generating.sampling.seed));
+    let running = Running::default();
+    stop_answer_on_interrupt(&running);
+    let mut lines = Lines::open(&args.say);
+    if lines.interactive() {
+        args.say.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
+    }
+    let system = args.system.clone();
+    let mut session =
+        Session { engine, load_time, generating, no_think: args.no_think, running, system, turns: vec![], last: None };
+    while let Some(line) = lines.next()? {
+        if !session.take(line.trim())? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Ctrl-C ends the running answer; without one, the program.
+fn stop_answer_on_interrupt(running: &Running) {
+    let running = running.clone();
+    // The only handler of this process, set once.
+    let _ = ctrlc::set_handler(move || {
+        let answer = running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        match answer {
+            Some(answer) => answer.cancel(),
+            None => process::exit(130),
+        }
+    });
+}
+
+/// A conversation.
+struct Session {
+    engine: Engine,
+    load_time: Duration,
+    generating: Generating,
+    no_think: bool,
+    running: Running,
+    system: Option<String>,
+    /// Messages after the system message, in turns of user and assistant.
+    turns: Vec<Message>,
+    last: Option<Finish>,
+}
+
+impl Session {
+    /// Takes a line: a command, or something said. Returns whether the conversation goes on.
+    fn take(&mut self, line: &str) -> Result<bool, Failure> {
+        let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        match command {
+            "" => {}
+            "/quit" | "/exit" => return Ok(false),
+            "/help" => console::note(format_args!("{HELP}")),
+            "/stats" => self.stats(),
+            "/reset" => {
+                self.turns.clear();
+                console::note(format_args!("the conversation is forgotten"));
+            }
+            "/system" => {
+                self.system = Some(rest.trim().to_owned()).filter(|text| !text.is_empty());
+                self.turns.clear();
+                let what = if self.system.is_some() { "set" } else { "removed" };
+                console::note(format_args!("the system message is {what}; the conversation begins again"));
+            }
+            _ if command.starts_with('/') => {
+                console::note(format_args!("{command} is not a command; /help lists them"));
+            }
+            _ => self.answer(line)?,
+        }
+        Ok(true)
+    }
+
+    fn stats(&self) {
+        let context = self.engine.context();
+        match &self.last {
+            Some(finish) => {
+                let used = finish.usage.prompt_tokens + finish.usage.generated_tokens;
+                let rates = run::rates(finish);
+                let costs = run::costs(self.load_time);
+                console::note(format_args!("{rates}; context {used} of {context} tokens, {costs}"));
+            }
+            None => {
+                console::note(format_args!("no answer yet; context {context} tokens, {}", run::costs(self.load_time)))
+            }
+        }
+    }
+
+    fn chat(&self) -> Chat {
+        let system = self.system.iter().map(|text| Message::new("system", text));
+        let mut chat = Chat::new(system.chain(self.turns.iter().cloned()).collect());
+        chat.thinking = self.no_think.then_some(false);
+        chat
+    }
+
+    /// Says something and prints the answer. A request that is refused is taken back; the conversation goes on.
+    fn answer(&mut self, line: &str) -> Result<(), Failure> {
+        self.turns.push(Message::new("user", line));
+        match self.generate() {
+            Ok(answer) => self.turns.push(Message::new("assistant", answer)),
+            Err(Answer::Refused(error)) => {
+                self.turns.pop();
+                let remedy = match error {
+                    EngineError::PromptTooLong { .. } => "; /reset forgets the conversation",
+                    _ => "",
+                };
+                console::note(format_args!("error: {error}{remedy}"));
+            }
+            Err(Answer::Failed(failure)) => return Err(failure),
+        }
+        Ok(())
+    }
+
+    /// Prints the answer as it comes, thinking dimmed, and returns it without the thinking.
+    fn generate(&mut self) -> Result<String, Answer> {
+        let chat = self.chat();
+        let mut printer = Printer::new(&self.engine.render(&chat)?, self.no_think);
+        let mut request = Request::new(Prompt::Chat(chat));
+        request.sampling = self.generating.sampling;
+        request.max_tokens = self.generating.max_tokens;
+        request.stop = self.generating.stop.clone();
+        let generation = self.engine.generate(request)?;
+        self.set_running(Some(generation.canceller()));
+        let mut finish = None;
+        for piece in generation {
+            let piece = piece?;
+            printer.push(&piece.text).map_err(Answer::Failed)?;
+            finish = piece.finish;
+        }
+        self.set_running(None);
+        let answer = printer.finish().map_err(Answer::Failed)?;
+        match finish {
+            Some(_) => self.last = finish,
+            None => console::note(format_args!("(stopped)")),
+        }
+        Ok(answer)
+    }
+
+    fn set_running(&self, canceller: Option<Canceller>) {
+        *self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = canceller;
+    }
+}
+
+/// Why there is no answer.
+enum Answer {
+    /// This request cannot be served, another may.
+    Refused(EngineError),
+    Failed(Failure),
+}
+
+impl From<EngineError> for Answer {
+    fn from(error: EngineError) -> Answer {
+        match error {
+            EngineError::Stopped => Answer::Failed(error.into()),
+            error => Answer::Refused(error),
+        }
+    }
+}
+
+const DIM: &str = "\x1b[2m";
+const PLAIN: &str = "\x1b[0m";
+
+/// Prints an answer, and keeps it.
+struct Printer {
+    thinking: Thinking,
+    hide_thoughts: bool,
+    /// stdout is a terminal that can dim.
+    dims: bool,
+    thought: bool,
+    answer: String,
+}
+
+impl Printer {
+    fn new(prompt: &str, hide_thoughts: bool) -> Printer {
+        let dims = io::stdout().is_terminal();
+        Printer { thinking: Thinking::after(prompt), hide_thoughts, dims, thought: false, answer: String::new() }
+    }
+
+    fn push(&mut self, text: &str) -> Result<(), Failure> {
+        self.thinking.push(text).into_iter().try_for_each(|part| self.print(part))
+    }
+
+    fn print(&mut self, part: Part) -> Result<(), Failure> {
+        match part {
+            Part::Thought(_) if self.hide_thoughts => Ok(()),
+            Part::Thought(text) => {
+                self.thought = true;
+                if self.dims { console::print(format_args!("{DIM}{text}{PLAIN}")) } else { console::print(text) }
+            }
+            Part::Answer(text) => {
+                if std::mem::take(&mut self.thought) {
+                    console::print("\n\n")?;
+                }
+                self.answer.push_str(&text);
+                console::print(text)
+            }
+        }
+    }
+
+    fn finish(mut self) -> Result<String, Failure> {
+        let rest = std::mem::replace(&mut self.thinking, Thinking::after("")).finish();
+        rest.into_iter().try_for_each(|part| self.print(part))?;
+        console::print("\n")?;
+        Ok(self.answer)
+    }
+}

@@ -1,0 +1,278 @@
+//! `inspect`: what is in a file, whether the model runs or not.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use clap::Args;
+use gristmill_engine::ModelInfo;
+use gristmill_engine::gguf::{GgufFile, TensorInfo};
+use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
+use serde::Serialize;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// Show what is in a model file.
+#[derive(Args)]
+pub(crate) struct InspectArgs {
+    /// The model: a GGUF file; of a split model, any part.
+    model: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// List every tensor and every metadata key.
+    #[arg(long)]
+    all: bool,
+}
+
+/// What a file holds.
+#[derive(Serialize)]
+struct Report {
+    architecture: Option<String>,
+    name: Option<String>,
+    /// Why the model cannot be run.
+    refused: Option<String>,
+    parameters: u64,
+    file_bytes: u64,
+    parts: usize,
+    gguf_version: u32,
+    /// Weights that one token reads.
+    bytes_per_token: Option<u64>,
+    shape: Option<Shape>,
+    formats: BTreeMap<&'static str, FormatShare>,
+    tokenizer: Option<TokenizerReport>,
+    chat_template: bool,
+    unused_keys: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tensors: Vec<TensorReport>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Shape {
+    layers: usize,
+    hidden: usize,
+    context_length: usize,
+    vocabulary: usize,
+    heads: usize,
+    kv_heads: usize,
+    key_width: usize,
+    value_width: usize,
+    mlp_width: usize,
+    tied_embeddings: bool,
+    experts: Option<Experts>,
+}
+
+#[derive(Serialize)]
+struct Experts {
+    count: usize,
+    used: usize,
+}
+
+#[derive(Serialize, Default)]
+struct FormatShare {
+    tensors: usize,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct TokenizerReport {
+    model: Option<String>,
+    pre_tokenizer: Option<String>,
+    tokens: usize,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    adds_bos: bool,
+    end_of_generation: Vec<u32>,
+}
+
+#[derive(Serialize)]
+struct TensorReport {
+    name: String,
+    format: &'static str,
+    shape: Vec<u64>,
+    bytes: u64,
+}
+
+pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
+    let report = Report::new(&GgufFile::open(&args.model)?, args.all);
+    if args.json { console::print_json(&report) } else { console::print(report.text()) }
+}
+
+impl Report {
+    fn new(file: &GgufFile, all: bool) -> Report {
+        let info = ModelInfo::read(file);
+        let string = |key: &str| file.metadata().optional::<&str>(key).ok().flatten().map(str::to_owned);
+        let mut formats: BTreeMap<&str, FormatShare> = BTreeMap::new();
+        for tensor in file.tensors() {
+            let share = formats.entry(tensor.format.name()).or_default();
+            share.tensors += 1;
+            share.bytes += tensor.bytes;
+        }
+        let tokenizer = match &info {
+            Ok(info) => info.tokenizer.as_ref().map(|t| TokenizerReport::new(t, &string)),
+            Err(_) => {
+                gristmill_engine::model::tokenizer(file).ok().flatten().map(|t| TokenizerReport::new(&t, &string))
+            }
+        };
+        let spec = info.as_ref().ok().map(|info| &info.spec);
+        let tensors = file.tensors().iter().filter(|_| all).map(TensorReport::new).collect();
+        let keys = file.metadata().iter().filter(|_| all).map(|(key, _)| key.to_owned()).collect();
+        Report {
+            architecture: string("general.architecture"),
+            name: string("general.name"),
+            refused: info.as_ref().err().map(ToString::to_string),
+            parameters: file.tensors().iter().map(TensorInfo::elements).fold(0, u64::saturating_add),
+            file_bytes: file.file_bytes(),
+            parts: file.parts(),
+            gguf_version: file.version(),
+            bytes_per_token: spec.map(|spec| bytes_per_token(file, spec)),
+            shape: spec.and_then(Shape::new),
+            formats,
+            tokenizer,
+            chat_template: file.metadata().contains("tokenizer.chat_template"),
+            unused_keys: info.as_ref().map(|info| info.unused_keys.clone()).unwrap_or_default(),
+            tensors,
+            keys,
+        }
+    }
+
+    /// For people: a name and a value on each line.
+    fn text(&self) -> String {
+        let mut lines = Lines(String::new());
+        let unknown = || "not given".to_owned();
+        lines.add("architecture", self.architecture.clone().unwrap_or_else(unknown));
+        lines.add("name", self.name.clone().unwrap_or_else(unknown));
+        lines.add("parameters", console::count(self.parameters));
+        let parts = if self.parts > 1 { format!(" in {} parts", self.parts) } else { String::new() };
+        lines.add("file", format!("{}{parts}, GGUF version {}", console::bytes(self.file_bytes), self.gguf_version));
+        if let Some(shape) = &self.shape {
+            let Shape { layers, hidden, heads, kv_heads, key_width, value_width, mlp_width, .. } = shape;
+            lines.add("layers", format!("{layers}, hidden size {hidden}, MLP {mlp_width}"));
+            let widths = if key_width == value_width {
+                format!("{key_width}")
+            } else {
+                format!("{key_width} (keys), {value_width} (values)")
+            };
+            lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
+            match &shape.experts {
+                Some(Experts { count, used }) => lines.add("experts", format!("{count}, {used} used for each token")),
+                None => lines.add("experts", "none (dense)".to_owned()),
+            }
+            lines.add("context", format!("{} tokens", shape.context_length));
+            lines.add("embeddings", if shape.tied_embeddings { "tied" } else { "not tied" }.to_owned());
+        }
+        for (format, share) in &self.formats {
+            let percent = 100.0 * share.bytes as f64 / self.file_bytes.max(1) as f64;
+            lines.add(format, format!("{} in {} tensors, {percent:.1}%", console::bytes(share.bytes), share.tensors));
+        }
+        if let Some(bytes) = self.bytes_per_token {
+            lines.add("per token", format!("{} of weights read", console::bytes(bytes)));
+        }
+        match &self.tokenizer {
+            None => lines.add("tokenizer", "none".to_owned()),
+            Some(t) => {
+                let kind = [t.model.as_deref(), t.pre_tokenizer.as_deref()];
+                let kind: Vec<&str> = kind.into_iter().flatten().collect();
+                lines.add("tokenizer", format!("{}, {} tokens", kind.join(" / "), t.tokens));
+                let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
+                let added = if t.adds_bos { " (added)" } else { "" };
+                let ends = t.end_of_generation.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+                lines.add("special", format!("BOS {}{added}, EOS {}, ends {ends}", id(t.bos), id(t.eos)));
+            }
+        }
+        lines.add("template", if self.chat_template { "yes" } else { "none" }.to_owned());
+        let unused = if self.unused_keys.is_empty() { "none".to_owned() } else { self.unused_keys.join(", ") };
+        lines.add("unused keys", unused);
+        for key in &self.keys {
+            lines.add("key", key.clone());
+        }
+        for TensorReport { name, format, shape, bytes } in &self.tensors {
+            lines.add("tensor", format!("{name}  {format}  {shape:?}  {}", console::bytes(*bytes)));
+        }
+        if let Some(reason) = &self.refused {
+            lines.add("cannot run", reason.clone());
+        }
+        lines.0
+    }
+}
+
+struct Lines(String);
+
+impl Lines {
+    /// What stands in the file is not trusted to be printable.
+    fn add(&mut self, name: &str, value: String) {
+        let safe: String = value.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        self.0.push_str(&format!("{name:<13} {safe}\n"));
+    }
+}
+
+impl Shape {
+    /// That of the first layer, where layers differ.
+    fn new(spec: &ModelSpec) -> Option<Shape> {
+        let layer = spec.layers.first()?;
+        let attention = &layer.attention;
+        let (mlp_width, experts) = match &layer.mlp {
+            MlpSpec::Moe { experts, inner, routing, .. } => {
+                (*inner, Some(Experts { count: *experts, used: routing.top_k }))
+            }
+            MlpSpec::Dense { inner, .. } => (*inner, None),
+            _ => return None,
+        };
+        Some(Shape {
+            layers: spec.layers.len(),
+            hidden: spec.hidden,
+            context_length: spec.context_length,
+            vocabulary: spec.vocab,
+            heads: attention.heads,
+            kv_heads: attention.kv_heads,
+            key_width: attention.key_width,
+            value_width: attention.value_width,
+            mlp_width,
+            tied_embeddings: spec.tied_embeddings,
+            experts,
+        })
+    }
+}
+
+impl TokenizerReport {
+    fn new(
+        tokenizer: &gristmill_engine::tokenizer::Tokenizer,
+        string: &impl Fn(&str) -> Option<String>,
+    ) -> TokenizerReport {
+        TokenizerReport {
+            model: string("tokenizer.ggml.model"),
+            pre_tokenizer: string("tokenizer.ggml.pre"),
+            tokens: tokenizer.vocab_size(),
+            bos: tokenizer.bos(),
+            eos: tokenizer.eos(),
+            adds_bos: tokenizer.adds_bos(),
+            end_of_generation: tokenizer.end_of_generation().to_vec(),
+        }
+    }
+}
+
+impl TensorReport {
+    fn new(tensor: &TensorInfo) -> TensorReport {
+        let TensorInfo { name, format, shape, bytes, .. } = tensor;
+        TensorReport { name: name.clone(), format: format.name(), shape: shape.clone(), bytes: *bytes }
+    }
+}
+
+/// Bytes of weights that one token reads: of experts the share that is used, of the embedding table one row, unless it
+/// is the output head as well.
+fn bytes_per_token(file: &GgufFile, spec: &ModelSpec) -> u64 {
+    let experts = Shape::new(spec).and_then(|shape| shape.experts);
+    let read = |tensor: &TensorInfo| match &experts {
+        _ if tensor.name == "token_embd.weight" => {
+            let row = tensor.bytes / spec.vocab.max(1) as u64;
+            if spec.tied_embeddings { tensor.bytes + row } else { row }
+        }
+        Some(Experts { count, used }) if tensor.name.contains("_exps.") => {
+            tensor.bytes / (*count).max(1) as u64 * *used as u64
+        }
+        _ => tensor.bytes,
+    };
+    file.tensors().iter().map(read).fold(0, u64::saturating_add)
+}

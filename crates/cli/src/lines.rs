@@ -1,0 +1,116 @@
+//! Where a chat's lines come from: an editor with history on a terminal, otherwise stdin as it is.
+
+use std::borrow::Cow;
+use std::env;
+use std::fs;
+use std::io::{self, BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, Reedline, Signal};
+
+use crate::args::Verbosity;
+use crate::console;
+use crate::failure::Failure;
+
+/// Lines that are remembered.
+const HISTORY_LINES: usize = 1_000;
+
+/// A source of lines.
+pub(crate) enum Lines {
+    /// A terminal.
+    Editor(Box<Reedline>),
+    /// A pipe or a file.
+    Pipe,
+}
+
+impl Lines {
+    /// The editor if both ends are a terminal. A history that cannot be kept is no obstacle.
+    pub(crate) fn open(say: &Verbosity) -> Lines {
+        if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+            return Lines::Pipe;
+        }
+        let editor = Reedline::create();
+        Lines::Editor(Box::new(match history() {
+            Ok(history) => editor.with_history(Box::new(history)),
+            Err(reason) => {
+                say.detail(format_args!("the history is not kept: {reason}"));
+                editor
+            }
+        }))
+    }
+
+    /// Whether a person types the lines.
+    pub(crate) fn interactive(&self) -> bool {
+        matches!(self, Lines::Editor(_))
+    }
+
+    /// The next line; `None` at the end.
+    pub(crate) fn next(&mut self) -> Result<Option<String>, Failure> {
+        match self {
+            Lines::Editor(editor) => loop {
+                match editor.read_line(&Arrow) {
+                    Ok(Signal::Success(line)) => return Ok(Some(line)),
+                    Ok(Signal::CtrlD) => return Ok(None),
+                    Ok(_) => console::note(format_args!("(Ctrl-D or /quit ends)")),
+                    Err(error) => return Err(Failure::new(format!("cannot read from the terminal: {error}"))),
+                }
+            },
+            Lines::Pipe => {
+                let mut bytes = Vec::new();
+                let read = io::stdin().lock().read_until(b'\n', &mut bytes);
+                match read.map_err(|error| Failure::new(format!("cannot read stdin: {error}")))? {
+                    0 => Ok(None),
+                    _ => console::utf8(bytes, "stdin").map(Some),
+                }
+            }
+        }
+    }
+}
+
+/// The history file, in the user's data directory.
+fn history() -> Result<FileBackedHistory, String> {
+    let path = data_dir().ok_or("there is no home directory")?.join("gristmill").join("history");
+    check_writable(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    FileBackedHistory::with_file(HISTORY_LINES, path).map_err(|error| error.to_string())
+}
+
+fn check_writable(path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::OpenOptions::new().create(true).append(true).open(path).map(drop)
+}
+
+/// Where the platform keeps a user's data.
+fn data_dir() -> Option<PathBuf> {
+    let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if cfg!(windows) {
+        return set("APPDATA");
+    }
+    let home = || set("HOME");
+    match cfg!(target_os = "macos") {
+        true => home().map(|home| home.join("Library/Application Support")),
+        false => set("XDG_DATA_HOME").or_else(|| home().map(|home| home.join(".local/share"))),
+    }
+}
+
+/// The prompt: `> `.
+struct Arrow;
+
+impl Prompt for Arrow {
+    fn render_prompt_left(&self) -> Cow<'_, str> {
+        Cow::Borrowed("> ")
+    }
+    fn render_prompt_right(&self) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+    fn render_prompt_indicator(&self, _: PromptEditMode) -> Cow<'_, str> {
+        Cow::Borrowed("")
+    }
+    fn render_prompt_multiline_indicator(&self) -> Cow<'_, str> {
+        Cow::Borrowed("  ")
+    }
+    fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
+        Cow::Owned(format!("(search: {}) ", search.term))
+    }
+}

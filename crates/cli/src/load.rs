@@ -1,0 +1,70 @@
+//! From a path to an engine that is ready: memory plan, progress bar, load, start.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use gristmill_engine::gguf::GgufFile;
+use gristmill_engine::{Engine, Limits, Model, ModelInfo, Plan};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{DeviceArgs, Verbosity};
+use crate::console;
+use crate::failure::Failure;
+
+/// Plans the memory for a model within limits, refuses what does not fit, and loads it.
+pub(crate) fn model(path: &Path, device: &DeviceArgs, limits: Limits, say: &Verbosity) -> Result<Arc<Model>, Failure> {
+    let mut options = device.load_options()?;
+    let file = GgufFile::open(path)?;
+    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision)?;
+    say.detail(format_args!("memory: {}", describe(&plan)));
+    say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()?));
+    plan.check()?;
+    let bar = bar(say, "loading {bar:40} {bytes}/{total_bytes}");
+    let progress = bar.clone();
+    options.progress = Some(Box::new(move |p| {
+        progress.set_length(p.total);
+        progress.set_position(p.done);
+    }));
+    let model = Model::from_file(file, options);
+    bar.finish_and_clear();
+    let model = Arc::new(model?);
+    say.detail(format_args!("device: {}", model.device_name()));
+    Ok(model)
+}
+
+/// A model with an engine for one sequence.
+pub(crate) fn engine(
+    path: &Path,
+    device: &DeviceArgs,
+    context: Option<usize>,
+    say: &Verbosity,
+) -> Result<(Engine, Duration), Failure> {
+    let limits = Limits { context, ..Limits::default() };
+    let start = Instant::now();
+    let model = model(path, device, limits, say)?;
+    Ok((Engine::start(model, limits)?, start.elapsed()))
+}
+
+/// A progress bar on stderr: only on a terminal, and not with `--quiet`.
+pub(crate) fn bar(say: &Verbosity, template: &str) -> ProgressBar {
+    if say.quiet {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::no_length().with_style(style)
+}
+
+/// A plan in one line.
+fn describe(plan: &Plan) -> String {
+    let part = |n: u64, what: &str| format!("{} {what}", console::bytes(n));
+    let mut parts = vec![
+        part(plan.weights, "weights"),
+        part(plan.mapped, "mapped from the file"),
+        part(plan.state, "KV cache"),
+        part(plan.scratch, "scratch"),
+    ];
+    parts.push(part(plan.total(), "in all"));
+    parts.extend(plan.available.map(|free| part(free, "free")));
+    parts.join(", ")
+}

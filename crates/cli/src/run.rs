@@ -1,0 +1,151 @@
+//! `run`: one prompt, one answer.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::Args;
+use gristmill_engine::engine::{Finish, Usage};
+use gristmill_engine::template::Message;
+use gristmill_engine::{Chat, Engine, Prompt, Request, machine};
+use serde::Serialize;
+
+use crate::args::{DeviceArgs, ModelArg, SamplingArgs, Verbosity};
+use crate::failure::Failure;
+use crate::{console, load};
+
+/// Answer a prompt, or continue a text.
+///
+/// The model's chat template is applied if the file has one; --raw continues the text as it stands. The text goes to
+/// stdout; the last line on stderr says which of the two was done, and how fast.
+#[derive(Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// The prompt; - reads it from stdin.
+    prompt: Option<String>,
+    /// The prompt, if it begins with a hyphen or for those used to it.
+    #[arg(short, long = "prompt", value_name = "PROMPT", conflicts_with = "prompt", allow_hyphen_values = true)]
+    prompt_option: Option<String>,
+    /// Continue the text as it stands, without a chat template.
+    #[arg(long)]
+    raw: bool,
+    /// Do not let the model think before it answers, if its template knows how to ask for that.
+    #[arg(long, conflicts_with = "raw")]
+    no_think: bool,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
+    #[arg(long, value_name = "TOKENS")]
+    ctx: Option<usize>,
+    /// Print one JSON object with the text, how it ended, and the times.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    say: Verbosity,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    text: &'a str,
+    finish_reason: &'a str,
+    mode: &'a str,
+    seed: u64,
+    prompt_tokens: usize,
+    generated_tokens: usize,
+    prompt_tokens_per_second: Option<f64>,
+    decode_tokens_per_second: Option<f64>,
+    load_seconds: f64,
+    peak_memory_bytes: Option<u64>,
+}
+
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let generating = args.sampling.check()?;
+    let path = args.model.path("run")?;
+    let text = prompt(args)?;
+    if text.is_empty() {
+        return Err(Failure::new("the prompt is empty; give at least one character"));
+    }
+    let (engine, load_time) = load::engine(path, &args.device, args.ctx, &args.say)?;
+    let chat = !args.raw && engine.model().template().is_some();
+    let mut request = Request::new(if chat { conversation(text, args.no_think) } else { Prompt::Text(text) });
+    request.sampling = generating.sampling;
+    request.max_tokens = generating.max_tokens;
+    request.stop = generating.stop;
+    args.say.detail(format_args!("seed: {}", request.sampling.seed));
+    let seed = request.sampling.seed;
+
+    let (text, finish) = generate(&engine, request, !args.json)?;
+    let mode = if chat { "chat template" } else { "raw text" };
+    if args.json {
+        console::print_json(&Report {
+            text: &text,
+            finish_reason: finish.reason.name(),
+            mode: if chat { "chat" } else { "raw" },
+            seed,
+            prompt_tokens: finish.usage.prompt_tokens,
+            generated_tokens: finish.usage.generated_tokens,
+            prompt_tokens_per_second: finish.usage.prefill_rate(),
+            decode_tokens_per_second: finish.usage.decode_rate(),
+            load_seconds: load_time.as_secs_f64(),
+            peak_memory_bytes: machine::peak_memory(),
+        })?;
+    }
+    args.say.info(format_args!("{mode}: {}, {}", rates(&finish), costs(load_time)));
+    Ok(())
+}
+
+/// The prompt, wherever it stands.
+fn prompt(args: &RunArgs) -> Result<String, Failure> {
+    match args.prompt_option.as_ref().or(args.prompt.as_ref()) {
+        Some(text) if text == "-" && args.prompt_option.is_none() => console::read_stdin(),
+        Some(text) => Ok(text.clone()),
+        None if io::stdin().is_terminal() => {
+            Err(Failure::new("no prompt is given; write it as the last argument, or talk with gristmill chat"))
+        }
+        None => Err(Failure::new("no prompt is given; write it as the last argument, or - to read it from stdin")),
+    }
+}
+
+fn conversation(text: String, no_think: bool) -> Prompt {
+    let mut chat = Chat::new(vec![Message::new("user", text)]);
+    chat.thinking = no_think.then_some(false);
+    chat.into()
+}
+
+/// Generates to the end, with the text on stdout as it comes.
+fn generate(engine: &Engine, request: Request, print: bool) -> Result<(String, Finish), Failure> {
+    let (mut text, mut end) = (String::new(), None);
+    for piece in engine.generate(request)? {
+        let piece = piece?;
+        if print && !piece.text.is_empty() {
+            console::print(&piece.text)?;
+        }
+        text.push_str(&piece.text);
+        end = piece.finish;
+    }
+    if print && !text.ends_with('\n') {
+        console::print("\n")?;
+    }
+    let end = end.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
+    Ok((text, end))
+}
+
+/// Tokens and rates of a generation.
+pub(crate) fn rates(finish: &Finish) -> String {
+    let Usage { prompt_tokens, reused_tokens, generated_tokens, .. } = finish.usage;
+    let rate = |rate: Option<f64>| rate.map(|r| format!(" at {r:.1} tok/s")).unwrap_or_default();
+    let reused = if reused_tokens > 0 { format!(" ({reused_tokens} of them known)") } else { String::new() };
+    let prefill = rate(finish.usage.prefill_rate());
+    let decode = rate(finish.usage.decode_rate());
+    let reason = finish.reason.name();
+    format!("prompt {prompt_tokens} tokens{reused}{prefill}, decode {generated_tokens} tokens{decode} ({reason})")
+}
+
+/// Load time and memory.
+pub(crate) fn costs(load_time: Duration) -> String {
+    let memory = machine::peak_memory().map(|n| format!(", memory {}", console::bytes(n))).unwrap_or_default();
+    format!("load {:.2} s{memory}", load_time.as_secs_f64())
+}

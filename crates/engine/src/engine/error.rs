@@ -1,0 +1,83 @@
+//! What an engine can refuse.
+
+use std::io;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::template::TemplateError;
+
+/// Why an engine did not start, or a generation did not begin or go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The model, its tokenizer or the memory.
+    #[error(transparent)]
+    Model(#[from] crate::Error),
+    /// The chat template failed, or is not valid.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// A conversation was asked of a model that has no template.
+    #[error("the model file has no chat template; give a text to be continued instead of messages")]
+    NoTemplate,
+    /// There is nothing to continue.
+    #[error("the prompt is empty; give at least one character")]
+    EmptyPrompt,
+    /// The prompt leaves no room.
+    #[error(
+        "the prompt has {tokens} tokens, but the context holds {context}; shorten it, or use a larger context if the \
+         model and the memory allow"
+    )]
+    PromptTooLong {
+        /// Tokens of the prompt.
+        tokens: usize,
+        /// Tokens of the context.
+        context: usize,
+    },
+    /// A token id of the prompt does not exist.
+    #[error("token {id} at index {index} of the prompt is outside the vocabulary of {vocabulary} tokens")]
+    Token {
+        /// The id.
+        id: u32,
+        /// Its index in the prompt.
+        index: usize,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// A sampling option is out of range.
+    #[error("the {what} is {value}; it must be {rule}")]
+    Sampling {
+        /// The option.
+        what: &'static str,
+        /// Its value.
+        value: f32,
+        /// What is allowed.
+        rule: &'static str,
+    },
+    /// A generation of nothing.
+    #[error("the number of tokens to generate is 0; it must be at least 1")]
+    NoTokens,
+    /// A batch that cannot hold one token of each sequence.
+    #[error("a batch of {batch_tokens} tokens is too small for {sequences} sequences; it needs one token for each")]
+    BatchTooSmall {
+        /// Tokens of one batch.
+        batch_tokens: usize,
+        /// Sequences at a time.
+        sequences: usize,
+    },
+    /// The system gave no thread.
+    #[error("cannot start the engine's thread: {0}")]
+    Thread(#[source] io::Error),
+    /// A forward pass failed; all requests that took part in it end with this.
+    #[error("{0}")]
+    Step(#[source] Arc<crate::Error>),
+    /// The engine was dropped, or its thread has died.
+    #[error("the engine has stopped; start another")]
+    Stopped,
+}
+
+impl From<crate::tokenizer::TokenizerError> for EngineError {
+    fn from(error: crate::tokenizer::TokenizerError) -> Self {
+        EngineError::Model(error.into())
+    }
+}

@@ -1,0 +1,160 @@
+//! One request on its way: from its prompt to the piece that ends it.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant;
+
+use gristmill_kernels::ops::Sampling;
+
+use super::stop::{Scan, StopStrings};
+use super::{EngineError, Event, Finish, FinishReason, Piece, Request, SamplingOptions, Usage};
+use crate::tokenizer::{StreamDecoder, Tokenizer};
+
+/// A request and what has become of it so far.
+#[derive(Debug)]
+pub(super) struct Job {
+    /// Until the job enters a slot.
+    pub(super) prompt: Vec<u32>,
+    sampling: SamplingOptions,
+    max_tokens: usize,
+    ignore_end: bool,
+    decoder: StreamDecoder,
+    stops: StopStrings,
+    /// Tokens generated so far and how often, if a penalty looks at them.
+    counts: Vec<(u32, u32)>,
+    usage: Usage,
+    /// The start of the first step, then the first token.
+    since: Option<Instant>,
+    events: Sender<Event>,
+    cancelled: Arc<AtomicBool>,
+}
+
+impl Job {
+    pub(super) fn new(
+        request: Request,
+        prompt: Vec<u32>,
+        decoder: StreamDecoder,
+        events: Sender<Event>,
+        cancelled: Arc<AtomicBool>,
+    ) -> Job {
+        Job {
+            usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
+            prompt,
+            sampling: request.sampling,
+            max_tokens: request.max_tokens.unwrap_or(usize::MAX),
+            ignore_end: request.ignore_end,
+            decoder,
+            stops: StopStrings::new(&request.stop),
+            counts: Vec::new(),
+            since: None,
+            events,
+            cancelled,
+        }
+    }
+
+    /// Nobody waits for it any more.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Enters a slot of which `reused` tokens of state are kept.
+    pub(super) fn begin(&mut self, reused: usize) {
+        self.usage.reused_tokens = reused;
+        self.since = Some(Instant::now());
+    }
+
+    /// How to draw the token at `position`.
+    pub(super) fn sampling(&self, position: usize) -> Sampling<'_> {
+        let SamplingOptions { temperature, top_k, top_p, min_p, seed, .. } = self.sampling;
+        let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
+        Sampling {
+            mask: None,
+            bias: &[],
+            counts: &self.counts,
+            repeat_penalty,
+            presence_penalty,
+            frequency_penalty,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed,
+            position: position as u64,
+        }
+    }
+
+    /// Takes a generated token, after which the context has room for `room` more, and sends its piece. Returns whether
+    /// the job goes on.
+    pub(super) fn accept(&mut self, token: u32, tokenizer: Option<&Tokenizer>, room: usize) -> bool {
+        match self.piece(token, tokenizer, room) {
+            Ok(piece) => {
+                let goes_on = piece.finish.is_none();
+                self.events.send(Ok(piece)).is_ok() && goes_on
+            }
+            Err(error) => {
+                self.fail(error);
+                false
+            }
+        }
+    }
+
+    fn piece(&mut self, token: u32, tokenizer: Option<&Tokenizer>, room: usize) -> Result<Piece, EngineError> {
+        self.count(token);
+        let is_end = !self.ignore_end && tokenizer.is_some_and(|t| t.is_end_of_generation(token));
+        let new_text = match tokenizer {
+            Some(tokenizer) if !is_end => self.decoder.push(tokenizer, token)?,
+            _ => String::new(),
+        };
+        let length = self.usage.generated_tokens >= self.max_tokens || room == 0;
+        let (text, reason) = match self.stops.push(&new_text) {
+            Scan::Stopped(text) => (text, Some(FinishReason::Stop)),
+            Scan::Text(text) if is_end => (text + &self.rest(), Some(FinishReason::End)),
+            Scan::Text(text) if length => (text + &self.rest(), Some(FinishReason::Length)),
+            Scan::Text(text) => (text, None),
+        };
+        let usage = self.usage;
+        Ok(Piece { text, token, finish: reason.map(|reason| Finish { reason, usage }) })
+    }
+
+    /// What was withheld: an incomplete character, or the start of a stop string.
+    fn rest(&mut self) -> String {
+        let tail = mem::replace(&mut self.decoder, StreamDecoder::new(true)).finish();
+        match self.stops.push(&tail) {
+            Scan::Stopped(text) => text,
+            Scan::Text(text) => text + &self.stops.finish(),
+        }
+    }
+
+    /// Tokens, times, and what penalties look at.
+    fn count(&mut self, token: u32) {
+        let now = Instant::now();
+        let since = self.since.unwrap_or(now);
+        match self.usage.generated_tokens {
+            0 => {
+                self.usage.prefill = now - since;
+                self.since = Some(now);
+            }
+            _ => self.usage.decode = now - since,
+        }
+        self.usage.generated_tokens += 1;
+        if self.sampling.penalises() {
+            match self.counts.iter_mut().find(|(id, _)| *id == token) {
+                Some((_, n)) => *n += 1,
+                None => self.counts.push((token, 1)),
+            }
+        }
+    }
+
+    /// Ends the job with an error.
+    pub(super) fn fail(&self, error: EngineError) {
+        // Nobody hears it if the generation was dropped.
+        let _ = self.events.send(Err(error));
+    }
+
+    /// What it took so far.
+    pub(super) fn usage(&self) -> &Usage {
+        &self.usage
+    }
+}

@@ -1,0 +1,241 @@
+//! Serves requests: several at a time, from any thread, each as an iterator of pieces of text.
+//!
+//! ```text
+//! generate(Request) ── prompt to tokens ──► channel ──► worker thread: schedule → forward → sample → emit
+//!                                                                                                     │
+//! Generation (iterator, dropping it cancels) ◄────────────────── channel of pieces ◄──────────────────┘
+//! ```
+//! - `request` is what is asked and answered, `error` what can be refused.
+//! - `worker` owns the runner; its `step()` is the whole loop.
+//! - `schedule` decides which tokens run next and which slot serves a prompt; `job` follows one request to its end;
+//!   `stop` withholds text that may be the start of a stop string.
+
+mod error;
+mod job;
+mod request;
+mod schedule;
+mod stop;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub use error::EngineError;
+pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, SamplingOptions, Usage};
+
+use crate::template::{ChatTemplate, RenderOptions, TemplateError};
+use crate::tokenizer::{EncodeOptions, StreamDecoder};
+use crate::{Limits, Model, Plan, Runner};
+use job::Job;
+use worker::Worker;
+
+/// What comes to a [`Generation`].
+type Event = Result<Piece, EngineError>;
+
+/// Runs a model for several requests at a time. Dropping it ends all generations and joins its thread.
+///
+/// It keeps the state of the last texts: a prompt that begins like one of them is read only from where they differ.
+/// So a conversation costs its new messages, not its whole history, at each turn.
+#[derive(Debug)]
+pub struct Engine {
+    model: Arc<Model>,
+    plan: Plan,
+    template: OnceLock<Result<ChatTemplate, TemplateError>>,
+    /// `None` only while it is dropped.
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Engine {
+    /// Takes the memory that the limits ask for and starts the engine's thread.
+    ///
+    /// # Errors
+    /// [`EngineError::Model`] if the limits are out of range or do not fit into memory, [`EngineError::BatchTooSmall`].
+    pub fn start(model: Arc<Model>, limits: Limits) -> Result<Engine, EngineError> {
+        let Limits { batch_tokens, sequences, .. } = limits;
+        if batch_tokens < sequences {
+            return Err(EngineError::BatchTooSmall { batch_tokens, sequences });
+        }
+        // The engine asks for one row of logits of each sequence.
+        let runner = Runner::new(model.clone(), Limits { output_rows: None, ..limits })?;
+        let plan = runner.plan();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (jobs, inbox) = mpsc::channel();
+        let worker = Worker::new(runner, limits, stop.clone())?;
+        let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
+        let thread = Some(thread.map_err(EngineError::Thread)?);
+        Ok(Engine { model, plan, template: OnceLock::new(), jobs: Some(jobs), thread, stop })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// The memory that the engine takes beside its model's, and the context that it settled on.
+    pub fn plan(&self) -> Plan {
+        self.plan
+    }
+
+    /// Tokens that a prompt and its answer may have together.
+    pub fn context(&self) -> usize {
+        self.plan.context
+    }
+
+    /// The prompt of a conversation, as the model's chat template writes it.
+    ///
+    /// # Errors
+    /// [`EngineError::NoTemplate`], or [`EngineError::Template`] if the template is not valid or refuses the messages.
+    pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
+        let source = self.model.template().ok_or(EngineError::NoTemplate)?;
+        let template = self.template.get_or_init(|| ChatTemplate::new(source)).as_ref().map_err(Clone::clone)?;
+        let tokenizer = self.model.tokenizer()?;
+        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            bos_token: text(tokenizer.bos()),
+            eos_token: text(tokenizer.eos()),
+            enable_thinking: chat.thinking,
+            variables: chat.variables.clone(),
+            ..RenderOptions::default()
+        };
+        Ok(template.render(&chat.messages, &options)?)
+    }
+
+    /// The tokens of a prompt: what [`generate`](Self::generate) lets the model read.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render), and [`EngineError::Model`] if the text cannot be tokenised.
+    pub fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, EngineError> {
+        match prompt {
+            Prompt::Tokens(tokens) => Ok(tokens.clone()),
+            // BOS alone is not a prompt.
+            Prompt::Text(text) if text.is_empty() => Err(EngineError::EmptyPrompt),
+            Prompt::Text(text) => {
+                let options = EncodeOptions { add_special: true, parse_special: false };
+                Ok(self.model.tokenizer()?.encode(text, options)?)
+            }
+            Prompt::Chat(chat) => {
+                // The template has written BOS and the control tokens itself.
+                let options = EncodeOptions { add_special: false, parse_special: true };
+                Ok(self.model.tokenizer()?.encode(&self.render(chat)?, options)?)
+            }
+        }
+    }
+
+    /// Begins to answer a request. It runs on the engine's thread, whether the iterator is asked or not.
+    ///
+    /// # Errors
+    /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range,
+    /// a template that refuses the messages. What goes wrong later is an item of the iterator, its last.
+    pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
+        request.sampling.check()?;
+        if request.max_tokens == Some(0) {
+            return Err(EngineError::NoTokens);
+        }
+        let prompt = self.tokens(&request.prompt)?;
+        let (context, vocabulary) = (self.context(), self.model.spec().vocab);
+        match prompt.len() {
+            0 => return Err(EngineError::EmptyPrompt),
+            tokens if tokens > context => return Err(EngineError::PromptTooLong { tokens, context }),
+            _ => {}
+        }
+        if let Some(index) = prompt.iter().position(|&id| id as usize >= vocabulary) {
+            return Err(EngineError::Token { id: prompt[index], index, vocabulary });
+        }
+        let decoder = match request.prompt {
+            Prompt::Chat(_) => StreamDecoder::new(true),
+            // What is generated continues a text, whose first space is not the first of a new one.
+            _ => StreamDecoder::continuing(true),
+        };
+        let (events, pieces) = mpsc::channel();
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let job = Job::new(request, prompt, decoder, events, cancelled.clone());
+        let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
+        jobs.send(job).map_err(|_| EngineError::Stopped)?;
+        Ok(Generation { pieces, cancel: Canceller(cancelled), ended: false })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Closing the channel wakes the thread if it waits for work.
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread has ended its generations with an error already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The answer to a request, piece by piece, one for each token. The last piece says how it ended; after an error there
+/// is nothing more. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct Generation {
+    pieces: Receiver<Event>,
+    cancel: Canceller,
+    ended: bool,
+}
+
+impl Generation {
+    /// A handle that ends this generation from another thread, for example from a signal handler's.
+    pub fn canceller(&self) -> Canceller {
+        self.cancel.clone()
+    }
+}
+
+impl Iterator for Generation {
+    type Item = Result<Piece, EngineError>;
+
+    /// Waits for the next piece.
+    fn next(&mut self) -> Option<Self::Item> {
+        // Often enough that cancelling feels immediate even if the engine is in a long step.
+        const LOOK_UP: Duration = Duration::from_millis(20);
+        while !self.ended {
+            match self.pieces.recv_timeout(LOOK_UP) {
+                Ok(Ok(piece)) => {
+                    self.ended = piece.finish.is_some();
+                    return Some(Ok(piece));
+                }
+                Ok(Err(error)) => {
+                    self.ended = true;
+                    return Some(Err(error));
+                }
+                Err(_) if self.cancel.is_cancelled() => self.ended = true,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.ended = true;
+                    return Some(Err(EngineError::Stopped));
+                }
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+/// Ends a [`Generation`]: its iterator gives what is there already, then nothing.
+#[derive(Debug, Clone)]
+pub struct Canceller(Arc<AtomicBool>);
+
+impl Canceller {
+    /// Ends the generation.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was ended so.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
