@@ -41,6 +41,16 @@ mod tests {
     }
 
     #[test]
+    fn every_bit_of_seed_and_position_counts() {
+        let base = uniform(0, 0);
+        assert_eq!(base, f64::from(0x6627_e8d5_u32) / 4_294_967_296.0);
+        for bit in 0..64 {
+            assert_ne!(uniform(1 << bit, 0), base, "bit {bit} of the seed");
+            assert_ne!(uniform(0, 1 << bit), base, "bit {bit} of the position");
+        }
+    }
+
+    #[test]
     fn neighbouring_positions_and_seeds_are_uniform() {
         for (name, draw) in [("positions", (|i| uniform(7, i)) as fn(u64) -> f64), ("seeds", |i| uniform(i, 7))] {
             let mut bins = [0_u32; 16];

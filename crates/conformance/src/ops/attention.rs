@@ -46,7 +46,7 @@ impl Layout {
         }
     }
 
-    /// A cache of which every block has been used before.
+    /// A cache of which every block has been used before, and left with infinities and NaN.
     fn used_cache(&self, b: &dyn Backend, seed: u64) -> KvCache {
         let mut cache = b.alloc_kv(self.spec, self.blocks).expect("alloc_kv");
         let all = Layout {
@@ -56,16 +56,23 @@ impl Layout {
             ..*self
         };
         let tokens: Vec<(u32, u32)> = (0..all.lengths[0]).map(|p| (0, p as u32)).collect();
-        all.write(b, &mut cache, &tokens, &mut Rng::new(seed));
+        all.write(b, &mut cache, &tokens, &mut Rng::new(seed), 0.1);
         cache
     }
 
-    /// Writes random keys and values of these (slot, position).
-    fn write(&self, b: &dyn Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng) {
+    /// Writes random keys and values of these (slot, position); so many of them are not finite.
+    fn write(&self, b: &dyn Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) {
         let KvSpec { heads, key_width, value_width } = self.spec;
-        let (k, v) = (heads * key_width, heads * value_width);
-        let keys = Framed::of(b, &rng.normals(tokens.len() * k), tokens.len(), k, Frame::ODD);
-        let values = Framed::of(b, &rng.normals(tokens.len() * v), tokens.len(), v, Frame::ODD);
+        let mut random = |width: usize| {
+            let mut values = rng.normals(tokens.len() * heads * width);
+            for value in &mut values {
+                if rng.chance(wild) {
+                    *value = rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
+                }
+            }
+            Framed::of(b, &values, tokens.len(), heads * width, Frame::ODD)
+        };
+        let (keys, values) = (random(key_width), random(value_width));
         b.kv_write(cache, keys.view(), values.view(), &self.place(b, tokens)).expect("kv_write");
     }
 
@@ -142,7 +149,7 @@ pub fn attention(suite: &Suite) {
             let mut tokens = layout.tokens();
             tokens.insert(tokens.len() / 2, (u32::MAX, 9));
             for piece in tokens.chunks(rng.between(1, 60)) {
-                layout.write(b, &mut cache, piece, &mut rng);
+                layout.write(b, &mut cache, piece, &mut rng, 0.0);
             }
             cache
         };
@@ -186,12 +193,12 @@ pub fn copy(suite: &Suite) {
         let run = |b: &dyn Backend| {
             let mut cache = layout.used_cache(b, seed);
             let mut rng = Rng::new(seed ^ 2);
-            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng);
+            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng, 0.0);
             let attend = |cache: &KvCache, slot| parameters.attend(b, &layout, cache, &q, &[(slot, 36)]);
             let original = attend(&cache, 0);
             b.kv_copy(&mut cache, &blocks).expect("kv_copy");
             // Overwrite the original: the copy must be a copy.
-            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng);
+            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng, 0.0);
             let copied = attend(&cache, 1);
             assert_eq!(original, copied, "the copy differs from the original");
             assert_ne!(original, attend(&cache, 0), "the original was not overwritten");

@@ -36,6 +36,7 @@ pub const ALL: &[(&str, Part)] = &[
     ("qk_norm", rows::qk_norm),
     ("rope", rows::rope),
     ("add", rows::add),
+    ("copies", rows::copies),
     ("argmax", sample::argmax),
     ("sample", sample::sample),
     ("sample_distribution", sample::distribution),

@@ -151,3 +151,31 @@ pub fn add(suite: &Suite) {
         }
     }
 }
+
+/// Up to a device and down again: the start of a buffer, and views with gaps.
+pub fn copies(suite: &Suite) {
+    let rng = &mut suite.rng("copies");
+    for (rows, cols) in [(0, 3), (1, 1), (5, 7), (33, 200)] {
+        let (values, short) = (rng.normals(rows * cols), rng.normals(rows * cols / 3));
+        let run = |b: &dyn Backend| {
+            let framed = Framed::of(b, &values, rows, cols, Frame::ODD);
+            let mut down = vec![0.0; rows * cols];
+            b.download_f32(framed.view(), &mut down).expect("download_f32");
+            let words: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
+            let framed = Framed::of(b, &words, rows, cols, Frame::ODD);
+            let mut words = vec![0; rows * cols];
+            b.download_u32(framed.view(), &mut words).expect("download_u32");
+            // What lies behind the values stays.
+            let mut longer = buffer(b, &values);
+            b.upload_f32(&short, &mut longer).expect("upload_f32");
+            let mut all = vec![0.0; longer.len()];
+            b.download_f32(longer.view(1, longer.len()).expect("all of it"), &mut all).expect("download_f32");
+            Output { floats: [down, all].concat(), words }
+        };
+        let case = format!("{rows} × {cols}");
+        let got = suite.check("copies", &case, Tolerance::Exact, &run);
+        let expected = [&values[..], &short, &values[short.len()..]].concat();
+        let words = values.iter().map(|v| v.to_bits()).collect();
+        suite.same(&case, &Output { floats: expected, words }, &got);
+    }
+}

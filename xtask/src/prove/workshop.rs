@@ -1,0 +1,178 @@
+//! A copy of the kernels and their op suite, to be broken one line at a time.
+
+use super::list::Mutation;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A run of the suite that takes longer hangs: a mutated loop may never end.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// What came of running the suite on a mutated tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// A test failed: the mutation was noticed.
+    Killed,
+    /// The suite did not end: noticed.
+    Hung,
+    /// All tests passed.
+    Survived,
+    /// The mutated tree does not compile, so the list is wrong.
+    Broken,
+    /// The text to be mutated is not there exactly once, so the list is stale.
+    Stale(usize),
+}
+
+impl Outcome {
+    pub(super) fn is_noticed(&self) -> bool {
+        matches!(self, Outcome::Killed | Outcome::Hung)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Outcome::Killed => "killed",
+            Outcome::Hung => "killed (hung)",
+            Outcome::Survived => "SURVIVED",
+            Outcome::Broken => "DOES NOT COMPILE",
+            Outcome::Stale(count) => return f.pad(&format!("STALE (found {count} ×)")),
+        };
+        f.pad(text)
+    }
+}
+
+/// The copy.
+pub(super) struct Workshop {
+    tree: PathBuf,
+    target: PathBuf,
+    /// Seed of every run of the suite: what passes before a mutation and fails after fails because of it.
+    pub(super) seed: u64,
+}
+
+impl Workshop {
+    /// Copies what the op suite needs: the kernels and the suite, without the engine, whose compilation would take
+    /// most of the time.
+    pub(super) fn new() -> Result<Self, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask stands alone")?.to_owned();
+        let base = root.join("target/prove");
+        let (tree, target) = (base.join("tree"), base.join("target"));
+        if tree.exists() {
+            fs::remove_dir_all(&tree).map_err(|e| format!("cannot clear {}: {e}", tree.display()))?;
+        }
+        for part in ["Cargo.lock", "crates/kernels", "crates/conformance/src"] {
+            copy(&root.join(part), &tree.join(part))?;
+        }
+        let edit = |file: &str, edit: &dyn Fn(&str) -> String| {
+            let text = read(&root.join(file))?;
+            fs::create_dir_all(tree.join(file).parent().unwrap_or(&tree))
+                .map_err(|e| format!("cannot make {file}: {e}"))?;
+            write(&tree.join(file), &edit(&text))
+        };
+        edit("Cargo.toml", &|text| {
+            let members = |line: &str| match line.starts_with("members") {
+                true => "members = [\"crates/kernels\", \"crates/conformance\"]\n".to_owned(),
+                false => format!("{line}\n"),
+            };
+            text.lines().map(members).collect()
+        })?;
+        edit("crates/conformance/Cargo.toml", &|text| {
+            text.lines().filter(|line| !line.starts_with("gristmill-engine")).map(|line| format!("{line}\n")).collect()
+        })?;
+        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos() as u64);
+        edit("crates/conformance/tests/ops.rs", &|text| {
+            text.replace("const SEED: Option<u64> = None;", &format!("const SEED: Option<u64> = Some({seed});"))
+        })?;
+        Ok(Self { tree, target, seed })
+    }
+
+    /// Calls `run` with the mutation applied, and takes it back.
+    pub(super) fn with(
+        &self,
+        mutation: &Mutation,
+        run: impl FnOnce() -> Result<Outcome, String>,
+    ) -> Result<Outcome, String> {
+        let file = self.tree.join("crates/kernels/src").join(mutation.file);
+        let text = read(&file)?;
+        let found = text.matches(mutation.find).count();
+        if found != 1 {
+            return Ok(Outcome::Stale(found));
+        }
+        write(&file, &text.replacen(mutation.find, mutation.replace, 1))?;
+        let outcome = run();
+        write(&file, &text)?;
+        outcome
+    }
+
+    /// Builds and runs these parts of the suite, on every CPU level.
+    pub(super) fn run(&self, parts: &[&str]) -> Result<Outcome, String> {
+        let Some(suite) = self.build()? else { return Ok(Outcome::Broken) };
+        let mut command = Command::new(suite);
+        command.current_dir(&self.tree).arg("--exact").stdout(Stdio::null()).stderr(Stdio::null());
+        for part in parts {
+            for level in ["portable", "avx2", "avx512"] {
+                command.arg(format!("{level}::{part}"));
+            }
+        }
+        let mut child = command.spawn().map_err(|e| format!("cannot run the suite: {e}"))?;
+        let start = Instant::now();
+        loop {
+            match child.try_wait().map_err(|e| format!("cannot wait for the suite: {e}"))? {
+                Some(status) if status.success() => return Ok(Outcome::Survived),
+                Some(_) => return Ok(Outcome::Killed),
+                None if start.elapsed() > PATIENCE => {
+                    child.kill().and_then(|()| child.wait()).map_err(|e| format!("cannot stop the suite: {e}"))?;
+                    return Ok(Outcome::Hung);
+                }
+                None => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+
+    /// Compiles the suite. `None` if the tree does not compile.
+    fn build(&self) -> Result<Option<PathBuf>, String> {
+        let output = Command::new(env!("CARGO"))
+            .args(["test", "--quiet", "-p", "gristmill-conformance", "--test", "ops", "--no-run"])
+            .args(["--message-format", "json", "--config", "profile.dev.package.gristmill-kernels.opt-level=1"])
+            .args(["--config", "profile.dev.debug=false"])
+            .env("CARGO_TARGET_DIR", &self.target)
+            .current_dir(&self.tree)
+            .stderr(Stdio::null())
+            .output()
+            .map_err(|e| format!("cannot run cargo: {e}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let marker = "\"executable\":\"";
+        let path = text.lines().filter(|line| line.contains("\"name\":\"ops\"")).find_map(|line| {
+            let (_, rest) = line.split_once(marker)?;
+            Some(PathBuf::from(rest.split_once('"')?.0))
+        });
+        Ok(path.filter(|_| output.status.success()))
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))
+}
+
+fn write(file: &Path, text: &str) -> Result<(), String> {
+    fs::write(file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))
+}
+
+/// Copies a file or a folder.
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("cannot copy {}: {e}", from.display());
+    if from.is_dir() {
+        fs::create_dir_all(to).map_err(failed)?;
+        for entry in fs::read_dir(from).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            copy(&from.join(&name), &to.join(&name))?;
+        }
+        return Ok(());
+    }
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder).map_err(failed)?;
+    }
+    fs::copy(from, to).map(|_| ()).map_err(failed)
+}
