@@ -192,15 +192,24 @@ impl Job<'_, '_> {
                 let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
                 let all = b * KV_BLOCK..(b + 1) * KV_BLOCK;
                 let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
+                let bytes: &[u8] = bytemuck::cast_slice(values);
                 for (c, acc) in acc.iter_mut().enumerate() {
-                    if whole && 16 * (c + 1) <= value_width {
-                        add_values::<S, R>(s, bytemuck::cast_slice(values), value_width, c, &scores, acc);
+                    let full = 16 * (c + 1) <= value_width;
+                    if whole && full {
+                        add_values(s, bytes, value_width, c, 0..KV_BLOCK, &scores, acc);
                         continue;
                     }
+                    // What a row does not see is not read: another sequence may have left infinities there, and
+                    // 0 · ∞ is not 0.
                     for r in 0..R {
-                        let inside = |token: usize| token.clamp(all.start, all.end) - all.start;
-                        let tokens = inside(seen[r].start)..inside(seen[r].end);
-                        add_seen_values(values, value_width, c, tokens, scores[r], &mut acc[r]);
+                        let start = seen[r].start.clamp(all.start, all.end) - all.start;
+                        let end = seen[r].end.clamp(all.start, all.end) - all.start;
+                        let (scores, acc) = (scores[r], &mut acc[r]);
+                        if full {
+                            add_values(s, bytes, value_width, c, start..end, &[scores], std::array::from_mut(acc));
+                        } else {
+                            add_last_values(values, value_width, c, start..end, scores, acc);
+                        }
                     }
                 }
             }
@@ -246,13 +255,14 @@ fn soften<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f3
     scale
 }
 
-/// acc[r] += Σ over a block's tokens of score · value, for 16 columns.
+/// acc[r] += Σ over some tokens of a block of score · value, for 16 columns.
 #[inline(always)]
 fn add_values<S: Simd, const R: usize>(
     s: S,
     values: &[u8],
     width: usize,
     column: usize,
+    tokens: Range<usize>,
     scores: &[&[f32; KV_BLOCK]; R],
     acc: &mut [[f32; 16]; R],
 ) {
@@ -260,7 +270,7 @@ fn add_values<S: Simd, const R: usize>(
     for r in 0..R {
         sums[r] = s.load_f32(&acc[r], 0);
     }
-    for t in 0..KV_BLOCK {
+    for t in tokens {
         let v = s.load_f16(values, (t * width + 16 * column) * 2);
         for r in 0..R {
             sums[r] = s.mul_add(v, s.splat(scores[r][t]), sums[r]);
@@ -271,9 +281,8 @@ fn add_values<S: Simd, const R: usize>(
     }
 }
 
-/// The same for one row that sees only some tokens, and for the last columns of a width that is not a multiple of 16.
-/// What is not seen is not read: another sequence may have left infinities there, and 0 · ∞ is not 0.
-fn add_seen_values(
+/// The same for one row and the last columns of a width that is not a multiple of 16.
+fn add_last_values(
     values: &[f16],
     width: usize,
     column: usize,
@@ -282,7 +291,7 @@ fn add_seen_values(
     acc: &mut [f32; 16],
 ) {
     for t in tokens {
-        let values = &values[t * width + 16 * column..t * width + width.min(16 * (column + 1))];
+        let values = &values[t * width + 16 * column..(t + 1) * width];
         acc.iter_mut().zip(values).for_each(|(a, v)| *a += scores[t] * v.to_f32());
     }
 }
