@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod chat;
 mod console;
 mod failure;
@@ -37,6 +38,7 @@ enum Command {
     Inspect(inspect::InspectArgs),
     Tokenize(tokenize::TokenizeArgs),
     Perplexity(perplexity::PerplexityArgs),
+    Bench(bench::BenchArgs),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
 }
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Tokenize(args)) => tokenize::run(&args),
         Some(Command::Perplexity(args)) => perplexity::run(&args),
+        Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),
         Some(Command::Man(args)) => shell::man(&args),
     };

@@ -1,7 +1,7 @@
 //! Which instructions a CPU backend uses, chosen once at run time.
 
 use crate::error::{Error, Result};
-use crate::simd::Portable;
+use crate::simd::{Kernel, Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 
@@ -57,6 +57,11 @@ impl Level {
     /// The fastest level of this CPU.
     pub fn best() -> Self {
         Self::NAMES.iter().rev().find_map(|name| Self::named(name).ok()).unwrap_or(Level::Portable(Portable))
+    }
+
+    /// Runs a kernel compiled for the level.
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        with_level!(self, s => s.run(kernel))
     }
 
     /// The name in [`Level::NAMES`].

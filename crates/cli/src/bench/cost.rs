@@ -1,0 +1,144 @@
+//! What a forward pass must read and compute at least: the work that the limit is made of.
+
+use gristmill_engine::gguf::GgufFile;
+use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
+
+/// Tokens of one sequence in a step: how many it had before, and how many are added.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span {
+    pub(super) start: usize,
+    pub(super) count: usize,
+    /// The logits of the last token are wanted.
+    pub(super) output: bool,
+}
+
+/// One forward pass.
+pub(super) type Step = Vec<(usize, Span)>;
+
+/// What some steps take together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Work {
+    /// Tokens that go in.
+    pub(super) tokens: usize,
+    /// Bytes of weights and cache that are read.
+    pub(super) bytes: f64,
+    /// A product and a sum are two.
+    pub(super) ops: f64,
+    /// Distinct experts of a layer in a step: the mean, if tokens choose uniformly.
+    pub(super) experts: Option<f64>,
+}
+
+/// The costs of a model.
+pub(super) struct Cost {
+    /// Weights that every step reads, and their products per token.
+    dense: Matrix,
+    head: Matrix,
+    /// One row of the embedding table.
+    embedding_row: f64,
+    layers: Vec<Layer>,
+}
+
+/// Bytes and multiplications.
+#[derive(Clone, Copy, Default)]
+struct Matrix {
+    bytes: f64,
+    products: f64,
+}
+
+struct Layer {
+    /// One expert.
+    expert: Matrix,
+    experts: usize,
+    top_k: usize,
+    /// Multiplications for one query token and one cached token.
+    attention: f64,
+    /// The cache of one token.
+    cache_bytes: f64,
+    window: usize,
+}
+
+impl Cost {
+    pub(super) fn of(spec: &ModelSpec, file: &GgufFile) -> Cost {
+        let layers = spec.layers.iter().map(|layer| {
+            let attention = &layer.attention;
+            let (experts, top_k) = match &layer.mlp {
+                MlpSpec::Moe { experts, routing, .. } => (*experts, routing.top_k),
+                _ => (0, 0),
+            };
+            let widths = attention.key_width + attention.value_width;
+            Layer {
+                expert: Matrix::default(),
+                experts,
+                top_k,
+                attention: (attention.heads * widths) as f64,
+                // The cache is f16.
+                cache_bytes: (attention.kv_heads * widths * 2) as f64,
+                window: attention.window.unwrap_or(usize::MAX),
+            }
+        });
+        let mut cost =
+            Cost { dense: Matrix::default(), head: Matrix::default(), embedding_row: 0.0, layers: layers.collect() };
+        for tensor in file.tensors() {
+            let products = if tensor.shape.len() > 1 { tensor.elements() as f64 } else { 0.0 };
+            let matrix = Matrix { bytes: tensor.bytes as f64, products };
+            let index = tensor.name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
+            match (tensor.name.as_str(), index.and_then(|index| cost.layers.get_mut(index))) {
+                ("token_embd.weight", _) => {
+                    cost.embedding_row = matrix.bytes / spec.vocab as f64;
+                    if spec.tied_embeddings {
+                        cost.head.add(matrix, 1.0);
+                    }
+                }
+                ("output.weight", _) => cost.head.add(matrix, 1.0),
+                (_, Some(layer)) if tensor.shape.len() == 3 => layer.expert.add(matrix, 1.0 / layer.experts as f64),
+                _ => cost.dense.add(matrix, 1.0),
+            }
+        }
+        cost
+    }
+
+    /// What these steps take in all.
+    pub(super) fn of_steps(&self, steps: &[Step]) -> Work {
+        let mut work = Work::default();
+        let mut distinct = Vec::new();
+        for step in steps {
+            let tokens: usize = step.iter().map(|(_, span)| span.count).sum();
+            let outputs = step.iter().filter(|(_, span)| span.output).count() as f64;
+            work.tokens += tokens;
+            work.bytes += self.dense.bytes + self.embedding_row * tokens as f64;
+            work.bytes += if outputs > 0.0 { self.head.bytes } else { 0.0 };
+            work.ops += 2.0 * (self.dense.products * tokens as f64 + self.head.products * outputs);
+            for layer in &self.layers {
+                if layer.experts > 0 {
+                    let experts = distinct_experts(layer.experts, layer.top_k, tokens);
+                    distinct.push(experts);
+                    work.bytes += layer.expert.bytes * experts;
+                    work.ops += 2.0 * layer.expert.products * (layer.top_k * tokens) as f64;
+                }
+                for (_, span) in step {
+                    let end = span.start + span.count;
+                    let seen: usize = (span.start..end).map(|position| (position + 1).min(layer.window)).sum();
+                    work.ops += 2.0 * layer.attention * seen as f64;
+                    work.bytes += layer.cache_bytes * end.min(layer.window.saturating_add(span.count)) as f64;
+                }
+            }
+        }
+        if !distinct.is_empty() {
+            work.experts = Some(distinct.iter().sum::<f64>() / distinct.len() as f64);
+        }
+        work
+    }
+}
+
+impl Matrix {
+    fn add(&mut self, other: Matrix, share: f64) {
+        self.bytes += other.bytes * share;
+        self.products += other.products * share;
+    }
+}
+
+/// Experts that at least one of `tokens` tokens chooses, if each chooses `top_k` uniformly.
+fn distinct_experts(experts: usize, top_k: usize, tokens: usize) -> f64 {
+    let (experts, top_k) = (experts as f64, top_k as f64);
+    experts * (1.0 - (1.0 - top_k / experts).powf(tokens as f64))
+}

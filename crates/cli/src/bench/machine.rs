@@ -1,0 +1,141 @@
+//! What the machine can do: bytes read from memory per second, and int8 operations per second.
+
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gristmill_engine::machine::available_memory;
+use gristmill_kernels::cpu::Level;
+use gristmill_kernels::simd::{Kernel, Simd};
+use serde::Serialize;
+
+/// Memory that is read, over all threads: far more than any cache.
+const BUFFER: u64 = 2 << 30;
+/// Passes over it, of which the fastest counts.
+const PASSES: usize = 6;
+/// How long integer products are timed, and how often.
+const SLICE: Duration = Duration::from_millis(50);
+const SLICES: usize = 6;
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Machine {
+    /// The CPU level of both measurements.
+    pub(super) level: &'static str,
+    /// Bytes per second that all threads read from memory.
+    pub(super) read_bytes_per_second: f64,
+    /// Operations (a product and a sum are two) per second of all threads, on int8.
+    pub(super) int8_ops_per_second: f64,
+}
+
+/// Measures with this many threads; takes about two seconds.
+pub(super) fn measure(level: Level, threads: usize) -> Machine {
+    // A quarter of what is free leaves the rest in peace; with so little memory caches are small too.
+    measure_with(level, threads, available_memory().map_or(BUFFER, |free| BUFFER.min(free / 4)))
+}
+
+/// As [`measure`], reading a buffer of this size.
+pub(super) fn measure_with(level: Level, threads: usize, buffer: u64) -> Machine {
+    Machine {
+        level: level.name(),
+        read_bytes_per_second: read_rate(level, threads, buffer as usize / threads),
+        int8_ops_per_second: int8_rate(level, threads),
+    }
+}
+
+/// Runs `work` on all threads at once and adds up what they did per second: the best round of several.
+fn best_round<W: FnMut() -> f64>(threads: usize, rounds: usize, make: impl Fn() -> W + Sync) -> f64 {
+    let start = Barrier::new(threads);
+    let worker = || {
+        let mut work = make();
+        (0..rounds)
+            .map(|_| {
+                start.wait();
+                let begun = Instant::now();
+                let amount = work();
+                (amount, begun.elapsed().as_secs_f64())
+            })
+            .collect::<Vec<_>>()
+    };
+    let results: Vec<Vec<(f64, f64)>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    });
+    let round = |i: usize| {
+        // A round lasts as long as its slowest thread.
+        let amount: f64 = results.iter().map(|rounds| rounds[i].0).sum();
+        amount / results.iter().map(|rounds| rounds[i].1).fold(f64::MIN_POSITIVE, f64::max)
+    };
+    (0..rounds).map(round).fold(0.0, f64::max)
+}
+
+fn read_rate(level: Level, threads: usize, bytes: usize) -> f64 {
+    best_round(threads, PASSES, || {
+        // Written by the thread that reads it, so that it lies in memory near that thread.
+        let buffer = vec![1; bytes.max(1 << 20)];
+        move || {
+            let aligned = &buffer[buffer.as_ptr().align_offset(64)..];
+            black_box(level.run(Sum(aligned)));
+            aligned.len() as f64
+        }
+    })
+}
+
+/// Adds up a buffer as 32-bit words.
+struct Sum<'a>(&'a [u8]);
+
+impl Kernel for Sum<'_> {
+    type Output = [f32; 16];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; 16] {
+        let mut sums = [s.splat_i32(0); 4];
+        for chunk in self.0.chunks_exact(256) {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = s.add_i32(*sum, s.load_i32(chunk, 64 * i));
+            }
+        }
+        let [a, b, c, d] = sums;
+        s.to_array(s.to_f32(s.add_i32(s.add_i32(a, b), s.add_i32(c, d))))
+    }
+}
+
+fn int8_rate(level: Level, threads: usize) -> f64 {
+    // Which number of independent sums is fastest depends on the registers that a level has.
+    let few = best_round(threads, SLICES, || move || timed(|| black_box(level.run(Products::<4>))));
+    let many = best_round(threads, SLICES, || move || timed(|| black_box(level.run(Products::<8>))));
+    few.max(many)
+}
+
+/// Calls `work`, which answers how many operations it did, for a while.
+fn timed(mut work: impl FnMut() -> f64) -> f64 {
+    let begun = Instant::now();
+    let mut done = 0.0;
+    while begun.elapsed() < SLICE {
+        done += work();
+    }
+    done
+}
+
+/// Integer dot products from registers, into `N` independent sums.
+struct Products<const N: usize>;
+
+impl<const N: usize> Kernel for Products<N> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f64 {
+        const ROUNDS: i32 = 10_000;
+        let codes = s.splat_codes(black_box(3));
+        let mut sums = [s.splat_i32(0); N];
+        for x in 0..ROUNDS {
+            for sum in &mut sums {
+                *sum = s.dot(*sum, codes, x);
+            }
+        }
+        black_box(sums.map(|sum| s.to_array(s.to_f32(sum))));
+        // 16 rows × 4 products and sums.
+        f64::from(ROUNDS) * N as f64 * 128.0
+    }
+}

@@ -1,0 +1,163 @@
+//! Times forward passes of random tokens.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use gristmill_engine::{Batch, Limits, Model, Outputs, Runner, SequenceId};
+use serde::Serialize;
+
+use super::cost::{Span, Step};
+use crate::failure::Failure;
+use crate::synthetic::Random;
+
+/// Tokens of one forward pass in prefill.
+const CHUNK: usize = 512;
+/// Decode steps of the warm-up.
+const WARM_STEPS: usize = 4;
+
+/// What is measured: each of `batch` sequences has `depth` tokens, and gets `prompt` or `decode` more.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Shape {
+    pub(super) batch: usize,
+    pub(super) depth: usize,
+    pub(super) prompt: usize,
+    pub(super) decode: usize,
+}
+
+impl Shape {
+    /// What a runner must be able to do for it.
+    pub(super) fn limits(&self) -> Result<Limits, Failure> {
+        let context = self.depth.checked_add(self.prompt.max(self.decode));
+        Ok(Limits {
+            context: Some(context.ok_or_else(|| Failure::new("--depth and --prompt are more than can be counted"))?),
+            sequences: self.batch,
+            batch_tokens: CHUNK.max(self.batch),
+            ..Limits::default()
+        })
+    }
+}
+
+/// A model with sequences of the wanted depth.
+pub(super) struct Bench {
+    runner: Runner,
+    sequences: Vec<SequenceId>,
+    shape: Shape,
+    random: Random,
+    batch: Batch,
+}
+
+impl Bench {
+    /// Opens the sequences and fills them to their depth. `limits` are those of `shape`.
+    pub(super) fn new(model: Arc<Model>, shape: Shape, limits: Limits) -> Result<Bench, Failure> {
+        let mut runner = Runner::new(model, limits)?;
+        let sequences = (0..shape.batch).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
+        let random = Random::named("gristmill bench");
+        let mut bench = Bench { runner, sequences, shape, random, batch: Batch::new() };
+        bench.run(&prefill_steps(shape.batch, 0, shape.depth))?;
+        Ok(bench)
+    }
+
+    pub(super) fn prefill_steps(&self) -> Vec<Step> {
+        prefill_steps(self.shape.batch, self.shape.depth, self.shape.prompt)
+    }
+
+    pub(super) fn decode_steps(&self) -> Vec<Step> {
+        decode_steps(self.shape.batch, self.shape.depth, self.shape.decode)
+    }
+
+    /// Brings weights into memory and threads into motion.
+    pub(super) fn warm_up(&mut self) -> Result<(), Failure> {
+        let Shape { batch, depth, prompt, decode } = self.shape;
+        self.run(&prefill_steps(batch, depth, prompt.min(CHUNK)))?;
+        self.run(&decode_steps(batch, depth, decode.min(WARM_STEPS)))?;
+        Ok(())
+    }
+
+    /// Seconds of one prefill.
+    pub(super) fn prefill(&mut self) -> Result<f64, Failure> {
+        self.run(&self.prefill_steps())
+    }
+
+    /// Seconds of decoding.
+    pub(super) fn decode(&mut self) -> Result<f64, Failure> {
+        self.run(&self.decode_steps())
+    }
+
+    /// Runs steps with fresh random tokens, then brings the sequences back to their depth. A step that wants logits
+    /// also takes the likeliest token of each, as greedy decoding would.
+    fn run(&mut self, steps: &[Step]) -> Result<f64, Failure> {
+        let vocab = self.runner.model().spec().vocab as u64;
+        let mut tokens = Vec::new();
+        let begun = Instant::now();
+        for step in steps {
+            self.batch.clear();
+            for &(sequence, Span { count, output, .. }) in step {
+                tokens.clear();
+                tokens.extend((0..count).map(|_| self.random.below(vocab) as u32));
+                let outputs = if output { Outputs::Last } else { Outputs::None };
+                self.batch.push(self.sequences[sequence], &tokens, outputs);
+            }
+            self.runner.forward(&self.batch)?.argmax()?;
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        for &sequence in &self.sequences {
+            self.runner.truncate(sequence, self.shape.depth)?;
+        }
+        Ok(seconds)
+    }
+}
+
+/// `count` tokens for each of `batch` sequences that have `start`, in full batches, sequence after sequence.
+fn prefill_steps(batch: usize, start: usize, count: usize) -> Vec<Step> {
+    let mut steps = vec![Step::new()];
+    let mut room = CHUNK;
+    for sequence in 0..batch {
+        let mut done = 0;
+        while done < count {
+            if room == 0 {
+                steps.push(Step::new());
+                room = CHUNK;
+            }
+            let part = room.min(count - done);
+            let span = Span { start: start + done, count: part, output: done + part == count };
+            if let Some(step) = steps.last_mut() {
+                step.push((sequence, span));
+            }
+            (done, room) = (done + part, room - part);
+        }
+    }
+    steps.retain(|step| !step.is_empty());
+    steps
+}
+
+/// `count` steps of one token for each sequence.
+fn decode_steps(batch: usize, start: usize, count: usize) -> Vec<Step> {
+    let span = |step| Span { start: start + step, count: 1, output: true };
+    (0..count).map(|step| (0..batch).map(|sequence| (sequence, span(step))).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefill_fills_batches_and_asks_for_the_last_logits_of_each_sequence() {
+        for (batch, start, count) in [(1, 0, 512), (1, 3, 1), (3, 7, 500), (2, 0, 1024), (700, 0, 1), (2, 0, 0)] {
+            let steps = prefill_steps(batch, start, count);
+            assert_eq!(steps.len(), (batch * count).div_ceil(CHUNK));
+            for (i, step) in steps.iter().enumerate() {
+                let tokens: usize = step.iter().map(|(_, span)| span.count).sum();
+                assert!(tokens == CHUNK || i + 1 == steps.len());
+            }
+            for sequence in 0..batch {
+                let spans = steps.iter().flatten().filter(|(s, _)| *s == sequence).map(|(_, span)| span);
+                let end = spans.fold(start, |at, span| {
+                    assert_eq!(span.start, at);
+                    assert_eq!(span.output, at + span.count == start + count);
+                    at + span.count
+                });
+                assert_eq!(end, start + count);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! `gristmill bench`: how fast a model runs, and how near that is to what the machine can do.
+
+mod cost;
+mod machine;
+mod measure;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use etcetera::BaseStrategy;
+use gristmill_kernels::cpu::Level;
+
+use crate::args::{DeviceArgs, ModelArg, Verbosity};
+use crate::console;
+use crate::failure::Failure;
+use crate::load;
+use crate::synthetic::Synthetic;
+use cost::Cost;
+use measure::Shape;
+use report::{Report, Row};
+
+/// Measure prefill and decode speed, and how near it is to what the machine can do.
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b or mini-moe. FORMAT is any format of
+    /// GGUF files, or Q4_K_M, the default.
+    #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with = "model")]
+    synthetic: Option<String>,
+    /// Layers of the synthetic model [default: as published].
+    #[arg(long, value_name = "N", requires = "synthetic")]
+    layers: Option<u32>,
+    /// Where to write the synthetic model [default: the cache]. A file that already holds it is used as it is.
+    #[arg(short, long, value_name = "FILE", requires = "synthetic")]
+    output: Option<PathBuf>,
+    /// Prompt tokens of each sequence; 0 leaves prefill out.
+    #[arg(short, long, default_value_t = 512, value_name = "N")]
+    prompt: usize,
+    /// Tokens to decode in each sequence; 0 leaves decode out.
+    #[arg(short = 'n', long, default_value_t = 128, value_name = "N")]
+    decode: usize,
+    /// Sequences side by side.
+    #[arg(short, long, default_value_t = 1, value_parser = at_least_one)]
+    batch: usize,
+    /// Tokens that each sequence has in its cache before the measurement.
+    #[arg(short, long, default_value_t = 0, value_name = "N")]
+    depth: usize,
+    /// Repetitions, of which the median is told.
+    #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = at_least_one)]
+    repeats: usize,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    say: Verbosity,
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("it must be at least 1".to_owned()),
+        Ok(n) => Ok(n),
+        Err(error) => Err(format!("{error}")),
+    }
+}
+
+pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    let threads = args.device.threads()?;
+    let path = match &args.synthetic {
+        Some(spec) => synthetic(args, &Synthetic::parse(spec, args.layers)?)?,
+        None => args.model.path("bench")?.to_owned(),
+    };
+    if args.prompt == 0 && args.decode == 0 {
+        return Ok(());
+    }
+    let shape = Shape { batch: args.batch, depth: args.depth, prompt: args.prompt, decode: args.decode };
+    let limits = shape.limits()?;
+    let machine = machine::measure(Level::best(), threads);
+    let model = load::model(&path, &args.device, limits, &args.say)?;
+    let cost = Cost::of(model.spec(), model.file());
+
+    let mut bench = measure::Bench::new(model.clone(), shape, limits)?;
+    let bar = load::bar(&args.say, "measuring {bar:40} {pos}/{len}");
+    bar.set_length(args.repeats as u64 + 1);
+    bench.warm_up()?;
+    bar.inc(1);
+    let (mut prefill, mut decode) = (Vec::new(), Vec::new());
+    for _ in 0..args.repeats {
+        prefill.extend((args.prompt > 0).then(|| bench.prefill()).transpose()?);
+        decode.extend((args.decode > 0).then(|| bench.decode()).transpose()?);
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+
+    let row = |steps, seconds: Vec<f64>| Row::new(&cost.of_steps(steps), seconds, &machine);
+    let report = Report {
+        model: path.display().to_string(),
+        architecture: model.spec().architecture.clone(),
+        layers: model.spec().layers.len(),
+        file_bytes: model.file().file_bytes(),
+        device: model.device_name(),
+        threads,
+        shape,
+        repeats: args.repeats,
+        machine,
+        prefill: row(&bench.prefill_steps(), prefill),
+        decode: row(&bench.decode_steps(), decode),
+    };
+    if args.json { console::print_json(&report) } else { console::print(&report) }
+}
+
+/// Writes the synthetic model, unless it is there.
+fn synthetic(args: &BenchArgs, model: &Synthetic) -> Result<PathBuf, Failure> {
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => cache()?.join(model.file_name()),
+    };
+    if !model.is_written(&path) {
+        let bar = load::bar(&args.say, "writing {bar:40} {bytes}/{total_bytes}");
+        model.write(&path, &|done, total| {
+            bar.set_length(total);
+            // Threads report out of order.
+            bar.set_position(bar.position().max(done));
+        })?;
+        bar.finish_and_clear();
+        args.say.info(format_args!("wrote {}", path.display()));
+    }
+    Ok(path)
+}
+
+/// Where synthetic models are kept.
+fn cache() -> Result<PathBuf, Failure> {
+    let base = etcetera::choose_base_strategy();
+    let base =
+        base.map_err(|_| Failure::new("there is no home directory for a cache; say where to write with -o FILE"))?;
+    Ok(base.cache_dir().join("gristmill").join("synthetic"))
+}

@@ -1,0 +1,101 @@
+//! What is printed, as a table or as JSON.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::cost::Work;
+use super::machine::Machine;
+use super::measure::Shape;
+use crate::console;
+
+/// All results.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) model: String,
+    pub(super) architecture: String,
+    pub(super) layers: usize,
+    pub(super) file_bytes: u64,
+    pub(super) device: String,
+    pub(super) threads: usize,
+    #[serde(flatten)]
+    pub(super) shape: Shape,
+    pub(super) repeats: usize,
+    pub(super) machine: Machine,
+    pub(super) prefill: Option<Row>,
+    pub(super) decode: Option<Row>,
+}
+
+/// Prefill or decode.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    /// Tokens of one repetition, over all sequences.
+    tokens: usize,
+    /// Each repetition, in order.
+    seconds: Vec<f64>,
+    /// Tokens per second over all sequences.
+    median_tokens_per_second: f64,
+    min_tokens_per_second: f64,
+    max_tokens_per_second: f64,
+    /// What one repetition must read and compute.
+    bytes: f64,
+    operations: f64,
+    /// Distinct experts per layer and step, expected of uniform routing.
+    mean_distinct_experts: Option<f64>,
+    /// max(bytes / bandwidth, operations / int8 rate) as a speed.
+    limit_tokens_per_second: f64,
+    /// How much of that the median reaches.
+    fraction_of_limit: f64,
+}
+
+impl Row {
+    /// `None` without a repetition.
+    pub(super) fn new(work: &Work, seconds: Vec<f64>, machine: &Machine) -> Option<Row> {
+        let mut sorted = seconds.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (&fastest, &slowest) = (sorted.first()?, sorted.last()?);
+        let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
+        let least = (work.bytes / machine.read_bytes_per_second).max(work.ops / machine.int8_ops_per_second);
+        let tokens = work.tokens as f64;
+        Some(Row {
+            tokens: work.tokens,
+            seconds,
+            median_tokens_per_second: tokens / median,
+            min_tokens_per_second: tokens / slowest,
+            max_tokens_per_second: tokens / fastest,
+            bytes: work.bytes,
+            operations: work.ops,
+            mean_distinct_experts: work.experts,
+            limit_tokens_per_second: tokens / least,
+            fraction_of_limit: least / median,
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Report { model, architecture, layers, device, shape, machine, .. } = self;
+        writeln!(f, "{model}")?;
+        writeln!(f, "{architecture}, {layers} layers, {}, on {device}", console::bytes(self.file_bytes))?;
+        let (read, int8) = (machine.read_bytes_per_second / 1e9, machine.int8_ops_per_second / 1e9);
+        writeln!(f, "machine: reads {read:.1} GB/s, {int8:.0} int8 Gop/s ({})", machine.level)?;
+        if shape.batch > 1 || shape.depth > 0 {
+            writeln!(f, "{} sequences at depth {}", shape.batch, shape.depth)?;
+        }
+        writeln!(f)?;
+        let head = ["", "tok/s", "min .. max", "GB/tok", "Gop/tok", "experts", "limit", "reached"];
+        let [name, speed, spread, bytes, ops, experts, limit, reached] = head;
+        writeln!(f, "{name:14}{speed:>10}{spread:>20}{bytes:>9}{ops:>9}{experts:>9}{limit:>10}{reached:>9}")?;
+        for (name, length, row) in [("prefill", shape.prompt, &self.prefill), ("decode", shape.decode, &self.decode)] {
+            if let Some(row) = row {
+                let tokens = row.tokens as f64;
+                let spread = format!("{:.2} .. {:.2}", row.min_tokens_per_second, row.max_tokens_per_second);
+                let experts = row.mean_distinct_experts.map_or("-".to_owned(), |n| format!("{n:.1}"));
+                write!(f, "{:14}{:>10.2}{spread:>20}", format!("{name} {length}"), row.median_tokens_per_second)?;
+                write!(f, "{:>9.3}{:>9.2}{experts:>9}", row.bytes / tokens / 1e9, row.operations / tokens / 1e9)?;
+                writeln!(f, "{:>10.2}{:>8.0}%", row.limit_tokens_per_second, 100.0 * row.fraction_of_limit)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+use std::sync::Arc;
+
+use gristmill_engine::gguf::GgufFile;
+use gristmill_engine::{LoadOptions, Model, ModelInfo};
+use gristmill_kernels::cpu::{Cpu, Level};
+
+use super::cost::{Span, Step};
+use super::*;
+
+/// A small synthetic model that is removed when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(test: &str, spec: &str, layers: u32) -> Scratch {
+        let path = std::env::temp_dir().join(format!("gristmill-bench-{}-{test}.gguf", std::process::id()));
+        Synthetic::parse(spec, Some(layers)).unwrap().write(&path, &|_, _| {}).unwrap();
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn span(start: usize, count: usize) -> Span {
+    Span { start, count, output: true }
+}
+
+#[test]
+fn one_token_costs_what_the_tensors_say() {
+    let path = Scratch::new("cost", "mini-moe:F16", 2);
+    let file = GgufFile::open(&path.0).unwrap();
+    let spec = ModelInfo::read(&file).unwrap().spec;
+    let cost = Cost::of(&spec, &file);
+    let (hidden, heads, kv_heads, head, inner) = (256.0, 8.0, 2.0, 64.0, 256.0);
+    let (experts, top_k, vocab) = (16.0, 4.0, 4096.0);
+    let attention = 2.0 * hidden * heads * head + 2.0 * hidden * kv_heads * head;
+    let router = hidden * experts;
+    let norms = 2.0 * hidden + 2.0 * head;
+    let expert = 3.0 * hidden * inner;
+    let cached = 10.0;
+
+    let work = cost.of_steps(&[vec![(0, span(9, 1))]]);
+    let products = 2.0 * (attention + router + top_k * expert) + hidden * vocab + 2.0 * heads * 2.0 * head * cached;
+    assert_eq!(work.ops, 2.0 * products);
+    let f16 = 2.0 * (attention + top_k * expert) + hidden * vocab + hidden + 2.0 * kv_heads * 2.0 * head * cached;
+    let f32 = 2.0 * (router + norms) + hidden;
+    assert!((work.bytes - (2.0 * f16 + 4.0 * f32)).abs() < 1e-3, "{work:?}");
+    assert_eq!((work.tokens, work.experts), (1, Some(4.0)));
+
+    // Two tokens that choose 4 of 16 share one expert on average.
+    let pair: Step = vec![(0, span(0, 1)), (1, span(0, 1))];
+    assert_eq!(cost.of_steps(&[pair]).experts, Some(7.0));
+    // Without logits the head is not read.
+    let silent = cost.of_steps(&[vec![(0, Span { output: false, ..span(9, 1) })]]);
+    assert_eq!(work.bytes - silent.bytes, 2.0 * hidden * vocab);
+}
+
+#[test]
+fn a_bench_keeps_its_depth_and_reports_every_repetition() {
+    let path = Scratch::new("run", "mini-moe", 1);
+    let file = GgufFile::open(&path.0).unwrap();
+    let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
+    let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
+    let shape = Shape { batch: 3, depth: 20, prompt: 5, decode: 2 };
+    let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
+    bench.warm_up().unwrap();
+    let seconds = vec![bench.prefill().unwrap(), bench.decode().unwrap(), bench.prefill().unwrap()];
+    let machine = machine::Machine { level: "", read_bytes_per_second: 1e9, int8_ops_per_second: 1e9 };
+    let work = Cost::of(model.spec(), model.file()).of_steps(&bench.prefill_steps());
+    assert_eq!(work.tokens, 15);
+    let row = serde_json::to_value(Row::new(&work, seconds.clone(), &machine)).unwrap();
+    assert_eq!(row["seconds"].as_array().unwrap().len(), 3);
+    let fastest = seconds.iter().copied().fold(f64::MAX, f64::min);
+    assert_eq!(row["max_tokens_per_second"].as_f64().unwrap(), 15.0 / fastest);
+    let limit = 15.0 / (work.bytes / 1e9).max(work.ops / 1e9);
+    assert_eq!(row["limit_tokens_per_second"].as_f64().unwrap(), limit);
+    assert!(Row::new(&work, vec![], &machine).is_none());
+}
+
+#[test]
+fn the_machine_has_a_bandwidth_and_a_rate_at_every_level() {
+    for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {
+        let machine = machine::measure_with(level, 2, 32 << 20);
+        // Whatever runs these tests reads more than 100 MB/s and does more than 100 Mop/s.
+        assert!((1e8..1e13).contains(&machine.read_bytes_per_second), "{machine:?}");
+        assert!((1e8..1e14).contains(&machine.int8_ops_per_second), "{machine:?}");
+    }
+}
