@@ -1,11 +1,21 @@
-//! Chores of the repository.
+//! Chores of the repository: `cargo xtask` lists them. One file per subcommand.
 
+mod check;
+mod model;
 mod prove;
+mod run;
 
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: cargo xtask prove mutations [--only OP] [--list] [--output FILE]
+usage: cargo xtask check
+           all tests, those on a real model included
+       cargo xtask run PROMPT [OPTIONS]
+           build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
+       cargo xtask model
+           fetch that model, unless it is there already, and print its path
+       cargo xtask prove mutations [--only OP] [--list] [--output FILE]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure";
 
@@ -13,6 +23,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
+        ["check"] => check::check(),
+        ["run", options @ ..] if !options.is_empty() => run::run(options),
+        ["model"] => model::fetch().map(|path| println!("{}", path.display())),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
         _ => Err(USAGE.to_owned()),
     };
@@ -22,5 +35,20 @@ fn main() -> ExitCode {
             eprintln!("{message}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// Runs a command in the root of the repository, with its output passed on.
+fn sh(program: &str, arguments: &[&str]) -> Result<(), String> {
+    let line = format!("{program} {}", arguments.join(" "));
+    match Command::new(program).args(arguments).current_dir(root()).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{line}: failed, {status}")),
+        Err(error) => Err(format!("{line}: cannot be started: {error}")),
     }
 }

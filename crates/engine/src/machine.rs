@@ -67,7 +67,7 @@ fn proc_kib(path: &str, name: &str) -> Option<u64> {
 /// What the process's control group (version 2 or 1) and those above it have left.
 fn control_group_memory() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-    groups.lines().filter_map(|line| group_memory(line)).min()
+    groups.lines().filter_map(group_memory).min()
 }
 
 /// One line of `/proc/self/cgroup`: `number:controllers:path`, without controllers in version 2.

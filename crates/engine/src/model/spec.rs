@@ -1,5 +1,5 @@
-//! What a model is made of, as data. Reading it from a file is the business of [`super::arch`], computing with it
-//! that of [`super::forward`].
+//! What a model is made of, as data. Reading it from a file is the business of `arch`, computing with it
+//! that of `forward`.
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Routing};
 
