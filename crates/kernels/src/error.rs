@@ -71,6 +71,9 @@ pub enum Error {
         /// The device that the buffer belongs to.
         found: DeviceId,
     },
+    /// A buffer that says it is the CPU's is not in host memory.
+    #[error("a buffer of the CPU is not in host memory")]
+    NotHostMemory,
     /// Tensor bytes do not match format and shape.
     #[error("{what}: {rows} rows of {cols} {format} elements need {expected} bytes, not {found}")]
     Bytes {

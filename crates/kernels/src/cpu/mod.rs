@@ -18,7 +18,7 @@ mod quantise;
 
 use crate::act::{Act, Precision};
 use crate::check;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::format::with_format;
 use crate::host::{self, DEVICE};
 use crate::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
@@ -61,27 +61,36 @@ impl Cpu {
     }
 }
 
-/// Takes what the checks have found to be in host memory. A backend with buffers elsewhere has its own operations.
+/// Takes what must be in host memory. The checks have seen that all buffers are this device's.
 macro_rules! host {
     ($e:expr) => {
         match $e {
             Some(value) => value,
-            None => return Ok(()),
+            None => return Err(Error::NotHostMemory),
         }
     };
 }
 
 /// The tiles of a weight of [`Role::Matrix`] or [`Role::GateUp`].
-fn tiles(weight: &Weight) -> Option<&[Tiles]> {
+fn tiles(weight: &Weight) -> Result<&[Tiles]> {
     match &weight.storage {
-        Storage::Tiles(parts) => Some(parts),
-        Storage::Mapped(_) => None,
+        Storage::Tiles(parts) => Ok(parts),
+        Storage::Mapped(_) => Err(layout("rows in the file's order")),
     }
 }
 
-fn pair(weight: &Weight) -> Option<[&Tiles; 2]> {
-    let [gate, up] = tiles(weight)? else { return None };
-    Some([gate, up])
+/// Gate and up.
+fn pair(weight: &Weight) -> Result<[&Tiles; 2]> {
+    match tiles(weight)? {
+        [gate, up] => Ok([gate, up]),
+        _ => Err(layout("not a gate and up pair")),
+    }
+}
+
+/// The weight was prepared by another backend of the same device.
+fn layout(found: &str) -> Error {
+    let rule = "a weight must be prepared by the backend that reads it";
+    Error::Range { op: "matmul", what: "layout of the weight", found: found.into(), rule }
 }
 
 impl Backend for Cpu {
@@ -142,9 +151,9 @@ impl Backend for Cpu {
 
     fn embed(&self, table: &Weight, rows: View<u32>, scale: f32, mut out: ViewMut<f32>) -> Result<()> {
         check::embed(DEVICE, table, &rows, &out)?;
-        let Storage::Mapped(tensors) = &table.storage else { return Ok(()) };
+        let Storage::Mapped(tensors) = &table.storage else { return Err(layout("tiles")) };
         let (ids, ids_at) = host!(rows.as_host());
-        let (Some(tensor), Some(out)) = (tensors.first(), OutRows::new(&mut out)) else { return Ok(()) };
+        let (tensor, out) = (host!(tensors.first()), host!(OutRows::new(&mut out)));
         let (format, bytes) = (tensor.format, tensor.bytes.as_slice());
         let row_bytes = format.row_bytes(table.cols).unwrap_or(0);
         self.each_row(rows.rows(), table.cols, &|i| {
@@ -184,7 +193,7 @@ impl Backend for Cpu {
 
     fn matmul(&self, w: &Weight, x: &Act, bias: Option<&Buffer<f32>>, mut y: ViewMut<f32>) -> Result<()> {
         check::matmul(DEVICE, w, x, bias, &y)?;
-        let (parts, operand) = (host!(tiles(w)), host!(Operand::new(x)));
+        let (parts, operand) = (tiles(w)?, host!(Operand::new(x)));
         let bias = bias.and_then(Buffer::as_host);
         self.dense(parts, &operand, x.rows(), &|i| i, bias, host!(OutRows::new(&mut y)));
         Ok(())
@@ -192,7 +201,7 @@ impl Backend for Cpu {
 
     fn matmul_rows(&self, w: &Weight, x: &Act, rows: View<u32>, mut y: ViewMut<f32>) -> Result<()> {
         check::matmul_rows(DEVICE, w, x, &rows, &y)?;
-        let (parts, operand) = (host!(tiles(w)), host!(Operand::new(x)));
+        let (parts, operand) = (tiles(w)?, host!(Operand::new(x)));
         let (ids, shape) = host!(rows.as_host());
         let row = |i: usize| ids[shape.row(i)][0] as usize;
         self.dense(parts, &operand, rows.rows(), &row, None, host!(OutRows::new(&mut y)));
@@ -208,7 +217,8 @@ impl Backend for Cpu {
         mut h: ViewMut<f32>,
     ) -> Result<()> {
         check::gate_up(DEVICE, w, x, bias, &h)?;
-        let (weights, operand) = (host!(pair(w)), host!(Operand::new(x)));
+        check::activation("gate_up", activation)?;
+        let (weights, operand) = (pair(w)?, host!(Operand::new(x)));
         let bias = host_pair(bias);
         self.dense_gated(weights, &operand, x.rows(), bias, activation, host!(OutRows::new(&mut h)));
         Ok(())
@@ -249,7 +259,7 @@ impl Backend for Cpu {
         mut out: ViewMut<f32>,
     ) -> Result<()> {
         check::moe_matmul(DEVICE, w, x, groups, top_k, bias, &out)?;
-        let (parts, operand, groups) = (host!(tiles(w)), host!(Operand::new(x)), host!(Grouped::new(groups)));
+        let (parts, operand, groups) = (tiles(w)?, host!(Operand::new(x)), host!(Grouped::new(groups)));
         let pairs_per_row = if x.rows() == out.rows() { 1 } else { top_k };
         let call = ExpertCall { x: &operand, groups: &groups, pairs_per_row };
         self.experts(parts, &call, bias.and_then(Buffer::as_host), host!(OutRows::new(&mut out)));
@@ -267,7 +277,8 @@ impl Backend for Cpu {
         mut h: ViewMut<f32>,
     ) -> Result<()> {
         check::moe_gate_up(DEVICE, w, x, groups, top_k, bias, &h)?;
-        let (weights, operand, groups) = (host!(pair(w)), host!(Operand::new(x)), host!(Grouped::new(groups)));
+        check::activation("moe_gate_up", activation)?;
+        let (weights, operand, groups) = (pair(w)?, host!(Operand::new(x)), host!(Grouped::new(groups)));
         let call = ExpertCall { x: &operand, groups: &groups, pairs_per_row: top_k };
         self.experts_gated(weights, &call, host_pair(bias), activation, host!(OutRows::new(&mut h)));
         Ok(())

@@ -42,7 +42,7 @@ fn quantise(x: &[f32; 32]) -> Int8Block {
     let scale = if finite { largest / 127.0 } else { f32::NAN };
     // A block of denormals has no inverse in f32; it quantises to zeros.
     let inverse = if largest > 1e-36 && finite { 127.0 / largest } else { 0.0 };
-    let q: [i32; 32] = std::array::from_fn(|i| round(x[i] * inverse));
+    let q: [i32; 32] = std::array::from_fn(|i| if finite { round(x[i] * inverse) } else { 0 });
     let half_sums: [i32; 2] = std::array::from_fn(|h| q[16 * h..16 * h + 16].iter().sum());
     let bytes: [u8; 32] = q.map(|q| q as i8 as u8);
     Int8Block {
