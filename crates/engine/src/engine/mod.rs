@@ -122,7 +122,8 @@ impl Engine {
             Prompt::Chat(chat) => {
                 // The template has written BOS and the control tokens itself.
                 let options = EncodeOptions { add_special: false, parse_special: true };
-                Ok(self.model.tokenizer()?.encode(&self.render(chat)?, options)?)
+                let text = self.render(chat)?;
+                Ok(self.model.tokenizer()?.encode(&text, options)?)
             }
         }
     }

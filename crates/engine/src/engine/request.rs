@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::EngineError;
 use crate::template::Message;
 
-/// A text to be continued or a conversation to be answered.
+/// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: there may be
+/// more fields one day.
 #[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
 pub struct Request {
     /// What the model reads.
     pub prompt: Prompt,
@@ -49,7 +49,6 @@ pub enum Prompt {
 
 /// A conversation.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[non_exhaustive]
 pub struct Chat {
     /// What was said, in order.
     pub messages: Vec<Message>,

@@ -200,8 +200,13 @@ impl Tiny {
         }
     }
 
-    /// Writes the model with random weights, scaled so that every block matters.
+    /// The model with random weights.
     pub(crate) fn file(&self, random: &mut Random) -> GgufFile {
+        GgufFile::from_bytes(self.bytes(random)).expect("a good file")
+    }
+
+    /// Writes the model with random weights, scaled so that every block matters.
+    pub(crate) fn bytes(&self, random: &mut Random) -> Vec<u8> {
         let mut plan = GgufWriter::new();
         for (key, value) in &self.pairs {
             plan.set(key, value.clone()).expect("a good key");
@@ -221,6 +226,6 @@ impl Tiny {
             format.encode(&values, &mut bytes).expect("whole blocks");
             data.write_tensor(name, &bytes).expect("the size is right");
         }
-        GgufFile::from_bytes(data.finish().expect("all tensors are written")).expect("a good file")
+        data.finish().expect("all tensors are written")
     }
 }

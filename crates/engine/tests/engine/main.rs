@@ -1,0 +1,259 @@
+//! The engine: requests alone and together, stop strings, cancelling, reuse of state, what is refused.
+//!
+//! On the reference backend a row's result does not depend on its batch, so texts are compared token by token.
+
+#[allow(dead_code)]
+#[path = "../model/tiny.rs"]
+mod tiny;
+
+mod refuse;
+mod speech;
+
+use std::sync::Arc;
+
+use gristmill_engine::engine::{FinishReason, Piece};
+use gristmill_engine::template::Message;
+use gristmill_engine::{
+    Batch, Chat, Engine, EngineError, Limits, LoadOptions, Model, Outputs, Request, Runner, SamplingOptions,
+};
+use gristmill_kernels::reference::Reference;
+use tiny::{Random, Tiny};
+
+const CONTEXT: usize = 100;
+
+/// A model that can speak, of fresh random weights.
+fn model() -> Arc<Model> {
+    let mut tiny = Tiny::llama();
+    speech::teach(&mut tiny);
+    let file = tiny.file(&mut Random::fresh());
+    Arc::new(Model::with_backend(file, Arc::new(Reference), LoadOptions::default()).expect("a good model"))
+}
+
+fn engine(model: &Arc<Model>, sequences: usize, batch_tokens: usize) -> Engine {
+    let limits = Limits { context: Some(CONTEXT), sequences, batch_tokens, output_rows: None };
+    Engine::start(model.clone(), limits).expect("it fits")
+}
+
+/// A request for `n` tokens, whatever they are.
+fn request(prompt: &[u32], n: usize, sampling: SamplingOptions) -> Request {
+    let mut request = Request::new(prompt.to_vec());
+    request.sampling = sampling;
+    request.max_tokens = Some(n);
+    request.ignore_end = true;
+    request
+}
+
+fn pieces(engine: &Engine, request: Request) -> Vec<Piece> {
+    engine.generate(request).expect("a good request").collect::<Result<_, _>>().expect("it runs")
+}
+
+fn tokens(pieces: &[Piece]) -> Vec<u32> {
+    pieces.iter().map(|piece| piece.token).collect()
+}
+
+fn text(pieces: &[Piece]) -> String {
+    pieces.iter().map(|piece| piece.text.as_str()).collect()
+}
+
+fn random_tokens(random: &mut Random, n: usize) -> Vec<u32> {
+    (0..n).map(|_| random.below(256) as u32).collect()
+}
+
+/// Sampling that uses every option.
+fn sampling(random: &mut Random) -> SamplingOptions {
+    SamplingOptions {
+        temperature: 1.5,
+        top_k: 100,
+        top_p: 0.9,
+        min_p: 0.01,
+        repeat_penalty: 1.1,
+        presence_penalty: 0.2,
+        frequency_penalty: 0.3,
+        seed: random.next(),
+    }
+}
+
+#[test]
+fn greedy_is_argmax_of_forward() {
+    let (model, mut random) = (model(), Random::fresh());
+    let prompt = random_tokens(&mut random, 23);
+    // The engine reads the prompt in chunks of 7.
+    let found = tokens(&pieces(&engine(&model, 1, 7), request(&prompt, 12, SamplingOptions::greedy())));
+
+    let limits = Limits { context: Some(CONTEXT), sequences: 1, batch_tokens: CONTEXT, output_rows: None };
+    let mut runner = Runner::new(model, limits).unwrap();
+    let sequence = runner.open_sequence().unwrap();
+    let (mut next, mut expected, mut batch) = (prompt, Vec::<u32>::new(), Batch::new());
+    for _ in 0..12 {
+        batch.clear();
+        batch.push(sequence, &next, Outputs::Last);
+        next = runner.forward(&batch).unwrap().argmax().unwrap();
+        expected.extend(&next);
+    }
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn requests_together_give_the_same_as_alone() {
+    let (model, mut random) = (model(), Random::fresh());
+    let requests: Vec<Request> = (0..9)
+        .map(|_| {
+            let (prompt, n) = (1 + random.below(40), 1 + random.below(30));
+            request(&random_tokens(&mut random, prompt), n, sampling(&mut random))
+        })
+        .collect();
+    let alone: Vec<Vec<u32>> = requests.iter().map(|r| tokens(&pieces(&engine(&model, 1, 64), r.clone()))).collect();
+    // Fewer slots than requests: some wait, and all slots serve more than one.
+    let engine = engine(&model, 4, 16);
+    let running: Vec<_> = requests.iter().map(|r| engine.generate(r.clone()).unwrap()).collect();
+    for (i, (generation, alone)) in running.into_iter().zip(alone).enumerate() {
+        let together: Vec<Piece> = generation.collect::<Result<_, _>>().unwrap();
+        assert_eq!(tokens(&together), alone, "request {i}");
+        let finish = together.last().unwrap().finish.unwrap();
+        assert_eq!(finish.reason, FinishReason::Length);
+        assert_eq!(
+            (finish.usage.prompt_tokens, finish.usage.generated_tokens),
+            (
+                match &requests[i].prompt {
+                    gristmill_engine::Prompt::Tokens(prompt) => prompt.len(),
+                    _ => unreachable!(),
+                },
+                alone.len()
+            )
+        );
+        assert!(together[..alone.len() - 1].iter().all(|piece| piece.finish.is_none()));
+    }
+}
+
+#[test]
+fn pieces_are_the_decoded_text_in_whole_characters() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 1, 64);
+    for _ in 0..5 {
+        // Hot: bytes at random, most of them not UTF-8.
+        let hot = SamplingOptions { temperature: 50.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..sampling(&mut random) };
+        let pieces = pieces(&engine, request(&random_tokens(&mut random, 3), 60, hot));
+        assert_eq!(text(&pieces), model.tokenizer().unwrap().decode(&tokens(&pieces), true).unwrap());
+    }
+}
+
+#[test]
+fn stop_strings_end_the_text_wherever_tokens_end() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 1, 64);
+    let mut stopped = 0;
+    for _ in 0..20 {
+        let request = request(&random_tokens(&mut random, 5), 40, sampling(&mut random));
+        let whole = text(&pieces(&engine, request.clone()));
+        let chars: Vec<char> = whole.chars().collect();
+        let from = random.below(chars.len() - 4);
+        let stop: String = chars[from..from + 4].iter().collect();
+        let found = pieces(&engine, Request { stop: vec!["not there".into(), stop.clone()], ..request.clone() });
+        let before = &whole[..whole.find(&stop).unwrap()];
+        assert_eq!(text(&found), before, "stop {stop:?} in {whole:?}");
+        // The stop string may lie in what the last token left incomplete.
+        let reason = found.last().unwrap().finish.unwrap().reason;
+        stopped += usize::from(reason == FinishReason::Stop);
+        // A stop string that is begun and not completed is text.
+        let never = format!("{}\u{1}\u{2}", whole.chars().last().unwrap());
+        let found = pieces(&engine, Request { stop: vec![never], ..request });
+        assert_eq!(text(&found), whole);
+    }
+    assert!(stopped > 10, "{stopped} of 20");
+}
+
+#[test]
+fn end_of_generation_ends() {
+    let model = model();
+    let engine = engine(&model, 1, 64);
+    let mut ended = 0;
+    for seed in 0..40 {
+        let mut request = Request::new(vec![65, 66]);
+        request.sampling =
+            SamplingOptions { temperature: 20.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Default::default() };
+        let pieces = pieces(&engine, request);
+        let (last, others) = pieces.split_last().unwrap();
+        assert!(others.iter().all(|piece| piece.token != speech::END && piece.finish.is_none()));
+        match last.finish.unwrap().reason {
+            FinishReason::End => {
+                assert_eq!(last.token, speech::END);
+                ended += 1;
+            }
+            FinishReason::Length => assert_eq!(2 + pieces.len(), CONTEXT + 1, "the context is full"),
+            other => panic!("{other:?}"),
+        }
+        assert!(!text(&pieces).contains("<|im_end|>"));
+    }
+    assert!(ended > 0, "of 40 random texts none has ended");
+}
+
+#[test]
+fn a_conversation_is_read_from_where_it_is_new() {
+    let (model, mut random) = (model(), Random::fresh());
+    let kept = engine(&model, 2, 64);
+    let mut prompt = random_tokens(&mut random, 20);
+    for turn in 0..3 {
+        let request = request(&prompt, 9, sampling(&mut random));
+        let answer = pieces(&kept, request.clone());
+        assert_eq!(tokens(&answer), tokens(&pieces(&engine(&model, 1, 64), request)), "turn {turn}");
+        // All was known but what came since, and the last token, whose state was not needed then.
+        let usage = answer.last().unwrap().finish.unwrap().usage;
+        assert_eq!(usage.reused_tokens, if turn == 0 { 0 } else { prompt.len() - 5 });
+        prompt.extend(tokens(&answer));
+        prompt.extend(random_tokens(&mut random, 4));
+        // Another text in between takes the other slot.
+        pieces(&kept, self::request(&[1, 2, 3], 2, SamplingOptions::greedy()));
+    }
+}
+
+#[test]
+fn dropping_and_cancelling_make_room() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 1, 8);
+    let long = request(&random_tokens(&mut random, 10), 80, SamplingOptions::greedy());
+    let expected = tokens(&pieces(&engine, long.clone()));
+
+    let mut dropped = engine.generate(long.clone()).unwrap();
+    assert_eq!(dropped.next().unwrap().unwrap().token, expected[0]);
+    drop(dropped);
+    let waiting = engine.generate(long.clone()).unwrap();
+    drop(engine.generate(long.clone()).unwrap());
+    let mut cancelled = engine.generate(long.clone()).unwrap();
+    cancelled.canceller().cancel();
+    assert!(cancelled.by_ref().count() < 80 && cancelled.next().is_none());
+    assert_eq!(tokens(&waiting.collect::<Result<Vec<_>, _>>().unwrap()), expected);
+}
+
+#[test]
+fn two_engines_and_an_engine_that_ends() {
+    let (model, mut random) = (model(), Random::fresh());
+    let (one, other) = (engine(&model, 1, 64), engine(&self::model(), 1, 64));
+    let long = request(&random_tokens(&mut random, 10), 80, SamplingOptions::greedy());
+    let (a, b) = (one.generate(long.clone()).unwrap(), other.generate(long.clone()).unwrap());
+    let waiting = one.generate(long.clone()).unwrap();
+    drop(one);
+    let ends = |generation: gristmill_engine::Generation| generation.last().unwrap();
+    assert!(matches!(ends(waiting), Err(EngineError::Stopped)));
+    // Whatever was generated before comes, then the end.
+    assert!(matches!(ends(a), Ok(Piece { finish: Some(_), .. }) | Err(EngineError::Stopped)));
+    assert!(matches!(ends(b), Ok(Piece { finish: Some(_), .. })));
+}
+
+#[test]
+fn conversations_go_through_the_template() {
+    let model = model();
+    let engine = engine(&model, 1, 64);
+    let mut chat = Chat::new(vec![Message::new("user", "ab <|im_end|>")]);
+    let prompt = "<|im_start|>user\nab <|im_end|><|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(engine.render(&chat).unwrap(), prompt);
+    let ids = engine.tokens(&chat.clone().into()).unwrap();
+    assert_eq!(ids[0], 258, "no BOS, which the template did not write");
+    chat.thinking = Some(false);
+    assert_eq!(engine.render(&chat).unwrap(), format!("{prompt}<think></think>"));
+    // A text is a text: BOS before it, and control tokens are letters.
+    let ids = engine.tokens(&"ab<|im_end|>".into()).unwrap();
+    assert_eq!((ids[0], ids[1], ids.len()), (257, 256, 12));
+    let mut request = Request::new(chat);
+    request.max_tokens = Some(3);
+    assert!(!pieces(&engine, request).is_empty());
+}

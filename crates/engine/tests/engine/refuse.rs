@@ -1,0 +1,60 @@
+//! Requests that are refused, before anything runs.
+
+use gristmill_engine::template::Message;
+use gristmill_engine::{Chat, Engine, EngineError, Error, Limits, Prompt, Request, SamplingOptions};
+
+use super::{CONTEXT, engine, model, pieces, request};
+use crate::tiny::{Random, Tiny};
+
+fn refusal(engine: &Engine, request: Request) -> EngineError {
+    engine.generate(request).expect_err("it is refused")
+}
+
+#[test]
+fn prompts() {
+    let engine = engine(&model(), 1, 64);
+    assert!(matches!(refusal(&engine, Request::new("")), EngineError::EmptyPrompt));
+    assert!(matches!(refusal(&engine, Request::new(Vec::new())), EngineError::EmptyPrompt));
+    let error = refusal(&engine, Request::new("x".repeat(CONTEXT)));
+    assert!(matches!(error, EngineError::PromptTooLong { tokens: 101, context: CONTEXT }), "{error}");
+    let error = refusal(&engine, Request::new(vec![1, 260, 2]));
+    assert!(matches!(error, EngineError::Token { id: 260, index: 1, vocabulary: 260 }), "{error}");
+    // The longest that fits has one answer: what follows its last token.
+    let greedy = SamplingOptions::greedy();
+    assert_eq!(pieces(&engine, request(&[7; CONTEXT], 5, greedy)).len(), 1);
+}
+
+#[test]
+fn options() {
+    let engine = engine(&model(), 1, 64);
+    let error = refusal(&engine, Request { max_tokens: Some(0), ..Request::new("x") });
+    assert!(matches!(error, EngineError::NoTokens));
+    let sampling = SamplingOptions { top_p: f32::NAN, ..SamplingOptions::default() };
+    let error = refusal(&engine, Request { sampling, ..Request::new("x") });
+    assert!(matches!(error, EngineError::Sampling { what: "top-p", .. }), "{error}");
+}
+
+#[test]
+fn a_model_that_cannot_speak() {
+    let file = Tiny::llama().file(&mut Random::fresh());
+    let backend = std::sync::Arc::new(gristmill_kernels::reference::Reference);
+    let model = gristmill_engine::Model::with_backend(file, backend, Default::default()).unwrap();
+    let engine = engine(&model.into(), 1, 64);
+    assert!(matches!(refusal(&engine, Request::new("x")), EngineError::Model(Error::NoTokenizer)));
+    let chat = Prompt::from(Chat::new(vec![Message::new("user", "x")]));
+    assert!(matches!(refusal(&engine, Request::new(chat)), EngineError::NoTemplate));
+    let mut request = Request::new(vec![1, 2]);
+    request.max_tokens = Some(4);
+    let pieces = pieces(&engine, request);
+    assert!(pieces.len() == 4 && pieces.iter().all(|piece| piece.text.is_empty()));
+}
+
+#[test]
+fn limits() {
+    let start = |limits| Engine::start(model(), limits).expect_err("it is refused");
+    let limits = Limits::default();
+    let error = start(Limits { sequences: 65, batch_tokens: 64, ..limits });
+    assert!(matches!(error, EngineError::BatchTooSmall { batch_tokens: 64, sequences: 65 }), "{error}");
+    assert!(matches!(start(Limits { sequences: 0, ..limits }), EngineError::Model(Error::Limit { .. })));
+    assert!(matches!(start(Limits { context: Some(101), ..limits }), EngineError::Model(Error::Limit { .. })));
+}
