@@ -1,0 +1,116 @@
+//! One clear sentence with the remedy on stderr, a non-zero exit code, nothing on stdout, never a backtrace.
+
+use std::fs;
+
+use super::{Ended, FOLDER, gristmill, path};
+
+/// Fails unless the run was refused by one line that holds all of these words.
+#[track_caller]
+fn refused(ended: Ended, words: &[&str]) {
+    let Ended { code, out, err } = &ended;
+    assert_eq!(*code, Some(1), "stdout {out:?} stderr {err:?}");
+    assert_eq!(out, "");
+    assert!(err.starts_with("error: ") && err.lines().count() == 1, "{err:?}");
+    assert!(words.iter().all(|word| err.contains(word)), "{err:?} lacks one of {words:?}");
+    assert!(!err.contains("panicked") && !err.contains("backtrace"), "{err:?}");
+}
+
+#[track_caller]
+fn run_refused(arguments: &[&str], words: &[&str]) {
+    refused(gristmill(&[&["run", "-m", "MODEL"], arguments].concat(), b""), words);
+}
+
+#[test]
+fn models() {
+    for command in ["run", "chat", "perplexity", "tokenize", "inspect"] {
+        let with = |model: &str| match command {
+            "inspect" => gristmill(&["inspect", model], b""),
+            "perplexity" => gristmill(&["perplexity", "-m", model, "-f", model], b""),
+            "chat" => gristmill(&["chat", "-m", model], b""),
+            _ => gristmill(&[command, "-m", model, "hello"], b""),
+        };
+        if command != "perplexity" {
+            refused(with(&path("missing.gguf")), &["missing.gguf"]);
+            refused(with(&path("")), &["is a directory", ".gguf"]);
+            refused(with("/dev/null"), &["/dev/null"]);
+        }
+    }
+    let safetensors = FOLDER.join("safetensors");
+    fs::create_dir_all(&safetensors).unwrap();
+    fs::write(safetensors.join("model.safetensors"), [8, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']).unwrap();
+    let run = |path: &str| gristmill(&["run", "-m", path, "hello"], b"");
+    refused(run(&path("safetensors")), &["safetensors", "GGUF"]);
+    refused(run(&path("safetensors/model.safetensors")), &["safetensors", "GGUF"]);
+    fs::write(path("short.gguf"), &fs::read(path("model.gguf")).unwrap()[..1000]).unwrap();
+    refused(run(&path("short.gguf")), &["short.gguf"]);
+    fs::write(path("empty.gguf"), "").unwrap();
+    refused(run(&path("empty.gguf")), &["empty"]);
+    refused(run(&path("mute.gguf")), &["tokenizer"]);
+    refused(gristmill(&["chat", "-m", &path("mute.gguf")], b""), &["chat template", "--raw"]);
+    refused(gristmill(&["run", "hello"], b""), &["-m", "gristmill run"]);
+}
+
+#[test]
+fn prompts() {
+    run_refused(&[""], &["empty"]);
+    run_refused(&["-p", ""], &["empty"]);
+    run_refused(&["-"], &["empty"]);
+    run_refused(&[], &["no prompt", "-"]);
+    run_refused(&["--raw", &"x".repeat(200)], &["201 tokens", "100", "shorten"]);
+    refused(gristmill(&["run", "-m", "MODEL", "-"], b"caf\xe9"), &["UTF-8", "byte 3", "iconv"]);
+    refused(gristmill(&["chat", "-m", "MODEL"], b"caf\xe9\n"), &["UTF-8"]);
+    refused(gristmill(&["tokenize", "-m", "MODEL", "-"], b"\xff"), &["UTF-8"]);
+}
+
+#[test]
+fn numbers() {
+    for n in ["0", "10000"] {
+        run_refused(&["--threads", n, "x"], &["--threads", n, "between 1 and"]);
+    }
+    run_refused(&["--ctx", "0", "x"], &["context", "at least 1"]);
+    run_refused(&["--ctx", "100000000000", "x"], &["context", "trained on at most 100"]);
+    run_refused(&["--device", "cuda", "x"], &["cuda", "cpu"]);
+    run_refused(&["-n", "0", "x"], &["-n", "at least 1"]);
+    run_refused(&["--stop", "", "x"], &["--stop"]);
+    for option in ["--temp", "--top-p", "--min-p", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"] {
+        for value in ["NaN", "inf", "-inf"] {
+            run_refused(&[option, value, "x"], &["it must be"]);
+        }
+    }
+    for (option, value) in
+        [("--temp", "-1"), ("--top-p", "0"), ("--top-p", "1.5"), ("--min-p", "-0.5"), ("--repeat-penalty", "0")]
+    {
+        run_refused(&[option, value, "x"], &["it must be"]);
+    }
+    // Not numbers at all: wrong usage, which is exit code 2.
+    for arguments in [["--temp", "warm"], ["--threads", "-1"], ["--seed", "x"]] {
+        let ended = gristmill(&[&["run", "-m", "MODEL"][..], &arguments, &["x"]].concat(), b"");
+        assert_eq!(ended.code, Some(2), "{}", ended.err);
+        assert!(ended.err.starts_with("error: ") && ended.out.is_empty());
+    }
+}
+
+/// Trained on more than any machine's memory holds.
+#[test]
+fn a_context_larger_than_memory() {
+    let mut tiny = crate::tiny::Tiny::llama();
+    crate::speech::teach(&mut tiny);
+    tiny.set("llama.context_length", 1_u32 << 31);
+    let model = path("long.gguf");
+    fs::write(&model, tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
+    refused(gristmill(&["run", "-m", &model, "--ctx", "2147483648", "x"], b""), &["free", "use a shorter context"]);
+    // Without --ctx, what fits is taken.
+    gristmill(&["run", "-m", &model, "-n", "1", "x"], b"").good();
+}
+
+#[test]
+fn perplexity() {
+    let text = path("text");
+    fs::write(&text, "too short").unwrap();
+    let run = |arguments: &[&str]| gristmill(&[&["perplexity", "-m", "MODEL"], arguments].concat(), b"");
+    refused(run(&["-f", &text, "--ctx", "50"]), &["10 tokens", "--ctx", "longer"]);
+    refused(run(&["-f", &text]), &["context", "trained on at most 100"]);
+    refused(run(&["-f", &text, "--ctx", "3"]), &["--ctx", "at least 4"]);
+    refused(run(&["-f", &path("no such text"), "--ctx", "50"]), &["no such text"]);
+    refused(run(&["-f", &path("model.gguf"), "--ctx", "50"]), &["UTF-8"]);
+}

@@ -1,0 +1,186 @@
+//! What each command prints, and where.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+
+use super::{gristmill, path};
+
+#[test]
+fn help() {
+    let examples = gristmill(&[], b"").good();
+    assert_eq!(examples.lines().filter(|line| line.starts_with("  gristmill ")).count(), 3, "{examples}");
+    assert!(gristmill(&["--version"], b"").good().contains("CPU level "));
+    let help = gristmill(&["run", "--help"], b"").good();
+    for option in [
+        "-n",
+        "--temp",
+        "--top-k",
+        "--top-p",
+        "--min-p",
+        "--repeat-penalty",
+        "--presence-penalty",
+        "--frequency-penalty",
+        "--seed",
+        "--threads",
+        "--ctx",
+        "--stop",
+        "--device",
+        "--raw",
+        "--json",
+        "-q",
+        "-v",
+    ] {
+        assert!(help.contains(option), "{option}");
+    }
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        assert!(gristmill(&["completions", shell], b"").good().contains("perplexity"), "{shell}");
+    }
+    let man = gristmill(&["man"], b"").good();
+    assert!(man.starts_with(".ie") && man.contains(".SH GRISTMILL RUN") && man.contains("top\\-p"), "{man}");
+}
+
+#[test]
+fn run_answers_or_continues() {
+    let run = |arguments: &[&str], stdin: &[u8]| {
+        let fixed = ["run", "-m", "MODEL", "--temp", "0", "-n", "8", "--threads", "2"];
+        gristmill(&[&fixed[..], arguments].concat(), stdin)
+    };
+    let chat = run(&["hello"], b"");
+    assert!(chat.last_line().starts_with("chat template: prompt "), "{}", chat.err);
+    for word in [" tok/s", "decode ", "load ", "memory "] {
+        assert!(chat.last_line().contains(word), "{}", chat.err);
+    }
+    assert_eq!(chat.err.lines().count(), 1);
+    assert!(chat.out.ends_with('\n'));
+    let out = chat.good();
+    assert_eq!(run(&["-p", "hello"], b"").good(), out);
+    assert_eq!(run(&["-"], b"hello").good(), out);
+    assert_eq!(run(&["--threads", "1", "hello"], b"").code, Some(2), "given twice");
+
+    let raw = run(&["--raw", "hello"], b"");
+    assert!(raw.last_line().starts_with("raw text: prompt 6 tokens"), "{}", raw.err);
+    assert_eq!(run(&["-q", "hello"], b"").err, "");
+    let verbose = run(&["-v", "hello"], b"").err;
+    for word in ["memory: ", "KV cache", "context: 100 tokens", "threads: 2", "seed: "] {
+        assert!(verbose.contains(word), "{verbose}");
+    }
+
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json", "--raw", "hello"], b"").good()).unwrap();
+    assert_eq!(json["text"].as_str().unwrap(), raw.out.strip_suffix('\n').unwrap());
+    assert_eq!((&json["prompt_tokens"], &json["mode"]), (&6.into(), &"raw".into()));
+}
+
+#[test]
+fn seeds_and_threads() {
+    let run = |seed: &str, threads: &str| {
+        let hot = ["run", "-m", "MODEL", "--temp", "5", "--top-k", "0", "--top-p", "1", "--min-p", "0", "-n", "20"];
+        gristmill(&[&hot[..], &["--seed", seed, "--threads", threads, "hello"]].concat(), b"").good()
+    };
+    assert_eq!(run("1", "1"), run("1", "3"));
+    assert_ne!(run("1", "2"), run("2", "2"));
+}
+
+#[test]
+fn stop_strings() {
+    let run = |arguments: &[&str]| {
+        let fixed = ["run", "-m", "MODEL", "--raw", "--temp", "3", "--seed", "7", "-n", "30", "--json", "hello"];
+        let out = gristmill(&[&fixed[..], arguments].concat(), b"").good();
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["text"].as_str().unwrap().to_owned()
+    };
+    let whole = run(&[]);
+    let stop: String = whole.chars().skip(5).take(3).collect();
+    if stop.contains('\0') || stop.is_empty() {
+        return; // Cannot be an argument.
+    }
+    assert_eq!(run(&["--stop", "not there", "--stop", &stop]), whole[..whole.find(&stop).unwrap()]);
+}
+
+#[test]
+fn chat_by_the_line() {
+    let chat = ["chat", "-m", "MODEL", "--temp", "0", "-n", "5", "-v"];
+    let input = b"hello\n\n/stats\n/system Be brief.\n/nonsense\n/help\nhello\n/stats\n/reset\n/quit\nnever\n";
+    let ended = gristmill(&chat, input);
+    for word in ["context ", "decode ", "the system message is set", "/nonsense is not a command", "forgotten"] {
+        assert!(ended.err.contains(word), "{}", ended.err);
+    }
+    assert!(!ended.err.contains("error"), "{}", ended.err);
+    assert!(ended.good().ends_with('\n'));
+    // More than the context holds is refused, and the conversation goes on.
+    let input = format!("{}\n/stats\n", "x".repeat(200));
+    let ended = gristmill(&chat, input.as_bytes());
+    assert!(ended.err.contains("/reset") && ended.err.contains("no answer yet"), "{}", ended.err);
+    assert_eq!(ended.good(), "");
+}
+
+#[test]
+fn inspect_shows_what_is_there() {
+    let text = gristmill(&["inspect", "MODEL"], b"").good();
+    for word in
+        ["qwen3moe", "5, 3 used for each token", "2 heads, 2 KV heads, width 48", "100 tokens", "gpt2", "260 tokens"]
+    {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&gristmill(&["inspect", "MODEL", "--json"], b"").good()).unwrap();
+    assert_eq!((&json["architecture"], &json["shape"]["experts"]["count"]), (&"qwen3moe".into(), &5.into()));
+    assert_eq!(json["chat_template"], true);
+    // 3 of 5 experts, one row of nothing that is tied, and all else.
+    let bytes = json["bytes_per_token"].as_u64().unwrap();
+    let experts = 2 * 3 * 64 * 32 * 4;
+    let row = 64 * 4;
+    let all: u64 = json["formats"]["F32"]["bytes"].as_u64().unwrap();
+    assert_eq!(bytes, all - experts * 5 + experts * 3 + row);
+
+    // An architecture that cannot be run is still shown.
+    let mut tiny = crate::tiny::Tiny::llama();
+    tiny.set("general.architecture", "no\u{1b}[31mvelty");
+    fs::write(path("novelty.gguf"), tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
+    let text = gristmill(&["inspect", &path("novelty.gguf")], b"").good();
+    assert!(text.contains("cannot run") && text.contains("velty") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn tokenize() {
+    let ids = |arguments: &[&str], stdin: &[u8]| -> Vec<u64> {
+        let out = gristmill(&[&["tokenize", "-m", "MODEL", "--json"], arguments].concat(), stdin).good();
+        let tokens: Vec<serde_json::Value> = serde_json::from_str(&out).unwrap();
+        tokens.iter().map(|token| token["id"].as_u64().unwrap()).collect()
+    };
+    assert_eq!(ids(&["abc"], b""), [256, 99]);
+    assert_eq!(ids(&["-"], "é".as_bytes()), [0xc3, 0xa9]);
+    assert_eq!(ids(&["--add-special", "--parse-special", "a<|im_end|>"], b""), [257, 97, 259]);
+    assert_eq!(ids(&[""], b""), [0; 0]);
+    let text = gristmill(&["tokenize", "-m", "MODEL", "a b"], b"").good();
+    assert_eq!(text, "     97  a\n     32  Ġ\n     98  b\n");
+}
+
+#[test]
+fn perplexity() {
+    let text = path("long text");
+    let long: String = (0..230).map(|i| char::from(b'a' + (i * 7 % 23) as u8)).collect();
+    fs::write(&text, &long).unwrap();
+    let run = |arguments: &[&str]| gristmill(&[&["perplexity", "-m", "MODEL", "-f", &text], arguments].concat(), b"");
+    let json: serde_json::Value = serde_json::from_str(&run(&["--ctx", "60", "--json"]).good()).unwrap();
+    let number = |key: &str| json[key].as_f64().unwrap();
+    // 231 tokens with BOS: 3 windows, of which tokens 31 to 59 are scored.
+    assert_eq!((number("windows"), number("tokens_scored")), (3.0, 87.0));
+    assert!((number("nll").exp() / number("perplexity") - 1.0).abs() < 1e-9);
+    assert!(number("perplexity") > 1.0);
+    let people = run(&["--ctx", "60"]);
+    assert_eq!(people.out, format!("perplexity {:.4}\n", number("perplexity")));
+    assert!(people.err.contains("87 tokens"));
+}
+
+/// `gristmill … | head -c 1`
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+    let arguments = ["run", "-q", "-m", &path("model.gguf"), "--temp", "5", "--top-k", "0", "--raw", "hello"];
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let mut err = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""));
+}
