@@ -1,9 +1,9 @@
 //! Which instructions a CPU backend uses, chosen once at run time.
 
 use crate::error::{Error, Result};
-use crate::simd::{Kernel, Portable, Simd};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
+use crate::simd::{Kernel, Portable, Simd};
 
 /// A CPU level. Having one proves that the CPU has its features.
 #[derive(Clone, Copy, Debug)]
