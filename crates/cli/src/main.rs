@@ -1,4 +1,4 @@
-//! The `gristmill` command line. One file per subcommand; each takes its own arguments and answers [`Failure`].
+//! The `gristmill` command line. One file per subcommand; each takes its own arguments and answers [`failure::Failure`].
 
 #![forbid(unsafe_code)]
 

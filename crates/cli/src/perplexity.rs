@@ -156,7 +156,7 @@ impl Scorer {
     }
 }
 
-/// −ln softmax(logits)[token].
+/// `−ln softmax(logits)[token]`.
 fn negative_log_probability(logits: &[f32], token: u32) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&x| f64::from(x - max).exp()).sum();

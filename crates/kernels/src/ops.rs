@@ -242,7 +242,7 @@ pub trait Backend: Send + Sync {
     ) -> Result<()>;
     /// Sorts the (token, slot) pairs of `ids` (T × k) by expert. `u32::MAX` is padding.
     fn group_by_expert(&self, ids: View<u32>, experts: usize, groups: &mut Groups) -> Result<()>;
-    /// out[p] (T·k × N) = W[id of pair p] · x + bias[id] (E × N). X has a row per token (T), or one per pair (T·k).
+    /// `out[p]` (T·k × N) = `W[id of pair p] · x + bias[id]` (E × N). X has a row per token (T), or one per pair (T·k).
     /// Serves one token and many. Padding pairs' rows are zeroed.
     fn moe_matmul(
         &self,
@@ -253,7 +253,7 @@ pub trait Backend: Send + Sync {
         bias: Option<&Buffer<f32>>,
         out: ViewMut<f32>,
     ) -> Result<()>;
-    /// H[p] (T·k × rows) = activation(gate[id] · x, up[id] · x) for a [`Role::GateUp`] weight; X has a row per token.
+    /// `H[p]` (T·k × rows) = `activation(gate[id] · x, up[id] · x)` for a [`Role::GateUp`] weight; X has a row per token.
     /// Biases: gate, up, E × rows each.
     fn moe_gate_up(
         &self,
@@ -265,7 +265,7 @@ pub trait Backend: Send + Sync {
         activation: Activation,
         h: ViewMut<f32>,
     ) -> Result<()>;
-    /// y[t] += Σ over slots, in order, of weights[t, slot] · out[t·k + slot].
+    /// `y[t] += Σ weights[t, slot] · out[t·k + slot]` over slots, in order.
     fn moe_combine(&self, out: View<f32>, weights: View<f32>, y: ViewMut<f32>) -> Result<()>;
 
     // ── element-wise and norms ──
@@ -279,7 +279,7 @@ pub trait Backend: Send + Sync {
     fn rope(&self, x: ViewMut<f32>, head_width: usize, positions: View<u32>, rope: &Rope) -> Result<()>;
     /// y += x. T × K.
     fn add(&self, x: View<f32>, y: ViewMut<f32>) -> Result<()>;
-    /// y[t] += sigmoid(gate[t]) · x[t] (a shared expert's gate, T × 1).
+    /// `y[t] += sigmoid(gate[t]) · x[t]` (a shared expert's gate, T × 1).
     fn add_gated(&self, x: View<f32>, gate: View<f32>, y: ViewMut<f32>) -> Result<()>;
     /// y += bias for every row (K).
     fn add_bias(&self, bias: &Buffer<f32>, y: ViewMut<f32>) -> Result<()>;

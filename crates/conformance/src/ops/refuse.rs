@@ -8,6 +8,7 @@ use gristmill_kernels::kv::{KV_BLOCK, KvSpec, Placement};
 use gristmill_kernels::ops::{Activation, Attention, Gating, Rope, RopeStyle, Routing, Sampling};
 use gristmill_kernels::tensor::SharedBytes;
 use gristmill_kernels::weight::Role;
+use std::slice::from_ref;
 
 /// The variants that calls are refused with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,17 +75,17 @@ pub fn matrices(suite: &Suite) {
     expect(suite, "prepare: nothing", Kind::Range, prepare(&[], Role::Matrix));
     expect(suite, "prepare: other columns", Kind::Shape, prepare(&[dense.clone(), other], Role::Matrix));
     expect(suite, "prepare: other experts", Kind::Shape, prepare(&[dense.clone(), expert.clone()], Role::Matrix));
-    expect(suite, "prepare: half a pair", Kind::Shape, prepare(&[dense.clone()], Role::GateUp));
+    expect(suite, "prepare: half a pair", Kind::Shape, prepare(from_ref(&dense), Role::GateUp));
     let narrow = tensor(rng, Format::Q8_0, 1, 19, 64);
     expect(suite, "prepare: unlike halves", Kind::Shape, prepare(&[dense.clone(), narrow], Role::GateUp));
-    expect(suite, "prepare: table of experts", Kind::Shape, prepare(&[expert.clone()], Role::Table));
+    expect(suite, "prepare: table of experts", Kind::Shape, prepare(from_ref(&expert), Role::Table));
     expect(suite, "prepare: two tables", Kind::Shape, prepare(&[dense.clone(), dense.clone()], Role::Table));
 
     let one = std::slice::from_ref(&dense);
     let matrix = prepare(one, Role::Matrix).expect("prepare");
     let table = prepare(one, Role::Table).expect("prepare");
     let pair = prepare(&[dense.clone(), dense.clone()], Role::GateUp).expect("prepare");
-    let experts = prepare(&[expert.clone()], Role::Matrix).expect("prepare");
+    let experts = prepare(from_ref(&expert), Role::Matrix).expect("prepare");
     let pairs = prepare(&[expert.clone(), expert], Role::GateUp).expect("prepare");
     let foreign = gristmill_kernels::reference::Reference.prepare(one, Role::Matrix).expect("prepare");
     for precision in PRECISIONS {

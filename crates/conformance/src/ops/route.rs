@@ -24,9 +24,9 @@ fn logits(rng: &mut Rng, count: usize) -> Vec<f32> {
 pub fn route(suite: &Suite) {
     let rng = &mut suite.rng("route");
     for round in 0..300 {
-        let experts = rng.pick(&[1, 2, 5, 8, 60, 64, 128, 256, 1024]);
+        let experts: usize = rng.pick(&[1, 2, 5, 8, 60, 64, 128, 256, 1024]);
         let tokens = rng.pick(&[0, 1, 2, 17]);
-        let groups = (1..=8).filter(|g| experts % g == 0).collect::<Vec<_>>();
+        let groups = (1..=8).filter(|&g| experts.is_multiple_of(g)).collect::<Vec<_>>();
         let groups = if rng.chance(0.5) { 1 } else { rng.pick(&groups) };
         let top_groups = rng.between(1, groups);
         let most = top_groups * (experts / groups);
