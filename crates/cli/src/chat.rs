@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use gristmill_engine::engine::{Canceller, Finish};
 use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Engine, EngineError, Prompt, Request};
+use gristmill_engine::{Chat, Engine, EngineError, Generation, Prompt, Request};
 
 use crate::args::{DeviceArgs, Generating, ModelArg, SamplingArgs, Verbosity};
 use crate::failure::Failure;
@@ -180,13 +180,9 @@ impl Session {
         request.stop = self.generating.stop.clone();
         let generation = self.engine.generate(request)?;
         self.set_running(Some(generation.canceller()));
-        let mut finish = None;
-        for piece in generation {
-            let piece = piece?;
-            printer.push(&piece.text).map_err(Answer::Failed)?;
-            finish = piece.finish;
-        }
+        let outcome = print_all(generation, &mut printer);
         self.set_running(None);
+        let finish = outcome?;
         let answer = printer.finish().map_err(Answer::Failed)?;
         match finish {
             Some(_) => self.last = finish,
@@ -198,6 +194,17 @@ impl Session {
     fn set_running(&self, canceller: Option<Canceller>) {
         *self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = canceller;
     }
+}
+
+/// Prints the pieces as they come. How the answer ended; `None` if it was stopped.
+fn print_all(generation: Generation, printer: &mut Printer) -> Result<Option<Finish>, Answer> {
+    let mut finish = None;
+    for piece in generation {
+        let piece = piece?;
+        printer.push(&piece.text).map_err(Answer::Failed)?;
+        finish = piece.finish;
+    }
+    Ok(finish)
 }
 
 /// Why there is no answer.
