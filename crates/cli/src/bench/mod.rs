@@ -80,9 +80,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let shape = Shape { batch: args.batch, depth: args.depth, prompt: args.prompt, decode: args.decode };
     let limits = shape.limits()?;
-    let machine = machine::measure(Level::best(), threads);
     let model = load::model(&path, &args.device, limits, &args.say)?;
     let cost = Cost::of(model.spec(), model.file());
+    let machine = machine::measure(Level::best(), threads);
 
     let mut bench = measure::Bench::new(model.clone(), shape, limits)?;
     let bar = load::bar(&args.say, "measuring {bar:40} {pos}/{len}");

@@ -79,11 +79,10 @@ impl fmt::Display for Report {
         writeln!(f, "{architecture}, {layers} layers, {}, on {device}", console::bytes(self.file_bytes))?;
         let (read, int8) = (machine.read_bytes_per_second / 1e9, machine.int8_ops_per_second / 1e9);
         writeln!(f, "machine: reads {read:.1} GB/s, {int8:.0} int8 Gop/s ({})", machine.level)?;
-        if shape.batch > 1 || shape.depth > 0 {
-            writeln!(f, "{} sequences at depth {}", shape.batch, shape.depth)?;
-        }
+        let sequences = if shape.batch == 1 { "sequence" } else { "sequences" };
+        writeln!(f, "{} {sequences} at depth {}, median of {}", shape.batch, shape.depth, self.repeats)?;
         writeln!(f)?;
-        let head = ["", "tok/s", "min .. max", "GB/tok", "Gop/tok", "experts", "limit", "reached"];
+        let head = ["", "tok/s", "min .. max", "MB/tok", "Gop/tok", "experts", "limit", "reached"];
         let [name, speed, spread, bytes, ops, experts, limit, reached] = head;
         writeln!(f, "{name:14}{speed:>10}{spread:>20}{bytes:>9}{ops:>9}{experts:>9}{limit:>10}{reached:>9}")?;
         for (name, length, row) in [("prefill", shape.prompt, &self.prefill), ("decode", shape.decode, &self.decode)] {
@@ -92,7 +91,7 @@ impl fmt::Display for Report {
                 let spread = format!("{:.2} .. {:.2}", row.min_tokens_per_second, row.max_tokens_per_second);
                 let experts = row.mean_distinct_experts.map_or("-".to_owned(), |n| format!("{n:.1}"));
                 write!(f, "{:14}{:>10.2}{spread:>20}", format!("{name} {length}"), row.median_tokens_per_second)?;
-                write!(f, "{:>9.3}{:>9.2}{experts:>9}", row.bytes / tokens / 1e9, row.operations / tokens / 1e9)?;
+                write!(f, "{:>9.1}{:>9.2}{experts:>9}", row.bytes / tokens / 1e6, row.operations / tokens / 1e9)?;
                 writeln!(f, "{:>10.2}{:>8.0}%", row.limit_tokens_per_second, 100.0 * row.fraction_of_limit)?;
             }
         }
