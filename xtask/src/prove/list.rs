@@ -41,7 +41,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate() {" => "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate().skip(1) {",
     }
     prepare in "cpu/layout.rs" by [matmul] {
-        "start += plane.bytes;" => "start += plane.unit;",
+        "interleave_units::<2>(plane.start, blocks, out)" => "interleave_units::<1>(plane.start, blocks, out)",
         "let at = start + i * UNIT;" => "let at = start + i;",
     }
     prepare in "cpu/prepare.rs" by [moe_matmul] {
@@ -176,7 +176,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.splat(1.0 / cap)" => "s.splat(cap)",
         "if scale != 1.0 {" => "if scale > 1.0 {",
         "*sum = *sum * scale +" => "*sum +=",
-        "(head * group + g)" => "(head + g)",
+        "(t, head * group + g)" => "(t, head + g)",
         "let id = self.table[slot as usize * self.table_cols + block]" => "let id = self.table[block]",
     }
 };

@@ -58,8 +58,8 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     }
 
     let mut table = format!("# Mutations of the CPU kernels, {}\n\n", date::today());
-    table +=
-        "Each line was applied alone to a copy of the tree; the op suite ran on every CPU level of the machine.\n\n";
+    table += "Each line was applied alone to a copy of the tree; the op suite ran on every CPU level of the machine.\n";
+    let _ = writeln!(table, "Its seed was {}; without a mutation it passes.\n", workshop.seed);
     table += "| op | file | mutation | outcome | s |\n| --- | --- | --- | --- | ---: |\n";
     let mut alive = 0;
     for (i, mutation) in chosen.iter().enumerate() {
