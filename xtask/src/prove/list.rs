@@ -34,6 +34,8 @@ macro_rules! mutations {
 pub(super) const MUTATIONS: &[Mutation] = mutations! {
     upload in "host.rs" by [copies] {
         "memory[..values.len()].copy_from_slice(values)" => "memory[..values.len() / 2].copy_from_slice(&values[..values.len() / 2])",
+    }
+    upload in "host.rs" by [refuse_memory] {
         "check::upload(DEVICE, values, to)?;" => "if !values.is_empty() && to.len() < values.len() { return Ok(()) }",
     }
     download in "host.rs" by [copies] {

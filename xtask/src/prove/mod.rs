@@ -54,7 +54,8 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     eprintln!("the suite must pass before anything is changed: {parts:?}");
     match workshop.run(&parts)? {
         Outcome::Survived => {}
-        other => return Err(format!("without a mutation the op suite says: {other}")),
+        Outcome::Broken => return Err(format!("the copy does not compile: see {}", workshop.log.display())),
+        other => return Err(format!("without a mutation the op suite says: {other}; mend that first")),
     }
 
     let mut table = format!("# Mutations of the CPU kernels, {}\n\n", date::today());

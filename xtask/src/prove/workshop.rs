@@ -48,6 +48,8 @@ impl fmt::Display for Outcome {
 pub(super) struct Workshop {
     tree: PathBuf,
     target: PathBuf,
+    /// What the last build said.
+    pub(super) log: PathBuf,
     /// Seed of every run of the suite: what passes before a mutation and fails after fails because of it.
     pub(super) seed: u64,
 }
@@ -58,7 +60,7 @@ impl Workshop {
     pub(super) fn new() -> Result<Self, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask stands alone")?.to_owned();
         let base = root.join("target/prove");
-        let (tree, target) = (base.join("tree"), base.join("target"));
+        let (tree, target, log) = (base.join("tree"), base.join("target"), base.join("build.log"));
         if tree.exists() {
             fs::remove_dir_all(&tree).map_err(|e| format!("cannot clear {}: {e}", tree.display()))?;
         }
@@ -85,7 +87,7 @@ impl Workshop {
         edit("crates/conformance/tests/ops.rs", &|text| {
             text.replace("const SEED: Option<u64> = None;", &format!("const SEED: Option<u64> = Some({seed});"))
         })?;
-        Ok(Self { tree, target, seed })
+        Ok(Self { tree, target, log, seed })
     }
 
     /// Calls `run` with the mutation applied, and takes it back.
@@ -139,9 +141,9 @@ impl Workshop {
             .args(["--config", "profile.dev.debug=false"])
             .env("CARGO_TARGET_DIR", &self.target)
             .current_dir(&self.tree)
-            .stderr(Stdio::null())
             .output()
             .map_err(|e| format!("cannot run cargo: {e}"))?;
+        write(&self.log, &String::from_utf8_lossy(&output.stderr))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let marker = "\"executable\":\"";
         let path = text.lines().filter(|line| line.contains("\"name\":\"ops\"")).find_map(|line| {
