@@ -1,0 +1,230 @@
+//! SmolLM2-135M-Instruct as it is shipped (Q4_1): greedy text and logits against transformers'. `scripts/golden/smollm2.py` wrote what is compared with.
+//!
+//! The model is not in the repository. Without it these tests say so and pass.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use gristmill_engine::template::{ChatTemplate, Message, RenderOptions};
+use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_kernels::cpu::Level;
+use serde::Deserialize;
+
+/// How far from transformers' logits ours may be.
+struct Tolerance {
+    precision: Precision,
+    /// Of the sampled logits after all prompts.
+    nmse: f64,
+    /// Top-2 gap below which another token than transformers' is excused: what two logits may be off together.
+    gap: f32,
+    /// The share of positions that may be excused, if that is bounded.
+    excused: Option<f64>,
+}
+
+/// Single logits are off by up to 0.012, from the f16 cache and rounding.
+const EXACT: Tolerance = Tolerance { precision: Precision::Exact, nmse: 1e-6, gap: 0.02, excused: Some(0.01) };
+
+/// Activations of 8 bits put single logits of so small a model off by up to 0.86. So many of its positions are closer
+/// to a tie than that, that at the best level 2.7% of positions were excused (13 of 487): the bound of 1% holds for
+/// exact activations only. Here the share is printed, not asserted.
+const FAST: Tolerance = Tolerance { precision: Precision::Fast, nmse: 1e-3, gap: 1.0, excused: None };
+
+/// Prompts that are continued at a CPU level that is not the best, for these are slow. The logits after the prompts are
+/// compared for all.
+const CONTINUED_AT_SLOW_LEVELS: usize = 4;
+
+#[derive(Deserialize)]
+struct Golden {
+    /// Of the logits, one in so many is kept.
+    stride: usize,
+    prompts: Vec<Prompt>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    /// What the chat template makes the prompt of.
+    #[serde(default)]
+    messages: Vec<Said>,
+    prompt: String,
+    ids: Vec<u32>,
+    /// The greedy continuation, up to an end-of-sequence token.
+    expected: Vec<u32>,
+    /// The difference of the two highest logits at each position of it.
+    gaps: Vec<f32>,
+    /// A sample of the logits after the prompt.
+    logits: Vec<f32>,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    role: String,
+    content: String,
+}
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
+}
+
+fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
+    serde_json::from_slice(&std::fs::read(golden().join(name)).unwrap()).unwrap()
+}
+
+/// Where the model is, if it has been fetched.
+fn model_path() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let path = root.join("target/models/smollm2-135m-instruct-q4_1.gguf");
+    if !path.exists() {
+        println!("skipped: no model; cargo xtask model fetches it");
+        return None;
+    }
+    Some(path)
+}
+
+fn load(path: &Path, level: Option<&str>, precision: Precision) -> Arc<Model> {
+    let level = level.map(str::to_owned);
+    Arc::new(Model::open(path, LoadOptions { level, precision, ..LoadOptions::default() }).unwrap())
+}
+
+/// Every level of this CPU, the best last. Levels that it lacks are named: they are skipped, not passed.
+fn levels() -> Vec<&'static str> {
+    let has = |name: &&'static str| match Level::named(name) {
+        Ok(_) => true,
+        Err(error) => {
+            println!("skipped: {error}");
+            false
+        }
+    };
+    let best = Level::best().name();
+    let mut levels: Vec<_> = Level::NAMES.iter().copied().filter(has).filter(|&name| name != best).collect();
+    levels.push(best);
+    levels
+}
+
+/// A comparison of all prompts.
+#[derive(Default)]
+struct Outcome {
+    positions: usize,
+    excused: usize,
+    /// Sums of squares of the differences and of the expected logits.
+    error: f64,
+    expected: f64,
+    max_error: f32,
+}
+
+impl Outcome {
+    fn nmse(&self) -> f64 {
+        self.error / self.expected
+    }
+
+    fn add_logits(&mut self, found: &[f32], expected: &[f32]) {
+        assert_eq!(found.len(), expected.len());
+        for (&found, &expected) in found.iter().zip(expected) {
+            self.error += f64::from(found - expected).powi(2);
+            self.expected += f64::from(expected).powi(2);
+            self.max_error = self.max_error.max((found - expected).abs());
+        }
+    }
+}
+
+/// Computes the logits after all prompts, and continues the last `continued` as one batch. A continuation is compared
+/// up to its first excused position.
+fn compare(model: &Arc<Model>, Golden { stride, prompts }: &Golden, continued: usize, gap: f32) -> Outcome {
+    let longest = prompts.iter().map(|p| p.ids.len() + p.expected.len()).max().unwrap();
+    let limits = Limits { context: Some(longest), sequences: prompts.len(), ..Limits::default() };
+    let mut runner = Runner::new(model.clone(), limits).unwrap();
+    let mut outcome = Outcome::default();
+    let mut batch = Batch::new();
+
+    // Each prompt that still runs: its sequence, and what goes in next.
+    let mut running = Vec::new();
+    for prompt in prompts {
+        let sequence = runner.open_sequence().unwrap();
+        batch.clear();
+        let mut logits = runner.forward(batch.push(sequence, &prompt.ids, Outputs::Last)).unwrap();
+        let sample: Vec<f32> = logits.to_vec().unwrap().into_iter().step_by(*stride).collect();
+        outcome.add_logits(&sample, &prompt.logits);
+        running.push((prompt, sequence, logits.argmax().unwrap()[0]));
+    }
+    running.drain(..prompts.len() - continued);
+    for position in 0.. {
+        running.retain(|&(prompt, _, found)| {
+            let (Some(&expected), Some(&top2)) = (prompt.expected.get(position), prompt.gaps.get(position)) else {
+                return false;
+            };
+            outcome.positions += 1;
+            if found != expected {
+                let what = format!("token {position} after {:?} is {found}, not {expected}", prompt.prompt);
+                assert!(top2 < gap, "{what}; the gap to the second best is {top2}, no tie within {gap}");
+                println!("  excused: {what}; gap {top2}");
+                outcome.excused += 1;
+            }
+            found == expected
+        });
+        if running.is_empty() {
+            break;
+        }
+        batch.clear();
+        for &(_, sequence, token) in &running {
+            batch.push(sequence, &[token], Outputs::Last);
+        }
+        let found = runner.forward(&batch).unwrap().argmax().unwrap();
+        for (prompt, found) in running.iter_mut().zip(found) {
+            prompt.2 = found;
+        }
+    }
+    outcome
+}
+
+fn check(path: &Path, level: &str, golden: &Golden, continued: usize, tolerance: &Tolerance) {
+    let start = Instant::now();
+    let &Tolerance { precision, nmse, gap, excused: share } = tolerance;
+    let outcome = compare(&load(path, Some(level), precision), golden, continued, gap);
+    let Outcome { positions, excused, max_error, .. } = outcome;
+    println!(
+        "{level} {precision:?}: logits after {} prompts NMSE {:.1e}, largest error {max_error:.1e}; {continued} continued, \
+         {excused} of {positions} positions excused; {:.1} s",
+        golden.prompts.len(),
+        outcome.nmse(),
+        start.elapsed().as_secs_f64()
+    );
+    assert!(outcome.nmse() <= nmse, "{level} {precision:?}: NMSE {:.1e} > {nmse:.0e}", outcome.nmse());
+    if let Some(share) = share {
+        let most = positions as f64 * share;
+        assert!(excused as f64 <= most, "{level} {precision:?}: {excused} of {positions} positions excused");
+    }
+}
+
+#[test]
+fn prompts_become_the_same_tokens() {
+    let Some(path) = model_path() else { return };
+    let golden: Golden = read("smollm2.json");
+    let model = load(&path, None, Precision::Fast);
+    let template = ChatTemplate::new(model.template().unwrap()).unwrap();
+    assert_eq!(golden.prompts.len(), 20);
+    for prompt in &golden.prompts {
+        if !prompt.messages.is_empty() {
+            let messages: Vec<_> = prompt.messages.iter().map(|m| Message::new(&m.role, &m.content)).collect();
+            let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
+            assert_eq!(template.render(&messages, &options).unwrap(), prompt.prompt);
+        }
+        let options = EncodeOptions { add_special: true, parse_special: true };
+        let ids = model.tokenizer().unwrap().encode(&prompt.prompt, options).unwrap();
+        assert_eq!(ids, prompt.ids, "{:?}", prompt.prompt);
+    }
+}
+
+#[test]
+fn greedy_text_is_that_of_transformers() {
+    let Some(path) = model_path() else { return };
+    let golden: Golden = read("smollm2.json");
+    let levels = levels();
+    let (best, slow) = levels.split_last().unwrap();
+    for tolerance in [&EXACT, &FAST] {
+        for level in slow {
+            check(&path, level, &golden, CONTINUED_AT_SLOW_LEVELS, tolerance);
+        }
+        check(&path, best, &golden, golden.prompts.len(), tolerance);
+    }
+}
