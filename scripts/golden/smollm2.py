@@ -16,6 +16,7 @@ sample of the logits after each prompt.
 `perplexity` runs llama.cpp's llama-perplexity on that text, and transformers too, into smollm2.perplexity.json.
 """
 
+import datetime
 import importlib.metadata
 import importlib.util
 import json
@@ -234,7 +235,8 @@ def perplexity(smollm2, tool):
         scored += len(logits)
     golden = {
         "text": TEXT.name, "window": WINDOW, "windows": windows, "tokens": len(ids), "tokens_scored": scored,
-        "llama.cpp": {"perplexity": float(theirs), "standard_error": float(error), "version": version},
+        "llama.cpp": {"perplexity": float(theirs), "standard_error": float(error), "version": version,
+                      "date": str(datetime.date.today())},
         "transformers": {"perplexity": round(float(np.exp(nll / scored)), 4), "version": "5.23.0, F32"},
     }
     print(golden)

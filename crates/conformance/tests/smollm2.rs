@@ -1,4 +1,5 @@
-//! SmolLM2-135M-Instruct as it is shipped (Q4_1): greedy text and logits against transformers'. `scripts/golden/smollm2.py` wrote what is compared with.
+//! SmolLM2-135M-Instruct as it is shipped (Q4_1): greedy text and logits against transformers', perplexity against
+//! llama.cpp's. `scripts/golden/smollm2.py` wrote what is compared with.
 //!
 //! The model is not in the repository. Without it these tests say so and pass.
 
@@ -31,6 +32,9 @@ const EXACT: Tolerance = Tolerance { precision: Precision::Exact, nmse: 1e-6, ga
 /// exact activations only. Here the share is printed, not asserted.
 const FAST: Tolerance = Tolerance { precision: Precision::Fast, nmse: 1e-3, gap: 1.0, excused: None };
 
+/// What ours may differ from llama.cpp's perplexity.
+const PERPLEXITY_TOLERANCE: f64 = 0.005;
+
 /// Prompts that are continued at a CPU level that is not the best, for these are slow. The logits after the prompts are
 /// compared for all.
 const CONTINUED_AT_SLOW_LEVELS: usize = 4;
@@ -61,6 +65,23 @@ struct Prompt {
 struct Said {
     role: String,
     content: String,
+}
+
+#[derive(Deserialize)]
+struct Perplexity {
+    text: String,
+    window: usize,
+    windows: usize,
+    tokens: usize,
+    tokens_scored: usize,
+    #[serde(rename = "llama.cpp")]
+    llama_cpp: Measured,
+    transformers: Measured,
+}
+
+#[derive(Deserialize)]
+struct Measured {
+    perplexity: f64,
 }
 
 fn golden() -> PathBuf {
@@ -226,5 +247,56 @@ fn greedy_text_is_that_of_transformers() {
             check(&path, level, &golden, CONTINUED_AT_SLOW_LEVELS, tolerance);
         }
         check(&path, best, &golden, golden.prompts.len(), tolerance);
+    }
+}
+
+/// The perplexity of tokens in windows that do not overlap. Of a window, the second half is scored, without its first
+/// token, as llama.cpp's llama-perplexity does. (It would begin each window with BOS if this model had one.)
+fn perplexity(model: &Arc<Model>, tokens: &[u32], window: usize) -> (f64, usize) {
+    let half = window / 2;
+    let limits = Limits { context: Some(window), batch_tokens: window, output_rows: Some(half), ..Limits::default() };
+    let mut runner = Runner::new(model.clone(), limits).unwrap();
+    let vocab = model.spec().vocab;
+    let (mut nll, mut scored) = (0.0, 0);
+    for window in tokens.chunks_exact(window) {
+        let sequence = runner.open_sequence().unwrap();
+        let mut batch = Batch::new();
+        batch.push(sequence, &window[..half], Outputs::None);
+        batch.push(sequence, &window[half..window.len() - 1], Outputs::All);
+        let logits = runner.forward(&batch).unwrap().to_vec().unwrap();
+        for (row, &next) in logits.chunks_exact(vocab).zip(&window[half + 1..]) {
+            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let sum: f64 = row.iter().map(|&logit| f64::from((logit - max).exp())).sum();
+            nll += sum.ln() - f64::from(row[next as usize] - max);
+            scored += 1;
+        }
+        runner.close_sequence(sequence).unwrap();
+    }
+    ((nll / f64::from(scored)).exp(), scored as usize)
+}
+
+#[test]
+fn perplexity_is_that_of_llama_cpp() {
+    let Some(path) = model_path() else { return };
+    let expected: Perplexity = read("smollm2.perplexity.json");
+    assert!(expected.windows >= 32 && expected.window == 512);
+    let text = std::fs::read_to_string(golden().join("text").join(&expected.text)).unwrap();
+    for (precision, reference) in [(Precision::Fast, &expected.llama_cpp), (Precision::Exact, &expected.transformers)] {
+        let model = load(&path, None, precision);
+        // llama.cpp drops the newline that ends a file.
+        let text = text.strip_suffix('\n').unwrap();
+        let tokens = model.tokenizer().unwrap().encode(text, EncodeOptions::default()).unwrap();
+        assert_eq!((tokens.len(), tokens.len() / expected.window), (expected.tokens, expected.windows));
+        let start = Instant::now();
+        let (found, scored) = perplexity(&model, &tokens, expected.window);
+        assert_eq!(scored, expected.tokens_scored);
+        println!(
+            "{precision:?}: perplexity {found:.4}; llama.cpp {:.4}, transformers {:.4}; {:.0} tok/s",
+            expected.llama_cpp.perplexity,
+            expected.transformers.perplexity,
+            (expected.windows * expected.window) as f64 / start.elapsed().as_secs_f64()
+        );
+        let off = found / reference.perplexity - 1.0;
+        assert!(off.abs() <= PERPLEXITY_TOLERANCE, "{precision:?}: {found} is off by {:.2}%", off * 100.0);
     }
 }
