@@ -39,8 +39,8 @@ impl Tiles {
             .unwrap_or(usize::MAX);
         let refused = |_| Error::OutOfMemory { what: "weights", bytes };
         let memory = MmapMut::map_anon(bytes).map_err(refused)?;
-        // GEMV streams gigabytes: with 4 KiB pages the address translation costs a quarter of the bandwidth. A system
-        // that refuses is only slower.
+        // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. The gain is within the noise of a busy
+        // machine for 100 MB (docs/benchmarks.md). A system that refuses is no worse than before.
         #[cfg(target_os = "linux")]
         let _ = memory.advise(memmap2::Advice::HugePage);
         Ok(Self { format, experts, rows, cols, memory })
