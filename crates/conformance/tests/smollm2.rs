@@ -20,17 +20,19 @@ struct Tolerance {
     nmse: f64,
     /// Top-2 gap below which another token than transformers' is excused: what two logits may be off together.
     gap: f32,
-    /// The share of positions that may be excused, if that is bounded.
-    excused: Option<f64>,
+    /// The share of positions that may be excused.
+    excused: f64,
 }
 
 /// Single logits are off by up to 0.012, from the f16 cache and rounding.
-const EXACT: Tolerance = Tolerance { precision: Precision::Exact, nmse: 1e-6, gap: 0.02, excused: Some(0.01) };
+const EXACT: Tolerance = Tolerance { precision: Precision::Exact, nmse: 1e-6, gap: 0.02, excused: 0.01 };
 
-/// Activations of 8 bits put single logits of so small a model off by up to 0.86. So many of its positions are closer
-/// to a tie than that, that at the best level 2.7% of positions were excused (13 of 487): the bound of 1% holds for
-/// exact activations only. Here the share is printed, not asserted.
-const FAST: Tolerance = Tolerance { precision: Precision::Fast, nmse: 1e-3, gap: 1.0, excused: None };
+/// Activations of 8 bits put single logits of so small a model off by up to 0.86 (NMSE 6e-4), whichever matrix
+/// operation reads them: with only the output head's quantised (NMSE 4e-5), 0.9% of positions were excused still. So
+/// the rule's 1% is asserted for exact activations; here 2.7% were excused at the best level (13 of 487, the largest gap
+/// 0.71). llama.cpp, whose activations have 8 bits too, leaves transformers' text at 14 of 431 (3.2%), the largest gap
+/// 1.42.
+const FAST: Tolerance = Tolerance { precision: Precision::Fast, nmse: 1e-3, gap: 1.0, excused: 0.04 };
 
 /// What ours may differ from llama.cpp's perplexity.
 const PERPLEXITY_TOLERANCE: f64 = 0.005;
@@ -211,7 +213,8 @@ fn check(path: &Path, level: &str, golden: &Golden, continued: usize, tolerance:
         start.elapsed().as_secs_f64()
     );
     assert!(outcome.nmse() <= nmse, "{level} {precision:?}: NMSE {:.1e} > {nmse:.0e}", outcome.nmse());
-    if let Some(share) = share {
+    // A share of a few positions would say nothing: it is that of all prompts.
+    if continued == golden.prompts.len() {
         let most = positions as f64 * share;
         assert!(excused as f64 <= most, "{level} {precision:?}: {excused} of {positions} positions excused");
     }

@@ -61,6 +61,16 @@ impl Runner {
         self.state.context()
     }
 
+    /// Whether [`Self::expert_counts`] are to be kept. That takes a trip to the host for each layer.
+    pub fn count_experts(&mut self, on: bool) {
+        self.scratch.moe.chosen = on.then(Vec::new);
+    }
+
+    /// What the routers chose in the last forward pass; empty unless [`Self::count_experts`] asked for it.
+    pub fn expert_counts(&self) -> &[Vec<u32>] {
+        self.scratch.moe.chosen.as_deref().unwrap_or_default()
+    }
+
     /// Opens an empty sequence.
     ///
     /// # Errors

@@ -24,8 +24,6 @@ pub(super) struct Work {
     pub(super) bytes: f64,
     /// A product and a sum are two.
     pub(super) ops: f64,
-    /// Distinct experts of a layer in a step: the mean, if tokens choose uniformly.
-    pub(super) experts: Option<f64>,
 }
 
 /// The costs of a model.
@@ -97,10 +95,9 @@ impl Cost {
         cost
     }
 
-    /// What these steps take in all.
-    pub(super) fn of_steps(&self, steps: &[Step]) -> Work {
+    /// What these steps take in all, if a step reads `distinct` experts of each layer in the mean.
+    pub(super) fn of_steps(&self, steps: &[Step], distinct: &[f64]) -> Work {
         let mut work = Work::default();
-        let mut distinct = Vec::new();
         for step in steps {
             let tokens: usize = step.iter().map(|(_, span)| span.count).sum();
             let outputs = step.iter().filter(|(_, span)| span.output).count() as f64;
@@ -108,13 +105,9 @@ impl Cost {
             work.bytes += self.dense.bytes + self.embedding_row * tokens as f64;
             work.bytes += if outputs > 0.0 { self.head.bytes } else { 0.0 };
             work.ops += 2.0 * (self.dense.products * tokens as f64 + self.head.products * outputs);
-            for layer in &self.layers {
-                if layer.experts > 0 {
-                    let experts = distinct_experts(layer.experts, layer.top_k, tokens);
-                    distinct.push(experts);
-                    work.bytes += layer.expert.bytes * experts;
-                    work.ops += 2.0 * layer.expert.products * (layer.top_k * tokens) as f64;
-                }
+            for (layer, distinct) in self.layers.iter().zip(distinct) {
+                work.bytes += layer.expert.bytes * distinct;
+                work.ops += 2.0 * layer.expert.products * (layer.top_k * tokens) as f64;
                 for (_, span) in step {
                     let end = span.start + span.count;
                     let seen: usize = (span.start..end).map(|position| (position + 1).min(layer.window)).sum();
@@ -122,9 +115,6 @@ impl Cost {
                     work.bytes += layer.cache_bytes * end.min(layer.window.saturating_add(span.count)) as f64;
                 }
             }
-        }
-        if !distinct.is_empty() {
-            work.experts = Some(distinct.iter().sum::<f64>() / distinct.len() as f64);
         }
         work
     }
@@ -135,10 +125,4 @@ impl Matrix {
         self.bytes += other.bytes * share;
         self.products += other.products * share;
     }
-}
-
-/// Experts that at least one of `tokens` tokens chooses, if each chooses `top_k` uniformly.
-fn distinct_experts(experts: usize, top_k: usize, tokens: usize) -> f64 {
-    let (experts, top_k) = (experts as f64, top_k as f64);
-    experts * (1.0 - (1.0 - top_k / experts).powf(tokens as f64))
 }

@@ -12,8 +12,6 @@ use crate::synthetic::Random;
 
 /// Tokens of one forward pass in prefill.
 const CHUNK: usize = 512;
-/// Decode steps of the warm-up.
-const WARM_STEPS: usize = 4;
 
 /// What is measured: each of `batch` sequences has `depth` tokens, and gets `prompt` or `decode` more.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -35,6 +33,14 @@ impl Shape {
             ..Limits::default()
         })
     }
+}
+
+/// Steps that were run.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) seconds: f64,
+    /// For each layer the distinct experts that a step read, in the mean; 0 without experts. Empty if none were counted.
+    pub(super) distinct: Vec<f64>,
 }
 
 /// A model with sequences of the wanted depth.
@@ -65,29 +71,29 @@ impl Bench {
         decode_steps(self.shape.batch, self.shape.depth, self.shape.decode)
     }
 
-    /// Brings weights into memory and threads into motion.
-    pub(super) fn warm_up(&mut self) -> Result<(), Failure> {
-        let Shape { batch, depth, prompt, decode } = self.shape;
-        self.run(&prefill_steps(batch, depth, prompt.min(CHUNK)))?;
-        self.run(&decode_steps(batch, depth, decode.min(WARM_STEPS)))?;
-        Ok(())
+    /// One repetition of both that is not to be timed: it brings weights into memory and threads into motion, and
+    /// counts what the routers choose.
+    pub(super) fn warm_up(&mut self) -> Result<[Ran; 2], Failure> {
+        self.runner.count_experts(true);
+        let ran = [self.prefill()?, self.decode()?];
+        self.runner.count_experts(false);
+        Ok(ran)
     }
 
-    /// Seconds of one prefill.
-    pub(super) fn prefill(&mut self) -> Result<f64, Failure> {
+    pub(super) fn prefill(&mut self) -> Result<Ran, Failure> {
         self.run(&self.prefill_steps())
     }
 
-    /// Seconds of decoding.
-    pub(super) fn decode(&mut self) -> Result<f64, Failure> {
+    pub(super) fn decode(&mut self) -> Result<Ran, Failure> {
         self.run(&self.decode_steps())
     }
 
     /// Runs steps with fresh random tokens, then brings the sequences back to their depth. A step that wants logits
     /// also takes the likeliest token of each, as greedy decoding would.
-    fn run(&mut self, steps: &[Step]) -> Result<f64, Failure> {
+    fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();
+        let mut distinct = Vec::new();
         let begun = Instant::now();
         for step in steps {
             self.batch.clear();
@@ -98,12 +104,17 @@ impl Bench {
                 self.batch.push(self.sequences[sequence], &tokens, outputs);
             }
             self.runner.forward(&self.batch)?.argmax()?;
+            let counts = self.runner.expert_counts();
+            distinct.resize(counts.len(), 0.0);
+            for (sum, counts) in distinct.iter_mut().zip(counts) {
+                *sum += counts.iter().filter(|&&pairs| pairs > 0).count() as f64 / steps.len() as f64;
+            }
         }
         let seconds = begun.elapsed().as_secs_f64();
         for &sequence in &self.sequences {
             self.runner.truncate(sequence, self.shape.depth)?;
         }
-        Ok(seconds)
+        Ok(Ran { seconds, distinct })
     }
 }
 

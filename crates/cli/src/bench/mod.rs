@@ -18,8 +18,8 @@ use crate::console;
 use crate::failure::Failure;
 use crate::load;
 use crate::synthetic::Synthetic;
-use cost::Cost;
-use measure::Shape;
+use cost::{Cost, Step};
+use measure::{Ran, Shape};
 use report::{Report, Row};
 
 /// Measure prefill and decode speed, and how near it is to what the machine can do.
@@ -87,17 +87,20 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let mut bench = measure::Bench::new(model.clone(), shape, limits)?;
     let bar = load::bar(&args.say, "measuring {bar:40} {pos}/{len}");
     bar.set_length(args.repeats as u64 + 1);
-    bench.warm_up()?;
+    let [warm_prefill, warm_decode] = bench.warm_up()?;
     bar.inc(1);
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
     for _ in 0..args.repeats {
-        prefill.extend((args.prompt > 0).then(|| bench.prefill()).transpose()?);
-        decode.extend((args.decode > 0).then(|| bench.decode()).transpose()?);
+        prefill.extend((args.prompt > 0).then(|| bench.prefill()).transpose()?.map(|ran| ran.seconds));
+        decode.extend((args.decode > 0).then(|| bench.decode()).transpose()?.map(|ran| ran.seconds));
         bar.inc(1);
     }
     bar.finish_and_clear();
 
-    let row = |steps, seconds: Vec<f64>| Row::new(&cost.of_steps(steps), seconds, &machine);
+    // A model without experts has a count of 0 for each layer.
+    let row = |steps: &[Step], Ran { distinct, .. }: Ran, seconds| {
+        Row::new(&cost.of_steps(steps, &distinct), &distinct, seconds, &machine)
+    };
     let report = Report {
         model: path.display().to_string(),
         architecture: model.spec().architecture.clone(),
@@ -108,8 +111,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         shape,
         repeats: args.repeats,
         machine,
-        prefill: row(&bench.prefill_steps(), prefill),
-        decode: row(&bench.decode_steps(), decode),
+        prefill: row(&bench.prefill_steps(), warm_prefill, prefill),
+        decode: row(&bench.decode_steps(), warm_decode, decode),
     };
     if args.json { console::print_json(&report) } else { console::print(&report) }
 }

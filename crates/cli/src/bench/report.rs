@@ -40,7 +40,7 @@ pub(super) struct Row {
     /// What one repetition must read and compute.
     bytes: f64,
     operations: f64,
-    /// Distinct experts per layer and step, expected of uniform routing.
+    /// Distinct experts that a step read of a layer that has any: the mean, counted in the warm-up.
     mean_distinct_experts: Option<f64>,
     /// max(bytes / bandwidth, operations / int8 rate) as a speed.
     limit_tokens_per_second: f64,
@@ -50,7 +50,8 @@ pub(super) struct Row {
 
 impl Row {
     /// `None` without a repetition.
-    pub(super) fn new(work: &Work, seconds: Vec<f64>, machine: &Machine) -> Option<Row> {
+    pub(super) fn new(work: &Work, distinct: &[f64], seconds: Vec<f64>, machine: &Machine) -> Option<Row> {
+        let distinct: Vec<f64> = distinct.iter().copied().filter(|&experts| experts > 0.0).collect();
         let mut sorted = seconds.clone();
         sorted.sort_by(f64::total_cmp);
         let (&fastest, &slowest) = (sorted.first()?, sorted.last()?);
@@ -65,7 +66,7 @@ impl Row {
             max_tokens_per_second: tokens / fastest,
             bytes: work.bytes,
             operations: work.ops,
-            mean_distinct_experts: work.experts,
+            mean_distinct_experts: (!distinct.is_empty()).then(|| distinct.iter().sum::<f64>() / distinct.len() as f64),
             limit_tokens_per_second: tokens / least,
             fraction_of_limit: least / median,
         })

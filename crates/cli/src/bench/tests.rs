@@ -42,19 +42,20 @@ fn one_token_costs_what_the_tensors_say() {
     let expert = 3.0 * hidden * inner;
     let cached = 10.0;
 
-    let work = cost.of_steps(&[vec![(0, span(9, 1))]]);
+    let work = cost.of_steps(&[vec![(0, span(9, 1))]], &[4.0, 4.0]);
     let products = 2.0 * (attention + router + top_k * expert) + hidden * vocab + 2.0 * heads * 2.0 * head * cached;
     assert_eq!(work.ops, 2.0 * products);
     let f16 = 2.0 * (attention + top_k * expert) + hidden * vocab + hidden + 2.0 * kv_heads * 2.0 * head * cached;
     let f32 = 2.0 * (router + norms) + hidden;
     assert!((work.bytes - (2.0 * f16 + 4.0 * f32)).abs() < 1e-3, "{work:?}");
-    assert_eq!((work.tokens, work.experts), (1, Some(4.0)));
+    assert_eq!(work.tokens, 1);
 
-    // Two tokens that choose 4 of 16 share one expert on average.
+    // Two tokens that share an expert in the second layer only.
     let pair: Step = vec![(0, span(0, 1)), (1, span(0, 1))];
-    assert_eq!(cost.of_steps(&[pair]).experts, Some(7.0));
+    let [apart, shared] = [8.0, 7.0].map(|second| cost.of_steps(std::slice::from_ref(&pair), &[8.0, second]).bytes);
+    assert_eq!(apart - shared, 2.0 * expert);
     // Without logits the head is not read.
-    let silent = cost.of_steps(&[vec![(0, Span { output: false, ..span(9, 1) })]]);
+    let silent = cost.of_steps(&[vec![(0, Span { output: false, ..span(9, 1) })]], &[4.0, 4.0]);
     assert_eq!(work.bytes - silent.bytes, 2.0 * hidden * vocab);
 }
 
@@ -66,18 +67,24 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     let shape = Shape { batch: 3, depth: 20, prompt: 5, decode: 2 };
     let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
-    bench.warm_up().unwrap();
-    let seconds = vec![bench.prefill().unwrap(), bench.decode().unwrap(), bench.prefill().unwrap()];
+    let [prefill, decode] = bench.warm_up().unwrap();
+    // 15 tokens, and 2 steps of 3 tokens, that choose 4 of 16 experts each.
+    assert!(matches!(prefill.distinct[..], [n] if (4.0..=16.0).contains(&n) && n.fract() == 0.0), "{prefill:?}");
+    assert!(matches!(decode.distinct[..], [n] if (4.0..=12.0).contains(&n)), "{decode:?}");
+    let ran = [bench.prefill().unwrap(), bench.decode().unwrap(), bench.prefill().unwrap()];
+    assert!(ran.iter().all(|ran| ran.distinct.is_empty()));
+    let seconds = ran.map(|ran| ran.seconds).to_vec();
     let machine = machine::Machine { level: "", read_bytes_per_second: 1e9, int8_ops_per_second: 1e9 };
-    let work = Cost::of(model.spec(), model.file()).of_steps(&bench.prefill_steps());
+    let work = Cost::of(model.spec(), model.file()).of_steps(&bench.prefill_steps(), &prefill.distinct);
     assert_eq!(work.tokens, 15);
-    let row = serde_json::to_value(Row::new(&work, seconds.clone(), &machine)).unwrap();
+    let row = serde_json::to_value(Row::new(&work, &prefill.distinct, seconds.clone(), &machine)).unwrap();
     assert_eq!(row["seconds"].as_array().unwrap().len(), 3);
     let fastest = seconds.iter().copied().fold(f64::MAX, f64::min);
     assert_eq!(row["max_tokens_per_second"].as_f64().unwrap(), 15.0 / fastest);
+    assert_eq!(row["mean_distinct_experts"].as_f64().unwrap(), prefill.distinct[0]);
     let limit = 15.0 / (work.bytes / 1e9).max(work.ops / 1e9);
     assert_eq!(row["limit_tokens_per_second"].as_f64().unwrap(), limit);
-    assert!(Row::new(&work, vec![], &machine).is_none());
+    assert!(Row::new(&work, &[], vec![], &machine).is_none());
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) fn forward(
     let weights = &model.weights;
     let step = Step { backend: &*model.backend, tokens, hidden: model.spec.hidden, eps: model.spec.norm_eps };
     step.embed(&weights.embedding, scratch)?;
+    scratch.moe.chosen.iter_mut().for_each(Vec::clear);
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(&model.ropes).zip(state.layers());
     for (((spec, weights), rope), state) in layers {
         step.norm(&weights.attention_norm, scratch)?;
@@ -35,6 +36,7 @@ pub(crate) fn forward(
                 step.moe(*activation, routing, router, gate_up, down, scratch)?;
             }
         }
+        step.count_experts(&weights.mlp, scratch)?;
     }
     step.lm_head(&weights.output_norm, &weights.output, rows, scratch)
 }
@@ -139,6 +141,18 @@ impl Step<'_> {
         b.moe_matmul(down, &s.act, &moe.groups, k, None, moe.out.view_mut(pairs, self.hidden)?)?;
         let (out, weights) = (moe.out.view(pairs, self.hidden)?, moe.weights.view(t, k)?);
         Ok(b.moe_combine(out, weights, s.residual.view_mut(t, self.hidden)?)?)
+    }
+
+    /// Keeps what the layer's router chose, if someone asked to know: a trip to the host for each layer.
+    fn count_experts(&self, mlp: &MlpWeights<Weight>, s: &mut Scratch) -> Result<()> {
+        let (Some(chosen), groups) = (&mut s.moe.chosen, &s.moe.groups) else { return Ok(()) };
+        let mut counts = Vec::new();
+        if let MlpWeights::Moe { router, .. } = mlp {
+            counts.resize(router.rows(), 0);
+            self.backend.download_u32(groups.counts().view(router.rows(), 1)?, &mut counts)?;
+        }
+        chosen.push(counts);
+        Ok(())
     }
 
     /// Logits of the output rows.
