@@ -82,7 +82,8 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     let _ = writeln!(table, "\n{} mutations, {alive} not noticed.", chosen.len());
     println!("{table}");
     if let Some(file) = options.output {
-        std::fs::write(file, &table).map_err(|e| format!("cannot write {file}: {e}"))?;
+        let folder = std::path::Path::new(file).parent().map_or(Ok(()), std::fs::create_dir_all);
+        folder.and_then(|()| std::fs::write(file, &table)).map_err(|e| format!("cannot write {file}: {e}"))?;
     }
     if alive == 0 { Ok(()) } else { Err(format!("{alive} mutations were not noticed: the op suite has a hole")) }
 }
