@@ -2,7 +2,7 @@
 """Writes the golden files of crates/conformance/tests/models.rs: tiny random models and their logits.
 
     pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 numpy==2.*
-    python scripts/golden/models.py
+    python scripts/golden/models.py [NAME…]
 
 For each model NAME, crates/conformance/golden/ gets NAME.gguf, and NAME.logits.gguf with three token sequences and
 the logits of every position as transformers computes them, in F32, from the weights decoded from NAME.gguf.
@@ -14,14 +14,16 @@ router's choice is never close to a tie.
 
 import importlib.metadata
 import pathlib
+import sys
 from dataclasses import dataclass, field
 
 import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Q
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
-from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, OlmoeConfig, OlmoeForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM
+from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 for package, version in {"gguf": "0.19.0", "torch": "2.15.0", "transformers": "5.23.0"}.items():
     found = importlib.metadata.version(package)
@@ -52,6 +54,7 @@ class Shape:
     top_k: int = 0
     tied: bool = False
     bias: bool = False
+    shared: int = 0
     layers: int = 2
     theta: float = 10000.0
     rope: dict = field(default_factory=dict)
@@ -70,6 +73,13 @@ MODELS = {
     "llama-tied-q8_0": Shape("llama", 96, 64, 3, 1, 32, tied=True),
     "llama-linear-f32": Shape("llama", 32, 64, 2, 2, 16, bias=True, rope=LINEAR),
     "llama-yarn-f32": Shape("llama", 64, 64, 2, 1, 32, rope=YARN),
+    "qwen2-f32": Shape("qwen2", 64, 96, 4, 2, 16, theta=1e6, bias=True),
+    "qwen2-q4_k_m": Shape("qwen2", 256, 256, 4, 1, 64, tied=True, theta=1e6, bias=True),
+    "qwen2moe-f32": Shape("qwen2moe", 64, 32, 4, 2, 16, 8, 3, theta=1e6, bias=True, shared=96),
+    "qwen2moe-q8_0": Shape("qwen2moe", 64, 32, 4, 2, 16, 8, 3, theta=1e6, bias=True, shared=96),
+    "qwen2moe-q4_k_m": Shape("qwen2moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6, bias=True, shared=256),
+    "olmoe-f32": Shape("olmoe", 64, 32, 4, 2, 16, 8, 2),
+    "olmoe-q4_k_m": Shape("olmoe", 256, 256, 4, 4, 64, 4, 2),
     "qwen3-f32": Shape("qwen3", 64, 96, 4, 2, 32, theta=1e6),
     "qwen3-q8_0": Shape("qwen3", 64, 96, 4, 2, 32, theta=1e6),
     "qwen3-q4_k_m": Shape("qwen3", 256, 256, 4, 1, 64, theta=1e6),
@@ -87,19 +97,29 @@ MODELS = {
 
 def build(shape: Shape):
     common = dict(
-        vocab_size=VOCAB, hidden_size=shape.hidden, num_hidden_layers=shape.layers, head_dim=shape.head,
+        vocab_size=VOCAB, hidden_size=shape.hidden, num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads, max_position_embeddings=CONTEXT,
-        rms_norm_eps=EPS, tie_word_embeddings=shape.tied, attention_bias=shape.bias,
+        rms_norm_eps=EPS, tie_word_embeddings=shape.tied,
         rope_parameters={"rope_type": "default", "rope_theta": shape.theta, **shape.rope},
     )
+    head = dict(head_dim=shape.head, attention_bias=shape.bias)
+    moe = dict(num_experts=shape.experts, num_experts_per_tok=shape.top_k)
     if shape.arch == "llama":
-        model = LlamaForCausalLM(LlamaConfig(intermediate_size=shape.inner, **common))
+        model = LlamaForCausalLM(LlamaConfig(intermediate_size=shape.inner, **head, **common))
+    elif shape.arch == "qwen2":
+        model = Qwen2ForCausalLM(Qwen2Config(intermediate_size=shape.inner, use_sliding_window=False, **common))
+    elif shape.arch == "qwen2moe":
+        model = Qwen2MoeForCausalLM(Qwen2MoeConfig(
+            moe_intermediate_size=shape.inner, shared_expert_intermediate_size=shape.shared, decoder_sparse_step=1,
+            norm_topk_prob=False, qkv_bias=True, use_sliding_window=False, **moe, **common))
+    elif shape.arch == "olmoe":
+        model = OlmoeForCausalLM(OlmoeConfig(intermediate_size=shape.inner, norm_topk_prob=False, **moe, **common))
     elif shape.arch == "qwen3":
-        model = Qwen3ForCausalLM(Qwen3Config(intermediate_size=shape.inner, **common))
+        model = Qwen3ForCausalLM(Qwen3Config(intermediate_size=shape.inner, **head, **common))
     else:
         model = Qwen3MoeForCausalLM(Qwen3MoeConfig(
-            moe_intermediate_size=shape.inner, num_experts=shape.experts, num_experts_per_tok=shape.top_k,
-            norm_topk_prob=True, **common))
+            moe_intermediate_size=shape.inner, norm_topk_prob=True, **moe, **head, **common))
+    if shape.experts:
         model.set_experts_implementation("eager")
     model.set_attn_implementation("eager")
     return model.eval()
@@ -107,7 +127,7 @@ def build(shape: Shape):
 
 # How far each kind of weight is from a variance of 1 / inputs. Sharper attention and stronger outputs than that
 # make every block matter.
-GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "down_proj": 2.5, "mlp.gate.weight": 1.5}
+GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 4.0, "down_proj": 2.5, "mlp.gate.weight": 1.5}
 
 
 def randomise(model, generator) -> None:
@@ -149,9 +169,10 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                 ("ffn_norm.weight", "post_attention_layernorm.weight", 0)]
         for kind in ["weight", "bias"] if shape.bias else ["weight"]:
             rows += [(f"attn_q.{kind}", f"self_attn.q_proj.{kind}", q), (f"attn_k.{kind}", f"self_attn.k_proj.{kind}", k),
-                     (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0),
-                     (f"attn_output.{kind}", f"self_attn.o_proj.{kind}", 0)]
-        if shape.arch != "llama":
+                     (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
+            if kind == "weight" or shape.arch == "llama":
+                rows.append((f"attn_output.{kind}", f"self_attn.o_proj.{kind}", 0))
+        if shape.arch in ("qwen3", "qwen3moe", "olmoe"):
             rows += [("attn_q_norm.weight", "self_attn.q_norm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
         if shape.experts:
@@ -159,6 +180,10 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                      ("ffn_gate_exps.weight", "mlp.experts.gate_up_proj:0", 0),
                      ("ffn_up_exps.weight", "mlp.experts.gate_up_proj:1", 0),
                      ("ffn_down_exps.weight", "mlp.experts.down_proj", 0)]
+            if shape.shared:
+                rows += [(f"ffn_{part}_shexp.weight", f"mlp.shared_expert.{part}_proj.weight", 0)
+                         for part in ("gate", "up", "down")]
+                rows.append(("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", 0))
         else:
             rows += [(f"ffn_{part}.weight", f"mlp.{part}_proj.weight", 0) for part in ("gate", "up", "down")]
         table += [(ours + a, theirs + b, heads) for a, b, heads in rows]
@@ -252,6 +277,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_count(shape.experts)
         writer.add_expert_used_count(shape.top_k)
         writer.add_expert_feed_forward_length(shape.inner)
+    if shape.shared:
+        writer.add_expert_shared_feed_forward_length(shape.shared)
     if shape.rope in (LINEAR, YARN):
         writer.add_rope_scaling_type(gguf.RopeScalingType(shape.rope["rope_type"]))
         writer.add_rope_scaling_factor(shape.rope["factor"])
@@ -356,7 +383,8 @@ def least_effect(model, shape: Shape, sequences, logits) -> float:
     """The smallest NMSE that zeroing one block's output causes."""
     least = np.inf
     for layer in model.model.layers:
-        for block in (layer.self_attn, layer.mlp):
+        shared = [layer.mlp.shared_expert] if shape.shared else []
+        for block in (layer.self_attn, layer.mlp, *shared):
             zero = lambda _m, _i, out: (out[0] * 0, *out[1:]) if isinstance(out, tuple) else out * 0
             hook = block.register_forward_hook(zero)
             moved = run(model, sequences)
@@ -404,6 +432,6 @@ def make(name: str, shape: Shape) -> None:
 if __name__ == "__main__":
     OUT.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(2)
-    for name, shape in MODELS.items():
-        make(name, shape)
+    for name in sys.argv[1:] or MODELS:
+        make(name, MODELS[name])
     print(f"{sum(f.stat().st_size for f in OUT.glob('*.gguf')):,} bytes")

@@ -68,6 +68,8 @@ struct Shape {
 struct Experts {
     count: usize,
     used: usize,
+    /// Width of the expert that serves every token.
+    shared_width: Option<usize>,
 }
 
 #[derive(Serialize, Default)]
@@ -157,7 +159,11 @@ impl Report {
             };
             lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
             match &shape.experts {
-                Some(Experts { count, used }) => lines.add("experts", format!("{count}, {used} used for each token")),
+                Some(Experts { count, used, shared_width }) => {
+                    let shared =
+                        shared_width.map_or(String::new(), |width| format!(", and one of width {width} for all"));
+                    lines.add("experts", format!("{count}, {used} used for each token{shared}"));
+                }
                 None => lines.add("experts", "none (dense)".to_owned()),
             }
             lines.add("context", format!("{} tokens", shape.context_length));
@@ -214,8 +220,9 @@ impl Shape {
         let layer = spec.layers.first()?;
         let attention = &layer.attention;
         let (mlp_width, experts) = match &layer.mlp {
-            MlpSpec::Moe { experts, inner, routing, .. } => {
-                (*inner, Some(Experts { count: *experts, used: routing.top_k }))
+            MlpSpec::Moe { experts, inner, routing, shared, .. } => {
+                let shared_width = shared.map(|shared| shared.inner);
+                (*inner, Some(Experts { count: *experts, used: routing.top_k, shared_width }))
             }
             MlpSpec::Dense { inner, .. } => (*inner, None),
             _ => return None,
@@ -269,7 +276,7 @@ fn bytes_per_token(file: &GgufFile, spec: &ModelSpec) -> u64 {
             let row = tensor.bytes / spec.vocab.max(1) as u64;
             if spec.tied_embeddings { tensor.bytes + row } else { row }
         }
-        Some(Experts { count, used }) if tensor.name.contains("_exps.") => {
+        Some(Experts { count, used, .. }) if tensor.name.contains("_exps.") => {
             tensor.bytes / (*count).max(1) as u64 * *used as u64
         }
         _ => tensor.bytes,

@@ -8,7 +8,7 @@ use gristmill_kernels::weight::Weight;
 use super::Model;
 use super::scratch::Scratch;
 use super::spec::AttentionSpec;
-use super::weights::{AttentionWeights, MlpWeights};
+use super::weights::{AttentionWeights, MlpWeights, SharedWeights};
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
@@ -32,8 +32,11 @@ pub(crate) fn forward(
         step.norm(&weights.mlp_norm, scratch)?;
         match &weights.mlp {
             MlpWeights::Dense { activation, gate_up, down } => step.mlp(*activation, gate_up, down, scratch)?,
-            MlpWeights::Moe { activation, routing, router, gate_up, down } => {
+            MlpWeights::Moe { activation, routing, router, gate_up, down, shared } => {
                 step.moe(*activation, routing, router, gate_up, down, scratch)?;
+                if let Some(shared) = shared {
+                    step.shared_expert(*activation, shared, scratch)?;
+                }
             }
         }
         step.count_experts(&weights.mlp, scratch)?;
@@ -107,12 +110,17 @@ impl Step<'_> {
 
     /// residual += down(activation(gate(normed), up(normed))).
     fn mlp(&self, activation: Activation, gate_up: &Weight, down: &Weight, s: &mut Scratch) -> Result<()> {
+        self.gated(activation, gate_up, down, s)?;
+        self.add(s)
+    }
+
+    /// delta = down(activation(gate(normed), up(normed))).
+    fn gated(&self, activation: Activation, gate_up: &Weight, down: &Weight, s: &mut Scratch) -> Result<()> {
         let (t, b, inner) = (self.tokens, self.backend, gate_up.rows());
         b.prepare_activations(s.normed.view(t, self.hidden)?, &mut s.act)?;
         b.gate_up(gate_up, &s.act, None, activation, s.inner.view_mut(t, inner)?)?;
         b.prepare_activations(s.inner.view(t, inner)?, &mut s.act)?;
-        b.matmul(down, &s.act, None, s.delta.view_mut(t, self.hidden)?)?;
-        self.add(s)
+        Ok(b.matmul(down, &s.act, None, s.delta.view_mut(t, self.hidden)?)?)
     }
 
     /// As [`Self::mlp`], by the experts that the router chooses for each token: residual += Σ weight · expert(normed).
@@ -141,6 +149,17 @@ impl Step<'_> {
         b.moe_matmul(down, &s.act, &moe.groups, k, None, moe.out.view_mut(pairs, self.hidden)?)?;
         let (out, weights) = (moe.out.view(pairs, self.hidden)?, moe.weights.view(t, k)?);
         Ok(b.moe_combine(out, weights, s.residual.view_mut(t, self.hidden)?)?)
+    }
+
+    /// As [`Self::mlp`], after [`Self::moe`]: residual += sigmoid(gate · normed) · expert(normed).
+    fn shared_expert(&self, activation: Activation, shared: &SharedWeights<Weight>, s: &mut Scratch) -> Result<()> {
+        self.gated(activation, &shared.gate_up, &shared.down, s)?;
+        let Some(gate) = &shared.gate else { return self.add(s) };
+        let (t, b) = (self.tokens, self.backend);
+        // The router's input is the gate's too; its logits have been used.
+        b.matmul(gate, &s.moe.act, None, s.moe.router.view_mut(t, 1)?)?;
+        let (x, y) = (s.delta.view(t, self.hidden)?, s.residual.view_mut(t, self.hidden)?);
+        Ok(b.add_gated(x, s.moe.router.view(t, 1)?, y)?)
     }
 
     /// Keeps what the layer's router chose, if someone asked to know: a trip to the host for each layer.

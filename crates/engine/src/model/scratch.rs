@@ -77,9 +77,12 @@ impl Widths {
             let (attended, qkv) = (layer.attention.attended_columns(), layer.attention.qkv_columns());
             let (pairs, width) = match layer.mlp {
                 MlpSpec::Dense { inner, .. } => (1, inner),
-                MlpSpec::Moe { experts, inner, routing, .. } => {
+                MlpSpec::Moe { experts, inner, routing, shared, .. } => {
                     w.experts = w.experts.max(experts);
                     w.top_k = w.top_k.max(routing.top_k);
+                    let shared = shared.map_or(0, |shared| shared.inner);
+                    w.inner = w.inner.max(shared);
+                    w.act = w.act.max(whole(shared));
                     (routing.top_k, inner)
                 }
             };

@@ -64,6 +64,8 @@ pub struct AttentionSpec {
 pub enum QkNorm {
     /// Each head by itself, all with the same weight.
     PerHead,
+    /// All heads of a token together.
+    WholeRow,
 }
 
 /// Rotary position embedding (RoPE).
@@ -128,7 +130,18 @@ pub enum MlpSpec {
         activation: Activation,
         /// What the router does with its logits.
         routing: Routing,
+        /// What every token passes besides.
+        shared: Option<SharedExpert>,
     },
+}
+
+/// An expert that serves every token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedExpert {
+    /// Width of its gate.
+    pub inner: usize,
+    /// Its output is multiplied by the sigmoid of a logit that each token has.
+    pub gated: bool,
 }
 
 impl AttentionSpec {

@@ -9,7 +9,7 @@ use gristmill_kernels::tensor::{Buffer, SharedBytes};
 use gristmill_kernels::weight::{Role, TensorView, Weight};
 
 use super::rope;
-use super::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec};
+use super::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, QkNorm, SharedExpert};
 use crate::error::{Error, Result};
 use crate::gguf::{GgufFile, TensorInfo};
 
@@ -49,7 +49,16 @@ pub(crate) struct AttentionWeights<M, V> {
 #[derive(Debug)]
 pub(crate) enum MlpWeights<M> {
     Dense { activation: Activation, gate_up: M, down: M },
-    Moe { activation: Activation, routing: Routing, router: M, gate_up: M, down: M },
+    Moe { activation: Activation, routing: Routing, router: M, gate_up: M, down: M, shared: Option<SharedWeights<M>> },
+}
+
+/// The weights of an expert that serves every token.
+#[derive(Debug)]
+pub(crate) struct SharedWeights<M> {
+    /// Makes the logit whose sigmoid multiplies the output.
+    pub(crate) gate: Option<M>,
+    pub(crate) gate_up: M,
+    pub(crate) down: M,
 }
 
 /// A tensor that is needed: its name, and its shape with the innermost dimension first.
@@ -110,13 +119,19 @@ fn attention<T: Make>(
     let parts = [("q", spec.query_columns()), ("k", spec.key_columns()), ("v", spec.value_columns())];
     let weights = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.weight")), &[hidden, rows]));
     let biases = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.bias")), &[rows]));
-    let norms = ["attn_q_norm.weight", "attn_k_norm.weight"].map(|part| wanted(name(part), &[spec.key_width]));
+    let norms = spec.qk_norm.map(|over| {
+        let [q, k] = match over {
+            QkNorm::PerHead => [spec.key_width; 2],
+            QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
+        };
+        [wanted(name("attn_q_norm.weight"), &[q]), wanted(name("attn_k_norm.weight"), &[k])]
+    });
     Ok(AttentionWeights {
         qkv: make.matrix(Role::Matrix, &weights)?,
         qkv_bias: spec.qkv_bias.then(|| make.vector(&biases)).transpose()?,
-        qk_norm: match (spec.qk_norm, norms) {
-            (None, _) => None,
-            (Some(_), [q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
+        qk_norm: match norms {
+            None => None,
+            Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
         },
         output: make.matrix(Role::Matrix, &[wanted(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,
         output_bias: match spec.output_bias {
@@ -141,7 +156,7 @@ fn mlp<T: Make>(
                 down: make.matrix(Role::Matrix, &[wanted(name("ffn_down.weight"), &[inner, hidden])])?,
             }
         }
-        MlpSpec::Moe { experts, inner, activation, routing } => {
+        MlpSpec::Moe { experts, inner, activation, routing, shared } => {
             let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
             let gate_up = gate_up.map(|part| wanted(name(part), &[hidden, inner, experts]));
             MlpWeights::Moe {
@@ -150,8 +165,26 @@ fn mlp<T: Make>(
                 router: make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp.weight"), &[hidden, experts])])?,
                 gate_up: make.matrix(Role::GateUp, &gate_up)?,
                 down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
+                shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,
             }
         }
+    })
+}
+
+fn shared_expert<T: Make>(
+    name: &dyn Fn(&str) -> String,
+    hidden: usize,
+    SharedExpert { inner, gated }: SharedExpert,
+    make: &mut T,
+) -> Result<SharedWeights<T::Matrix>> {
+    let gate_up = ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"].map(|part| wanted(name(part), &[hidden, inner]));
+    Ok(SharedWeights {
+        gate: match gated {
+            true => Some(make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp_shexp.weight"), &[hidden, 1])])?),
+            false => None,
+        },
+        gate_up: make.matrix(Role::GateUp, &gate_up)?,
+        down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_shexp.weight"), &[inner, hidden])])?,
     })
 }
 
@@ -352,7 +385,10 @@ impl Weights {
         let layers = self.layers.iter().flat_map(|layer| {
             let mlp = match &layer.mlp {
                 MlpWeights::Dense { gate_up, down, .. } => vec![gate_up, down],
-                MlpWeights::Moe { router, gate_up, down, .. } => vec![router, gate_up, down],
+                MlpWeights::Moe { router, gate_up, down, shared, .. } => {
+                    let shared = shared.iter().flat_map(|s| s.gate.iter().chain([&s.gate_up, &s.down]));
+                    [router, gate_up, down].into_iter().chain(shared).collect()
+                }
             };
             mlp.into_iter().chain([&layer.attention.qkv, &layer.attention.output])
         });

@@ -22,7 +22,11 @@ fn refusal(mut tiny: Tiny, change: impl FnOnce(&mut Tiny)) -> String {
 #[test]
 fn unknown_parts_are_named() {
     for (key, value, says) in [
-        ("general.architecture", "mamba", "architecture `mamba` is not supported; known architectures: llama, qwen3"),
+        (
+            "general.architecture",
+            "mamba",
+            "architecture `mamba` is not supported; known architectures: llama, olmoe, qwen2",
+        ),
         ("qwen3moe.rope.scaling.type", "longrope", "`longrope` is not supported; known: none, linear, yarn"),
         (
             "qwen3moe.hidden_activation",
@@ -33,6 +37,11 @@ fn unknown_parts_are_named() {
         let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set(key, value));
         assert!(message.contains(says), "{message}");
     }
+    let message = refusal(Tiny::qwen3moe(), |tiny| {
+        tiny.set("general.architecture", "olmoe");
+        tiny.set("olmoe.attention.clamp_kqv", 8.0_f32);
+    });
+    assert!(message.contains("key `olmoe.attention.clamp_kqv`: `8` is not supported"), "{message}");
     let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("qwen3moe.expert_gating_func", 2_u32));
     assert!(
         message.contains("key `qwen3moe.expert_gating_func`: `2` is not supported; known: 1 (softmax)"),

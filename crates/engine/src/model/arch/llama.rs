@@ -11,6 +11,6 @@ use crate::model::spec::ModelSpec;
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let attention = file.attention(RopeStyle::Interleaved)?;
-    let mlp = if file.has("expert_count")? { file.moe()? } else { file.dense()? };
+    let mlp = if file.has("expert_count")? { file.moe(true, None)? } else { file.dense()? };
     file.uniform(attention, mlp)
 }

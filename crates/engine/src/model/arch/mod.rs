@@ -1,6 +1,9 @@
 //! The architectures, one small file each: which metadata keys make the [`ModelSpec`], and nothing else.
 
 mod llama;
+mod olmoe;
+mod qwen2;
+mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
 mod read;
@@ -15,7 +18,14 @@ pub(crate) use read::Source;
 type Read = fn(&Reader) -> Result<ModelSpec>;
 
 /// One line for each architecture.
-const ARCHITECTURES: &[(&str, Read)] = &[("llama", llama::spec), ("qwen3", qwen3::spec), ("qwen3moe", qwen3moe::spec)];
+const ARCHITECTURES: &[(&str, Read)] = &[
+    ("llama", llama::spec),
+    ("olmoe", olmoe::spec),
+    ("qwen2", qwen2::spec),
+    ("qwen2moe", qwen2moe::spec),
+    ("qwen3", qwen3::spec),
+    ("qwen3moe", qwen3moe::spec),
+];
 
 /// Reads the spec of a file.
 pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {

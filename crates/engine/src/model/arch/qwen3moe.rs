@@ -5,5 +5,5 @@ use crate::error::Result;
 use crate::model::spec::ModelSpec;
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
-    file.uniform(super::qwen3::attention(file)?, file.moe()?)
+    file.uniform(super::qwen3::attention(file)?, file.moe(true, None)?)
 }

@@ -8,7 +8,7 @@ use gristmill_kernels::ops::{Activation, Gating, RopeStyle, Routing};
 
 use crate::error::{Error, Result};
 use crate::gguf::{FromValue, GgufFile};
-use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, RopeScaling, RopeSpec};
+use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, RopeScaling, RopeSpec, SharedExpert};
 
 /// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
 const MAX_WIDTH: usize = 1 << 24;
@@ -255,8 +255,25 @@ impl<'a> Reader<'a> {
         Ok(MlpSpec::Dense { inner: self.count("feed_forward_length", MAX_WIDTH)?, activation: self.activation()? })
     }
 
-    /// Experts in every layer, chosen by softmax.
-    pub(super) fn moe(&self) -> Result<MlpSpec> {
+    /// An expert that serves every token, behind a gate.
+    pub(super) fn gated_shared_expert(&self) -> Result<SharedExpert> {
+        let inner = match self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)? {
+            Some(inner) => inner,
+            None => self.count("feed_forward_length", MAX_WIDTH)?,
+        };
+        Ok(SharedExpert { inner, gated: true })
+    }
+
+    /// Refuses a number that asks for maths which we do not have, unless it is zero.
+    pub(super) fn refuse(&self, suffix: &str, known: &'static str) -> Result<()> {
+        match self.source.optional::<f32>(&self.key(suffix))? {
+            None | Some(0.0) => Ok(()),
+            Some(found) => Err(Error::Unsupported { key: self.key(suffix), found: found.to_string(), known }),
+        }
+    }
+
+    /// Experts chosen by softmax. `normalise`: the weights of the chosen are renormalised, if the file does not say.
+    pub(super) fn moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
         let experts = self.count("expert_count", MAX_EXPERTS)?;
         let top_k = self.count("expert_used_count", experts)?;
         let inner = match self.optional_count("expert_feed_forward_length", MAX_WIDTH)? {
@@ -278,11 +295,12 @@ impl<'a> Reader<'a> {
             routing: Routing {
                 top_k,
                 gating,
-                normalise: self.source.optional(&self.key("expert_weights_norm"))?.unwrap_or(true),
+                normalise: self.source.optional(&self.key("expert_weights_norm"))?.unwrap_or(normalise),
                 scale: self.number_or_zero("expert_weights_scale")?.unwrap_or(1.0),
                 groups: 1,
                 top_groups: 1,
             },
+            shared,
         })
     }
 }
