@@ -25,13 +25,15 @@ FEELING = "happy sad proud afraid curious angry shy brave lonely excited sleepy 
 ADJECTIVE = "sunny rainy windy cold warm quiet snowy bright busy lovely".split()
 
 WORDINGS = [
-    "Write a very short story for a three-year-old about {who} named {name} who {event} {place}. Use simple words.",
-    "Tell a short, simple story for small children. It is about {who} named {name} and {thing}. It has a happy end.",
-    "Write a short bedtime story in simple words about {who} and {thing} {place}. Someone feels {feeling}.",
-    "Write one short story for little children: {who} {event}. There is {thing} in it. Use short sentences.",
-    "Tell a little story of about ten short sentences about {name}, {who} who feels {feeling} and {event}.",
-    "Write a simple story for a young child about {name} and {other} {place} with {thing}. Use easy words.",
+    "Write a short story about {who} named {name} who {event} {place}.",
+    "Write a short story about {who} and {thing} {place}.",
+    "Write a short story about {name}, who {event}.",
+    "Write a short story about {name} and {other} {place} with {thing}.",
+    "Write a short story about {who} who feels {feeling} and {event}.",
+    "Write a short story about {who} named {name} and {thing}.",
 ]
+ENDINGS = [" Write one paragraph of about 100 words.", " It is for small children. Write one paragraph of about 100 words."]
+SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 OPENINGS = [
     "Once upon a time", "Once upon a time, there was {who} named {name}.", "Once upon a time, {who}",
     "One day, {name}", "One day, {who}", "One {adjective} day, {name}", "One {adjective} morning, {who}",
@@ -47,10 +49,11 @@ def request(rng: random.Random) -> tuple[str, str]:
     slots = dict(name=name, other=other, who=rng.choice(WHO), place=rng.choice(PLACE), thing=rng.choice(THING),
                  event=rng.choice(EVENT), feeling=rng.choice(FEELING), adjective=rng.choice(ADJECTIVE))
     opening = rng.choice(OPENINGS).format(**slots) if rng.random() < 0.5 else ""
-    return rng.choice(WORDINGS).format(**slots), opening
+    return rng.choice(WORDINGS).format(**slots) + rng.choice(ENDINGS), opening
 
 
 def chat(rng: random.Random) -> tuple[str, str]:
-    """The same in SmolLM2's chat template, without a system message: it costs tokens and changes little."""
+    """The same in SmolLM2's chat template, with the system message it was trained with."""
     text, opening = request(rng)
-    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n", opening
+    return (f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n{text}<|im_end|>\n"
+            "<|im_start|>assistant\n"), opening
