@@ -35,6 +35,13 @@ impl From<Vec<u32>> for Output {
     }
 }
 
+/// Squared normal errors of mean 1 exceed 1 + this about once in a million cases.
+pub const NORMAL: f64 = 20.0;
+
+/// As [`NORMAL`] for squares of products of two normals, which an error is that a random factor multiplies: |z₁ z₂|
+/// exceeds t with a probability of about √(2 / π t) · e⁻ᵗ, which is a millionth at t = 12.3.
+pub const PRODUCT: f64 = 150.0;
+
 /// How far from the reference floats may be.
 #[derive(Clone, Copy, Debug)]
 pub enum Tolerance {
@@ -42,9 +49,11 @@ pub enum Tolerance {
     Exact,
     /// Normalised mean squared error: Σ(got − reference)² / Σ reference².
     Nmse {
-        /// For many outputs. Few outputs may be unlucky: the bound for n of them is `bound · (1 + 20 / n)`, which
-        /// squared normal errors of mean `bound` exceed about once in a million cases.
+        /// For many outputs.
         bound: f64,
+        /// Few outputs may be unlucky: the bound for n of them is `bound · (1 + unlucky / n)`. See [`NORMAL`] and
+        /// [`PRODUCT`].
+        unlucky: f64,
         /// Mean square that outputs are expected to have: few outputs may all be near zero by cancellation.
         energy: f64,
     },
@@ -128,7 +137,7 @@ impl Suite {
         expected: &Output,
         got: &Output,
     ) {
-        let Tolerance::Nmse { bound, energy } = tolerance else { return self.same(case, expected, got) };
+        let Tolerance::Nmse { bound, unlucky, energy } = tolerance else { return self.same(case, expected, got) };
         if expected.words != got.words || expected.floats.len() != got.floats.len() {
             self.same(case, expected, got);
         }
@@ -147,7 +156,7 @@ impl Suite {
             return;
         }
         let nmse = error / power.max(energy * count as f64).max(f64::MIN_POSITIVE);
-        let bound = bound * (1.0 + 20.0 / count as f64);
+        let bound = bound * (1.0 + unlucky / count as f64);
         if let Ok(mut worst) = self.worst.lock() {
             let entry = worst.entry(kind).or_insert((nmse, bound));
             if nmse / bound > entry.0 / entry.1 {

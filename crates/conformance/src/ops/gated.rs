@@ -4,7 +4,7 @@ use super::experts::Assignment;
 use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
-use crate::suite::Output;
+use crate::suite::{Output, PRODUCT};
 use crate::weights::tensor;
 use gristmill_kernels::ops::Activation;
 use gristmill_kernels::weight::Role;
@@ -12,8 +12,11 @@ use gristmill_kernels::weight::Role;
 const ACTIVATIONS: [Activation; 3] =
     [Activation::SwiGlu, Activation::GeGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }];
 
-/// Outputs are products of two numbers of mean square about 1, one of them halved by its activation.
-const ENERGY: f64 = 0.25;
+/// Outputs are products of two numbers of mean square about 1, one of them halved by its activation. The error of one
+/// factor is multiplied by the other.
+fn product(bound: f64) -> Tolerance {
+    Tolerance::Nmse { bound, unlucky: PRODUCT, energy: 0.25 }
+}
 
 /// An activation costs a few roundings of its own, which products of small numbers show; int8's error comes twice, once
 /// in each factor, and steeper than 1 in some activations.
@@ -52,8 +55,7 @@ pub fn dense(suite: &Suite) {
                 };
                 let case = format!("{} {} · {tokens}, {activation:?}", tensors[0].name, tensors[1].name);
                 let kind = kind("gate_up exact", "gate_up int8", &tensors, precision);
-                let whole =
-                    suite.check(kind, &case, nmse(bound(&tensors, precision, &x), ENERGY), &|b| run(b, 0, tokens));
+                let whole = suite.check(kind, &case, product(bound(&tensors, precision, &x)), &|b| run(b, 0, tokens));
                 if tokens > 0 {
                     let (row, alone) = (tokens / 2, run(suite.backend(), tokens / 2, 1));
                     let of_whole = whole.floats[row * rows..(row + 1) * rows].to_vec();
@@ -86,7 +88,7 @@ pub fn experts(suite: &Suite) {
         };
         let case = format!("{} {}, {assignment}, {activation:?}", tensors[0].name, tensors[1].name);
         let kind = kind("moe_gate_up exact", "moe_gate_up int8", &tensors, precision);
-        let got = suite.check(kind, &case, nmse(bound(&tensors, precision, &x), ENERGY), &run);
+        let got = suite.check(kind, &case, product(bound(&tensors, precision, &x)), &run);
         assignment.assert_padding_is_zero(suite, &case, &got, rows);
     }
 }

@@ -10,7 +10,7 @@ pub mod rows;
 pub mod sample;
 
 use crate::framed::{Frame, Framed};
-use crate::suite::{Suite, Tolerance};
+use crate::suite::{NORMAL, Suite, Tolerance};
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Backend;
@@ -100,7 +100,7 @@ fn activations(b: &dyn Backend, precision: Precision, x: &[f32], rows: usize, co
 }
 
 fn nmse(bound: f64, energy: f64) -> Tolerance {
-    Tolerance::Nmse { bound, energy }
+    Tolerance::Nmse { bound, unlucky: NORMAL, energy }
 }
 
 /// A format for tests that are about something else: those with kernels of their own and one of each other sort.
