@@ -2,8 +2,8 @@
 
     python sample_text.py --model SmolLM2-135M-Instruct.Q4_1.gguf --out work/raw --minutes 7.5
 
-Writes parts of --part stories, one JSON string a line. Run again, it goes on with the next part: a part's number is
-the seed of its requests and of its draws.
+Writes parts of --part stories, one JSON string a line. Run again, it goes on with the next part; the number of a run's
+first part is the seed of its requests and of its draws.
 """
 
 import argparse

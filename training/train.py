@@ -2,8 +2,8 @@
 
     python train.py --data work --epochs 14 --minutes 8.5
 
-Stops at the last step or when the minutes are over, and saves work/checkpoint.pt; run again with the same --epochs, it
-goes on from there. At the last step the model is written to work/model.
+Stops at the last step or when the minutes are over, and saves work/checkpoint.pt and the model as it is then to
+work/model; run again with the same --epochs, it goes on from there.
 """
 
 import argparse

@@ -66,7 +66,8 @@ impl Runner {
         self.scratch.moe.chosen = on.then(Vec::new);
     }
 
-    /// What the routers chose in the last forward pass; empty unless [`Self::count_experts`] asked for it.
+    /// What the routers chose in the last forward pass: for each layer, how many (token, slot) pairs each expert got;
+    /// empty for a layer without experts. Empty altogether unless [`Self::count_experts`] asked for it.
     pub fn expert_counts(&self) -> &[Vec<u32>] {
         self.scratch.moe.chosen.as_deref().unwrap_or_default()
     }
@@ -149,6 +150,7 @@ impl Runner {
 
     fn run(&mut self, batch: &Batch) -> Result<()> {
         let backend = &*self.model.backend;
+        self.scratch.moe.chosen.iter_mut().for_each(Vec::clear);
         self.places.clear();
         for &(id, tokens) in &batch.parts {
             let start = self.state.len(id)?;

@@ -95,7 +95,7 @@ impl Cost {
         cost
     }
 
-    /// What these steps take in all, if a step reads `distinct` experts of each layer in the mean.
+    /// What these steps take in all, if a step reads `distinct[i]` experts of layer `i` in the mean.
     pub(super) fn of_steps(&self, steps: &[Step], distinct: &[f64]) -> Work {
         let mut work = Work::default();
         for step in steps {
@@ -105,8 +105,8 @@ impl Cost {
             work.bytes += self.dense.bytes + self.embedding_row * tokens as f64;
             work.bytes += if outputs > 0.0 { self.head.bytes } else { 0.0 };
             work.ops += 2.0 * (self.dense.products * tokens as f64 + self.head.products * outputs);
-            for (layer, distinct) in self.layers.iter().zip(distinct) {
-                work.bytes += layer.expert.bytes * distinct;
+            for (i, layer) in self.layers.iter().enumerate() {
+                work.bytes += layer.expert.bytes * distinct.get(i).copied().unwrap_or(0.0);
                 work.ops += 2.0 * layer.expert.products * (layer.top_k * tokens) as f64;
                 for (_, span) in step {
                     let end = span.start + span.count;

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
 
     let mut bench = measure::Bench::new(model.clone(), shape, limits)?;
     let bar = load::bar(&args.say, "measuring {bar:40} {pos}/{len}");
-    bar.set_length(args.repeats as u64 + 1);
+    bar.set_length((args.repeats as u64).saturating_add(1));
     let [warm_prefill, warm_decode] = bench.warm_up()?;
     bar.inc(1);
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());

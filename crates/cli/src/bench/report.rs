@@ -85,15 +85,15 @@ impl fmt::Display for Report {
         writeln!(f)?;
         let head = ["", "tok/s", "min .. max", "MB/tok", "Gop/tok", "experts", "limit", "reached"];
         let [name, speed, spread, bytes, ops, experts, limit, reached] = head;
-        writeln!(f, "{name:14}{speed:>10}{spread:>20}{bytes:>9}{ops:>9}{experts:>9}{limit:>10}{reached:>9}")?;
+        writeln!(f, "{name:14} {speed:>9} {spread:>19} {bytes:>8} {ops:>8} {experts:>8} {limit:>9} {reached:>8}")?;
         for (name, length, row) in [("prefill", shape.prompt, &self.prefill), ("decode", shape.decode, &self.decode)] {
             if let Some(row) = row {
                 let tokens = row.tokens as f64;
                 let spread = format!("{:.2} .. {:.2}", row.min_tokens_per_second, row.max_tokens_per_second);
                 let experts = row.mean_distinct_experts.map_or("-".to_owned(), |n| format!("{n:.1}"));
-                write!(f, "{:14}{:>10.2}{spread:>20}", format!("{name} {length}"), row.median_tokens_per_second)?;
-                write!(f, "{:>9.1}{:>9.2}{experts:>9}", row.bytes / tokens / 1e6, row.operations / tokens / 1e9)?;
-                writeln!(f, "{:>10.2}{:>8.0}%", row.limit_tokens_per_second, 100.0 * row.fraction_of_limit)?;
+                write!(f, "{:14} {:>9.2} {spread:>19}", format!("{name} {length}"), row.median_tokens_per_second)?;
+                write!(f, " {:>8.1} {:>8.2} {experts:>8}", row.bytes / tokens / 1e6, row.operations / tokens / 1e9)?;
+                writeln!(f, " {:>9.2} {:>7.0}%", row.limit_tokens_per_second, 100.0 * row.fraction_of_limit)?;
             }
         }
         Ok(())

@@ -132,6 +132,11 @@ fn inspect_shows_what_is_there() {
     let all: u64 = json["formats"]["F32"]["bytes"].as_u64().unwrap();
     assert_eq!(bytes, all - experts * 5 + experts * 3 + row);
 
+    // An expert that serves every token.
+    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/qwen2moe-f32.gguf");
+    let text = gristmill(&["inspect", shared], b"").good();
+    assert!(text.contains("8, 3 used for each token, and one of width 96 for all"), "{text}");
+
     // An architecture that cannot be run is still shown.
     let mut tiny = crate::tiny::Tiny::llama();
     tiny.set("general.architecture", "no\u{1b}[31mvelty");

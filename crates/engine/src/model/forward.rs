@@ -24,7 +24,6 @@ pub(crate) fn forward(
     let weights = &model.weights;
     let step = Step { backend: &*model.backend, tokens, hidden: model.spec.hidden, eps: model.spec.norm_eps };
     step.embed(&weights.embedding, scratch)?;
-    scratch.moe.chosen.iter_mut().for_each(Vec::clear);
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(&model.ropes).zip(state.layers());
     for (((spec, weights), rope), state) in layers {
         step.norm(&weights.attention_norm, scratch)?;

@@ -197,3 +197,28 @@ fn the_cpu_agrees_with_the_reference() {
     println!("levels executed: {levels:?}");
     assert!(levels.contains(&"portable"));
 }
+
+#[test]
+fn expert_counts_are_those_of_the_last_pass() {
+    let mut random = Random::fresh();
+    let model = reference(&Tiny::qwen3moe().file(&mut random));
+    let layers = model.spec().layers.len();
+    let mut runner = runner(&model);
+    alone(&mut runner, &random.tokens(7));
+    assert!(runner.expert_counts().is_empty());
+    runner.count_experts(true);
+    for tokens in [9, 4] {
+        alone(&mut runner, &random.tokens(tokens));
+        assert_eq!(runner.expert_counts().len(), layers);
+        for counts in runner.expert_counts() {
+            // 3 of 5 experts for each token, no expert twice.
+            assert_eq!((counts.len(), counts.iter().sum::<u32>() as usize), (5, 3 * tokens));
+            assert!(counts.iter().all(|&pairs| pairs as usize <= tokens), "{counts:?}");
+        }
+    }
+    runner.forward(&Batch::new()).expect("nothing to do");
+    assert!(runner.expert_counts().is_empty());
+    alone(&mut runner, &random.tokens(2));
+    runner.count_experts(false);
+    assert!(runner.expert_counts().is_empty());
+}

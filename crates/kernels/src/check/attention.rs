@@ -1,7 +1,6 @@
 //! The cache and attention.
 
-use super::matrix::vector;
-use super::{PADDING, at_least, elements, home, homes, id, require};
+use super::{PADDING, at_least, elements, home, homes, id, require, vector};
 use crate::error::{Result, expect};
 use crate::kv::{KV_BLOCK, KvCache, Placement};
 use crate::ops::Attention;

@@ -1,7 +1,6 @@
 //! Routing, grouping and expert operations.
 
-use super::matrix::{columns_of, ids, vector};
-use super::{GATE_UP, MATRIX, MAX_EXPERTS, PADDING, at_least, elements, homes, require, role};
+use super::{MAX_EXPERTS, PADDING, at_least, columns_of, elements, homes, ids, require, role, vector};
 use crate::act::Act;
 use crate::error::{Result, expect};
 use crate::ops::{Groups, Routing, SelectionBias};
@@ -71,7 +70,7 @@ pub(crate) fn moe_matmul(
 ) -> Result<()> {
     let op = "moe_matmul";
     homes(op, device, &[w.device(), x.device(), groups.counts.device(), out.device()])?;
-    role(op, w, Role::Matrix, MATRIX)?;
+    role(op, w, Role::Matrix)?;
     let tokens = moe(op, w, x, groups, top_k, out)?;
     if x.rows() != out.rows() {
         expect(op, "rows of the activations", x.rows(), tokens)?;
@@ -92,7 +91,7 @@ pub(crate) fn moe_gate_up(
 ) -> Result<()> {
     let op = "moe_gate_up";
     homes(op, device, &[w.device(), x.device(), groups.counts.device(), h.device()])?;
-    role(op, w, Role::GateUp, GATE_UP)?;
+    role(op, w, Role::GateUp)?;
     let tokens = moe(op, w, x, groups, top_k, h)?;
     expect(op, "rows of the activations", x.rows(), tokens)?;
     let len = elements("bias", &[w.experts(), w.rows()])?;

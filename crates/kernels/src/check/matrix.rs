@@ -1,47 +1,17 @@
 //! Embeddings and dense matrix operations.
 
-use super::{GATE_UP, MATRIX, PADDING, at_least, dense, elements, home, homes, id, require, role};
+use super::{at_least, column, columns_of, dense, elements, homes, ids, require, role, vector};
 use crate::act::{Act, Precision};
 use crate::error::{Result, expect};
 use crate::ops::Activation;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Weight};
 
-/// A column of `rows` numbers on the device.
-pub(super) fn column<T: Copy>(
-    op: &'static str,
-    what: &'static str,
-    device: DeviceId,
-    view: &View<T>,
-    rows: usize,
-) -> Result<()> {
-    home(op, device, view.device())?;
-    expect(op, what, view.rows(), rows)?;
-    // A view without rows has no columns to speak of.
-    if rows == 0 { Ok(()) } else { expect(op, "columns of a list", view.cols(), 1) }
-}
-
-pub(super) fn ids(op: &'static str, what: &'static str, view: &View<u32>, limit: usize, padding: bool) -> Result<()> {
-    let Some((values, shape)) = view.as_host() else { return Ok(()) };
-    for row in 0..view.rows() {
-        for (col, &value) in values[shape.row(row)].iter().enumerate() {
-            if !(padding && value == PADDING) {
-                id(op, what, value, row * view.cols() + col, limit)?;
-            }
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn columns_of<T: Copy>(op: &'static str, what: &'static str, view: &ViewMut<T>, cols: usize) -> Result<()> {
-    if view.rows() == 0 { Ok(()) } else { expect(op, what, view.cols(), cols) }
-}
-
 /// [`crate::ops::Backend::embed`].
 pub(crate) fn embed(device: DeviceId, table: &Weight, rows: &View<u32>, out: &ViewMut<f32>) -> Result<()> {
     let op = "embed";
     homes(op, device, &[table.device(), out.device()])?;
-    role(op, table, Role::Table, "prepare it as Role::Table")?;
+    role(op, table, Role::Table)?;
     column(op, "number of row ids", device, rows, out.rows())?;
     columns_of(op, "columns of the output", out, table.cols())?;
     ids(op, "row", rows, table.rows(), false)
@@ -62,15 +32,14 @@ pub(crate) fn prepare_activations(device: DeviceId, x: &View<f32>, act: &Act) ->
     }
 }
 
-pub(super) fn vector(
-    op: &'static str,
-    what: &'static str,
-    device: DeviceId,
-    v: &Buffer<f32>,
-    len: usize,
-) -> Result<()> {
-    home(op, device, v.device())?;
-    expect(op, what, v.len(), len)
+/// What [`matmul`] and [`gate_up`] share: one dense weight, and an output row for each row of activations.
+fn product(op: &'static str, device: DeviceId, w: &Weight, wanted: Role, x: &Act, y: &ViewMut<f32>) -> Result<()> {
+    homes(op, device, &[w.device(), x.device(), y.device()])?;
+    role(op, w, wanted)?;
+    dense(op, w)?;
+    expect(op, "rows of the output", y.rows(), x.rows())?;
+    expect(op, "columns of the activations", x.cols(), w.cols())?;
+    columns_of(op, "columns of the output", y, w.rows())
 }
 
 /// [`crate::ops::Backend::matmul`].
@@ -82,12 +51,7 @@ pub(crate) fn matmul(
     y: &ViewMut<f32>,
 ) -> Result<()> {
     let op = "matmul";
-    homes(op, device, &[w.device(), x.device(), y.device()])?;
-    role(op, w, Role::Matrix, MATRIX)?;
-    dense(op, w)?;
-    expect(op, "rows of the output", y.rows(), x.rows())?;
-    expect(op, "columns of the activations", x.cols(), w.cols())?;
-    columns_of(op, "columns of the output", y, w.rows())?;
+    product(op, device, w, Role::Matrix, x, y)?;
     bias.map_or(Ok(()), |b| vector(op, "length of the bias", device, b, w.rows()))
 }
 
@@ -95,7 +59,7 @@ pub(crate) fn matmul(
 pub(crate) fn matmul_rows(device: DeviceId, w: &Weight, x: &Act, rows: &View<u32>, y: &ViewMut<f32>) -> Result<()> {
     let op = "matmul_rows";
     homes(op, device, &[w.device(), x.device(), y.device()])?;
-    role(op, w, Role::Matrix, MATRIX)?;
+    role(op, w, Role::Matrix)?;
     dense(op, w)?;
     column(op, "number of row ids", device, rows, y.rows())?;
     expect(op, "columns of the activations", x.cols(), w.cols())?;
@@ -112,12 +76,7 @@ pub(crate) fn gate_up(
     h: &ViewMut<f32>,
 ) -> Result<()> {
     let op = "gate_up";
-    homes(op, device, &[w.device(), x.device(), h.device()])?;
-    role(op, w, Role::GateUp, GATE_UP)?;
-    dense(op, w)?;
-    expect(op, "rows of the output", h.rows(), x.rows())?;
-    expect(op, "columns of the activations", x.cols(), w.cols())?;
-    columns_of(op, "columns of the output", h, w.rows())?;
+    product(op, device, w, Role::GateUp, x, h)?;
     bias.into_iter().flatten().try_for_each(|b| vector(op, "length of a bias", device, b, w.rows()))
 }
 

@@ -15,8 +15,8 @@ pub(crate) use matrix::*;
 pub(crate) use memory::*;
 pub(crate) use rows::*;
 
-use crate::error::{Error, Result};
-use crate::tensor::DeviceId;
+use crate::error::{Error, Result, expect};
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Weight};
 
 /// Experts that a router can choose from.
@@ -66,14 +66,44 @@ pub(crate) fn elements(what: &'static str, dims: &[usize]) -> Result<usize> {
     product.filter(|&n| n <= isize::MAX as usize).ok_or(Error::OutOfMemory { what, bytes: usize::MAX })
 }
 
-fn role(op: &'static str, weight: &Weight, role: Role, rule: &'static str) -> Result<()> {
+fn role(op: &'static str, weight: &Weight, role: Role) -> Result<()> {
+    let rule = match role {
+        Role::Matrix => "prepare it as Role::Matrix",
+        Role::GateUp => "prepare it as Role::GateUp",
+        Role::Table => "prepare it as Role::Table",
+    };
     require(weight.role() == role, op, "role of the weight", format_args!("{:?}", weight.role()), rule)
 }
 
-const MATRIX: &str = "prepare it as Role::Matrix";
-const GATE_UP: &str = "prepare it as Role::GateUp";
-const DENSE: &str = "a weight with experts needs the moe_ operations";
-
 fn dense(op: &'static str, weight: &Weight) -> Result<()> {
-    require(weight.experts() == 1, op, "experts", weight.experts(), DENSE)
+    require(weight.experts() == 1, op, "experts", weight.experts(), "a weight with experts needs the moe_ operations")
+}
+
+/// A column of `rows` numbers on the device.
+fn column<T: Copy>(op: &'static str, what: &'static str, device: DeviceId, view: &View<T>, rows: usize) -> Result<()> {
+    home(op, device, view.device())?;
+    expect(op, what, view.rows(), rows)?;
+    // A view without rows has no columns to speak of.
+    if rows == 0 { Ok(()) } else { expect(op, "columns of a list", view.cols(), 1) }
+}
+
+fn ids(op: &'static str, what: &'static str, view: &View<u32>, limit: usize, padding: bool) -> Result<()> {
+    let Some((values, shape)) = view.as_host() else { return Ok(()) };
+    for row in 0..view.rows() {
+        for (col, &value) in values[shape.row(row)].iter().enumerate() {
+            if !(padding && value == PADDING) {
+                id(op, what, value, row * view.cols() + col, limit)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn columns_of<T: Copy>(op: &'static str, what: &'static str, view: &ViewMut<T>, cols: usize) -> Result<()> {
+    if view.rows() == 0 { Ok(()) } else { expect(op, what, view.cols(), cols) }
+}
+
+fn vector(op: &'static str, what: &'static str, device: DeviceId, v: &Buffer<f32>, len: usize) -> Result<()> {
+    home(op, device, v.device())?;
+    expect(op, what, v.len(), len)
 }

@@ -1,7 +1,6 @@
 //! Norms, RoPE, sums, and what is done to logits.
 
-use super::matrix::{column, columns_of, vector};
-use super::{PADDING, home, homes, id, require};
+use super::{PADDING, column, columns_of, home, homes, id, require, vector};
 use crate::error::{Result, expect};
 use crate::ops::{Rope, Sampling};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
