@@ -11,6 +11,7 @@ mod inspect;
 mod lines;
 mod load;
 mod perplexity;
+mod quantize;
 mod run;
 mod shell;
 mod synthetic;
@@ -39,6 +40,7 @@ enum Command {
     Tokenize(tokenize::TokenizeArgs),
     Perplexity(perplexity::PerplexityArgs),
     Bench(bench::BenchArgs),
+    Quantize(quantize::QuantizeArgs),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
 }
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Some(Command::Tokenize(args)) => tokenize::run(&args),
         Some(Command::Perplexity(args)) => perplexity::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),
         Some(Command::Man(args)) => shell::man(&args),
     };

@@ -10,6 +10,7 @@
 pub mod engine;
 pub mod gguf;
 pub mod model;
+pub mod quantize;
 pub mod template;
 pub mod tokenizer;
 

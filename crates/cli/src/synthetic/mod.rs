@@ -1,11 +1,11 @@
 //! Synthetic models: random weights in the exact shapes and type mix of published models, for measuring speed.
 //!
-//! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a mix of [`mix`]. The file is a valid GGUF with a
+//! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a format or a mix ([`gristmill_engine::quantize`]).
+//! The file is a valid GGUF with a
 //! vocabulary of the published size, so that any engine loads it; its text means nothing. The same name always gives
 //! the same bytes.
 
 mod blocks;
-mod mix;
 mod rng;
 mod shapes;
 #[cfg(test)]
@@ -16,10 +16,10 @@ mod write;
 use std::path::{Path, PathBuf};
 
 use gristmill_engine::gguf::{GgufFile, GgufWriter, WriteError};
+use gristmill_engine::quantize::{Mix, QuantizeError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
-use mix::Mix;
 pub(crate) use rng::Random;
 use shapes::{Model, TensorPlan};
 
@@ -53,18 +53,9 @@ pub(crate) enum SyntheticError {
     /// The number of layers is zero or absurd.
     #[error("--layers must be 1 to {max}, found {0}", max = shapes::MAX_LAYERS)]
     Layers(u32),
-    /// A row is not a whole number of blocks.
-    #[error("tensor {tensor} cannot be {format}: its rows of {columns} are not whole blocks of {block}")]
-    Rows {
-        /// The tensor.
-        tensor: String,
-        /// The format.
-        format: Format,
-        /// Elements in a row.
-        columns: u64,
-        /// Elements in a block.
-        block: usize,
-    },
+    /// No format fits a tensor.
+    #[error(transparent)]
+    Quantize(#[from] QuantizeError),
     /// The disk is too full.
     #[error("{}: the model takes {needed} bytes and {free} are free; name another place with -o, or fewer --layers", .path.display())]
     NoSpace {
@@ -88,6 +79,18 @@ pub(crate) enum SyntheticError {
     Write(#[from] WriteError),
 }
 
+/// A mix by name. A format's own name means that format throughout (but for the output head), to measure it.
+fn find_mix(name: &str) -> Option<Mix> {
+    Format::named(name).map(Mix::uniform).or_else(|| Mix::named(name))
+}
+
+/// All names, formats first.
+fn mix_names() -> Vec<&'static str> {
+    let mut names: Vec<_> = Format::ALL.iter().map(|format| format.name()).collect();
+    names.extend(Mix::all().iter().map(Mix::name).filter(|name| Format::named(name).is_none()));
+    names
+}
+
 /// A synthetic model, chosen but not written.
 #[derive(Debug, Clone)]
 pub(crate) struct Synthetic {
@@ -106,8 +109,8 @@ impl Synthetic {
             let known = shapes::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
             SyntheticError::Model { name: name.to_owned(), known }
         })?;
-        let mix = Mix::parse(mix)
-            .ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: Mix::known().join(", ") })?;
+        let mix =
+            find_mix(mix).ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: mix_names().join(", ") })?;
         model.layers = layers.unwrap_or(model.layers);
         if !(1..=shapes::MAX_LAYERS).contains(&model.layers) {
             return Err(SyntheticError::Layers(model.layers));
@@ -117,12 +120,12 @@ impl Synthetic {
 
     /// Everything that decides the bytes.
     fn recipe(&self) -> String {
-        format!("{} {} layers={} revision={REVISION}", self.model.name, self.mix.name, self.model.layers)
+        format!("{} {} layers={} revision={REVISION}", self.model.name, self.mix.name(), self.model.layers)
     }
 
     /// The name of its file in a cache.
     pub(crate) fn file_name(&self) -> String {
-        format!("{}-{}-{}-layers.gguf", self.model.name, self.mix.name, self.model.layers)
+        format!("{}-{}-{}-layers.gguf", self.model.name, self.mix.name(), self.model.layers)
     }
 
     /// The tensors in file order, and the file without its tensor data.

@@ -1,10 +1,10 @@
 //! The models: their shapes as data.
 
 use gristmill_engine::gguf::{GgufWriter, WriteError};
+use gristmill_engine::quantize::{Choice, Facts, Mix, choose};
 use gristmill_kernels::format::Format;
 
 use super::SyntheticError;
-use super::mix::{Mix, Part};
 
 /// More layers than any model has.
 pub(crate) const MAX_LAYERS: u32 = 1024;
@@ -125,60 +125,61 @@ impl Model {
 
     /// Every tensor in file order.
     pub(super) fn tensors(&self, mix: &Mix) -> Result<Vec<TensorPlan>, SyntheticError> {
-        let mut list = List { mix, layers: self.layers, tensors: Vec::new() };
+        let facts = Facts {
+            architecture: self.architecture().to_owned(),
+            layers: self.layers,
+            heads: self.heads,
+            kv_heads: self.kv_heads,
+            experts: self.experts.map_or(0, |experts| experts.count),
+        };
+        let shapes = self.shapes();
+        let named: Vec<(&str, &[u64])> = shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..])).collect();
+        let choices = choose(mix, &[], &facts, &named)?;
+        let plan = |((name, shape), choice): ((String, Vec<u64>), Choice)| TensorPlan {
+            is_norm: shape.len() == 1,
+            format: choice.format.unwrap_or(Format::F32),
+            name,
+            shape,
+        };
+        Ok(shapes.into_iter().zip(choices).map(plan).collect())
+    }
+
+    /// Names and shapes in file order.
+    fn shapes(&self) -> Vec<(String, Vec<u64>)> {
+        let mut list = Vec::new();
         let wide = |n: u32| u64::from(n);
         let (hidden, head) = (wide(self.hidden), wide(self.head_width));
         let (queries, keys) = (wide(self.heads) * head, wide(self.kv_heads) * head);
 
-        list.add("token_embd", Part::Plain, &[hidden, wide(self.vocabulary)])?;
+        list.push(("token_embd.weight".to_owned(), vec![hidden, wide(self.vocabulary)]));
         for layer in 0..self.layers {
-            let sensitive = Part::Sensitive { layer };
-            let mut add = |name: &str, part, shape: &[u64]| list.add(&format!("blk.{layer}.{name}"), part, shape);
-            add("attn_norm", Part::Small, &[hidden])?;
-            add("attn_q", Part::Plain, &[hidden, queries])?;
-            add("attn_q_norm", Part::Small, &[head])?;
-            add("attn_k", Part::Plain, &[hidden, keys])?;
-            add("attn_k_norm", Part::Small, &[head])?;
-            add("attn_v", sensitive, &[hidden, keys])?;
-            add("attn_output", Part::Plain, &[queries, hidden])?;
-            add("ffn_norm", Part::Small, &[hidden])?;
+            let mut add = |name: &str, shape: &[u64]| list.push((format!("blk.{layer}.{name}.weight"), shape.to_vec()));
+            add("attn_norm", &[hidden]);
+            add("attn_q", &[hidden, queries]);
+            add("attn_q_norm", &[head]);
+            add("attn_k", &[hidden, keys]);
+            add("attn_k_norm", &[head]);
+            add("attn_v", &[hidden, keys]);
+            add("attn_output", &[queries, hidden]);
+            add("ffn_norm", &[hidden]);
             match self.experts {
                 Some(Experts { count, inner, .. }) => {
                     let (count, inner) = (wide(count), wide(inner));
-                    add("ffn_gate_inp", Part::Small, &[hidden, count])?;
-                    add("ffn_gate_exps", Part::Plain, &[hidden, inner, count])?;
-                    add("ffn_up_exps", Part::Plain, &[hidden, inner, count])?;
-                    add("ffn_down_exps", sensitive, &[inner, hidden, count])?;
+                    add("ffn_gate_inp", &[hidden, count]);
+                    add("ffn_gate_exps", &[hidden, inner, count]);
+                    add("ffn_up_exps", &[hidden, inner, count]);
+                    add("ffn_down_exps", &[inner, hidden, count]);
                 }
                 None => {
                     let inner = wide(self.inner);
-                    add("ffn_gate", Part::Plain, &[hidden, inner])?;
-                    add("ffn_up", Part::Plain, &[hidden, inner])?;
-                    add("ffn_down", sensitive, &[inner, hidden])?;
+                    add("ffn_gate", &[hidden, inner]);
+                    add("ffn_up", &[hidden, inner]);
+                    add("ffn_down", &[inner, hidden]);
                 }
             }
         }
-        list.add("output_norm", Part::Small, &[hidden])?;
-        list.add("output", Part::Output, &[hidden, wide(self.vocabulary)])?;
-        Ok(list.tensors)
-    }
-}
-
-struct List<'a> {
-    mix: &'a Mix,
-    layers: u32,
-    tensors: Vec<TensorPlan>,
-}
-
-impl List<'_> {
-    fn add(&mut self, name: &str, part: Part, shape: &[u64]) -> Result<(), SyntheticError> {
-        let name = format!("{name}.weight");
-        let format = self.mix.format(part, self.layers);
-        let (columns, block) = (shape[0], format.block_len());
-        if !columns.is_multiple_of(block as u64) {
-            return Err(SyntheticError::Rows { tensor: name, format, columns, block });
-        }
-        self.tensors.push(TensorPlan { is_norm: shape.len() == 1, name, format, shape: shape.to_vec() });
-        Ok(())
+        list.push(("output_norm.weight".to_owned(), vec![hidden]));
+        list.push(("output.weight".to_owned(), vec![hidden, wide(self.vocabulary)]));
+        list
     }
 }

@@ -20,7 +20,7 @@ impl Drop for Remove {
 
 #[test]
 fn every_mix_gives_a_whole_file_of_finite_weights_and_own_bytes() {
-    for mix in Mix::known() {
+    for mix in mix_names() {
         let path = Remove(scratch(mix));
         let synthetic = Synthetic::parse(&format!("mini-moe:{mix}"), Some(2)).unwrap();
         assert!(!synthetic.is_written(&path.0));

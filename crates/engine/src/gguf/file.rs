@@ -54,6 +54,7 @@ pub struct GgufFile {
 #[derive(Debug)]
 struct Inner {
     parts: Vec<Bytes>,
+    paths: Vec<PathBuf>,
     version: u32,
     alignment: u64,
     metadata: Metadata,
@@ -115,6 +116,7 @@ impl GgufFile {
     fn join(parts: Vec<Part>) -> Result<GgufFile, GgufError> {
         let mut metadata = None;
         let (mut sources, mut tensors, mut index) = (Vec::new(), Vec::new(), HashMap::new());
+        let paths = parts.iter().filter_map(|part| part.path.clone()).collect();
         let (mut version, mut alignment) = (u32::MAX, u64::MAX);
         for (number, part) in parts.into_iter().enumerate() {
             for mut tensor in part.parsed.tensors {
@@ -131,7 +133,7 @@ impl GgufFile {
             sources.push(part.bytes);
         }
         let metadata = metadata.unwrap_or_default();
-        Ok(GgufFile { inner: Arc::new(Inner { parts: sources, version, alignment, metadata, tensors, index }) })
+        Ok(GgufFile { inner: Arc::new(Inner { parts: sources, paths, version, alignment, metadata, tensors, index }) })
     }
 
     /// The key-value pairs (of the first part).
@@ -181,6 +183,11 @@ impl GgufFile {
     /// The number of files: 1 if the model is not split.
     pub fn parts(&self) -> usize {
         self.inner.parts.len()
+    }
+
+    /// The paths of the files, in the order of the parts; none for bytes in memory.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.inner.paths.iter().map(PathBuf::as_path)
     }
 
     /// The GGUF version, 2 or 3.

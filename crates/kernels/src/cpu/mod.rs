@@ -15,6 +15,7 @@ mod out;
 mod pool;
 mod prepare;
 mod quantise;
+mod transcode;
 
 use crate::act::{Act, Precision};
 use crate::check;
@@ -34,6 +35,7 @@ use moe::{ExpertCall, Grouped};
 use out::OutRows;
 pub use pool::{MAX_THREADS, Pool};
 use std::sync::Mutex;
+pub use transcode::{TranscodeError, Transcoder};
 
 /// The CPU as a backend.
 #[derive(Debug)]

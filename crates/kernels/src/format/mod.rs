@@ -163,6 +163,11 @@ formats! {
 pub(crate) use {with_format, with_format_kind};
 
 impl Format {
+    /// The format of this name, in any case.
+    pub fn named(name: &str) -> Option<Format> {
+        Self::ALL.iter().copied().find(|format| format.name().eq_ignore_ascii_case(name))
+    }
+
     /// Elements in one block.
     pub fn block_len(self) -> usize {
         with_format!(self, F => F::BLOCK)

@@ -1,0 +1,196 @@
+//! Quantising a model: one GGUF file into another, whose weights are in smaller formats.
+//!
+//! [`Mix`] holds the usual mixes as data, [`choose`] applies one to the tensors of a model, and [`Quantizer`] writes the
+//! file. The encoders are those of `gristmill_kernels`; [`Transcoder`] runs them on all
+//! threads. Tensors are read from the file's map and encoded piece by piece, so memory does not grow with the model.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//!
+//! use gristmill_engine::gguf::GgufFile;
+//! use gristmill_engine::quantize::{Mix, Quantizer};
+//!
+//! let file = GgufFile::open("model-f16.gguf")?;
+//! let quantizer = Quantizer::new(&file, Mix::parse("Q4_K_M")?, &[])?;
+//! for tensor in quantizer.tensors().iter().filter(|t| t.instead_of.is_some()) {
+//!     println!("{} becomes {}", tensor.name, tensor.to);
+//! }
+//! quantizer.write("model-q4_k_m.gguf".as_ref(), 2, &mut |_| ControlFlow::Continue(()))?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod choose;
+mod error;
+mod mix;
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use gristmill_kernels::cpu::Transcoder;
+use gristmill_kernels::format::Format;
+
+use crate::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
+use crate::model::Progress;
+pub use choose::{Choice, Facts, Keep, choose};
+pub use error::QuantizeError;
+pub use mix::Mix;
+
+/// The version of the quantised formats, as llama.cpp counts it (`GGML_QNT_VERSION`).
+pub const QUANTIZATION_VERSION: u32 = 2;
+/// The key of [`QUANTIZATION_VERSION`].
+pub const QUANTIZATION_VERSION_KEY: &str = "general.quantization_version";
+/// The key of [`Mix::file_type`].
+pub const FILE_TYPE_KEY: &str = "general.file_type";
+
+/// Elements encoded at once: whole blocks of every format, at most 4 MiB, enough for many threads.
+const PIECE: u64 = 1 << 20;
+
+/// What becomes of one tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// Its name.
+    pub name: String,
+    /// Its format in the input.
+    pub from: Format,
+    /// Its format in the output.
+    pub to: Format,
+    /// The format that was asked for, if its rows are not whole blocks of that.
+    pub instead_of: Option<Format>,
+    /// Its size in the output, in bytes.
+    pub bytes: u64,
+}
+
+impl Planned {
+    /// Whether an already quantised tensor is quantised again, which adds up two errors.
+    pub fn is_requantised(&self) -> bool {
+        self.from != self.to && !self.from.is_float() && !self.to.is_float()
+    }
+}
+
+/// A model with the choice of its new formats.
+#[derive(Debug)]
+pub struct Quantizer<'a> {
+    file: &'a GgufFile,
+    tensors: Vec<Planned>,
+    plan: GgufWriter,
+}
+
+impl<'a> Quantizer<'a> {
+    /// Chooses the format of each tensor. Metadata is copied but for `general.file_type`,
+    /// `general.quantization_version` and what says that a model is split: the output is one file.
+    ///
+    /// # Errors
+    /// If a pattern of `keep` matches nothing, or a name is longer than may be written.
+    pub fn new(file: &'a GgufFile, mix: Mix, keep: &[Keep]) -> Result<Quantizer<'a>, QuantizeError> {
+        let metadata = file.metadata();
+        let shapes: Vec<(&str, &[u64])> = file.tensors().iter().map(|t| (t.name.as_str(), &t.shape[..])).collect();
+        let choices = choose(&mix, keep, &Facts::read(metadata), &shapes)?;
+
+        let mut plan = GgufWriter::new();
+        let mut set =
+            vec![(FILE_TYPE_KEY, mix.file_type().into()), (QUANTIZATION_VERSION_KEY, QUANTIZATION_VERSION.into())];
+        for (key, value) in metadata.iter().filter(|(key, _)| *key != ALIGNMENT_KEY && !key.starts_with("split.")) {
+            let own = set.iter().position(|(own, _)| *own == key).map(|i| set.remove(i).1);
+            plan.set(key, own.unwrap_or_else(|| value.clone()))?;
+        }
+        for (key, value) in set {
+            plan.set(key, value)?;
+        }
+        let mut tensors = Vec::with_capacity(choices.len());
+        for (tensor, choice) in file.tensors().iter().zip(choices) {
+            let to = choice.format.unwrap_or(tensor.format);
+            plan.tensor(&tensor.name, to, &tensor.shape)?;
+            let bytes = tensor.elements() / to.block_len() as u64 * to.block_bytes() as u64;
+            let (name, instead_of) = (tensor.name.clone(), choice.instead_of);
+            tensors.push(Planned { name, from: tensor.format, to, instead_of, bytes });
+        }
+        Ok(Quantizer { file, tensors, plan })
+    }
+
+    /// What becomes of each tensor, in file order.
+    pub fn tensors(&self) -> &[Planned] {
+        &self.tensors
+    }
+
+    /// The size of the output in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.plan.file_bytes()
+    }
+
+    /// Writes the output, under a temporary name until it is complete. An existing file is replaced: see
+    /// [`check_output`]. `progress` is told the bytes of tensors read and in all, and may stop.
+    ///
+    /// The bytes are the same for any number of threads and on any CPU.
+    ///
+    /// # Errors
+    /// If a weight is not finite (the tensor is named) or the file cannot be written. Nothing is left behind then.
+    pub fn write(
+        self,
+        path: &Path,
+        threads: usize,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), QuantizeError> {
+        let transcoder = Transcoder::new(threads)?;
+        let total = self.file.tensors().iter().map(|t| t.bytes).sum();
+        let mut done = 0;
+        let mut encoded = Vec::new();
+        write_atomically(path, |out| {
+            let mut out = self.plan.begin(out)?;
+            for (tensor, planned) in self.file.tensors().iter().zip(&self.tensors) {
+                let (from, to) = (tensor.format, planned.to);
+                let piece = |format: Format| (PIECE as usize / format.block_len()) * format.block_bytes();
+                let mut first = 0;
+                for bytes in self.file.data(tensor).chunks(piece(from)) {
+                    let elements = bytes.len() / from.block_bytes() * from.block_len();
+                    encoded.resize(elements / to.block_len() * to.block_bytes(), 0);
+                    transcoder.transcode(from, bytes, to, &mut encoded).map_err(|source| QuantizeError::Weights {
+                        name: tensor.name.clone(),
+                        source: source.after(first),
+                    })?;
+                    out.write_chunk(&encoded)?;
+                    first += elements;
+                    done += bytes.len() as u64;
+                    if progress(Progress { done, total }).is_break() {
+                        return Err(QuantizeError::Stopped);
+                    }
+                }
+                self.file.advise_done(tensor);
+            }
+            out.finish()?;
+            Ok(())
+        })
+    }
+}
+
+/// Whether a command may write to `output`: not onto one of the files it reads, and onto another existing file only
+/// with `force`.
+///
+/// # Errors
+/// [`QuantizeError::SameFile`] (also through links), [`QuantizeError::Exists`].
+pub fn check_output<'a>(
+    inputs: impl IntoIterator<Item = &'a Path>,
+    output: &Path,
+    force: bool,
+) -> Result<(), QuantizeError> {
+    let Ok(there) = fs::canonicalize(output) else { return Ok(()) };
+    for input in inputs {
+        if fs::canonicalize(input).is_ok_and(|input| input == there || same_file(&input, &there)) {
+            return Err(QuantizeError::SameFile { path: output.to_owned() });
+        }
+    }
+    if force { Ok(()) } else { Err(QuantizeError::Exists { path: PathBuf::from(output) }) }
+}
+
+/// Two names of one file.
+#[cfg(unix)]
+fn same_file(a: &Path, b: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let id = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
+    id(a).is_some_and(|a| id(b) == Some(a))
+}
+
+#[cfg(not(unix))]
+fn same_file(_: &Path, _: &Path) -> bool {
+    false
+}
