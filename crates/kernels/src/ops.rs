@@ -24,6 +24,13 @@ pub enum Gating {
     SoftmaxOfChosen,
     /// Sigmoid of each logit, then the top k.
     Sigmoid,
+    /// SparseMixer (<https://arxiv.org/abs/2409.12136>, in its inference form; Phi-3.5-MoE): the chosen come one after
+    /// another, each the best that is left, of logit m. Its weight is its softmax over those of the rest whose logits
+    /// are near: (m − logit) ≤ `near` · max(|logit|, m).
+    SparseMixer {
+        /// How far a logit may be below the best and still be near it, as a share: at least 0.
+        near: f32,
+    },
 }
 
 /// The router's parameters.
@@ -265,24 +272,36 @@ pub trait Backend: Send + Sync {
         activation: Activation,
         h: ViewMut<f32>,
     ) -> Result<()>;
-    /// `y[t] += Σ weights[t, slot] · out[t·k + slot]` over slots, in order.
+    /// `y[t] = Σ weights[t, slot] · out[t·k + slot]` over slots, in order.
     fn moe_combine(&self, out: View<f32>, weights: View<f32>, y: ViewMut<f32>) -> Result<()>;
 
     // ── element-wise and norms ──
 
     /// out = x / sqrt(mean(x²) + eps) · weight, for every row. T × K.
     fn rms_norm(&self, x: View<f32>, weight: &Buffer<f32>, eps: f32, out: ViewMut<f32>) -> Result<()>;
+    /// out = (x − mean(x)) / sqrt(variance(x) + eps) · weight + bias, for every row; the variance is that of all K, not
+    /// of a sample. T × K.
+    fn layer_norm(
+        &self,
+        x: View<f32>,
+        weight: &Buffer<f32>,
+        bias: &Buffer<f32>,
+        eps: f32,
+        out: ViewMut<f32>,
+    ) -> Result<()>;
     /// In place, each stretch of `weight.len()` columns normalised by itself: per head if that is D, whole row if
     /// that is the row.
     fn qk_norm(&self, x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()>;
     /// Rotates the heads (of `head_width` columns) of each row in place.
     fn rope(&self, x: ViewMut<f32>, head_width: usize, positions: View<u32>, rope: &Rope) -> Result<()>;
-    /// y += x. T × K.
-    fn add(&self, x: View<f32>, y: ViewMut<f32>) -> Result<()>;
+    /// y += scale · x. T × K.
+    fn add(&self, x: View<f32>, scale: f32, y: ViewMut<f32>) -> Result<()>;
     /// `y[t] += sigmoid(gate[t]) · x[t]` (a shared expert's gate, T × 1).
     fn add_gated(&self, x: View<f32>, gate: View<f32>, y: ViewMut<f32>) -> Result<()>;
     /// y += bias for every row (K).
     fn add_bias(&self, bias: &Buffer<f32>, y: ViewMut<f32>) -> Result<()>;
+    /// y = scale · y. T × K.
+    fn scale(&self, scale: f32, y: ViewMut<f32>) -> Result<()>;
     /// Index of the largest element of each row, the smaller index on a tie; NaN is the smallest. R × 1.
     fn argmax(&self, x: View<f32>, out: ViewMut<u32>) -> Result<()>;
     /// Draws one token per row of logits (R × vocabulary), which are left penalised. R × 1. The uniform number of a

@@ -29,7 +29,7 @@ pub(crate) fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>,
     match routing.gating {
         Gating::Softmax => softmax(values),
         Gating::Sigmoid => values.iter_mut().for_each(|v| *v = 1.0 / (1.0 + (-*v).exp())),
-        Gating::SoftmaxOfChosen => {}
+        Gating::SoftmaxOfChosen | Gating::SparseMixer { .. } => {}
     }
     scores.copy_from_slice(values);
     if let Some(bias) = bias {
@@ -40,14 +40,15 @@ pub(crate) fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>,
     if routing.top_groups < routing.groups {
         exclude_groups(scores, routing, &mut taken);
     }
-    for id in ids.iter_mut() {
-        *id = take_best(scores, &mut taken) as u32;
-    }
-
     let mut chosen = [0.0; MAX_EXPERTS];
     let chosen = &mut chosen[..ids.len()];
-    for (c, &id) in chosen.iter_mut().zip(ids.iter()) {
-        *c = values[id as usize];
+    for (c, id) in chosen.iter_mut().zip(ids) {
+        let best = take_best(scores, &mut taken);
+        *id = best as u32;
+        *c = match routing.gating {
+            Gating::SparseMixer { near } => share_of_near(values, &taken, best, near.into()),
+            _ => values[best],
+        };
     }
     if routing.gating == Gating::SoftmaxOfChosen {
         softmax(chosen);
@@ -74,6 +75,18 @@ fn softmax(values: &mut [f64]) {
     if sum > 0.0 {
         values.iter_mut().for_each(|v| *v /= sum);
     }
+}
+
+/// The share that `best`, just taken, has of itself and what is left and near it. See [`Gating::SparseMixer`].
+fn share_of_near(logits: &[f64], taken: &[bool], best: usize, near: f64) -> f64 {
+    let max = logits[best];
+    if max.is_nan() || max == f64::NEG_INFINITY {
+        return 0.0;
+    }
+    let is_near = |&logit: &f64| logit == max || max - logit <= near * logit.abs().max(max);
+    let rest = logits.iter().zip(taken).filter(|(_, taken)| !**taken).map(|(logit, _)| logit);
+    let shares = rest.filter(|logit| is_near(logit)).map(|&logit| if logit == max { 1.0 } else { (logit - max).exp() });
+    1.0 / (1.0 + shares.sum::<f64>())
 }
 
 /// The best that is not taken, which it marks; the smaller index on a tie. Some must be left.
@@ -140,10 +153,24 @@ mod tests {
             (vec![1, 3, 0], vec![0.5, 0.5, 0.0])
         );
         let none = [f32::NEG_INFINITY, f32::NAN, f32::NEG_INFINITY];
-        for gating in [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid] {
+        for gating in [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid, Gating::SparseMixer { near: 0.02 }] {
             let routing = Routing { gating, ..Routing::softmax(3, true) };
             assert_eq!(route(&none, routing, None), (vec![0, 2, 1], vec![0.0; 3]), "{gating:?}");
         }
+    }
+
+    #[test]
+    fn sparse_mixer_shares_with_what_is_near_and_left() {
+        let gating = Gating::SparseMixer { near: 0.02 };
+        let route = |logits: &[f32]| route(logits, Routing { gating, ..Routing::softmax(2, false) }, None);
+        let share = |distance: f64| (1.0 / (1.0 + (-distance).exp())) as f32;
+        // Far apart, both have all of it; the runner-up shares only with what comes after it.
+        assert_eq!(route(&[1.0, -3.0, 5.0]), (vec![2, 0], vec![1.0, 1.0]));
+        assert_eq!(route(&[9.875, -3.0, 10.0]), (vec![2, 0], vec![share(0.125), 1.0]));
+        assert_eq!(route(&[9.875, 10.0, 9.875]), (vec![1, 0], vec![1.0 / (1.0 + 2.0 * (-0.125_f32).exp()), 0.5]));
+        // What is near a negative logit is measured by the other.
+        assert_eq!(route(&[-10.0, -10.125, -10.5]), (vec![0, 1], vec![share(0.125), 1.0]));
+        assert_eq!(route(&[f32::INFINITY, 0.0, f32::INFINITY]), (vec![0, 2], vec![0.5, 1.0]));
     }
 
     #[test]

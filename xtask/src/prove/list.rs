@@ -91,6 +91,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "sum.max(LEAST_SUM)" => "sum",
         "scores[best]).is_lt()" => "scores[best]).is_le()",
         "*s += f64::from(b)" => "*s -= f64::from(b)",
+        "filter(|(_, taken)| !**taken)" => "filter(|_| true)",
+        "near * logit.abs().max(max)" => "near * max",
+        "filter(|logit| is_near(logit))" => "filter(|logit| !logit.is_nan())",
         "unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))" => "unwrap_or(Ordering::Equal)",
     }
     group_by_expert in "group.rs" by [group_by_expert] {
@@ -114,12 +117,19 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     moe_combine in "cpu/mod.rs" by [moe_combine] {
         "*y += weight * x);" => "*y = weight * x);",
+        "y.fill(0.0);\n            for (slot" => "for (slot",
         "at.row(token * weights.len() + slot)" => "at.row(token + slot)",
     }
     rms_norm in "cpu/norm.rs" by [rms_norm] {
         "/ x.len() as f32 + eps).sqrt()" => "/ x.len() as f32).sqrt()",
-        "iter().sum::<f32>() + tail" => "iter().sum::<f32>()",
+        "iter().sum::<f32>() + tail\n}\n\n/// The rotation" => "iter().sum::<f32>()\n}\n\n/// The rotation",
         "*out = x * scale * w;" => "let _ = w; *out = x * scale;",
+    }
+    layer_norm in "cpu/norm.rs" by [layer_norm] {
+        "out.iter_mut().for_each(|out| *out -= rest);" => "let _ = rest;",
+        "(sum_of_squares(s, out) / count + eps)" => "(sum_of_squares(s, x) / count + eps)",
+        "iter().sum::<f32>() + tail\n}\n\n/// Two" => "iter().sum::<f32>()\n}\n\n/// Two",
+        "*out * scale * w + b;" => "*out * scale * w - b;",
     }
     qk_norm in "cpu/norm.rs" by [qk_norm] {
         "(scale / weight.len() as f32 + eps)" => "(scale + eps)",
@@ -132,12 +142,17 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "positions[at.row(row)][0], rope" => "positions[at.row(0)][0], rope",
     }
     add in "cpu/mod.rs" by [add] {
-        "for_each(|(y, x)| *y += x);" => "for_each(|(y, x)| *y = *x);",
-        "zip(&values[shape.row(row)]).for_each(|(y, x)| *y += x)" => "zip(&values[shape.row(0)]).for_each(|(y, x)| *y += x)",
+        "for_each(|(y, x)| *y += scale * x);" => "for_each(|(y, x)| *y = scale * x);",
+        "for_each(|(y, x)| *y += scale * x)" => "for_each(|(y, x)| *y += x)",
+        "zip(&values[shape.row(row)]).for_each(|(y, x)| *y += scale * x)" => "zip(&values[shape.row(0)]).for_each(|(y, x)| *y += scale * x)",
     }
     add_gated in "cpu/mod.rs" by [add] {
         "*y += gate * x" => "{ let _ = gate; *y += x }",
         "(-gates[gates_at.row(row)][0]).exp()" => "gates[gates_at.row(row)][0].exp()",
+    }
+    scale in "cpu/mod.rs" by [scale] {
+        "y.iter_mut().for_each(|y| *y *= scale);" => "y.iter_mut().for_each(|y| *y /= scale);",
+        "y.iter_mut().for_each(|y| *y *= scale)" => "y.iter_mut().skip(1).for_each(|y| *y *= scale)",
     }
     add_bias in "cpu/mod.rs" by [add] {
         "y.iter_mut().zip(bias).for_each(|(y, b)| *y += b);" => "y.iter_mut().zip(bias).for_each(|(y, b)| *y -= b);",

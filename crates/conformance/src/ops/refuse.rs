@@ -165,6 +165,9 @@ pub fn experts(suite: &Suite) {
     route("route: 3 groups of 8", Kind::Range, 8, Routing { groups: 3, ..plain }, None, 2);
     route("route: no top groups", Kind::Range, 8, Routing { groups: 4, top_groups: 0, ..plain }, None, 2);
     route("route: top 5 of 4 groups", Kind::Range, 8, Routing { groups: 4, top_groups: 5, ..plain }, None, 2);
+    for near in [f32::NAN, -0.02] {
+        route("route: near", Kind::Range, 6, Routing { gating: Gating::SparseMixer { near }, ..plain }, None, 2);
+    }
     let few = Routing { top_k: 3, groups: 4, gating: Gating::Sigmoid, ..plain };
     route("route: groups too small", Kind::Range, 8, few, None, 3);
     route("route: columns", Kind::Shape, 8, plain, None, 3);
@@ -242,6 +245,16 @@ pub fn rows(suite: &Suite) {
     norm("rms_norm: columns", Kind::Shape, 4, 1e-6, (3, 5));
     norm("rms_norm: epsilon", Kind::Range, 4, f32::NAN, (3, 4));
     norm("rms_norm: negative epsilon", Kind::Range, 4, -1e-6, (3, 4));
+    let norm = |case: &str, kind, weight: usize, bias: usize, eps: f32, shape| {
+        refused(suite, case, kind, shape, |b, out| {
+            b.layer_norm(x.view(), &vector(weight), &vector(bias), eps, out.view_mut())
+        });
+    };
+    norm("layer_norm: weight", Kind::Shape, 5, 4, 1e-6, (3, 4));
+    norm("layer_norm: bias", Kind::Shape, 4, 3, 1e-6, (3, 4));
+    norm("layer_norm: rows", Kind::Shape, 4, 4, 1e-6, (2, 4));
+    norm("layer_norm: columns", Kind::Shape, 4, 4, 1e-6, (3, 5));
+    norm("layer_norm: epsilon", Kind::Range, 4, 4, f32::NAN, (3, 4));
     refused(suite, "qk_norm: weight", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(3), 1e-6));
     refused(suite, "qk_norm: no weight", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(0), 1e-6));
     refused(suite, "qk_norm: epsilon", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(4), f32::INFINITY));
@@ -258,8 +271,12 @@ pub fn rows(suite: &Suite) {
     rope("rope: frequencies", Kind::Range, 4, 3, 3);
     rope("rope: positions", Kind::Shape, 4, 2, 2);
 
-    refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.add(x.view(), y.view_mut()));
-    refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.add(x.view(), y.view_mut()));
+    refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.add(x.view(), 1.0, y.view_mut()));
+    refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.add(x.view(), 1.0, y.view_mut()));
+    refused(suite, "add: scale", Kind::Range, (3, 4), |b, y| b.add(x.view(), f32::NAN, y.view_mut()));
+    refused(suite, "scale: infinite", Kind::Range, (3, 4), |b, y: &mut Framed<f32>| {
+        b.scale(f32::INFINITY, y.view_mut())
+    });
     let gate = Framed::of(b, &[1.0; 2], 2, 1, Frame::ODD);
     refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| b.add_gated(x.view(), gate.view(), y.view_mut()));
     let gate = Framed::of(b, &[1.0; 6], 3, 2, Frame::ODD);

@@ -31,7 +31,8 @@ pub fn route(suite: &Suite) {
         let top_groups = rng.between(1, groups);
         let most = top_groups * (experts / groups);
         let top_k = if rng.chance(0.1) { most.min(64) } else { rng.between(1, most.min(9)) };
-        let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];
+        let sparse_mixer = Gating::SparseMixer { near: rng.pick(&[0.0, 0.02, 0.3]) };
+        let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid, sparse_mixer][round % 4];
         let (normalise, scale) = (rng.chance(0.5), rng.pick(&[1.0, 2.5]));
         let routing = Routing { top_k, gating, normalise, scale, groups, top_groups };
         let values: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, experts)).collect();

@@ -124,18 +124,56 @@ pub fn rope(suite: &Suite) {
     }
 }
 
+/// [`Backend::layer_norm`], with means near 0 and far from it.
+pub fn layer_norm(suite: &Suite) {
+    let rng = &mut suite.rng("layer_norm");
+    for &tokens in TOKENS {
+        for cols in [1, 15, 16, 17, 203, 2048] {
+            let (mut x, weight, bias) = (with_wild_rows(rng, tokens, cols), rng.normals(cols), rng.normals(cols));
+            let mean = rng.pick(&[0.0, 1.0, -100.0]);
+            x.iter_mut().for_each(|x| *x += mean);
+            let run = |b: &dyn Backend| {
+                let (x, weight, bias) =
+                    (Framed::of(b, &x, tokens, cols, Frame::ODD), buffer(b, &weight), buffer(b, &bias));
+                let mut out = Framed::poisoned(b, tokens, cols, Frame { left: 0, right: 5, below: 2 });
+                b.layer_norm(x.view(), &weight, &bias, 1e-5, out.view_mut()).expect("layer_norm");
+                finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
+            };
+            suite.check("layer_norm", &format_args!("{tokens} × {cols}, mean {mean}"), nmse(exact(cols), 0.1), &run);
+        }
+    }
+}
+
+/// [`Backend::scale`].
+pub fn scale(suite: &Suite) {
+    let rng = &mut suite.rng("scale");
+    for &tokens in TOKENS {
+        for cols in [1, 17, 300] {
+            let (y, scale) = (with_wild_rows(rng, tokens, cols), rng.pick(&[1.0, -0.0625, 0.1, 45.254834]));
+            let run = |b: &dyn Backend| {
+                let mut y = Framed::of(b, &y, tokens, cols, Frame::ODD);
+                b.scale(scale, y.view_mut()).expect("scale");
+                let finite = rows_of(&y.read(b), cols);
+                finite_rows(Output::from(y.read(b)), &finite, cols)
+            };
+            suite.check("scale", &format_args!("{tokens} × {cols}, × {scale}"), Tolerance::Exact, &run);
+        }
+    }
+}
+
 /// The three additions.
 pub fn add(suite: &Suite) {
     let rng = &mut suite.rng("add");
     for &tokens in TOKENS {
         for cols in [1, 17, 300] {
             let (x, y) = (rng.normals(tokens * cols), rng.normals(tokens * cols));
+            let scale = rng.pick(&[1.0, 0.22, -3.0]);
             let (gate, bias) = (rng.normals(tokens).iter().map(|g| g * 9.0).collect::<Vec<_>>(), rng.normals(cols));
             let run = |b: &dyn Backend, op: usize| {
                 let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
                 let mut y = Framed::of(b, &y, tokens, cols, Frame { left: 1, right: 0, below: 1 });
                 match op {
-                    0 => b.add(x.view(), y.view_mut()).expect("add"),
+                    0 => b.add(x.view(), scale, y.view_mut()).expect("add"),
                     1 => {
                         let gate = Framed::of(b, &gate, tokens, 1, Frame::ODD);
                         b.add_gated(x.view(), gate.view(), y.view_mut()).expect("add_gated");
@@ -145,7 +183,7 @@ pub fn add(suite: &Suite) {
                 Output::from(y.read(b))
             };
             let case = format!("{tokens} × {cols}");
-            suite.check("add", &case, Tolerance::Exact, &|b| run(b, 0));
+            suite.check("add", &format_args!("{case}, × {scale}"), nmse(exact(2), 1.0), &|b| run(b, 0));
             suite.check("add_gated", &case, nmse(exact(2), 1.0), &|b| run(b, 1));
             suite.check("add_bias", &case, Tolerance::Exact, &|b| run(b, 2));
         }

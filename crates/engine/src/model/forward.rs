@@ -1,14 +1,14 @@
-//! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each adds
-//! its output to the residual stream.
+//! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each leaves
+//! in `delta` what is then added to the residual stream.
 
 use gristmill_kernels::ops::{Activation, Attention, Backend, Rope, Routing};
-use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
 
 use super::Model;
 use super::scratch::Scratch;
-use super::spec::AttentionSpec;
-use super::weights::{AttentionWeights, MlpWeights, SharedWeights};
+use super::spec::{AttentionSpec, ModelSpec};
+use super::weights::{AttentionWeights, MlpWeights, NormWeights, SharedWeights, Weights};
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
@@ -22,12 +22,13 @@ pub(crate) fn forward(
     rows: usize,
 ) -> Result<()> {
     let weights = &model.weights;
-    let step = Step { backend: &*model.backend, tokens, hidden: model.spec.hidden, eps: model.spec.norm_eps };
+    let step = Step { backend: &*model.backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
     step.embed(&weights.embedding, scratch)?;
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(&model.ropes).zip(state.layers());
     for (((spec, weights), rope), state) in layers {
         step.norm(&weights.attention_norm, scratch)?;
         step.attention(&spec.attention, &weights.attention, rope, state, scratch)?;
+        step.add(weights.attention_post_norm.as_ref(), scratch)?;
         step.norm(&weights.mlp_norm, scratch)?;
         match &weights.mlp {
             MlpWeights::Dense { activation, gate_up, down } => step.mlp(*activation, gate_up, down, scratch)?,
@@ -38,9 +39,10 @@ pub(crate) fn forward(
                 }
             }
         }
+        step.add(weights.mlp_post_norm.as_ref(), scratch)?;
         step.count_experts(&weights.mlp, scratch)?;
     }
-    step.lm_head(&weights.output_norm, &weights.output, rows, scratch)
+    step.lm_head(weights, rows, scratch)
 }
 
 /// What all blocks of one pass share.
@@ -48,29 +50,45 @@ struct Step<'a> {
     backend: &'a dyn Backend,
     tokens: usize,
     hidden: usize,
-    eps: f32,
+    spec: &'a ModelSpec,
 }
 
 impl Step<'_> {
     /// Tokens to the residual stream.
     fn embed(&self, table: &Weight, s: &mut Scratch) -> Result<()> {
         let tokens = s.tokens.view(self.tokens, 1)?;
-        Ok(self.backend.embed(table, tokens, 1.0, s.residual.view_mut(self.tokens, self.hidden)?)?)
+        let residual = s.residual.view_mut(self.tokens, self.hidden)?;
+        Ok(self.backend.embed(table, tokens, self.spec.embedding_scale, residual)?)
     }
 
-    /// The residual stream, normalised.
-    fn norm(&self, weight: &Buffer<f32>, s: &mut Scratch) -> Result<()> {
+    /// normed = norm(residual).
+    fn norm(&self, weights: &NormWeights<Buffer<f32>>, s: &mut Scratch) -> Result<()> {
         let (x, out) = (s.residual.view(self.tokens, self.hidden)?, s.normed.view_mut(self.tokens, self.hidden)?);
-        Ok(self.backend.rms_norm(x, weight, self.eps, out)?)
+        self.norm_rows(weights, x, out)
     }
 
-    /// residual += delta.
-    fn add(&self, s: &mut Scratch) -> Result<()> {
-        let (x, y) = (s.delta.view(self.tokens, self.hidden)?, s.residual.view_mut(self.tokens, self.hidden)?);
-        Ok(self.backend.add(x, y)?)
+    fn norm_rows(&self, weights: &NormWeights<Buffer<f32>>, x: View<f32>, out: ViewMut<f32>) -> Result<()> {
+        let (b, eps) = (self.backend, self.spec.norm_eps);
+        match weights {
+            NormWeights::Rms { weight } => b.rms_norm(x, weight, eps, out)?,
+            NormWeights::Layer { weight, bias } => b.layer_norm(x, weight, bias, eps, out)?,
+        }
+        Ok(())
     }
 
-    /// residual += output(attention(rope(qk_norm(qkv(normed))))).
+    /// residual += scale · post_norm(delta).
+    fn add(&self, post_norm: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<()> {
+        let (t, scale) = (self.tokens, self.spec.residual_scale);
+        let mut delta = s.delta.view(t, self.hidden)?;
+        if let Some(weights) = post_norm {
+            // The block has read its normed input.
+            self.norm_rows(weights, delta, s.normed.view_mut(t, self.hidden)?)?;
+            delta = s.normed.view(t, self.hidden)?;
+        }
+        Ok(self.backend.add(delta, scale, s.residual.view_mut(t, self.hidden)?)?)
+    }
+
+    /// delta = output(attention(rope(qk_norm(qkv(normed))))).
     fn attention(
         &self,
         spec: &AttentionSpec,
@@ -86,8 +104,8 @@ impl Step<'_> {
         b.prepare_activations(s.normed.view(t, self.hidden)?, &mut s.act)?;
         b.matmul(&weights.qkv, &s.act, weights.qkv_bias.as_ref(), s.qkv.view_mut(t, columns)?)?;
         if let Some([q_norm, k_norm]) = &weights.qk_norm {
-            b.qk_norm(s.qkv.view_mut(t, columns)?.columns(0..k)?, q_norm, self.eps)?;
-            b.qk_norm(s.qkv.view_mut(t, columns)?.columns(k..v)?, k_norm, self.eps)?;
+            b.qk_norm(s.qkv.view_mut(t, columns)?.columns(0..k)?, q_norm, self.spec.norm_eps)?;
+            b.qk_norm(s.qkv.view_mut(t, columns)?.columns(k..v)?, k_norm, self.spec.norm_eps)?;
         }
         // Queries and keys are neighbours and have the same width: one rotation serves both.
         let positions = state.place.positions.view(t, 1)?;
@@ -103,26 +121,24 @@ impl Step<'_> {
 
         b.prepare_activations(s.attended.view(t, width)?, &mut s.act)?;
         let delta = s.delta.view_mut(t, self.hidden)?;
-        b.matmul(&weights.output, &s.act, weights.output_bias.as_ref(), delta)?;
-        self.add(s)
-    }
-
-    /// residual += down(activation(gate(normed), up(normed))).
-    fn mlp(&self, activation: Activation, gate_up: &Weight, down: &Weight, s: &mut Scratch) -> Result<()> {
-        self.gated(activation, gate_up, down, s)?;
-        self.add(s)
+        Ok(b.matmul(&weights.output, &s.act, weights.output_bias.as_ref(), delta)?)
     }
 
     /// delta = down(activation(gate(normed), up(normed))).
-    fn gated(&self, activation: Activation, gate_up: &Weight, down: &Weight, s: &mut Scratch) -> Result<()> {
+    fn mlp(&self, activation: Activation, gate_up: &Weight, down: &Weight, s: &mut Scratch) -> Result<()> {
+        self.gate_up(activation, gate_up, s)?;
+        Ok(self.backend.matmul(down, &s.act, None, s.delta.view_mut(self.tokens, self.hidden)?)?)
+    }
+
+    /// act = activation(gate(normed), up(normed)).
+    fn gate_up(&self, activation: Activation, gate_up: &Weight, s: &mut Scratch) -> Result<()> {
         let (t, b, inner) = (self.tokens, self.backend, gate_up.rows());
         b.prepare_activations(s.normed.view(t, self.hidden)?, &mut s.act)?;
         b.gate_up(gate_up, &s.act, None, activation, s.inner.view_mut(t, inner)?)?;
-        b.prepare_activations(s.inner.view(t, inner)?, &mut s.act)?;
-        Ok(b.matmul(down, &s.act, None, s.delta.view_mut(t, self.hidden)?)?)
+        Ok(b.prepare_activations(s.inner.view(t, inner)?, &mut s.act)?)
     }
 
-    /// As [`Self::mlp`], by the experts that the router chooses for each token: residual += Σ weight · expert(normed).
+    /// As [`Self::mlp`], by the experts that the router chooses for each token: delta = Σ weight · expert(normed).
     fn moe(
         &self,
         activation: Activation,
@@ -147,17 +163,21 @@ impl Step<'_> {
         b.prepare_activations(s.inner.view(pairs, inner)?, &mut s.act)?;
         b.moe_matmul(down, &s.act, &moe.groups, k, None, moe.out.view_mut(pairs, self.hidden)?)?;
         let (out, weights) = (moe.out.view(pairs, self.hidden)?, moe.weights.view(t, k)?);
-        Ok(b.moe_combine(out, weights, s.residual.view_mut(t, self.hidden)?)?)
+        Ok(b.moe_combine(out, weights, s.delta.view_mut(t, self.hidden)?)?)
     }
 
-    /// As [`Self::mlp`], after [`Self::moe`]: residual += sigmoid(gate · normed) · expert(normed).
+    /// After [`Self::moe`]: delta += sigmoid(gate · normed) · expert(normed), or without the gate.
     fn shared_expert(&self, activation: Activation, shared: &SharedWeights<Weight>, s: &mut Scratch) -> Result<()> {
-        self.gated(activation, &shared.gate_up, &shared.down, s)?;
-        let Some(gate) = &shared.gate else { return self.add(s) };
-        let (t, b) = (self.tokens, self.backend);
+        let (t, b, hidden) = (self.tokens, self.backend, self.hidden);
+        self.gate_up(activation, &shared.gate_up, s)?;
+        // What the experts answered has been combined: there is room for one more.
+        b.matmul(&shared.down, &s.act, None, s.moe.out.view_mut(t, hidden)?)?;
+        let Some(gate) = &shared.gate else {
+            return Ok(b.add(s.moe.out.view(t, hidden)?, 1.0, s.delta.view_mut(t, hidden)?)?);
+        };
         // The router's input is the gate's too; its logits have been used.
         b.matmul(gate, &s.moe.act, None, s.moe.router.view_mut(t, 1)?)?;
-        let (x, y) = (s.delta.view(t, self.hidden)?, s.residual.view_mut(t, self.hidden)?);
+        let (x, y) = (s.moe.out.view(t, hidden)?, s.delta.view_mut(t, hidden)?);
         Ok(b.add_gated(x, s.moe.router.view(t, 1)?, y)?)
     }
 
@@ -174,13 +194,20 @@ impl Step<'_> {
     }
 
     /// Logits of the output rows.
-    fn lm_head(&self, norm: &Buffer<f32>, output: &Weight, rows: usize, s: &mut Scratch) -> Result<()> {
+    fn lm_head(&self, weights: &Weights, rows: usize, s: &mut Scratch) -> Result<()> {
         if rows == 0 {
             return Ok(());
         }
-        self.norm(norm, s)?;
-        self.backend.prepare_activations(s.normed.view(self.tokens, self.hidden)?, &mut s.act)?;
-        let (wanted, logits) = (s.output_rows.view(rows, 1)?, s.logits.view_mut(rows, output.rows())?);
-        Ok(self.backend.matmul_rows(output, &s.act, wanted, logits)?)
+        let (b, vocab) = (self.backend, weights.output.rows());
+        self.norm(&weights.output_norm, s)?;
+        b.prepare_activations(s.normed.view(self.tokens, self.hidden)?, &mut s.act)?;
+        b.matmul_rows(&weights.output, &s.act, s.output_rows.view(rows, 1)?, s.logits.view_mut(rows, vocab)?)?;
+        if let Some(bias) = &weights.output_bias {
+            b.add_bias(bias, s.logits.view_mut(rows, vocab)?)?;
+        }
+        if self.spec.logit_scale != 1.0 {
+            b.scale(self.spec.logit_scale, s.logits.view_mut(rows, vocab)?)?;
+        }
+        Ok(())
     }
 }

@@ -47,7 +47,7 @@ pub(crate) struct MoeScratch {
     pub(crate) weights: Buffer<f32>,
     /// Pairs grouped by expert. All layers that have experts have the same number.
     pub(crate) groups: Groups,
-    /// Outputs of the experts, T·k × hidden.
+    /// Outputs of the experts, T·k × hidden; then that of the expert that serves every token, T × hidden.
     pub(crate) out: Buffer<f32>,
     /// What the router chose in the last pass, if someone asked to know.
     pub(crate) chosen: Option<ExpertCounts>,

@@ -3,7 +3,12 @@
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Routing};
 
-/// A decoder-only transformer with pre-norms.
+/// A decoder-only transformer. With x the residual stream, a layer is
+///
+/// ```text
+/// x += residual_scale · post_norm(attention(norm(x)))
+/// x += residual_scale · post_norm(mlp(norm(x)))
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
     /// `general.architecture`.
@@ -16,15 +21,37 @@ pub struct ModelSpec {
     pub hidden: usize,
     /// Positions that the model was trained on.
     pub context_length: usize,
-    /// Added to the mean square in every RMS norm.
+    /// What all norms of rows are.
+    pub norm: NormKind,
+    /// Added to the mean square (or the variance) in every norm.
     pub norm_eps: f32,
+    /// What a block adds to the residual stream is normalised first.
+    pub post_norms: bool,
+    /// Multiplies the embeddings.
+    pub embedding_scale: f32,
+    /// Multiplies what a block adds to the residual stream.
+    pub residual_scale: f32,
+    /// Multiplies the logits.
+    pub logit_scale: f32,
     /// The output head is the embedding table.
     pub tied_embeddings: bool,
+    /// The output head has a bias.
+    pub output_bias: bool,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
 }
 
-/// One layer: attention, then an MLP, each with a norm before and a residual connection around.
+/// What a norm of a row does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NormKind {
+    /// Divides by the root of the mean square; has a weight.
+    Rms,
+    /// Takes off the mean and divides by the standard deviation; has a weight and a bias.
+    Layer,
+}
+
+/// One layer: attention, then an MLP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
     /// Its attention.

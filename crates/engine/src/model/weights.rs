@@ -9,7 +9,7 @@ use gristmill_kernels::tensor::{Buffer, SharedBytes};
 use gristmill_kernels::weight::{Role, TensorView, Weight};
 
 use super::rope;
-use super::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, QkNorm, SharedExpert};
+use super::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, QkNorm, SharedExpert};
 use crate::error::{Error, Result};
 use crate::gguf::{GgufFile, TensorInfo};
 
@@ -19,19 +19,29 @@ pub(crate) struct Weights<M = Weight, V = Buffer<f32>> {
     /// Embedding table, vocabulary × hidden.
     pub(crate) embedding: M,
     pub(crate) layers: Vec<LayerWeights<M, V>>,
-    pub(crate) output_norm: V,
+    pub(crate) output_norm: NormWeights<V>,
     /// Output head, vocabulary × hidden.
     pub(crate) output: M,
+    pub(crate) output_bias: Option<V>,
     /// `rope_freqs.weight`, if the model has it.
     rope_factors: Option<V>,
 }
 
 #[derive(Debug)]
 pub(crate) struct LayerWeights<M, V> {
-    pub(crate) attention_norm: V,
+    pub(crate) attention_norm: NormWeights<V>,
     pub(crate) attention: AttentionWeights<M, V>,
-    pub(crate) mlp_norm: V,
+    pub(crate) attention_post_norm: Option<NormWeights<V>>,
+    pub(crate) mlp_norm: NormWeights<V>,
+    pub(crate) mlp_post_norm: Option<NormWeights<V>>,
     pub(crate) mlp: MlpWeights<M>,
+}
+
+/// A norm of rows.
+#[derive(Debug)]
+pub(crate) enum NormWeights<V> {
+    Rms { weight: V },
+    Layer { weight: V, bias: V },
 }
 
 #[derive(Debug)]
@@ -89,24 +99,40 @@ fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weights<T::Matrix
     Ok(Weights {
         rope_factors: rope.map(|rope| make.vector(&[wanted("rope_freqs.weight", &[rope.width / 2])])).transpose()?,
         embedding: make.matrix(Role::Table, &[table()])?,
-        layers: (0..).zip(&spec.layers).map(|(i, spec)| layer(i, hidden, spec, make)).collect::<Result<_>>()?,
-        output_norm: make.vector(&[wanted("output_norm.weight", &[hidden])])?,
+        layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
+        output_norm: norm("output_norm".to_owned(), spec, make)?,
         output: make.matrix(Role::Matrix, &[output])?,
+        output_bias: match spec.output_bias {
+            true => Some(make.vector(&[wanted("output.bias", &[vocab])])?),
+            false => None,
+        },
+    })
+}
+
+fn norm<T: Make>(name: String, spec: &ModelSpec, make: &mut T) -> Result<NormWeights<T::Vector>> {
+    let mut vector = |part| make.vector(&[wanted(format!("{name}.{part}"), &[spec.hidden])]);
+    Ok(match spec.norm {
+        NormKind::Rms => NormWeights::Rms { weight: vector("weight")? },
+        NormKind::Layer => NormWeights::Layer { weight: vector("weight")?, bias: vector("bias")? },
     })
 }
 
 fn layer<T: Make>(
     index: usize,
-    hidden: usize,
+    model: &ModelSpec,
     spec: &LayerSpec,
     make: &mut T,
 ) -> Result<LayerWeights<T::Matrix, T::Vector>> {
     let name = |part: &str| format!("blk.{index}.{part}");
+    let norm = |part, make: &mut T| norm(name(part), model, make);
+    let post_norm = |part, make: &mut T| model.post_norms.then(|| norm(part, make)).transpose();
     Ok(LayerWeights {
-        attention_norm: make.vector(&[wanted(name("attn_norm.weight"), &[hidden])])?,
-        attention: attention(&name, hidden, &spec.attention, make)?,
-        mlp_norm: make.vector(&[wanted(name("ffn_norm.weight"), &[hidden])])?,
-        mlp: mlp(&name, hidden, &spec.mlp, make)?,
+        attention_norm: norm("attn_norm", make)?,
+        attention: attention(&name, model.hidden, &spec.attention, make)?,
+        attention_post_norm: post_norm("post_attention_norm", make)?,
+        mlp_norm: norm("ffn_norm", make)?,
+        mlp: mlp(&name, model.hidden, &spec.mlp, make)?,
+        mlp_post_norm: post_norm("post_ffw_norm", make)?,
     })
 }
 

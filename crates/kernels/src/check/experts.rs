@@ -3,7 +3,7 @@
 use super::{MAX_EXPERTS, PADDING, at_least, columns_of, elements, homes, ids, require, role, vector};
 use crate::act::Act;
 use crate::error::{Result, expect};
-use crate::ops::{Groups, Routing, SelectionBias};
+use crate::ops::{Gating, Groups, Routing, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Weight};
 
@@ -31,6 +31,9 @@ pub(crate) fn route(
     require((1..=groups).contains(&top_groups), op, "top groups", top_groups, "from 1 to the number of groups")?;
     let enough = top_groups * (experts / groups) >= top_k;
     require(enough, op, "top-k", top_k, "the chosen groups must hold that many experts")?;
+    if let Gating::SparseMixer { near } = routing.gating {
+        require(near.is_finite() && near >= 0.0, op, "near", near, "must be finite and not negative")?;
+    }
     expect(op, "columns of the ids", ids.cols(), top_k)?;
     expect(op, "columns of the weights", weights.cols(), top_k)?;
     bias.map_or(Ok(()), |b| vector(op, "length of the selection bias", device, b, experts))

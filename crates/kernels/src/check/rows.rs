@@ -29,6 +29,22 @@ pub(crate) fn rms_norm(
     vector(op, "length of the weight", device, weight, x.cols())
 }
 
+/// [`crate::ops::Backend::layer_norm`].
+pub(crate) fn layer_norm(
+    device: DeviceId,
+    x: &View<f32>,
+    weight: &Buffer<f32>,
+    bias: &Buffer<f32>,
+    eps: f32,
+    out: &ViewMut<f32>,
+) -> Result<()> {
+    let op = "layer_norm";
+    same(op, device, x, out)?;
+    epsilon(op, eps)?;
+    vector(op, "length of the weight", device, weight, x.cols())?;
+    vector(op, "length of the bias", device, bias, x.cols())
+}
+
 /// [`crate::ops::Backend::qk_norm`].
 pub(crate) fn qk_norm(device: DeviceId, x: &ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()> {
     let op = "qk_norm";
@@ -56,8 +72,9 @@ pub(crate) fn rope(
 }
 
 /// [`crate::ops::Backend::add`].
-pub(crate) fn add(device: DeviceId, x: &View<f32>, y: &ViewMut<f32>) -> Result<()> {
-    same("add", device, x, y)
+pub(crate) fn add(device: DeviceId, x: &View<f32>, scale: f32, y: &ViewMut<f32>) -> Result<()> {
+    same("add", device, x, y)?;
+    require(scale.is_finite(), "add", "scale", scale, "must be finite")
 }
 
 /// [`crate::ops::Backend::add_gated`].
@@ -70,6 +87,12 @@ pub(crate) fn add_gated(device: DeviceId, x: &View<f32>, gate: &View<f32>, y: &V
 pub(crate) fn add_bias(device: DeviceId, bias: &Buffer<f32>, y: &ViewMut<f32>) -> Result<()> {
     home("add_bias", device, y.device())?;
     vector("add_bias", "length of the bias", device, bias, y.cols())
+}
+
+/// [`crate::ops::Backend::scale`].
+pub(crate) fn scale(device: DeviceId, scale: f32, y: &ViewMut<f32>) -> Result<()> {
+    home("scale", device, y.device())?;
+    require(scale.is_finite(), "scale", "scale", scale, "must be finite")
 }
 
 /// [`crate::ops::Backend::argmax`].

@@ -295,6 +295,7 @@ impl Backend for Cpu {
             // SAFETY: each row is written by the one chunk that has it.
             let y = unsafe { y.row(token) };
             let weights = &weights[weights_at.row(token)];
+            y.fill(0.0);
             for (slot, &weight) in weights.iter().enumerate() {
                 let expert = &values[at.row(token * weights.len() + slot)];
                 y.iter_mut().zip(expert).for_each(|(y, x)| *y += weight * x);
@@ -307,6 +308,20 @@ impl Backend for Cpu {
         check::rms_norm(DEVICE, &x, weight, eps, &out)?;
         let (x_host, weight) = (host!(x.as_host()), host!(weight.as_host()));
         self.norm_rows(x_host, x.rows(), weight, eps, host!(OutRows::new(&mut out)));
+        Ok(())
+    }
+
+    fn layer_norm(
+        &self,
+        x: View<f32>,
+        weight: &Buffer<f32>,
+        bias: &Buffer<f32>,
+        eps: f32,
+        mut out: ViewMut<f32>,
+    ) -> Result<()> {
+        check::layer_norm(DEVICE, &x, weight, bias, eps, &out)?;
+        let (x_host, weight, bias) = (host!(x.as_host()), host!(weight.as_host()), host!(bias.as_host()));
+        self.layer_norm_rows(x_host, x.rows(), [weight, bias], eps, host!(OutRows::new(&mut out)));
         Ok(())
     }
 
@@ -324,13 +339,13 @@ impl Backend for Cpu {
         Ok(())
     }
 
-    fn add(&self, x: View<f32>, mut y: ViewMut<f32>) -> Result<()> {
-        check::add(DEVICE, &x, &y)?;
+    fn add(&self, x: View<f32>, scale: f32, mut y: ViewMut<f32>) -> Result<()> {
+        check::add(DEVICE, &x, scale, &y)?;
         let ((values, shape), y) = (host!(x.as_host()), host!(OutRows::new(&mut y)));
         self.each_row(x.rows(), x.cols(), &|row| {
             // SAFETY: each row is written by the one chunk that has it.
             let y = unsafe { y.row(row) };
-            y.iter_mut().zip(&values[shape.row(row)]).for_each(|(y, x)| *y += x);
+            y.iter_mut().zip(&values[shape.row(row)]).for_each(|(y, x)| *y += scale * x);
         });
         Ok(())
     }
@@ -356,6 +371,18 @@ impl Backend for Cpu {
             // SAFETY: each row is written by the one chunk that has it.
             let y = unsafe { y.row(row) };
             y.iter_mut().zip(bias).for_each(|(y, b)| *y += b);
+        });
+        Ok(())
+    }
+
+    fn scale(&self, scale: f32, mut y: ViewMut<f32>) -> Result<()> {
+        check::scale(DEVICE, scale, &y)?;
+        let (rows, cols) = (y.rows(), y.cols());
+        let y = host!(OutRows::new(&mut y));
+        self.each_row(rows, cols, &|row| {
+            // SAFETY: each row is written by the one chunk that has it.
+            let y = unsafe { y.row(row) };
+            y.iter_mut().for_each(|y| *y *= scale);
         });
         Ok(())
     }

@@ -31,6 +31,48 @@ impl Kernel for RmsNorm<'_> {
     }
 }
 
+/// out = (x − mean) / sqrt(variance + eps) · weight + bias. What the deviations' sum leaves of the mean's rounding is
+/// taken off again, so that a mean far from 0 costs no digits.
+struct LayerNorm<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    bias: &'a [f32],
+    eps: f32,
+    out: &'a mut [f32],
+}
+
+impl Kernel for LayerNorm<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { x, weight, bias, eps, out } = self;
+        let count = x.len() as f32;
+        let mean = sum(s, x) / count;
+        out.iter_mut().zip(x).for_each(|(out, x)| *out = x - mean);
+        let rest = sum(s, out) / count;
+        out.iter_mut().for_each(|out| *out -= rest);
+        let scale = 1.0 / (sum_of_squares(s, out) / count + eps).sqrt();
+        for ((out, w), b) in out.iter_mut().zip(weight).zip(bias) {
+            *out = *out * scale * w + b;
+        }
+    }
+}
+
+/// As [`sum_of_squares`].
+#[inline(always)]
+fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
+    let mut sums = [s.splat(0.0); 2];
+    let pairs = x.chunks_exact(32);
+    let tail: f32 = pairs.remainder().iter().sum();
+    for pair in pairs {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = s.add(*sum, s.load_f32(pair, 16 * i));
+        }
+    }
+    s.to_array(s.add(sums[0], sums[1])).iter().sum::<f32>() + tail
+}
+
 /// Two vectors of sums, then the tail, then the lanes in order.
 #[inline(always)]
 fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
@@ -65,6 +107,22 @@ impl Cpu {
             // SAFETY: each row is written by the one chunk that has it.
             let out = unsafe { out.row(row) };
             with_level!(self.level, s => s.run(RmsNorm { x, weight, eps, out }));
+        });
+    }
+
+    pub(crate) fn layer_norm_rows(
+        &self,
+        x: (&[f32], Shape),
+        rows: usize,
+        [weight, bias]: [&[f32]; 2],
+        eps: f32,
+        out: OutRows<f32>,
+    ) {
+        self.each_row(rows, weight.len(), &|row| {
+            let x = &x.0[x.1.row(row)];
+            // SAFETY: each row is written by the one chunk that has it.
+            let out = unsafe { out.row(row) };
+            with_level!(self.level, s => s.run(LayerNorm { x, weight, bias, eps, out }));
         });
     }
 

@@ -22,6 +22,27 @@ pub(super) fn rms_norm(x: View<f32>, weight: &Buffer<f32>, eps: f32, mut out: Vi
     Ok(())
 }
 
+pub(super) fn layer_norm(
+    x: View<f32>,
+    weight: &Buffer<f32>,
+    bias: &Buffer<f32>,
+    eps: f32,
+    mut out: ViewMut<f32>,
+) -> Result<()> {
+    let x = Rows::new("layer_norm", x)?;
+    let (weight, bias) = (weight.as_host().unwrap_or(&[]), bias.as_host().unwrap_or(&[]));
+    RowsMut::new("layer_norm", &mut out)?.each(|t, out| {
+        let (x, n) = (x.row(t), x.row(t).len() as f64);
+        let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+        let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;
+        let factor = 1.0 / (variance + f64::from(eps)).sqrt();
+        for (i, out) in out.iter_mut().enumerate() {
+            *out = ((f64::from(x[i]) - mean) * factor * f64::from(weight[i]) + f64::from(bias[i])) as f32;
+        }
+    });
+    Ok(())
+}
+
 pub(super) fn qk_norm(mut x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()> {
     let weight = weight.as_host().unwrap_or(&[]);
     RowsMut::new("qk_norm", &mut x)?.each(|_, row| {
@@ -71,6 +92,11 @@ pub(super) fn add(op: &'static str, x: View<f32>, mut y: ViewMut<f32>, factor: i
 pub(super) fn add_gated(x: View<f32>, gate: View<f32>, y: ViewMut<f32>) -> Result<()> {
     let gate = Rows::new("add_gated", gate)?;
     add("add_gated", x, y, |t| 1.0 / (1.0 + (-f64::from(gate.row(t)[0])).exp()))
+}
+
+pub(super) fn scale(scale: f32, mut y: ViewMut<f32>) -> Result<()> {
+    RowsMut::new("scale", &mut y)?.each(|_, y| y.iter_mut().for_each(|y| *y *= scale));
+    Ok(())
 }
 
 pub(super) fn add_bias(bias: &Buffer<f32>, mut y: ViewMut<f32>) -> Result<()> {

@@ -37,7 +37,7 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
     let logits: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
     let values = match routing.gating {
         Gating::Softmax => softmax(&logits),
-        Gating::SoftmaxOfChosen => logits.clone(),
+        Gating::SoftmaxOfChosen | Gating::SparseMixer { .. } => logits.clone(),
         Gating::Sigmoid => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
     };
     let score = |i: usize| match logits[i] {
@@ -56,11 +56,22 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
         .collect();
     let groups = &ranking(&worth)[..routing.top_groups];
     let allowed = |i: &usize| groups.contains(&(i / size));
-    let chosen: Vec<usize> = ranking(&scores).into_iter().filter(allowed).take(routing.top_k).collect();
+    let ranked: Vec<usize> = ranking(&scores).into_iter().filter(allowed).collect();
+    let chosen = &ranked[..routing.top_k];
 
     scores = chosen.iter().map(|&i| values[i]).collect();
     if routing.gating == Gating::SoftmaxOfChosen {
         scores = softmax(&scores);
+    }
+    if let Gating::SparseMixer { near } = routing.gating {
+        // Each, among itself and those that rank below it, if they are near.
+        let share = |slot: usize| {
+            let best = logits[chosen[slot]];
+            let near = |x: f64| x == best || best - x <= f64::from(near) * x.abs().max(best);
+            let masked = |&i: &usize| if near(logits[i]) { logits[i] } else { f64::NEG_INFINITY };
+            softmax(&ranked[slot..].iter().map(masked).collect::<Vec<_>>())[0]
+        };
+        scores = (0..routing.top_k).map(share).collect();
     }
     let weights: Vec<f64> = scores.iter().map(|&w| if w.is_nan() { 0.0 } else { w }).collect();
     let sum = if routing.normalise { weights.iter().sum::<f64>().max(2.0_f64.powi(-14)) } else { 1.0 };
@@ -166,7 +177,7 @@ pub(super) fn moe_combine(out: View<f32>, weights: View<f32>, mut y: ViewMut<f32
         let weights = weights.row(t);
         for (i, y) in y.iter_mut().enumerate() {
             let term = |(slot, &w): (usize, &f32)| f64::from(w) * f64::from(out.row(t * weights.len() + slot)[i]);
-            *y = (f64::from(*y) + weights.iter().enumerate().map(term).sum::<f64>()) as f32;
+            *y = weights.iter().enumerate().map(term).sum::<f64>() as f32;
         }
     });
     Ok(())

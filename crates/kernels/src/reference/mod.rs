@@ -204,6 +204,18 @@ impl Backend for Reference {
         elementwise::rms_norm(x, weight, eps, out)
     }
 
+    fn layer_norm(
+        &self,
+        x: View<f32>,
+        weight: &Buffer<f32>,
+        bias: &Buffer<f32>,
+        eps: f32,
+        out: ViewMut<f32>,
+    ) -> Result<()> {
+        check::layer_norm(DEVICE, &x, weight, bias, eps, &out)?;
+        elementwise::layer_norm(x, weight, bias, eps, out)
+    }
+
     fn qk_norm(&self, x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()> {
         check::qk_norm(DEVICE, &x, weight, eps)?;
         elementwise::qk_norm(x, weight, eps)
@@ -214,9 +226,14 @@ impl Backend for Reference {
         elementwise::rope(x, head_width, positions, rope)
     }
 
-    fn add(&self, x: View<f32>, y: ViewMut<f32>) -> Result<()> {
-        check::add(DEVICE, &x, &y)?;
-        elementwise::add("add", x, y, |_| 1.0)
+    fn add(&self, x: View<f32>, scale: f32, y: ViewMut<f32>) -> Result<()> {
+        check::add(DEVICE, &x, scale, &y)?;
+        elementwise::add("add", x, y, |_| scale.into())
+    }
+
+    fn scale(&self, scale: f32, y: ViewMut<f32>) -> Result<()> {
+        check::scale(DEVICE, scale, &y)?;
+        elementwise::scale(scale, y)
     }
 
     fn add_gated(&self, x: View<f32>, gate: View<f32>, y: ViewMut<f32>) -> Result<()> {

@@ -8,7 +8,7 @@ use gristmill_kernels::ops::{Activation, Gating, RopeStyle, Routing};
 
 use crate::error::{Error, Result};
 use crate::gguf::{FromValue, GgufFile};
-use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, RopeScaling, RopeSpec, SharedExpert};
+use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, RopeSpec, SharedExpert};
 
 /// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
 const MAX_WIDTH: usize = 1 << 24;
@@ -127,8 +127,14 @@ impl<'a> Reader<'a> {
             vocab: self.vocab(hidden)?,
             hidden,
             context_length: self.context_length()?,
+            norm: NormKind::Rms,
             norm_eps: eps,
+            post_norms: false,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_scale: 1.0,
             tied_embeddings: !self.tensor("output.weight"),
+            output_bias: self.tensor("output.bias"),
             layers: vec![LayerSpec { attention, mlp }; layers],
         })
     }
