@@ -73,11 +73,17 @@ def draw(logits, temperature, min_p):
     return (z - torch.log(-torch.log(torch.rand_like(z).clamp_min(1e-20)))).argmax(-1)
 
 
+def surprise(logits, token):
+    """How unlikely each row's token was to the model itself, in nats."""
+    return logits.float().logsumexp(-1) - logits.gather(1, token[:, None])[:, 0].float()
+
+
 def steer(logits, tokens, position, prompt):
     """Makes runs of four tokens that were there before less likely, and the end more likely once a story is told.
 
     Left alone, a model this small talks in circles and seldom stops.
     """
+    logits = logits.clone()
     last = tokens.gather(1, (position[:, None] - torch.arange(RUN - 2, -1, -1, device=tokens.device)).clamp_min(0))
     again = (tokens.unfold(1, RUN - 1, 1)[:, :-1] == last[:, None]).all(-1)
     logits.scatter_add_(1, tokens[:, RUN - 1:], again.to(logits.dtype) * -REPEATING)
@@ -86,18 +92,23 @@ def steer(logits, tokens, position, prompt):
 
 
 class Batch:
-    """Rows of tokens being written. `done` rows wait to be collected and replaced."""
+    """Rows of tokens being written. `done` rows wait to be collected and replaced.
 
-    def __init__(self, model, rows, length, temperature, min_p):
+    All prompts begin with the same `shared` tokens: a row keeps their keys and values and begins its next story after them.
+    """
+
+    def __init__(self, model, rows, length, temperature, min_p, shared):
         zeros = lambda *shape, dtype=torch.long: torch.zeros(*shape, dtype=dtype, device=model.device)
-        self.model, self.length = model, length
+        self.model, self.length, self.shared, self.first = model, length, shared, 0
         self.temperature, self.min_p = temperature, torch.tensor(min_p, device=model.device)
         self.tokens, self.position, self.prompt = zeros(rows, length), zeros(rows), zeros(rows)
+        self.loss = zeros(rows, dtype=torch.float32)  # the sum over the written tokens
         self.done = torch.ones(rows, dtype=torch.bool, device=model.device)
         shape = (LAYERS, rows, KV_HEADS, length, HEAD)
         self.keys, self.values = zeros(*shape, dtype=model.dtype), zeros(*shape, dtype=model.dtype)
         compiled = torch.compile if model.device != "cpu" else (lambda f: f)
-        self.block, self.draw, self.graph = compiled(cached_block), compiled(draw), None
+        self.block, self.draw, self.surprise = compiled(cached_block), compiled(draw), compiled(surprise)
+        self.graph = None
         self.rows = torch.arange(rows, device=model.device)
 
     def logits(self):
@@ -108,11 +119,12 @@ class Batch:
         return F.rms_norm(x, (HIDDEN,), self.model.norm, EPS) @ self.model.embedding.T
 
     def step(self):
-        logits = steer(self.logits(), self.tokens, self.position, self.prompt)
-        sampled = self.draw(logits, self.temperature, self.min_p)
+        logits = self.logits()
+        sampled = self.draw(steer(logits, self.tokens, self.position, self.prompt), self.temperature, self.min_p)
         at = (self.position + 1).clamp_max(self.length - 1)
         written = at >= self.prompt
         token = torch.where(written & ~self.done, sampled, self.tokens[self.rows, at])
+        self.loss += (written & ~self.done) * self.surprise(logits, token)
         self.tokens[self.rows, at] = token
         self.position += (~self.done).long()
         self.done |= (written & (token == EOS)) | (self.position >= self.length - 1)
@@ -135,10 +147,11 @@ class Batch:
             self.graph.replay()
 
     def finished(self):
-        """The numbers of the rows that are done, with their stories' tokens where they ended by EOS."""
+        """The numbers of the rows that are done; where they ended by EOS, their tokens and the written ones' mean loss."""
         rows = self.done.nonzero()[:, 0]
         tokens, ends = self.tokens[rows].tolist(), self.position[rows].tolist()
-        return rows, [t[:end] if t[end] == EOS else None for t, end in zip(tokens, ends)]
+        losses = (self.loss[rows] / (self.position[rows] - self.prompt[rows] + 1)).tolist()
+        return rows, [(t[:end], loss) if t[end] == EOS else None for t, end, loss in zip(tokens, ends, losses)]
 
     def refill(self, rows, prompts):
         """Starts `rows` on new prompts (lists of tokens)."""
@@ -149,4 +162,5 @@ class Batch:
             row[:len(prompt)] = torch.tensor(prompt)
         self.tokens[rows] = fresh.to(self.tokens.device)
         self.prompt[rows] = torch.tensor([len(p) for p in prompts], device=self.tokens.device)
-        self.position[rows], self.done[rows] = 0, False
+        self.position[rows], self.loss[rows], self.done[rows] = self.first, 0.0, False
+        self.first = self.shared  # the first call fills all rows: after it, each has been through the shared tokens

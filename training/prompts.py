@@ -2,13 +2,17 @@
 
 import random
 
-NAMES = """Lily Max Tom Mia Ben Anna Sam Emma Jack Rose Lucy Leo Daisy Noah Ella Tim Sara Molly Ruby Finn Zoe Oscar
-Lina Toby Nora Hugo Clara Felix Ivy Milo Ada Theo Amy Luke Eva Jon Maya Peter Alice Henry Grace Oliver Sophie Jake Lola
-Kate Dan Penny Charlie Bella""".split()
-WHO = """a little girl|a little boy|a small dog|a kitten|a rabbit|a mouse|a duck|a bear cub|a fox|a bird|an owl|a frog
+GIRLS = """Lily Mia Anna Emma Rose Lucy Daisy Ella Sara Molly Ruby Zoe Lina Nora Clara Ivy Ada Amy Eva Maya Alice Grace
+Sophie Lola Kate Penny Bella Hannah Nina Julia""".split()
+BOYS = """Max Tom Ben Sam Jack Leo Noah Tim Finn Oscar Toby Hugo Felix Milo Theo Luke Jon Peter Henry Oliver Jake Dan
+Charlie Adam Paul Simon Eli Owen Fred Will""".split()
+NAMES = GIRLS + BOYS
+PEOPLE = dict.fromkeys("a little girl|a grandmother|a young girl|a kind queen".split("|"), GIRLS) | dict.fromkeys(
+    "a little boy|a grandfather|a young boy|an old king".split("|"), BOYS)
+WHO = list(PEOPLE) + """a small dog|a kitten|a rabbit|a mouse|a duck|a bear cub|a fox|a bird|an owl|a frog
 a turtle|a squirrel|a pony|a young elephant|a little lion|a cow|a lamb|a hedgehog|a puppy|a goat|a young dragon|a robot
-a brother and a sister|two best friends|a penguin|a fish|a butterfly|a monkey|a small star|a little boat
-a farmer|a baker|a grandmother|a grandfather""".replace("\n", "|").split("|")
+a penguin|a fish|a butterfly|a monkey|a small star|a little boat|a farmer|a baker|a pig|a bee|a snail|a horse
+a little train|a tiny fairy|a cat|a sheep|a hen|a giraffe""".replace("\n", "|").split("|")
 PLACE = """in the park|in the garden|in the forest|on a farm|at the beach|near a river|at home|at school|in a small village
 in the snow|on a hill|by the lake|in a big city|in the kitchen|under a big tree|at the zoo|on a boat|in a cave
 at the playground|in the meadow|in the attic|at the market|on a train|in the bedroom|by the sea""".replace("\n", "|").split("|")
@@ -35,20 +39,25 @@ WORDINGS = [
 ENDINGS = [" Write one paragraph of about 100 words.", " It is for small children. Write one paragraph of about 100 words."]
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 OPENINGS = [
-    "Once upon a time", "Once upon a time, there was {who} named {name}.", "Once upon a time, {who}",
-    "One day, {name}", "One day, {who}", "One {adjective} day, {name}", "One {adjective} morning, {who}",
-    "It was a {adjective} day, and {name}", "There was once {who}", "There was {who} named {name}",
-    "{name} was {feeling} because", "{name} and {other} were", "Every day, {name}", "In a small house, there lived {who}",
-    "{name} had {thing}.", "{name} was {who} who",
+    "Once upon a time", "Once upon a time, there was {who} named {name}.", "Once upon a time, {who}", "Once upon a time, in",
+    "One day, {name}", "One day, {who}", "One {adjective} day, {name}", "One {adjective} morning, {who}", "One night,",
+    "One {adjective} morning, {name} woke up and", "One {adjective} day, {name} and {other} were {place}.",
+    "It was a {adjective} day, and {name}", "There was once {who}", "There was {who} named {name}", "There was once {who} who was",
+    "{name} was {feeling} because", "{name} and {other} were", "{name} and {other} found {thing} {place}.", "Every day, {name}",
+    "In a small house, there lived {who}", "In a big forest, there lived", "{name} had {thing}.", "{name} was {who} who",
+    "{name} wanted", "{name} was {feeling}.", "Long ago,", "There was {thing} {place}.", "{name} loved", "Every night, {name}",
 ]
+OPENED = 0.8  # Left to begin as it likes, SmolLM2 describes the light of the evening.
 
 
 def request(rng: random.Random) -> tuple[str, str]:
-    """A request and the words that its story must begin with: none for half of them."""
-    name, other = rng.sample(NAMES, 2)
-    slots = dict(name=name, other=other, who=rng.choice(WHO), place=rng.choice(PLACE), thing=rng.choice(THING),
-                 event=rng.choice(EVENT), feeling=rng.choice(FEELING), adjective=rng.choice(ADJECTIVE))
-    opening = rng.choice(OPENINGS).format(**slots) if rng.random() < 0.5 else ""
+    """A request, and the words that its story must begin with or nothing."""
+    who = rng.choice(WHO)
+    name = rng.choice(PEOPLE.get(who, NAMES))
+    slots = dict(who=who, name=name, other=rng.choice([n for n in NAMES if n != name]), place=rng.choice(PLACE),
+                 thing=rng.choice(THING), event=rng.choice(EVENT), feeling=rng.choice(FEELING),
+                 adjective=rng.choice(ADJECTIVE))
+    opening = rng.choice(OPENINGS).format(**slots) if rng.random() < OPENED else ""
     return rng.choice(WORDINGS).format(**slots) + rng.choice(ENDINGS), opening
 
 

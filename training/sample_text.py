@@ -1,13 +1,16 @@
 """Samples stories from SmolLM2-135M-Instruct.
 
-    python sample_text.py --model SmolLM2-135M-Instruct.Q4_1.gguf --out work/raw --minutes 7.5
+    python sample_text.py --model SmolLM2-135M-Instruct.Q4_1.gguf --out work/raw --stream 0 --minutes 4.2
 
-Writes parts of --part stories, one JSON string a line. Run again, it goes on with the next part; the number of a run's
-first part is the seed of its requests and of its draws.
+Writes parts of --part stories, one JSON pair a line: the story and its mean loss in nats, of SmolLM2 itself given the
+request. Run again, it goes on with the stream's next part; a part that was not complete when a run was killed is lost.
+Streams have different numbers and may run side by side, each on its own GPU. The stream and the number of a run's
+first part give the seed of its requests and of its draws.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import random
 import time
@@ -24,6 +27,7 @@ def main():
     arg = argparse.ArgumentParser()
     arg.add_argument("--model", required=True)
     arg.add_argument("--out", type=pathlib.Path, required=True)
+    arg.add_argument("--stream", type=int, default=0)
     arg.add_argument("--minutes", type=float, default=8)
     arg.add_argument("--rows", type=int, default=4096)
     arg.add_argument("--length", type=int, default=320)
@@ -35,25 +39,28 @@ def main():
     arg.out.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = SmolLM2(arg.model, device, torch.bfloat16 if device == "cuda" else torch.float32)
-    batch = Batch(model, arg.rows, arg.length, arg.temperature, arg.min_p)
-    part = len(list(arg.out.glob("*.jsonl")))
-    rng, stories, starts = random.Random(part), [], [0] * arg.rows
-    torch.manual_seed(part)
-    print(f"part {part}: loaded in {time.time() - begin:.1f} s", flush=True)
+    probe = random.Random(0)
+    shared = os.path.commonprefix([model.tokenizer.encode(prompts.chat(probe)[0]).ids for _ in range(1000)])
+    batch = Batch(model, arg.rows, arg.length, arg.temperature, arg.min_p, len(shared))
+    part = len(list(arg.out.glob(f"{arg.stream}-*.jsonl")))
+    seed = arg.stream * 100_000 + part
+    rng, stories, starts = random.Random(seed), [], [0] * arg.rows
+    torch.manual_seed(seed)
+    print(f"stream {arg.stream}, part {part}: loaded in {time.time() - begin:.1f} s", flush=True)
 
     def write(part, stories):
-        texts = model.tokenizer.decode_batch(stories, skip_special_tokens=False)
-        partial = arg.out / f"{part:04}.partial"
-        partial.write_text("".join(json.dumps(t) + "\n" for t in texts))
-        partial.rename(arg.out / f"{part:04}.jsonl")
+        texts = model.tokenizer.decode_batch([tokens for tokens, _ in stories], skip_special_tokens=False)
+        partial = arg.out / f"{arg.stream}-{part:04}.partial"
+        partial.write_text("".join(json.dumps([t, round(loss, 4)]) + "\n" for t, (_, loss) in zip(texts, stories)))
+        partial.rename(arg.out / f"{arg.stream}-{part:04}.jsonl")
 
     steps, ended, cut, writing, begun = 0, 0, 0, [], time.time()
     with ThreadPoolExecutor(1) as writer:
         while time.time() - begin < arg.minutes * 60:
             rows, finished = batch.finished()
-            for row, tokens in zip(rows.tolist(), finished):
-                if tokens:
-                    stories.append(tokens[starts[row]:])
+            for row, story in zip(rows.tolist(), finished):
+                if story:
+                    stories.append((story[0][starts[row]:], story[1]))
                 elif steps:
                     cut += 1
             if len(stories) >= arg.part:
@@ -66,6 +73,7 @@ def main():
             heads = [e.ids for e in model.tokenizer.encode_batch([a for a, _ in requests])]
             openings = [e.ids for e in model.tokenizer.encode_batch([b for _, b in requests])]
             for row, head in zip(rows.tolist(), heads):
+                assert head[:len(shared)] == shared
                 starts[row] = len(head)
             batch.refill(rows, [h + o for h, o in zip(heads, openings)])
             batch.steps(24)

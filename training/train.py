@@ -1,6 +1,6 @@
 """Trains the model on the tokens that train_tokenizer.py wrote.
 
-    python train.py --data work --epochs 14 --minutes 8.5
+    python train.py --data work --epochs 6 --minutes 8.5
 
 Stops at the last step or when the minutes are over, and saves work/checkpoint.pt and the model as it is then to
 work/model; run again with the same --epochs, it goes on from there.
@@ -45,7 +45,7 @@ def rate(step, steps, peak):
 def main():
     arg = argparse.ArgumentParser()
     arg.add_argument("--data", type=pathlib.Path, required=True)
-    arg.add_argument("--epochs", type=float, default=14)
+    arg.add_argument("--epochs", type=float, default=6)
     arg.add_argument("--minutes", type=float, default=8.5)
     arg.add_argument("--rows", type=int, default=128)
     arg.add_argument("--rate", type=float, default=2e-3)
@@ -97,7 +97,9 @@ def main():
             done = (step - first - 20) * arg.rows * CONTEXT / (time.time() - begun)
             print(f"step {step} epoch {number} loss {loss.item():.4f} balance {balance.item():.4f} "
                   f"least {least:.2f}/E {done:.0f} tok/s {time.time() - begin:.0f} s", flush=True)
-    torch.save(dict(model=model.state_dict(), optimizer=optimizer.state_dict(), step=step, epoch=number, at=at), checkpoint)
+    partial = checkpoint.with_suffix(".partial")
+    torch.save(dict(model=model.state_dict(), optimizer=optimizer.state_dict(), step=step, epoch=number, at=at), partial)
+    partial.rename(checkpoint)
     print(f"step {step} of {steps}: {step * arg.rows * CONTEXT} tokens seen, {number + at / len(rows):.2f} epochs")
     save(model, arg.data / "model")
 
