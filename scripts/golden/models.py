@@ -21,6 +21,7 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Q
+from transformers import GptOssConfig, GptOssForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, OlmoeConfig, OlmoeForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -35,7 +36,7 @@ LENGTHS = (32, 14, 5)
 CONTEXT = 128
 EPS = 1e-5
 # NMSE of the logits that the test allows, by format.
-TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3}
+TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3, "mxfp4": 1e-3}
 # The k-th and the next router logit are at least this far apart.
 ROUTER_GAP = 0.25
 
@@ -55,6 +56,7 @@ class Shape:
     tied: bool = False
     bias: bool = False
     shared: int = 0
+    window: int = 0
     layers: int = 2
     theta: float = 10000.0
     rope: dict = field(default_factory=dict)
@@ -64,6 +66,8 @@ LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_fac
               original_max_position_embeddings=32)
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 LINEAR = dict(rope_type="linear", factor=4.0)
+# Its correction range begins and ends between two pairs.
+UNTRUNCATED = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=4.0, truncate=False)
 
 MODELS = {
     "llama3-f32": Shape("llama", 64, 128, 4, 2, 16, theta=500000.0, rope=LLAMA3),
@@ -86,6 +90,8 @@ MODELS = {
     "qwen3moe-f32": Shape("qwen3moe", 64, 32, 4, 2, 16, 8, 2, theta=1e6),
     "qwen3moe-q8_0": Shape("qwen3moe", 64, 32, 4, 2, 16, 8, 2, theta=1e6),
     "qwen3moe-q4_k_m": Shape("qwen3moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6),
+    "gpt-oss-f32": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
+    "gpt-oss-mxfp4": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),
@@ -112,6 +118,11 @@ def build(shape: Shape):
         model = Qwen2MoeForCausalLM(Qwen2MoeConfig(
             moe_intermediate_size=shape.inner, shared_expert_intermediate_size=shape.shared, decoder_sparse_step=1,
             norm_topk_prob=False, qkv_bias=True, use_sliding_window=False, **moe, **common))
+    elif shape.arch == "gpt-oss":
+        model = GptOssForCausalLM(GptOssConfig(
+            intermediate_size=shape.inner, sliding_window=shape.window, num_local_experts=shape.experts,
+            num_experts_per_tok=shape.top_k, **head, **common))
+        assert model.config.layer_types == ["sliding_attention", "full_attention", "sliding_attention"]
     elif shape.arch == "olmoe":
         model = OlmoeForCausalLM(OlmoeConfig(intermediate_size=shape.inner, norm_topk_prob=False, **moe, **common))
     elif shape.arch == "qwen3":
@@ -128,20 +139,28 @@ def build(shape: Shape):
 # How far each kind of weight is from a variance of 1 / inputs. Sharper attention and stronger outputs than that
 # make every block matter.
 GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 4.0, "down_proj": 2.5, "mlp.gate.weight": 1.5}
+# The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
+GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 
 
-def randomise(model, generator) -> None:
+def randomise(model, shape: Shape, generator) -> None:
+    gains = GPT_OSS_GAIN if shape.arch == "gpt-oss" else GAIN
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=generator)
         if name.endswith("norm.weight"):
             value = 1.2 + 0.3 * noise
+        elif name.endswith("gate_up_proj_bias"):
+            value = 2.0 * noise
         elif name.endswith("bias"):
             value = 0.3 * noise
+        elif name.endswith("sinks"):
+            value = 0.5 * noise
         elif "embed_tokens" in name:
             value = noise
         else:
-            gain = next((g for part, g in GAIN.items() if part in name), 1.0)
-            value = noise * gain / weight.shape[-1] ** 0.5
+            gain = next((g for part, g in gains.items() if part in name), 1.0)
+            inputs = weight.shape[-2 if shape.arch == "gpt-oss" and ".experts." in name else -1]
+            value = noise * gain / inputs**0.5
         weight.data.copy_(value)
 
 
@@ -166,16 +185,26 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     for i in range(shape.layers):
         ours, theirs = f"blk.{i}.", f"model.layers.{i}."
         rows = [("attn_norm.weight", "input_layernorm.weight", 0),
-                ("ffn_norm.weight", "post_attention_layernorm.weight", 0)]
+                ("post_attention_norm.weight" if shape.arch == "gpt-oss" else "ffn_norm.weight",
+                 "post_attention_layernorm.weight", 0)]
         for kind in ["weight", "bias"] if shape.bias else ["weight"]:
             rows += [(f"attn_q.{kind}", f"self_attn.q_proj.{kind}", q), (f"attn_k.{kind}", f"self_attn.k_proj.{kind}", k),
                      (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
-            if kind == "weight" or shape.arch == "llama":
+            if kind == "weight" or shape.arch in ("llama", "gpt-oss"):
                 rows.append((f"attn_output.{kind}", f"self_attn.o_proj.{kind}", 0))
         if shape.arch in ("qwen3", "qwen3moe", "olmoe"):
             rows += [("attn_q_norm.weight", "self_attn.q_norm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
-        if shape.experts:
+        if shape.arch == "gpt-oss":
+            rows += [("attn_sinks.weight", "self_attn.sinks", 0),
+                     ("ffn_gate_inp.weight", "mlp.router.weight", 0), ("ffn_gate_inp.bias", "mlp.router.bias", 0),
+                     ("ffn_gate_exps.weight", "mlp.experts.gate_up_proj:even", 0),
+                     ("ffn_up_exps.weight", "mlp.experts.gate_up_proj:odd", 0),
+                     ("ffn_down_exps.weight", "mlp.experts.down_proj:all", 0),
+                     ("ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias:even", 0),
+                     ("ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias:odd", 0),
+                     ("ffn_down_exps.bias", "mlp.experts.down_proj_bias:all", 0)]
+        elif shape.experts:
             rows += [("ffn_gate_inp.weight", "mlp.gate.weight", 0),
                      ("ffn_gate_exps.weight", "mlp.experts.gate_up_proj:0", 0),
                      ("ffn_up_exps.weight", "mlp.experts.gate_up_proj:1", 0),
@@ -191,9 +220,13 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
 
 
 def half(parameters: dict, name: str):
-    """A parameter, or with `:0` and `:1` the gate and the up half of fused experts."""
+    """A parameter; with `:0` and `:1` the gate and the up half of fused experts; with `:even`, `:odd` and `:all` the same
+    and the whole of gpt-oss's experts, whose matrices are transposed and whose gate and up take turns."""
     base, _, part = name.partition(":")
     weight = parameters[base].data
+    if part in ("even", "odd", "all"):
+        weight = weight.transpose(1, 2) if weight.dim() == 3 else weight
+        return {"even": weight[:, ::2], "odd": weight[:, 1::2], "all": weight}[part]
     return weight.chunk(2, dim=1)[int(part)] if part else weight
 
 
@@ -244,8 +277,10 @@ def encode(x: np.ndarray, kind: Q) -> np.ndarray:
 
 def kind_of(name: str, columns: int, mix: str) -> Q:
     """As llama.cpp's quantiser chooses, with its fallback for rows that are not whole super-blocks."""
-    if mix == "f32" or "norm" in name or "ffn_gate_inp" in name or name.endswith("bias"):
+    if mix == "f32" or "norm" in name or "sinks" in name or "ffn_gate_inp" in name or name.endswith("bias"):
         return Q.F32
+    if mix == "mxfp4":
+        return Q.MXFP4 if "_exps" in name else Q.Q8_0
     if mix == "q8_0":
         return Q.Q8_0
     fine = name.startswith("output") or "blk.0.attn_v" in name or "blk.1.ffn_down" in name
@@ -279,11 +314,15 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_feed_forward_length(shape.inner)
     if shape.shared:
         writer.add_expert_shared_feed_forward_length(shape.shared)
-    if shape.rope in (LINEAR, YARN):
+    if shape.window:
+        writer.add_sliding_window(shape.window)
+    if shape.rope in (LINEAR, YARN, UNTRUNCATED):
         writer.add_rope_scaling_type(gguf.RopeScalingType(shape.rope["rope_type"]))
         writer.add_rope_scaling_factor(shape.rope["factor"])
-    if shape.rope is YARN:
-        writer.add_rope_scaling_orig_ctx_len(YARN["original_max_position_embeddings"])
+    if shape.rope in (YARN, UNTRUNCATED):
+        writer.add_rope_scaling_orig_ctx_len(shape.rope["original_max_position_embeddings"])
+    if shape.rope is UNTRUNCATED:
+        writer.add_rope_scaling_yarn_beta_fast(shape.rope["beta_fast"])
     if shape.rope is LLAMA3:
         writer.add_tensor("rope_freqs.weight", llama3_factors(shape))
     vocabulary(writer)
@@ -349,7 +388,8 @@ def router_gap(model, shape: Shape, sequences) -> torch.Tensor:
         top = output[0].reshape(len(sequences), -1, shape.experts)[:, -1].topk(shape.top_k + 1).values
         smallest.copy_(torch.minimum(smallest, top[:, -2] - top[:, -1]))
 
-    hooks = [layer.mlp.gate.register_forward_hook(look) for layer in model.model.layers]
+    routers = [layer.mlp.router if shape.arch == "gpt-oss" else layer.mlp.gate for layer in model.model.layers]
+    hooks = [router.register_forward_hook(look) for router in routers]
     model(input_ids=sequences)
     for hook in hooks:
         hook.remove()
@@ -399,12 +439,12 @@ def make(name: str, shape: Shape) -> None:
     mix = name.rsplit("-", 1)[1]
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     model = build(shape)
-    randomise(model, generator)
+    randomise(model, shape, generator)
     parameters = dict(model.named_parameters())
 
     tensors = {}
     for ours, theirs, heads in names(shape):
-        weight = half(parameters, theirs).numpy()
+        weight = np.ascontiguousarray(half(parameters, theirs).numpy())
         if heads:
             weight = permute(weight, heads)
         kind = kind_of(ours, weight.shape[-1], mix)

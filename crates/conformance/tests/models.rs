@@ -16,6 +16,8 @@ use gristmill_kernels::reference::Reference;
 
 /// Every model of the script. A missing file fails the test.
 const MODELS: &[&str] = &[
+    "gpt-oss-f32",
+    "gpt-oss-mxfp4",
     "llama-linear-f32",
     "llama-tied-f32",
     "llama-tied-q8_0",

@@ -1,14 +1,14 @@
 //! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each leaves
 //! in `delta` what is then added to the residual stream.
 
-use gristmill_kernels::ops::{Activation, Attention, Backend, Rope, Routing};
+use gristmill_kernels::ops::{Activation, Attention, Backend, Rope};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
 
 use super::Model;
 use super::scratch::Scratch;
 use super::spec::{AttentionSpec, ModelSpec};
-use super::weights::{AttentionWeights, MlpWeights, NormWeights, SharedWeights, Weights};
+use super::weights::{AttentionWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights};
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
@@ -32,10 +32,10 @@ pub(crate) fn forward(
         step.norm(&weights.mlp_norm, scratch)?;
         match &weights.mlp {
             MlpWeights::Dense { activation, gate_up, down } => step.mlp(*activation, gate_up, down, scratch)?,
-            MlpWeights::Moe { activation, routing, router, gate_up, down, shared } => {
-                step.moe(*activation, routing, router, gate_up, down, scratch)?;
-                if let Some(shared) = shared {
-                    step.shared_expert(*activation, shared, scratch)?;
+            MlpWeights::Moe(moe) => {
+                step.moe(moe, scratch)?;
+                if let Some(shared) = &moe.shared {
+                    step.shared_expert(moe.activation, shared, scratch)?;
                 }
             }
         }
@@ -113,8 +113,8 @@ impl Step<'_> {
 
         let qkv = s.qkv.view(t, columns)?;
         b.kv_write(state.cache, qkv.columns(k..v)?, qkv.columns(v..columns)?, state.place)?;
-        let parameters =
-            Attention { heads: spec.heads, scale: spec.scale, window: spec.window, sinks: None, softcap: None };
+        let (heads, scale, window, sinks) = (spec.heads, spec.scale, spec.window, weights.sinks.as_ref());
+        let parameters = Attention { heads, scale, window, sinks, softcap: None };
         let width = spec.attended_columns();
         let out = s.attended.view_mut(t, width)?;
         b.attention(qkv.columns(0..k)?, state.cache, state.place, &parameters, out)?;
@@ -139,29 +139,25 @@ impl Step<'_> {
     }
 
     /// As [`Self::mlp`], by the experts that the router chooses for each token: delta = Σ weight · expert(normed).
-    fn moe(
-        &self,
-        activation: Activation,
-        routing: &Routing,
-        router: &Weight,
-        gate_up: &Weight,
-        down: &Weight,
-        s: &mut Scratch,
-    ) -> Result<()> {
+    fn moe(&self, weights: &MoeWeights<Weight, Buffer<f32>>, s: &mut Scratch) -> Result<()> {
+        let MoeWeights { activation, routing, router, gate_up, down, biases, .. } = weights;
         let (t, b, inner, k) = (self.tokens, self.backend, gate_up.rows(), routing.top_k);
         let (experts, pairs, moe) = (router.rows(), t * k, &mut s.moe);
+        let biases = biases.as_ref();
         let normed = s.normed.view(t, self.hidden)?;
 
         b.prepare_activations(normed, &mut moe.act)?;
-        b.matmul(router, &moe.act, None, moe.router.view_mut(t, experts)?)?;
+        b.matmul(router, &moe.act, biases.map(|b| &b.router), moe.router.view_mut(t, experts)?)?;
         let (ids, weights) = (moe.ids.view_mut(t, k)?, moe.weights.view_mut(t, k)?);
         b.route(moe.router.view(t, experts)?, routing, None, ids, weights)?;
         b.group_by_expert(moe.ids.view(t, k)?, experts, &mut moe.groups)?;
 
         b.prepare_activations(normed, &mut s.act)?;
-        b.moe_gate_up(gate_up, &s.act, &moe.groups, k, None, activation, s.inner.view_mut(pairs, inner)?)?;
+        let (bias, inside) = (biases.map(|b| [&b.gate, &b.up]), s.inner.view_mut(pairs, inner)?);
+        b.moe_gate_up(gate_up, &s.act, &moe.groups, k, bias, *activation, inside)?;
         b.prepare_activations(s.inner.view(pairs, inner)?, &mut s.act)?;
-        b.moe_matmul(down, &s.act, &moe.groups, k, None, moe.out.view_mut(pairs, self.hidden)?)?;
+        let (bias, out) = (biases.map(|b| &b.down), moe.out.view_mut(pairs, self.hidden)?);
+        b.moe_matmul(down, &s.act, &moe.groups, k, bias, out)?;
         let (out, weights) = (moe.out.view(pairs, self.hidden)?, moe.weights.view(t, k)?);
         Ok(b.moe_combine(out, weights, s.delta.view_mut(t, self.hidden)?)?)
     }
@@ -182,10 +178,10 @@ impl Step<'_> {
     }
 
     /// Keeps what the layer's router chose, if someone asked to know: a trip to the host for each layer.
-    fn count_experts(&self, mlp: &MlpWeights<Weight>, s: &mut Scratch) -> Result<()> {
+    fn count_experts(&self, mlp: &MlpWeights<Weight, Buffer<f32>>, s: &mut Scratch) -> Result<()> {
         let (Some(chosen), groups) = (&mut s.moe.chosen, &s.moe.groups) else { return Ok(()) };
         let mut counts = Vec::new();
-        if let MlpWeights::Moe { router, .. } = mlp {
+        if let MlpWeights::Moe(MoeWeights { router, .. }) = mlp {
             counts.resize(router.rows(), 0);
             self.backend.download_u32(groups.counts().view(router.rows(), 1)?, &mut counts)?;
         }

@@ -15,13 +15,14 @@ pub(super) fn frequencies(spec: &RopeSpec, factors: Option<&[f32]>) -> (Vec<f32>
     match spec.scaling {
         RopeScaling::None => (unscaled.map(|f| f as f32).collect(), 1.0),
         RopeScaling::Linear { factor } => (unscaled.map(|f| (f / f64::from(factor)) as f32).collect(), 1.0),
-        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, attention_factor } => {
+        RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate, attention_factor } => {
             let factor = f64::from(factor);
             // The pair that turns `turns` times over the original context.
             let pair =
                 |turns: f32| width * (original_context as f64 / (f64::from(turns) * TAU)).ln() / (2.0 * base.ln());
-            let low = pair(beta_fast).floor().max(0.0);
-            let high = pair(beta_slow).ceil().min(width - 1.0);
+            let (low, high) = (pair(beta_fast), pair(beta_slow));
+            let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+            let (low, high) = (low.max(0.0), high.min(width - 1.0));
             let stretched = |i: usize| ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
             let blend = |(i, f): (usize, f64)| (f / factor * stretched(i) + f * (1.0 - stretched(i))) as f32;
             let magnitude = f64::from(attention_factor) * (0.1 * factor.ln() + 1.0);
@@ -59,6 +60,7 @@ mod tests {
             original_context,
             beta_fast,
             beta_slow,
+            truncate: true,
             attention_factor: 1.0,
         };
         let expected = [1.0, 0.31622776, 0.1, 0.025693506, 0.0062499996, 0.0013834966, 0.00025000001, 7.9056947e-05];
@@ -82,6 +84,25 @@ mod tests {
             5.9284343e-07,
         ];
         check(1e6, 32, yarn(32768, 16.0, 2.0), None, &expected, 1.138_629_4);
+        let gpt_oss = RopeScaling::Yarn {
+            factor: 32.0,
+            original_context: 4096,
+            beta_fast: 32.0,
+            beta_slow: 1.0,
+            truncate: false,
+            attention_factor: 1.0,
+        };
+        let expected = [
+            1.0,
+            0.225418001,
+            0.0508132726,
+            0.00679495931,
+            0.000456483918,
+            1.8188337e-05,
+            4.09997847e-06,
+            9.24208962e-07,
+        ];
+        check(150_000.0, 16, gpt_oss, None, &expected, 1.346_573_6);
     }
 
     #[test]

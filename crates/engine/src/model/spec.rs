@@ -25,6 +25,8 @@ pub struct ModelSpec {
     pub norm: NormKind,
     /// Added to the mean square (or the variance) in every norm.
     pub norm_eps: f32,
+    /// `blk.N.{mlp_norm}` names the norm of what an MLP reads.
+    pub mlp_norm: &'static str,
     /// What a block adds to the residual stream is normalised first.
     pub post_norms: bool,
     /// Multiplies the embeddings.
@@ -75,6 +77,8 @@ pub struct AttentionSpec {
     pub scale: f32,
     /// Only the last `window` positions, the token's own included, are seen.
     pub window: Option<usize>,
+    /// Each head has a logit that takes part in the softmax and has no value.
+    pub sinks: bool,
     /// Norm of queries and keys before the rotation.
     pub qk_norm: Option<QkNorm>,
     /// Q, K and V have biases.
@@ -131,6 +135,8 @@ pub enum RopeScaling {
         beta_fast: f32,
         /// Pairs that turn less often than this are divided by the factor.
         beta_slow: f32,
+        /// The ramp begins and ends at whole pairs.
+        truncate: bool,
         /// Multiplies YaRN's magnitude `0.1 · ln(factor) + 1`.
         attention_factor: f32,
     },
@@ -157,12 +163,14 @@ pub enum MlpSpec {
         activation: Activation,
         /// What the router does with its logits.
         routing: Routing,
+        /// Router and experts have biases.
+        bias: bool,
         /// What every token passes besides.
         shared: Option<SharedExpert>,
     },
 }
 
-/// An expert that serves every token.
+/// An expert that serves every token. It has no biases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedExpert {
     /// Width of its gate.

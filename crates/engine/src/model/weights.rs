@@ -34,7 +34,7 @@ pub(crate) struct LayerWeights<M, V> {
     pub(crate) attention_post_norm: Option<NormWeights<V>>,
     pub(crate) mlp_norm: NormWeights<V>,
     pub(crate) mlp_post_norm: Option<NormWeights<V>>,
-    pub(crate) mlp: MlpWeights<M>,
+    pub(crate) mlp: MlpWeights<M, V>,
 }
 
 /// A norm of rows.
@@ -51,15 +51,38 @@ pub(crate) struct AttentionWeights<M, V> {
     pub(crate) qkv_bias: Option<V>,
     /// Of queries and of keys.
     pub(crate) qk_norm: Option<[V; 2]>,
+    /// One logit for each head.
+    pub(crate) sinks: Option<V>,
     pub(crate) output: M,
     pub(crate) output_bias: Option<V>,
 }
 
 /// An MLP's weights, and what to do with them.
 #[derive(Debug)]
-pub(crate) enum MlpWeights<M> {
+pub(crate) enum MlpWeights<M, V> {
     Dense { activation: Activation, gate_up: M, down: M },
-    Moe { activation: Activation, routing: Routing, router: M, gate_up: M, down: M, shared: Option<SharedWeights<M>> },
+    Moe(MoeWeights<M, V>),
+}
+
+/// A router and its experts.
+#[derive(Debug)]
+pub(crate) struct MoeWeights<M, V> {
+    pub(crate) activation: Activation,
+    pub(crate) routing: Routing,
+    pub(crate) router: M,
+    pub(crate) gate_up: M,
+    pub(crate) down: M,
+    pub(crate) biases: Option<MoeBiases<V>>,
+    pub(crate) shared: Option<SharedWeights<M>>,
+}
+
+/// Biases of the router (E) and of each expert's matrices (E × rows).
+#[derive(Debug)]
+pub(crate) struct MoeBiases<V> {
+    pub(crate) router: V,
+    pub(crate) gate: V,
+    pub(crate) up: V,
+    pub(crate) down: V,
 }
 
 /// The weights of an expert that serves every token.
@@ -86,7 +109,7 @@ trait Make {
     type Matrix;
     type Vector;
     fn matrix(&mut self, role: Role, tensors: &[Wanted]) -> Result<Self::Matrix>;
-    /// A vector, several tensors one after another.
+    /// A vector, several tensors one after another; of a matrix, its rows one after another.
     fn vector(&mut self, tensors: &[Wanted]) -> Result<Self::Vector>;
 }
 
@@ -130,7 +153,7 @@ fn layer<T: Make>(
         attention_norm: norm("attn_norm", make)?,
         attention: attention(&name, model.hidden, &spec.attention, make)?,
         attention_post_norm: post_norm("post_attention_norm", make)?,
-        mlp_norm: norm("ffn_norm", make)?,
+        mlp_norm: norm(model.mlp_norm, make)?,
         mlp: mlp(&name, model.hidden, &spec.mlp, make)?,
         mlp_post_norm: post_norm("post_ffw_norm", make)?,
     })
@@ -159,6 +182,10 @@ fn attention<T: Make>(
             None => None,
             Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
         },
+        sinks: match spec.sinks {
+            true => Some(make.vector(&[wanted(name("attn_sinks.weight"), &[spec.heads])])?),
+            false => None,
+        },
         output: make.matrix(Role::Matrix, &[wanted(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,
         output_bias: match spec.output_bias {
             true => Some(make.vector(&[wanted(name("attn_output.bias"), &[hidden])])?),
@@ -172,7 +199,7 @@ fn mlp<T: Make>(
     hidden: usize,
     spec: &MlpSpec,
     make: &mut T,
-) -> Result<MlpWeights<T::Matrix>> {
+) -> Result<MlpWeights<T::Matrix, T::Vector>> {
     Ok(match *spec {
         MlpSpec::Dense { inner, activation } => {
             let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| wanted(name(part), &[hidden, inner]));
@@ -182,17 +209,28 @@ fn mlp<T: Make>(
                 down: make.matrix(Role::Matrix, &[wanted(name("ffn_down.weight"), &[inner, hidden])])?,
             }
         }
-        MlpSpec::Moe { experts, inner, activation, routing, shared } => {
+        MlpSpec::Moe { experts, inner, activation, routing, bias, shared } => {
             let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
             let gate_up = gate_up.map(|part| wanted(name(part), &[hidden, inner, experts]));
-            MlpWeights::Moe {
+            let mut vector = |part, shape: &[usize]| make.vector(&[wanted(name(part), shape)]);
+            let biases = match bias {
+                false => None,
+                true => Some(MoeBiases {
+                    router: vector("ffn_gate_inp.bias", &[experts])?,
+                    gate: vector("ffn_gate_exps.bias", &[inner, experts])?,
+                    up: vector("ffn_up_exps.bias", &[inner, experts])?,
+                    down: vector("ffn_down_exps.bias", &[hidden, experts])?,
+                }),
+            };
+            MlpWeights::Moe(MoeWeights {
                 activation,
                 routing,
+                biases,
                 router: make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp.weight"), &[hidden, experts])])?,
                 gate_up: make.matrix(Role::GateUp, &gate_up)?,
                 down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
                 shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,
-            }
+            })
         }
     })
 }
@@ -370,7 +408,7 @@ impl Make for Load<'_> {
             let view = self.view(wanted)?;
             view.check()?;
             let start = values.len();
-            values.resize(start + view.cols, 0.0);
+            values.resize(start + view.rows * view.cols, 0.0);
             // Checked: the bytes are exactly these values.
             view.format.decode(view.bytes.as_slice(), &mut values[start..]);
         }
@@ -411,7 +449,7 @@ impl Weights {
         let layers = self.layers.iter().flat_map(|layer| {
             let mlp = match &layer.mlp {
                 MlpWeights::Dense { gate_up, down, .. } => vec![gate_up, down],
-                MlpWeights::Moe { router, gate_up, down, shared, .. } => {
+                MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, .. }) => {
                     let shared = shared.iter().flat_map(|s| s.gate.iter().chain([&s.gate_up, &s.down]));
                     [router, gate_up, down].into_iter().chain(shared).collect()
                 }

@@ -25,7 +25,7 @@ fn unknown_parts_are_named() {
         (
             "general.architecture",
             "mamba",
-            "architecture `mamba` is not supported; known architectures: llama, olmoe, qwen2",
+            "architecture `mamba` is not supported; known architectures: gpt-oss, llama, olmoe, qwen2",
         ),
         ("qwen3moe.rope.scaling.type", "longrope", "`longrope` is not supported; known: none, linear, yarn"),
         (
@@ -44,7 +44,7 @@ fn unknown_parts_are_named() {
     assert!(message.contains("key `olmoe.attention.clamp_kqv`: `8` is not supported"), "{message}");
     let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("qwen3moe.expert_gating_func", 2_u32));
     assert!(
-        message.contains("key `qwen3moe.expert_gating_func`: `2` is not supported; known: 1 (softmax)"),
+        message.contains("key `qwen3moe.expert_gating_func`: `2` is not supported; known: 1 (softmax), 3"),
         "{message}"
     );
     let sections = Value::Array(Array::I32(vec![16, 24, 24, 0]));
@@ -114,10 +114,10 @@ fn numbers_that_make_no_sense_are_named() {
 #[test]
 fn every_missing_key_and_tensor_is_named() {
     let optional = [".attention.head_count_kv", ".attention.key_length", ".attention.value_length"];
-    for tiny in [Tiny::llama(), Tiny::qwen3(), Tiny::qwen3moe()] {
+    for tiny in [Tiny::llama(), Tiny::qwen3(), Tiny::qwen3moe(), Tiny::gpt_oss()] {
         for (key, _) in &tiny.pairs {
             let fallback = optional.iter().any(|end| key.ends_with(end)) || key.contains("expert_feed_forward");
-            let unread = key == "qwen3moe.feed_forward_length";
+            let unread = ["qwen3moe.feed_forward_length", "gpt-oss.feed_forward_length"].contains(&key.as_str());
             if !(fallback || unread) {
                 let message = refusal(tiny.clone(), |tiny| tiny.unset(key));
                 assert!(message.contains(&format!("`{key}` is missing")), "{message}");
@@ -166,6 +166,28 @@ fn keys_become_the_spec() {
         panic!("experts expected");
     };
     assert!(routing.normalise && routing.top_k == 3);
+}
+
+#[test]
+fn windows_alternate() {
+    let windows = |pattern: Option<Value>| {
+        let mut tiny = Tiny::gpt_oss();
+        pattern.into_iter().for_each(|pattern| tiny.set("gpt-oss.attention.sliding_window_pattern", pattern));
+        let spec = read(&tiny).expect("a good model").spec;
+        [0, 1].map(|layer| spec.layers[layer].attention.window)
+    };
+    assert_eq!(windows(None), [Some(5), None]);
+    assert_eq!(windows(Some(Value::U32(1))), [None, None]);
+    assert_eq!(windows(Some(Value::U32(3))), [Some(5), Some(5)]);
+    assert_eq!(windows(Some(vec![false, true].into())), [None, Some(5)]);
+    for (value, says) in [
+        (vec![true; 3].into(), "3 flags are not the 2 layers"),
+        (Value::String("every other".into()), "string found"),
+        (Value::I32(-2), "-2 does not fit"),
+    ] {
+        let message = refusal(Tiny::gpt_oss(), |tiny| tiny.set("gpt-oss.attention.sliding_window_pattern", value));
+        assert!(message.contains("sliding_window_pattern") && message.contains(says), "{message}");
+    }
 }
 
 #[test]

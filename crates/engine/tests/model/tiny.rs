@@ -132,6 +132,32 @@ impl Tiny {
         Tiny::new("qwen3moe", Shape { hidden: 64, heads: 2, kv_heads: 2, width: 48, inner: 32, experts: [5, 3] })
     }
 
+    /// A window of 5 in every other layer, sinks, and biases everywhere.
+    pub(crate) fn gpt_oss() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 8, inner: 32, experts: [5, 2] };
+        let Shape { hidden, heads, inner, experts: [experts, _], .. } = shape;
+        let mut tiny = Tiny::new("gpt-oss", shape);
+        tiny.set("gpt-oss.attention.sliding_window", 5_u32);
+        for layer in 0..2 {
+            tiny.without(&format!("blk.{layer}.ffn_norm.weight"));
+            for (name, shape) in [
+                ("post_attention_norm.weight", &[hidden][..]),
+                ("attn_sinks.weight", &[heads]),
+                ("attn_q.bias", &[32]),
+                ("attn_k.bias", &[16]),
+                ("attn_v.bias", &[16]),
+                ("attn_output.bias", &[hidden]),
+                ("ffn_gate_inp.bias", &[experts]),
+                ("ffn_gate_exps.bias", &[inner, experts]),
+                ("ffn_up_exps.bias", &[inner, experts]),
+                ("ffn_down_exps.bias", &[hidden, experts]),
+            ] {
+                tiny.tensor(&format!("blk.{layer}.{name}"), shape);
+            }
+        }
+        tiny
+    }
+
     /// One of each, and of each feature.
     pub(crate) fn all() -> Vec<(&'static str, Tiny)> {
         let mut mixtral =
@@ -149,6 +175,7 @@ impl Tiny {
         yarn.set("llama.rope.scaling.factor", 4.0_f32);
         yarn.set("llama.rope.scaling.original_context_length", 25_u32);
         vec![
+            ("gpt-oss", Tiny::gpt_oss()),
             ("llama", Tiny::llama()),
             ("llama with factors and biases", llama3),
             ("llama with YaRN", yarn),

@@ -1,5 +1,6 @@
 //! The architectures, one small file each: which metadata keys make the [`ModelSpec`], and nothing else.
 
+mod gpt_oss;
 mod llama;
 mod olmoe;
 mod qwen2;
@@ -19,6 +20,7 @@ type Read = fn(&Reader) -> Result<ModelSpec>;
 
 /// One line for each architecture.
 const ARCHITECTURES: &[(&str, Read)] = &[
+    ("gpt-oss", gpt_oss::spec),
     ("llama", llama::spec),
     ("olmoe", olmoe::spec),
     ("qwen2", qwen2::spec),

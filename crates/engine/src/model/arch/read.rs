@@ -7,7 +7,7 @@ use std::fmt::Display;
 use gristmill_kernels::ops::{Activation, Gating, RopeStyle, Routing};
 
 use crate::error::{Error, Result};
-use crate::gguf::{FromValue, GgufFile};
+use crate::gguf::{FromValue, GgufFile, Value};
 use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, RopeSpec, SharedExpert};
 
 /// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
@@ -112,10 +112,19 @@ impl<'a> Reader<'a> {
         self.count("context_length", MAX_CONTEXT)
     }
 
+    /// The number of layers. Each has tensors of its own, so that a count which the file cannot hold is refused before
+    /// it is used.
+    pub(super) fn layers(&self) -> Result<usize> {
+        self.count("block_count", self.source.file.tensors().len())
+    }
+
     /// A model whose layers are all alike.
     pub(super) fn uniform(&self, attention: AttentionSpec, mlp: MlpSpec) -> Result<ModelSpec> {
-        // Each layer has tensors of its own, so that a count which the file cannot hold is refused before it is used.
-        let layers = self.count("block_count", self.source.file.tensors().len())?;
+        self.model(vec![LayerSpec { attention, mlp }; self.layers()?])
+    }
+
+    /// A model of these layers.
+    pub(super) fn model(&self, layers: Vec<LayerSpec>) -> Result<ModelSpec> {
         let eps = self.source.required::<f32>(&self.key("attention.layer_norm_rms_epsilon"))?;
         if !(eps.is_finite() && eps >= 0.0) {
             return self.wrong("attention.layer_norm_rms_epsilon", eps, "must be finite and not negative");
@@ -129,14 +138,34 @@ impl<'a> Reader<'a> {
             context_length: self.context_length()?,
             norm: NormKind::Rms,
             norm_eps: eps,
+            mlp_norm: "ffn_norm",
             post_norms: false,
             embedding_scale: 1.0,
             residual_scale: 1.0,
             logit_scale: 1.0,
             tied_embeddings: !self.tensor("output.weight"),
             output_bias: self.tensor("output.bias"),
-            layers: vec![LayerSpec { attention, mlp }; layers],
+            layers,
         })
+    }
+
+    /// Whether each layer sees a window only, first to last: of every `period` layers all but the last do, unless the
+    /// file has another period, or says it of each layer. A window of what width, it must say.
+    pub(super) fn windowed(&self, period: usize) -> Result<Vec<bool>> {
+        let (layers, suffix) = (self.layers()?, "attention.sliding_window_pattern");
+        self.count("attention.sliding_window", MAX_CONTEXT)?;
+        let key = self.key(suffix);
+        if let Some(Value::Array(_)) = self.source.file.metadata().value(&key) {
+            let windowed = self.source.required::<&[bool]>(&key)?;
+            return match windowed.len() == layers {
+                true => Ok(windowed.to_vec()),
+                false => {
+                    self.wrong(suffix, format!("{} flags", windowed.len()), format!("are not the {layers} layers"))
+                }
+            };
+        }
+        let period = self.optional_count(suffix, MAX_CONTEXT)?.unwrap_or(period);
+        Ok((0..layers).map(|layer| layer % period < period - 1).collect())
     }
 
     /// The vocabulary is as large as the embedding table; a key that says otherwise is wrong.
@@ -189,6 +218,7 @@ impl<'a> Reader<'a> {
             value_width,
             scale: scale.unwrap_or_else(|| (1.0 / (key_width as f64).sqrt()) as f32),
             window: self.optional_count("attention.sliding_window", usize::MAX)?,
+            sinks: false,
             qk_norm: None,
             qkv_bias: self.tensor("blk.0.attn_q.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
@@ -237,6 +267,7 @@ impl<'a> Reader<'a> {
                 },
                 beta_fast: self.optional_number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
                 beta_slow: self.optional_number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                truncate: true,
                 attention_factor: self.number_or_zero("rope.scaling.attn_factor")?.unwrap_or(1.0),
             }),
             (Some(other), _) => Err(Error::Unsupported {
@@ -278,6 +309,20 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// How the router's logits become weights, if the file does not say.
+    pub(super) fn gating(&self, habit: Gating) -> Result<Gating> {
+        // The numbers are those of GGUF; 2 is sigmoid.
+        match self.source.optional::<u32>(&self.key("expert_gating_func"))? {
+            None | Some(0) => Ok(habit),
+            Some(1) => Ok(Gating::Softmax),
+            Some(3) => Ok(Gating::SoftmaxOfChosen),
+            Some(other) => {
+                let (key, found) = (self.key("expert_gating_func"), other.to_string());
+                Err(Error::Unsupported { key, found, known: "1 (softmax), 3 (softmax of the chosen)" })
+            }
+        }
+    }
+
     /// Experts chosen by softmax. `normalise`: the weights of the chosen are renormalised, if the file does not say.
     pub(super) fn moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
         let experts = self.count("expert_count", MAX_EXPERTS)?;
@@ -286,26 +331,19 @@ impl<'a> Reader<'a> {
             Some(inner) => inner,
             None => self.count("feed_forward_length", MAX_WIDTH)?,
         };
-        // The numbers are those of GGUF: 1 softmax, 2 sigmoid, 3 softmax of the chosen.
-        let gating = match self.source.optional::<u32>(&self.key("expert_gating_func"))? {
-            None | Some(0 | 1) => Gating::Softmax,
-            Some(other) => {
-                let (key, found) = (self.key("expert_gating_func"), other.to_string());
-                return Err(Error::Unsupported { key, found, known: "1 (softmax)" });
-            }
-        };
         Ok(MlpSpec::Moe {
             experts,
             inner,
             activation: self.activation()?,
             routing: Routing {
                 top_k,
-                gating,
+                gating: self.gating(Gating::Softmax)?,
                 normalise: self.source.optional(&self.key("expert_weights_norm"))?.unwrap_or(normalise),
                 scale: self.number_or_zero("expert_weights_scale")?.unwrap_or(1.0),
                 groups: 1,
                 top_groups: 1,
             },
+            bias: false,
             shared,
         })
     }

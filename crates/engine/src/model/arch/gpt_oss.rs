@@ -1,0 +1,31 @@
+//! `gpt-oss`: every other layer sees a window only, from the first on. Heads have sinks, everything but the norms has
+//! biases, the experts' activation is clamped, and their weights are the softmax of the chosen logits.
+//!
+//! Where llama.cpp and transformers differ, it is as transformers has it: YaRN's ramp does not begin and end at whole
+//! pairs (`truncate: false`).
+
+use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
+
+use super::read::Reader;
+use crate::error::Result;
+use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, RopeScaling};
+
+pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let attention = file.attention(RopeStyle::Halves)?;
+    let mut attention = AttentionSpec { sinks: true, qkv_bias: true, output_bias: true, ..attention };
+    if let RopeScaling::Yarn { truncate, .. } = &mut attention.rope.scaling {
+        *truncate = false;
+    }
+    let mut mlp = file.moe(false, None)?;
+    if let MlpSpec::Moe { activation, routing, bias, .. } = &mut mlp {
+        *activation = Activation::ClampedSwiGlu { alpha: 1.702, limit: 7.0 };
+        *bias = true;
+        routing.gating = file.gating(Gating::SoftmaxOfChosen)?;
+    }
+    let layer = |windowed: bool| {
+        let attention = AttentionSpec { window: attention.window.filter(|_| windowed), ..attention.clone() };
+        LayerSpec { attention, mlp: mlp.clone() }
+    };
+    let layers = file.windowed(2)?.into_iter().map(layer).collect();
+    Ok(ModelSpec { mlp_norm: "post_attention_norm", ..file.model(layers)? })
+}
