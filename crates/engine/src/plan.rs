@@ -97,18 +97,18 @@ impl Plan {
                 return Err(Error::Limit { what: "the context length", found: context, rule });
             }
             Some(context) => context,
-            None => plan.default_context(spec, limits.sequences),
+            None => plan.default_context(spec, limits),
         };
-        plan.state = State::bytes(spec, plan.context, limits.sequences);
+        plan.state = State::bytes(spec, limits, plan.context);
         Ok(plan)
     }
 
     /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1.
-    fn default_context(&self, spec: &ModelSpec, sequences: usize) -> usize {
+    fn default_context(&self, spec: &ModelSpec, limits: &Limits) -> usize {
         let most = spec.context_length.min(DEFAULT_CONTEXT);
         let Some(available) = self.available else { return most };
         let free = (available - available / 10).saturating_sub(self.total());
-        let fits = |context: &usize| State::bytes(spec, *context, sequences) <= free;
+        let fits = |context: &usize| State::bytes(spec, limits, *context) <= free;
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
     }
 
