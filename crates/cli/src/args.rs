@@ -4,10 +4,11 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use gristmill_engine::tokenizer::Tokenizer;
 use gristmill_engine::{Error, LoadOptions, SamplingOptions, machine};
 use gristmill_kernels::cpu::MAX_THREADS;
+use gristmill_kernels::kv::KvFormat;
 
 use crate::console;
 use crate::failure::Failure;
@@ -39,6 +40,28 @@ pub(crate) struct DeviceArgs {
     /// The device: auto or cpu.
     #[arg(long, default_value = "auto")]
     pub(crate) device: String,
+    /// How the cache keeps keys and values. q8_0 takes 53% of the memory.
+    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    pub(crate) kv: KvArg,
+}
+
+/// [`KvFormat`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum KvArg {
+    /// 16 bits each.
+    F16,
+    /// 8 bits each, and a scale for 32.
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+impl From<KvArg> for KvFormat {
+    fn from(arg: KvArg) -> KvFormat {
+        match arg {
+            KvArg::F16 => KvFormat::F16,
+            KvArg::Q8_0 => KvFormat::Q8_0,
+        }
+    }
 }
 
 impl DeviceArgs {

@@ -40,7 +40,7 @@ pub(crate) fn engine(
     context: Option<usize>,
     say: &Verbosity,
 ) -> Result<(Engine, Duration), Failure> {
-    let limits = Limits { context, ..Limits::default() };
+    let limits = Limits { context, kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
     let model = model(path, device, limits, say)?;
     Ok((Engine::start(model, limits)?, start.elapsed()))

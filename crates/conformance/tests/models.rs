@@ -92,6 +92,7 @@ impl<'a> Run<'a> {
             sequences: golden.sequences.len(),
             batch_tokens: tokens,
             output_rows: Some(tokens),
+            ..Limits::default()
         };
         let mut runner = Runner::new(model.clone(), limits).unwrap();
         let ids = golden.sequences.iter().map(|_| runner.open_sequence().unwrap()).collect();

@@ -1,6 +1,7 @@
 //! What memory a model will take, before it is loaded.
 
 use gristmill_kernels::act::Precision;
+use gristmill_kernels::kv::KvFormat;
 
 use crate::error::{Error, Result};
 use crate::machine;
@@ -23,11 +24,13 @@ pub struct Limits {
     pub batch_tokens: usize,
     /// Rows of logits of one batch; `None` for one for each sequence.
     pub output_rows: Option<usize>,
+    /// How keys and values are kept.
+    pub kv_format: KvFormat,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { context: None, sequences: 1, batch_tokens: 512, output_rows: None }
+        Self { context: None, sequences: 1, batch_tokens: 512, output_rows: None, kv_format: KvFormat::F16 }
     }
 }
 
@@ -99,7 +102,7 @@ impl Plan {
             Some(context) => context,
             None => plan.default_context(spec, limits),
         };
-        plan.state = State::bytes(spec, limits, plan.context);
+        plan.state = State::bytes(spec, limits.kv_format, plan.context, limits.sequences);
         Ok(plan)
     }
 
@@ -108,7 +111,7 @@ impl Plan {
         let most = spec.context_length.min(DEFAULT_CONTEXT);
         let Some(available) = self.available else { return most };
         let free = (available - available / 10).saturating_sub(self.total());
-        let fits = |context: &usize| State::bytes(spec, limits, *context) <= free;
+        let fits = |context: &usize| State::bytes(spec, limits.kv_format, *context, limits.sequences) <= free;
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
     }
 
@@ -128,7 +131,10 @@ impl Plan {
         }
         let (what, remedy) = match self.weights + self.mapped > free {
             true => ("the model", "use a smaller model or a smaller quantisation, or free memory"),
-            false => ("the model with this context", "use a shorter context, a smaller batch or fewer sequences"),
+            false => (
+                "the model with this context",
+                "use a shorter context, an 8-bit cache, a smaller batch or fewer sequences",
+            ),
         };
         Err(Error::Memory { what, needed, free, remedy })
     }

@@ -1,4 +1,5 @@
-//! Speed of matrix operations in every format: `cargo run --release --example matmul_speed [THREADS [LEVEL]]`.
+//! Speed of matrix operations in every format, or in one:
+//! `cargo run --release --example matmul_speed [THREADS [LEVEL [FORMAT]]]`.
 //!
 //! Prints, for GEMV the bandwidth at which weights are read (from memory: the matrix is larger than the cache), and
 //! for GEMM the rate of operations (one multiplication and one addition are two).
@@ -21,7 +22,7 @@ fn main() -> gristmill_kernels::Result<()> {
     println!("{}", cpu.name());
     let (rows, cols) = (65_536, 2048);
     println!("format     GEMV GB/s   GEMM(512) Gop/s");
-    for &format in Format::ALL {
+    for &format in Format::ALL.iter().filter(|format| arguments.get(2).is_none_or(|name| name == format.name())) {
         let bytes = random_blocks(format, rows, cols);
         let size = bytes.len();
         let view = |rows: usize, bytes: Vec<u8>| TensorView {

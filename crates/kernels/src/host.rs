@@ -4,7 +4,7 @@ use crate::act::{Act, Precision};
 use crate::check::{self, elements};
 use crate::error::Result;
 use crate::group::{self, Sorted};
-use crate::kv::{KV_BLOCK, KvCache, KvSpec};
+use crate::kv::{self, Cells, KV_BLOCK, KvCache, KvFormat, KvSpec};
 use crate::ops::Groups;
 use crate::tensor::{Buffer, DeviceId, View};
 
@@ -26,9 +26,38 @@ pub(crate) fn alloc_act(precision: Precision, rows: usize, cols: usize) -> Resul
 pub(crate) fn alloc_kv(spec: KvSpec, blocks: usize) -> Result<KvCache> {
     check::alloc_kv(&spec)?;
     let what = "the KV cache";
-    let keys = Buffer::host_zeroed(elements(what, &[blocks, spec.heads, spec.key_width, KV_BLOCK])?, what)?;
-    let values = Buffer::host_zeroed(elements(what, &[blocks, spec.heads, spec.value_width, KV_BLOCK])?, what)?;
-    Ok(KvCache { device: DEVICE, spec, blocks, keys, values })
+    let count = |width: usize| elements(what, &[blocks, spec.heads, width, KV_BLOCK]);
+    let cells = |width: usize| -> Result<Cells> {
+        Ok(match spec.format {
+            KvFormat::F16 => Cells::F16(Buffer::host_zeroed(count(width)?, what)?),
+            KvFormat::Q8_0 => Cells::Q8_0 {
+                codes: Buffer::host_zeroed(count(width)?, what)?,
+                scales: Buffer::host_zeroed(count(kv::groups(width))?, what)?,
+            },
+        })
+    };
+    Ok(KvCache { device: DEVICE, spec, blocks, keys: cells(spec.key_width)?, values: cells(spec.value_width)? })
+}
+
+/// Copies whole blocks within a cache. They have been checked.
+pub(crate) fn kv_copy(cache: &mut KvCache, blocks: &[(u32, u32)]) {
+    fn copy<T: Copy>(cells: &mut Buffer<T>, all: usize, blocks: &[(u32, u32)]) {
+        let len = cells.len() / all.max(1);
+        let Some(cells) = cells.as_host_mut() else { return };
+        for &(from, to) in blocks {
+            let from = from as usize * len;
+            cells.copy_within(from..from + len, to as usize * len);
+        }
+    }
+    for cells in [&mut cache.keys, &mut cache.values] {
+        match cells {
+            Cells::F16(cells) => copy(cells, cache.blocks, blocks),
+            Cells::Q8_0 { codes, scales } => {
+                copy(codes, cache.blocks, blocks);
+                copy(scales, cache.blocks, blocks);
+            }
+        }
+    }
 }
 
 /// Room for grouping; see [`crate::ops::Backend::alloc_groups`].

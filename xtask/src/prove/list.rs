@@ -172,17 +172,25 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "scratch.sort_unstable_by_key(|c| c.token);" => "",
         ".then(a.token.cmp(&b.token))" => ".then(b.token.cmp(&a.token))",
     }
-    kv_write in "cpu/attention.rs" by [attention] {
-        "keys[d * KV_BLOCK + at]" => "keys[d * KV_BLOCK + (at ^ 1)]",
-        "(index * KV_BLOCK + at) * value_width" => "(index * KV_BLOCK + (at ^ 1)) * value_width",
-        ".zip(&v[head * value_width..])" => ".zip(v)",
+    kv_write in "cpu/kv.rs" by [attention] {
+        "index * width * KV_BLOCK + at, step: KV_BLOCK" => "index * width * KV_BLOCK + (at ^ 1), step: KV_BLOCK",
+        "(index * KV_BLOCK + at) * width" => "(index * KV_BLOCK + (at ^ 1)) * width",
+        "&v[head * value_width..]" => "&v[0..]",
+        "scale_target.first + group * scale_target.step" => "scale_target.first",
+        "(group * KV_GROUP..).zip(" => "(0..).zip(",
     }
     kv_write in "cpu/mod.rs" by [attention] {
         ".filter(|&row| slots[row] != check::PADDING)" => ".filter(|&row| slots[row] != 0)",
     }
-    kv_copy in "cpu/mod.rs" by [kv_copy] {
+    attention in "cpu/kv.rs" by [attention] {
+        "group * KV_BLOCK * 2" => "0",
+        "token * groups(width) + 16 * column / KV_GROUP" => "token * groups(width)",
+        "token * groups(width) + d / KV_GROUP" => "token * groups(width)",
+    }
+    kv_copy in "host.rs" by [kv_copy] {
         "copy_within(from..from + len, to as usize * len)" => "copy_within(from..from + len / 2, to as usize * len)",
-        "[(&mut cache.keys, key), (&mut cache.values, value)]" => "[(&mut cache.keys, key), (&mut cache.values, value)].into_iter().take(1)",
+        "[&mut cache.keys, &mut cache.values]" => "[&mut cache.keys]",
+        "copy(scales, cache.blocks, blocks);" => "",
     }
     attention in "cpu/attention.rs" by [attention] {
         "(sinks[query_head], 1.0)" => "(sinks[query_head], 0.0)",

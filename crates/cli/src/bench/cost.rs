@@ -1,7 +1,8 @@
 //! What a forward pass must read and compute at least: the work that the limit is made of.
 
 use gristmill_engine::gguf::GgufFile;
-use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
+use gristmill_engine::model::spec::{AttentionSpec, MlpSpec, ModelSpec};
+use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 
 /// Tokens of one sequence in a step: how many it had before, and how many are added.
 #[derive(Debug, Clone, Copy)]
@@ -56,21 +57,21 @@ struct Layer {
 }
 
 impl Cost {
-    pub(super) fn of(spec: &ModelSpec, file: &GgufFile) -> Cost {
+    pub(super) fn of(spec: &ModelSpec, file: &GgufFile, format: KvFormat) -> Cost {
         let layers = spec.layers.iter().map(|layer| {
             let attention = &layer.attention;
             let (experts, top_k) = match &layer.mlp {
                 MlpSpec::Moe { experts, routing, .. } => (*experts, routing.top_k),
                 _ => (0, 0),
             };
-            let widths = attention.key_width + attention.value_width;
+            let AttentionSpec { kv_heads: heads, key_width, value_width, .. } = *attention;
+            let cache = KvSpec { heads, key_width, value_width, format };
             Layer {
                 expert: Matrix::default(),
                 experts,
                 top_k,
-                attention: (attention.heads * widths) as f64,
-                // The cache is f16.
-                cache_bytes: (attention.kv_heads * widths * 2) as f64,
+                attention: (attention.heads * (key_width + value_width)) as f64,
+                cache_bytes: (cache.block_bytes() / KV_BLOCK) as f64,
                 window: attention.window.unwrap_or(usize::MAX),
             }
         });

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use etcetera::BaseStrategy;
+use gristmill_engine::Limits;
 use gristmill_kernels::cpu::Level;
 
 use crate::args::{DeviceArgs, ModelArg, Verbosity};
@@ -27,7 +28,8 @@ use report::{Report, Row};
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     model: ModelArg,
-    /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b or mini-moe. FORMAT is any format of
+    /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b, mixtral-8x7b, olmoe-1b-7b,
+    /// smollm2-135m or mini-moe. FORMAT is any format of
     /// GGUF files, or Q4_K_M, the default.
     #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with = "model")]
     synthetic: Option<String>,
@@ -79,9 +81,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let shape = Shape { batch: args.batch, depth: args.depth, prompt: args.prompt, decode: args.decode };
-    let limits = shape.limits()?;
+    let limits = Limits { kv_format: args.device.kv.into(), ..shape.limits()? };
     let model = load::model(&path, &args.device, limits, &args.say)?;
-    let cost = Cost::of(model.spec(), model.file());
+    let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
     let machine = machine::measure(Level::best(), threads);
 
     let mut bench = measure::Bench::new(model.clone(), shape, limits)?;

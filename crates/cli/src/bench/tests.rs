@@ -3,6 +3,7 @@ use std::sync::Arc;
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{LoadOptions, Model, ModelInfo};
 use gristmill_kernels::cpu::{Cpu, Level};
+use gristmill_kernels::kv::KvFormat;
 
 use super::cost::{Span, Step};
 use super::*;
@@ -33,7 +34,7 @@ fn one_token_costs_what_the_tensors_say() {
     let path = Scratch::new("cost", "mini-moe:F16", 2);
     let file = GgufFile::open(&path.0).unwrap();
     let spec = ModelInfo::read(&file).unwrap().spec;
-    let cost = Cost::of(&spec, &file);
+    let cost = Cost::of(&spec, &file, KvFormat::F16);
     let (hidden, heads, kv_heads, head, inner) = (256.0, 8.0, 2.0, 64.0, 256.0);
     let (experts, top_k, vocab) = (16.0, 4.0, 4096.0);
     let attention = 2.0 * hidden * heads * head + 2.0 * hidden * kv_heads * head;
@@ -75,7 +76,7 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     assert!(ran.iter().all(|ran| ran.distinct.is_empty()));
     let seconds = ran.map(|ran| ran.seconds).to_vec();
     let machine = machine::Machine { level: "", read_bytes_per_second: 1e9, int8_ops_per_second: 1e9 };
-    let work = Cost::of(model.spec(), model.file()).of_steps(&bench.prefill_steps(), &prefill.distinct);
+    let work = Cost::of(model.spec(), model.file(), KvFormat::F16).of_steps(&bench.prefill_steps(), &prefill.distinct);
     assert_eq!(work.tokens, 15);
     let row = serde_json::to_value(Row::new(&work, &prefill.distinct, seconds.clone(), &machine)).unwrap();
     assert_eq!(row["seconds"].as_array().unwrap().len(), 3);

@@ -1,6 +1,7 @@
 //! The models: their shapes as data.
 
 use gristmill_engine::gguf::{GgufWriter, WriteError};
+use gristmill_engine::model::spec::QkNorm;
 use gristmill_engine::quantize::{Choice, Facts, Mix, choose};
 use gristmill_kernels::format::Format;
 
@@ -9,21 +10,26 @@ use super::SyntheticError;
 /// More layers than any model has.
 pub(crate) const MAX_LAYERS: u32 = 1024;
 
-/// The shapes of a model of the Qwen3 family.
+/// The shapes of a model.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Model {
     /// On the command line.
     pub(crate) name: &'static str,
     title: &'static str,
+    /// `general.architecture`.
+    architecture: &'static str,
     pub(crate) layers: u32,
     hidden: u32,
     heads: u32,
     kv_heads: u32,
     head_width: u32,
+    qk_norm: Option<QkNorm>,
     /// Width of the dense MLP. An MoE model states it and does not use it.
     inner: u32,
     experts: Option<Experts>,
     pub(crate) vocabulary: u32,
+    /// The output head is the embedding table.
+    tied: bool,
     context: u32,
     rope_base: f32,
 }
@@ -40,42 +46,102 @@ pub(crate) const MODELS: &[Model] = &[
     Model {
         name: "qwen3-30b-a3b",
         title: "Qwen3 30B A3B shapes",
+        architecture: "qwen3moe",
         layers: 48,
         hidden: 2048,
         heads: 32,
         kv_heads: 4,
         head_width: 128,
+        qk_norm: Some(QkNorm::PerHead),
         inner: 6144,
         experts: Some(Experts { count: 128, used: 8, inner: 768 }),
         vocabulary: 151_936,
+        tied: false,
         context: 40_960,
         rope_base: 1e6,
     },
     Model {
         name: "qwen3-8b",
         title: "Qwen3 8B shapes",
+        architecture: "qwen3",
         layers: 36,
         hidden: 4096,
         heads: 32,
         kv_heads: 8,
         head_width: 128,
+        qk_norm: Some(QkNorm::PerHead),
         inner: 12_288,
         experts: None,
         vocabulary: 151_936,
+        tied: false,
         context: 40_960,
         rope_base: 1e6,
     },
     Model {
+        name: "mixtral-8x7b",
+        title: "Mixtral 8x7B shapes",
+        architecture: "llama",
+        layers: 32,
+        hidden: 4096,
+        heads: 32,
+        kv_heads: 8,
+        head_width: 128,
+        qk_norm: None,
+        inner: 14_336,
+        experts: Some(Experts { count: 8, used: 2, inner: 14_336 }),
+        vocabulary: 32_000,
+        tied: false,
+        context: 32_768,
+        rope_base: 1e6,
+    },
+    Model {
+        name: "olmoe-1b-7b",
+        title: "OLMoE 1B 7B shapes",
+        architecture: "olmoe",
+        layers: 16,
+        hidden: 2048,
+        heads: 16,
+        kv_heads: 16,
+        head_width: 128,
+        qk_norm: Some(QkNorm::WholeRow),
+        inner: 1024,
+        experts: Some(Experts { count: 64, used: 8, inner: 1024 }),
+        vocabulary: 50_304,
+        tied: false,
+        context: 4096,
+        rope_base: 1e4,
+    },
+    Model {
+        name: "smollm2-135m",
+        title: "SmolLM2 135M shapes",
+        architecture: "llama",
+        layers: 30,
+        hidden: 576,
+        heads: 9,
+        kv_heads: 3,
+        head_width: 64,
+        qk_norm: None,
+        inner: 1536,
+        experts: None,
+        vocabulary: 49_152,
+        tied: true,
+        context: 8192,
+        rope_base: 1e5,
+    },
+    Model {
         name: "mini-moe",
         title: "Mini MoE",
+        architecture: "qwen3moe",
         layers: 4,
         hidden: 256,
         heads: 8,
         kv_heads: 2,
         head_width: 64,
+        qk_norm: Some(QkNorm::PerHead),
         inner: 512,
         experts: Some(Experts { count: 16, used: 4, inner: 256 }),
         vocabulary: 4096,
+        tied: false,
         context: 8192,
         rope_base: 1e6,
     },
@@ -93,13 +159,9 @@ pub(crate) struct TensorPlan {
 }
 
 impl Model {
-    fn architecture(&self) -> &'static str {
-        if self.experts.is_some() { "qwen3moe" } else { "qwen3" }
-    }
-
     /// Writes the architecture's metadata.
     pub(super) fn describe(&self, file: &mut GgufWriter) -> Result<(), WriteError> {
-        let arch = self.architecture();
+        let arch = self.architecture;
         let key = |name: &str| format!("{arch}.{name}");
         file.set("general.architecture", arch)?;
         file.set("general.type", "model")?;
@@ -118,7 +180,9 @@ impl Model {
         if let Some(experts) = self.experts {
             file.set(&key("expert_count"), experts.count)?;
             file.set(&key("expert_used_count"), experts.used)?;
-            file.set(&key("expert_feed_forward_length"), experts.inner)?;
+            if experts.inner != self.inner {
+                file.set(&key("expert_feed_forward_length"), experts.inner)?;
+            }
         }
         Ok(())
     }
@@ -126,7 +190,7 @@ impl Model {
     /// Every tensor in file order.
     pub(super) fn tensors(&self, mix: &Mix) -> Result<Vec<TensorPlan>, SyntheticError> {
         let facts = Facts {
-            architecture: self.architecture().to_owned(),
+            architecture: self.architecture.to_owned(),
             layers: self.layers,
             heads: self.heads,
             kv_heads: self.kv_heads,
@@ -156,9 +220,15 @@ impl Model {
             let mut add = |name: &str, shape: &[u64]| list.push((format!("blk.{layer}.{name}.weight"), shape.to_vec()));
             add("attn_norm", &[hidden]);
             add("attn_q", &[hidden, queries]);
-            add("attn_q_norm", &[head]);
             add("attn_k", &[hidden, keys]);
-            add("attn_k_norm", &[head]);
+            if let Some(over) = self.qk_norm {
+                let widths = match over {
+                    QkNorm::WholeRow => [queries, keys],
+                    _ => [head; 2],
+                };
+                add("attn_q_norm", &widths[..1]);
+                add("attn_k_norm", &widths[1..]);
+            }
             add("attn_v", &[hidden, keys]);
             add("attn_output", &[queries, hidden]);
             add("ffn_norm", &[hidden]);
@@ -179,7 +249,9 @@ impl Model {
             }
         }
         list.push(("output_norm.weight".to_owned(), vec![hidden]));
-        list.push(("output.weight".to_owned(), vec![hidden, wide(self.vocabulary)]));
+        if !self.tied {
+            list.push(("output.weight".to_owned(), vec![hidden, wide(self.vocabulary)]));
+        }
         list
     }
 }

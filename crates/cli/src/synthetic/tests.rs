@@ -64,6 +64,35 @@ fn the_published_shapes_have_the_published_sizes() {
 }
 
 #[test]
+fn the_published_shapes_have_the_published_parameters() {
+    let published = [("mixtral-8x7b", 46.70e9), ("olmoe-1b-7b", 6.92e9), ("smollm2-135m", 134.5e6)];
+    for (name, parameters) in published {
+        let synthetic = Synthetic::parse(name, None).unwrap();
+        let (plan, _) = synthetic.plan().unwrap();
+        let found = plan.iter().map(|tensor| tensor.shape.iter().product::<u64>()).sum::<u64>() as f64;
+        assert!((found / parameters - 1.0).abs() < 0.001, "{name}: {found}");
+    }
+}
+
+/// A model of each name, with one layer, runs.
+#[test]
+fn every_model_is_one_that_runs() {
+    for model in shapes::MODELS {
+        let synthetic = Synthetic::parse(model.name, Some(1)).unwrap();
+        let (_, file) = synthetic.plan().unwrap();
+        // The header alone: the tensors of the largest would fill the disk.
+        let mut header = Vec::new();
+        let bytes = file.file_bytes();
+        file.begin(&mut header).unwrap();
+        let path = Remove(scratch(model.name));
+        std::fs::write(&path.0, &header).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path.0).unwrap().set_len(bytes).unwrap();
+        let info = gristmill_engine::ModelInfo::read(&GgufFile::open(&path.0).unwrap()).unwrap();
+        assert_eq!(info.spec.layers.len(), 1, "{}", model.name);
+    }
+}
+
+#[test]
 fn more_bits_go_where_llama_cpp_puts_them() {
     let synthetic = Synthetic::parse("qwen3-30b-a3b", None).unwrap();
     let (plan, _) = synthetic.plan().unwrap();

@@ -113,4 +113,22 @@ fn perplexity() {
     refused(run(&["-f", &text, "--ctx", "3"]), &["--ctx", "at least 4"]);
     refused(run(&["-f", &path("no such text"), "--ctx", "50"]), &["no such text"]);
     refused(run(&["-f", &path("model.gguf"), "--ctx", "50"]), &["UTF-8"]);
+
+    let (long, other, saved) = (path("a long text"), path("another long text"), path("bad saved logits"));
+    fs::write(&long, "abcdefgh".repeat(20)).unwrap();
+    fs::write(&other, "abcdefgi".repeat(20)).unwrap();
+    run(&["-q", "-f", &long, "--ctx", "50", "--save-logits", &saved]).good();
+    let compare = |text: &str, ctx: &str, base: &str| run(&["-f", text, "--ctx", ctx, "--kl-base", base]);
+    refused(compare(&long, "40", &saved), &["--kl-base", "--ctx 50"]);
+    refused(compare(&other, "50", &saved), &["--kl-base", "token 7", "same text"]);
+    refused(compare(&long, "50", &path("model.gguf")), &["--kl-base", "--save-logits"]);
+    refused(compare(&long, "50", &path("no such file")), &["--kl-base", "no such file"]);
+    let bytes = fs::read(&saved).unwrap();
+    let cut = path("cut saved logits");
+    for len in [0, 3, 100, bytes.len() / 2, bytes.len() - 1] {
+        fs::write(&cut, &bytes[..len]).unwrap();
+        refused(compare(&long, "50", &cut), &["--kl-base"]);
+    }
+    let nowhere = path("no such folder/logits");
+    refused(run(&["-f", &long, "--ctx", "50", "--save-logits", &nowhere]), &["no such folder"]);
 }

@@ -175,6 +175,28 @@ fn perplexity() {
     let people = run(&["--ctx", "60"]);
     assert_eq!(people.out, format!("perplexity {:.4}\n", number("perplexity")));
     assert!(people.err.contains("87 tokens"));
+
+    // Compared with itself, only the rounding of the saved logits is seen; with an 8-bit cache, more.
+    let saved = path("saved logits");
+    run(&["--ctx", "60", "--save-logits", &saved]).good();
+    let compare = |arguments: &[&str]| {
+        let arguments = [&["--ctx", "60", "--json", "--kl-base", &saved], arguments].concat();
+        let json: serde_json::Value = serde_json::from_str(&run(&arguments).good()).unwrap();
+        let number = |key: &str| json["divergence"][key].as_f64().unwrap();
+        assert!((number("base_perplexity") / number_of(&json, "perplexity") - 1.0).abs() < 0.01);
+        assert!(number("median") <= number("percentile_99") && number("percentile_99") <= number("largest"));
+        (number("mean"), number("same_top"))
+    };
+    let (same, top) = compare(&[]);
+    assert!(same.abs() < 1e-6 && top == 1.0, "{same} {top}");
+    let (other, _) = compare(&["--kv", "q8_0"]);
+    assert!(other > 10.0 * same.abs() && other < 0.01, "{other} {same}");
+    let people = run(&["--ctx", "60", "--kl-base", &saved]).good();
+    assert!(people.contains("KL divergence mean 0.000000") && people.contains("same most likely token 100.00%"));
+}
+
+fn number_of(json: &serde_json::Value, key: &str) -> f64 {
+    json[key].as_f64().unwrap()
 }
 
 /// `gristmill … | head -c 1`

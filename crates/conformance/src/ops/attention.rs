@@ -4,12 +4,14 @@ use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
-use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
+use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::Attention;
 
-/// Keys and values are rounded to f16 by both sides, so the error is that of f32 sums over widths and positions; the
+/// Keys and values are rounded to f16, or to 8 bits, by both sides, so the error is that of f32 sums over widths and positions; the
 /// exponential magnifies the error of a logit of some units.
 const BOUND: f64 = 4e-12;
+
+const FORMATS: [KvFormat; 2] = [KvFormat::F16, KvFormat::Q8_0];
 
 /// Sequences in a cache.
 struct Layout {
@@ -62,7 +64,7 @@ impl Layout {
 
     /// Writes random keys and values of these (slot, position); so many of them are not finite.
     fn write(&self, b: &dyn Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) {
-        let KvSpec { heads, key_width, value_width } = self.spec;
+        let KvSpec { heads, key_width, value_width, .. } = self.spec;
         let mut random = |width: usize| {
             let mut values = rng.normals(tokens.len() * heads * width);
             for value in &mut values {
@@ -113,10 +115,10 @@ impl Parameters {
 pub fn attention(suite: &Suite) {
     let rng = &mut suite.rng("attention");
     let shapes = [(48, 48), (64, 64), (80, 80), (128, 128), (64, 48), (96, 128), (1, 1), (17, 5)];
-    for round in 0..40 {
+    for round in 0..48 {
         let (key_width, value_width) = shapes[round % shapes.len()];
         let (kv_heads, ratio) = (rng.between(1, 3), [1, 3, 4, 7][round % 4]);
-        let spec = KvSpec { heads: kv_heads, key_width, value_width };
+        let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS) };
         let sequences = rng.between(1, 4);
         let lengths = (0..sequences).map(|_| rng.pick(&[1, 15, 16, 17, 33, 70, 150])).collect();
         let layout = Layout::new(rng, spec, lengths);
@@ -183,8 +185,9 @@ pub fn attention(suite: &Suite) {
 /// [`Backend::kv_copy`]: a copied sequence attends as the original does, whatever becomes of that.
 pub fn copy(suite: &Suite) {
     let rng = &mut suite.rng("kv_copy");
-    for (key_width, value_width) in [(64, 64), (48, 80)] {
-        let spec = KvSpec { heads: 2, key_width, value_width };
+    for (key_width, value_width, format) in [(64, 64, KvFormat::F16), (48, 80, KvFormat::F16), (48, 80, KvFormat::Q8_0)]
+    {
+        let spec = KvSpec { heads: 2, key_width, value_width, format };
         let layout = Layout::new(rng, spec, vec![37, 37]);
         let parameters = Parameters { heads: 4, window: None, sinks: None, softcap: None };
         let (seed, q) = (rng.bits(), rng.normals(4 * key_width));

@@ -4,7 +4,7 @@ use super::*;
 use crate::framed::{Element, buffer};
 use crate::weights::tensor;
 use gristmill_kernels::Error;
-use gristmill_kernels::kv::{KV_BLOCK, KvSpec, Placement};
+use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::{Activation, Attention, Gating, Rope, RopeStyle, Routing, Sampling};
 use gristmill_kernels::tensor::SharedBytes;
 use gristmill_kernels::weight::Role;
@@ -345,7 +345,7 @@ fn sampling(suite: &Suite) {
 /// The cache and attention.
 pub fn attention(suite: &Suite) {
     let b = suite.backend();
-    let spec = KvSpec { heads: 2, key_width: 8, value_width: 4 };
+    let spec = KvSpec { heads: 2, key_width: 8, value_width: 4, format: KvFormat::F16 };
     let place = |slots: &[u32], positions: &[u32], table: &[u32], (table_rows, table_cols): (usize, usize)| Placement {
         slots: buffer(b, slots),
         positions: buffer(b, positions),
@@ -423,8 +423,10 @@ pub fn memory(suite: &Suite) {
         expect(suite, "alloc_act", Kind::OutOfMemory, b.alloc_act(precision, huge, 1 << 20));
         expect(suite, "alloc_act: one column", Kind::OutOfMemory, b.alloc_act(precision, usize::MAX, 1));
     }
-    let spec = KvSpec { heads: 8, key_width: 128, value_width: 128 };
+    let spec = KvSpec { heads: 8, key_width: 128, value_width: 128, format: KvFormat::F16 };
     expect(suite, "alloc_kv", Kind::OutOfMemory, b.alloc_kv(spec, usize::MAX / 64));
+    let eight_bits = KvSpec { format: KvFormat::Q8_0, ..spec };
+    expect(suite, "alloc_kv: 8 bits", Kind::OutOfMemory, b.alloc_kv(eight_bits, usize::MAX / 64));
     expect(suite, "alloc_kv: no heads", Kind::Range, b.alloc_kv(KvSpec { heads: 0, ..spec }, 1));
     expect(suite, "alloc_kv: no keys", Kind::Range, b.alloc_kv(KvSpec { key_width: 0, ..spec }, 1));
     expect(suite, "alloc_kv: no values", Kind::Range, b.alloc_kv(KvSpec { value_width: 0, ..spec }, 1));

@@ -17,7 +17,6 @@ mod spm;
 mod stream;
 
 pub use error::TokenizerError;
-pub(crate) use spm::byte_token;
 pub use stream::StreamDecoder;
 
 use bpe::{ByteLevel, Family};

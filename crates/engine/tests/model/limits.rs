@@ -11,7 +11,7 @@ use crate::{reference, runner};
 fn limits_of_a_batch() {
     let mut random = Random::fresh();
     let model = reference(&Tiny::llama().file(&mut random));
-    let limits = Limits { context: Some(50), sequences: 1, batch_tokens: 8, output_rows: Some(2) };
+    let limits = Limits { context: Some(50), sequences: 1, batch_tokens: 8, output_rows: Some(2), ..Limits::default() };
     let mut runner = Runner::new(model, limits).expect("it fits");
     let id = runner.open_sequence().expect("one is free");
     let mut forward = |tokens: &[u32], outputs| {
@@ -80,7 +80,8 @@ fn a_plan_counts_what_is_taken() {
     let mut random = Random::fresh();
     let file = Tiny::qwen3moe().file(&mut random);
     let info = gristmill_engine::ModelInfo::read(&file).expect("a good model");
-    let limits = Limits { context: Some(33), sequences: 2, batch_tokens: 10, output_rows: Some(3) };
+    let limits =
+        Limits { context: Some(33), sequences: 2, batch_tokens: 10, output_rows: Some(3), ..Limits::default() };
     let plan = Plan::new(&info, &limits, Precision::Fast).expect("good limits");
     // 3 blocks of 16 tokens for each of 2 sequences; 2 layers of 2 heads of 48 + 48 numbers in f16.
     assert_eq!((plan.context, plan.state), (33, 3 * 2 * 16 * 2 * 2 * 96 * 2));

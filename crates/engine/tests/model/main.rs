@@ -31,6 +31,7 @@ fn cpu(file: &GgufFile, level: &str, precision: Precision) -> Result<Arc<Model>,
 
 /// Room for three sequences of 64 tokens.
 fn runner(model: &Arc<Model>) -> Runner {
-    let limits = Limits { context: Some(64), sequences: 3, batch_tokens: 100, output_rows: Some(100) };
+    let limits =
+        Limits { context: Some(64), sequences: 3, batch_tokens: 100, output_rows: Some(100), ..Limits::default() };
     Runner::new(model.clone(), limits).expect("it fits")
 }

@@ -6,15 +6,15 @@
 //! maximum, exponentials, values.
 
 use super::Cpu;
+use super::kv::Cells;
 use super::level::with_level;
 use super::math::{exp, tanh};
 use super::out::OutRows;
 use crate::check::{PADDING, visible};
-use crate::kv::{KV_BLOCK, KvCache, KvSpec};
+use crate::kv::{KV_BLOCK, KV_GROUP, KvSpec};
 use crate::ops::Attention;
 use crate::simd::{Kernel, Simd};
 use crate::tensor::Shape;
-use half::f16;
 use std::ops::Range;
 
 /// Blocks that are scored before their exponentials are taken.
@@ -27,8 +27,6 @@ const MAX_ROWS: usize = 8;
 /// All that the jobs of one call share.
 pub(crate) struct Call<'a> {
     pub(crate) q: (&'a [f32], Shape),
-    pub(crate) keys: &'a [f16],
-    pub(crate) values: &'a [f16],
     pub(crate) spec: KvSpec,
     pub(crate) slots: &'a [u32],
     pub(crate) positions: &'a [u32],
@@ -40,7 +38,7 @@ pub(crate) struct Call<'a> {
 
 impl Cpu {
     /// One output row for each of `tokens` tokens.
-    pub(crate) fn attend(&self, call: &Call, tokens: usize, out: OutRows<f32>) {
+    pub(crate) fn attend<C: Cells>(&self, call: &Call, keys: C, values: C, tokens: usize, out: OutRows<f32>) {
         let group = call.parameters.heads / call.spec.heads;
         // Runs of tokens of one sequence, cut so that a job's rows share their keys.
         let per_job = (MAX_ROWS / group).max(1);
@@ -66,7 +64,7 @@ impl Cpu {
             let rows: Vec<(usize, usize)> =
                 (first..first + len).flat_map(|t| (0..group).map(move |g| (t, head * group + g))).collect();
             for rows in rows.chunks(MAX_ROWS) {
-                with_level!(self.level, s => s.run(Job { call, head, rows, out }));
+                with_level!(self.level, s => s.run(Job { call, keys, values, head, rows, out }));
             }
         });
     }
@@ -79,27 +77,25 @@ impl Call<'_> {
             && self.positions[token] == self.positions[first].wrapping_add(len as u32)
     }
 
-    /// Where keys and values of a block of a sequence start, for one head.
-    fn block(&self, slot: u32, block: usize, head: usize) -> (&[f16], &[f16]) {
+    /// Which (block, head) of the cache holds a block of a sequence, for one head.
+    #[inline(always)]
+    fn block(&self, slot: u32, block: usize, head: usize) -> usize {
         let id = self.table[slot as usize * self.table_cols + block] as usize;
-        let KvSpec { heads, key_width, value_width } = self.spec;
-        let index = id * heads + head;
-        (
-            &self.keys[index * key_width * KV_BLOCK..][..key_width * KV_BLOCK],
-            &self.values[index * value_width * KV_BLOCK..][..value_width * KV_BLOCK],
-        )
+        id * self.spec.heads + head
     }
 }
 
-struct Job<'a, 'b> {
+struct Job<'a, 'b, C> {
     call: &'a Call<'b>,
+    keys: C,
+    values: C,
     head: usize,
     /// (token, query head) of each row, tokens ascending and neighbours in one sequence.
     rows: &'a [(usize, usize)],
     out: OutRows<'a, f32>,
 }
 
-impl Kernel for Job<'_, '_> {
+impl<C: Cells> Kernel for Job<'_, '_, C> {
     type Output = ();
 
     #[inline(always)]
@@ -118,11 +114,11 @@ impl Kernel for Job<'_, '_> {
     }
 }
 
-impl Job<'_, '_> {
+impl<C: Cells> Job<'_, '_, C> {
     /// `R` rows, of which `self.rows.len()` are live; the others compute on zeros and are dropped.
     #[inline(always)]
     fn attend<S: Simd, const R: usize>(&self, s: S) {
-        let Self { call, head, rows, out } = *self;
+        let Self { call, keys, values, head, rows, out } = *self;
         let KvSpec { key_width, value_width, .. } = call.spec;
         let p = call.parameters;
 
@@ -154,13 +150,15 @@ impl Job<'_, '_> {
         for strip in (first..=last).step_by(STRIP) {
             let blocks = STRIP.min(last + 1 - strip);
             for b in 0..blocks {
-                let (keys, _) = call.block(slot, strip + b, head);
+                let keys = keys.part(call.block(slot, strip + b, head), key_width);
                 let mut dots = [s.splat(0.0); R];
-                let keys: &[u8] = bytemuck::cast_slice(keys);
-                for (d, q) in q.iter().enumerate() {
-                    let k = s.load_f16(keys, d * KV_BLOCK * 2);
-                    for r in 0..R {
-                        dots[r] = s.mul_add(k, s.splat(q[r]), dots[r]);
+                for (group, q) in q.chunks(KV_GROUP).enumerate() {
+                    let scale = keys.key_scale(s, group);
+                    for (d, q) in q.iter().enumerate() {
+                        let k = keys.key(s, group * KV_GROUP + d, scale);
+                        for r in 0..R {
+                            dots[r] = s.mul_add(k, s.splat(q[r]), dots[r]);
+                        }
                     }
                 }
                 for r in 0..R {
@@ -188,15 +186,14 @@ impl Job<'_, '_> {
                 }
             }
             for b in 0..blocks {
-                let (_, values) = call.block(slot, strip + b, head);
+                let values = values.part(call.block(slot, strip + b, head), value_width);
                 let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
                 let all = b * KV_BLOCK..(b + 1) * KV_BLOCK;
                 let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
-                let bytes: &[u8] = bytemuck::cast_slice(values);
                 for (c, acc) in acc.iter_mut().enumerate() {
                     let full = 16 * (c + 1) <= value_width;
                     if whole && full {
-                        add_values(s, bytes, value_width, c, 0..KV_BLOCK, &scores, acc);
+                        add_values(s, values, value_width, c, 0..KV_BLOCK, &scores, acc);
                         continue;
                     }
                     // What a row does not see is not read: another sequence may have left infinities there, and
@@ -206,7 +203,7 @@ impl Job<'_, '_> {
                         let end = seen[r].end.clamp(all.start, all.end) - all.start;
                         let (scores, acc) = (scores[r], &mut acc[r]);
                         if full {
-                            add_values(s, bytes, value_width, c, start..end, &[scores], std::array::from_mut(acc));
+                            add_values(s, values, value_width, c, start..end, &[scores], std::array::from_mut(acc));
                         } else {
                             add_last_values(values, value_width, c, start..end, scores, acc);
                         }
@@ -257,9 +254,9 @@ fn soften<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f3
 
 /// acc[r] += Σ over some tokens of a block of score · value, for 16 columns.
 #[inline(always)]
-fn add_values<S: Simd, const R: usize>(
+fn add_values<C: Cells, S: Simd, const R: usize>(
     s: S,
-    values: &[u8],
+    values: C,
     width: usize,
     column: usize,
     tokens: Range<usize>,
@@ -271,7 +268,7 @@ fn add_values<S: Simd, const R: usize>(
         sums[r] = s.load_f32(&acc[r], 0);
     }
     for t in tokens {
-        let v = s.load_f16(values, (t * width + 16 * column) * 2);
+        let v = values.value(s, width, t, column);
         for r in 0..R {
             sums[r] = s.mul_add(v, s.splat(scores[r][t]), sums[r]);
         }
@@ -282,8 +279,8 @@ fn add_values<S: Simd, const R: usize>(
 }
 
 /// The same for one row and the last columns of a width that is not a multiple of 16.
-fn add_last_values(
-    values: &[f16],
+fn add_last_values<C: Cells>(
+    values: C,
     width: usize,
     column: usize,
     tokens: Range<usize>,
@@ -291,24 +288,8 @@ fn add_last_values(
     acc: &mut [f32; 16],
 ) {
     for t in tokens {
-        let values = &values[t * width + 16 * column..(t + 1) * width];
-        acc.iter_mut().zip(values).for_each(|(a, v)| *a += scores[t] * v.to_f32());
-    }
-}
-
-/// Writes one token's keys and values into its block.
-pub(crate) fn write(cache: &mut KvCache, block: usize, at: usize, k: &[f32], v: &[f32]) {
-    let KvSpec { heads, key_width, value_width } = cache.spec;
-    let (Some(keys), Some(values)) = (cache.keys.as_host_mut(), cache.values.as_host_mut()) else { return };
-    for head in 0..heads {
-        let index = block * heads + head;
-        let keys = &mut keys[index * key_width * KV_BLOCK..][..key_width * KV_BLOCK];
-        for (d, x) in k[head * key_width..(head + 1) * key_width].iter().enumerate() {
-            keys[d * KV_BLOCK + at] = f16::from_f32(*x);
-        }
-        let values = &mut values[(index * KV_BLOCK + at) * value_width..][..value_width];
-        for (out, x) in values.iter_mut().zip(&v[head * value_width..]) {
-            *out = f16::from_f32(*x);
+        for (a, d) in acc.iter_mut().zip(16 * column..width) {
+            *a += scores[t] * values.element(width, t, d);
         }
     }
 }

@@ -97,6 +97,9 @@ impl<F: Quantised> Stretch for Int8Dot<'_, F> {
         let mut sums = [s.splat(0.0); NT];
         for (i, tile) in self.group.chunks_exact(ROWS * F::BYTES).enumerate() {
             for g in 0..groups {
+                if NT <= 4 && groups > 1 {
+                    prefetch_part(s, tile, g, groups);
+                }
                 let codes = F::codes(s, tile, g);
                 let scales = F::scales(s, tile, g);
                 for t in 0..NT {
@@ -107,6 +110,21 @@ impl<F: Quantised> Stretch for Int8Dot<'_, F> {
         for t in 0..NT {
             s.store_f32(sums[t], &mut self.out[first + t], 0);
         }
+    }
+}
+
+/// How far ahead of its use a super-block's tile is fetched, in bytes: about two tiles. With few activation rows, a
+/// group of 32 columns takes its bytes in bursts, because one byte holds columns of several groups, and the processor
+/// does not look far enough ahead by itself: Q6_K went from 21.5 to 28.5 GB/s of 40 (two Zen 4 cores), Q3_K from 28 to
+/// 31; 4,096 did the same, 2,048 less. Formats of one group to a block read evenly and gain nothing.
+const AHEAD: usize = 8192;
+
+/// Fetches the `g`-th of `parts` parts of the tile that is [`AHEAD`].
+#[inline(always)]
+fn prefetch_part<S: Simd>(s: S, tile: &[u8], g: usize, parts: usize) {
+    let part = tile.len() / parts;
+    for line in 0..part.div_ceil(64) {
+        s.prefetch(tile, AHEAD + g * part + 64 * line);
     }
 }
 

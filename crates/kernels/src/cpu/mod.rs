@@ -5,6 +5,7 @@
 
 mod attention;
 mod dot;
+mod kv;
 pub mod layout;
 mod level;
 mod math;
@@ -22,11 +23,12 @@ use crate::check;
 use crate::error::{Error, Result};
 use crate::format::with_format;
 use crate::host::{self, DEVICE};
-use crate::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
+use crate::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use crate::ops::{Activation, Attention, Backend, Groups, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Storage, TensorView, Weight};
 use crate::{route, sample};
+use kv::{F16Cells, Q8Cells};
 use layout::Tiles;
 pub use level::Level;
 pub(crate) use level::with_level;
@@ -416,21 +418,14 @@ impl Backend for Cpu {
             let position = positions[row] as usize;
             let block = table[slots[row] as usize * place.table_cols + position / KV_BLOCK] as usize;
             let (k, v) = (&keys[keys_at.row(row)], &values[values_at.row(row)]);
-            attention::write(cache, block, position % KV_BLOCK, k, v);
+            kv::write(cache, block, position % KV_BLOCK, k, v);
         }
         Ok(())
     }
 
     fn kv_copy(&self, cache: &mut KvCache, blocks: &[(u32, u32)]) -> Result<()> {
         check::kv_copy(DEVICE, cache, blocks)?;
-        let (key, value) = (cache.spec.heads * cache.spec.key_width, cache.spec.heads * cache.spec.value_width);
-        for (memory, width) in [(&mut cache.keys, key), (&mut cache.values, value)] {
-            let (memory, len) = (host!(memory.as_host_mut()), width * KV_BLOCK);
-            for &(from, to) in blocks {
-                let from = from as usize * len;
-                memory.copy_within(from..from + len, to as usize * len);
-            }
-        }
+        host::kv_copy(cache, blocks);
         Ok(())
     }
 
@@ -446,8 +441,6 @@ impl Backend for Cpu {
         let (slots, positions, table) = host!(placement(place));
         let call = attention::Call {
             q: host!(q.as_host()),
-            keys: host!(cache.keys.as_host()),
-            values: host!(cache.values.as_host()),
             spec: cache.spec,
             slots,
             positions,
@@ -456,7 +449,12 @@ impl Backend for Cpu {
             parameters,
             sinks: parameters.sinks.and_then(Buffer::as_host),
         };
-        self.attend(&call, q.rows(), host!(OutRows::new(&mut out)));
+        let (rows, out) = (q.rows(), host!(OutRows::new(&mut out)));
+        let KvCache { keys, values, .. } = cache;
+        match cache.spec.format {
+            KvFormat::F16 => self.attend(&call, host!(F16Cells::of(keys)), host!(F16Cells::of(values)), rows, out),
+            KvFormat::Q8_0 => self.attend(&call, host!(Q8Cells::of(keys)), host!(Q8Cells::of(values)), rows, out),
+        }
         Ok(())
     }
 }

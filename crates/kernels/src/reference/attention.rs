@@ -3,10 +3,9 @@
 use super::rows::{Rows, RowsMut};
 use crate::check::{PADDING, visible};
 use crate::error::Result;
-use crate::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
+use crate::kv::{Cells, KV_BLOCK, KV_GROUP, KvCache, Placement, groups, quantise};
 use crate::ops::Attention;
 use crate::tensor::{View, ViewMut};
-use half::f16;
 
 /// Where each token's sequence has its blocks.
 struct Blocks<'a> {
@@ -39,41 +38,64 @@ impl<'a> Blocks<'a> {
 }
 
 /// Index of element `d` of the key of the `at`-th token of a block.
-fn key_index(spec: KvSpec, head: usize, (block, at): (usize, usize), d: usize) -> usize {
-    ((block * spec.heads + head) * spec.key_width + d) * KV_BLOCK + at
+fn key_index(heads: usize, width: usize, head: usize, (block, at): (usize, usize), d: usize) -> usize {
+    ((block * heads + head) * width + d) * KV_BLOCK + at
 }
 
-fn value_index(spec: KvSpec, head: usize, (block, at): (usize, usize), d: usize) -> usize {
-    ((block * spec.heads + head) * KV_BLOCK + at) * spec.value_width + d
+fn value_index(heads: usize, width: usize, head: usize, (block, at): (usize, usize), d: usize) -> usize {
+    ((block * heads + head) * KV_BLOCK + at) * width + d
+}
+
+/// One of the two above.
+type Index = fn(usize, usize, usize, (usize, usize), usize) -> usize;
+
+/// Writes a token's keys or values, `width` for each head.
+fn put(cells: &mut Cells, index: Index, x: &[f32], width: usize, at: (usize, usize)) {
+    let heads = x.len() / width;
+    for (head, x) in x.chunks_exact(width).enumerate() {
+        match cells {
+            Cells::F16(cells) => {
+                let Some(cells) = cells.as_host_mut() else { return };
+                for (d, &x) in x.iter().enumerate() {
+                    cells[index(heads, width, head, at, d)] = half::f16::from_f32(x);
+                }
+            }
+            Cells::Q8_0 { codes, scales } => {
+                let (Some(codes), Some(scales)) = (codes.as_host_mut(), scales.as_host_mut()) else { return };
+                for (group, x) in x.chunks(KV_GROUP).enumerate() {
+                    let (scale, quantised) = quantise(x);
+                    scales[index(heads, groups(width), head, at, group)] = scale;
+                    for (i, _) in x.iter().enumerate() {
+                        codes[index(heads, width, head, at, group * KV_GROUP + i)] = quantised[i];
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Element `d` of the key or value of a token.
+fn get(cells: &Cells, index: Index, heads: usize, width: usize, head: usize, at: (usize, usize), d: usize) -> f64 {
+    match cells {
+        Cells::F16(cells) => cells.as_host().map_or(0.0, |cells| cells[index(heads, width, head, at, d)].to_f64()),
+        Cells::Q8_0 { codes, scales } => {
+            let (Some(codes), Some(scales)) = (codes.as_host(), scales.as_host()) else { return 0.0 };
+            let scale = scales[index(heads, groups(width), head, at, d / KV_GROUP)].to_f64();
+            f64::from(codes[index(heads, width, head, at, d)]) * scale
+        }
+    }
 }
 
 pub(super) fn write(cache: &mut KvCache, k: View<f32>, v: View<f32>, place: &Placement) -> Result<()> {
     let (k, v, blocks) = (Rows::new("kv_write", k)?, Rows::new("kv_write", v)?, Blocks::new(place));
     let spec = cache.spec;
-    let (Some(keys), Some(values)) = (cache.keys.as_host_mut(), cache.values.as_host_mut()) else { return Ok(()) };
     for t in 0..k.len {
         let Some((slot, position)) = blocks.token(t) else { continue };
         let at = blocks.find(slot, position as usize);
-        for (i, &x) in k.row(t).iter().enumerate() {
-            keys[key_index(spec, i / spec.key_width, at, i % spec.key_width)] = f16::from_f32(x);
-        }
-        for (i, &x) in v.row(t).iter().enumerate() {
-            values[value_index(spec, i / spec.value_width, at, i % spec.value_width)] = f16::from_f32(x);
-        }
+        put(&mut cache.keys, key_index, k.row(t), spec.key_width, at);
+        put(&mut cache.values, value_index, v.row(t), spec.value_width, at);
     }
     Ok(())
-}
-
-pub(super) fn copy(cache: &mut KvCache, blocks: &[(u32, u32)]) {
-    let spec = cache.spec;
-    let copy = |memory: Option<&mut [f16]>, block: usize| {
-        let Some(memory) = memory else { return };
-        for &(from, to) in blocks {
-            memory.copy_within(from as usize * block..(from as usize + 1) * block, to as usize * block);
-        }
-    };
-    copy(cache.keys.as_host_mut(), spec.heads * spec.key_width * KV_BLOCK);
-    copy(cache.values.as_host_mut(), spec.heads * spec.value_width * KV_BLOCK);
 }
 
 pub(super) fn attention(
@@ -85,8 +107,6 @@ pub(super) fn attention(
 ) -> Result<()> {
     let op = "attention";
     let (q, blocks, spec) = (Rows::new(op, q)?, Blocks::new(place), cache.spec);
-    let keys = cache.keys.as_host().unwrap_or(&[]);
-    let values = cache.values.as_host().unwrap_or(&[]);
     let sinks = parameters.sinks.and_then(|s| s.as_host());
     RowsMut::new(op, &mut out)?.each(|t, out| {
         out.fill(0.0);
@@ -97,7 +117,7 @@ pub(super) fn attention(
             let kv_head = head / (parameters.heads / spec.heads);
             let logit = |p: usize| {
                 let at = blocks.find(slot, p);
-                let key = |d| keys[key_index(spec, kv_head, at, d)].to_f64();
+                let key = |d| get(&cache.keys, key_index, spec.heads, spec.key_width, kv_head, at, d);
                 let dot: f64 = q.iter().enumerate().map(|(d, &q)| f64::from(q) * key(d)).sum();
                 soft_cap(dot * f64::from(parameters.scale), parameters.softcap)
             };
@@ -107,7 +127,7 @@ pub(super) fn attention(
             for (p, share) in (first..=last).zip(shares(&logits, sink)) {
                 let at = blocks.find(slot, p);
                 for (d, sum) in sums.iter_mut().enumerate() {
-                    *sum += share * values[value_index(spec, kv_head, at, d)].to_f64();
+                    *sum += share * get(&cache.values, value_index, spec.heads, spec.value_width, kv_head, at, d);
                 }
             }
             out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);

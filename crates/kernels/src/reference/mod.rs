@@ -270,7 +270,7 @@ impl Backend for Reference {
 
     fn kv_copy(&self, cache: &mut KvCache, blocks: &[(u32, u32)]) -> Result<()> {
         check::kv_copy(DEVICE, cache, blocks)?;
-        attention::copy(cache, blocks);
+        host::kv_copy(cache, blocks);
         Ok(())
     }
 

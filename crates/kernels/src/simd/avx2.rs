@@ -136,6 +136,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
     fn splat_i32(self, x: i32) -> Self::I32 {
         [unsafe { _mm256_set1_epi32(x) }; 2]
     }
@@ -239,11 +244,6 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         zip!(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
-    }
-    #[inline(always)]
-    fn select_lt(self, a: Self::F32, b: Self::F32, x: Self::F32, y: Self::F32) -> Self::F32 {
-        let less = zip!(a, b, |a, b| unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) });
-        two!(i => unsafe { _mm256_blendv_ps(y[i], x[i], less[i]) })
     }
     #[inline(always)]
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {

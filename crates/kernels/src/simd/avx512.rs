@@ -101,6 +101,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
     fn splat_i32(self, x: i32) -> __m512i {
         unsafe { _mm512_set1_epi32(x) }
     }
@@ -200,10 +205,6 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn min(self, a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_min_ps(a, b) }
-    }
-    #[inline(always)]
-    fn select_lt(self, a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
-        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
     }
     #[inline(always)]
     fn div(self, a: __m512, b: __m512) -> __m512 {

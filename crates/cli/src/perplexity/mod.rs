@@ -1,0 +1,158 @@
+//! `perplexity`: how well a model predicts a text, and how far its predictions are from another's.
+
+mod divergence;
+mod saved;
+mod score;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use clap::Args;
+use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::{Limits, Runner};
+use serde::Serialize;
+
+use crate::args::{DeviceArgs, ModelArg, Verbosity};
+use crate::failure::Failure;
+use crate::{console, load};
+use divergence::{Divergence, Divergences};
+use saved::{Recorder, Saved};
+use score::Scorer;
+
+/// Measure how well the model predicts a text.
+///
+/// The text is cut into windows of --ctx tokens that do not overlap; the tokens of each window's second half are scored,
+/// as llama.cpp's llama-perplexity does. If the model begins its texts with a BOS token, that replaces the first token of
+/// each window.
+///
+/// To see what a quantisation costs, save the logits of the model before it with --save-logits, and give that file as
+/// --kl-base with the quantised model: the Kullback-Leibler divergence of its predictions from the saved ones is told.
+#[derive(Args)]
+pub(crate) struct PerplexityArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// The text; - reads it from stdin.
+    #[arg(short, long, value_name = "TEXT")]
+    file: PathBuf,
+    /// Tokens of one window.
+    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
+    ctx: usize,
+    /// Write the logits of all scored tokens to this file: two bytes for each token and entry of the vocabulary.
+    #[arg(long, value_name = "FILE")]
+    save_logits: Option<PathBuf>,
+    /// Compare with the logits that --save-logits wrote for the same text, vocabulary and --ctx.
+    #[arg(long, value_name = "FILE")]
+    kl_base: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    say: Verbosity,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// e to the power of `nll`.
+    perplexity: f64,
+    /// Mean negative logarithm of the probability of a scored token.
+    nll: f64,
+    tokens_scored: usize,
+    windows: usize,
+    ctx: usize,
+    seconds: f64,
+    /// With `--kl-base`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    divergence: Option<Divergence>,
+}
+
+pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
+    if args.ctx < 4 {
+        let found = args.ctx;
+        return Err(Failure::new(format!("--ctx is {found}; a window needs at least 4 tokens (512 is usual)")));
+    }
+    let text = if args.file.as_os_str() == "-" { console::read_stdin()? } else { read(&args.file)? };
+    let base = args.kl_base.as_deref().map(Saved::open).transpose()?;
+    let limits = Limits {
+        context: Some(args.ctx),
+        sequences: 1,
+        batch_tokens: args.ctx.min(512),
+        output_rows: Some(score::AT_A_TIME.min(args.ctx)),
+        kv_format: args.device.kv.into(),
+    };
+    let model = load::model(args.model.path("perplexity")?, &args.device, limits, &args.say)?;
+    let tokenizer = model.tokenizer()?;
+    let mut tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false })?;
+    let windows = tokens.len() / args.ctx;
+    if windows == 0 {
+        let (found, ctx) = (tokens.len(), args.ctx);
+        let remedy = "give a longer text, or a smaller --ctx";
+        return Err(Failure::new(format!("the text has {found} tokens, one window of --ctx has {ctx}; {remedy}")));
+    }
+    tokens.truncate(windows * args.ctx);
+    if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
+        tokens.iter_mut().step_by(args.ctx).for_each(|first| *first = bos);
+    }
+    let vocab = model.spec().vocab;
+    if let Some(base) = &base {
+        base.check(vocab, args.ctx, &tokens)?;
+    }
+
+    let start = Instant::now();
+    let mut scorer = Scorer::new(Runner::new(model.clone(), limits)?);
+    let mut divergences = base.as_ref().map(Divergences::new);
+    let bar = load::bar(&args.say, "window {pos}/{len} {bar:40} {msg}");
+    bar.set_length(windows as u64);
+    let mut score = |recorder: Option<&mut Recorder>| -> Result<(), Failure> {
+        let mut recorder = recorder;
+        for window in tokens.chunks_exact(args.ctx) {
+            scorer.window(window, &mut |row, next| {
+                divergences.as_mut().map_or(Ok(()), |d| d.add(row, next))?;
+                recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(row))
+            })?;
+            bar.inc(1);
+            bar.set_message(format!("perplexity {:.4}", scorer.mean_nll().exp()));
+        }
+        Ok(())
+    };
+    match &args.save_logits {
+        None => score(None)?,
+        Some(path) => saved::save(path, vocab, args.ctx, &tokens, |recorder| score(Some(recorder)))?,
+    }
+    bar.finish_and_clear();
+
+    let (nll, seconds) = (scorer.mean_nll(), start.elapsed().as_secs_f64());
+    let report = Report {
+        perplexity: nll.exp(),
+        nll,
+        tokens_scored: scorer.scored(),
+        windows,
+        ctx: args.ctx,
+        seconds,
+        divergence: divergences.map(Divergences::summary),
+    };
+    if args.json { console::print_json(&report) } else { print(&report, &args.say) }
+}
+
+fn print(report: &Report, say: &Verbosity) -> Result<(), Failure> {
+    let Report { perplexity, nll, tokens_scored, windows, ctx, seconds, .. } = report;
+    console::print_line(format_args!("perplexity {perplexity:.4}"))?;
+    if let Some(divergence) = &report.divergence {
+        let Divergence { base_perplexity, mean, median, percentile_99, largest, same_top } = divergence;
+        console::print_line(format_args!("base perplexity {base_perplexity:.4}"))?;
+        console::print_line(format_args!(
+            "KL divergence mean {mean:.6}, median {median:.6}, 99th percentile {percentile_99:.6}, largest {largest:.6}"
+        ))?;
+        console::print_line(format_args!("same most likely token {:.2}%", 100.0 * same_top))?;
+    }
+    let rate = (windows * ctx) as f64 / seconds;
+    say.info(format_args!("nll {nll:.6} over {tokens_scored} tokens in {windows} windows of {ctx}, {rate:.1} tok/s"));
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let bytes = std::fs::read(path)
+        .map_err(|e| Failure::new(format!("cannot read {}: {e}; give the path of a text file", path.display())))?;
+    console::utf8(bytes, path.display())
+}

@@ -1,0 +1,136 @@
+//! The file of `--save-logits`: a GGUF file with one F16 tensor for each window, vocabulary × scored tokens.
+//!
+//! A row holds logits less their maximum. Softmax over the rounded values makes probabilities of them again, so that the
+//! rounding (2^-11 of a value) enters a divergence in the second order only.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use gristmill_engine::gguf::{DataWriter, GgufFile, GgufWriter, write_atomically};
+use gristmill_kernels::format::Format;
+
+use super::score;
+use crate::failure::Failure;
+
+/// Tokens of a window.
+const CTX: &str = "gristmill.logits.context";
+/// The tokens of all windows.
+const TOKENS: &str = "gristmill.logits.tokens";
+
+fn tensor_name(window: usize) -> String {
+    format!("window.{window}")
+}
+
+/// Writes the file while `work` hands its rows to the recorder.
+pub(super) fn save(
+    path: &Path,
+    vocab: usize,
+    ctx: usize,
+    tokens: &[u32],
+    work: impl FnOnce(&mut Recorder) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut file = GgufWriter::new();
+    file.set(CTX, ctx as u64)?;
+    file.set(TOKENS, tokens.to_vec())?;
+    for window in 0..tokens.len() / ctx {
+        file.tensor(&tensor_name(window), Format::F16, &[vocab as u64, score::rows(ctx) as u64])?;
+    }
+    write_atomically(path, |out| {
+        let mut recorder = Recorder { out: file.begin(out)?, shifted: Vec::new(), bytes: vec![0; 2 * vocab] };
+        work(&mut recorder)?;
+        recorder.out.finish()?.flush().map_err(Failure::from)
+    })
+}
+
+/// Takes rows of logits in order.
+pub(super) struct Recorder<'a> {
+    out: DataWriter<&'a mut BufWriter<File>>,
+    shifted: Vec<f32>,
+    bytes: Vec<u8>,
+}
+
+impl Recorder<'_> {
+    pub(super) fn add(&mut self, logits: &[f32]) -> Result<(), Failure> {
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        self.shifted.clear();
+        self.shifted.extend(logits.iter().map(|&x| x - max));
+        let fits = Format::F16.encode(&self.shifted, &mut self.bytes);
+        fits.ok_or_else(|| Failure::new("a row of logits does not have the size of the vocabulary"))?;
+        Ok(self.out.write_chunk(&self.bytes)?)
+    }
+}
+
+/// Saved logits.
+pub(super) struct Saved {
+    path: PathBuf,
+    file: GgufFile,
+    ctx: usize,
+    tokens: Vec<u32>,
+    vocab: usize,
+}
+
+impl Saved {
+    /// Opens a file that [`save`] has written.
+    pub(super) fn open(path: &Path) -> Result<Saved, Failure> {
+        let wrong = |why: &dyn std::fmt::Display| {
+            let remedy = "give a file that `gristmill perplexity --save-logits` has written";
+            Failure::new(format!("--kl-base {}: {why}; {remedy}", path.display()))
+        };
+        let file = GgufFile::open(path).map_err(|error| wrong(&error))?;
+        let metadata = file.metadata();
+        let ctx: usize = metadata.required(CTX).map_err(|error| wrong(&error))?;
+        let tokens: Vec<u32> = metadata.required(TOKENS).map_err(|error| wrong(&error))?;
+        let vocab = file.tensors().first().map_or(0, |tensor| tensor.shape[0]);
+        if ctx < 4 || tokens.is_empty() || !tokens.len().is_multiple_of(ctx) {
+            return Err(wrong(&format_args!("{} tokens are not windows of {ctx}", tokens.len())));
+        }
+        for window in 0..tokens.len() / ctx {
+            let name = tensor_name(window);
+            let shape = [vocab, score::rows(ctx) as u64];
+            match file.tensor(&name) {
+                Some(tensor) if tensor.format == Format::F16 && tensor.shape == shape => {}
+                Some(tensor) => {
+                    let (format, found) = (tensor.format, &tensor.shape);
+                    return Err(wrong(&format_args!("{name} is {format} {found:?}, and F16 {shape:?} is expected")));
+                }
+                None => return Err(wrong(&format_args!("{name} is missing"))),
+            }
+        }
+        Ok(Saved { path: path.to_owned(), file, ctx, tokens, vocab: vocab as usize })
+    }
+
+    /// Fails unless it is of these tokens.
+    pub(super) fn check(&self, vocab: usize, ctx: usize, tokens: &[u32]) -> Result<(), Failure> {
+        let wrong = |what: String| Err(Failure::new(format!("--kl-base {}: {what}", self.path.display())));
+        if self.ctx != ctx {
+            return wrong(format!("its windows have {} tokens; give --ctx {0}", self.ctx));
+        }
+        if self.vocab != vocab {
+            let found = self.vocab;
+            return wrong(format!(
+                "its vocabulary has {found} tokens, the model's {vocab}; compare models of one family"
+            ));
+        }
+        match self.tokens.iter().zip(tokens).position(|(a, b)| a != b) {
+            None if self.tokens.len() == tokens.len() => Ok(()),
+            None => {
+                wrong(format!("it has {} tokens, the text {}; give the same text", self.tokens.len(), tokens.len()))
+            }
+            Some(at) => wrong(format!("token {at} of the text is another there; give the same text")),
+        }
+    }
+
+    /// Bytes of the `index`-th row of all windows together.
+    fn row_bytes(&self, index: usize) -> Option<&[u8]> {
+        let rows = score::rows(self.ctx);
+        let data = self.file.data(self.file.tensor(&tensor_name(index / rows))?);
+        data.chunks_exact(2 * self.vocab).nth(index % rows)
+    }
+
+    /// Reads the `index`-th row of all windows together. `Some(())` if there is one.
+    pub(super) fn row(&self, index: usize, row: &mut Vec<f32>) -> Option<()> {
+        row.resize(self.vocab, 0.0);
+        Format::F16.decode(self.row_bytes(index)?, row)
+    }
+}
