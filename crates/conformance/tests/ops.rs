@@ -33,7 +33,12 @@ fn run(part: &str, name: &str, make: Make) {
 
 /// One module of tests for each backend, one test for each part.
 macro_rules! backends {
-    ($($backend:ident: $make:expr,)*) => { $(
+    ($($backend:ident: $make:expr,)*) => {
+        #[test]
+        fn every_level_of_this_architecture_is_here() {
+            assert!(Level::NAMES.iter().all(|name| [$(stringify!($backend)),*].contains(name)));
+        }
+        $(
         mod $backend {
             fn run(part: &str) {
                 super::run(part, stringify!($backend), &$make);
@@ -67,4 +72,5 @@ backends! {
     portable: |threads| super::cpu("portable", threads),
     avx2: |threads| super::cpu("avx2", threads),
     avx512: |threads| super::cpu("avx512", threads),
+    neon: |threads| super::cpu("neon", threads),
 }

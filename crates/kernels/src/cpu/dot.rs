@@ -9,6 +9,7 @@ use super::level::{Level, with_level};
 use crate::act::Int8Block;
 use crate::format::{Float, Format, Quantised, with_format_kind};
 use crate::simd::{Kernel, Simd};
+use std::array::from_mut;
 use std::marker::PhantomData;
 
 /// The results of one activation row: one for each weight row of the tile.
@@ -39,12 +40,21 @@ pub(crate) fn dot(level: Level, format: Format, group: &[u8], rows: Rows, out: &
 
 /// A kernel that serves `NT` activation rows at a time.
 trait Stretch {
-    /// The most rows at a time, whatever the level: bounded by the sums that a row needs.
-    const MOST: usize = 16;
+    /// Vectors of sums that each row keeps in registers through the inner loop, or `None` if they may wait in memory.
+    const SUMS: Option<usize>;
     /// Activation rows in all.
     fn len(&self) -> usize;
     /// Serves rows `first .. first + NT`.
     fn serve<S: Simd, const NT: usize>(&mut self, s: S, first: usize);
+}
+
+/// The most rows at a time.
+const fn most<S: Simd, T: Stretch>() -> usize {
+    match T::SUMS {
+        Some(sums) => S::TOKENS / sums,
+        None if S::TOGETHER > 1 => 2 * S::TOGETHER,
+        None => S::TOKENS,
+    }
 }
 
 /// Serves all rows, in stretches as long as the level's registers allow.
@@ -58,15 +68,18 @@ impl<T: Stretch> Kernel for Stretches<T> {
         let mut first = 0;
         while first < self.0.len() {
             let left = self.0.len() - first;
-            first += if S::TOKENS.min(T::MOST) >= 16 && left >= 16 {
+            first += if const { most::<S, T>() >= 16 } && left >= 16 {
                 self.0.serve::<S, 16>(s, first);
                 16
-            } else if S::TOKENS.min(T::MOST) >= 8 && left >= 8 {
+            } else if const { most::<S, T>() >= 8 } && left >= 8 {
                 self.0.serve::<S, 8>(s, first);
                 8
-            } else if S::TOKENS >= 4 && left >= 4 {
+            } else if const { most::<S, T>() >= 4 } && left >= 4 {
                 self.0.serve::<S, 4>(s, first);
                 4
+            } else if const { most::<S, T>() == 2 } && left >= 2 {
+                self.0.serve::<S, 2>(s, first);
+                2
             } else {
                 self.0.serve::<S, 1>(s, first);
                 1
@@ -83,6 +96,9 @@ struct Int8Dot<'a, F> {
 }
 
 impl<F: Quantised> Stretch for Int8Dot<'_, F> {
+    // A block's products have sums of their own, of integers.
+    const SUMS: Option<usize> = None;
+
     #[inline(always)]
     fn len(&self) -> usize {
         self.rows.len()
@@ -102,8 +118,16 @@ impl<F: Quantised> Stretch for Int8Dot<'_, F> {
                 }
                 let codes = F::codes(s, tile, g);
                 let scales = F::scales(s, tile, g);
-                for t in 0..NT {
-                    add_block::<F, S>(s, &mut sums[t], &codes, &scales, &rows[t][i * groups + g]);
+                let at = i * groups + g;
+                if S::TOGETHER == 4 && NT >= 4 {
+                    for (sums, rows) in sums.as_chunks_mut().0.iter_mut().zip(rows.as_chunks().0) {
+                        add_blocks::<F, S, 4>(s, sums, &codes, &scales, rows.map(|row| &row[at]));
+                    }
+                } else {
+                    for t in 0..NT {
+                        let block = &rows[t][at];
+                        add_blocks::<F, S, 1>(s, from_mut(&mut sums[t]), &codes, &scales, [block]);
+                    }
                 }
             }
         }
@@ -128,44 +152,56 @@ fn prefetch_part<S: Simd>(s: S, tile: &[u8], g: usize, parts: usize) {
     }
 }
 
-/// sum += Σ over a block's 32 columns of weight · activation.
+/// sums += Σ over the 32 columns of a block of weight · activation, for `N` rows of activations.
 #[inline(always)]
-fn add_block<F: Quantised, S: Simd>(
+fn add_blocks<F: Quantised, S: Simd, const N: usize>(
     s: S,
-    sum: &mut S::F32,
+    sums: &mut [S::F32; N],
     codes: &[S::Codes; 8],
     scales: &[crate::format::Scale<S>; 2],
-    x: &Int8Block,
+    x: [&Int8Block; N],
 ) {
-    let scale_x = s.splat(x.scale);
     if F::GROUP == 32 {
-        let d = dot_codes::<F, S>(s, codes, &x.q, x.half_sums[0] + x.half_sums[1]);
-        *sum = s.mul_add(d, s.mul(scales[0].scale, scale_x), *sum);
-        if F::HAS_MIN {
-            *sum = s.mul_add(scales[0].min, s.splat(-x.sum), *sum);
+        let d = dot_codes::<F, S, N, 8>(s, codes, x.map(|x| &x.q), x.map(|x| x.half_sums[0] + x.half_sums[1]));
+        for t in 0..N {
+            let x = x[t];
+            sums[t] = s.mul_add(d[t], s.mul(scales[0].scale, s.splat(x.scale)), sums[t]);
+            if F::HAS_MIN {
+                sums[t] = s.mul_add(scales[0].min, s.splat(-x.sum), sums[t]);
+            }
         }
     } else {
         for half in 0..2 {
-            let at = 4 * half..4 * half + 4;
-            let d = dot_codes::<F, S>(s, &codes[at.clone()], &x.q[at], x.half_sums[half]);
-            *sum = s.mul_add(d, s.mul(scales[half].scale, scale_x), *sum);
-            if F::HAS_MIN {
-                *sum = s.mul_add(scales[half].min, s.splat(-x.scaled_half_sums[half]), *sum);
+            let q = x.map(|x| &x.q.as_chunks().0[half]);
+            let d = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[half], q, x.map(|x| x.half_sums[half]));
+            for t in 0..N {
+                let x = x[t];
+                sums[t] = s.mul_add(d[t], s.mul(scales[half].scale, s.splat(x.scale)), sums[t]);
+                if F::HAS_MIN {
+                    sums[t] = s.mul_add(scales[half].min, s.splat(-x.scaled_half_sums[half]), sums[t]);
+                }
             }
         }
     }
 }
 
-/// Σ of (code − bias) · x, where the sum of x is `sum`.
+/// Σ of (code − bias) · x, where the sums of x are `sums`.
 #[inline(always)]
-fn dot_codes<F: Quantised, S: Simd>(s: S, codes: &[S::Codes], x: &[i32], sum: i32) -> S::F32 {
+fn dot_codes<F: Quantised, S: Simd, const N: usize, const J: usize>(
+    s: S,
+    codes: &[S::Codes; J],
+    x: [&[i32; J]; N],
+    sums: [i32; N],
+) -> [S::F32; N] {
     let bias = F::ZERO + if F::SIGNED { S::SIGNED_BIAS } else { 0 };
     // The codes' bias comes off as an integer, before any rounding.
-    let mut acc = s.splat_i32(-bias * sum);
-    for (&codes, &x) in codes.iter().zip(x) {
-        acc = if F::SIGNED { s.dot_signed(acc, codes, x) } else { s.dot(acc, codes, x) };
+    let start = sums.map(|sum| -bias * sum);
+    let products = if F::SIGNED { s.dots_signed(start, codes, x) } else { s.dots(start, codes, x) };
+    let mut floats = [s.splat(0.0); N];
+    for t in 0..N {
+        floats[t] = s.to_f32(products[t]);
     }
-    s.to_f32(acc)
+    floats
 }
 
 struct ExactDot<'a, F> {
@@ -176,6 +212,8 @@ struct ExactDot<'a, F> {
 }
 
 impl<F: Quantised> Stretch for ExactDot<'_, F> {
+    const SUMS: Option<usize> = Some(1);
+
     #[inline(always)]
     fn len(&self) -> usize {
         self.rows.len()
@@ -218,7 +256,7 @@ struct FloatDot<'a, F> {
 }
 
 impl<F: Float> Stretch for FloatDot<'_, F> {
-    const MOST: usize = 8;
+    const SUMS: Option<usize> = Some(2);
 
     #[inline(always)]
     fn len(&self) -> usize {

@@ -1,8 +1,9 @@
 //! Every format at every level: what `codes` and `scales` unpack from a tile is what `decode` says.
 
 use super::*;
+use crate::cpu::Level;
 use crate::cpu::layout::{ROWS, interleave};
-use crate::simd::{Kernel, Portable};
+use crate::simd::Kernel;
 use proptest::prelude::*;
 use std::marker::PhantomData;
 
@@ -43,32 +44,26 @@ fn same(a: f32, b: f32) -> bool {
 }
 
 /// Scale, code and minimum are the decoder's own f32 numbers and the expression is the same, so the bits are too.
-fn check<F: Quantised>(level: &str, s: impl Simd, bytes: &[u8]) {
+fn check<F: Quantised>(level: Level, bytes: &[u8]) {
     let blocks: Vec<&[u8]> = bytes.chunks_exact(F::BYTES).take(ROWS).collect();
     let mut tile = vec![0; ROWS * F::BYTES];
     interleave(F::PLANES, &blocks, &mut tile);
-    let rows = s.run(Rebuild::<F>(&tile, PhantomData));
+    let rows = level.run(Rebuild::<F>(&tile, PhantomData));
     let mut want = vec![0.0; F::BLOCK];
     for (r, block) in blocks.iter().enumerate() {
         F::decode(block, &mut want);
         for (k, (&got, &want)) in rows[r].iter().zip(&want).enumerate() {
-            assert!(same(got, want), "{level}, row {r}, element {k}: {got} unpacked, {want} decoded");
+            assert!(same(got, want), "{}, row {r}, element {k}: {got} unpacked, {want} decoded", level.name());
         }
     }
 }
 
 /// Runs `check` at every level that this CPU has.
 fn check_levels<F: Quantised>(bytes: &[u8]) {
-    check::<F>("portable", Portable, bytes);
-    #[cfg(target_arch = "x86_64")]
-    {
-        match crate::simd::Avx2::detect() {
-            Some(s) => check::<F>("avx2", s, bytes),
-            None => println!("avx2: skipped, this CPU does not have it"),
-        }
-        match crate::simd::Avx512::detect() {
-            Some(s) => check::<F>("avx512", s, bytes),
-            None => println!("avx512: skipped, this CPU does not have it"),
+    for name in Level::NAMES {
+        match Level::named(name) {
+            Ok(level) => check::<F>(level, bytes),
+            Err(_) => println!("{name}: skipped, this CPU does not have it"),
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A vector always has 16 lanes, whatever the width of a register: lane `r` is row `r` of a tile of 16 weight rows.
 //! [`Simd::Codes`] holds 4 bytes for each lane: four consecutive columns of that row. So an integer dot product
-//! needs no horizontal sum, and a kernel is the same text for AVX-512 (one register), AVX2 (two) and plain Rust.
+//! needs no horizontal sum, and a kernel is the same text for AVX-512 (one register), AVX2 (two), NEON (four) and plain
+//! Rust.
 //!
 //! Implementors are zero-size tokens. Holding one proves that the CPU has the features ([`crate::cpu::Level`] makes
 //! them), which is why the operations are safe to call. They are `#[inline(always)]` and must be inlined into a
@@ -12,12 +13,16 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
+#[cfg(target_arch = "aarch64")]
+pub use neon::Neon;
 pub use portable::Portable;
 
 /// `[e(0), e(1)]`, written out. In vector code, closures (and so `array::from_fn` and `map`) are to be avoided: a closure
@@ -38,14 +43,25 @@ macro_rules! two {
 }
 pub(crate) use two;
 
+/// `[e(0), …, e(3)]`, written out for the same reason.
+macro_rules! four {
+    ($j:ident => $e:expr) => {{
+        let [[a, b], [c, d]] = $crate::simd::two!(half => $crate::simd::two!(one => {
+            let $j = 2 * half + one;
+            $e
+        }));
+        [a, b, c, d]
+    }};
+}
+pub(crate) use four;
+
 /// `[e(0), …, e(7)]`, written out for the same reason.
 macro_rules! eight {
     ($j:ident => $e:expr) => {{
-        let [a, b] = $crate::simd::two!(half => $crate::simd::two!(quarter => $crate::simd::two!(one => {
-            let $j = 4 * half + 2 * quarter + one;
+        let [[a, b, c, d], [e, f, g, h]] = $crate::simd::two!(half => $crate::simd::four!(one => {
+            let $j = 4 * half + one;
             $e
-        })));
-        let [[[a, b], [c, d]], [[e, f], [g, h]]] = [a, b];
+        }));
         [a, b, c, d, e, f, g, h]
     }};
 }
@@ -72,6 +88,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const SIGNED_BIAS: i32;
     /// Activation rows that one pass over a weight tile serves: as many accumulators as the registers hold.
     const TOKENS: usize;
+    /// Activation rows that [`Simd::dots`] serves best at once, 1 or 4: more where the codes of a block do not stay in
+    /// registers from one row to the next.
+    const TOGETHER: usize = 1;
 
     /// Runs a kernel inside a function that has the level's target features.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
@@ -96,6 +115,42 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
     /// acc + Σ of the lane's four (signed codes + [`Simd::SIGNED_BIAS`]) × the four signed bytes of `x` (not −128).
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
+    /// For each of `N` activation rows, `start` + Σ over `4 · J` columns: [`Simd::dot`] of codes `j` and word `j`.
+    #[inline(always)]
+    fn dots<const N: usize, const J: usize>(
+        self,
+        start: [i32; N],
+        codes: &[Self::Codes; J],
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        let mut sums = [self.splat_i32(0); N];
+        for t in 0..N {
+            let mut sum = self.splat_i32(start[t]);
+            for (&codes, &x) in codes.iter().zip(x[t]) {
+                sum = self.dot(sum, codes, x);
+            }
+            sums[t] = sum;
+        }
+        sums
+    }
+    /// As [`Simd::dots`], of [`Simd::dot_signed`].
+    #[inline(always)]
+    fn dots_signed<const N: usize, const J: usize>(
+        self,
+        start: [i32; N],
+        codes: &[Self::Codes; J],
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        let mut sums = [self.splat_i32(0); N];
+        for t in 0..N {
+            let mut sum = self.splat_i32(start[t]);
+            for (&codes, &x) in codes.iter().zip(x[t]) {
+                sum = self.dot_signed(sum, codes, x);
+            }
+            sums[t] = sum;
+        }
+        sums
+    }
     /// Byte `i < 4` of each lane, zero-extended.
     fn byte(self, v: Self::Codes, i: u32) -> Self::I32;
     /// Byte `i < 4` of each lane, sign-extended.

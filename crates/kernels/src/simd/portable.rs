@@ -6,6 +6,13 @@ use super::{Kernel, Simd};
 #[derive(Clone, Copy, Debug)]
 pub struct Portable;
 
+impl Portable {
+    /// The token: every CPU has the features.
+    pub fn detect() -> Option<Self> {
+        Some(Self)
+    }
+}
+
 #[inline(always)]
 fn zip<A: Copy, B: Copy, C>(a: [A; 16], b: [B; 16], f: impl Fn(A, B) -> C) -> [C; 16] {
     std::array::from_fn(|i| f(a[i], b[i]))

@@ -1,6 +1,7 @@
 //! Every operation of every level against plain Rust.
 
 use super::*;
+use crate::cpu::Level;
 use proptest::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,16 +22,10 @@ impl<C: Check> Kernel for Inside<'_, C> {
 }
 
 fn at_every_level(check: &impl Check) {
-    Portable.run(Inside(check));
-    #[cfg(target_arch = "x86_64")]
-    {
-        match Avx2::detect() {
-            Some(s) => s.run(Inside(check)),
-            None => println!("avx2: skipped, this CPU does not have it"),
-        }
-        match Avx512::detect() {
-            Some(s) => s.run(Inside(check)),
-            None => println!("avx512: skipped, this CPU does not have it"),
+    for name in Level::NAMES {
+        match Level::named(name) {
+            Ok(level) => level.run(Inside(check)),
+            Err(_) => println!("{name}: skipped, this CPU does not have it"),
         }
     }
 }
@@ -140,6 +135,42 @@ impl Check for Codes {
         let unsigned = s.and(va, s.splat_codes(127));
         assert_eq!(ints(s, s.dot(acc, unsigned, word)), dot(&|c| i32::from(c & 127)));
         assert_eq!(ints(s, s.dot_signed(acc, va, word)), dot(&|c| i32::from(c as i8) + S::SIGNED_BIAS));
+        self.dots::<S, 1, 4>(s);
+        self.dots::<S, 4, 4>(s);
+        self.dots::<S, 1, 8>(s);
+        self.dots::<S, 4, 8>(s);
+    }
+}
+
+impl Codes {
+    /// `N` rows times `J` words are as many dot products.
+    #[inline(always)]
+    fn dots<S: Simd, const N: usize, const J: usize>(&self, s: S) {
+        let Case { a, b, x, .. } = &self.0;
+        let word = |i: usize| i32::from_le_bytes(std::array::from_fn(|b| x[(i + b) % 4].wrapping_mul(i as i8) as u8));
+        // Words of −128 do not occur.
+        let word = |i: usize| i32::from_le_bytes(word(i).to_le_bytes().map(|x| if x == 128 { 1 } else { x }));
+        let words: [[i32; J]; N] = std::array::from_fn(|t| std::array::from_fn(|j| word(8 * t + j)));
+        let start: [i32; N] = std::array::from_fn(|t| int(b, t) / 2);
+        let mut signed = [s.load_codes(a, 0); J];
+        for j in 0..J {
+            signed[j] = s.shl_and(s.load_codes(if j % 2 == 0 { a } else { b }, 0), j as u32 / 2, 255 << (j / 2));
+        }
+        let mut codes = signed;
+        for j in 0..J {
+            codes[j] = s.and(signed[j], s.splat_codes(127));
+        }
+        let rows: [&[i32; J]; N] = std::array::from_fn(|t| &words[t]);
+        let (sums, signed_sums) = (s.dots(start, &codes, rows), s.dots_signed(start, &signed, rows));
+        for t in 0..N {
+            let (mut want, mut want_signed) = (s.splat_i32(start[t]), s.splat_i32(start[t]));
+            for j in 0..J {
+                want = s.dot(want, codes[j], words[t][j]);
+                want_signed = s.dot_signed(want_signed, signed[j], words[t][j]);
+            }
+            assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words");
+            assert_eq!(ints(s, signed_sums[t]), ints(s, want_signed), "row {t} of {N}, {J} words, signed");
+        }
     }
 }
 
