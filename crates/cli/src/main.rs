@@ -6,6 +6,7 @@ mod args;
 mod bench;
 mod chat;
 mod console;
+mod convert;
 mod failure;
 mod inspect;
 mod lines;
@@ -40,6 +41,7 @@ enum Command {
     Tokenize(tokenize::TokenizeArgs),
     Perplexity(perplexity::PerplexityArgs),
     Bench(bench::BenchArgs),
+    Convert(convert::ConvertArgs),
     Quantize(quantize::QuantizeArgs),
     Completions(shell::CompletionsArgs),
     Man(shell::ManArgs),
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Some(Command::Tokenize(args)) => tokenize::run(&args),
         Some(Command::Perplexity(args)) => perplexity::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Convert(args)) => convert::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),
         Some(Command::Man(args)) => shell::man(&args),

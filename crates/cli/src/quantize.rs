@@ -90,7 +90,7 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
 }
 
 /// Refuses an output that its disk has no room for.
-fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
+pub(crate) fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let free = fs4::available_space(folder).map_err(|e| {
         Failure::new(format!("{}: {e}; name a folder that exists and can be written", folder.display()))
@@ -104,6 +104,20 @@ fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
 
 /// Says what the user may not expect.
 fn warn(tensors: &[Planned], say: &Verbosity) {
+    warn_shapes(tensors, say);
+    let again: Vec<&str> = tensors.iter().filter(|t| t.is_requantised()).map(|t| t.name.as_str()).collect();
+    if !again.is_empty() {
+        say.info(format_args!(
+            "{} of {} tensors are quantised already and lose again; an F16 or BF16 file of this model gives a better one: {}",
+            again.len(),
+            tensors.len(),
+            some(&again)
+        ));
+    }
+}
+
+/// Names the tensors whose rows do not fit the format that was asked for.
+pub(crate) fn warn_shapes(tensors: &[Planned], say: &Verbosity) {
     let mut shapes: BTreeMap<(Format, Format), Vec<&str>> = BTreeMap::new();
     for tensor in tensors {
         if let Some(asked) = tensor.instead_of {
@@ -118,15 +132,6 @@ fn warn(tensors: &[Planned], say: &Verbosity) {
             some(&names)
         ));
     }
-    let again: Vec<&str> = tensors.iter().filter(|t| t.is_requantised()).map(|t| t.name.as_str()).collect();
-    if !again.is_empty() {
-        say.info(format_args!(
-            "{} of {} tensors are quantised already and lose again; an F16 or BF16 file of this model gives a better one: {}",
-            again.len(),
-            tensors.len(),
-            some(&again)
-        ));
-    }
 }
 
 /// The first names.
@@ -136,7 +141,7 @@ fn some(names: &[&str]) -> String {
 }
 
 /// `213 F32, 168 Q4_K, 38 Q6_K`.
-fn formats(tensors: &[Planned]) -> String {
+pub(crate) fn formats(tensors: &[Planned]) -> String {
     let mut counts: BTreeMap<Format, usize> = BTreeMap::new();
     for tensor in tensors {
         *counts.entry(tensor.to).or_default() += 1;

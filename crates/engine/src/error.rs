@@ -159,6 +159,17 @@ pub enum Error {
         /// Blocks free.
         free: usize,
     },
+    /// A sequence cannot be shortened that far.
+    #[error(
+        "the sequence cannot be shortened to {len} tokens: layers with a window have forgotten what comes before; \
+         shorten it to at least {shortest}, or to 0 and read the text again"
+    )]
+    Forgotten {
+        /// The length that was asked for.
+        len: usize,
+        /// The least that is possible, besides 0.
+        shortest: usize,
+    },
     /// As many sequences are open as there may be.
     #[error("all {limit} sequences are open; close one, or allow more in the limits")]
     OutOfSequences {

@@ -7,6 +7,7 @@
 //! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`] serves requests
 //! with one.
 
+pub mod convert;
 pub mod engine;
 pub mod gguf;
 pub mod model;

@@ -102,7 +102,7 @@ impl Plan {
             Some(context) => context,
             None => plan.default_context(spec, limits),
         };
-        plan.state = State::bytes(spec, limits.kv_format, plan.context, limits.sequences);
+        plan.state = State::bytes(spec, limits, plan.context);
         Ok(plan)
     }
 
@@ -111,7 +111,7 @@ impl Plan {
         let most = spec.context_length.min(DEFAULT_CONTEXT);
         let Some(available) = self.available else { return most };
         let free = (available - available / 10).saturating_sub(self.total());
-        let fits = |context: &usize| State::bytes(spec, limits.kv_format, *context, limits.sequences) <= free;
+        let fits = |context: &usize| State::bytes(spec, limits, *context) <= free;
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
     }
 

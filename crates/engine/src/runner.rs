@@ -35,7 +35,7 @@ impl Runner {
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
-        let state = State::new(backend, spec, limits.kv_format, plan.context, limits.sequences, tokens)?;
+        let state = State::new(backend, spec, &limits, plan.context)?;
         let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
         let drawn = backend.alloc_u32(rows, "sampled tokens")?;
         Ok(Self { model, limits, plan, state, scratch, drawn, places: Vec::new() })
@@ -104,10 +104,20 @@ impl Runner {
         self.state.len(sequence)
     }
 
-    /// Shortens a sequence to its first `len` tokens; one that is not longer stays as it is.
+    /// The least length above 0 to which a sequence can be shortened. Layers that see a window only keep little more
+    /// than that; after fewer tokens they would lack what the next one sees.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`].
+    pub fn shortest(&self, sequence: SequenceId) -> Result<usize> {
+        self.state.shortest(sequence)
+    }
+
+    /// Shortens a sequence to its first `len` tokens; one that is not longer stays as it is. Any length is possible
+    /// for models without windows, 0 for all of them.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`]; [`Error::Forgotten`] for a length below [`Self::shortest`] that is not 0.
     pub fn truncate(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
         self.state.truncate(sequence, len)
     }

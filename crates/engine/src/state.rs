@@ -3,13 +3,18 @@
 //! Layers whose state has one form are a *group*. A group has an allocator of blocks and a table that says which blocks
 //! a sequence has; block `b` is a block in the cache of each of its layers. The backend owns the bytes, this module only
 //! the numbers of blocks. A block may belong to several sequences ([`State::fork`]): before one of them writes into it,
-//! it gets a copy of its own.
+//! it gets a copy of its own. A group whose layers see a window only forgets what is behind it, so that a sequence cannot
+//! be shortened to any length ([`State::shortest`]).
+
+mod group;
 
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::Backend;
 
 use crate::error::{Error, Result};
 use crate::model::spec::{AttentionSpec, ModelSpec};
+use crate::plan::Limits;
+use group::{Group, blocks_for};
 
 /// The form of a layer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +43,15 @@ impl StateKind {
         let StateKind::Paged { heads, key_width, value_width, .. } = self;
         KvSpec { heads, key_width, value_width, format }
     }
+
+    /// Blocks that a sequence of `context` tokens has at most, in batches of at most `tokens` tokens.
+    fn blocks(self, context: usize, tokens: usize) -> usize {
+        let StateKind::Paged { window, .. } = self;
+        let all = blocks_for(context);
+        // A batch's first token sees `window - 1` positions before it; they may begin anywhere in a block.
+        let seen = |window: usize| window.saturating_add(tokens).saturating_sub(2).div_ceil(KV_BLOCK) + 1;
+        window.map_or(all, |window| seen(window).min(all))
+    }
 }
 
 /// An open sequence of a [`State`].
@@ -52,52 +66,6 @@ pub struct SequenceId {
 pub(crate) struct LayerState<'a> {
     pub(crate) cache: &'a mut KvCache,
     pub(crate) place: &'a Placement,
-}
-
-/// Numbers of blocks, each with the number of sequences that have it.
-#[derive(Debug)]
-struct Blocks {
-    owners: Vec<u32>,
-    free: Vec<u32>,
-}
-
-impl Blocks {
-    fn new(count: u32) -> Self {
-        Self { owners: vec![0; count as usize], free: (0..count).rev().collect() }
-    }
-
-    fn take(&mut self) -> Result<u32> {
-        let block = self.free.pop().ok_or(Error::OutOfBlocks { needed: 1, free: 0 })?;
-        self.owners[block as usize] = 1;
-        Ok(block)
-    }
-
-    fn share(&mut self, block: u32) {
-        self.owners[block as usize] += 1;
-    }
-
-    fn is_shared(&self, block: u32) -> bool {
-        self.owners[block as usize] > 1
-    }
-
-    fn release(&mut self, block: u32) {
-        let owners = &mut self.owners[block as usize];
-        *owners -= 1;
-        if *owners == 0 {
-            self.free.push(block);
-        }
-    }
-}
-
-/// Layers with the same kind of state.
-#[derive(Debug)]
-struct Group {
-    kind: StateKind,
-    blocks: Blocks,
-    /// The blocks of each slot.
-    owned: Vec<Vec<u32>>,
-    /// For the tokens of the current batch; its table mirrors `owned`.
-    place: Placement,
 }
 
 /// A sequence's slot.
@@ -118,58 +86,33 @@ pub(crate) struct State {
     layers: Vec<(usize, KvCache)>,
 }
 
-/// Blocks that a sequence of `context` tokens has.
-fn blocks_for(tokens: usize) -> usize {
-    tokens.div_ceil(KV_BLOCK)
-}
-
 impl State {
-    /// Bytes for `sequences` sequences of `context` tokens.
-    pub(crate) fn bytes(spec: &ModelSpec, format: KvFormat, context: usize, sequences: usize) -> u64 {
-        let blocks = (blocks_for(context) as u128) * (sequences as u128);
-        let layers = spec.layers.iter().map(|layer| StateKind::of(&layer.attention).kv_spec(format));
-        let block: u128 = layers.map(|spec| spec.block_bytes() as u128).sum();
-        u64::try_from(block * blocks).unwrap_or(u64::MAX)
+    /// Bytes for sequences of `context` tokens.
+    pub(crate) fn bytes(spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
+        let layer = |kind: StateKind| {
+            let blocks = (kind.blocks(context, limits.batch_tokens) as u128) * (limits.sequences as u128);
+            blocks.saturating_mul(kind.kv_spec(limits.kv_format).block_bytes() as u128)
+        };
+        let layers = spec.layers.iter().map(|spec| layer(StateKind::of(&spec.attention)));
+        u64::try_from(layers.fold(0, u128::saturating_add)).unwrap_or(u64::MAX)
     }
 
-    /// Room for `sequences` sequences of `context` tokens each, in batches of at most `tokens` tokens. The caller has seen
-    /// that [`Self::bytes`] is sensible.
-    pub(crate) fn new(
-        backend: &dyn Backend,
-        spec: &ModelSpec,
-        format: KvFormat,
-        context: usize,
-        sequences: usize,
-        tokens: usize,
-    ) -> Result<Self> {
-        let columns = blocks_for(context);
-        let count = columns.checked_mul(sequences).and_then(|n| u32::try_from(n).ok());
-        let Some(count) = count.filter(|&n| n < u32::MAX) else {
-            let rule = format!("{sequences} sequences of this length need more cache blocks than can be counted");
-            return Err(Error::Limit { what: "the context length", found: context, rule });
-        };
+    /// Room for sequences of `context` tokens. The caller has seen that [`Self::bytes`] is sensible.
+    pub(crate) fn new(backend: &dyn Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
+        let Limits { sequences, batch_tokens, .. } = *limits;
         let mut state = Self { context, slots: vec![Slot::default(); sequences], groups: vec![], layers: vec![] };
         for layer in &spec.layers {
             let kind = StateKind::of(&layer.attention);
             let group = match state.groups.iter().position(|group| group.kind == kind) {
                 Some(group) => group,
                 None => {
-                    state.groups.push(Group {
-                        kind,
-                        blocks: Blocks::new(count),
-                        owned: vec![Vec::new(); sequences],
-                        place: Placement {
-                            slots: backend.alloc_u32(tokens, "slots")?,
-                            positions: backend.alloc_u32(tokens, "positions")?,
-                            table: backend.alloc_u32(count as usize, "the block table")?,
-                            table_rows: sequences,
-                            table_cols: columns,
-                        },
-                    });
+                    state.groups.push(Group::new(backend, kind, context, sequences, batch_tokens)?);
                     state.groups.len() - 1
                 }
             };
-            state.layers.push((group, backend.alloc_kv(kind.kv_spec(format), count as usize)?));
+            state
+                .layers
+                .push((group, backend.alloc_kv(kind.kv_spec(limits.kv_format), state.groups[group].block_count())?));
         }
         Ok(state)
     }
@@ -218,41 +161,44 @@ impl State {
         if tokens == 0 {
             return Ok(());
         }
-        for group in &self.groups {
-            let (needed, free) = (group.needed(slot, have, len), group.blocks.free.len());
-            if needed > free {
-                return Err(Error::OutOfBlocks { needed, free });
-            }
-        }
+        self.groups.iter().try_for_each(|group| group.check_growth(slot, have, len))?;
         for (index, group) in self.groups.iter_mut().enumerate() {
-            if let Some(copy) = group.own_last_block(slot, have)? {
+            if let Some(copy) = group.grow(slot, have, len)? {
                 for (_, cache) in self.layers.iter_mut().filter(|(of, _)| *of == index) {
                     backend.kv_copy(cache, &[copy])?;
                 }
-            }
-            while group.owned[slot].len() < blocks_for(len) {
-                let block = group.blocks.take()?;
-                group.owned[slot].push(block);
             }
         }
         self.slots[slot].len = len;
         Ok(())
     }
 
-    /// Shortens a sequence to its first `len` tokens (a rollback); a sequence that is not longer stays as it is.
+    /// The least length above 0 to which a sequence can be shortened: layers with a window have forgotten what the next
+    /// token would see after fewer tokens.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`].
+    pub(crate) fn shortest(&self, id: SequenceId) -> Result<usize> {
+        let slot = self.slot(id)?;
+        Ok(self.groups.iter().map(|group| group.shortest(slot)).max().unwrap_or(0))
+    }
+
+    /// Shortens a sequence to its first `len` tokens (a rollback); a sequence that is not longer stays as it is. The length
+    /// that it had before the last [`Self::append`]s of one batch is always possible.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`], [`Error::Forgotten`]; the sequence is then as before.
     pub(crate) fn truncate(&mut self, id: SequenceId, len: usize) -> Result<()> {
         let slot = self.slot(id)?;
-        if len < self.slots[slot].len {
-            self.slots[slot].len = len;
-            for group in &mut self.groups {
-                for block in group.owned[slot].drain(blocks_for(len)..) {
-                    group.blocks.release(block);
-                }
-            }
+        if len >= self.slots[slot].len {
+            return Ok(());
         }
+        let shortest = self.shortest(id)?;
+        if len > 0 && len < shortest {
+            return Err(Error::Forgotten { len, shortest });
+        }
+        self.slots[slot].len = len;
+        self.groups.iter_mut().for_each(|group| group.truncate(slot, len));
         Ok(())
     }
 
@@ -275,11 +221,7 @@ impl State {
         let fork = self.open()?;
         let to = fork.slot as usize;
         self.slots[to].len = self.slots[from].len;
-        for group in &mut self.groups {
-            let blocks = group.owned[from].clone();
-            blocks.iter().for_each(|&block| group.blocks.share(block));
-            group.owned[to] = blocks;
-        }
+        self.groups.iter_mut().for_each(|group| group.share(from, to));
         Ok(fork)
     }
 
@@ -287,17 +229,7 @@ impl State {
     pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)]) -> Result<()> {
         let slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
-        for group in &mut self.groups {
-            let columns = group.place.table_cols;
-            let mut table = vec![0; columns * group.owned.len()];
-            for (row, blocks) in table.chunks_exact_mut(columns.max(1)).zip(&group.owned) {
-                row[..blocks.len()].copy_from_slice(blocks);
-            }
-            backend.upload_u32(&slots, &mut group.place.slots)?;
-            backend.upload_u32(&positions, &mut group.place.positions)?;
-            backend.upload_u32(&table, &mut group.place.table)?;
-        }
-        Ok(())
+        self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions))
     }
 
     /// The state of each layer, first to last.
@@ -307,27 +239,129 @@ impl State {
     }
 }
 
-impl Group {
-    /// Blocks to take from the allocator when a slot grows from `have` to `len` tokens.
-    fn needed(&self, slot: usize, have: usize, len: usize) -> usize {
-        let copy = usize::from(self.shared_last_block(slot, have).is_some());
-        blocks_for(len) - self.owned[slot].len() + copy
-    }
+#[cfg(test)]
+mod tests {
+    use gristmill_kernels::ops::RopeStyle;
+    use gristmill_kernels::reference::Reference;
+    use proptest::prelude::*;
 
-    /// The last block, if it is partly filled and has other owners.
-    fn shared_last_block(&self, slot: usize, have: usize) -> Option<u32> {
-        let last = self.owned[slot].last().copied()?;
-        (!have.is_multiple_of(KV_BLOCK) && self.blocks.is_shared(last)).then_some(last)
-    }
+    use super::*;
+    use crate::model::spec::{LayerSpec, MlpSpec, NormKind, RopeScaling, RopeSpec};
 
-    /// Replaces the last block by a new one if writing into it would change another sequence; returns what to copy.
-    fn own_last_block(&mut self, slot: usize, have: usize) -> Result<Option<(u32, u32)>> {
-        let Some(shared) = self.shared_last_block(slot, have) else { return Ok(None) };
-        let own = self.blocks.take()?;
-        self.blocks.release(shared);
-        if let Some(last) = self.owned[slot].last_mut() {
-            *last = own;
+    const CONTEXT: usize = 300;
+    const TOKENS: usize = 40;
+
+    /// One layer for each window.
+    fn spec(windows: &[Option<usize>]) -> ModelSpec {
+        let rope =
+            RopeSpec { style: RopeStyle::Halves, base: 1e4, width: 2, scaling: RopeScaling::None, factors: false };
+        let attention = |&window| AttentionSpec {
+            heads: 1,
+            kv_heads: 1,
+            key_width: 2,
+            value_width: 2,
+            scale: 1.0,
+            window,
+            sinks: false,
+            qk_norm: None,
+            qkv_bias: false,
+            output_bias: false,
+            rope: rope.clone(),
+        };
+        let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
+        let layer = |window| LayerSpec { attention: attention(window), mlp: mlp.clone() };
+        ModelSpec {
+            architecture: String::new(),
+            name: None,
+            vocab: 2,
+            hidden: 2,
+            context_length: CONTEXT,
+            norm: NormKind::Rms,
+            norm_eps: 1e-5,
+            mlp_norm: "ffn_norm",
+            post_norms: false,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_scale: 1.0,
+            tied_embeddings: true,
+            output_bias: false,
+            layers: windows.iter().map(layer).collect(),
         }
-        Ok(Some((shared, own)))
+    }
+
+    fn limits() -> Limits {
+        Limits { context: Some(CONTEXT), sequences: 3, batch_tokens: TOKENS, ..Limits::default() }
+    }
+
+    #[test]
+    fn a_window_bounds_the_blocks() {
+        let bytes = |windows: &[_], context| State::bytes(&spec(windows), &limits(), context);
+        let block = (2 + 2) * KV_BLOCK as u64 * 2 * 3;
+        // 19 blocks of 16 are 304 tokens; 1 + 40 + 7 positions, wherever they begin, are in 4.
+        assert_eq!(bytes(&[None], CONTEXT), 19 * block);
+        assert_eq!(bytes(&[Some(9)], CONTEXT), 4 * block);
+        assert_eq!(bytes(&[Some(9), None, Some(9)], CONTEXT), (4 + 19 + 4) * block);
+        assert_eq!(bytes(&[Some(9)], 1 << 40), 4 * block);
+        assert_eq!(bytes(&[Some(9)], 20), 2 * block);
+        assert_eq!(bytes(&[Some(usize::MAX)], CONTEXT), 19 * block);
+        let mut state = State::new(&Reference, &spec(&[Some(9), None, Some(9)]), &limits(), CONTEXT).unwrap();
+        assert_eq!(state.groups.len(), 2);
+        assert_eq!(state.layers().map(|layer| layer.cache.blocks()).collect::<Vec<_>>(), [12, 57, 12]);
+        let id = state.open().unwrap();
+        for len in 1..=CONTEXT {
+            state.append(&Reference, id, 1).unwrap();
+            assert_eq!(state.groups[1].held_blocks(0), len.div_ceil(KV_BLOCK));
+            assert_eq!(state.groups[0].held_blocks(0), len.div_ceil(KV_BLOCK).min(4));
+        }
+        // Blocks 15 to 18 are there: the token after 248 sees 240 to 248.
+        assert_eq!(state.shortest(id).unwrap(), 15 * KV_BLOCK + 8);
+        let error = state.truncate(id, 247).unwrap_err();
+        assert!(matches!(error, Error::Forgotten { len: 247, shortest: 248 }), "{error}");
+        assert_eq!(state.len(id).unwrap(), CONTEXT);
+        state.truncate(id, 248).unwrap();
+        state.truncate(id, 0).unwrap();
+        assert_eq!(state.shortest(id).unwrap(), 0);
+    }
+
+    proptest! {
+        /// Whatever is done: blocks are counted right, none that will be seen is given back, and there are always enough.
+        #[test]
+        fn blocks_are_never_lost(window in 1usize..60, steps in prop::collection::vec((0usize..3, 0usize..5, 0usize..CONTEXT), 1..200)) {
+            let mut state = State::new(&Reference, &spec(&[Some(window), None]), &limits(), CONTEXT).unwrap();
+            let mut ids: Vec<Option<SequenceId>> = vec![None; 3];
+            for (at, what, n) in steps {
+                match (ids[at], what) {
+                    (None, _) => {
+                        let other = ids.iter().flatten().next().copied().filter(|_| what > 2);
+                        let opened = if let Some(other) = other { state.fork(other) } else { state.open() };
+                        ids[at] = Some(opened.unwrap());
+                    }
+                    (Some(id), 0) => {
+                        state.close(id).unwrap();
+                        ids[at] = None;
+                    }
+                    (Some(id), 1) => {
+                        let (len, shortest) = (state.len(id).unwrap(), state.shortest(id).unwrap());
+                        prop_assert!(shortest <= len);
+                        let allowed = n == 0 || n >= shortest;
+                        prop_assert_eq!(state.truncate(id, n).is_ok(), allowed);
+                        prop_assert_eq!(state.len(id).unwrap(), if allowed { len.min(n) } else { len });
+                    }
+                    // One batch, which may name a sequence twice, and may fail.
+                    (Some(id), _) => {
+                        let len = state.len(id).unwrap();
+                        let parts = [n % TOKENS, TOKENS - n % TOKENS];
+                        let room = CONTEXT - len;
+                        let done = parts.iter().try_for_each(|&n| state.append(&Reference, id, n));
+                        prop_assert_eq!(done.is_ok(), TOKENS <= room);
+                        if done.is_err() || n % 3 == 0 {
+                            state.truncate(id, len).unwrap();
+                        }
+                    }
+                }
+                let lens = state.slots.iter().map(|slot| if slot.open { slot.len } else { 0 }).collect::<Vec<_>>();
+                state.groups.iter().for_each(|group| group.check(&lens));
+            }
+        }
     }
 }

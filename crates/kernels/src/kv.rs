@@ -2,6 +2,7 @@
 
 use crate::format::BlockFormat;
 use crate::format::q8_0::Q8_0;
+use crate::simd::Portable;
 use crate::tensor::{Buffer, DeviceId};
 use half::f16;
 
@@ -57,7 +58,7 @@ pub(crate) fn quantise(values: &[f32]) -> (f16, [i8; KV_GROUP]) {
     let mut padded = [0.0; KV_GROUP];
     padded[..values.len()].copy_from_slice(values);
     let mut block = [0; Q8_0::BYTES];
-    Q8_0::encode(&padded, &mut block);
+    Q8_0::encode(Portable, &padded, &mut block);
     let [low, high, codes @ ..] = block;
     (f16::from_le_bytes([low, high]), codes.map(|code| code as i8))
 }

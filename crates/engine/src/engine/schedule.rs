@@ -40,6 +40,8 @@ pub(super) struct Idle<'a> {
     pub(super) slot: usize,
     /// Tokens whose state it still holds.
     pub(super) tokens: &'a [u32],
+    /// The fewest of them, besides none, that can be kept without the others.
+    pub(super) shortest: usize,
     /// When it last served, in steps.
     pub(super) last_used: u64,
 }
@@ -50,7 +52,8 @@ pub(super) struct Idle<'a> {
 pub(super) fn choose(idle: &[Idle], prompt: &[u32]) -> Option<(usize, usize)> {
     let reusable = prompt.len().saturating_sub(1);
     let common = |idle: &Idle| idle.tokens.iter().zip(&prompt[..reusable]).take_while(|(a, b)| a == b).count();
-    let best = idle.iter().map(|idle| (common(idle), idle)).max_by_key(|(n, idle)| (*n, u64::MAX - idle.last_used));
+    let kept = |idle: &Idle| Some(common(idle)).filter(|&n| n >= idle.shortest).unwrap_or(0);
+    let best = idle.iter().map(|idle| (kept(idle), idle)).max_by_key(|(n, idle)| (*n, u64::MAX - idle.last_used));
     best.map(|(n, idle)| (idle.slot, n))
 }
 
@@ -93,11 +96,16 @@ mod tests {
 
     #[test]
     fn the_longest_common_beginning_wins() {
-        let idle = |slot, tokens, last_used| Idle { slot, tokens, last_used };
+        let idle = |slot, tokens, last_used| Idle { slot, tokens, shortest: 0, last_used };
         let slots = [idle(0, &[1, 2, 9], 5), idle(1, &[1, 2, 3, 4], 7), idle(2, &[], 1), idle(3, &[], 0)];
         assert_eq!(choose(&slots, &[1, 2, 3, 4, 5]), Some((1, 4)));
         assert_eq!(choose(&slots, &[1, 2, 3, 4]), Some((1, 3)));
         assert_eq!(choose(&slots, &[7, 8]), Some((3, 0)));
         assert_eq!(choose(&[], &[1]), None);
+        // A slot that has forgotten its beginning keeps enough or nothing.
+        let forgetful = |shortest| [idle(0, &[1, 2, 9], 5), Idle { shortest, ..idle(1, &[1, 2, 3, 4], 7) }];
+        assert_eq!(choose(&forgetful(4), &[1, 2, 3, 4, 5]), Some((1, 4)));
+        assert_eq!(choose(&forgetful(4), &[1, 2, 3, 5, 5]), Some((0, 2)));
+        assert_eq!(choose(&forgetful(4)[1..], &[1, 2, 3, 5, 5]), Some((1, 0)));
     }
 }

@@ -87,7 +87,8 @@ impl Worker {
     /// Gives waiting jobs, first come first served, the slots that are free.
     fn admit(&mut self) {
         while let Some(job) = self.waiting.front() {
-            let idle: Vec<Idle> = self.slots.iter().enumerate().filter_map(|(i, slot)| slot.idle(i)).collect();
+            let idle: Vec<Idle> =
+                self.slots.iter().enumerate().filter_map(|(i, slot)| slot.idle(i, &self.runner)).collect();
             let Some((index, reused)) = choose(&idle, &job.prompt) else { return };
             let Some(mut job) = self.waiting.pop_front() else { return };
             let slot = &mut self.slots[index];
@@ -166,8 +167,10 @@ impl Worker {
 }
 
 impl Slot {
-    fn idle(&self, index: usize) -> Option<Idle<'_>> {
-        self.job.is_none().then_some(Idle { slot: index, tokens: &self.tokens, last_used: self.last_used })
+    fn idle(&self, index: usize, runner: &Runner) -> Option<Idle<'_>> {
+        // The worker's sequences are open as long as it lives.
+        let shortest = runner.shortest(self.sequence).unwrap_or(usize::MAX);
+        self.job.is_none().then_some(Idle { slot: index, tokens: &self.tokens, shortest, last_used: self.last_used })
     }
 
     /// Lets the job go and keeps the state.

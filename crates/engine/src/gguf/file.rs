@@ -112,6 +112,15 @@ impl GgufFile {
         }
     }
 
+    /// A file of which nothing but metadata and tensor records is there; all data is empty.
+    pub(super) fn without_data(metadata: Metadata, tensors: Vec<TensorInfo>) -> GgufFile {
+        let index = tensors.iter().enumerate().map(|(i, tensor)| (tensor.name.clone(), i)).collect();
+        let parts = vec![Bytes::Static(&[])];
+        GgufFile {
+            inner: Arc::new(Inner { parts, paths: Vec::new(), version: 3, alignment: 1, metadata, tensors, index }),
+        }
+    }
+
     /// Joins the parts of a model, of which there is at least one.
     fn join(parts: Vec<Part>) -> Result<GgufFile, GgufError> {
         let mut metadata = None;

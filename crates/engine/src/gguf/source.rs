@@ -9,7 +9,7 @@ use memmap2::Mmap;
 
 /// The bytes of one file.
 #[derive(Debug)]
-pub(super) enum Bytes {
+pub(crate) enum Bytes {
     Mapped(Mmap),
     Static(&'static [u8]),
     Owned(Arc<[u8]>),
@@ -18,7 +18,7 @@ pub(super) enum Bytes {
 impl Bytes {
     /// Maps a file, read-only.
     #[allow(unsafe_code)]
-    pub(super) fn map(file: &File) -> io::Result<Bytes> {
+    pub(crate) fn map(file: &File) -> io::Result<Bytes> {
         // SAFETY: the mapping is read-only and nothing in this process writes the file. A map of a file that another
         // process changes is inherently at that process's mercy: changed bytes may be read (all readers of the data
         // accept any bytes), and truncation ends this process by SIGBUS. `GgufFile::open` documents that the file must
@@ -29,7 +29,7 @@ impl Bytes {
     /// Tells the system that a range will not be read soon, so that its pages may leave this process.
     #[cfg(unix)]
     #[allow(unsafe_code)]
-    pub(super) fn release(&self, offset: usize, len: usize) {
+    pub(crate) fn release(&self, offset: usize, len: usize) {
         let Bytes::Mapped(map) = self else { return };
         if offset.checked_add(len).is_none_or(|end| end > map.len()) {
             return;
@@ -42,7 +42,7 @@ impl Bytes {
     }
 
     #[cfg(not(unix))]
-    pub(super) fn release(&self, _offset: usize, _len: usize) {}
+    pub(crate) fn release(&self, _offset: usize, _len: usize) {}
 }
 
 impl Deref for Bytes {

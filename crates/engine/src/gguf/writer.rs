@@ -23,6 +23,8 @@ use gristmill_kernels::format::Format;
 use thiserror::Error;
 
 use super::error::{FormatErrorKind, Name};
+use super::file::{GgufFile, TensorInfo};
+use super::metadata::Metadata;
 use super::parse::byte_count;
 use super::value::{Array, Value};
 use super::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_ARRAY_DEPTH, MAX_DIMS, MAX_NAME_BYTES};
@@ -202,6 +204,23 @@ impl GgufWriter {
     /// The size of the finished file in bytes.
     pub fn file_bytes(&self) -> u64 {
         (self.header().len() as u64).saturating_add(self.data_bytes)
+    }
+
+    /// The planned file as it will be read, but without data: to check that it says what it should.
+    pub fn preview(&self) -> GgufFile {
+        let mut metadata = Metadata::default();
+        for (key, value) in &self.pairs {
+            metadata.push(key.clone(), value.clone(), 0);
+        }
+        let record = |tensor: &Planned| TensorInfo {
+            name: tensor.name.clone(),
+            format: tensor.format,
+            shape: tensor.shape.clone(),
+            offset: tensor.offset,
+            bytes: tensor.bytes,
+            part: 0,
+        };
+        GgufFile::without_data(metadata, self.tensors.iter().map(record).collect())
     }
 
     /// Everything before the data section, padded.

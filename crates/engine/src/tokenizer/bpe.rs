@@ -30,6 +30,7 @@ const fn family(names: &'static [&'static str], pattern: Pattern) -> Family {
 const FAMILIES: &[Family] = &[
     family(&["default"], split::DEFAULT),
     family(&["gpt-2"], split::GPT2),
+    Family { nfc: true, ..family(&["olmo"], split::GPT2) },
     family(&["smollm"], split::SMOLLM),
     Family { whole_words: true, add_bos: true, ..family(&["llama-bpe", "llama3", "llama-v3"], split::LLAMA3) },
     Family { nfc: true, ..family(&["qwen2"], split::QWEN2) },

@@ -17,6 +17,7 @@ mod spm;
 mod stream;
 
 pub use error::TokenizerError;
+pub(crate) use spm::byte_token;
 pub use stream::StreamDecoder;
 
 use bpe::{ByteLevel, Family};

@@ -23,7 +23,10 @@ const CONTEXT: usize = 100;
 
 /// A model that can speak, of fresh random weights.
 fn model() -> Arc<Model> {
-    let mut tiny = Tiny::llama();
+    speaking(Tiny::llama())
+}
+
+fn speaking(mut tiny: Tiny) -> Arc<Model> {
     speech::teach(&mut tiny);
     let file = tiny.file(&mut Random::fresh());
     Arc::new(Model::with_backend(file, Arc::new(Reference), LoadOptions::default()).expect("a good model"))
@@ -204,6 +207,33 @@ fn a_conversation_is_read_from_where_it_is_new() {
         // Another text in between takes the other slot.
         pieces(&kept, self::request(&[1, 2, 3], 2, SamplingOptions::greedy()));
     }
+}
+
+/// With a window of 5 and batches of 8 tokens, a layer keeps two blocks of 16.
+#[test]
+fn what_a_window_has_forgotten_is_read_again() {
+    let (model, mut random) = (speaking(Tiny::gpt_oss()), Random::fresh());
+    let kept = engine(&model, 1, 8);
+    let mut ask = |prompt: &[u32]| {
+        let request = request(prompt, 9, sampling(&mut random));
+        let answer = pieces(&kept, request.clone());
+        assert_eq!(tokens(&answer), tokens(&pieces(&engine(&model, 1, 100), request)));
+        (answer.last().unwrap().finish.unwrap().usage.reused_tokens, [prompt, &tokens(&answer)].concat())
+    };
+    let other = |text: &[u32], same: usize| [&text[..same], &[(text[same] + 1) % 256], &text[same + 1..]].concat();
+    let begin = random_tokens(&mut Random::fresh(), 60);
+    let (reused, text) = ask(&begin);
+    assert_eq!((reused, text.len()), (0, 69));
+    // All that is in the state, then all but a little, then less than what the window needs.
+    let (reused, text) = ask(&text);
+    assert_eq!((reused, text.len()), (68, 78));
+    // After 77 tokens, blocks 3 and 4 are there: the token after 52 sees 48 to 52.
+    let (reused, _) = ask(&other(&text[..70], 52));
+    assert_eq!(reused, 52);
+    let (reused, text) = ask(&text[..70]);
+    assert_eq!(reused, 52);
+    let (reused, _) = ask(&other(&text[..70], 51));
+    assert_eq!(reused, 0);
 }
 
 #[test]

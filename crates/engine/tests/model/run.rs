@@ -1,6 +1,6 @@
 //! However tokens are split into batches, the logits are the same.
 
-use gristmill_engine::{Batch, Outputs, Precision, Runner, SequenceId};
+use gristmill_engine::{Batch, Error, Limits, Outputs, Precision, Runner, SequenceId};
 use gristmill_kernels::cpu::Level;
 use gristmill_kernels::format::Format;
 
@@ -86,6 +86,77 @@ fn a_window_hides_what_is_older() {
     let row = |position: usize| position * VOCAB as usize..(position + 1) * VOCAB as usize;
     assert_ne!(before[row(8)], after[row(8)]);
     assert_eq!(before[row(9)], after[row(9)]);
+}
+
+/// A window of 5 in every other layer, and batches of at most 7 tokens: its group keeps 2 blocks of 16 tokens for each
+/// sequence. Whatever is done, what comes is what a runner gives that forgets nothing and reads all at once.
+#[test]
+fn a_group_that_forgets_changes_nothing() {
+    let mut random = Random::fresh();
+    let model = reference(&Tiny::gpt_oss().file(&mut random));
+    let limits =
+        Limits { context: Some(100), sequences: 3, batch_tokens: 100, output_rows: Some(100), ..Limits::default() };
+    let mut oracle = Runner::new(model.clone(), limits).expect("it fits");
+    let mut runner = Runner::new(model, Limits { batch_tokens: 7, ..limits }).expect("it fits");
+    let saved = oracle.plan().state - runner.plan().state;
+    // 7 blocks hold 100 tokens. A layer of 2 heads of 8 + 8 numbers in f16.
+    assert_eq!(saved, (7 - 2) * 3 * 16 * 2 * 16 * 2);
+
+    let vocab = VOCAB as usize;
+    let (mut refused, mut shortened, mut batch) = (0, 0, Batch::new());
+    let mut open: Vec<(SequenceId, Vec<u32>)> = Vec::new();
+    for _ in 0..600 {
+        match random.below(8) {
+            0 if open.len() < 3 => {
+                open.push(match random.below(2) {
+                    0 if !open.is_empty() => {
+                        let (id, tokens) = &open[random.below(open.len())];
+                        (runner.fork_sequence(*id).expect("one is free"), tokens.clone())
+                    }
+                    _ => (runner.open_sequence().expect("one is free"), Vec::new()),
+                });
+            }
+            1 if open.len() == 3 => {
+                let (id, _) = open.remove(random.below(3));
+                runner.close_sequence(id).expect("it is open");
+            }
+            2 if !open.is_empty() => {
+                let (at, back) = (random.below(open.len()), random.below(30));
+                let (id, tokens) = &mut open[at];
+                let (len, shortest) = (tokens.len().saturating_sub(back), runner.shortest(*id).expect("open"));
+                match runner.truncate(*id, len) {
+                    Ok(()) => {
+                        assert!(len == 0 || len >= shortest);
+                        shortened += usize::from(shortest > 0 && len < tokens.len());
+                        tokens.truncate(len);
+                    }
+                    Err(Error::Forgotten { len: asked, shortest: least }) => {
+                        assert!(len > 0 && (asked, least) == (len, shortest) && len < shortest);
+                        refused += 1;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                assert_eq!(runner.sequence_len(*id).expect("open"), tokens.len());
+            }
+            _ => {
+                let (mut expected, mut left) = (Vec::new(), 7);
+                batch.clear();
+                for (id, tokens) in &mut open {
+                    let next = random.below(left + 1).min(100 - tokens.len());
+                    let next = random.tokens(next);
+                    left -= next.len();
+                    batch.push(*id, &next, Outputs::All);
+                    let start = tokens.len();
+                    tokens.extend(next);
+                    if start < tokens.len() {
+                        expected.extend_from_slice(&alone(&mut oracle, tokens)[start * vocab..]);
+                    }
+                }
+                assert_eq!(runner.forward(&batch).expect("it runs").to_vec().expect("host memory"), expected);
+            }
+        }
+    }
+    assert!(refused > 3 && shortened > 3, "{refused} refused, {shortened} shortened");
 }
 
 #[test]

@@ -7,7 +7,10 @@
 // Formats are named as the field names them: `Q4_K`.
 #![allow(non_camel_case_types)]
 
-use crate::simd::Simd;
+use std::marker::PhantomData;
+
+use crate::cpu::Level;
+use crate::simd::{Kernel, Simd};
 
 mod bits;
 mod fit;
@@ -42,8 +45,11 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
 
     /// Decodes one block: `block.len() == BYTES`, `out.len() == BLOCK`.
     fn decode(block: &[u8], out: &mut [f32]);
-    /// Encodes one block: `values.len() == BLOCK`, `block.len() == BYTES`. Non-finite values are undefined but safe.
-    fn encode(values: &[f32], block: &mut [u8]);
+    /// Blocks that are encoded at once: those of 16 groups (elements that share a scale), one in each lane.
+    const BATCH: usize;
+    /// Encodes a batch: `values.len() == BATCH · BLOCK`, `blocks.len() == BATCH · BYTES`. The bytes do not depend on the
+    /// CPU, nor a block's on the others. Non-finite values are undefined but safe.
+    fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]);
 }
 
 /// A float format: one element is one block, and a tile of 16 rows holds for each column its 16 values side by side.
@@ -206,15 +212,49 @@ impl Format {
 
     /// Encodes floats into whole blocks. Returns `None` unless `bytes` is exactly the blocks of `values`.
     pub fn encode(self, values: &[f32], bytes: &mut [u8]) -> Option<()> {
+        self.encode_at(Level::best(), values, bytes)
+    }
+
+    /// [`Format::encode`] at a CPU level; all give the same bytes.
+    pub fn encode_at(self, level: Level, values: &[f32], bytes: &mut [u8]) -> Option<()> {
         if self.row_bytes(values.len())? != bytes.len() {
             return None;
         }
-        with_format!(self, F => {
-            for (block, values) in bytes.chunks_exact_mut(F::BYTES).zip(values.chunks_exact(F::BLOCK)) {
-                F::encode(values, block);
-            }
-        });
+        with_format!(self, F => level.run(Encode::<F> { values, bytes, format: PhantomData }));
         Some(())
+    }
+}
+
+/// The most elements and bytes of a batch, in any format.
+const BATCH_ELEMENTS: usize = 512;
+const BATCH_BYTES: usize = 1024;
+
+/// Encodes whole blocks, batch after batch, the last one padded with zeros.
+struct Encode<'a, F> {
+    values: &'a [f32],
+    bytes: &'a mut [u8],
+    format: PhantomData<F>,
+}
+
+impl<F: BlockFormat> Kernel for Encode<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (elements, size) = (F::BATCH * F::BLOCK, F::BATCH * F::BYTES);
+        let whole = self.values.len() / elements;
+        let (values, last) = self.values.split_at(whole * elements);
+        let (blocks, last_blocks) = self.bytes.split_at_mut(whole * size);
+        for (values, blocks) in values.chunks_exact(elements).zip(blocks.chunks_exact_mut(size)) {
+            F::encode(s, values, blocks);
+        }
+        if !last.is_empty() {
+            let mut values = [0.0; BATCH_ELEMENTS];
+            let mut blocks = [0; BATCH_BYTES];
+            values[..last.len()].copy_from_slice(last);
+            F::encode(s, &values[..elements], &mut blocks[..size]);
+            last_blocks.copy_from_slice(&blocks[..last_blocks.len()]);
+        }
     }
 }
 

@@ -246,6 +246,11 @@ impl Simd for Avx2 {
         zip!(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
     }
     #[inline(always)]
+    fn select_lt(self, a: Self::F32, b: Self::F32, x: Self::F32, y: Self::F32) -> Self::F32 {
+        let less = zip!(a, b, |a, b| unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) });
+        two!(i => unsafe { _mm256_blendv_ps(y[i], x[i], less[i]) })
+    }
+    #[inline(always)]
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
         zip!(a, b, |a, b| unsafe { _mm256_div_ps(a, b) })
     }

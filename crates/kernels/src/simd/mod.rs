@@ -218,6 +218,18 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// The smaller of two; `b` if either is NaN.
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32;
+    /// Lane by lane `if a < b { x } else { y }`; `y` if either is NaN.
+    #[inline(always)]
+    fn select_lt(self, a: Self::F32, b: Self::F32, x: Self::F32, y: Self::F32) -> Self::F32 {
+        let (a, b, x, y) = (self.to_array(a), self.to_array(b), self.to_array(x), self.to_array(y));
+        let mut out = y;
+        for lane in 0..16 {
+            if a[lane] < b[lane] {
+                out[lane] = x[lane];
+            }
+        }
+        self.load_f32(&out, 0)
+    }
     /// a / b.
     fn div(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// The nearest integer, ties to even; any number if it does not fit.

@@ -11,14 +11,18 @@ impl BlockFormat for F16 {
     const BLOCK: usize = 1;
     const BYTES: usize = 2;
     const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }];
+    const BATCH: usize = 16;
     const ENCODE_NMSE: f64 = 4.6e-8;
 
     fn decode(b: &[u8], out: &mut [f32]) {
         out[0] = half::f16::from_le_bytes([b[0], b[1]]).to_f32();
     }
 
-    fn encode(values: &[f32], block: &mut [u8]) {
-        block.copy_from_slice(&half::f16::from_f32(values[0]).to_le_bytes());
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, values: &[f32], blocks: &mut [u8]) {
+        for (block, v) in blocks.chunks_exact_mut(2).zip(values) {
+            block.copy_from_slice(&half::f16::from_f32(*v).to_le_bytes());
+        }
     }
 }
 

@@ -11,14 +11,18 @@ impl BlockFormat for F32 {
     const BLOCK: usize = 1;
     const BYTES: usize = 4;
     const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 4 }];
+    const BATCH: usize = 16;
     const ENCODE_NMSE: f64 = 0.0;
 
     fn decode(b: &[u8], out: &mut [f32]) {
         out[0] = f32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     }
 
-    fn encode(values: &[f32], block: &mut [u8]) {
-        block.copy_from_slice(&values[0].to_le_bytes());
+    #[inline(always)]
+    fn encode<S: Simd>(_: S, values: &[f32], blocks: &mut [u8]) {
+        for (block, v) in blocks.chunks_exact_mut(4).zip(values) {
+            block.copy_from_slice(&v.to_le_bytes());
+        }
     }
 }
 

@@ -54,19 +54,14 @@ pub(crate) fn scale_min_lanes<S: Simd>(s: S, tile: &[u8], g: usize) -> Scale<S> 
     }
 }
 
-/// Fits each group with codes `0..=levels` and writes the head; returns each group's scale and minimum as decoded.
-pub(crate) fn encode(values: &[f32], levels: f32, block: &mut [u8]) -> [(f32, f32); 8] {
-    let (mut scales, mut lows) = ([0f32; 8], [0f32; 8]);
-    for (g, values) in values.chunks_exact(32).enumerate() {
-        (scales[g], lows[g]) = fit::affine(values, levels, 0.0);
-    }
-    let d = fit::put_f16(block, 0, fit::extreme(&scales) / 63.0);
-    let dmin = fit::put_f16(block, 2, -fit::extreme(&lows) / 63.0);
+/// Writes the head of block `b` of a batch.
+pub(crate) fn put(fit: &fit::SuperAffine<32>, b: usize, block: &mut [u8]) {
+    block[..2].copy_from_slice(&fit.d[8 * b].to_le_bytes());
+    block[2..4].copy_from_slice(&fit.dmin[8 * b].to_le_bytes());
     let bytes = &mut block[SCALES..BYTES];
     bytes.fill(0);
     for g in 0..8 {
-        let scale = fit::quantise(scales[g], d, 0, 63) as u8;
-        let min = fit::quantise(-lows[g], dmin, 0, 63) as u8;
+        let (scale, min) = (fit.scale[8 * b + g] as u8, fit.min[8 * b + g] as u8);
         if g < 4 {
             bytes[g] |= scale;
             bytes[g + 4] |= min;
@@ -76,5 +71,4 @@ pub(crate) fn encode(values: &[f32], levels: f32, block: &mut [u8]) -> [(f32, f3
             bytes[g] |= min >> 4 << 6;
         }
     }
-    std::array::from_fn(|g| scale_min(block, g))
 }

@@ -17,7 +17,8 @@ impl BlockFormat for Q5_1 {
     const BLOCK: usize = 32;
     const BYTES: usize = 24;
     const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 4, unit: 4 }, Plane { start: 8, bytes: 16, unit: 4 }];
-    const ENCODE_NMSE: f64 = 1.37e-3;
+    const BATCH: usize = 16;
+    const ENCODE_NMSE: f64 = 1.17e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {
         let (d, m) = (bits::f16_at(block, 0), bits::f16_at(block, 2));
@@ -27,12 +28,15 @@ impl BlockFormat for Q5_1 {
         }
     }
 
-    fn encode(values: &[f32], block: &mut [u8]) {
-        let (d, m) = fit::affine(values, 31.0, f32::MAX);
-        let (d, m) = (fit::put_f16(block, 0, d), fit::put_f16(block, 2, m));
-        let code = |i: usize| fit::quantise(values[i] - m, d, 0, 31) as u8;
-        bits::set_bits(&mut block[QH..QS], |i| code(i) >> 4);
-        bits::set_nibbles(&mut block[QS..], |i| code(i) & 15);
+    #[inline(always)]
+    fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]) {
+        let fit = fit::affine::<S, 32>(s, values, 31.0);
+        for (lane, block) in blocks.chunks_exact_mut(Self::BYTES).enumerate() {
+            block[..2].copy_from_slice(&fit.d[lane].to_le_bytes());
+            block[2..4].copy_from_slice(&fit.m[lane].to_le_bytes());
+            bits::set_bits(&mut block[QH..QS], |i| fit.codes[i][lane] as u8 >> 4);
+            bits::set_nibbles(&mut block[QS..], |i| fit.codes[i][lane] as u8 & 15);
+        }
     }
 }
 

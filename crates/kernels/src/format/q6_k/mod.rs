@@ -32,6 +32,7 @@ impl BlockFormat for Q6_K {
     // In a tile: scales, d, then for each half its 64 low and 32 high bytes. In the file's order three distant streams
     // would be read in turns, which the prefetcher does not follow: GEMV reached 15 GB/s then, 25 now, of 45.
     const PLANES: &'static [Plane] = &[Plane { start: SCALES, bytes: 16, unit: 1 }, Plane { start: D, bytes: 2, unit: 2 }, Plane { start: 0, bytes: 64, unit: 4 }, Plane { start: QH, bytes: 32, unit: 4 }, Plane { start: 64, bytes: 64, unit: 4 }, Plane { start: QH + 32, bytes: 32, unit: 4 }];
+    const BATCH: usize = 1;
     const ENCODE_NMSE: f64 = 2.9e-4;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -45,21 +46,17 @@ impl BlockFormat for Q6_K {
         }
     }
 
-    fn encode(values: &[f32], block: &mut [u8]) {
+    #[inline(always)]
+    fn encode<S: Simd>(s: S, values: &[f32], block: &mut [u8]) {
+        let fit = fit::super_scaled::<S, fit::Signed<32>, 16>(s, values, 16, -128.0);
         block.fill(0);
-        let mut scales = [0f32; 16];
-        for (scale, values) in scales.iter_mut().zip(values.chunks_exact(16)) {
-            *scale = fit::symmetric(values, 32.0);
-        }
-        let d = fit::put_f16(block, D, fit::extreme(&scales) / -128.0);
-        for (t, values) in values.chunks_exact(16).enumerate() {
-            let scale = fit::quantise(scales[t], d, -128, 127);
-            block[SCALES + t] = scale as i8 as u8;
-            for (i, &v) in values.iter().enumerate() {
-                let (g, i) = (t / 2, t % 2 * 16 + i);
-                let q = (fit::quantise(v, d * scale as f32, -32, 31) + 32) as u8;
-                low(g).set(block, i, q);
-                high(g).set(block, i, q >> 4);
+        block[D..].copy_from_slice(&fit.d[0].to_le_bytes());
+        for t in 0..16 {
+            block[SCALES + t] = fit.scale[t] as i8 as u8;
+            for i in 0..16 {
+                let q = fit.codes[i][t] as u8;
+                low(t / 2).set(block, t % 2 * 16 + i, q);
+                high(t / 2).set(block, t % 2 * 16 + i, q >> 4);
             }
         }
     }

@@ -1,0 +1,209 @@
+//! Folders as Hugging Face publishes them, converted: against llama.cpp's converter and transformers' logits, which
+//! `scripts/golden/convert.py` wrote.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gristmill_engine::convert::{ConvertOptions, Converter};
+use gristmill_engine::gguf::{Array, GgufFile, Value};
+use gristmill_engine::quantize::Mix;
+use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_kernels::format::Format;
+use serde_json::Value as Json;
+
+/// Every folder of the script. A missing one fails the test.
+const FOLDERS: &[&str] =
+    &["llama-json", "llama-spm", "llama3", "mistral", "olmoe", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "smollm"];
+
+const TYPES: &[&str] = &["f32", "f16", "bf16", "q8_0"];
+
+/// Keys that are not compared: llama.cpp makes up names and sizes by rules of thumb, and keeps keys that no text model
+/// needs.
+const NOT_COMPARED: &[&str] = &[
+    "general.name",
+    "general.basename",
+    "general.finetune",
+    "general.version",
+    "general.organization",
+    "general.size_label",
+    "general.file_type",
+    "tokenizer.ggml.add_sep_token",
+];
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/convert")
+}
+
+fn expected(name: &str) -> Json {
+    serde_json::from_slice(&fs::read(golden().join(format!("{name}.json"))).unwrap()).unwrap()
+}
+
+fn converter(name: &str, mix: Option<&str>) -> Converter {
+    let mix = mix.map(|mix| Mix::parse(mix).unwrap());
+    let options = ConvertOptions { mix, ..ConvertOptions::default() };
+    Converter::new(&golden().join(name), &options).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// A golden folder, converted. `who`: the test, whose files no other writes.
+fn converted(who: &str, name: &str, mix: Option<&str>) -> GgufFile {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("convert-{who}-{name}.gguf"));
+    let converter = converter(name, mix);
+    converter.write(&path, 2, &mut |_| ControlFlow::Continue(())).unwrap();
+    let file = GgufFile::from_bytes(fs::read(&path).unwrap()).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(file.file_bytes(), converter.file_bytes());
+    assert_eq!(file.tensors().len(), converter.tensors().len());
+    file
+}
+
+fn fnv1a(data: &[u8]) -> String {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    format!("{:016x}", data.iter().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// A value as the script writes it: its type, and itself.
+fn json(value: &Value) -> Json {
+    let (kind, value): (&str, Json) = match value {
+        Value::U32(n) => ("UINT32", (*n).into()),
+        Value::I32(n) => ("INT32", (*n).into()),
+        Value::F32(x) => ("FLOAT32", (*x).into()),
+        Value::Bool(flag) => ("BOOL", (*flag).into()),
+        Value::String(text) => ("STRING", text.as_str().into()),
+        Value::Array(Array::String(texts)) => ("ARRAY of STRING", texts.clone().into()),
+        Value::Array(Array::I32(numbers)) => ("ARRAY of INT32", numbers.clone().into()),
+        Value::Array(Array::F32(numbers)) => ("ARRAY of FLOAT32", numbers.clone().into()),
+        other => panic!("no such value is expected: {other:?}"),
+    };
+    Json::Array(vec![kind.into(), value])
+}
+
+#[test]
+fn every_golden_folder_is_tested() {
+    let names = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let found: BTreeSet<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
+    assert_eq!(found, FOLDERS.iter().map(|&name| name.to_owned()).collect());
+}
+
+#[test]
+fn tensors_are_those_of_llama_cpp() {
+    for name in FOLDERS {
+        let expected = expected(name);
+        for kind in TYPES {
+            let file = converted("tensors", name, Some(kind));
+            let wanted = expected["tensors"][kind].as_object().unwrap();
+            for (tensor, wanted) in wanted {
+                let found = file.tensor(tensor).unwrap_or_else(|| panic!("{name} {kind}: no tensor {tensor}"));
+                let (shape, hash) = (found.shape.clone(), fnv1a(file.data(found)));
+                assert_eq!(found.format.name(), wanted[0], "{name} {kind}: {tensor}");
+                assert_eq!(Json::from(shape), wanted[1], "{name} {kind}: {tensor}");
+                // Our Q8_0 rounds to the nearest code of the stored scale, llama.cpp's to that of the scale before it was
+                // rounded to f16; some codes differ by one.
+                if !found.format.is_float() {
+                    continue;
+                }
+                assert_eq!(hash, wanted[2].as_str().unwrap(), "{name} {kind}: bytes of {tensor}");
+            }
+            assert_eq!(file.tensors().len(), wanted.len(), "{name} {kind}");
+        }
+    }
+}
+
+#[test]
+fn metadata_is_that_of_llama_cpp() {
+    let mut wrong = Vec::new();
+    for name in FOLDERS {
+        let expected = expected(name);
+        let file = converted("metadata", name, None);
+        let wanted = expected["metadata"].as_object().unwrap();
+        for (key, wanted) in wanted.iter().filter(|(key, _)| !NOT_COMPARED.contains(&key.as_str())) {
+            // llama.cpp gives all tokens one score where only tokenizer.json is there; ours are checked by the ids of texts.
+            if *name == "llama-json" && key == "tokenizer.ggml.scores" {
+                continue;
+            }
+            match file.metadata().value(key).map(json) {
+                None => wrong.push(format!("{name}: no key {key}; llama.cpp has {wanted}")),
+                Some(found) if found == *wanted => {}
+                Some(found) => wrong.push(format!("{name}: {key} is {found:.300}, llama.cpp has {wanted:.300}")),
+            }
+        }
+        for (key, value) in file.metadata().iter() {
+            if !wanted.contains_key(key) {
+                wrong.push(format!("{name}: key {key} = {:.100}, which llama.cpp does not have", json(value)));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn ids_of_texts_are_those_of_transformers() {
+    for name in FOLDERS {
+        let expected = expected(name);
+        let file = converted("ids", name, None);
+        let tokenizer = gristmill_engine::model::tokenizer(&file).unwrap().unwrap();
+        for case in expected["texts"].as_array().unwrap() {
+            let text = case[0].as_str().unwrap();
+            let ids = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true }).unwrap();
+            assert_eq!(Json::from(ids), case[1], "{name}: {text:?}");
+        }
+    }
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for name in FOLDERS {
+        let logits = GgufFile::open(golden().join(format!("{name}.logits.gguf"))).unwrap();
+        let tolerance = f64::from(logits.metadata().required::<f32>("golden.tolerance").unwrap());
+        // F32 holds the values of every checkpoint.
+        let file = converted("logits", name, Some("f32"));
+        let options = LoadOptions { precision: Precision::Exact, threads: Some(2), ..LoadOptions::default() };
+        let model = Arc::new(Model::from_file(file, options).unwrap());
+        let mut sequences = 0;
+        let (mut error, mut sum) = (0.0, 0.0);
+        while let Ok(tokens) = logits.metadata().required::<Vec<u32>>(&format!("golden.tokens.{sequences}")) {
+            let tensor = logits.tensor(&format!("logits.{sequences}")).unwrap();
+            let mut wanted = vec![0.0; tensor.elements() as usize];
+            tensor.format.decode(logits.data(tensor), &mut wanted).unwrap();
+            let limits = Limits { context: Some(32), output_rows: Some(tokens.len()), ..Limits::default() };
+            let mut runner = Runner::new(model.clone(), limits).unwrap();
+            let mut batch = Batch::new();
+            batch.push(runner.open_sequence().unwrap(), &tokens, Outputs::All);
+            let found = runner.forward(&batch).unwrap().to_vec().unwrap();
+            assert_eq!(found.len(), wanted.len());
+            for (&found, &wanted) in found.iter().zip(&wanted) {
+                error += (f64::from(found) - f64::from(wanted)).powi(2);
+                sum += f64::from(wanted).powi(2);
+            }
+            sequences += 1;
+        }
+        assert_eq!(sequences, 3);
+        println!("{name:12} NMSE {:.1e}", error / sum);
+        // Also false for NaN.
+        let good = error / sum <= tolerance;
+        assert!(good, "{name}: NMSE {:.1e} > {tolerance:.0e}", error / sum);
+    }
+}
+
+#[test]
+fn the_format_is_that_of_the_checkpoint_unless_another_is_asked_for() {
+    for (name, format) in [("llama3", Format::BF16), ("qwen3", Format::F16), ("smollm", Format::F32)] {
+        let file = converted("format", name, None);
+        assert_eq!(file.tensor("blk.0.attn_q.weight").unwrap().format, format);
+        assert_eq!(file.tensor("blk.0.attn_norm.weight").unwrap().format, Format::F32);
+    }
+}
+
+#[test]
+fn rows_that_are_not_whole_blocks_fall_back_and_are_named() {
+    // Rows of 32, where a K-quant has blocks of 256. Rows of 24 fit nothing but floats.
+    for (name, instead) in [("qwen3moe", Format::Q5_0), ("smollm", Format::F16)] {
+        let converter = converter(name, Some("Q4_K"));
+        let query = converter.tensors().iter().find(|t| t.name == "blk.0.attn_q.weight").unwrap();
+        assert_eq!((query.to, query.instead_of), (instead, Some(Format::Q4_K)));
+        assert_eq!(converted("fallback", name, Some("Q4_K")).tensor(&query.name).unwrap().format, instead);
+    }
+}

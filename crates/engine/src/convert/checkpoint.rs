@@ -1,0 +1,145 @@
+//! All tensors of a folder, from one safetensors file or several.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::error::{ConvertError, read_json};
+use super::safetensors::{self, Tensor};
+use crate::gguf::Bytes;
+
+const SINGLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The tensors of a model as published.
+pub(super) struct Checkpoint {
+    shards: Vec<Shard>,
+    tensors: BTreeMap<String, (usize, Tensor)>,
+}
+
+struct Shard {
+    path: PathBuf,
+    bytes: Bytes,
+}
+
+#[derive(Deserialize)]
+struct Index {
+    weight_map: BTreeMap<String, String>,
+}
+
+impl Checkpoint {
+    /// Opens `model.safetensors`, or the files that `model.safetensors.index.json` names.
+    pub(super) fn open(folder: &Path) -> Result<Checkpoint, ConvertError> {
+        let index = folder.join(INDEX);
+        if index.is_file() {
+            let map = read_json::<Index>(&index)?.weight_map;
+            let names: BTreeSet<&str> = map.values().map(String::as_str).collect();
+            let checkpoint = Self::read(folder, &names.into_iter().collect::<Vec<_>>(), &index)?;
+            checkpoint.check_index(&index, &map)?;
+            return Ok(checkpoint);
+        }
+        if folder.join(SINGLE).is_file() {
+            return Self::read(folder, &[SINGLE], &folder.join(SINGLE));
+        }
+        Err(ConvertError::NoWeights { folder: folder.to_owned(), hint: hint(folder) })
+    }
+
+    /// `named_by`: the file that names these.
+    fn read(folder: &Path, names: &[&str], named_by: &Path) -> Result<Checkpoint, ConvertError> {
+        let mut checkpoint = Checkpoint { shards: Vec::new(), tensors: BTreeMap::new() };
+        for &name in names {
+            // A name with a path in it could lead anywhere.
+            if Path::new(name).file_name().is_none_or(|file| file != name) {
+                return Err(ConvertError::ShardName { index: named_by.to_owned(), name: name.to_owned() });
+            }
+            let path = folder.join(name);
+            let io = |source| ConvertError::Read { path: path.clone(), source };
+            if !path.is_file() {
+                return Err(ConvertError::MissingShard { path, index: named_by.to_owned() });
+            }
+            let file = File::open(&path).map_err(io)?;
+            // An empty file cannot be mapped.
+            let empty = file.metadata().map_err(io)?.len() == 0;
+            let bytes = if empty { Bytes::Static(&[]) } else { Bytes::map(&file).map_err(io)? };
+            if bytes.starts_with(b"version https://git-lfs.github.com/") {
+                return Err(ConvertError::LfsPointer { path });
+            }
+            let tensors =
+                safetensors::read(&bytes).map_err(|source| ConvertError::Safetensors { path: path.clone(), source })?;
+            for tensor in tensors {
+                let tensor_name = tensor.name.clone();
+                if checkpoint.tensors.insert(tensor_name.clone(), (checkpoint.shards.len(), tensor)).is_some() {
+                    return Err(ConvertError::TwiceInShards { path, tensor: tensor_name });
+                }
+            }
+            checkpoint.shards.push(Shard { path, bytes });
+        }
+        Ok(checkpoint)
+    }
+
+    /// The index and the files must name the same tensors.
+    fn check_index(&self, index: &Path, map: &BTreeMap<String, String>) -> Result<(), ConvertError> {
+        for (tensor, shard) in map {
+            let found = self.tensors.get(tensor).and_then(|&(number, _)| self.shards[number].path.file_name());
+            if found.is_none_or(|found| found != shard.as_str()) {
+                let (index, tensor, shard) = (index.to_owned(), tensor.clone(), shard.clone());
+                return Err(ConvertError::NotInShard { index, tensor, shard });
+            }
+        }
+        match self.tensors.iter().find(|(tensor, _)| !map.contains_key(*tensor)) {
+            Some((tensor, &(number, _))) => Err(ConvertError::NotInIndex {
+                index: index.to_owned(),
+                tensor: tensor.clone(),
+                shard: self.shards[number].path.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The tensor of this name.
+    pub(super) fn tensor(&self, name: &str) -> Option<&Tensor> {
+        self.tensors.get(name).map(|(_, tensor)| tensor)
+    }
+
+    /// All tensors in order of their names.
+    pub(super) fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        self.tensors.values().map(|(_, tensor)| tensor)
+    }
+
+    /// The data of a tensor of this checkpoint; empty for any other.
+    pub(super) fn data(&self, tensor: &Tensor) -> &[u8] {
+        let found = self.tensors.get(&tensor.name);
+        found.and_then(|(shard, _)| self.shards[*shard].bytes.get(tensor.data.clone())).unwrap_or_default()
+    }
+
+    /// Says that the data of a tensor will not be read again, so that it leaves memory.
+    pub(super) fn done(&self, tensor: &Tensor) {
+        if let Some((shard, _)) = self.tensors.get(&tensor.name) {
+            self.shards[*shard].bytes.release(tensor.data.start, tensor.data.len());
+        }
+    }
+
+    /// The files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        self.shards.iter().map(|shard| shard.path.as_path())
+    }
+}
+
+/// What lies in a folder without safetensors, and what to do.
+fn hint(folder: &Path) -> &'static str {
+    // Enough for any model folder, and bounded in any other.
+    let entries = fs::read_dir(folder).into_iter().flatten().take(10_000).flatten();
+    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let ending = |suffix: &str| names.iter().any(|name| name.ends_with(suffix));
+    if ending(".safetensors") {
+        "its safetensors files come without that index; fetch it too"
+    } else if ending(".bin") || ending(".pth") || ending(".pt") {
+        "PyTorch checkpoints are programs and are not read; save the model as safetensors with transformers"
+    } else if ending(".gguf") {
+        "it holds GGUF, which gristmill runs as it is"
+    } else {
+        "give the folder of a model as Hugging Face publishes it"
+    }
+}

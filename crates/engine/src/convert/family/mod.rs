@@ -1,0 +1,135 @@
+//! The families, as data: which setting becomes which key, and which tensor which.
+//!
+//! One file for each family; what several share is in [`parts`]. The other modules of `convert` follow these tables and
+//! know no family by name.
+
+mod llama;
+mod olmoe;
+mod parts;
+mod qwen2;
+mod qwen2moe;
+mod qwen3;
+mod qwen3moe;
+
+/// One line for each family.
+const FAMILIES: &[&Family] = &[
+    &llama::FAMILY,
+    &llama::MIXTRAL,
+    &olmoe::FAMILY,
+    &qwen2::FAMILY,
+    &qwen2moe::FAMILY,
+    &qwen3::FAMILY,
+    &qwen3moe::FAMILY,
+];
+
+/// A family of models.
+pub(super) struct Family {
+    /// `model_type` in `config.json`.
+    pub(super) model_types: &'static [&'static str],
+    /// `general.architecture`, which begins the names of its keys.
+    pub(super) architecture: &'static str,
+    pub(super) keys: &'static [&'static [Key]],
+    /// The base of RoPE if the settings have none.
+    pub(super) rope_base: f64,
+    pub(super) expects: &'static [Expect],
+    /// Tensors outside the layers.
+    pub(super) globals: &'static [Rule],
+    /// Tensors of every layer.
+    pub(super) layer: &'static [&'static [Rule]],
+    /// Every layer also has the tensors of one of these, known by its first.
+    pub(super) mlps: &'static [&'static [Rule]],
+}
+
+/// A metadata key and the setting that it comes from.
+pub(super) struct Key {
+    /// The key after `{architecture}.`.
+    pub(super) ours: &'static str,
+    /// The setting in `config.json`; the first of these that is there.
+    pub(super) theirs: &'static [&'static str],
+    pub(super) kind: Kind,
+    /// What to do if no such setting is there.
+    pub(super) or: Or,
+}
+
+/// The type of a key's value.
+#[derive(Clone, Copy)]
+pub(super) enum Kind {
+    /// A whole number.
+    Count,
+    /// A float.
+    Number,
+    /// A boolean, written only if it is not this, which the architecture means.
+    Unless(bool),
+}
+
+/// What stands for a setting that is not there: what transformers assumes.
+#[derive(Clone, Copy)]
+pub(super) enum Or {
+    /// Nothing: the key is left out.
+    Skip,
+    /// It must be there.
+    Refuse,
+    /// A whole number.
+    Count(u32),
+    /// A float.
+    Number(f64),
+    /// A boolean.
+    Flag(bool),
+    /// Another setting.
+    Same(&'static str),
+    /// One setting divided by another.
+    Quotient(&'static str, &'static str),
+}
+
+/// A setting that must have this value, or be missing: the maths of the family knows no other.
+pub(super) struct Expect {
+    pub(super) setting: &'static str,
+    pub(super) value: Expected,
+}
+
+pub(super) enum Expected {
+    Text(&'static str),
+    Flag(bool),
+}
+
+/// A tensor's name there and here. In both, `{layer}` stands for the layer's number; in theirs `{expert}` stands for the
+/// number of an expert, and the tensors of all experts are stacked.
+pub(super) struct Rule {
+    pub(super) ours: &'static str,
+    pub(super) theirs: &'static str,
+    pub(super) how: How,
+    pub(super) need: Need,
+}
+
+/// What is done with a tensor's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Nothing.
+    Same,
+    /// RoPE turns pairs of values. transformers keeps the first values of all pairs of a head before the second ones,
+    /// llama's files keep pairs together; so the rows of each head are reordered. The settings say how many heads there
+    /// are, the first of them that is there.
+    PairRows(&'static [&'static str]),
+}
+
+/// Whether a tensor must be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    Always,
+    /// It is a part of the model in some variants.
+    IfThere,
+    /// Unless the output head is the embedding table.
+    UnlessTied,
+}
+
+impl Family {
+    /// The family of a `model_type`.
+    pub(super) fn find(model_type: &str) -> Option<&'static Family> {
+        FAMILIES.iter().copied().find(|family| family.model_types.contains(&model_type))
+    }
+
+    /// The `model_type`s of all families.
+    pub(super) fn known() -> String {
+        FAMILIES.iter().flat_map(|family| family.model_types).copied().collect::<Vec<_>>().join(", ")
+    }
+}

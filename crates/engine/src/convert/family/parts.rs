@@ -1,0 +1,95 @@
+//! What several families share.
+
+use super::{Expect, Expected, How, Key, Kind, Need, Or, Rule};
+
+pub(super) const fn count(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
+    Key { ours, theirs, kind: Kind::Count, or }
+}
+
+pub(super) const fn number(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
+    Key { ours, theirs, kind: Kind::Number, or }
+}
+
+/// Whether the weights of the chosen experts are renormalised. `habit`: what files of the architecture mean that do not
+/// say.
+pub(super) const fn renormalised(habit: bool) -> Key {
+    Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(habit), or: Or::Flag(false) }
+}
+
+pub(super) const fn needed(ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { ours, theirs, how: How::Same, need: Need::Always }
+}
+
+pub(super) const fn optional(ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { ours, theirs, how: How::Same, need: Need::IfThere }
+}
+
+pub(super) const fn expect_text(setting: &'static str, value: &'static str) -> Expect {
+    Expect { setting, value: Expected::Text(value) }
+}
+
+pub(super) const fn expect_flag(setting: &'static str, value: bool) -> Expect {
+    Expect { setting, value: Expected::Flag(value) }
+}
+
+/// Keys of every model.
+pub(super) const COMMON: &[Key] = &[
+    count("block_count", &["num_hidden_layers"], Or::Refuse),
+    count("context_length", &["max_position_embeddings"], Or::Refuse),
+    count("embedding_length", &["hidden_size"], Or::Refuse),
+    count("feed_forward_length", &["intermediate_size"], Or::Skip),
+    count("attention.head_count", &["num_attention_heads"], Or::Refuse),
+    count("attention.head_count_kv", &["num_key_value_heads"], Or::Same("num_attention_heads")),
+];
+
+/// Experts that a router chooses.
+pub(super) const EXPERTS: &[Key] = &[
+    count("expert_count", &["num_local_experts", "num_experts"], Or::Refuse),
+    count("expert_used_count", &["num_experts_per_tok"], Or::Refuse),
+];
+
+/// Embeddings, the last norm and the output head.
+pub(super) const GLOBALS: &[Rule] = &[
+    needed("token_embd.weight", "model.embed_tokens.weight"),
+    needed("output_norm.weight", "model.norm.weight"),
+    Rule { ours: "output.weight", theirs: "lm_head.weight", how: How::Same, need: Need::UnlessTied },
+];
+
+/// The norms before attention and MLP.
+pub(super) const NORMS: &[Rule] = &[
+    needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
+    needed("blk.{layer}.ffn_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+];
+
+/// Grouped-query attention; biases if they are there.
+pub(super) const ATTENTION: &[Rule] = &[
+    needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight"),
+    optional("blk.{layer}.attn_q.bias", "model.layers.{layer}.self_attn.q_proj.bias"),
+    needed("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight"),
+    optional("blk.{layer}.attn_k.bias", "model.layers.{layer}.self_attn.k_proj.bias"),
+    needed("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
+    optional("blk.{layer}.attn_v.bias", "model.layers.{layer}.self_attn.v_proj.bias"),
+    needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
+    optional("blk.{layer}.attn_output.bias", "model.layers.{layer}.self_attn.o_proj.bias"),
+];
+
+/// Norms of queries and keys.
+pub(super) const QK_NORMS: &[Rule] = &[
+    needed("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
+    needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
+];
+
+/// A dense gated MLP.
+pub(super) const DENSE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.mlp.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.mlp.up_proj.weight"),
+    needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.mlp.down_proj.weight"),
+];
+
+/// A router and experts, as `mlp.experts`.
+pub(super) const MOE: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.mlp.gate.weight"),
+    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.{expert}.down_proj.weight"),
+];

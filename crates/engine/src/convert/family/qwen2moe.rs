@@ -1,0 +1,29 @@
+//! Qwen 1.5 and 2 with experts, and a shared one behind a gate.
+
+use super::parts::{ATTENTION, COMMON, EXPERTS, GLOBALS, MOE, NORMS, count, needed, renormalised};
+use super::qwen2::{EXPECTS, KEYS};
+use super::{Family, Key, Or, Rule};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["qwen2_moe"],
+    architecture: "qwen2moe",
+    keys: &[COMMON, KEYS, EXPERTS, WIDTHS],
+    rope_base: 10_000.0,
+    expects: EXPECTS,
+    globals: GLOBALS,
+    layer: &[NORMS, ATTENTION, SHARED],
+    mlps: &[MOE],
+};
+
+const WIDTHS: &[Key] = &[
+    count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
+    count("expert_shared_feed_forward_length", &["shared_expert_intermediate_size"], Or::Refuse),
+    renormalised(false),
+];
+
+const SHARED: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_inp_shexp.weight", "model.layers.{layer}.mlp.shared_expert_gate.weight"),
+    needed("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.mlp.shared_expert.gate_proj.weight"),
+    needed("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.shared_expert.up_proj.weight"),
+    needed("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_expert.down_proj.weight"),
+];

@@ -1,0 +1,68 @@
+//! Settings to metadata keys, as the tables of [`family`](super::family) say.
+
+use super::config::Config;
+use super::error::ConvertError;
+use super::family::{Expected, Family, Key, Kind, Or};
+use crate::gguf::Value;
+
+/// Keys, without what the architecture is called, and their values.
+pub(super) type Pairs = Vec<(String, Value)>;
+
+/// Checks what the family expects, and reads its keys.
+pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertError> {
+    for expected in family.expects {
+        let good = match (config.value(expected.setting), &expected.value) {
+            (None, _) => true,
+            (Some(found), Expected::Text(text)) => found.as_str() == Some(text),
+            (Some(found), Expected::Flag(flag)) => found.as_bool() == Some(*flag),
+        };
+        if let Some(found) = config.value(expected.setting).filter(|_| !good) {
+            let known = match expected.value {
+                Expected::Text(text) => format!("{text:?}, nothing else is supported"),
+                Expected::Flag(flag) => format!("{flag}, nothing else is supported"),
+            };
+            return Err(config.wrong(expected.setting, found, known));
+        }
+    }
+    let mut pairs = Pairs::new();
+    for key in family.keys.iter().copied().flatten() {
+        if let Some(value) = value(key, config)? {
+            pairs.push((key.ours.to_owned(), value));
+        }
+    }
+    Ok(pairs)
+}
+
+fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
+    let setting = key.theirs.iter().copied().find(|setting| config.value(setting).is_some());
+    let default = match (setting, key.or) {
+        (Some(setting), _) => {
+            return Ok(match key.kind {
+                Kind::Count => config.count(setting)?.map(Value::U32),
+                Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
+                Kind::Unless(habit) => config.flag(setting)?.filter(|&flag| flag != habit).map(Value::Bool),
+            });
+        }
+        (None, Or::Skip) => None,
+        (None, Or::Refuse) => return Err(config.missing(key.theirs.first().copied().unwrap_or(key.ours))),
+        (None, Or::Count(n)) => Some(Value::U32(n)),
+        (None, Or::Number(x)) => Some(Value::F32(x as f32)),
+        (None, Or::Flag(flag)) => match key.kind {
+            Kind::Unless(habit) if habit == flag => None,
+            _ => Some(Value::Bool(flag)),
+        },
+        (None, Or::Same(other)) => Some(Value::U32(needed(config, other)?)),
+        (None, Or::Quotient(over, under)) => {
+            let (over, count) = (needed(config, over)?, needed(config, under)?);
+            let whole = over.checked_div(count).filter(|_| over.is_multiple_of(count));
+            let wrong = || config.wrong(under, &count.into(), format!("a divisor of {over}"));
+            Some(Value::U32(whole.ok_or_else(wrong)?))
+        }
+    };
+    Ok(default)
+}
+
+/// A count that must be there.
+pub(super) fn needed(config: &Config, setting: &str) -> Result<u32, ConvertError> {
+    config.count(setting)?.ok_or_else(|| config.missing(setting))
+}

@@ -1,0 +1,214 @@
+//! Converts a model from the form in which Hugging Face publishes it to GGUF.
+//!
+//! ```text
+//! config.json ── family, keys, rope ──► metadata ┐
+//! tokenizer.* ── vocabulary ────────────────────►├─ checked as a model that runs ──► header
+//! *.safetensors ── checkpoint, tensors ─────────►┘                                     data, streamed (encode)
+//! ```
+//! What depends on a family of models is data in [`family`]. Tensors are mapped, converted some rows at a time, and leave
+//! memory when they are written, so a model much larger than memory can be converted.
+
+mod checkpoint;
+mod config;
+mod encode;
+mod error;
+mod family;
+mod keys;
+mod rope;
+pub mod safetensors;
+mod tensors;
+mod vocabulary;
+
+pub use error::ConvertError;
+
+use std::fs;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use gristmill_kernels::cpu::Transcoder;
+use gristmill_kernels::format::Format;
+
+use crate::gguf::{GgufWriter, Value, write_atomically};
+use crate::model::{ModelInfo, Progress};
+use crate::quantize::{FILE_TYPE_KEY, Facts, Mix, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose};
+use checkpoint::Checkpoint;
+use config::Config;
+use encode::Encoder;
+use family::Family;
+use tensors::Made;
+
+/// How to convert.
+#[derive(Clone, Debug, Default)]
+pub struct ConvertOptions {
+    /// The formats of matrices; `None` for that in which the first of them stands. Vectors and routers are F32.
+    pub mix: Option<Mix>,
+    /// `tokenizer.ggml.pre`; `None` to recognise it, and to refuse what is not known.
+    pub pre: Option<String>,
+    /// `general.name`; `None` for the name of the folder.
+    pub name: Option<String>,
+}
+
+/// A model in the form of Hugging Face, read and checked, and the header of the file that it becomes.
+pub struct Converter {
+    checkpoint: Checkpoint,
+    header: GgufWriter,
+    made: Vec<Made>,
+    tensors: Vec<Planned>,
+    notes: Vec<String>,
+}
+
+impl Converter {
+    /// Reads the folder, and checks everything but the values of the weights: also that what comes out will run.
+    ///
+    /// # Errors
+    /// [`ConvertError`] names the file, and the key or tensor.
+    pub fn new(folder: &Path, options: &ConvertOptions) -> Result<Converter, ConvertError> {
+        if !folder.is_dir() {
+            return Err(ConvertError::NoFolder { path: folder.to_owned() });
+        }
+        let config = Config::read(&folder.join("config.json"))?;
+        let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type"))?;
+        let family = Family::find(model_type).ok_or_else(|| ConvertError::Family {
+            path: folder.join("config.json"),
+            found: model_type.to_owned(),
+            known: Family::known(),
+        })?;
+        let checkpoint = Checkpoint::open(folder)?;
+        let rope = rope::read(family, &config)?;
+        let made = tensors::plan(family, &config, &checkpoint, rope.factors)?;
+        let mix = options.mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(&made)));
+
+        let mut header = GgufWriter::new();
+        header.set("general.architecture", family.architecture)?;
+        header.set("general.type", "model")?;
+        header.set("general.name", name(folder, options))?;
+        for (key, value) in sampling(folder)? {
+            header.set(&key, value)?;
+        }
+        header.set(FILE_TYPE_KEY, mix.file_type())?;
+        header.set(QUANTIZATION_VERSION_KEY, QUANTIZATION_VERSION)?;
+        for (key, value) in keys::read(family, &config)?.into_iter().chain(rope.pairs) {
+            header.set(&format!("{}.{key}", family.architecture), value)?;
+        }
+        let mut notes = Vec::new();
+        let rows = made.iter().find(|tensor| tensor.name == "token_embd.weight").and_then(|t| t.shape.get(1));
+        let size = rows.and_then(|&rows| usize::try_from(rows).ok()).unwrap_or_default();
+        for (key, value) in vocabulary::read(folder, &config, size, options.pre.as_deref(), &mut notes)? {
+            header.set(&key, value)?;
+        }
+
+        let facts = Facts::read(header.preview().metadata());
+        let shapes: Vec<(&str, &[u64])> = made.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
+        let mut tensors = Vec::with_capacity(made.len());
+        for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
+            let to = choice.format.unwrap_or(Format::F32);
+            header.tensor(&tensor.name, to, &tensor.shape)?;
+            let elements = tensor.shape.iter().product::<u64>();
+            let bytes = elements / to.block_len() as u64 * to.block_bytes() as u64;
+            let (name, from, instead_of) = (tensor.name.clone(), tensor.dtype(), choice.instead_of);
+            tensors.push(Planned { name, from, to, instead_of, bytes });
+        }
+        check(&header, &made)?;
+        Ok(Converter { checkpoint, header, made, tensors, notes })
+    }
+
+    /// What becomes of each tensor, in the order of the file.
+    pub fn tensors(&self) -> &[Planned] {
+        &self.tensors
+    }
+
+    /// Remarks: what was decided that one may want to know.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The files of weights that are read.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.checkpoint.files()
+    }
+
+    /// The size of the output in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.header.file_bytes()
+    }
+
+    /// Writes the output, under a temporary name until it is complete. An existing file is replaced: see
+    /// [`check_output`](crate::quantize::check_output). `progress` is told the bytes of tensors written and in all, and
+    /// may stop.
+    ///
+    /// # Errors
+    /// If a weight is not finite or too large for its format (the tensor is named), or the file cannot be written.
+    /// Nothing is left behind then.
+    pub fn write(
+        &self,
+        path: &Path,
+        threads: usize,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), ConvertError> {
+        let transcoder = Transcoder::new(threads).map_err(|error| ConvertError::Unrunnable(error.into()))?;
+        write_atomically(path, |out| self.write_to(out, &transcoder, progress))
+    }
+
+    fn write_to<W: Write>(
+        &self,
+        out: W,
+        transcoder: &Transcoder,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(), ConvertError> {
+        let total = self.tensors.iter().map(|tensor| tensor.bytes).sum();
+        let mut done = 0;
+        let mut encoder = Encoder::new(&self.checkpoint, transcoder, self.header.clone().begin(out)?);
+        for (made, planned) in self.made.iter().zip(&self.tensors) {
+            encoder.write(made, planned.to, &mut |bytes| {
+                done += bytes as u64;
+                progress(Progress { done, total })
+            })?;
+        }
+        encoder.finish()
+    }
+}
+
+/// The format in which the matrices stand in the checkpoint: that of the first.
+fn dtype_of_matrices(tensors: &[Made]) -> Format {
+    tensors.iter().find(|tensor| tensor.shape.len() > 1).map_or(Format::F32, Made::dtype)
+}
+
+/// `general.name`: what the user says, or the folder's name.
+fn name(folder: &Path, options: &ConvertOptions) -> String {
+    let canonical = fs::canonicalize(folder).ok();
+    let folder = canonical.as_deref().unwrap_or(folder).file_name();
+    options.name.clone().unwrap_or_else(|| folder.unwrap_or_default().to_string_lossy().into_owned())
+}
+
+/// What the publisher recommends for sampling.
+fn sampling(folder: &Path) -> Result<keys::Pairs, ConvertError> {
+    let config = Config::read_optional(&folder.join("generation_config.json"))?;
+    let mut pairs = keys::Pairs::new();
+    if let Some(k) = config.count("top_k")? {
+        pairs.push(("general.sampling.top_k".to_owned(), Value::I32(i32::try_from(k).unwrap_or(i32::MAX))));
+    }
+    let numbers =
+        [("top_p", "top_p"), ("min_p", "min_p"), ("temp", "temperature"), ("penalty_repeat", "repetition_penalty")];
+    for (ours, theirs) in numbers {
+        if let Some(x) = config.number(theirs)? {
+            pairs.push((format!("general.sampling.{ours}"), Value::F32(x as f32)));
+        }
+    }
+    Ok(pairs)
+}
+
+/// Reads the header as a model to be run, so that what would not run is said before anything is written.
+fn check(header: &GgufWriter, tensors: &[Made]) -> Result<(), ConvertError> {
+    match ModelInfo::read(&header.preview()) {
+        Ok(_) => Ok(()),
+        Err(crate::Error::TensorShape { name, found, expected, .. }) => {
+            let source = tensors.iter().find(|tensor| tensor.name == name).and_then(Made::source_name);
+            let reversed = |shape: Vec<u64>| shape.into_iter().rev().collect::<Vec<_>>();
+            let expected = format!("but config.json asks for {:?}", reversed(expected));
+            let name = source.map(|source| format!("{source} ({name})")).unwrap_or(name);
+            Err(ConvertError::Shape { name, found: reversed(found), expected })
+        }
+        Err(error) => Err(ConvertError::Unrunnable(error)),
+    }
+}

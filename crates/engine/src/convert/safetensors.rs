@@ -1,0 +1,236 @@
+//! The header of a safetensors file: which tensor lies where.
+//!
+//! The format is specified at <https://github.com/huggingface/safetensors#format>: the length of the header as a 64-bit
+//! number, the header as JSON, the data.
+//!
+//! ```text
+//! n:u64 | {"NAME":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},…,"__metadata__":{…}} | data
+//! ```
+//!
+//! Files are untrusted: what is returned lies within the file, and does not overlap. (We read the header ourselves because
+//! the `safetensors` crate, as of 0.8, adds the offsets of a lying header without a check for overflow.)
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::gguf::Name;
+
+/// Longer headers are refused, as by the reference implementation.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// What is wrong with a safetensors file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SafetensorsError {
+    /// The file ends within its header.
+    #[error("it ends after {found} bytes, within its header; it is incomplete, fetch it again")]
+    Truncated {
+        /// The size of the file.
+        found: u64,
+    },
+    /// The header would be longer than headers may be.
+    #[error(
+        "its header would have {found} bytes, at most {MAX_HEADER} are allowed; it is no safetensors file, or damaged"
+    )]
+    HeaderLength {
+        /// The length that the file states.
+        found: u64,
+    },
+    /// The header is not the JSON that it should be.
+    #[error("its header is not as it should be: {0}; it is damaged, fetch it again")]
+    Header(serde_json::Error),
+    /// A tensor's record is not as it should be.
+    #[error("tensor {}: {problem}; the file is damaged, fetch it again", Name(.name))]
+    Tensor {
+        /// The tensor.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The data section is not exactly the tensors' data.
+    #[error(
+        "its tensors have {expected} bytes of data, but {found} follow the header; it is incomplete or damaged, fetch it again"
+    )]
+    DataLength {
+        /// Where the last tensor ends.
+        expected: u64,
+        /// The bytes after the header.
+        found: u64,
+    },
+}
+
+/// One tensor of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tensor {
+    /// The name, unique in the file.
+    pub name: String,
+    /// The type of the elements, as `BF16`.
+    pub dtype: String,
+    /// The dimensions, outermost first. Empty for a single number.
+    pub shape: Vec<u64>,
+    /// The data within the file.
+    pub data: Range<usize>,
+}
+
+/// How a tensor stands in the header.
+#[derive(Deserialize)]
+struct Record {
+    dtype: String,
+    shape: Vec<u64>,
+    data_offsets: [u64; 2],
+}
+
+/// Bits of one element of every dtype that the format knows, but for those below one byte.
+const DTYPES: &[(&str, u64)] = &[
+    ("BOOL", 8),
+    ("U8", 8),
+    ("I8", 8),
+    ("F8_E5M2", 8),
+    ("F8_E4M3", 8),
+    ("F8_E8M0", 8),
+    ("I16", 16),
+    ("U16", 16),
+    ("F16", 16),
+    ("BF16", 16),
+    ("I32", 32),
+    ("U32", 32),
+    ("F32", 32),
+    ("C64", 64),
+    ("F64", 64),
+    ("I64", 64),
+    ("U64", 64),
+];
+
+/// Reads the header of a whole file.
+///
+/// # Errors
+/// If the file is cut short, the header is not as the format asks, or tensors overlap, leave gaps, or reach outside.
+pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
+    let truncated = || SafetensorsError::Truncated { found: file.len() as u64 };
+    let (length, rest) = file.split_first_chunk().ok_or_else(truncated)?;
+    let length = u64::from_le_bytes(*length);
+    if length > MAX_HEADER {
+        return Err(SafetensorsError::HeaderLength { found: length });
+    }
+    let header = rest.get(..length as usize).ok_or_else(truncated)?;
+    let header: Map<String, Value> = serde_json::from_slice(header).map_err(SafetensorsError::Header)?;
+
+    let start = size_of::<u64>() + length as usize;
+    let available = (file.len() - start) as u64;
+    let mut tensors = Vec::with_capacity(header.len());
+    for (name, record) in header {
+        if name != "__metadata__" {
+            tensors.push(tensor(name, record, start, available)?);
+        }
+    }
+    tensors.sort_by_key(|tensor| (tensor.data.start, tensor.data.end));
+    let mut end = start;
+    for tensor in &tensors {
+        if tensor.data.start != end {
+            let (from, to) = (tensor.data.start - start, end - start);
+            let problem = format!("its data begins at byte {from}, but that before it ends at {to}");
+            return Err(SafetensorsError::Tensor { name: tensor.name.clone(), problem });
+        }
+        end = tensor.data.end;
+    }
+    let expected = (end - start) as u64;
+    if expected != available {
+        return Err(SafetensorsError::DataLength { expected, found: available });
+    }
+    Ok(tensors)
+}
+
+fn tensor(name: String, record: Value, start: usize, available: u64) -> Result<Tensor, SafetensorsError> {
+    let wrong = |problem: String| SafetensorsError::Tensor { name: name.clone(), problem };
+    let Record { dtype, shape, data_offsets: [from, to] } =
+        Record::deserialize(record).map_err(|error| wrong(format!("its record is not as it should be: {error}")))?;
+    let bits = DTYPES.iter().find(|(known, _)| *known == dtype);
+    let (_, bits) = bits.ok_or_else(|| wrong(format!("its dtype is {dtype:?}, which is not known")))?;
+    let bytes = shape.iter().try_fold(bits / 8, |n, &dim| n.checked_mul(dim));
+    if from > to || to > available {
+        let problem = format!("its data lies at bytes {from} to {to} of {available}");
+        return Err(if from <= to {
+            SafetensorsError::DataLength { expected: to, found: available }
+        } else {
+            wrong(problem)
+        });
+    }
+    if bytes != Some(to - from) {
+        return Err(wrong(format!("shape {shape:?} of {dtype} does not take the {} bytes that it has", to - from)));
+    }
+    // Within the file, which is in memory or mapped: the sums fit.
+    let data = start + from as usize..start + to as usize;
+    Ok(Tensor { name, dtype, shape, data })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(header: &str, data: usize) -> Vec<u8> {
+        let mut file = (header.len() as u64).to_le_bytes().to_vec();
+        file.extend(header.as_bytes());
+        file.resize(file.len() + data, 7);
+        file
+    }
+
+    fn refused(header: &str, data: usize) -> String {
+        read(&file(header, data)).expect_err("it is refused").to_string()
+    }
+
+    const GOOD: &str = r#"{"b":{"dtype":"F32","shape":[],"data_offsets":[12,16]},"__metadata__":{"format":"pt"},
+        "a":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]}}"#;
+
+    #[test]
+    fn tensors_in_order_of_their_data() {
+        let tensors = read(&file(GOOD, 16)).expect("it is good");
+        let start = 8 + GOOD.len();
+        assert_eq!(tensors.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!((tensors[0].data.clone(), tensors[1].data.clone()), (start..start + 12, start + 12..start + 16));
+        assert_eq!((tensors[0].shape.as_slice(), tensors[1].shape.len()), ([2, 3].as_slice(), 0));
+        assert!(read(&file("{}", 0)).expect("empty is allowed").is_empty());
+    }
+
+    #[test]
+    fn every_cut_is_refused() {
+        let whole = file(GOOD, 16);
+        for length in 0..whole.len() {
+            assert!(read(&whole[..length]).is_err(), "{length}");
+        }
+        assert!(refused(GOOD, 17).contains("16 bytes of data, but 17 follow"));
+    }
+
+    #[test]
+    fn lies_are_refused() {
+        let one = |dtype: &str, shape: &str, offsets: &str| {
+            refused(&format!(r#"{{"x":{{"dtype":"{dtype}","shape":{shape},"data_offsets":{offsets}}}}}"#), 16)
+        };
+        for (offsets, message) in [
+            ("[0,32]", "32 bytes of data"),
+            ("[16,0]", "lies at bytes 16 to 0"),
+            ("[0,18446744073709551615]", "18446744073709551615 bytes"),
+            ("[0,15]", "does not take the 15 bytes"),
+            ("[-1,16]", "not as it should be"),
+            ("[0]", "not as it should be"),
+        ] {
+            assert!(one("F32", "[4]", offsets).contains(message), "{offsets}: {}", one("F32", "[4]", offsets));
+        }
+        assert!(one("F99", "[4]", "[0,16]").contains("\"F99\""));
+        assert!(one("F32", "[4,18446744073709551615,18446744073709551615]", "[0,16]").contains("does not take"));
+        let two = |a: &str, b: &str| {
+            let record = |offsets| format!(r#"{{"dtype":"U8","shape":[8],"data_offsets":{offsets}}}"#);
+            refused(&format!(r#"{{"a":{},"b":{}}}"#, record(a), record(b)), 16)
+        };
+        assert!(two("[0,8]", "[0,8]").contains("begins at byte 0, but that before it ends at 8"));
+        assert!(two("[0,8]", "[4,12]").contains("begins at byte 4"));
+        assert!(two("[1,9]", "[9,17]").contains("17 bytes of data, but 16"));
+        assert!(refused("[1]", 0).contains("header is not"));
+        assert!(refused(r#"{"x":3}"#, 0).contains("its record is not"));
+        let mut huge = file(GOOD, 16);
+        huge[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert!(matches!(read(&huge), Err(SafetensorsError::HeaderLength { found: u64::MAX })));
+    }
+}

@@ -1,0 +1,113 @@
+//! `tokenizer.json`: the pipeline of the `tokenizers` library.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::Added;
+use crate::convert::error::{ConvertError, read_json};
+
+/// As much of the file as is used.
+#[derive(Debug, Deserialize)]
+pub(super) struct TokenizerJson {
+    #[serde(default)]
+    added_tokens: Vec<AddedRecord>,
+    #[serde(default)]
+    pub(super) normalizer: Value,
+    #[serde(default)]
+    pub(super) pre_tokenizer: Value,
+    #[serde(default)]
+    pub(super) post_processor: Value,
+    pub(super) model: Bpe,
+}
+
+#[derive(Debug, Deserialize)]
+struct AddedRecord {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    special: bool,
+}
+
+/// The model, byte pair encoding.
+#[derive(Debug, Deserialize)]
+pub(super) struct Bpe {
+    pub(super) vocab: HashMap<String, u32>,
+    merges: Vec<Merge>,
+    #[serde(default)]
+    pub(super) unk_token: Option<String>,
+    #[serde(default)]
+    pub(super) byte_fallback: bool,
+    #[serde(default)]
+    pub(super) ignore_merges: bool,
+    #[serde(default)]
+    continuing_subword_prefix: Option<String>,
+    #[serde(default)]
+    end_of_word_suffix: Option<String>,
+}
+
+/// Merges are written as `"a b"`, since 2024 as `["a", "b"]`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Merge {
+    Joined(String),
+    Pair(String, String),
+}
+
+#[derive(Deserialize)]
+struct Outline {
+    model: ModelOutline,
+}
+
+#[derive(Deserialize)]
+struct ModelOutline {
+    /// Files of before 2020 do not say.
+    #[serde(default, rename = "type")]
+    kind: Option<String>,
+}
+
+impl TokenizerJson {
+    pub(super) fn read(path: &Path) -> Result<TokenizerJson, ConvertError> {
+        let unsupported = |found: String| ConvertError::Tokenizer {
+            path: path.to_owned(),
+            found,
+            known: "byte pair encoding (BPE), over bytes or with a fallback to bytes",
+        };
+        if let Some(kind) = read_json::<Outline>(path)?.model.kind.filter(|kind| kind != "BPE") {
+            return Err(unsupported(format!("a tokenizer model of type {kind:?}")));
+        }
+        let json: TokenizerJson = read_json(path)?;
+        let Bpe { continuing_subword_prefix, end_of_word_suffix, .. } = &json.model;
+        let affix =
+            [continuing_subword_prefix, end_of_word_suffix].into_iter().flatten().find(|affix| !affix.is_empty());
+        if let Some(affix) = affix {
+            return Err(unsupported(format!("a vocabulary that marks parts of words with {affix:?}")));
+        }
+        Ok(json)
+    }
+
+    /// Id and token of all that were added.
+    pub(super) fn added(&self) -> impl Iterator<Item = (u32, Added)> {
+        self.added_tokens.iter().map(|t| (t.id, Added { text: t.content.clone(), special: t.special }))
+    }
+
+    /// The pairs to merge, best first.
+    pub(super) fn merges(&self, path: &Path) -> Result<Vec<(&str, &str)>, ConvertError> {
+        let mut pairs = Vec::with_capacity(self.model.merges.len());
+        for (rank, merge) in self.model.merges.iter().enumerate() {
+            let pair = match merge {
+                Merge::Pair(left, right) => Some((left.as_str(), right.as_str())),
+                Merge::Joined(both) => both.split_once(' '),
+            };
+            let good =
+                pair.filter(|(left, right)| [left, right].iter().all(|part| !part.is_empty() && !part.contains(' ')));
+            pairs.push(good.ok_or_else(|| ConvertError::Vocabulary {
+                path: path.to_owned(),
+                problem: format!("merge {rank} is {merge:?}, not two tokens without spaces"),
+            })?);
+        }
+        Ok(pairs)
+    }
+}

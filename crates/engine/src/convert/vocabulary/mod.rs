@@ -1,0 +1,149 @@
+//! The tokenizer and the chat template, from `tokenizer.model` or `tokenizer.json` with `tokenizer_config.json`.
+//!
+//! `tokenizer.model` (SentencePiece) comes first, because it has the scores that `tokenizer.json` lacks.
+
+mod byte_level;
+mod json;
+mod pre;
+mod scored;
+mod sentencepiece;
+mod special;
+mod template;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::config::Config;
+use super::error::ConvertError;
+use super::keys::Pairs;
+use crate::gguf::{Array, Value};
+use json::TokenizerJson;
+
+/// The values of `tokenizer.ggml.token_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Normal = 1,
+    Unknown = 2,
+    Control = 3,
+    UserDefined = 4,
+    Unused = 5,
+    Byte = 6,
+}
+
+/// A token: text, score, kind.
+#[derive(Debug, Clone)]
+struct Token {
+    text: String,
+    score: f32,
+    kind: Kind,
+}
+
+/// What is written of a vocabulary.
+struct Vocabulary {
+    /// `gpt2` or `llama`.
+    model: &'static str,
+    pre: String,
+    tokens: Vec<Token>,
+    scored: bool,
+    merges: Vec<String>,
+    /// `None` says nothing: the model's habit.
+    space_prefix: Option<bool>,
+}
+
+/// A token that was added to a vocabulary, from any of the files that say so.
+#[derive(Debug, Clone)]
+struct Added {
+    text: String,
+    special: bool,
+}
+
+/// Reads everything that a file says under `tokenizer.`. Remarks for the user are appended to `notes`.
+///
+/// `size`: rows of the embedding table. Ids without a token are filled up, as converters do.
+pub(super) fn read(
+    folder: &Path,
+    config: &Config,
+    size: usize,
+    pre: Option<&str>,
+    notes: &mut Vec<String>,
+) -> Result<Pairs, ConvertError> {
+    let about = Config::read_optional(&folder.join("tokenizer_config.json"))?;
+    let [model_path, json_path] = ["tokenizer.model", "tokenizer.json"].map(|name| folder.join(name));
+    let json = match json_path.is_file() {
+        true => Some(TokenizerJson::read(&json_path)?),
+        false => None,
+    };
+    let piece_model = match model_path.is_file() {
+        true => sentencepiece::read(&model_path, json.is_some(), notes)?,
+        false => None,
+    };
+    let vocabulary = match (piece_model, &json) {
+        (Some(model), _) => scored::from_model(&model_path, model, folder, &about, size)?,
+        (None, Some(json)) if json.model.byte_fallback => scored::from_json(&json_path, json, &about, size)?,
+        (None, Some(json)) => byte_level::read(&json_path, json, &about, size, pre)?,
+        (None, None) => return Err(ConvertError::NoTokenizer { folder: folder.to_owned() }),
+    };
+
+    let mut pairs = Pairs::new();
+    let mut set = |key: &str, value: Value| pairs.push((format!("tokenizer.ggml.{key}"), value));
+    set("model", vocabulary.model.into());
+    set("pre", vocabulary.pre.into());
+    let specials = special::read(json.as_ref(), &about, config, &vocabulary.tokens, notes)?;
+    set("token_type", Value::Array(Array::I32(vocabulary.tokens.iter().map(|token| token.kind as i32).collect())));
+    if vocabulary.scored {
+        set("scores", Value::Array(Array::F32(vocabulary.tokens.iter().map(|token| token.score).collect())));
+    }
+    set("tokens", Value::Array(Array::String(vocabulary.tokens.into_iter().map(|token| token.text).collect())));
+    if !vocabulary.merges.is_empty() {
+        set("merges", Value::Array(Array::String(vocabulary.merges)));
+    }
+    if let Some(prefix) = vocabulary.space_prefix {
+        set("add_space_prefix", Value::Bool(prefix));
+    }
+    for (key, value) in specials {
+        set(&key, value);
+    }
+    pairs.extend(template::read(folder, &about)?);
+    Ok(pairs)
+}
+
+/// Tokens that vocabularies list as ordinary, but which mark up a text.
+fn looks_special(text: &str) -> bool {
+    let between = |open: &str, close: &str| text.starts_with(open) && text.ends_with(close);
+    matches!(text, "<pad>" | "<mask>" | "<2mass>" | "[@BOS@]")
+        || between("<|", "|>")
+        || between("<｜", "｜>")
+        || between("<unused", ">")
+}
+
+/// Kind and text of a token that was added.
+fn added_token(added: &Added) -> (Kind, String) {
+    if added.special || looks_special(&added.text) {
+        (Kind::Control, added.text.clone())
+    } else {
+        // Spaces are written as they are in tokens that are matched in the text itself.
+        (Kind::UserDefined, added.text.replace('\u{2581}', " "))
+    }
+}
+
+/// `size` tokens by id, those that are not given as fillers.
+fn table(
+    path: &Path,
+    given: impl IntoIterator<Item = (u32, Token)>,
+    size: usize,
+    filler_score: f32,
+) -> Result<Vec<Token>, ConvertError> {
+    let mut by_id: BTreeMap<u32, Token> = BTreeMap::new();
+    for (id, token) in given {
+        if id as usize >= size {
+            let problem = format!(
+                "token {:?} has id {id}, but the model has {size} tokens; the files do not belong together",
+                token.text
+            );
+            return Err(ConvertError::Vocabulary { path: path.to_owned(), problem });
+        }
+        by_id.insert(id, token);
+    }
+    let filler = |id: u32| Token { text: format!("[PAD{id}]"), score: filler_score, kind: Kind::Unused };
+    Ok((0..size as u32).map(|id| by_id.remove(&id).unwrap_or_else(|| filler(id))).collect())
+}

@@ -1,0 +1,148 @@
+//! SentencePiece-style BPE, the tokenizer model `llama`: the pair whose token has the highest score merges first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use super::json::TokenizerJson;
+use super::sentencepiece::PieceModel;
+use super::{Added, Kind, Token, Vocabulary, added_token, special, table};
+use crate::convert::config::Config;
+use crate::convert::error::{ConvertError, read_json};
+
+/// Scores that converters give to tokens which no merge makes.
+const ADDED_SCORE: f32 = -1000.0;
+const FILLER_SCORE: f32 = -10000.0;
+
+/// The vocabulary of `tokenizer.model` and the tokens added by `added_tokens.json` and `tokenizer_config.json`.
+pub(super) fn from_model(
+    path: &Path,
+    model: PieceModel,
+    folder: &Path,
+    about: &Config,
+    size: usize,
+) -> Result<Vocabulary, ConvertError> {
+    let mut tokens: BTreeMap<u32, Token> = BTreeMap::new();
+    for (id, piece) in (0..).zip(&model.pieces) {
+        let kind = piece.kind().ok_or_else(|| ConvertError::Vocabulary {
+            path: path.to_owned(),
+            problem: format!("piece {id} is of a kind that is not known; the file is damaged"),
+        })?;
+        let token = Token { text: piece.piece().to_owned(), score: piece.score(), kind };
+        tokens.insert(id, token);
+    }
+    let added_path = folder.join("added_tokens.json");
+    if added_path.is_file() {
+        for (text, id) in read_json::<HashMap<String, u32>>(&added_path)? {
+            tokens.insert(id, Token { text, score: ADDED_SCORE, kind: Kind::UserDefined });
+        }
+    }
+    for (id, added) in special::decoder(about)? {
+        let (kind, text) = added_token(&added);
+        tokens.insert(id, Token { text, score: ADDED_SCORE, kind });
+    }
+    let space_prefix = match about.flag("add_prefix_space")? {
+        None if !model.space_prefix() => Some(false),
+        said => said,
+    };
+    let tokens = table(path, tokens, size, FILLER_SCORE)?;
+    Ok(Vocabulary { model: "llama", pre: "default".to_owned(), tokens, scored: true, merges: Vec::new(), space_prefix })
+}
+
+/// The vocabulary of a `tokenizer.json` that was made from a SentencePiece model. The scores are lost; what counts is
+/// their order, which that of the merges keeps.
+pub(super) fn from_json(
+    path: &Path,
+    json: &TokenizerJson,
+    about: &Config,
+    size: usize,
+) -> Result<Vocabulary, ConvertError> {
+    let prefix = space_prefix(json).ok_or_else(|| ConvertError::Tokenizer {
+        path: path.to_owned(),
+        found: format!("normalizer {} with pre_tokenizer {}", json.normalizer, json.pre_tokenizer),
+        known: "spaces to ▁, with or without one before the text",
+    })?;
+    let ranks = ranks(path, json)?;
+    let mut tokens: BTreeMap<u32, Token> = BTreeMap::new();
+    for (text, &id) in &json.model.vocab {
+        let kind = match text {
+            _ if crate::tokenizer::byte_token(text).is_some() => Kind::Byte,
+            _ if json.model.unk_token.as_ref() == Some(text) => Kind::Unknown,
+            _ => Kind::Normal,
+        };
+        let score = ranks.get(text.as_str()).map_or(ADDED_SCORE.min(-(ranks.len() as f32)), |&rank| -(rank as f32));
+        tokens.insert(id, Token { text: text.clone(), score, kind });
+    }
+    let named = special::named(about)
+        .filter_map(|(_, text)| Some((*json.model.vocab.get(text)?, Added { text: text.to_owned(), special: true })));
+    for (id, added) in json.added().chain(named) {
+        let (kind, text) = added_token(&added);
+        tokens.insert(id, Token { text, score: ADDED_SCORE, kind });
+    }
+    let space_prefix = (!prefix).then_some(false);
+    let tokens = table(path, tokens, size, FILLER_SCORE)?;
+    Ok(Vocabulary { model: "llama", pre: "default".to_owned(), tokens, scored: true, merges: Vec::new(), space_prefix })
+}
+
+/// The rank of every token that merges make.
+///
+/// Merging by the token that results is merging by pairs only if all pairs of one token follow each other, and every two
+/// tokens that together are a token may merge. Both hold for what was made from a SentencePiece model, and are checked.
+fn ranks<'j>(path: &Path, json: &'j TokenizerJson) -> Result<HashMap<String, usize>, ConvertError> {
+    let wrong = |problem: String| ConvertError::Tokenizer {
+        path: path.to_owned(),
+        found: format!("a BPE with fallback to bytes whose merges are not those of a SentencePiece model ({problem})"),
+        known: "what transformers makes of a SentencePiece model; tokenizer.model itself, if there is one",
+    };
+    let mut ranks: HashMap<String, usize> = HashMap::new();
+    let mut pairs: HashMap<(&'j str, &'j str), ()> = HashMap::new();
+    let mut previous = String::new();
+    for (left, right) in json.merges(path)? {
+        let merged = format!("{left}{right}");
+        if merged != previous {
+            let rank = ranks.len();
+            if ranks.insert(merged.clone(), rank).is_some() {
+                return Err(wrong(format!("those of {merged:?} do not follow each other")));
+            }
+            previous = merged;
+        }
+        pairs.insert((left, right), ());
+    }
+    let special: Vec<String> = json.added().map(|(_, added)| added.text).collect();
+    for text in json.model.vocab.keys().filter(|text| !special.contains(text)) {
+        for (cut, _) in text.char_indices().skip(1) {
+            let (left, right) = text.split_at(cut);
+            let tokens = [left, right].iter().all(|part| json.model.vocab.contains_key(*part));
+            if tokens && !pairs.contains_key(&(left, right)) {
+                return Err(wrong(format!("{left:?} and {right:?} do not merge")));
+            }
+        }
+    }
+    Ok(ranks)
+}
+
+/// Whether a space goes before a text. Nothing, if the steps are others than those of SentencePiece.
+fn space_prefix(json: &TokenizerJson) -> Option<bool> {
+    let is_replace = |step: &serde_json::Value| {
+        step["type"] == "Replace" && step["pattern"]["String"] == " " && step["content"] == "\u{2581}"
+    };
+    let is_prepend = |step: &serde_json::Value| step["type"] == "Prepend" && step["prepend"] == "\u{2581}";
+    let (normalizer, pre_tokenizer) = (&json.normalizer, &json.pre_tokenizer);
+    if pre_tokenizer.is_null() {
+        return match normalizer["normalizers"].as_array().map(Vec::as_slice) {
+            Some([prepend, replace]) if is_prepend(prepend) && is_replace(replace) => Some(true),
+            Some([replace]) if is_replace(replace) => Some(false),
+            None if is_replace(normalizer) => Some(false),
+            _ => None,
+        };
+    }
+    // Newer files say the same in one step.
+    let metaspace = normalizer.is_null()
+        && pre_tokenizer["type"] == "Metaspace"
+        && pre_tokenizer["replacement"] == "\u{2581}"
+        && pre_tokenizer["split"] == false;
+    match pre_tokenizer["prepend_scheme"].as_str().filter(|_| metaspace)? {
+        "first" | "always" => Some(true),
+        "never" => Some(false),
+        _ => None,
+    }
+}

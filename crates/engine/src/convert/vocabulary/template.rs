@@ -1,0 +1,51 @@
+//! The chat template: a file of its own, or a setting of `tokenizer_config.json`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value as Json;
+
+use crate::convert::config::Config;
+use crate::convert::error::ConvertError;
+use crate::convert::keys::Pairs;
+use crate::gguf::{Array, Value};
+
+const KEY: &str = "tokenizer.chat_template";
+
+/// The template, and others by their names. `chat_template.jinja` comes first, as in transformers.
+pub(super) fn read(folder: &Path, about: &Config) -> Result<Pairs, ConvertError> {
+    let path = folder.join("chat_template.jinja");
+    if path.is_file() {
+        let text = fs::read_to_string(&path).map_err(|source| ConvertError::Read { path, source })?;
+        return Ok(vec![(KEY.to_owned(), text.into())]);
+    }
+    let old = Config::read_optional(&folder.join("chat_template.json"))?;
+    let key = "chat_template";
+    let (from, value) = match (about.value(key), old.value(key)) {
+        (Some(value), _) => (about, value),
+        (None, Some(value)) => (&old, value),
+        (None, None) => return Ok(Pairs::new()),
+    };
+    let wrong = || from.wrong(key, value, "a text, or a list of objects with \"name\" and \"template\"");
+    let mut pairs = Pairs::new();
+    let mut names = Vec::new();
+    match value {
+        Json::String(text) => pairs.push((KEY.to_owned(), text.as_str().into())),
+        Json::Array(entries) => {
+            for entry in entries {
+                let (name, template) = entry["name"].as_str().zip(entry["template"].as_str()).ok_or_else(wrong)?;
+                if name == "default" {
+                    pairs.push((KEY.to_owned(), template.into()));
+                } else if !names.iter().any(|known| known == name) {
+                    pairs.push((format!("{KEY}.{name}"), template.into()));
+                    names.push(name.to_owned());
+                }
+            }
+        }
+        _ => return Err(wrong()),
+    }
+    if !names.is_empty() {
+        pairs.push(("tokenizer.chat_templates".to_owned(), Value::Array(Array::String(names))));
+    }
+    Ok(pairs)
+}

@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Writes the golden files of crates/conformance/tests/convert.rs: tiny models as Hugging Face publishes them, and what
+llama.cpp's converter makes of them.
+
+    pip install torch==2.15.0 transformers==5.23.0 gguf==0.19.0 sentencepiece==0.2.3 numpy==2.*
+    python scripts/golden/convert.py LLAMA_CPP [NAME…]
+
+LLAMA_CPP is a checkout of llama.cpp; its convert_hf_to_gguf.py is run as it is, but for one thing: it knows a
+pre-tokenizer by the hash of some ids, which no tiny vocabulary has, so the name is given.
+
+For each model NAME, crates/conformance/golden/convert/NAME/ is the folder to convert. Beside it lie NAME.json (the
+metadata, and for each type the tensors with format, shape and FNV-1a hash, ids of some texts) and NAME.logits.gguf
+(token sequences and the logits of transformers in F32).
+"""
+
+import io
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+
+import gguf
+import models as golden
+import sentencepiece
+import torch
+from models import LINEAR, LLAMA3, YARN, Shape
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+HERE = pathlib.Path(__file__).parent
+OUT = HERE.parents[1] / "crates/conformance/golden/convert"
+LENGTHS = (10, 5, 3)
+TYPES = ("f32", "f16", "bf16", "q8_0")
+TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}\n{% endfor %}"
+TEXTS = ["", "The old mill, 1847.", "It's we'll\n\n  x  ", "a<|end|>b", "grün 中 😀 12345"]
+
+GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
+LLAMA_BPE = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+             r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+QWEN2 = LLAMA_BPE.replace(r"\p{N}{1,3}", r"\p{N}")
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+@dataclass
+class Case:
+    """A folder: the model, the dtype of its weights, its tokenizer, how many bytes a shard may have."""
+
+    shape: Shape
+    dtype: torch.dtype
+    tokenizer: str
+    shard: str = "50GB"
+
+
+BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+
+CASES = {
+    "llama3": Case(Shape("llama", 32, 64, 4, 2, 8, theta=500000.0, rope=LLAMA3), BF16, "llama-bpe", "30KB"),
+    "llama-spm": Case(Shape("llama", 32, 32, 2, 1, 16, tied=True, bias=True, rope=LINEAR), F16, "spm"),
+    "llama-json": Case(Shape("llama", 32, 32, 4, 4, 8), F32, "spm-json"),
+    "mistral": Case(Shape("llama", 32, 32, 4, 2, 8, theta=1e6), BF16, "tekken"),
+    "smollm": Case(Shape("llama", 24, 40, 3, 1, 8, tied=True), F32, "smollm"),
+    "qwen2": Case(Shape("qwen2", 32, 48, 4, 2, 8, tied=True, theta=1e6, bias=True), BF16, "qwen2"),
+    "qwen2moe": Case(Shape("qwen2moe", 32, 16, 4, 2, 8, 4, 2, theta=1e6, bias=True, shared=32), BF16, "qwen2", "30KB"),
+    "qwen3": Case(Shape("qwen3", 32, 32, 4, 2, 16, theta=1e6, rope=YARN), F16, "qwen2"),
+    "qwen3moe": Case(Shape("qwen3moe", 32, 32, 4, 2, 16, 4, 2, theta=1e6), BF16, "qwen2", "40KB"),
+    "olmoe": Case(Shape("olmoe", 32, 16, 4, 4, 8, 4, 2), BF16, "olmo"),
+}
+
+
+# ── tokenizers ──
+
+
+def byte_level(kind: str) -> PreTrainedTokenizerFast:
+    """The vocabulary of the golden models, with the pipeline that the family's tokenizer.json has."""
+    printable = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or 0xAE <= b]
+    tokens = [chr(b) for b in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+    merges = [("a", chr(97 + i)) for i in range(26)] + [("b", chr(97 + i)) for i in range(3)]
+    tokens += ["".join(pair) for pair in merges]
+    whole = kind in ("llama-bpe", "tekken")
+    tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
+    pieces = {"llama-bpe": LLAMA_BPE, "qwen2": QWEN2, "tekken": TEKKEN}.get(kind)
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
+    if pieces:
+        level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])
+    elif kind == "smollm":
+        level = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level])
+    tokenizer.pre_tokenizer = level
+    if kind in ("qwen2", "olmo"):
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.decoder = decoders.ByteLevel()
+    # transformers adds this token to Qwen 2's tokenizers that lack it.
+    begin = "<|endoftext|>" if kind == "qwen2" else "<|begin|>"
+    tokenizer.add_tokens([AddedToken(begin, special=True, normalized=False),
+                          AddedToken("<|end|>", special=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
+    assert tokenizer.get_vocab_size() == golden.VOCAB
+    bos = dict(bos_token="<|begin|>") if kind in ("llama-bpe", "tekken") else {}
+    if bos:
+        add = processors.TemplateProcessing(
+            single="<|begin|> $A", pair="<|begin|> $A <|begin|>:1 $B:1",
+            special_tokens=[("<|begin|>", tokenizer.token_to_id("<|begin|>"))])
+        tokenizer.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), add])
+    else:
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    # Half of the families have the template in tokenizer_config.json, half in a file of its own: see `write_folder`.
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|end|>", pad_token="<|end|>",
+                                   chat_template=TEMPLATE, **bos)
+
+
+def sentencepiece_style(folder: pathlib.Path, with_model: bool) -> None:
+    """Llama 2's kind: tokenizer.model, or the tokenizer.json that transformers makes of it."""
+    buffer = io.BytesIO()
+    lines = [line for line in (HERE / "tokenizer.txt").read_text(encoding="utf-8").splitlines() if line.isascii()]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=buffer, model_type="bpe", vocab_size=golden.VOCAB - 1,
+        byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        character_coverage=0.98, minloglevel=2)
+    model = sentencepiece.SentencePieceProcessor(model_proto=buffer.getvalue())
+    tokens = [model.id_to_piece(i) for i in range(model.vocab_size())]
+    assert len(tokens) == golden.VOCAB - 1, len(tokens)
+    vocab = {token: i for i, token in enumerate(tokens)}
+    pairs = [(-model.get_score(i), i, token[:cut], token[cut:]) for i, token in enumerate(tokens)
+             if not (model.is_byte(i) or model.is_control(i) or model.is_unknown(i))
+             for cut in range(1, len(token)) if token[:cut] in vocab and token[cut:] in vocab]
+    merges = [(left, right) for _, _, left, right in sorted(pairs, key=lambda pair: pair[:2])]
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")])
+    backend.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
+    backend.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+                                        chat_template=TEMPLATE)
+    tokenizer.save_pretrained(folder)
+    about = json.loads((folder / "tokenizer_config.json").read_text())
+    about |= {"add_bos_token": True, "add_eos_token": False}
+    if with_model:
+        (folder / "tokenizer.model").write_bytes(buffer.getvalue())
+        added = {t.content: t for t in backend.get_added_tokens_decoder().values()}
+        about["added_tokens_decoder"] = {
+            str(i): {"content": t.content, "special": t.special, "normalized": t.normalized, "lstrip": False,
+                     "rstrip": False, "single_word": False}
+            for i, t in backend.get_added_tokens_decoder().items()}
+        assert len(added) == 4
+    (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=1))
+
+
+# ── the folder ──
+
+
+def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard)
+    model.to(torch.float32)
+    if case.tokenizer.startswith("spm"):
+        sentencepiece_style(folder, case.tokenizer == "spm")
+    else:
+        byte_level(case.tokenizer).save_pretrained(folder, save_jinja_files=case.shape.experts > 0)
+    config = json.loads((folder / "config.json").read_text())
+    ids = {key: AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(token)
+           for key, token in (("eos_token_id", "</s>" if case.tokenizer.startswith("spm") else "<|end|>"),)}
+    config |= ids
+    for key in ("bos_token_id", "pad_token_id"):
+        config.pop(key, None)
+    (folder / "config.json").write_text(json.dumps(config, indent=1))
+    sampling = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05}
+    (folder / "generation_config.json").write_text(json.dumps(sampling | ids, indent=1))
+
+
+def llama_cpp(checkout: pathlib.Path, folder: pathlib.Path, pre: str, kind: str, out: pathlib.Path) -> None:
+    """Runs the converter with the name of the pre-tokenizer."""
+    code = ("import runpy, sys; sys.path.insert(0, '.'); import conversion.base as base; "
+            f"base.TextModel.get_vocab_base_pre = lambda self, tokenizer: {pre!r}; "
+            "sys.argv[0] = 'convert_hf_to_gguf.py'; runpy.run_path(sys.argv[0], run_name='__main__')")
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", code, str(folder.resolve()), "--outtype", kind, "--outfile", str(out)]
+    ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def fnv1a(data: bytes) -> str:
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
+
+
+def describe(path: pathlib.Path) -> tuple[dict, dict]:
+    """Metadata with types, and tensors: format, shape (innermost first), hash."""
+    reader = gguf.GGUFReader(path)
+    pairs = {}
+    for key, field in reader.fields.items():
+        if not key.startswith("GGUF."):
+            pairs[key] = [" of ".join(kind.name for kind in field.types[:2]), field.contents()]
+    tensors = {t.name: [t.tensor_type.name, [int(n) for n in t.shape], fnv1a(t.data.tobytes())] for t in reader.tensors}
+    return pairs, tensors
+
+
+@torch.no_grad()
+def make(name: str, case: Case, checkout: pathlib.Path) -> None:
+    generator = torch.Generator().manual_seed(sum(map(ord, name)))
+    golden.VOCAB = 352 if case.tokenizer.startswith("spm") else 288  # SentencePiece wants every frequent character
+    model = golden.build(case.shape)
+    golden.randomise(model, generator)
+    for weight in model.parameters():  # what the files will hold
+        weight.data = weight.data.to(case.dtype).float()
+    folder = OUT / name
+    write_folder(folder, name, case, model)
+
+    sequences = [golden.draw(model, case.shape, length, generator) for length in LENGTHS]
+    logits = golden.run(model, sequences)
+    least = golden.least_effect(model, case.shape, sequences, logits)
+    assert least > 100 * golden.TOLERANCE["f32"], f"{name}: a block matters too little: {least}"
+    golden.write_logits(OUT / f"{name}.logits.gguf", golden.TOLERANCE["f32"], sequences, logits)
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    about = {"texts": [[text, tokenizer.encode(text)] for text in TEXTS], "metadata": {}, "tensors": {}}
+    with tempfile.TemporaryDirectory() as scratch:
+        for kind in TYPES:
+            out = pathlib.Path(scratch) / f"{kind}.gguf"
+            llama_cpp(checkout, folder, case.tokenizer, kind, out)
+            pairs, about["tensors"][kind] = describe(out)
+            about["metadata"] = pairs | {"general.file_type": None}
+    lines = []
+    for part, entries in about.items():
+        rows = [json.dumps(e, ensure_ascii=False) for e in entries] if isinstance(entries, list) else [
+            f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in entries.items()]
+        open_, close = "[]" if isinstance(entries, list) else "{}"
+        lines.append(f"{json.dumps(part)}: {open_}\n" + ",\n".join(rows) + f"\n{close}")
+    (OUT / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    print(f"{name:12} {sum(f.stat().st_size for f in folder.iterdir()):9,} bytes, blocks move the logits by {least:.3f}")
+
+
+if __name__ == "__main__":
+    OUT.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(2)
+    for name in sys.argv[2:] or CASES:
+        make(name, CASES[name], pathlib.Path(sys.argv[1]))
+    print(f"{sum(f.stat().st_size for f in OUT.rglob('*') if f.is_file()):,} bytes")
