@@ -77,6 +77,9 @@ LLAMA3_REGEX = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,
 TEKKEN_REGEX = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
                 r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
                 r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+GPT4O_REGEX = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+               r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+               r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 def regexes(*patterns):
@@ -93,6 +96,7 @@ BYTE_LEVEL = {
     "llama-bpe": regexes(LLAMA3_REGEX),
     "qwen2": None,  # Qwen2Tokenizer brings its own
     "tekken": regexes(TEKKEN_REGEX),
+    "gpt-4o": regexes(GPT4O_REGEX),
     "default": regexes(r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", r"[0-9][0-9][0-9]"),
 }
 
@@ -112,7 +116,7 @@ def train_byte_level():
 
 
 def byte_level(pre, vocab, merges):
-    whole_words = pre in ("llama-bpe", "tekken")
+    whole_words = pre in ("llama-bpe", "tekken", "gpt-4o")
     if pre == "qwen2":
         tokenizer = Qwen2Tokenizer(vocab=vocab, merges=merges, unk_token=None, eos_token=None, pad_token=None)
     elif pre == "gpt-2":

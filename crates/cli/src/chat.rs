@@ -1,6 +1,5 @@
 //! `chat`: a conversation on the terminal, or line by line from a pipe.
 
-use std::io::{self, IsTerminal};
 use std::process;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,10 +9,11 @@ use gristmill_engine::engine::{Canceller, Finish};
 use gristmill_engine::template::Message;
 use gristmill_engine::{Chat, Engine, EngineError, Generation, Prompt, Request};
 
+use crate::answer::{Printer, Show};
 use crate::args::{DeviceArgs, Generating, ModelArg, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::lines::Lines;
-use crate::think::{Part, Thinking};
+use crate::think::Thinking;
 use crate::{console, load, run};
 
 /// Talk with a model.
@@ -170,11 +170,13 @@ impl Session {
         Ok(())
     }
 
-    /// Prints the answer as it comes, thinking dimmed, and returns it without the thinking.
+    /// Prints the answer as it comes, thinking dimmed, and returns it without the thinking, which is for no later turn.
     fn generate(&mut self) -> Result<String, Answer> {
         let chat = self.chat();
-        let mut printer = Printer::new(&self.engine.render(&chat)?, self.no_think);
+        let thinking = Thinking::after(&self.engine.render(&chat)?);
         let mut request = Request::new(Prompt::Chat(chat));
+        request.control_tokens = thinking.marks_are_control_tokens();
+        let mut printer = Printer::new(thinking, if self.no_think { Show::Answer } else { Show::All });
         request.sampling = self.generating.sampling;
         request.max_tokens = self.generating.max_tokens;
         request.stop = self.generating.stop.clone();
@@ -183,7 +185,7 @@ impl Session {
         let outcome = print_all(generation, &mut printer);
         self.set_running(None);
         let finish = outcome?;
-        let answer = printer.finish().map_err(Answer::Failed)?;
+        let answer = printer.finish().map_err(Answer::Failed)?.answer;
         match finish {
             Some(_) => self.last = finish,
             None => console::note(format_args!("(stopped)")),
@@ -220,53 +222,5 @@ impl From<EngineError> for Answer {
             EngineError::Stopped => Answer::Failed(error.into()),
             error => Answer::Refused(error),
         }
-    }
-}
-
-const DIM: &str = "\x1b[2m";
-const PLAIN: &str = "\x1b[0m";
-
-/// Prints an answer, and keeps it.
-struct Printer {
-    thinking: Thinking,
-    hide_thoughts: bool,
-    /// stdout is a terminal that can dim.
-    dims: bool,
-    thought: bool,
-    answer: String,
-}
-
-impl Printer {
-    fn new(prompt: &str, hide_thoughts: bool) -> Printer {
-        let dims = io::stdout().is_terminal();
-        Printer { thinking: Thinking::after(prompt), hide_thoughts, dims, thought: false, answer: String::new() }
-    }
-
-    fn push(&mut self, text: &str) -> Result<(), Failure> {
-        self.thinking.push(text).into_iter().try_for_each(|part| self.print(part))
-    }
-
-    fn print(&mut self, part: Part) -> Result<(), Failure> {
-        match part {
-            Part::Thought(_) if self.hide_thoughts => Ok(()),
-            Part::Thought(text) => {
-                self.thought = true;
-                if self.dims { console::print(format_args!("{DIM}{text}{PLAIN}")) } else { console::print(text) }
-            }
-            Part::Answer(text) => {
-                if std::mem::take(&mut self.thought) {
-                    console::print("\n\n")?;
-                }
-                self.answer.push_str(&text);
-                console::print(text)
-            }
-        }
-    }
-
-    fn finish(mut self) -> Result<String, Failure> {
-        let rest = std::mem::replace(&mut self.thinking, Thinking::after("")).finish();
-        rest.into_iter().try_for_each(|part| self.print(part))?;
-        console::print("\n")?;
-        Ok(self.answer)
     }
 }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use gristmill_engine::engine::{Finish, Usage};
 use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Engine, Prompt, Request, machine};
+use gristmill_engine::{Chat, Engine, Request, machine};
 use serde::Serialize;
 
+use crate::answer::{Printer, Said, Show};
 use crate::args::{DeviceArgs, ModelArg, SamplingArgs, Verbosity};
 use crate::failure::Failure;
+use crate::think::Thinking;
 use crate::{console, load};
 
 /// Answer a prompt, or continue a text.
@@ -29,7 +31,7 @@ pub(crate) struct RunArgs {
     /// Continue the text as it stands, without a chat template.
     #[arg(long)]
     raw: bool,
-    /// Do not let the model think before it answers, if its template knows how to ask for that.
+    /// Do not let the model think before it answers, if its template knows how to ask for that; hide it if it does.
     #[arg(long, conflicts_with = "raw")]
     no_think: bool,
     #[command(flatten)]
@@ -50,6 +52,7 @@ pub(crate) struct RunArgs {
 #[derive(Serialize)]
 struct Report<'a> {
     text: &'a str,
+    thinking: Option<&'a str>,
     finish_reason: &'a str,
     mode: &'a str,
     seed: u64,
@@ -70,18 +73,27 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let (engine, load_time) = load::engine(path, &args.device, args.ctx, &args.say)?;
     let chat = !args.raw && engine.model().template().is_some();
-    let mut request = Request::new(if chat { conversation(text, args.no_think) } else { Prompt::Text(text) });
+    let (mut request, thinking) = match chat {
+        true => asked(&engine, text, args.no_think)?,
+        false => (Request::new(text), Thinking::none()),
+    };
     request.sampling = generating.sampling;
     request.max_tokens = generating.max_tokens;
     request.stop = generating.stop;
     args.say.detail(format_args!("seed: {}", request.sampling.seed));
     let seed = request.sampling.seed;
 
-    let (text, finish) = generate(&engine, request, !args.json)?;
+    let show = match (args.json, args.no_think) {
+        (true, _) => Show::Nothing,
+        (_, true) => Show::Answer,
+        _ => Show::All,
+    };
+    let (said, finish) = generate(&engine, request, Printer::new(thinking, show))?;
     let mode = if chat { "chat template" } else { "raw text" };
     if args.json {
         console::print_json(&Report {
-            text: &text,
+            text: &said.answer,
+            thinking: Some(said.thinking.as_str()).filter(|text| !text.is_empty()),
             finish_reason: finish.reason.name(),
             mode: if chat { "chat" } else { "raw" },
             seed,
@@ -109,28 +121,27 @@ fn prompt(args: &RunArgs) -> Result<String, Failure> {
     }
 }
 
-fn conversation(text: String, no_think: bool) -> Prompt {
+/// The request of a conversation's first message, and how its answer shows thinking.
+fn asked(engine: &Engine, text: String, no_think: bool) -> Result<(Request, Thinking), Failure> {
     let mut chat = Chat::new(vec![Message::new("user", text)]);
     chat.thinking = no_think.then_some(false);
-    chat.into()
+    let thinking = Thinking::after(&engine.render(&chat)?);
+    let mut request = Request::new(chat);
+    request.control_tokens = thinking.marks_are_control_tokens();
+    Ok((request, thinking))
 }
 
 /// Generates to the end, with the text on stdout as it comes.
-fn generate(engine: &Engine, request: Request, print: bool) -> Result<(String, Finish), Failure> {
-    let (mut text, mut end) = (String::new(), None);
+fn generate(engine: &Engine, request: Request, mut printer: Printer) -> Result<(Said, Finish), Failure> {
+    let mut end = None;
     for piece in engine.generate(request)? {
         let piece = piece?;
-        if print && !piece.text.is_empty() {
-            console::print(&piece.text)?;
-        }
-        text.push_str(&piece.text);
+        printer.push(&piece.text)?;
         end = piece.finish;
     }
-    if print && !text.ends_with('\n') {
-        console::print("\n")?;
-    }
+    let said = printer.finish()?;
     let end = end.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
-    Ok((text, end))
+    Ok((said, end))
 }
 
 /// Tokens and rates of a generation.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gristmill_engine::tokenizer::{EncodeOptions, StreamDecoder, Tokenizer, TokenizerError, Vocabulary};
 use serde_json::Value;
 
-const ALL: [&str; 7] = ["gpt-2", "smollm", "default", "llama-bpe", "qwen2", "tekken", "llama"];
+const ALL: [&str; 8] = ["gpt-2", "smollm", "default", "llama-bpe", "qwen2", "tekken", "gpt-4o", "llama"];
 
 const PARSED: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
 const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
@@ -214,6 +214,23 @@ fn special_tokens_are_added_where_asked() {
         assert!(both.is_end_of_generation(eos) && !both.is_end_of_generation(bos), "{name}");
         assert!(!both.is_end_of_generation(u32::MAX));
     }
+}
+
+/// gpt-oss ends each message of an answer with `<|end|>`, and the answer with `<|return|>` or `<|call|>`.
+#[test]
+fn the_end_of_a_message_is_not_that_of_a_generation() {
+    let ends = |names: [&str; 3]| {
+        let mut vocabulary = vocabulary(&golden("gpt-4o"));
+        let first = vocabulary.types.iter().position(|&kind| kind == 3).unwrap();
+        vocabulary.tokens[first..first + 3].clone_from_slice(&names.map(str::to_owned));
+        let ids = [0, 1, 2].map(|i| (first + i) as u32);
+        (vocabulary.eos, vocabulary.end_of_generation) = (Some(ids[0]), vec![ids[2]]);
+        let tokenizer = Tokenizer::new(vocabulary).unwrap();
+        ids.map(|id| tokenizer.is_end_of_generation(id))
+    };
+    assert_eq!(ends(["<|return|>", "<|call|>", "<|end|>"]), [true, true, false]);
+    assert_eq!(ends(["<|return|>", "<|call", "<|end|>"]), [true, false, true]);
+    assert_eq!(ends(["<|endoftext|>", "<|call|>", "<|end|>"]), [true, true, true]);
 }
 
 #[test]

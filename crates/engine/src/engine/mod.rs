@@ -149,9 +149,9 @@ impl Engine {
             return Err(EngineError::Token { id: prompt[index], index, vocabulary });
         }
         let decoder = match request.prompt {
-            Prompt::Chat(_) => StreamDecoder::new(true),
+            Prompt::Chat(_) => StreamDecoder::new(!request.control_tokens),
             // What is generated continues a text, whose first space is not the first of a new one.
-            _ => StreamDecoder::continuing(true),
+            _ => StreamDecoder::continuing(!request.control_tokens),
         };
         let (events, pieces) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));

@@ -19,6 +19,8 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Do not end at end-of-generation tokens (for measurements).
     pub ignore_end: bool,
+    /// Control tokens that are generated are a part of the text. Models whose answers have several channels mark them so.
+    pub control_tokens: bool,
 }
 
 impl Request {
@@ -30,6 +32,7 @@ impl Request {
             max_tokens: None,
             stop: Vec::new(),
             ignore_end: false,
+            control_tokens: false,
         }
     }
 }

@@ -36,6 +36,7 @@ const FAMILIES: &[Family] = &[
     Family { nfc: true, ..family(&["qwen2"], split::QWEN2) },
     family(&["deepseek-r1-qwen"], split::QWEN2),
     Family { whole_words: true, add_bos: true, ..family(&["tekken"], split::TEKKEN) },
+    Family { whole_words: true, ..family(&["gpt-4o"], split::GPT4O) },
 ];
 
 impl Family {

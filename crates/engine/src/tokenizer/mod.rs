@@ -64,6 +64,7 @@ pub struct Vocabulary {
 const END_OF_GENERATION: &[&str] = &[
     "</s>",
     "<EOT>",
+    "<|call|>",
     "<end_of_turn>",
     "<|end_of_text|>",
     "<|end|>",
@@ -71,7 +72,11 @@ const END_OF_GENERATION: &[&str] = &[
     "<|eom_id|>",
     "<|eot_id|>",
     "<|im_end|>",
+    "<|return|>",
 ];
+
+/// Where a vocabulary has all of these (Harmony, gpt-oss), the last ends one message of several, and no generation.
+const HARMONY_ENDS: [&str; 3] = ["<|return|>", "<|call|>", "<|end|>"];
 
 /// The values of `tokenizer.ggml.token_type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,6 +212,13 @@ impl Tokenizer {
         let known_ends =
             typed().filter(|&((_, token), kind)| kind != TokenType::Normal && END_OF_GENERATION.contains(&token));
         end_of_generation.extend(known_ends.map(|((id, _), _)| id));
+        let [returns, calls, ends] = HARMONY_ENDS.map(|end| {
+            let found = typed().find(|&((_, token), kind)| kind != TokenType::Normal && token == end);
+            found.map(|((id, _), _)| id)
+        });
+        if returns.is_some() && calls.is_some() {
+            end_of_generation.retain(|&id| Some(id) != ends);
+        }
         end_of_generation.sort_unstable();
         end_of_generation.dedup();
 

@@ -12,7 +12,7 @@ use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCa
 pub(super) struct Pattern {
     /// What is cut out first; the other rules see only the text between.
     isolate: Isolate,
-    /// `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll`, `'d` are words of their own.
+    /// `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll`, `'d` are words of their own, or belong to one.
     contractions: Contractions,
     words: Words,
     /// The most digits in one piece.
@@ -41,6 +41,8 @@ enum Contractions {
     No,
     Lowercase,
     AnyCase,
+    /// In any case, and at the end of the word before: `[…]+(?i:'s|…)?`.
+    OfWords,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -97,6 +99,11 @@ pub(super) const TEKKEN: Pattern = Pattern {
     tail: &['\r', '\n', '/'],
     ..LLAMA3
 };
+
+/// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|`
+/// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|`
+/// `\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+` (o200k)
+pub(super) const GPT4O: Pattern = Pattern { contractions: Contractions::OfWords, digits: 3, ..TEKKEN };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Class {
@@ -188,8 +195,13 @@ impl Pattern {
 
     /// The length of the first piece of `text`, which is not empty.
     fn piece(&self, text: &str) -> usize {
-        let length = self.contraction(text).or_else(|| self.word(text)).or_else(|| self.number(text));
-        length.or_else(|| self.punctuation(text)).unwrap_or_else(|| self.space(text))
+        let word = if self.contractions == Contractions::OfWords {
+            self.word(text).map(|n| n + self.contraction(&text[n..]).unwrap_or(0))
+        } else {
+            self.contraction(text).or_else(|| self.word(text))
+        };
+        let length = word.or_else(|| self.number(text)).or_else(|| self.punctuation(text));
+        length.unwrap_or_else(|| self.space(text))
     }
 
     fn contraction(&self, text: &str) -> Option<usize> {
@@ -200,8 +212,8 @@ impl Pattern {
                 Contractions::No => None,
                 Contractions::Lowercase => Some(c),
                 // The long s is the only other character that folds to one of these letters.
-                Contractions::AnyCase if c == 'ſ' => Some('s'),
-                Contractions::AnyCase => Some(c.to_ascii_lowercase()),
+                _ if c == 'ſ' => Some('s'),
+                Contractions::AnyCase | Contractions::OfWords => Some(c.to_ascii_lowercase()),
             }
         };
         match (next()?, next()) {
@@ -319,6 +331,8 @@ mod tests {
     const QWEN2_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
     const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
+    const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
     fn compile(regexes: &[&str]) -> Vec<Split> {
         let split = |regex: &&str| {
             let pattern = SplitPattern::Regex((*regex).to_owned());
@@ -353,13 +367,14 @@ mod tests {
 
     #[test]
     fn the_scanner_gives_the_pieces_of_the_published_expressions() {
-        let families: [(&str, Pattern, &[&str]); 6] = [
+        let families: [(&str, Pattern, &[&str]); 7] = [
             ("gpt-2", GPT2, &[GPT2_REGEX]),
             ("smollm", SMOLLM, &[r"\p{N}", GPT2_REGEX]),
             ("default", DEFAULT, &[r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
             ("llama-bpe", LLAMA3, &[LLAMA3_REGEX]),
             ("qwen2", QWEN2, &[QWEN2_REGEX]),
             ("tekken", TEKKEN, &[TEKKEN_REGEX]),
+            ("gpt-4o", GPT4O, &[GPT4O_REGEX]),
         ];
         let families = families.map(|(name, pattern, regexes)| (name, pattern, compile(regexes)));
         // Characters that meet different rules; two or three of a kind where kinds can be told apart.

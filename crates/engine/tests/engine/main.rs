@@ -191,6 +191,24 @@ fn end_of_generation_ends() {
 }
 
 #[test]
+fn control_tokens_are_text_where_asked() {
+    let (model, mut random) = (model(), Random::fresh());
+    let (engine, mut control) = (engine(&model, 1, 64), 0);
+    let tokenizer = model.tokenizer().unwrap();
+    for _ in 0..10 {
+        let hot = SamplingOptions { temperature: 50.0, top_k: 0, top_p: 1.0, min_p: 0.0, ..sampling(&mut random) };
+        let request = request(&random_tokens(&mut random, 3), 60, hot);
+        let [without, with] =
+            [false, true].map(|control_tokens| pieces(&engine, Request { control_tokens, ..request.clone() }));
+        assert_eq!(tokens(&without), tokens(&with));
+        assert_eq!(text(&without), tokenizer.decode(&tokens(&with), true).unwrap());
+        assert_eq!(text(&with), tokenizer.decode(&tokens(&with), false).unwrap());
+        control += tokens(&with).iter().filter(|&&id| tokenizer.is_special(id)).count();
+    }
+    assert!(control > 0, "600 random tokens of 260, and none of 3 control tokens");
+}
+
+#[test]
 fn a_conversation_is_read_from_where_it_is_new() {
     let (model, mut random) = (model(), Random::fresh());
     let kept = engine(&model, 2, 64);
