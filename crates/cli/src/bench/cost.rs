@@ -78,7 +78,8 @@ impl Cost {
         let mut cost =
             Cost { dense: Matrix::default(), head: Matrix::default(), embedding_row: 0.0, layers: layers.collect() };
         for tensor in file.tensors() {
-            let products = if tensor.shape.len() > 1 { tensor.elements() as f64 } else { 0.0 };
+            let is_matrix = tensor.shape.len() > 1 && !tensor.name.ends_with(".bias");
+            let products = if is_matrix { tensor.elements() as f64 } else { 0.0 };
             let matrix = Matrix { bytes: tensor.bytes as f64, products };
             let index = tensor.name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()?.parse::<usize>().ok());
             match (tensor.name.as_str(), index.and_then(|index| cost.layers.get_mut(index))) {
@@ -89,7 +90,7 @@ impl Cost {
                     }
                 }
                 ("output.weight", _) => cost.head.add(matrix, 1.0),
-                (_, Some(layer)) if tensor.shape.len() == 3 => layer.expert.add(matrix, 1.0 / layer.experts as f64),
+                (name, Some(layer)) if name.contains("_exps.") => layer.expert.add(matrix, 1.0 / layer.experts as f64),
                 _ => cost.dense.add(matrix, 1.0),
             }
         }

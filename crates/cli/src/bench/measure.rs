@@ -59,7 +59,7 @@ impl Bench {
         let sequences = (0..shape.batch).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
         let random = Random::named("gristmill bench");
         let mut bench = Bench { runner, sequences, shape, random, batch: Batch::new() };
-        bench.run(&prefill_steps(shape.batch, 0, shape.depth))?;
+        bench.forward(&prefill_steps(shape.batch, 0, shape.depth))?;
         Ok(bench)
     }
 
@@ -88,9 +88,26 @@ impl Bench {
         self.run(&self.decode_steps())
     }
 
-    /// Runs steps with fresh random tokens, then brings the sequences back to their depth. A step that wants logits
-    /// also takes the likeliest token of each, as greedy decoding would.
+    /// Runs steps, then brings the sequences back to their depth.
     fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
+        let (ran, depth) = (self.forward(steps)?, self.shape.depth);
+        let mut forgotten = false;
+        for &sequence in &self.sequences {
+            // Layers that see a window only may have forgotten what the next token would see.
+            forgotten |= depth < self.runner.shortest(sequence)?;
+        }
+        for &sequence in &self.sequences {
+            self.runner.truncate(sequence, if forgotten { 0 } else { depth })?;
+        }
+        if forgotten {
+            self.forward(&prefill_steps(self.shape.batch, 0, depth))?;
+        }
+        Ok(ran)
+    }
+
+    /// Runs steps with fresh random tokens. A step that wants logits also takes the likeliest token of each, as greedy
+    /// decoding would.
+    fn forward(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();
         let mut distinct = Vec::new();
@@ -111,9 +128,6 @@ impl Bench {
             }
         }
         let seconds = begun.elapsed().as_secs_f64();
-        for &sequence in &self.sequences {
-            self.runner.truncate(sequence, self.shape.depth)?;
-        }
         Ok(Ran { seconds, distinct })
     }
 }
@@ -145,6 +159,14 @@ fn prefill_steps(batch: usize, start: usize, count: usize) -> Vec<Step> {
 fn decode_steps(batch: usize, start: usize, count: usize) -> Vec<Step> {
     let span = |step| Span { start: start + step, count: 1, output: true };
     (0..count).map(|step| (0..batch).map(|sequence| (sequence, span(step))).collect()).collect()
+}
+
+#[cfg(test)]
+impl Bench {
+    /// Tokens of each sequence.
+    pub(super) fn lengths(&self) -> Vec<usize> {
+        self.sequences.iter().map(|&sequence| self.runner.sequence_len(sequence).unwrap_or(0)).collect()
+    }
 }
 
 #[cfg(test)]

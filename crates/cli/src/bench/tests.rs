@@ -88,6 +88,25 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     assert!(Row::new(&work, &[], vec![], &machine).is_none());
 }
 
+/// 512 tokens of a batch and a window of 32 are kept: the prompt's 600 are more.
+#[test]
+fn a_depth_that_was_forgotten_is_read_again() {
+    let path = Scratch::new("window", "mini-oss", 2);
+    let file = GgufFile::open(&path.0).unwrap();
+    let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
+    let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
+    for depth in [0, 700] {
+        let shape = Shape { batch: 2, depth, prompt: 600, decode: 2 };
+        let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
+        for _ in 0..2 {
+            bench.prefill().unwrap();
+            assert_eq!(bench.lengths(), [depth; 2]);
+            bench.decode().unwrap();
+            assert_eq!(bench.lengths(), [depth; 2]);
+        }
+    }
+}
+
 #[test]
 fn the_machine_has_a_bandwidth_and_a_rate_at_every_level() {
     for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {

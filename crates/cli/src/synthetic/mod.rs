@@ -27,8 +27,6 @@ use shapes::{Model, TensorPlan};
 const RECIPE_KEY: &str = "gristmill.synthetic";
 /// Part of the recipe: raised when the same name would give other bytes.
 const REVISION: u32 = 2;
-/// The mix of a model that is named without one.
-const DEFAULT_MIX: &str = "Q4_K_M";
 
 /// Why a synthetic model could not be made.
 #[derive(Debug, Error)]
@@ -99,16 +97,17 @@ pub(crate) struct Synthetic {
 }
 
 impl Synthetic {
-    /// Parses `NAME[:FORMAT]`; `layers` overrides the published depth.
+    /// Parses `NAME[:FORMAT]`, by default in the mix in which the model is published; `layers` overrides the published depth.
     ///
     /// # Errors
     /// If the name or the format is unknown, or the layers are not 1 to [`shapes::MAX_LAYERS`].
     pub(crate) fn parse(spec: &str, layers: Option<u32>) -> Result<Synthetic, SyntheticError> {
-        let (name, mix) = spec.split_once(':').unwrap_or((spec, DEFAULT_MIX));
+        let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
         let mut model = *shapes::MODELS.iter().find(|m| m.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
             let known = shapes::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
             SyntheticError::Model { name: name.to_owned(), known }
         })?;
+        let mix = mix.unwrap_or(model.mix());
         let mix =
             find_mix(mix).ok_or_else(|| SyntheticError::Mix { name: mix.to_owned(), known: mix_names().join(", ") })?;
         model.layers = layers.unwrap_or(model.layers);

@@ -32,7 +32,37 @@ pub(crate) struct Model {
     tied: bool,
     context: u32,
     rope_base: f32,
+    special: Special,
 }
+
+/// What only some models have.
+#[derive(Debug, Clone, Copy)]
+struct Special {
+    /// The mix in which the model is published, and which it has unless told otherwise.
+    mix: &'static str,
+    /// Layers with a window see this many positions.
+    window: Option<u32>,
+    /// YaRN's factor, and the context that was stretched by it.
+    yarn: Option<(f32, u32)>,
+    /// The norm of what the MLP reads.
+    mlp_norm: &'static str,
+    /// Each head has a sink.
+    sinks: bool,
+    /// All of attention, the router and the experts have biases.
+    biases: bool,
+}
+
+const NOTHING: Special =
+    Special { mix: "Q4_K_M", window: None, yarn: None, mlp_norm: "ffn_norm", sinks: false, biases: false };
+
+const GPT_OSS: Special = Special {
+    mix: "MXFP4_MOE",
+    window: Some(128),
+    yarn: Some((32.0, 4096)),
+    mlp_norm: "post_attention_norm",
+    sinks: true,
+    biases: true,
+};
 
 #[derive(Debug, Clone, Copy)]
 struct Experts {
@@ -59,6 +89,7 @@ pub(crate) const MODELS: &[Model] = &[
         tied: false,
         context: 40_960,
         rope_base: 1e6,
+        special: NOTHING,
     },
     Model {
         name: "qwen3-8b",
@@ -76,6 +107,7 @@ pub(crate) const MODELS: &[Model] = &[
         tied: false,
         context: 40_960,
         rope_base: 1e6,
+        special: NOTHING,
     },
     Model {
         name: "mixtral-8x7b",
@@ -93,6 +125,7 @@ pub(crate) const MODELS: &[Model] = &[
         tied: false,
         context: 32_768,
         rope_base: 1e6,
+        special: NOTHING,
     },
     Model {
         name: "olmoe-1b-7b",
@@ -110,6 +143,7 @@ pub(crate) const MODELS: &[Model] = &[
         tied: false,
         context: 4096,
         rope_base: 1e4,
+        special: NOTHING,
     },
     Model {
         name: "smollm2-135m",
@@ -127,6 +161,43 @@ pub(crate) const MODELS: &[Model] = &[
         tied: true,
         context: 8192,
         rope_base: 1e5,
+        special: NOTHING,
+    },
+    Model {
+        name: "gpt-oss-20b",
+        title: "gpt-oss 20B shapes",
+        architecture: "gpt-oss",
+        layers: 24,
+        hidden: 2880,
+        heads: 64,
+        kv_heads: 8,
+        head_width: 64,
+        qk_norm: None,
+        inner: 2880,
+        experts: Some(Experts { count: 32, used: 4, inner: 2880 }),
+        vocabulary: 201_088,
+        tied: false,
+        context: 131_072,
+        rope_base: 150_000.0,
+        special: GPT_OSS,
+    },
+    Model {
+        name: "mini-oss",
+        title: "Mini OSS",
+        architecture: "gpt-oss",
+        layers: 4,
+        hidden: 288,
+        heads: 8,
+        kv_heads: 2,
+        head_width: 32,
+        qk_norm: None,
+        inner: 288,
+        experts: Some(Experts { count: 8, used: 2, inner: 288 }),
+        vocabulary: 4096,
+        tied: false,
+        context: 8192,
+        rope_base: 150_000.0,
+        special: Special { window: Some(32), ..GPT_OSS },
     },
     Model {
         name: "mini-moe",
@@ -144,6 +215,7 @@ pub(crate) const MODELS: &[Model] = &[
         tied: false,
         context: 8192,
         rope_base: 1e6,
+        special: NOTHING,
     },
 ];
 
@@ -154,11 +226,16 @@ pub(crate) struct TensorPlan {
     pub(crate) format: Format,
     /// Innermost dimension first.
     pub(crate) shape: Vec<u64>,
-    /// Weights have a variance of 1 / inputs; norms are near 1.
+    /// Weights and biases have a variance of 1 / their columns; norms are near 1.
     pub(crate) is_norm: bool,
 }
 
 impl Model {
+    /// The mix of a model that is named without one.
+    pub(super) fn mix(&self) -> &'static str {
+        self.special.mix
+    }
+
     /// Writes the architecture's metadata.
     pub(super) fn describe(&self, file: &mut GgufWriter) -> Result<(), WriteError> {
         let arch = self.architecture;
@@ -184,6 +261,14 @@ impl Model {
                 file.set(&key("expert_feed_forward_length"), experts.inner)?;
             }
         }
+        if let Some(window) = self.special.window {
+            file.set(&key("attention.sliding_window"), window)?;
+        }
+        if let Some((factor, context)) = self.special.yarn {
+            file.set(&key("rope.scaling.type"), "yarn")?;
+            file.set(&key("rope.scaling.factor"), factor)?;
+            file.set(&key("rope.scaling.original_context_length"), context)?;
+        }
         Ok(())
     }
 
@@ -200,7 +285,7 @@ impl Model {
         let named: Vec<(&str, &[u64])> = shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..])).collect();
         let choices = choose(mix, &[], &facts, &named)?;
         let plan = |((name, shape), choice): ((String, Vec<u64>), Choice)| TensorPlan {
-            is_norm: shape.len() == 1,
+            is_norm: name.ends_with("norm.weight"),
             format: choice.format.unwrap_or(Format::F32),
             name,
             shape,
@@ -217,7 +302,13 @@ impl Model {
 
         list.push(("token_embd.weight".to_owned(), vec![hidden, wide(self.vocabulary)]));
         for layer in 0..self.layers {
-            let mut add = |name: &str, shape: &[u64]| list.push((format!("blk.{layer}.{name}.weight"), shape.to_vec()));
+            let mut push = |name: String, shape: &[u64]| list.push((format!("blk.{layer}.{name}"), shape.to_vec()));
+            let mut add = |name: &str, shape: &[u64]| {
+                push(format!("{name}.weight"), shape);
+                if self.special.biases && shape.len() > 1 {
+                    push(format!("{name}.bias"), &shape[1..]);
+                }
+            };
             add("attn_norm", &[hidden]);
             add("attn_q", &[hidden, queries]);
             add("attn_k", &[hidden, keys]);
@@ -231,7 +322,10 @@ impl Model {
             }
             add("attn_v", &[hidden, keys]);
             add("attn_output", &[queries, hidden]);
-            add("ffn_norm", &[hidden]);
+            if self.special.sinks {
+                add("attn_sinks", &[wide(self.heads)]);
+            }
+            add(self.special.mlp_norm, &[hidden]);
             match self.experts {
                 Some(Experts { count, inner, .. }) => {
                     let (count, inner) = (wide(count), wide(inner));

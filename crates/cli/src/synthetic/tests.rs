@@ -54,7 +54,8 @@ fn every_mix_gives_a_whole_file_of_finite_weights_and_own_bytes() {
 
 #[test]
 fn the_published_shapes_have_the_published_sizes() {
-    for (name, tensors, bytes) in [("qwen3-30b-a3b", 579, 18.55e9), ("qwen3-8b", 399, 5.02e9)] {
+    let published = [("qwen3-30b-a3b", 579, 18.55e9), ("qwen3-8b", 399, 5.02e9), ("gpt-oss-20b", 459, 12.1e9)];
+    for (name, tensors, bytes) in published {
         let synthetic = Synthetic::parse(name, None).unwrap();
         let (plan, file) = synthetic.plan().unwrap();
         assert_eq!(plan.len(), tensors);
@@ -65,7 +66,8 @@ fn the_published_shapes_have_the_published_sizes() {
 
 #[test]
 fn the_published_shapes_have_the_published_parameters() {
-    let published = [("mixtral-8x7b", 46.70e9), ("olmoe-1b-7b", 6.92e9), ("smollm2-135m", 134.5e6)];
+    let published =
+        [("mixtral-8x7b", 46.70e9), ("olmoe-1b-7b", 6.92e9), ("smollm2-135m", 134.5e6), ("gpt-oss-20b", 20.91e9)];
     for (name, parameters) in published {
         let synthetic = Synthetic::parse(name, None).unwrap();
         let (plan, _) = synthetic.plan().unwrap();
