@@ -2,6 +2,7 @@
 
 use std::fmt::{Arguments, Display};
 use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
 
 use crate::failure::Failure;
 
@@ -34,6 +35,21 @@ pub(crate) fn read_stdin() -> Result<String, Failure> {
     let mut bytes = Vec::new();
     io::stdin().lock().read_to_end(&mut bytes).map_err(|e| Failure::new(format!("cannot read stdin: {e}")))?;
     utf8(bytes, "stdin")
+}
+
+/// The text of a file, or what stands on stdin for `-`.
+pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
+    if path.as_os_str() == "-" {
+        return read_stdin();
+    }
+    let bytes = std::fs::read(path)
+        .map_err(|e| Failure::new(format!("cannot read {}: {e}; give the path of a text file", path.display())))?;
+    utf8(bytes, path.display())
+}
+
+/// Columns of the terminal on stdout; where there is none, more than any table has.
+pub(crate) fn columns() -> usize {
+    terminal_size::terminal_size_of(io::stdout()).map_or(usize::MAX, |(width, _)| usize::from(width.0))
 }
 
 /// The bytes as text.

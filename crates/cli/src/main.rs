@@ -8,6 +8,7 @@ mod bench;
 mod chat;
 mod console;
 mod convert;
+mod experts;
 mod failure;
 mod inspect;
 mod lines;
@@ -42,6 +43,7 @@ enum Command {
     Tokenize(tokenize::TokenizeArgs),
     Perplexity(perplexity::PerplexityArgs),
     Bench(bench::BenchArgs),
+    Experts(experts::ExpertsArgs),
     Convert(convert::ConvertArgs),
     Quantize(quantize::QuantizeArgs),
     Completions(shell::CompletionsArgs),
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Some(Command::Tokenize(args)) => tokenize::run(&args),
         Some(Command::Perplexity(args)) => perplexity::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
+        Some(Command::Experts(args)) => experts::run(&args),
         Some(Command::Convert(args)) => convert::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),

@@ -4,7 +4,7 @@ mod divergence;
 mod saved;
 mod score;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         let found = args.ctx;
         return Err(Failure::new(format!("--ctx is {found}; a window needs at least 4 tokens (512 is usual)")));
     }
-    let text = if args.file.as_os_str() == "-" { console::read_stdin()? } else { read(&args.file)? };
+    let text = console::read_text(&args.file)?;
     let base = args.kl_base.as_deref().map(Saved::open).transpose()?;
     let limits = Limits {
         context: Some(args.ctx),
@@ -149,10 +149,4 @@ fn print(report: &Report, say: &Verbosity) -> Result<(), Failure> {
     let rate = (windows * ctx) as f64 / seconds;
     say.info(format_args!("nll {nll:.6} over {tokens_scored} tokens in {windows} windows of {ctx}, {rate:.1} tok/s"));
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String, Failure> {
-    let bytes = std::fs::read(path)
-        .map_err(|e| Failure::new(format!("cannot read {}: {e}; give the path of a text file", path.display())))?;
-    console::utf8(bytes, path.display())
 }

@@ -132,3 +132,19 @@ fn perplexity() {
     let nowhere = path("no such folder/logits");
     refused(run(&["-f", &long, "--ctx", "50", "--save-logits", &nowhere]), &["no such folder"]);
 }
+
+#[test]
+fn experts() {
+    let text = path("text for bad experts");
+    fs::write(&text, "abcdefgh".repeat(20)).unwrap();
+    let run = |arguments: &[&str]| gristmill(&[&["experts", "-m", "MODEL"], arguments].concat(), b"");
+    refused(run(&["-f", &text, "--ctx", "0"]), &["--ctx", "at least 1"]);
+    refused(run(&["-f", &text]), &["context", "trained on at most 100"]);
+    refused(run(&["-f", &path("nothing here"), "--ctx", "50"]), &["nothing here", "text file"]);
+    refused(run(&["-f", &text, "--ctx", "50", "--svg", &path("no folder/x.svg")]), &["no folder"]);
+    let mut tiny = crate::tiny::Tiny::llama();
+    crate::speech::teach(&mut tiny);
+    let dense = path("dense.gguf");
+    fs::write(&dense, tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
+    refused(gristmill(&["experts", "-m", &dense, "-f", &text, "--ctx", "50"], b""), &["dense.gguf", "no experts"]);
+}

@@ -67,7 +67,9 @@ fn run_answers_or_continues() {
     }
 
     let json: serde_json::Value = serde_json::from_str(&run(&["--json", "--raw", "hello"], b"").good()).unwrap();
-    assert_eq!(json["text"].as_str().unwrap(), raw.out.strip_suffix('\n').unwrap());
+    let text = json["text"].as_str().unwrap();
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    assert_eq!(raw.out, format!("{text}{end}"));
     assert_eq!((&json["prompt_tokens"], &json["mode"]), (&6.into(), &"raw".into()));
 }
 
@@ -210,4 +212,24 @@ fn a_closed_pipe_ends_quietly() {
     let mut err = String::new();
     child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
     assert_eq!((child.wait().unwrap().code(), err.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn experts() {
+    let (text, svg) = (path("text for experts"), path("experts.svg"));
+    fs::write(&text, "abcdefgh".repeat(20)).unwrap();
+    let run = |arguments: &[&str]| gristmill(&[&["experts", "-m", "MODEL", "-f", &text], arguments].concat(), b"");
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json", "--ctx", "50"]).good()).unwrap();
+    let tokens = json["tokens"].as_u64().unwrap();
+    for layer in json["layers"].as_array().unwrap() {
+        let counts = layer["counts"].as_array().unwrap().iter().map(|n| n.as_u64().unwrap());
+        assert_eq!(counts.sum::<u64>(), tokens * layer["top_k"].as_u64().unwrap(), "every token has its experts");
+        assert!((0.0..=1.0).contains(&number_of(layer, "entropy")));
+        assert!(number_of(layer, "least") <= 1.0 && number_of(layer, "most") >= 1.0);
+    }
+    // A window is read in one batch or in several.
+    assert_eq!(run(&["--json", "--ctx", "50"]).good(), run(&["--json", "--ctx", "50", "-t", "1"]).good());
+    let people = run(&["--svg", &svg, "--ctx", "50"]).good();
+    assert_eq!(people.lines().count(), 2 + json["layers"].as_array().unwrap().len(), "{people}");
+    assert!(fs::read_to_string(&svg).unwrap().starts_with("<svg"));
 }

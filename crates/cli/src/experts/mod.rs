@@ -1,0 +1,187 @@
+//! `experts`: which experts a model's routers choose for a text.
+
+mod blocks;
+mod picture;
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gristmill_engine::model::spec::MlpSpec;
+use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::{Batch, Limits, Outputs, Runner};
+use serde::Serialize;
+
+use crate::args::{DeviceArgs, ModelArg, Verbosity};
+use crate::failure::Failure;
+use crate::{console, load};
+
+/// Show which experts fire in which layer.
+///
+/// The model reads the text in windows of --ctx tokens, and what its routers choose is counted. An even share of 1 means
+/// that an expert got as many tokens as if all were chosen alike. The entropy is that of the shares, 1 if they are even.
+#[derive(Args)]
+pub(crate) struct ExpertsArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// The text; - reads it from stdin.
+    #[arg(short, long, value_name = "TEXT")]
+    file: PathBuf,
+    /// Tokens of one window.
+    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
+    ctx: usize,
+    /// Draw the heat map, layer by expert, into this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    svg: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    say: Verbosity,
+}
+
+/// What was counted.
+#[derive(Debug, Serialize)]
+struct Report {
+    /// `general.name`, or the file's.
+    model: String,
+    tokens: usize,
+    /// Those with experts.
+    layers: Vec<Layer>,
+}
+
+/// One layer's experts.
+#[derive(Debug, Serialize)]
+struct Layer {
+    /// Its index in the model.
+    layer: usize,
+    /// Experts chosen for each token.
+    top_k: usize,
+    /// Tokens of each expert.
+    counts: Vec<u64>,
+    /// `−Σ p · ln p / ln E`.
+    entropy: f64,
+    /// The least used expert's part of an even share.
+    least: f64,
+    /// The most used expert's part of an even share.
+    most: f64,
+    /// Experts that no token chose.
+    unused: usize,
+}
+
+impl Layer {
+    fn new(layer: usize, top_k: usize, counts: Vec<u64>) -> Layer {
+        let mut this = Layer { layer, top_k, counts, entropy: 0.0, least: 0.0, most: 0.0, unused: 0 };
+        let shares = this.shares();
+        let even = shares.len() as f64;
+        let sum: f64 = shares.iter().map(|share| share / even).map(|p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
+        this.entropy = if even > 1.0 { sum / even.ln() } else { 1.0 };
+        this.least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        this.most = shares.iter().copied().fold(0.0, f64::max);
+        this.unused = this.counts.iter().filter(|&&count| count == 0).count();
+        this
+    }
+
+    /// Each expert's part of an even share.
+    fn shares(&self) -> Vec<f64> {
+        let all: u64 = self.counts.iter().sum();
+        let even = all as f64 / self.counts.len() as f64;
+        self.counts.iter().map(|&count| count as f64 / even).collect()
+    }
+}
+
+pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
+    if args.ctx == 0 {
+        return Err(Failure::new("--ctx is 0; a window needs at least 1 token (512 is usual)"));
+    }
+    let text = console::read_text(&args.file)?;
+    let limits = Limits {
+        context: Some(args.ctx),
+        batch_tokens: args.ctx.min(512),
+        kv_format: args.device.kv.into(),
+        ..Limits::default()
+    };
+    let path = args.model.path("experts")?;
+    let model = load::model(path, &args.device, limits, &args.say)?;
+    let top_k = |mlp: &MlpSpec| match mlp {
+        MlpSpec::Moe { routing, .. } => Some(routing.top_k),
+        _ => None,
+    };
+    let top_k: Vec<Option<usize>> = model.spec().layers.iter().map(|layer| top_k(&layer.mlp)).collect();
+    if top_k.iter().all(Option::is_none) {
+        let remedy = "give a mixture-of-experts model";
+        return Err(Failure::new(format!("{} has no experts: every layer has one MLP; {remedy}", path.display())));
+    }
+    let options = EncodeOptions { add_special: true, parse_special: false };
+    let tokens = model.tokenizer()?.encode(&text, options)?;
+    if tokens.is_empty() {
+        return Err(Failure::new("the text is empty; give a text to read"));
+    }
+
+    let mut runner = Runner::new(model.clone(), limits)?;
+    let bar = load::bar(&args.say, "reading {bar:40} {pos}/{len} tokens");
+    bar.set_length(tokens.len() as u64);
+    let counts = count(&mut runner, &tokens, args.ctx, &mut |done| bar.inc(done as u64))?;
+    bar.finish_and_clear();
+
+    let layers = (0..).zip(top_k).zip(counts).filter_map(|((layer, k), counts)| Some(Layer::new(layer, k?, counts)));
+    let name = model.spec().name.clone().unwrap_or_else(|| file_name(path));
+    let report = Report { model: name, tokens: tokens.len(), layers: layers.collect() };
+    if args.json {
+        return console::print_json(&report);
+    }
+    if let Some(path) = &args.svg {
+        picture::write(&report, path)?;
+    }
+    console::print(blocks::Blocks { report: &report, columns: console::columns() })
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// Tokens of each expert of each layer. `progress` is told how many tokens were just read.
+fn count(
+    runner: &mut Runner,
+    tokens: &[u32],
+    ctx: usize,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Vec<Vec<u64>>, Failure> {
+    runner.count_experts(true);
+    let mut counts: Vec<Vec<u64>> = Vec::new();
+    let mut batch = Batch::new();
+    for window in tokens.chunks(ctx) {
+        let sequence = runner.open_sequence()?;
+        for chunk in window.chunks(runner.limits().batch_tokens) {
+            batch.clear();
+            batch.push(sequence, chunk, Outputs::None);
+            runner.forward(&batch)?;
+            counts.resize(runner.expert_counts().len(), Vec::new());
+            for (sums, new) in counts.iter_mut().zip(runner.expert_counts()) {
+                sums.resize(new.len(), 0);
+                sums.iter_mut().zip(new).for_each(|(sum, &n)| *sum += u64::from(n));
+            }
+            progress(chunk.len());
+        }
+        runner.close_sequence(sequence)?;
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn balance_and_entropy_are_those_of_the_definitions() {
+        let even = Layer::new(3, 2, vec![5; 8]);
+        assert_eq!((even.layer, even.least, even.most, even.unused), (3, 1.0, 1.0, 0));
+        assert!((even.entropy - 1.0).abs() < 1e-12);
+        let one = Layer::new(0, 1, vec![0, 7, 0, 0]);
+        assert_eq!((one.entropy, one.least, one.most, one.unused), (0.0, 0.0, 4.0, 3));
+        let half = Layer::new(0, 1, vec![9, 9, 0, 0]);
+        assert!((half.entropy - 0.5).abs() < 1e-12);
+        assert_eq!(Layer::new(0, 1, vec![4]).entropy, 1.0);
+    }
+}
