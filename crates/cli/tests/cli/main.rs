@@ -9,6 +9,7 @@ mod speech;
 
 mod bad_input;
 mod commands;
+mod convert;
 
 use std::fs;
 use std::io::Write;

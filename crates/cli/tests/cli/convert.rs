@@ -1,0 +1,82 @@
+//! `convert` on a golden folder of the conformance tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::gristmill;
+
+fn folder() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../conformance/golden/convert/qwen3moe").display().to_string()
+}
+
+/// A new empty folder for the output of a test.
+fn scratch(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("convert-{test}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    folder
+}
+
+#[test]
+fn a_folder_becomes_a_file_that_runs() {
+    let out = scratch("runs").join("out.gguf").display().to_string();
+    let ended = gristmill(&["convert", &folder(), "-o", &out], b"");
+    assert!(ended.err.contains("out.gguf") && ended.err.contains("27 tensors"), "{}", ended.err);
+    assert_eq!(ended.good(), "");
+    let report = gristmill(&["inspect", &out], b"").good();
+    assert!(report.contains("architecture  qwen3moe") && report.contains("qwen2, 288 tokens"), "{report}");
+    assert!(!report.contains("cannot run") && report.contains("BF16"), "{report}");
+    gristmill(&["run", "-m", &out, "--raw", "The mill", "-n", "3", "--temp", "0"], b"").good();
+
+    // A second time only if it is allowed.
+    let again = gristmill(&["convert", &folder(), "-o", &out, "--type", "q4_k_m"], b"");
+    assert_eq!(again.code, Some(1));
+    assert!(again.last_line().contains("exists") && again.last_line().contains("--force"), "{}", again.err);
+    let forced = gristmill(&["convert", &folder(), "-o", &out, "--type", "q4_k_m", "--force"], b"");
+    assert!(forced.err.contains("instead of Q4_K, since their rows are not multiples of 256"), "{}", forced.err);
+    forced.good();
+    assert!(gristmill(&["inspect", &out], b"").good().contains("Q5_0"));
+}
+
+#[test]
+fn outputs_that_are_refused() {
+    let scratch = scratch("refused");
+    let copy = scratch.join("model");
+    fs::create_dir(&copy).expect("a folder");
+    for entry in fs::read_dir(folder()).expect("the golden folder") {
+        let path = entry.expect("an entry").path();
+        fs::copy(&path, copy.join(path.file_name().expect("a name"))).expect("it is copied");
+    }
+    let shard = copy.join("model-00001-of-00003.safetensors");
+    let before = fs::read(&shard).expect("it is there");
+    let (copy, shard_path) = (copy.display().to_string(), shard.display().to_string());
+    let onto = gristmill(&["convert", &copy, "-o", &shard_path, "--force"], b"");
+    assert!(onto.last_line().contains("the output is the input"), "{}", onto.err);
+    assert_eq!(fs::read(&shard).expect("it is there"), before);
+
+    let nowhere = scratch.join("no/such/out.gguf").display().to_string();
+    assert_eq!(gristmill(&["convert", &copy, "-o", &nowhere], b"").code, Some(1));
+    let kind = gristmill(&["convert", &copy, "-o", "x.gguf", "--type", "q9"], b"");
+    assert!(kind.last_line().contains("q9") && kind.last_line().contains("Q4_K_M"), "{}", kind.err);
+    let threads = gristmill(&["convert", &copy, "-o", "x.gguf", "--threads", "0"], b"");
+    assert!(threads.last_line().contains("--threads is 0"), "{}", threads.err);
+    assert_eq!(gristmill(&["convert", &copy], b"").code, Some(2));
+}
+
+/// A file-size limit stands in for a full disk: both make a write fail in the middle.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_fills_up_leaves_nothing() {
+    let scratch = scratch("full");
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 64; exec {} convert {} -o {}/out.gguf --type f32",
+        env!("CARGO_BIN_EXE_gristmill"),
+        folder(),
+        scratch.display()
+    );
+    let ended = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh runs");
+    let errors = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("cannot write"), "{errors}");
+    assert_eq!(fs::read_dir(&scratch).expect("it is there").count(), 0, "something was left");
+}
