@@ -209,7 +209,7 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     golden.VOCAB = 352 if case.tokenizer.startswith("spm") else 288  # SentencePiece wants every frequent character
     model = golden.build(case.shape)
-    golden.randomise(model, generator)
+    golden.randomise(model, case.shape, generator)
     for weight in model.parameters():  # what the files will hold
         weight.data = weight.data.to(case.dtype).float()
     folder = OUT / name
