@@ -34,6 +34,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 HERE = pathlib.Path(__file__).parent
 OUT = HERE.parents[1] / "crates/conformance/golden/convert"
 LENGTHS = (10, 5, 3)
+# The last chosen and the first refused router logit are at least this far apart.
+ROUTER_GAP = 0.25
 TYPES = ("f32", "f16", "bf16", "q8_0")
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}\n{% endfor %}"
 TEXTS = ["", "The old mill, 1847.", "It's we'll\n\n  x  ", "a<|end|>b", "grün 中 😀 12345"]
@@ -64,6 +66,7 @@ CASES = {
     "llama-spm": Case(Shape("llama", 32, 32, 2, 1, 16, tied=True, bias=True, rope=LINEAR), F16, "spm"),
     "llama-json": Case(Shape("llama", 32, 32, 4, 4, 8), F32, "spm-json"),
     "mistral": Case(Shape("llama", 32, 32, 4, 2, 8, theta=1e6), BF16, "tekken"),
+    "mixtral": Case(Shape("mixtral", 32, 16, 4, 2, 8, 4, 2, theta=1e6), BF16, "spm", "30KB"),
     "smollm": Case(Shape("llama", 24, 40, 3, 1, 8, tied=True), F32, "smollm"),
     "qwen2": Case(Shape("qwen2", 32, 48, 4, 2, 8, tied=True, theta=1e6, bias=True), BF16, "qwen2"),
     "qwen2moe": Case(Shape("qwen2moe", 32, 16, 4, 2, 8, 4, 2, theta=1e6, bias=True, shared=32), BF16, "qwen2", "30KB"),
@@ -215,7 +218,7 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     folder = OUT / name
     write_folder(folder, name, case, model)
 
-    sequences = [golden.draw(model, case.shape, length, generator) for length in LENGTHS]
+    sequences = [golden.draw(model, case.shape, length, ROUTER_GAP, generator) for length in LENGTHS]
     logits = golden.run(model, sequences)
     least = golden.least_effect(model, case.shape, sequences, logits)
     assert least > 100 * golden.TOLERANCE["f32"], f"{name}: a block matters too little: {least}"

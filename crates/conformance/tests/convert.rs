@@ -16,8 +16,19 @@ use gristmill_kernels::format::Format;
 use serde_json::Value as Json;
 
 /// Every folder of the script. A missing one fails the test.
-const FOLDERS: &[&str] =
-    &["llama-json", "llama-spm", "llama3", "mistral", "olmoe", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "smollm"];
+const FOLDERS: &[&str] = &[
+    "llama-json",
+    "llama-spm",
+    "llama3",
+    "mistral",
+    "mixtral",
+    "olmoe",
+    "qwen2",
+    "qwen2moe",
+    "qwen3",
+    "qwen3moe",
+    "smollm",
+];
 
 const TYPES: &[&str] = &["f32", "f16", "bf16", "q8_0"];
 
