@@ -1,0 +1,63 @@
+//! The error of every encoder against that of llama.cpp's quantiser (without an importance matrix) on the same weights:
+//! a ratio of at most 1.005 in the mean, and 1.05 for any tensor. `scripts/golden/encoders.py` wrote weights and errors.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use gristmill_kernels::format::Format;
+
+/// Elements of a tensor.
+const COUNT: usize = 4096;
+
+fn golden(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/encoders").join(file)
+}
+
+/// The tensors in the order of the file.
+fn values() -> Vec<Vec<f32>> {
+    let bytes = std::fs::read(golden("values.bin")).unwrap();
+    let values: Vec<f32> =
+        bytes.chunks_exact(2).map(|b| half::f16::from_le_bytes(b.try_into().unwrap()).to_f32()).collect();
+    values.chunks_exact(COUNT).map(<[f32]>::to_vec).collect()
+}
+
+/// Name and error of each tensor, of each format.
+fn errors() -> BTreeMap<Format, Vec<(String, f64)>> {
+    let mut errors = BTreeMap::<_, Vec<_>>::new();
+    for line in std::fs::read_to_string(golden("errors.txt")).unwrap().lines() {
+        let field: Vec<&str> = line.split(' ').collect();
+        let format = Format::named(field[0]).unwrap();
+        errors.entry(format).or_default().push((field[1].to_owned(), field[2].parse().unwrap()));
+    }
+    errors
+}
+
+fn root_mean_square_error(format: Format, values: &[f32]) -> f64 {
+    let mut blocks = vec![0; format.row_bytes(values.len()).unwrap()];
+    let mut decoded = vec![0.0; values.len()];
+    format.encode(values, &mut blocks).unwrap();
+    format.decode(&blocks, &mut decoded).unwrap();
+    let squares = values.iter().zip(&decoded).map(|(v, d)| (f64::from(*v) - f64::from(*d)).powi(2));
+    (squares.sum::<f64>() / values.len() as f64).sqrt()
+}
+
+#[test]
+fn errors_are_not_above_those_of_llama_cpp() {
+    let (values, errors) = (values(), errors());
+    let quantised = Format::ALL.iter().filter(|f| !f.is_float()).count();
+    assert_eq!(errors.len(), quantised, "every quantised format has golden errors");
+    for (format, errors) in errors {
+        assert_eq!(errors.len(), values.len());
+        let mut ratios = Vec::new();
+        for ((name, theirs), values) in errors.iter().zip(&values) {
+            let ours = root_mean_square_error(format, values);
+            let ratio = ours / theirs;
+            assert!(ratio <= 1.05, "{format}, {name}: RMSE {ours:.3e}, llama.cpp has {theirs:.3e}: {ratio:.4}");
+            ratios.push(ratio);
+        }
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        let worst = ratios.iter().copied().fold(0.0, f64::max);
+        println!("{format:7} RMSE ratio {mean:.4} in the mean, {worst:.4} at worst");
+        assert!(mean <= 1.005, "{format}: {mean}");
+    }
+}
