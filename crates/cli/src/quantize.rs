@@ -86,6 +86,9 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         seconds,
         console::bytes((from as f64 / seconds) as u64)
     ));
+    if let Some(peak) = machine::peak_memory() {
+        args.say.detail(format_args!("peak memory {}, pages of the mapped input included", console::bytes(peak)));
+    }
     Ok(())
 }
 
