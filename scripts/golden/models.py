@@ -10,6 +10,10 @@ the logits of every position as transformers computes them, in F32, from the wei
 The weights are scaled so that every attention and MLP block matters: zeroing the output of any one moves the logits
 by more than 100 times the tolerance, which is asserted here and again by the test. Tokens are drawn so that the
 router's choice is never close to a tie.
+
+Two models are not transformers' own as they stand. `deepseek` (the first DeepSeek MoE) is not in transformers: it is
+built of transformers' Llama, whose MLPs behind the first layer are transformers' DeepseekV2Moe. And the `phimoe` of
+transformers never uses LongRoPE's long factors: where the file asks for them, it is given them as its short ones.
 """
 
 import importlib.metadata
@@ -21,10 +25,15 @@ import gguf
 import numpy as np
 import torch
 from gguf import GGMLQuantizationType as Q
-from transformers import GptOssConfig, GptOssForCausalLM
-from transformers import LlamaConfig, LlamaForCausalLM, OlmoeConfig, OlmoeForCausalLM
+from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GptOssConfig, GptOssForCausalLM
+from transformers import GraniteConfig, GraniteForCausalLM
+from transformers import GraniteMoeConfig, GraniteMoeForCausalLM, GraniteMoeSharedConfig, GraniteMoeSharedForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import OlmoeConfig, OlmoeForCausalLM, PhimoeConfig, PhimoeForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
+from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
 for package, version in {"gguf": "0.19.0", "torch": "2.15.0", "transformers": "5.23.0"}.items():
     found = importlib.metadata.version(package)
@@ -39,6 +48,14 @@ EPS = 1e-5
 TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3, "mxfp4": 1e-3}
 # The k-th and the next router logit are at least this far apart.
 ROUTER_GAP = 0.25
+# SparseMixer shares between logits that differ by up to this part of the larger (2 · router_jitter_noise).
+SPARSE_MIXER_NEAR = 0.02
+# So that this happens, the F32 model's routers may come closer to a tie.
+SPARSE_MIXER_GAP = 0.01
+# Granite's multipliers of embeddings, attention logits and residuals, and its divisor of logits.
+GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=2.5)
+# What multiplies the experts' weights in `deepseek`.
+ROUTED_SCALE = 1.4
 
 
 @dataclass
@@ -56,7 +73,9 @@ class Shape:
     tied: bool = False
     bias: bool = False
     shared: int = 0
+    dense: int = 0  # leading layers without experts
     window: int = 0
+    period: int = 0  # the last of so many layers sees everything
     layers: int = 2
     theta: float = 10000.0
     rope: dict = field(default_factory=dict)
@@ -68,6 +87,9 @@ YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
 LINEAR = dict(rope_type="linear", factor=4.0)
 # Its correction range begins and ends between two pairs.
 UNTRUNCATED = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=4.0, truncate=False)
+SHORT = [1.0, 1.1, 1.2, 1.3]
+LONG = [1.5, 2.5, 4.0, 7.0]
+LONGROPE = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG, short_mscale=1.2, long_mscale=1.2)
 
 MODELS = {
     "llama3-f32": Shape("llama", 64, 128, 4, 2, 16, theta=500000.0, rope=LLAMA3),
@@ -77,6 +99,17 @@ MODELS = {
     "llama-tied-q8_0": Shape("llama", 96, 64, 3, 1, 32, tied=True),
     "llama-linear-f32": Shape("llama", 32, 64, 2, 2, 16, bias=True, rope=LINEAR),
     "llama-yarn-f32": Shape("llama", 64, 64, 2, 1, 32, rope=YARN),
+    "mixtral-f32": Shape("mixtral", 32, 16, 4, 2, 8, 8, 2),
+    "mixtral-q8_0": Shape("mixtral", 32, 32, 4, 2, 8, 8, 2),
+    "granite-f32": Shape("granite", 32, 48, 4, 2, 8, tied=True),
+    "granitemoe-f32": Shape("granitemoe", 32, 16, 4, 2, 8, 6, 2, tied=True),
+    "granitemoe-q8_0": Shape("granitemoe", 32, 32, 4, 2, 8, 6, 2, shared=64),
+    "phimoe-f32": Shape("phimoe", 32, 16, 4, 2, 8, 6, 2, bias=True, rope=LONGROPE | dict(original_max_position_embeddings=64)),
+    "phimoe-q8_0": Shape("phimoe", 32, 32, 4, 2, 8, 6, 2, bias=True, rope=LONGROPE | dict(original_max_position_embeddings=32)),
+    "deepseek-f32": Shape("deepseek", 32, 16, 4, 4, 8, 6, 2, shared=32, dense=1),
+    "deepseek-q8_0": Shape("deepseek", 64, 32, 4, 4, 16, 6, 2, shared=64, dense=1),
+    "gemma3-f32": Shape("gemma3", 32, 64, 4, 1, 16, tied=True, layers=7, theta=1e6, window=9, rope=LINEAR),
+    "gemma3-q8_0": Shape("gemma3", 64, 64, 4, 1, 16, tied=True, layers=3, theta=1e6, window=9, period=2),
     "qwen2-f32": Shape("qwen2", 64, 96, 4, 2, 16, theta=1e6, bias=True),
     "qwen2-q4_k_m": Shape("qwen2", 256, 256, 4, 1, 64, tied=True, theta=1e6, bias=True),
     "qwen2moe-f32": Shape("qwen2moe", 64, 32, 4, 2, 16, 8, 3, theta=1e6, bias=True, shared=96),
@@ -110,8 +143,40 @@ def build(shape: Shape):
     )
     head = dict(head_dim=shape.head, attention_bias=shape.bias)
     moe = dict(num_experts=shape.experts, num_experts_per_tok=shape.top_k)
+    local = dict(num_local_experts=shape.experts, num_experts_per_tok=shape.top_k)
     if shape.arch == "llama":
         model = LlamaForCausalLM(LlamaConfig(intermediate_size=shape.inner, **head, **common))
+    elif shape.arch == "mixtral":
+        model = MixtralForCausalLM(MixtralConfig(
+            intermediate_size=shape.inner, head_dim=shape.head, sliding_window=None, **local, **common))
+    elif shape.arch == "granite":
+        model = GraniteForCausalLM(GraniteConfig(intermediate_size=shape.inner, **GRANITE, **common))
+    elif shape.arch == "granitemoe":
+        config, cls = (GraniteMoeSharedConfig, GraniteMoeSharedForCausalLM) if shape.shared else (
+            GraniteMoeConfig, GraniteMoeForCausalLM)
+        shared = dict(shared_intermediate_size=shape.shared) if shape.shared else {}
+        model = cls(config(intermediate_size=shape.inner, **shared, **GRANITE, **local, **common))
+    elif shape.arch == "phimoe":
+        if max(LENGTHS) >= shape.rope["original_max_position_embeddings"]:
+            common["rope_parameters"] |= dict(short_factor=LONG)
+        model = PhimoeForCausalLM(PhimoeConfig(
+            intermediate_size=shape.inner, attention_bias=True, lm_head_bias=True, sliding_window=None,
+            router_jitter_noise=SPARSE_MIXER_NEAR / 2, **local, **common))
+    elif shape.arch == "deepseek":
+        model = LlamaForCausalLM(LlamaConfig(intermediate_size=3 * shape.inner, **head, **common))
+        config = DeepseekV2Config(
+            hidden_size=shape.hidden, moe_intermediate_size=shape.inner, n_shared_experts=shape.shared // shape.inner,
+            n_routed_experts=shape.experts, num_experts_per_tok=shape.top_k, topk_method="greedy",
+            routed_scaling_factor=ROUTED_SCALE)
+        config._experts_implementation = "eager"
+        for layer in model.model.layers[shape.dense:]:
+            layer.mlp = DeepseekV2Moe(config)
+    elif shape.arch == "gemma3":
+        common["rope_parameters"] = {"full_attention": common["rope_parameters"], "sliding_attention": {
+            "rope_type": "default", "rope_theta": 10000.0}}
+        model = Gemma3ForCausalLM(Gemma3TextConfig(
+            intermediate_size=shape.inner, sliding_window=shape.window, query_pre_attn_scalar=shape.head,
+            sliding_window_pattern=shape.period or 6, **head, **common))
     elif shape.arch == "qwen2":
         model = Qwen2ForCausalLM(Qwen2Config(intermediate_size=shape.inner, use_sliding_window=False, **common))
     elif shape.arch == "qwen2moe":
@@ -130,7 +195,7 @@ def build(shape: Shape):
     else:
         model = Qwen3MoeForCausalLM(Qwen3MoeConfig(
             moe_intermediate_size=shape.inner, norm_topk_prob=True, **moe, **head, **common))
-    if shape.experts:
+    if shape.experts and shape.arch != "deepseek":
         model.set_experts_implementation("eager")
     model.set_attn_implementation("eager")
     return model.eval()
@@ -138,9 +203,12 @@ def build(shape: Shape):
 
 # How far each kind of weight is from a variance of 1 / inputs. Sharper attention and stronger outputs than that
 # make every block matter.
-GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 4.0, "down_proj": 2.5, "mlp.gate.weight": 1.5}
+GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 4.0, "shared_experts.down_proj": 2.5,
+        "shared_mlp.output_linear": 3.0, "down_proj": 2.5, "mlp.gate.weight": 1.5, "router.weight": 1.5}
 # The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
+# The embedding's standard deviation, where the model scales it up again.
+EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma3": 1 / 8}
 
 
 def randomise(model, shape: Shape, generator) -> None:
@@ -148,7 +216,7 @@ def randomise(model, shape: Shape, generator) -> None:
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=generator)
         if name.endswith("norm.weight"):
-            value = 1.2 + 0.3 * noise
+            value = 1.2 + 0.3 * noise - norm_shift(shape, name)
         elif name.endswith("gate_up_proj_bias"):
             value = 2.0 * noise
         elif name.endswith("bias"):
@@ -156,7 +224,7 @@ def randomise(model, shape: Shape, generator) -> None:
         elif name.endswith("sinks"):
             value = 0.5 * noise
         elif "embed_tokens" in name:
-            value = noise
+            value = noise * EMBEDDING.get(shape.arch, 1.0)
         else:
             gain = next((g for part, g in gains.items() if part in name), 1.0)
             inputs = weight.shape[-2 if shape.arch == "gpt-oss" and ".experts." in name else -1]
@@ -165,6 +233,11 @@ def randomise(model, shape: Shape, generator) -> None:
 
 
 # ── to GGUF's tensors and back ──
+
+
+def norm_shift(shape: Shape, name: str) -> float:
+    """Gemma's norms multiply by 1 + weight; the file has the sum."""
+    return 1.0 if shape.arch == "gemma3" and name.endswith("norm.weight") else 0.0
 
 
 def permute(w: np.ndarray, heads: int) -> np.ndarray:
@@ -178,21 +251,28 @@ def unpermute(w: np.ndarray, heads: int) -> np.ndarray:
 
 def names(shape: Shape) -> list[tuple[str, str, int]]:
     """GGUF name, transformers name, and the heads by which `llama` permutes it (0: not at all)."""
-    q, k = (shape.heads, shape.kv_heads) if shape.arch == "llama" else (0, 0)
-    table = [("token_embd.weight", "model.embed_tokens.weight", 0), ("output_norm.weight", "model.norm.weight", 0)]
+    permuted = shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek")
+    q, k = (shape.heads, shape.kv_heads) if permuted else (0, 0)
+    parts = ["weight", "bias"] if shape.arch == "phimoe" else ["weight"]
+    experts = "block_sparse_moe" if shape.arch == "granitemoe" else "mlp"
+    router = "router" if shape.arch in ("granitemoe", "phimoe") else "gate"
+    norms = [("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")]
+    if shape.arch == "gemma3":
+        norms = [("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm"),
+                 ("ffn_norm", "pre_feedforward_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")]
+    table = [("token_embd.weight", "model.embed_tokens.weight", 0)]
+    table += [(f"output_norm.{part}", f"model.norm.{part}", 0) for part in parts]
     if not shape.tied:
-        table.append(("output.weight", "lm_head.weight", 0))
+        table += [(f"output.{part}", f"lm_head.{part}", 0) for part in parts]
     for i in range(shape.layers):
         ours, theirs = f"blk.{i}.", f"model.layers.{i}."
-        rows = [("attn_norm.weight", "input_layernorm.weight", 0),
-                ("post_attention_norm.weight" if shape.arch == "gpt-oss" else "ffn_norm.weight",
-                 "post_attention_layernorm.weight", 0)]
+        rows = [(f"{a}.{part}", f"{b}.{part}", 0) for a, b in norms for part in parts]
         for kind in ["weight", "bias"] if shape.bias else ["weight"]:
             rows += [(f"attn_q.{kind}", f"self_attn.q_proj.{kind}", q), (f"attn_k.{kind}", f"self_attn.k_proj.{kind}", k),
                      (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
-            if kind == "weight" or shape.arch in ("llama", "gpt-oss"):
+            if kind == "weight" or shape.arch in ("llama", "phimoe", "gpt-oss"):
                 rows.append((f"attn_output.{kind}", f"self_attn.o_proj.{kind}", 0))
-        if shape.arch in ("qwen3", "qwen3moe", "olmoe"):
+        if shape.arch in ("qwen3", "qwen3moe", "olmoe", "gemma3"):
             rows += [("attn_q_norm.weight", "self_attn.q_norm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
         if shape.arch == "gpt-oss":
@@ -204,14 +284,20 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                      ("ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias:even", 0),
                      ("ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias:odd", 0),
                      ("ffn_down_exps.bias", "mlp.experts.down_proj_bias:all", 0)]
-        elif shape.experts:
-            rows += [("ffn_gate_inp.weight", "mlp.gate.weight", 0),
-                     ("ffn_gate_exps.weight", "mlp.experts.gate_up_proj:0", 0),
-                     ("ffn_up_exps.weight", "mlp.experts.gate_up_proj:1", 0),
-                     ("ffn_down_exps.weight", "mlp.experts.down_proj", 0)]
-            if shape.shared:
-                rows += [(f"ffn_{part}_shexp.weight", f"mlp.shared_expert.{part}_proj.weight", 0)
+        elif shape.experts and i >= shape.dense:
+            rows += [("ffn_gate_inp.weight", f"{experts}.{router}.weight", 0),
+                     ("ffn_gate_exps.weight", f"{experts}.experts.gate_up_proj:0", 0),
+                     ("ffn_up_exps.weight", f"{experts}.experts.gate_up_proj:1", 0),
+                     ("ffn_down_exps.weight", f"{experts}.experts.down_proj", 0)]
+            if shape.shared and shape.arch == "granitemoe":
+                rows += [("ffn_gate_shexp.weight", "shared_mlp.input_linear.weight:0", 0),
+                         ("ffn_up_shexp.weight", "shared_mlp.input_linear.weight:1", 0),
+                         ("ffn_down_shexp.weight", "shared_mlp.output_linear.weight", 0)]
+            elif shape.shared:
+                name = "shared_experts" if shape.arch == "deepseek" else "shared_expert"
+                rows += [(f"ffn_{part}_shexp.weight", f"mlp.{name}.{part}_proj.weight", 0)
                          for part in ("gate", "up", "down")]
+            if shape.arch == "qwen2moe":
                 rows.append(("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", 0))
         else:
             rows += [(f"ffn_{part}.weight", f"mlp.{part}_proj.weight", 0) for part in ("gate", "up", "down")]
@@ -220,14 +306,14 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
 
 
 def half(parameters: dict, name: str):
-    """A parameter; with `:0` and `:1` the gate and the up half of fused experts; with `:even`, `:odd` and `:all` the same
+    """A parameter; with `:0` and `:1` the gate and the up half of fused ones; with `:even`, `:odd` and `:all` the same
     and the whole of gpt-oss's experts, whose matrices are transposed and whose gate and up take turns."""
     base, _, part = name.partition(":")
     weight = parameters[base].data
     if part in ("even", "odd", "all"):
         weight = weight.transpose(1, 2) if weight.dim() == 3 else weight
         return {"even": weight[:, ::2], "odd": weight[:, 1::2], "all": weight}[part]
-    return weight.chunk(2, dim=1)[int(part)] if part else weight
+    return weight.chunk(2, dim=-2)[int(part)] if part else weight
 
 
 # ── formats ──
@@ -293,29 +379,49 @@ def kind_of(name: str, columns: int, mix: str) -> Q:
 
 
 def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
-    writer = gguf.GGUFWriter(path, shape.arch)
+    writer = gguf.GGUFWriter(path, "llama" if shape.arch == "mixtral" else shape.arch)
     writer.add_name(path.stem)
     writer.add_block_count(shape.layers)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.hidden)
-    writer.add_feed_forward_length(shape.inner)
+    writer.add_feed_forward_length(3 * shape.inner if shape.arch == "deepseek" else shape.inner)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_key_length(shape.head)
     writer.add_value_length(shape.head)
     writer.add_layer_norm_rms_eps(EPS)
     writer.add_rope_freq_base(shape.theta)
-    if shape.arch == "llama":
+    if shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek"):
         writer.add_rope_dimension_count(shape.head)
         writer.add_vocab_size(VOCAB)
     if shape.experts:
         writer.add_expert_count(shape.experts)
         writer.add_expert_used_count(shape.top_k)
-        writer.add_expert_feed_forward_length(shape.inner)
-    if shape.shared:
+        if shape.arch not in ("mixtral", "granitemoe", "phimoe"):
+            writer.add_expert_feed_forward_length(shape.inner)
+    if shape.arch == "deepseek":
+        writer.add_leading_dense_block_count(shape.dense)
+        writer.add_expert_shared_count(shape.shared // shape.inner)
+        writer.add_expert_weights_scale(ROUTED_SCALE)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    elif shape.shared:
         writer.add_expert_shared_feed_forward_length(shape.shared)
+    if shape.arch in ("granite", "granitemoe"):
+        writer.add_embedding_scale(GRANITE["embedding_multiplier"])
+        writer.add_attention_scale(GRANITE["attention_multiplier"])
+        writer.add_residual_scale(GRANITE["residual_multiplier"])
+        writer.add_logit_scale(GRANITE["logits_scaling"])
     if shape.window:
         writer.add_sliding_window(shape.window)
+    if shape.period:
+        writer.add_sliding_window_pattern(shape.period)
+    if shape.arch == "phimoe":
+        writer.add_sliding_window(0)
+        writer.add_rope_dimension_count(shape.head)
+        writer.add_rope_scaling_orig_ctx_len(shape.rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_attn_factors(shape.rope["short_mscale"])
+        writer.add_tensor("rope_factors_long.weight", np.array(LONG, np.float32))
+        writer.add_tensor("rope_factors_short.weight", np.array(SHORT, np.float32))
     if shape.rope in (LINEAR, YARN, UNTRUNCATED):
         writer.add_rope_scaling_type(gguf.RopeScalingType(shape.rope["rope_type"]))
         writer.add_rope_scaling_factor(shape.rope["factor"])
@@ -380,23 +486,53 @@ def finish(writer: gguf.GGUFWriter) -> None:
 # ── running ──
 
 
+def routers(model) -> list:
+    return [module for name, module in model.named_modules() if name.endswith((".mlp.gate", ".router"))]
+
+
+def sparse_mixer_gap(logits: torch.Tensor) -> torch.Tensor:
+    """How far the order of the first three, and every limit of nearness, are from being another."""
+    top = logits.sort(descending=True).values
+    gap = (top[:, :2] - top[:, 1:3]).min(-1).values
+    for best in (0, 1):
+        m, rest = top[:, best : best + 1], top[:, best + 1 :]
+        limit = (m - rest) - SPARSE_MIXER_NEAR * torch.maximum(rest.abs(), m)
+        gap = torch.minimum(gap, limit.abs().min(-1).values)
+    return gap
+
+
+def shared_weights(model, sequences) -> int:
+    """How many of all the experts' weights SparseMixer has made less than 1."""
+    count = 0
+
+    def look(_module, _inputs, output):
+        nonlocal count
+        count += int((output[1] < 0.99).sum())
+
+    hooks = [router.register_forward_hook(look) for router in routers(model)]
+    run(model, sequences)
+    for hook in hooks:
+        hook.remove()
+    return count
+
+
 def router_gap(model, shape: Shape, sequences) -> torch.Tensor:
     """The smallest gap between the k-th and the next router logit at the last position, over all layers."""
     smallest = torch.full((len(sequences),), torch.inf)
 
     def look(_module, _inputs, output):
-        top = output[0].reshape(len(sequences), -1, shape.experts)[:, -1].topk(shape.top_k + 1).values
-        smallest.copy_(torch.minimum(smallest, top[:, -2] - top[:, -1]))
+        logits = output[0].reshape(len(sequences), -1, shape.experts)[:, -1]
+        gap = sparse_mixer_gap(logits) if shape.arch == "phimoe" else logits.topk(shape.top_k + 1).values[:, -2:]
+        smallest.copy_(torch.minimum(smallest, gap if gap.dim() == 1 else gap[:, 0] - gap[:, 1]))
 
-    routers = [layer.mlp.router if shape.arch == "gpt-oss" else layer.mlp.gate for layer in model.model.layers]
-    hooks = [router.register_forward_hook(look) for router in routers]
+    hooks = [router.register_forward_hook(look) for router in routers(model)]
     model(input_ids=sequences)
     for hook in hooks:
         hook.remove()
     return smallest
 
 
-def draw(model, shape: Shape, length: int, generator) -> torch.Tensor:
+def draw(model, shape: Shape, length: int, least: float, generator) -> torch.Tensor:
     """Random tokens; with experts, such that no router is close to a tie at any position."""
     tokens = torch.empty(0, dtype=torch.long)
     while len(tokens) < length:
@@ -406,8 +542,8 @@ def draw(model, shape: Shape, length: int, generator) -> torch.Tensor:
             tokens = sequences[0]
             continue
         gap = router_gap(model, shape, sequences)
-        assert gap.max() > ROUTER_GAP, f"no token in 64 keeps the routers from a tie: {gap.max()}"
-        tokens = sequences[int((gap > ROUTER_GAP).nonzero()[0])]
+        assert gap.max() > least, f"no token in 64 keeps the routers from a tie: {gap.max()}"
+        tokens = sequences[int((gap > least).nonzero()[0])]
     return tokens
 
 
@@ -423,8 +559,9 @@ def least_effect(model, shape: Shape, sequences, logits) -> float:
     """The smallest NMSE that zeroing one block's output causes."""
     least = np.inf
     for layer in model.model.layers:
-        shared = [layer.mlp.shared_expert] if shape.shared else []
-        for block in (layer.self_attn, layer.mlp, *shared):
+        ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp")
+        mlps = [module for name, module in layer.named_modules() if name.endswith(ends)]
+        for block in (layer.self_attn, *mlps):
             zero = lambda _m, _i, out: (out[0] * 0, *out[1:]) if isinstance(out, tuple) else out * 0
             hook = block.register_forward_hook(zero)
             moved = run(model, sequences)
@@ -444,7 +581,8 @@ def make(name: str, shape: Shape) -> None:
 
     tensors = {}
     for ours, theirs, heads in names(shape):
-        weight = np.ascontiguousarray(half(parameters, theirs).numpy())
+        shift = norm_shift(shape, theirs)
+        weight = np.ascontiguousarray(half(parameters, theirs).numpy()) + np.float32(shift)
         if heads:
             weight = permute(weight, heads)
         kind = kind_of(ours, weight.shape[-1], mix)
@@ -453,17 +591,20 @@ def make(name: str, shape: Shape) -> None:
         decoded = gguf.quants.dequantize(data, kind).reshape(weight.shape)
         if heads:
             decoded = unpermute(decoded, heads)
-        half(parameters, theirs).copy_(torch.from_numpy(np.ascontiguousarray(decoded)))
+        half(parameters, theirs).copy_(torch.from_numpy(np.ascontiguousarray(decoded - np.float32(shift))))
     assert shape.tied or "output.weight" in tensors
 
-    sequences = [draw(model, shape, length, generator) for length in LENGTHS]
+    shares = shape.arch == "phimoe" and mix == "f32"
+    least_gap = SPARSE_MIXER_GAP if shares else ROUTER_GAP
+    sequences = [draw(model, shape, length, least_gap, generator) for length in LENGTHS]
+    assert not shares or shared_weights(model, sequences) >= 3, f"SparseMixer shares {shared_weights(model, sequences)} times"
     logits = run(model, sequences)
     cached = model(input_ids=sequences[0][None, :20], use_cache=True)
     cached = model(input_ids=sequences[0][None, 20:], past_key_values=cached.past_key_values).logits[0]
     assert nmse([cached], [logits[0][20:]]) < 1e-9
     least = least_effect(model, shape, sequences, logits)
     print(f"{name:18} blocks move the logits by {least:.3f} or more, which have a deviation of {logits[0].std():.2f}")
-    assert least > 100 * TOLERANCE[mix], "a block matters too little"
+    assert least > 100 * TOLERANCE[mix], f"a block matters too little: {least}"
 
     write_model(OUT / f"{name}.gguf", shape, tensors)
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE[mix], sequences, logits)

@@ -87,6 +87,16 @@ pub enum Error {
         /// The architecture.
         architecture: String,
     },
+    /// The file has a tensor for each expert.
+    #[error(
+        "tensor {}: a tensor for each expert is the form of files from before April 2024, which is not supported; \
+         convert the model again",
+        Name(.name)
+    )]
+    SplitExperts {
+        /// The first of them.
+        name: String,
+    },
     /// The vocabulary and the embedding table disagree.
     #[error("the tokenizer has {tokens} tokens, but `token_embd.weight` has {rows} rows; convert the model again")]
     VocabularySize {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_kernels::ops::{Backend, Sampling};
+use gristmill_kernels::ops::{Backend, Rope, Sampling};
 use gristmill_kernels::tensor::Buffer;
 
 use crate::batch::Batch;
@@ -17,6 +17,8 @@ pub struct Runner {
     model: Arc<Model>,
     limits: Limits,
     plan: Plan,
+    /// RoPE of each layer, for contexts of this length.
+    ropes: Vec<Arc<Rope>>,
     state: State,
     scratch: Scratch,
     /// Token ids as the sampler draws them.
@@ -35,10 +37,11 @@ impl Runner {
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
+        let ropes = model.weights.ropes(spec, plan.context, backend)?;
         let state = State::new(backend, spec, &limits, plan.context)?;
         let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
         let drawn = backend.alloc_u32(rows, "sampled tokens")?;
-        Ok(Self { model, limits, plan, state, scratch, drawn, places: Vec::new() })
+        Ok(Self { model, limits, plan, ropes, state, scratch, drawn, places: Vec::new() })
     }
 
     /// The model.
@@ -174,7 +177,7 @@ impl Runner {
         self.state.place(backend, &self.places)?;
         backend.upload_u32(&batch.tokens, &mut self.scratch.tokens)?;
         backend.upload_u32(&batch.output_rows, &mut self.scratch.output_rows)?;
-        forward(&self.model, &mut self.state, &mut self.scratch, batch.len(), batch.outputs())
+        forward(&self.model, &self.ropes, &mut self.state, &mut self.scratch, batch.len(), batch.outputs())
     }
 }
 

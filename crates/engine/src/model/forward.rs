@@ -1,6 +1,8 @@
 //! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each leaves
 //! in `delta` what is then added to the residual stream.
 
+use std::sync::Arc;
+
 use gristmill_kernels::ops::{Activation, Attention, Backend, Rope};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -12,10 +14,11 @@ use super::weights::{AttentionWeights, MlpWeights, MoeWeights, NormWeights, Shar
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
-/// Runs the first `tokens` of `scratch.tokens`, placed by `state`, and leaves the logits of the first `rows` of
+/// Runs the first `tokens` of `scratch.tokens`, placed by `state` and turned by `ropes` (one for each layer), and leaves the logits of the first `rows` of
 /// `scratch.output_rows` in `scratch.logits`.
 pub(crate) fn forward(
     model: &Model,
+    ropes: &[Arc<Rope>],
     state: &mut State,
     scratch: &mut Scratch,
     tokens: usize,
@@ -24,7 +27,7 @@ pub(crate) fn forward(
     let weights = &model.weights;
     let step = Step { backend: &*model.backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
     step.embed(&weights.embedding, scratch)?;
-    let layers = model.spec.layers.iter().zip(&weights.layers).zip(&model.ropes).zip(state.layers());
+    let layers = model.spec.layers.iter().zip(&weights.layers).zip(ropes).zip(state.layers());
     for (((spec, weights), rope), state) in layers {
         step.norm(&weights.attention_norm, scratch)?;
         step.attention(&spec.attention, &weights.attention, rope, state, scratch)?;

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gristmill_kernels::act::Precision;
-use gristmill_kernels::ops::{Backend, Rope};
+use gristmill_kernels::ops::Backend;
 
 use crate::device;
 use crate::error::{Error, Result};
@@ -128,8 +128,6 @@ pub struct Model {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) precision: Precision,
     pub(crate) weights: Weights,
-    /// RoPE of each layer.
-    pub(crate) ropes: Vec<Arc<Rope>>,
 }
 
 impl fmt::Debug for Model {
@@ -187,10 +185,9 @@ impl Model {
         };
         report(0);
         let weights = weights::load(&file, &info.spec, &*backend, &mut report)?;
-        let ropes = weights.ropes(&info.spec, &*backend)?;
         let ModelInfo { spec, tokenizer, template, unused_keys, .. } = info;
         let precision = options.precision;
-        Ok(Self { file, spec, tokenizer, template, unused_keys, backend, precision, weights, ropes })
+        Ok(Self { file, spec, tokenizer, template, unused_keys, backend, precision, weights })
     }
 
     /// The file; its metadata, and tensors as they are in the file.

@@ -14,6 +14,7 @@ pub(super) fn frequencies(spec: &RopeSpec, factors: Option<&[f32]>) -> (Vec<f32>
     });
     match spec.scaling {
         RopeScaling::None => (unscaled.map(|f| f as f32).collect(), 1.0),
+        RopeScaling::Long { magnitude, .. } => (unscaled.map(|f| f as f32).collect(), magnitude),
         RopeScaling::Linear { factor } => (unscaled.map(|f| (f / f64::from(factor)) as f32).collect(), 1.0),
         RopeScaling::Yarn { factor, original_context, beta_fast, beta_slow, truncate, attention_factor } => {
             let factor = f64::from(factor);

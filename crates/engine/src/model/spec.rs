@@ -140,6 +140,14 @@ pub enum RopeScaling {
         /// Multiplies YaRN's magnitude `0.1 · ln(factor) + 1`.
         attention_factor: f32,
     },
+    /// LongRoPE (<https://arxiv.org/abs/2402.13753>): each frequency divided by a factor of its own, from the tensor
+    /// `rope_factors_long.weight` if the context is longer than the original one, else `rope_factors_short.weight`.
+    Long {
+        /// The context before stretching.
+        original_context: usize,
+        /// Multiplies sine and cosine.
+        magnitude: f32,
+    },
 }
 
 /// A gated MLP.

@@ -9,7 +9,7 @@ use gristmill_kernels::tensor::{Buffer, SharedBytes};
 use gristmill_kernels::weight::{Role, TensorView, Weight};
 
 use super::rope;
-use super::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, QkNorm, SharedExpert};
+use super::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, QkNorm, RopeScaling, SharedExpert};
 use crate::error::{Error, Result};
 use crate::gguf::{GgufFile, TensorInfo};
 
@@ -25,6 +25,8 @@ pub(crate) struct Weights<M = Weight, V = Buffer<f32>> {
     pub(crate) output_bias: Option<V>,
     /// `rope_freqs.weight`, if the model has it.
     rope_factors: Option<V>,
+    /// LongRoPE's factors for short and for long contexts.
+    long_rope_factors: Option<[V; 2]>,
 }
 
 #[derive(Debug)]
@@ -118,9 +120,16 @@ fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weights<T::Matrix
     let ModelSpec { hidden, vocab, .. } = *spec;
     let table = || wanted("token_embd.weight", &[hidden, vocab]);
     let output = if spec.tied_embeddings { table() } else { wanted("output.weight", &[hidden, vocab]) };
-    let rope = spec.layers.iter().map(|layer| &layer.attention.rope).find(|rope| rope.factors);
+    let ropes = || spec.layers.iter().map(|layer| &layer.attention.rope);
+    let rope = ropes().find(|rope| rope.factors);
+    let long_rope = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
+    let mut factors = |part, width: usize| make.vector(&[wanted(format!("rope_{part}.weight"), &[width / 2])]);
     Ok(Weights {
-        rope_factors: rope.map(|rope| make.vector(&[wanted("rope_freqs.weight", &[rope.width / 2])])).transpose()?,
+        rope_factors: rope.map(|rope| factors("freqs", rope.width)).transpose()?,
+        long_rope_factors: match long_rope {
+            Some(rope) => Some([factors("factors_short", rope.width)?, factors("factors_long", rope.width)?]),
+            None => None,
+        },
         embedding: make.matrix(Role::Table, &[table()])?,
         layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
         output_norm: norm("output_norm".to_owned(), spec, make)?,
@@ -420,12 +429,8 @@ impl Make for Load<'_> {
 }
 
 impl Weights {
-    /// RoPE of every layer, prepared. Layers with the same spec share one.
-    pub(crate) fn ropes(&self, spec: &ModelSpec, backend: &dyn Backend) -> Result<Vec<Arc<Rope>>> {
-        let mut factors = vec![0.0; self.rope_factors.as_ref().map_or(0, Buffer::len)];
-        if let Some(buffer) = &self.rope_factors {
-            backend.download_f32(buffer.view(1, buffer.len())?, &mut factors)?;
-        }
+    /// RoPE of every layer for sequences of up to `context` tokens. Layers with the same spec share one.
+    pub(crate) fn ropes(&self, spec: &ModelSpec, context: usize, backend: &dyn Backend) -> Result<Vec<Arc<Rope>>> {
         let mut ropes: Vec<Arc<Rope>> = Vec::new();
         for (index, layer) in spec.layers.iter().enumerate() {
             let wanted = &layer.attention.rope;
@@ -433,8 +438,17 @@ impl Weights {
             ropes.push(match known {
                 Some(known) => ropes[known].clone(),
                 None => {
-                    let factors = wanted.factors.then_some(factors.as_slice());
-                    let (frequencies, magnitude) = rope::frequencies(wanted, factors);
+                    let factors = match (wanted.scaling, &self.long_rope_factors) {
+                        (RopeScaling::Long { original_context, .. }, Some([short, long])) => {
+                            Some(if context > original_context { long } else { short })
+                        }
+                        _ => self.rope_factors.as_ref().filter(|_| wanted.factors),
+                    };
+                    let mut divisors = vec![1.0; factors.map_or(0, Buffer::len)];
+                    if let Some(buffer) = factors {
+                        backend.download_f32(buffer.view(1, buffer.len())?, &mut divisors)?;
+                    }
+                    let (frequencies, magnitude) = rope::frequencies(wanted, factors.and(Some(&divisors)));
                     let mut buffer = backend.alloc_f32(frequencies.len(), "RoPE frequencies")?;
                     backend.upload_f32(&frequencies, &mut buffer)?;
                     Arc::new(Rope { style: wanted.style, frequencies: buffer, magnitude })

@@ -25,9 +25,9 @@ fn unknown_parts_are_named() {
         (
             "general.architecture",
             "mamba",
-            "architecture `mamba` is not supported; known architectures: gpt-oss, llama, olmoe, qwen2",
+            "architecture `mamba` is not supported; known architectures: deepseek, gemma3, gpt-oss, granite",
         ),
-        ("qwen3moe.rope.scaling.type", "longrope", "`longrope` is not supported; known: none, linear, yarn"),
+        ("qwen3moe.rope.scaling.type", "dynamic", "`dynamic` is not supported; known: none, linear, yarn, longrope"),
         (
             "qwen3moe.hidden_activation",
             "gelu",

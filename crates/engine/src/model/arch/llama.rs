@@ -3,7 +3,7 @@
 //! The converter permutes the rows of Q and K so that RoPE's pairs are neighbours. Llama 3's RoPE scaling comes as the
 //! tensor `rope_freqs.weight`.
 
-use gristmill_kernels::ops::RopeStyle;
+use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
@@ -11,6 +11,6 @@ use crate::model::spec::ModelSpec;
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let attention = file.attention(RopeStyle::Interleaved)?;
-    let mlp = if file.has("expert_count")? { file.moe(true, None)? } else { file.dense()? };
+    let mlp = if file.has("expert_count")? { file.moe(true, None)? } else { file.dense(Activation::SwiGlu)? };
     file.uniform(attention, mlp)
 }

@@ -1,8 +1,12 @@
 //! The architectures, one small file each: which metadata keys make the [`ModelSpec`], and nothing else.
 
+mod deepseek;
+mod gemma3;
 mod gpt_oss;
+mod granite;
 mod llama;
 mod olmoe;
+mod phimoe;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
@@ -20,9 +24,14 @@ type Read = fn(&Reader) -> Result<ModelSpec>;
 
 /// One line for each architecture.
 const ARCHITECTURES: &[(&str, Read)] = &[
+    ("deepseek", deepseek::spec),
+    ("gemma3", gemma3::spec),
     ("gpt-oss", gpt_oss::spec),
+    ("granite", granite::spec),
+    ("granitemoe", granite::spec),
     ("llama", llama::spec),
     ("olmoe", olmoe::spec),
+    ("phimoe", phimoe::spec),
     ("qwen2", qwen2::spec),
     ("qwen2moe", qwen2moe::spec),
     ("qwen3", qwen3::spec),

@@ -96,16 +96,38 @@ impl<'a> Reader<'a> {
     }
 
     /// As [`Self::optional_number`]; zero stands for "none".
-    fn number_or_zero(&self, suffix: &str) -> Result<Option<f32>> {
+    pub(super) fn number_or_zero(&self, suffix: &str) -> Result<Option<f32>> {
         match self.source.optional::<f32>(&self.key(suffix))? {
             Some(0.0) => Ok(None),
             _ => self.optional_number(suffix),
         }
     }
 
+    /// A factor; 1 if the file does not say.
+    pub(super) fn factor(&self, suffix: &str) -> Result<f32> {
+        Ok(self.number_or_zero(suffix)?.unwrap_or(1.0))
+    }
+
+    /// The factor that a divisor is; 1 if the file does not say.
+    pub(super) fn divisor(&self, suffix: &str) -> Result<f32> {
+        let divisor = self.factor(suffix)?;
+        let factor = 1.0 / divisor;
+        if factor.is_finite() { Ok(factor) } else { self.wrong(suffix, divisor, "is too small to divide by") }
+    }
+
+    /// A count that is 0 if the file does not say.
+    pub(super) fn count_or_zero(&self, suffix: &str) -> Result<usize> {
+        Ok(self.optional_count(suffix, MAX_WIDTH)?.unwrap_or(0))
+    }
+
     /// Whether a count is there and not zero.
     pub(super) fn has(&self, suffix: &str) -> Result<bool> {
         Ok(self.optional_count(suffix, usize::MAX)?.is_some())
+    }
+
+    /// Width of the residual stream.
+    pub(super) fn hidden(&self) -> Result<usize> {
+        self.count("embedding_length", MAX_WIDTH)
     }
 
     fn context_length(&self) -> Result<usize> {
@@ -129,7 +151,7 @@ impl<'a> Reader<'a> {
         if !(eps.is_finite() && eps >= 0.0) {
             return self.wrong("attention.layer_norm_rms_epsilon", eps, "must be finite and not negative");
         }
-        let hidden = self.count("embedding_length", MAX_WIDTH)?;
+        let hidden = self.hidden()?;
         Ok(ModelSpec {
             architecture: self.arch.to_owned(),
             name: self.source.optional::<&str>("general.name")?.map(str::to_owned),
@@ -193,7 +215,7 @@ impl<'a> Reader<'a> {
 
     /// Grouped-query attention without qk-norm.
     pub(super) fn attention(&self, style: RopeStyle) -> Result<AttentionSpec> {
-        let hidden = self.count("embedding_length", MAX_WIDTH)?;
+        let hidden = self.hidden()?;
         let heads = self.count("attention.head_count", MAX_WIDTH)?;
         let kv_heads = self.optional_count("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
         if !heads.is_multiple_of(kv_heads) {
@@ -240,13 +262,19 @@ impl<'a> Reader<'a> {
                 known: "one position per token",
             });
         }
-        Ok(RopeSpec {
-            style,
-            base: self.optional_number("rope.freq_base")?.unwrap_or(10_000.0),
-            width,
-            scaling: self.rope_scaling()?,
-            factors: self.tensor("rope_freqs.weight"),
-        })
+        let scaling = self.rope_scaling()?;
+        let factors = !matches!(scaling, RopeScaling::Long { .. }) && self.tensor("rope_freqs.weight");
+        Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors })
+    }
+
+    /// RoPE of layers that see a window only, where that has a base of its own and is not stretched.
+    pub(super) fn windowed_rope(&self, rope: &RopeSpec) -> Result<RopeSpec> {
+        let base = self.rope_base("rope.freq_base_swa")?;
+        Ok(RopeSpec { base, scaling: RopeScaling::None, factors: false, ..rope.clone() })
+    }
+
+    fn rope_base(&self, suffix: &str) -> Result<f32> {
+        Ok(self.optional_number(suffix)?.unwrap_or(10_000.0))
     }
 
     fn rope_scaling(&self) -> Result<RopeScaling> {
@@ -256,40 +284,55 @@ impl<'a> Reader<'a> {
             Some(factor) => Some(factor),
             None => self.number_or_zero("rope.scale_linear")?,
         };
+        let original_context = || match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {
+            Some(n) => Ok(n),
+            None => self.context_length(),
+        };
+        // Converters write LongRoPE's tensors, but not always its name.
+        let kind = match kind {
+            None if self.tensor("rope_factors_long.weight") => Some("longrope"),
+            kind => kind,
+        };
         match (kind, factor.unwrap_or(1.0)) {
             (Some("none"), _) | (None | Some("linear"), 1.0) => Ok(RopeScaling::None),
             (None | Some("linear"), factor) => Ok(RopeScaling::Linear { factor }),
             (Some("yarn"), factor) => Ok(RopeScaling::Yarn {
                 factor,
-                original_context: match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {
-                    Some(n) => n,
-                    None => self.context_length()?,
-                },
+                original_context: original_context()?,
                 beta_fast: self.optional_number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
                 beta_slow: self.optional_number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
                 truncate: true,
                 attention_factor: self.number_or_zero("rope.scaling.attn_factor")?.unwrap_or(1.0),
             }),
+            // What the factor was, the tensors say.
+            (Some("longrope"), _) => Ok(RopeScaling::Long {
+                original_context: original_context()?,
+                magnitude: self.factor("rope.scaling.attn_factor")?,
+            }),
             (Some(other), _) => Err(Error::Unsupported {
                 key: self.key("rope.scaling.type"),
                 found: other.to_owned(),
-                known: "none, linear, yarn; Llama 3's as the tensor `rope_freqs.weight`",
+                known: "none, linear, yarn, longrope; Llama 3's as the tensor `rope_freqs.weight`",
             }),
         }
     }
 
-    fn activation(&self) -> Result<Activation> {
+    fn activation(&self, habit: Activation) -> Result<Activation> {
         match self.source.optional::<&str>(&self.key("hidden_activation"))? {
-            None | Some("silu" | "swish" | "swiglu") => Ok(Activation::SwiGlu),
+            None => Ok(habit),
+            Some("silu" | "swish" | "swiglu") => Ok(Activation::SwiGlu),
+            Some("gelu_pytorch_tanh") => Ok(Activation::GeGlu),
             Some(other) => {
-                Err(Error::Unsupported { key: self.key("hidden_activation"), found: other.to_owned(), known: "silu" })
+                let (key, found) = (self.key("hidden_activation"), other.to_owned());
+                Err(Error::Unsupported { key, found, known: "silu, gelu_pytorch_tanh" })
             }
         }
     }
 
-    /// A dense SwiGLU MLP.
-    pub(super) fn dense(&self) -> Result<MlpSpec> {
-        Ok(MlpSpec::Dense { inner: self.count("feed_forward_length", MAX_WIDTH)?, activation: self.activation()? })
+    /// A dense MLP with this gated activation, if the file does not say.
+    pub(super) fn dense(&self, habit: Activation) -> Result<MlpSpec> {
+        let inner = self.count("feed_forward_length", MAX_WIDTH)?;
+        Ok(MlpSpec::Dense { inner, activation: self.activation(habit)? })
     }
 
     /// An expert that serves every token, behind a gate.
@@ -299,6 +342,19 @@ impl<'a> Reader<'a> {
             None => self.count("feed_forward_length", MAX_WIDTH)?,
         };
         Ok(SharedExpert { inner, gated: true })
+    }
+
+    /// An expert that serves every token, without a gate, if the file has its width.
+    pub(super) fn shared_expert(&self) -> Result<Option<SharedExpert>> {
+        let inner = self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)?;
+        Ok(inner.map(|inner| SharedExpert { inner, gated: false }))
+    }
+
+    /// Some experts that serve every token, each as wide as the others: together one of their summed widths.
+    pub(super) fn shared_experts(&self) -> Result<Option<SharedExpert>> {
+        let width = self.count("expert_feed_forward_length", MAX_WIDTH)?;
+        let count = self.optional_count("expert_shared_count", MAX_WIDTH / width)?;
+        Ok(count.map(|count| SharedExpert { inner: count * width, gated: false }))
     }
 
     /// Refuses a number that asks for maths which we do not have, unless it is zero.
@@ -323,18 +379,33 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Refuses a flag that is not set, where that asks for maths which we do not have.
+    pub(super) fn insist(&self, suffix: &str, known: &'static str) -> Result<()> {
+        match self.source.optional::<bool>(&self.key(suffix))? {
+            None | Some(true) => Ok(()),
+            Some(false) => Err(Error::Unsupported { key: self.key(suffix), found: "false".to_owned(), known }),
+        }
+    }
+
     /// Experts chosen by softmax. `normalise`: the weights of the chosen are renormalised, if the file does not say.
     pub(super) fn moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
         let experts = self.count("expert_count", MAX_EXPERTS)?;
         let top_k = self.count("expert_used_count", experts)?;
-        let inner = match self.optional_count("expert_feed_forward_length", MAX_WIDTH)? {
+        // The latter is the width of a dense MLP, which a file may tell though no layer has one.
+        let widths = ["expert_feed_forward_length", "feed_forward_length"];
+        let [inner, dense] = widths.map(|suffix| self.optional_count(suffix, MAX_WIDTH));
+        let inner = match inner?.or(dense?) {
             Some(inner) => inner,
             None => self.count("feed_forward_length", MAX_WIDTH)?,
         };
+        let split = "blk.0.ffn_gate.0.weight";
+        if self.tensor(split) {
+            return Err(Error::SplitExperts { name: split.to_owned() });
+        }
         Ok(MlpSpec::Moe {
             experts,
             inner,
-            activation: self.activation()?,
+            activation: self.activation(Activation::SwiGlu)?,
             routing: Routing {
                 top_k,
                 gating: self.gating(Gating::Softmax)?,

@@ -1,0 +1,16 @@
+//! `deepseek`: the first DeepSeek MoE. The first layers are dense, the others have experts that serve every token besides
+//! those chosen: softmax over all, the top k not renormalised. Attention is that of `llama`.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use super::read::Reader;
+use crate::error::Result;
+use crate::model::spec::{LayerSpec, ModelSpec};
+
+pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let attention = file.attention(RopeStyle::Interleaved)?;
+    let (dense, moe) = (file.dense(Activation::SwiGlu)?, file.moe(false, file.shared_experts()?)?);
+    let first = file.count_or_zero("leading_dense_block_count")?;
+    let mlps = (0..file.layers()?).map(|layer| if layer < first { dense.clone() } else { moe.clone() });
+    file.model(mlps.map(|mlp| LayerSpec { attention: attention.clone(), mlp }).collect())
+}

@@ -1,0 +1,21 @@
+//! `phimoe`: Phi-3.5-MoE. Layer norms with biases, LongRoPE, and experts chosen by SparseMixer.
+//!
+//! It is as transformers has it; llama.cpp takes the mean square where a layer norm takes the variance, and weighs
+//! experts by a softmax.
+
+use gristmill_kernels::ops::{Gating, RopeStyle};
+
+use super::read::Reader;
+use crate::error::Result;
+use crate::model::spec::{MlpSpec, ModelSpec, NormKind};
+
+/// Twice the `router_jitter_noise` of the model that there is; files do not tell it.
+const NEAR: f32 = 0.02;
+
+pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let mut mlp = file.moe(false, None)?;
+    if let MlpSpec::Moe { routing, .. } = &mut mlp {
+        routing.gating = Gating::SparseMixer { near: NEAR };
+    }
+    Ok(ModelSpec { norm: NormKind::Layer, ..file.uniform(file.attention(RopeStyle::Halves)?, mlp)? })
+}
