@@ -215,9 +215,10 @@ impl Lines {
 }
 
 impl Shape {
-    /// That of the first layer, where layers differ.
+    /// That of the first layer with experts, or of the first, where layers differ.
     fn new(spec: &ModelSpec) -> Option<Shape> {
-        let layer = spec.layers.first()?;
+        let moe = spec.layers.iter().find(|layer| matches!(layer.mlp, MlpSpec::Moe { .. }));
+        let layer = moe.or(spec.layers.first())?;
         let attention = &layer.attention;
         let (mlp_width, experts) = match &layer.mlp {
             MlpSpec::Moe { experts, inner, routing, shared, .. } => {
