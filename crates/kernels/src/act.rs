@@ -8,7 +8,8 @@ use crate::tensor::{Buffer, DeviceId};
 pub enum Precision {
     /// f32: the exact path of every format, for tests and reference runs.
     Exact,
-    /// What is fastest for the weight: int8 with a scale per 32 for quantised weights, f32 for float weights.
+    /// What is fastest for the weight: int8 with a scale per 32 for quantised weights; bfloat16 for bfloat16 weights
+    /// where the CPU multiplies such pairs, rounded to nearest, ties to even; f32 for other float weights.
     Fast,
 }
 
@@ -32,7 +33,7 @@ pub struct Int8Block {
 
 /// Prepared activations: `rows` × `cols`, filled by [`crate::ops::Backend::prepare_activations`].
 ///
-/// Both representations are kept when both are asked for: weights of float and quantised formats may share one input.
+/// All representations that a weight may want are kept: weights of several formats may share one input.
 #[derive(Debug)]
 pub struct Act {
     pub(crate) device: DeviceId,
@@ -43,6 +44,9 @@ pub struct Act {
     pub(crate) exact: Buffer<f32>,
     /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`].
     pub(crate) int8: Buffer<Int8Block>,
+    /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero. Has
+    /// 16 words for each block of `int8`, or none if the backend does not read them.
+    pub(crate) bf16: Buffer<u32>,
 }
 
 impl Act {

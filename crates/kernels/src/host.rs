@@ -10,8 +10,9 @@ use crate::tensor::{Buffer, DeviceId, View};
 
 pub(crate) const DEVICE: DeviceId = DeviceId::Cpu;
 
-/// Room for `rows` × `cols` activations; see [`crate::ops::Backend::alloc_act`].
-pub(crate) fn alloc_act(precision: Precision, rows: usize, cols: usize) -> Result<Act> {
+/// Room for `rows` × `cols` activations, as bfloat16 too if the backend reads that; see
+/// [`crate::ops::Backend::alloc_act`].
+pub(crate) fn alloc_act(precision: Precision, bf16: bool, rows: usize, cols: usize) -> Result<Act> {
     let what = "activations";
     let exact = Buffer::host_zeroed(elements(what, &[rows, cols])?, what)?;
     let blocks = match precision {
@@ -19,7 +20,8 @@ pub(crate) fn alloc_act(precision: Precision, rows: usize, cols: usize) -> Resul
         Precision::Fast => elements(what, &[rows, cols.div_ceil(32)])?,
     };
     let int8 = Buffer::host_zeroed(blocks, what)?;
-    Ok(Act { device: DEVICE, precision, rows: 0, cols, exact, int8 })
+    let bf16 = Buffer::host_zeroed(if bf16 { elements(what, &[blocks, 16])? } else { 0 }, what)?;
+    Ok(Act { device: DEVICE, precision, rows: 0, cols, exact, int8, bf16 })
 }
 
 /// A zeroed cache; see [`crate::ops::Backend::alloc_kv`].

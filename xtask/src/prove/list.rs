@@ -58,6 +58,9 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "q[16 * h..16 * h + 16]" => "q[16 * h..16 * h + 15]",
         "m, &v| if v > m { v } else { m });\n    let finite" => "m, &v| if v < m { v } else { m });\n    let finite",
     }
+    prepare_activations in "cpu/quantise.rs" by [matmul, matmul_joined] {
+        "round_pair(*last, 0.0)" => "round_pair(0.0, *last)",
+    }
     prepare_activations in "cpu/quantise.rs" by [matmul_extremes] {
         "f32::NAN };" => "0.0 };",
     }
@@ -67,6 +70,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "let bias = F::ZERO + if" => "let bias = if",
         "w = s.sub(w, scale.min);" => "w = s.add(w, scale.min);",
         "if cols % 2 == 1 {" => "if cols % 2 == 2 {",
+        "if !last.is_empty() {" => "if last.len() == 1 {",
     }
     matmul in "cpu/matmul.rs" by [matmul, matmul_joined] {
         "(first..count).map(row)" => "(0..count).map(row)",

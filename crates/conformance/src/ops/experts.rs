@@ -104,7 +104,7 @@ pub fn matmul(suite: &Suite) {
             };
             let case = format!("{} ({parts} parts), {assignment}, per pair {per_pair}, {precision:?}", tensors[0].name);
             let tolerance = nmse(product_bound(&tensors, precision, &x), energy(&tensors, &x));
-            let kind = kind("moe_matmul exact", "moe_matmul int8", &tensors, precision);
+            let kind = kind(["moe_matmul exact", "moe_matmul bf16", "moe_matmul int8"], &tensors, precision);
             let got = suite.check(kind, &case, tolerance, &|b| run(b, &assignment, &x));
             assignment.assert_padding_is_zero(suite, &case, &got, rows);
             // A token alone, as in decode.

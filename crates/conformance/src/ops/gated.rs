@@ -54,7 +54,7 @@ pub fn dense(suite: &Suite) {
                     Output::from(h.read(b))
                 };
                 let case = format!("{} {} · {tokens}, {activation:?}", tensors[0].name, tensors[1].name);
-                let kind = kind("gate_up exact", "gate_up int8", &tensors, precision);
+                let kind = kind(["gate_up exact", "gate_up bf16", "gate_up int8"], &tensors, precision);
                 let whole = suite.check(kind, &case, product(bound(&tensors, precision, &x)), &|b| run(b, 0, tokens));
                 if tokens > 0 {
                     let (row, alone) = (tokens / 2, run(suite.backend(), tokens / 2, 1));
@@ -87,7 +87,7 @@ pub fn experts(suite: &Suite) {
             Output::from(h.read(b))
         };
         let case = format!("{} {}, {assignment}, {activation:?}", tensors[0].name, tensors[1].name);
-        let kind = kind("moe_gate_up exact", "moe_gate_up int8", &tensors, precision);
+        let kind = kind(["moe_gate_up exact", "moe_gate_up bf16", "moe_gate_up int8"], &tensors, precision);
         let got = suite.check(kind, &case, product(bound(&tensors, precision, &x)), &run);
         assignment.assert_padding_is_zero(suite, &case, &got, rows);
     }

@@ -47,7 +47,7 @@ impl Product {
         let names: Vec<_> = self.tensors.iter().map(|t| t.name.as_str()).collect();
         let case = format!("{names:?} · {} tokens, {:?}, bias {}", self.tokens, self.precision, self.bias.is_some());
         let tolerance = nmse(product_bound(&self.tensors, self.precision, &self.x), energy(&self.tensors, &self.x));
-        let kind = kind("matmul exact", "matmul int8", &self.tensors, self.precision);
+        let kind = kind(["matmul exact", "matmul bf16", "matmul int8"], &self.tensors, self.precision);
         let whole = suite.check(kind, &case, tolerance, &|b| self.run(b, 0, self.tokens));
         // A row depends on nothing but itself.
         if let Some(row) = self.tokens.checked_sub(1).map(|last| last / 2) {
@@ -106,7 +106,7 @@ pub fn joined(suite: &Suite) {
 /// Only some rows of X.
 pub fn rows(suite: &Suite) {
     let rng = &mut suite.rng("matmul_rows");
-    for (&chosen, &format) in [0, 1, 2, 7, 19].iter().zip(SOME_FORMATS) {
+    for (&chosen, &format) in [0, 1, 2, 7, 19, 5].iter().zip(SOME_FORMATS) {
         for precision in PRECISIONS {
             let tensors = vec![tensor(rng, format, 1, 77, 256)];
             let product = Product { bias: None, ..Product::new(rng, tensors, precision, 13) };
@@ -157,7 +157,7 @@ pub fn extremes(suite: &Suite) {
             let reference = wild.run(&gristmill_kernels::reference::Reference, 0, 6).floats;
             let huge = &wild.x[768..1024];
             let large = nmse(product_bound(&wild.tensors, precision, huge), energy(&wild.tensors, huge));
-            let kind = kind("matmul 1e6 exact", "matmul 1e6 int8", &wild.tensors, precision);
+            let kind = kind(["matmul 1e6 exact", "matmul 1e6 bf16", "matmul 1e6 int8"], &wild.tensors, precision);
             let (expected, got) = (row(&reference, 3).into(), row(&after, 3).into());
             suite.compare(kind, &format_args!("{case}, 1e6"), large, &expected, &got);
             // Zero of either sign; and denormals may be flushed.

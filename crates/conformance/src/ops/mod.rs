@@ -76,19 +76,50 @@ fn int8(x: &[f32], cols: usize) -> f64 {
     if power > 0.0 { 2.0 * error / power } else { 0.0 }
 }
 
+/// Error of activations rounded to bfloat16, which has 8 significant bits: numbers from 2ⁿ to 2ⁿ⁺¹ lie 2ⁿ⁻⁷ apart, so
+/// rounding has a variance of that squared / 12 (for normals 3e-6 of theirs). Twice that is allowed, as for int8.
+fn bf16(x: &[f32]) -> f64 {
+    let (mut error, mut power) = (0.0, 0.0);
+    for x in x.iter().map(|&x| f64::from(x).abs()).filter(|&x| x > 0.0) {
+        error += (x.log2().floor() - 7.0).exp2().powi(2) / 12.0;
+        power += x.powi(2);
+    }
+    if power > 0.0 { 2.0 * error / power } else { 0.0 }
+}
+
+/// What activations are rounded to for these tensors, the coarsest if they differ. For bfloat16 weights a level may round
+/// or not, depending on the CPU.
+#[derive(Clone, Copy)]
+enum Rounding {
+    None,
+    Bf16,
+    Int8,
+}
+
+fn rounding(tensors: &[TensorView], precision: Precision) -> Rounding {
+    match precision {
+        Precision::Fast if tensors.iter().any(|t| !t.format.is_float()) => Rounding::Int8,
+        Precision::Fast if tensors.iter().any(|t| t.format.is_bf16()) => Rounding::Bf16,
+        _ => Rounding::None,
+    }
+}
+
 /// The bound of a product of these tensors with activations of this precision.
 fn product_bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64 {
-    let (cols, quantised) = (tensors[0].cols, tensors.iter().any(|t| !t.format.is_float()));
-    let rounding = if quantised && precision == Precision::Fast { int8(x, cols) } else { 0.0 };
-    exact(cols) + rounding
+    let cols = tensors[0].cols;
+    exact(cols)
+        + match rounding(tensors, precision) {
+            Rounding::None => 0.0,
+            Rounding::Bf16 => bf16(x),
+            Rounding::Int8 => int8(x, cols),
+        }
 }
 
 const PRECISIONS: [Precision; 2] = [Precision::Exact, Precision::Fast];
 
-/// The name under which errors are reported.
-fn kind(exact: &'static str, fast: &'static str, tensors: &[TensorView], precision: Precision) -> &'static str {
-    let quantised = tensors.iter().any(|t| !t.format.is_float());
-    if quantised && precision == Precision::Fast { fast } else { exact }
+/// The name under which errors are reported: one for each [`Rounding`].
+fn kind(names: [&'static str; 3], tensors: &[TensorView], precision: Precision) -> &'static str {
+    names[rounding(tensors, precision) as usize]
 }
 
 /// Activations of a contiguous matrix in a frame.
@@ -106,4 +137,4 @@ fn nmse(bound: f64, energy: f64) -> Tolerance {
 }
 
 /// A format for tests that are about something else: those with kernels of their own and one of each other sort.
-const SOME_FORMATS: &[Format] = &[Format::F32, Format::F16, Format::Q4_K, Format::Q8_0, Format::Q6_K];
+const SOME_FORMATS: &[Format] = &[Format::F32, Format::F16, Format::BF16, Format::Q4_K, Format::Q8_0, Format::Q6_K];

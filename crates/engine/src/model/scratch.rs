@@ -99,8 +99,9 @@ impl Scratch {
     /// Bytes for `tokens` tokens and `rows` rows of logits.
     pub(crate) fn bytes(spec: &ModelSpec, precision: Precision, tokens: usize, rows: usize) -> u64 {
         let w = Widths::new(spec);
-        // An activation is kept as f32, and at the fast precision also as 64 bytes for every 32.
-        let act = if precision == Precision::Exact { 4 } else { 6 };
+        // An activation is kept as f32, and at the fast precision also as int8, in 64 bytes for every 32; as bfloat16
+        // only on some CPUs, but a plan is for any.
+        let act = if precision == Precision::Exact { 4 } else { 4 + 2 + 2 };
         let moe = match w.experts {
             0 => 0,
             experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 2 + 4)),

@@ -22,6 +22,8 @@ pub(crate) enum Rows<'a> {
     Exact(&'a [&'a [f32]]),
     /// int8 with a scale per 32: quantised formats only.
     Int8(&'a [&'a [Int8Block]]),
+    /// Pairs of bfloat16: that format only, and only if the level multiplies them.
+    Bf16(&'a [&'a [u32]]),
 }
 
 /// out[t] = the 16 weight rows of `group` · row t. The group's tiles and each row cover the same columns.
@@ -29,11 +31,16 @@ pub(crate) fn dot(level: Level, format: Format, group: &[u8], rows: Rows, out: &
     with_level!(level, s => with_format_kind!(format,
         float F => match rows {
             Rows::Exact(rows) => s.run(Stretches(FloatDot::<F> { group, rows, out, format: PhantomData })),
-            Rows::Int8(_) => unreachable!("float weights read exact rows"),
+            Rows::Bf16(rows) => match s.bf16() {
+                Some(proof) if F::IS_BF16 => s.run_bf16(proof, Stretches(Bf16Dot { group, rows, out })),
+                _ => unreachable!("bfloat16 rows are for its weights on CPUs that multiply it"),
+            },
+            Rows::Int8(_) => unreachable!("float weights do not read int8 rows"),
         },
         quantised F => match rows {
             Rows::Exact(rows) => s.run(Stretches(ExactDot::<F> { group, rows, out, format: PhantomData })),
             Rows::Int8(rows) => s.run(Stretches(Int8Dot::<F> { group, rows, out, format: PhantomData })),
+            Rows::Bf16(_) => unreachable!("quantised weights do not read bfloat16 rows"),
         }
     ))
 }
@@ -282,6 +289,59 @@ impl<F: Float> Stretch for FloatDot<'_, F> {
             let w = F::load(s, self.group, cols - 1);
             for t in 0..NT {
                 sums[t][0] = s.mul_add(w, s.splat(rows[t][cols - 1]), sums[t][0]);
+            }
+        }
+        for t in 0..NT {
+            s.store_f32(s.add(sums[t][0], sums[t][1]), &mut self.out[first + t], 0);
+        }
+    }
+}
+
+/// bfloat16 weights and activations: one instruction multiplies two columns. Against f32 activations, which [`FloatDot`]
+/// multiplies at nearly the peak of such products, GEMM went from 209 to 395 Gop/s (two Zen 4 cores, `matmul_speed`).
+struct Bf16Dot<'a> {
+    group: &'a [u8],
+    rows: &'a [&'a [u32]],
+    out: &'a mut [Lanes],
+}
+
+impl Stretch for Bf16Dot<'_> {
+    // As in `FloatDot`.
+    const SUMS: Option<usize> = Some(2);
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[inline(always)]
+    fn serve<S: Simd, const NT: usize>(&mut self, s: S, first: usize) {
+        let Some(proof) = s.bf16() else { unreachable!("`dot` has seen that there is one") };
+        // Four columns of 16 rows at a time.
+        let (steps, rest) = self.group.as_chunks::<{ 4 * 2 * ROWS }>();
+        let rows: [&[[u32; 2]]; NT] = std::array::from_fn(|t| &self.rows[first + t].as_chunks().0[..steps.len()]);
+        let mut sums = [[s.splat(0.0); 2]; NT];
+        for (k, columns) in steps.iter().enumerate() {
+            for odd in 0..2 {
+                let w = s.load_pairs(columns, odd * 4 * ROWS);
+                for t in 0..NT {
+                    sums[t][odd] = s.dot_bf16(proof, sums[t][odd], w, rows[t][k][odd]);
+                }
+            }
+        }
+        let (pairs, last) = rest.as_chunks::<{ 2 * 2 * ROWS }>();
+        let at = 2 * steps.len();
+        if let [pair] = pairs {
+            let w = s.load_pairs(pair, 0);
+            for t in 0..NT {
+                sums[t][0] = s.dot_bf16(proof, sums[t][0], w, self.rows[first + t][at]);
+            }
+        }
+        if !last.is_empty() {
+            // The other half of each lane is zero, as it is in the row.
+            let w = s.load_u16(last, 0);
+            for t in 0..NT {
+                sums[t][1] = s.dot_bf16(proof, sums[t][1], w, self.rows[first + t][at + pairs.len()]);
             }
         }
         for t in 0..NT {

@@ -65,6 +65,11 @@ impl Level {
         Self::NAMES.iter().rev().find_map(|name| Self::named(name).ok()).unwrap_or(Level::Portable(Portable))
     }
 
+    /// Whether the CPU multiplies pairs of bfloat16.
+    pub(crate) fn has_bf16(self) -> bool {
+        with_level!(self, s => s.bf16().is_some())
+    }
+
     /// Runs a kernel compiled for the level.
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
         with_level!(self, s => s.run(kernel))

@@ -6,9 +6,11 @@
 use super::Cpu;
 use super::dot::{Lanes, Rows, dot};
 use super::layout::{ROWS, Tiles};
+use super::level::Level;
 use super::math::activate;
 use super::out::OutRows;
 use crate::act::{Act, Int8Block, Precision};
+use crate::format::Format;
 use crate::ops::Activation;
 use std::ops::Range;
 
@@ -21,6 +23,7 @@ const CHUNK_BYTES: usize = 128 << 10;
 /// The activation rows of a chunk, by reference.
 pub(crate) struct Gathered<'a> {
     int8: [&'a [Int8Block]; TOKEN_BLOCK],
+    bf16: [&'a [u32]; TOKEN_BLOCK],
     exact: [&'a [f32]; TOKEN_BLOCK],
     len: usize,
 }
@@ -28,12 +31,16 @@ pub(crate) struct Gathered<'a> {
 impl<'a> Gathered<'a> {
     /// Collects rows (at most [`TOKEN_BLOCK`]) of `x`.
     pub(crate) fn new(x: &'a Operand, rows: impl Iterator<Item = usize>) -> Self {
-        let mut this = Self { int8: [&[]; TOKEN_BLOCK], exact: [&[]; TOKEN_BLOCK], len: 0 };
+        let mut this = Self { int8: [&[]; TOKEN_BLOCK], bf16: [&[]; TOKEN_BLOCK], exact: [&[]; TOKEN_BLOCK], len: 0 };
         for row in rows.take(TOKEN_BLOCK) {
             this.exact[this.len] = &x.exact[row * x.cols..][..x.cols];
             if !x.int8.is_empty() {
                 let blocks = x.cols.div_ceil(32);
                 this.int8[this.len] = &x.int8[row * blocks..][..blocks];
+            }
+            if !x.bf16.is_empty() {
+                let pairs = x.cols.div_ceil(2);
+                this.bf16[this.len] = &x.bf16[row * pairs..][..pairs];
             }
             this.len += 1;
         }
@@ -45,11 +52,13 @@ impl<'a> Gathered<'a> {
     }
 
     /// The rows as weights of this format read them.
-    fn rows(&self, float: bool) -> Rows<'_> {
-        if float || self.int8[0].is_empty() {
-            Rows::Exact(&self.exact[..self.len])
-        } else {
+    fn rows(&self, format: Format) -> Rows<'_> {
+        if !format.is_float() && !self.int8[0].is_empty() {
             Rows::Int8(&self.int8[..self.len])
+        } else if format.is_bf16() && !self.bf16[0].is_empty() {
+            Rows::Bf16(&self.bf16[..self.len])
+        } else {
+            Rows::Exact(&self.exact[..self.len])
         }
     }
 }
@@ -59,17 +68,20 @@ pub(crate) struct Operand<'a> {
     exact: &'a [f32],
     /// Empty at [`Precision::Exact`].
     int8: &'a [Int8Block],
+    /// Empty at [`Precision::Exact`], and if the level does not read it.
+    bf16: &'a [u32],
     cols: usize,
 }
 
 impl<'a> Operand<'a> {
-    /// The rows of an [`Act`]; backends check the device first.
-    pub(crate) fn new(act: &'a Act) -> Option<Self> {
+    /// The rows of an [`Act`] for a level; backends check the device first.
+    pub(crate) fn new(act: &'a Act, level: Level) -> Option<Self> {
         let int8 = match act.precision {
             Precision::Exact => &[],
             Precision::Fast => act.int8.as_host()?,
         };
-        Some(Self { exact: act.exact.as_host()?, int8, cols: act.cols })
+        let bf16 = if level.has_bf16() { act.bf16.as_host()? } else { &[] };
+        Some(Self { exact: act.exact.as_host()?, int8, bf16, cols: act.cols })
     }
 }
 
@@ -180,7 +192,7 @@ impl Cpu {
         let results = &mut results[..rows.len()];
         for group in groups {
             let columns = group * ROWS..tiles.rows.min((group + 1) * ROWS);
-            dot(self.level, tiles.format, tiles.group(expert, group), rows.rows(tiles.format.is_float()), results);
+            dot(self.level, tiles.format, tiles.group(expert, group), rows.rows(tiles.format), results);
             for (t, values) in results.iter_mut().enumerate() {
                 let values = &mut values[..columns.len()];
                 if let Some(bias) = bias {
@@ -208,8 +220,8 @@ impl Cpu {
         let (gates, ups) = (&mut gates[..rows.len()], &mut ups[..rows.len()]);
         for group in groups {
             let columns = group * ROWS..gate.rows.min((group + 1) * ROWS);
-            dot(self.level, gate.format, gate.group(expert, group), rows.rows(gate.format.is_float()), gates);
-            dot(self.level, up.format, up.group(expert, group), rows.rows(up.format.is_float()), ups);
+            dot(self.level, gate.format, gate.group(expert, group), rows.rows(gate.format), gates);
+            dot(self.level, up.format, up.group(expert, group), rows.rows(up.format), ups);
             if let Some([gate_bias, up_bias]) = bias {
                 for (lanes, bias) in [(&mut *gates, gate_bias), (&mut *ups, up_bias)] {
                     for values in lanes {

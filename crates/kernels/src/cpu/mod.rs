@@ -31,7 +31,6 @@ use crate::{route, sample};
 use kv::{F16Cells, Q8Cells};
 use layout::Tiles;
 pub use level::Level;
-pub(crate) use level::with_level;
 use matmul::Operand;
 use moe::{ExpertCall, Grouped};
 use out::OutRows;
@@ -115,7 +114,7 @@ impl Backend for Cpu {
     }
 
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
-        host::alloc_act(precision, rows, cols)
+        host::alloc_act(precision, self.level.has_bf16(), rows, cols)
     }
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
@@ -178,9 +177,11 @@ impl Backend for Cpu {
         let (rows, cols) = (x.rows(), x.cols());
         (act.rows, act.cols) = (rows, cols);
         let (values, shape) = host!(x.as_host());
-        let blocks = cols.div_ceil(32);
+        let (blocks, pairs) = (cols.div_ceil(32), cols.div_ceil(2));
         let exact = out::Out::new(host!(act.exact.as_host_mut()));
         let int8 = out::Out::new(host!(act.int8.as_host_mut()));
+        let has_bf16 = !act.bf16.is_empty();
+        let bf16 = out::Out::new(host!(act.bf16.as_host_mut()));
         let fast = act.precision == Precision::Fast;
         self.each_row(rows, cols, &|row| {
             let x = &values[shape.row(row)];
@@ -189,7 +190,12 @@ impl Backend for Cpu {
             if fast {
                 // SAFETY: as above.
                 let out = unsafe { int8.part(row * blocks..(row + 1) * blocks) };
-                with_level!(self.level, s => crate::simd::Simd::run(s, quantise::QuantiseRow { x, out }));
+                self.level.run(quantise::QuantiseRow { x, out });
+            }
+            if has_bf16 {
+                // SAFETY: as above.
+                let out = unsafe { bf16.part(row * pairs..(row + 1) * pairs) };
+                self.level.run(quantise::RoundRow { x, out });
             }
         });
         Ok(())
@@ -197,7 +203,7 @@ impl Backend for Cpu {
 
     fn matmul(&self, w: &Weight, x: &Act, bias: Option<&Buffer<f32>>, mut y: ViewMut<f32>) -> Result<()> {
         check::matmul(DEVICE, w, x, bias, &y)?;
-        let (parts, operand) = (tiles(w)?, host!(Operand::new(x)));
+        let (parts, operand) = (tiles(w)?, host!(Operand::new(x, self.level)));
         let bias = bias.and_then(Buffer::as_host);
         self.dense(parts, &operand, x.rows(), &|i| i, bias, host!(OutRows::new(&mut y)));
         Ok(())
@@ -205,7 +211,7 @@ impl Backend for Cpu {
 
     fn matmul_rows(&self, w: &Weight, x: &Act, rows: View<u32>, mut y: ViewMut<f32>) -> Result<()> {
         check::matmul_rows(DEVICE, w, x, &rows, &y)?;
-        let (parts, operand) = (tiles(w)?, host!(Operand::new(x)));
+        let (parts, operand) = (tiles(w)?, host!(Operand::new(x, self.level)));
         let (ids, shape) = host!(rows.as_host());
         let row = |i: usize| ids[shape.row(i)][0] as usize;
         self.dense(parts, &operand, rows.rows(), &row, None, host!(OutRows::new(&mut y)));
@@ -222,7 +228,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         check::gate_up(DEVICE, w, x, bias, &h)?;
         check::activation("gate_up", activation)?;
-        let (weights, operand) = (pair(w)?, host!(Operand::new(x)));
+        let (weights, operand) = (pair(w)?, host!(Operand::new(x, self.level)));
         let bias = host_pair(bias);
         self.dense_gated(weights, &operand, x.rows(), bias, activation, host!(OutRows::new(&mut h)));
         Ok(())
@@ -263,7 +269,7 @@ impl Backend for Cpu {
         mut out: ViewMut<f32>,
     ) -> Result<()> {
         check::moe_matmul(DEVICE, w, x, groups, top_k, bias, &out)?;
-        let (parts, operand, groups) = (tiles(w)?, host!(Operand::new(x)), host!(Grouped::new(groups)));
+        let (parts, operand, groups) = (tiles(w)?, host!(Operand::new(x, self.level)), host!(Grouped::new(groups)));
         let pairs_per_row = if x.rows() == out.rows() { 1 } else { top_k };
         let call = ExpertCall { x: &operand, groups: &groups, pairs_per_row };
         self.experts(parts, &call, bias.and_then(Buffer::as_host), host!(OutRows::new(&mut out)));
@@ -282,7 +288,7 @@ impl Backend for Cpu {
     ) -> Result<()> {
         check::moe_gate_up(DEVICE, w, x, groups, top_k, bias, &h)?;
         check::activation("moe_gate_up", activation)?;
-        let (weights, operand, groups) = (pair(w)?, host!(Operand::new(x)), host!(Grouped::new(groups)));
+        let (weights, operand, groups) = (pair(w)?, host!(Operand::new(x, self.level)), host!(Grouped::new(groups)));
         let call = ExpertCall { x: &operand, groups: &groups, pairs_per_row: top_k };
         self.experts_gated(weights, &call, host_pair(bias), activation, host!(OutRows::new(&mut h)));
         Ok(())

@@ -1,7 +1,8 @@
-//! Activations to int8: 32 at a time, with their scale and sums.
+//! Activations to int8, 32 at a time, with their scale and sums; and to bfloat16.
 
 use crate::act::Int8Block;
 use crate::simd::{Kernel, Simd};
+use half::bf16;
 
 /// Quantises one row; `out` has a block for each 32 values, the last one padded with zeros.
 pub(crate) struct QuantiseRow<'a> {
@@ -63,4 +64,31 @@ fn quantise(x: &[f32; 32]) -> Int8Block {
 fn round(x: f32) -> i32 {
     const MAGIC: f32 = 12_582_912.0;
     ((x + MAGIC).to_bits() as i32).wrapping_sub(MAGIC.to_bits() as i32)
+}
+
+/// Rounds one row to pairs of bfloat16; `out` has a word for each two values, the last one padded with zero.
+pub(crate) struct RoundRow<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) out: &'a mut [u32],
+}
+
+impl Kernel for RoundRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let (whole, tail) = self.x.as_chunks::<2>();
+        for (&[first, second], pair) in whole.iter().zip(self.out.iter_mut()) {
+            *pair = round_pair(first, second);
+        }
+        if let ([last], Some(pair)) = (tail, self.out.get_mut(whole.len())) {
+            *pair = round_pair(*last, 0.0);
+        }
+    }
+}
+
+/// The first in the lower half. To nearest, ties to even; NaN stays NaN.
+#[inline(always)]
+fn round_pair(first: f32, second: f32) -> u32 {
+    u32::from(bf16::from_f32(first).to_bits()) | u32::from(bf16::from_f32(second).to_bits()) << 16
 }

@@ -54,6 +54,9 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
 
 /// A float format: one element is one block, and a tile of 16 rows holds for each column its 16 values side by side.
 pub trait Float: BlockFormat {
+    /// Whether elements are bfloat16, which some CPUs multiply in pairs: see [`Simd::dot_bf16`].
+    const IS_BF16: bool = false;
+
     /// Loads the 16 rows' values of column `k` from a tile (see [`crate::cpu::layout`]).
     fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32;
 }
@@ -172,6 +175,11 @@ impl Format {
     /// The format of this name, in any case.
     pub fn named(name: &str) -> Option<Format> {
         Self::ALL.iter().copied().find(|format| format.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Whether elements are bfloat16, so that [`crate::act::Precision::Fast`] may round activations to it.
+    pub fn is_bf16(self) -> bool {
+        with_format_kind!(self, float F => F::IS_BF16, quantised _F => false)
     }
 
     /// Elements in one block.

@@ -60,7 +60,7 @@ impl Backend for Reference {
 
     /// Exact, whatever precision is asked for: the reference has no faster one.
     fn alloc_act(&self, _precision: Precision, rows: usize, cols: usize) -> Result<Act> {
-        host::alloc_act(Precision::Exact, rows, cols)
+        host::alloc_act(Precision::Exact, false, rows, cols)
     }
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {

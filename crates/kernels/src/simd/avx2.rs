@@ -1,6 +1,6 @@
 //! AVX2 with FMA and F16C: two registers are one vector, rows 0..8 and 8..16.
 
-use super::{Kernel, Simd, two};
+use super::{Kernel, Simd, no_bf16, two};
 use std::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2, FMA and F16C.
@@ -67,6 +67,8 @@ impl Simd for Avx2 {
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
         unsafe { enter(self, kernel) }
     }
+
+    no_bf16!();
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {

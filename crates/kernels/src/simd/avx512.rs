@@ -1,11 +1,19 @@
 //! AVX-512 (F, BW, VL, VNNI): one register is one vector.
+//!
+//! Some CPUs also have BF16. It serves one operation, so it is no level of its own, for which all kernels would be
+//! compiled once more.
 
 use super::{Kernel, Simd};
 use std::arch::x86_64::*;
+use std::mem::transmute;
 
-/// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and all that [`super::Avx2`] names.
+/// Proof that the CPU has AVX-512 F, BW, VL and VNNI, and all that [`super::Avx2`] names; perhaps of BF16 too.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx512(());
+pub struct Avx512(Option<Avx512Bf16>);
+
+/// Proof that the CPU has AVX-512 BF16.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512Bf16(());
 
 impl Avx512 {
     /// The token, if this CPU has the features.
@@ -15,7 +23,7 @@ impl Avx512 {
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vnni"))
-        .then_some(Self(()))
+        .then(|| Self(is_x86_feature_detected!("avx512bf16").then_some(Avx512Bf16(()))))
     }
 }
 
@@ -25,19 +33,44 @@ fn enter<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
+#[target_feature(enable = "avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512vnni,avx512bf16")]
+#[inline]
+fn enter_bf16<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
+    kernel.run(s)
+}
+
+/// The lower halves of a vector are numbers 0..16, the upper halves 16..32.
+const PAIRS: [u16; 32] = {
+    let mut order = [0; 32];
+    let mut i = 0;
+    while i < 32 {
+        order[i] = (i / 2 + i % 2 * 16) as u16;
+        i += 1;
+    }
+    order
+};
+
+/// The same bits. There is no intrinsic for it.
+#[inline(always)]
+fn as_bf16(v: __m512i) -> __m512bh {
+    // SAFETY: both are 64 bytes, of which any are valid.
+    unsafe { transmute::<__m512i, __m512bh>(v) }
+}
+
 /// The address of `N` bytes at `at`, checked.
 #[inline(always)]
 fn address<const N: usize>(bytes: &[u8], at: usize) -> *const u8 {
     bytes[at..at + N].as_ptr()
 }
 
-// SAFETY of every block below: the token proves the CPU features, and `address` (or the slice index) proves that the
+// SAFETY of every block below: the token (for BF16 its own) proves the CPU features, and `address` (or the slice index) proves that the
 // bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx512 {
     type Codes = __m512i;
     type I32 = __m512i;
     type F32 = __m512;
+    type Bf16 = Avx512Bf16;
 
     const SIGNED_BIAS: i32 = 128;
     const TOKENS: usize = 16;
@@ -45,6 +78,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
         unsafe { enter(self, kernel) }
+    }
+    #[inline(always)]
+    fn bf16(self) -> Option<Avx512Bf16> {
+        self.0
+    }
+    #[inline(always)]
+    fn run_bf16<K: Kernel>(self, _: Avx512Bf16, kernel: K) -> K::Output {
+        unsafe { enter_bf16(self, kernel) }
     }
 
     #[inline(always)]
@@ -181,6 +222,14 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn load_f16(self, bytes: &[u8], at: usize) -> __m512 {
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(address::<32>(bytes, at).cast())) }
+    }
+    #[inline(always)]
+    fn load_pairs(self, bytes: &[u8], at: usize) -> __m512i {
+        unsafe { _mm512_permutexvar_epi16(_mm512_loadu_si512(PAIRS.as_ptr().cast()), self.load_codes(bytes, at)) }
+    }
+    #[inline(always)]
+    fn dot_bf16(self, _: Avx512Bf16, acc: __m512, pairs: __m512i, x: u32) -> __m512 {
+        unsafe { _mm512_dpbf16_ps(acc, as_bf16(pairs), as_bf16(_mm512_set1_epi32(x as i32))) }
     }
     #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {

@@ -5,8 +5,8 @@
 //! needs no horizontal sum, and a kernel is the same text for AVX-512 (one register), AVX2 (two), NEON (four) and plain
 //! Rust.
 //!
-//! Implementors are zero-size tokens. Holding one proves that the CPU has the features ([`crate::cpu::Level`] makes
-//! them), which is why the operations are safe to call. They are `#[inline(always)]` and must be inlined into a
+//! Implementors are tokens. Holding one proves that the CPU has the features ([`crate::cpu::Level`] makes them), which
+//! is why the operations are safe to call. They are `#[inline(always)]` and must be inlined into a
 //! function with the level's `#[target_feature]`: see [`Simd::run`].
 
 #[cfg(target_arch = "x86_64")]
@@ -67,6 +67,27 @@ macro_rules! eight {
 }
 pub(crate) use eight;
 
+/// What a level says of [`Simd::dot_bf16`] if it has no such instruction.
+macro_rules! no_bf16 {
+    () => {
+        type Bf16 = std::convert::Infallible;
+
+        #[inline(always)]
+        fn bf16(self) -> Option<Self::Bf16> {
+            None
+        }
+        #[inline(always)]
+        fn run_bf16<K: Kernel>(self, proof: Self::Bf16, _: K) -> K::Output {
+            match proof {}
+        }
+        #[inline(always)]
+        fn dot_bf16(self, proof: Self::Bf16, _: Self::F32, _: Self::I32, _: u32) -> Self::F32 {
+            match proof {}
+        }
+    };
+}
+pub(crate) use no_bf16;
+
 /// Generic code that [`Simd::run`] compiles with the features of a level.
 pub trait Kernel {
     /// What the kernel returns.
@@ -83,6 +104,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type I32: Copy;
     /// 16 lanes of f32.
     type F32: Copy;
+    /// Proof that this CPU multiplies pairs of bfloat16. A level does not require it: not all of its CPUs do.
+    type Bf16: Copy;
 
     /// What [`Simd::dot_signed`] adds to the dot product for each activation, times the activation.
     const SIGNED_BIAS: i32;
@@ -94,6 +117,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// Runs a kernel inside a function that has the level's target features.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
+    /// The proof, if this CPU gives it.
+    fn bf16(self) -> Option<Self::Bf16>;
+    /// As [`Simd::run`], for a kernel that uses [`Simd::dot_bf16`]: only in here is that a single instruction.
+    fn run_bf16<K: Kernel>(self, proof: Self::Bf16, kernel: K) -> K::Output;
 
     /// Loads 64 bytes.
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes;
@@ -206,6 +233,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn load_bf16(self, bytes: &[u8], at: usize) -> Self::F32 {
         self.as_f32(self.shl_i32(self.load_u16(bytes, at), 16))
     }
+    /// Loads 32 16-bit numbers: number r is the lower half of lane r, number 16 + r its upper half.
+    #[inline(always)]
+    fn load_pairs(self, bytes: &[u8], at: usize) -> Self::I32 {
+        let lower = self.load_u16(bytes, at);
+        self.or_i32(lower, self.shl_i32(self.load_u16(bytes, at + 32), 16))
+    }
+    /// acc + the lane's pair of bfloat16 · the pair `x`: lower half times lower half plus upper times upper, in any
+    /// order. Denormals count as zero.
+    fn dot_bf16(self, proof: Self::Bf16, acc: Self::F32, pairs: Self::I32, x: u32) -> Self::F32;
     /// a + b.
     fn add(self, a: Self::F32, b: Self::F32) -> Self::F32;
     /// a − b.

@@ -4,7 +4,7 @@
 //! already. Its `smmla` halves the dot products and needs two rows of 8 columns in one register, where a tile has four
 //! rows of 4.
 
-use super::{Kernel, Simd, four};
+use super::{Kernel, Simd, four, no_bf16};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -143,6 +143,8 @@ impl Simd for Neon {
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
         unsafe { enter(self, kernel) }
     }
+
+    no_bf16!();
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {

@@ -1,6 +1,6 @@
 //! Plain Rust: arrays of 16 lanes, which the compiler may vectorise with what every CPU of the architecture has.
 
-use super::{Kernel, Simd};
+use super::{Kernel, Simd, no_bf16};
 
 /// The level that every CPU has.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,8 @@ impl Simd for Portable {
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
         kernel.run(self)
     }
+
+    no_bf16!();
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> [u8; 64] {

@@ -192,6 +192,11 @@ impl Check for Ints {
             let half = |r: usize| u16::from_le_bytes([a[at + 2 * r], a[at + 2 * r + 1]]);
             assert_eq!(ints(s, s.load_u16(a, at)), std::array::from_fn(|r| i32::from(half(r))));
         }
+        let two = [&a[..], &b[..]].concat();
+        for at in 0..64 {
+            let half = |i: usize| i32::from(u16::from_le_bytes([two[at + 2 * i], two[at + 2 * i + 1]]));
+            assert_eq!(ints(s, s.load_pairs(&two, at)), std::array::from_fn(|r| half(r) | half(16 + r) << 16));
+        }
         assert_eq!(ints(s, s.and_i32(va, vb)), each(|a, b| a & b));
         assert_eq!(ints(s, s.or_i32(va, vb)), each(|a, b| a | b));
         assert_eq!(ints(s, s.add_i32(va, vb)), each(i32::wrapping_add));
@@ -242,7 +247,47 @@ impl Check for Floats {
     }
 }
 
+/// The numbers of a pair of bfloat16; denormals are zero.
+fn normals(pair: u32) -> [f64; 2] {
+    [pair << 16, pair & 0xffff_0000].map(f32::from_bits).map(|x| if x.is_subnormal() { 0.0 } else { f64::from(x) })
+}
+
+struct Bf16(Case);
+
+impl Check for Bf16 {
+    #[inline(always)]
+    fn check<S: Simd>(&self, s: S) {
+        let Some(proof) = s.bf16() else {
+            println!("bfloat16: skipped, this CPU or its level does not multiply it");
+            return;
+        };
+        let Case { a, b, table, .. } = &self.0;
+        let acc: [f32; 16] = std::array::from_fn(|r| float(b, r));
+        // Both extreme pairs and those of usual size.
+        for x in [int(b, 0) as u32, u32::from_le_bytes([table[0] as u8, 0x3f, table[1] as u8, 0xbf])] {
+            let got = s.to_array(s.dot_bf16(proof, s.load_f32(&acc, 0), s.load_i32(a, 0), x));
+            for (r, got) in got.into_iter().enumerate() {
+                let ([w0, w1], [x0, x1]) = (normals(int(a, r) as u32), normals(x));
+                let terms = [f64::from(acc[r]), w0 * x0, w1 * x1];
+                let (sum, size) = (terms.iter().sum::<f64>(), terms.iter().map(|t| t.abs()).sum::<f64>());
+                if !size.is_finite() {
+                    assert!(!got.is_finite(), "lane {r}: {got:e} of {terms:?}");
+                } else if size < f64::from(f32::MAX) {
+                    // A rounding to 24 bits for each of two or three steps, and numbers below the normal ones are lost.
+                    let most = size * 2.0_f64.powi(-22) + 4.0 * f64::from(f32::MIN_POSITIVE);
+                    assert!((f64::from(got) - sum).abs() <= most, "lane {r}: {got:e}, not {sum:e} of {terms:?}");
+                }
+            }
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn pairs_of_bfloat16_are_multiplied(case in case()) {
+        at_every_level(&Bf16(case));
+    }
+
     #[test]
     fn codes_are_those_of_plain_rust(case in case()) {
         at_every_level(&Codes(case));
@@ -311,7 +356,7 @@ struct Access<'a> {
 }
 
 /// What each operation of [`Access`] reads, in bytes.
-const ACCESSES: [usize; 8] = [64, 16, 16, 32, 64, 64, 32, 32];
+const ACCESSES: [usize; 9] = [64, 16, 16, 32, 64, 64, 32, 64, 32];
 
 impl Kernel for Access<'_> {
     type Output = ();
@@ -326,6 +371,7 @@ impl Kernel for Access<'_> {
             4 => _ = ints(s, s.load_i32(memory, at)),
             5 => _ = s.to_array(s.load_f32_bytes(memory, at)),
             6 => _ = s.to_array(s.load_f16(memory, at)),
+            7 => _ = ints(s, s.load_pairs(memory, at)),
             _ => _ = s.to_array(s.load_bf16(memory, at)),
         }
     }

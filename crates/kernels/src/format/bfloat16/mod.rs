@@ -27,6 +27,8 @@ impl BlockFormat for BF16 {
 }
 
 impl Float for BF16 {
+    const IS_BF16: bool = true;
+
     #[inline(always)]
     fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32 {
         s.load_bf16(tile, k * 16 * 2)
