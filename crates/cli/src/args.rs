@@ -2,7 +2,6 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
-use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use gristmill_engine::tokenizer::Tokenizer;
@@ -12,24 +11,6 @@ use gristmill_kernels::kv::KvFormat;
 
 use crate::console;
 use crate::failure::Failure;
-
-/// Which model.
-#[derive(Args)]
-pub(crate) struct ModelArg {
-    /// The model: a GGUF file; of a split model, any part.
-    #[arg(short, long, value_name = "MODEL")]
-    pub(crate) model: Option<PathBuf>,
-}
-
-impl ModelArg {
-    /// The path; without one, what to type.
-    pub(crate) fn path(&self, command: &str) -> Result<&Path, Failure> {
-        self.model.as_deref().ok_or_else(|| {
-            let next = format!("gristmill {command} -m model.gguf");
-            Failure::new(format!("no model is given, and none is built in; name a GGUF file with -m, as in: {next}"))
-        })
-    }
-}
 
 /// What the model runs on.
 #[derive(Args)]

@@ -10,9 +10,10 @@ use gristmill_engine::template::Message;
 use gristmill_engine::{Chat, Engine, EngineError, Generation, Prompt, Request};
 
 use crate::answer::{Printer, Show};
-use crate::args::{DeviceArgs, Generating, ModelArg, SamplingArgs, Verbosity};
+use crate::args::{DeviceArgs, Generating, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::lines::Lines;
+use crate::source::{ModelArg, Source};
 use crate::think::Thinking;
 use crate::{console, load, run};
 
@@ -53,8 +54,13 @@ type Running = Arc<Mutex<Option<Canceller>>>;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let generating = args.sampling.check()?;
-    let path = args.model.path("chat")?;
-    let (engine, load_time) = load::engine(path, &args.device, args.ctx, &args.say)?;
+    let source = args.model.source();
+    if matches!(source, Source::BuiltIn) {
+        let next = "gristmill chat -m model.gguf";
+        let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model with -m, as in:";
+        return Err(Failure::new(format!("the built-in model tells stories and cannot talk; {can} {next}")));
+    }
+    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.say)?;
     if engine.model().template().is_none() {
         let remedy = "continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));

@@ -11,12 +11,13 @@ use serde::Serialize;
 
 use crate::console;
 use crate::failure::Failure;
+use crate::source::Source;
 
 /// Show what is in a model file.
 #[derive(Args)]
 pub(crate) struct InspectArgs {
-    /// The model: a GGUF file; of a split model, any part.
-    model: PathBuf,
+    /// The model: a GGUF file; of a split model, any part [default: the built-in one].
+    model: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -98,7 +99,7 @@ struct TensorReport {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let report = Report::new(&GgufFile::open(&args.model)?, args.all);
+    let report = Report::new(&Source::of(args.model.as_deref()).open()?, args.all);
     if args.json { console::print_json(&report) } else { console::print(report.text()) }
 }
 

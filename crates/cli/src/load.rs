@@ -1,21 +1,25 @@
-//! From a path to an engine that is ready: memory plan, progress bar, load, start.
+//! From a model file to an engine that is ready: memory plan, progress bar, load, start.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, Limits, Model, ModelInfo, Plan};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{DeviceArgs, Verbosity};
 use crate::console;
 use crate::failure::Failure;
+use crate::source::Source;
 
 /// Plans the memory for a model within limits, refuses what does not fit, and loads it.
-pub(crate) fn model(path: &Path, device: &DeviceArgs, limits: Limits, say: &Verbosity) -> Result<Arc<Model>, Failure> {
+pub(crate) fn model(
+    source: Source,
+    device: &DeviceArgs,
+    limits: Limits,
+    say: &Verbosity,
+) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
-    let file = GgufFile::open(path)?;
+    let file = source.open()?;
     let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision)?;
     say.detail(format_args!("memory: {}", describe(&plan)));
     say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()?));
@@ -35,14 +39,14 @@ pub(crate) fn model(path: &Path, device: &DeviceArgs, limits: Limits, say: &Verb
 
 /// A model with an engine for one sequence.
 pub(crate) fn engine(
-    path: &Path,
+    source: Source,
     device: &DeviceArgs,
     context: Option<usize>,
     say: &Verbosity,
 ) -> Result<(Engine, Duration), Failure> {
     let limits = Limits { context, kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
-    let model = model(path, device, limits, say)?;
+    let model = model(source, device, limits, say)?;
     Ok((Engine::start(model, limits)?, start.elapsed()))
 }
 

@@ -17,6 +17,7 @@ mod perplexity;
 mod quantize;
 mod run;
 mod shell;
+mod source;
 mod synthetic;
 mod think;
 mod tokenize;
@@ -59,6 +60,7 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 const EXAMPLES: &str = "\
 gristmill runs quantised language models from a GGUF file.
 
+  gristmill run \"Once upon a time\"                      a story by the built-in model
   gristmill run -m model.gguf \"Why is the sky blue?\"    answer once
   gristmill chat -m model.gguf                          talk
   gristmill inspect model.gguf                          see what is in the file

@@ -10,8 +10,9 @@ use gristmill_engine::{Chat, Engine, Request, machine};
 use serde::Serialize;
 
 use crate::answer::{Printer, Said, Show};
-use crate::args::{DeviceArgs, ModelArg, SamplingArgs, Verbosity};
+use crate::args::{DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
+use crate::source::ModelArg;
 use crate::think::Thinking;
 use crate::{console, load};
 
@@ -66,12 +67,12 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let generating = args.sampling.check()?;
-    let path = args.model.path("run")?;
+    let source = args.model.source();
     let text = prompt(args)?;
     if text.is_empty() {
         return Err(Failure::new("the prompt is empty; give at least one character"));
     }
-    let (engine, load_time) = load::engine(path, &args.device, args.ctx, &args.say)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.say)?;
     let chat = !args.raw && engine.model().template().is_some();
     let (mut request, thinking) = match chat {
         true => asked(&engine, text, args.no_think)?,

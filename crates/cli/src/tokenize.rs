@@ -1,13 +1,13 @@
 //! `tokenize`: the tokens of a text.
 
 use clap::Args;
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::tokenizer::EncodeOptions;
 use serde::Serialize;
 
-use crate::args::{self, ModelArg};
+use crate::args;
 use crate::console;
 use crate::failure::Failure;
+use crate::source::ModelArg;
 
 /// Print the tokens of a text.
 #[derive(Args)]
@@ -36,7 +36,7 @@ struct Token<'a> {
 }
 
 pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
-    let file = GgufFile::open(arguments.model.path("tokenize")?)?;
+    let file = arguments.model.source().open()?;
     let tokenizer = args::tokenizer(&file)?;
     let text = if arguments.text == "-" { console::read_stdin()? } else { arguments.text.clone() };
     let options = EncodeOptions { add_special: arguments.add_special, parse_special: arguments.parse_special };

@@ -14,10 +14,11 @@ use etcetera::BaseStrategy;
 use gristmill_engine::Limits;
 use gristmill_kernels::cpu::Level;
 
-use crate::args::{DeviceArgs, ModelArg, Verbosity};
+use crate::args::{DeviceArgs, Verbosity};
 use crate::console;
 use crate::failure::Failure;
 use crate::load;
+use crate::source::{ModelArg, Source};
 use crate::synthetic::Synthetic;
 use cost::{Cost, Step};
 use measure::{Ran, Shape};
@@ -74,15 +75,16 @@ fn at_least_one(text: &str) -> Result<usize, String> {
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let threads = args.device.threads()?;
     let path = match &args.synthetic {
-        Some(spec) => synthetic(args, &Synthetic::parse(spec, args.layers)?)?,
-        None => args.model.path("bench")?.to_owned(),
+        Some(spec) => Some(synthetic(args, &Synthetic::parse(spec, args.layers)?)?),
+        None => args.model.model.clone(),
     };
+    let source = Source::of(path.as_deref());
     if args.prompt == 0 && args.decode == 0 {
         return Ok(());
     }
     let shape = Shape { batch: args.batch, depth: args.depth, prompt: args.prompt, decode: args.decode };
     let limits = Limits { kv_format: args.device.kv.into(), ..shape.limits()? };
-    let model = load::model(&path, &args.device, limits, &args.say)?;
+    let model = load::model(source, &args.device, limits, &args.say)?;
     let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
     let machine = machine::measure(Level::best(), threads);
 
@@ -104,7 +106,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         Row::new(&cost.of_steps(steps, &distinct), &distinct, seconds, &machine)
     };
     let report = Report {
-        model: path.display().to_string(),
+        model: source.to_string(),
         architecture: model.spec().architecture.clone(),
         layers: model.spec().layers.len(),
         file_bytes: model.file().file_bytes(),

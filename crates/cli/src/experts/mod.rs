@@ -3,7 +3,7 @@
 mod blocks;
 mod picture;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use gristmill_engine::model::spec::MlpSpec;
@@ -11,8 +11,9 @@ use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, Outputs, Runner};
 use serde::Serialize;
 
-use crate::args::{DeviceArgs, ModelArg, Verbosity};
+use crate::args::{DeviceArgs, Verbosity};
 use crate::failure::Failure;
+use crate::source::ModelArg;
 use crate::{console, load};
 
 /// Show which experts fire in which layer.
@@ -44,7 +45,7 @@ pub(crate) struct ExpertsArgs {
 /// What was counted.
 #[derive(Debug, Serialize)]
 struct Report {
-    /// `general.name`, or the file's.
+    /// `general.name`, or the path.
     model: String,
     tokens: usize,
     /// Those with experts.
@@ -102,8 +103,8 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
         kv_format: args.device.kv.into(),
         ..Limits::default()
     };
-    let path = args.model.path("experts")?;
-    let model = load::model(path, &args.device, limits, &args.say)?;
+    let source = args.model.source();
+    let model = load::model(source, &args.device, limits, &args.say)?;
     let top_k = |mlp: &MlpSpec| match mlp {
         MlpSpec::Moe { routing, .. } => Some(routing.top_k),
         _ => None,
@@ -111,7 +112,7 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
     let top_k: Vec<Option<usize>> = model.spec().layers.iter().map(|layer| top_k(&layer.mlp)).collect();
     if top_k.iter().all(Option::is_none) {
         let remedy = "give a mixture-of-experts model";
-        return Err(Failure::new(format!("{} has no experts: every layer has one MLP; {remedy}", path.display())));
+        return Err(Failure::new(format!("{source} has no experts: every layer has one MLP; {remedy}")));
     }
     let options = EncodeOptions { add_special: true, parse_special: false };
     let tokens = model.tokenizer()?.encode(&text, options)?;
@@ -126,7 +127,7 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
 
     let layers = (0..).zip(top_k).zip(counts).filter_map(|((layer, k), counts)| Some(Layer::new(layer, k?, counts)));
-    let name = model.spec().name.clone().unwrap_or_else(|| file_name(path));
+    let name = model.spec().name.clone().unwrap_or_else(|| source.to_string());
     let report = Report { model: name, tokens: tokens.len(), layers: layers.collect() };
     if args.json {
         return console::print_json(&report);
@@ -135,10 +136,6 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
         picture::write(&report, path)?;
     }
     console::print(blocks::Blocks { report: &report, columns: console::columns() })
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// Tokens of each expert of each layer. `progress` is told how many tokens were just read.

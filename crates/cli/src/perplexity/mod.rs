@@ -12,8 +12,9 @@ use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Limits, Runner};
 use serde::Serialize;
 
-use crate::args::{DeviceArgs, ModelArg, Verbosity};
+use crate::args::{DeviceArgs, Verbosity};
 use crate::failure::Failure;
+use crate::source::ModelArg;
 use crate::{console, load};
 use divergence::{Divergence, Divergences};
 use saved::{Recorder, Saved};
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         output_rows: Some(score::AT_A_TIME.min(args.ctx)),
         kv_format: args.device.kv.into(),
     };
-    let model = load::model(args.model.path("perplexity")?, &args.device, limits, &args.say)?;
+    let model = load::model(args.model.source(), &args.device, limits, &args.say)?;
     let tokenizer = model.tokenizer()?;
     let mut tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false })?;
     let windows = tokens.len() / args.ctx;

@@ -47,7 +47,6 @@ fn models() {
     refused(run(&path("empty.gguf")), &["empty"]);
     refused(run(&path("mute.gguf")), &["tokenizer"]);
     refused(gristmill(&["chat", "-m", &path("mute.gguf")], b""), &["chat template", "--raw"]);
-    refused(gristmill(&["run", "hello"], b""), &["-m", "gristmill run"]);
 }
 
 #[test]
@@ -131,6 +130,12 @@ fn perplexity() {
     }
     let nowhere = path("no such folder/logits");
     refused(run(&["-f", &long, "--ctx", "50", "--save-logits", &nowhere]), &["no such folder"]);
+}
+
+/// The built-in model has no chat template.
+#[test]
+fn talking_to_the_built_in_model() {
+    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat -m"]);
 }
 
 #[test]

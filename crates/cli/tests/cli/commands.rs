@@ -9,7 +9,7 @@ use super::{gristmill, path};
 #[test]
 fn help() {
     let examples = gristmill(&[], b"").good();
-    assert_eq!(examples.lines().filter(|line| line.starts_with("  gristmill ")).count(), 3, "{examples}");
+    assert_eq!(examples.lines().filter(|line| line.starts_with("  gristmill ")).count(), 4, "{examples}");
     assert!(gristmill(&["--version"], b"").good().contains("CPU level "));
     let help = gristmill(&["run", "--help"], b"").good();
     for option in [
@@ -71,6 +71,26 @@ fn run_answers_or_continues() {
     let end = if text.ends_with('\n') { "" } else { "\n" };
     assert_eq!(raw.out, format!("{text}{end}"));
     assert_eq!((&json["prompt_tokens"], &json["mode"]), (&6.into(), &"raw".into()));
+}
+
+/// Without a model, with a home that cannot be read, and the program copied elsewhere: the model is inside.
+#[test]
+fn the_built_in_model_tells_a_story() {
+    let program = path("a copy of gristmill");
+    fs::copy(env!("CARGO_BIN_EXE_gristmill"), &program).unwrap();
+    let mut command = Command::new(&program);
+    command.args(["run", "--seed", "1", "-n", "60", "Once upon a time"]).env_clear().env("HOME", "/dev/null/home");
+    let output = command.current_dir("/").stdin(Stdio::null()).output().unwrap();
+    fs::remove_file(&program).unwrap();
+    let story = crate::Ended::new(output);
+    assert!(story.last_line().starts_with("raw text: prompt 4 tokens"), "{}", story.err);
+    let words = story.good().split_whitespace().count();
+    assert!(words > 20, "{words} words");
+
+    assert!(gristmill(&["inspect"], b"").good().contains("qwen3moe"));
+    assert!(gristmill(&["tokenize", "a story"], b"").good().lines().count() >= 2);
+    let json = gristmill(&["experts", "-f", "-", "--json"], b"Once upon a time there was a mill.").good();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["layers"].as_array().unwrap().len(), 4);
 }
 
 #[test]

@@ -1,0 +1,128 @@
+//! The model inside the program, as it is shipped: its bytes, its loss on held-out text, its stories.
+//! `training/` makes it; `crates/cli/model/README.md` says how the file came to be.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use gristmill_conformance::perplexity::perplexity;
+use gristmill_engine::engine::FinishReason;
+use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::{Engine, Limits, LoadOptions, Model, Precision, Request};
+use sha2::{Digest, Sha256};
+
+const HASH: &str = "a9dc053155ebdb6ae97b9366f02e2145fe29788f2a792804695319e711b48a2b";
+/// `cargo package` takes 10 MB in all.
+const MOST_BYTES: usize = 9_500_000;
+
+/// transformers' perplexity of the weights before quantisation, in F32, on the same windows.
+const PERPLEXITY: f64 = 7.0445;
+const WINDOW: usize = 512;
+/// What quantisation may change of it; 7.00 was found, 0.6% less.
+const QUANTISATION: f64 = 0.02;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn path() -> PathBuf {
+    repository().join("crates/cli/model/gristmill-stories.gguf")
+}
+
+fn model(precision: Precision) -> Arc<Model> {
+    Arc::new(Model::open(path(), LoadOptions { precision, ..LoadOptions::default() }).unwrap())
+}
+
+fn text(name: &str) -> String {
+    std::fs::read_to_string(repository().join(name)).unwrap()
+}
+
+#[test]
+fn the_file_is_the_one_that_was_evaluated() {
+    let bytes = std::fs::read(path()).unwrap();
+    assert!(bytes.len() <= MOST_BYTES);
+    let hash: String = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hash, HASH);
+    let model = model(Precision::Fast);
+    let spec = model.spec();
+    assert_eq!(spec.architecture, "qwen3moe");
+    assert!(spec.hidden.is_multiple_of(256));
+}
+
+#[test]
+fn held_out_text_is_predicted_nearly_as_before_quantisation() {
+    let text = text("crates/conformance/golden/text/stories.txt");
+    for precision in [Precision::Fast, Precision::Exact] {
+        let model = model(precision);
+        let tokens = model.tokenizer().unwrap().encode(&text, EncodeOptions::default()).unwrap();
+        let (found, scored) = perplexity(&model, &tokens, WINDOW);
+        println!("{precision:?}: perplexity {found:.4} over {scored} tokens, {PERPLEXITY} before quantisation");
+        assert_eq!((tokens.len(), scored), (22_873, 11_220), "as with transformers' tokenizer");
+        assert!((found / PERPLEXITY - 1.0).abs() <= QUANTISATION, "{precision:?}: {found}");
+    }
+}
+
+/// Sentences in lower case, letters alone, as `training/filter_text.py` has them.
+fn sentences(text: &str) -> Vec<String> {
+    let text = text.to_lowercase();
+    let mut parts = vec![String::new()];
+    let mut ended = false;
+    for c in text.chars() {
+        let quote = c == '"' || c == '\'';
+        match c {
+            '\n' => parts.push(String::new()),
+            c if c.is_whitespace() && ended => parts.push(String::new()),
+            c if c.is_ascii_lowercase() || c == '\'' && !ended => parts.last_mut().unwrap().push(c),
+            _ => parts.last_mut().unwrap().push(' '),
+        }
+        ended = matches!(c, '.' | '!' | '?') || ended && quote;
+    }
+    let words = |part: &String| part.split_whitespace().collect::<Vec<_>>().join(" ");
+    parts.iter().map(words).filter(|part| !part.is_empty()).collect()
+}
+
+/// The thirty samples of `training/CARD.md`, anew: the draws are others, the model is the quantised one.
+#[test]
+fn stories_end_and_do_not_repeat_sentences() {
+    let prompts = text("training/sample_prompts.txt");
+    let prompts: Vec<&str> = prompts.lines().collect();
+    assert_eq!(prompts.len(), 30);
+    let limits = Limits { context: Some(512), sequences: 8, ..Limits::default() };
+    let engine = Engine::start(model(Precision::Fast), limits).unwrap();
+    let story = |number: u64, prompt: &str| {
+        let mut request = Request::new(prompt);
+        (request.sampling.temperature, request.sampling.min_p) = (0.7, 0.1);
+        (request.sampling.top_k, request.sampling.top_p) = (0, 1.0);
+        request.sampling.seed = number;
+        let (mut text, mut end) = (prompt.to_owned(), None);
+        for piece in engine.generate(request).unwrap() {
+            let piece = piece.unwrap();
+            text.push_str(&piece.text);
+            end = piece.finish;
+        }
+        (text, end.unwrap().reason == FinishReason::End)
+    };
+    let stories: Vec<(String, bool)> = thread::scope(|scope| {
+        let handles: Vec<_> = (1..).zip(&prompts).map(|(n, prompt)| scope.spawn(move || story(n, prompt))).collect();
+        handles.into_iter().map(|handle| handle.join().unwrap()).collect()
+    });
+    let mut good = 0;
+    for (text, ended) in &stories {
+        let mut parts = sentences(text);
+        let count = parts.len();
+        parts.sort();
+        parts.dedup();
+        match *ended && parts.len() == count {
+            true => good += 1,
+            false => println!("ended: {ended}, repeated: {}: {text}\n", count - parts.len()),
+        }
+    }
+    println!("{good} of 30 stories end and repeat no sentence");
+    assert!(good >= 27, "{good} of 30");
+}
+
+#[test]
+fn sentences_are_cut_as_the_filter_does() {
+    let text = "She said, \"Oh no!\" He ran. 'Yes,' he said.\nHe ran...  The e.g.x end";
+    assert_eq!(sentences(text), ["she said oh no", "he ran", "'yes ' he said", "he ran", "the e g x end"]);
+}
