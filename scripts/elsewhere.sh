@@ -2,19 +2,22 @@
 # What holds elsewhere, found out on an x86-64 Linux machine:
 #
 #   scripts/elsewhere.sh run      run tests on emulated CPUs: 64-bit Arm with and without dot products, an x86-64 of 2006
+#   scripts/elsewhere.sh all      the same with the whole op suite and the kernels' unit tests on Arm
 #   scripts/elsewhere.sh check    type-check and lint the published crates for macOS on Arm and for Windows
 #
-# An emulator shows that instructions are there and results right, never how fast they are. `run` tests x86-64 with what
-# `cargo test --workspace` builds.
+# An emulator shows that instructions are there and results right, never how fast they are. AVX2 and AVX-512 are not
+# emulated: they are tested on machines that have them.
 #
 # For another target Rust needs its standard library: where rustup has added the target, that one. Otherwise, as root on
-# Debian, the compiler of the package rustc-web is unpacked (not installed) into target/elsewhere, and builds the library
-# from its source. Only then is RUSTC_BOOTSTRAP set, which -Zbuild-std asks for.
+# Debian, the compiler of the package rustc-web is unpacked (not installed) into target/unpacked, with the library for
+# Arm; for the other targets the library is type-checked from its source. Only then is RUSTC_BOOTSTRAP set, which
+# -Zbuild-std asks for.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-arm=aarch64-unknown-linux-gnu
-root=$PWD/target/elsewhere/root
+ARM=aarch64-unknown-linux-gnu
+unpacked=$PWD/target/unpacked
+root=$unpacked/root
 
 # need COMMAND PACKAGE [COMMAND PACKAGE...]: Debian's packages of commands that are missing.
 need() {
@@ -28,35 +31,48 @@ need() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# Unpacks Debian's compiler, its lints and the library's source, with those dependencies that the system lacks.
+# Unpacks Debian's compiler, its lints and the library's source, with those dependencies that the system lacks, and the
+# library for Arm, for which apt gets its own lists.
 unpack() {
     [ -x "$root/usr/bin/rustc" ] && return
-    local packages=(rustc-web rust-web-clippy rust-web-src) debs=target/elsewhere/debs package
+    local packages=(rustc-web rust-web-clippy rust-web-src) package
     local only=(--recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances)
+    local foreign=(-o APT::Architecture=arm64 -o APT::Architectures::=arm64 -o Dir::State::Lists="$unpacked/lists"
+        -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= -o Acquire::Languages=none)
+    rm -rf "$unpacked"
+    mkdir -p "$unpacked"/{part,debs,lists/partial}
     apt-get update -qq
-    rm -rf target/elsewhere/part "$debs"
-    mkdir -p target/elsewhere/part "$debs"
+    apt-get "${foreign[@]}" -o APT::Sandbox::User=root update -qq
     for package in $(apt-cache depends "${only[@]}" "${packages[@]}" | grep '^[a-z]' | sort -u); do
         dpkg-query --show --showformat='${Status}' "$package" 2>/dev/null | grep -q ' installed$' || echo "$package"
-    done | (cd "$debs" && xargs apt-get -o APT::Sandbox::User=root download -qq)
-    for package in "$debs"/*.deb; do dpkg-deb --extract "$package" target/elsewhere/part; done
-    rm -rf "$debs"
-    mv target/elsewhere/part "$root"
+    done | (cd "$unpacked/debs" && xargs apt-get -o APT::Sandbox::User=root download -qq)
+    (cd "$unpacked/debs" && apt-get "${foreign[@]}" -o APT::Sandbox::User=root download -qq libstd-rust-web-dev)
+    for package in "$unpacked"/debs/*.deb; do dpkg-deb --extract "$package" "$unpacked/part"; done
+    mv "$unpacked/part" "$root"
+    rm -rf "$unpacked"/{debs,lists}
 }
 
-# for_target TARGET COMMAND ARGUMENTS...: cargo, with a standard library for the target.
-for_target() {
-    local target=$1 command=$2
+# across TARGETS COMMAND ARGUMENTS...: cargo, with a standard library for each of the targets.
+across() {
+    local target targets=() added=1 there=1 settings=() library=() cargo=cargo command=$2
+    for target in $1; do
+        targets+=(--target "$target")
+        [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || added=
+    done
     shift 2
-    if [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
-        cargo "$command" --target "$target" "$@"
-        return
+    if [ -z "$added" ]; then
+        unpack
+        settings=(LD_LIBRARY_PATH="$root/usr/lib/x86_64-linux-gnu" RUSTC="$root/usr/bin/rustc")
+        [ "$command" = clippy ] && cargo=$root/usr/bin/cargo-clippy
+        for target in "${targets[@]}"; do
+            [ "$target" = --target ] || [ -d "$root/usr/lib/rustlib/$target" ] || there=
+        done
+        if [ -z "$there" ]; then
+            settings+=(RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zno-codegen)
+            library=(-Zbuild-std=std -Zbuild-std-features=panic-unwind)
+        fi
     fi
-    unpack
-    local cargo=cargo
-    [ "$command" = clippy ] && cargo=$root/usr/bin/cargo-clippy
-    LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu RUSTC=$root/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
-        "$cargo" "$command" -Zbuild-std=std,panic_abort,test --target "$target" "$@"
+    env "${settings[@]}" "$cargo" "$command" "${library[@]}" --profile elsewhere "${targets[@]}" "$@"
 }
 
 # Reads what cargo built from its output: the path of the test binary NAME.
@@ -66,9 +82,9 @@ binary() {
 
 # refuses COMPILER INSTRUCTION EMULATOR...: fails unless the instruction is illegal on the emulated CPU.
 refuses() {
-    local compiler=$1 instruction=$2 program=target/elsewhere/illegal code=0
+    local compiler=$1 instruction=$2 program=target/unpacked/illegal code=0
     shift 2
-    mkdir -p target/elsewhere
+    mkdir -p target/unpacked
     printf '.text\n.globl main\nmain:\n%s\nret\n.section .note.GNU-stack,"",%%progbits\n' "$instruction" |
         "$compiler" -x assembler -static - -o "$program"
     { "$@" "$program" || code=$?; } >/dev/null 2>&1
@@ -79,7 +95,7 @@ refuses() {
 
 # tests NAME EMULATOR... BINARY ARGUMENTS...: runs tests, and prints one line of their outcome or the end of the failure.
 tests() {
-    local name=$1 log=target/elsewhere/log start=$SECONDS
+    local name=$1 log=target/unpacked/log start=$SECONDS
     shift
     if ! "$@" >"$log" 2>&1; then
         tail -50 "$log"
@@ -91,45 +107,63 @@ tests() {
         $((SECONDS - start))
 }
 
-run() {
-    need qemu-aarch64-static qemu-user-static aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
-    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || need /none libc6-dev-arm64-cross
-
-    local old=(qemu-x86_64-static -cpu core2duo) built
-    refuses cc 'vpaddd %ymm0, %ymm0, %ymm0' "${old[@]}"
-    built=$(cargo test --workspace --no-run 2>&1)
-    tests "x86-64 without AVX, kernels" "${old[@]}" "$(binary gristmill_kernels <<<"$built")" --nocapture
-    tests "x86-64 without AVX, op suite" "${old[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" avx2::add avx512::add
-    tests "x86-64 without AVX, a model" "${old[@]}" "$(binary models <<<"$built")" one_small_model
-
-    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
-    local new=(qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu)
-    local plain=(qemu-aarch64-static -cpu cortex-a53 -L /usr/aarch64-linux-gnu)
-    refuses aarch64-linux-gnu-gcc $'.arch armv8.2-a+dotprod\nsdot v0.4s, v1.16b, v2.16b' "${plain[@]}"
-    built=$(for_target "$arm" test --no-run --profile emulated -p gristmill-kernels -p gristmill-conformance \
-        --lib --test ops --test models 2>&1) || { tail -50 <<<"$built"; return 1; }
-    tests "Arm, kernels" "${new[@]}" "$(binary gristmill_kernels <<<"$built")" --nocapture
-    tests "Arm, op suite" "${new[@]}" "$(binary ops <<<"$built")" neon::
-    tests "Arm, a model" "${new[@]}" "$(binary models <<<"$built")" one_small_model
-    tests "Arm without dot products, kernels" "${plain[@]}" "$(binary gristmill_kernels <<<"$built")" --nocapture simd format::tests::unpacking
-    tests "Arm without dot products, op suite" "${plain[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" neon::add
-    tests "Arm without dot products, a model" "${plain[@]}" "$(binary models <<<"$built")" one_small_model
+# old: an x86-64 CPU without AVX runs what `cargo test --workspace` builds.
+old() {
+    need qemu-x86_64-static qemu-user-static
+    local cpu=(qemu-x86_64-static -cpu core2duo) built
+    refuses cc 'vpaddd %ymm0, %ymm0, %ymm0' "${cpu[@]}"
+    built=$(cargo test --workspace --no-run 2>&1) || { tail -50 <<<"$built"; return 1; }
+    tests "x86-64 without AVX, kernels" "${cpu[@]}" "$(binary gristmill_kernels <<<"$built")" --nocapture
+    tests "x86-64 without AVX, op suite" "${cpu[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" avx2::add avx512::add
+    tests "x86-64 without AVX, a model" "${cpu[@]}" "$(binary models <<<"$built")" one_small_model
 }
 
-check() {
-    local target
-    for target in aarch64-apple-darwin x86_64-pc-windows-gnu; do
-        # Lints of style change with the compiler, which may be Debian's here.
-        for_target "$target" clippy --quiet -p gristmill-kernels -p gristmill-engine -p gristmill -- \
-            -D unused -D clippy::correctness -D clippy::suspicious
-        echo "$target: the published crates type-check"
+# arm TESTS...: Arm CPUs with and without dot products, the former with these parts of the op suite.
+arm() {
+    need qemu-aarch64-static qemu-user-static aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || need /none libc6-dev-arm64-cross
+    export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+    local with=(qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu) built
+    local without=(qemu-aarch64-static -cpu cortex-a53 -L /usr/aarch64-linux-gnu)
+    refuses aarch64-linux-gnu-gcc $'.arch armv8.2-a+dotprod\nsdot v0.4s, v1.16b, v2.16b' "${without[@]}"
+    built=$(across "$ARM" test --no-run -p gristmill-conformance --test ops --test models 2>&1) ||
+        { tail -50 <<<"$built"; return 1; }
+    tests "Arm, op suite" "${with[@]}" "$(binary ops <<<"$built")" "$@"
+    tests "Arm, a model" "${with[@]}" "$(binary models <<<"$built")" one_small_model
+    tests "Arm without dot products, op suite" "${without[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" neon::add
+    tests "Arm without dot products, a model" "${without[@]}" "$(binary models <<<"$built")" one_small_model
+}
+
+run() {
+    old
+    arm neon::matmul neon::gate_up neon::rope neon::rms_norm neon::route neon::embed neon::refuse
+}
+
+all() {
+    old
+    arm neon::
+    local cpu built
+    built=$(across "$ARM" test --no-run -p gristmill-kernels --lib 2>&1) || { tail -50 <<<"$built"; return 1; }
+    for cpu in max cortex-a53; do
+        tests "Arm ($cpu), kernels" qemu-aarch64-static -cpu "$cpu" -L /usr/aarch64-linux-gnu \
+            "$(binary gristmill_kernels <<<"$built")" --nocapture
     done
 }
 
-# The parts of the op suite that differ most from level to level, for CPUs that have the portable level alone.
-PARTS=(portable::matmul_rows portable::attention portable::rope portable::rms_norm portable::refuse)
+check() {
+    # For Windows with Microsoft's library, since the other asks for tools even to check. Lints of style are left out:
+    # they change with the compiler, which may be Debian's here.
+    across "aarch64-apple-darwin x86_64-pc-windows-msvc" clippy --quiet \
+        -p gristmill-kernels -p gristmill-engine -p gristmill -- \
+        -D unused -D clippy::correctness -D clippy::suspicious
+    echo "the published crates type-check for macOS on Arm and for Windows on x86-64"
+}
+
+# Quick parts of the op suite with every format among them, for CPUs that have the portable level alone. Attention and
+# experts take minutes there; the model uses both.
+PARTS=(portable::matmul_rows portable::embed portable::rope portable::rms_norm portable::refuse)
 
 case ${1:-} in
-run | check) "$1" ;;
+run | all | check) "$1" ;;
 *) sed -n 's/^#   //p' "$0" >&2; exit 2 ;;
 esac

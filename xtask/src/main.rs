@@ -17,7 +17,9 @@ usage: cargo xtask check
            fetch that model, unless it is there already, and print its path
        cargo xtask prove mutations [--only OP] [--list] [--output FILE]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
-           suite does not notice is a failure";
+           suite does not notice is a failure
+       cargo xtask prove elsewhere
+           run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
+        ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };
     match result {
