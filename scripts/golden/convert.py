@@ -27,15 +27,15 @@ import gguf
 import models as golden
 import sentencepiece
 import torch
-from models import LINEAR, LLAMA3, YARN, Shape
+from huggingface_hub import save_torch_state_dict
+from models import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
 
 HERE = pathlib.Path(__file__).parent
 OUT = HERE.parents[1] / "crates/conformance/golden/convert"
 LENGTHS = (10, 5, 3)
-# The last chosen and the first refused router logit are at least this far apart.
-ROUTER_GAP = 0.25
 TYPES = ("f32", "f16", "bf16", "q8_0")
 TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}\n{% endfor %}"
 TEXTS = ["", "The old mill, 1847.", "It's we'll\n\n  x  ", "a<|end|>b", "grün 中 😀 12345"]
@@ -47,6 +47,10 @@ QWEN2 = LLAMA_BPE.replace(r"\p{N}{1,3}", r"\p{N}")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+SHORTENED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + SHORTENED +
+         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + SHORTENED +
+         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
 
 @dataclass
@@ -57,11 +61,23 @@ class Case:
     dtype: torch.dtype
     tokenizer: str
     shard: str = "50GB"
+    mxfp4: bool = False  # the experts
 
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 
+GPT_OSS = Shape("gpt-oss", 32, 32, 4, 2, 16, 3, 2, theta=150000.0, bias=True, window=4, layers=3, rope=UNTRUNCATED)
+PHIMOE_ROPE = LONGROPE | dict(original_max_position_embeddings=64)
+
 CASES = {
+    "deepseek": Case(Shape("deepseek", 32, 16, 4, 4, 8, 4, 2, shared=32, dense=1), BF16, "spm", "30KB"),
+    "gemma3": Case(Shape("gemma3", 32, 32, 4, 1, 8, tied=True, layers=7, theta=1e6, window=4, rope=LINEAR), BF16,
+                   "spm-bare"),
+    "gpt-oss": Case(GPT_OSS, BF16, "gpt-4o", "30KB", mxfp4=True),
+    "gpt-oss-dense": Case(GPT_OSS, BF16, "gpt-4o"),
+    "granite": Case(Shape("granite", 32, 48, 4, 2, 8, tied=True), F16, "gpt-2"),
+    "granitemoe": Case(Shape("granitemoe", 32, 16, 4, 2, 8, 4, 2, tied=True, shared=32), BF16, "gpt-2"),
+    "phimoe": Case(Shape("phimoe", 32, 16, 4, 2, 8, 4, 2, bias=True, rope=PHIMOE_ROPE), BF16, "spm"),
     "llama3": Case(Shape("llama", 32, 64, 4, 2, 8, theta=500000.0, rope=LLAMA3), BF16, "llama-bpe", "30KB"),
     "llama-spm": Case(Shape("llama", 32, 32, 2, 1, 16, tied=True, bias=True, rope=LINEAR), F16, "spm"),
     "llama-json": Case(Shape("llama", 32, 32, 4, 4, 8), F32, "spm-json"),
@@ -85,9 +101,9 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     tokens = [chr(b) for b in printable] + [chr(256 + i) for i in range(256 - len(printable))]
     merges = [("a", chr(97 + i)) for i in range(26)] + [("b", chr(97 + i)) for i in range(3)]
     tokens += ["".join(pair) for pair in merges]
-    whole = kind in ("llama-bpe", "tekken")
+    whole = kind in ("llama-bpe", "tekken", "gpt-4o")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
-    pieces = {"llama-bpe": LLAMA_BPE, "qwen2": QWEN2, "tekken": TEKKEN}.get(kind)
+    pieces = {"llama-bpe": LLAMA_BPE, "qwen2": QWEN2, "tekken": TEKKEN, "gpt-4o": GPT4O}.get(kind)
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
     if pieces:
         level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])
@@ -116,14 +132,15 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
                                    chat_template=TEMPLATE, **bos)
 
 
-def sentencepiece_style(folder: pathlib.Path, with_model: bool) -> None:
-    """Llama 2's kind: tokenizer.model, or the tokenizer.json that transformers makes of it."""
+def sentencepiece_style(folder: pathlib.Path, with_model: bool, prefix: bool) -> None:
+    """Llama 2's kind: tokenizer.model, or the tokenizer.json that transformers makes of it. `prefix`: a space goes before
+    a text; Gemma has none."""
     buffer = io.BytesIO()
     lines = [line for line in (HERE / "tokenizer.txt").read_text(encoding="utf-8").splitlines() if line.isascii()]
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines), model_writer=buffer, model_type="bpe", vocab_size=golden.VOCAB - 1,
         byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
-        character_coverage=0.98, minloglevel=2)
+        character_coverage=0.98, add_dummy_prefix=prefix, minloglevel=2)
     model = sentencepiece.SentencePieceProcessor(model_proto=buffer.getvalue())
     tokens = [model.id_to_piece(i) for i in range(model.vocab_size())]
     assert len(tokens) == golden.VOCAB - 1, len(tokens)
@@ -133,9 +150,10 @@ def sentencepiece_style(folder: pathlib.Path, with_model: bool) -> None:
              for cut in range(1, len(token)) if token[:cut] in vocab and token[cut:] in vocab]
     merges = [(left, right) for _, _, left, right in sorted(pairs, key=lambda pair: pair[:2])]
     backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    backend.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    spaces = normalizers.Replace(" ", "▁")
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    backend.decoder = decoders.Sequence(steps if prefix else steps[:-1])
     backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in ("<unk>", "<s>", "</s>")])
     backend.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
     backend.post_processor = processors.TemplateProcessing(
@@ -159,18 +177,74 @@ def sentencepiece_style(folder: pathlib.Path, with_model: bool) -> None:
 # ── the folder ──
 
 
+EXPERTS = ".experts."
+
+
+def quantise(model) -> dict:
+    """Rounds gpt-oss's experts to MXFP4; returns what a published model has of them. The model keeps what transformers
+    makes of that."""
+    values = torch.tensor(FP4_VALUES)
+    packed = {}
+    for name, weight in model.named_parameters():
+        if EXPERTS in name and not name.endswith("bias"):
+            groups = weight.data.transpose(1, 2).unflatten(-1, (-1, 32))  # experts, rows, groups, 32
+            exponents = (groups.abs().amax(-1).log2().floor() - 2).to(torch.int32)
+            codes = (groups.ldexp(-exponents[..., None])[..., None] - values).abs().argmin(-1).to(torch.uint8)
+            blocks = codes[..., ::2] | codes[..., 1::2] << 4
+            scales = (exponents + 127).to(torch.uint8)
+            weight.data = convert_moe_packed_tensors(blocks, scales, dtype=torch.float32).contiguous()
+            assert weight.shape == (len(blocks), 32 * blocks.shape[2], blocks.shape[1])
+            packed |= {f"{name}_blocks": blocks.contiguous(), f"{name}_scales": scales.contiguous()}
+    return packed
+
+
+def experts_apart(name: str, weight: torch.Tensor) -> dict:
+    """What the first DeepSeek MoE calls its experts."""
+    base, _, last = name.rpartition(".")
+    if last == "gate_up_proj":
+        gate, up = weight.chunk(2, dim=1)
+        return experts_apart(f"{base}.gate_proj", gate) | experts_apart(f"{base}.up_proj", up)
+    return {f"{base}.{i}.{last}.weight": one.clone() for i, one in enumerate(weight)}
+
+
+# What the settings of the first DeepSeek MoE have and those of the Llama that stands for it lack.
+DEEPSEEK = dict(model_type="deepseek", architectures=["DeepseekForCausalLM"], moe_layer_freq=1, norm_topk_prob=False,
+                scoring_func="softmax")
+
+
 def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     shutil.rmtree(folder, ignore_errors=True)
+    shape = case.shape
+    packed = quantise(model) if case.mxfp4 else {}
     model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard)
+    more = {}
+    if packed or shape.arch == "deepseek":
+        for path in folder.glob("*.safetensors*"):
+            path.unlink()
+        state = dict(packed)
+        for key, weight in model.state_dict().items():
+            if f"{key}_blocks" not in packed:
+                apart = EXPERTS in key and shape.arch == "deepseek"
+                state |= experts_apart(key, weight) if apart else {key: weight}
+        save_torch_state_dict(state, folder, max_shard_size=case.shard)
+    if packed:
+        more = dict(quantization_config=dict(quant_method="mxfp4", modules_to_not_convert=[
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]))
+    elif shape.arch == "deepseek":
+        more = DEEPSEEK | dict(
+            moe_intermediate_size=shape.inner, n_routed_experts=shape.experts, num_experts_per_tok=shape.top_k,
+            n_shared_experts=shape.shared // shape.inner, first_k_dense_replace=shape.dense)
+    elif shape.arch == "phimoe":
+        more = dict(architectures=["PhiMoEForCausalLM"])  # its name as published
     model.to(torch.float32)
     if case.tokenizer.startswith("spm"):
-        sentencepiece_style(folder, case.tokenizer == "spm")
+        sentencepiece_style(folder, case.tokenizer != "spm-json", case.tokenizer != "spm-bare")
     else:
-        byte_level(case.tokenizer).save_pretrained(folder, save_jinja_files=case.shape.experts > 0)
+        byte_level(case.tokenizer).save_pretrained(folder, save_jinja_files=shape.experts > 0)
     config = json.loads((folder / "config.json").read_text())
-    ids = {key: AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(token)
-           for key, token in (("eos_token_id", "</s>" if case.tokenizer.startswith("spm") else "<|end|>"),)}
-    config |= ids
+    end = "</s>" if case.tokenizer.startswith("spm") else "<|end|>"
+    ids = {"eos_token_id": AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(end)}
+    config |= ids | more
     for key in ("bos_token_id", "pad_token_id"):
         config.pop(key, None)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
@@ -224,7 +298,9 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     assert least > 100 * golden.TOLERANCE["f32"], f"{name}: a block matters too little: {least}"
     golden.write_logits(OUT / f"{name}.logits.gguf", golden.TOLERANCE["f32"], sequences, logits)
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    # transformers does not know all model types.
+    load = PreTrainedTokenizerFast if case.tokenizer.startswith("spm") else AutoTokenizer
+    tokenizer = load.from_pretrained(folder)
     about = {"texts": [[text, tokenizer.encode(text)] for text in TEXTS], "metadata": {}, "tensors": {}}
     with tempfile.TemporaryDirectory() as scratch:
         for kind in TYPES:
@@ -243,6 +319,7 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
+    golden.ROUTED_SCALE = 1.0  # the first DeepSeek MoE has none
     OUT.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(2)
     for name in sys.argv[2:] or CASES:

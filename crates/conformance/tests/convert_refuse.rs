@@ -139,6 +139,100 @@ fn tensors_of_another_kind() {
     case("renamed", change, &["`lm_head.weight` is missing"]);
 }
 
+/// Changes the header of whichever file has this text, and runs the case.
+#[track_caller]
+fn header_case(golden: &str, name: &str, from: &str, to: &str, says: &[&str]) {
+    let folder = Folder::copy(golden, name);
+    let files = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let has = |file: &str| fs::read(folder.path(file)).unwrap().windows(from.len()).any(|w| w == from.as_bytes());
+    let file = files.filter(|file| file.ends_with(".safetensors")).find(|file| has(file)).expect("a file has it");
+    folder.header(&file, from, to);
+    folder.refused(says);
+}
+
+#[test]
+fn experts_that_are_not_as_their_layout_asks() {
+    let blocks = r#""model.layers.0.mlp.experts.down_proj_blocks":{"dtype":"U8","shape":[3,32,1,16]"#;
+    let scales = r#""model.layers.0.mlp.experts.down_proj_scales":{"dtype":"U8","shape":[3,32,1]"#;
+    let case = |name: &str, from: &str, old: &str, new: &str, says: &[&str]| {
+        header_case("gpt-oss", name, from, &from.replace(old, new), says);
+    };
+    case("mxfp4-dtype", blocks, "U8", "I8", &["down_proj_blocks", "dtype I8", "known: U8"]);
+    case("mxfp4-groups", blocks, "[3,32,1,16]", "[3,32,16,1]", &["down_proj_blocks", "groups of 16 bytes"]);
+    case("mxfp4-flat", blocks, "[3,32,1,16]", "[ 3,32,16 ]", &["down_proj_blocks", "groups of 16 bytes"]);
+    case("mxfp4-scales", scales, "[3,32,1]", "[32,3,1]", &["down_proj_scales", "3 × 32 × 1 groups"]);
+    let bias = r#""model.layers.0.mlp.experts.gate_up_proj_bias":{"dtype":"BF16","shape":[3,64]"#;
+    case("turns-odd", bias, "[3,64]", "[64,3]", &["gate_up_proj_bias", "two matrices together"]);
+    case("turns-flat", bias, "[3,64]", "[ 192]", &["gate_up_proj_bias", "two matrices together"]);
+    let dense = r#""model.layers.0.mlp.experts.down_proj":{"dtype":"BF16","shape":[3,32,32]"#;
+    header_case(
+        "gpt-oss-dense",
+        "columns-flat",
+        dense,
+        &dense.replace("[3,32,32]", "[ 96,32 ]"),
+        &["no stack of matrices"],
+    );
+    let norm = r#""model.norm.weight":{"dtype":"BF16","shape":[32]"#;
+    // As many bytes.
+    header_case(
+        "gemma3",
+        "norm",
+        norm,
+        &norm.replace("BF16\",\"shape\":[32]", "F32\",\"shape\":[4,4]"),
+        &["no vector"],
+    );
+}
+
+#[test]
+fn settings_of_families_that_are_not_supported() {
+    let case = |golden: &str, name: &str, change: &dyn Fn(&mut Value), says: &[&str]| {
+        let folder = Folder::copy(golden, name);
+        folder.json("config.json", change);
+        folder.refused(says);
+    };
+    let rope = |key: &'static str, value: Value| move |c: &mut Value| c["rope_parameters"][key] = value.clone();
+    let set = |key: &'static str, value: Value| move |c: &mut Value| c[key] = value.clone();
+    case("gpt-oss", "truncates", &rope("truncate", json!(true)), &["`truncate` is true", "expected: false"]);
+    let clamp = set("swiglu_limit", json!(8.0));
+    case("gpt-oss", "clamp", &clamp, &["`swiglu_limit` is 8.0", "expected: 7"]);
+    let types = set("layer_types", json!(["sliding_attention"]));
+    case("gpt-oss", "few-types", &types, &["`layer_types`", "each of the 3 layers"]);
+    let types = set("layer_types", json!(["sliding_attention", "chunked_attention", "full_attention"]));
+    case("gpt-oss", "other-types", &types, &["`layer_types` is \"chunked_attention\""]);
+    case("phimoe", "magnitudes", &rope("long_mscale", json!(1.3)), &["long_mscale with one value"]);
+    case("phimoe", "factors", &rope("long_factor", json!([1.0])), &["rope_factors_long.weight"]);
+    case("phimoe", "no-factors", &rope("long_factor", json!(null)), &["`long_factor`"]);
+    case("phimoe", "jitter", &set("router_jitter_noise", json!(0.1)), &["`router_jitter_noise` is 0.1"]);
+    case("gemma3", "cap", &set("final_logit_softcapping", json!(30.0)), &["final_logit_softcapping"]);
+    let local = |c: &mut Value| c["rope_parameters"]["sliding_attention"]["rope_type"] = json!("linear");
+    case("gemma3", "stretched-windows", &local, &["`rope_type` is \"linear\"", "layers with a window"]);
+    case("deepseek", "sigmoid", &set("scoring_func", json!("sigmoid")), &["`scoring_func` is \"sigmoid\"", "softmax"]);
+    case("granite", "heads", &set("num_attention_heads", json!(3)), &["q_proj.weight", "3 heads of even width"]);
+}
+
+/// Old and new ways of saying where the windows are; what is the architecture's habit is not written.
+#[test]
+fn windows_of_layers() {
+    let pattern = |key: &str, value: Value| {
+        let folder = Folder::copy("gemma3", &format!("windows-{key}-{}", value.is_array()));
+        folder.json("config.json", |config| {
+            config.as_object_mut().unwrap().remove("layer_types");
+            config["sliding_window_pattern"] = Value::Null;
+            config[key] = value;
+        });
+        let path = folder.path("out.gguf");
+        folder.open().unwrap().write(&path, 1, &mut |_| ControlFlow::Continue(())).unwrap();
+        let file = gristmill_engine::gguf::GgufFile::open(&path).unwrap();
+        file.metadata().optional::<&[bool]>("gemma3.attention.sliding_window_pattern").unwrap().map(<[bool]>::to_vec)
+    };
+    assert_eq!(pattern("sliding_window_pattern", json!(6)), None);
+    assert_eq!(pattern("sliding_window_pattern", Value::Null), None);
+    let every_second = (0..7).map(|layer| layer % 2 == 0).collect::<Vec<_>>();
+    assert_eq!(pattern("sliding_window_pattern", json!(2)), Some(every_second.clone()));
+    let types = |&windowed: &bool| if windowed { "sliding_attention" } else { "full_attention" };
+    assert_eq!(pattern("layer_types", json!(every_second.iter().map(types).collect::<Vec<_>>())), Some(every_second));
+}
+
 #[test]
 fn settings_that_do_not_fit_the_weights() {
     let set = |key: &'static str, value: Value| move |f: &Folder| f.set(key, value);
@@ -162,7 +256,7 @@ fn settings_that_do_not_fit_the_weights() {
 #[test]
 fn settings_that_are_not_supported() {
     let set = |key: &'static str, value: Value| move |f: &Folder| f.set(key, value);
-    case("family", set("model_type", json!("mamba")), &["`mamba`", "known: llama", "qwen3_moe", "olmoe"]);
+    case("family", set("model_type", json!("mamba")), &["`mamba`", "known: deepseek", "qwen3_moe", "olmoe"]);
     case("no-family", set("model_type", Value::Null), &["has no `model_type`"]);
     case("gelu", set("hidden_act", json!("gelu")), &["`hidden_act`", "\"gelu\"", "\"silu\""]);
     case("window", set("use_sliding_window", json!(true)), &["`use_sliding_window`"]);

@@ -50,6 +50,11 @@ impl Config {
         self.get(key, |value| value.as_f64().filter(|x| x.is_finite()), "a number")
     }
 
+    pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, ConvertError> {
+        let all = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect();
+        self.get(key, all, "a list of numbers")
+    }
+
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ConvertError> {
         self.get(key, Value::as_bool, "true or false")
     }

@@ -8,8 +8,8 @@ use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
 use super::error::ConvertError;
-use super::safetensors::Tensor;
-use super::tensors::{Made, RowOrder, Source};
+use super::rows::{RowOrder, Rows, Stored};
+use super::tensors::{Made, Source};
 use crate::gguf::DataWriter;
 
 /// Elements converted at a time: whole blocks of every format, at most 4 MiB, enough for many threads.
@@ -43,44 +43,39 @@ impl<'a, W: Write> Encoder<'a, W> {
     pub(super) fn write(&mut self, tensor: &Made, to: Format, step: &mut Step) -> Result<(), ConvertError> {
         match &tensor.source {
             Source::Values(values) => self.piece(&tensor.name, Format::F32, bytemuck::cast_slice(values), to, step),
-            Source::Tensors { parts, dtype, order } => parts.iter().try_for_each(|part| {
-                match *order {
-                    RowOrder::Same => {
-                        let mut pieces = self.checkpoint.data(part).chunks(PIECE * dtype.block_bytes());
-                        pieces.try_for_each(|piece| self.piece(&tensor.name, *dtype, piece, to, step))?;
+            Source::Tensors { parts, format, rows } => parts.iter().try_for_each(|part| {
+                match part {
+                    Stored::Rows(data) if rows.order == RowOrder::Same => {
+                        let mut pieces = self.checkpoint.data(data).chunks(PIECE * format.block_bytes());
+                        pieces.try_for_each(|piece| self.piece(&tensor.name, *format, piece, to, step))?;
                     }
-                    order => self.reordered(&tensor.name, part, order, *dtype, to, step)?,
+                    part => self.gathered(&tensor.name, part, rows, *format, to, step)?,
                 }
-                self.checkpoint.done(part);
+                part.done(self.checkpoint);
                 Ok(())
             }),
         }
     }
 
-    fn reordered(
+    fn gathered(
         &mut self,
         name: &str,
-        part: &Tensor,
-        order: RowOrder,
-        dtype: Format,
+        part: &Stored,
+        rows: &Rows,
+        format: Format,
         to: Format,
         step: &mut Step,
     ) -> Result<(), ConvertError> {
-        let data = self.checkpoint.data(part);
-        let rows = part.shape.first().map_or(1, |&rows| rows as usize);
-        let row_bytes = data.len() / rows.max(1);
-        let at_once = (PIECE * dtype.block_bytes() / row_bytes.max(1)).max(1);
-        for first in (0..rows).step_by(at_once) {
-            let mut gathered = std::mem::take(&mut self.gathered);
-            gathered.clear();
-            for row in first..rows.min(first + at_once) {
-                gathered.extend_from_slice(&data[order.source(row) * row_bytes..][..row_bytes]);
-            }
-            let written = self.piece(name, dtype, &gathered, to, step);
-            self.gathered = gathered;
-            written?;
-        }
-        Ok(())
+        // Rows of one element, those of biases, are whole blocks only together.
+        let at_once = (PIECE / rows.columns.max(1)).max(1);
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let mut firsts = (0..rows.count).step_by(at_once);
+        let written = firsts.try_for_each(|first| {
+            part.gather(self.checkpoint, rows, first..rows.count.min(first + at_once), format, &mut gathered);
+            self.piece(name, format, &gathered, to, step)
+        });
+        self.gathered = gathered;
+        written
     }
 
     /// Converts and writes whole blocks.

@@ -155,12 +155,14 @@ pub enum ConvertError {
         family: String,
     },
     /// The elements of a tensor are of a type that is not read.
-    #[error("tensor {}: dtype {found} is not supported; known: F32, F16, BF16", Name(.name))]
+    #[error("tensor {}: dtype {found} is not supported; known: {known}", Name(.name))]
     Dtype {
         /// The tensor.
         name: String,
         /// Its dtype.
         found: String,
+        /// What is supported there.
+        known: &'static str,
     },
     /// A tensor has another shape than `config.json` says.
     #[error("tensor {} has shape {found:?}, {expected}; the model is damaged, or config.json belongs to another", Name(.name))]

@@ -1,9 +1,11 @@
 //! Settings to metadata keys, as the tables of [`family`](super::family) say.
 
+use serde_json::Value as Json;
+
 use super::config::Config;
 use super::error::ConvertError;
 use super::family::{Expected, Family, Key, Kind, Or};
-use crate::gguf::Value;
+use crate::gguf::{Array, Value};
 
 /// Keys, without what the architecture is called, and their values.
 pub(super) type Pairs = Vec<(String, Value)>;
@@ -15,11 +17,13 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
             (None, _) => true,
             (Some(found), Expected::Text(text)) => found.as_str() == Some(text),
             (Some(found), Expected::Flag(flag)) => found.as_bool() == Some(*flag),
+            (Some(found), Expected::Number(x)) => found.as_f64() == Some(*x),
         };
         if let Some(found) = config.value(expected.setting).filter(|_| !good) {
             let known = match expected.value {
                 Expected::Text(text) => format!("{text:?}, nothing else is supported"),
                 Expected::Flag(flag) => format!("{flag}, nothing else is supported"),
+                Expected::Number(x) => format!("{x}, nothing else is supported"),
             };
             return Err(config.wrong(expected.setting, found, known));
         }
@@ -41,6 +45,23 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                 Kind::Count => config.count(setting)?.map(Value::U32),
                 Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
                 Kind::Unless(habit) => config.flag(setting)?.filter(|&flag| flag != habit).map(Value::Bool),
+                Kind::InverseRootUnless(habit) => {
+                    let x = config.number(setting)?.filter(|_| config.value(setting) != config.value(habit));
+                    if let Some(found) = config.value(setting).filter(|_| x.is_some_and(|x| x <= 0.0)) {
+                        return Err(config.wrong(setting, found, "a number above 0"));
+                    }
+                    x.map(|x| Value::F32((1.0 / x.sqrt()) as f32))
+                }
+                Kind::Named(names) => {
+                    let text = config.text(setting)?.unwrap_or_default();
+                    let known = || names.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+                    let found = names.iter().find(|(name, _)| *name == text);
+                    Some(Value::U32(found.ok_or_else(|| config.wrong(setting, &text.into(), known()))?.1))
+                }
+                Kind::WindowsUnless { period } => {
+                    let found = windows(config, setting)?;
+                    (found != pattern(period, found.len())).then_some(Value::Array(Array::Bool(found)))
+                }
             });
         }
         (None, Or::Skip) => None,
@@ -60,6 +81,32 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
         }
     };
     Ok(default)
+}
+
+/// Of every `period` layers, all but the last.
+fn pattern(period: usize, layers: usize) -> Vec<bool> {
+    (0..layers).map(|layer| layer % period != period - 1).collect()
+}
+
+/// Whether each layer sees a window only: from a list of types, or from a period as in [`pattern`].
+fn windows(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    let Some(Json::Array(types)) = config.value(setting) else {
+        let period = config.count(setting)?.unwrap_or_default();
+        return match period {
+            0 => Err(config.wrong(setting, &period.into(), "at least 1")),
+            period => Ok(pattern(period as usize, layers)),
+        };
+    };
+    if types.len() != layers {
+        return Err(config.wrong(setting, &types.len().into(), format!("a type for each of the {layers} layers")));
+    }
+    let windowed = |kind: &Json| match kind.as_str() {
+        Some("sliding_attention") => Ok(true),
+        Some("full_attention") => Ok(false),
+        _ => Err(config.wrong(setting, kind, "\"sliding_attention\" or \"full_attention\"")),
+    };
+    types.iter().map(windowed).collect()
 }
 
 /// A count that must be there.

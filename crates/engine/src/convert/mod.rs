@@ -15,6 +15,7 @@ mod error;
 mod family;
 mod keys;
 mod rope;
+mod rows;
 pub mod safetensors;
 mod tensors;
 mod vocabulary;
@@ -41,7 +42,8 @@ use tensors::Made;
 /// How to convert.
 #[derive(Clone, Debug, Default)]
 pub struct ConvertOptions {
-    /// The formats of matrices; `None` for that in which the first of them stands. Vectors and routers are F32.
+    /// The formats of matrices; `None` for that in which the first of them stands. Vectors and routers are F32, and what
+    /// is quantised in the checkpoint stays as it is.
     pub mix: Option<Mix>,
     /// `tokenizer.ggml.pre`; `None` to recognise it, and to refuse what is not known.
     pub pre: Option<String>,
@@ -76,7 +78,7 @@ impl Converter {
         })?;
         let checkpoint = Checkpoint::open(folder)?;
         let rope = rope::read(family, &config)?;
-        let made = tensors::plan(family, &config, &checkpoint, rope.factors)?;
+        let made = tensors::plan(family, &config, &checkpoint, rope.vectors)?;
         let mix = options.mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(&made)));
 
         let mut header = GgufWriter::new();
@@ -102,14 +104,22 @@ impl Converter {
         let shapes: Vec<(&str, &[u64])> = made.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
         let mut tensors = Vec::with_capacity(made.len());
         for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
-            let to = choice.format.unwrap_or(Format::F32);
+            // What the publisher has quantised is not made better by any other format.
+            let (to, instead_of) = match tensor.format() {
+                from if !from.is_float() => (from, None),
+                _ => (choice.format.unwrap_or(Format::F32), choice.instead_of),
+            };
             header.tensor(&tensor.name, to, &tensor.shape)?;
             let elements = tensor.shape.iter().product::<u64>();
             let bytes = elements / to.block_len() as u64 * to.block_bytes() as u64;
-            let (name, from, instead_of) = (tensor.name.clone(), tensor.dtype(), choice.instead_of);
+            let (name, from) = (tensor.name.clone(), tensor.format());
             tensors.push(Planned { name, from, to, instead_of, bytes });
         }
         check(&header, &made)?;
+        if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
+            let format = kept.from.name();
+            notes.push(format!("{}: what the model has in {format} stays so, whatever the type", kept.name));
+        }
         Ok(Converter { checkpoint, header, made, tensors, notes })
     }
 
@@ -169,9 +179,10 @@ impl Converter {
     }
 }
 
-/// The format in which the matrices stand in the checkpoint: that of the first.
+/// The float format in which the matrices stand in the checkpoint: that of the first.
 fn dtype_of_matrices(tensors: &[Made]) -> Format {
-    tensors.iter().find(|tensor| tensor.shape.len() > 1).map_or(Format::F32, Made::dtype)
+    let float = |tensor: &&Made| tensor.shape.len() > 1 && tensor.format().is_float();
+    tensors.iter().find(float).map_or(Format::F32, Made::format)
 }
 
 /// `general.name`: what the user says, or the folder's name.

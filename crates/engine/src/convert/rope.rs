@@ -8,29 +8,45 @@ use super::family::Family;
 use super::keys::{Pairs, needed};
 use crate::gguf::Value;
 
-const KNOWN: &str = "default, linear, yarn or llama3";
+const KNOWN: &str = "default, linear, yarn, longrope or llama3";
 
 /// Settings that would change the maths in a way that no key expresses.
 const REFUSED: &[&str] = &["mscale", "mscale_all_dim", "extrapolation_factor", "mrope_section"];
 
-/// The keys, and the factors by which Llama 3 divides the frequency of each pair.
+/// The keys, and name and values of tensors: what the frequency of each pair is divided by.
 pub(super) struct Rope {
     pub(super) pairs: Pairs,
-    pub(super) factors: Option<Vec<f32>>,
+    pub(super) vectors: Vec<(&'static str, Vec<f32>)>,
 }
 
-/// Reads `rope_parameters`, or what stood for it before transformers 5: `rope_scaling` and `rope_theta`.
+/// Reads `rope_parameters`, or what stood for it before transformers 5: `rope_scaling` and `rope_theta`. Where layers with
+/// a window have a base of their own, there are parameters for each kind of layer, before that `rope_local_base_freq`.
 pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertError> {
     let parameters = match config.object("rope_parameters")? {
         Some(parameters) => Some(parameters),
         None => config.object("rope_scaling")?,
     };
+    let kind = |name: &str| parameters.as_ref().map_or(Ok(None), |p| p.object(name));
+    let (global, windowed) = (kind("full_attention")?, kind("sliding_attention")?);
+    let windowed_base = match &windowed {
+        Some(windowed) => {
+            if let Some(found) = windowed.value("rope_type").filter(|&kind| kind != "default") {
+                return Err(windowed.wrong("rope_type", found, "default, for layers with a window"));
+            }
+            windowed.number("rope_theta")?
+        }
+        None => config.number("rope_local_base_freq")?,
+    };
+    let parameters = global.or(parameters);
     let parameter = |key: &str| parameters.as_ref().map_or(Ok(None), |p| p.number(key));
     let base = match (parameter("rope_theta")?, config.number("rope_theta")?) {
         (Some(base), _) | (None, Some(base)) => base,
         (None, None) => family.rope_base,
     };
-    let mut rope = Rope { pairs: vec![("rope.freq_base".to_owned(), Value::F32(base as f32))], factors: None };
+    let mut rope = Rope { pairs: vec![("rope.freq_base".to_owned(), Value::F32(base as f32))], vectors: Vec::new() };
+    if let Some(base) = windowed_base {
+        rope.pairs.push(("rope.freq_base_swa".to_owned(), Value::F32(base as f32)));
+    }
     let Some(parameters) = parameters else { return Ok(rope) };
     if let Some((key, found)) = REFUSED.iter().find_map(|key| Some((key, parameters.value(key)?))) {
         return Err(parameters.wrong(key, found, "no such setting, it is not supported"));
@@ -48,7 +64,11 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
             set("factor", Value::F32(factor()? as f32));
         }
         Some("yarn") => {
-            let factor = factor()?;
+            let (factor, truncates) = (factor()?, parameters.flag("truncate")?.unwrap_or(true));
+            if truncates != family.yarn_truncates {
+                let expected = format!("{}, as models of this family have it", family.yarn_truncates);
+                return Err(parameters.wrong("truncate", &truncates.into(), expected));
+            }
             set("type", "yarn".into());
             set("factor", Value::F32(factor as f32));
             set("original_context_length", Value::U32(original_context(&parameters, config)?));
@@ -62,7 +82,19 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
                 }
             }
         }
-        Some("llama3") => rope.factors = Some(llama3(config, &parameters, base, factor()?)?),
+        Some("llama3") => rope.vectors.push(("rope_freqs.weight", llama3(config, &parameters, base, factor()?)?)),
+        // The tensors tell the kind.
+        Some("longrope" | "su") => {
+            let context = original_context(&parameters, config)?;
+            set("original_context_length", Value::U32(context));
+            set("attn_factor", Value::F32(longrope_magnitude(config, &parameters, context)? as f32));
+            for (ours, theirs) in
+                [("rope_factors_long.weight", "long_factor"), ("rope_factors_short.weight", "short_factor")]
+            {
+                let factors = parameters.numbers(theirs)?.ok_or_else(|| parameters.missing(theirs))?;
+                rope.vectors.push((ours, factors.into_iter().map(|x| x as f32).collect()));
+            }
+        }
         Some(other) => return Err(parameters.wrong("rope_type", &other.into(), KNOWN)),
     }
     Ok(rope)
@@ -74,6 +106,24 @@ fn original_context(parameters: &Config, config: &Config) -> Result<u32, Convert
         (Some(context), _) | (None, Some(context)) => Ok(context),
         (None, None) => needed(config, "max_position_embeddings"),
     }
+}
+
+/// What LongRoPE multiplies queries and keys by: a setting, or transformers' rule.
+fn longrope_magnitude(config: &Config, parameters: &Config, original_context: u32) -> Result<f64, ConvertError> {
+    let (short, long) = (parameters.number("short_mscale")?, parameters.number("long_mscale")?);
+    if let Some((key, found)) = ["short_mscale", "long_mscale"].iter().find_map(|k| Some((k, parameters.value(k)?))) {
+        // One key has to do for both.
+        return match (short, long) {
+            (Some(short), Some(long)) if short == long => Ok(short),
+            _ => Err(parameters.wrong(key, found, "short_mscale and long_mscale with one value")),
+        };
+    }
+    if let Some(magnitude) = parameters.number("attention_factor")? {
+        return Ok(magnitude);
+    }
+    let original_context = f64::from(original_context);
+    let factor = f64::from(needed(config, "max_position_embeddings")?) / original_context;
+    Ok(if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / original_context.ln()).sqrt() })
 }
 
 /// Llama 3.1's rule (<https://github.com/meta-llama/llama-models>, `apply_scaling`): the frequencies of pairs that turn

@@ -8,8 +8,9 @@ use gristmill_kernels::format::Format;
 use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::{Family, How, Need, Rule};
+use super::family::{EXPERT_COUNT, Family, How, Layout, Need, Rule};
 use super::keys::needed;
+use super::rows::{RowOrder, Rows, Stored};
 use super::safetensors::Tensor;
 
 /// A tensor of the file to be written.
@@ -22,17 +23,17 @@ pub(super) struct Made {
 
 /// Where the values of a tensor come from.
 pub(super) enum Source {
-    /// From tensors of the checkpoint one after the other, all of one dtype and shape.
-    Tensors { parts: Vec<Tensor>, dtype: Format, order: RowOrder },
+    /// From tensors of the checkpoint one after the other, all of one format and shape, of each of which these rows.
+    Tensors { parts: Vec<Stored>, format: Format, rows: Rows },
     /// They were computed.
     Values(Vec<f32>),
 }
 
 impl Made {
     /// The format of its values before the conversion.
-    pub(super) fn dtype(&self) -> Format {
+    pub(super) fn format(&self) -> Format {
         match self.source {
-            Source::Tensors { dtype, .. } => dtype,
+            Source::Tensors { format, .. } => format,
             Source::Values(_) => Format::F32,
         }
     }
@@ -40,31 +41,8 @@ impl Made {
     /// The name of the tensor that it is made of, or of the first of them.
     pub(super) fn source_name(&self) -> Option<&str> {
         match &self.source {
-            Source::Tensors { parts, .. } => parts.first().map(|tensor| tensor.name.as_str()),
+            Source::Tensors { parts, .. } => parts.first().map(Stored::name),
             Source::Values(_) => None,
-        }
-    }
-}
-
-/// The order in which rows are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RowOrder {
-    Same,
-    /// See [`How::PairRows`]; a head has this many rows, an even number.
-    Pairs {
-        head: usize,
-    },
-}
-
-impl RowOrder {
-    /// The row of the checkpoint that is written as row `row`.
-    pub(super) fn source(self, row: usize) -> usize {
-        match self {
-            RowOrder::Same => row,
-            RowOrder::Pairs { head } => {
-                let (start, within) = (row / head * head, row % head);
-                start + within % 2 * (head / 2) + within / 2
-            }
         }
     }
 }
@@ -72,20 +50,20 @@ impl RowOrder {
 /// Buffers that some checkpoints have, which are no weights.
 const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
 
-/// Plans every tensor; `factors` are those of [`Rope`](super::rope::Rope).
+/// Plans every tensor; `vectors`: name and values of those that the settings say, see [`Rope`](super::rope::Rope).
 pub(super) fn plan(
     family: &Family,
     config: &Config,
     checkpoint: &Checkpoint,
-    factors: Option<Vec<f32>>,
+    vectors: Vec<(&'static str, Vec<f32>)>,
 ) -> Result<Vec<Made>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     let mut planner = Planner { config, checkpoint, used: HashSet::new(), planned: Vec::new() };
-    if let Some(factors) = factors {
-        let shape = vec![factors.len() as u64];
-        planner.planned.push(Made { name: "rope_freqs.weight".to_owned(), shape, source: Source::Values(factors) });
+    for (name, values) in vectors {
+        let shape = vec![values.len() as u64];
+        planner.planned.push(Made { name: name.to_owned(), shape, source: Source::Values(values) });
     }
-    for rule in family.globals {
+    for rule in family.globals.iter().copied().flatten() {
         planner.add(rule, 0)?;
     }
     // Every layer has tensors of its own, so a count that the checkpoint cannot hold ends the loop at the first that is
@@ -112,21 +90,32 @@ struct Planner<'a, 'c> {
     planned: Vec<Made>,
 }
 
+/// The name of a rule's tensor, or of the first of them.
 fn theirs(rule: &Rule, layer: usize, expert: usize) -> String {
-    rule.theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string())
+    let name = rule.theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string());
+    if rule.stored == Layout::Mxfp4 { name + BLOCKS } else { name }
+}
+
+/// What is appended to the name of a matrix in MXFP4.
+const BLOCKS: &str = "_blocks";
+const SCALES: &str = "_scales";
+
+/// A part of a tensor to be written: format and shape, outermost dimension first, of the matrices that it holds.
+struct Part {
+    stored: Stored,
+    format: Format,
+    shape: Vec<u64>,
 }
 
 impl<'a> Planner<'a, '_> {
     fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
-        let count = if rule.theirs.contains("{expert}") { self.experts()? } else { 1 };
-        let mut parts: Vec<&Tensor> = Vec::new();
+        let stack = rule.theirs.contains("{expert}");
+        let count = if stack { self.experts()? } else { 1 };
+        let mut parts = Vec::new();
         for expert in 0..count {
             let name = theirs(rule, layer, expert);
-            match self.checkpoint.tensor(&name) {
-                Some(tensor) => {
-                    self.used.insert(&tensor.name);
-                    parts.push(tensor);
-                }
+            match self.part(rule.stored, &name)? {
+                Some(part) => parts.push(part),
                 None if self.may_lack(rule.need)? => return Ok(()),
                 None => return Err(ConvertError::MissingTensor { name }),
             }
@@ -134,30 +123,83 @@ impl<'a> Planner<'a, '_> {
         let [first, rest @ ..] = parts.as_slice() else {
             return Err(self.config.wrong("num_local_experts", &0.into(), "at least 1"));
         };
-        if let Some(other) = rest.iter().find(|t| t.shape != first.shape || t.dtype != first.dtype) {
-            let expected = format!("dtype {}, but expert 0 has {:?}, {}", other.dtype, first.shape, first.dtype);
-            return Err(ConvertError::Shape { name: other.name.clone(), found: other.shape.clone(), expected });
+        if let Some(other) = rest.iter().find(|part| part.shape != first.shape || part.format != first.format) {
+            let (format, wanted) = (other.format.name(), first.format.name());
+            let expected = format!("dtype {format}, but expert 0 has {:?}, {wanted}", first.shape);
+            return Err(wrong_shape(other.stored.name(), &other.shape, expected));
         }
-        let mut shape: Vec<u64> = first.shape.iter().rev().copied().collect();
-        if shape.is_empty() || shape.contains(&0) {
-            let expected = "which is no vector or matrix".to_owned();
-            return Err(ConvertError::Shape { name: first.name.clone(), found: first.shape.clone(), expected });
-        }
-        if rule.theirs.contains("{expert}") {
+        let (mut shape, rows) = self.rows(rule.how, first)?;
+        shape.reverse();
+        if stack {
             shape.push(count as u64);
         }
-        let (dtype, order) = (dtype(first)?, self.order(rule.how, first)?);
-        let source = Source::Tensors { dtype, order, parts: parts.into_iter().cloned().collect() };
+        let format = first.format;
+        let source = match (rule.how, &first.stored) {
+            (How::PlusOne, Stored::Rows(tensor)) => Source::Values(self.plus_one(tensor, format)?),
+            _ => Source::Tensors { format, rows, parts: parts.into_iter().map(|part| part.stored).collect() },
+        };
         self.planned.push(Made { name: rule.ours.replace("{layer}", &layer.to_string()), shape, source });
         Ok(())
     }
 
-    fn experts(&self) -> Result<usize, ConvertError> {
-        let count = match self.config.count("num_local_experts")? {
-            Some(count) => count,
-            None => needed(self.config, "num_experts")?,
+    /// A tensor, which is used then.
+    fn tensor(&mut self, name: &str) -> Option<&'a Tensor> {
+        let tensor = self.checkpoint.tensor(name)?;
+        self.used.insert(&tensor.name);
+        Some(tensor)
+    }
+
+    /// Finds a tensor, or two of MXFP4, and checks what their layout asks for.
+    fn part(&mut self, layout: Layout, name: &str) -> Result<Option<Part>, ConvertError> {
+        let Some(tensor) = self.tensor(name) else { return Ok(None) };
+        let (mut shape, owned) = (tensor.shape.clone(), tensor.clone());
+        if shape.is_empty() || shape.contains(&0) {
+            return Err(wrong_shape(name, &shape, "which is no vector or matrix"));
+        }
+        let part = match layout {
+            Layout::Rows => Part { format: float(tensor)?, shape, stored: Stored::Rows(owned) },
+            Layout::Columns => {
+                let &[experts, inputs, outputs] = shape.as_slice() else {
+                    return Err(wrong_shape(name, &shape, "which is no stack of matrices"));
+                };
+                let stored = Stored::Columns { tensor: owned, inputs: inputs as usize, outputs: outputs as usize };
+                Part { format: float(tensor)?, shape: vec![experts, outputs, inputs], stored }
+            }
+            Layout::Mxfp4 => {
+                let scales_name = name.strip_suffix(BLOCKS).unwrap_or(name).to_owned() + SCALES;
+                let scales = self.tensor(&scales_name);
+                let scales = scales.ok_or_else(|| ConvertError::MissingTensor { name: scales_name.clone() })?;
+                if let Some(other) = [tensor, scales].into_iter().find(|tensor| tensor.dtype != "U8") {
+                    return Err(wrong_dtype(other, "U8"));
+                }
+                let &[experts, rows, groups, 16] = shape.as_slice() else {
+                    return Err(wrong_shape(name, &shape, "which is no stack of matrices in groups of 16 bytes"));
+                };
+                if scales.shape != [experts, rows, groups] {
+                    let expected = format!("but there are {experts} × {rows} × {groups} groups of codes");
+                    return Err(wrong_shape(&scales_name, &scales.shape, expected));
+                }
+                shape = vec![experts, rows, groups * Format::MXFP4.block_len() as u64];
+                Part { format: Format::MXFP4, shape, stored: Stored::Mxfp4 { blocks: owned, scales: scales.clone() } }
+            }
         };
-        Ok(count as usize)
+        Ok(Some(part))
+    }
+
+    /// The values of a vector, each with 1 added.
+    fn plus_one(&self, tensor: &Tensor, format: Format) -> Result<Vec<f32>, ConvertError> {
+        let mut values = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
+        if tensor.shape.len() != 1 || format.decode(self.checkpoint.data(tensor), &mut values).is_none() {
+            return Err(wrong_shape(&tensor.name, &tensor.shape, "which is no vector"));
+        }
+        values.iter_mut().for_each(|value| *value += 1.0);
+        self.checkpoint.done(tensor);
+        Ok(values)
+    }
+
+    fn experts(&self) -> Result<usize, ConvertError> {
+        let setting = EXPERT_COUNT.iter().find(|setting| self.config.value(setting).is_some());
+        Ok(needed(self.config, setting.unwrap_or(&EXPERT_COUNT[0]))? as usize)
     }
 
     fn may_lack(&self, need: Need) -> Result<bool, ConvertError> {
@@ -168,16 +210,37 @@ impl<'a> Planner<'a, '_> {
         })
     }
 
-    fn order(&self, how: How, tensor: &Tensor) -> Result<RowOrder, ConvertError> {
-        let How::PairRows(settings) = how else { return Ok(RowOrder::Same) };
-        let setting = settings.iter().find(|setting| self.config.value(setting).is_some());
-        let heads = needed(self.config, setting.or(settings.first()).copied().unwrap_or_default())?;
-        let rows = tensor.shape.first().copied().unwrap_or_default();
-        if heads == 0 || !rows.is_multiple_of(2 * u64::from(heads)) {
-            let expected = format!("whose rows are not {heads} heads of even width");
-            return Err(ConvertError::Shape { name: tensor.name.clone(), found: tensor.shape.clone(), expected });
-        }
-        Ok(RowOrder::Pairs { head: (rows / u64::from(heads)) as usize })
+    /// The shape of what is written of a part, outermost dimension first, and its rows.
+    fn rows(&self, how: How, part: &Part) -> Result<(Vec<u64>, Rows), ConvertError> {
+        let mut shape = part.shape.clone();
+        let refuse = |expected: String| Err(wrong_shape(part.stored.name(), &part.shape, expected));
+        // What is behind this dimension is a row.
+        let (axis, order) = match how {
+            How::Same | How::PlusOne => (shape.len().saturating_sub(2), RowOrder::Same),
+            How::PairRows(settings) => {
+                let setting = settings.iter().find(|setting| self.config.value(setting).is_some());
+                let heads = needed(self.config, setting.or(settings.first()).copied().unwrap_or_default())?;
+                let rows = shape.first().copied().unwrap_or_default();
+                if heads == 0 || !rows.is_multiple_of(2 * u64::from(heads)) {
+                    return refuse(format!("whose rows are not {heads} heads of even width"));
+                }
+                (0, RowOrder::Pairs { head: (rows / u64::from(heads)) as usize })
+            }
+            How::Half { axis, which } | How::Turn { axis, which } => {
+                let Some(both) = shape.get_mut(axis).filter(|both| both.is_multiple_of(2)) else {
+                    return refuse("which is not that of two matrices together".to_owned());
+                };
+                *both /= 2;
+                let rows = *both as usize;
+                let turns = matches!(how, How::Turn { .. });
+                (axis, if turns { RowOrder::Turn { which } } else { RowOrder::Half { rows, which } })
+            }
+        };
+        // The products are at most the elements of a tensor in a file.
+        let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
+        let (outer, inner) = shape.split_at(axis + 1);
+        let rows = Rows { count: product(outer), columns: product(inner), order };
+        Ok((shape, rows))
     }
 
     fn check_unused(&self, family: &Family) -> Result<(), ConvertError> {
@@ -197,20 +260,15 @@ impl<'a> Planner<'a, '_> {
 }
 
 /// The format of a tensor's elements.
-fn dtype(tensor: &Tensor) -> Result<Format, ConvertError> {
+fn float(tensor: &Tensor) -> Result<Format, ConvertError> {
     let known = [Format::F32, Format::F16, Format::BF16].into_iter().find(|format| format.name() == tensor.dtype);
-    known.ok_or_else(|| ConvertError::Dtype { name: tensor.name.clone(), found: tensor.dtype.clone() })
+    known.ok_or_else(|| wrong_dtype(tensor, "F32, F16, BF16"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+fn wrong_dtype(tensor: &Tensor, known: &'static str) -> ConvertError {
+    ConvertError::Dtype { name: tensor.name.clone(), found: tensor.dtype.clone(), known }
+}
 
-    #[test]
-    fn rows_of_a_head_become_pairs() {
-        let order = RowOrder::Pairs { head: 6 };
-        let rows: Vec<usize> = (0..12).map(|row| order.source(row)).collect();
-        assert_eq!(rows, [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
-        assert_eq!(RowOrder::Same.source(7), 7);
-    }
+fn wrong_shape(name: &str, found: &[u64], expected: impl Into<String>) -> ConvertError {
+    ConvertError::Shape { name: name.to_owned(), found: found.to_vec(), expected: expected.into() }
 }

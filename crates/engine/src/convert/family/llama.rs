@@ -1,15 +1,16 @@
 //! Llama 1 to 3, Mistral, SmolLM2; Mixtral with its experts.
 
 use super::parts::{COMMON, DENSE, EXPERTS, GLOBALS, NORMS, count, expect_text, needed, number, optional};
-use super::{Family, How, Key, Need, Or, Rule};
+use super::{Family, How, Key, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["llama", "mistral"],
     architecture: "llama",
     keys: &[COMMON, KEYS],
     rope_base: 10_000.0,
+    yarn_truncates: true,
     expects: &[expect_text("hidden_act", "silu")],
-    globals: GLOBALS,
+    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION],
     mlps: &[DENSE],
 };
@@ -22,7 +23,8 @@ pub(super) const MIXTRAL: Family = Family {
     ..FAMILY
 };
 
-const WIDTH: Or = Or::Quotient("hidden_size", "num_attention_heads");
+/// The width of a head.
+pub(super) const WIDTH: Or = Or::Quotient("hidden_size", "num_attention_heads");
 
 const KEYS: &[Key] = &[
     number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
@@ -45,38 +47,19 @@ const MIXTRAL_KEYS: &[Key] = &[
 const Q: How = How::PairRows(&["num_attention_heads"]);
 const K: How = How::PairRows(&["num_key_value_heads", "num_attention_heads"]);
 
-const ATTENTION: &[Rule] = &[
-    Rule {
-        ours: "blk.{layer}.attn_q.weight",
-        theirs: "model.layers.{layer}.self_attn.q_proj.weight",
-        how: Q,
-        need: Need::Always,
-    },
-    Rule {
-        ours: "blk.{layer}.attn_q.bias",
-        theirs: "model.layers.{layer}.self_attn.q_proj.bias",
-        how: Q,
-        need: Need::IfThere,
-    },
-    Rule {
-        ours: "blk.{layer}.attn_k.weight",
-        theirs: "model.layers.{layer}.self_attn.k_proj.weight",
-        how: K,
-        need: Need::Always,
-    },
-    Rule {
-        ours: "blk.{layer}.attn_k.bias",
-        theirs: "model.layers.{layer}.self_attn.k_proj.bias",
-        how: K,
-        need: Need::IfThere,
-    },
+/// Attention whose queries and keys are turned as neighbours.
+pub(super) const ATTENTION: &[Rule] = &[
+    Rule { how: Q, ..needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight") },
+    Rule { how: Q, ..optional("blk.{layer}.attn_q.bias", "model.layers.{layer}.self_attn.q_proj.bias") },
+    Rule { how: K, ..needed("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight") },
+    Rule { how: K, ..optional("blk.{layer}.attn_k.bias", "model.layers.{layer}.self_attn.k_proj.bias") },
     needed("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
     optional("blk.{layer}.attn_v.bias", "model.layers.{layer}.self_attn.v_proj.bias"),
     needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
     optional("blk.{layer}.attn_output.bias", "model.layers.{layer}.self_attn.o_proj.bias"),
 ];
 
-const MIXTRAL_EXPERTS: &[Rule] = &[
+pub(super) const MIXTRAL_EXPERTS: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.block_sparse_moe.gate.weight"),
     needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.block_sparse_moe.experts.{expert}.w1.weight"),
     needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.block_sparse_moe.experts.{expert}.w2.weight"),

@@ -3,19 +3,32 @@
 //! One file for each family; what several share is in [`parts`]. The other modules of `convert` follow these tables and
 //! know no family by name.
 
+mod deepseek;
+mod gemma3;
+mod gpt_oss;
+mod granite;
 mod llama;
 mod olmoe;
 mod parts;
+mod phimoe;
 mod qwen2;
 mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
 
+pub(super) use parts::EXPERT_COUNT;
+
 /// One line for each family.
 const FAMILIES: &[&Family] = &[
+    &deepseek::FAMILY,
+    &gemma3::FAMILY,
+    &gpt_oss::FAMILY,
+    &granite::FAMILY,
+    &granite::MOE,
     &llama::FAMILY,
     &llama::MIXTRAL,
     &olmoe::FAMILY,
+    &phimoe::FAMILY,
     &qwen2::FAMILY,
     &qwen2moe::FAMILY,
     &qwen3::FAMILY,
@@ -31,9 +44,11 @@ pub(super) struct Family {
     pub(super) keys: &'static [&'static [Key]],
     /// The base of RoPE if the settings have none.
     pub(super) rope_base: f64,
+    /// Whether YaRN's ramp begins and ends at whole pairs: no key says it, the architecture means it.
+    pub(super) yarn_truncates: bool,
     pub(super) expects: &'static [Expect],
     /// Tensors outside the layers.
-    pub(super) globals: &'static [Rule],
+    pub(super) globals: &'static [&'static [Rule]],
     /// Tensors of every layer.
     pub(super) layer: &'static [&'static [Rule]],
     /// Every layer also has the tensors of one of these, known by its first.
@@ -60,6 +75,13 @@ pub(super) enum Kind {
     Number,
     /// A boolean, written only if it is not this, which the architecture means.
     Unless(bool),
+    /// Whether each layer sees a window only, written only if it is not so that of every so many layers all but the last
+    /// do, which the architecture means.
+    WindowsUnless { period: usize },
+    /// 1 / √ of a number, written only if it is not that in this setting.
+    InverseRootUnless(&'static str),
+    /// A text, for which this number stands.
+    Named(&'static [(&'static str, u32)]),
 }
 
 /// What stands for a setting that is not there: what transformers assumes.
@@ -90,6 +112,7 @@ pub(super) struct Expect {
 pub(super) enum Expected {
     Text(&'static str),
     Flag(bool),
+    Number(f64),
 }
 
 /// A tensor's name there and here. In both, `{layer}` stands for the layer's number; in theirs `{expert}` stands for the
@@ -97,8 +120,21 @@ pub(super) enum Expected {
 pub(super) struct Rule {
     pub(super) ours: &'static str,
     pub(super) theirs: &'static str,
+    pub(super) stored: Layout,
     pub(super) how: How,
     pub(super) need: Need,
+}
+
+/// How a tensor's matrices lie in the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Row after row.
+    Rows,
+    /// A stack of matrices, each column after column: `[experts, inputs, outputs]`.
+    Columns,
+    /// A stack of matrices in MXFP4, row after row: bytes `{theirs}_blocks` with two codes each, `[experts, outputs,
+    /// inputs / 32, 16]`, and bytes `{theirs}_scales`, `[experts, outputs, inputs / 32]`.
+    Mxfp4,
 }
 
 /// What is done with a tensor's values.
@@ -110,6 +146,13 @@ pub(super) enum How {
     /// llama's files keep pairs together; so the rows of each head are reordered. The settings say how many heads there
     /// are, the first of them that is there.
     PairRows(&'static [&'static str]),
+    /// Two tensors are one there, halves along this axis (outermost 0, where each matrix is row after row); the first
+    /// (0) or the second (1) is taken.
+    Half { axis: usize, which: usize },
+    /// 1 is added to each value of a vector.
+    PlusOne,
+    /// As [`How::Half`], but along the axis they take turns.
+    Turn { axis: usize, which: usize },
 }
 
 /// Whether a tensor must be there.

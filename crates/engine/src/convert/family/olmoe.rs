@@ -8,8 +8,9 @@ pub(super) const FAMILY: Family = Family {
     architecture: "olmoe",
     keys: &[COMMON, EXPERTS, KEYS],
     rope_base: 10_000.0,
+    yarn_truncates: true,
     expects: &[expect_text("hidden_act", "silu")],
-    globals: GLOBALS,
+    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, QK_NORMS],
     mlps: &[MOE],
 };

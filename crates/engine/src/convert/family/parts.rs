@@ -1,6 +1,6 @@
 //! What several families share.
 
-use super::{Expect, Expected, How, Key, Kind, Need, Or, Rule};
+use super::{Expect, Expected, How, Key, Kind, Layout, Need, Or, Rule};
 
 pub(super) const fn count(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
     Key { ours, theirs, kind: Kind::Count, or }
@@ -16,12 +16,18 @@ pub(super) const fn renormalised(habit: bool) -> Key {
     Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(habit), or: Or::Flag(false) }
 }
 
+/// Which layers see a window only; `period`: see [`Kind::WindowsUnless`].
+pub(super) const fn windows(period: usize) -> Key {
+    let theirs = &["layer_types", "sliding_window_pattern"];
+    Key { ours: "attention.sliding_window_pattern", theirs, kind: Kind::WindowsUnless { period }, or: Or::Skip }
+}
+
 pub(super) const fn needed(ours: &'static str, theirs: &'static str) -> Rule {
-    Rule { ours, theirs, how: How::Same, need: Need::Always }
+    Rule { ours, theirs, stored: Layout::Rows, how: How::Same, need: Need::Always }
 }
 
 pub(super) const fn optional(ours: &'static str, theirs: &'static str) -> Rule {
-    Rule { ours, theirs, how: How::Same, need: Need::IfThere }
+    Rule { need: Need::IfThere, ..needed(ours, theirs) }
 }
 
 pub(super) const fn expect_text(setting: &'static str, value: &'static str) -> Expect {
@@ -30,6 +36,10 @@ pub(super) const fn expect_text(setting: &'static str, value: &'static str) -> E
 
 pub(super) const fn expect_flag(setting: &'static str, value: bool) -> Expect {
     Expect { setting, value: Expected::Flag(value) }
+}
+
+pub(super) const fn expect_number(setting: &'static str, value: f64) -> Expect {
+    Expect { setting, value: Expected::Number(value) }
 }
 
 /// Keys of every model.
@@ -42,9 +52,12 @@ pub(super) const COMMON: &[Key] = &[
     count("attention.head_count_kv", &["num_key_value_heads"], Or::Same("num_attention_heads")),
 ];
 
+/// What the number of experts is called.
+pub(in crate::convert) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
+
 /// Experts that a router chooses.
 pub(super) const EXPERTS: &[Key] = &[
-    count("expert_count", &["num_local_experts", "num_experts"], Or::Refuse),
+    count("expert_count", EXPERT_COUNT, Or::Refuse),
     count("expert_used_count", &["num_experts_per_tok"], Or::Refuse),
 ];
 
@@ -52,7 +65,7 @@ pub(super) const EXPERTS: &[Key] = &[
 pub(super) const GLOBALS: &[Rule] = &[
     needed("token_embd.weight", "model.embed_tokens.weight"),
     needed("output_norm.weight", "model.norm.weight"),
-    Rule { ours: "output.weight", theirs: "lm_head.weight", how: How::Same, need: Need::UnlessTied },
+    Rule { need: Need::UnlessTied, ..needed("output.weight", "lm_head.weight") },
 ];
 
 /// The norms before attention and MLP.

@@ -8,8 +8,9 @@ pub(super) const FAMILY: Family = Family {
     architecture: "qwen2",
     keys: &[COMMON, KEYS],
     rope_base: 10_000.0,
+    yarn_truncates: true,
     expects: EXPECTS,
-    globals: GLOBALS,
+    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION],
     mlps: &[DENSE],
 };

@@ -9,8 +9,9 @@ pub(super) const FAMILY: Family = Family {
     architecture: "qwen2moe",
     keys: &[COMMON, KEYS, EXPERTS, WIDTHS],
     rope_base: 10_000.0,
+    yarn_truncates: true,
     expects: EXPECTS,
-    globals: GLOBALS,
+    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, SHARED],
     mlps: &[MOE],
 };

@@ -9,8 +9,9 @@ pub(super) const FAMILY: Family = Family {
     architecture: "qwen3",
     keys: &[COMMON, KEYS, HEADS],
     rope_base: 10_000.0,
+    yarn_truncates: true,
     expects: EXPECTS,
-    globals: GLOBALS,
+    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, QK_NORMS],
     mlps: &[DENSE],
 };

@@ -9,8 +9,9 @@ pub(super) const FAMILY: Family = Family {
     architecture: "qwen3moe",
     keys: &[COMMON, KEYS, HEADS, EXPERTS, MORE],
     rope_base: 10_000.0,
+    yarn_truncates: true,
     expects: EXPECTS,
-    globals: GLOBALS,
+    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, QK_NORMS],
     mlps: &[MOE],
 };

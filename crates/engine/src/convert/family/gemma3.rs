@@ -1,0 +1,51 @@
+//! Gemma 3, the text model. Norms multiply by 1 + weight; the file has the sum.
+
+use super::parts::{ATTENTION, COMMON, DENSE, count, expect_flag, expect_text, needed, number, windows};
+use super::{Expect, Family, How, Key, Kind, Or, Rule};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["gemma3_text"],
+    architecture: "gemma3",
+    keys: &[COMMON, KEYS],
+    rope_base: 1_000_000.0,
+    yarn_truncates: true,
+    expects: EXPECTS,
+    globals: &[GLOBALS],
+    layer: &[NORMS, ATTENTION],
+    mlps: &[DENSE],
+};
+
+const EXPECTS: &[Expect] =
+    &[expect_text("hidden_activation", "gelu_pytorch_tanh"), expect_flag("use_bidirectional_attention", false)];
+
+/// Files mean that attention is scaled by the width of a head.
+const SCALE: Kind = Kind::InverseRootUnless("head_dim");
+
+const KEYS: &[Key] = &[
+    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
+    count("attention.key_length", &["head_dim"], Or::Count(256)),
+    count("attention.value_length", &["head_dim"], Or::Count(256)),
+    Key { ours: "attention.scale", theirs: &["query_pre_attn_scalar"], kind: SCALE, or: Or::Skip },
+    count("attention.sliding_window", &["sliding_window"], Or::Refuse),
+    windows(6),
+    // Such models are refused when the file is checked.
+    number("attn_logit_softcapping", &["attn_logit_softcapping"], Or::Skip),
+    number("final_logit_softcapping", &["final_logit_softcapping"], Or::Skip),
+];
+
+const fn norm(ours: &'static str, theirs: &'static str) -> Rule {
+    Rule { how: How::PlusOne, ..needed(ours, theirs) }
+}
+
+/// The output head is the embedding table.
+const GLOBALS: &[Rule] =
+    &[needed("token_embd.weight", "model.embed_tokens.weight"), norm("output_norm.weight", "model.norm.weight")];
+
+const NORMS: &[Rule] = &[
+    norm("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
+    norm("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+    norm("blk.{layer}.ffn_norm.weight", "model.layers.{layer}.pre_feedforward_layernorm.weight"),
+    norm("blk.{layer}.post_ffw_norm.weight", "model.layers.{layer}.post_feedforward_layernorm.weight"),
+    norm("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
+    norm("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
+];

@@ -1,0 +1,76 @@
+//! gpt-oss: experts whose gate and up matrices take turns row by row, in MXFP4 as published or in floats, which are
+//! stored column by column.
+
+use super::parts::{
+    ATTENTION, COMMON, EXPERTS, GLOBALS, count, expect_flag, expect_number, expect_text, needed, number, windows,
+};
+use super::{Expect, Family, How, Key, Layout, Or, Rule};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["gpt_oss"],
+    architecture: "gpt-oss",
+    keys: &[COMMON, EXPERTS, KEYS],
+    rope_base: 150_000.0,
+    yarn_truncates: false,
+    expects: EXPECTS,
+    globals: &[GLOBALS],
+    layer: &[NORMS, ATTENTION, SINKS, ROUTER],
+    mlps: &[QUANTISED, DENSE],
+};
+
+const EXPECTS: &[Expect] =
+    &[expect_text("hidden_act", "silu"), expect_number("swiglu_limit", 7.0), expect_flag("attention_bias", true)];
+
+const KEYS: &[Key] = &[
+    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-5)),
+    count("attention.key_length", &["head_dim"], Or::Count(64)),
+    count("attention.value_length", &["head_dim"], Or::Count(64)),
+    count("attention.sliding_window", &["sliding_window"], Or::Refuse),
+    windows(2),
+    count("expert_feed_forward_length", &["intermediate_size"], Or::Refuse),
+];
+
+const NORMS: &[Rule] = &[
+    needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
+    needed("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+];
+
+const SINKS: &[Rule] = &[needed("blk.{layer}.attn_sinks.weight", "model.layers.{layer}.self_attn.sinks")];
+
+const ROUTER: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.mlp.router.weight"),
+    needed("blk.{layer}.ffn_gate_inp.bias", "model.layers.{layer}.mlp.router.bias"),
+];
+
+/// Experts, outputs, inputs: gate and up share the outputs.
+const GATE: How = How::Turn { axis: 1, which: 0 };
+const UP: How = How::Turn { axis: 1, which: 1 };
+
+const GATE_WEIGHT: Rule = Rule {
+    stored: Layout::Mxfp4,
+    how: GATE,
+    ..needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.mlp.experts.gate_up_proj")
+};
+const UP_WEIGHT: Rule = Rule { ours: "blk.{layer}.ffn_up_exps.weight", how: UP, ..GATE_WEIGHT };
+const DOWN_WEIGHT: Rule = Rule {
+    stored: Layout::Mxfp4,
+    ..needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.mlp.experts.down_proj")
+};
+
+const GATE_BIAS: Rule = Rule {
+    how: GATE,
+    ..needed("blk.{layer}.ffn_gate_exps.bias", "model.layers.{layer}.mlp.experts.gate_up_proj_bias")
+};
+const UP_BIAS: Rule = Rule { ours: "blk.{layer}.ffn_up_exps.bias", how: UP, ..GATE_BIAS };
+const DOWN_BIAS: Rule = needed("blk.{layer}.ffn_down_exps.bias", "model.layers.{layer}.mlp.experts.down_proj_bias");
+
+const QUANTISED: &[Rule] = &[GATE_WEIGHT, UP_WEIGHT, DOWN_WEIGHT, GATE_BIAS, UP_BIAS, DOWN_BIAS];
+
+const DENSE: &[Rule] = &[
+    Rule { stored: Layout::Columns, ..GATE_WEIGHT },
+    Rule { stored: Layout::Columns, ..UP_WEIGHT },
+    Rule { stored: Layout::Columns, ..DOWN_WEIGHT },
+    GATE_BIAS,
+    UP_BIAS,
+    DOWN_BIAS,
+];

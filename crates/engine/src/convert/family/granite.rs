@@ -1,0 +1,60 @@
+//! Granite 3, dense or with experts: as Llama, with factors for embeddings, attention logits, residuals and logits.
+//! Gate and up matrices are halves of one.
+
+use super::llama::{ATTENTION, WIDTH};
+use super::parts::{COMMON, DENSE, EXPERTS, GLOBALS, NORMS, count, expect_text, needed, number, optional};
+use super::{Family, How, Key, Or, Rule};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["granite"],
+    architecture: "granite",
+    keys: &[COMMON, KEYS],
+    rope_base: 10_000.0,
+    yarn_truncates: true,
+    expects: &[expect_text("hidden_act", "silu")],
+    globals: &[GLOBALS],
+    layer: &[NORMS, ATTENTION],
+    mlps: &[DENSE],
+};
+
+pub(super) const MOE: Family = Family {
+    model_types: &["granitemoe", "granitemoeshared"],
+    architecture: "granitemoe",
+    keys: &[COMMON, KEYS, EXPERTS, SHARED_KEYS],
+    layer: &[NORMS, ATTENTION, SHARED],
+    mlps: &[CHOSEN],
+    ..FAMILY
+};
+
+const KEYS: &[Key] = &[
+    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
+    count("rope.dimension_count", &[], WIDTH),
+    count("vocab_size", &["vocab_size"], Or::Refuse),
+    number("attention.scale", &["attention_multiplier"], Or::Number(1.0)),
+    number("embedding_scale", &["embedding_multiplier"], Or::Number(1.0)),
+    number("residual_scale", &["residual_multiplier"], Or::Number(1.0)),
+    number("logit_scale", &["logits_scaling"], Or::Number(1.0)),
+];
+
+const SHARED_KEYS: &[Key] = &[count("expert_shared_feed_forward_length", &["shared_intermediate_size"], Or::Skip)];
+
+const GATE_UP: Rule =
+    needed("blk.{layer}.ffn_gate_exps.weight", "model.layers.{layer}.block_sparse_moe.input_linear.weight");
+
+const CHOSEN: &[Rule] = &[
+    needed("blk.{layer}.ffn_gate_inp.weight", "model.layers.{layer}.block_sparse_moe.router.layer.weight"),
+    // Experts, outputs, inputs.
+    Rule { how: How::Half { axis: 1, which: 0 }, ..GATE_UP },
+    Rule { ours: "blk.{layer}.ffn_up_exps.weight", how: How::Half { axis: 1, which: 1 }, ..GATE_UP },
+    needed("blk.{layer}.ffn_down_exps.weight", "model.layers.{layer}.block_sparse_moe.output_linear.weight"),
+];
+
+const SHARED_GATE_UP: Rule =
+    optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.shared_mlp.input_linear.weight");
+
+/// They are there if the settings have a width for them.
+const SHARED: &[Rule] = &[
+    Rule { how: How::Half { axis: 0, which: 0 }, ..SHARED_GATE_UP },
+    Rule { ours: "blk.{layer}.ffn_up_shexp.weight", how: How::Half { axis: 0, which: 1 }, ..SHARED_GATE_UP },
+    optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.shared_mlp.output_linear.weight"),
+];

@@ -1,0 +1,149 @@
+//! Rows of a tensor to be written, gathered from where they lie in the checkpoint.
+
+use std::array;
+use std::ops::Range;
+
+use gristmill_kernels::format::Format;
+
+use super::checkpoint::Checkpoint;
+use super::safetensors::Tensor;
+
+/// A matrix of the checkpoint, or a stack of them.
+#[derive(Clone)]
+pub(super) enum Stored {
+    /// Row after row.
+    Rows(Tensor),
+    /// Column after column: `inputs × outputs` where a matrix is `outputs × inputs`.
+    Columns { tensor: Tensor, inputs: usize, outputs: usize },
+    /// Row after row in MXFP4, of each group of 32 elements 16 bytes of codes in one tensor, and the scale in another.
+    Mxfp4 { blocks: Tensor, scales: Tensor },
+}
+
+/// Which rows of a tensor are written.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub(super) count: usize,
+    /// Elements of one.
+    pub(super) columns: usize,
+    pub(super) order: RowOrder,
+}
+
+/// The order in which rows are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowOrder {
+    Same,
+    /// See [`How::PairRows`](super::family::How::PairRows); a head has this many rows, an even number.
+    Pairs {
+        head: usize,
+    },
+    /// Of two matrices with this many rows each, which follow one another, the first (0) or the second (1).
+    Half {
+        rows: usize,
+        which: usize,
+    },
+    /// Of two matrices whose rows take turns, the first (0) or the second (1).
+    Turn {
+        which: usize,
+    },
+}
+
+impl RowOrder {
+    /// The row of the checkpoint that is written as row `row`.
+    pub(super) fn source(self, row: usize) -> usize {
+        match self {
+            RowOrder::Same => row,
+            RowOrder::Pairs { head } => {
+                let (start, within) = (row / head * head, row % head);
+                start + within % 2 * (head / 2) + within / 2
+            }
+            RowOrder::Half { rows, which } => (row / rows * 2 + which) * rows + row % rows,
+            RowOrder::Turn { which } => 2 * row + which,
+        }
+    }
+}
+
+impl Stored {
+    /// What it is called: the first of its tensors.
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Stored::Rows(tensor) | Stored::Columns { tensor, .. } | Stored::Mxfp4 { blocks: tensor, .. } => {
+                &tensor.name
+            }
+        }
+    }
+
+    /// Replaces `out` by some of the rows, in `format`.
+    pub(super) fn gather(
+        &self,
+        checkpoint: &Checkpoint,
+        rows: &Rows,
+        some: Range<usize>,
+        format: Format,
+        out: &mut Vec<u8>,
+    ) {
+        out.clear();
+        let sources = some.map(|row| rows.order.source(row));
+        match self {
+            Stored::Rows(tensor) => {
+                let (data, bytes) = (checkpoint.data(tensor), rows.columns * format.block_bytes());
+                sources.for_each(|row| out.extend_from_slice(&data[row * bytes..][..bytes]));
+            }
+            Stored::Columns { tensor, inputs, outputs } => {
+                let (data, bytes) = (checkpoint.data(tensor), format.block_bytes());
+                for row in sources {
+                    let first = row / outputs * inputs * outputs + row % outputs;
+                    let elements = (0..*inputs).map(|input| first + input * outputs);
+                    elements.for_each(|at| out.extend_from_slice(&data[at * bytes..][..bytes]));
+                }
+            }
+            Stored::Mxfp4 { blocks, scales } => {
+                let (codes, scales) = (checkpoint.data(blocks), checkpoint.data(scales));
+                let groups = rows.columns / format.block_len();
+                for group in sources.flat_map(|row| row * groups..(row + 1) * groups) {
+                    out.push(scales[group]);
+                    out.extend_from_slice(&mxfp4_codes(&codes[group * 16..][..16]));
+                }
+            }
+        }
+    }
+
+    /// Says that the data will not be read again.
+    pub(super) fn done(&self, checkpoint: &Checkpoint) {
+        match self {
+            Stored::Rows(tensor) | Stored::Columns { tensor, .. } => checkpoint.done(tensor),
+            Stored::Mxfp4 { blocks, scales } => [blocks, scales].into_iter().for_each(|tensor| checkpoint.done(tensor)),
+        }
+    }
+}
+
+/// 32 codes of 4 bits. Neighbours share a byte in the checkpoint, the first one its low half; in GGUF the codes `i` and
+/// `i + 16` do.
+fn mxfp4_codes(pairs: &[u8]) -> [u8; 16] {
+    let code = |i: usize| pairs[i / 2] >> (i % 2 * 4) & 15;
+    array::from_fn(|i| code(i) | code(i + 16) << 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_of_rows() {
+        let rows = |order: RowOrder, count| (0..count).map(|row| order.source(row)).collect::<Vec<_>>();
+        assert_eq!(rows(RowOrder::Same, 3), [0, 1, 2]);
+        assert_eq!(rows(RowOrder::Pairs { head: 6 }, 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        assert_eq!(rows(RowOrder::Half { rows: 2, which: 1 }, 4), [2, 3, 6, 7]);
+        assert_eq!(rows(RowOrder::Turn { which: 1 }, 3), [1, 3, 5]);
+    }
+
+    #[test]
+    fn codes_of_a_block() {
+        // Code i is i / 2: both halves of byte j are j.
+        let pairs: Vec<u8> = (0..16).map(|j| j << 4 | j).collect();
+        let expected: [u8; 16] = array::from_fn(|i| (i as u8 / 2) | (i as u8 / 2 + 8) << 4);
+        assert_eq!(mxfp4_codes(&pairs), expected);
+        // Low halves 0 to 15, high halves 15 to 0.
+        let pairs: Vec<u8> = (0..16).map(|j| j | (15 - j) << 4).collect();
+        assert_eq!(mxfp4_codes(&pairs)[..4], [0x80, 0x7f, 0x91, 0x6e]);
+    }
+}
