@@ -153,3 +153,42 @@ fn experts() {
     fs::write(&dense, tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
     refused(gristmill(&["experts", "-m", &dense, "-f", &text, "--ctx", "50"], b""), &["dense.gguf", "no experts"]);
 }
+
+#[test]
+fn quantize() {
+    let run = |arguments: &[&str]| gristmill(&[&["quantize"], arguments].concat(), b"");
+    let new = path("quantised.gguf");
+    let _ = fs::remove_file(&new);
+    refused(run(&["MODEL", &new, "Q4_X"]), &["`Q4_X`", "Q4_K_M", "IQ4_XS"]);
+    refused(run(&["MODEL", &new, "Q8_0", "--keep", "output"]), &["`output`", "PATTERN=FORMAT"]);
+    refused(run(&["MODEL", &new, "Q8_0", "--keep", "*=Q4_K_M"]), &["`Q4_K_M`", "Q4_K"]);
+    refused(run(&["MODEL", &new, "Q8_0", "--keep", "ouptut*=F16"]), &["`ouptut*`", "no tensor", "inspect"]);
+    refused(run(&["MODEL", &new, "Q8_0", "--keep", "*norm*=F16"]), &["never quantised"]);
+    refused(run(&["MODEL", &new, "Q8_0", "--threads", "0"]), &["--threads", "between 1 and"]);
+    refused(run(&["MODEL", "MODEL", "Q8_0"]), &["model.gguf", "the output is the input"]);
+    refused(run(&["MODEL", "MODEL", "Q8_0", "--force"]), &["the output is the input"]);
+    refused(run(&["MODEL", &path("mute.gguf"), "Q8_0"]), &["mute.gguf", "exists", "--force"]);
+    refused(run(&["MODEL", &path("no such folder/x.gguf"), "Q8_0"]), &["no such folder"]);
+    refused(run(&[&path("missing.gguf"), &new, "Q8_0"]), &["missing.gguf"]);
+    let short = path("cut.gguf");
+    let whole = fs::read(path("model.gguf")).unwrap();
+    fs::write(&short, &whole[..whole.len() - 100]).unwrap();
+    refused(run(&[&short, &new, "Q8_0"]), &["cut.gguf"]);
+    assert!(!std::path::Path::new(&new).exists());
+}
+
+/// A limit on the size of files stands for a full disk: the write fails in the middle.
+#[cfg(unix)]
+#[test]
+fn quantize_leaves_nothing_when_the_disk_is_full() {
+    let folder = FOLDER.join("full");
+    fs::create_dir_all(&folder).unwrap();
+    let output = folder.join("out.gguf");
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" quantize \"$1\" \"$2\" F32 --force";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_gristmill"), &path("model.gguf")]).arg(&output);
+    fs::write(&output, "old").unwrap();
+    refused(Ended::new(shell.output().unwrap()), &["cannot write"]);
+    assert_eq!(fs::read(&output).unwrap(), b"old");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "a temporary file is left");
+}

@@ -253,3 +253,26 @@ fn experts() {
     assert_eq!(people.lines().count(), 2 + json["layers"].as_array().unwrap().len(), "{people}");
     assert!(fs::read_to_string(&svg).unwrap().starts_with("<svg"));
 }
+
+#[test]
+fn quantize_writes_a_model_that_runs() {
+    let output = path("q8.gguf");
+    let ended = gristmill(&["quantize", "MODEL", &output, "q8_0", "--keep", "token_embd*=F16", "--force", "-v"], b"");
+    assert!(ended.err.lines().any(|line| line.starts_with(&output)), "{}", ended.err);
+    assert!(ended.err.contains(" F16") && ended.err.contains("peak memory"), "{}", ended.err);
+    assert_eq!(ended.good(), "");
+    let out = gristmill(&["inspect", &output, "--all"], b"").good();
+    assert!(out.contains("Q8_0") && out.contains("general.quantization_version"), "{out}");
+    gristmill(&["run", "-m", &output, "--temp", "0", "-n", "4", "hello"], b"").good();
+
+    // Rows of the tiny model are no multiples of 256, and now they are quantised already.
+    let again = path("q4.gguf");
+    let ended = gristmill(&["quantize", &output, &again, "Q4_K_S", "--force"], b"");
+    for words in ["instead of Q4_K", "not multiples of 256", "quantised already"] {
+        assert!(ended.err.contains(words), "{words}: {}", ended.err);
+    }
+    ended.good();
+    let quiet = gristmill(&["quantize", &output, &again, "Q4_K_S", "-f", "-q"], b"");
+    assert_eq!(quiet.err, "");
+    quiet.good();
+}
