@@ -120,7 +120,7 @@ impl<F: Quantised> Stretch for Int8Dot<'_, F> {
         let mut sums = [s.splat(0.0); NT];
         for (i, tile) in self.group.chunks_exact(ROWS * F::BYTES).enumerate() {
             for g in 0..groups {
-                if NT <= 4 && groups > 1 {
+                if NT <= 4 && F::GROUP == 16 {
                     prefetch_part(s, tile, g, groups);
                 }
                 let codes = F::codes(s, tile, g);
@@ -144,10 +144,10 @@ impl<F: Quantised> Stretch for Int8Dot<'_, F> {
     }
 }
 
-/// How far ahead of its use a super-block's tile is fetched, in bytes: about two tiles. With few activation rows, a
-/// group of 32 columns takes its bytes in bursts, because one byte holds columns of several groups, and the processor
-/// does not look far enough ahead by itself: Q6_K went from 21.5 to 28.5 GB/s of 40 (two Zen 4 cores), Q3_K from 28 to
-/// 31; 4,096 did the same, 2,048 less. Formats of one group to a block read evenly and gain nothing.
+/// How far ahead of its use the tile of a format with groups of 16 is fetched, in bytes: about two tiles. With few
+/// activation rows, a group of 32 columns takes its bytes in bursts, because one byte holds columns of several groups, and
+/// the processor does not look far enough ahead by itself: Q6_K went from 21.5 to 28.5 GB/s of 40 (two Zen 4 cores), Q3_K
+/// from 28 to 31; 4,096 did the same, 2,048 less. Formats whose tile is read more evenly lose by it (Q4_K).
 const AHEAD: usize = 8192;
 
 /// Fetches the `g`-th of `parts` parts of the tile that is [`AHEAD`].
