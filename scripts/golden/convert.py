@@ -133,8 +133,8 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
 
 
 def sentencepiece_style(folder: pathlib.Path, with_model: bool, prefix: bool) -> None:
-    """Llama 2's kind: tokenizer.model, or the tokenizer.json that transformers makes of it. `prefix`: a space goes before
-    a text; Gemma has none."""
+    """Llama 2's kind: tokenizer.model, or the tokenizer.json that transformers makes of it. `prefix`: a space goes
+    before a text; Gemma has none."""
     buffer = io.BytesIO()
     lines = [line for line in (HERE / "tokenizer.txt").read_text(encoding="utf-8").splitlines() if line.isascii()]
     sentencepiece.SentencePieceTrainer.train(

@@ -177,6 +177,40 @@ fn ids_of_texts_are_those_of_transformers() {
     }
 }
 
+/// Qwen 2's rules without its Unicode normalisation have a name too, which the runner knows: only texts that it would
+/// change get other ids.
+#[test]
+fn a_tokenizer_that_lacks_normalisation_is_recognised_and_runs() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("convert-no-nfc");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    for entry in fs::read_dir(golden().join("qwen3moe")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::write(folder.join(path.file_name().unwrap()), fs::read(&path).unwrap()).unwrap();
+    }
+    let path = folder.join("tokenizer.json");
+    let mut json: Json = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    assert_eq!(json["normalizer"].take()["type"], "NFC");
+    fs::write(&path, json.to_string()).unwrap();
+
+    let ids = |pre: Option<&str>, text: &str| {
+        let options = ConvertOptions { pre: pre.map(str::to_owned), ..ConvertOptions::default() };
+        let path = folder.join("out.gguf");
+        let converter = Converter::new(&folder, &options).unwrap();
+        converter.write(&path, 1, &mut |_| ControlFlow::Continue(())).unwrap();
+        let model = Model::open(&path, LoadOptions { threads: Some(1), ..LoadOptions::default() }).unwrap();
+        let name = GgufFile::open(&path).unwrap().metadata().required::<&str>("tokenizer.ggml.pre").unwrap().to_owned();
+        let tokenizer = model.tokenizer().unwrap();
+        (name, tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: true }).unwrap())
+    };
+    let ascii: String = (0..128).map(char::from).chain("It's 1847:\n\n  the old   mill, we'll".chars()).collect();
+    let ((own, found), (qwen, wanted)) = (ids(None, &ascii), ids(Some("qwen2"), &ascii));
+    assert_eq!((own.as_str(), qwen.as_str()), ("deepseek-r1-qwen", "qwen2"));
+    assert_eq!(found, wanted);
+    assert_ne!(ids(None, "u\u{308}").1, ids(Some("qwen2"), "u\u{308}").1);
+    fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn logits_are_those_of_transformers() {
     for name in FOLDERS {

@@ -19,8 +19,9 @@ pub(super) struct Rope {
     pub(super) vectors: Vec<(&'static str, Vec<f32>)>,
 }
 
-/// Reads `rope_parameters`, or what stood for it before transformers 5: `rope_scaling` and `rope_theta`. Where layers with
-/// a window have a base of their own, there are parameters for each kind of layer, before that `rope_local_base_freq`.
+/// Reads `rope_parameters`, or what stood for it before transformers 5: `rope_scaling` and `rope_theta`. Where layers
+/// with a window have a base of their own, there are parameters for each kind of layer, before that
+/// `rope_local_base_freq`.
 pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertError> {
     let parameters = match config.object("rope_parameters")? {
         Some(parameters) => Some(parameters),
