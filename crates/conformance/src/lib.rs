@@ -6,7 +6,6 @@
 
 pub mod framed;
 pub mod ops;
-pub mod perplexity;
 pub mod rng;
 pub mod suite;
 pub mod weights;

@@ -3,16 +3,19 @@
 //!
 //! The model is not in the repository. Without it these tests say so and pass.
 
+mod perplexity;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use gristmill_conformance::perplexity::perplexity;
 use gristmill_engine::template::{ChatTemplate, Message, RenderOptions};
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_kernels::cpu::Level;
 use serde::Deserialize;
+
+use perplexity::perplexity;
 
 /// How far from transformers' logits ours may be.
 struct Tolerance {

@@ -1,15 +1,18 @@
 //! The model inside the program, as it is shipped: its bytes, its loss on held-out text, its stories.
 //! `training/` makes it; `crates/cli/model/README.md` says how the file came to be.
 
+mod perplexity;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
-use gristmill_conformance::perplexity::perplexity;
 use gristmill_engine::engine::FinishReason;
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Engine, Limits, LoadOptions, Model, Precision, Request};
 use sha2::{Digest, Sha256};
+
+use perplexity::perplexity;
 
 const HASH: &str = "a9dc053155ebdb6ae97b9366f02e2145fe29788f2a792804695319e711b48a2b";
 /// `cargo package` takes 10 MB in all.
