@@ -114,8 +114,8 @@ impl Parameters {
 /// [`Backend::kv_write`] and [`Backend::attention`]: several sequences in one batch, written in pieces.
 pub fn attention(suite: &Suite) {
     let rng = &mut suite.rng("attention");
-    let shapes = [(48, 48), (64, 64), (80, 80), (128, 128), (64, 48), (96, 128), (1, 1), (17, 5)];
-    for round in 0..48 {
+    let shapes = [(48, 48), (64, 64), (80, 80), (128, 128), (64, 48), (96, 128), (1, 1), (17, 5), (40, 72), (33, 90)];
+    for round in 0..50 {
         let (key_width, value_width) = shapes[round % shapes.len()];
         let (kv_heads, ratio) = (rng.between(1, 3), [1, 3, 4, 7][round % 4]);
         let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS) };
