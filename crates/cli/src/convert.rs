@@ -1,21 +1,16 @@
 //! `convert`: a model as Hugging Face publishes it into one file.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
 use gristmill_engine::convert::{ConvertOptions, Converter};
-use gristmill_engine::machine;
 use gristmill_engine::quantize::{Mix, check_output};
-use gristmill_kernels::cpu::MAX_THREADS;
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
-use crate::quantize::{formats, make_room, warn_shapes};
-use crate::{console, load};
+use crate::output::{formats, make_room, warn_shapes};
+use crate::{console, output};
 
 /// Make a GGUF file of a model as Hugging Face publishes it.
 ///
@@ -51,10 +46,7 @@ pub(crate) struct ConvertArgs {
 }
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
-    let threads = args.threads.unwrap_or_else(machine::logical_cpus);
-    if !(1..=MAX_THREADS).contains(&threads) {
-        return Err(Failure::new(format!("--threads is {threads}; it must be between 1 and {MAX_THREADS}")));
-    }
+    let threads = output::threads(args.threads)?;
     let mix = args.format.as_deref().map(Mix::parse).transpose()?;
     let options = ConvertOptions { mix, pre: args.pre.clone(), name: args.name.clone() };
     let converter = Converter::new(&args.folder, &options)?;
@@ -67,19 +59,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     warn_shapes(converter.tensors(), &args.say);
     args.say.detail(format_args!("{}; {threads} threads", formats(converter.tensors())));
 
-    let stopped = Arc::new(AtomicBool::new(false));
-    let flag = stopped.clone();
-    // Without a handler an interrupt would leave the temporary file behind.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
-    let bar = load::bar(&args.say, "converting {bar:40} {bytes}/{total_bytes} {eta}");
     let start = Instant::now();
-    let written = converter.write(&args.output, threads, &mut |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    bar.finish_and_clear();
-    written?;
+    output::with_progress(&args.say, "converting", |progress| converter.write(&args.output, threads, progress))?;
     args.say.info(format_args!(
         "{}: {} in {} tensors, {:.1} s",
         args.output.display(),

@@ -13,6 +13,7 @@ mod failure;
 mod inspect;
 mod lines;
 mod load;
+mod output;
 mod perplexity;
 mod quantize;
 mod run;

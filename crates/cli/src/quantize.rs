@@ -1,22 +1,17 @@
 //! `quantize`: a model file into a smaller one.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::machine;
 use gristmill_engine::quantize::{Keep, Mix, Planned, Quantizer, check_output};
-use gristmill_kernels::cpu::MAX_THREADS;
-use gristmill_kernels::format::Format;
 
 use crate::args::Verbosity;
 use crate::failure::Failure;
-use crate::{console, load};
+use crate::output::{formats, make_room, some, warn_shapes};
+use crate::{console, output};
 
 /// Write a model in a smaller format.
 ///
@@ -52,10 +47,7 @@ pub(crate) struct QuantizeArgs {
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let mix = Mix::parse(&args.format)?;
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let threads = args.threads.unwrap_or_else(machine::logical_cpus);
-    if !(1..=MAX_THREADS).contains(&threads) {
-        return Err(Failure::new(format!("--threads is {threads}; it must be between 1 and {MAX_THREADS}")));
-    }
+    let threads = output::threads(args.threads)?;
     let file = GgufFile::open(&args.input)?;
     check_output(file.paths(), &args.output, args.force)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;
@@ -64,19 +56,8 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     warn(quantizer.tensors(), &args.say);
     args.say.detail(format_args!("{}; {threads} threads", formats(quantizer.tensors())));
 
-    let stopped = Arc::new(AtomicBool::new(false));
-    let flag = stopped.clone();
-    // Without a handler an interrupt would leave the temporary file behind.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
-    let bar = load::bar(&args.say, "quantising {bar:40} {bytes}/{total_bytes} {eta}");
     let start = Instant::now();
-    let written = quantizer.write(&args.output, threads, &mut |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    bar.finish_and_clear();
-    written?;
+    output::with_progress(&args.say, "quantising", |progress| quantizer.write(&args.output, threads, progress))?;
     let (from, seconds) = (file.file_bytes(), start.elapsed().as_secs_f64());
     args.say.info(format_args!(
         "{}: {} from {}, {:.1} s, {}/s read",
@@ -88,19 +69,6 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     ));
     if let Some(peak) = machine::peak_memory() {
         args.say.detail(format_args!("peak memory {}, pages of the mapped input included", console::bytes(peak)));
-    }
-    Ok(())
-}
-
-/// Refuses an output that its disk has no room for.
-pub(crate) fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let free = fs4::available_space(folder).map_err(|e| {
-        Failure::new(format!("{}: {e}; name a folder that exists and can be written", folder.display()))
-    })?;
-    if needed > free {
-        let (path, needed, free) = (output.display(), console::bytes(needed), console::bytes(free));
-        return Err(Failure::new(format!("{path}: the model takes {needed} and {free} are free; name another place")));
     }
     Ok(())
 }
@@ -117,37 +85,4 @@ fn warn(tensors: &[Planned], say: &Verbosity) {
             some(&again)
         ));
     }
-}
-
-/// Names the tensors whose rows do not fit the format that was asked for.
-pub(crate) fn warn_shapes(tensors: &[Planned], say: &Verbosity) {
-    let mut shapes: BTreeMap<(Format, Format), Vec<&str>> = BTreeMap::new();
-    for tensor in tensors {
-        if let Some(asked) = tensor.instead_of {
-            shapes.entry((asked, tensor.to)).or_default().push(&tensor.name);
-        }
-    }
-    for ((asked, to), names) in shapes {
-        let (n, block) = (names.len(), asked.block_len());
-        say.info(format_args!(
-            "{n} of {} tensors become {to} instead of {asked}, since their rows are not multiples of {block}: {}",
-            tensors.len(),
-            some(&names)
-        ));
-    }
-}
-
-/// The first names.
-fn some(names: &[&str]) -> String {
-    let more = if names.len() > 3 { ", …" } else { "" };
-    format!("{}{more}", names[..names.len().min(3)].join(", "))
-}
-
-/// `213 F32, 168 Q4_K, 38 Q6_K`.
-pub(crate) fn formats(tensors: &[Planned]) -> String {
-    let mut counts: BTreeMap<Format, usize> = BTreeMap::new();
-    for tensor in tensors {
-        *counts.entry(tensor.to).or_default() += 1;
-    }
-    counts.iter().map(|(format, n)| format!("{n} {format}")).collect::<Vec<_>>().join(", ")
 }
