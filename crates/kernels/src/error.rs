@@ -101,6 +101,26 @@ pub enum Error {
     /// The CPU level was asked for and is not there.
     #[error("this CPU has no {0}; levels are named by `gristmill --version`")]
     Level(&'static str),
+    /// A GPU, its driver or its compiler refused.
+    #[error("{device}: {what}: {reason}")]
+    Device {
+        /// Which device.
+        device: DeviceId,
+        /// What was to be done.
+        what: String,
+        /// What it said, and what can be done about it.
+        reason: String,
+    },
+    /// An operation that a device does not have.
+    #[error("{device} cannot do {op}: {reason}")]
+    Unsupported {
+        /// Which device.
+        device: DeviceId,
+        /// The operation.
+        op: &'static str,
+        /// What it lacks.
+        reason: String,
+    },
     /// A number of threads that cannot be started.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {

@@ -1,7 +1,7 @@
 //! Compute kernels that work directly on GGUF-quantised weights, mixture-of-experts first.
 //!
 //! The way in is [`ops::Backend`]: every operation once, with its shapes and errors. [`mod@reference`] is the same in
-//! plain f64 sums, the oracle of all tests; [`cpu`] is the fast one. [`mod@format`] knows the block formats of GGUF
+//! plain f64 sums, the oracle of all tests; [`cpu`] and [`gpu`] are the fast ones. [`mod@format`] knows the block formats of GGUF
 //! files, one folder each. Nothing here knows of GGUF files or models.
 
 pub mod act;
@@ -9,6 +9,7 @@ mod check;
 pub mod cpu;
 pub mod error;
 pub mod format;
+pub mod gpu;
 mod group;
 mod host;
 pub mod kv;

@@ -1,7 +1,9 @@
 //! Buffers of a device and strided views of them.
 
 use crate::error::{Error, Result};
+use crate::gpu::Region;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -11,12 +13,23 @@ use std::sync::Arc;
 pub enum DeviceId {
     /// Host memory, shared by all CPU backends of the process.
     Cpu,
+    /// A CUDA device by its number; simulated ones have numbers from [`DeviceId::SIMULATED`] on.
+    Cuda(u32),
+}
+
+impl DeviceId {
+    /// The least number of a simulated device. No driver counts that far.
+    pub const SIMULATED: u32 = 1 << 16;
 }
 
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             DeviceId::Cpu => f.write_str("the CPU"),
+            DeviceId::Cuda(number) if *number >= Self::SIMULATED => {
+                write!(f, "simulated CUDA device {}", number - Self::SIMULATED)
+            }
+            DeviceId::Cuda(number) => write!(f, "CUDA device {number}"),
         }
     }
 }
@@ -24,8 +37,18 @@ impl fmt::Display for DeviceId {
 /// An array on a device. Made by [`crate::ops::Backend`]; the caller owns it and lends it to operations.
 #[derive(Debug)]
 pub struct Buffer<T> {
-    device: DeviceId,
-    memory: Vec<T>,
+    memory: Memory<T>,
+}
+
+#[derive(Debug)]
+enum Memory<T> {
+    Host(Vec<T>),
+    /// `len` elements at the start of a region.
+    Device {
+        region: Region,
+        len: usize,
+        element: PhantomData<T>,
+    },
 }
 
 impl<T: Copy + Default> Buffer<T> {
@@ -35,19 +58,28 @@ impl<T: Copy + Default> Buffer<T> {
         let bytes = len.saturating_mul(size_of::<T>());
         memory.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { what, bytes })?;
         memory.resize(len, T::default());
-        Ok(Self { device: DeviceId::Cpu, memory })
+        Ok(Self::host(memory))
     }
 }
 
 impl<T: Copy> Buffer<T> {
     /// A buffer in host memory with these values.
     pub fn host(values: Vec<T>) -> Self {
-        Self { device: DeviceId::Cpu, memory: values }
+        Self { memory: Memory::Host(values) }
+    }
+
+    /// A buffer of all whole elements that a region holds.
+    pub(crate) fn on_device(region: Region) -> Self {
+        let len = region.bytes() / size_of::<T>().max(1);
+        Self { memory: Memory::Device { region, len, element: PhantomData } }
     }
 
     /// Elements.
     pub fn len(&self) -> usize {
-        self.memory.len()
+        match &self.memory {
+            Memory::Host(values) => values.len(),
+            Memory::Device { len, .. } => *len,
+        }
     }
 
     /// Whether there are no elements.
@@ -57,20 +89,33 @@ impl<T: Copy> Buffer<T> {
 
     /// Where it lives.
     pub fn device(&self) -> DeviceId {
-        self.device
+        match &self.memory {
+            Memory::Host(_) => DeviceId::Cpu,
+            Memory::Device { region, .. } => region.device(),
+        }
+    }
+
+    /// The memory, if it is a GPU's.
+    pub(crate) fn region(&self) -> Option<&Region> {
+        match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Device { region, .. } => Some(region),
+        }
     }
 
     /// The values, if they are in host memory.
     pub fn as_host(&self) -> Option<&[T]> {
-        match self.device {
-            DeviceId::Cpu => Some(&self.memory),
+        match &self.memory {
+            Memory::Host(values) => Some(values),
+            Memory::Device { .. } => None,
         }
     }
 
     /// The values for writing, if they are in host memory.
     pub fn as_host_mut(&mut self) -> Option<&mut [T]> {
-        match self.device {
-            DeviceId::Cpu => Some(&mut self.memory),
+        match &mut self.memory {
+            Memory::Host(values) => Some(values),
+            Memory::Device { .. } => None,
         }
     }
 
@@ -127,6 +172,17 @@ impl Shape {
         self.cols
     }
 
+    /// Elements from one row to the next.
+    pub fn stride(self) -> usize {
+        self.stride
+    }
+
+    /// From the first element of the first row to the last of the last.
+    pub(crate) fn span(self) -> Range<usize> {
+        let len = self.rows.checked_sub(1).map_or(0, |last| last * self.stride + self.cols);
+        self.offset..self.offset + len
+    }
+
     /// The elements of a row. `row < rows`.
     pub fn row(self, row: usize) -> Range<usize> {
         let start = self.offset + row * self.stride;
@@ -150,7 +206,11 @@ macro_rules! view_methods {
         }
         /// Where the buffer lives.
         pub fn device(&self) -> DeviceId {
-            self.buffer.device
+            self.buffer.device()
+        }
+        /// The buffer's memory and where the rows lie in it, if it is a GPU's.
+        pub(crate) fn region(&self) -> Option<(&Region, Shape)> {
+            Some((self.buffer.region()?, self.shape))
         }
     };
 }

@@ -72,6 +72,8 @@ pub(crate) enum Storage {
     Mapped(Vec<TensorView>),
     /// In tiles of 16 rows.
     Tiles(Vec<crate::cpu::layout::Tiles>),
+    /// In a GPU's memory, planes of whole rows.
+    Rows(Vec<crate::gpu::layout::Rows>),
 }
 
 impl Weight {
@@ -100,6 +102,7 @@ impl Weight {
         match &self.storage {
             Storage::Mapped(_) => 0,
             Storage::Tiles(parts) => parts.iter().map(|p| p.bytes()).sum(),
+            Storage::Rows(parts) => parts.iter().map(|p| p.bytes()).sum(),
         }
     }
 }

@@ -79,6 +79,7 @@ fn tiles(weight: &Weight) -> Result<&[Tiles]> {
     match &weight.storage {
         Storage::Tiles(parts) => Ok(parts),
         Storage::Mapped(_) => Err(layout("rows in the file's order")),
+        Storage::Rows(_) => Err(layout("rows of a GPU")),
     }
 }
 

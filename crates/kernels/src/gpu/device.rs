@@ -1,0 +1,83 @@
+//! A device with what operations need beside their arguments: a flag for bad ids, and a workspace.
+
+use super::seam::{Access, Arg, Gpu, Launch, Region};
+use crate::error::{Error, Result};
+use crate::tensor::DeviceId;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Words of the flag: code + 1, id, where it stood, what it must be below. See `raise` in `device.h`.
+const FLAG_WORDS: usize = 4;
+
+/// What kernels find wrong with ids in device memory: (operation, what). The numbers are those of `device.h`.
+pub(crate) const FLAGS: [(&str, &str); 7] = [
+    ("embed", "row"),
+    ("matmul_rows", "row"),
+    ("group_by_expert", "expert"),
+    ("attention", "slot"),
+    ("attention", "position"),
+    ("attention", "block"),
+    ("kv_copy", "block"),
+];
+
+/// A device and its own memory.
+#[derive(Debug)]
+pub(crate) struct Device {
+    gpu: Arc<dyn Gpu>,
+    flag: Region,
+    /// For partial results within an operation. Grows outside of recordings only.
+    workspace: Mutex<Arc<Region>>,
+}
+
+impl Device {
+    pub(crate) fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
+        let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?;
+        let workspace = Mutex::new(Arc::new(Region::new(&gpu, 0, "the workspace")?));
+        Ok(Self { gpu, flag, workspace })
+    }
+
+    pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {
+        &self.gpu
+    }
+
+    pub(crate) fn id(&self) -> DeviceId {
+        self.gpu.properties().id
+    }
+
+    pub(crate) fn launch(&self, launch: &Launch) -> Result<()> {
+        self.gpu.launch(launch)
+    }
+
+    /// The error of an operation that has no kernel here.
+    pub(crate) fn unsupported(&self, op: &'static str) -> Error {
+        Error::Unsupported { device: self.id(), op, reason: "there is no kernel for it".to_owned() }
+    }
+
+    /// The flag as a kernel's argument.
+    pub(crate) fn flag(&self) -> Arg<'_> {
+        Arg::region(&self.flag, Access::ReadWrite)
+    }
+
+    /// At least `bytes` that no other operation uses while this one runs, with arbitrary content.
+    pub(crate) fn workspace(&self, bytes: usize) -> Result<Arc<Region>> {
+        let mut region = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        if region.bytes() < bytes {
+            *region = Arc::new(Region::new(&self.gpu, bytes.next_power_of_two(), "the workspace")?);
+        }
+        Ok(Arc::clone(&region))
+    }
+
+    /// Waits for all work, reads a stretch of a region, and fails if a kernel has met a bad id since the last time.
+    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        let mut flag = [0_u32; FLAG_WORDS];
+        let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
+        let used = if pieces[1].1.is_empty() { 1 } else { 2 };
+        self.gpu.read(&mut pieces[..used])?;
+        let [code, id, index, limit] = flag;
+        if code == 0 {
+            return Ok(());
+        }
+        self.gpu.zero(self.flag.address(), self.flag.bytes())?;
+        let (op, what) = FLAGS.get(code as usize - 1).copied().unwrap_or(("a kernel", "id"));
+        Err(Error::Id { op, what, id, index: index as usize, limit: limit as usize })
+    }
+}

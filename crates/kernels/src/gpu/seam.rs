@@ -1,0 +1,227 @@
+//! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
+
+use crate::error::{Error, Result};
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// What a device is.
+#[derive(Clone, Debug)]
+pub struct Properties {
+    /// Which device.
+    pub id: DeviceId,
+    /// Its name, for people.
+    pub name: String,
+    /// Compute capability as one number: 90 for 9.0.
+    pub architecture: u32,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Dynamic shared memory that a block can have, in bytes.
+    pub shared_bytes: u32,
+    /// Memory of the device, in bytes.
+    pub memory: u64,
+}
+
+/// A device that runs kernels. Work of one device is done in the order in which it is given, except [`Gpu::allocate`].
+///
+/// Addresses are of the device's memory. Nobody but [`Region`] allocates and frees.
+pub trait Gpu: Debug + Send + Sync {
+    /// What it is.
+    fn properties(&self) -> &Properties;
+    /// Bytes that can still be allocated.
+    fn free_memory(&self) -> Result<u64>;
+    /// Memory, aligned to 256 bytes. `bytes > 0`.
+    fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64>;
+    /// Gives it back once the work that was given before is done.
+    fn free(&self, address: u64);
+    /// Fills memory with zeros.
+    fn zero(&self, address: u64, bytes: usize) -> Result<()>;
+    /// Copies from the host. The bytes may be changed after it returns.
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
+    /// Waits for all work and copies to the host, several pieces at once.
+    fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
+    /// Copies within the device; the stretches do not overlap.
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
+    /// Runs a kernel.
+    fn launch(&self, launch: &Launch) -> Result<()>;
+    /// Keeps what `work` launches instead of running it. `work` may launch, copy within the device and fill with zeros,
+    /// but neither allocate nor talk to the host. `None` if the device cannot record.
+    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>>;
+    /// Makes a kernel ready, so that a later launch need not compile it.
+    fn prepare(&self, kernel: &Kernel) -> Result<()>;
+}
+
+/// Launches that run again, with the same arguments.
+pub trait Recording: Debug + Send + Sync {
+    /// Runs them all.
+    fn replay(&self) -> Result<()>;
+}
+
+/// Memory of a device, freed when dropped.
+#[derive(Debug)]
+pub struct Region {
+    gpu: Arc<dyn Gpu>,
+    address: u64,
+    bytes: usize,
+}
+
+impl Region {
+    /// Memory with arbitrary content. A region of no bytes has no address.
+    pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
+        let address = if bytes == 0 { 0 } else { gpu.allocate(bytes, what)? };
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes })
+    }
+
+    /// Zeroed memory.
+    pub fn zeroed(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
+        let region = Self::new(gpu, bytes, what)?;
+        if bytes > 0 {
+            gpu.zero(region.address, bytes)?;
+        }
+        Ok(region)
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The device that has it.
+    pub fn device(&self) -> DeviceId {
+        self.gpu.properties().id
+    }
+
+    /// Copies host bytes to `offset`.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.inside(offset, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.gpu.write(self.address + offset as u64, bytes) }
+    }
+
+    /// Fails unless a stretch lies inside.
+    fn inside(&self, offset: usize, bytes: usize) -> Result<()> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(Error::View { offset, rows: 1, cols: bytes, stride: bytes, len: self.bytes }),
+        }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.gpu.free(self.address);
+        }
+    }
+}
+
+/// Which kernel: an entry of a text of [`super::source`], compiled with definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel<'a> {
+    /// The text's name.
+    pub file: &'static str,
+    /// The kernel's name in it.
+    pub entry: &'static str,
+    /// Macros that are defined before the text.
+    pub defines: &'a [(&'static str, &'a str)],
+}
+
+/// What a kernel does with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads it.
+    Read,
+    /// Writes all or parts of it, and does not read what it has not written.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// The address of a part of a region.
+    Buffer {
+        /// The memory.
+        region: &'a Region,
+        /// First byte.
+        offset: usize,
+        /// Bytes that the kernel may touch from there.
+        bytes: usize,
+        /// How.
+        access: Access,
+    },
+    /// A null pointer: a buffer that is not there.
+    Null,
+    /// A struct by value.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Arg<'a> {
+    /// A view that is read: the address of its first element. Its rows' stride is for the parameters.
+    pub(crate) fn read<T: Copy>(view: &'a View<T>) -> Self {
+        Self::elements::<T>(view.region().map(|(region, shape)| (region, shape.span())), Access::Read)
+    }
+
+    /// A view that is written.
+    pub(crate) fn write<T: Copy>(view: &'a ViewMut<T>) -> Self {
+        Self::elements::<T>(view.region().map(|(region, shape)| (region, shape.span())), Access::Write)
+    }
+
+    /// A view that is changed.
+    pub(crate) fn change<T: Copy>(view: &'a ViewMut<T>) -> Self {
+        Self::elements::<T>(view.region().map(|(region, shape)| (region, shape.span())), Access::ReadWrite)
+    }
+
+    /// A whole buffer.
+    pub(crate) fn buffer<T: Copy>(buffer: &'a Buffer<T>, access: Access) -> Self {
+        Self::elements::<T>(buffer.region().map(|region| (region, 0..buffer.len())), access)
+    }
+
+    /// A whole buffer that is read, or none.
+    pub(crate) fn optional<T: Copy>(buffer: Option<&'a Buffer<T>>) -> Self {
+        buffer.map_or(Arg::Null, |buffer| Self::buffer(buffer, Access::Read))
+    }
+
+    /// A whole region.
+    pub(crate) fn region(region: &'a Region, access: Access) -> Self {
+        Arg::Buffer { region, offset: 0, bytes: region.bytes(), access }
+    }
+
+    /// Parameters by value: a `#[repr(C)]` struct whose twin stands in the kernel's text.
+    pub(crate) fn params<P: bytemuck::Pod>(params: &'a P) -> Self {
+        Arg::Bytes(bytemuck::bytes_of(params))
+    }
+
+    fn elements<T>(part: Option<(&'a Region, std::ops::Range<usize>)>, access: Access) -> Self {
+        // The checks have found every buffer on the device; host memory has no address there.
+        part.map_or(Arg::Null, |(region, span)| Arg::Buffer {
+            region,
+            offset: span.start * size_of::<T>(),
+            bytes: span.len() * size_of::<T>(),
+            access,
+        })
+    }
+}
+
+/// A kernel with its grid and arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Which kernel.
+    pub kernel: Kernel<'a>,
+    /// Blocks. Up to 2³¹ − 1, 65,535, 65,535.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+    /// The kernel may start before the one before it has ended; it waits by itself (`dependency_wait` in its text).
+    /// A device may ignore it.
+    pub overlap: bool,
+    /// Arguments, in the order of the text.
+    pub args: &'a [Arg<'a>],
+}

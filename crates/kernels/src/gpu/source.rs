@@ -1,0 +1,73 @@
+//! The text of all kernels. Every implementer of [`super::Gpu`] compiles what [`expand`] gives, so a compiler for a
+//! GPU, and a simulator, see the same lines.
+
+use std::fmt::Write;
+
+macro_rules! texts {
+    ($($name:literal in $path:literal,)*) => {
+        /// (name by which it is included, text).
+        const TEXTS: &[(&str, &str)] = &[$(($name, include_str!($path)),)*];
+    };
+}
+
+texts! {
+    "device.h" in "kernels/device.h",
+    "ptx.cuh" in "cuda/ptx.cuh",
+}
+
+/// The texts that are not included by others but compiled: names that end in `.cu`.
+pub fn compiled() -> impl Iterator<Item = &'static str> {
+    TEXTS.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".cu"))
+}
+
+/// A text with its inclusions put in their places, each once, and `#line` directives so that a compiler's complaint
+/// names the right file and line. A text in `instead` takes the place of ours of that name. `None` if there is no such
+/// text, or one that it includes.
+pub fn expand(name: &str, instead: &[(&str, &str)]) -> Option<String> {
+    let (mut out, mut seen) = (String::new(), Vec::new());
+    include(name, instead, &mut seen, &mut out)?;
+    Some(out)
+}
+
+fn include<'a>(name: &'a str, instead: &'a [(&str, &str)], seen: &mut Vec<&'a str>, out: &mut String) -> Option<()> {
+    if seen.contains(&name) {
+        return Some(());
+    }
+    seen.push(name);
+    let text = instead.iter().chain(TEXTS).find(|(known, _)| *known == name)?.1;
+    let _ = writeln!(out, "#line 1 \"{name}\"");
+    for (number, line) in text.lines().enumerate() {
+        match line.strip_prefix("#include \"").and_then(|rest| rest.split_once('"')) {
+            Some((inner, _)) => {
+                include(inner, instead, seen, out)?;
+                let _ = writeln!(out, "#line {} \"{name}\"", number + 2);
+            }
+            None if line == "#pragma once" => out.push('\n'),
+            None => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_expands() {
+        for (name, _) in TEXTS {
+            assert!(expand(name, &[]).is_some(), "{name} includes a text that is not in the table");
+        }
+    }
+
+    #[test]
+    fn lines_are_those_of_the_texts() {
+        let instead = [("a", "first\n#include \"b\"\nthird\n#include \"b\"\n"), ("b", "#pragma once\nother\n")];
+        let expected = "#line 1 \"a\"\nfirst\n#line 1 \"b\"\n\nother\n#line 3 \"a\"\nthird\n#line 5 \"a\"\n";
+        assert_eq!(expand("a", &instead).as_deref(), Some(expected));
+        assert_eq!(expand("c", &instead), None);
+    }
+}
