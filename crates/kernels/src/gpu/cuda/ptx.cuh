@@ -1,4 +1,4 @@
-// All inline PTX. The simulator has the same functions in plain C++.
+// All inline PTX. The simulator has the same functions in plain C++ (crates/gpu-sim/include/ptx.cuh).
 #pragma once
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -6,3 +6,128 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef signed char i8;
 typedef int i32;
+
+#define PTX static __device__ __forceinline__
+
+// ---- 16-bit floats, rounded to nearest even; a NaN becomes 0x7fff.
+PTX float half_to_float(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+PTX u16 float_to_half(float value) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+PTX u32 pack_half(float lo, float hi) { return (u32)float_to_half(lo) | (u32)float_to_half(hi) << 16; }
+
+PTX float bf16_to_float(u16 bits) { return __uint_as_float((u32)bits << 16); }
+#if __CUDA_ARCH__ >= 800
+PTX u16 float_to_bf16(float value) {
+    u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+// The first source of the instruction becomes the upper half.
+PTX u32 pack_bf16(float lo, float hi) {
+    u32 bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(hi), "f"(lo));
+    return bits;
+}
+#else
+PTX u16 float_to_bf16(float value) {
+    u32 bits = __float_as_uint(value);
+    return value != value ? (u16)0x7fff : (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+PTX u32 pack_bf16(float lo, float hi) { return (u32)float_to_bf16(lo) | (u32)float_to_bf16(hi) << 16; }
+#endif
+
+// ---- Integers.
+// c + the dot product of four signed bytes.
+PTX int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
+
+// ---- Loads.
+// 16 bytes that nobody writes while the kernel runs, not kept in L1: for weights, each read once. The compiler may move
+// it before `dependency_wait`.
+PTX uint4 load_stream_16(const void* from) {
+    uint4 value;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+        : "l"(from));
+    return value;
+}
+
+PTX u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_shared(shared); }
+
+// Four 8 × 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 (16 bytes, aligned), and
+// gets of each matrix the elements 2(l % 4) and 2(l % 4) + 1 of row l / 4.
+PTX void ldmatrix_x4(u32 (&r)[4], const void* shared) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+}
+// The same of the matrices transposed.
+PTX void ldmatrix_x4_trans(u32 (&r)[4], const void* shared) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(shared_address(shared))
+                 : "memory");
+}
+
+#if __CUDA_ARCH__ >= 800
+// ---- Copies from global to shared memory that go on while the thread computes. 16 bytes, both aligned; zeros if not
+// `valid`, and then `global` is not read.
+PTX void cp_async_16(void* shared, const void* global, bool valid) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+// Makes one group of the copies since the last.
+PTX void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits for this thread's groups but the last N. What other threads copied is there after a barrier.
+template <int N>
+PTX void cp_async_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// ---- Tensor cores: d += a · b, by a whole warp. With g = lane / 4 and t = lane % 4, a[0] holds row g, a[1] row g + 8,
+// a[2] and a[3] the same of the columns' second half; b[0] and b[1] hold column g; d[0..2] row g, d[2..4] row g + 8 of
+// columns 2t and 2t + 1.
+// 16-bit elements: a register holds columns 2t and 2t + 1 (b: rows), + 8 in the second half.
+PTX void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+PTX void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+// Bytes: a register holds columns 4t to 4t + 3 (b: rows), + 16 in the second half.
+PTX void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
+// ---- Programmatic dependent launch: a kernel may start before the one before it has ended.
+// Waits until the kernels before have ended and what they wrote is seen.
+PTX void dependency_wait() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel may start once all blocks have said so or ended.
+PTX void dependency_launch() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+#undef PTX
