@@ -4,8 +4,11 @@
 //! GPUs do alike is in [`super::small`]. The kernels' text is in `kernels/`.
 
 mod attention;
+pub mod driver;
+mod jit;
 mod matmul;
 mod moe;
+mod nvrtc;
 
 use super::small::{elementwise, norm, rope, route, sample};
 use super::{Device, Gpu, memory};

@@ -1,0 +1,182 @@
+//! NVRTC, NVIDIA's compiler as a library (<https://docs.nvidia.com/cuda/nvrtc/>), found and opened at run time.
+//!
+//! Bound here by hand, eight functions, because a machine may have it of CUDA 12 or 13, from a toolkit or from the Python
+//! package, or not at all, and none of that may panic.
+
+use libloading::Library;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::path::{Path, PathBuf};
+use std::ptr;
+
+/// What went wrong, for people.
+type Failure = String;
+
+type Program = *mut c_void;
+type Create = unsafe extern "C" fn(
+    *mut Program,
+    *const c_char,
+    *const c_char,
+    c_int,
+    *const *const c_char,
+    *const *const c_char,
+) -> c_int;
+type Compile = unsafe extern "C" fn(Program, c_int, *const *const c_char) -> c_int;
+type Size = unsafe extern "C" fn(Program, *mut usize) -> c_int;
+type Get = unsafe extern "C" fn(Program, *mut c_char) -> c_int;
+type Destroy = unsafe extern "C" fn(*mut Program) -> c_int;
+type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
+
+/// The library, open for as long as the process lives.
+#[derive(Debug)]
+pub(crate) struct Nvrtc {
+    create: Create,
+    compile: Compile,
+    log_size: Size,
+    log: Get,
+    cubin_size: Size,
+    cubin: Get,
+    destroy: Destroy,
+    /// Major and minor version.
+    pub(crate) version: (i32, i32),
+    /// Where it was found.
+    pub(crate) path: PathBuf,
+}
+
+impl Nvrtc {
+    /// Opens the first NVRTC that is found: by name, in toolkits, in Python packages.
+    pub(crate) fn open() -> Result<Self, Failure> {
+        let mut tried = 0;
+        for path in candidates() {
+            tried += 1;
+            if let Ok(found) = Self::open_at(&path) {
+                return Ok(found);
+            }
+        }
+        Err(format!(
+            "NVRTC, which compiles the kernels, was not found ({tried} places were looked at); install the CUDA toolkit, or \
+             `pip install nvidia-cuda-nvrtc`"
+        ))
+    }
+
+    fn open_at(path: &Path) -> Result<Self, Failure> {
+        let failure = |error: libloading::Error| error.to_string();
+        // NVRTC opens its builtins by name alone, which are beside it: they are opened first, by path.
+        for builtins in beside(path, "libnvrtc-builtins.so") {
+            // SAFETY: NVIDIA's library, whose initialisation has no requirements.
+            if let Ok(library) = unsafe { Library::new(builtins) } {
+                std::mem::forget(library);
+            }
+        }
+        // SAFETY: as above.
+        let library = unsafe { Library::new(path) }.map_err(failure)?;
+        // SAFETY: the signatures are those of nvrtc.h, the same in CUDA 12 and 13; the library is never closed.
+        let mut found = unsafe {
+            Self {
+                create: *library.get::<Create>(b"nvrtcCreateProgram").map_err(failure)?,
+                compile: *library.get::<Compile>(b"nvrtcCompileProgram").map_err(failure)?,
+                log_size: *library.get::<Size>(b"nvrtcGetProgramLogSize").map_err(failure)?,
+                log: *library.get::<Get>(b"nvrtcGetProgramLog").map_err(failure)?,
+                cubin_size: *library.get::<Size>(b"nvrtcGetCUBINSize").map_err(failure)?,
+                cubin: *library.get::<Get>(b"nvrtcGetCUBIN").map_err(failure)?,
+                destroy: *library.get::<Destroy>(b"nvrtcDestroyProgram").map_err(failure)?,
+                version: (0, 0),
+                path: path.to_owned(),
+            }
+        };
+        // SAFETY: as above.
+        let version = unsafe { *library.get::<Version>(b"nvrtcVersion").map_err(failure)? };
+        std::mem::forget(library);
+        // SAFETY: both pointers are to integers that live through the call.
+        if unsafe { version(&mut found.version.0, &mut found.version.1) } != 0 || found.version.0 < 12 {
+            return Err(format!("{}: NVRTC {:?} is older than 12", path.display(), found.version));
+        }
+        Ok(found)
+    }
+
+    /// Compiles a text for the architecture that the options name; the machine code and the compiler's log, or the log.
+    pub(crate) fn compile(&self, text: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String), Failure> {
+        let c = |text: &str| CString::new(text).map_err(|_| "a text with a zero byte".to_owned());
+        let (text, name) = (c(text)?, c(name)?);
+        let options = options.iter().map(|option| c(option)).collect::<Result<Vec<_>, _>>()?;
+        let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program = ptr::null_mut();
+        // SAFETY: the strings live through the call, and there are no headers.
+        let code = unsafe { (self.create)(&mut program, text.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()) };
+        if code != 0 {
+            return Err(format!("NVRTC refused the text with code {code}"));
+        }
+        // SAFETY: the program was created above; the options live through the call.
+        let code = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
+        let log = self.take(program, self.log_size, self.log);
+        let log = log.as_deref().map(text_of).unwrap_or_default();
+        let cubin = if code == 0 { self.take(program, self.cubin_size, self.cubin) } else { None };
+        // SAFETY: the program is destroyed once, and not used after.
+        unsafe { (self.destroy)(&mut program) };
+        match cubin {
+            Some(cubin) if !cubin.is_empty() => Ok((cubin, log)),
+            _ => Err(format!("NVRTC {}.{} failed with code {code}:\n{log}", self.version.0, self.version.1)),
+        }
+    }
+
+    /// What a pair of functions for size and content gives.
+    fn take(&self, program: Program, size: Size, get: Get) -> Option<Vec<u8>> {
+        let mut bytes = 0;
+        // SAFETY: the program is alive, the size's place too.
+        if unsafe { size(program, &mut bytes) } != 0 {
+            return None;
+        }
+        let mut content = vec![0_u8; bytes];
+        // SAFETY: there is room for as many bytes as the library has just said.
+        (unsafe { get(program, content.as_mut_ptr().cast()) } == 0).then_some(content)
+    }
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    CStr::from_bytes_until_nul(bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Files beside `path` whose names begin so.
+fn beside(path: &Path, prefix: &str) -> Vec<PathBuf> {
+    let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) else {
+        return Vec::new();
+    };
+    let mut found: Vec<PathBuf> = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
+        .filter(|path| !path.to_string_lossy().contains(".alt."))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Where NVRTC may be, the likeliest first.
+fn candidates() -> Vec<PathBuf> {
+    let names: &[&str] = match cfg!(windows) {
+        true => &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll"],
+        false => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    };
+    let mut found: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+    let mut directories: Vec<PathBuf> = Vec::new();
+    // Where CUDA's own installers and every CUDA program look; not settings of gristmill.
+    for root in ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).map(PathBuf::from) {
+        directories.extend([root.join("lib64"), root.join("lib"), root.join("bin")]);
+    }
+    directories.extend(["/usr/local/cuda/lib64", "/opt/cuda/lib64", "/usr/lib/x86_64-linux-gnu"].map(PathBuf::from));
+    let mut roots: Vec<PathBuf> = vec!["/usr/lib".into(), "/usr/local/lib".into()];
+    roots.extend(std::env::var_os("VIRTUAL_ENV").map(|root| PathBuf::from(root).join("lib")));
+    roots.extend(std::env::var_os("HOME").map(|root| PathBuf::from(root).join(".local/lib")));
+    for python in roots.iter().flat_map(|root| beside(&root.join("any"), "python3")) {
+        for packages in ["site-packages", "dist-packages"] {
+            for package in ["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"] {
+                directories.push(python.join(packages).join(package));
+            }
+        }
+    }
+    for directory in directories.iter().filter(|directory| directory.is_dir()) {
+        found.extend(names.iter().map(|name| directory.join(name)).filter(|path| path.exists()));
+    }
+    found
+}
