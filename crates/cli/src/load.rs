@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::{Engine, Limits, Model, ModelInfo, Plan};
+use gristmill_engine::{Engine, Limits, Model, ModelInfo, Plan, open_device};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{DeviceArgs, Verbosity};
@@ -20,7 +20,8 @@ pub(crate) fn model(
 ) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
     let file = source.open()?;
-    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision)?;
+    let backend = open_device(&options)?;
+    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &*backend)?;
     say.detail(format_args!("memory: {}", describe(&plan)));
     say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()?));
     plan.check()?;
@@ -30,7 +31,7 @@ pub(crate) fn model(
         progress.set_length(p.total);
         progress.set_position(p.done);
     }));
-    let model = Model::from_file(file, options);
+    let model = Model::with_backend(file, backend, options);
     bar.finish_and_clear();
     let model = Arc::new(model?);
     say.detail(format_args!("device: {}", model.device_name()));

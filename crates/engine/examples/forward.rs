@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::tokenizer::{EncodeOptions, StreamDecoder};
-use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Runner};
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Runner, open_device};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let (Some(path), Some(text)) = (std::env::args().nth(1), std::env::args().nth(2)) else {
@@ -17,11 +17,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = GgufFile::open(path)?;
     let limits = Limits::default();
     let options = LoadOptions::default();
-    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision)?;
+    let device = open_device(&options)?;
+    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &*device)?;
     eprintln!("{} bytes for a context of {} tokens", plan.total(), plan.context);
     plan.check()?;
 
-    let model = Arc::new(Model::from_file(file, options)?);
+    let model = Arc::new(Model::with_backend(file, device, options)?);
     let tokenizer = model.tokenizer()?;
     let mut runner = Runner::new(model.clone(), limits)?;
     let sequence = runner.open_sequence()?;

@@ -3,26 +3,50 @@
 use std::sync::Arc;
 
 use gristmill_kernels::cpu::{Cpu, Level};
+use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::cuda::driver::{self, Driver};
 use gristmill_kernels::ops::Backend;
 
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::model::LoadOptions;
 
-/// The devices that there are.
-const DEVICES: &[&str] = &["auto", "cpu"];
+/// What a device can be called.
+const DEVICES: &str = "auto, cpu, cuda, cuda:N (N counts from 0)";
 
 /// Threads that a model uses unless told otherwise: one on each physical core within this process's affinity and quota.
 pub fn default_threads() -> usize {
     machine::physical_cores()
 }
 
-/// Opens the device that the options name.
-pub(crate) fn open(options: &LoadOptions) -> Result<Arc<dyn Backend>> {
-    match options.device.as_str() {
-        "auto" | "cpu" => cpu(options.level.as_deref(), options.threads.unwrap_or_else(default_threads)),
-        other => Err(Error::Device { asked: other.to_owned(), known: DEVICES.join(", ") }),
+/// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if there is none that can be used.
+///
+/// # Errors
+/// [`Error::Device`] for a name that is none, [`Error::Level`], and what the device says if it cannot be used.
+pub fn open_device(options: &LoadOptions) -> Result<Arc<dyn Backend>> {
+    let threads = options.threads.unwrap_or_else(default_threads);
+    let cpu = || cpu(options.level.as_deref(), threads);
+    let (kind, number) = options.device.split_once(':').unwrap_or((&options.device, "0"));
+    match (kind, number.parse()) {
+        ("cpu", _) if options.device == "cpu" => cpu(),
+        ("cuda", Ok(number)) => cuda(number),
+        ("auto", _) if options.device == "auto" => match driver::count() {
+            Ok(0) => cpu(),
+            Ok(_) => cuda(0).or_else(|error| {
+                tracing::warn!("{error}; the CPU is used");
+                cpu()
+            }),
+            Err(error) => {
+                tracing::warn!("{error}; the CPU is used");
+                cpu()
+            }
+        },
+        _ => Err(Error::Device { asked: options.device.clone(), known: DEVICES.to_owned() }),
     }
+}
+
+fn cuda(number: u32) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Cuda::new(Driver::open(number)?)?))
 }
 
 /// The CPU, at a level by name or the best that it has.

@@ -2,6 +2,7 @@
 
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::KvFormat;
+use gristmill_kernels::ops::Backend;
 
 use crate::error::{Error, Result};
 use crate::machine;
@@ -66,33 +67,50 @@ pub struct Plan {
     pub state: u64,
     /// Intermediate results.
     pub scratch: u64,
-    /// What is free now, if the system tells.
+    /// What is free now on the device, if the system tells.
     pub available: Option<u64>,
 }
 
 impl Plan {
-    /// Plans for a model that is not loaded yet. Memory is not checked, see [`Self::check`].
+    /// Plans for a model that is not loaded yet, on a backend. Memory is not checked, see [`Self::check`].
     ///
     /// # Errors
     /// [`Error::Limit`] if a limit is 0, or the context is longer than what the model was trained on.
-    pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision) -> Result<Self> {
-        Self::with_weights(&info.spec, info.weight_bytes, limits, precision)
+    pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &dyn Backend) -> Result<Self> {
+        Self::with_weights(&info.spec, info.weight_bytes, limits, precision, backend)
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
-    pub(crate) fn loaded(spec: &ModelSpec, limits: &Limits, precision: Precision) -> Result<Self> {
-        Self::with_weights(spec, WeightBytes::default(), limits, precision)
+    pub(crate) fn loaded(
+        spec: &ModelSpec,
+        limits: &Limits,
+        precision: Precision,
+        backend: &dyn Backend,
+    ) -> Result<Self> {
+        Self::with_weights(spec, WeightBytes::default(), limits, precision, backend)
     }
 
-    fn with_weights(spec: &ModelSpec, bytes: WeightBytes, limits: &Limits, precision: Precision) -> Result<Self> {
+    fn with_weights(
+        spec: &ModelSpec,
+        bytes: WeightBytes,
+        limits: &Limits,
+        precision: Precision,
+        backend: &dyn Backend,
+    ) -> Result<Self> {
         limits.check()?;
+        let device = backend.free_memory()?;
+        // A GPU does not read the file's map.
+        let (weights, mapped) = match device {
+            Some(_) => (bytes.prepared.saturating_add(bytes.mapped), 0),
+            None => (bytes.prepared, bytes.mapped),
+        };
         let mut plan = Self {
             context: 0,
-            weights: bytes.prepared,
-            mapped: bytes.mapped,
+            weights,
+            mapped,
             state: 0,
             scratch: Scratch::bytes(spec, precision, limits.batch_tokens, limits.rows()),
-            available: machine::available_memory(),
+            available: device.or_else(machine::available_memory),
         };
         plan.context = match limits.context {
             Some(context) if context > spec.context_length => {

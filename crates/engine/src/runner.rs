@@ -1,8 +1,10 @@
 //! Runs a model: state and intermediate results of several sequences, one forward pass at a time.
 
+use std::collections::HashMap;
+use std::iter::repeat;
 use std::sync::Arc;
 
-use gristmill_kernels::ops::{Backend, Rope, Sampling};
+use gristmill_kernels::ops::{Backend, Recording, Rope, Sampling};
 use gristmill_kernels::tensor::Buffer;
 
 use crate::batch::Batch;
@@ -25,7 +27,12 @@ pub struct Runner {
     drawn: Buffer<u32>,
     /// Where each token of the current batch stands.
     places: Vec<(SequenceId, u32)>,
+    /// Forward passes of so many tokens and output rows, if the backend records. They name the buffers above.
+    recordings: HashMap<(usize, usize), Box<dyn Recording>>,
 }
+
+/// Tokens of the longest forward pass that is recorded.
+const LARGEST_RECORDED: usize = 128;
 
 impl Runner {
     /// Takes memory for all that the limits allow.
@@ -33,7 +40,7 @@ impl Runner {
     /// # Errors
     /// [`Error::Limit`] for a limit that is 0 or beyond the model, [`Error::Memory`] if it does not fit.
     pub fn new(model: Arc<Model>, limits: Limits) -> Result<Self> {
-        let plan = Plan::loaded(&model.spec, &limits, model.precision)?;
+        let plan = Plan::loaded(&model.spec, &limits, model.precision, &*model.backend)?;
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
@@ -41,7 +48,7 @@ impl Runner {
         let state = State::new(backend, spec, &limits, plan.context)?;
         let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
         let drawn = backend.alloc_u32(rows, "sampled tokens")?;
-        Ok(Self { model, limits, plan, ropes, state, scratch, drawn, places: Vec::new() })
+        Ok(Self { model, limits, plan, ropes, state, scratch, drawn, places: Vec::new(), recordings: HashMap::new() })
     }
 
     /// The model.
@@ -174,10 +181,37 @@ impl Runner {
         if batch.is_empty() {
             return Ok(());
         }
-        self.state.place(backend, &self.places)?;
-        backend.upload_u32(&batch.tokens, &mut self.scratch.tokens)?;
-        backend.upload_u32(&batch.output_rows, &mut self.scratch.output_rows)?;
-        forward(&self.model, &self.ropes, &mut self.state, &mut self.scratch, batch.len(), batch.outputs())
+        let tokens = backend.bucket(batch.len()).min(self.limits.batch_tokens);
+        let rows = backend.bucket(batch.outputs()).min(self.limits.rows());
+        let padded = |values: &[u32], len| values.iter().copied().chain(repeat(0)).take(len).collect::<Vec<u32>>();
+        self.state.place(backend, &self.places, tokens)?;
+        backend.upload_u32(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
+        backend.upload_u32(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
+        self.step(tokens, rows)
+    }
+
+    /// The forward pass, replayed if one of this shape was recorded.
+    fn step(&mut self, tokens: usize, rows: usize) -> Result<()> {
+        let Self { model, ropes, state, scratch, recordings, .. } = self;
+        if scratch.moe.chosen.is_some() {
+            return forward(model, ropes, state, scratch, tokens, rows);
+        }
+        if let Some(recording) = recordings.get(&(tokens, rows)) {
+            return Ok(recording.replay()?);
+        }
+        forward(model, ropes, state, scratch, tokens, rows)?;
+        // Prompts come in all lengths, and are not bound by the time that launches take.
+        if tokens > LARGEST_RECORDED {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        let recording = model.backend.record(&mut || {
+            outcome = forward(model, ropes, state, scratch, tokens, rows);
+            Ok(())
+        })?;
+        outcome?;
+        recordings.extend(recording.map(|recording| ((tokens, rows), recording)));
+        Ok(())
     }
 }
 

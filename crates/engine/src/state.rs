@@ -225,10 +225,13 @@ impl State {
         Ok(fork)
     }
 
-    /// Tells the backend where the tokens of a batch stand: each token's sequence and position.
-    pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)]) -> Result<()> {
-        let slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
-        let positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
+    /// Tells the backend where the tokens of a batch stand: each token's sequence and position. Up to `padded` tokens,
+    /// those that follow are nobody's.
+    pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<()> {
+        let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
+        let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
+        slots.resize(padded, u32::MAX);
+        positions.resize(padded, 0);
         self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions))
     }
 

@@ -10,6 +10,7 @@
 
 use crate::act::{Act, Precision};
 use crate::error::Result;
+pub use crate::gpu::Recording;
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, TensorView, Weight};
@@ -190,6 +191,24 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> String;
     /// Which device.
     fn device(&self) -> DeviceId;
+    /// Bytes that can still be allocated, or `None` for host memory, which is the system's to tell.
+    fn free_memory(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    // ── steps that come again ──
+
+    /// How many rows a step of `rows` rows is padded to, so that it can be recorded once for several counts. A backend
+    /// that does not record answers `rows`.
+    fn bucket(&self, rows: usize) -> usize {
+        rows
+    }
+    /// Keeps the operations that `work` calls instead of running them, to be replayed with the same buffers. `work` must
+    /// have run once before, with the same shapes. `None` if this backend does not record; `work` has not run then.
+    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        let _ = work;
+        Ok(None)
+    }
 
     // ── memory ──
 

@@ -68,7 +68,7 @@ fn numbers() {
     }
     run_refused(&["--ctx", "0", "x"], &["context", "at least 1"]);
     run_refused(&["--ctx", "100000000000", "x"], &["context", "trained on at most 100"]);
-    run_refused(&["--device", "cuda", "x"], &["cuda", "cpu"]);
+    run_refused(&["--device", "tpu", "x"], &["tpu", "cpu", "cuda"]);
     run_refused(&["-n", "0", "x"], &["-n", "at least 1"]);
     run_refused(&["--stop", "", "x"], &["--stop"]);
     for option in ["--temp", "--top-p", "--min-p", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"] {

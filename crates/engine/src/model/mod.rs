@@ -43,7 +43,7 @@ pub struct Progress {
 
 /// How to load a model.
 pub struct LoadOptions {
-    /// `auto` or a device: `cpu`.
+    /// `auto`, `cpu`, `cuda` or `cuda:N`; see [`crate::open_device`].
     pub device: String,
     /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use.
     pub threads: Option<usize>,
@@ -159,7 +159,7 @@ impl Model {
     /// As [`Self::open`].
     pub fn from_file(file: GgufFile, options: LoadOptions) -> Result<Self> {
         // First what costs little: wrong options are refused before a large file is read.
-        let backend = device::open(&options)?;
+        let backend = device::open_device(&options)?;
         Self::with_backend(file, backend, options)
     }
 
@@ -173,7 +173,7 @@ impl Model {
         if options.check_memory {
             // The least that can be run: whatever more there is to be is planned by the runner.
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
-            Plan::new(&info, &least, options.precision)?.check()?;
+            Plan::new(&info, &least, options.precision, &*backend)?.check()?;
         }
         let total = info.weight_bytes.file;
         let (mut done, mut report) = (0, options.progress.take());

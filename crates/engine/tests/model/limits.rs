@@ -82,7 +82,8 @@ fn a_plan_counts_what_is_taken() {
     let info = gristmill_engine::ModelInfo::read(&file).expect("a good model");
     let limits =
         Limits { context: Some(33), sequences: 2, batch_tokens: 10, output_rows: Some(3), ..Limits::default() };
-    let plan = Plan::new(&info, &limits, Precision::Fast).expect("good limits");
+    let backend = Arc::new(gristmill_kernels::cpu::Cpu::new(gristmill_kernels::cpu::Level::best(), 1).expect("one"));
+    let plan = Plan::new(&info, &limits, Precision::Fast, &*backend).expect("good limits");
     // 3 blocks of 16 tokens for each of 2 sequences; 2 layers of 2 heads of 48 + 48 numbers in f16.
     assert_eq!((plan.context, plan.state), (33, 3 * 2 * 16 * 2 * 2 * 96 * 2));
     assert_eq!(plan.mapped, 64 * VOCAB * 4);
@@ -90,7 +91,6 @@ fn a_plan_counts_what_is_taken() {
     let layer = 64 * (96 * 3 + 96) + 16 * 64 + 5 * 3 * 32 * 64 + 2 * 64 + 2 * 48;
     assert_eq!(plan.weights, 4 * (64 * 64 + 64 + 2 * layer));
     assert!(plan.scratch > 4 * (3 * VOCAB + 10 * 3 * 64));
-    let backend = Arc::new(gristmill_kernels::cpu::Cpu::new(gristmill_kernels::cpu::Level::best(), 1).expect("one"));
     let model = Model::with_backend(file, backend, LoadOptions::default()).expect("a good model");
     let vectors = 4 * (64 + 2 * (2 * 64 + 2 * 48));
     assert_eq!(model.prepared_bytes(), plan.weights - vectors);
@@ -103,7 +103,10 @@ fn options_that_are_not_there() {
         change(&mut options);
         Model::from_file(Tiny::llama().file(&mut Random(1)), options).expect_err("a bad option").to_string()
     };
-    assert_eq!(open(|o| o.device = "cuda:0".to_owned()), "device \"cuda:0\" is not there; devices: auto, cpu");
+    assert_eq!(
+        open(|o| o.device = "cpu:1".to_owned()),
+        "device \"cpu:1\" is not there; devices: auto, cpu, cuda, cuda:N (N counts from 0)"
+    );
     assert!(open(|o| o.level = Some("sse9".to_owned())).starts_with("CPU level \"sse9\" is unknown; levels: portable"));
     assert!(open(|o| o.threads = Some(0)).contains("0 threads"));
     assert!(open(|o| o.threads = Some(10_000)).contains("10000 threads"));

@@ -24,15 +24,14 @@ pub(crate) const FLAGS: [(&str, &str); 7] = [
 pub(crate) struct Device {
     gpu: Arc<dyn Gpu>,
     flag: Region,
-    /// For partial results within an operation. Grows outside of recordings only.
-    workspace: Mutex<Arc<Region>>,
+    /// For partial results within an operation, the last region for new work. Recordings may name the others.
+    workspaces: Mutex<Vec<Arc<Region>>>,
 }
 
 impl Device {
     pub(crate) fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?;
-        let workspace = Mutex::new(Arc::new(Region::new(&gpu, 0, "the workspace")?));
-        Ok(Self { gpu, flag, workspace })
+        Ok(Self { gpu, flag, workspaces: Mutex::default() })
     }
 
     pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {
@@ -59,11 +58,13 @@ impl Device {
 
     /// At least `bytes` that no other operation uses while this one runs, with arbitrary content.
     pub(crate) fn workspace(&self, bytes: usize) -> Result<Arc<Region>> {
-        let mut region = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        if region.bytes() < bytes {
-            *region = Arc::new(Region::new(&self.gpu, bytes.next_power_of_two(), "the workspace")?);
+        let mut regions = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = regions.last().filter(|region| region.bytes() >= bytes) {
+            return Ok(Arc::clone(region));
         }
-        Ok(Arc::clone(&region))
+        let region = Arc::new(Region::new(&self.gpu, bytes.next_power_of_two(), "the workspace")?);
+        regions.push(Arc::clone(&region));
+        Ok(region)
     }
 
     /// Waits for all work, reads a stretch of a region, and fails if a kernel has met a bad id since the last time.

@@ -133,7 +133,7 @@ impl Driver {
         let devices = count()?;
         if number >= devices {
             let reason = match devices {
-                0 => "there is no NVIDIA driver with a device here".to_owned(),
+                0 => "there is no NVIDIA driver with a device here; the device `cpu` is everywhere".to_owned(),
                 _ => format!("there are {devices}, numbered from 0"),
             };
             return Err(error(id, "no such device", reason));

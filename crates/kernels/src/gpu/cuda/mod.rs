@@ -16,10 +16,13 @@ use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
-use crate::ops::{Activation, Attention, Backend, Groups, Rope, Routing, Sampling, SelectionBias};
+use crate::ops::{Activation, Attention, Backend, Groups, Recording, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, TensorView, Weight};
 use std::sync::Arc;
+
+/// Steps of more rows than this are not padded, and so hardly ever come again.
+const LARGEST_BUCKET: usize = 128;
 
 /// A CUDA device as a backend.
 #[derive(Debug)]
@@ -42,6 +45,18 @@ impl Backend for Cuda {
 
     fn device(&self) -> DeviceId {
         self.device.id()
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>> {
+        self.device.gpu().free_memory().map(Some)
+    }
+
+    fn bucket(&self, rows: usize) -> usize {
+        if rows > LARGEST_BUCKET { rows } else { rows.next_power_of_two() }
+    }
+
+    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        self.device.gpu().record(work)
     }
 
     fn alloc_f32(&self, len: usize, what: &'static str) -> Result<Buffer<f32>> {
