@@ -13,6 +13,24 @@ macro_rules! texts {
 texts! {
     "device.h" in "kernels/device.h",
     "ptx.cuh" in "cuda/ptx.cuh",
+    "weight.h" in "kernels/weight.h",
+    "formats.h" in "kernels/formats.h",
+    "format/float32/blocks.h" in "../format/float32/blocks.h",
+    "format/float16/blocks.h" in "../format/float16/blocks.h",
+    "format/bfloat16/blocks.h" in "../format/bfloat16/blocks.h",
+    "format/q4_0/blocks.h" in "../format/q4_0/blocks.h",
+    "format/q4_1/blocks.h" in "../format/q4_1/blocks.h",
+    "format/q5_0/blocks.h" in "../format/q5_0/blocks.h",
+    "format/q5_1/blocks.h" in "../format/q5_1/blocks.h",
+    "format/q8_0/blocks.h" in "../format/q8_0/blocks.h",
+    "format/q2_k/blocks.h" in "../format/q2_k/blocks.h",
+    "format/q3_k/blocks.h" in "../format/q3_k/blocks.h",
+    "format/q4_k/blocks.h" in "../format/q4_k/blocks.h",
+    "format/q5_k/blocks.h" in "../format/q5_k/blocks.h",
+    "format/q6_k/blocks.h" in "../format/q6_k/blocks.h",
+    "format/iq4_nl/blocks.h" in "../format/iq4_nl/blocks.h",
+    "format/iq4_xs/blocks.h" in "../format/iq4_xs/blocks.h",
+    "format/mxfp4/blocks.h" in "../format/mxfp4/blocks.h",
 }
 
 /// The texts that are not included by others but compiled: names that end in `.cu`.

@@ -1,0 +1,17 @@
+// `BF16` on a GPU.
+#pragma once
+#include "weight.h"
+
+struct BF16 {
+    static constexpr int BLOCK = 1, SPAN = 8;
+    static constexpr bool IS_FLOAT = true;
+    typedef uint4 Raw;
+    static DEV Raw load(Row row, u32 span) { return load_stream_16(row.base + u64(16) * span); }
+    static DEV void elements(const Raw& raw, float (&out)[SPAN]) {
+        const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            out[i] = __uint_as_float(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u);
+        }
+    }
+};

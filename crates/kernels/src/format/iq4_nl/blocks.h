@@ -1,0 +1,24 @@
+// `IQ4_NL` on a GPU: a span is a block. See `mod.rs`.
+#pragma once
+#include "weight.h"
+
+// The value of each code: −127, −104, −83, −65, −49, −35, −22, −10, 1, 13, 25, 38, 53, 69, 89, 113.
+DEV uint4 iq4_values() { return make_uint4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u); }
+
+struct IQ4_NL {
+    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    static constexpr bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    struct Raw {
+        uint4 qs;
+        u32 d;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        return {load_stream_16(row.base + plane(row, 2) + u64(16) * span), load_16(row.base + u64(2) * span)};
+    }
+    static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
+    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { look_up(iq4_values(), raw.qs, piece, words); }
+    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+        scale = half_of(raw.d);
+        min = 0.0f;
+    }
+};

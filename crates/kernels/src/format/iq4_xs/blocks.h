@@ -1,0 +1,25 @@
+// `IQ4_XS` on a GPU: a span is a group of 32. See `mod.rs`. `d` and the scales are one plane of 8 bytes.
+#pragma once
+#include "format/iq4_nl/blocks.h"
+
+struct IQ4_XS {
+    static constexpr int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
+    static constexpr bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    struct Raw {
+        uint4 qs;
+        uint2 head;
+        // Which group of the block.
+        u32 group;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        return {load_stream_16(row.base + plane(row, 8) + u64(16) * span), load_64(row.base + u64(8) * (span / 8)),
+                span % 8};
+    }
+    static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
+    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { look_up(iq4_values(), raw.qs, piece, words); }
+    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+        u32 low = raw.head.y >> 4 * raw.group & 15, high = raw.head.x >> (16 + 2 * raw.group) & 3;
+        scale = __fmul_rn(half_of(raw.head.x), static_cast<float>(static_cast<int>(low | high << 4) - 32));
+        min = 0.0f;
+    }
+};

@@ -1,0 +1,44 @@
+// `Q3_K` on a GPU. See `mod.rs`. A span is 16 bytes of `qs`: 16 columns of each of the four 32s of half a block. Their
+// high bits are in 16 bytes of `hmask`, which the other half's span reads too.
+#pragma once
+#include "weight.h"
+
+struct Q3_K {
+    static constexpr int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 4;
+    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
+    struct Raw {
+        uint4 qs, hmask;
+        // The block's scales: low bits of groups 0 to 3 and 8 to 11, of 4 to 7 and 12 to 15; high bits of all.
+        u32 low[2], high;
+        u32 d;
+        // Which half of the block, and which 16 of the 32.
+        u32 half, side;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        GLOBAL const u8* qs = row.base + plane(row, 32);
+        GLOBAL const u8* scales = qs + plane(row, 64);
+        GLOBAL const u8* d = scales + plane(row, 12);
+        u32 block = span / 4;
+        scales += u64(12) * block;
+        return {load_stream_16(qs + u64(16) * span),
+                load_stream_16(row.base + u64(32) * block + 16 * (span % 2)),
+                {load_32(scales), load_32(scales + 4)},
+                load_32(scales + 8),
+                load_16(d + u64(2) * block),
+                span / 2 % 2,
+                span % 2};
+    }
+    static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
+    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {
+        fields(raw.qs, 2 * piece, 0x03030303u, words);
+        add_fields(raw.hmask, 4 * raw.half + piece, 0x01010101u, 2, words);
+    }
+    static DEV void scale(const Raw& raw, int piece, float& scale, float& min) {
+        // Group 8 · half + 2 · piece + side.
+        u32 byte = 16 * (piece % 2) + 8 * raw.side;
+        u32 low = raw.low[piece / 2] >> (byte + 4 * raw.half) & 15;
+        u32 high = raw.high >> (byte + 4 * raw.half + 2 * (piece / 2)) & 3;
+        scale = __fmul_rn(half_of(raw.d), static_cast<float>(static_cast<int>(low | high << 4) - 32));
+        min = 0.0f;
+    }
+};

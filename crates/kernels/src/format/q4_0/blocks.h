@@ -1,0 +1,21 @@
+// `Q4_0` on a GPU: a span is a block. See `mod.rs`.
+#pragma once
+#include "weight.h"
+
+struct Q4_0 {
+    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 8;
+    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
+    struct Raw {
+        uint4 qs;
+        u32 d;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        return {load_stream_16(row.base + plane(row, 2) + u64(16) * span), load_16(row.base + u64(2) * span)};
+    }
+    static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
+    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
+    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+        scale = half_of(raw.d);
+        min = 0.0f;
+    }
+};

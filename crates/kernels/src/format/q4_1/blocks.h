@@ -1,0 +1,21 @@
+// `Q4_1` on a GPU: a span is a block. See `mod.rs`.
+#pragma once
+#include "weight.h"
+
+struct Q4_1 {
+    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    struct Raw {
+        uint4 qs;
+        u32 dm;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        return {load_stream_16(row.base + plane(row, 4) + u64(16) * span), load_32(row.base + u64(4) * span)};
+    }
+    static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
+    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
+    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+        scale = half_of(raw.dm);
+        min = -half_of(raw.dm >> 16);
+    }
+};

@@ -1,0 +1,35 @@
+// `Q4_K` on a GPU. See `mod.rs` and `scales.rs`. A span is 16 bytes of `qs`: 16 columns of a group in the low and of the
+// next group in the high nibbles. `d`, `dmin` and the scales are one plane of 16 bytes.
+#pragma once
+#include "weight.h"
+
+// The scale and minimum of group 2 · pair + piece of the block with this head, `pair` < 4.
+DEV void scale_min(uint4 head, u32 pair, int piece, float& scale, float& min) {
+    // Two groups' bytes at once: those of groups 0 to 3 whole, of 4 to 7 from two places.
+    u32 shift = 16 * (pair % 2);
+    u32 scales = head.y >> shift, mins = head.z >> shift, low = head.w >> shift;
+    bool first = pair < 2;
+    scales = first ? scales & 0x3f3f : (low & 0x0f0f) | (scales >> 2 & 0x3030);
+    mins = first ? mins & 0x3f3f : (low >> 4 & 0x0f0f) | (mins >> 2 & 0x3030);
+    scale = __fmul_rn(half_of(head.x), static_cast<float>(scales >> 8 * piece & 0xff));
+    min = __fmul_rn(half_of(head.x >> 16), static_cast<float>(mins >> 8 * piece & 0xff));
+}
+
+struct Q4_K {
+    static constexpr int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
+    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    struct Raw {
+        uint4 qs, head;
+        // Which pair of groups.
+        u32 pair;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        return {load_stream_16(row.base + plane(row, 16) + u64(16) * span),
+                load_stream_16(row.base + u64(16) * (span / 8)), span / 2 % 4};
+    }
+    static DEV u32 at(u32 span, int piece) { return 4 * (span / 2) + 2 * piece + span % 2; }
+    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
+    static DEV void scale(const Raw& raw, int piece, float& scale, float& min) {
+        scale_min(raw.head, raw.pair, piece, scale, min);
+    }
+};

@@ -1,0 +1,24 @@
+// `Q5_1` on a GPU: a span is a block. See `mod.rs`. `d`, `m` and `qh` are one plane of 8 bytes.
+#pragma once
+#include "weight.h"
+
+struct Q5_1 {
+    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    struct Raw {
+        uint4 qs;
+        uint2 head;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        return {load_stream_16(row.base + plane(row, 8) + u64(16) * span), load_64(row.base + u64(8) * span)};
+    }
+    static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
+    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {
+        nibbles(raw.qs, piece, words);
+        fifth_bits(raw.head.y >> 16 * piece, words);
+    }
+    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+        scale = half_of(raw.head.x);
+        min = -half_of(raw.head.x >> 16);
+    }
+};

@@ -1,0 +1,21 @@
+// `Q8_0` on a GPU: a span is half a block. See `mod.rs`.
+#pragma once
+#include "weight.h"
+
+struct Q8_0 {
+    static constexpr int BLOCK = 32, SPANS = 2, PIECES = 1, ZERO = 0;
+    static constexpr bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    struct Raw {
+        uint4 qs;
+        u32 d;
+    };
+    static DEV Raw load(Row row, u32 span) {
+        return {load_stream_16(row.base + plane(row, 2) + u64(16) * span), load_16(row.base + u64(2) * (span / 2))};
+    }
+    static DEV u32 at(u32 span, int) { return span; }
+    static DEV void codes(const Raw& raw, int, u32 (&words)[4]) { fields(raw.qs, 0, 0xffffffffu, words); }
+    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+        scale = half_of(raw.d);
+        min = 0.0f;
+    }
+};

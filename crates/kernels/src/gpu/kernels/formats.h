@@ -1,0 +1,18 @@
+// Every format, by its name in `format/mod.rs`.
+#pragma once
+#include "format/float32/blocks.h"
+#include "format/float16/blocks.h"
+#include "format/bfloat16/blocks.h"
+#include "format/q4_0/blocks.h"
+#include "format/q4_1/blocks.h"
+#include "format/q5_0/blocks.h"
+#include "format/q5_1/blocks.h"
+#include "format/q8_0/blocks.h"
+#include "format/q2_k/blocks.h"
+#include "format/q3_k/blocks.h"
+#include "format/q4_k/blocks.h"
+#include "format/q5_k/blocks.h"
+#include "format/q6_k/blocks.h"
+#include "format/iq4_nl/blocks.h"
+#include "format/iq4_xs/blocks.h"
+#include "format/mxfp4/blocks.h"
