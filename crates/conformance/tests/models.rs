@@ -11,6 +11,8 @@ use std::sync::Arc;
 use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, SequenceId};
 use gristmill_kernels::cpu::{Cpu, Level};
+use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::cuda::driver::{self, Driver};
 use gristmill_kernels::ops::Backend;
 use gristmill_kernels::reference::Reference;
 
@@ -157,7 +159,7 @@ fn load(file: &GgufFile, backend: Arc<dyn Backend>, precision: Precision) -> Arc
     Arc::new(Model::with_backend(file.clone(), backend, options).unwrap())
 }
 
-/// The reference and every level of this CPU. Levels that it lacks are named: they are skipped, not passed.
+/// The reference, every level of this CPU, and the first CUDA device. What is not there is named: it is skipped, not passed.
 fn backends() -> Vec<Arc<dyn Backend>> {
     let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Reference)];
     for &name in Level::NAMES {
@@ -165,6 +167,10 @@ fn backends() -> Vec<Arc<dyn Backend>> {
             Ok(level) => backends.push(Arc::new(Cpu::new(level, 2).unwrap())),
             Err(error) => println!("SKIPPED: {error}"),
         }
+    }
+    match driver::count().unwrap() {
+        0 => println!("SKIPPED: no CUDA device"),
+        _ => backends.push(Arc::new(Cuda::new(Driver::open(0).unwrap()).unwrap())),
     }
     backends
 }

@@ -3,7 +3,10 @@
 use gristmill_conformance::ops::ALL;
 use gristmill_conformance::rng::Rng;
 use gristmill_conformance::suite::{Make, Suite};
+use gristmill_kernels::Error;
 use gristmill_kernels::cpu::{Cpu, Level};
+use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::cuda::driver::{self, Driver};
 use gristmill_kernels::ops::Backend;
 use std::io::Write;
 
@@ -24,8 +27,11 @@ fn run(part: &str, name: &str, make: Make) {
             let _ = writeln!(err, "executed: {part} on {name}");
         }
         // A CPU without the level cannot run it: counted as skipped, and said.
-        Err(gristmill_kernels::Error::Level(_)) => {
+        Err(Error::Level(_)) => {
             let _ = writeln!(err, "skipped:  {part} on {name}: not on this machine");
+        }
+        Err(Error::Device { .. }) if name == "cuda" && driver::count().is_ok_and(|devices| devices == 0) => {
+            let _ = writeln!(err, "skipped:  {part} on {name}: no such device on this machine");
         }
         Err(error) => panic!("{name}: {error}"),
     }
@@ -73,4 +79,5 @@ backends! {
     avx2: |threads| super::cpu("avx2", threads),
     avx512: |threads| super::cpu("avx512", threads),
     neon: |threads| super::cpu("neon", threads),
+    cuda: |_| Ok(Box::new(Cuda::new(Driver::open(0)?)?)),
 }
