@@ -9,6 +9,7 @@
 //! [`Error::Shape`]: crate::error::Error::Shape
 
 use crate::act::{Act, Precision};
+use crate::check::elements;
 use crate::error::Result;
 pub use crate::gpu::Recording;
 use crate::kv::{KvCache, KvSpec, Placement};
@@ -343,4 +344,124 @@ pub trait Backend: Send + Sync {
         parameters: &Attention,
         out: ViewMut<f32>,
     ) -> Result<()>;
+
+    // ── compositions, which a backend may do at once ──
+    //
+    // Each means what its body here says. A backend where launches cost time overrides them; the suite compares them
+    // with their parts. Of what the parts would write on the way, `h` and `out` of the experts may be left undefined.
+
+    /// The residual stream with the last block's answer added, normalised and prepared: residual += scale · delta,
+    /// normed = rms_norm(residual), and each of `acts` is that as activations.
+    fn add_norm(
+        &self,
+        delta: Option<(View<f32>, f32)>,
+        mut residual: ViewMut<f32>,
+        weight: &Buffer<f32>,
+        eps: f32,
+        mut normed: ViewMut<f32>,
+        acts: &mut [&mut Act],
+    ) -> Result<()> {
+        if let Some((delta, scale)) = delta {
+            self.add(delta, scale, residual.reborrow())?;
+        }
+        self.rms_norm(residual.as_view(), weight, eps, normed.reborrow())?;
+        acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act))
+    }
+
+    /// Queries, keys and values as they come from their product, side by side (T × heads·Dk + H·Dk + H·Dv): queries and
+    /// keys are normalised and turned in place, keys and values written to the cache.
+    fn place_qkv(
+        &self,
+        mut qkv: ViewMut<f32>,
+        heads: usize,
+        norms: Option<([&Buffer<f32>; 2], f32)>,
+        rope: &Rope,
+        cache: &mut KvCache,
+        place: &Placement,
+    ) -> Result<()> {
+        let (tokens, all, spec) = (qkv.rows(), qkv.cols(), cache.spec());
+        let k = elements("queries", &[heads, spec.key_width])?;
+        let v = elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?;
+        if let Some(([q_norm, k_norm], eps)) = norms {
+            self.qk_norm(qkv.reborrow().columns(0..k)?, q_norm, eps)?;
+            self.qk_norm(qkv.reborrow().columns(k..v)?, k_norm, eps)?;
+        }
+        // Queries and keys are neighbours and have the same width: one rotation serves both.
+        self.rope(qkv.reborrow().columns(0..v)?, spec.key_width, place.positions.view(tokens, 1)?, rope)?;
+        let qkv = qkv.as_view();
+        self.kv_write(cache, qkv.columns(k..v)?, qkv.columns(v..all)?, place)
+    }
+
+    /// [`Backend::route`], then [`Backend::group_by_expert`] of its ids.
+    fn route_and_group(
+        &self,
+        logits: View<f32>,
+        routing: &Routing,
+        bias: SelectionBias,
+        mut ids: ViewMut<u32>,
+        weights: ViewMut<f32>,
+        groups: &mut Groups,
+    ) -> Result<()> {
+        self.route(logits, routing, bias, ids.reborrow(), weights)?;
+        self.group_by_expert(ids.as_view(), logits.cols(), groups)
+    }
+
+    /// [`Backend::gate_up`], prepared as activations.
+    fn gate_up_act(
+        &self,
+        w: &Weight,
+        x: &Act,
+        bias: Option<[&Buffer<f32>; 2]>,
+        activation: Activation,
+        mut h: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        self.gate_up(w, x, bias, activation, h.reborrow())?;
+        self.prepare_activations(h.as_view(), act)
+    }
+
+    /// [`Backend::moe_gate_up`], prepared as activations.
+    fn moe_gate_up_act(
+        &self,
+        w: &Weight,
+        x: &Act,
+        groups: &Groups,
+        top_k: usize,
+        bias: Option<[&Buffer<f32>; 2]>,
+        activation: Activation,
+        mut h: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        self.moe_gate_up(w, x, groups, top_k, bias, activation, h.reborrow())?;
+        self.prepare_activations(h.as_view(), act)
+    }
+
+    /// [`Backend::moe_matmul`], then [`Backend::moe_combine`].
+    fn moe_matmul_combine(
+        &self,
+        w: &Weight,
+        x: &Act,
+        groups: &Groups,
+        bias: Option<&Buffer<f32>>,
+        weights: View<f32>,
+        mut out: ViewMut<f32>,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        self.moe_matmul(w, x, groups, weights.cols(), bias, out.reborrow())?;
+        self.moe_combine(out.as_view(), weights, y)
+    }
+
+    /// [`Backend::attention`], prepared as activations.
+    fn attention_act(
+        &self,
+        q: View<f32>,
+        cache: &KvCache,
+        place: &Placement,
+        parameters: &Attention,
+        mut out: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        self.attention(q, cache, place, parameters, out.reborrow())?;
+        self.prepare_activations(out.as_view(), act)
+    }
 }

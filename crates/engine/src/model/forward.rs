@@ -1,8 +1,9 @@
 //! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each leaves
-//! in `delta` what is then added to the residual stream.
+//! in `delta` what the next norm adds to the residual stream.
 
 use std::sync::Arc;
 
+use gristmill_kernels::act::Act;
 use gristmill_kernels::ops::{Activation, Attention, Backend, Rope};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -27,25 +28,41 @@ pub(crate) fn forward(
     let weights = &model.weights;
     let step = Step { backend: &*model.backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
     step.embed(&weights.embedding, scratch)?;
+    // Whether `delta` waits to be added to the residual stream, which the next norm does.
+    let mut pending = false;
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(ropes).zip(state.layers());
     for (((spec, weights), rope), state) in layers {
-        step.norm(&weights.attention_norm, scratch)?;
+        step.norm(pending, &weights.attention_norm, Readers::Products, scratch)?;
         step.attention(&spec.attention, &weights.attention, rope, state, scratch)?;
-        step.add(weights.attention_post_norm.as_ref(), scratch)?;
-        step.norm(&weights.mlp_norm, scratch)?;
+        pending = step.end_block(weights.attention_post_norm.as_ref(), scratch)?;
         match &weights.mlp {
-            MlpWeights::Dense { activation, gate_up, down } => step.mlp(*activation, gate_up, down, scratch)?,
+            MlpWeights::Dense { activation, gate_up, down } => {
+                step.norm(pending, &weights.mlp_norm, Readers::Products, scratch)?;
+                step.mlp(*activation, gate_up, down, scratch)?;
+            }
             MlpWeights::Moe(moe) => {
+                step.norm(pending, &weights.mlp_norm, Readers::ProductsAndRouter, scratch)?;
                 step.moe(moe, scratch)?;
                 if let Some(shared) = &moe.shared {
                     step.shared_expert(moe.activation, shared, scratch)?;
                 }
             }
         }
-        step.add(weights.mlp_post_norm.as_ref(), scratch)?;
+        pending = step.end_block(weights.mlp_post_norm.as_ref(), scratch)?;
         step.count_experts(&weights.mlp, scratch)?;
     }
+    if rows == 0 {
+        return Ok(());
+    }
+    step.norm(pending, &weights.output_norm, Readers::Products, scratch)?;
     step.lm_head(weights, rows, scratch)
+}
+
+/// Who reads a normalised residual stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    Products,
+    ProductsAndRouter,
 }
 
 /// What all blocks of one pass share.
@@ -64,10 +81,33 @@ impl Step<'_> {
         Ok(self.backend.embed(table, tokens, self.spec.embedding_scale, residual)?)
     }
 
-    /// normed = norm(residual).
-    fn norm(&self, weights: &NormWeights<Buffer<f32>>, s: &mut Scratch) -> Result<()> {
-        let (x, out) = (s.residual.view(self.tokens, self.hidden)?, s.normed.view_mut(self.tokens, self.hidden)?);
-        self.norm_rows(weights, x, out)
+    /// residual += delta if that is pending, normed = norm(residual), and its activations for those who read them.
+    fn norm(&self, pending: bool, weights: &NormWeights<Buffer<f32>>, readers: Readers, s: &mut Scratch) -> Result<()> {
+        let (b, t, hidden, scale) = (self.backend, self.tokens, self.hidden, self.spec.residual_scale);
+        let delta = if pending { Some((s.delta.view(t, hidden)?, scale)) } else { None };
+        let (mut residual, mut normed) = (s.residual.view_mut(t, hidden)?, s.normed.view_mut(t, hidden)?);
+        let (mut both, mut one);
+        let acts: &mut [&mut Act] = match readers {
+            Readers::ProductsAndRouter => {
+                both = [&mut s.act, &mut s.moe.act];
+                &mut both
+            }
+            Readers::Products => {
+                one = [&mut s.act];
+                &mut one
+            }
+        };
+        match weights {
+            NormWeights::Rms { weight } => b.add_norm(delta, residual, weight, self.spec.norm_eps, normed, acts)?,
+            NormWeights::Layer { .. } => {
+                if let Some((delta, scale)) = delta {
+                    b.add(delta, scale, residual.reborrow())?;
+                }
+                self.norm_rows(weights, residual.as_view(), normed.reborrow())?;
+                acts.iter_mut().try_for_each(|act| b.prepare_activations(normed.as_view(), act))?;
+            }
+        }
+        Ok(())
     }
 
     fn norm_rows(&self, weights: &NormWeights<Buffer<f32>>, x: View<f32>, out: ViewMut<f32>) -> Result<()> {
@@ -79,16 +119,15 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// residual += scale · post_norm(delta).
-    fn add(&self, post_norm: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<()> {
+    /// Without a post norm, `delta` is left for the next norm to add. Otherwise residual += scale · post_norm(delta).
+    fn end_block(&self, post_norm: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<bool> {
         let (t, scale) = (self.tokens, self.spec.residual_scale);
-        let mut delta = s.delta.view(t, self.hidden)?;
-        if let Some(weights) = post_norm {
-            // The block has read its normed input.
-            self.norm_rows(weights, delta, s.normed.view_mut(t, self.hidden)?)?;
-            delta = s.normed.view(t, self.hidden)?;
-        }
-        Ok(self.backend.add(delta, scale, s.residual.view_mut(t, self.hidden)?)?)
+        let Some(weights) = post_norm else { return Ok(true) };
+        // The block has read its normed input.
+        self.norm_rows(weights, s.delta.view(t, self.hidden)?, s.normed.view_mut(t, self.hidden)?)?;
+        let normed = s.normed.view(t, self.hidden)?;
+        self.backend.add(normed, scale, s.residual.view_mut(t, self.hidden)?)?;
+        Ok(false)
     }
 
     /// delta = output(attention(rope(qk_norm(qkv(normed))))).
@@ -101,28 +140,16 @@ impl Step<'_> {
         s: &mut Scratch,
     ) -> Result<()> {
         let (t, b) = (self.tokens, self.backend);
-        let columns = spec.qkv_columns();
-        let (k, v) = (spec.query_columns(), spec.query_columns() + spec.key_columns());
+        let (columns, k) = (spec.qkv_columns(), spec.query_columns());
 
-        b.prepare_activations(s.normed.view(t, self.hidden)?, &mut s.act)?;
         b.matmul(&weights.qkv, &s.act, weights.qkv_bias.as_ref(), s.qkv.view_mut(t, columns)?)?;
-        if let Some([q_norm, k_norm]) = &weights.qk_norm {
-            b.qk_norm(s.qkv.view_mut(t, columns)?.columns(0..k)?, q_norm, self.spec.norm_eps)?;
-            b.qk_norm(s.qkv.view_mut(t, columns)?.columns(k..v)?, k_norm, self.spec.norm_eps)?;
-        }
-        // Queries and keys are neighbours and have the same width: one rotation serves both.
-        let positions = state.place.positions.view(t, 1)?;
-        b.rope(s.qkv.view_mut(t, columns)?.columns(0..v)?, spec.key_width, positions, rope)?;
+        let norms = weights.qk_norm.as_ref().map(|[q, k]| ([q, k], self.spec.norm_eps));
+        b.place_qkv(s.qkv.view_mut(t, columns)?, spec.heads, norms, rope, state.cache, state.place)?;
 
-        let qkv = s.qkv.view(t, columns)?;
-        b.kv_write(state.cache, qkv.columns(k..v)?, qkv.columns(v..columns)?, state.place)?;
         let (heads, scale, window, sinks) = (spec.heads, spec.scale, spec.window, weights.sinks.as_ref());
         let parameters = Attention { heads, scale, window, sinks, softcap: None };
-        let width = spec.attended_columns();
-        let out = s.attended.view_mut(t, width)?;
-        b.attention(qkv.columns(0..k)?, state.cache, state.place, &parameters, out)?;
-
-        b.prepare_activations(s.attended.view(t, width)?, &mut s.act)?;
+        let (q, out) = (s.qkv.view(t, columns)?.columns(0..k)?, s.attended.view_mut(t, spec.attended_columns())?);
+        b.attention_act(q, state.cache, state.place, &parameters, out, &mut s.act)?;
         let delta = s.delta.view_mut(t, self.hidden)?;
         Ok(b.matmul(&weights.output, &s.act, weights.output_bias.as_ref(), delta)?)
     }
@@ -130,15 +157,13 @@ impl Step<'_> {
     /// delta = down(activation(gate(normed), up(normed))).
     fn mlp(&self, activation: Activation, gate_up: &Weight, down: &Weight, s: &mut Scratch) -> Result<()> {
         self.gate_up(activation, gate_up, s)?;
-        Ok(self.backend.matmul(down, &s.act, None, s.delta.view_mut(self.tokens, self.hidden)?)?)
+        Ok(self.backend.matmul(down, &s.inner_act, None, s.delta.view_mut(self.tokens, self.hidden)?)?)
     }
 
-    /// act = activation(gate(normed), up(normed)).
+    /// inner_act = activation(gate(normed), up(normed)).
     fn gate_up(&self, activation: Activation, gate_up: &Weight, s: &mut Scratch) -> Result<()> {
-        let (t, b, inner) = (self.tokens, self.backend, gate_up.rows());
-        b.prepare_activations(s.normed.view(t, self.hidden)?, &mut s.act)?;
-        b.gate_up(gate_up, &s.act, None, activation, s.inner.view_mut(t, inner)?)?;
-        Ok(b.prepare_activations(s.inner.view(t, inner)?, &mut s.act)?)
+        let inner = s.inner.view_mut(self.tokens, gate_up.rows())?;
+        Ok(self.backend.gate_up_act(gate_up, &s.act, None, activation, inner, &mut s.inner_act)?)
     }
 
     /// As [`Self::mlp`], by the experts that the router chooses for each token: delta = Σ weight · expert(normed).
@@ -147,22 +172,16 @@ impl Step<'_> {
         let (t, b, inner, k) = (self.tokens, self.backend, gate_up.rows(), routing.top_k);
         let (experts, pairs, moe) = (router.rows(), t * k, &mut s.moe);
         let biases = biases.as_ref();
-        let normed = s.normed.view(t, self.hidden)?;
 
-        b.prepare_activations(normed, &mut moe.act)?;
         b.matmul(router, &moe.act, biases.map(|b| &b.router), moe.router.view_mut(t, experts)?)?;
         let (ids, weights) = (moe.ids.view_mut(t, k)?, moe.weights.view_mut(t, k)?);
-        b.route(moe.router.view(t, experts)?, routing, None, ids, weights)?;
-        b.group_by_expert(moe.ids.view(t, k)?, experts, &mut moe.groups)?;
+        b.route_and_group(moe.router.view(t, experts)?, routing, None, ids, weights, &mut moe.groups)?;
 
-        b.prepare_activations(normed, &mut s.act)?;
         let (bias, inside) = (biases.map(|b| [&b.gate, &b.up]), s.inner.view_mut(pairs, inner)?);
-        b.moe_gate_up(gate_up, &s.act, &moe.groups, k, bias, *activation, inside)?;
-        b.prepare_activations(s.inner.view(pairs, inner)?, &mut s.act)?;
-        let (bias, out) = (biases.map(|b| &b.down), moe.out.view_mut(pairs, self.hidden)?);
-        b.moe_matmul(down, &s.act, &moe.groups, k, bias, out)?;
-        let (out, weights) = (moe.out.view(pairs, self.hidden)?, moe.weights.view(t, k)?);
-        Ok(b.moe_combine(out, weights, s.delta.view_mut(t, self.hidden)?)?)
+        b.moe_gate_up_act(gate_up, &s.act, &moe.groups, k, bias, *activation, inside, &mut s.inner_act)?;
+        let (out, weights) = (moe.out.view_mut(pairs, self.hidden)?, moe.weights.view(t, k)?);
+        let (bias, delta) = (biases.map(|b| &b.down), s.delta.view_mut(t, self.hidden)?);
+        Ok(b.moe_matmul_combine(down, &s.inner_act, &moe.groups, bias, weights, out, delta)?)
     }
 
     /// After [`Self::moe`]: delta += sigmoid(gate · normed) · expert(normed), or without the gate.
@@ -170,7 +189,7 @@ impl Step<'_> {
         let (t, b, hidden) = (self.tokens, self.backend, self.hidden);
         self.gate_up(activation, &shared.gate_up, s)?;
         // What the experts answered has been combined: there is room for one more.
-        b.matmul(&shared.down, &s.act, None, s.moe.out.view_mut(t, hidden)?)?;
+        b.matmul(&shared.down, &s.inner_act, None, s.moe.out.view_mut(t, hidden)?)?;
         let Some(gate) = &shared.gate else {
             return Ok(b.add(s.moe.out.view(t, hidden)?, 1.0, s.delta.view_mut(t, hidden)?)?);
         };
@@ -194,12 +213,7 @@ impl Step<'_> {
 
     /// Logits of the output rows.
     fn lm_head(&self, weights: &Weights, rows: usize, s: &mut Scratch) -> Result<()> {
-        if rows == 0 {
-            return Ok(());
-        }
         let (b, vocab) = (self.backend, weights.output.rows());
-        self.norm(&weights.output_norm, s)?;
-        b.prepare_activations(s.normed.view(self.tokens, self.hidden)?, &mut s.act)?;
         b.matmul_rows(&weights.output, &s.act, s.output_rows.view(rows, 1)?, s.logits.view_mut(rows, vocab)?)?;
         if let Some(bias) = &weights.output_bias {
             b.add_bias(bias, s.logits.view_mut(rows, vocab)?)?;

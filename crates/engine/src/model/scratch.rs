@@ -20,8 +20,10 @@ pub(crate) struct Scratch {
     pub(crate) normed: Buffer<f32>,
     /// What a block adds to the residual stream, T × hidden.
     pub(crate) delta: Buffer<f32>,
-    /// Activations of the matrix operation at hand.
+    /// What blocks read, and what attention answers, as activations.
     pub(crate) act: Act,
+    /// What is inside an MLP, as activations.
+    pub(crate) inner_act: Act,
     /// Queries, keys and values side by side, T × (H·Dk + KV·Dk + KV·Dv).
     pub(crate) qkv: Buffer<f32>,
     /// What attention answers, T × H·Dv.
@@ -65,6 +67,7 @@ struct Widths {
     attended: usize,
     inner: usize,
     act: usize,
+    inner_act: usize,
     experts: usize,
     top_k: usize,
 }
@@ -82,14 +85,15 @@ impl Widths {
                     w.top_k = w.top_k.max(routing.top_k);
                     let shared = shared.map_or(0, |shared| shared.inner);
                     w.inner = w.inner.max(shared);
-                    w.act = w.act.max(whole(shared));
+                    w.inner_act = w.inner_act.max(whole(shared));
                     (routing.top_k, inner)
                 }
             };
             w.qkv = w.qkv.max(qkv);
             w.attended = w.attended.max(attended);
             w.inner = w.inner.max(pairs * width);
-            w.act = w.act.max(whole(attended)).max(pairs * whole(width));
+            w.act = w.act.max(whole(attended));
+            w.inner_act = w.inner_act.max(pairs * whole(width));
         }
         w
     }
@@ -106,7 +110,7 @@ impl Scratch {
             0 => 0,
             experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 2 + 4)),
         };
-        let token = 4 * (1 + 3 * w.hidden + w.qkv + w.attended + w.inner) + act * w.act + moe;
+        let token = 4 * (1 + 3 * w.hidden + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
         let row = 4 * (1 + w.vocab);
         let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + 16 * (w.experts as u128);
         u64::try_from(total).unwrap_or(u64::MAX)
@@ -129,6 +133,7 @@ impl Scratch {
             normed: floats(w.hidden, "the residual stream")?,
             delta: floats(w.hidden, "the residual stream")?,
             act: backend.alloc_act(precision, tokens, w.act)?,
+            inner_act: backend.alloc_act(precision, tokens, w.inner_act)?,
             qkv: floats(w.qkv, "queries, keys and values")?,
             attended: floats(w.attended, "attention")?,
             inner: floats(w.inner, "the MLP")?,
