@@ -21,10 +21,11 @@
 #define INOUT(T, name, index) T* name
 #define PARAMS(T, name, index) const T name
 
-#define SHARED(T, name, count) __shared__ T name[count]
 #ifdef GPU_SIM
+#define SHARED(T, name, count) GPU_SIM_SHARED(T, name, count)
 #define DYNAMIC_SHARED(T, name) GPU_SIM_DYNAMIC_SHARED(T, name)
 #else
+#define SHARED(T, name, count) __shared__ T name[count]
 #define DYNAMIC_SHARED(T, name) \
     extern __shared__ uint4 dynamic_shared[]; \
     T* name = reinterpret_cast<T*>(dynamic_shared)

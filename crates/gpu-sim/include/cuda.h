@@ -1,0 +1,257 @@
+// The words of CUDA C++: qualifiers, built-in variables and types, barriers, votes, shuffles, atomics.
+#ifndef __CUDA_ARCH__
+#define __CUDA_ARCH__ 900
+#endif
+#define __device__
+#define __host__
+#define __constant__
+#define __forceinline__ inline
+#define __noinline__ __attribute__((noinline))
+#define __align__(bytes) __attribute__((aligned(bytes)))
+#define __launch_bounds__(...)
+#define __builtin_assume(condition) ((void)0)
+
+#define threadIdx (gpu_sim::engine->thread->index)
+#define blockIdx (gpu_sim::engine->block)
+#define blockDim (gpu_sim::engine->block_size)
+#define gridDim (gpu_sim::engine->grid)
+#define warpSize 32
+
+// ---- Vector types, aligned as on the device: a vector is loaded whole.
+#define GPU_SIM_VECTORS(T, name, a2, a4)                                                             \
+    struct alignas(a2) name##2 { T x, y; };                                                          \
+    struct name##3 { T x, y, z; };                                                                   \
+    struct alignas(a4) name##4 { T x, y, z, w; };                                                    \
+    static inline name##2 make_##name##2(T x, T y) { return {x, y}; }                                \
+    static inline name##3 make_##name##3(T x, T y, T z) { return {x, y, z}; }                        \
+    static inline name##4 make_##name##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+GPU_SIM_VECTORS(signed char, char, 2, 4)
+GPU_SIM_VECTORS(unsigned char, uchar, 2, 4)
+GPU_SIM_VECTORS(short, short, 4, 8)
+GPU_SIM_VECTORS(unsigned short, ushort, 4, 8)
+GPU_SIM_VECTORS(int, int, 8, 16)
+GPU_SIM_VECTORS(unsigned int, uint, 8, 16)
+GPU_SIM_VECTORS(float, float, 8, 16)
+struct alignas(16) ulonglong2 { unsigned long long x, y; };
+static inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
+struct alignas(16) longlong2 { long long x, y; };
+static inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
+
+// ---- Barriers.
+static inline void __syncthreads(GPU_SIM_HERE) { gpu_sim::engine->hooks->barrier(gpu_sim::engine, 0, 0, 0, &site); }
+static inline int __syncthreads_count(int predicate, GPU_SIM_HERE) {
+    return (int)gpu_sim::engine->hooks->barrier(gpu_sim::engine, 0, 0, predicate != 0, &site);
+}
+static inline int __syncthreads_or(int predicate, GPU_SIM_HERE) { return __syncthreads_count(predicate, site) != 0; }
+static inline int __syncthreads_and(int predicate, GPU_SIM_HERE) { return __syncthreads_count(!predicate, site) == 0; }
+static inline void __threadfence_block() {}
+static inline void __threadfence() {}
+static inline void __threadfence_system() {}
+static inline void __trap(GPU_SIM_HERE) { gpu_sim::fail("__trap", site); }
+
+namespace gpu_sim {
+
+// ---- Meetings of a warp.
+static void nothing(Engine*, void* const*, u32) {}
+
+template <class T>
+struct Shuffle {
+    T value, result;
+    int source;
+    Site site;
+};
+template <class T>
+static void shuffle_all(Engine*, void* const* lanes, u32 present) {
+    for (u32 left = present; left; left &= left - 1) {
+        Shuffle<T>& mine = *(Shuffle<T>*)lanes[__builtin_ctz(left)];
+        if (!(present >> mine.source & 1)) fail("a shuffle reads from a lane that does not take part in it", mine.site);
+        mine.result = ((const Shuffle<T>*)lanes[mine.source])->value;
+    }
+}
+template <class T>
+static inline T shuffle(u32 mask, T value, int source, Site site) {
+    static const Meeting meeting = {shuffle_all<T>, "shuffle", 0};
+    Shuffle<T> mine = {value, value, source, site};
+    meet(meeting, mask, mine, site);
+    return mine.result;
+}
+
+struct Vote {
+    u32 predicate, result;
+};
+static void vote_all(Engine*, void* const* lanes, u32 present) {
+    u32 result = 0;
+    for (u32 left = present; left; left &= left - 1) {
+        u32 lane = __builtin_ctz(left);
+        result |= (u32)(((const Vote*)lanes[lane])->predicate != 0) << lane;
+    }
+    for (u32 left = present; left; left &= left - 1) ((Vote*)lanes[__builtin_ctz(left)])->result = result;
+}
+
+template <class T>
+struct Match {
+    T value;
+    u32 result;
+};
+template <class T>
+static void match_all(Engine*, void* const* lanes, u32 present) {
+    for (u32 left = present; left; left &= left - 1) {
+        Match<T>& mine = *(Match<T>*)lanes[__builtin_ctz(left)];
+        mine.result = 0;
+        for (u32 other = present; other; other &= other - 1) {
+            u32 lane = __builtin_ctz(other);
+            mine.result |= (u32)(((const Match<T>*)lanes[lane])->value == mine.value) << lane;
+        }
+    }
+}
+
+template <class T>
+struct Reduce {
+    T value, result;
+};
+template <class T, T (*F)(T, T)>
+static void reduce_all(Engine*, void* const* lanes, u32 present) {
+    T sum = ((const Reduce<T>*)lanes[__builtin_ctz(present)])->value;
+    for (u32 left = present & (present - 1); left; left &= left - 1)
+        sum = F(sum, ((const Reduce<T>*)lanes[__builtin_ctz(left)])->value);
+    for (u32 left = present; left; left &= left - 1) ((Reduce<T>*)lanes[__builtin_ctz(left)])->result = sum;
+}
+template <class T, T (*F)(T, T)>
+static inline T reduce(u32 mask, T value, Site site) {
+    static const Meeting meeting = {reduce_all<T, F>, "reduction", 0};
+    Reduce<T> mine = {value, value};
+    meet(meeting, mask, mine, site);
+    return mine.result;
+}
+template <class T> static T sum(T a, T b) { return a + b; }
+template <class T> static T smaller(T a, T b) { return b < a ? b : a; }
+template <class T> static T larger(T a, T b) { return a < b ? b : a; }
+template <class T> static T both(T a, T b) { return a & b; }
+template <class T> static T either(T a, T b) { return a | b; }
+template <class T> static T differ(T a, T b) { return a ^ b; }
+
+// The lane from which lane `lane` reads, in its segment of `width` lanes.
+static inline int lane_at(int source, int width) {
+    int lane = (int)engine->thread->lane;
+    return (lane & ~(width - 1)) | (source & (width - 1));
+}
+static inline int lane_up(int delta, int width) {
+    int lane = (int)engine->thread->lane;
+    return (lane & (width - 1)) < delta ? lane : lane - delta;
+}
+static inline int lane_down(int delta, int width) {
+    int lane = (int)engine->thread->lane;
+    return (lane & (width - 1)) + delta >= width ? lane : lane + delta;
+}
+// A lane of a later segment cannot be read: the lane keeps its own value.
+static inline int lane_xor(int mask, int width) {
+    int lane = (int)engine->thread->lane, source = lane ^ mask;
+    return source >= (lane & ~(width - 1)) + width ? lane : source;
+}
+
+}  // namespace gpu_sim
+
+static inline void __syncwarp(unsigned mask = 0xffffffffu, GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::nothing, "__syncwarp", 0};
+    char none = 0;
+    gpu_sim::meet(meeting, mask, none, site);
+}
+template <class T>
+static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, GPU_SIM_HERE) {
+    return gpu_sim::shuffle(mask, value, gpu_sim::lane_at(source, width), site);
+}
+template <class T>
+static inline T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, GPU_SIM_HERE) {
+    return gpu_sim::shuffle(mask, value, gpu_sim::lane_up((int)delta, width), site);
+}
+template <class T>
+static inline T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, GPU_SIM_HERE) {
+    return gpu_sim::shuffle(mask, value, gpu_sim::lane_down((int)delta, width), site);
+}
+template <class T>
+static inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, GPU_SIM_HERE) {
+    return gpu_sim::shuffle(mask, value, gpu_sim::lane_xor(lanes, width), site);
+}
+static inline unsigned __ballot_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::vote_all, "vote", 0};
+    gpu_sim::Vote mine = {(unsigned)(predicate != 0), 0};
+    gpu_sim::meet(meeting, mask, mine, site);
+    return mine.result;
+}
+static inline int __any_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
+    return __ballot_sync(mask, predicate, site) != 0;
+}
+static inline int __all_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
+    return __ballot_sync(mask, !predicate, site) == 0;
+}
+template <class T>
+static inline unsigned __match_any_sync(unsigned mask, T value, GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::match_all<T>, "match", 0};
+    gpu_sim::Match<T> mine = {value, 0};
+    gpu_sim::meet(meeting, mask, mine, site);
+    return mine.result;
+}
+#define GPU_SIM_REDUCE(name, T, f) \
+    static inline T name(unsigned mask, T value, GPU_SIM_HERE) { return gpu_sim::reduce<T, gpu_sim::f<T>>(mask, value, site); }
+GPU_SIM_REDUCE(__reduce_add_sync, unsigned, sum)
+GPU_SIM_REDUCE(__reduce_add_sync, int, sum)
+GPU_SIM_REDUCE(__reduce_min_sync, unsigned, smaller)
+GPU_SIM_REDUCE(__reduce_min_sync, int, smaller)
+GPU_SIM_REDUCE(__reduce_max_sync, unsigned, larger)
+GPU_SIM_REDUCE(__reduce_max_sync, int, larger)
+GPU_SIM_REDUCE(__reduce_and_sync, unsigned, both)
+GPU_SIM_REDUCE(__reduce_or_sync, unsigned, either)
+GPU_SIM_REDUCE(__reduce_xor_sync, unsigned, differ)
+
+// ---- Atomics: a launch is run by one thread of the host, which is never interrupted inside these.
+namespace gpu_sim {
+template <class T, T (*F)(T, T)>
+static inline T atomic(T* at, T value) {
+    T old = *at;
+    *at = F(old, value);
+    return old;
+}
+template <class T> static T second(T, T b) { return b; }
+template <class T> static T difference(T a, T b) { return a - b; }
+static u32 wrap_up(u32 a, u32 b) { return a >= b ? 0 : a + 1; }
+static u32 wrap_down(u32 a, u32 b) { return a == 0 || a > b ? b : a - 1; }
+}  // namespace gpu_sim
+#define GPU_SIM_ATOMIC(name, T, f) \
+    static inline T name(T* at, T value) { return gpu_sim::atomic<T, gpu_sim::f>(at, value); }
+#define GPU_SIM_ATOMICS(T)                       \
+    GPU_SIM_ATOMIC(atomicAdd, T, sum<T>)         \
+    GPU_SIM_ATOMIC(atomicExch, T, second<T>)
+#define GPU_SIM_ATOMICS_INTEGER(T)               \
+    GPU_SIM_ATOMIC(atomicMin, T, smaller<T>)     \
+    GPU_SIM_ATOMIC(atomicMax, T, larger<T>)      \
+    GPU_SIM_ATOMIC(atomicAnd, T, both<T>)        \
+    GPU_SIM_ATOMIC(atomicOr, T, either<T>)       \
+    GPU_SIM_ATOMIC(atomicXor, T, differ<T>)      \
+    static inline T atomicCAS(T* at, T expected, T value) { \
+        T old = *at;                             \
+        if (old == expected) *at = value;        \
+        return old;                              \
+    }
+GPU_SIM_ATOMICS(float)
+GPU_SIM_ATOMICS(int)
+GPU_SIM_ATOMICS(unsigned)
+GPU_SIM_ATOMICS(unsigned long long)
+GPU_SIM_ATOMICS_INTEGER(int)
+GPU_SIM_ATOMICS_INTEGER(unsigned)
+GPU_SIM_ATOMICS_INTEGER(unsigned long long)
+GPU_SIM_ATOMIC(atomicSub, int, difference<int>)
+GPU_SIM_ATOMIC(atomicSub, unsigned, difference<unsigned>)
+GPU_SIM_ATOMIC(atomicInc, unsigned, wrap_up)
+GPU_SIM_ATOMIC(atomicDec, unsigned, wrap_down)
+
+// ---- Loads and stores with a wish for the caches.
+template <class T> static inline T __ldg(const T* at) { return *at; }
+template <class T> static inline T __ldcg(const T* at) { return *at; }
+template <class T> static inline T __ldca(const T* at) { return *at; }
+template <class T> static inline T __ldcs(const T* at) { return *at; }
+template <class T> static inline T __ldlu(const T* at) { return *at; }
+template <class T> static inline T __ldcv(const T* at) { return *at; }
+template <class T> static inline void __stwb(T* at, T value) { *at = value; }
+template <class T> static inline void __stcg(T* at, T value) { *at = value; }
+template <class T> static inline void __stcs(T* at, T value) { *at = value; }
+template <class T> static inline void __stwt(T* at, T value) { *at = value; }

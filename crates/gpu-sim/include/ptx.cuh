@@ -1,0 +1,189 @@
+// Twin of gristmill's ptx.cuh in plain C++: the same functions, what they do written from the PTX ISA.
+#pragma once
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef int i32;
+
+namespace gpu_sim {
+
+typedef float Floats __attribute__((vector_size(32)));
+typedef int Ints __attribute__((vector_size(32)));
+
+// ---- 16-bit floats (IEEE binary16), rounded to nearest even.
+#ifdef __F16C__
+typedef float Four __attribute__((vector_size(16)));
+typedef short Eight __attribute__((vector_size(16)));
+static inline float from_half(u16 bits) {
+    Eight in = {(short)bits};
+    Four out = __builtin_ia32_vcvtph2ps(in);
+    return out[0];
+}
+static inline u16 to_half(float value) {
+    Four in = {value};
+    Eight out = __builtin_ia32_vcvtps2ph(in, 0);
+    return value != value ? (u16)0x7fff : (u16)out[0];
+}
+#else
+// A half's exponent is 15 − 127 = −112 off; multiplying by 2¹¹² moves it, for subnormal numbers too.
+static inline float from_half(u16 bits) {
+    u32 sign = (u32)(bits & 0x8000) << 16, rest = (u32)(bits & 0x7fff) << 13;
+    float value = __uint_as_float(rest) * 0x1p112f;
+    if ((bits & 0x7c00) == 0x7c00) value = __uint_as_float(rest | 0x7f800000);
+    return __uint_as_float(__float_as_uint(value) | sign);
+}
+static inline u16 to_half(float value) {
+    u32 bits = __float_as_uint(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
+    if (magnitude > 0x7f800000) return 0x7fff;
+    if (magnitude >= 0x477ff000) return (u16)(sign | 0x7c00);
+    // Below the least normal number the sum with 1/2 leaves the rounded mantissa in the lowest bits.
+    if (magnitude < 0x38800000)
+        return (u16)(sign | (__float_as_uint(__uint_as_float(magnitude) + 0.5f) - __float_as_uint(0.5f)));
+    return (u16)(sign | (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13);
+}
+#endif
+
+// ---- ldmatrix (PTX ISA, "Warp-level matrix load instruction: ldmatrix").
+struct Ldmatrix {
+    const u16* row;
+    u32* result;
+    Site site;
+};
+template <bool TRANS>
+static void ldmatrix_all(Engine*, void* const* lanes, u32) {
+    for (int lane = 0; lane < 32; lane++) {
+        const Ldmatrix& mine = *(const Ldmatrix*)lanes[lane];
+        if ((u64)mine.row & 15) fail("ldmatrix: a row is not aligned to 16 bytes", mine.site);
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        Ldmatrix& mine = *(Ldmatrix*)lanes[lane];
+        for (int matrix = 0; matrix < 4; matrix++) {
+            u32 pair[2];
+            for (int i = 0; i < 2; i++) {
+                int row = TRANS ? 2 * (lane % 4) + i : lane / 4, col = TRANS ? lane / 4 : 2 * (lane % 4) + i;
+                pair[i] = ((const Ldmatrix*)lanes[matrix * 8 + row])->row[col];
+            }
+            mine.result[matrix] = pair[0] | pair[1] << 16;
+        }
+    }
+}
+
+// ---- mma (PTX ISA, "Matrix fragments for mma.m16n8k16 with floating point type" and "… for mma.m16n8k32"). For all
+// three: with g = lane / 4 and t = lane % 4, register i of a holds row g + 8 (i % 2) and the k of group t in half i / 2;
+// register i of b column g and the k of group t in half i; d[i] is row g + 8 (i / 2), column 2t + i % 2.
+struct Mma {
+    const u32 *a, *b;
+    void* d;
+};
+static inline float of_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
+template <float (*VALUE)(u16)>
+static void mma_16_all(Engine*, void* const* lanes, u32) {
+    float a[16][16];
+    Floats b[16], d[16];
+    for (int lane = 0; lane < 32; lane++) {
+        const Mma& mine = *(const Mma*)lanes[lane];
+        int g = lane / 4, t = lane % 4;
+        for (int half = 0; half < 2; half++)
+            for (int i = 0; i < 2; i++) {
+                int k = 8 * half + 2 * t + i;
+                a[g][k] = VALUE((u16)(mine.a[2 * half] >> 16 * i));
+                a[g + 8][k] = VALUE((u16)(mine.a[2 * half + 1] >> 16 * i));
+                b[k][g] = VALUE((u16)(mine.b[half] >> 16 * i));
+            }
+        for (int i = 0; i < 4; i++) d[g + 8 * (i / 2)][2 * t + i % 2] = ((const float*)mine.d)[i];
+    }
+    for (int row = 0; row < 16; row++) {
+        Floats sum = d[row];
+        for (int k = 0; k < 16; k++) sum += a[row][k] * b[k];
+        d[row] = sum;
+    }
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++)
+            ((float*)((const Mma*)lanes[lane])->d)[i] = d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
+}
+static void mma_s8_all(Engine*, void* const* lanes, u32) {
+    int a[16][32];
+    Ints b[32], d[16];
+    for (int lane = 0; lane < 32; lane++) {
+        const Mma& mine = *(const Mma*)lanes[lane];
+        int g = lane / 4, t = lane % 4;
+        for (int half = 0; half < 2; half++)
+            for (int i = 0; i < 4; i++) {
+                int k = 16 * half + 4 * t + i;
+                a[g][k] = (i8)(mine.a[2 * half] >> 8 * i);
+                a[g + 8][k] = (i8)(mine.a[2 * half + 1] >> 8 * i);
+                b[k][g] = (i8)(mine.b[half] >> 8 * i);
+            }
+        for (int i = 0; i < 4; i++) d[g + 8 * (i / 2)][2 * t + i % 2] = ((const int*)mine.d)[i];
+    }
+    for (int row = 0; row < 16; row++) {
+        Ints sum = d[row];
+        for (int k = 0; k < 32; k++) sum += a[row][k] * b[k];
+        d[row] = sum;
+    }
+    for (int lane = 0; lane < 32; lane++)
+        for (int i = 0; i < 4; i++)
+            ((int*)((const Mma*)lanes[lane])->d)[i] = d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
+}
+static inline void mma(const Meeting& meeting, void* d, const u32* a, const u32* b, Site site) {
+    Mma mine = {a, b, d};
+    meet(meeting, 0xffffffffu, mine, site);
+}
+
+}  // namespace gpu_sim
+
+static inline float half_to_float(u16 bits) { return gpu_sim::from_half(bits); }
+static inline u16 float_to_half(float value) { return gpu_sim::to_half(value); }
+static inline u32 pack_half(float lo, float hi) { return (u32)float_to_half(lo) | (u32)float_to_half(hi) << 16; }
+static inline float bf16_to_float(u16 bits) { return gpu_sim::of_bf16(bits); }
+static inline u16 float_to_bf16(float value) {
+    u32 bits = __float_as_uint(value);
+    return value != value ? (u16)0x7fff : (u16)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+static inline u32 pack_bf16(float lo, float hi) { return (u32)float_to_bf16(lo) | (u32)float_to_bf16(hi) << 16; }
+
+static inline int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
+
+static inline uint4 load_stream_16(const void* from) { return *(const uint4*)from; }
+
+static inline void ldmatrix_x4(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<false>, "ldmatrix", 1};
+    gpu_sim::Ldmatrix mine = {(const u16*)shared, r, site};
+    gpu_sim::meet(meeting, 0xffffffffu, mine, site);
+}
+static inline void ldmatrix_x4_trans(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<true>, "ldmatrix", 1};
+    gpu_sim::Ldmatrix mine = {(const u16*)shared, r, site};
+    gpu_sim::meet(meeting, 0xffffffffu, mine, site);
+}
+
+#if __CUDA_ARCH__ >= 800
+// The bytes are copied at the wait that covers them, and not before: who does not wait sees what was there.
+static inline void cp_async_16(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
+    gpu_sim::engine->hooks->copy(gpu_sim::engine, shared, global, 16, valid ? 16 : 0, &site);
+}
+static inline void cp_async_commit() { gpu_sim::engine->hooks->commit(gpu_sim::engine); }
+template <int N>
+static inline void cp_async_wait() {
+    gpu_sim::engine->hooks->wait(gpu_sim::engine, N);
+}
+
+static inline void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::of_bf16>, "mma", 1};
+    gpu_sim::mma(meeting, d, a, b, site);
+}
+static inline void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::from_half>, "mma", 1};
+    gpu_sim::mma(meeting, d, a, b, site);
+}
+static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1};
+    gpu_sim::mma(meeting, d, a, b, site);
+}
+#endif
+
+// Kernels run one after another.
+static inline void dependency_wait() {}
+static inline void dependency_launch() {}

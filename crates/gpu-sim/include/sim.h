@@ -1,0 +1,168 @@
+// What every kernel language needs of the simulator: who runs, meeting of lanes and of blocks, shared memory, and how a
+// kernel makes itself known. The structs are twins of those in src/engine/abi.rs.
+#define GPU_SIM 1
+
+namespace gpu_sim {
+
+typedef __UINT32_TYPE__ u32;
+typedef __UINT64_TYPE__ u64;
+typedef __SIZE_TYPE__ size;
+
+struct Index {
+    u32 x, y, z;
+};
+
+// Where in the text something is called.
+struct Site {
+    const char* file;
+    u32 line;
+};
+#define GPU_SIM_HERE gpu_sim::Site site = {__builtin_FILE(), (gpu_sim::u32)__builtin_LINE()}
+
+struct Thread {
+    Index index;
+    u32 linear, lane, warp;
+};
+
+struct Engine;
+
+// What a lane brings to a meeting of its warp. The last to come runs `complete` for all of them.
+struct Meeting {
+    // `lanes[i]` is what lane i brought, for each bit of `present`.
+    void (*complete)(Engine* engine, void* const* lanes, u32 present);
+    // For people: "shuffle".
+    const char* what;
+    // All 32 lanes must come.
+    u32 whole;
+};
+
+struct Hooks {
+    void (*meet)(Engine*, const Meeting*, u32 mask, void* brought, const Site*);
+    // Returns for how many of the threads `predicate` is 1. `threads` 0: all of the block.
+    u32 (*barrier)(Engine*, u32 id, u32 threads, u32 predicate, const Site*);
+    void* (*shared)(Engine*, u32 variable, u32 bytes, u32 align, const Site*);
+    void (*copy)(Engine*, void* to, const void* from, u32 bytes, u32 valid, const Site*);
+    void (*commit)(Engine*);
+    void (*wait)(Engine*, u32 left);
+    // Ends the launch; does not return.
+    void (*fail)(Engine*, const char* message, const Site*);
+};
+
+struct Engine {
+    Thread* thread;
+    const Hooks* hooks;
+    // Addresses of shared variables in this block, 0 before the first use.
+    void** variables;
+    void* dynamic_shared;
+    Index block, block_size, grid;
+};
+
+// Launches run at once in several threads of the host, each with an engine of its own.
+static thread_local Engine* engine;
+
+static inline void fail(const char* message, Site site) {
+    engine->hooks->fail(engine, message, &site);
+    __builtin_unreachable();
+}
+
+template <class T>
+static inline void meet(const Meeting& meeting, u32 mask, T& brought, Site site) {
+    engine->hooks->meet(engine, &meeting, mask, &brought, &site);
+}
+
+// ---- Shared variables: a place in the block's shared memory, taken when the block first meets the variable.
+static u32 shared_variables;
+// `Tag` is a local type of the function that declares the variable, hence one for each instance of a template.
+template <class Tag>
+struct Variable {
+    static const u32 id;
+};
+template <class Tag>
+const u32 Variable<Tag>::id = shared_variables++;
+
+template <class Tag, class T>
+static inline T& shared_variable(Site site) {
+    Engine* e = engine;
+    void* at = e->variables[Variable<Tag>::id];
+    if (!at) at = e->hooks->shared(e, Variable<Tag>::id, sizeof(T), alignof(T), &site);
+    return *(T*)at;
+}
+#define GPU_SIM_SHARED(T, name, count)  \
+    struct name##_shared_variable {};   \
+    typedef T name##_shared_type[count]; \
+    name##_shared_type& name =          \
+        gpu_sim::shared_variable<name##_shared_variable, name##_shared_type>({__FILE__, __LINE__})
+#define GPU_SIM_DYNAMIC_SHARED(T, name) T* name = (T*)gpu_sim::engine->dynamic_shared
+
+// ---- Kernels: a list that the loader reads.
+struct Parameter {
+    u32 pointer, bytes;
+};
+struct Kernel {
+    const char* name;
+    void (*entry)(void* const* arguments);
+    const Parameter* parameters;
+    u64 count;
+    const Kernel* next;
+};
+static const Kernel* kernels;
+
+template <class T>
+struct Describe {
+    static constexpr Parameter value = {0, sizeof(T)};
+};
+template <class T>
+struct Describe<T*> {
+    static constexpr Parameter value = {1, sizeof(T*)};
+};
+
+template <int... I>
+struct Indices {};
+template <int N, int... I>
+struct UpTo : UpTo<N - 1, N - 1, I...> {};
+template <int... I>
+struct UpTo<0, I...> {
+    typedef Indices<I...> Type;
+};
+
+template <auto F>
+struct Entry;
+template <class... A, void (*F)(A...)>
+struct Entry<F> {
+    static constexpr Parameter parameters[sizeof...(A) + 1] = {Describe<A>::value..., {0, 0}};
+    template <int... I>
+    static void call(void* const* arguments, Indices<I...>) {
+        F(*(A*)arguments[I]...);
+    }
+    static void run(void* const* arguments) { call(arguments, typename UpTo<sizeof...(A)>::Type()); }
+    Kernel kernel;
+    explicit Entry(const char* name) : kernel{name, run, parameters, sizeof...(A), kernels} { kernels = &kernel; }
+};
+
+template <int N>
+struct Name;
+
+}  // namespace gpu_sim
+
+// GPU_SIM_KERNEL(name)(parameters) { … }: its expansion ends with the name of a macro, which takes the parameters that
+// follow. The two find each other by the counter.
+#define GPU_SIM_KERNEL(name) GPU_SIM_KERNEL_NAME(name, __COUNTER__) GPU_SIM_KERNEL_BODY
+#define GPU_SIM_KERNEL_NAME(name, n) GPU_SIM_KERNEL_NAME_(name, n)
+#define GPU_SIM_KERNEL_NAME_(name, n)                  \
+    template <>                                        \
+    struct gpu_sim::Name<n + 1> {                      \
+        static constexpr const char* value = #name;    \
+    };
+#define GPU_SIM_KERNEL_BODY(...) GPU_SIM_KERNEL_BODY_(__COUNTER__, (__VA_ARGS__))
+#define GPU_SIM_KERNEL_BODY_(n, parameters) GPU_SIM_KERNEL_BODY__(n, parameters)
+#define GPU_SIM_KERNEL_BODY__(n, parameters)                                                       \
+    static void gpu_sim_kernel_##n parameters;                                                     \
+    static gpu_sim::Entry<&gpu_sim_kernel_##n> gpu_sim_entry_##n(gpu_sim::Name<n>::value);         \
+    static void gpu_sim_kernel_##n parameters
+
+// What the loader asks for.
+extern "C" {
+__attribute__((visibility("default"))) const gpu_sim::Kernel* gpu_sim_kernels() { return gpu_sim::kernels; }
+__attribute__((visibility("default"))) gpu_sim::u32 gpu_sim_shared_variables() { return gpu_sim::shared_variables; }
+__attribute__((visibility("default"))) void gpu_sim_enter(gpu_sim::Engine* engine) { gpu_sim::engine = engine; }
+}

@@ -1,0 +1,70 @@
+//! What the runtime and compiled kernels share in memory: the twins of the structs in `include/sim.h`.
+
+use crate::launch::Parameter;
+use std::ffi::{c_char, c_void};
+
+/// Where in the kernel's text something is called.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Site {
+    pub(crate) file: *const c_char,
+    pub(crate) line: u32,
+}
+
+/// The part of a thread that kernels see.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct ThreadView {
+    pub(crate) index: [u32; 3],
+    /// Number in the block, x first.
+    pub(crate) linear: u32,
+    pub(crate) lane: u32,
+    pub(crate) warp: u32,
+}
+
+/// What lanes of a warp do together; the last to come runs `complete` for all.
+#[repr(C)]
+pub(crate) struct Meeting {
+    pub(crate) complete: unsafe extern "C" fn(*mut EngineView, *const *mut c_void, u32),
+    pub(crate) what: *const c_char,
+    /// 1: all 32 lanes must come.
+    pub(crate) whole: u32,
+}
+
+/// What a kernel can ask of the runtime.
+#[repr(C)]
+pub(crate) struct Hooks {
+    pub(crate) meet: unsafe extern "C" fn(*mut EngineView, *const Meeting, u32, *mut c_void, *const Site),
+    pub(crate) barrier: unsafe extern "C" fn(*mut EngineView, u32, u32, u32, *const Site) -> u32,
+    pub(crate) shared: unsafe extern "C" fn(*mut EngineView, u32, u32, u32, *const Site) -> *mut c_void,
+    pub(crate) copy: unsafe extern "C" fn(*mut EngineView, *mut c_void, *const c_void, u32, u32, *const Site),
+    pub(crate) commit: unsafe extern "C" fn(*mut EngineView),
+    pub(crate) wait: unsafe extern "C" fn(*mut EngineView, u32),
+    pub(crate) fail: unsafe extern "C" fn(*mut EngineView, *const c_char, *const Site) -> !,
+}
+
+/// The part of an engine that kernels see, at its beginning.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct EngineView {
+    pub(crate) thread: *mut ThreadView,
+    pub(crate) hooks: *const Hooks,
+    pub(crate) variables: *mut *mut c_void,
+    pub(crate) dynamic_shared: *mut c_void,
+    pub(crate) block: [u32; 3],
+    pub(crate) block_size: [u32; 3],
+    pub(crate) grid: [u32; 3],
+}
+
+/// A thread's way through a kernel; it takes the addresses of the arguments.
+pub(crate) type Entry = unsafe extern "C" fn(*const *const c_void);
+
+/// A kernel in the list of a compiled text.
+#[repr(C)]
+pub(crate) struct KernelView {
+    pub(crate) name: *const c_char,
+    pub(crate) entry: Entry,
+    pub(crate) parameters: *const Parameter,
+    pub(crate) count: u64,
+    pub(crate) next: *const KernelView,
+}

@@ -1,0 +1,85 @@
+//! Copies to shared memory that a thread has begun and not yet waited for. Nothing is copied before the wait, so that
+//! a kernel which does not wait sees what was there.
+
+use super::abi::{EngineView, Site};
+use super::{Engine, stop};
+use crate::fault::Kind;
+use std::ffi::c_void;
+
+/// The copies of one thread.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    begun: Vec<Copy>,
+    /// Where each group ends in `begun`.
+    groups: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    to: *mut u8,
+    from: *const u8,
+    bytes: usize,
+    /// The first so many are copied, the rest becomes zero.
+    valid: usize,
+}
+
+impl Copies {
+    pub(super) fn forget(&mut self) {
+        self.begun.clear();
+        self.groups.clear();
+    }
+}
+
+/// The hook: begins a copy.
+pub(super) unsafe extern "C" fn copy(
+    view: *mut EngineView,
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: u32,
+    valid: u32,
+    site: *const Site,
+) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field; the site comes from `sim.h`.
+    unsafe {
+        let size = bytes as usize;
+        if !to.addr().is_multiple_of(size) || valid > 0 && !from.addr().is_multiple_of(size) {
+            let message = format!("a copy of {bytes} bytes, from {from:p} to {to:p}, is not aligned to them");
+            (*engine).blame(Kind::Misaligned, message, *site);
+            stop(engine);
+        }
+        let thread = (*engine).thread().view.linear as usize;
+        let copy = Copy { to: to.cast(), from: from.cast(), bytes: size, valid: valid as usize };
+        (&mut (*engine).copies)[thread].begun.push(copy);
+    }
+}
+
+/// The hook: makes a group of the copies since the last.
+pub(super) unsafe extern "C" fn commit(view: *mut EngineView) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field.
+    unsafe {
+        let thread = (*engine).thread().view.linear as usize;
+        let copies = &mut (&mut (*engine).copies)[thread];
+        copies.groups.push(copies.begun.len());
+    }
+}
+
+/// The hook: finishes all groups of the thread but the last `left`.
+pub(super) unsafe extern "C" fn wait(view: *mut EngineView, left: u32) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field. The kernel's author vouches for the addresses, as for those of any
+    // other access.
+    unsafe {
+        let thread = (*engine).thread().view.linear as usize;
+        let copies = &mut (&mut (*engine).copies)[thread];
+        let done = copies.groups.len().saturating_sub(left as usize);
+        let Some(&end) = copies.groups[..done].last() else { return };
+        for copy in copies.begun.drain(..end) {
+            copy.to.copy_from_nonoverlapping(copy.from, copy.valid);
+            copy.to.add(copy.valid).write_bytes(0, copy.bytes - copy.valid);
+        }
+        copies.groups.drain(..done);
+        copies.groups.iter_mut().for_each(|group| *group -= end);
+    }
+}

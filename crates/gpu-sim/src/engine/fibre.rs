@@ -1,0 +1,87 @@
+//! Fibres: stacks of their own, between which one thread of the host switches.
+
+use memmap2::{MmapMut, MmapOptions};
+use std::arch::naked_asm;
+
+/// Bytes of a stack. Only what is touched takes memory; the compiler refuses kernels with larger frames.
+pub(crate) const STACK: usize = 256 << 10;
+
+/// Saves the callee-saved registers and the stack pointer to `save`, and goes on where `to` was saved.
+///
+/// # Safety
+/// `to` was saved by this function or made by [`Stacks::prepare`], and is used once.
+#[unsafe(naked)]
+pub(crate) unsafe extern "sysv64" fn switch(save: *mut *mut u8, to: *mut u8) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Stacks that are taken and given back.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks {
+    /// Each of 64 stacks.
+    maps: Vec<MmapMut>,
+    /// Highest addresses of those that nobody uses.
+    free: Vec<*mut u8>,
+}
+
+impl Stacks {
+    const TOGETHER: usize = 64;
+
+    /// Makes sure that so many can be taken.
+    pub(crate) fn reserve(&mut self, stacks: usize) -> Result<(), std::io::Error> {
+        while self.free.len() < stacks {
+            let mut map = MmapOptions::new().len(Self::TOGETHER * STACK).no_reserve_swap().map_anon()?;
+            for i in (0..Self::TOGETHER).rev() {
+                // Stacks that begin at multiples of a power of two would all lie in the same sets of the caches.
+                let end = (i + 1) * STACK - 64 - (i * 7 % 61) * 64;
+                self.free.push(&raw mut map[end]);
+            }
+            self.maps.push(map);
+        }
+        Ok(())
+    }
+
+    /// A stack: its highest address, aligned to 16 bytes.
+    pub(crate) fn take(&mut self) -> *mut u8 {
+        self.free.pop().expect("there is a stack for each thread of a block")
+    }
+
+    /// Gives a stack back. Its owner may run on it until it switches away.
+    pub(crate) fn give(&mut self, stack: *mut u8) {
+        self.free.push(stack);
+    }
+
+    /// Puts onto a stack what [`switch`] needs to begin `run` on it.
+    ///
+    /// # Safety
+    /// `stack` was taken from here and nobody runs on it.
+    pub(crate) unsafe fn prepare(stack: *mut u8, run: extern "sysv64" fn() -> !) -> *mut u8 {
+        let top = stack.cast::<usize>();
+        // SAFETY: the stack is writable below its highest address. From above: a return address that is never used,
+        // so that `run` finds the stack as after a call; `run`; six registers.
+        unsafe {
+            top.sub(1).write(0);
+            top.sub(2).write(run as usize);
+            for register in 3..=8 {
+                top.sub(register).write(0);
+            }
+            top.sub(8).cast()
+        }
+    }
+}

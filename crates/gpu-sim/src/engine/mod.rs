@@ -1,0 +1,189 @@
+//! Runs the blocks of a launch, one after another, each thread of a block as a fibre. It knows neither CUDA nor Metal.
+//!
+//! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`). Then the next one
+//! runs that can. One that has not begun takes over the stack of one that has ended, so a kernel without barriers is
+//! a loop on one stack.
+//!
+//! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
+
+mod abi;
+mod block;
+mod copies;
+mod fibre;
+mod meeting;
+mod shared;
+
+pub(crate) use abi::{EngineView, Entry, KernelView};
+
+use crate::error::Error;
+use crate::fault::{Fault, Kind};
+use crate::launch::Order;
+use abi::{Hooks, Site, ThreadView};
+use copies::Copies;
+use fibre::{Stacks, switch};
+use meeting::{Barrier, Warp};
+use shared::Shared;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::{null, null_mut};
+
+/// A thread of the block that runs.
+#[derive(Debug)]
+#[repr(C)]
+struct Thread {
+    view: ThreadView,
+    /// Where it goes on; null before it has begun.
+    pointer: *mut u8,
+    /// Its stack, null if it has none.
+    stack: *mut u8,
+    /// For what and where it waits, for people.
+    what: *const c_char,
+    site: Site,
+}
+
+/// What one launch runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) entry: Entry,
+    /// Tells the compiled text which engine runs in this thread.
+    pub(crate) enter: unsafe extern "C" fn(*mut EngineView),
+    pub(crate) arguments: &'a [*const c_void],
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(crate) shared: u32,
+    /// Shared variables in the whole text.
+    pub(crate) variables: u32,
+    pub(crate) order: Order,
+}
+
+/// The state of the launch that this thread of the host runs. Kept for the next one, with its stacks.
+#[repr(C)]
+pub(crate) struct Engine {
+    /// Kernels see it: it stands first.
+    view: EngineView,
+    /// Where the host goes on when no thread can.
+    host: *mut u8,
+    entry: Entry,
+    arguments: *const *const c_void,
+    threads: Vec<Thread>,
+    /// Threads that have not ended.
+    live: u32,
+    warps: Vec<Warp>,
+    barriers: [Barrier; 16],
+    turns: block::Turns,
+    stacks: Stacks,
+    shared: Shared,
+    copies: Vec<Copies>,
+    fault: Option<Fault>,
+}
+
+thread_local! {
+    static CURRENT: Cell<*mut Engine> = const { Cell::new(null_mut()) };
+}
+
+static HOOKS: Hooks = Hooks {
+    meet: meeting::meet,
+    barrier: meeting::barrier,
+    shared: shared::variable,
+    copy: copies::copy,
+    commit: copies::commit,
+    wait: copies::wait,
+    fail,
+};
+
+impl Engine {
+    pub(crate) fn new() -> Result<Box<Self>, std::io::Error> {
+        unsafe extern "C" fn nothing(_: *const *const c_void) {}
+        Ok(Box::new(Self {
+            view: EngineView {
+                thread: null_mut(),
+                hooks: &HOOKS,
+                variables: null_mut(),
+                dynamic_shared: null_mut(),
+                block: [0; 3],
+                block_size: [0; 3],
+                grid: [0; 3],
+            },
+            host: null_mut(),
+            entry: nothing,
+            arguments: null(),
+            threads: Vec::new(),
+            live: 0,
+            warps: Vec::new(),
+            barriers: [Barrier::default(); 16],
+            turns: block::Turns::default(),
+            stacks: Stacks::default(),
+            shared: Shared::new()?,
+            copies: Vec::new(),
+            fault: None,
+        }))
+    }
+
+    /// Runs a launch to its end or to its first fault.
+    ///
+    /// # Safety
+    /// `job` has the arguments that its kernel takes, and the kernel may touch what they point to.
+    pub(crate) unsafe fn run(&mut self, job: &Job) -> Result<(), Error> {
+        self.begin(job).map_err(Error::Memory)?;
+        let this: *mut Self = self;
+        CURRENT.set(this);
+        let blocks = u64::from(job.grid[0]) * u64::from(job.grid[1]) * u64::from(job.grid[2]);
+        for at in 0..blocks {
+            // SAFETY: nothing else holds a reference to the engine. Fibres run only inside of `block::run`.
+            unsafe {
+                (job.enter)(this.cast());
+                (*this).begin_block(block::index(job.order, at, blocks, job.grid));
+                block::run(this);
+                if let Some(fault) = (*this).end_block() {
+                    return Err(Error::Fault(Box::new(fault)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread that runs now.
+    fn thread(&mut self) -> &mut Thread {
+        // SAFETY: the view's thread is one of `threads`, of which it is the first field; they do not move in a launch.
+        unsafe { &mut *self.view.thread.cast::<Thread>() }
+    }
+
+    /// Keeps the first fault: what the thread that runs now did wrong.
+    fn blame(&mut self, kind: Kind, message: String, site: Site) {
+        let (thread, block) = (self.thread().view.index, self.view.block);
+        let (file, line) = named(site);
+        self.fault.get_or_insert(Fault { kind, message, file, line, thread, block });
+    }
+}
+
+/// Ends the launch: no thread goes on.
+///
+/// # Safety
+/// Called on a fibre of the engine.
+unsafe fn stop(engine: *mut Engine) -> ! {
+    let mut never = null_mut();
+    // SAFETY: the host waits in `block::run`; this fibre is given up.
+    unsafe { switch(&mut never, (*engine).host) };
+    unreachable!("a fibre that was given up went on")
+}
+
+/// The hook with which kernel text reports what is wrong.
+unsafe extern "C" fn fail(view: *mut EngineView, message: *const c_char, site: *const Site) -> ! {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field; the text's messages are C strings.
+    unsafe {
+        let message = CStr::from_ptr(message).to_string_lossy().into_owned();
+        (*engine).blame(Kind::Collective, message, *site);
+        stop(engine)
+    }
+}
+
+/// A site's file and line.
+fn named(site: Site) -> (String, u32) {
+    if site.file.is_null() {
+        return (String::new(), 0);
+    }
+    // SAFETY: the compiler's own C string, in a library that is loaded during the launch.
+    (unsafe { CStr::from_ptr(site.file) }.to_string_lossy().into_owned(), site.line)
+}

@@ -1,0 +1,85 @@
+//! The shared memory of a block.
+
+use super::abi::{EngineView, Site};
+use super::{Engine, stop};
+use crate::fault::Kind;
+use crate::launch::{SHARED_LIMIT, STATIC_SHARED_LIMIT};
+use memmap2::MmapMut;
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+/// What shared memory holds before a kernel has written to it: as f32, f16 and bf16 a NaN.
+const POISON: u8 = 0xff;
+
+/// First the dynamic part, then the variables in the order in which the block meets them.
+#[derive(Debug)]
+pub(super) struct Shared {
+    memory: MmapMut,
+    dynamic: usize,
+    /// Bytes in use.
+    used: usize,
+    /// Address of each variable of the text, null before the block has met it.
+    variables: Vec<*mut c_void>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Result<Self, std::io::Error> {
+        let memory = MmapMut::map_anon((SHARED_LIMIT + STATIC_SHARED_LIMIT) as usize)?;
+        Ok(Self { memory, dynamic: 0, used: 0, variables: Vec::new() })
+    }
+
+    /// Readies it for a launch; the address of the dynamic part.
+    pub(super) fn begin(&mut self, dynamic: u32, variables: u32) -> *mut c_void {
+        self.dynamic = dynamic as usize;
+        self.variables.clear();
+        self.variables.resize(variables as usize, null_mut());
+        self.memory.as_mut_ptr().cast()
+    }
+
+    pub(super) fn variables(&mut self) -> *mut *mut c_void {
+        self.variables.as_mut_ptr()
+    }
+
+    pub(super) fn begin_block(&mut self) {
+        self.memory[..self.dynamic].fill(POISON);
+        self.used = self.dynamic;
+        self.variables.fill(null_mut());
+    }
+
+    /// Gives a variable its place; `None` if that is more than a block can have.
+    fn place(&mut self, variable: u32, bytes: u32, align: u32) -> Option<*mut c_void> {
+        let at = self.used.next_multiple_of((align as usize).max(16));
+        let end = at + bytes as usize;
+        if end - self.dynamic > STATIC_SHARED_LIMIT as usize || end > SHARED_LIMIT as usize {
+            return None;
+        }
+        self.memory[at..end].fill(POISON);
+        self.used = end;
+        let address = (&raw mut self.memory[at]).cast();
+        self.variables[variable as usize] = address;
+        Some(address)
+    }
+}
+
+/// The hook: the address of a shared variable that the block has not met yet.
+pub(super) unsafe extern "C" fn variable(
+    view: *mut EngineView,
+    variable: u32,
+    bytes: u32,
+    align: u32,
+    site: *const Site,
+) -> *mut c_void {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field; the site comes from `sim.h`.
+    unsafe {
+        if let Some(address) = (*engine).shared.place(variable, bytes, align) {
+            return address;
+        }
+        let message = format!(
+            "a shared variable of {bytes} bytes does not fit: variables have {STATIC_SHARED_LIMIT} bytes, with the dynamic \
+             part {SHARED_LIMIT}"
+        );
+        (*engine).blame(Kind::Limit, message, *site);
+        stop(engine)
+    }
+}

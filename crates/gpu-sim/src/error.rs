@@ -1,0 +1,105 @@
+//! What can go wrong before and while a kernel runs.
+
+use crate::fault::Fault;
+use std::path::PathBuf;
+
+/// Result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the simulator. Sizes are in bytes; arguments are counted from 0.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Fibres switch by x86-64 code, and libraries are loaded as on Unix.
+    #[error("the simulator runs on x86-64 Unix machines only")]
+    Host,
+    /// No compiler answered.
+    #[error("no C++ compiler: none of {tried:?} can be run; install g++ or clang++")]
+    NoCompiler {
+        /// What was tried.
+        tried: &'static [&'static str],
+    },
+    /// The text does not compile.
+    #[error("{name} does not compile:\n{log}")]
+    Compile {
+        /// The text's name.
+        name: String,
+        /// What the compiler said.
+        log: String,
+    },
+    /// The cache of compiled texts cannot be written or read.
+    #[error("the cache of compiled kernels: {path}: {source}")]
+    Cache {
+        /// File or folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A compiled text cannot be loaded.
+    #[error("{path} cannot be loaded: {reason}")]
+    Load {
+        /// The library.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// No memory for stacks or shared memory.
+    #[error("no memory for the threads of a block: {0}")]
+    Memory(std::io::Error),
+    /// The text has no such kernel.
+    #[error("no kernel {kernel:?}; the text has {known:?}")]
+    UnknownKernel {
+        /// What was asked for.
+        kernel: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// Arguments are missing, or there are too many.
+    #[error("kernel {kernel}: takes {wanted} arguments, not {given}")]
+    ArgumentCount {
+        /// The kernel.
+        kernel: String,
+        /// How many it takes.
+        wanted: usize,
+        /// How many it was given.
+        given: usize,
+    },
+    /// A buffer for a value, or a value for a buffer.
+    #[error("kernel {kernel}, argument {argument}: takes {wanted}")]
+    ArgumentKind {
+        /// The kernel.
+        kernel: String,
+        /// Which argument.
+        argument: usize,
+        /// What it takes.
+        wanted: &'static str,
+    },
+    /// A struct of another size than the kernel's.
+    #[error("kernel {kernel}, argument {argument}: the kernel's struct has {wanted} bytes, the given one {given}")]
+    ArgumentSize {
+        /// The kernel.
+        kernel: String,
+        /// Which argument.
+        argument: usize,
+        /// Bytes of the kernel's parameter.
+        wanted: usize,
+        /// Bytes given.
+        given: usize,
+    },
+    /// A launch that no device takes.
+    #[error("kernel {kernel}: {what} is {given}, which must be from {least} to {most}")]
+    Limit {
+        /// The kernel.
+        kernel: String,
+        /// What is out of range.
+        what: &'static str,
+        /// What was asked for.
+        given: u64,
+        /// The smallest that is possible.
+        least: u64,
+        /// The largest.
+        most: u64,
+    },
+    /// The kernel did something wrong.
+    #[error("{0}")]
+    Fault(Box<Fault>),
+}

@@ -1,0 +1,125 @@
+//! A compiled text that is loaded, and its launches.
+
+use crate::engine::{Engine, EngineView, Entry, Job, KernelView};
+use crate::error::{Error, Result};
+use crate::launch::{Arg, Launch, Parameter};
+use crate::{Source, compile};
+use libloading::Library;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::{CStr, c_void};
+use std::path::Path;
+
+/// A compiled text. Its launches may run in several threads at once.
+#[derive(Debug)]
+pub struct Program {
+    kernels: BTreeMap<String, Kernel>,
+    enter: unsafe extern "C" fn(*mut EngineView),
+    /// How many shared variables the text has.
+    variables: u32,
+    /// Holds the code that the above points to.
+    _library: Library,
+}
+
+#[derive(Debug)]
+struct Kernel {
+    entry: Entry,
+    parameters: Vec<Parameter>,
+}
+
+impl Program {
+    /// Compiles a text, or takes it from the cache in the folder `cache`, which is made if it is missing. Several
+    /// threads and processes may use one folder.
+    pub fn compile(source: &Source, cache: &Path) -> Result<Self> {
+        let path = compile::library(source, cache)?;
+        let failed = |reason: libloading::Error| Error::Load { path: path.clone(), reason: reason.to_string() };
+        // SAFETY: the library is what the compiler made of our prelude and the text, whose initialisers build a list.
+        // The functions have these types in `sim.h`.
+        unsafe {
+            let library = Library::new(&path).map_err(failed)?;
+            let enter = *library.get(b"gpu_sim_enter\0").map_err(failed)?;
+            let variables =
+                library.get::<unsafe extern "C" fn() -> u32>(b"gpu_sim_shared_variables\0").map_err(failed)?();
+            let first =
+                library.get::<unsafe extern "C" fn() -> *const KernelView>(b"gpu_sim_kernels\0").map_err(failed)?();
+            Ok(Self { kernels: list(first), enter, variables, _library: library })
+        }
+    }
+
+    /// The names of the text's kernels.
+    pub fn kernels(&self) -> impl Iterator<Item = &str> {
+        self.kernels.keys().map(String::as_str)
+    }
+
+    /// Runs a launch to its end.
+    ///
+    /// # Safety
+    /// Buffers are memory that the kernel may use as their [`Access`](crate::Access) says, and nothing else uses at the
+    /// same time. In fast mode the kernel must keep to them.
+    pub unsafe fn launch(&self, launch: &Launch) -> Result<()> {
+        let Some(kernel) = self.kernels.get(launch.kernel) else {
+            let known = self.kernels.keys().cloned().collect();
+            return Err(Error::UnknownKernel { kernel: launch.kernel.to_owned(), known });
+        };
+        launch.check(&kernel.parameters)?;
+
+        // Values lie where the kernel's types may be: at multiples of 16 bytes.
+        let mut values: Vec<u128> = Vec::new();
+        let mut places = Vec::with_capacity(launch.args.len());
+        for arg in launch.args {
+            places.push(values.len());
+            match arg {
+                Arg::Buffer { address, .. } => values.push(address.expose_provenance() as u128),
+                Arg::Null => values.push(0),
+                Arg::Bytes(bytes) => values.extend(bytes.chunks(16).map(|chunk| {
+                    let mut value = [0; 16];
+                    value[..chunk.len()].copy_from_slice(chunk);
+                    u128::from_le_bytes(value)
+                })),
+            }
+        }
+        values.push(0);
+        let arguments: Vec<*const c_void> = places.iter().map(|&place| (&raw const values[place]).cast()).collect();
+
+        let job = Job {
+            entry: kernel.entry,
+            enter: self.enter,
+            arguments: &arguments,
+            grid: launch.grid,
+            block: launch.block,
+            shared: launch.shared,
+            variables: self.variables,
+            order: launch.order,
+        };
+        thread_local! {
+            static ENGINE: Cell<Option<Box<Engine>>> = const { Cell::new(None) };
+        }
+        let mut engine = match ENGINE.take() {
+            Some(engine) => engine,
+            None => Engine::new().map_err(Error::Memory)?,
+        };
+        // SAFETY: the arguments fit the parameters; the caller vouches for the memory.
+        let result = unsafe { engine.run(&job) };
+        ENGINE.set(Some(engine));
+        result
+    }
+}
+
+/// Reads the list that a text has made of its kernels.
+///
+/// # Safety
+/// `at` is null or a kernel of a loaded text.
+unsafe fn list(mut at: *const KernelView) -> BTreeMap<String, Kernel> {
+    let mut kernels = BTreeMap::new();
+    while !at.is_null() {
+        // SAFETY: as the caller says; a kernel's name is a C string, and `count` parameters stand at `parameters`.
+        unsafe {
+            let kernel = &*at;
+            let name = CStr::from_ptr(kernel.name).to_string_lossy().into_owned();
+            let parameters = std::slice::from_raw_parts(kernel.parameters, kernel.count as usize).to_vec();
+            kernels.insert(name, Kernel { entry: kernel.entry, parameters });
+            at = kernel.next;
+        }
+    }
+    kernels
+}

@@ -1,0 +1,77 @@
+//! What the tests share: a text is compiled with `ptx.cuh` before it, and launched on slices.
+#![allow(dead_code, unreachable_pub)]
+
+use gpu_sim::{Access, Arg, Error, Launch, Mode, Order, Program, Source};
+use std::path::Path;
+
+/// The thread orders that every clean kernel must bear.
+pub const ORDERS: [Order; 4] = [Order::Ascending, Order::Descending, Order::Shuffled(1), Order::Shuffled(99)];
+
+/// Compiles a text, whose first line is line 1 of `name`.
+pub fn compile_with(name: &str, text: &str, defines: &[(&str, &str)], mode: Mode) -> Result<Program, Error> {
+    let text = format!(
+        "#line 1 \"ptx.cuh\"\n{}\n#define KERNEL(name) GPU_SIM_KERNEL(name)\n#define SHARED(T, name, n) \
+         GPU_SIM_SHARED(T, name, n)\n#define DYNAMIC_SHARED(T, name) GPU_SIM_DYNAMIC_SHARED(T, name)\n#line 1 \
+         \"{name}\"\n{text}",
+        gpu_sim::PTX
+    );
+    Program::compile(&Source { name, text: &text, defines, mode }, Path::new(env!("CARGO_TARGET_TMPDIR")))
+}
+
+pub fn compile(text: &str) -> Program {
+    compile_with("test.cu", text, &[], Mode::Fast).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// An argument that is read, of any plain type.
+pub fn read<T: Copy>(values: &[T]) -> Arg<'static> {
+    Arg::Buffer { address: values.as_ptr().cast_mut().cast(), bytes: size_of_val(values), access: Access::Read }
+}
+
+pub fn write<T: Copy>(values: &mut [T]) -> Arg<'static> {
+    Arg::Buffer { address: values.as_mut_ptr().cast(), bytes: size_of_val(values), access: Access::Write }
+}
+
+pub fn change<T: Copy>(values: &mut [T]) -> Arg<'static> {
+    Arg::Buffer { address: values.as_mut_ptr().cast(), bytes: size_of_val(values), access: Access::ReadWrite }
+}
+
+/// A value by its bytes.
+pub fn value<T: Copy>(value: &T) -> Arg<'_> {
+    // SAFETY: any value that tests pass has no padding.
+    Arg::Bytes(unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) })
+}
+
+pub fn run(
+    program: &Program,
+    kernel: &str,
+    grid: u32,
+    block: u32,
+    shared: u32,
+    order: Order,
+    args: &[Arg],
+) -> Result<(), Error> {
+    // SAFETY: the arguments are made of slices that live until the launch has ended.
+    unsafe { program.launch(&Launch { kernel, grid: [grid, 1, 1], block: [block, 1, 1], shared, args, order }) }
+}
+
+/// Numbers without pattern, from −1 to 1.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    pub fn float(&mut self) -> f32 {
+        (self.next() % 2_000_001) as f32 / 1e6 - 1.0
+    }
+}
+
+/// A seed that differs between runs.
+pub fn seed() -> u64 {
+    let seed =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64);
+    println!("seed {seed}");
+    seed
+}
