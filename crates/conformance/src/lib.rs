@@ -7,5 +7,7 @@
 pub mod framed;
 pub mod ops;
 pub mod rng;
+#[cfg(all(target_arch = "x86_64", unix))]
+pub mod simulated;
 pub mod suite;
 pub mod weights;

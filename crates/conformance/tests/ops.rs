@@ -73,11 +73,23 @@ fn cpu(level: &'static str, threads: usize) -> gristmill_kernels::Result<Box<dyn
     Ok(Box::new(Cpu::new(Level::named(level)?, threads)?))
 }
 
+#[cfg(all(target_arch = "x86_64", unix))]
+fn simulated(threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
+    Ok(Box::new(gristmill_conformance::simulated::Simulator::backend(threads)?))
+}
+
+/// The simulator runs on x86-64 Unix machines only; elsewhere its line is skipped, like a level that is not there.
+#[cfg(not(all(target_arch = "x86_64", unix)))]
+fn simulated(_: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
+    Err(Error::Level("simulator"))
+}
+
 backends! {
     reference: |_| Ok(Box::new(gristmill_kernels::reference::Reference)),
     portable: |threads| super::cpu("portable", threads),
     avx2: |threads| super::cpu("avx2", threads),
     avx512: |threads| super::cpu("avx512", threads),
     neon: |threads| super::cpu("neon", threads),
+    cuda_sim: |threads| super::simulated(threads),
     cuda: |_| Ok(Box::new(Cuda::new(Driver::open(0)?)?)),
 }

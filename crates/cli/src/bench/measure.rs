@@ -10,9 +10,6 @@ use super::cost::{Span, Step};
 use crate::failure::Failure;
 use crate::synthetic::Random;
 
-/// Tokens of one forward pass in prefill.
-const CHUNK: usize = 512;
-
 /// What is measured: each of `batch` sequences has `depth` tokens, and gets `prompt` or `decode` more.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Shape {
@@ -20,6 +17,8 @@ pub(super) struct Shape {
     pub(super) depth: usize,
     pub(super) prompt: usize,
     pub(super) decode: usize,
+    /// Tokens of one forward pass in prefill.
+    pub(super) chunk: usize,
 }
 
 impl Shape {
@@ -29,7 +28,7 @@ impl Shape {
         Ok(Limits {
             context: Some(context.ok_or_else(|| Failure::new("--depth and --prompt are more than can be counted"))?),
             sequences: self.batch,
-            batch_tokens: CHUNK.max(self.batch),
+            batch_tokens: self.chunk.max(self.batch),
             ..Limits::default()
         })
     }
@@ -59,12 +58,12 @@ impl Bench {
         let sequences = (0..shape.batch).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
         let random = Random::named("gristmill bench");
         let mut bench = Bench { runner, sequences, shape, random, batch: Batch::new() };
-        bench.forward(&prefill_steps(shape.batch, 0, shape.depth))?;
+        bench.forward(&prefill_steps(shape.chunk, shape.batch, 0, shape.depth))?;
         Ok(bench)
     }
 
     pub(super) fn prefill_steps(&self) -> Vec<Step> {
-        prefill_steps(self.shape.batch, self.shape.depth, self.shape.prompt)
+        prefill_steps(self.shape.chunk, self.shape.batch, self.shape.depth, self.shape.prompt)
     }
 
     pub(super) fn decode_steps(&self) -> Vec<Step> {
@@ -100,7 +99,7 @@ impl Bench {
             self.runner.truncate(sequence, if forgotten { 0 } else { depth })?;
         }
         if forgotten {
-            self.forward(&prefill_steps(self.shape.batch, 0, depth))?;
+            self.forward(&prefill_steps(self.shape.chunk, self.shape.batch, 0, depth))?;
         }
         Ok(ran)
     }
@@ -132,16 +131,16 @@ impl Bench {
     }
 }
 
-/// `count` tokens for each of `batch` sequences that have `start`, in full batches, sequence after sequence.
-fn prefill_steps(batch: usize, start: usize, count: usize) -> Vec<Step> {
+/// `count` tokens for each of `batch` sequences that have `start`, in passes of `chunk`, sequence after sequence.
+fn prefill_steps(chunk: usize, batch: usize, start: usize, count: usize) -> Vec<Step> {
     let mut steps = vec![Step::new()];
-    let mut room = CHUNK;
+    let mut room = chunk;
     for sequence in 0..batch {
         let mut done = 0;
         while done < count {
             if room == 0 {
                 steps.push(Step::new());
-                room = CHUNK;
+                room = chunk;
             }
             let part = room.min(count - done);
             let span = Span { start: start + done, count: part, output: done + part == count };
@@ -176,7 +175,8 @@ mod tests {
     #[test]
     fn prefill_fills_batches_and_asks_for_the_last_logits_of_each_sequence() {
         for (batch, start, count) in [(1, 0, 512), (1, 3, 1), (3, 7, 500), (2, 0, 1024), (700, 0, 1), (2, 0, 0)] {
-            let steps = prefill_steps(batch, start, count);
+            const CHUNK: usize = 512;
+            let steps = prefill_steps(CHUNK, batch, start, count);
             assert_eq!(steps.len(), (batch * count).div_ceil(CHUNK));
             for (i, step) in steps.iter().enumerate() {
                 let tokens: usize = step.iter().map(|(_, span)| span.count).sum();

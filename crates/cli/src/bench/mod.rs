@@ -46,6 +46,9 @@ pub(crate) struct BenchArgs {
     /// Tokens to decode in each sequence; 0 leaves decode out.
     #[arg(short = 'n', long, default_value_t = 128, value_name = "N")]
     decode: usize,
+    /// Tokens of one forward pass in prefill.
+    #[arg(long, default_value_t = 512, value_name = "N", value_parser = at_least_one)]
+    chunk: usize,
     /// Sequences side by side.
     #[arg(short, long, default_value_t = 1, value_parser = at_least_one)]
     batch: usize,
@@ -82,7 +85,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.prompt == 0 && args.decode == 0 {
         return Ok(());
     }
-    let shape = Shape { batch: args.batch, depth: args.depth, prompt: args.prompt, decode: args.decode };
+    let BenchArgs { batch, depth, prompt, decode, chunk, .. } = *args;
+    let shape = Shape { batch, depth, prompt, decode, chunk };
     let limits = Limits { kv_format: args.device.kv.into(), ..shape.limits()? };
     let model = load::model(source, &args.device, limits, &args.say)?;
     let cost = Cost::of(model.spec(), model.file(), limits.kv_format);

@@ -66,7 +66,7 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let file = GgufFile::open(&path.0).unwrap();
     let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
-    let shape = Shape { batch: 3, depth: 20, prompt: 5, decode: 2 };
+    let shape = Shape { batch: 3, depth: 20, prompt: 5, decode: 2, chunk: 512 };
     let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
     let [prefill, decode] = bench.warm_up().unwrap();
     // 15 tokens, and 2 steps of 3 tokens, that choose 4 of 16 experts each.
@@ -96,7 +96,7 @@ fn a_depth_that_was_forgotten_is_read_again() {
     let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     for depth in [0, 700] {
-        let shape = Shape { batch: 2, depth, prompt: 600, decode: 2 };
+        let shape = Shape { batch: 2, depth, prompt: 600, decode: 2, chunk: 512 };
         let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
         for _ in 0..2 {
             bench.prefill().unwrap();

@@ -1,0 +1,268 @@
+//! A GPU that is not there: the seam [`Gpu`] over the simulator, in host memory.
+
+use gpu_sim::{Arg as SimArg, Launch as SimLaunch, Mode, Order, Program, Source};
+use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::{Access, Arg, Gpu, Kernel, Launch, Properties, Recording, source};
+use gristmill_kernels::tensor::DeviceId;
+use gristmill_kernels::{Error, Result};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// What allocations are aligned to, as by CUDA.
+const ALIGNMENT: usize = 256;
+/// Fresh memory is filled with this byte, which makes NaNs and huge ids; larger allocations are left as the system gives
+/// them, so that those of gigabytes cost nothing where they are not touched.
+const POISON: u8 = 0xff;
+const POISONED: usize = 64 << 20;
+
+/// A simulated CUDA device.
+#[derive(Debug)]
+pub struct Simulator {
+    properties: Properties,
+    order: Order,
+    mode: Mode,
+    /// Sizes of the allocations.
+    memory: Mutex<HashMap<u64, usize>>,
+    programs: RwLock<HashMap<Key, Arc<Program>>>,
+    /// What is being recorded.
+    recording: Mutex<Option<Vec<Work>>>,
+}
+
+type Key = (&'static str, Vec<(&'static str, String)>);
+
+/// A launch, or a copy, that can be done again.
+#[derive(Clone, Debug)]
+enum Work {
+    Launch { program: Arc<Program>, entry: &'static str, grid: [u32; 3], block: u32, shared: u32, args: Vec<OwnedArg>, order: Order },
+    Zero { address: u64, bytes: usize },
+    Copy { from: u64, to: u64, bytes: usize },
+}
+
+#[derive(Clone, Debug)]
+enum OwnedArg {
+    Buffer { address: u64, bytes: usize, access: gpu_sim::Access },
+    Null,
+    Bytes(Vec<u8>),
+}
+
+/// Where compiled texts are kept between runs.
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim")
+}
+
+/// The text of a kernel as the simulator compiles it.
+pub fn text(file: &str) -> Option<String> {
+    source::expand(file, &[("ptx.cuh", gpu_sim::PTX)])
+}
+
+impl Simulator {
+    /// A device like an H100, whose threads run in this order.
+    pub fn new(order: Order, mode: Mode) -> Arc<Self> {
+        static DEVICES: AtomicU32 = AtomicU32::new(DeviceId::SIMULATED);
+        let properties = Properties {
+            id: DeviceId::Cuda(DEVICES.fetch_add(1, Ordering::Relaxed)),
+            name: format!("simulated, {order:?}"),
+            architecture: 90,
+            multiprocessors: 4,
+            shared_bytes: gpu_sim::SHARED_LIMIT,
+            memory: 80 << 30,
+        };
+        let (memory, programs, recording) = Default::default();
+        Arc::new(Self { properties, order, mode, memory, programs, recording })
+    }
+
+    /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
+    pub fn backend(threads: usize) -> Result<Cuda> {
+        let order = match threads {
+            1 => Order::Ascending,
+            2 => Order::Descending,
+            seed => Order::Shuffled(seed as u64),
+        };
+        Cuda::new(Self::new(order, Mode::Fast))
+    }
+
+    fn error(&self, what: &str, reason: impl ToString) -> Error {
+        Error::Device { device: self.properties.id, what: what.to_owned(), reason: reason.to_string() }
+    }
+
+    fn program(&self, kernel: &Kernel) -> Result<Arc<Program>> {
+        let key: Key = (kernel.file, kernel.defines.iter().map(|&(name, value)| (name, value.to_owned())).collect());
+        if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(Arc::clone(program));
+        }
+        let text = text(kernel.file).ok_or_else(|| self.error(kernel.file, "there is no such text"))?;
+        let source = Source { name: kernel.file, text: &text, defines: kernel.defines, mode: self.mode };
+        let program = Program::compile(&source, &cache()).map_err(|error| self.error(kernel.file, error))?;
+        let program = Arc::new(program);
+        self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&program));
+        Ok(program)
+    }
+
+    fn recording(&self) -> MutexGuard<'_, Option<Vec<Work>>> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does it, or keeps it while something is recorded.
+    fn run(&self, work: Work) -> Result<()> {
+        if let Some(recording) = &mut *self.recording() {
+            recording.push(work);
+            return Ok(());
+        }
+        work.run().map_err(|reason| self.error("a kernel", reason))
+    }
+}
+
+impl Work {
+    fn run(&self) -> Result<(), String> {
+        match self {
+            // SAFETY: a region's own memory, which lives as long as its buffers.
+            Work::Zero { address, bytes } => unsafe { pointer(*address).write_bytes(0, *bytes) },
+            // SAFETY: as above; the stretches do not overlap.
+            Work::Copy { from, to, bytes } => unsafe { pointer(*from).copy_to_nonoverlapping(pointer(*to), *bytes) },
+            Work::Launch { program, entry, grid, block, shared, args, order } => {
+                let args: Vec<SimArg> = args.iter().map(OwnedArg::lend).collect();
+                let (grid, block, shared, order) = (*grid, [*block, 1, 1], *shared, *order);
+                let launch = SimLaunch { kernel: entry, grid, block, shared, args: &args, order };
+                // SAFETY: buffers are parts of regions, and the operations' borrows keep others away from them.
+                unsafe { program.launch(&launch) }.map_err(|error| format!("{entry}: {error}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl OwnedArg {
+    fn lend(&self) -> SimArg<'_> {
+        match self {
+            OwnedArg::Buffer { address, bytes, access } => {
+                SimArg::Buffer { address: pointer(*address), bytes: *bytes, access: *access }
+            }
+            OwnedArg::Null => SimArg::Null,
+            OwnedArg::Bytes(bytes) => SimArg::Bytes(bytes),
+        }
+    }
+}
+
+fn pointer(address: u64) -> *mut u8 {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes, ALIGNMENT).ok()
+}
+
+impl Gpu for Simulator {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        Ok(self.properties.memory)
+    }
+
+    fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        let refused = Error::OutOfMemory { what, bytes };
+        let Some(layout) = layout(bytes).filter(|layout| layout.size() as u64 <= self.properties.memory) else {
+            return Err(refused);
+        };
+        // SAFETY: the size is not 0, as the seam says.
+        let memory = unsafe { if bytes > POISONED { alloc_zeroed(layout) } else { alloc(layout) } };
+        if memory.is_null() {
+            return Err(refused);
+        }
+        if bytes <= POISONED {
+            // SAFETY: allocated above with this size.
+            unsafe { memory.write_bytes(POISON, bytes) };
+        }
+        let address = memory.expose_provenance() as u64;
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes);
+        Ok(address)
+    }
+
+    fn free(&self, address: u64) {
+        let bytes = self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        if let Some(layout) = bytes.and_then(layout) {
+            // SAFETY: allocated with this layout, and freed once, by the region that owns it.
+            unsafe { dealloc(pointer(address), layout) };
+        }
+    }
+
+    fn zero(&self, address: u64, bytes: usize) -> Result<()> {
+        self.run(Work::Zero { address, bytes })
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        if self.recording().is_some() {
+            return Err(self.error("recording", "a copy from the host cannot be recorded"));
+        }
+        // SAFETY: a region's own memory; the region has seen that the bytes fit.
+        unsafe { pointer(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+        if self.recording().is_some() {
+            return Err(self.error("recording", "a copy to the host cannot be recorded"));
+        }
+        for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
+            // SAFETY: a part of a region.
+            unsafe { pointer(*address).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        }
+        Ok(())
+    }
+
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
+        self.run(Work::Copy { from, to, bytes })
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<()> {
+        let program = self.program(&launch.kernel)?;
+        let args = launch
+            .args
+            .iter()
+            .map(|arg| match *arg {
+                Arg::Buffer { region, offset, bytes, access } => OwnedArg::Buffer {
+                    address: region.address() + offset as u64,
+                    bytes,
+                    access: match access {
+                        Access::Read => gpu_sim::Access::Read,
+                        Access::Write => gpu_sim::Access::Write,
+                        Access::ReadWrite => gpu_sim::Access::ReadWrite,
+                    },
+                },
+                Arg::Null => OwnedArg::Null,
+                Arg::Bytes(bytes) => OwnedArg::Bytes(bytes.to_vec()),
+            })
+            .collect();
+        let Launch { kernel, grid, block, shared, .. } = *launch;
+        self.run(Work::Launch { program, entry: kernel.entry, grid, block, shared, args, order: self.order })
+    }
+
+    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        *self.recording() = Some(Vec::new());
+        let outcome = work();
+        let recorded = self.recording().take().unwrap_or_default();
+        outcome?;
+        Ok(Some(Box::new(Recorded { device: self.properties.id, work: recorded })))
+    }
+
+    fn prepare(&self, kernel: &Kernel) -> Result<()> {
+        self.program(kernel).map(|_| ())
+    }
+}
+
+#[derive(Debug)]
+struct Recorded {
+    device: DeviceId,
+    work: Vec<Work>,
+}
+
+impl Recording for Recorded {
+    fn replay(&self) -> Result<()> {
+        let failed = |reason| Error::Device { device: self.device, what: "replaying".to_owned(), reason };
+        self.work.iter().try_for_each(|work| work.run().map_err(failed))
+    }
+}
