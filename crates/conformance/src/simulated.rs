@@ -36,9 +36,24 @@ type Key = (&'static str, Vec<(&'static str, String)>);
 /// A launch, or a copy, that can be done again.
 #[derive(Clone, Debug)]
 enum Work {
-    Launch { program: Arc<Program>, entry: &'static str, grid: [u32; 3], block: u32, shared: u32, args: Vec<OwnedArg>, order: Order },
-    Zero { address: u64, bytes: usize },
-    Copy { from: u64, to: u64, bytes: usize },
+    Launch {
+        program: Arc<Program>,
+        entry: &'static str,
+        grid: [u32; 3],
+        block: u32,
+        shared: u32,
+        args: Vec<OwnedArg>,
+        order: Order,
+    },
+    Zero {
+        address: u64,
+        bytes: usize,
+    },
+    Copy {
+        from: u64,
+        to: u64,
+        bytes: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -116,7 +131,7 @@ impl Simulator {
 }
 
 impl Work {
-    fn run(&self) -> Result<(), String> {
+    fn run(&self) -> std::result::Result<(), String> {
         match self {
             // SAFETY: a region's own memory, which lives as long as its buffers.
             Work::Zero { address, bytes } => unsafe { pointer(*address).write_bytes(0, *bytes) },
