@@ -78,6 +78,10 @@ fn simulated(threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
     Ok(Box::new(gristmill_conformance::simulated::Simulator::backend(threads)?))
 }
 
+fn cuda() -> gristmill_kernels::Result<Box<dyn Backend>> {
+    Ok(Box::new(Cuda::new(Driver::open(0)?)?))
+}
+
 /// The simulator runs on x86-64 Unix machines only; elsewhere its line is skipped, like a level that is not there.
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 fn simulated(_: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
@@ -91,5 +95,5 @@ backends! {
     avx512: |threads| super::cpu("avx512", threads),
     neon: |threads| super::cpu("neon", threads),
     cuda_sim: |threads| super::simulated(threads),
-    cuda: |_| Ok(Box::new(Cuda::new(Driver::open(0)?)?)),
+    cuda: |_| super::cuda(),
 }
