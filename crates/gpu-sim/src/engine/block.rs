@@ -125,6 +125,8 @@ impl Engine {
             warp.begin((self.live - first).min(32));
         }
         self.barriers = Default::default();
+        self.begun_barriers = 0;
+        self.copying = false;
         self.turns.again();
         self.shared.begin_block();
     }

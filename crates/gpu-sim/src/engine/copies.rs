@@ -30,6 +30,16 @@ impl Copies {
     }
 }
 
+impl Engine {
+    /// The thread that runs has ended: what it did not wait for is never copied.
+    pub(super) fn forget_copies(&mut self) {
+        if self.copying {
+            let thread = self.thread().view.linear as usize;
+            self.copies[thread].forget();
+        }
+    }
+}
+
 /// The hook: begins a copy.
 pub(super) unsafe extern "C" fn copy(
     view: *mut EngineView,
@@ -49,6 +59,7 @@ pub(super) unsafe extern "C" fn copy(
             stop(engine);
         }
         let thread = (*engine).thread().view.linear as usize;
+        (*engine).copying = true;
         let copy = Copy { to: to.cast(), from: from.cast(), bytes: size, valid: valid as usize };
         (&mut (*engine).copies)[thread].begun.push(copy);
     }
@@ -60,6 +71,7 @@ pub(super) unsafe extern "C" fn commit(view: *mut EngineView) {
     // SAFETY: the view is the engine's first field.
     unsafe {
         let thread = (*engine).thread().view.linear as usize;
+        (*engine).copying = true;
         let copies = &mut (&mut (*engine).copies)[thread];
         copies.groups.push(copies.begun.len());
     }

@@ -140,6 +140,7 @@ pub(super) unsafe extern "C" fn barrier(
         barrier.wanted = threads;
         barrier.present += 1;
         barrier.trues += predicate;
+        (*engine).begun_barriers |= 1 << id;
         let complete = barrier.present == if threads == 0 { (*engine).live } else { threads };
         (&mut (*engine).warps)[warp].at_barrier[id as usize] |= 1 << lane;
         if complete {
@@ -155,6 +156,7 @@ unsafe fn open(engine: *mut Engine, id: usize) {
     // SAFETY: called on a fibre with no other reference to the engine.
     let engine = unsafe { &mut *engine };
     let barrier = &mut engine.barriers[id];
+    engine.begun_barriers &= !(1 << id);
     *barrier = Barrier { result: barrier.trues, ..Barrier::default() };
     for warp in &mut engine.warps {
         warp.ready |= std::mem::take(&mut warp.at_barrier[id]);
@@ -166,19 +168,20 @@ unsafe fn open(engine: *mut Engine, id: usize) {
 pub(super) unsafe fn leave(engine: *mut Engine) {
     // SAFETY: called on a fibre with no other reference to the engine.
     unsafe {
-        let view = (*engine).thread().view;
-        (&mut (*engine).copies)[view.linear as usize].forget();
+        let (warp, lane) = ((*engine).thread().view.warp as usize, (*engine).thread().view.lane);
+        (*engine).forget_copies();
         (*engine).live -= 1;
-        let live = (*engine).live;
-        let warp = &mut (&mut (*engine).warps)[view.warp as usize];
-        warp.live &= !(1 << view.lane);
-        while !(&(*engine).warps)[view.warp as usize].meetings.is_empty() {
-            let Some(at) = (&(*engine).warps)[view.warp as usize].complete() else { break };
-            hold(engine, view.warp as usize, at);
+        (&mut (*engine).warps)[warp].live &= !(1 << lane);
+        while !(&(*engine).warps)[warp].meetings.is_empty() {
+            let Some(at) = (&(*engine).warps)[warp].complete() else { break };
+            hold(engine, warp, at);
         }
-        for id in 0..16 {
+        let mut begun = (*engine).begun_barriers;
+        while begun != 0 {
+            let id = begun.trailing_zeros() as usize;
+            begun &= begun - 1;
             let barrier = (&(*engine).barriers)[id];
-            if barrier.present > 0 && barrier.wanted == 0 && barrier.present == live {
+            if barrier.wanted == 0 && barrier.present == (*engine).live {
                 open(engine, id);
             }
         }

@@ -71,10 +71,14 @@ pub(crate) struct Engine {
     live: u32,
     warps: Vec<Warp>,
     barriers: [Barrier; 16],
+    /// A bit for each barrier at which threads wait.
+    begun_barriers: u32,
     turns: block::Turns,
     stacks: Stacks,
     shared: Shared,
     copies: Vec<Copies>,
+    /// Some thread of the block has begun one.
+    copying: bool,
     fault: Option<Fault>,
 }
 
@@ -112,10 +116,12 @@ impl Engine {
             live: 0,
             warps: Vec::new(),
             barriers: [Barrier::default(); 16],
+            begun_barriers: 0,
             turns: block::Turns::default(),
             stacks: Stacks::default(),
             shared: Shared::new()?,
             copies: Vec::new(),
+            copying: false,
             fault: None,
         }))
     }

@@ -22,6 +22,11 @@ pub fn compile(text: &str) -> Program {
     compile_with("test.cu", text, &[], Mode::Fast).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// The number of the first line that has `part` in it.
+pub fn line(text: &str, part: &str) -> u32 {
+    text.lines().position(|line| line.contains(part)).unwrap() as u32 + 1
+}
+
 /// An argument that is read, of any plain type.
 pub fn read<T: Copy>(values: &[T]) -> Arg<'static> {
     Arg::Buffer { address: values.as_ptr().cast_mut().cast(), bytes: size_of_val(values), access: Access::Read }
