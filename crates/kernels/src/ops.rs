@@ -186,6 +186,15 @@ pub struct Sampling<'a> {
     pub position: u64,
 }
 
+/// What a device can do at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// Bytes read from its memory.
+    pub read_bytes_per_second: f64,
+    /// Operations (a product and a sum are two) of its fastest products that the kernels use: bfloat16 for CUDA.
+    pub ops_per_second: f64,
+}
+
 /// One device. All of it is `&self`: a backend may be shared, operations of several threads take turns.
 pub trait Backend: Send + Sync {
     /// The device's name and level, for people.
@@ -194,6 +203,11 @@ pub trait Backend: Send + Sync {
     fn device(&self) -> DeviceId;
     /// Bytes that can still be allocated, or `None` for host memory, which is the system's to tell.
     fn free_memory(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// What the device can do at most, measured in a moment; `None` for the CPU, whose levels others can measure.
+    fn rates(&self) -> Result<Option<Rates>> {
         Ok(None)
     }
 

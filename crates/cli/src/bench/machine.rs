@@ -5,10 +5,14 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gristmill_engine::Model;
 use gristmill_engine::machine::available_memory;
 use gristmill_kernels::cpu::Level;
+use gristmill_kernels::ops::Rates;
 use gristmill_kernels::simd::{Kernel, Simd};
 use serde::Serialize;
+
+use crate::failure::Failure;
 
 /// Memory that is read, over all threads: far more than any cache.
 const BUFFER: u64 = 2 << 30;
@@ -21,16 +25,28 @@ const SLICES: usize = 6;
 /// What was measured.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Machine {
-    /// The CPU level of both measurements.
+    /// The CPU level of both measurements, or `cuda`.
     pub(super) level: &'static str,
     /// Bytes per second that all threads read from memory.
     pub(super) read_bytes_per_second: f64,
-    /// Operations (a product and a sum are two) per second of all threads, on int8.
-    pub(super) int8_ops_per_second: f64,
+    /// What is multiplied: `int8`, or `bf16` on a GPU.
+    pub(super) numbers: &'static str,
+    /// Operations (a product and a sum are two) per second of all threads, on those.
+    pub(super) ops_per_second: f64,
+}
+
+/// What the model's device can do: as it says itself, or the CPU with this many threads.
+pub(super) fn of(model: &Model, threads: usize) -> Result<Machine, Failure> {
+    Ok(match model.rates()? {
+        Some(Rates { read_bytes_per_second, ops_per_second }) => {
+            Machine { level: "cuda", read_bytes_per_second, numbers: "bf16", ops_per_second }
+        }
+        None => measure(Level::best(), threads),
+    })
 }
 
 /// Measures with this many threads; takes about two seconds.
-pub(super) fn measure(level: Level, threads: usize) -> Machine {
+fn measure(level: Level, threads: usize) -> Machine {
     // A quarter of what is free leaves the rest in peace; with so little memory caches are small too.
     measure_with(level, threads, available_memory().map_or(BUFFER, |free| BUFFER.min(free / 4)))
 }
@@ -40,7 +56,8 @@ pub(super) fn measure_with(level: Level, threads: usize, buffer: u64) -> Machine
     Machine {
         level: level.name(),
         read_bytes_per_second: read_rate(level, threads, buffer as usize / threads),
-        int8_ops_per_second: int8_rate(level, threads),
+        numbers: "int8",
+        ops_per_second: int8_rate(level, threads),
     }
 }
 

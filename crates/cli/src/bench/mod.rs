@@ -12,7 +12,6 @@ use std::path::PathBuf;
 use clap::Args;
 use etcetera::BaseStrategy;
 use gristmill_engine::Limits;
-use gristmill_kernels::cpu::Level;
 
 use crate::args::{DeviceArgs, Verbosity};
 use crate::console;
@@ -90,7 +89,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let limits = Limits { kv_format: args.device.kv.into(), ..shape.limits()? };
     let model = load::model(source, &args.device, limits, &args.say)?;
     let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
-    let machine = machine::measure(Level::best(), threads);
+    let machine = machine::of(&model, threads)?;
 
     let mut bench = measure::Bench::new(model.clone(), shape, limits)?;
     let bar = load::bar(&args.say, "measuring {bar:40} {pos}/{len}");

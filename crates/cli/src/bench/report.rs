@@ -42,7 +42,7 @@ pub(super) struct Row {
     operations: f64,
     /// Distinct experts that a step read of a layer that has any: the mean, counted in the warm-up.
     mean_distinct_experts: Option<f64>,
-    /// max(bytes / bandwidth, operations / int8 rate) as a speed.
+    /// max(bytes / bandwidth, operations / their rate) as a speed.
     limit_tokens_per_second: f64,
     /// How much of that the median reaches.
     fraction_of_limit: f64,
@@ -56,7 +56,7 @@ impl Row {
         sorted.sort_by(f64::total_cmp);
         let (&fastest, &slowest) = (sorted.first()?, sorted.last()?);
         let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
-        let least = (work.bytes / machine.read_bytes_per_second).max(work.ops / machine.int8_ops_per_second);
+        let least = (work.bytes / machine.read_bytes_per_second).max(work.ops / machine.ops_per_second);
         let tokens = work.tokens as f64;
         Some(Row {
             tokens: work.tokens,
@@ -78,8 +78,8 @@ impl fmt::Display for Report {
         let Report { model, architecture, layers, device, shape, machine, .. } = self;
         writeln!(f, "{model}")?;
         writeln!(f, "{architecture}, {layers} layers, {}, on {device}", console::bytes(self.file_bytes))?;
-        let (read, int8) = (machine.read_bytes_per_second / 1e9, machine.int8_ops_per_second / 1e9);
-        writeln!(f, "machine: reads {read:.1} GB/s, {int8:.0} int8 Gop/s ({})", machine.level)?;
+        let (read, ops) = (machine.read_bytes_per_second / 1e9, machine.ops_per_second / 1e9);
+        writeln!(f, "machine: reads {read:.1} GB/s, {ops:.0} {} Gop/s ({})", machine.numbers, machine.level)?;
         let sequences = if shape.batch == 1 { "sequence" } else { "sequences" };
         writeln!(f, "{} {sequences} at depth {}, median of {}", shape.batch, shape.depth, self.repeats)?;
         writeln!(f)?;

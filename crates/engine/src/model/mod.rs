@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gristmill_kernels::act::Precision;
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::ops::{Backend, Rates};
 
 use crate::device;
 use crate::error::{Error, Result};
@@ -221,6 +221,14 @@ impl Model {
     /// The device, its level and threads, for people.
     pub fn device_name(&self) -> String {
         self.backend.name()
+    }
+
+    /// What the device can do at most, as it measures in a moment; `None` for the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the device refuses.
+    pub fn rates(&self) -> Result<Option<Rates>> {
+        Ok(self.backend.rates()?)
     }
 
     /// How precisely activations are kept.

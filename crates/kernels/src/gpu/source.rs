@@ -31,6 +31,7 @@ texts! {
     "format/iq4_nl/blocks.h" in "../format/iq4_nl/blocks.h",
     "format/iq4_xs/blocks.h" in "../format/iq4_xs/blocks.h",
     "format/mxfp4/blocks.h" in "../format/mxfp4/blocks.h",
+    "rates.cu" in "cuda/kernels/rates.cu",
 }
 
 /// The texts that are not included by others but compiled: names that end in `.cu`.

@@ -9,6 +9,7 @@ mod jit;
 mod matmul;
 mod moe;
 mod nvrtc;
+mod rates;
 
 use super::small::{elementwise, norm, rope, route, sample};
 use super::{Device, Gpu, memory};
@@ -16,7 +17,7 @@ use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
-use crate::ops::{Activation, Attention, Backend, Groups, Recording, Rope, Routing, Sampling, SelectionBias};
+use crate::ops::{Activation, Attention, Backend, Groups, Rates, Recording, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, TensorView, Weight};
 use std::sync::Arc;
@@ -49,6 +50,10 @@ impl Backend for Cuda {
 
     fn free_memory(&self) -> Result<Option<u64>> {
         self.device.gpu().free_memory().map(Some)
+    }
+
+    fn rates(&self) -> Result<Option<Rates>> {
+        rates::measure(&self.device).map(Some)
     }
 
     fn bucket(&self, rows: usize) -> usize {
