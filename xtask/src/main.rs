@@ -15,6 +15,10 @@ usage: cargo xtask check
            build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
        cargo xtask model
            fetch that model, unless it is there already, and print its path
+       cargo xtask kernels
+           compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a failure
+       cargo xtask prove kernels [--output FILE]
+           the same for all architectures and formats, with a table of what they need
        cargo xtask prove mutations [--only OP] [--list] [--output FILE]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
@@ -29,6 +33,9 @@ fn main() -> ExitCode {
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
+        ["kernels"] => kernels(&["few"]),
+        ["prove", "kernels"] => kernels(&["all"]),
+        ["prove", "kernels", "--output", path] => kernels(&["all", path, &prove::today()]),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };
@@ -39,6 +46,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Compiles the CUDA kernels, by an example of the conformance crate: this one stays quick to build.
+fn kernels(arguments: &[&str]) -> Result<(), String> {
+    let example = ["run", "--quiet", "--package", "gristmill-conformance", "--example", "kernels", "--"];
+    sh("cargo", &[&example[..], arguments].concat())
 }
 
 /// The root of the repository.

@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Year-month-day, UTC.
-pub(super) fn today() -> String {
+pub(crate) fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let (year, month, day) = civil((seconds / 86_400) as i64);
     format!("{year}-{month:02}-{day:02}")

@@ -4,6 +4,7 @@ mod date;
 mod list;
 mod workshop;
 
+pub(crate) use date::today;
 use list::{MUTATIONS, Mutation};
 use std::collections::BTreeSet;
 use std::fmt::Write;

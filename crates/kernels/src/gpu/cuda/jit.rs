@@ -46,13 +46,7 @@ impl Compiler {
 
     /// The machine code of a kernel's text, from the cache or compiled, or why there is none.
     pub(crate) fn cubin(&self, kernel: &Kernel) -> Result<Vec<u8>, String> {
-        let text = source::expand(kernel.file, &[]).ok_or_else(|| format!("there is no text {}", kernel.file))?;
-        let mut options = vec![
-            format!("--gpu-architecture={}", self.architecture),
-            "--std=c++17".to_owned(),
-            "--default-device".to_owned(),
-        ];
-        options.extend(kernel.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        let (text, options) = self.input(kernel)?;
         let file = self.cache.as_ref().map(|directory| directory.join(self.key(&text, &options)));
         if let Some(cubin) = file.as_deref().and_then(read) {
             return Ok(cubin);
@@ -64,6 +58,25 @@ impl Compiler {
             tracing::warn!("{}: {error}; kernels will be compiled again the next time", file.display());
         }
         Ok(cubin)
+    }
+
+    /// Machine code and the compiler's log, past the cache, with further options.
+    pub(crate) fn compile(&self, kernel: &Kernel, further: &[&str]) -> Result<(Vec<u8>, String), String> {
+        let (text, mut options) = self.input(kernel)?;
+        options.extend(further.iter().map(|&option| option.to_owned()));
+        self.nvrtc.compile(&text, kernel.file, &options)
+    }
+
+    /// What NVRTC is given: the text with its inclusions, and options.
+    fn input(&self, kernel: &Kernel) -> Result<(String, Vec<String>), String> {
+        let text = source::expand(kernel.file, &[]).ok_or_else(|| format!("there is no text {}", kernel.file))?;
+        let mut options = vec![
+            format!("--gpu-architecture={}", self.architecture),
+            "--std=c++17".to_owned(),
+            "-default-device".to_owned(),
+        ];
+        options.extend(kernel.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        Ok((text, options))
     }
 
     /// The cache's name of what these would compile to.

@@ -10,6 +10,7 @@ mod matmul;
 mod moe;
 mod nvrtc;
 mod rates;
+pub mod texts;
 
 use super::small::{elementwise, norm, rope, route, sample};
 use super::{Device, Gpu, memory};

@@ -1,0 +1,78 @@
+//! Every CUDA kernel through NVRTC, with what it needs, and no spills but known ones: `cargo xtask kernels` and
+//! `cargo xtask prove kernels`.
+//!
+//! kernels few | all [TABLE DATE]
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use gristmill_kernels::gpu::cuda::texts::{self, Text};
+
+/// Compute capabilities: those of CI, and all that are promised.
+const FEW: &[u32] = &[80, 90];
+const ALL: &[u32] = &[75, 80, 86, 89, 90, 100, 120];
+
+/// Formats whose kernels CI compiles: one of each sort.
+const FORMATS: &[&str] = &["F32", "Q4_K", "Q6_K", "Q8_0"];
+
+/// Kernels that spill, and why that is so: (text, kernel, reason).
+const SPILLS: &[(&str, &str, &str)] = &[];
+
+/// Compiles some texts, or all for all capabilities, and prints a table. A spill that is not known is a failure.
+fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
+    let wanted = |text: &Text| {
+        let format = text.defines.iter().find(|(name, _)| *name == "FORMAT");
+        all || format.is_none_or(|(_, format)| FORMATS.contains(&format.as_str()))
+    };
+    let texts: Vec<Text> = texts::all().into_iter().filter(wanted).collect();
+    let mut table = "Compiled by NVRTC; spilled bytes are stores and loads of a thread together.\n\n".to_owned();
+    table +=
+        "| text | kernel | architecture | registers | shared | spilled |\n| --- | --- | --- | ---: | ---: | ---: |\n";
+    let (mut kernels, mut wrong) = (0, Vec::new());
+    for &capability in if all { ALL } else { FEW } {
+        let architecture = texts::architecture(capability);
+        for text in &texts {
+            let defines: Vec<String> = text.defines.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let name = format!("{} {}", text.file, defines.join(" "));
+            let usages =
+                texts::compile(text, capability).map_err(|error| format!("{name}, {architecture}: {error}"))?;
+            for usage in usages {
+                kernels += 1;
+                let (kernel, spilled) = (&usage.kernel, usage.spilled);
+                let known = SPILLS.iter().any(|(file, known, _)| *file == text.file && known == kernel);
+                if spilled > 0 && !known {
+                    wrong.push(format!("{name}: {kernel} spills {spilled} bytes on {architecture}"));
+                }
+                let _ = writeln!(
+                    table,
+                    "| {name} | {kernel} | {architecture} | {} | {} | {spilled} |",
+                    usage.registers, usage.shared
+                );
+            }
+        }
+    }
+    if let Some((path, date)) = output {
+        let page = format!("# CUDA kernels, {date}\n\n{table}");
+        std::fs::write(path, page).map_err(|error| format!("{path}: {error}"))?;
+    }
+    println!("{kernels} kernels of {} texts compiled", texts.len());
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["few"] => kernels(false, None),
+        ["all"] => kernels(true, None),
+        ["all", table, date] => kernels(true, Some((table, date))),
+        _ => Err("usage: kernels few | all [TABLE DATE]".to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
