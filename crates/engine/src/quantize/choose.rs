@@ -210,7 +210,7 @@ fn by_rules(mix: &Mix, facts: &Facts, name: &str, shape: &[u64], tied: bool, val
 /// The first and the last eighth of the layers, and every third between.
 fn more_bits(layer: u32, layers: u32) -> bool {
     let eighth = layers / 8;
-    layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
+    layer < eighth || u64::from(layer) >= 7 * u64::from(layers) / 8 || (layer - eighth) % 3 == 2
 }
 
 const OUTPUT: &str = "output.weight";
@@ -372,6 +372,16 @@ mod tests {
         ] {
             assert_eq!(one("Q4_0", &[], name, shape).format, None, "{name}");
         }
+    }
+
+    #[test]
+    fn more_bits_go_to_both_ends_of_any_number_of_layers() {
+        assert_eq!((0..32).filter(|&layer| more_bits(layer, 32)).count(), 16);
+        let all = u32::MAX;
+        for layer in [0, all / 8 - 1, all / 8 + 2, all - all / 8, all - 1] {
+            assert!(more_bits(layer, all), "{layer}");
+        }
+        assert!(!more_bits(all / 8, all) && !more_bits(all / 8 + 3, all));
     }
 
     #[test]
