@@ -211,21 +211,38 @@ fn split_files_become_one() {
 fn weights_that_are_not_finite_are_named_and_leave_nothing() {
     let folder = Folder::new("infinite");
     let from = folder.path("in.gguf");
-    for bad in [f32::NAN, f32::INFINITY] {
-        model(&from, TENSORS, |name, values| {
-            if name == "blk.0.ffn_down_exps.weight" {
-                values[300_000] = bad;
+    // More elements than are encoded at once.
+    let large = "blk.0.ffn_down_exps.weight";
+    let tensors: &[(&str, Format, &[u64])] =
+        &[("output_norm.weight", Format::F32, &[512]), (large, Format::F32, &[256, 512, 12])];
+    let place = (1 << 20) + 300_000;
+    // F32 is the format that it has already.
+    for (bad, mix) in [(f32::NAN, "Q4_K_M"), (f32::INFINITY, "F16"), (f32::NEG_INFINITY, "F32")] {
+        model(&from, tensors, |name, values| {
+            if name == large {
+                values[place] = bad;
             }
         });
-        match quantise(&from, &folder.path("out.gguf"), "Q4_K_M", &[], 2).unwrap_err() {
+        match quantise(&from, &folder.path("out.gguf"), mix, &[], 2).unwrap_err() {
             QuantizeError::Weights { name, source: TranscodeError::NotFinite { element, .. } } => {
-                assert_eq!((name.as_str(), element), ("blk.0.ffn_down_exps.weight", 300_000));
+                assert_eq!((name.as_str(), element), (large, place), "{mix}");
             }
             other => panic!("{other}"),
         }
         assert_eq!(folder.names(), ["in.gguf"]);
     }
-    model(&from, TENSORS, |_, values| values[0] = 1e6);
+    model(&from, TENSORS, |name, values| {
+        if name == "output_norm.weight" {
+            values[5] = f32::NAN;
+        }
+    });
+    let error = quantise(&from, &folder.path("out.gguf"), "Q4_0", &[], 2).unwrap_err().to_string();
+    assert!(error.contains("`output_norm.weight`") && error.contains("element 5 is NaN"), "{error}");
+    model(&from, TENSORS, |name, values| {
+        if name == "blk.0.attn_v.weight" {
+            values[0] = 1e6;
+        }
+    });
     let error = quantise(&from, &folder.path("out.gguf"), "F16", &[], 2).unwrap_err().to_string();
     assert!(error.contains("blk.0.attn_v.weight") && error.contains("BF16"), "{error}");
     assert_eq!(folder.names(), ["in.gguf"]);
@@ -258,6 +275,9 @@ fn outputs_are_checked() {
     fs::write(&other, "y").unwrap();
     assert!(matches!(check(&other, false), Err(QuantizeError::Exists { .. })));
     check(&other, true).unwrap();
+    for no_file in [&folder.0, Path::new("/dev/null")].into_iter().filter(|path| path.exists()) {
+        assert!(matches!(check(no_file, true), Err(QuantizeError::NoFile { .. })), "{}", no_file.display());
+    }
     fs::hard_link(&input, &link).unwrap();
     for same in [&input, &folder.path("./in.gguf"), &link] {
         assert!(matches!(check(same, true), Err(QuantizeError::SameFile { .. })), "{}", same.display());

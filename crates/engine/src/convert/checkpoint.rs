@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::error::{ConvertError, read_json};
+use super::error::ConvertError;
+use super::files::read_json;
 use super::safetensors::{self, Tensor};
 use crate::gguf::Bytes;
 
@@ -33,7 +34,7 @@ impl Checkpoint {
     /// Opens `model.safetensors`, or the files that `model.safetensors.index.json` names.
     pub(super) fn open(folder: &Path) -> Result<Checkpoint, ConvertError> {
         let index = folder.join(INDEX);
-        if index.is_file() {
+        if index.exists() {
             let map = read_json::<Index>(&index)?.weight_map;
             let names: BTreeSet<&str> = map.values().map(String::as_str).collect();
             let checkpoint = Self::read(folder, &names.into_iter().collect::<Vec<_>>(), &index)?;

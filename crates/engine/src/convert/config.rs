@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::error::{ConvertError, read_json};
+use super::error::{ConvertError, cut};
+use super::files::read_json;
 
 /// A JSON object whose getters name what they expected.
 #[derive(Debug, Clone)]
@@ -21,7 +22,7 @@ impl Config {
 
     /// Reads a file that need not be there.
     pub(super) fn read_optional(path: &Path) -> Result<Config, ConvertError> {
-        match path.is_file() {
+        match path.exists() {
             true => Self::read(path),
             false => Ok(Config { path: path.to_owned(), entries: Map::new() }),
         }
@@ -47,12 +48,17 @@ impl Config {
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConvertError> {
-        self.get(key, |value| value.as_f64().filter(|x| x.is_finite()), "a number")
+        self.get(key, number, "a number that 32 bits hold")
+    }
+
+    /// A number above 0.
+    pub(super) fn positive(&self, key: &str) -> Result<Option<f64>, ConvertError> {
+        self.get(key, |value| number(value).filter(|&x| x as f32 > 0.0), "a number above 0 that 32 bits hold")
     }
 
     pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, ConvertError> {
-        let all = |value: &Value| value.as_array()?.iter().map(Value::as_f64).collect();
-        self.get(key, all, "a list of numbers")
+        let all = |value: &Value| value.as_array()?.iter().map(number).collect();
+        self.get(key, all, "a list of numbers that 32 bits hold")
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ConvertError> {
@@ -81,15 +87,17 @@ impl Config {
 
     /// An error about a key's value.
     pub(super) fn wrong(&self, key: &str, found: &Value, expected: impl Into<String>) -> ConvertError {
-        let mut found = found.to_string();
-        if found.len() > 80 {
-            found = found.chars().take(80).chain("…".chars()).collect();
-        }
-        ConvertError::Setting { path: self.path.clone(), key: key.to_owned(), found, expected: expected.into() }
+        let (path, found) = (self.path.clone(), cut(found, 80));
+        ConvertError::Setting { path, key: key.to_owned(), found, expected: expected.into() }
     }
 
     /// An error about a key that is not there.
     pub(super) fn missing(&self, key: &str) -> ConvertError {
         ConvertError::NoSetting { path: self.path.clone(), key: key.to_owned() }
     }
+}
+
+/// A number that is finite as f32, which it becomes.
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64().filter(|&x| (x as f32).is_finite())
 }

@@ -1,55 +1,42 @@
 //! Streams tensors from the checkpoint into the file, some rows at a time.
 
 use std::io::Write;
-use std::ops::ControlFlow;
 
-use gristmill_kernels::cpu::Transcoder;
 use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
-use super::error::ConvertError;
 use super::rows::{RowOrder, Rows, Stored};
 use super::tensors::{Made, Source};
-use crate::gguf::DataWriter;
-
-/// Elements converted at a time: whole blocks of every format, at most 4 MiB, enough for many threads.
-const PIECE: usize = 1 << 20;
-
-/// Is told the bytes written, and may stop.
-type Step<'a> = dyn FnMut(usize) -> ControlFlow<()> + 'a;
+use crate::quantize::{PIECE, PieceError, PieceWriter};
 
 /// Converts and writes one tensor after the other.
 pub(super) struct Encoder<'a, W> {
     checkpoint: &'a Checkpoint,
-    transcoder: &'a Transcoder,
-    out: DataWriter<W>,
-    /// Rows in their new order, and blocks in their new format.
+    out: PieceWriter<'a, W>,
+    /// Rows in their new order.
     gathered: Vec<u8>,
-    encoded: Vec<u8>,
 }
 
 impl<'a, W: Write> Encoder<'a, W> {
-    pub(super) fn new(checkpoint: &'a Checkpoint, transcoder: &'a Transcoder, out: DataWriter<W>) -> Self {
-        Self { checkpoint, transcoder, out, gathered: Vec::new(), encoded: Vec::new() }
+    pub(super) fn new(checkpoint: &'a Checkpoint, out: PieceWriter<'a, W>) -> Self {
+        Self { checkpoint, out, gathered: Vec::new() }
     }
 
     /// Ends the file.
-    pub(super) fn finish(self) -> Result<(), ConvertError> {
-        self.out.finish()?;
-        Ok(())
+    pub(super) fn finish(self) -> Result<(), PieceError> {
+        self.out.finish()
     }
 
-    /// Writes a tensor in this format.
-    pub(super) fn write(&mut self, tensor: &Made, to: Format, step: &mut Step) -> Result<(), ConvertError> {
+    /// Writes the tensor that is due.
+    pub(super) fn write(&mut self, tensor: &Made) -> Result<(), PieceError> {
         match &tensor.source {
-            Source::Values(values) => self.piece(&tensor.name, Format::F32, bytemuck::cast_slice(values), to, step),
+            Source::Values(values) => self.out.write(Format::F32, bytemuck::cast_slice(values)),
             Source::Tensors { parts, format, rows } => parts.iter().try_for_each(|part| {
                 match part {
                     Stored::Rows(data) if rows.order == RowOrder::Same => {
-                        let mut pieces = self.checkpoint.data(data).chunks(PIECE * format.block_bytes());
-                        pieces.try_for_each(|piece| self.piece(&tensor.name, *format, piece, to, step))?;
+                        self.out.write(*format, self.checkpoint.data(data))?;
                     }
-                    part => self.gathered(&tensor.name, part, rows, *format, to, step)?,
+                    part => self.gather(part, rows, *format)?,
                 }
                 part.done(self.checkpoint);
                 Ok(())
@@ -57,49 +44,14 @@ impl<'a, W: Write> Encoder<'a, W> {
         }
     }
 
-    fn gathered(
-        &mut self,
-        name: &str,
-        part: &Stored,
-        rows: &Rows,
-        format: Format,
-        to: Format,
-        step: &mut Step,
-    ) -> Result<(), ConvertError> {
+    fn gather(&mut self, part: &Stored, rows: &Rows, format: Format) -> Result<(), PieceError> {
         // Rows of one element, those of biases, are whole blocks only together.
         let at_once = (PIECE / rows.columns.max(1)).max(1);
-        let mut gathered = std::mem::take(&mut self.gathered);
-        let mut firsts = (0..rows.count).step_by(at_once);
-        let written = firsts.try_for_each(|first| {
-            part.gather(self.checkpoint, rows, first..rows.count.min(first + at_once), format, &mut gathered);
-            self.piece(name, format, &gathered, to, step)
-        });
-        self.gathered = gathered;
-        written
-    }
-
-    /// Converts and writes whole blocks.
-    fn piece(
-        &mut self,
-        name: &str,
-        from: Format,
-        data: &[u8],
-        to: Format,
-        step: &mut Step,
-    ) -> Result<(), ConvertError> {
-        let blocks = if from == to {
-            data
-        } else {
-            let elements = data.len() / from.block_bytes() * from.block_len();
-            self.encoded.resize(elements / to.block_len() * to.block_bytes(), 0);
-            let transcoded = self.transcoder.transcode(from, data, to, &mut self.encoded);
-            transcoded.map_err(|source| ConvertError::Weights { name: name.to_owned(), source })?;
-            &self.encoded
-        };
-        self.out.write_chunk(blocks)?;
-        match step(blocks.len()) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(ConvertError::Stopped),
+        for first in (0..rows.count).step_by(at_once) {
+            let some = first..rows.count.min(first + at_once);
+            part.gather(self.checkpoint, rows, some, format, &mut self.gathered);
+            self.out.write(format, &self.gathered)?;
         }
+        Ok(())
     }
 }

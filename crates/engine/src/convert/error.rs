@@ -1,16 +1,15 @@
 //! Why a folder could not be converted.
 
-use std::fs;
+use std::fmt::Display;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use gristmill_kernels::cpu::TranscodeError;
-use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::safetensors::SafetensorsError;
 use crate::gguf::{Name, WriteError};
-use crate::quantize::QuantizeError;
+use crate::quantize::{PieceError, QuantizeError};
 
 /// Why a folder could not be converted. Every message says what was wrong, where, and what to do.
 #[derive(Debug, Error)]
@@ -24,6 +23,20 @@ pub enum ConvertError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// What should be a file is something else.
+    #[error("{path} is a folder, a pipe or a device, not a file; put the model's own file in its place")]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A file beside the weights is longer than any of its kind.
+    #[error("{path} has more than {limit} bytes; no model has such a file, fetch it again")]
+    LongFile {
+        /// The file.
+        path: PathBuf,
+        /// The most bytes that it may have.
+        limit: u64,
+    },
     /// What was given is not a folder.
     #[error("{path} is not a folder; give the folder of a model as Hugging Face publishes it")]
     NoFolder {
@@ -31,7 +44,7 @@ pub enum ConvertError {
         path: PathBuf,
     },
     /// A JSON file cannot be parsed.
-    #[error("{path} is not as it should be: {source}; it is damaged, fetch it again")]
+    #[error("{path} is not as it should be: {}; it is damaged, fetch it again", json_problem(.source))]
     Json {
         /// The file.
         path: PathBuf,
@@ -53,7 +66,7 @@ pub enum ConvertError {
         path: PathBuf,
     },
     /// The index names a file by a path.
-    #[error("{index}: {name:?} is not the name of a file beside it")]
+    #[error("{index}: {} is not the name of a file beside it", Name(.name))]
     ShardName {
         /// The index.
         index: PathBuf,
@@ -210,10 +223,18 @@ pub enum ConvertError {
         /// The names of those that are known.
         known: String,
     },
+    /// A pre-tokenizer was named for a tokenizer that has none.
+    #[error("{path}: a SentencePiece tokenizer has no pre-tokenizer; leave out --pre ({})", Name(.pre))]
+    PreUnused {
+        /// The file of the tokenizer.
+        path: PathBuf,
+        /// What was named.
+        pre: String,
+    },
     /// What was converted is not a model that gristmill runs.
     #[error("converted, this is not a model that gristmill runs: {0}")]
     Unrunnable(crate::Error),
-    /// A weight cannot be expressed in its new format.
+    /// A weight is not finite, or cannot be expressed in its new format.
     #[error("tensor {}: {source}", Name(.name))]
     Weights {
         /// The tensor.
@@ -232,8 +253,32 @@ pub enum ConvertError {
     Write(#[from] WriteError),
 }
 
-/// Parses a JSON file.
-pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ConvertError> {
-    let bytes = fs::read(path).map_err(|source| ConvertError::Read { path: path.to_owned(), source })?;
-    serde_json::from_slice(&bytes).map_err(|source| ConvertError::Json { path: path.to_owned(), source })
+impl From<PieceError> for ConvertError {
+    fn from(error: PieceError) -> Self {
+        match error {
+            PieceError::Weights { name, source } => Self::Weights { name, source },
+            PieceError::Stopped => Self::Stopped,
+            PieceError::Write(error) => Self::Write(error),
+        }
+    }
+}
+
+/// The beginning of a text, for a message: what strangers' files hold may be of any length.
+pub(super) fn cut(text: impl Display, chars: usize) -> String {
+    let mut text = text.to_string();
+    if let Some((end, _)) = text.char_indices().nth(chars) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}
+
+/// What is wrong with JSON, and where. The message of `serde_json` may quote a value of any length, before the place.
+pub(super) fn json_problem(error: &serde_json::Error) -> String {
+    const SHOWN: usize = 300;
+    let (whole, shown) = (error.to_string(), cut(error, SHOWN));
+    match shown == whole {
+        true => whole,
+        false => format!("{shown} at line {} column {}", error.line(), error.column()),
+    }
 }

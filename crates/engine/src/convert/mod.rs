@@ -13,6 +13,7 @@ mod config;
 mod encode;
 mod error;
 mod family;
+mod files;
 mod keys;
 mod rope;
 mod rows;
@@ -23,16 +24,17 @@ mod vocabulary;
 pub use error::ConvertError;
 
 use std::fs;
-use std::io::Write;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gristmill_kernels::cpu::Transcoder;
 use gristmill_kernels::format::Format;
 
 use crate::gguf::{GgufWriter, Value, write_atomically};
 use crate::model::{ModelInfo, Progress};
-use crate::quantize::{FILE_TYPE_KEY, Facts, Mix, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose};
+use crate::quantize::{
+    FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
+};
 use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
@@ -54,6 +56,8 @@ pub struct ConvertOptions {
 /// A model in the form of Hugging Face, read and checked, and the header of the file that it becomes.
 pub struct Converter {
     checkpoint: Checkpoint,
+    /// Files beside those of weights, as far as they are there.
+    beside: Vec<PathBuf>,
     header: GgufWriter,
     made: Vec<Made>,
     tensors: Vec<Planned>,
@@ -110,17 +114,16 @@ impl Converter {
                 _ => (choice.format.unwrap_or(Format::F32), choice.instead_of),
             };
             header.tensor(&tensor.name, to, &tensor.shape)?;
-            let elements = tensor.shape.iter().product::<u64>();
-            let bytes = elements / to.block_len() as u64 * to.block_bytes() as u64;
-            let (name, from) = (tensor.name.clone(), tensor.format());
-            tensors.push(Planned { name, from, to, instead_of, bytes });
+            let elements = tensor.shape.iter().product();
+            tensors.push(Planned::new(&tensor.name, tensor.format(), to, instead_of, elements));
         }
         check(&header, &made)?;
         if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
             let format = kept.from.name();
             notes.push(format!("{}: what the model has in {format} stays so, whatever the type", kept.name));
         }
-        Ok(Converter { checkpoint, header, made, tensors, notes })
+        let beside = files::NAMES.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
+        Ok(Converter { checkpoint, beside, header, made, tensors, notes })
     }
 
     /// What becomes of each tensor, in the order of the file.
@@ -133,9 +136,9 @@ impl Converter {
         &self.notes
     }
 
-    /// The files of weights that are read.
+    /// The files that were read, or will be: those of weights, and what else stands in the folder.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.checkpoint.files()
+        self.checkpoint.files().chain(self.beside.iter().map(PathBuf::as_path))
     }
 
     /// The size of the output in bytes.
@@ -148,8 +151,8 @@ impl Converter {
     /// may stop.
     ///
     /// # Errors
-    /// If a weight is not finite or too large for its format (the tensor is named), or the file cannot be written.
-    /// Nothing is left behind then.
+    /// If a weight is not finite or too large for its format (the tensor is named; those that keep their format are
+    /// checked as well), or the file cannot be written. Nothing is left behind then.
     pub fn write(
         &self,
         path: &Path,
@@ -157,25 +160,12 @@ impl Converter {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(), ConvertError> {
         let transcoder = Transcoder::new(threads).map_err(|error| ConvertError::Unrunnable(error.into()))?;
-        write_atomically(path, |out| self.write_to(out, &transcoder, progress))
-    }
-
-    fn write_to<W: Write>(
-        &self,
-        out: W,
-        transcoder: &Transcoder,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<(), ConvertError> {
-        let total = self.tensors.iter().map(|tensor| tensor.bytes).sum();
-        let mut done = 0;
-        let mut encoder = Encoder::new(&self.checkpoint, transcoder, self.header.clone().begin(out)?);
-        for (made, planned) in self.made.iter().zip(&self.tensors) {
-            encoder.write(made, planned.to, &mut |bytes| {
-                done += bytes as u64;
-                progress(Progress { done, total })
-            })?;
-        }
-        encoder.finish()
+        write_atomically(path, |out| {
+            let out = PieceWriter::begin(self.header.clone(), &self.tensors, out, &transcoder, progress)?;
+            let mut encoder = Encoder::new(&self.checkpoint, out);
+            self.made.iter().try_for_each(|tensor| encoder.write(tensor))?;
+            Ok(encoder.finish()?)
+        })
     }
 }
 

@@ -34,13 +34,19 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
             if let Some(found) = windowed.value("rope_type").filter(|&kind| kind != "default") {
                 return Err(windowed.wrong("rope_type", found, "default, for layers with a window"));
             }
-            windowed.number("rope_theta")?
+            windowed.positive("rope_theta")?
         }
-        None => config.number("rope_local_base_freq")?,
+        None => config.positive("rope_local_base_freq")?,
     };
     let parameters = global.or(parameters);
-    let parameter = |key: &str| parameters.as_ref().map_or(Ok(None), |p| p.number(key));
-    let base = match (parameter("rope_theta")?, config.number("rope_theta")?) {
+    for settings in parameters.iter().chain([config]) {
+        let key = "partial_rotary_factor";
+        if let Some(found) = settings.value(key).filter(|found| found.as_f64() != Some(1.0)) {
+            return Err(settings.wrong(key, found, "1: heads of which only a part is rotated are not supported"));
+        }
+    }
+    let parameter = |key: &str| parameters.as_ref().map_or(Ok(None), |p| p.positive(key));
+    let base = match (parameter("rope_theta")?, config.positive("rope_theta")?) {
         (Some(base), _) | (None, Some(base)) => base,
         (None, None) => family.rope_base,
     };
@@ -57,7 +63,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
         None => parameters.text("type")?,
     };
     let mut set = |key: &str, value: Value| rope.pairs.push((format!("rope.scaling.{key}"), value));
-    let factor = || parameters.number("factor")?.ok_or_else(|| parameters.missing("factor"));
+    let factor = || parameters.positive("factor")?.ok_or_else(|| parameters.missing("factor"));
     match kind {
         None | Some("default") => {}
         Some("linear") => {
@@ -93,6 +99,9 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
                 [("rope_factors_long.weight", "long_factor"), ("rope_factors_short.weight", "short_factor")]
             {
                 let factors = parameters.numbers(theirs)?.ok_or_else(|| parameters.missing(theirs))?;
+                if let Some(&found) = factors.iter().find(|&&x| x as f32 <= 0.0) {
+                    return Err(parameters.wrong(theirs, &found.into(), "numbers above 0"));
+                }
                 rope.vectors.push((ours, factors.into_iter().map(|x| x as f32).collect()));
             }
         }
@@ -141,8 +150,11 @@ fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Resul
     if width > 1 << 16 {
         return Err(config.wrong("head_dim", &width.into(), "at most 65536"));
     }
-    let low = parameters.number("low_freq_factor")?.unwrap_or(1.0);
-    let high = parameters.number("high_freq_factor")?.unwrap_or(4.0);
+    let low = parameters.positive("low_freq_factor")?.unwrap_or(1.0);
+    let high = parameters.positive("high_freq_factor")?.unwrap_or(4.0);
+    if high as f32 <= low as f32 {
+        return Err(parameters.wrong("high_freq_factor", &high.into(), format!("more than low_freq_factor, {low}")));
+    }
     let context = f64::from(original_context(parameters, config)?);
     let (longest, shortest) = ((context / low) as f32, (context / high) as f32);
     let factors = (0..width).step_by(2).map(|i| {

@@ -10,13 +10,19 @@
 //! Files are untrusted: what is returned lies within the file, and does not overlap. (We read the header ourselves because
 //! the `safetensors` crate, as of 0.8, adds the offsets of a lying header without a check for overflow.)
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 
-use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
+use super::error::json_problem;
 use crate::gguf::Name;
+
+/// More dimensions are refused: no weights have them.
+const MAX_DIMS: usize = 8;
 
 /// Longer headers are refused, as by the reference implementation.
 const MAX_HEADER: u64 = 100_000_000;
@@ -40,7 +46,7 @@ pub enum SafetensorsError {
         found: u64,
     },
     /// The header is not the JSON that it should be.
-    #[error("its header is not as it should be: {0}; it is damaged, fetch it again")]
+    #[error("its header is not as it should be: {}; it is damaged, fetch it again", json_problem(.0))]
     Header(serde_json::Error),
     /// A tensor's record is not as it should be.
     #[error("tensor {}: {problem}; the file is damaged, fetch it again", Name(.name))]
@@ -79,8 +85,74 @@ pub struct Tensor {
 #[derive(Deserialize)]
 struct Record {
     dtype: String,
-    shape: Vec<u64>,
+    shape: Shape,
     data_offsets: [u64; 2],
+}
+
+/// At most [`MAX_DIMS`] dimensions.
+struct Shape(Vec<u64>);
+
+impl<'de> Deserialize<'de> for Shape {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Dims;
+        impl<'de> Visitor<'de> for Dims {
+            type Value = Shape;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                write!(f, "at most {MAX_DIMS} dimensions")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut dims: A) -> Result<Shape, A::Error> {
+                let mut shape = Vec::new();
+                while let Some(dim) = dims.next_element()? {
+                    if shape.len() == MAX_DIMS {
+                        return Err(A::Error::invalid_length(MAX_DIMS + 1, &self));
+                    }
+                    shape.push(dim);
+                }
+                Ok(Shape(shape))
+            }
+        }
+        deserializer.deserialize_seq(Dims)
+    }
+}
+
+/// All records by name. What stands under `__metadata__` is skipped.
+struct Records(BTreeMap<String, Record>);
+
+impl<'de> Deserialize<'de> for Records {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Records;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object of tensors")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Records, A::Error> {
+                let mut records = BTreeMap::new();
+                while let Some(name) = entries.next_key::<String>()? {
+                    if name == "__metadata__" {
+                        entries.next_value::<IgnoredAny>()?;
+                        continue;
+                    }
+                    let record: Record = entries.next_value().map_err(|error| in_tensor(&name, error))?;
+                    if records.contains_key(&name) {
+                        return Err(in_tensor(&name, "it is there twice"));
+                    }
+                    records.insert(name, record);
+                }
+                Ok(Records(records))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// What is wrong with the record of a tensor.
+fn in_tensor<E: serde::de::Error>(name: &str, problem: impl fmt::Display) -> E {
+    E::custom(format_args!("tensor {}: {problem}", Name(name)))
 }
 
 /// Bits of one element of every dtype that the format knows, but for those below one byte.
@@ -116,16 +188,12 @@ pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
         return Err(SafetensorsError::HeaderLength { found: length });
     }
     let header = rest.get(..length as usize).ok_or_else(truncated)?;
-    let header: Map<String, Value> = serde_json::from_slice(header).map_err(SafetensorsError::Header)?;
+    let Records(records) = serde_json::from_slice(header).map_err(SafetensorsError::Header)?;
 
     let start = size_of::<u64>() + length as usize;
     let available = (file.len() - start) as u64;
-    let mut tensors = Vec::with_capacity(header.len());
-    for (name, record) in header {
-        if name != "__metadata__" {
-            tensors.push(tensor(name, record, start, available)?);
-        }
-    }
+    let read = |(name, record)| tensor(name, record, start, available);
+    let mut tensors = records.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
     tensors.sort_by_key(|tensor| (tensor.data.start, tensor.data.end));
     let mut end = start;
     for tensor in &tensors {
@@ -143,12 +211,11 @@ pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
     Ok(tensors)
 }
 
-fn tensor(name: String, record: Value, start: usize, available: u64) -> Result<Tensor, SafetensorsError> {
+fn tensor(name: String, record: Record, start: usize, available: u64) -> Result<Tensor, SafetensorsError> {
     let wrong = |problem: String| SafetensorsError::Tensor { name: name.clone(), problem };
-    let Record { dtype, shape, data_offsets: [from, to] } =
-        Record::deserialize(record).map_err(|error| wrong(format!("its record is not as it should be: {error}")))?;
+    let Record { dtype, shape: Shape(shape), data_offsets: [from, to] } = record;
     let bits = DTYPES.iter().find(|(known, _)| *known == dtype);
-    let (_, bits) = bits.ok_or_else(|| wrong(format!("its dtype is {dtype:?}, which is not known")))?;
+    let (_, bits) = bits.ok_or_else(|| wrong(format!("its dtype is {}, which is not known", Name(&dtype))))?;
     let bytes = shape.iter().try_fold(bits / 8, |n, &dim| n.checked_mul(dim));
     if from > to || to > available {
         let problem = format!("its data lies at bytes {from} to {to} of {available}");
@@ -218,7 +285,12 @@ mod tests {
         ] {
             assert!(one("F32", "[4]", offsets).contains(message), "{offsets}: {}", one("F32", "[4]", offsets));
         }
-        assert!(one("F99", "[4]", "[0,16]").contains("\"F99\""));
+        assert!(one("F99", "[4]", "[0,16]").contains("`F99`"));
+        assert!(one("F32", "[1,1,1,1,1,1,1,4,1]", "[0,16]").contains("at most 8 dimensions"));
+        read(&file(r#"{"x":{"dtype":"F32","shape":[1,1,1,1,1,1,1,4],"data_offsets":[0,16]}}"#, 16))
+            .expect("8 are allowed");
+        let twice = refused(&GOOD.replace("\"b\":{", "\"a\":{"), 16);
+        assert!(twice.contains("tensor `a`: it is there twice"), "{twice}");
         assert!(one("F32", "[4,18446744073709551615,18446744073709551615]", "[0,16]").contains("does not take"));
         let two = |a: &str, b: &str| {
             let record = |offsets| format!(r#"{{"dtype":"U8","shape":[8],"data_offsets":{offsets}}}"#);
@@ -228,7 +300,9 @@ mod tests {
         assert!(two("[0,8]", "[4,12]").contains("begins at byte 4"));
         assert!(two("[1,9]", "[9,17]").contains("17 bytes of data, but 16"));
         assert!(refused("[1]", 0).contains("header is not"));
-        assert!(refused(r#"{"x":3}"#, 0).contains("its record is not"));
+        assert!(refused(r#"{"x":3}"#, 0).contains("tensor `x`: invalid type: integer `3`"));
+        let long = refused(&format!(r#"{{"x":"{}"}}"#, "y".repeat(100_000)), 0);
+        assert!(long.len() < 1000 && long.contains("at line 1 column"), "{long}");
         let mut huge = file(GOOD, 16);
         huge[..8].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(matches!(read(&huge), Err(SafetensorsError::HeaderLength { found: u64::MAX })));

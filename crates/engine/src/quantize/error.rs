@@ -6,7 +6,7 @@ use gristmill_kernels::cpu::TranscodeError;
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
-use super::Mix;
+use super::{Mix, PieceError};
 use crate::gguf::{GgufError, Name, WriteError};
 
 /// Why a model could not be quantised. Every message says what was wrong, where, and what to do.
@@ -45,6 +45,12 @@ pub enum QuantizeError {
         /// The file.
         path: PathBuf,
     },
+    /// The output is a folder or a device.
+    #[error("{}: this is a folder or a device; name a file", .path.display())]
+    NoFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// There is already a file.
     #[error("{}: the file exists; name another one, or replace it with --force", .path.display())]
     Exists {
@@ -71,6 +77,16 @@ pub enum QuantizeError {
     /// The threads cannot be started.
     #[error(transparent)]
     Kernel(#[from] gristmill_kernels::Error),
+}
+
+impl From<PieceError> for QuantizeError {
+    fn from(error: PieceError) -> Self {
+        match error {
+            PieceError::Weights { name, source } => Self::Weights { name, source },
+            PieceError::Stopped => Self::Stopped,
+            PieceError::Write(error) => Self::Write(error),
+        }
+    }
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -22,6 +22,7 @@
 mod choose;
 mod error;
 mod mix;
+mod pieces;
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -35,6 +36,7 @@ use crate::model::Progress;
 pub use choose::{Choice, Facts, Keep, choose};
 pub use error::QuantizeError;
 pub use mix::Mix;
+pub(crate) use pieces::{PIECE, PieceError, PieceWriter};
 
 /// The version of the quantised formats, as llama.cpp counts it (`GGML_QNT_VERSION`).
 pub const QUANTIZATION_VERSION: u32 = 2;
@@ -42,9 +44,6 @@ pub const QUANTIZATION_VERSION: u32 = 2;
 pub const QUANTIZATION_VERSION_KEY: &str = "general.quantization_version";
 /// The key of [`Mix::file_type`].
 pub const FILE_TYPE_KEY: &str = "general.file_type";
-
-/// Elements encoded at once: whole blocks of every format, at most 4 MiB, enough for many threads.
-const PIECE: u64 = 1 << 20;
 
 /// What becomes of one tensor.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +61,12 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// A tensor with this many elements, which are whole blocks of `to`.
+    pub(crate) fn new(name: &str, from: Format, to: Format, instead_of: Option<Format>, elements: u64) -> Planned {
+        let bytes = usize::try_from(elements).ok().and_then(|n| to.row_bytes(n)).unwrap_or_default() as u64;
+        Planned { name: name.to_owned(), from, to, instead_of, bytes }
+    }
+
     /// Whether an already quantised tensor is quantised again, which adds up two errors.
     pub fn is_requantised(&self) -> bool {
         self.from != self.to && !self.from.is_float() && !self.to.is_float()
@@ -101,9 +106,7 @@ impl<'a> Quantizer<'a> {
         for (tensor, choice) in file.tensors().iter().zip(choices) {
             let to = choice.format.unwrap_or(tensor.format);
             plan.tensor(&tensor.name, to, &tensor.shape)?;
-            let bytes = tensor.elements() / to.block_len() as u64 * to.block_bytes() as u64;
-            let (name, instead_of) = (tensor.name.clone(), choice.instead_of);
-            tensors.push(Planned { name, from: tensor.format, to, instead_of, bytes });
+            tensors.push(Planned::new(&tensor.name, tensor.format, to, choice.instead_of, tensor.elements()));
         }
         Ok(Quantizer { file, tensors, plan })
     }
@@ -119,12 +122,13 @@ impl<'a> Quantizer<'a> {
     }
 
     /// Writes the output, under a temporary name until it is complete. An existing file is replaced: see
-    /// [`check_output`]. `progress` is told the bytes of tensors read and in all, and may stop.
+    /// [`check_output`]. `progress` is told the bytes of tensors written and in all, and may stop.
     ///
     /// The bytes are the same for any number of threads and on any CPU.
     ///
     /// # Errors
-    /// If a weight is not finite (the tensor is named) or the file cannot be written. Nothing is left behind then.
+    /// If a weight is not finite or too large for its format (the tensor is named; those that keep their format are
+    /// checked as well), or the file cannot be written. Nothing is left behind then.
     pub fn write(
         self,
         path: &Path,
@@ -132,48 +136,31 @@ impl<'a> Quantizer<'a> {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(), QuantizeError> {
         let transcoder = Transcoder::new(threads)?;
-        let total = self.file.tensors().iter().map(|t| t.bytes).sum();
-        let mut done = 0;
-        let mut encoded = Vec::new();
         write_atomically(path, |out| {
-            let mut out = self.plan.begin(out)?;
-            for (tensor, planned) in self.file.tensors().iter().zip(&self.tensors) {
-                let (from, to) = (tensor.format, planned.to);
-                let piece = |format: Format| (PIECE as usize / format.block_len()) * format.block_bytes();
-                let mut first = 0;
-                for bytes in self.file.data(tensor).chunks(piece(from)) {
-                    let elements = bytes.len() / from.block_bytes() * from.block_len();
-                    encoded.resize(elements / to.block_len() * to.block_bytes(), 0);
-                    transcoder.transcode(from, bytes, to, &mut encoded).map_err(|source| QuantizeError::Weights {
-                        name: tensor.name.clone(),
-                        source: source.after(first),
-                    })?;
-                    out.write_chunk(&encoded)?;
-                    first += elements;
-                    done += bytes.len() as u64;
-                    if progress(Progress { done, total }).is_break() {
-                        return Err(QuantizeError::Stopped);
-                    }
-                }
+            let mut out = PieceWriter::begin(self.plan, &self.tensors, out, &transcoder, progress)?;
+            for tensor in self.file.tensors() {
+                out.write(tensor.format, self.file.data(tensor))?;
                 self.file.advise_done(tensor);
             }
-            out.finish()?;
-            Ok(())
+            Ok(out.finish()?)
         })
     }
 }
 
-/// Whether a command may write to `output`: not onto one of the files it reads, and onto another existing file only
-/// with `force`.
+/// Whether a command may write to `output`: not onto one of the files it reads, onto another existing file only with
+/// `force`, and never onto what is no file.
 ///
 /// # Errors
-/// [`QuantizeError::SameFile`] (also through links), [`QuantizeError::Exists`].
+/// [`QuantizeError::NoFile`], [`QuantizeError::SameFile`] (also through links), [`QuantizeError::Exists`].
 pub fn check_output<'a>(
     inputs: impl IntoIterator<Item = &'a Path>,
     output: &Path,
     force: bool,
 ) -> Result<(), QuantizeError> {
     let Ok(there) = fs::canonicalize(output) else { return Ok(()) };
+    if !there.is_file() {
+        return Err(QuantizeError::NoFile { path: output.to_owned() });
+    }
     for input in inputs {
         if fs::canonicalize(input).is_ok_and(|input| input == there || same_file(&input, &there)) {
             return Err(QuantizeError::SameFile { path: output.to_owned() });

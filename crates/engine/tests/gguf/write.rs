@@ -173,5 +173,14 @@ fn files_appear_whole_or_not_at_all() {
 
     let error = write_atomically::<WriteError>(&folder.join("absent/m.gguf"), |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains("absent/m.gguf"), "{error}");
+    // What is in the way is named.
+    let partial = folder.join(format!("m.gguf.{}.partial", std::process::id()));
+    fs::write(&partial, "left over").unwrap();
+    let error = write_atomically::<WriteError>(&path, |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains(&partial.display().to_string()), "{error}");
+    assert_eq!(
+        (fs::read(&partial).unwrap().as_slice(), fs::read(&path).unwrap().as_slice()),
+        (&b"left over"[..], &b"first"[..])
+    );
     fs::remove_dir_all(&folder).unwrap();
 }

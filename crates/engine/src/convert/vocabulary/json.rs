@@ -1,13 +1,14 @@
 //! `tokenizer.json`: the pipeline of the `tokenizers` library.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Added;
-use crate::convert::error::{ConvertError, read_json};
+use super::{Added, unique};
+use crate::convert::error::{ConvertError, cut};
+use crate::convert::files::read_json;
 
 /// As much of the file as is used.
 #[derive(Debug, Deserialize)]
@@ -34,7 +35,7 @@ struct AddedRecord {
 /// The model, byte pair encoding.
 #[derive(Debug, Deserialize)]
 pub(super) struct Bpe {
-    pub(super) vocab: HashMap<String, u32>,
+    pub(super) vocab: BTreeMap<String, u32>,
     merges: Vec<Merge>,
     #[serde(default)]
     pub(super) unk_token: Option<String>,
@@ -76,15 +77,16 @@ impl TokenizerJson {
             known: "byte pair encoding (BPE), over bytes or with a fallback to bytes",
         };
         if let Some(kind) = read_json::<Outline>(path)?.model.kind.filter(|kind| kind != "BPE") {
-            return Err(unsupported(format!("a tokenizer model of type {kind:?}")));
+            return Err(unsupported(format!("a tokenizer model of type {:?}", cut(kind, 80))));
         }
         let json: TokenizerJson = read_json(path)?;
         let Bpe { continuing_subword_prefix, end_of_word_suffix, .. } = &json.model;
         let affix =
             [continuing_subword_prefix, end_of_word_suffix].into_iter().flatten().find(|affix| !affix.is_empty());
         if let Some(affix) = affix {
-            return Err(unsupported(format!("a vocabulary that marks parts of words with {affix:?}")));
+            return Err(unsupported(format!("a vocabulary that marks parts of words with {:?}", cut(affix, 80))));
         }
+        unique(path, &json.model.vocab)?;
         Ok(json)
     }
 
@@ -105,7 +107,10 @@ impl TokenizerJson {
                 pair.filter(|(left, right)| [left, right].iter().all(|part| !part.is_empty() && !part.contains(' ')));
             pairs.push(good.ok_or_else(|| ConvertError::Vocabulary {
                 path: path.to_owned(),
-                problem: format!("merge {rank} is {merge:?}, not two tokens without spaces"),
+                problem: format!(
+                    "merge {rank} is {}, not two tokens without spaces",
+                    cut(format_args!("{merge:?}"), 80)
+                ),
             })?);
         }
         Ok(pairs)

@@ -10,11 +10,11 @@ mod sentencepiece;
 mod special;
 mod template;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use super::config::Config;
-use super::error::ConvertError;
+use super::error::{ConvertError, cut};
 use super::keys::Pairs;
 use crate::gguf::{Array, Value};
 use json::TokenizerJson;
@@ -69,17 +69,27 @@ pub(super) fn read(
 ) -> Result<Pairs, ConvertError> {
     let about = Config::read_optional(&folder.join("tokenizer_config.json"))?;
     let [model_path, json_path] = ["tokenizer.model", "tokenizer.json"].map(|name| folder.join(name));
-    let json = match json_path.is_file() {
+    let json = match json_path.exists() {
         true => Some(TokenizerJson::read(&json_path)?),
         false => None,
     };
-    let piece_model = match model_path.is_file() {
+    let piece_model = match model_path.exists() {
         true => sentencepiece::read(&model_path, json.is_some(), notes)?,
         false => None,
     };
+    let no_pre = |path: &Path| match pre {
+        Some(pre) => Err(ConvertError::PreUnused { path: path.to_owned(), pre: pre.to_owned() }),
+        None => Ok(()),
+    };
     let vocabulary = match (piece_model, &json) {
-        (Some(model), _) => scored::from_model(&model_path, model, folder, &about, size)?,
-        (None, Some(json)) if json.model.byte_fallback => scored::from_json(&json_path, json, &about, size)?,
+        (Some(model), _) => {
+            no_pre(&model_path)?;
+            scored::from_model(&model_path, model, folder, &about, size)?
+        }
+        (None, Some(json)) if json.model.byte_fallback => {
+            no_pre(&json_path)?;
+            scored::from_json(&json_path, json, &about, size)?
+        }
         (None, Some(json)) => byte_level::read(&json_path, json, &about, size, pre)?,
         (None, None) => return Err(ConvertError::NoTokenizer { folder: folder.to_owned() }),
     };
@@ -126,6 +136,23 @@ fn added_token(added: &Added) -> (Kind, String) {
     }
 }
 
+/// More than any vocabulary has; fillers for more would take memory without end.
+const MAX_TOKENS: usize = 1 << 24;
+
+/// Refuses a vocabulary that gives one id to two tokens.
+fn unique(path: &Path, vocabulary: &BTreeMap<String, u32>) -> Result<(), ConvertError> {
+    let mut texts = HashMap::with_capacity(vocabulary.len());
+    for (text, &id) in vocabulary {
+        if let Some(first) = texts.insert(id, text) {
+            let (first, second) = (cut(first, 80), cut(text, 80));
+            let problem =
+                format!("tokens {first:?} and {second:?} both have id {id}; the file is damaged, fetch it again");
+            return Err(ConvertError::Vocabulary { path: path.to_owned(), problem });
+        }
+    }
+    Ok(())
+}
+
 /// `size` tokens by id, those that are not given as fillers.
 fn table(
     path: &Path,
@@ -133,17 +160,38 @@ fn table(
     size: usize,
     filler_score: f32,
 ) -> Result<Vec<Token>, ConvertError> {
+    let wrong = |problem: String| ConvertError::Vocabulary { path: path.to_owned(), problem };
+    if size > MAX_TOKENS {
+        return Err(wrong(format!("the embedding table has {size} rows; at most {MAX_TOKENS} tokens are supported")));
+    }
     let mut by_id: BTreeMap<u32, Token> = BTreeMap::new();
     for (id, token) in given {
         if id as usize >= size {
-            let problem = format!(
-                "token {:?} has id {id}, but the model has {size} tokens; the files do not belong together",
-                token.text
-            );
-            return Err(ConvertError::Vocabulary { path: path.to_owned(), problem });
+            let text = cut(&token.text, 80);
+            return Err(wrong(format!(
+                "token {text:?} has id {id}, but the model has {size} tokens; the files do not belong together"
+            )));
         }
         by_id.insert(id, token);
     }
     let filler = |id: u32| Token { text: format!("[PAD{id}]"), score: filler_score, kind: Kind::Unused };
     Ok((0..size as u32).map(|id| by_id.remove(&id).unwrap_or_else(|| filler(id))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_filled_up_and_bounded() {
+        let path = Path::new("tokenizer.json");
+        let token = Token { text: "a".to_owned(), score: 0.0, kind: Kind::Normal };
+        let tokens = table(path, [(1, token)], 3, -1.0).unwrap();
+        let texts: Vec<&str> = tokens.iter().map(|token| token.text.as_str()).collect();
+        assert_eq!(texts, ["[PAD0]", "a", "[PAD2]"]);
+        for size in [MAX_TOKENS + 1, (1 << 32) + 3, usize::MAX] {
+            let error = table(path, [], size, 0.0).unwrap_err().to_string();
+            assert!(error.contains(&format!("{size} rows")), "{error}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::json::TokenizerJson;
-use crate::convert::error::ConvertError;
+use crate::convert::error::{ConvertError, cut};
 
 /// A pipeline: its name as `tokenizer.ggml.pre`, and what `tokenizer.json` says of it.
 struct Known {
@@ -68,9 +68,12 @@ pub(super) fn recognise(path: &Path, json: &TokenizerJson) -> Result<&'static st
         Some(known) => Ok(known.name),
         None => Err(ConvertError::PreTokenizer {
             path: path.to_owned(),
+            // Long enough for the longest known expression.
             found: format!(
                 "normalizer {}, pre_tokenizer {}, ignore_merges {}",
-                json.normalizer, json.pre_tokenizer, json.model.ignore_merges
+                cut(&json.normalizer, 200),
+                cut(&json.pre_tokenizer, 1000),
+                json.model.ignore_merges
             ),
             known: KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
         }),

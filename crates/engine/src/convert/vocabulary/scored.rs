@@ -1,13 +1,17 @@
 //! SentencePiece-style BPE, the tokenizer model `llama`: the pair whose token has the highest score merges first.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use super::json::TokenizerJson;
 use super::sentencepiece::PieceModel;
-use super::{Added, Kind, Token, Vocabulary, added_token, special, table};
+use super::{Added, Kind, Token, Vocabulary, added_token, special, table, unique};
 use crate::convert::config::Config;
-use crate::convert::error::{ConvertError, read_json};
+use crate::convert::error::{ConvertError, cut};
+use crate::convert::files::read_json;
+
+/// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told another.
+const MAX_TOKEN_BYTES: usize = 1024;
 
 /// Scores that converters give to tokens which no merge makes.
 const ADDED_SCORE: f32 = -1000.0;
@@ -31,8 +35,10 @@ pub(super) fn from_model(
         tokens.insert(id, token);
     }
     let added_path = folder.join("added_tokens.json");
-    if added_path.is_file() {
-        for (text, id) in read_json::<HashMap<String, u32>>(&added_path)? {
+    if added_path.exists() {
+        let added = read_json::<BTreeMap<String, u32>>(&added_path)?;
+        unique(&added_path, &added)?;
+        for (text, id) in added {
             tokens.insert(id, Token { text, score: ADDED_SCORE, kind: Kind::UserDefined });
         }
     }
@@ -58,7 +64,11 @@ pub(super) fn from_json(
 ) -> Result<Vocabulary, ConvertError> {
     let prefix = space_prefix(json).ok_or_else(|| ConvertError::Tokenizer {
         path: path.to_owned(),
-        found: format!("normalizer {} with pre_tokenizer {}", json.normalizer, json.pre_tokenizer),
+        found: format!(
+            "normalizer {} with pre_tokenizer {}",
+            cut(&json.normalizer, 300),
+            cut(&json.pre_tokenizer, 300)
+        ),
         known: "spaces to ▁, with or without one before the text",
     })?;
     let ranks = ranks(path, json)?;
@@ -94,25 +104,32 @@ fn ranks<'j>(path: &Path, json: &'j TokenizerJson) -> Result<HashMap<String, usi
         known: "what transformers makes of a SentencePiece model; tokenizer.model itself, if there is one",
     };
     let mut ranks: HashMap<String, usize> = HashMap::new();
-    let mut pairs: HashMap<(&'j str, &'j str), ()> = HashMap::new();
+    let mut pairs: HashSet<(&'j str, &'j str)> = HashSet::new();
     let mut previous = String::new();
     for (left, right) in json.merges(path)? {
         let merged = format!("{left}{right}");
         if merged != previous {
             let rank = ranks.len();
             if ranks.insert(merged.clone(), rank).is_some() {
+                let merged = cut(merged, 80);
                 return Err(wrong(format!("those of {merged:?} do not follow each other")));
             }
             previous = merged;
         }
-        pairs.insert((left, right), ());
+        pairs.insert((left, right));
     }
-    let special: Vec<String> = json.added().map(|(_, added)| added.text).collect();
-    for text in json.model.vocab.keys().filter(|text| !special.contains(text)) {
+    let special: HashSet<String> = json.added().map(|(_, added)| added.text).collect();
+    let vocabulary: HashSet<&str> = json.model.vocab.keys().map(String::as_str).collect();
+    for text in json.model.vocab.keys().filter(|text| !special.contains(text.as_str())) {
+        if text.len() > MAX_TOKEN_BYTES {
+            let problem =
+                format!("token {:?} has {} bytes, at most {MAX_TOKEN_BYTES} are supported", cut(text, 80), text.len());
+            return Err(ConvertError::Vocabulary { path: path.to_owned(), problem });
+        }
         for (cut, _) in text.char_indices().skip(1) {
             let (left, right) = text.split_at(cut);
-            let tokens = [left, right].iter().all(|part| json.model.vocab.contains_key(*part));
-            if tokens && !pairs.contains_key(&(left, right)) {
+            let tokens = [left, right].iter().all(|part| vocabulary.contains(part));
+            if tokens && !pairs.contains(&(left, right)) {
                 return Err(wrong(format!("{left:?} and {right:?} do not merge")));
             }
         }

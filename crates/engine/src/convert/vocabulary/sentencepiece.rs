@@ -1,13 +1,13 @@
 //! `tokenizer.model`: a SentencePiece model, a message of
 //! <https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto>.
 
-use std::fs;
 use std::path::Path;
 
 use prost::Message;
 
 use super::Kind;
-use crate::convert::error::ConvertError;
+use crate::convert::error::{ConvertError, cut};
+use crate::convert::files;
 
 /// As much of the message as is used; the numbers are those of the file.
 #[derive(Clone, PartialEq, Message)]
@@ -66,8 +66,7 @@ impl PieceModel {
 
 /// Reads a model. Nothing, if the file is something else and there is a `tokenizer.json` to be used instead.
 pub(super) fn read(path: &Path, has_json: bool, notes: &mut Vec<String>) -> Result<Option<PieceModel>, ConvertError> {
-    let bytes = fs::read(path).map_err(|source| ConvertError::Read { path: path.to_owned(), source })?;
-    let model = match PieceModel::decode(bytes.as_slice()) {
+    let model = match PieceModel::decode(files::read(path)?.as_slice()) {
         Ok(model) if !model.pieces.is_empty() => model,
         _ if has_json => {
             notes.push("tokenizer.model is not a SentencePiece model; tokenizer.json is used instead".to_owned());
@@ -90,7 +89,7 @@ pub(super) fn read(path: &Path, has_json: bool, notes: &mut Vec<String>) -> Resu
     }
     let normalizer = model.normalizer.clone().unwrap_or_default();
     if normalizer.map.as_ref().is_some_and(|map| !map.is_empty()) {
-        let name = normalizer.name();
+        let name = cut(normalizer.name(), 80);
         notes.push(format!("tokenizer.model normalises texts by the rule {name:?}, which is not applied"));
     }
     Ok(Some(model))

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 use super::json::TokenizerJson;
 use super::{Added, Token};
 use crate::convert::config::Config;
-use crate::convert::error::ConvertError;
+use crate::convert::error::{ConvertError, cut};
 use crate::convert::keys::Pairs;
 use crate::gguf::Value;
 
@@ -83,6 +83,7 @@ pub(super) fn read(
             End::None => Some(false),
             End::Token(text) if id.is_some() && id_of(text) == id => Some(true),
             End::Token(text) => {
+                let text = cut(text, 80);
                 notes.push(format!(
                     "the tokenizer adds {text:?} to texts, which is not its {role} token; it is not added"
                 ));

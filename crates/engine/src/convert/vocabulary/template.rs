@@ -1,12 +1,12 @@
 //! The chat template: a file of its own, or a setting of `tokenizer_config.json`.
 
-use std::fs;
 use std::path::Path;
 
 use serde_json::Value as Json;
 
 use crate::convert::config::Config;
 use crate::convert::error::ConvertError;
+use crate::convert::files::read_text;
 use crate::convert::keys::Pairs;
 use crate::gguf::{Array, Value};
 
@@ -15,9 +15,8 @@ const KEY: &str = "tokenizer.chat_template";
 /// The template, and others by their names. `chat_template.jinja` comes first, as in transformers.
 pub(super) fn read(folder: &Path, about: &Config) -> Result<Pairs, ConvertError> {
     let path = folder.join("chat_template.jinja");
-    if path.is_file() {
-        let text = fs::read_to_string(&path).map_err(|source| ConvertError::Read { path, source })?;
-        return Ok(vec![(KEY.to_owned(), text.into())]);
+    if path.exists() {
+        return Ok(vec![(KEY.to_owned(), read_text(&path)?.into())]);
     }
     let old = Config::read_optional(&folder.join("chat_template.json"))?;
     let key = "chat_template";

@@ -1,0 +1,136 @@
+//! Settings that must be refused, and the old and new ways of saying one thing.
+
+use serde_json::{Value, json};
+
+use super::folder::{Folder, case};
+
+#[test]
+fn settings_of_families_that_are_not_supported() {
+    let case = |golden: &str, name: &str, change: &dyn Fn(&mut Value), says: &[&str]| {
+        let folder = Folder::copy(golden, name);
+        folder.json("config.json", change);
+        folder.refused(says);
+    };
+    let rope = |key: &'static str, value: Value| move |c: &mut Value| c["rope_parameters"][key] = value.clone();
+    let set = |key: &'static str, value: Value| move |c: &mut Value| c[key] = value.clone();
+    case("gpt-oss", "truncates", &rope("truncate", json!(true)), &["`truncate` is true", "expected: false"]);
+    let clamp = set("swiglu_limit", json!(8.0));
+    case("gpt-oss", "clamp", &clamp, &["`swiglu_limit` is 8.0", "expected: 7"]);
+    let types = set("layer_types", json!(["sliding_attention"]));
+    case("gpt-oss", "few-types", &types, &["`layer_types`", "each of the 3 layers"]);
+    let types = set("layer_types", json!(["sliding_attention", "chunked_attention", "full_attention"]));
+    case("gpt-oss", "other-types", &types, &["`layer_types` is \"chunked_attention\""]);
+    case("phimoe", "magnitudes", &rope("long_mscale", json!(1.3)), &["long_mscale with one value"]);
+    case("phimoe", "factors", &rope("long_factor", json!([1.0])), &["rope_factors_long.weight"]);
+    case("phimoe", "no-factors", &rope("long_factor", json!(null)), &["`long_factor`"]);
+    case("phimoe", "jitter", &set("router_jitter_noise", json!(0.1)), &["`router_jitter_noise` is 0.1"]);
+    case("gemma3", "cap", &set("final_logit_softcapping", json!(30.0)), &["final_logit_softcapping"]);
+    let local = |c: &mut Value| c["rope_parameters"]["sliding_attention"]["rope_type"] = json!("linear");
+    case("gemma3", "stretched-windows", &local, &["`rope_type` is \"linear\"", "layers with a window"]);
+    case("deepseek", "sigmoid", &set("scoring_func", json!("sigmoid")), &["`scoring_func` is \"sigmoid\"", "softmax"]);
+    case("granite", "heads", &set("num_attention_heads", json!(3)), &["q_proj.weight", "3 heads of even width"]);
+}
+
+/// Old and new ways of saying where the windows are; what is the architecture's habit is not written.
+#[test]
+fn windows_of_layers() {
+    let pattern = |key: &str, value: Value| {
+        let folder = Folder::copy("gemma3", &format!("windows-{key}-{}", value.is_array()));
+        folder.json("config.json", |config| {
+            config.as_object_mut().unwrap().remove("layer_types");
+            config["sliding_window_pattern"] = Value::Null;
+            config[key] = value;
+        });
+        folder
+            .convert()
+            .metadata()
+            .optional::<&[bool]>("gemma3.attention.sliding_window_pattern")
+            .unwrap()
+            .map(<[bool]>::to_vec)
+    };
+    assert_eq!(pattern("sliding_window_pattern", json!(6)), None);
+    assert_eq!(pattern("sliding_window_pattern", Value::Null), None);
+    let every_second = (0..7).map(|layer| layer % 2 == 0).collect::<Vec<_>>();
+    assert_eq!(pattern("sliding_window_pattern", json!(2)), Some(every_second.clone()));
+    let types = |&windowed: &bool| if windowed { "sliding_attention" } else { "full_attention" };
+    assert_eq!(pattern("layer_types", json!(every_second.iter().map(types).collect::<Vec<_>>())), Some(every_second));
+}
+
+#[test]
+fn settings_that_do_not_fit_the_weights() {
+    let set = |key: &'static str, value: Value| move |f: &Folder| f.set(key, value);
+    case("layers-more", set("num_hidden_layers", json!(3)), &["`model.layers.2.input_layernorm.weight` is missing"]);
+    let huge = set("num_hidden_layers", json!(4_000_000_000u32));
+    case("layers-huge", huge, &["`model.layers.2.input_layernorm.weight` is missing"]);
+    case("layers-less", set("num_hidden_layers", json!(1)), &["21 tensors are not weights", "model.layers.1."]);
+    case("experts-more", set("num_local_experts", json!(5)), &["experts.4.gate_proj.weight` is missing"]);
+    case("experts-less", set("num_local_experts", json!(3)), &["6 tensors", "experts.3.down_proj.weight"]);
+    case("experts-none", set("num_local_experts", json!(0)), &["num_local_experts", "at least 1"]);
+    case("width", set("hidden_size", json!(64)), &["has shape [288, 32], but config.json asks for", "64]"]);
+    case(
+        "heads",
+        set("num_attention_heads", json!(5)),
+        &["attention.head_count", "5 is not a multiple of the 2 KV heads"],
+    );
+    case("heads-none", set("num_attention_heads", json!(0)), &["attention.head_count"]);
+    case("used", set("num_experts_per_tok", json!(9)), &["expert_used_count"]);
+}
+
+#[test]
+fn settings_that_are_not_supported() {
+    let set = |key: &'static str, value: Value| move |f: &Folder| f.set(key, value);
+    case("family", set("model_type", json!("mamba")), &["`mamba`", "known: deepseek", "qwen3_moe", "olmoe"]);
+    case("no-family", set("model_type", Value::Null), &["has no `model_type`"]);
+    case("gelu", set("hidden_act", json!("gelu")), &["`hidden_act`", "\"gelu\"", "\"silu\""]);
+    case("window", set("use_sliding_window", json!(true)), &["`use_sliding_window`"]);
+    let rope = json!({"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0});
+    case("dynamic", set("rope_parameters", rope), &["`rope_type`", "\"dynamic\"", "llama3"]);
+    let rope = json!({"rope_type": "yarn", "factor": 2.0, "mscale": 0.7});
+    case("mscale", set("rope_parameters", rope), &["`mscale`"]);
+    case("no-factor", set("rope_parameters", json!({"rope_type": "linear"})), &["has no `factor`"]);
+    case("text", set("hidden_size", json!("32")), &["`hidden_size` is \"32\"", "a whole number"]);
+    case("negative", set("hidden_size", json!(-32)), &["`hidden_size` is -32"]);
+    case("list", |f| f.write("config.json", "[]"), &["config.json", "not as it should be"]);
+    case("half-json", |f| f.write("config.json", "{\"a\":"), &["config.json", "not as it should be"]);
+    case("no-config", |f| f.remove("config.json"), &["config.json", "cannot read"]);
+}
+
+#[test]
+fn numbers_that_no_model_computes_with() {
+    let set = |key: &'static str, value: Value| move |f: &Folder| f.set(key, value);
+    case("eps-huge", set("rms_norm_eps", json!(1e39)), &["`rms_norm_eps` is 1e+39", "a number that 32 bits hold"]);
+    let generation = |f: &Folder| f.write("generation_config.json", r#"{"temperature": -1e300}"#);
+    case("temperature", generation, &["generation_config.json", "`temperature` is -1e+300"]);
+    case("partial", set("partial_rotary_factor", json!(0.5)), &["`partial_rotary_factor` is 0.5", "expected: 1"]);
+    let rope = |value: Value| move |f: &Folder| f.set("rope_parameters", value);
+    let partial = rope(json!({"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}));
+    case("partial-rope", partial, &["`partial_rotary_factor` is 0.25"]);
+    case("whole", set("rope_theta", json!(0)), &["`rope_theta` is 0", "above 0"]);
+    let llama3 = |key: &str, value: Value| {
+        let mut rope = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64, "rope_theta": 1e4});
+        rope[key] = value;
+        move |f: &Folder| f.set("rope_parameters", rope)
+    };
+    for (name, key, value) in [
+        ("factor-zero", "factor", json!(0.0)),
+        ("factor-less", "factor", json!(-8)),
+        ("low-zero", "low_freq_factor", json!(0)),
+        ("high-less", "high_freq_factor", json!(-4.0)),
+        ("factor-tiny", "factor", json!(1e-60)),
+    ] {
+        case(name, llama3(key, value), &[&format!("`{key}` is "), "above 0"]);
+    }
+    for (name, high) in [("equal", 1.0), ("turned", 0.5)] {
+        case(
+            name,
+            llama3("high_freq_factor", json!(high)),
+            &["`high_freq_factor` is ", "more than low_freq_factor, 1"],
+        );
+    }
+    for (name, wrong) in [("long-zero", json!(0.0)), ("long-less", json!(-1)), ("long-huge", json!(1e200))] {
+        let folder = Folder::copy("phimoe", name);
+        folder.json("config.json", |config| config["rope_parameters"]["long_factor"][1] = wrong);
+        folder.refused(&["`long_factor` is ", "numbers"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! Streams tensors into a file in new formats, some elements at a time, so that memory does not grow with the model.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use gristmill_kernels::cpu::{TranscodeError, Transcoder};
+use gristmill_kernels::format::Format;
+
+use super::Planned;
+use crate::gguf::{DataWriter, GgufWriter, WriteError};
+use crate::model::Progress;
+
+/// Elements converted at once: whole blocks of every format, at most 4 MiB, enough for many threads.
+pub(crate) const PIECE: usize = 1 << 20;
+
+/// Is told the bytes of tensors written, and may stop.
+type Report<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
+
+/// Why a piece could not be written.
+pub(crate) enum PieceError {
+    /// A value of this tensor cannot be written.
+    Weights { name: String, source: TranscodeError },
+    /// The caller stopped.
+    Stopped,
+    /// The output cannot be written.
+    Write(WriteError),
+}
+
+impl From<WriteError> for PieceError {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// Takes the tensors of a plan in order, in the formats that they have, and writes them in those of the plan.
+pub(crate) struct PieceWriter<'a, W> {
+    out: DataWriter<W>,
+    transcoder: &'a Transcoder,
+    report: &'a mut Report<'a>,
+    progress: Progress,
+    encoded: Vec<u8>,
+}
+
+impl<'a, W: Write> PieceWriter<'a, W> {
+    /// Writes the header. `tensors`: those of the plan.
+    pub(crate) fn begin(
+        plan: GgufWriter,
+        tensors: &[Planned],
+        out: W,
+        transcoder: &'a Transcoder,
+        report: &'a mut Report<'a>,
+    ) -> Result<Self, PieceError> {
+        let progress = Progress { done: 0, total: tensors.iter().map(|tensor| tensor.bytes).sum() };
+        Ok(Self { out: plan.begin(out)?, transcoder, report, progress, encoded: Vec::new() })
+    }
+
+    /// Writes the next values of the tensor that is due: whole blocks of `from`, and of the format of the plan.
+    pub(crate) fn write(&mut self, from: Format, data: &[u8]) -> Result<(), PieceError> {
+        let Some(bytes) = from.row_bytes(PIECE) else { return Ok(()) };
+        for piece in data.chunks(bytes) {
+            let (_, to, _) = self.out.due().ok_or(WriteError::NoTensor)?;
+            let elements = piece.len() / from.block_bytes() * from.block_len();
+            // What is not whole blocks is refused by the transcoder.
+            self.encoded.resize(to.row_bytes(elements).unwrap_or_default(), 0);
+            let transcoded = self.transcoder.transcode(from, piece, to, &mut self.encoded);
+            transcoded.map_err(|source| self.weights(source))?;
+            self.out.write_chunk(&self.encoded)?;
+            self.progress.done += self.encoded.len() as u64;
+            if (self.report)(self.progress).is_break() {
+                return Err(PieceError::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    /// An error of a piece, said of the tensor.
+    fn weights(&self, source: TranscodeError) -> PieceError {
+        let (name, to, _) = self.out.due().unwrap_or(("", Format::F32, 0));
+        let before = self.out.given() / to.block_bytes() as u64 * to.block_len() as u64;
+        let source = source.after(usize::try_from(before).unwrap_or(usize::MAX));
+        PieceError::Weights { name: name.to_owned(), source }
+    }
+
+    /// Ends the file.
+    pub(crate) fn finish(self) -> Result<(), PieceError> {
+        self.out.finish()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes one tensor of zeros but for one value, in two parts.
+    fn write(from: Format, to: Format, columns: usize, bad: usize, value: f32) -> Result<Vec<u8>, PieceError> {
+        let mut plan = GgufWriter::new();
+        plan.tensor("before", Format::F32, &[32])?.tensor("weight", to, &[columns as u64])?;
+        let mut values = vec![0.0; columns];
+        values[bad] = value;
+        let mut bytes = vec![0; from.row_bytes(columns).unwrap()];
+        from.encode(&values, &mut bytes).unwrap();
+        let transcoder = Transcoder::new(2).unwrap();
+        let (mut out, mut go_on) = (Vec::new(), |_| ControlFlow::Continue(()));
+        let mut writer = PieceWriter::begin(plan, &[], &mut out, &transcoder, &mut go_on)?;
+        writer.write(Format::F32, &[0; 128])?;
+        let (first, second) = bytes.split_at(from.row_bytes(PIECE / 2).unwrap());
+        writer.write(from, first)?;
+        writer.write(from, second)?;
+        writer.finish()?;
+        Ok(out)
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_written_is_named_by_its_place_in_the_tensor() {
+        let columns = 2 * PIECE + PIECE / 2;
+        for (from, to) in [
+            (Format::F32, Format::Q8_0),
+            (Format::BF16, Format::F16),
+            (Format::F32, Format::F32),
+            (Format::F16, Format::F16),
+            (Format::BF16, Format::BF16),
+        ] {
+            for bad in [3, PIECE / 2 - 1, PIECE / 2, PIECE + 5, columns - 1] {
+                match write(from, to, columns, bad, f32::INFINITY) {
+                    Err(PieceError::Weights { name, source: TranscodeError::NotFinite { element, .. } }) => {
+                        assert_eq!((name.as_str(), element), ("weight", bad), "{from} to {to}");
+                    }
+                    _ => panic!("{from} to {to}: {bad} is not refused"),
+                }
+            }
+            assert!(write(from, to, columns, 0, 1.0).is_ok(), "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn more_than_a_tensor_and_less_than_a_block_are_refused() {
+        let plan = || {
+            let mut plan = GgufWriter::new();
+            plan.tensor("weight", Format::Q8_0, &[64]).unwrap();
+            plan
+        };
+        let transcoder = Transcoder::new(1).unwrap();
+        for (bytes, good) in [(256, true), (128 + 4, false), (384, false)] {
+            let mut go_on = |_| ControlFlow::Continue(());
+            let mut writer = PieceWriter::begin(plan(), &[], Vec::new(), &transcoder, &mut go_on).ok().unwrap();
+            assert_eq!(writer.write(Format::F32, &vec![0; bytes]).is_ok(), good, "{bytes}");
+        }
+    }
+}
