@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gristmill_engine::tokenizer::Tokenizer;
@@ -48,20 +49,44 @@ impl From<KvArg> for KvFormat {
 impl DeviceArgs {
     /// The number of threads.
     pub(crate) fn threads(&self) -> Result<usize, Failure> {
-        match self.threads {
-            Some(n) if !(1..=MAX_THREADS).contains(&n) => {
-                let cores = machine::physical_cores();
-                let remedy = format!("leave it out to use one thread on each of the {cores} cores");
-                Err(Failure::new(format!("--threads is {n}; it must be between 1 and {MAX_THREADS}: {remedy}")))
-            }
-            Some(n) => Ok(n),
-            None => Ok(machine::physical_cores()),
-        }
+        threads(self.threads, machine::physical_cores())
     }
 
     /// Options for loading, without a callback.
     pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
         Ok(LoadOptions { device: self.device.clone(), threads: Some(self.threads()?), ..LoadOptions::default() })
+    }
+}
+
+/// The number of threads: as asked, or one on each of the cores.
+pub(crate) fn threads(asked: Option<usize>, cores: usize) -> Result<usize, Failure> {
+    let threads = asked.unwrap_or(cores.min(MAX_THREADS));
+    if (1..=MAX_THREADS).contains(&threads) {
+        return Ok(threads);
+    }
+    let remedy = format!("leave it out to use one thread on each of the {cores} cores");
+    Err(Failure::new(format!("--threads is {threads}; it must be between 1 and {MAX_THREADS}: {remedy}")))
+}
+
+/// A text that the model reads in windows.
+#[derive(Args)]
+pub(crate) struct TextArgs {
+    /// The text; - reads it from stdin.
+    #[arg(short, long, value_name = "TEXT")]
+    file: PathBuf,
+    /// Tokens of one window.
+    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
+    pub(crate) ctx: usize,
+}
+
+impl TextArgs {
+    /// The text. `least`: tokens that a window must have.
+    pub(crate) fn read(&self, least: usize) -> Result<String, Failure> {
+        if self.ctx < least {
+            let found = self.ctx;
+            return Err(Failure::new(format!("--ctx is {found}; it must be at least {least} (512 is usual)")));
+        }
+        console::read_text(&self.file)
     }
 }
 

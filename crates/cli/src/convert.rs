@@ -5,12 +5,11 @@ use std::time::Instant;
 
 use clap::Args;
 use gristmill_engine::convert::{ConvertOptions, Converter};
-use gristmill_engine::quantize::{Mix, check_output};
+use gristmill_engine::quantize::Mix;
 
-use crate::args::Verbosity;
+use crate::console;
 use crate::failure::Failure;
-use crate::output::{formats, make_room, warn_shapes};
-use crate::{console, output};
+use crate::output::OutputArgs;
 
 /// Make a GGUF file of a model as Hugging Face publishes it.
 ///
@@ -35,33 +34,23 @@ pub(crate) struct ConvertArgs {
     /// The name of the model [default: that of the folder].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Replace an existing output.
-    #[arg(short, long)]
-    force: bool,
-    /// Threads [default: one on each core that this process may use].
-    #[arg(short, long, value_name = "N")]
-    threads: Option<usize>,
     #[command(flatten)]
-    say: Verbosity,
+    to: OutputArgs,
 }
 
 pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
-    let threads = output::threads(args.threads)?;
     let mix = args.format.as_deref().map(Mix::parse).transpose()?;
     let options = ConvertOptions { mix, pre: args.pre.clone(), name: args.name.clone() };
     let converter = Converter::new(&args.folder, &options)?;
-    check_output(converter.files(), &args.output, args.force)?;
-    let bytes = converter.file_bytes();
-    make_room(&args.output, bytes)?;
+    let (bytes, say) = (converter.file_bytes(), &args.to.say);
+    let threads = args.to.prepare(converter.files(), &args.output, bytes, converter.tensors())?;
     for note in converter.notes() {
-        args.say.info(format_args!("{note}"));
+        say.info(format_args!("{note}"));
     }
-    warn_shapes(converter.tensors(), &args.say);
-    args.say.detail(format_args!("{}; {threads} threads", formats(converter.tensors())));
 
     let start = Instant::now();
-    output::with_progress(&args.say, "converting", |progress| converter.write(&args.output, threads, progress))?;
-    args.say.info(format_args!(
+    args.to.with_progress("converting", |progress| converter.write(&args.output, threads, progress))?;
+    say.info(format_args!(
         "{}: {} in {} tensors, {:.1} s",
         args.output.display(),
         console::bytes(bytes),

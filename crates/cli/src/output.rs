@@ -6,46 +6,73 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gristmill_engine::quantize::Planned;
+use clap::Args;
+use gristmill_engine::quantize::{Planned, check_output};
 use gristmill_engine::{Progress, machine};
-use gristmill_kernels::cpu::MAX_THREADS;
 use gristmill_kernels::format::Format;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
-use crate::args::Verbosity;
+use crate::args::{Verbosity, threads};
 use crate::failure::Failure;
 use crate::{console, load};
 
-/// The number of threads: as asked, or one on each core that this process may use.
-pub(crate) fn threads(asked: Option<usize>) -> Result<usize, Failure> {
-    let threads = asked.unwrap_or_else(machine::logical_cpus);
-    match (1..=MAX_THREADS).contains(&threads) {
-        true => Ok(threads),
-        false => Err(Failure::new(format!("--threads is {threads}; it must be between 1 and {MAX_THREADS}"))),
+/// What the commands that write a model share.
+#[derive(Args)]
+pub(crate) struct OutputArgs {
+    /// Replace an existing output.
+    #[arg(short, long)]
+    force: bool,
+    /// Threads [default: one on each core that this process may use].
+    #[arg(short, long, value_name = "N")]
+    threads: Option<usize>,
+    #[command(flatten)]
+    pub(crate) say: Verbosity,
+}
+
+impl OutputArgs {
+    /// Refuses what cannot be written: onto the `inputs`, onto other files without `--force`, more than there is room
+    /// for. Says what the formats become, and gives the number of threads.
+    pub(crate) fn prepare<'a>(
+        &self,
+        inputs: impl IntoIterator<Item = &'a Path>,
+        output: &Path,
+        bytes: u64,
+        tensors: &[Planned],
+    ) -> Result<usize, Failure> {
+        let threads = threads(self.threads, machine::logical_cpus())?;
+        check_output(inputs, output, self.force)?;
+        make_room(output, bytes)?;
+        warn_shapes(tensors, &self.say);
+        self.say.detail(format_args!("{}; {threads} threads", formats(tensors)));
+        Ok(threads)
+    }
+
+    /// Runs `write` with a bar that shows its progress; Ctrl-C and a request to terminate stop it.
+    pub(crate) fn with_progress<E: Into<Failure>>(
+        &self,
+        doing: &str,
+        write: impl FnOnce(&mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<(), E>,
+    ) -> Result<(), Failure> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        // Without these a signal would leave the temporary file behind. (SIGHUP is left alone for `nohup`.)
+        for signal in [SIGINT, SIGTERM] {
+            flag::register(signal, stopped.clone())
+                .map_err(|e| Failure::new(format!("cannot prepare to be interrupted: {e}; try again")))?;
+        }
+        let bar = load::bar(&self.say, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
+        let written = write(&mut |progress| {
+            bar.set_length(progress.total);
+            bar.set_position(progress.done);
+            if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        bar.finish_and_clear();
+        written.map_err(Into::into)
     }
 }
 
-/// Runs `write` with a bar that shows its progress; Ctrl-C stops it.
-pub(crate) fn with_progress<E>(
-    say: &Verbosity,
-    doing: &str,
-    write: impl FnOnce(&mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<(), E>,
-) -> Result<(), E> {
-    let stopped = Arc::new(AtomicBool::new(false));
-    let flag = stopped.clone();
-    // Without a handler an interrupt would leave the temporary file behind.
-    let _ = ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed));
-    let bar = load::bar(say, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
-    let written = write(&mut |progress| {
-        bar.set_length(progress.total);
-        bar.set_position(progress.done);
-        if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    bar.finish_and_clear();
-    written
-}
-
 /// Refuses an output that its disk has no room for.
-pub(crate) fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
+fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
     let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let free = fs4::available_space(folder).map_err(|e| {
         Failure::new(format!("{}: {e}; name a folder that exists and can be written", folder.display()))
@@ -58,7 +85,7 @@ pub(crate) fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
 }
 
 /// Names the tensors whose rows do not fit the format that was asked for.
-pub(crate) fn warn_shapes(tensors: &[Planned], say: &Verbosity) {
+fn warn_shapes(tensors: &[Planned], say: &Verbosity) {
     let mut shapes: BTreeMap<(Format, Format), Vec<&str>> = BTreeMap::new();
     for tensor in tensors {
         if let Some(asked) = tensor.instead_of {
@@ -82,7 +109,7 @@ pub(crate) fn some(names: &[&str]) -> String {
 }
 
 /// `213 F32, 168 Q4_K, 38 Q6_K`.
-pub(crate) fn formats(tensors: &[Planned]) -> String {
+fn formats(tensors: &[Planned]) -> String {
     let mut counts: BTreeMap<Format, usize> = BTreeMap::new();
     for tensor in tensors {
         *counts.entry(tensor.to).or_default() += 1;

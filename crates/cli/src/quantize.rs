@@ -6,12 +6,12 @@ use std::time::Instant;
 use clap::Args;
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::machine;
-use gristmill_engine::quantize::{Keep, Mix, Planned, Quantizer, check_output};
+use gristmill_engine::quantize::{Keep, Mix, Planned, Quantizer};
 
 use crate::args::Verbosity;
+use crate::console;
 use crate::failure::Failure;
-use crate::output::{formats, make_room, some, warn_shapes};
-use crate::{console, output};
+use crate::output::{OutputArgs, some};
 
 /// Write a model in a smaller format.
 ///
@@ -34,32 +34,23 @@ pub(crate) struct QuantizeArgs {
     /// times: of those that match, the last counts.
     #[arg(long, value_name = "PATTERN=FORMAT")]
     keep: Vec<String>,
-    /// Replace an existing output.
-    #[arg(short, long)]
-    force: bool,
-    /// Threads [default: one on each core that this process may use].
-    #[arg(short, long, value_name = "N")]
-    threads: Option<usize>,
     #[command(flatten)]
-    say: Verbosity,
+    to: OutputArgs,
 }
 
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let mix = Mix::parse(&args.format)?;
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let threads = output::threads(args.threads)?;
     let file = GgufFile::open(&args.input)?;
-    check_output(file.paths(), &args.output, args.force)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;
-    let bytes = quantizer.file_bytes();
-    make_room(&args.output, bytes)?;
-    warn(quantizer.tensors(), &args.say);
-    args.say.detail(format_args!("{}; {threads} threads", formats(quantizer.tensors())));
+    let (bytes, say) = (quantizer.file_bytes(), &args.to.say);
+    let threads = args.to.prepare(file.paths(), &args.output, bytes, quantizer.tensors())?;
+    warn_again(quantizer.tensors(), say);
 
     let start = Instant::now();
-    output::with_progress(&args.say, "quantising", |progress| quantizer.write(&args.output, threads, progress))?;
+    args.to.with_progress("quantising", |progress| quantizer.write(&args.output, threads, progress))?;
     let (from, seconds) = (file.file_bytes(), start.elapsed().as_secs_f64());
-    args.say.info(format_args!(
+    say.info(format_args!(
         "{}: {} from {}, {:.1} s, {}/s read",
         args.output.display(),
         console::bytes(bytes),
@@ -68,14 +59,13 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         console::bytes((from as f64 / seconds) as u64)
     ));
     if let Some(peak) = machine::peak_memory() {
-        args.say.detail(format_args!("peak memory {}, pages of the mapped input included", console::bytes(peak)));
+        say.detail(format_args!("peak memory {}, pages of the mapped input included", console::bytes(peak)));
     }
     Ok(())
 }
 
-/// Says what the user may not expect.
-fn warn(tensors: &[Planned], say: &Verbosity) {
-    warn_shapes(tensors, say);
+/// Names the tensors that are quantised already.
+fn warn_again(tensors: &[Planned], say: &Verbosity) {
     let again: Vec<&str> = tensors.iter().filter(|t| t.is_requantised()).map(|t| t.name.as_str()).collect();
     if !again.is_empty() {
         say.info(format_args!(

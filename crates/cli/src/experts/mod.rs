@@ -11,7 +11,7 @@ use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, Outputs, Runner};
 use serde::Serialize;
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::{DeviceArgs, TextArgs, Verbosity};
 use crate::failure::Failure;
 use crate::source::ModelArg;
 use crate::{console, load};
@@ -24,12 +24,8 @@ use crate::{console, load};
 pub(crate) struct ExpertsArgs {
     #[command(flatten)]
     model: ModelArg,
-    /// The text; - reads it from stdin.
-    #[arg(short, long, value_name = "TEXT")]
-    file: PathBuf,
-    /// Tokens of one window.
-    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
-    ctx: usize,
+    #[command(flatten)]
+    text: TextArgs,
     /// Draw the heat map, layer by expert, into this file.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     svg: Option<PathBuf>,
@@ -93,13 +89,10 @@ impl Layer {
 }
 
 pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
-    if args.ctx == 0 {
-        return Err(Failure::new("--ctx is 0; a window needs at least 1 token (512 is usual)"));
-    }
-    let text = console::read_text(&args.file)?;
+    let (text, ctx) = (args.text.read(1)?, args.text.ctx);
     let limits = Limits {
-        context: Some(args.ctx),
-        batch_tokens: args.ctx.min(512),
+        context: Some(ctx),
+        batch_tokens: ctx.min(512),
         kv_format: args.device.kv.into(),
         ..Limits::default()
     };
@@ -123,7 +116,7 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
     let mut runner = Runner::new(model.clone(), limits)?;
     let bar = load::bar(&args.say, "reading {bar:40} {pos}/{len} tokens");
     bar.set_length(tokens.len() as u64);
-    let counts = count(&mut runner, &tokens, args.ctx, &mut |done| bar.inc(done as u64))?;
+    let counts = count(&mut runner, &tokens, ctx, &mut |done| bar.inc(done as u64))?;
     bar.finish_and_clear();
 
     let layers = (0..).zip(top_k).zip(counts).filter_map(|((layer, k), counts)| Some(Layer::new(layer, k?, counts)));

@@ -12,7 +12,7 @@ use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Limits, Runner};
 use serde::Serialize;
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::{DeviceArgs, TextArgs, Verbosity};
 use crate::failure::Failure;
 use crate::source::ModelArg;
 use crate::{console, load};
@@ -32,12 +32,8 @@ use score::Scorer;
 pub(crate) struct PerplexityArgs {
     #[command(flatten)]
     model: ModelArg,
-    /// The text; - reads it from stdin.
-    #[arg(short, long, value_name = "TEXT")]
-    file: PathBuf,
-    /// Tokens of one window.
-    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
-    ctx: usize,
+    #[command(flatten)]
+    text: TextArgs,
     /// Write the logits of all scored tokens to this file: two bytes for each token and entry of the vocabulary.
     #[arg(long, value_name = "FILE")]
     save_logits: Option<PathBuf>,
@@ -69,35 +65,31 @@ struct Report {
 }
 
 pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
-    if args.ctx < 4 {
-        let found = args.ctx;
-        return Err(Failure::new(format!("--ctx is {found}; a window needs at least 4 tokens (512 is usual)")));
-    }
-    let text = console::read_text(&args.file)?;
+    let (text, ctx) = (args.text.read(4)?, args.text.ctx);
     let base = args.kl_base.as_deref().map(Saved::open).transpose()?;
     let limits = Limits {
-        context: Some(args.ctx),
+        context: Some(ctx),
         sequences: 1,
-        batch_tokens: args.ctx.min(512),
-        output_rows: Some(score::AT_A_TIME.min(args.ctx)),
+        batch_tokens: ctx.min(512),
+        output_rows: Some(score::AT_A_TIME.min(ctx)),
         kv_format: args.device.kv.into(),
     };
     let model = load::model(args.model.source(), &args.device, limits, &args.say)?;
     let tokenizer = model.tokenizer()?;
     let mut tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false })?;
-    let windows = tokens.len() / args.ctx;
+    let windows = tokens.len() / ctx;
     if windows == 0 {
-        let (found, ctx) = (tokens.len(), args.ctx);
+        let found = tokens.len();
         let remedy = "give a longer text, or a smaller --ctx";
         return Err(Failure::new(format!("the text has {found} tokens, one window of --ctx has {ctx}; {remedy}")));
     }
-    tokens.truncate(windows * args.ctx);
+    tokens.truncate(windows * ctx);
     if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
-        tokens.iter_mut().step_by(args.ctx).for_each(|first| *first = bos);
+        tokens.iter_mut().step_by(ctx).for_each(|first| *first = bos);
     }
     let vocab = model.spec().vocab;
     if let Some(base) = &base {
-        base.check(vocab, args.ctx, &tokens)?;
+        base.check(vocab, ctx, &tokens)?;
     }
 
     let start = Instant::now();
@@ -107,7 +99,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
     bar.set_length(windows as u64);
     let mut score = |recorder: Option<&mut Recorder>| -> Result<(), Failure> {
         let mut recorder = recorder;
-        for window in tokens.chunks_exact(args.ctx) {
+        for window in tokens.chunks_exact(ctx) {
             scorer.window(window, &mut |row, next| {
                 divergences.as_mut().map_or(Ok(()), |d| d.add(row, next))?;
                 recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(row))
@@ -119,7 +111,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
     };
     match &args.save_logits {
         None => score(None)?,
-        Some(path) => saved::save(path, vocab, args.ctx, &tokens, |recorder| score(Some(recorder)))?,
+        Some(path) => saved::save(path, vocab, ctx, &tokens, |recorder| score(Some(recorder)))?,
     }
     bar.finish_and_clear();
 
@@ -129,7 +121,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         nll,
         tokens_scored: scorer.scored(),
         windows,
-        ctx: args.ctx,
+        ctx,
         seconds,
         divergence: divergences.map(Divergences::summary),
     };
