@@ -5,6 +5,7 @@
 //! implementers compile. From here: [`cuda`] is the backend for CUDA, [`small`] the operations that GPUs share,
 //! [`layout`] how weights lie.
 
+pub(crate) mod activation;
 pub mod cuda;
 mod device;
 pub mod layout;

@@ -13,7 +13,12 @@ macro_rules! texts {
 texts! {
     "device.h" in "kernels/device.h",
     "ptx.cuh" in "cuda/ptx.cuh",
+    "act.h" in "kernels/act.h",
+    "activation.h" in "kernels/activation.h",
     "weight.h" in "kernels/weight.h",
+    "embed.cu" in "cuda/kernels/embed.cu",
+    "gemv.cu" in "cuda/kernels/gemv.cu",
+    "quantise.cu" in "cuda/kernels/quantise.cu",
     "formats.h" in "kernels/formats.h",
     "format/float32/blocks.h" in "../format/float32/blocks.h",
     "format/float16/blocks.h" in "../format/float16/blocks.h",

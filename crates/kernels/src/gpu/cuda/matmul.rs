@@ -1,40 +1,178 @@
 //! Dense matrix operations, embeddings, and the preparation of weights and activations.
 
-use crate::act::Act;
-use crate::error::Result;
-use crate::gpu::Device;
+use super::gemv;
+use super::product::{Bias, Which, word};
+use crate::act::{Act, Precision};
+use crate::check;
+use crate::error::{Error, Result};
+use crate::gpu::layout::Rows;
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::Activation;
 use crate::tensor::{Buffer, View, ViewMut};
-use crate::weight::{Role, TensorView, Weight};
+use crate::weight::{Role, Storage, TensorView, Weight};
 
-/// [`crate::ops::Backend::prepare`], checked.
+/// [`crate::ops::Backend::prepare`].
 pub(crate) fn prepare(device: &Device, tensors: &[TensorView], role: Role) -> Result<Weight> {
-    let _ = (tensors, role);
-    Err(device.unsupported("prepare"))
+    let (experts, rows, cols) = check::prepare(tensors, role)?;
+    let storage: Result<_> = match role {
+        // Neighbours of one format are one matrix, so that one launch multiplies them.
+        Role::Matrix => tensors.chunk_by(|a, b| a.format == b.format).map(|run| Rows::new(device, run)).collect(),
+        Role::GateUp | Role::Table => tensors.chunks(1).map(|one| Rows::new(device, one)).collect(),
+    };
+    Ok(Weight { device: device.id(), role, experts, rows, cols, storage: Storage::Rows(storage?) })
+}
+
+/// The parts of a weight that this backend has prepared.
+pub(super) fn parts<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [Rows]> {
+    match &w.storage {
+        Storage::Rows(parts) => Ok(parts),
+        _ => Err(foreign(op)),
+    }
+}
+
+/// The two parts of a [`Role::GateUp`] weight.
+fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a Rows; 2]> {
+    match parts(op, w)? {
+        [gate, up] => Ok([gate, up]),
+        _ => Err(foreign(op)),
+    }
+}
+
+fn foreign(op: &'static str) -> Error {
+    let rule = "prepare it with the backend that uses it";
+    Error::Range { op, what: "layout of the weight", found: "another backend's".into(), rule }
+}
+
+/// Twin of `EmbedParams` in `kernels/embed.cu`.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C)]
+struct EmbedParams {
+    row_bytes: u64,
+    ids_stride: u64,
+    out_stride: u64,
+    rows: u32,
+    blocks: u32,
+    cols: u32,
+    scale: f32,
 }
 
 /// [`crate::ops::Backend::embed`], checked.
 pub(crate) fn embed(device: &Device, table: &Weight, rows: View<u32>, scale: f32, out: ViewMut<f32>) -> Result<()> {
-    let _ = (table, rows, scale, out);
-    Err(device.unsupported("embed"))
+    let op = "embed";
+    let [table] = parts(op, table)? else { return Err(foreign(op)) };
+    if out.rows() == 0 {
+        return Ok(());
+    }
+    let params = EmbedParams {
+        row_bytes: table.row_bytes as u64,
+        ids_stride: rows.shape().stride() as u64,
+        out_stride: out.shape().stride() as u64,
+        rows: word(op, "rows of the table", table.rows)?,
+        blocks: word(op, "blocks in a row", table.blocks())?,
+        cols: word(op, "columns", table.cols)?,
+        scale,
+    };
+    let defines = [("FORMAT", table.format.name())];
+    let args = [table.arg(), Arg::read(&rows), Arg::write(&out), device.flag(), Arg::params(&params)];
+    device.launch(&Launch {
+        kernel: Kernel { file: "embed.cu", entry: "embed", defines: &defines },
+        grid: [word(op, "rows", out.rows())?, 1, 1],
+        block: 128,
+        shared: 0,
+        overlap: true,
+        args: &args,
+    })
+}
+
+/// Twin of `QuantiseParams` in `kernels/quantise.cu`.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C)]
+struct QuantiseParams {
+    x_stride: u64,
+    rows: u32,
+    cols: u32,
 }
 
 /// [`crate::ops::Backend::prepare_activations`], checked.
 pub(crate) fn prepare_activations(device: &Device, x: View<f32>, act: &mut Act) -> Result<()> {
-    let _ = (x, act);
-    Err(device.unsupported("prepare_activations"))
+    let op = "prepare_activations";
+    (act.rows, act.cols) = (x.rows(), x.cols());
+    if x.rows() == 0 || x.cols() == 0 {
+        return Ok(());
+    }
+    let (rows, cols) = (word(op, "rows", x.rows())?, word(op, "columns", x.cols())?);
+    let params = QuantiseParams { x_stride: x.shape().stride() as u64, rows, cols };
+    let [int8, bf16] = match act.precision {
+        Precision::Exact => [Arg::Null; 2],
+        Precision::Fast => [Arg::buffer(&act.int8, Access::Write), Arg::buffer(&act.bf16, Access::Write)],
+    };
+    let args = [Arg::read(&x), Arg::buffer(&act.exact, Access::Write), int8, bf16, Arg::params(&params)];
+    // A warp for 32 elements of a row.
+    let warps = check::elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
+    const WARPS: u32 = 4;
+    device.launch(&Launch {
+        kernel: Kernel { file: "quantise.cu", entry: "quantise", defines: &[] },
+        grid: [word(op, "blocks", warps.div_ceil(WARPS as usize))?, 1, 1],
+        block: 32 * WARPS,
+        shared: 0,
+        overlap: true,
+        args: &args,
+    })
+}
+
+/// Y = X · Wᵀ + bias, part by part. The place where the kernel is chosen: by the rows of X, which the host knows.
+pub(super) fn multiply(
+    device: &Device,
+    op: &'static str,
+    w: &Weight,
+    x: &Act,
+    which: Which,
+    bias: Option<&Buffer<f32>>,
+    mut y: ViewMut<f32>,
+) -> Result<()> {
+    if y.rows() == 0 {
+        return Ok(());
+    }
+    let mut first = 0;
+    for part in parts(op, w)? {
+        let y = y.reborrow().columns(first..first + part.rows)?;
+        let bias = bias.map(|values| Bias { values, first, matrix: w.rows });
+        gemv::matmul(device, op, part, x, which, bias, None, &y)?;
+        first += part.rows;
+    }
+    Ok(())
+}
+
+/// H = activation(gate · x + bias, up · x + bias). The place where the kernel is chosen.
+pub(super) fn multiply_gated(
+    device: &Device,
+    op: &'static str,
+    w: &Weight,
+    x: &Act,
+    which: Which,
+    bias: Option<[&Buffer<f32>; 2]>,
+    activation: Activation,
+    h: ViewMut<f32>,
+) -> Result<()> {
+    let [gate, up] = pair(op, w)?;
+    if gate.format == up.format {
+        return gemv::gate_up(device, op, [gate, up], x, which, bias, activation, &h);
+    }
+    // Two formats are two products: the gates, then what they gate.
+    let [gate_bias, up_bias] =
+        bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: w.rows })));
+    gemv::matmul(device, op, gate, x, which, gate_bias, None, &h)?;
+    gemv::matmul(device, op, up, x, which, up_bias, Some(activation), &h)
 }
 
 /// [`crate::ops::Backend::matmul`], checked.
 pub(crate) fn matmul(device: &Device, w: &Weight, x: &Act, bias: Option<&Buffer<f32>>, y: ViewMut<f32>) -> Result<()> {
-    let _ = (w, x, bias, y);
-    Err(device.unsupported("matmul"))
+    multiply(device, "matmul", w, x, Which::All, bias, y)
 }
 
 /// [`crate::ops::Backend::matmul_rows`], checked.
 pub(crate) fn matmul_rows(device: &Device, w: &Weight, x: &Act, rows: View<u32>, y: ViewMut<f32>) -> Result<()> {
-    let _ = (w, x, rows, y);
-    Err(device.unsupported("matmul_rows"))
+    multiply(device, "matmul_rows", w, x, Which::Ids(rows), None, y)
 }
 
 /// [`crate::ops::Backend::gate_up`], checked.
@@ -46,6 +184,5 @@ pub(crate) fn gate_up(
     activation: Activation,
     h: ViewMut<f32>,
 ) -> Result<()> {
-    let _ = (w, x, bias, activation, h);
-    Err(device.unsupported("gate_up"))
+    multiply_gated(device, "gate_up", w, x, Which::All, bias, activation, h)
 }

@@ -5,10 +5,12 @@
 
 mod attention;
 pub mod driver;
+mod gemv;
 mod jit;
 mod matmul;
 mod moe;
 mod nvrtc;
+mod product;
 mod rates;
 pub mod texts;
 

@@ -1,5 +1,7 @@
 //! Matrix operations of experts.
 
+use super::matmul::{multiply, multiply_gated};
+use super::product::Which;
 use crate::act::Act;
 use crate::error::Result;
 use crate::gpu::Device;
@@ -20,8 +22,9 @@ pub(crate) fn moe_matmul(
     bias: Option<&Buffer<f32>>,
     out: ViewMut<f32>,
 ) -> Result<()> {
-    let _ = (w, x, groups, top_k, bias, out);
-    Err(device.unsupported("moe_matmul"))
+    // A row of X for each pair, or for each token.
+    let share = if x.rows() == out.rows() { 1 } else { top_k };
+    multiply(device, "moe_matmul", w, x, Which::Pairs { groups, share }, bias, out)
 }
 
 /// [`crate::ops::Backend::moe_gate_up`], checked.
@@ -35,6 +38,5 @@ pub(crate) fn moe_gate_up(
     activation: Activation,
     h: ViewMut<f32>,
 ) -> Result<()> {
-    let _ = (w, x, groups, top_k, bias, activation, h);
-    Err(device.unsupported("moe_gate_up"))
+    multiply_gated(device, "moe_gate_up", w, x, Which::Pairs { groups, share: top_k }, bias, activation, h)
 }

@@ -35,6 +35,7 @@ DEV u32 block_x() { return blockIdx.x; }
 DEV u32 block_y() { return blockIdx.y; }
 DEV u32 block_z() { return blockIdx.z; }
 DEV u32 grid_x() { return gridDim.x; }
+DEV u32 grid_y() { return gridDim.y; }
 DEV u32 thread_x() { return threadIdx.x; }
 DEV u32 block_width() { return blockDim.x; }
 // Lane in the warp, and warp in the block.

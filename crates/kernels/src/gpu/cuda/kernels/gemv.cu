@@ -1,0 +1,413 @@
+// Weights times few rows of activations: bound by reading weights.
+//
+// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8 1 or 0), and for so many rows of activations at
+// a time (TOKENS). A *team* of 1 to 256 neighbouring threads, a power of two, multiplies ROWS weight rows; its threads take
+// the rows' spans in turns, each with UNROLL spans of every row in flight before it uses one. Sums stay in registers: first
+// those of a thread in the order of its spans, then a tree over the team. So a result depends on the weight's shape alone,
+// not on TOKENS, nor on the rows beside it.
+//
+// The same kernels serve dense weights and experts. For experts a block's rows of activations are those of a tile of
+// `Groups`: pairs of one expert.
+#include "act.h"
+#include "activation.h"
+#include "formats.h"
+
+typedef FORMAT Format;
+
+#define BLOCK_THREADS 256
+#define MOST_WARPS (BLOCK_THREADS / 32)
+
+// Twin of `GemvParams` in `gpu/cuda/gemv.rs`.
+struct GemvParams {
+    // Bytes of a weight row and of an expert's matrix.
+    u64 row_bytes, matrix_bytes;
+    // Elements from a row of Y to the next, and from a row id to the next.
+    u64 y_stride, ids_stride;
+    // Elements of the bias from an expert to the next.
+    u64 bias_stride;
+    // Outputs, and blocks of the format in a row.
+    u32 outputs, blocks;
+    // Rows of X and of Y.
+    u32 x_rows, y_rows;
+    // Threads of a team, as a power of two.
+    u32 team_log2;
+    // Pairs of experts that share a row of X.
+    u32 share;
+    // What becomes of a product, see `Finish`.
+    u32 finish;
+    Activation activation;
+};
+
+enum Finish {
+    // Y is the product.
+    STORE,
+    // Y is the activation of the gate that is there with the product.
+    GATE,
+};
+
+// A row of X.
+#if INT8
+typedef Int8Block Element;
+DEV u32 elements(u32 cols) { return (cols + 31) / 32; }
+#else
+typedef float Element;
+DEV u32 elements(u32 cols) { return cols; }
+#endif
+typedef const Element* X;
+
+// ---- Products of one span.
+
+#if INT8
+// sums[r][t] += Σ over a span of weight row r · activation row t.
+template <class F, int ROWS>
+DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, u32, const X (&x)[TOKENS], u32 count,
+                  float (&sums)[ROWS][TOKENS]) {
+#pragma unroll
+    for (int piece = 0; piece < F::PIECES; piece++) {
+        u32 at = F::at(span, piece), half = at % 2;
+        u32 words[ROWS][4];
+        float scale[ROWS], min[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            F::codes(raw[r], piece, words[r]);
+            F::scale(raw[r], piece, scale[r], min[r]);
+        }
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            if (t > 0 && t >= count) break;
+            const Int8Block* block = x[t] + at / 2;
+            uint4 q = *reinterpret_cast<const uint4*>(block->q + 4 * half);
+            float x_scale = block->scale;
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                int product = F::ZERO == 0 ? 0 : -F::ZERO * block->half_sums[half];
+                product = dp4a(words[r][0], q.x, product);
+                product = dp4a(words[r][1], q.y, product);
+                product = dp4a(words[r][2], q.z, product);
+                product = dp4a(words[r][3], q.w, product);
+                sums[r][t] = fmaf(static_cast<float>(product), __fmul_rn(scale[r], x_scale), sums[r][t]);
+                if (F::HAS_MIN) sums[r][t] = fmaf(min[r], -block->scaled_half_sums[half], sums[r][t]);
+            }
+        }
+    }
+}
+#else
+// The same of f32 activations and quantised weights.
+template <class F, int ROWS, bool IS_FLOAT>
+struct Exact {
+    static DEV void add(const typename F::Raw (&raw)[ROWS], u32 span, u32, const X (&x)[TOKENS], u32 count,
+                        float (&sums)[ROWS][TOKENS]) {
+#pragma unroll
+        for (int piece = 0; piece < F::PIECES; piece++) {
+            u32 at = F::at(span, piece);
+            float w[ROWS][16];
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) values<F>(raw[r], piece, w[r]);
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++) {
+                if (t > 0 && t >= count) break;
+                const float4* four = reinterpret_cast<const float4*>(x[t] + u64(16) * at);
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    float4 v = four[j];
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++) {
+                        float sum = fmaf(w[r][4 * j], v.x, sums[r][t]);
+                        sum = fmaf(w[r][4 * j + 1], v.y, sum);
+                        sum = fmaf(w[r][4 * j + 2], v.z, sum);
+                        sums[r][t] = fmaf(w[r][4 * j + 3], v.w, sum);
+                    }
+                }
+            }
+        }
+    }
+};
+// And of float weights, whose rows may end within a span.
+template <class F, int ROWS>
+struct Exact<F, ROWS, true> {
+    static DEV void add(const typename F::Raw (&raw)[ROWS], u32 span, u32 cols, const X (&x)[TOKENS], u32 count,
+                        float (&sums)[ROWS][TOKENS]) {
+        float w[ROWS][F::SPAN];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) F::elements(raw[r], w[r]);
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            if (t > 0 && t >= count) break;
+#pragma unroll
+            for (int j = 0; j < F::SPAN; j += 4) {
+                u32 k = span * F::SPAN + j;
+                float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+                if (cols % 4 == 0) {
+                    // Rows of X are aligned, and end with four.
+                    if (k < cols) {
+                        float4 four = *reinterpret_cast<const float4*>(x[t] + k);
+                        v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+                    }
+                } else {
+#pragma unroll
+                    for (int i = 0; i < 4; i++) v[i] = k + i < cols ? x[t][k + i] : 0.0f;
+                }
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+#pragma unroll
+                    for (int r = 0; r < ROWS; r++) sums[r][t] = fmaf(w[r][j + i], v[i], sums[r][t]);
+                }
+            }
+        }
+    }
+};
+template <class F, int ROWS>
+DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, u32 cols, const X (&x)[TOKENS], u32 count,
+                  float (&sums)[ROWS][TOKENS]) {
+    Exact<F, ROWS, F::IS_FLOAT>::add(raw, span, cols, x, count, sums);
+}
+#endif
+
+// Spans in a row.
+template <class F, bool IS_FLOAT>
+struct Spans {
+    static DEV u32 of(u32 blocks) { return blocks * F::SPANS; }
+};
+template <class F>
+struct Spans<F, true> {
+    static DEV u32 of(u32 elements) { return (elements + F::SPAN - 1) / F::SPAN; }
+};
+
+// ---- Products of whole rows.
+
+// Spans of a row that are loaded before the first is used. One row of X leaves registers for 8 or more loads of 16 bytes
+// in two weight rows.
+template <class F>
+DEV constexpr int unroll() { return (TOKENS == 1 ? 4 : 2) / (sizeof(typename F::Raw) <= 48 ? 1 : 2); }
+
+// A team's threads, and which of them this is.
+struct Team {
+    u32 size, member;
+};
+
+// UNROLL spans of each row: those of `first` and every `team.size`-th after it.
+template <class F, int ROWS>
+DEV void load_spans(const Row (&w)[ROWS], u32 first, Team team, u32 spans, typename F::Raw (&raw)[unroll<F>()][ROWS]) {
+#pragma unroll
+    for (int u = 0; u < unroll<F>(); u++) {
+        if (first + u * team.size < spans) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) raw[u][r] = F::load(w[r], first + u * team.size);
+        }
+    }
+}
+
+// The thread's part of the products of ROWS weight rows, added to `sums`. X is waited for after the first weights were
+// asked for.
+template <class F, int ROWS>
+DEV void multiply(const Row (&w)[ROWS], u32 cols, Team team, const X (&x)[TOKENS], u32 count,
+                  float (&sums)[ROWS][TOKENS]) {
+    u32 spans = Spans<F, F::IS_FLOAT>::of(w[0].blocks), first = team.member;
+    typename F::Raw raw[unroll<F>()][ROWS];
+    load_spans<F>(w, first, team, spans, raw);
+    dependency_wait();
+    while (first < spans) {
+#pragma unroll
+        for (int u = 0; u < unroll<F>(); u++) {
+            u32 span = first + u * team.size;
+            if (span < spans) add_span<F>(raw[u], span, cols, x, count, sums);
+        }
+        first += unroll<F>() * team.size;
+        load_spans<F>(w, first, team, spans, raw);
+    }
+}
+
+// Adds the team's parts. Every thread of the block calls it; the team's first thread has the sums. `partial` has room for
+// ROWS · TOKENS floats of each warp.
+template <int ROWS>
+DEV void reduce(float (&sums)[ROWS][TOKENS], Team team, float* partial) {
+    u32 in_warp = min(team.size, 32u);
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+#pragma unroll 1
+            for (u32 mask = in_warp / 2; mask > 0; mask /= 2) sums[r][t] += shuffle_xor(sums[r][t], mask);
+        }
+    }
+    if (team.size <= 32) return;
+    if (lane() == 0) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++) partial[(warp() * ROWS + r) * TOKENS + t] = sums[r][t];
+        }
+    }
+    barrier();
+    if (team.member == 0) {
+#pragma unroll 1
+        for (u32 i = 1; i < team.size / 32; i++) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+                for (int t = 0; t < TOKENS; t++) sums[r][t] += partial[((warp() + i) * ROWS + r) * TOKENS + t];
+            }
+        }
+    }
+    // The next chunk writes there.
+    barrier();
+}
+
+// ---- Which rows of X and Y a block serves.
+
+// Rows of X that are multiplied at once, and where their products go.
+struct Chunk {
+    u32 expert;
+    // Rows that are there; 1 to TOKENS.
+    u32 count;
+    u32 x[TOKENS], y[TOKENS];
+};
+
+// What the kernels are told of rows: null pointers for what there is not.
+struct Rows {
+    // Which rows of X, or all.
+    const u32* ids;
+    // The parts of `Groups`.
+    const u32 *pairs, *tiles, *tile_count;
+    u32* flag;
+};
+
+// A row of Y that stays zero because it has no row of X.
+#define NO_ROW 0xffffffffu
+
+// The rows of X and Y that follow `first`, up to `end`: indices of pairs for experts.
+DEV void find_rows(const GemvParams& p, const Rows& rows, u32 first, u32 end, Chunk& chunk) {
+    chunk.count = min(end - first, u32(TOKENS));
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+        u32 at = min(first + t, end - 1), x = at, y = at;
+        if (rows.tiles != nullptr) {
+            y = rows.pairs[at];
+            x = y / p.share;
+        } else if (rows.ids != nullptr) {
+            x = rows.ids[at * p.ids_stride];
+            if (x >= p.x_rows) {
+                if (x != PADDING) raise(rows.flag, FLAG_MATMUL_ROW, x, at, p.x_rows);
+                x = NO_ROW;
+            }
+        }
+        chunk.x[t] = x;
+        chunk.y[t] = y;
+    }
+}
+
+// Calls `serve` with every chunk of the block, `zero` with rows of Y that have no expert. The grid's y counts chunks, or
+// tiles and one more.
+template <class Serve, class Zero>
+DEV void each_chunk(const GemvParams& p, const Rows& rows, Serve serve, Zero zero) {
+    bool experts = rows.tiles != nullptr;
+    u32 tasks = experts ? *rows.tile_count : (p.y_rows + TOKENS - 1) / TOKENS;
+    u32 stride = grid_y() - (experts ? 1 : 0);
+    if (block_y() == stride) {
+        // Pairs without an expert follow those of the last tile.
+        const u32* last = rows.tiles + 3 * (u64(tasks) - 1);
+        for (u32 i = tasks == 0 ? 0 : last[1] + last[2]; i < p.y_rows; i++) zero(rows.pairs[i]);
+        return;
+    }
+    for (u32 task = block_y(); task < tasks; task += stride) {
+        Chunk chunk;
+        chunk.expert = 0;
+        u32 first = task * TOKENS, end = min(first + TOKENS, p.y_rows);
+        if (experts) {
+            const u32* tile = rows.tiles + u64(3) * task;
+            chunk.expert = tile[0];
+            first = tile[1];
+            end = first + tile[2];
+        }
+        for (; first < end; first += TOKENS) {
+            find_rows(p, rows, first, end, chunk);
+            serve(chunk);
+        }
+    }
+}
+
+// Where the rows of a chunk begin. One that is missing reads the first, and nothing is made of it.
+DEV void begin(const Chunk& chunk, const Element* x, u32 cols, X (&rows)[TOKENS]) {
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) rows[t] = x + u64(chunk.x[t] == NO_ROW ? 0 : chunk.x[t]) * elements(cols);
+}
+
+// ---- Kernels. The grid's x counts groups of weight rows.
+
+// Weight rows of a team.
+#define TEAM_ROWS 2
+
+// Y = X · Wᵀ + bias.
+KERNEL_BOUNDED(matmul, BLOCK_THREADS, 2)
+(IN(u8, weight, 0), IN(Element, x, 1), IN(u32, ids, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
+ IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(GemvParams, p, 9)) {
+    SHARED(float, partial, MOST_WARPS * TEAM_ROWS * TOKENS);
+    dependency_launch();
+    // Without lists of rows, weights are all that is needed to begin.
+    if (ids != nullptr || tiles != nullptr) dependency_wait();
+    Team team = {1u << p.team_log2, thread_x() & ((1u << p.team_log2) - 1)};
+    u32 teams = BLOCK_THREADS >> p.team_log2;
+    u32 first = (block_x() * teams + (thread_x() >> p.team_log2)) * TEAM_ROWS;
+    auto serve = [&](const Chunk& chunk) {
+        Row w[TEAM_ROWS];
+        const u8* matrix = weight + chunk.expert * p.matrix_bytes;
+#pragma unroll
+        for (int r = 0; r < TEAM_ROWS; r++) w[r] = {matrix + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
+        X in[TOKENS];
+        begin(chunk, x, p.blocks * Format::BLOCK, in);
+        float sums[TEAM_ROWS][TOKENS] = {};
+        multiply<Format>(w, p.blocks * Format::BLOCK, team, in, chunk.count, sums);
+        reduce(sums, team, partial);
+        if (team.member != 0) return;
+#pragma unroll
+        for (int r = 0; r < TEAM_ROWS; r++) {
+            u32 output = first + r;
+            if (output >= p.outputs) break;
+            float add = bias == nullptr ? 0.0f : bias[chunk.expert * p.bias_stride + output];
+#pragma unroll
+            for (int t = 0; t < TOKENS; t++) {
+                if (t >= chunk.count) break;
+                float* out = y + chunk.y[t] * p.y_stride + output;
+                float product = chunk.x[t] == NO_ROW ? 0.0f : sums[r][t] + add;
+                *out = p.finish == STORE ? product : activate(p.activation, *out, product);
+            }
+        }
+    };
+    auto zero = [&](u32 row) {
+        u32 begin = block_x() * teams * TEAM_ROWS, end = min(begin + teams * TEAM_ROWS, p.outputs);
+        for (u32 output = begin + thread_x(); output < end; output += BLOCK_THREADS) y[row * p.y_stride + output] = 0.0f;
+    };
+    each_chunk(p, {ids, pairs, tiles, tile_count, flag}, serve, zero);
+}
+
+// H = activation(gate · x + bias, up · x + bias), of two weights of one shape and format.
+KERNEL_BOUNDED(gate_up, BLOCK_THREADS, 2)
+(IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
+ IN(float, gate_bias, 6), IN(float, up_bias, 7), OUT(float, h, 8), PARAMS(GemvParams, p, 9)) {
+    SHARED(float, partial, MOST_WARPS * 2 * TOKENS);
+    dependency_launch();
+    if (tiles != nullptr) dependency_wait();
+    Team team = {1u << p.team_log2, thread_x() & ((1u << p.team_log2) - 1)};
+    u32 output = block_x() * (BLOCK_THREADS >> p.team_log2) + (thread_x() >> p.team_log2);
+    auto serve = [&](const Chunk& chunk) {
+        u64 at = chunk.expert * p.matrix_bytes + min(output, p.outputs - 1) * p.row_bytes;
+        Row w[2] = {{gate + at, p.blocks}, {up + at, p.blocks}};
+        X in[TOKENS];
+        begin(chunk, x, p.blocks * Format::BLOCK, in);
+        float sums[2][TOKENS] = {};
+        multiply<Format>(w, p.blocks * Format::BLOCK, team, in, chunk.count, sums);
+        reduce(sums, team, partial);
+        if (team.member != 0 || output >= p.outputs) return;
+        u64 bias = chunk.expert * p.bias_stride + output;
+        float add[2] = {gate_bias == nullptr ? 0.0f : gate_bias[bias], up_bias == nullptr ? 0.0f : up_bias[bias]};
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            if (t >= chunk.count) break;
+            h[chunk.y[t] * p.y_stride + output] = activate(p.activation, sums[0][t] + add[0], sums[1][t] + add[1]);
+        }
+    };
+    auto zero = [&](u32 row) {
+        if (team.member == 0 && output < p.outputs) h[row * p.y_stride + output] = 0.0f;
+    };
+    each_chunk(p, {nullptr, pairs, tiles, tile_count, nullptr}, serve, zero);
+}

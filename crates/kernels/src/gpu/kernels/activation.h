@@ -1,0 +1,27 @@
+// The gated activation of an MLP: see `Activation` in `ops.rs`.
+#pragma once
+#include "device.h"
+
+enum ActivationKind { SWIGLU, GEGLU, CLAMPED_SWIGLU };
+
+// Twin of `ActivationParams` in `gpu/activation.rs`.
+struct Activation {
+    u32 kind;
+    float alpha, limit;
+};
+
+DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+DEV float activate(Activation activation, float gate, float up) {
+    if (activation.kind == SWIGLU) return gate * sigmoid(gate) * up;
+    if (activation.kind == GEGLU) {
+        // 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …)
+        float inner = gate + 0.044715f * gate * gate * gate;
+        return gate * sigmoid(2.0f * 0.7978846f * inner) * up;
+    }
+    // Comparisons, not fminf: a NaN stays one.
+    float limit = activation.limit;
+    gate = gate > limit ? limit : gate;
+    up = up > limit ? limit : up < -limit ? -limit : up;
+    return gate * sigmoid(activation.alpha * gate) * (up + 1.0f);
+}
