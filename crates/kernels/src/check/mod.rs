@@ -37,7 +37,7 @@ fn range<T>(op: &'static str, what: &'static str, found: impl std::fmt::Display,
     Err(Error::Range { op, what, found: found.to_string(), rule })
 }
 
-fn require(
+pub(crate) fn require(
     holds: bool,
     op: &'static str,
     what: &'static str,

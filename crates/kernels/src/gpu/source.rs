@@ -37,6 +37,13 @@ texts! {
     "format/iq4_xs/blocks.h" in "../format/iq4_xs/blocks.h",
     "format/mxfp4/blocks.h" in "../format/mxfp4/blocks.h",
     "rates.cu" in "cuda/kernels/rates.cu",
+    "attention.cuh" in "cuda/kernels/attention.cuh",
+    "attention_mma.cuh" in "cuda/kernels/attention_mma.cuh",
+    "attention_combine.cu" in "cuda/kernels/attention_combine.cu",
+    "attention_decode.cu" in "cuda/kernels/attention_decode.cu",
+    "attention_split.cu" in "cuda/kernels/attention_split.cu",
+    "attention_tile.cu" in "cuda/kernels/attention_tile.cu",
+    "kv.cu" in "cuda/kernels/kv.cu",
 }
 
 /// The texts that are not included by others but compiled: names that end in `.cu`.

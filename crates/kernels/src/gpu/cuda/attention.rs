@@ -1,33 +1,73 @@
-//! The paged cache and attention.
+//! Attention over the paged cache: which kernel, in how many blocks of threads.
+//!
+//! Tokens of a prompt stand side by side: `attention_tile` serves such runs of [`LONG_RUN`] tokens and more, and shares
+//! keys and values among them. What any other token sees is cut into splits, each worked on by itself, and joined by
+//! `attention_combine`: by `attention_decode` on tensor cores, or by `attention_split`, which serves every shape of cache.
+//!
+//! The cut depends on what a token sees; how many blocks of threads there are depends on what the host knows, the number
+//! of tokens and the length of the block table. Which tokens are in long runs is found on the device. So a recorded launch
+//! serves any lengths, and a token's result depends on its own sequence alone.
 
+use super::kv::{cells_args, cells_define, limit, row_stride};
+use crate::check::require;
 use crate::error::Result;
-use crate::gpu::Device;
-use crate::kv::{KvCache, KvSpec, Placement};
+use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
+use crate::kv::{KvCache, KvFormat, Placement};
 use crate::ops::Attention;
 use crate::tensor::{View, ViewMut};
+use bytemuck::{Pod, Zeroable};
 
-/// [`crate::ops::Backend::alloc_kv`], checked.
-pub(crate) fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<KvCache> {
-    let _ = (spec, blocks);
-    Err(device.unsupported("alloc_kv"))
+/// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
+const MAX_SPLITS: usize = 32;
+/// Blocks of the cache in a split, at least: `SPLIT_BLOCKS`.
+const SPLIT_BLOCKS: usize = 8;
+/// Tokens of the shortest run that `attention_tile` serves: `LONG_RUN`.
+const LONG_RUN: usize = 16;
+/// Blocks of threads for each multiprocessor that make it busy.
+const BUSY: u32 = 4;
+/// Threads of all kernels but `attention_decode`.
+const THREADS: u32 = 128;
+/// Warps of `attention_decode`.
+const DECODE_WARPS: u32 = 8;
+/// Rows of `attention_tile`: tokens times query heads that share a KV head.
+const TILE_ROWS: u32 = 64;
+/// Columns of a block table, so that positions and a tile more are 32 bits wide.
+const MAX_COLUMNS: usize = 1 << 27;
+
+/// Twin of `AttentionParams` in `kernels/attention.cuh`.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct AttentionParams {
+    q_stride: u64,
+    out_stride: u64,
+    scale: f32,
+    softcap: f32,
+    tokens: u32,
+    heads: u32,
+    kv_heads: u32,
+    group: u32,
+    key_width: u32,
+    value_width: u32,
+    key_stride: u32,
+    value_stride: u32,
+    window: u32,
+    table_rows: u32,
+    table_cols: u32,
+    blocks: u32,
+    rows: u32,
+    splits: u32,
+    walkers: u32,
+    long_runs: u32,
 }
 
-/// [`crate::ops::Backend::kv_write`], checked.
-pub(crate) fn kv_write(
-    device: &Device,
-    cache: &mut KvCache,
-    k: View<f32>,
-    v: View<f32>,
-    place: &Placement,
-) -> Result<()> {
-    let _ = (cache, k, v, place);
-    Err(device.unsupported("kv_write"))
-}
-
-/// [`crate::ops::Backend::kv_copy`], checked.
-pub(crate) fn kv_copy(device: &Device, cache: &mut KvCache, blocks: &[(u32, u32)]) -> Result<()> {
-    let _ = (cache, blocks);
-    Err(device.unsupported("kv_copy"))
+/// What all launches of a call share.
+struct Call<'a> {
+    device: &'a Device,
+    q: View<'a, f32>,
+    cache: &'a KvCache,
+    place: &'a Placement,
+    parameters: &'a Attention<'a>,
+    out: ViewMut<'a, f32>,
 }
 
 /// [`crate::ops::Backend::attention`], checked.
@@ -39,6 +79,237 @@ pub(crate) fn attention(
     parameters: &Attention,
     out: ViewMut<f32>,
 ) -> Result<()> {
-    let _ = (q, cache, place, parameters, out);
-    Err(device.unsupported("attention"))
+    let rule = "must be at most 2^27 on a GPU";
+    require(place.table_cols <= MAX_COLUMNS, "attention", "columns of the block table", place.table_cols, rule)?;
+    let call = Call { device, q, cache, place, parameters, out };
+    if call.q.rows() == 0 {
+        return Ok(());
+    }
+    let tile = call.tile().filter(|_| call.q.rows() >= LONG_RUN);
+    let params = AttentionParams { long_runs: u32::from(tile.is_some()), ..call.params() };
+    call.splits(&params)?;
+    tile.map_or(Ok(()), |tile| call.long_runs(&tile, &params))
+}
+
+/// A part of the workspace.
+#[derive(Clone, Copy)]
+struct Partials<'a> {
+    region: &'a Region,
+    offset: usize,
+    bytes: usize,
+}
+
+impl<'a> Partials<'a> {
+    fn arg(self, access: Access) -> Arg<'a> {
+        Arg::Buffer { region: self.region, offset: self.offset, bytes: self.bytes, access }
+    }
+}
+
+impl Call<'_> {
+    /// Parameters of all launches; those of splits differ in some.
+    fn params(&self) -> AttentionParams {
+        let (spec, p, place) = (self.cache.spec, self.parameters, self.place);
+        AttentionParams {
+            q_stride: self.q.shape().stride() as u64,
+            out_stride: self.out.shape().stride() as u64,
+            scale: p.scale,
+            softcap: p.softcap.unwrap_or(0.0),
+            tokens: limit(self.q.rows()),
+            heads: limit(p.heads),
+            kv_heads: limit(spec.heads),
+            group: limit(p.heads / spec.heads),
+            key_width: limit(spec.key_width),
+            value_width: limit(spec.value_width),
+            key_stride: limit(row_stride(spec.key_width, spec.format)),
+            value_stride: limit(row_stride(spec.value_width, spec.format)),
+            // Positions are 32 bits wide: a larger window sees them all.
+            window: p.window.and_then(|window| u32::try_from(window).ok()).unwrap_or(0),
+            table_rows: limit(place.table_rows),
+            table_cols: limit(place.table_cols),
+            blocks: limit(self.cache.blocks),
+            rows: TILE_ROWS,
+            splits: limit(place.table_cols.div_ceil(SPLIT_BLOCKS).clamp(1, MAX_SPLITS)),
+            walkers: 1,
+            long_runs: 0,
+        }
+    }
+
+    /// Whether the device and the cache suit tensor cores.
+    fn tensor_cores(&self) -> bool {
+        self.device.gpu().properties().architecture >= 80 && self.cache.spec.format == KvFormat::F16
+    }
+
+    fn ids(&self) -> [Arg<'_>; 3] {
+        [&self.place.slots, &self.place.positions, &self.place.table].map(|ids| Arg::buffer(ids, Access::Read))
+    }
+
+    /// All tokens, or those in short runs, by splits.
+    fn splits(&self, params: &AttentionParams) -> Result<()> {
+        let decode = self.decode();
+        let (rows, define) = match params.group {
+            _ if decode.is_some() => (8, "8"),
+            1 => (1, "1"),
+            2..=4 => (4, "4"),
+            _ => (8, "8"),
+        };
+        let units = params.tokens * params.kv_heads * params.group.div_ceil(rows);
+        // Where there are few units, several blocks of threads share one; those that find no split end at once. Else
+        // blocks of threads take unit after unit and join the splits themselves.
+        let busy = BUSY * self.device.gpu().properties().multiprocessors.max(1);
+        let walkers = busy.div_ceil(units).clamp(1, params.splits);
+        let places = if walkers == 1 { units.min(busy) } else { units };
+        let params = AttentionParams { rows, walkers, ..*params };
+
+        let results = places as usize * rows as usize * params.splits as usize;
+        let stats_bytes = results * size_of::<[f32; 2]>();
+        let all_bytes = stats_bytes + results * self.cache.spec.value_width * size_of::<f32>();
+        let region = self.device.workspace(all_bytes)?;
+        let stats = Partials { region: &region, offset: 0, bytes: stats_bytes };
+        let vectors = Partials { region: &region, offset: stats_bytes, bytes: all_bytes - stats_bytes };
+
+        let grid = [places * walkers, 1, 1];
+        let [keys, key_scales] = cells_args(&self.cache.keys, Access::Read);
+        let [values, value_scales] = cells_args(&self.cache.values, Access::Read);
+        let [slots, positions, table] = self.ids();
+        let (q, sinks, out) = (Arg::read(&self.q), Arg::optional(self.parameters.sinks), Arg::write(&self.out));
+        let (vectors_arg, stats_arg) = (vectors.arg(Access::ReadWrite), stats.arg(Access::ReadWrite));
+        let (flag, arg) = (self.device.flag(), Arg::params(&params));
+        match &decode {
+            Some(widths) => self.device.launch(&Launch {
+                kernel: Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &widths.defines() },
+                grid,
+                block: DECODE_WARPS * 32,
+                shared: DECODE_WARPS * rows * widths.values * size_of::<f32>() as u32,
+                overlap: true,
+                args: &[q, keys, values, slots, positions, table, sinks, out, vectors_arg, stats_arg, flag, arg],
+            })?,
+            None => self.device.launch(&Launch {
+                kernel: Kernel {
+                    file: "attention_split.cu",
+                    entry: "attention_split",
+                    defines: &[("ROWS", define), cells_define(self.cache.spec.format)],
+                },
+                grid,
+                block: THREADS,
+                shared: rows * params.key_stride.max(params.value_stride) * size_of::<f32>() as u32,
+                overlap: true,
+                args: &[
+                    q,
+                    keys,
+                    key_scales,
+                    values,
+                    value_scales,
+                    slots,
+                    positions,
+                    table,
+                    sinks,
+                    out,
+                    vectors_arg,
+                    stats_arg,
+                    flag,
+                    arg,
+                ],
+            })?,
+        }
+        if walkers == 1 {
+            return Ok(());
+        }
+        self.device.launch(&Launch {
+            kernel: Kernel { file: "attention_combine.cu", entry: "attention_combine", defines: &[] },
+            grid: [params.tokens * params.heads, 1, 1],
+            block: THREADS,
+            shared: 0,
+            overlap: true,
+            args: &[vectors.arg(Access::Read), stats.arg(Access::Read), slots, positions, sinks, out, flag, arg],
+        })
+    }
+
+    /// The widths for which `attention_decode` is compiled, if it can serve this cache.
+    fn decode(&self) -> Option<Widths> {
+        let spec = self.cache.spec;
+        let widths = Widths::new(spec.key_width.next_multiple_of(32), spec.value_width.next_multiple_of(64))?;
+        // Wider ones do not fit the registers.
+        (self.tensor_cores() && widths.keys <= 192 && widths.values <= 128).then_some(widths)
+    }
+
+    /// The form of `attention_tile` for this cache, if it can serve it.
+    fn tile(&self) -> Option<Tile> {
+        let spec = self.cache.spec;
+        let widths = Widths::new(spec.key_width.next_multiple_of(16), spec.value_width.next_multiple_of(16))?;
+        if !self.tensor_cores() || widths.keys.max(widths.values) > 256 {
+            return None;
+        }
+        // As many keys at once as the registers hold scores and results for.
+        let (keys, define) = match widths.keys.max(widths.values) {
+            ..=128 => (64, "64"),
+            _ if widths.values <= 192 => (32, "32"),
+            _ => (16, "16"),
+        };
+        // Rows are padded by 16 bytes. Two stages of keys and values; behind them the high and the low parts of the
+        // queries, where these do not fit the registers.
+        let (key_row, value_row) = (widths.keys + 8, widths.values + 8);
+        let queries = if widths.keys <= 128 { 0 } else { 2 * TILE_ROWS * key_row };
+        let shared = (2 * keys * (key_row + value_row) + queries) * size_of::<u16>() as u32;
+        (shared <= self.device.gpu().properties().shared_bytes).then_some(Tile { widths, keys: define, shared })
+    }
+
+    /// All runs of [`LONG_RUN`] tokens and more.
+    fn long_runs(&self, tile: &Tile, params: &AttentionParams) -> Result<()> {
+        let tokens = (TILE_ROWS / params.group).max(1);
+        let tiles = params.tokens.div_ceil(tokens);
+        let [width, other_width] = tile.widths.defines();
+        let [keys, _] = cells_args(&self.cache.keys, Access::Read);
+        let [values, _] = cells_args(&self.cache.values, Access::Read);
+        let [slots, positions, table] = self.ids();
+        self.device.launch(&Launch {
+            kernel: Kernel {
+                file: "attention_tile.cu",
+                entry: "attention_tile",
+                defines: &[width, other_width, ("KEYS", tile.keys)],
+            },
+            grid: [tiles * params.kv_heads * params.group.div_ceil(TILE_ROWS), 1, 1],
+            block: THREADS,
+            shared: tile.shared,
+            overlap: true,
+            args: &[
+                Arg::read(&self.q),
+                keys,
+                values,
+                slots,
+                positions,
+                table,
+                Arg::optional(self.parameters.sinks),
+                Arg::write(&self.out),
+                self.device.flag(),
+                Arg::params(params),
+            ],
+        })
+    }
+}
+
+/// Widths of keys and values that a kernel is compiled for, and the same as text.
+struct Widths {
+    keys: u32,
+    values: u32,
+    text: [String; 2],
+}
+
+impl Widths {
+    fn new(keys: usize, values: usize) -> Option<Self> {
+        let text = [keys.to_string(), values.to_string()];
+        Some(Self { keys: u32::try_from(keys).ok()?, values: u32::try_from(values).ok()?, text })
+    }
+
+    fn defines(&self) -> [(&'static str, &str); 2] {
+        [("KEY_WIDTH", &self.text[0]), ("VALUE_WIDTH", &self.text[1])]
+    }
+}
+
+/// A form of `attention_tile`.
+struct Tile {
+    widths: Widths,
+    /// Keys that are multiplied at once, as text.
+    keys: &'static str,
+    /// Shared memory, in bytes.
+    shared: u32,
 }

@@ -1,12 +1,13 @@
 //! The CUDA backend: checks, then the family's host function, then launches.
 //!
-//! From here: [`matmul`] and [`moe`] decide which kernel multiplies, [`attention`] works on the paged cache; what other
+//! From here: [`matmul`] and [`moe`] decide which kernel multiplies, [`kv`] and [`attention`] work on the paged cache; what other
 //! GPUs do alike is in [`super::small`]. The kernels' text is in `kernels/`.
 
 mod attention;
 pub mod driver;
 mod gemv;
 mod jit;
+mod kv;
 mod matmul;
 mod moe;
 mod nvrtc;
@@ -81,7 +82,7 @@ impl Backend for Cuda {
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
         check::alloc_kv(&spec)?;
-        attention::alloc_kv(&self.device, spec, blocks)
+        kv::alloc_kv(&self.device, spec, blocks)
     }
 
     fn alloc_groups(&self, experts: usize, pairs: usize) -> Result<Groups> {
@@ -250,12 +251,12 @@ impl Backend for Cuda {
 
     fn kv_write(&self, cache: &mut KvCache, k: View<f32>, v: View<f32>, place: &Placement) -> Result<()> {
         check::kv_write(self.device(), cache, &k, &v, place)?;
-        attention::kv_write(&self.device, cache, k, v, place)
+        kv::kv_write(&self.device, cache, k, v, place)
     }
 
     fn kv_copy(&self, cache: &mut KvCache, blocks: &[(u32, u32)]) -> Result<()> {
         check::kv_copy(self.device(), cache, blocks)?;
-        attention::kv_copy(&self.device, cache, blocks)
+        kv::kv_copy(&self.device, cache, blocks)
     }
 
     fn attention(

@@ -1,0 +1,168 @@
+// What the kernels of attention share: their parameters, where a token stands, and how its keys are cut into splits.
+#pragma once
+#include "device.h"
+
+// Tokens of a block of the cache.
+#define KV_BLOCK 16u
+// What a token sees is cut into at most so many splits,
+#define MAX_SPLITS 32u
+// each of at least so many blocks of the cache.
+#define SPLIT_BLOCKS 8u
+// Tokens that stand side by side in the batch and in their sequence are a run. Runs of this length on are for
+// `attention_tile`, where there is one; shorter ones for `attention_split` and `attention_decode`. So what a token gets
+// depends on its own sequence, never on the others.
+#define LONG_RUN 16u
+
+// Logits are kept times log2 e, so that their exponentials are powers of two.
+#define LOG2_E 1.44269504089f
+
+DEV float minus_infinity() { return __int_as_float(0xff800000); }
+
+// Twin of `AttentionParams` in attention.rs.
+struct AttentionParams {
+    u64 q_stride, out_stride;  // elements from token to token
+    float scale, softcap;      // a softcap of 0 is none
+    u32 tokens;                // of the batch
+    u32 heads, kv_heads, group;  // heads = kv_heads · group
+    u32 key_width, value_width;
+    u32 key_stride, value_stride;  // elements from token to token in the cache
+    u32 window;                    // 0 is none
+    u32 table_rows, table_cols, blocks;
+    u32 rows;       // the most query heads of a unit
+    u32 splits;     // the most that a token can have, by the length of the table
+    u32 walkers;    // blocks of threads that share the splits of one unit; one also joins them
+    u32 long_runs;  // whether `attention_tile` serves the long runs
+};
+
+// A token's row of the block table and the positions that it sees, the last its own.
+struct Standing {
+    u32 slot, first, last;
+};
+
+DEV u32 first_seen(const AttentionParams& p, u32 position) {
+    return p.window != 0 && position >= p.window ? position - p.window + 1 : 0;
+}
+
+// False for padding, and for ids out of range, which raise the flag: the token's output is zero.
+DEV bool stand(
+    const AttentionParams& p, const u32* slots, const u32* positions, u32 token, u32* flag, Standing& standing
+) {
+    u32 slot = slots[token], position = positions[token];
+    if (slot == PADDING) return false;
+    if (slot >= p.table_rows) {
+        raise(flag, FLAG_SLOT, slot, token, p.table_rows);
+        return false;
+    }
+    if (position / KV_BLOCK >= p.table_cols) {
+        raise(flag, FLAG_POSITION, position, token, p.table_cols * KV_BLOCK);
+        return false;
+    }
+    standing.slot = slot;
+    standing.first = first_seen(p, position);
+    standing.last = position;
+    return true;
+}
+
+// Whether token `i` comes right after the one before it, in the batch and in the sequence.
+DEV bool follows(u32 slot_before, u32 position_before, u32 slot, u32 position) {
+    return slot == slot_before && position == position_before + 1 && position != 0;
+}
+
+// Whether a token is part of a long run. All lanes of a warp ask for the same token.
+DEV bool in_long_run(const u32* slots, const u32* positions, u32 tokens, u32 token) {
+    // Lane i looks at the step to token − 15 + i; bits 0..=15 are the steps up to the token, bits 16..=30 those after.
+    u32 i = token + lane();
+    bool step = false;
+    if (lane() < 2 * LONG_RUN - 1 && i >= LONG_RUN && i - (LONG_RUN - 1) < tokens) {
+        i -= LONG_RUN - 1;
+        step = follows(slots[i - 1], positions[i - 1], slots[i], positions[i]);
+    }
+    u32 steps = __ballot_sync(0xffffffffu, step);
+    u32 before = __clz(~(steps << (32 - LONG_RUN))), after = __ffs(~(steps >> LONG_RUN)) - 1;
+    return 1 + before + after >= LONG_RUN;
+}
+
+// Whether an entry of the block table, among `begin..end` of a slot, is no block. The threads of a block share the work.
+DEV bool meets_bad_block(const AttentionParams& p, const u32* table, u32 slot, u32 begin, u32 end, u32* flag) {
+    const u32* blocks = table + u64(slot) * p.table_cols;
+    bool bad = false;
+    for (u32 i = begin + thread_x(); i < end; i += block_width()) {
+        if (blocks[i] < p.blocks) continue;
+        raise(flag, FLAG_BLOCK, blocks[i], slot * p.table_cols + i, p.blocks);
+        bad = true;
+    }
+    return bad;
+}
+
+// How many splits a token's keys have, and how many blocks of the cache each has. It depends on what the token sees and
+// on nothing else, so the result of a token does not depend on the batch or the grid.
+struct Splits {
+    u32 count, blocks;
+};
+
+DEV Splits splits_of(const Standing& standing) {
+    u32 all = standing.last / KV_BLOCK - standing.first / KV_BLOCK + 1;
+    u32 blocks = (all + MAX_SPLITS - 1) / MAX_SPLITS;
+    if (blocks < SPLIT_BLOCKS) blocks = SPLIT_BLOCKS;
+    return {(all + blocks - 1) / blocks, blocks};
+}
+
+// Work is cut into units: a token, a KV head and up to `p.rows` of the query heads that share it.
+struct Unit {
+    u32 token, kv_head, head_first, live;  // live: query heads from `head_first` on
+};
+
+DEV u32 units_of_token(const AttentionParams& p) {
+    return p.kv_heads * ((p.group + p.rows - 1) / p.rows);
+}
+
+DEV Unit unit_of(const AttentionParams& p, u32 index) {
+    u32 units = units_of_token(p), kv_head = index % units % p.kv_heads;
+    u32 row_first = index % units / p.kv_heads * p.rows, left = p.group - row_first;
+    return {index / units, kv_head, kv_head * p.group + row_first, left < p.rows ? left : p.rows};
+}
+
+// What is left of each split of a row: its vector, the maximum of its logits, and the sum of their exponentials relative
+// to that. A sum of BAD_SUM says that a block id was out of range: the output is zero then. Lies as [place][row][split],
+// where a place is a unit, or the block of threads that works on all splits of one unit after another.
+struct Partials {
+    float* vectors;
+    float2* stats;
+};
+#define BAD_SUM -1.0f
+
+DEV u64 partial_of(const AttentionParams& p, u32 place, u32 row, u32 split) {
+    return (u64(place) * p.rows + row) * p.splits + split;
+}
+
+// Joins the splits of a row, by one warp: every `step`-th column from `first` + lane on. The order is that of the splits.
+DEV void combine(
+    const AttentionParams& p, Partials partials, u32 place, u32 row, u32 splits, const float* sink, float* result,
+    u32 first, u32 step
+) {
+    float2 own = make_float2(minus_infinity(), 0.0f);
+    if (lane() < splits) own = partials.stats[partial_of(p, place, row, lane())];
+    bool bad = warp_max(own.y == BAD_SUM ? 1.0f : 0.0f) != 0.0f;
+    // A sink is a logit without a value.
+    float sink_logit = sink ? *sink * LOG2_E : minus_infinity();
+    float top = fmaxf(warp_max(own.x), sink_logit);
+    float weight = lane() < splits ? exp2f(own.x - top) : 0.0f;
+    float sum = warp_sum(weight * own.y) + (sink ? exp2f(sink_logit - top) : 0.0f);
+    const float* vector = partials.vectors + partial_of(p, place, row, 0) * p.value_width;
+    for (u32 base = first; base < p.value_width; base += step) {
+        u32 d = base + lane();
+        bool inside = d < p.value_width;
+        float total = 0.0f;
+#pragma unroll 8
+        for (u32 split = 0; split < splits; split++) {
+            float share = __shfl_sync(0xffffffffu, weight, int(split));
+            total += share * (inside ? vector[u64(split) * p.value_width + d] : 0.0f);
+        }
+        if (inside) result[d] = bad ? 0.0f : total / sum;
+    }
+}
+
+// Which row of keys or values holds a token of a block for one head.
+DEV u64 cache_row(const AttentionParams& p, u32 block, u32 head, u32 at) {
+    return (u64(block) * p.kv_heads + head) * KV_BLOCK + at;
+}

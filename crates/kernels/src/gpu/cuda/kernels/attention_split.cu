@@ -1,0 +1,184 @@
+// Attention over a part of what a token sees, for every shape of cache, in plain f32.
+//
+// A unit is a token, a KV head and up to ROWS of the query heads that share it. A block of threads takes splits of the
+// keys of one unit, and leaves for each the maximum of the logits, the sum of their exponentials and the sum of values
+// so weighted; `attention_combine` joins them. 64 keys at a time: four threads for a key make the logits; a warp for a
+// row makes the exponentials; a thread for eight columns of some of the values makes the sums.
+//
+// ROWS: 1, 4 or 8. CELLS_Q8_0: the cache has 8-bit codes and scales.
+#include "attention.cuh"
+
+#define THREADS 128u
+#define WARPS (THREADS / 32)
+#define TILE 64u
+// Threads that share the values of eight columns, at most.
+#define MAX_SHARES 16u
+// Rows of a warp.
+#define WARP_ROWS ((ROWS + WARPS - 1) / WARPS)
+
+#ifdef CELLS_Q8_0
+typedef i8 Cell;
+#else
+typedef u16 Cell;
+#endif
+
+// Eight neighbours of a row of the cache, from 8 · chunk. What lies between a row's width and its stride is zero.
+DEV void load(const Cell* cells, const u16* scales, u64 row, u32 width, u32 stride, u32 chunk, float (&x)[8]) {
+#ifdef CELLS_Q8_0
+    uint2 codes = *reinterpret_cast<const uint2*>(cells + row * stride + chunk * 8);
+    float scale = half_to_float(scales[row * ((width + 31) / 32) + chunk / 4]);
+    for (int i = 0; i < 8; i++) x[i] = float(i8((i < 4 ? codes.x : codes.y) >> (8 * (i % 4)))) * scale;
+#else
+    (void)scales, (void)width;
+    uint4 halves = *reinterpret_cast<const uint4*>(cells + row * stride + chunk * 8);
+    u32 words[4] = {halves.x, halves.y, halves.z, halves.w};
+    for (int i = 0; i < 8; i++) x[i] = half_to_float(u16(words[i / 2] >> (16 * (i % 2))));
+#endif
+}
+
+KERNEL_BOUNDED(attention_split, THREADS, 2)(
+    IN(float, q, 0), IN(Cell, keys, 1), IN(u16, key_scales, 2), IN(Cell, values, 3), IN(u16, value_scales, 4),
+    IN(u32, slots, 5), IN(u32, positions, 6), IN(u32, table, 7), IN(float, sinks, 8), OUT(float, out, 9),
+    INOUT(float, vectors, 10), INOUT(float2, stats, 11), INOUT(u32, flag, 12), PARAMS(AttentionParams, p, 13)
+) {
+    DYNAMIC_SHARED(float, rows);  // ROWS queries, then ROWS results
+    SHARED(float, weights, ROWS * TILE);
+    SHARED(float, rescale, ROWS);
+    dependency_launch();
+    dependency_wait();
+
+    Partials partials = {vectors, stats};
+    u32 items = p.tokens * units_of_token(p) * p.walkers;
+    for (u32 item = block_x(); item < items; item += grid_x()) {
+        u32 walker = item % p.walkers, place = p.walkers == 1 ? block_x() : item / p.walkers;
+        Unit unit = unit_of(p, item / p.walkers);
+        float* result = out + unit.token * p.out_stride + u64(unit.head_first) * p.value_width;
+        Standing standing;
+        if (!stand(p, slots, positions, unit.token, flag, standing)) {
+            // Padding, or no place: several blocks of threads leave that to `attention_combine`.
+            if (p.walkers == 1) {
+                for (u32 i = thread_x(); i < unit.live * p.value_width; i += THREADS) result[i] = 0.0f;
+            }
+            continue;
+        }
+        if (p.long_runs && in_long_run(slots, positions, p.tokens, unit.token)) continue;
+        Splits splits = splits_of(standing);
+        const u32* blocks = table + u64(standing.slot) * p.table_cols;
+
+        u32 key_chunks = p.key_stride / 8, value_chunks = p.value_stride / 8;
+        u32 shares = THREADS / value_chunks < MAX_SHARES ? THREADS / value_chunks : MAX_SHARES;
+        u32 chunk = thread_x() % value_chunks, share = thread_x() / value_chunks;
+
+        for (u32 split = walker; split < splits.count; split += p.walkers) {
+            u32 begin = standing.first / KV_BLOCK + split * splits.blocks, end = begin + splits.blocks;
+            if (end > standing.last / KV_BLOCK + 1) end = standing.last / KV_BLOCK + 1;
+            for (u32 i = thread_x(); i < ROWS * p.key_stride; i += THREADS) {
+                u32 r = i / p.key_stride, d = i % p.key_stride;
+                bool inside = r < unit.live && d < p.key_width;
+                rows[i] = inside ? q[unit.token * p.q_stride + u64(unit.head_first + r) * p.key_width + d] * p.scale : 0.0f;
+            }
+            // Also the barrier between the queries' writers and readers.
+            if (__syncthreads_or(meets_bad_block(p, table, standing.slot, begin, end, flag))) {
+                if (thread_x() < unit.live) {
+                    partials.stats[partial_of(p, place, thread_x(), split)] = make_float2(0.0f, BAD_SUM);
+                }
+                barrier();
+                continue;
+            }
+
+            float max[WARP_ROWS], sum[WARP_ROWS], acc[ROWS][8] = {};
+            for (u32 i = 0; i < WARP_ROWS; i++) max[i] = minus_infinity(), sum[i] = 0.0f;
+            for (u32 tile = begin; tile < end; tile += TILE / KV_BLOCK) {
+                u32 tile_first = tile * KV_BLOCK;
+                u32 tile_end = end - tile < TILE / KV_BLOCK ? end * KV_BLOCK : tile_first + TILE;
+                for (u32 key = thread_x() / 4; key < TILE; key += THREADS / 4) {
+                    u32 position = tile_first + key;
+                    bool seen = position < tile_end && position >= standing.first && position <= standing.last;
+                    float dots[ROWS] = {};
+                    if (seen) {
+                        u64 row = cache_row(p, blocks[position / KV_BLOCK], unit.kv_head, position % KV_BLOCK);
+                        for (u32 c = lane() % 4; c < key_chunks; c += 4) {
+                            float x[8];
+                            load(keys, key_scales, row, p.key_width, p.key_stride, c, x);
+                            for (int r = 0; r < ROWS; r++) {
+                                const float4* y = reinterpret_cast<const float4*>(rows + r * p.key_stride + c * 8);
+                                float4 low = y[0], high = y[1];
+                                dots[r] += x[0] * low.x + x[1] * low.y + x[2] * low.z + x[3] * low.w;
+                                dots[r] += x[4] * high.x + x[5] * high.y + x[6] * high.z + x[7] * high.w;
+                            }
+                        }
+                    }
+                    for (u32 r = 0; r < ROWS; r++) {
+                        float dot = dots[r] + shuffle_xor(dots[r], 1);
+                        dot += shuffle_xor(dot, 2);
+                        if (p.softcap != 0.0f) dot = p.softcap * tanhf(dot / p.softcap);
+                        dot *= LOG2_E;
+                        if (lane() % 4 == r % 4) weights[r * TILE + key] = seen ? dot : minus_infinity();
+                    }
+                }
+                barrier();
+                for (u32 i = 0; i < WARP_ROWS; i++) {
+                    u32 r = warp() + i * WARPS;
+                    if (r >= ROWS) break;
+                    float a = weights[r * TILE + lane()], b = weights[r * TILE + 32 + lane()];
+                    // NaN is not larger than anything: it reaches the sum below.
+                    float top = fmaxf(max[i], warp_max(fmaxf(a, b)));
+                    a = a == minus_infinity() ? 0.0f : exp2f(a - top);
+                    b = b == minus_infinity() ? 0.0f : exp2f(b - top);
+                    float factor = max[i] == top ? 1.0f : exp2f(max[i] - top);
+                    sum[i] = sum[i] * factor + warp_sum(a + b);
+                    max[i] = top;
+                    weights[r * TILE + lane()] = a;
+                    weights[r * TILE + 32 + lane()] = b;
+                    if (lane() == 0) rescale[r] = factor;
+                }
+                barrier();
+                if (share < shares) {
+                    for (int r = 0; r < ROWS; r++) {
+                        for (int i = 0; i < 8; i++) acc[r][i] *= rescale[r];
+                    }
+                    for (u32 key = share; key < TILE; key += shares) {
+                        // What the token does not see is not read: another sequence may have left infinities there,
+                        // and 0 · ∞ is not 0.
+                        u32 position = tile_first + key;
+                        if (position >= tile_end || position < standing.first || position > standing.last) continue;
+                        float x[8];
+                        u64 row = cache_row(p, blocks[position / KV_BLOCK], unit.kv_head, position % KV_BLOCK);
+                        load(values, value_scales, row, p.value_width, p.value_stride, chunk, x);
+                        for (int r = 0; r < ROWS; r++) {
+                            for (int i = 0; i < 8; i++) acc[r][i] += weights[r * TILE + key] * x[i];
+                        }
+                    }
+                }
+                barrier();
+            }
+
+            for (u32 turn = 0; turn < shares; turn++) {
+                if (share == turn) {
+                    for (int r = 0; r < ROWS; r++) {
+                        float* sums = rows + r * p.value_stride + chunk * 8;
+                        for (int i = 0; i < 8; i++) sums[i] = turn == 0 ? acc[r][i] : sums[i] + acc[r][i];
+                    }
+                }
+                barrier();
+            }
+            for (u32 i = thread_x(); i < unit.live * p.value_width; i += THREADS) {
+                u32 r = i / p.value_width, d = i % p.value_width;
+                partials.vectors[partial_of(p, place, r, split) * p.value_width + d] = rows[r * p.value_stride + d];
+            }
+            for (u32 i = 0; i < WARP_ROWS; i++) {
+                u32 r = warp() + i * WARPS;
+                bool mine = r < unit.live && lane() == 0;
+                if (mine) partials.stats[partial_of(p, place, r, split)] = make_float2(max[i], sum[i]);
+            }
+            barrier();
+        }
+        if (p.walkers == 1) {
+            for (u32 r = warp(); r < unit.live; r += WARPS) {
+                const float* sink = sinks ? sinks + unit.head_first + r : nullptr;
+                combine(p, partials, place, r, splits.count, sink, result + r * p.value_width, 0, 32);
+            }
+            barrier();
+        }
+    }
+}

@@ -1,0 +1,299 @@
+// Attention of long runs on tensor cores.
+//
+// A block of threads takes a tile of the batch: neighbouring tokens and the query heads of one KV head, 64 rows in all,
+// 16 for each of four warps. Keys and values pass through shared memory, the next ones on their way while these are
+// multiplied. A row keeps the maximum and the sum of the exponentials so far (online softmax), in f32.
+//
+// Tiles of keys begin at multiples of KEYS, whatever the row, and keys that a row does not see change nothing in it. So
+// the result of a row does not depend on the rows beside it.
+//
+// KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. sm_80 or newer.
+#include "attention_mma.cuh"
+
+#define THREADS 128u
+#define ROWS 64u
+#define MAX_TILE_TOKENS ROWS
+// Whether the queries stay in registers.
+#define QUERIES_STAY (KEY_WIDTH <= 128)
+
+// Halves from row to row in shared memory: an odd number of 16-byte units, so that eight rows lie in different banks.
+#define KEY_ROW (KEY_WIDTH + 8)
+#define VALUE_ROW (VALUE_WIDTH + 8)
+#define STAGE (KEYS * (KEY_ROW + VALUE_ROW))
+
+// Copies rows of the cache to shared memory; what lies outside of `first..=last` becomes zeros.
+template <u32 WIDTH>
+DEV void fetch(
+    u16* to, const u16* cells, u32 stride, const AttentionParams& p, const u32* blocks, u32 head, u32 tile, u32 first,
+    u32 last
+) {
+    constexpr u32 chunks = WIDTH / 8;
+#pragma unroll
+    for (u32 i = thread_x(); i < KEYS * chunks; i += THREADS) {
+        u32 row = i / chunks, chunk = i % chunks, position = tile + row;
+        bool valid = position >= first && position <= last && chunk * 8 < stride;
+        const u16* from = cells;
+        if (valid) from += cache_row(p, blocks[position / KV_BLOCK], head, position % KV_BLOCK) * stride + chunk * 8;
+        cp_async_16(to + row * (WIDTH + 8) + chunk * 8, from, valid);
+    }
+}
+
+KERNEL_BOUNDED(attention_tile, THREADS, 2)(
+    IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
+    IN(float, sinks, 6), OUT(float, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
+) {
+    // Two stages of keys and values. The queries' high and low parts lie behind them, or in their place if they go on to
+    // registers.
+    DYNAMIC_SHARED(u16, shared);
+    // Slots and positions of the tile's tokens, and of those before and after that decide whether a run is long.
+    SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
+    SHARED(u32, near_positions, MAX_TILE_TOKENS + 2 * LONG_RUN);
+    // What brings a row's scores back to the scale of its logits.
+    SHARED(float, row_units, ROWS);
+    dependency_launch();
+    dependency_wait();
+
+    // Tiles from the end of the batch come first: in a prompt they see most.
+    u32 group = p.group, chunks = (group + ROWS - 1) / ROWS;
+    u32 chunk = block_x() % chunks, kv_head = block_x() / chunks % p.kv_heads;
+    u32 head_first = kv_head * group + chunk * ROWS;
+    u32 heads = group - chunk * ROWS < ROWS ? group - chunk * ROWS : ROWS;
+    u32 tile_tokens = group < ROWS ? ROWS / group : 1;
+    u32 tile_count = (p.tokens + tile_tokens - 1) / tile_tokens;
+    u32 tile_first = (tile_count - 1 - block_x() / chunks / p.kv_heads) * tile_tokens;
+    u32 present = p.tokens - tile_first < tile_tokens ? p.tokens - tile_first : tile_tokens;
+
+    for (u32 i = thread_x(); i < tile_tokens + 2 * LONG_RUN; i += THREADS) {
+        u32 token = tile_first + i;
+        bool inside = token >= LONG_RUN && token - LONG_RUN < p.tokens;
+        near_slots[i] = inside ? slots[token - LONG_RUN] : PADDING;
+        near_positions[i] = inside ? positions[token - LONG_RUN] : 0;
+    }
+    barrier();
+    // Whether the i-th token of the arrays above comes right after the one before it.
+    auto joined = [&](u32 i) {
+        return follows(near_slots[i - 1], near_positions[i - 1], near_slots[i], near_positions[i]);
+    };
+
+    u32 quad = lane() / 4, pair = lane() % 4 * 2;
+    u32 end;
+    for (u32 begin = LONG_RUN; begin < LONG_RUN + present; begin = end) {
+        // The part of a run that is in this tile, and whether the run is long.
+        end = begin + 1;
+        while (end < LONG_RUN + present && joined(end)) end++;
+        u32 slot = near_slots[begin], first_position = near_positions[begin], length = end - begin;
+        if (slot == PADDING || slot >= p.table_rows) continue;
+        for (u32 i = begin; length < LONG_RUN && joined(i); i--) length++;
+        for (u32 i = end; length < LONG_RUN && joined(i); i++) length++;
+        if (length < LONG_RUN || first_position / KV_BLOCK >= p.table_cols) continue;
+        // Positions past the table are those of the last tokens; their output is zero already.
+        u32 last_position = first_position + (end - begin) - 1;
+        if (last_position / KV_BLOCK >= p.table_cols) last_position = p.table_cols * KV_BLOCK - 1;
+
+        u32 first = first_seen(p, first_position);
+        const u32* blocks = table + u64(slot) * p.table_cols;
+        bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last_position / KV_BLOCK + 1, flag);
+        if (__syncthreads_or(bad)) {
+            u32 width = heads * p.value_width;
+            for (u32 i = thread_x(); i < (last_position - first_position + 1) * width; i += THREADS) {
+                u32 token = tile_first + begin - LONG_RUN + i / width;
+                out[token * p.out_stride + u64(head_first) * p.value_width + i % width] = 0.0f;
+            }
+            continue;
+        }
+
+        // The position of a row, and which token and head it is; rows of other runs are not live.
+        auto token_of = [&](u32 row) { return row / heads; };
+        auto live = [&](u32 row) {
+            u32 i = LONG_RUN + token_of(row);
+            return i >= begin && i < end && near_positions[i] <= last_position;
+        };
+
+        // Queries, a warp for its own 16 rows.
+        u16* high = shared + (QUERIES_STAY ? 0 : 2 * STAGE);
+        u16* low = high + ROWS * KEY_ROW;
+        for (u32 row = warp() * 16; row < warp() * 16 + 16; row++) {
+            u64 token = tile_first + token_of(row);
+            const float* x = q + token * p.q_stride + u64(head_first + row % heads) * p.key_width;
+            float own[KEY_WIDTH / 32 + 1], largest = 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < KEY_WIDTH / 32 + 1; i++) {
+                u32 d = i * 32 + lane();
+                own[i] = live(row) && d < p.key_width ? x[d] * p.scale : 0.0f;
+                largest = fmaxf(largest, fabsf(own[i]));
+            }
+            RowScale scale = row_scale(warp_max(largest));
+            if (lane() == 0) row_units[row] = scale.undo;
+#pragma unroll
+            for (u32 i = 0; i < KEY_WIDTH / 32 + 1; i++) {
+                u32 d = i * 32 + lane();
+                if (d >= KEY_WIDTH) break;
+                u16 half = float_to_half(own[i] * scale.apply);
+                high[row * KEY_ROW + d] = half;
+                low[row * KEY_ROW + d] = float_to_half(own[i] * scale.apply - half_to_float(half));
+            }
+        }
+        __syncwarp();
+        u32 query_at = (warp() * 16 + lane() % 16) * KEY_ROW + lane() / 16 * 8;
+#if QUERIES_STAY
+        u32 q_high[KEY_WIDTH / 16][4], q_low[KEY_WIDTH / 16][4];
+#pragma unroll
+        for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
+            ldmatrix_x4(q_high[k], high + query_at + k * 16);
+            ldmatrix_x4(q_low[k], low + query_at + k * 16);
+        }
+        barrier();
+#endif
+
+        // This thread has rows `quad` and `quad + 8` of its warp.
+        u32 row_of[2] = {warp() * 16 + quad, warp() * 16 + quad + 8};
+        u32 seen_first[2], seen_last[2];
+        float unit[2], max[2], sum[2];
+        for (int h = 0; h < 2; h++) {
+            bool alive = live(row_of[h]);
+            u32 position = near_positions[LONG_RUN + (alive ? token_of(row_of[h]) : 0)];
+            seen_first[h] = alive ? first_seen(p, position) : 1;
+            seen_last[h] = alive ? position : 0;
+            unit[h] = row_units[row_of[h]];
+            // A sink is a logit without a value: it starts the maximum and the sum.
+            bool sink = sinks && alive;
+            max[h] = sink ? sinks[head_first + row_of[h] % heads] * LOG2_E : minus_infinity();
+            sum[h] = sink && lane() % 4 == 0 ? ONE : 0.0f;
+        }
+        float acc[VALUE_WIDTH / 8][4] = {};
+
+        u32 tile = first / KEYS * KEYS, stage = 0;
+        fetch<KEY_WIDTH>(shared, keys, p.key_stride, p, blocks, kv_head, tile, first, last_position);
+        fetch<VALUE_WIDTH>(
+            shared + KEYS * KEY_ROW, values, p.value_stride, p, blocks, kv_head, tile, first, last_position
+        );
+        cp_async_commit();
+        for (; tile <= last_position; tile += KEYS, stage ^= 1) {
+            u32 next = tile + KEYS;
+            if (next <= last_position && next > tile) {
+                u16* to = shared + (stage ^ 1) * STAGE;
+                fetch<KEY_WIDTH>(to, keys, p.key_stride, p, blocks, kv_head, next, first, last_position);
+                fetch<VALUE_WIDTH>(
+                    to + KEYS * KEY_ROW, values, p.value_stride, p, blocks, kv_head, next, first, last_position
+                );
+            }
+            cp_async_commit();
+            cp_async_wait<1>();
+            barrier();
+            const u16* tile_keys = shared + stage * STAGE;
+            const u16* tile_values = tile_keys + KEYS * KEY_ROW;
+
+            float scores[KEYS / 8][4] = {};
+#pragma unroll
+            for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
+#if !QUERIES_STAY
+                u32 a_high[4], a_low[4];
+                ldmatrix_x4(a_high, high + query_at + k * 16);
+                ldmatrix_x4(a_low, low + query_at + k * 16);
+#else
+                u32(&a_high)[4] = q_high[k];
+                u32(&a_low)[4] = q_low[k];
+#endif
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 16; n++) {
+                    u32 b[4];
+                    u32 key = n * 16 + lane() / 16 * 8 + lane() % 8;
+                    ldmatrix_x4(b, tile_keys + key * KEY_ROW + k * 16 + lane() / 8 % 2 * 8);
+                    u32 b_low[2] = {b[0], b[1]}, b_high[2] = {b[2], b[3]};
+                    mma_m16n8k16_f16(scores[2 * n], a_high, b_low);
+                    mma_m16n8k16_f16(scores[2 * n + 1], a_high, b_high);
+                    mma_m16n8k16_f16(scores[2 * n], a_low, b_low);
+                    mma_m16n8k16_f16(scores[2 * n + 1], a_low, b_high);
+                }
+            }
+
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                float to_log2 = unit[h] * LOG2_E;
+                if (p.softcap != 0.0f) {
+                    float inverse = unit[h] / p.softcap;
+#pragma unroll
+                    for (u32 n = 0; n < KEYS / 8; n++) {
+                        scores[n][2 * h] = tanhf(scores[n][2 * h] * inverse);
+                        scores[n][2 * h + 1] = tanhf(scores[n][2 * h + 1] * inverse);
+                    }
+                    to_log2 = p.softcap * LOG2_E;
+                }
+                if (tile < seen_first[h] || tile + (KEYS - 1) > seen_last[h]) {
+#pragma unroll
+                    for (u32 n = 0; n < KEYS / 8; n++) {
+                        for (u32 e = 0; e < 2; e++) {
+                            u32 position = tile + n * 8 + pair + e;
+                            bool seen = position >= seen_first[h] && position <= seen_last[h];
+                            if (!seen) scores[n][2 * h + e] = minus_infinity();
+                        }
+                    }
+                }
+                // NaN is not larger than anything: it reaches the sum below.
+                float top = minus_infinity();
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
+                top = fmaxf(top, shuffle_xor(top, 1));
+                top = fmaxf(max[h], fmaxf(top, shuffle_xor(top, 2)) * to_log2);
+                // Nothing seen yet: every exponential is that of −∞.
+                float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
+                float factor = max[h] == top ? 1.0f : exp2f(max[h] - top);
+                max[h] = top;
+                float total = 0.0f;
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) {
+                    for (u32 e = 0; e < 2; e++) {
+                        scores[n][2 * h + e] = exp2f(fmaf(scores[n][2 * h + e], to_log2, -base));
+                        total += scores[n][2 * h + e];
+                    }
+                }
+                sum[h] = sum[h] * factor + total;
+                if (factor != 1.0f) {
+#pragma unroll
+                    for (u32 n = 0; n < VALUE_WIDTH / 8; n++) acc[n][2 * h] *= factor, acc[n][2 * h + 1] *= factor;
+                }
+            }
+
+#pragma unroll
+            for (u32 k = 0; k < KEYS / 16; k++) {
+                u32 a_high[4], a_low[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const float* score = scores[2 * k + i / 2] + i % 2 * 2;
+                    split_pair(score[0], score[1], a_high[i], a_low[i]);
+                }
+#pragma unroll
+                for (u32 n = 0; n < VALUE_WIDTH / 16; n++) {
+                    u32 b[4];
+                    ldmatrix_x4_trans(b, tile_values + (k * 16 + lane() % 16) * VALUE_ROW + n * 16 + lane() / 16 * 8);
+                    u32 b_low[2] = {b[0], b[1]}, b_high[2] = {b[2], b[3]};
+                    mma_m16n8k16_f16(acc[2 * n], a_high, b_low);
+                    mma_m16n8k16_f16(acc[2 * n + 1], a_high, b_high);
+                    mma_m16n8k16_f16(acc[2 * n], a_low, b_low);
+                    mma_m16n8k16_f16(acc[2 * n + 1], a_low, b_high);
+                }
+            }
+            // The next turn overwrites this stage.
+            barrier();
+        }
+
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            sum[h] += shuffle_xor(sum[h], 1);
+            sum[h] += shuffle_xor(sum[h], 2);
+            if (!live(row_of[h])) continue;
+            u64 token = tile_first + token_of(row_of[h]), head = head_first + row_of[h] % heads;
+            float* result = out + token * p.out_stride + head * p.value_width;
+#pragma unroll
+            for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
+                for (u32 e = 0; e < 2; e++) {
+                    u32 d = n * 8 + pair + e;
+                    if (d < p.value_width) result[d] = acc[n][2 * h + e] / sum[h];
+                }
+            }
+        }
+        // The next run's queries may take the stages' place.
+        cp_async_wait<0>();
+        barrier();
+    }
+}
