@@ -12,9 +12,14 @@ macro_rules! texts {
 
 texts! {
     "device.h" in "kernels/device.h",
+    "team.h" in "kernels/team.h",
+    "norm.h" in "kernels/norm.h",
+    "rope.h" in "kernels/rope.h",
+    "elementwise.h" in "kernels/elementwise.h",
     "ptx.cuh" in "cuda/ptx.cuh",
     "act.h" in "kernels/act.h",
     "activation.h" in "kernels/activation.h",
+    "rows.cu" in "cuda/kernels/rows.cu",
     "weight.h" in "kernels/weight.h",
     "embed.cu" in "cuda/kernels/embed.cu",
     "gemv.cu" in "cuda/kernels/gemv.cu",

@@ -1,7 +1,50 @@
-//! The operations that all GPUs share, host side: shapes to launches. One file for each family.
+//! The operations that all GPUs share, host side: shapes to launches. One file for each family. The parameter structs
+//! have their twins in the kernels' text (`kernels/*.h`).
 
 pub(crate) mod elementwise;
 pub(crate) mod norm;
 pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod sample;
+
+use crate::error::{Error, Result};
+use crate::tensor::{Shape, View, ViewMut};
+
+/// Most blocks in x of a grid; in y and z there may be 65,535.
+const MOST_BLOCKS: usize = i32::MAX as usize;
+const MOST_BLOCKS_Y: usize = 65_535;
+
+/// A number that a launch can count to.
+fn count(op: &'static str, what: &'static str, found: usize, most: usize) -> Result<u32> {
+    let rule = "more than one launch can hold; use smaller batches";
+    let number = u32::try_from(found).ok().filter(|_| found <= most);
+    number.ok_or_else(|| Error::Range { op, what, found: found.to_string(), rule })
+}
+
+/// What decides whether rows may be accessed 16 bytes at a time: the address of the first, and where the others lie.
+struct Rows {
+    address: u64,
+    shape: Shape,
+}
+
+impl Rows {
+    fn of<T: Copy>(view: &View<T>) -> Option<Self> {
+        let (region, shape) = view.region()?;
+        Some(Self { address: region.address() + (shape.span().start * size_of::<T>()) as u64, shape })
+    }
+
+    fn of_mut<T: Copy>(view: &ViewMut<T>) -> Option<Self> {
+        Self::of(&view.as_view())
+    }
+
+    /// Whether stretches of `width` 32-bit elements, side by side in each row, are whole 16-byte words.
+    fn wide(&self, width: usize) -> bool {
+        let rows = self.shape.rows() <= 1 || self.shape.stride().is_multiple_of(4);
+        self.address.is_multiple_of(16) && rows && width.is_multiple_of(4)
+    }
+}
+
+/// Whether all of these allow it.
+fn wide<const N: usize>(width: usize, rows: [Option<Rows>; N]) -> u32 {
+    rows.iter().all(|rows| rows.as_ref().is_some_and(|rows| rows.wide(width))).into()
+}

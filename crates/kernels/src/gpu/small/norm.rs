@@ -1,13 +1,71 @@
-//! Norms.
+//! Norms: `kernels/norm.h`.
 
+use super::{MOST_BLOCKS, Rows, count, wide};
 use crate::error::Result;
-use crate::gpu::Device;
-use crate::tensor::{Buffer, View, ViewMut};
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::tensor::{Buffer, Shape, View, ViewMut};
+use bytemuck::{Pod, Zeroable};
+
+/// Stretches of at most so many elements are a warp's.
+const WARP_WIDTH: usize = 512;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct NormParams {
+    width: u64,
+    x_stride: u64,
+    out_stride: u64,
+    stretches: u32,
+    per_row: u32,
+    eps: f32,
+    wide: u32,
+    by_block: u32,
+    padding: u32,
+}
+
+/// Parameters, blocks and threads of a block for stretches of `width` in every row. `None` if there are none.
+fn plan(
+    op: &'static str,
+    (x, out): (Shape, Shape),
+    width: usize,
+    eps: f32,
+    wide: u32,
+) -> Result<Option<(NormParams, u32, u32)>> {
+    if x.rows() == 0 || x.cols() == 0 {
+        return Ok(None);
+    }
+    let per_row = x.cols() / width;
+    let stretches = count(op, "stretches", x.rows().saturating_mul(per_row), MOST_BLOCKS)?;
+    let by_block = width > WARP_WIDTH;
+    // A warp works alone; a block has about two groups of four elements for each thread.
+    let warps = if by_block { width.div_ceil(8).div_ceil(32).clamp(4, 32) as u32 } else { stretches.min(8) };
+    let params = NormParams {
+        width: width as u64,
+        x_stride: x.stride() as u64,
+        out_stride: out.stride() as u64,
+        stretches,
+        per_row: per_row as u32,
+        eps,
+        wide,
+        by_block: by_block.into(),
+        padding: 0,
+    };
+    Ok(Some((params, if by_block { stretches } else { stretches.div_ceil(warps) }, 32 * warps)))
+}
+
+fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &[Arg]) -> Result<()> {
+    let kernel = Kernel { file: "rows.cu", entry, defines: &[] };
+    device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared: 0, overlap: true, args })
+}
 
 /// [`crate::ops::Backend::rms_norm`], checked.
 pub(crate) fn rms_norm(device: &Device, x: View<f32>, weight: &Buffer<f32>, eps: f32, out: ViewMut<f32>) -> Result<()> {
-    let _ = (x, weight, eps, out);
-    Err(device.unsupported("rms_norm"))
+    let wide = wide(x.cols(), [Rows::of(&x), Rows::of_mut(&out)]);
+    let Some((params, blocks, block)) = plan("rms_norm", (x.shape(), out.shape()), x.cols(), eps, wide)? else {
+        return Ok(());
+    };
+    let args = [Arg::read(&x), Arg::buffer(weight, Access::Read), Arg::write(&out), Arg::params(&params)];
+    launch(device, "rms_norm", blocks, block, &args)
 }
 
 /// [`crate::ops::Backend::layer_norm`], checked.
@@ -19,12 +77,21 @@ pub(crate) fn layer_norm(
     eps: f32,
     out: ViewMut<f32>,
 ) -> Result<()> {
-    let _ = (x, weight, bias, eps, out);
-    Err(device.unsupported("layer_norm"))
+    let wide = wide(x.cols(), [Rows::of(&x), Rows::of_mut(&out)]);
+    let Some((params, blocks, block)) = plan("layer_norm", (x.shape(), out.shape()), x.cols(), eps, wide)? else {
+        return Ok(());
+    };
+    let (weight, bias) = (Arg::buffer(weight, Access::Read), Arg::buffer(bias, Access::Read));
+    let args = [Arg::read(&x), weight, bias, Arg::write(&out), Arg::params(&params)];
+    launch(device, "layer_norm", blocks, block, &args)
 }
 
 /// [`crate::ops::Backend::qk_norm`], checked.
 pub(crate) fn qk_norm(device: &Device, x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()> {
-    let _ = (x, weight, eps);
-    Err(device.unsupported("qk_norm"))
+    let wide = wide(weight.len(), [Rows::of_mut(&x)]);
+    let Some((params, blocks, block)) = plan("qk_norm", (x.shape(), x.shape()), weight.len(), eps, wide)? else {
+        return Ok(());
+    };
+    let args = [Arg::change(&x), Arg::buffer(weight, Access::Read), Arg::params(&params)];
+    launch(device, "qk_norm", blocks, block, &args)
 }

@@ -1,0 +1,4 @@
+// What works row by row: norms, rotations, sums.
+#include "norm.h"
+#include "rope.h"
+#include "elementwise.h"

@@ -1,0 +1,84 @@
+// Sums and products, element by element, and the combination of experts. A block has one row, and four columns a thread.
+#pragma once
+#include "team.h"
+
+struct ElementsParams {
+    u64 rows, cols;
+    // Elements from one row to the next.
+    u64 x_stride, y_stride, gate_stride;
+    float scale;
+    u32 wide;
+};
+
+DEV u64 first_column() { return ((u64)block_y() * block_width() + thread_x()) * 4; }
+
+DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+
+KERNEL(add_rows)
+(IN(float, x, 0), INOUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
+    dependency_launch();
+    dependency_wait();
+    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four a = load_four(x + row * p.x_stride + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
+    for (u32 i = 0; i < 4; i++) b.at[i] += p.scale * a.at[i];
+    store_four(y + row * p.y_stride + col, b, left, p.wide);
+}
+
+KERNEL(add_gated)
+(IN(float, x, 0), IN(float, gate, 1), INOUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    dependency_launch();
+    dependency_wait();
+    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four a = load_four(x + row * p.x_stride + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
+    float share = sigmoid(gate[row * p.gate_stride]);
+    for (u32 i = 0; i < 4; i++) b.at[i] += share * a.at[i];
+    store_four(y + row * p.y_stride + col, b, left, p.wide);
+}
+
+KERNEL(add_bias)
+(IN(float, bias, 0), INOUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
+    dependency_launch();
+    dependency_wait();
+    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four a = load_four(bias + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
+    for (u32 i = 0; i < 4; i++) b.at[i] += a.at[i];
+    store_four(y + row * p.y_stride + col, b, left, p.wide);
+}
+
+KERNEL(scale_rows)
+(INOUT(float, y, 0), PARAMS(ElementsParams, p, 1)) {
+    dependency_launch();
+    dependency_wait();
+    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four b = load_four(y + row * p.y_stride + col, left, p.wide);
+    for (u32 i = 0; i < 4; i++) b.at[i] *= p.scale;
+    store_four(y + row * p.y_stride + col, b, left, p.wide);
+}
+
+struct CombineParams {
+    u64 rows, cols;
+    u64 out_stride, weights_stride, y_stride;
+    u32 top_k, wide;
+};
+
+// y[t] = Σ weights[t, slot] · out[t·k + slot], slots in order.
+KERNEL(moe_combine)
+(IN(float, out, 0), IN(float, weights, 1), OUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
+    dependency_launch();
+    dependency_wait();
+    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    const GLOBAL float* pair = out + row * p.top_k * p.out_stride + col;
+    Four sum = {{0.0f, 0.0f, 0.0f, 0.0f}};
+#pragma unroll 4
+    for (u32 slot = 0; slot < p.top_k; slot++) {
+        float weight = weights[row * p.weights_stride + slot];
+        Four v = load_four(pair + slot * p.out_stride, left, p.wide);
+        for (u32 i = 0; i < 4; i++) sum.at[i] += weight * v.at[i];
+    }
+    store_four(y + row * p.y_stride + col, sum, left, p.wide);
+}

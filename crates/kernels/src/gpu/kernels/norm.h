@@ -1,0 +1,108 @@
+// Norms of rows, or of stretches of rows: by a warp if short, else by a block. Which is decided by the width alone, so
+// that a row's sum is taken in the same order in every batch.
+#pragma once
+#include "team.h"
+
+struct NormParams {
+    // Elements of a stretch, and from one row to the next.
+    u64 width, x_stride, out_stride;
+    // Stretches in all and in a row.
+    u32 stretches, per_row;
+    float eps;
+    u32 wide, by_block, padding;
+};
+
+// The threads that share a stretch, and which it is.
+struct NormTeam {
+    u32 stretch, thread, threads;
+    bool by_block;
+};
+DEV NormTeam norm_team(bool by_block) {
+    if (by_block) return {block_x(), thread_x(), block_width(), true};
+    return {block_x() * (block_width() / 32) + warp(), lane(), 32, false};
+}
+DEV float team_sum(NormTeam team, float value, GROUP float* room) {
+    return team.by_block ? block_sum(value, room) : warp_sum(value);
+}
+// First element of a stretch.
+DEV u64 norm_at(const NormParams p, u32 stretch, u64 stride) {
+    return stretch / p.per_row * stride + stretch % p.per_row * p.width;
+}
+
+DEV void rms_stretch(const GLOBAL float* x, const GLOBAL float* weight, GLOBAL float* out, NormTeam team,
+                     const NormParams p, GROUP float* room) {
+    float squares = 0.0f;
+    for (u64 at = team.thread * 4; at < p.width; at += team.threads * 4) {
+        Four v = load_four(x + at, p.width - at, p.wide);
+        for (u32 i = 0; i < 4; i++) squares += v.at[i] * v.at[i];
+    }
+    float factor = 1.0f / sqrtf(team_sum(team, squares, room) / (float)p.width + p.eps);
+    for (u64 at = team.thread * 4; at < p.width; at += team.threads * 4) {
+        Four v = load_four(x + at, p.width - at, p.wide), w = load_four(weight + at, p.width - at, p.wide);
+        for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor * w.at[i];
+        store_four(out + at, v, p.width - at, p.wide);
+    }
+}
+
+KERNEL(rms_norm)
+(IN(float, x, 0), IN(float, weight, 1), OUT(float, out, 2), PARAMS(NormParams, p, 3)) {
+    SHARED(float, room, 32);
+    NormTeam team = norm_team(p.by_block);
+    dependency_launch();
+    dependency_wait();
+    if (team.stretch >= p.stretches) return;
+    rms_stretch(x + norm_at(p, team.stretch, p.x_stride), weight, out + norm_at(p, team.stretch, p.out_stride), team, p,
+                room);
+}
+
+KERNEL(qk_norm)
+(INOUT(float, x, 0), IN(float, weight, 1), PARAMS(NormParams, p, 2)) {
+    SHARED(float, room, 32);
+    NormTeam team = norm_team(p.by_block);
+    dependency_launch();
+    dependency_wait();
+    if (team.stretch >= p.stretches) return;
+    GLOBAL float* stretch = x + norm_at(p, team.stretch, p.x_stride);
+    rms_stretch(stretch, weight, stretch, team, p, room);
+}
+
+// What the deviations' sum leaves of the mean's rounding is taken off again, so that a mean far from 0 costs no digits.
+KERNEL(layer_norm)
+(IN(float, x, 0), IN(float, weight, 1), IN(float, bias, 2), OUT(float, out, 3), PARAMS(NormParams, p, 4)) {
+    SHARED(float, sums, 32);
+    SHARED(float, rests, 32);
+    SHARED(float, squares, 32);
+    NormTeam team = norm_team(p.by_block);
+    dependency_launch();
+    dependency_wait();
+    if (team.stretch >= p.stretches) return;
+    const GLOBAL float* row = x + norm_at(p, team.stretch, p.x_stride);
+    GLOBAL float* to = out + norm_at(p, team.stretch, p.out_stride);
+    float count = (float)p.width, sum = 0.0f;
+    for (u64 at = team.thread * 4; at < p.width; at += team.threads * 4) {
+        Four v = load_four(row + at, p.width - at, p.wide);
+        for (u32 i = 0; i < 4; i++) sum += v.at[i];
+    }
+    float mean = team_sum(team, sum, sums) / count;
+    float rest = 0.0f, square = 0.0f;
+    for (u64 at = team.thread * 4; at < p.width; at += team.threads * 4) {
+        u64 left = p.width - at;
+        Four v = load_four(row + at, left, p.wide);
+        for (u32 i = 0; i < 4; i++) {
+            float deviation = i < left ? v.at[i] - mean : 0.0f;
+            rest += deviation;
+            square += deviation * deviation;
+        }
+    }
+    rest = team_sum(team, rest, rests) / count;
+    // Deviations from mean + rest: the mean of their squares is less by rest².
+    float variance = fmaxf(team_sum(team, square, squares) / count - rest * rest, 0.0f);
+    float factor = 1.0f / sqrtf(variance + p.eps);
+    for (u64 at = team.thread * 4; at < p.width; at += team.threads * 4) {
+        u64 left = p.width - at;
+        Four v = load_four(row + at, left, p.wide);
+        Four w = load_four(weight + at, left, p.wide), b = load_four(bias + at, left, p.wide);
+        for (u32 i = 0; i < 4; i++) v.at[i] = (v.at[i] - mean - rest) * factor * w.at[i] + b.at[i];
+        store_four(to + at, v, left, p.wide);
+    }
+}
