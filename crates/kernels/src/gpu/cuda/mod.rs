@@ -15,7 +15,7 @@ mod product;
 mod rates;
 pub mod texts;
 
-use super::small::{elementwise, norm, rope, route, sample};
+use super::small::{elementwise, group, norm, rope, route, sample};
 use super::{Device, Gpu, memory};
 use crate::act::{Act, Precision};
 use crate::check;
@@ -156,7 +156,7 @@ impl Backend for Cuda {
 
     fn group_by_expert(&self, ids: View<u32>, experts: usize, groups: &mut Groups) -> Result<()> {
         check::group_by_expert(self.device(), &ids, experts, groups)?;
-        route::group_by_expert(&self.device, ids, experts, groups)
+        group::group_by_expert(&self.device, ids, experts, groups)
     }
 
     fn moe_matmul(

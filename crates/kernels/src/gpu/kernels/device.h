@@ -21,6 +21,8 @@
 #define INOUT(T, name, index) T* name
 #define PARAMS(T, name, index) const T name
 
+// A table that no kernel writes.
+#define CONSTANT(T, name, count) static __device__ const T name[count]
 #ifdef GPU_SIM
 #define SHARED(T, name, count) GPU_SIM_SHARED(T, name, count)
 #define DYNAMIC_SHARED(T, name) GPU_SIM_DYNAMIC_SHARED(T, name)

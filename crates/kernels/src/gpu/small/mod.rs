@@ -2,6 +2,7 @@
 //! have their twins in the kernels' text (`kernels/*.h`).
 
 pub(crate) mod elementwise;
+pub(crate) mod group;
 pub(crate) mod norm;
 pub(crate) mod rope;
 pub(crate) mod route;

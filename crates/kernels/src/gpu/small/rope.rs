@@ -54,11 +54,8 @@ pub(crate) fn rope(
         magnitude: rope.magnitude,
         padding: 0,
     };
-    let blocks = [
-        count(op, "rows", x.rows(), MOST_BLOCKS)?,
-        count(op, "heads", heads.div_ceil(block_heads), MOST_BLOCKS_Y)?,
-        1,
-    ];
+    let blocks =
+        [count(op, "rows", x.rows(), MOST_BLOCKS)?, count(op, "heads", heads.div_ceil(block_heads), MOST_BLOCKS_Y)?, 1];
     let frequencies = Arg::buffer(&rope.frequencies, Access::Read);
     device.launch(&Launch {
         kernel: Kernel { file: "rows.cu", entry: "rope", defines: &[] },

@@ -1,9 +1,73 @@
-//! Routing and grouping.
+//! Routing: `kernels/route.h`.
 
+use super::{MOST_BLOCKS, count};
 use crate::error::Result;
-use crate::gpu::Device;
-use crate::ops::{Groups, Routing, SelectionBias};
+use crate::gpu::{Arg, Device, Kernel, Launch};
+use crate::ops::{Gating, Routing, SelectionBias};
 use crate::tensor::{View, ViewMut};
+use bytemuck::{Pod, Zeroable};
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct RouteParams {
+    logits_stride: u64,
+    ids_stride: u64,
+    weights_stride: u64,
+    rows: u32,
+    experts: u32,
+    top_k: u32,
+    gating: u32,
+    groups: u32,
+    top_groups: u32,
+    normalise: u32,
+    whole: u32,
+    scale: f32,
+    near: f32,
+}
+
+impl RouteParams {
+    pub(super) fn new(
+        logits: &View<f32>,
+        routing: &Routing,
+        biased: bool,
+        ids: &ViewMut<u32>,
+        weights: &ViewMut<f32>,
+    ) -> Result<Self> {
+        let (gating, near) = match routing.gating {
+            Gating::Softmax => (0, 0.0),
+            Gating::SoftmaxOfChosen => (1, 0.0),
+            Gating::Sigmoid => (2, 0.0),
+            Gating::SparseMixer { near } => (3, near),
+        };
+        let grouped = routing.top_groups < routing.groups;
+        Ok(Self {
+            logits_stride: logits.shape().stride() as u64,
+            ids_stride: ids.shape().stride() as u64,
+            weights_stride: weights.shape().stride() as u64,
+            rows: count("route", "rows", logits.rows(), MOST_BLOCKS)?,
+            experts: logits.cols() as u32,
+            top_k: routing.top_k as u32,
+            gating,
+            groups: if grouped { routing.groups as u32 } else { 0 },
+            top_groups: if grouped { routing.top_groups as u32 } else { 0 },
+            normalise: routing.normalise.into(),
+            // The chosen hold the largest logit, unless something else than logits has chosen.
+            whole: (biased || grouped || !routing.normalise).into(),
+            scale: routing.scale,
+            near,
+        })
+    }
+
+    /// Bytes of shared memory that a warp needs: `route_words` in the text.
+    pub(super) fn room(&self) -> u32 {
+        4 * (2 * (self.experts + self.groups) + 3 * self.top_k)
+    }
+}
+
+/// Warps of a block, each with a token.
+const WARPS: u32 = 4;
+/// Shared memory of a block that every device has.
+const SHARED: u32 = 48 << 10;
 
 /// [`crate::ops::Backend::route`], checked.
 pub(crate) fn route(
@@ -14,12 +78,19 @@ pub(crate) fn route(
     ids: ViewMut<u32>,
     weights: ViewMut<f32>,
 ) -> Result<()> {
-    let _ = (logits, routing, bias, ids, weights);
-    Err(device.unsupported("route"))
-}
-
-/// [`crate::ops::Backend::group_by_expert`], checked.
-pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, experts: usize, groups: &mut Groups) -> Result<()> {
-    let _ = (ids, experts, groups);
-    Err(device.unsupported("group_by_expert"))
+    if logits.rows() == 0 {
+        return Ok(());
+    }
+    let params = RouteParams::new(&logits, routing, bias.is_some(), &ids, &weights)?;
+    // 1,024 experts, all of them groups and all of them chosen, need 28 KiB: one warp always fits.
+    let warps = (SHARED / params.room()).clamp(1, WARPS.min(params.rows));
+    let args = [Arg::read(&logits), Arg::optional(bias), Arg::write(&ids), Arg::write(&weights), Arg::params(&params)];
+    device.launch(&Launch {
+        kernel: Kernel { file: "route.cu", entry: "route", defines: &[] },
+        grid: [params.rows.div_ceil(warps), 1, 1],
+        block: 32 * warps,
+        shared: warps * params.room(),
+        overlap: true,
+        args: &args,
+    })
 }

@@ -1,0 +1,3 @@
+// Routing and grouping.
+#include "route.h"
+#include "group.h"

@@ -1,0 +1,192 @@
+// Sorts the (token, slot) pairs by expert, ascending within an expert: a counting sort. Each warp counts the experts of a
+// stretch of pairs in a table of its own; the counts become places; each warp gives its pairs their places in order. So
+// nothing depends on which thread is first.
+#pragma once
+#include "team.h"
+
+struct GroupParams {
+    // Elements from one row of ids to the next.
+    u64 ids_stride;
+    u32 pairs, top_k, experts, tile_rows;
+    // Pairs of a block, and warps that have a table.
+    u32 chunk, tables;
+};
+
+#define MAX_EXPERTS 1024
+
+// The pairs of this warp: a stretch of the block's.
+struct Stretch {
+    u32 first, end;
+};
+DEV Stretch group_stretch(const GroupParams p) {
+    u32 start = block_x() * p.chunk, stop = min((u64)p.pairs, (u64)start + p.chunk);
+    u32 each = ((stop - start + p.tables - 1) / p.tables + 31) & ~31u;
+    u64 first = min((u64)start + (u64)warp() * each, (u64)stop);
+    if (warp() >= p.tables) first = stop;
+    return {(u32)first, (u32)min(first + each, (u64)stop)};
+}
+
+DEV u32 group_id(const GLOBAL u32* ids, u32 pair, const GroupParams p) {
+    u64 at = p.ids_stride == p.top_k ? (u64)pair : pair / p.top_k * p.ids_stride + pair % p.top_k;
+    return ids[at];
+}
+
+// Counts each warp's experts. An id that is no expert's raises the flag and is left out.
+DEV void group_count(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* flag, const GroupParams p) {
+    for (u32 i = thread_x(); i < p.tables * p.experts; i += block_width()) tables[i] = 0;
+    barrier();
+    Stretch mine = group_stretch(p);
+    for (u32 pair = mine.first + lane(); pair < mine.end; pair += 32) {
+        u32 id = group_id(ids, pair, p);
+        if (id < p.experts)
+            atomicAdd(&tables[warp() * p.experts + id], 1u);
+        else if (id != PADDING && flag)
+            raise(flag, FLAG_EXPERT, id, pair, p.experts);
+    }
+    barrier();
+}
+
+// An expert's count over all warps.
+DEV u32 group_total(const GROUP u32* tables, u32 expert, const GroupParams p) {
+    u32 total = 0;
+    for (u32 w = 0; w < p.tables; w++) total += tables[w * p.experts + expert];
+    return total;
+}
+
+// Counts of an expert become places from `start` on.
+DEV void group_places(GROUP u32* tables, u32 expert, u32 start, const GroupParams p) {
+    for (u32 w = 0; w < p.tables; w++) {
+        u32 count = tables[w * p.experts + expert];
+        tables[w * p.experts + expert] = start;
+        start += count;
+    }
+}
+
+// Puts each pair in its place.
+DEV void group_scatter(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* pairs, const GroupParams p) {
+    Stretch mine = group_stretch(p);
+    for (u32 base = mine.first; base < mine.end; base += 32) {
+        u32 pair = base + lane();
+        u32 id = pair < mine.end ? group_id(ids, pair, p) : PADDING;
+        u32 same = warp_same(id), before = same & ((1u << lane()) - 1);
+        bool live = id < p.experts;
+        GROUP u32* place = &tables[warp() * p.experts + (live ? id : 0)];
+        if (live) pairs[*place + __popc(before)] = pair;
+        warp_barrier();
+        if (live && before == 0) *place += __popc(same);
+        warp_barrier();
+    }
+}
+
+// Starts of the experts, of their tiles, and what they end with. A thread has one expert.
+struct Starts {
+    u32 pair, tile, tiles;
+};
+DEV Starts group_starts(u32 count, GROUP u64* room, const GroupParams p) {
+    u64 both = (u64)count << 32 | (count + p.tile_rows - 1) / p.tile_rows;
+    RunningSum sum = block_running_sum(both, room);
+    u64 before = sum.upto - both;
+    return {(u32)(before >> 32), (u32)before, (u32)sum.total};
+}
+
+// Cuts the experts into tiles. `first_pair` and `first_tile` have a place for each expert and one more for the end.
+DEV void group_tiles(const GROUP u32* first_pair, const GROUP u32* first_tile, GLOBAL u32* tiles, const GroupParams p) {
+    for (u32 tile = thread_x(); tile < first_tile[p.experts]; tile += block_width()) {
+        // The last expert whose tiles begin here or before.
+        u32 expert = 0;
+        for (u32 step = MAX_EXPERTS / 2; step > 0; step /= 2)
+            if (expert + step < p.experts && first_tile[expert + step] <= tile) expert += step;
+        u32 first = first_pair[expert] + (tile - first_tile[expert]) * p.tile_rows;
+        tiles[3 * (u64)tile] = expert;
+        tiles[3 * (u64)tile + 1] = first;
+        tiles[3 * (u64)tile + 2] = min(first_pair[expert + 1] - first, p.tile_rows);
+    }
+}
+
+// All in one block. At least as many threads as experts.
+KERNEL(group)
+(IN(u32, ids, 0), OUT(u32, counts, 1), OUT(u32, pairs, 2), OUT(u32, tiles, 3), OUT(u32, tile_count, 4),
+ INOUT(u32, flag, 5), PARAMS(GroupParams, p, 6)) {
+    DYNAMIC_SHARED(u32, tables);
+    SHARED(u64, room, 32);
+    SHARED(u32, first_pair, MAX_EXPERTS + 1);
+    SHARED(u32, first_tile, MAX_EXPERTS + 1);
+    dependency_launch();
+    dependency_wait();
+    group_count(ids, tables, flag, p);
+    u32 expert = thread_x(), count = expert < p.experts ? group_total(tables, expert, p) : 0;
+    Starts starts = group_starts(count, room, p);
+    if (expert < p.experts) {
+        counts[expert] = count;
+        first_pair[expert] = starts.pair;
+        first_tile[expert] = starts.tile;
+        group_places(tables, expert, starts.pair, p);
+        if (expert + 1 == p.experts) {
+            first_pair[p.experts] = starts.pair + count;
+            first_tile[p.experts] = starts.tiles;
+            tile_count[0] = starts.tiles;
+        }
+    }
+    barrier();
+    group_tiles(first_pair, first_tile, tiles, p);
+    group_scatter(ids, tables, pairs, p);
+}
+
+// The same of many pairs: each block counts a chunk, one block adds up, each block gives its chunk places.
+KERNEL(group_counts)
+(IN(u32, ids, 0), OUT(u32, chunks, 1), INOUT(u32, flag, 2), PARAMS(GroupParams, p, 3)) {
+    DYNAMIC_SHARED(u32, tables);
+    dependency_launch();
+    dependency_wait();
+    group_count(ids, tables, flag, p);
+    for (u32 expert = thread_x(); expert < p.experts; expert += block_width())
+        chunks[(u64)block_x() * p.experts + expert] = group_total(tables, expert, p);
+}
+
+// `chunks`: counts of each expert in each chunk become places. One block with at least as many threads as experts.
+KERNEL(group_sums)
+(INOUT(u32, chunks, 0), OUT(u32, counts, 1), OUT(u32, tiles, 2), OUT(u32, tile_count, 3), PARAMS(GroupParams, p, 4)) {
+    SHARED(u64, room, 32);
+    SHARED(u32, first_pair, MAX_EXPERTS + 1);
+    SHARED(u32, first_tile, MAX_EXPERTS + 1);
+    dependency_launch();
+    dependency_wait();
+    u32 expert = thread_x(), count = 0, number = (p.pairs + p.chunk - 1) / p.chunk;
+    if (expert < p.experts) {
+#pragma unroll 8
+        for (u32 chunk = 0; chunk < number; chunk++) count += chunks[(u64)chunk * p.experts + expert];
+    }
+    Starts starts = group_starts(count, room, p);
+    if (expert < p.experts) {
+        counts[expert] = count;
+        first_pair[expert] = starts.pair;
+        first_tile[expert] = starts.tile;
+        if (expert + 1 == p.experts) {
+            first_pair[p.experts] = starts.pair + count;
+            first_tile[p.experts] = starts.tiles;
+            tile_count[0] = starts.tiles;
+        }
+        u32 place = starts.pair;
+#pragma unroll 8
+        for (u32 chunk = 0; chunk < number; chunk++) {
+            u64 at = (u64)chunk * p.experts + expert;
+            u32 here = chunks[at];
+            chunks[at] = place;
+            place += here;
+        }
+    }
+    barrier();
+    group_tiles(first_pair, first_tile, tiles, p);
+}
+
+KERNEL(group_pairs)
+(IN(u32, ids, 0), IN(u32, chunks, 1), OUT(u32, pairs, 2), PARAMS(GroupParams, p, 3)) {
+    DYNAMIC_SHARED(u32, tables);
+    dependency_launch();
+    dependency_wait();
+    group_count(ids, tables, nullptr, p);
+    for (u32 expert = thread_x(); expert < p.experts; expert += block_width())
+        group_places(tables, expert, chunks[(u64)block_x() * p.experts + expert], p);
+    barrier();
+    group_scatter(ids, tables, pairs, p);
+}

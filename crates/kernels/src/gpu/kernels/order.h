@@ -1,0 +1,20 @@
+// Floats as integers of the same order.
+#pragma once
+#include "team.h"
+
+// Greater for greater values; −0 is 0, and NaN, 0, is the smallest.
+DEV u32 order_of(float value) {
+    u32 bits = __float_as_uint(value);
+    if (value != value) return 0;
+    if (bits == 0x80000000u) bits = 0;
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+DEV float of_order(u32 order) {
+    if (order == 0) return __uint_as_float(0x7fc00000u);
+    return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
+}
+// Of −∞.
+#define ORDER_OF_NOTHING 0x007fffffu
+
+DEV float infinity() { return __uint_as_float(0x7f800000u); }
+DEV bool finite(float value) { return fabsf(value) < infinity(); }

@@ -1,0 +1,270 @@
+// The router: a warp to a token. Experts get integers of the order of their scores; the best that is left is taken k
+// times, the smaller index on a tie. Scores are those of 64-bit floats, as on the CPU: near 1 even sigmoids of different
+// logits are the same there. Without a bias the logits' order is known to be that of the scores.
+#pragma once
+#include "wide.h"
+
+enum Gating { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SPARSE_MIXER };
+
+struct RouteParams {
+    // Elements from one row to the next.
+    u64 logits_stride, ids_stride, weights_stride;
+    u32 rows, experts, top_k, gating;
+    // Expert groups, and those of them that take part.
+    u32 groups, top_groups;
+    u32 normalise;
+    // Whether the sum over all experts is needed, or shares of the largest suffice.
+    u32 whole;
+    float scale, near;
+};
+
+// Words of shared memory for a warp: two of each expert and group, three of each that is chosen.
+DEV u32 route_words(const RouteParams p) { return 2 * (p.experts + p.groups) + 3 * p.top_k; }
+
+// Logits of one token, and what softmax needs to know of all of them.
+struct Router {
+    const GLOBAL float* logits;
+    float max;
+    // Sum of e^(logit − max), in units of 2^-52.
+    u64 sum;
+};
+
+// Where e^-x and 1 / e^-x are 0 in 64-bit floats.
+#define VANISHES 745.13f
+#define OVERFLOWS 709.78f
+
+// e^(logit − max). False if it is nothing.
+DEV bool share_of(float logit, float max, Power* share) {
+    if (logit == max) {
+        *share = {1ull << 62, 0};
+        return max > -infinity();
+    }
+    if (!(max - logit < VANISHES) || !finite(max) || !finite(logit)) return false;
+    *share = power(max, logit, natural_rate());
+    return true;
+}
+DEV u64 share_fixed(float logit, float max) {
+    Power share;
+    return share_of(logit, max, &share) ? power_fixed(share, 52) : 0;
+}
+
+// Of the sigmoid, 1 / (1 + e^-x), that 64-bit floats have: from 23 on neighbouring values are the same there.
+DEV float sigmoid_order(float x) {
+    if (x <= -OVERFLOWS) return -infinity();
+    if (x > 23.0f) return 1e6f - rintf(expf(-x) * 4503599627370496.0f);
+    return x;
+}
+
+// What orders experts if there is no bias. NaN stays NaN.
+DEV float plain_order(const Router r, float logit, const RouteParams p) {
+    if (p.gating == SIGMOID) return sigmoid_order(logit);
+    if (p.gating != SOFTMAX || logit != logit) return logit;
+    if (r.max == infinity()) return logit == r.max ? 1.0f : 0.0f;
+    return r.max - logit > VANISHES ? -infinity() : logit;
+}
+
+// mantissa · 2^-halvings: a share with all of its digits, however small.
+struct Small {
+    float mantissa;
+    u32 halvings;
+};
+
+DEV Small sigmoid_value(float x) {
+    Power share;
+    bool some = share_of(-fabsf(x), 0.0f, &share);
+    float mantissa = some ? (float)share.mantissa * 2.168404345e-19f : 0.0f;
+    float one = 1.0f + (some ? halved(mantissa, share.halvings) : 0.0f);
+    if (x >= 0.0f) return {1.0f / one, 0};
+    return {mantissa / one, some ? share.halvings : 0};
+}
+
+// What orders experts if there is a bias, and what groups are worth.
+DEV Wide score(const Router r, u32 expert, const GLOBAL float* bias, const RouteParams p) {
+    float logit = r.logits[expert];
+    if (logit != logit) return wide_nan();
+    Wide value = wide_of(logit);
+    Power share;
+    if (p.gating == SOFTMAX) {
+        value = {0};
+        if (share_of(logit, r.max, &share)) value = wide_quotient(wide_of(share), wide(0, r.sum, -52));
+    } else if (p.gating == SIGMOID) {
+        Wide one = wide_of(1.0f), t = {0};
+        if (share_of(-fabsf(logit), 0.0f, &share)) t = wide_of(share);
+        value = wide_quotient(logit >= 0.0f ? one : t, wide_sum(one, t));
+    }
+    return bias ? wide_sum(value, wide_of(bias[expert])) : value;
+}
+
+// Numbers in order, of which some are taken: number i is lane i % 32's, bit i / 32 of its word.
+struct Ranks {
+    const GROUP u32* high;
+    const GROUP u32* low;
+    u32 count;
+};
+struct Best {
+    u32 high, low, index;
+};
+// The best of this lane that is not taken; index PADDING if there is none.
+DEV Best lane_best(const Ranks ranks, u32 taken) {
+    Best best = {0, 0, PADDING};
+    for (u32 j = 0, i = lane(); i < ranks.count; j++, i += 32) {
+        if (taken >> j & 1) continue;
+        u32 high = ranks.high[i], low = ranks.low[i];
+        if (best.index == PADDING || high > best.high || (high == best.high && low > best.low)) best = {high, low, i};
+    }
+    return best;
+}
+// The best of all, which is then taken.
+DEV u32 take_best(const Ranks ranks, Best* mine, u32* taken) {
+    u32 high = warp_largest(mine->high);
+    u32 low = warp_largest(mine->high == high ? mine->low : 0u);
+    u32 index = warp_smallest(mine->high == high && mine->low == low ? mine->index : PADDING);
+    if (mine->index == index) {
+        *taken |= 1u << index / 32;
+        *mine = lane_best(ranks, *taken);
+    }
+    return index;
+}
+
+// The experts of all groups but the best are taken. A group is worth its two highest scores. `room`: two words a group.
+DEV u32 exclude_groups(const Router r, const GLOBAL float* bias, const Ranks ranks, GROUP u32* room, const RouteParams p) {
+    u32 size = p.experts / p.groups;
+    for (u32 g = lane(); g < p.groups; g += 32) {
+        // NaN, of order 0, is none of the two; without two there is nothing to add.
+        u64 first = 0, second = 0;
+        u32 best = 0, next = 0;
+        for (u32 i = g * size; i < (g + 1) * size; i++) {
+            u64 order = (u64)ranks.high[i] << 32 | ranks.low[i];
+            if (order > first) {
+                second = first, next = best;
+                first = order, best = i;
+            } else if (order > second) {
+                second = order, next = i;
+            }
+        }
+        Wide nothing = wide_of(-infinity());
+        Wide worth = first ? score(r, best, bias, p) : nothing;
+        if (size > 1) worth = wide_sum(worth, second ? score(r, next, bias, p) : nothing);
+        room[g] = (u32)(order_of(worth) >> 32);
+        room[p.groups + g] = (u32)order_of(worth);
+    }
+    warp_barrier();
+    Ranks groups = {room, room + p.groups, p.groups};
+    u32 kept = 0;
+    Best best = lane_best(groups, kept);
+    for (u32 i = 0; i < p.top_groups; i++) take_best(groups, &best, &kept);
+    warp_barrier();
+    for (u32 j = 0, g = lane(); g < p.groups; j++, g += 32) room[g] = kept >> j & 1;
+    warp_barrier();
+    u32 taken = 0;
+    for (u32 j = 0, i = lane(); i < p.experts; j++, i += 32) taken |= (room[i / size] ? 0u : 1u) << j;
+    return taken;
+}
+
+// The share that `best`, just taken, has of itself and what is left and near it.
+DEV float share_of_near(const Router r, u32 best, u32 taken, const RouteParams p) {
+    float top = r.logits[best], most = top;
+    if (!(top > -infinity())) return 0.0f;
+    u32 nearby = 0;
+    for (u32 j = 0, i = lane(); i < p.experts; j++, i += 32) {
+        float logit = r.logits[i];
+        if (taken >> j & 1 || logit != logit) continue;
+        Wide distance = wide_sum(wide_of(top), wide_of(-logit));
+        Wide bound = wide_product(p.near, fmaxf(fabsf(logit), top));
+        bool within = order_of(distance) <= order_of(bound) && !is_nan(distance) && !is_nan(bound);
+        if (logit == top || within) {
+            nearby |= 1u << j;
+            most = fmaxf(most, logit);
+        }
+    }
+    // With a bias, what is left may have larger logits.
+    most = warp_max(most);
+    u64 sum = 0, own = share_fixed(top, most);
+    for (u32 j = 0, i = lane(); i < p.experts; j++, i += 32)
+        if (nearby >> j & 1) sum += share_fixed(r.logits[i], most);
+    return (float)own / (float)(warp_sum(sum) + own);
+}
+
+// The weight of a chosen expert before normalisation. `most` is the largest logit of the chosen.
+DEV Small chosen_value(const Router r, float logit, float most, const RouteParams p) {
+    Power share;
+    if (logit != logit) return {0.0f, 0};
+    if (p.gating == SIGMOID) return sigmoid_value(logit);
+    if (!share_of(logit, p.gating == SOFTMAX ? r.max : most, &share)) return {0.0f, 0};
+    float mantissa = (float)share.mantissa * 2.168404345e-19f;
+    if (p.gating == SOFTMAX && r.sum) mantissa /= (float)r.sum * 2.220446049e-16f;
+    return {mantissa, share.halvings};
+}
+
+// A share as an integer in units of 2^-52.
+DEV u64 small_fixed(Small value) { return (u64)(halved(value.mantissa, value.halvings) * 4503599627370496.0f); }
+
+// Routes one token by one warp. `room`: route_words. The ids go to `chosen`, part of the room, too.
+DEV GROUP u32* route_row(u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
+                         GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
+    Ranks ranks = {room, room + p.experts, p.experts};
+    GROUP u32* groups = room + 2 * p.experts;
+    GROUP u32* chosen = groups + 2 * p.groups;
+    GROUP float* mantissas = (GROUP float*)(chosen + p.top_k);
+    GROUP u32* halvings = chosen + 2 * p.top_k;
+    Router r = {logits + row * p.logits_stride, -infinity(), 0};
+
+    for (u32 i = lane(); i < p.experts; i += 32) r.max = fmaxf(r.max, r.logits[i]);
+    r.max = warp_max(r.max);
+    if (p.gating == SOFTMAX && p.whole) {
+        for (u32 i = lane(); i < p.experts; i += 32) r.sum += share_fixed(r.logits[i], r.max);
+        r.sum = warp_sum(r.sum);
+    }
+    for (u32 i = lane(); i < p.experts; i += 32) {
+        u64 order = bias ? order_of(score(r, i, bias, p)) : (u64)order_of(plain_order(r, r.logits[i], p)) << 32;
+        room[i] = (u32)(order >> 32);
+        room[p.experts + i] = (u32)order;
+    }
+    warp_barrier();
+
+    u32 taken = 0;
+    if (p.top_groups < p.groups) taken = exclude_groups(r, bias, ranks, groups, p);
+    Best mine = lane_best(ranks, taken);
+    for (u32 slot = 0; slot < p.top_k; slot++) {
+        u32 best = take_best(ranks, &mine, &taken);
+        float share = p.gating == SPARSE_MIXER ? share_of_near(r, best, taken, p) : 0.0f;
+        if (lane() == slot % 32) {
+            chosen[slot] = best;
+            mantissas[slot] = share;
+        }
+    }
+
+    // A lane has its slots; the sum has one value in whatever order it is taken.
+    float most = -infinity();
+    for (u32 slot = lane(); slot < p.top_k; slot += 32) most = fmaxf(most, r.logits[chosen[slot]]);
+    most = warp_max(most);
+    u64 sum = 0;
+    for (u32 slot = lane(); slot < p.top_k; slot += 32) {
+        Small value = {mantissas[slot], 0};
+        if (p.gating != SPARSE_MIXER) value = chosen_value(r, r.logits[chosen[slot]], most, p);
+        sum += small_fixed(value);
+        mantissas[slot] = value.mantissa;
+        halvings[slot] = value.halvings;
+    }
+    sum = warp_sum(sum);
+    float divisor = (float)sum * 2.220446049e-16f, factor = p.scale;
+    // Softmax over the chosen is a division by their sum, whether or not there is another.
+    if (p.gating == SOFTMAX_OF_CHOSEN) factor = sum ? p.scale / divisor : 0.0f;
+    // 2^-14, the smallest normal f16.
+    else if (p.normalise) factor = p.scale / fmaxf(divisor, 6.103515625e-5f);
+    for (u32 slot = lane(); slot < p.top_k; slot += 32) {
+        ids[row * p.ids_stride + slot] = chosen[slot];
+        weights[row * p.weights_stride + slot] = halved(mantissas[slot] * factor, halvings[slot]);
+    }
+    return chosen;
+}
+
+KERNEL(route)
+(IN(float, logits, 0), IN(float, bias, 1), OUT(u32, ids, 2), OUT(float, weights, 3), PARAMS(RouteParams, p, 4)) {
+    DYNAMIC_SHARED(u32, room);
+    dependency_launch();
+    dependency_wait();
+    u64 row = (u64)block_x() * (block_width() / 32) + warp();
+    if (row >= p.rows) return;
+    route_row(row, logits, bias, ids, weights, room + warp() * route_words(p), p);
+}

@@ -1,0 +1,81 @@
+//! Grouping of pairs by expert: `kernels/group.h`.
+
+use super::{MOST_BLOCKS, count};
+use crate::error::Result;
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::ops::Groups;
+use crate::tensor::{Shape, View};
+use bytemuck::{Pod, Zeroable};
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct GroupParams {
+    ids_stride: u64,
+    pairs: u32,
+    top_k: u32,
+    experts: u32,
+    tile_rows: u32,
+    chunk: u32,
+    tables: u32,
+}
+
+/// Pairs that one block sorts; more are cut into chunks of as many. Three launches then cost less than one slow block.
+const CHUNK: usize = 8192;
+/// Pairs of a thread, when a block is not needed for more.
+const THREAD_PAIRS: usize = 4;
+/// Shared memory for the warps' tables.
+const TABLE_BYTES: usize = 32 << 10;
+
+impl GroupParams {
+    pub(super) fn new(ids: Shape, experts: usize, tile_rows: usize, threads: usize) -> Result<Self> {
+        let pairs = ids.rows().saturating_mul(ids.cols());
+        Ok(Self {
+            ids_stride: ids.stride() as u64,
+            pairs: count("group_by_expert", "pairs", pairs, MOST_BLOCKS)?,
+            top_k: count("group_by_expert", "top-k", ids.cols(), MOST_BLOCKS)?,
+            experts: experts as u32,
+            tile_rows: tile_rows as u32,
+            chunk: CHUNK as u32,
+            tables: (TABLE_BYTES / (4 * experts)).min(threads / 32) as u32,
+        })
+    }
+
+    /// Bytes of shared memory for the tables.
+    pub(super) fn room(&self) -> u32 {
+        4 * self.tables * self.experts
+    }
+}
+
+/// Threads of a block that has so many pairs: at least as many as experts.
+pub(super) fn threads(experts: usize, pairs: usize) -> usize {
+    (pairs / THREAD_PAIRS).max(experts).next_multiple_of(32).min(1024)
+}
+
+/// [`crate::ops::Backend::group_by_expert`], checked.
+pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, experts: usize, groups: &mut Groups) -> Result<()> {
+    let pairs = ids.rows().saturating_mul(ids.cols());
+    let block = threads(experts, pairs.min(CHUNK));
+    let params = GroupParams::new(ids.shape(), experts, groups.tile_rows, block)?;
+    let write = |buffer| Arg::buffer(buffer, Access::Write);
+    let (counts, sorted) = (write(&groups.counts), write(&groups.pairs));
+    let (tiles, tile_count) = (write(&groups.tiles), write(&groups.tile_count));
+    let launch = |entry, blocks, shared, args: &[Arg]| {
+        let (kernel, block) = (Kernel { file: "route.cu", entry, defines: &[] }, block as u32);
+        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared, overlap: true, args })
+    };
+    let (ids, flag, parameters) = (Arg::read(&ids), device.flag(), Arg::params(&params));
+    if pairs <= CHUNK {
+        launch("group", 1, params.room(), &[ids, counts, sorted, tiles, tile_count, flag, parameters])?;
+    } else {
+        let chunks = params.pairs.div_ceil(params.chunk);
+        let workspace = device.workspace(4 * chunks as usize * experts)?;
+        let places = |access| Arg::region(&workspace, access);
+        launch("group_counts", chunks, params.room(), &[ids, places(Access::Write), flag, parameters])?;
+        launch("group_sums", 1, 0, &[places(Access::ReadWrite), counts, tiles, tile_count, parameters])?;
+        launch("group_pairs", chunks, params.room(), &[ids, places(Access::Read), sorted, parameters])?;
+    }
+    groups.total_pairs = pairs;
+    // How many are padding only the device knows.
+    groups.live_pairs = pairs;
+    Ok(())
+}
