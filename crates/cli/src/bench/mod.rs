@@ -3,6 +3,7 @@
 mod cost;
 mod machine;
 mod measure;
+mod mixed;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -57,6 +58,13 @@ pub(crate) struct BenchArgs {
     /// Repetitions, of which the median is told.
     #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = at_least_one)]
     repeats: usize,
+    /// Instead, serve so many requests of those lengths through the engine, and tell the device's free memory before and
+    /// after.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    requests: Option<usize>,
+    /// Requests of random lengths up to those given, one in eight of them cancelled.
+    #[arg(long, requires = "requests")]
+    mixed: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -88,6 +96,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let shape = Shape { batch, depth, prompt, decode, chunk };
     let limits = Limits { kv_format: args.device.kv.into(), ..shape.limits()? };
     let model = load::model(source, &args.device, limits, &args.say)?;
+    if let Some(requests) = args.requests {
+        let limits = Limits { context: Some(prompt.saturating_add(decode)), ..limits };
+        let served = mixed::serve(model, shape, limits, requests, args.mixed)?;
+        return if args.json { console::print_json(&served) } else { console::print(&served) };
+    }
     let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
     let machine = machine::of(&model, threads)?;
 

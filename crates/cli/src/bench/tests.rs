@@ -108,6 +108,29 @@ fn a_depth_that_was_forgotten_is_read_again() {
 }
 
 #[test]
+fn requests_are_served_whatever_their_lengths() {
+    let path = Scratch::new("requests", "mini-moe", 1);
+    let file = GgufFile::open(&path.0).unwrap();
+    let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
+    let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
+    let shape = Shape { batch: 3, depth: 0, prompt: 20, decode: 5, chunk: 512 };
+    let limits = Limits { context: Some(25), ..shape.limits().unwrap() };
+    for mixed in [false, true] {
+        let served = mixed::serve(model.clone(), shape, limits, 30, mixed).unwrap();
+        let served = serde_json::to_value(served).unwrap();
+        assert_eq!(served["requests"], 30);
+        assert!(served["free_after"].is_null());
+        let (prompts, answers) =
+            (served["prompt_tokens"].as_u64().unwrap(), served["generated_tokens"].as_u64().unwrap());
+        match mixed {
+            false => assert_eq!((served["cancelled"].as_u64(), prompts, answers), (Some(0), 600, 150)),
+            // The same each time: one in eight is cancelled, the rest have lengths up to those.
+            true => assert!(served["cancelled"] != 0 && prompts < 600 && answers < 150, "{served}"),
+        }
+    }
+}
+
+#[test]
 fn the_machine_has_a_bandwidth_and_a_rate_at_every_level() {
     for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {
         let machine = machine::measure_with(level, 2, 32 << 20);

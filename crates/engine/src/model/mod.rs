@@ -223,6 +223,14 @@ impl Model {
         self.backend.name()
     }
 
+    /// Bytes that can still be allocated on the device; `None` on the CPU, whose memory is the system's.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] if the device refuses.
+    pub fn free_memory(&self) -> Result<Option<u64>> {
+        Ok(self.backend.free_memory()?)
+    }
+
     /// What the device can do at most, as it measures in a moment; `None` for the CPU.
     ///
     /// # Errors
