@@ -5,16 +5,21 @@
 #define __device__
 #define __host__
 #define __constant__
+#ifdef GPU_SIM_CHECKED
+// So that the code's address tells all callers.
+#define __forceinline__ inline __attribute__((always_inline))
+#else
 #define __forceinline__ inline
+#endif
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 #define __builtin_assume(condition) ((void)0)
 
-#define threadIdx (gpu_sim::engine->thread->index)
-#define blockIdx (gpu_sim::engine->block)
-#define blockDim (gpu_sim::engine->block_size)
-#define gridDim (gpu_sim::engine->grid)
+#define threadIdx (gpu_sim::thread_index())
+#define blockIdx (gpu_sim::block_index())
+#define blockDim (gpu_sim::block_size())
+#define gridDim (gpu_sim::grid_size())
 #define warpSize 32
 
 // ---- Vector types, aligned as on the device: a vector is loaded whole.
@@ -38,21 +43,20 @@ struct alignas(16) longlong2 { long long x, y; };
 static inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
 
 // ---- Barriers.
-static inline void __syncthreads(GPU_SIM_HERE) { gpu_sim::engine->hooks->barrier(gpu_sim::engine, 0, 0, 0, &site); }
-static inline int __syncthreads_count(int predicate, GPU_SIM_HERE) {
-    return (int)gpu_sim::engine->hooks->barrier(gpu_sim::engine, 0, 0, predicate != 0, &site);
-}
+static inline void __syncthreads(GPU_SIM_HERE) { gpu_sim::barrier(0, site); }
+static inline int __syncthreads_count(int predicate, GPU_SIM_HERE) { return (int)gpu_sim::barrier(predicate != 0, site); }
 static inline int __syncthreads_or(int predicate, GPU_SIM_HERE) { return __syncthreads_count(predicate, site) != 0; }
 static inline int __syncthreads_and(int predicate, GPU_SIM_HERE) { return __syncthreads_count(!predicate, site) == 0; }
 static inline void __threadfence_block() {}
 static inline void __threadfence() {}
 static inline void __threadfence_system() {}
-static inline void __trap(GPU_SIM_HERE) { gpu_sim::fail("__trap", site); }
+static inline void __trap(GPU_SIM_HERE) { gpu_sim::fail("__trap", gpu_sim::called(site)); }
 
 namespace gpu_sim {
 
-// ---- Meetings of a warp.
-static void nothing(Engine*, void* const*, u32) {}
+// ---- Meetings of a warp. Only __syncwarp orders what lanes read and write; the others do not (CUDA C++ Programming
+// Guide, "Warp vote functions" and "Warp shuffle functions").
+GPU_SIM_UNCHECKED void nothing(Engine*, void* const*, u32) {}
 
 template <class T>
 struct Shuffle {
@@ -61,7 +65,7 @@ struct Shuffle {
     Site site;
 };
 template <class T>
-static void shuffle_all(Engine*, void* const* lanes, u32 present) {
+GPU_SIM_UNCHECKED void shuffle_all(Engine*, void* const* lanes, u32 present) {
     for (u32 left = present; left; left &= left - 1) {
         Shuffle<T>& mine = *(Shuffle<T>*)lanes[__builtin_ctz(left)];
         if (!(present >> mine.source & 1)) fail("a shuffle reads from a lane that does not take part in it", mine.site);
@@ -70,16 +74,16 @@ static void shuffle_all(Engine*, void* const* lanes, u32 present) {
 }
 template <class T>
 static inline T shuffle(u32 mask, T value, int source, Site site) {
-    static const Meeting meeting = {shuffle_all<T>, "shuffle", 0};
-    Shuffle<T> mine = {value, value, source, site};
-    meet(meeting, mask, mine, site);
+    static const Meeting meeting = {shuffle_all<T>, "shuffle", 0, 0};
+    Shuffle<T> mine = {value, value, source, called(site)};
+    meet(meeting, mask, &mine, site);
     return mine.result;
 }
 
 struct Vote {
     u32 predicate, result;
 };
-static void vote_all(Engine*, void* const* lanes, u32 present) {
+GPU_SIM_UNCHECKED void vote_all(Engine*, void* const* lanes, u32 present) {
     u32 result = 0;
     for (u32 left = present; left; left &= left - 1) {
         u32 lane = __builtin_ctz(left);
@@ -94,7 +98,7 @@ struct Match {
     u32 result;
 };
 template <class T>
-static void match_all(Engine*, void* const* lanes, u32 present) {
+GPU_SIM_UNCHECKED void match_all(Engine*, void* const* lanes, u32 present) {
     for (u32 left = present; left; left &= left - 1) {
         Match<T>& mine = *(Match<T>*)lanes[__builtin_ctz(left)];
         mine.result = 0;
@@ -110,7 +114,7 @@ struct Reduce {
     T value, result;
 };
 template <class T, T (*F)(T, T)>
-static void reduce_all(Engine*, void* const* lanes, u32 present) {
+GPU_SIM_UNCHECKED void reduce_all(Engine*, void* const* lanes, u32 present) {
     T sum = ((const Reduce<T>*)lanes[__builtin_ctz(present)])->value;
     for (u32 left = present & (present - 1); left; left &= left - 1)
         sum = F(sum, ((const Reduce<T>*)lanes[__builtin_ctz(left)])->value);
@@ -118,9 +122,9 @@ static void reduce_all(Engine*, void* const* lanes, u32 present) {
 }
 template <class T, T (*F)(T, T)>
 static inline T reduce(u32 mask, T value, Site site) {
-    static const Meeting meeting = {reduce_all<T, F>, "reduction", 0};
+    static const Meeting meeting = {reduce_all<T, F>, "reduction", 0, 0};
     Reduce<T> mine = {value, value};
-    meet(meeting, mask, mine, site);
+    meet(meeting, mask, &mine, site);
     return mine.result;
 }
 template <class T> static T sum(T a, T b) { return a + b; }
@@ -132,29 +136,28 @@ template <class T> static T differ(T a, T b) { return a ^ b; }
 
 // The lane from which lane `lane` reads, in its segment of `width` lanes.
 static inline int lane_at(int source, int width) {
-    int lane = (int)engine->thread->lane;
+    int lane = (int)gpu_sim::lane();
     return (lane & ~(width - 1)) | (source & (width - 1));
 }
 static inline int lane_up(int delta, int width) {
-    int lane = (int)engine->thread->lane;
+    int lane = (int)gpu_sim::lane();
     return (lane & (width - 1)) < delta ? lane : lane - delta;
 }
 static inline int lane_down(int delta, int width) {
-    int lane = (int)engine->thread->lane;
+    int lane = (int)gpu_sim::lane();
     return (lane & (width - 1)) + delta >= width ? lane : lane + delta;
 }
 // A lane of a later segment cannot be read: the lane keeps its own value.
 static inline int lane_xor(int mask, int width) {
-    int lane = (int)engine->thread->lane, source = lane ^ mask;
+    int lane = (int)gpu_sim::lane(), source = lane ^ mask;
     return source >= (lane & ~(width - 1)) + width ? lane : source;
 }
 
 }  // namespace gpu_sim
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::nothing, "__syncwarp", 0};
-    char none = 0;
-    gpu_sim::meet(meeting, mask, none, site);
+    static const gpu_sim::Meeting meeting = {gpu_sim::nothing, "__syncwarp", 0, 1};
+    gpu_sim::meet(meeting, mask, nullptr, site);
 }
 template <class T>
 static inline T __shfl_sync(unsigned mask, T value, int source, int width = 32, GPU_SIM_HERE) {
@@ -173,9 +176,9 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 3
     return gpu_sim::shuffle(mask, value, gpu_sim::lane_xor(lanes, width), site);
 }
 static inline unsigned __ballot_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::vote_all, "vote", 0};
+    static const gpu_sim::Meeting meeting = {gpu_sim::vote_all, "vote", 0, 0};
     gpu_sim::Vote mine = {(unsigned)(predicate != 0), 0};
-    gpu_sim::meet(meeting, mask, mine, site);
+    gpu_sim::meet(meeting, mask, &mine, site);
     return mine.result;
 }
 static inline int __any_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
@@ -186,9 +189,9 @@ static inline int __all_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
 }
 template <class T>
 static inline unsigned __match_any_sync(unsigned mask, T value, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::match_all<T>, "match", 0};
+    static const gpu_sim::Meeting meeting = {gpu_sim::match_all<T>, "match", 0, 0};
     gpu_sim::Match<T> mine = {value, 0};
-    gpu_sim::meet(meeting, mask, mine, site);
+    gpu_sim::meet(meeting, mask, &mine, site);
     return mine.result;
 }
 #define GPU_SIM_REDUCE(name, T, f) \
@@ -205,10 +208,22 @@ GPU_SIM_REDUCE(__reduce_xor_sync, unsigned, differ)
 
 // ---- Atomics: a launch is run by one thread of the host, which is never interrupted inside these.
 namespace gpu_sim {
+template <class T>
+GPU_SIM_UNCHECKED void touch_atomic(T* at) {
+#ifdef GPU_SIM_CHECKED
+    engine->hooks->touch(engine, at, sizeof(T), ATOMIC, __builtin_return_address(0));
+#endif
+}
 template <class T, T (*F)(T, T)>
-static inline T atomic(T* at, T value) {
+GPU_SIM_UNCHECKED T change(T* at, T value) {
     T old = *at;
     *at = F(old, value);
+    return old;
+}
+template <class T>
+GPU_SIM_UNCHECKED T change_if(T* at, T expected, T value) {
+    T old = *at;
+    if (old == expected) *at = value;
     return old;
 }
 template <class T> static T second(T, T b) { return b; }
@@ -216,8 +231,11 @@ template <class T> static T difference(T a, T b) { return a - b; }
 static u32 wrap_up(u32 a, u32 b) { return a >= b ? 0 : a + 1; }
 static u32 wrap_down(u32 a, u32 b) { return a == 0 || a > b ? b : a - 1; }
 }  // namespace gpu_sim
-#define GPU_SIM_ATOMIC(name, T, f) \
-    static inline T name(T* at, T value) { return gpu_sim::atomic<T, gpu_sim::f>(at, value); }
+#define GPU_SIM_ATOMIC(name, T, f)                          \
+    static inline T name(T* at, T value) {                  \
+        gpu_sim::touch_atomic(at);                          \
+        return gpu_sim::change<T, gpu_sim::f>(at, value);   \
+    }
 #define GPU_SIM_ATOMICS(T)                       \
     GPU_SIM_ATOMIC(atomicAdd, T, sum<T>)         \
     GPU_SIM_ATOMIC(atomicExch, T, second<T>)
@@ -228,9 +246,8 @@ static u32 wrap_down(u32 a, u32 b) { return a == 0 || a > b ? b : a - 1; }
     GPU_SIM_ATOMIC(atomicOr, T, either<T>)       \
     GPU_SIM_ATOMIC(atomicXor, T, differ<T>)      \
     static inline T atomicCAS(T* at, T expected, T value) { \
-        T old = *at;                             \
-        if (old == expected) *at = value;        \
-        return old;                              \
+        gpu_sim::touch_atomic(at);               \
+        return gpu_sim::change_if(at, expected, value); \
     }
 GPU_SIM_ATOMICS(float)
 GPU_SIM_ATOMICS(int)

@@ -1,3 +1,4 @@
+#line 2 "gpu-sim/ptx.cuh"
 // Twin of gristmill's ptx.cuh in plain C++: the same functions, what they do written from the PTX ISA.
 #pragma once
 typedef unsigned char u8;
@@ -49,14 +50,17 @@ static inline u16 to_half(float value) {
 struct Ldmatrix {
     const u16* row;
     u32* result;
-    Site site;
 };
+// Each lane reads its row, as far as the checks are concerned; all exchange them afterwards.
+GPU_SIM_UNCHECKED void touch_row(const void* row, Site site) {
+    GPU_SIM_CALLED(site);
+    if ((u64)row & 15) engine->hooks->fail(engine, 1, "ldmatrix: a row is not aligned to 16 bytes", &site);
+#ifdef GPU_SIM_CHECKED
+    engine->hooks->touch(engine, row, 16, READ, site.code);
+#endif
+}
 template <bool TRANS>
-static void ldmatrix_all(Engine*, void* const* lanes, u32) {
-    for (int lane = 0; lane < 32; lane++) {
-        const Ldmatrix& mine = *(const Ldmatrix*)lanes[lane];
-        if ((u64)mine.row & 15) fail("ldmatrix: a row is not aligned to 16 bytes", mine.site);
-    }
+GPU_SIM_UNCHECKED void ldmatrix_all(Engine*, void* const* lanes, u32) {
     for (int lane = 0; lane < 32; lane++) {
         Ldmatrix& mine = *(Ldmatrix*)lanes[lane];
         for (int matrix = 0; matrix < 4; matrix++) {
@@ -79,7 +83,7 @@ struct Mma {
 };
 static inline float of_bf16(u16 bits) { return __uint_as_float((u32)bits << 16); }
 template <float (*VALUE)(u16)>
-static void mma_16_all(Engine*, void* const* lanes, u32) {
+GPU_SIM_UNCHECKED void mma_16_all(Engine*, void* const* lanes, u32) {
     float a[16][16];
     Floats b[16], d[16];
     for (int lane = 0; lane < 32; lane++) {
@@ -103,7 +107,7 @@ static void mma_16_all(Engine*, void* const* lanes, u32) {
         for (int i = 0; i < 4; i++)
             ((float*)((const Mma*)lanes[lane])->d)[i] = d[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2];
 }
-static void mma_s8_all(Engine*, void* const* lanes, u32) {
+GPU_SIM_UNCHECKED void mma_s8_all(Engine*, void* const* lanes, u32) {
     int a[16][32];
     Ints b[32], d[16];
     for (int lane = 0; lane < 32; lane++) {
@@ -129,7 +133,7 @@ static void mma_s8_all(Engine*, void* const* lanes, u32) {
 }
 static inline void mma(const Meeting& meeting, void* d, const u32* a, const u32* b, Site site) {
     Mma mine = {a, b, d};
-    meet(meeting, 0xffffffffu, mine, site);
+    meet(meeting, 0xffffffffu, &mine, site);
 }
 
 }  // namespace gpu_sim
@@ -149,37 +153,39 @@ static inline int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 static inline uint4 load_stream_16(const void* from) { return *(const uint4*)from; }
 
 static inline void ldmatrix_x4(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<false>, "ldmatrix", 1};
-    gpu_sim::Ldmatrix mine = {(const u16*)shared, r, site};
-    gpu_sim::meet(meeting, 0xffffffffu, mine, site);
+    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<false>, "ldmatrix", 1, 0};
+    gpu_sim::touch_row(shared, site);
+    gpu_sim::Ldmatrix mine = {(const u16*)shared, r};
+    gpu_sim::meet(meeting, 0xffffffffu, &mine, site);
 }
 static inline void ldmatrix_x4_trans(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<true>, "ldmatrix", 1};
-    gpu_sim::Ldmatrix mine = {(const u16*)shared, r, site};
-    gpu_sim::meet(meeting, 0xffffffffu, mine, site);
+    static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<true>, "ldmatrix", 1, 0};
+    gpu_sim::touch_row(shared, site);
+    gpu_sim::Ldmatrix mine = {(const u16*)shared, r};
+    gpu_sim::meet(meeting, 0xffffffffu, &mine, site);
 }
 
 #if __CUDA_ARCH__ >= 800
 // The bytes are copied at the wait that covers them, and not before: who does not wait sees what was there.
 static inline void cp_async_16(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
-    gpu_sim::engine->hooks->copy(gpu_sim::engine, shared, global, 16, valid ? 16 : 0, &site);
+    gpu_sim::copy(shared, global, 16, valid ? 16 : 0, site);
 }
-static inline void cp_async_commit() { gpu_sim::engine->hooks->commit(gpu_sim::engine); }
+static inline void cp_async_commit() { gpu_sim::commit(); }
 template <int N>
-static inline void cp_async_wait() {
-    gpu_sim::engine->hooks->wait(gpu_sim::engine, N);
+static inline void cp_async_wait(GPU_SIM_HERE) {
+    gpu_sim::wait(N, site);
 }
 
 static inline void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::of_bf16>, "mma", 1};
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::of_bf16>, "mma", 1, 0};
     gpu_sim::mma(meeting, d, a, b, site);
 }
 static inline void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::from_half>, "mma", 1};
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_16_all<gpu_sim::from_half>, "mma", 1, 0};
     gpu_sim::mma(meeting, d, a, b, site);
 }
 static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2], GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1};
+    static const gpu_sim::Meeting meeting = {gpu_sim::mma_s8_all, "mma", 1, 0};
     gpu_sim::mma(meeting, d, a, b, site);
 }
 #endif

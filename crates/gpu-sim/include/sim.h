@@ -12,12 +12,27 @@ struct Index {
     u32 x, y, z;
 };
 
-// Where in the text something is called.
+// Where in the text something is called; in checked mode also the address in the code, which tells the callers too.
 struct Site {
     const char* file;
     u32 line;
+    const void* code;
 };
-#define GPU_SIM_HERE gpu_sim::Site site = {__builtin_FILE(), (gpu_sim::u32)__builtin_LINE()}
+#define GPU_SIM_HERE gpu_sim::Site site = {__builtin_FILE(), (gpu_sim::u32)__builtin_LINE(), nullptr}
+
+// In checked mode the compiler calls a hook before each load and store (check.h), but not in the functions of this
+// prelude that look at the engine or at what other threads hold. They are called, so that their return address is in
+// the kernel's text.
+#ifdef GPU_SIM_CHECKED
+#define GPU_SIM_UNCHECKED \
+    static __attribute__((noinline, no_sanitize("thread"), no_sanitize("undefined"), unused))
+#define GPU_SIM_CALLED(site) (site.code = __builtin_return_address(0))
+#define GPU_SIM_BODY static __attribute__((noinline))
+#else
+#define GPU_SIM_UNCHECKED static inline
+#define GPU_SIM_CALLED(site) ((void)0)
+#define GPU_SIM_BODY static
+#endif
 
 struct Thread {
     Index index;
@@ -34,18 +49,24 @@ struct Meeting {
     const char* what;
     // All 32 lanes must come.
     u32 whole;
+    // What a lane wrote before it, the others may read after it.
+    u32 orders;
 };
+
+enum Touch : u32 { READ, WRITE, ATOMIC };
 
 struct Hooks {
     void (*meet)(Engine*, const Meeting*, u32 mask, void* brought, const Site*);
-    // Returns for how many of the threads `predicate` is 1. `threads` 0: all of the block.
-    u32 (*barrier)(Engine*, u32 id, u32 threads, u32 predicate, const Site*);
+    // Returns for how many of the block's threads `predicate` is 1.
+    u32 (*barrier)(Engine*, u32 predicate, const Site*);
     void* (*shared)(Engine*, u32 variable, u32 bytes, u32 align, const Site*);
     void (*copy)(Engine*, void* to, const void* from, u32 bytes, u32 valid, const Site*);
     void (*commit)(Engine*);
-    void (*wait)(Engine*, u32 left);
+    void (*wait)(Engine*, u32 left, const Site*);
+    // Checked mode: memory will be touched.
+    void (*touch)(Engine*, const void* at, u64 bytes, Touch, const void* code);
     // Ends the launch; does not return.
-    void (*fail)(Engine*, const char* message, const Site*);
+    void (*fail)(Engine*, u32 kind, const char* message, const Site*);
 };
 
 struct Engine {
@@ -55,20 +76,44 @@ struct Engine {
     void** variables;
     void* dynamic_shared;
     Index block, block_size, grid;
+    // Where the threads' own memory lies.
+    const char* stacks;
+    u64 stack_bytes;
 };
 
 // Launches run at once in several threads of the host, each with an engine of its own.
 static thread_local Engine* engine;
 
-static inline void fail(const char* message, Site site) {
-    engine->hooks->fail(engine, message, &site);
+GPU_SIM_UNCHECKED Site called(Site site) {
+    GPU_SIM_CALLED(site);
+    return site;
+}
+GPU_SIM_UNCHECKED void fail(const char* message, Site site) {
+    engine->hooks->fail(engine, 0, message, &site);
     __builtin_unreachable();
 }
-
-template <class T>
-static inline void meet(const Meeting& meeting, u32 mask, T& brought, Site site) {
-    engine->hooks->meet(engine, &meeting, mask, &brought, &site);
+GPU_SIM_UNCHECKED void meet(const Meeting& meeting, u32 mask, void* brought, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->meet(engine, &meeting, mask, brought, &site);
 }
+GPU_SIM_UNCHECKED u32 barrier(u32 predicate, Site site) {
+    GPU_SIM_CALLED(site);
+    return engine->hooks->barrier(engine, predicate, &site);
+}
+GPU_SIM_UNCHECKED void copy(void* to, const void* from, u32 bytes, u32 valid, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->copy(engine, to, from, bytes, valid, &site);
+}
+GPU_SIM_UNCHECKED void commit() { engine->hooks->commit(engine); }
+GPU_SIM_UNCHECKED void wait(u32 left, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->wait(engine, left, &site);
+}
+GPU_SIM_UNCHECKED Index thread_index() { return engine->thread->index; }
+GPU_SIM_UNCHECKED u32 lane() { return engine->thread->lane; }
+GPU_SIM_UNCHECKED Index block_index() { return engine->block; }
+GPU_SIM_UNCHECKED Index block_size() { return engine->block_size; }
+GPU_SIM_UNCHECKED Index grid_size() { return engine->grid; }
 
 // ---- Shared variables: a place in the block's shared memory, taken when the block first meets the variable.
 static u32 shared_variables;
@@ -81,7 +126,8 @@ template <class Tag>
 const u32 Variable<Tag>::id = shared_variables++;
 
 template <class Tag, class T>
-static inline T& shared_variable(Site site) {
+GPU_SIM_UNCHECKED T& shared_variable(Site site) {
+    GPU_SIM_CALLED(site);
     Engine* e = engine;
     void* at = e->variables[Variable<Tag>::id];
     if (!at) at = e->hooks->shared(e, Variable<Tag>::id, sizeof(T), alignof(T), &site);
@@ -91,8 +137,9 @@ static inline T& shared_variable(Site site) {
     struct name##_shared_variable {};   \
     typedef T name##_shared_type[count]; \
     name##_shared_type& name =          \
-        gpu_sim::shared_variable<name##_shared_variable, name##_shared_type>({__FILE__, __LINE__})
-#define GPU_SIM_DYNAMIC_SHARED(T, name) T* name = (T*)gpu_sim::engine->dynamic_shared
+        gpu_sim::shared_variable<name##_shared_variable, name##_shared_type>({__FILE__, __LINE__, nullptr})
+GPU_SIM_UNCHECKED void* dynamic_shared() { return engine->dynamic_shared; }
+#define GPU_SIM_DYNAMIC_SHARED(T, name) T* name = (T*)gpu_sim::dynamic_shared()
 
 // ---- Kernels: a list that the loader reads.
 struct Parameter {
@@ -131,10 +178,10 @@ template <class... A, void (*F)(A...)>
 struct Entry<F> {
     static constexpr Parameter parameters[sizeof...(A) + 1] = {Describe<A>::value..., {0, 0}};
     template <int... I>
-    static void call(void* const* arguments, Indices<I...>) {
+    GPU_SIM_UNCHECKED void call(void* const* arguments, Indices<I...>) {
         F(*(A*)arguments[I]...);
     }
-    static void run(void* const* arguments) { call(arguments, typename UpTo<sizeof...(A)>::Type()); }
+    GPU_SIM_UNCHECKED void run(void* const* arguments) { call(arguments, typename UpTo<sizeof...(A)>::Type()); }
     Kernel kernel;
     explicit Entry(const char* name) : kernel{name, run, parameters, sizeof...(A), kernels} { kernels = &kernel; }
 };
@@ -156,13 +203,18 @@ struct Name;
 #define GPU_SIM_KERNEL_BODY(...) GPU_SIM_KERNEL_BODY_(__COUNTER__, (__VA_ARGS__))
 #define GPU_SIM_KERNEL_BODY_(n, parameters) GPU_SIM_KERNEL_BODY__(n, parameters)
 #define GPU_SIM_KERNEL_BODY__(n, parameters)                                                       \
-    static void gpu_sim_kernel_##n parameters;                                                     \
+    GPU_SIM_BODY void gpu_sim_kernel_##n parameters;                                                    \
     static gpu_sim::Entry<&gpu_sim_kernel_##n> gpu_sim_entry_##n(gpu_sim::Name<n>::value);         \
-    static void gpu_sim_kernel_##n parameters
+    GPU_SIM_BODY void gpu_sim_kernel_##n parameters
 
 // What the loader asks for.
+#define GPU_SIM_EXPORT __attribute__((visibility("default"), no_sanitize("thread"), no_sanitize("undefined")))
 extern "C" {
-__attribute__((visibility("default"))) const gpu_sim::Kernel* gpu_sim_kernels() { return gpu_sim::kernels; }
-__attribute__((visibility("default"))) gpu_sim::u32 gpu_sim_shared_variables() { return gpu_sim::shared_variables; }
-__attribute__((visibility("default"))) void gpu_sim_enter(gpu_sim::Engine* engine) { gpu_sim::engine = engine; }
+// Set by the linker: where this library lies in memory.
+extern __attribute__((visibility("hidden"))) const char __ehdr_start[], _end[];
+GPU_SIM_EXPORT const char* gpu_sim_begin() { return __ehdr_start; }
+GPU_SIM_EXPORT const char* gpu_sim_end() { return _end; }
+GPU_SIM_EXPORT const gpu_sim::Kernel* gpu_sim_kernels() { return gpu_sim::kernels; }
+GPU_SIM_EXPORT gpu_sim::u32 gpu_sim_shared_variables() { return gpu_sim::shared_variables; }
+GPU_SIM_EXPORT void gpu_sim_enter(gpu_sim::Engine* engine) { gpu_sim::engine = engine; }
 }

@@ -1,7 +1,7 @@
 //! From a kernel's text to a shared library, by the system's C++ compiler, through a cache on disk.
 
-use crate::Source;
 use crate::error::{Error, Result};
+use crate::{Mode, Source};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
 
 /// What precedes every text, and its names in the compiler's messages.
-const PRELUDE: [(&str, &str); 3] = [
+const PRELUDE: [(&str, &str); 4] = [
     ("gpu-sim/sim.h", include_str!("../include/sim.h")),
+    ("gpu-sim/check.h", include_str!("../include/check.h")),
     ("gpu-sim/cuda.h", include_str!("../include/cuda.h")),
     ("gpu-sim/cuda_math.h", include_str!("../include/cuda_math.h")),
 ];
@@ -22,9 +23,7 @@ const PRELUDE: [(&str, &str); 3] = [
 /// pointers of other types, as CUDA's own compiler lets them. Locals begin with a pattern that no kernel counts on.
 const FLAGS: &[&str] = &[
     "-std=c++17",
-    "-O2",
     "-fPIC",
-    "-shared",
     "-fwrapv",
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -39,6 +38,18 @@ const FLAGS: &[&str] = &[
     // A fibre's stack has 256 KiB.
     "-Wframe-larger-than=131072",
     "-w",
+];
+
+const FAST: &[&str] = &["-O2"];
+
+/// The compiler calls a hook before each load and store, which it leaves where the text has them, and where arithmetic
+/// or an address has no meaning. The hooks are our own (`include/check.h`). Debug information tells lines.
+const CHECKED: &[&str] = &[
+    "-O1",
+    "-g",
+    "-DGPU_SIM_CHECKED",
+    "-fsanitize=thread",
+    "-fsanitize=alignment,bounds,shift-exponent,integer-divide-by-zero",
 ];
 
 /// The compiler's name, and what it says of its version.
@@ -75,7 +86,12 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
         let _ = writeln!(text, "#line 1 \"{name}\"\n{prelude}");
     }
     let _ = writeln!(text, "#line 1 \"{}\"\n{}", source.name, source.text);
-    let mut flags: Vec<String> = FLAGS.iter().chain(machine_flags()).map(|flag| (*flag).to_owned()).collect();
+    let mode = match source.mode {
+        Mode::Fast => FAST,
+        Mode::Checked => CHECKED,
+    };
+    let mut flags: Vec<String> =
+        FLAGS.iter().chain(mode).chain(machine_flags()).map(|flag| (*flag).to_owned()).collect();
     flags.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
 
     let mut hash = Sha256::new();
@@ -84,7 +100,8 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
         hash.update(part);
     }
     let key = hash.finalize().iter().fold(String::new(), |key, byte| key + &format!("{byte:02x}"));
-    let path = cache.join(format!("{key}.so"));
+    let cache_error = |source| Error::Cache { path: cache.to_owned(), source };
+    let path = std::path::absolute(cache).map_err(cache_error)?.join(format!("{key}.so"));
 
     // Threads that want the same text wait for the one that compiles it. Other processes may compile it too.
     static COMPILING: Mutex<Option<HashMap<PathBuf, Arc<Mutex<()>>>>> = Mutex::new(None);
@@ -107,17 +124,26 @@ fn compile(compiler: &str, flags: &[String], source: &Source, text: &str, path: 
     let folder = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed(folder))?;
     // Files of other processes that do the same have other names; the last rename wins, with the same content.
-    let (from, to) = (
-        path.with_extension(format!("{}.cpp", std::process::id())),
-        path.with_extension(format!("{}", std::process::id())),
-    );
+    let [from, object, to] =
+        ["cpp", "o", "so"].map(|kind| path.with_extension(format!("{}.{kind}", std::process::id())));
     std::fs::write(&from, text).map_err(failed(&from))?;
-    let output = Command::new(compiler).args(flags).arg(&from).arg("-o").arg(&to).output().map_err(failed(&to))?;
-    let _ = std::fs::remove_file(&from);
-    if !output.status.success() {
-        let _ = std::fs::remove_file(&to);
+    let mut compile = Command::new(compiler);
+    compile.args(flags).arg("-c").arg(&from).arg("-o").arg(&object);
+    // A step of its own, so that the libraries of the sanitizers stay out.
+    let mut link = Command::new(compiler);
+    link.arg("-shared").arg(&object).arg("-o").arg(&to);
+    let result = [compile, link].into_iter().try_for_each(|mut command| {
+        // In the root folder, which debug information puts before the names of texts.
+        let output = command.current_dir("/").output().map_err(failed(&to))?;
+        if output.status.success() {
+            return Ok(());
+        }
         let log = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(Error::Compile { name: source.name.to_owned(), log });
+        Err(Error::Compile { name: source.name.to_owned(), log })
+    });
+    let result = result.and_then(|()| std::fs::rename(&to, path).map_err(failed(path)));
+    for file in [from, object, to] {
+        let _ = std::fs::remove_file(file);
     }
-    std::fs::rename(&to, path).map_err(failed(path))
+    result
 }

@@ -2,41 +2,71 @@
 
 use std::fmt;
 
-/// The kinds of faults.
+/// The kinds of faults. Those from `OutOfBounds` on are noticed in checked mode alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Threads wait for each other, and none can go on.
     Deadlock,
-    /// Threads of a block that should do the same do different things.
-    Divergence,
     /// A shuffle, vote or matrix operation of a warp in which a lane is missing.
     Collective,
-    /// An address that is not a multiple of what is read or written there.
+    /// An address that is not a multiple of what is read or written there. (In fast mode: of copies and `ldmatrix`.)
     Misaligned,
     /// More than a device has.
     Limit,
+    /// Memory of no argument and no shared variable, or an index outside of its array.
+    OutOfBounds,
+    /// A read of shared memory that the block has not written.
+    Uninitialised,
+    /// A write to an argument that is declared as read, or a read of what is declared as written and was not.
+    Undeclared,
+    /// Memory of a copy that the thread has not waited for.
+    InFlight,
+    /// Two lanes of a warp touch the same byte, one of them writes, and no `__syncwarp` or barrier stands between.
+    RaceInWarp,
+    /// The same between two warps of a block, without a barrier.
+    RaceInBlock,
+    /// The same between two blocks, not both by atomic operations.
+    RaceInGrid,
+    /// Threads of a block wait at barriers in different lines, or some have ended.
+    Divergence,
+    /// Arithmetic without a defined result: a division by zero, a shift by too much.
+    Undefined,
 }
 
-/// A fault, with its place in the kernel's text and the thread in which it showed.
+/// A place in the kernel's text: the innermost line, and the lines of those that called the function it is in, as far as
+/// they are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Name of a text, as `#line` gives it, and line, from 1. Empty if nothing is known.
+    pub lines: Vec<(String, u32)>,
+}
+
+/// A fault, with its place and the thread in which it showed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Which kind.
     pub kind: Kind,
     /// What was wrong.
     pub message: String,
-    /// The text's name, as `#line` gives it.
-    pub file: String,
-    /// The line, from 1; 0 if it is not known.
-    pub line: u32,
+    /// Where.
+    pub place: Place,
     /// Index of the thread in its block.
     pub thread: [u32; 3],
     /// Index of the block.
     pub block: [u32; 3],
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(((file, line), callers)) = self.lines.split_first() else { return f.write_str("somewhere") };
+        write!(f, "{file}:{line}")?;
+        callers.iter().try_for_each(|(file, line)| write!(f, " from {file}:{line}"))
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { message, file, line, thread, block, .. } = self;
-        write!(f, "{file}:{line}: {message}; block {block:?}, thread {thread:?}")
+        let Self { kind, message, place, thread, block } = self;
+        write!(f, "{place}: {message} ({kind:?}); block {block:?}, thread {thread:?}")
     }
 }

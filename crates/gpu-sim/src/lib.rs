@@ -7,6 +7,10 @@
 //! [`compile`] makes a library of a text, `program` loads it and launches its kernels, `engine` runs their blocks.
 
 #[cfg(all(target_arch = "x86_64", unix))]
+mod check;
+#[cfg(all(target_arch = "x86_64", unix))]
+mod code;
+#[cfg(all(target_arch = "x86_64", unix))]
 mod compile;
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 mod elsewhere;
@@ -21,7 +25,7 @@ mod program;
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 pub use elsewhere::Program;
 pub use error::{Error, Result};
-pub use fault::{Fault, Kind};
+pub use fault::{Fault, Kind, Place};
 pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT};
 #[cfg(all(target_arch = "x86_64", unix))]
 pub use program::Program;
@@ -36,6 +40,8 @@ pub enum Mode {
     /// To compute as fast as can be.
     #[default]
     Fast,
+    /// With a look at every access; see [`Kind`] for what is found. About ten times slower.
+    Checked,
 }
 
 /// A kernel's text and how it is compiled.

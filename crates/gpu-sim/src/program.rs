@@ -1,14 +1,17 @@
 //! A compiled text that is loaded, and its launches.
 
+use crate::check::Buffer;
+use crate::code::Code;
 use crate::engine::{Engine, EngineView, Entry, Job, KernelView};
 use crate::error::{Error, Result};
 use crate::launch::{Arg, Launch, Parameter};
-use crate::{Source, compile};
+use crate::{Mode, Source, compile};
 use libloading::Library;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A compiled text. Its launches may run in several threads at once.
 #[derive(Debug)]
@@ -17,6 +20,8 @@ pub struct Program {
     enter: unsafe extern "C" fn(*mut EngineView),
     /// How many shared variables the text has.
     variables: u32,
+    code: Arc<Code>,
+    checked: bool,
     /// Holds the code that the above points to.
     _library: Library,
 }
@@ -32,7 +37,8 @@ impl Program {
     /// threads and processes may use one folder.
     pub fn compile(source: &Source, cache: &Path) -> Result<Self> {
         let path = compile::library(source, cache)?;
-        let failed = |reason: libloading::Error| Error::Load { path: path.clone(), reason: reason.to_string() };
+        let at = path.clone();
+        let failed = |reason: libloading::Error| Error::Load { path: at.clone(), reason: reason.to_string() };
         // SAFETY: the library is what the compiler made of our prelude and the text, whose initialisers build a list.
         // The functions have these types in `sim.h`.
         unsafe {
@@ -42,7 +48,12 @@ impl Program {
                 library.get::<unsafe extern "C" fn() -> u32>(b"gpu_sim_shared_variables\0").map_err(failed)?();
             let first =
                 library.get::<unsafe extern "C" fn() -> *const KernelView>(b"gpu_sim_kernels\0").map_err(failed)?();
-            Ok(Self { kernels: list(first), enter, variables, _library: library })
+            type Address = unsafe extern "C" fn() -> *const u8;
+            let begin = library.get::<Address>(b"gpu_sim_begin\0").map_err(failed)?().addr();
+            let end = library.get::<Address>(b"gpu_sim_end\0").map_err(failed)?().addr();
+            let code = Arc::new(Code { path, begin, end });
+            let checked = source.mode == Mode::Checked;
+            Ok(Self { kernels: list(first), enter, variables, code, checked, _library: library })
         }
     }
 
@@ -55,7 +66,7 @@ impl Program {
     ///
     /// # Safety
     /// Buffers are memory that the kernel may use as their [`Access`](crate::Access) says, and nothing else uses at the
-    /// same time. In fast mode the kernel must keep to them.
+    /// same time. In fast mode the kernel must keep to them; in checked mode it is stopped if it does not.
     pub unsafe fn launch(&self, launch: &Launch) -> Result<()> {
         let Some(kernel) = self.kernels.get(launch.kernel) else {
             let known = self.kernels.keys().cloned().collect();
@@ -81,6 +92,15 @@ impl Program {
         values.push(0);
         let arguments: Vec<*const c_void> = places.iter().map(|&place| (&raw const values[place]).cast()).collect();
 
+        let buffers: Vec<Buffer> = (launch.args.iter().enumerate())
+            .filter_map(|(argument, arg)| match *arg {
+                Arg::Buffer { address, bytes, access } => {
+                    Some(Buffer { argument, begin: address.addr(), bytes, access })
+                }
+                _ => None,
+            })
+            .collect();
+
         let job = Job {
             entry: kernel.entry,
             enter: self.enter,
@@ -90,6 +110,9 @@ impl Program {
             shared: launch.shared,
             variables: self.variables,
             order: launch.order,
+            code: &self.code,
+            checked: self.checked,
+            buffers: &buffers,
         };
         thread_local! {
             static ENGINE: Cell<Option<Box<Engine>>> = const { Cell::new(None) };

@@ -24,7 +24,7 @@ struct Params {
 
 #[test]
 fn arguments_are_counted_and_measured() {
-    let program = compile(TEXT);
+    let program = compile(TEXT, Mode::Fast);
     assert_eq!(program.kernels().collect::<Vec<_>>(), ["copy", "large"]);
     let (mut out, input, params) = ([0_u32; 8], [3_u32; 8], Params { n: 8, a: 10, b: 1 });
     let launch = |args: &[Arg]| run(&program, "copy", 1, 32, 0, Order::Ascending, args);
@@ -52,7 +52,7 @@ fn arguments_are_counted_and_measured() {
 
 #[test]
 fn limits_of_a_device() {
-    let program = compile(TEXT);
+    let program = compile(TEXT, Mode::Fast);
     let (mut out, params) = ([0_u32; 8], Params { n: 0, a: 0, b: 0 });
     let args = [write(&mut out), Arg::Null, value(&params)];
     let launch = |grid, block, shared| {

@@ -3,18 +3,16 @@
 mod common;
 
 use common::*;
-use gpu_sim::{Error, Kind};
+use gpu_sim::{Kind, Mode, Order};
 
 #[test]
 fn each_thread_knows_its_place() {
-    let program = compile(
-        "KERNEL(places)(u32* out) {
+    let text = "KERNEL(places)(u32* out) {
             u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
             u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
             out[block * (blockDim.x * blockDim.y * blockDim.z) + thread] += block * 1000 + thread;
-        }",
-    );
-    for order in ORDERS {
+        }";
+    everywhere(text, |program, order| {
         let mut out = vec![0_u32; 2 * 3 * 5 * 40];
         let launch = gpu_sim::Launch {
             kernel: "places",
@@ -28,13 +26,12 @@ fn each_thread_knows_its_place() {
         unsafe { program.launch(&launch) }.unwrap();
         let wanted: Vec<u32> = (0..30).flat_map(|block| (0..40).map(move |thread| block * 1000 + thread)).collect();
         assert_eq!(out, wanted, "{order:?}");
-    }
+    });
 }
 
 #[test]
 fn shuffles_and_votes() {
-    let program = compile(
-        "KERNEL(lanes)(int* out, const int* in) {
+    let text = "KERNEL(lanes)(int* out, const int* in) {
             int lane = threadIdx.x, v = in[lane], *o = out + 16 * lane;
             o[0] = __shfl_sync(~0u, v, 5);
             o[1] = __shfl_sync(~0u, v, lane + 1);
@@ -54,13 +51,12 @@ fn shuffles_and_votes() {
             unsigned long long wide = __shfl_xor_sync(~0u, (unsigned long long)v << 32, 1);
             o[14] = (int)(wide >> 32);
             o[15] = __reduce_add_sync(~0u, 1u);
-        }",
-    );
+        }";
     let mut random = Random(seed());
     let input: Vec<i32> = (0..32).map(|_| (random.next() % 1000) as i32).collect();
-    for order in ORDERS {
+    everywhere(text, |program, order| {
         let mut out = vec![0; 512];
-        run(&program, "lanes", 1, 32, 0, order, &[write(&mut out), read(&input)]).unwrap();
+        run(program, "lanes", 1, 32, 0, order, &[write(&mut out), read(&input)]).unwrap();
         let odd: u32 = (0..32).map(|i| ((input[i] & 1) as u32) << i).sum();
         for lane in 0..32 {
             let same: u32 = (0..32).map(|i| u32::from(input[i] & 3 == input[lane] & 3) << i).sum();
@@ -85,14 +81,13 @@ fn shuffles_and_votes() {
             ];
             assert_eq!(out[16 * lane..16 * lane + 16], wanted, "{order:?}, lane {lane}");
         }
-    }
+    });
 }
 
 #[test]
 fn barriers_and_shared_memory() {
     // A sum over the block, by a tree: variables of a template, an array of fixed size and a dynamic one.
-    let program = compile(
-        "template <int N> static int tree(int v) {
+    let text = "template <int N> static int tree(int v) {
             SHARED(int, part, N);
             int i = threadIdx.x;
             part[i] = v;
@@ -115,13 +110,12 @@ fn barriers_and_shared_memory() {
             out[(blockIdx.x * 256 + i) * 4 + 2] = kept[i];
             out[(blockIdx.x * 256 + i) * 4 + 3] =
                 __syncthreads_count(v > 500) + 1000 * __syncthreads_or(v == 1) + 2000 * __syncthreads_and(v < 999);
-        }",
-    );
+        }";
     let mut random = Random(seed());
     let input: Vec<i32> = (0..768).map(|_| (random.next() % 1000) as i32).collect();
-    for order in ORDERS {
+    everywhere(text, |program, order| {
         let mut out = vec![0; 768 * 4];
-        run(&program, "sums", 3, 256, 1024, order, &[write(&mut out), read(&input)]).unwrap();
+        run(program, "sums", 3, 256, 1024, order, &[write(&mut out), read(&input)]).unwrap();
         for (block, values) in input.chunks(256).enumerate() {
             let sum: i32 = values.iter().sum();
             let count = values.iter().filter(|&&v| v > 500).count() as i32;
@@ -132,30 +126,28 @@ fn barriers_and_shared_memory() {
                 assert_eq!(out[at..at + 4], [sum, 2 * sum, values[255 - i], votes], "{order:?}");
             }
         }
-    }
+    });
 }
 
 #[test]
 fn atomics_over_blocks() {
-    let program = compile(
-        "KERNEL(count)(u32* bins, const u32* in, u32 n) {
+    let text = "KERNEL(count)(u32* bins, const u32* in, u32 n) {
             u32 i = blockIdx.x * blockDim.x + threadIdx.x;
             if (i >= n) return;
             atomicAdd(bins + in[i] % 7, 1u);
             atomicMax(bins + 7, in[i]);
             atomicCAS(bins + 8, 0u, 5u);
             atomicAdd((float*)bins + 9, 0.5f);
-        }",
-    );
+        }";
     let mut random = Random(seed());
     let input: Vec<u32> = (0..1000).map(|_| random.next() as u32).collect();
-    for order in ORDERS {
+    everywhere(text, |program, order| {
         let mut bins = vec![0_u32; 10];
-        run(&program, "count", 8, 128, 0, order, &[change(&mut bins), read(&input), value(&1000_u32)]).unwrap();
+        run(program, "count", 8, 128, 0, order, &[change(&mut bins), read(&input), value(&1000_u32)]).unwrap();
         let mut wanted: Vec<u32> = (0..7).map(|bin| input.iter().filter(|&&v| v % 7 == bin).count() as u32).collect();
         wanted.extend([*input.iter().max().unwrap(), 5, 500_f32.to_bits()]);
         assert_eq!(bins, wanted, "{order:?}");
-    }
+    });
 }
 
 #[test]
@@ -176,23 +168,21 @@ fn who_waits_for_each_other_is_reported() {
             out[threadIdx.x] =
                 __ballot_sync(1u, 1);
         }",
+        Mode::Fast,
     );
     let mut out = [0; 64];
-    let mut fault = |kernel| match run(&program, kernel, 1, 64, 0, gpu_sim::Order::Ascending, &[write(&mut out)]) {
-        Err(Error::Fault(fault)) => *fault,
-        other => panic!("{other:?}"),
-    };
+    let mut fault = |kernel| fault(run(&program, kernel, 1, 64, 0, Order::Ascending, &[write(&mut out)]));
     let deadlock = fault("half");
     assert_eq!(deadlock.kind, Kind::Deadlock);
     assert!(deadlock.message.contains("40 at a barrier (test.cu:3)"), "{deadlock}");
     assert!(deadlock.message.contains("24 at shuffle (test.cu:5)"), "{deadlock}");
     let gone = fault("gone");
-    assert_eq!((gone.kind, gone.line), (Kind::Collective, 10), "{gone}");
+    assert_eq!((gone.kind, innermost(&gone)), (Kind::Collective, 10), "{gone}");
     let masked = fault("masked");
-    assert_eq!((masked.kind, masked.line, masked.thread[0]), (Kind::Collective, 14, 1), "{masked}");
+    assert_eq!((masked.kind, innermost(&masked), masked.thread[0]), (Kind::Collective, 14, 1), "{masked}");
     // A fault leaves nothing behind.
-    let fine = compile("KERNEL(fine)(int* out) { __syncthreads(); out[threadIdx.x] = 7; }");
-    run(&fine, "fine", 1, 64, 0, gpu_sim::Order::Ascending, &[write(&mut out)]).unwrap();
+    let fine = compile("KERNEL(fine)(int* out) { __syncthreads(); out[threadIdx.x] = 7; }", Mode::Fast);
+    run(&fine, "fine", 1, 64, 0, Order::Ascending, &[write(&mut out)]).unwrap();
     assert_eq!(out, [7; 64]);
 }
 
@@ -210,6 +200,7 @@ fn launches_in_several_threads() {
             }
             out[blockIdx.x * 64 + threadIdx.x] = s[threadIdx.x];
         }",
+        Mode::Fast,
     );
     std::thread::scope(|scope| {
         for rounds in 0..6 {
@@ -217,7 +208,7 @@ fn launches_in_several_threads() {
             scope.spawn(move || {
                 let mut out = vec![0; 64 * 50];
                 let args = [write(&mut out), value(&rounds)];
-                run(program, "turn", 50, 64, 0, gpu_sim::Order::Shuffled(3), &args).unwrap();
+                run(program, "turn", 50, 64, 0, Order::Shuffled(3), &args).unwrap();
                 assert!(out.iter().enumerate().all(|(i, &v)| v == (i as i32 + rounds) % 64));
             });
         }

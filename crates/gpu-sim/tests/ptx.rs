@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use gpu_sim::{Error, Order, Program};
+use gpu_sim::{Mode, Order, Program};
 
 const TEXT: &str = "
 KERNEL(floats)(float* d, const u32* a, const u32* b) {
@@ -73,8 +73,12 @@ KERNEL(lonely)(u32* out) {
     out[0] = 1;
 }";
 
+fn program_with(mma: &str, mode: Mode) -> Program {
+    compile_with("ptx.cu", TEXT, &[("MMA", mma)], mode).unwrap_or_else(|error| panic!("{error}"))
+}
+
 fn program() -> Program {
-    compile_with("ptx.cu", TEXT, &[("MMA", "mma_m16n8k16_bf16")], gpu_sim::Mode::Fast).unwrap()
+    program_with("mma_m16n8k16_bf16", Mode::Fast)
 }
 
 /// Fragments of 16-bit matrices a [16][16], b [16][8] for each lane, from element to register half.
@@ -112,7 +116,7 @@ fn products_of_16_bit_floats() {
         bits => (bits >> 16 & 0x8000 | ((bits >> 23 & 255) - 112) << 10 | bits >> 13 & 0x3ff) as u16,
     };
     for (mma, encode) in [("mma_m16n8k16_bf16", &bf16 as &dyn Fn(f32) -> u16), ("mma_m16n8k16_f16", &half)] {
-        let program = compile_with("ptx.cu", TEXT, &[("MMA", mma)], gpu_sim::Mode::Fast).unwrap();
+        let program = program_with(mma, Mode::Checked);
         let a: [[f32; 16]; 16] = std::array::from_fn(|_| std::array::from_fn(|_| draw()));
         let b: [[f32; 8]; 16] = std::array::from_fn(|_| std::array::from_fn(|_| draw()));
         let c: [[f32; 8]; 16] = std::array::from_fn(|_| std::array::from_fn(|_| draw()));
@@ -178,9 +182,9 @@ fn matrices_from_shared_memory() {
     }
     let (mut plain, mut trans) = (vec![0_u32; 128], vec![0_u32; 128]);
     let args = [write(&mut plain), write(&mut trans), read(&rows), value(&8)];
-    let Err(Error::Fault(fault)) = run(&program(), "ldmatrix", 1, 32, 0, Order::Ascending, &args) else { panic!() };
+    let fault = fault(run(&program(), "ldmatrix", 1, 32, 0, Order::Ascending, &args));
     assert_eq!(
-        (fault.line, fault.message.as_str()),
+        (innermost(&fault), fault.message.as_str()),
         (line(TEXT, "    ldmatrix_x4(r"), "ldmatrix: a row is not aligned to 16 bytes")
     );
 }
@@ -274,9 +278,7 @@ fn copies_happen_at_the_wait_that_covers_them() {
 #[test]
 fn a_matrix_product_needs_all_lanes() {
     let mut out = [0];
-    let Err(Error::Fault(fault)) = run(&program(), "lonely", 1, 32, 0, Order::Ascending, &[write(&mut out)]) else {
-        panic!()
-    };
-    assert_eq!(fault.line, line(TEXT, "if (threadIdx.x < 31)"), "{fault}");
+    let fault = fault(run(&program(), "lonely", 1, 32, 0, Order::Ascending, &[write(&mut out)]));
+    assert_eq!(innermost(&fault), line(TEXT, "if (threadIdx.x < 31)"), "{fault}");
     assert!(fault.message.starts_with("mma needs all 32 lanes"), "{fault}");
 }

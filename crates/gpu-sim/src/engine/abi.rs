@@ -1,7 +1,8 @@
 //! What the runtime and compiled kernels share in memory: the twins of the structs in `include/sim.h`.
 
 use crate::launch::Parameter;
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::null;
 
 /// Where in the kernel's text something is called.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +10,19 @@ use std::ffi::{c_char, c_void};
 pub(crate) struct Site {
     pub(crate) file: *const c_char,
     pub(crate) line: u32,
+    /// In checked mode: the address in the code to which the call returns.
+    pub(crate) code: *const c_void,
+}
+
+impl Site {
+    pub(crate) const NOWHERE: Self = Self { file: null(), line: 0, code: null() };
+
+    /// Whether two are the same line of the text. A text's files have one name each, but not one address each.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        // SAFETY: names are the compiler's own C strings.
+        self.line == other.line
+            && (self.file == other.file || unsafe { CStr::from_ptr(self.file) == CStr::from_ptr(other.file) })
+    }
 }
 
 /// The part of a thread that kernels see.
@@ -29,18 +43,21 @@ pub(crate) struct Meeting {
     pub(crate) what: *const c_char,
     /// 1: all 32 lanes must come.
     pub(crate) whole: u32,
+    /// 1: what a lane wrote before it, the others may read after it.
+    pub(crate) orders: u32,
 }
 
 /// What a kernel can ask of the runtime.
 #[repr(C)]
 pub(crate) struct Hooks {
     pub(crate) meet: unsafe extern "C" fn(*mut EngineView, *const Meeting, u32, *mut c_void, *const Site),
-    pub(crate) barrier: unsafe extern "C" fn(*mut EngineView, u32, u32, u32, *const Site) -> u32,
+    pub(crate) barrier: unsafe extern "C" fn(*mut EngineView, u32, *const Site) -> u32,
     pub(crate) shared: unsafe extern "C" fn(*mut EngineView, u32, u32, u32, *const Site) -> *mut c_void,
     pub(crate) copy: unsafe extern "C" fn(*mut EngineView, *mut c_void, *const c_void, u32, u32, *const Site),
     pub(crate) commit: unsafe extern "C" fn(*mut EngineView),
-    pub(crate) wait: unsafe extern "C" fn(*mut EngineView, u32),
-    pub(crate) fail: unsafe extern "C" fn(*mut EngineView, *const c_char, *const Site) -> !,
+    pub(crate) wait: unsafe extern "C" fn(*mut EngineView, u32, *const Site),
+    pub(crate) touch: unsafe extern "C" fn(*mut EngineView, *const c_void, u64, u32, *const c_void),
+    pub(crate) fail: unsafe extern "C" fn(*mut EngineView, u32, *const c_char, *const Site) -> !,
 }
 
 /// The part of an engine that kernels see, at its beginning.
@@ -54,6 +71,8 @@ pub(crate) struct EngineView {
     pub(crate) block: [u32; 3],
     pub(crate) block_size: [u32; 3],
     pub(crate) grid: [u32; 3],
+    pub(crate) stacks: *const u8,
+    pub(crate) stack_bytes: u64,
 }
 
 /// A thread's way through a kernel; it takes the addresses of the arguments.

@@ -3,6 +3,8 @@
 use super::abi::{Site, ThreadView};
 use super::fibre::{Stacks, switch};
 use super::{CURRENT, Engine, Job, Thread};
+use crate::check::Checks;
+use crate::error::Error;
 use crate::fault::{Fault, Kind};
 use crate::launch::Order;
 use std::collections::BTreeMap;
@@ -88,10 +90,9 @@ fn gcd(a: u64, b: u64) -> u64 {
 
 impl Engine {
     /// Readies what all blocks of a launch share.
-    pub(super) fn begin(&mut self, job: &Job) -> Result<(), std::io::Error> {
+    pub(super) fn begin(&mut self, job: &Job) -> Result<(), Error> {
         let [x, y, z] = job.block;
         let threads = x * y * z;
-        self.stacks.reserve(threads as usize)?;
         self.entry = job.entry;
         self.arguments = job.arguments.as_ptr();
         self.view.grid = job.grid;
@@ -108,13 +109,18 @@ impl Engine {
             pointer: null_mut(),
             stack: null_mut(),
             what: null(),
-            site: Site { file: null(), line: 0 },
+            site: Site::NOWHERE,
         }));
         self.warps.resize_with(threads.div_ceil(32) as usize, Default::default);
         self.turns.begin(job.order, self.warps.len());
         self.copies.resize_with(self.copies.len().max(threads as usize), Default::default);
         self.view.dynamic_shared = self.shared.begin(job.shared, job.variables);
         self.view.variables = self.shared.variables();
+        self.code = job.code.clone();
+        self.checks = match job.checked {
+            true => Some(Checks::new(self.checks.take(), job.buffers, self.warps.len()).map_err(Error::Memory)?),
+            false => None,
+        };
         Ok(())
     }
 
@@ -124,11 +130,13 @@ impl Engine {
         for (warp, first) in self.warps.iter_mut().zip((0..).step_by(32)) {
             warp.begin((self.live - first).min(32));
         }
-        self.barriers = Default::default();
-        self.begun_barriers = 0;
+        self.barrier = Default::default();
         self.copying = false;
         self.turns.again();
-        self.shared.begin_block();
+        self.shared.begin_block(self.checks.is_some());
+        if let Some(checks) = &mut self.checks {
+            checks.begin_block();
+        }
     }
 
     /// What went wrong in the block, if anything.
@@ -151,26 +159,24 @@ impl Engine {
 
     /// Nobody can go on: who waits where.
     fn stuck(&self) -> Fault {
-        let waiting = self.threads.iter().filter(|thread| !thread.stack.is_null());
+        let waiting = || self.threads.iter().filter(|thread| !thread.stack.is_null());
         let mut places = BTreeMap::new();
-        for thread in waiting.clone() {
+        for thread in waiting() {
             // SAFETY: a waiting thread has said for what, in a C string of the text or of the runtime.
             let what = unsafe { CStr::from_ptr(thread.what) }.to_string_lossy();
-            *places.entry((super::named(thread.site), what)).or_insert(0) += 1;
+            *places.entry((self.code.place(thread.site).to_string(), what)).or_insert(0) += 1;
         }
-        let places: Vec<String> = places
-            .iter()
-            .map(|(((file, line), what), threads)| format!("{threads} at {what} ({file}:{line})"))
-            .collect();
+        let places: Vec<String> =
+            places.iter().map(|((place, what), threads)| format!("{threads} at {what} ({place})")).collect();
         let message = format!(
             "threads wait for each other: {}; {} of {} have ended",
             places.join(", "),
             self.threads.len() as u32 - self.live,
             self.threads.len()
         );
-        let first = waiting.clone().next().map_or(&self.threads[0], |thread| thread);
-        let (file, line) = super::named(first.site);
-        Fault { kind: Kind::Deadlock, message, file, line, thread: first.view.index, block: self.view.block }
+        let first = waiting().next().unwrap_or(&self.threads[0]);
+        let place = self.code.place(first.site);
+        Fault { kind: Kind::Deadlock, message, place, thread: first.view.index, block: self.view.block }
     }
 
     /// Who goes on: a lane of the warp whose turn it is, else of the next that has one. It is no longer ready.

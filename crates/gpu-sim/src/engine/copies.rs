@@ -2,7 +2,9 @@
 //! a kernel which does not wait sees what was there.
 
 use super::abi::{EngineView, Site};
+use super::touch::check;
 use super::{Engine, stop};
+use crate::check::Touch;
 use crate::fault::Kind;
 use std::ffi::c_void;
 
@@ -58,6 +60,17 @@ pub(super) unsafe extern "C" fn copy(
             (*engine).blame(Kind::Misaligned, message, *site);
             stop(engine);
         }
+        if !(*engine).shared.holds(to.addr(), size) {
+            let message = format!("a copy of {bytes} bytes to {to:p}, which is not in the block's shared memory");
+            (*engine).blame(Kind::OutOfBounds, message, *site);
+            stop(engine);
+        }
+        if (*engine).checks.is_some() {
+            if valid > 0 {
+                check(engine, from.addr(), valid as usize, Touch::Read, *site);
+            }
+            check(engine, to.addr(), size, Touch::Begin, *site);
+        }
         let thread = (*engine).thread().view.linear as usize;
         (*engine).copying = true;
         let copy = Copy { to: to.cast(), from: from.cast(), bytes: size, valid: valid as usize };
@@ -78,19 +91,25 @@ pub(super) unsafe extern "C" fn commit(view: *mut EngineView) {
 }
 
 /// The hook: finishes all groups of the thread but the last `left`.
-pub(super) unsafe extern "C" fn wait(view: *mut EngineView, left: u32) {
+pub(super) unsafe extern "C" fn wait(view: *mut EngineView, left: u32, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field. The kernel's author vouches for the addresses, as for those of any
     // other access.
     unsafe {
         let thread = (*engine).thread().view.linear as usize;
-        let copies = &mut (&mut (*engine).copies)[thread];
-        let done = copies.groups.len().saturating_sub(left as usize);
-        let Some(&end) = copies.groups[..done].last() else { return };
-        for copy in copies.begun.drain(..end) {
+        let groups = &(&(*engine).copies)[thread].groups;
+        let done = groups.len().saturating_sub(left as usize);
+        let Some(&end) = groups[..done].last() else { return };
+        for i in 0..end {
+            let copy = (&(*engine).copies)[thread].begun[i];
+            if (*engine).checks.is_some() {
+                check(engine, copy.to.addr(), copy.bytes, Touch::Deliver, *site);
+            }
             copy.to.copy_from_nonoverlapping(copy.from, copy.valid);
             copy.to.add(copy.valid).write_bytes(0, copy.bytes - copy.valid);
         }
+        let copies = &mut (&mut (*engine).copies)[thread];
+        copies.begun.drain(..end);
         copies.groups.drain(..done);
         copies.groups.iter_mut().for_each(|group| *group -= end);
     }

@@ -5,6 +5,8 @@ use std::arch::naked_asm;
 
 /// Bytes of a stack. Only what is touched takes memory; the compiler refuses kernels with larger frames.
 pub(crate) const STACK: usize = 256 << 10;
+/// Threads of a block, at most.
+const THREADS: usize = 1_024;
 
 /// Saves the callee-saved registers and the stack pointer to `save`, and goes on where `to` was saved.
 ///
@@ -31,35 +33,31 @@ pub(crate) unsafe extern "sysv64" fn switch(save: *mut *mut u8, to: *mut u8) {
     )
 }
 
-/// Stacks that are taken and given back.
-#[derive(Debug, Default)]
+/// Stacks that are taken and given back: one for each thread of the largest block.
+#[derive(Debug)]
 pub(crate) struct Stacks {
-    /// Each of 64 stacks.
-    maps: Vec<MmapMut>,
+    memory: MmapMut,
     /// Highest addresses of those that nobody uses.
     free: Vec<*mut u8>,
 }
 
 impl Stacks {
-    const TOGETHER: usize = 64;
+    pub(crate) fn new() -> Result<Self, std::io::Error> {
+        let mut memory = MmapOptions::new().len(THREADS * STACK).no_reserve_swap().map_anon()?;
+        // Stacks that began at multiples of a power of two would all lie in the same sets of the caches.
+        let end = |i: usize| (i + 1) * STACK - 64 - (i * 7 % 61) * 64;
+        let free = (0..THREADS).rev().map(|i| &raw mut memory[end(i)]).collect();
+        Ok(Self { memory, free })
+    }
 
-    /// Makes sure that so many can be taken.
-    pub(crate) fn reserve(&mut self, stacks: usize) -> Result<(), std::io::Error> {
-        while self.free.len() < stacks {
-            let mut map = MmapOptions::new().len(Self::TOGETHER * STACK).no_reserve_swap().map_anon()?;
-            for i in (0..Self::TOGETHER).rev() {
-                // Stacks that begin at multiples of a power of two would all lie in the same sets of the caches.
-                let end = (i + 1) * STACK - 64 - (i * 7 % 61) * 64;
-                self.free.push(&raw mut map[end]);
-            }
-            self.maps.push(map);
-        }
-        Ok(())
+    /// The memory of all stacks.
+    pub(crate) fn memory(&self) -> &[u8] {
+        &self.memory
     }
 
     /// A stack: its highest address, aligned to 16 bytes.
     pub(crate) fn take(&mut self) -> *mut u8 {
-        self.free.pop().expect("there is a stack for each thread of a block")
+        self.free.pop().expect("there is a stack for each thread of the largest block")
     }
 
     /// Gives a stack back. Its owner may run on it until it switches away.

@@ -1,4 +1,4 @@
-//! Where threads wait for each other: lanes of a warp at a meeting, threads of a block at a barrier.
+//! Where threads wait for each other: lanes of a warp at a meeting, threads of a block at the barrier.
 
 use super::abi::{EngineView, Meeting, Site};
 use super::block::suspend;
@@ -15,8 +15,8 @@ pub(super) struct Warp {
     /// Meetings that have begun, mostly one; and what each lane has brought.
     meetings: Vec<Begun>,
     brought: [usize; 32],
-    /// Lanes that wait at each barrier.
-    at_barrier: [u32; 16],
+    /// Lanes that wait at the barrier.
+    at_barrier: u32,
 }
 
 #[derive(Debug)]
@@ -25,17 +25,25 @@ struct Begun {
     /// Lanes that must come, and that have come.
     mask: u32,
     present: u32,
+    /// Where the first one came.
+    site: Site,
 }
 
-/// A barrier of the block.
-#[derive(Clone, Copy, Debug, Default)]
+/// The barrier of the block, at which all threads meet that have not ended.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Barrier {
-    /// How many must come; 0: all that have not ended.
-    wanted: u32,
     present: u32,
     /// How many of them brought a true predicate, now and when the barrier last opened.
     trues: u32,
     result: u32,
+    /// Where the first one came.
+    site: Site,
+}
+
+impl Default for Barrier {
+    fn default() -> Self {
+        Self { present: 0, trues: 0, result: 0, site: Site::NOWHERE }
+    }
 }
 
 impl Warp {
@@ -43,7 +51,7 @@ impl Warp {
         self.ready = u32::MAX >> (32 - lanes);
         self.live = self.ready;
         self.meetings.clear();
-        self.at_barrier = [0; 16];
+        self.at_barrier = 0;
     }
 
     /// A meeting to which everybody has come who will.
@@ -57,16 +65,20 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
     // SAFETY: called on a fibre with no other reference to the engine. What lanes have brought lies on their stacks,
     // where they wait.
     unsafe {
-        let Begun { meeting, present, .. } = (&mut (*engine).warps)[warp].meetings.swap_remove(at);
+        let Begun { meeting, present, mask, site } = (&mut (*engine).warps)[warp].meetings.swap_remove(at);
         let brought = (&(*engine).warps)[warp].brought.as_ptr().cast::<*mut c_void>();
         if (*meeting).whole != 0 && present != u32::MAX {
             let what = CStr::from_ptr((*meeting).what).to_string_lossy();
             let message = format!("{what} needs all 32 lanes of the warp; only {present:#010x} take part");
-            let first = (&(*engine).threads)[warp * 32 + present.trailing_zeros() as usize].site;
-            (*engine).blame(Kind::Collective, message, first);
+            (*engine).blame(Kind::Collective, message, site);
             stop(engine);
         }
         ((*meeting).complete)(engine.cast(), brought, present);
+        if let Some(checks) = &mut (*engine).checks
+            && (*meeting).orders != 0
+        {
+            checks.synchronise(warp, mask);
+        }
         (&mut (*engine).warps)[warp].ready |= present;
     }
 }
@@ -96,12 +108,20 @@ pub(super) unsafe extern "C" fn meet(
         let at = match this.meetings.iter().position(|begun| begun.meeting == meeting && begun.mask == mask) {
             Some(at) => at,
             None => {
-                this.meetings.push(Begun { meeting, mask, present: 0 });
+                this.meetings.push(Begun { meeting, mask, present: 0, site: *site });
                 this.meetings.len() - 1
             }
         };
-        this.meetings[at].present |= 1 << lane;
-        if this.meetings[at].present == mask & this.live {
+        let begun = &mut this.meetings[at];
+        begun.present |= 1 << lane;
+        // Instructions of a whole warp are `.aligned`: all lanes execute the same one.
+        if (*engine).checks.is_some() && (*meeting).whole != 0 && !begun.site.same(&*site) {
+            let (what, other) = (CStr::from_ptr((*meeting).what).to_string_lossy(), begun.site);
+            let message = format!("this lane is at this {what}, others are at {}", (*engine).code.place(other));
+            (*engine).blame(Kind::Divergence, message, *site);
+            stop(engine);
+        }
+        if begun.present == mask & this.live {
             hold(engine, warp, at);
             // The last to come goes on at once.
             (&mut (*engine).warps)[warp].ready &= !(1 << lane);
@@ -111,14 +131,8 @@ pub(super) unsafe extern "C" fn meet(
     }
 }
 
-/// The hook: waits for `threads` threads of the block, 0 for all; how many of them brought a true predicate.
-pub(super) unsafe extern "C" fn barrier(
-    view: *mut EngineView,
-    id: u32,
-    threads: u32,
-    predicate: u32,
-    site: *const Site,
-) -> u32 {
+/// The hook: waits for all threads of the block; how many of them brought a true predicate.
+pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, site: *const Site) -> u32 {
     let engine: *mut Engine = view.cast();
     // SAFETY: as in `meet`.
     unsafe {
@@ -126,40 +140,44 @@ pub(super) unsafe extern "C" fn barrier(
         thread.what = c"a barrier".as_ptr();
         thread.site = *site;
         let (warp, lane) = (thread.view.warp as usize, thread.view.lane);
-        let barriers = &mut (*engine).barriers;
-        let Some(barrier) = barriers.get_mut(id as usize) else {
-            (*engine).blame(Kind::Limit, format!("a block has barriers 0 to 15, not {id}"), *site);
-            stop(engine);
-        };
-        if barrier.present > 0 && barrier.wanted != threads {
-            let message =
-                format!("barrier {id}: this thread waits for {threads} threads, others for {}", barrier.wanted);
+        if (*engine).barrier.present == 0 {
+            (*engine).barrier.site = *site;
+        }
+        if (*engine).checks.is_some()
+            && let Some(message) = divergence(&*engine, *site)
+        {
             (*engine).blame(Kind::Divergence, message, *site);
             stop(engine);
         }
-        barrier.wanted = threads;
-        barrier.present += 1;
-        barrier.trues += predicate;
-        (*engine).begun_barriers |= 1 << id;
-        let complete = barrier.present == if threads == 0 { (*engine).live } else { threads };
-        (&mut (*engine).warps)[warp].at_barrier[id as usize] |= 1 << lane;
-        if complete {
-            open(engine, id as usize);
+        (*engine).barrier.present += 1;
+        (*engine).barrier.trues += predicate;
+        (&mut (*engine).warps)[warp].at_barrier |= 1 << lane;
+        if (*engine).barrier.present == (*engine).live {
+            open(&mut *engine);
         }
         suspend(engine);
-        (&(*engine).barriers)[id as usize].result
+        (*engine).barrier.result
     }
 }
 
-/// Lets all go on that wait at a barrier.
-unsafe fn open(engine: *mut Engine, id: usize) {
-    // SAFETY: called on a fibre with no other reference to the engine.
-    let engine = unsafe { &mut *engine };
-    let barrier = &mut engine.barriers[id];
-    engine.begun_barriers &= !(1 << id);
-    *barrier = Barrier { result: barrier.trues, ..Barrier::default() };
+/// Why a thread that comes to the barrier at `site` should not be there.
+fn divergence(engine: &Engine, site: Site) -> Option<String> {
+    let ended = engine.threads.len() as u32 - engine.live;
+    if ended > 0 {
+        return Some(format!("a barrier to which {ended} threads of the block will not come: they have ended"));
+    }
+    let first = engine.barrier.site;
+    (!first.same(&site)).then(|| format!("this thread is at this barrier, others are at {}", engine.code.place(first)))
+}
+
+/// Lets all go on that wait at the barrier.
+fn open(engine: &mut Engine) {
+    engine.barrier = Barrier { result: engine.barrier.trues, ..Barrier::default() };
     for warp in &mut engine.warps {
-        warp.ready |= std::mem::take(&mut warp.at_barrier[id]);
+        warp.ready |= std::mem::take(&mut warp.at_barrier);
+    }
+    if let Some(checks) = &mut engine.checks {
+        checks.barrier();
     }
     engine.turns.again();
 }
@@ -176,13 +194,15 @@ pub(super) unsafe fn leave(engine: *mut Engine) {
             let Some(at) = (&(*engine).warps)[warp].complete() else { break };
             hold(engine, warp, at);
         }
-        let mut begun = (*engine).begun_barriers;
-        while begun != 0 {
-            let id = begun.trailing_zeros() as usize;
-            begun &= begun - 1;
-            let barrier = (&(*engine).barriers)[id];
-            if barrier.wanted == 0 && barrier.present == (*engine).live {
-                open(engine, id);
+        let Barrier { present, site, .. } = (*engine).barrier;
+        if present > 0 {
+            if (*engine).checks.is_some() {
+                let message = format!("{present} threads wait at this barrier, and this one has ended");
+                (*engine).blame(Kind::Divergence, message, site);
+                stop(engine);
+            }
+            if present == (*engine).live {
+                open(&mut *engine);
             }
         }
     }

@@ -6,15 +6,18 @@
 //!
 //! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
 
-mod abi;
+pub(crate) mod abi;
 mod block;
 mod copies;
 mod fibre;
 mod meeting;
 mod shared;
+mod touch;
 
 pub(crate) use abi::{EngineView, Entry, KernelView};
 
+use crate::check::{Buffer, Checks};
+use crate::code::Code;
 use crate::error::Error;
 use crate::fault::{Fault, Kind};
 use crate::launch::Order;
@@ -26,6 +29,7 @@ use shared::Shared;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::Arc;
 
 /// A thread of the block that runs.
 #[derive(Debug)]
@@ -42,7 +46,7 @@ struct Thread {
 }
 
 /// What one launch runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) entry: Entry,
     /// Tells the compiled text which engine runs in this thread.
@@ -55,6 +59,11 @@ pub(crate) struct Job<'a> {
     /// Shared variables in the whole text.
     pub(crate) variables: u32,
     pub(crate) order: Order,
+    /// Where lines of the text are found.
+    pub(crate) code: &'a Arc<Code>,
+    /// The text calls a hook before each access, and these are the buffers among the arguments.
+    pub(crate) checked: bool,
+    pub(crate) buffers: &'a [Buffer],
 }
 
 /// The state of the launch that this thread of the host runs. Kept for the next one, with its stacks.
@@ -70,15 +79,16 @@ pub(crate) struct Engine {
     /// Threads that have not ended.
     live: u32,
     warps: Vec<Warp>,
-    barriers: [Barrier; 16],
-    /// A bit for each barrier at which threads wait.
-    begun_barriers: u32,
+    barrier: Barrier,
     turns: block::Turns,
     stacks: Stacks,
     shared: Shared,
     copies: Vec<Copies>,
     /// Some thread of the block has begun one.
     copying: bool,
+    code: Arc<Code>,
+    /// What is checked, in checked mode.
+    checks: Option<Box<Checks>>,
     fault: Option<Fault>,
 }
 
@@ -93,12 +103,14 @@ static HOOKS: Hooks = Hooks {
     copy: copies::copy,
     commit: copies::commit,
     wait: copies::wait,
+    touch: touch::touch,
     fail,
 };
 
 impl Engine {
     pub(crate) fn new() -> Result<Box<Self>, std::io::Error> {
         unsafe extern "C" fn nothing(_: *const *const c_void) {}
+        let stacks = Stacks::new()?;
         Ok(Box::new(Self {
             view: EngineView {
                 thread: null_mut(),
@@ -108,6 +120,8 @@ impl Engine {
                 block: [0; 3],
                 block_size: [0; 3],
                 grid: [0; 3],
+                stacks: stacks.memory().as_ptr(),
+                stack_bytes: stacks.memory().len() as u64,
             },
             host: null_mut(),
             entry: nothing,
@@ -115,13 +129,14 @@ impl Engine {
             threads: Vec::new(),
             live: 0,
             warps: Vec::new(),
-            barriers: [Barrier::default(); 16],
-            begun_barriers: 0,
+            barrier: Barrier::default(),
             turns: block::Turns::default(),
-            stacks: Stacks::default(),
+            stacks,
             shared: Shared::new()?,
             copies: Vec::new(),
             copying: false,
+            code: Arc::default(),
+            checks: None,
             fault: None,
         }))
     }
@@ -131,7 +146,7 @@ impl Engine {
     /// # Safety
     /// `job` has the arguments that its kernel takes, and the kernel may touch what they point to.
     pub(crate) unsafe fn run(&mut self, job: &Job) -> Result<(), Error> {
-        self.begin(job).map_err(Error::Memory)?;
+        self.begin(job)?;
         let this: *mut Self = self;
         CURRENT.set(this);
         let blocks = u64::from(job.grid[0]) * u64::from(job.grid[1]) * u64::from(job.grid[2]);
@@ -158,8 +173,9 @@ impl Engine {
     /// Keeps the first fault: what the thread that runs now did wrong.
     fn blame(&mut self, kind: Kind, message: String, site: Site) {
         let (thread, block) = (self.thread().view.index, self.view.block);
-        let (file, line) = named(site);
-        self.fault.get_or_insert(Fault { kind, message, file, line, thread, block });
+        if self.fault.is_none() {
+            self.fault = Some(Fault { kind, message, place: self.code.place(site), thread, block });
+        }
     }
 }
 
@@ -175,21 +191,18 @@ unsafe fn stop(engine: *mut Engine) -> ! {
 }
 
 /// The hook with which kernel text reports what is wrong.
-unsafe extern "C" fn fail(view: *mut EngineView, message: *const c_char, site: *const Site) -> ! {
+unsafe extern "C" fn fail(view: *mut EngineView, kind: u32, message: *const c_char, site: *const Site) -> ! {
     let engine: *mut Engine = view.cast();
+    let kind = match kind {
+        1 => Kind::Misaligned,
+        2 => Kind::OutOfBounds,
+        3 => Kind::Undefined,
+        _ => Kind::Collective,
+    };
     // SAFETY: the view is the engine's first field; the text's messages are C strings.
     unsafe {
         let message = CStr::from_ptr(message).to_string_lossy().into_owned();
-        (*engine).blame(Kind::Collective, message, *site);
+        (*engine).blame(kind, message, *site);
         stop(engine)
     }
-}
-
-/// A site's file and line.
-fn named(site: Site) -> (String, u32) {
-    if site.file.is_null() {
-        return (String::new(), 0);
-    }
-    // SAFETY: the compiler's own C string, in a library that is loaded during the launch.
-    (unsafe { CStr::from_ptr(site.file) }.to_string_lossy().into_owned(), site.line)
 }

@@ -6,6 +6,7 @@ use crate::fault::Kind;
 use crate::launch::{SHARED_LIMIT, STATIC_SHARED_LIMIT};
 use memmap2::MmapMut;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr::null_mut;
 
 /// What shared memory holds before a kernel has written to it: as f32, f16 and bf16 a NaN.
@@ -20,12 +21,19 @@ pub(super) struct Shared {
     used: usize,
     /// Address of each variable of the text, null before the block has met it.
     variables: Vec<*mut c_void>,
+    /// The stretches in use: offsets.
+    stretches: Vec<Range<usize>>,
+    /// Bytes between stretches, in checked mode: who runs out of one does not run into the next.
+    gap: usize,
 }
+
+const GAP: usize = 64;
 
 impl Shared {
     pub(super) fn new() -> Result<Self, std::io::Error> {
-        let memory = MmapMut::map_anon((SHARED_LIMIT + STATIC_SHARED_LIMIT) as usize)?;
-        Ok(Self { memory, dynamic: 0, used: 0, variables: Vec::new() })
+        // The smallest variables need the most room for gaps.
+        let memory = MmapMut::map_anon(SHARED_LIMIT as usize + STATIC_SHARED_LIMIT as usize * (1 + GAP))?;
+        Ok(Self { memory, dynamic: 0, used: 0, variables: Vec::new(), stretches: Vec::new(), gap: 0 })
     }
 
     /// Readies it for a launch; the address of the dynamic part.
@@ -40,19 +48,35 @@ impl Shared {
         self.variables.as_mut_ptr()
     }
 
-    pub(super) fn begin_block(&mut self) {
+    pub(super) fn begin_block(&mut self, checked: bool) {
         self.memory[..self.dynamic].fill(POISON);
         self.used = self.dynamic;
+        self.gap = if checked { GAP } else { 0 };
+        self.stretches.clear();
+        self.stretches.push(0..self.dynamic);
         self.variables.fill(null_mut());
+    }
+
+    /// Whether some bytes are shared memory.
+    pub(super) fn holds(&self, at: usize, bytes: usize) -> bool {
+        let begin = self.memory.as_ptr().addr();
+        begin <= at && at + bytes <= begin + self.memory.len()
+    }
+
+    /// The memory, and the stretches of it that the block has.
+    pub(super) fn stretches(&self) -> (*const u8, usize, &[Range<usize>]) {
+        (self.memory.as_ptr(), self.memory.len(), &self.stretches)
     }
 
     /// Gives a variable its place; `None` if that is more than a block can have.
     fn place(&mut self, variable: u32, bytes: u32, align: u32) -> Option<*mut c_void> {
-        let at = self.used.next_multiple_of((align as usize).max(16));
+        let at = (self.used + self.gap).next_multiple_of((align as usize).max(16));
         let end = at + bytes as usize;
-        if end - self.dynamic > STATIC_SHARED_LIMIT as usize || end > SHARED_LIMIT as usize {
+        let variables: usize = self.stretches[1..].iter().map(Range::len).sum::<usize>() + bytes as usize;
+        if variables > STATIC_SHARED_LIMIT as usize || self.dynamic + variables > SHARED_LIMIT as usize {
             return None;
         }
+        self.stretches.push(at..end);
         self.memory[at..end].fill(POISON);
         self.used = end;
         let address = (&raw mut self.memory[at]).cast();

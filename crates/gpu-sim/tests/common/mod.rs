@@ -1,6 +1,8 @@
 //! What the tests share: a text is compiled with `ptx.cuh` before it, and launched on slices.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod planted;
+
 use gpu_sim::{Access, Arg, Error, Launch, Mode, Order, Program, Source};
 use std::path::Path;
 
@@ -18,8 +20,31 @@ pub fn compile_with(name: &str, text: &str, defines: &[(&str, &str)], mode: Mode
     Program::compile(&Source { name, text: &text, defines, mode }, Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
-pub fn compile(text: &str) -> Program {
-    compile_with("test.cu", text, &[], Mode::Fast).unwrap_or_else(|error| panic!("{error}"))
+pub const MODES: [Mode; 2] = [Mode::Fast, Mode::Checked];
+
+pub fn compile(text: &str, mode: Mode) -> Program {
+    compile_with("test.cu", text, &[], mode).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Compiles a text in each mode, and does something in each order.
+pub fn everywhere(text: &str, test: impl Fn(&Program, Order)) {
+    for program in MODES.map(|mode| compile(text, mode)) {
+        ORDERS.into_iter().for_each(|order| test(&program, order));
+    }
+}
+
+/// The fault with which a launch ended.
+pub fn fault(result: Result<(), Error>) -> gpu_sim::Fault {
+    match result {
+        Err(Error::Fault(fault)) => *fault,
+        Err(error) => panic!("{error}"),
+        Ok(()) => panic!("the launch ended without a fault"),
+    }
+}
+
+/// The line of a fault, in the text itself.
+pub fn innermost(fault: &gpu_sim::Fault) -> u32 {
+    fault.place.lines.first().map_or(0, |(_, line)| *line)
 }
 
 /// The number of the first line that has `part` in it.

@@ -1,0 +1,141 @@
+//! The memory that a kernel may touch: its arguments, and what is remembered of their bytes.
+
+use super::past::Cell;
+use super::{Wrong, writes};
+use crate::fault::Kind;
+use crate::launch::Access;
+use memmap2::{MmapMut, MmapOptions};
+
+/// A buffer among the arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    /// Which argument, from 0.
+    pub(crate) argument: usize,
+    pub(crate) begin: usize,
+    pub(crate) bytes: usize,
+    pub(crate) access: Access,
+}
+
+impl Buffer {
+    fn holds(&self, at: usize, bytes: usize) -> bool {
+        self.begin <= at && at + bytes <= self.begin + self.bytes
+    }
+}
+
+/// A cell for each byte of a stretch of memory; those that nobody touches cost nothing.
+#[derive(Debug, Default)]
+pub(super) struct Shadow {
+    map: Option<MmapMut>,
+}
+
+impl Shadow {
+    /// The cells of `bytes` bytes from `at`, in memory of `all` bytes.
+    pub(super) fn cells(&mut self, all: usize, at: usize, bytes: usize) -> Result<&mut [Cell], std::io::Error> {
+        if self.map.is_none() {
+            self.map = Some(MmapOptions::new().len(all * size_of::<Cell>()).no_reserve_swap().map_anon()?);
+        }
+        let map = self.map.as_mut().expect("it was just made");
+        let cells = &mut map[at * size_of::<Cell>()..(at + bytes) * size_of::<Cell>()];
+        // SAFETY: a map begins at a page and is zero, which is a cell that nobody has touched; any bits are a cell.
+        let (before, cells, after) = unsafe { cells.align_to_mut::<Cell>() };
+        debug_assert!(before.is_empty() && after.is_empty());
+        Ok(cells)
+    }
+}
+
+/// Buffers that overlap, as one stretch of memory.
+#[derive(Debug)]
+struct Extent {
+    begin: usize,
+    end: usize,
+    buffers: Vec<Buffer>,
+    /// None may be written: there is nothing to remember.
+    constant: bool,
+    shadow: Shadow,
+}
+
+/// The arguments of a launch, sorted by address.
+#[derive(Debug, Default)]
+pub(super) struct Extents {
+    extents: Vec<Extent>,
+    /// The one that was touched last is often the next.
+    last: usize,
+}
+
+/// Memory of an argument.
+pub(super) struct Found<'a> {
+    /// None if nobody can write it.
+    pub(super) cells: Option<&'a mut [Cell]>,
+    /// It is declared as written alone.
+    pub(super) fresh: bool,
+    pub(super) argument: usize,
+}
+
+impl Extents {
+    pub(super) fn new(buffers: &[Buffer]) -> Result<Self, std::io::Error> {
+        let mut sorted: Vec<Buffer> = buffers.iter().copied().filter(|buffer| buffer.bytes > 0).collect();
+        sorted.sort_by_key(|buffer| buffer.begin);
+        let mut extents: Vec<Extent> = Vec::new();
+        for buffer in sorted {
+            let (begin, end) = (buffer.begin, buffer.begin + buffer.bytes);
+            match extents.last_mut() {
+                Some(last) if begin < last.end => {
+                    last.end = last.end.max(end);
+                    last.buffers.push(buffer);
+                    last.constant &= !writes(buffer.access);
+                }
+                _ => {
+                    let constant = !writes(buffer.access);
+                    extents.push(Extent { begin, end, buffers: vec![buffer], constant, shadow: Shadow::default() });
+                }
+            }
+        }
+        Ok(Self { extents, last: 0 })
+    }
+
+    /// The argument in which some bytes lie, if they may be touched so.
+    pub(super) fn find(&mut self, at: usize, bytes: usize, write: bool) -> Result<Found<'_>, Wrong> {
+        let holds = |extent: &Extent| extent.begin <= at && at + bytes <= extent.end;
+        if !self.extents.get(self.last).is_some_and(holds) {
+            let Some(found) = self.extents.iter().position(holds) else { return Err(self.outside(at, bytes, write)) };
+            self.last = found;
+        }
+        let holding = || self.extents[self.last].buffers.iter().filter(|buffer| buffer.holds(at, bytes));
+        let Some(first) = holding().next() else { return Err(self.outside(at, bytes, write)) };
+        if write && !holding().any(|buffer| writes(buffer.access)) {
+            let what = format!("writes argument {}, which is declared as read", first.argument);
+            return Err(Wrong { kind: Kind::Undeclared, what, earlier: None });
+        }
+        let fresh = holding().all(|buffer| buffer.access == Access::Write);
+        let argument = first.argument;
+        let extent = &mut self.extents[self.last];
+        let cells = match extent.constant {
+            true => None,
+            false => {
+                let all = extent.end - extent.begin;
+                Some(extent.shadow.cells(all, at - extent.begin, bytes).map_err(super::no_memory)?)
+            }
+        };
+        Ok(Found { cells, fresh, argument })
+    }
+
+    /// Says of which argument an access misses the bounds: of the nearest.
+    fn outside(&self, at: usize, bytes: usize, write: bool) -> Wrong {
+        let does = if write { "writes" } else { "reads" };
+        let distance = |buffer: &&Buffer| {
+            let end = buffer.begin + buffer.bytes;
+            if at < buffer.begin { buffer.begin - at } else { (at + bytes).saturating_sub(end) }
+        };
+        let nearest = self.extents.iter().flat_map(|extent| &extent.buffers).min_by_key(distance);
+        let what = match nearest {
+            _ if at < 4_096 => format!("{does} {bytes} bytes at a null pointer"),
+            Some(buffer) if distance(&buffer) < 1 << 30 => {
+                let offset = at as i128 - buffer.begin as i128;
+                let (argument, size) = (buffer.argument, buffer.bytes);
+                format!("{does} {bytes} bytes at byte {offset} of argument {argument}, which has {size} bytes")
+            }
+            _ => format!("{does} {bytes} bytes that belong to no argument"),
+        };
+        Wrong { kind: Kind::OutOfBounds, what, earlier: None }
+    }
+}

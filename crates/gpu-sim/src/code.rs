@@ -1,0 +1,65 @@
+//! From an address in a compiled text to lines of the text, by the library's debug information.
+
+use crate::engine::abi::Site;
+use crate::fault::Place;
+use std::ffi::{CStr, c_void};
+use std::path::PathBuf;
+
+/// A loaded library. The default one has no code.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    pub(crate) path: PathBuf,
+    /// Where it lies in memory.
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
+}
+
+impl Code {
+    /// The offset of an address in the code.
+    pub(crate) fn offset(&self, code: *const c_void) -> u32 {
+        code.addr().wrapping_sub(self.begin) as u32
+    }
+
+    /// The site of an offset.
+    pub(crate) fn site(&self, offset: u32) -> Site {
+        Site { code: std::ptr::without_provenance(self.begin + offset as usize), ..Site::NOWHERE }
+    }
+
+    /// Whether some memory is the library's own.
+    pub(crate) fn holds(&self, at: usize, bytes: usize) -> bool {
+        self.begin <= at && at + bytes <= self.end
+    }
+
+    /// Where a site is in the text. Without debug information: what the site says itself.
+    pub(crate) fn place(&self, site: Site) -> Place {
+        if (self.begin..self.end).contains(&site.code.addr())
+            && let Some(lines) = self.lines(site.code.addr() - self.begin)
+        {
+            return Place { lines };
+        }
+        if site.file.is_null() {
+            return Place::default();
+        }
+        // SAFETY: the compiler's own C string, in a library that is loaded during the launch.
+        let file = unsafe { CStr::from_ptr(site.file) }.to_string_lossy().into_owned();
+        Place { lines: vec![(file, site.line)] }
+    }
+
+    /// The lines of a return address, innermost first, without those of the prelude.
+    fn lines(&self, offset: usize) -> Option<Vec<(String, u32)>> {
+        let loader = addr2line::Loader::new(&self.path).ok()?;
+        let mut frames = loader.find_frames(offset as u64 - 1).ok()?;
+        let mut lines = Vec::new();
+        while let Ok(Some(frame)) = frames.next() {
+            let Some((file, line)) = frame.location.and_then(|location| location.file.zip(location.line)) else {
+                continue;
+            };
+            // The compiler ran in the root folder, which it puts before the names of texts.
+            let file = file.trim_start_matches('/');
+            if !file.starts_with("gpu-sim/") {
+                lines.push((file.to_owned(), line));
+            }
+        }
+        (!lines.is_empty()).then_some(lines)
+    }
+}
