@@ -45,7 +45,8 @@ pub struct Act {
     /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`].
     pub(crate) int8: Buffer<Int8Block>,
     /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero. Has
-    /// 16 words for each block of `int8`, or none if the backend does not read them.
+    /// 16 words for each block of `int8`, or none if the backend does not read them. On a GPU each row has those 16
+    /// words for each of its blocks, zeros after its end.
     pub(crate) bf16: Buffer<u32>,
 }
 

@@ -120,6 +120,7 @@ pub struct Attention<'a> {
 #[derive(Debug)]
 pub struct Groups {
     pub(crate) counts: Buffer<u32>,
+    /// On a GPU, pairs without an expert follow the others, to the end of those that were given.
     pub(crate) pairs: Buffer<u32>,
     pub(crate) tiles: Buffer<u32>,
     pub(crate) tile_count: Buffer<u32>,

@@ -1,6 +1,7 @@
 //! Products of weights with few rows of activations: the host side of `kernels/gemv.cu`.
 
 use super::product::{Bias, Which, word};
+use super::texts::Text;
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::format::Format;
@@ -134,12 +135,13 @@ impl<'a> Call<'a> {
         }
         let int8 = x.precision == Precision::Fast && !w.format.is_float();
         let x = if int8 { Arg::buffer(&x.int8, Access::Read) } else { Arg::buffer(&x.exact, Access::Read) };
-        let (at_once, tokens) = match which {
-            // Rows of X for each expert, if the router is even.
-            Which::Pairs { groups, share } if y_rows > share => rows_at_once(y_rows.div_ceil(groups.counts.len())),
-            Which::Pairs { .. } => rows_at_once(1),
-            _ => rows_at_once(y_rows),
+        let rows = match which {
+            Which::Pairs { share, .. } if y_rows <= share => 1,
+            // Of each expert, if the router is even.
+            Which::Pairs { groups, .. } => y_rows.div_ceil(groups.counts.len()),
+            _ => y_rows,
         };
+        let (at_once, tokens) = rows_at_once(rows, int8);
         let tasks = match which {
             // One more is for pairs without an expert.
             Which::Pairs { groups, .. } => max_tiles(w.experts, y_rows, groups.tile_rows).min(GRID_Y - 1) + 1,
@@ -182,21 +184,44 @@ impl<'a> Call<'a> {
     }
 
     fn launch(&self, device: &Device, entry: &'static str, args: &[Arg]) -> Result<()> {
-        let defines =
-            [("FORMAT", self.format.name()), ("INT8", if self.int8 { "1" } else { "0" }), ("TOKENS", self.tokens)];
+        let defines = defines(self.format, self.int8, self.tokens);
         let kernel = Kernel { file: "gemv.cu", entry, defines: &defines };
         device.launch(&Launch { kernel, grid: self.grid, block: BLOCK as u32, shared: 0, overlap: true, args })
     }
 }
 
-/// Rows of X that are multiplied at once where there are so many.
-fn rows_at_once(rows: usize) -> (usize, &'static str) {
-    match rows {
-        0 | 1 => (1, "1"),
-        2 => (2, "2"),
-        3 | 4 => (4, "4"),
-        _ => (8, "8"),
-    }
+/// Rows of X that kernels multiply at once: of int8 activations, and of exact ones, which are not for speed.
+const AT_ONCE: [(usize, &str); 4] = [(1, "1"), (2, "2"), (4, "4"), (8, "8")];
+const AT_ONCE_EXACT: [(usize, &str); 2] = [(1, "1"), (4, "4")];
+
+fn at_once(int8: bool) -> &'static [(usize, &'static str)] {
+    if int8 { &AT_ONCE } else { &AT_ONCE_EXACT }
+}
+
+/// As many rows of X at once as there are, or the most.
+fn rows_at_once(rows: usize, int8: bool) -> (usize, &'static str) {
+    let choices = at_once(int8);
+    let enough = choices.iter().find(|(many, _)| *many >= rows);
+    *enough.unwrap_or(&choices[choices.len() - 1])
+}
+
+/// The macros of one compilation.
+fn defines(format: Format, int8: bool, tokens: &'static str) -> [(&'static str, &'static str); 3] {
+    [("FORMAT", format.name()), ("INT8", if int8 { "1" } else { "0" }), ("TOKENS", tokens)]
+}
+
+/// Every compilation of `gemv.cu`.
+pub(super) fn texts() -> Vec<Text> {
+    let kinds = Format::ALL.iter().flat_map(|&format| [(format, false), (format, true)]);
+    // Float formats do not read int8 activations.
+    let kinds = kinds.filter(|(format, int8)| !(*int8 && format.is_float()));
+    let texts = kinds.flat_map(|(format, int8)| {
+        at_once(int8).iter().map(move |(_, tokens)| Text {
+            file: "gemv.cu",
+            defines: defines(format, int8, tokens).map(|(name, value)| (name, value.to_owned())).to_vec(),
+        })
+    });
+    texts.collect()
 }
 
 /// The size of a team, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because

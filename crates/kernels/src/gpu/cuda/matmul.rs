@@ -2,9 +2,11 @@
 
 use super::gemv;
 use super::product::{Bias, Which, word};
+use super::texts::Text;
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::{Error, Result};
+use crate::format::Format;
 use crate::gpu::layout::Rows;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::Activation;
@@ -54,6 +56,12 @@ struct EmbedParams {
     blocks: u32,
     cols: u32,
     scale: f32,
+}
+
+/// Every compilation of the kernels for embeddings and activations.
+pub(super) fn texts() -> impl Iterator<Item = Text> {
+    let embed = |format: &Format| Text { file: "embed.cu", defines: vec![("FORMAT", format.name().to_owned())] };
+    Format::ALL.iter().map(embed).chain([Text { file: "quantise.cu", defines: Vec::new() }])
 }
 
 /// [`crate::ops::Backend::embed`], checked.

@@ -1,6 +1,8 @@
 //! Which texts the backend may compile, with which definitions: for those who compile all of them ahead.
 
+use super::gemv;
 use super::jit::{self, Compiler};
+use super::matmul;
 use super::nvrtc::Nvrtc;
 use crate::gpu::Kernel;
 
@@ -29,6 +31,8 @@ pub struct Usage {
 /// Every text that the backend may compile.
 pub fn all() -> Vec<Text> {
     let mut texts = vec![Text { file: "rates.cu", defines: Vec::new() }];
+    texts.extend(matmul::texts());
+    texts.extend(gemv::texts());
     texts.sort();
     texts.dedup();
     texts

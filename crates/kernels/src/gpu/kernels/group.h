@@ -1,6 +1,7 @@
 // Sorts the (token, slot) pairs by expert, ascending within an expert: a counting sort. Each warp counts the experts of a
 // stretch of pairs in a table of its own; the counts become places; each warp gives its pairs their places in order. So
-// nothing depends on which thread is first.
+// nothing depends on which thread is first. Pairs without an expert come last, where matrix operations find whose rows
+// are to be zeros.
 #pragma once
 #include "team.h"
 
@@ -31,17 +32,18 @@ DEV u32 group_id(const GLOBAL u32* ids, u32 pair, const GroupParams p) {
     return ids[at];
 }
 
-// Counts each warp's experts. An id that is no expert's raises the flag and is left out.
+// Columns of a table: one for each expert, and one for pairs without.
+DEV u32 group_columns(const GroupParams p) { return p.experts + 1; }
+
+// Counts each warp's experts. An id that is no expert's raises the flag and counts as none.
 DEV void group_count(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* flag, const GroupParams p) {
-    for (u32 i = thread_x(); i < p.tables * p.experts; i += block_width()) tables[i] = 0;
+    for (u32 i = thread_x(); i < p.tables * group_columns(p); i += block_width()) tables[i] = 0;
     barrier();
     Stretch mine = group_stretch(p);
     for (u32 pair = mine.first + lane(); pair < mine.end; pair += 32) {
         u32 id = group_id(ids, pair, p);
-        if (id < p.experts)
-            atomicAdd(&tables[warp() * p.experts + id], 1u);
-        else if (id != PADDING && flag)
-            raise(flag, FLAG_EXPERT, id, pair, p.experts);
+        atomicAdd(&tables[warp() * group_columns(p) + min(id, p.experts)], 1u);
+        if (id >= p.experts && id != PADDING && flag) raise(flag, FLAG_EXPERT, id, pair, p.experts);
     }
     barrier();
 }
@@ -49,15 +51,15 @@ DEV void group_count(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* flag,
 // An expert's count over all warps.
 DEV u32 group_total(const GROUP u32* tables, u32 expert, const GroupParams p) {
     u32 total = 0;
-    for (u32 w = 0; w < p.tables; w++) total += tables[w * p.experts + expert];
+    for (u32 w = 0; w < p.tables; w++) total += tables[w * group_columns(p) + expert];
     return total;
 }
 
-// Counts of an expert become places from `start` on.
-DEV void group_places(GROUP u32* tables, u32 expert, u32 start, const GroupParams p) {
+// Counts in a column become places from `start` on.
+DEV void group_places(GROUP u32* tables, u32 column, u32 start, const GroupParams p) {
     for (u32 w = 0; w < p.tables; w++) {
-        u32 count = tables[w * p.experts + expert];
-        tables[w * p.experts + expert] = start;
+        u32 count = tables[w * group_columns(p) + column];
+        tables[w * group_columns(p) + column] = start;
         start += count;
     }
 }
@@ -67,26 +69,26 @@ DEV void group_scatter(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* pai
     Stretch mine = group_stretch(p);
     for (u32 base = mine.first; base < mine.end; base += 32) {
         u32 pair = base + lane();
-        u32 id = pair < mine.end ? group_id(ids, pair, p) : PADDING;
-        u32 same = warp_same(id), before = same & ((1u << lane()) - 1);
-        bool live = id < p.experts;
-        GROUP u32* place = &tables[warp() * p.experts + (live ? id : 0)];
-        if (live) pairs[*place + __popc(before)] = pair;
+        bool inside = pair < mine.end;
+        u32 column = inside ? min(group_id(ids, pair, p), p.experts) : PADDING;
+        u32 same = warp_same(column), before = same & ((1u << lane()) - 1);
+        GROUP u32* place = &tables[warp() * group_columns(p) + (inside ? column : 0)];
+        if (inside) pairs[*place + __popc(before)] = pair;
         warp_barrier();
-        if (live && before == 0) *place += __popc(same);
+        if (inside && before == 0) *place += __popc(same);
         warp_barrier();
     }
 }
 
-// Starts of the experts, of their tiles, and what they end with. A thread has one expert.
+// Starts of the experts, of their tiles, and what they end with: pairs and tiles of all. A thread has one expert.
 struct Starts {
-    u32 pair, tile, tiles;
+    u32 pair, tile, pairs, tiles;
 };
 DEV Starts group_starts(u32 count, GROUP u64* room, const GroupParams p) {
     u64 both = (u64)count << 32 | (count + p.tile_rows - 1) / p.tile_rows;
     RunningSum sum = block_running_sum(both, room);
     u64 before = sum.upto - both;
-    return {(u32)(before >> 32), (u32)before, (u32)sum.total};
+    return {(u32)(before >> 32), (u32)before, (u32)(sum.total >> 32), (u32)sum.total};
 }
 
 // Cuts the experts into tiles. `first_pair` and `first_tile` have a place for each expert and one more for the end.
@@ -122,7 +124,8 @@ KERNEL(group)
         first_tile[expert] = starts.tile;
         group_places(tables, expert, starts.pair, p);
         if (expert + 1 == p.experts) {
-            first_pair[p.experts] = starts.pair + count;
+            group_places(tables, p.experts, starts.pairs, p);
+            first_pair[p.experts] = starts.pairs;
             first_tile[p.experts] = starts.tiles;
             tile_count[0] = starts.tiles;
         }
@@ -139,8 +142,20 @@ KERNEL(group_counts)
     dependency_launch();
     dependency_wait();
     group_count(ids, tables, flag, p);
-    for (u32 expert = thread_x(); expert < p.experts; expert += block_width())
-        chunks[(u64)block_x() * p.experts + expert] = group_total(tables, expert, p);
+    for (u32 column = thread_x(); column < group_columns(p); column += block_width())
+        chunks[(u64)block_x() * group_columns(p) + column] = group_total(tables, column, p);
+}
+
+// Counts of a column in each chunk become places from `place` on.
+DEV void group_chunk_places(GLOBAL u32* chunks, u32 column, u32 place, const GroupParams p) {
+    u32 number = (p.pairs + p.chunk - 1) / p.chunk;
+#pragma unroll 8
+    for (u32 chunk = 0; chunk < number; chunk++) {
+        u64 at = (u64)chunk * group_columns(p) + column;
+        u32 here = chunks[at];
+        chunks[at] = place;
+        place += here;
+    }
 }
 
 // `chunks`: counts of each expert in each chunk become places. One block with at least as many threads as experts.
@@ -151,10 +166,11 @@ KERNEL(group_sums)
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
     dependency_wait();
-    u32 expert = thread_x(), count = 0, number = (p.pairs + p.chunk - 1) / p.chunk;
+    u32 expert = thread_x(), count = 0;
+    u32 number = (p.pairs + p.chunk - 1) / p.chunk;
     if (expert < p.experts) {
 #pragma unroll 8
-        for (u32 chunk = 0; chunk < number; chunk++) count += chunks[(u64)chunk * p.experts + expert];
+        for (u32 chunk = 0; chunk < number; chunk++) count += chunks[(u64)chunk * group_columns(p) + expert];
     }
     Starts starts = group_starts(count, room, p);
     if (expert < p.experts) {
@@ -162,18 +178,12 @@ KERNEL(group_sums)
         first_pair[expert] = starts.pair;
         first_tile[expert] = starts.tile;
         if (expert + 1 == p.experts) {
-            first_pair[p.experts] = starts.pair + count;
+            first_pair[p.experts] = starts.pairs;
             first_tile[p.experts] = starts.tiles;
             tile_count[0] = starts.tiles;
+            group_chunk_places(chunks, p.experts, starts.pairs, p);
         }
-        u32 place = starts.pair;
-#pragma unroll 8
-        for (u32 chunk = 0; chunk < number; chunk++) {
-            u64 at = (u64)chunk * p.experts + expert;
-            u32 here = chunks[at];
-            chunks[at] = place;
-            place += here;
-        }
+        group_chunk_places(chunks, expert, starts.pair, p);
     }
     barrier();
     group_tiles(first_pair, first_tile, tiles, p);
@@ -185,8 +195,8 @@ KERNEL(group_pairs)
     dependency_launch();
     dependency_wait();
     group_count(ids, tables, nullptr, p);
-    for (u32 expert = thread_x(); expert < p.experts; expert += block_width())
-        group_places(tables, expert, chunks[(u64)block_x() * p.experts + expert], p);
+    for (u32 column = thread_x(); column < group_columns(p); column += block_width())
+        group_places(tables, column, chunks[(u64)block_x() * group_columns(p) + column], p);
     barrier();
     group_scatter(ids, tables, pairs, p);
 }

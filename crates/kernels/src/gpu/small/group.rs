@@ -36,13 +36,13 @@ impl GroupParams {
             experts: experts as u32,
             tile_rows: tile_rows as u32,
             chunk: CHUNK as u32,
-            tables: (TABLE_BYTES / (4 * experts)).min(threads / 32) as u32,
+            tables: (TABLE_BYTES / (4 * (experts + 1))).min(threads / 32) as u32,
         })
     }
 
-    /// Bytes of shared memory for the tables.
+    /// Bytes of shared memory for the tables, of a column for each expert and one for pairs without.
     pub(super) fn room(&self) -> u32 {
-        4 * self.tables * self.experts
+        4 * self.tables * (self.experts + 1)
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, experts: usize, g
         launch("group", 1, params.room(), &[ids, counts, sorted, tiles, tile_count, flag, parameters])?;
     } else {
         let chunks = params.pairs.div_ceil(params.chunk);
-        let workspace = device.workspace(4 * chunks as usize * experts)?;
+        let workspace = device.workspace(4 * chunks as usize * (experts + 1))?;
         let places = |access| Arg::region(&workspace, access);
         launch("group_counts", chunks, params.room(), &[ids, places(Access::Write), flag, parameters])?;
         launch("group_sums", 1, 0, &[places(Access::ReadWrite), counts, tiles, tile_count, parameters])?;

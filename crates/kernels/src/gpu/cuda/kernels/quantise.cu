@@ -29,7 +29,7 @@ KERNEL(quantise)(IN(float, x, 0), OUT(float, exact, 1), OUT(Int8Block, int8, 2),
     if (int8 == nullptr) return;
 
     float next = shuffle_xor(value, 1);
-    if (inside && lane() % 2 == 0) bf16[u64(row) * ((p.cols + 1) / 2) + column / 2] = pack_bf16(value, next);
+    if (lane() % 2 == 0) bf16[at * 16 + lane() / 2] = pack_bf16(value, next);
 
     // A block that is not finite gets a NaN as its scale: it must show in the output, not vanish.
     float unsafe = value * 0.0f == 0.0f ? 0.0f : 1.0f;
