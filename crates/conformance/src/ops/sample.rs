@@ -141,7 +141,7 @@ pub fn distribution(suite: &Suite) {
     let logits = [2.0, 4.0, 1.0, 1.0, 3.0].map(|x: f32| x * std::f32::consts::LN_2);
     let shares = [2.0, 8.0, 1.0, 1.0, 4.0];
     let b = suite.backend();
-    let draws = 20_000;
+    let draws = 4_000;
     for (name, p, kept) in [
         ("all", Sampling { temperature: 1.0, ..plain() }, [true; 5]),
         ("top-k", Sampling { temperature: 1.0, top_k: 4, ..plain() }, [true, true, true, false, true]),

@@ -15,7 +15,7 @@ mod product;
 mod rates;
 pub mod texts;
 
-use super::small::{elementwise, group, norm, rope, route, sample};
+use super::small::{argmax, elementwise, group, norm, rope, route, sample};
 use super::{Device, Gpu, memory};
 use crate::act::{Act, Precision};
 use crate::check;
@@ -241,7 +241,7 @@ impl Backend for Cuda {
 
     fn argmax(&self, x: View<f32>, out: ViewMut<u32>) -> Result<()> {
         check::argmax(self.device(), &x, &out)?;
-        sample::argmax(&self.device, x, out)
+        argmax::argmax(&self.device, x, out)
     }
 
     fn sample(&self, logits: ViewMut<f32>, parameters: &[Sampling], out: ViewMut<u32>) -> Result<()> {

@@ -1,0 +1,2 @@
+// Tokens from logits.
+#include "sample.h"

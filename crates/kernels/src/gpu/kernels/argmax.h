@@ -1,0 +1,51 @@
+// The largest of each row: first of each segment of it, by a block each, then of the segments.
+#pragma once
+#include "order.h"
+
+// Elements of a segment.
+#define SEGMENT 4096
+
+struct ArgmaxParams {
+    // Columns, and elements from one row to the next.
+    u64 cols, x_stride, out_stride;
+    u32 rows, segments;
+};
+
+// Value and column as one number: the greater of two is that of the larger value, and of the smaller column on a tie.
+// None is 0.
+DEV u64 candidate(float value, u32 column) { return (u64)order_of(value) << 32 | ~column; }
+DEV u32 candidate_column(u64 candidate) { return ~(u32)candidate; }
+DEV u32 candidate_order(u64 candidate) { return (u32)(candidate >> 32); }
+
+KERNEL(argmax_segments)
+(IN(float, x, 0), OUT(u64, best, 1), PARAMS(ArgmaxParams, p, 2)) {
+    SHARED(u64, room, 32);
+    dependency_launch();
+    dependency_wait();
+    u32 row = block_x() / p.segments, segment = block_x() % p.segments;
+    u64 mine = 0;
+#pragma unroll 4
+    for (u32 i = thread_x(); i < SEGMENT; i += block_width()) {
+        u64 column = (u64)segment * SEGMENT + i;
+        if (column < p.cols) mine = max(mine, candidate(x[row * p.x_stride + column], (u32)column));
+    }
+    mine = block_largest(mine, room);
+    if (thread_x() == 0) best[block_x()] = mine;
+}
+
+// The best of a row's segments, by a warp.
+DEV u64 row_best(const GLOBAL u64* best, u32 row, u32 segments) {
+    u64 mine = 0;
+    for (u32 i = lane(); i < segments; i += 32) mine = max(mine, best[(u64)row * segments + i]);
+    return warp_largest(mine);
+}
+
+KERNEL(argmax_rows)
+(IN(u64, best, 0), OUT(u32, out, 1), PARAMS(ArgmaxParams, p, 2)) {
+    dependency_launch();
+    dependency_wait();
+    u32 row = block_x() * (block_width() / 32) + warp();
+    if (row >= p.rows) return;
+    u64 found = row_best(best, row, p.segments);
+    if (lane() == 0) out[row * p.out_stride] = candidate_column(found);
+}

@@ -1,0 +1,47 @@
+//! The largest of each row: `kernels/argmax.h`.
+
+use super::{MOST_BLOCKS, count};
+use crate::error::Result;
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::tensor::{View, ViewMut};
+use bytemuck::{Pod, Zeroable};
+
+/// Elements of a row that a block looks at: `SEGMENT` in the text.
+pub(super) const SEGMENT: usize = 4096;
+/// Threads of such a block.
+pub(super) const BLOCK: u32 = 256;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ArgmaxParams {
+    cols: u64,
+    x_stride: u64,
+    out_stride: u64,
+    rows: u32,
+    segments: u32,
+}
+
+/// [`crate::ops::Backend::argmax`], checked.
+pub(crate) fn argmax(device: &Device, x: View<f32>, out: ViewMut<u32>) -> Result<()> {
+    if x.rows() == 0 {
+        return Ok(());
+    }
+    let segments = x.cols().div_ceil(SEGMENT);
+    let blocks = count("argmax", "segments of rows", x.rows().saturating_mul(segments), MOST_BLOCKS)?;
+    let best = device.workspace(size_of::<u64>() * blocks as usize)?;
+    let params = ArgmaxParams {
+        cols: x.cols() as u64,
+        x_stride: x.shape().stride() as u64,
+        out_stride: out.shape().stride() as u64,
+        rows: x.rows() as u32,
+        segments: segments as u32,
+    };
+    let launch = |entry, blocks, args: &[Arg]| {
+        let kernel = Kernel { file: "sample.cu", entry, defines: &[] };
+        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: BLOCK, shared: 0, overlap: true, args })
+    };
+    let parameters = Arg::params(&params);
+    launch("argmax_segments", blocks, &[Arg::read(&x), Arg::region(&best, Access::Write), parameters])?;
+    let rows = params.rows.div_ceil(BLOCK / 32);
+    launch("argmax_rows", rows, &[Arg::region(&best, Access::Read), Arg::write(&out), parameters])
+}
