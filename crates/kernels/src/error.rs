@@ -111,16 +111,6 @@ pub enum Error {
         /// What it said, and what can be done about it.
         reason: String,
     },
-    /// An operation that a device does not have.
-    #[error("{device} cannot do {op}: {reason}")]
-    Unsupported {
-        /// Which device.
-        device: DeviceId,
-        /// The operation.
-        op: &'static str,
-        /// What it lacks.
-        reason: String,
-    },
     /// A number of threads that cannot be started.
     #[error("cannot start {threads} threads: {reason}")]
     Threads {

@@ -46,11 +46,6 @@ impl Device {
         self.gpu.launch(launch)
     }
 
-    /// The error of an operation that has no kernel here.
-    pub(crate) fn unsupported(&self, op: &'static str) -> Error {
-        Error::Unsupported { device: self.id(), op, reason: "there is no kernel for it".to_owned() }
-    }
-
     /// The flag as a kernel's argument.
     pub(crate) fn flag(&self) -> Arg<'_> {
         Arg::region(&self.flag, Access::ReadWrite)
