@@ -3,7 +3,7 @@
 use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
-use crate::suite::Output;
+
 use crate::weights::{energy, tensor};
 use gristmill_kernels::ops::Groups;
 use gristmill_kernels::weight::Role;
@@ -114,7 +114,15 @@ pub fn matmul(suite: &Suite) {
                 let x_first = if per_pair { last } else { token };
                 let alone = run(suite.backend(), &alone, &x[x_first * cols..]);
                 let of_whole = got.floats[last * rows..(last + k) * rows].to_vec();
-                suite.same(&format_args!("{case}, last token alone"), &of_whole.into(), &alone);
+                as_alone(
+                    suite,
+                    precision,
+                    kind,
+                    &format_args!("{case}, last token alone"),
+                    tolerance,
+                    &of_whole.into(),
+                    &alone,
+                );
             }
         }
     }

@@ -4,7 +4,7 @@ use super::experts::Assignment;
 use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
-use crate::suite::{Output, PRODUCT};
+use crate::suite::PRODUCT;
 use crate::weights::tensor;
 use gristmill_kernels::ops::Activation;
 use gristmill_kernels::weight::Role;
@@ -55,11 +55,20 @@ pub fn dense(suite: &Suite) {
                 };
                 let case = format!("{} {} · {tokens}, {activation:?}", tensors[0].name, tensors[1].name);
                 let kind = kind(["gate_up exact", "gate_up bf16", "gate_up int8"], &tensors, precision);
-                let whole = suite.check(kind, &case, product(bound(&tensors, precision, &x)), &|b| run(b, 0, tokens));
+                let tolerance = product(bound(&tensors, precision, &x));
+                let whole = suite.check(kind, &case, tolerance, &|b| run(b, 0, tokens));
                 if tokens > 0 {
                     let (row, alone) = (tokens / 2, run(suite.backend(), tokens / 2, 1));
                     let of_whole = whole.floats[row * rows..(row + 1) * rows].to_vec();
-                    suite.same(&format_args!("{case}, row {row} alone"), &of_whole.into(), &alone);
+                    as_alone(
+                        suite,
+                        precision,
+                        kind,
+                        &format_args!("{case}, row {row} alone"),
+                        tolerance,
+                        &of_whole.into(),
+                        &alone,
+                    );
                 }
             }
         }

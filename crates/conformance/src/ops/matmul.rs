@@ -3,7 +3,7 @@
 use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
-use crate::suite::Output;
+
 use crate::weights::{columns, energy, tensor};
 use gristmill_kernels::weight::Role;
 
@@ -53,7 +53,15 @@ impl Product {
         if let Some(row) = self.tokens.checked_sub(1).map(|last| last / 2) {
             let alone = self.run(suite.backend(), row, 1);
             let of_whole = whole.floats[row * self.outputs()..(row + 1) * self.outputs()].to_vec();
-            suite.same(&format_args!("{case}, row {row} alone"), &of_whole.into(), &alone);
+            as_alone(
+                suite,
+                self.precision,
+                kind,
+                &format_args!("{case}, row {row} alone"),
+                tolerance,
+                &of_whole.into(),
+                &alone,
+            );
         }
         whole
     }
@@ -126,7 +134,15 @@ pub fn rows(suite: &Suite) {
             let got = suite.check("matmul_rows", &case, tolerance, &run);
             let whole = product.run(suite.backend(), 0, 13).floats;
             let picked: Vec<f32> = ids.iter().flat_map(|&id| whole[id as usize * 77..][..77].to_vec()).collect();
-            suite.same(&format_args!("{case} as in matmul"), &picked.into(), &got);
+            as_alone(
+                suite,
+                precision,
+                "matmul_rows",
+                &format_args!("{case} as in matmul"),
+                tolerance,
+                &picked.into(),
+                &got,
+            );
         }
     }
 }

@@ -31,6 +31,7 @@ texts! {
     "route.cu" in "cuda/kernels/route.cu",
     "weight.h" in "kernels/weight.h",
     "embed.cu" in "cuda/kernels/embed.cu",
+    "gemm.cu" in "cuda/kernels/gemm.cu",
     "gemv.cu" in "cuda/kernels/gemv.cu",
     "quantise.cu" in "cuda/kernels/quantise.cu",
     "formats.h" in "kernels/formats.h",

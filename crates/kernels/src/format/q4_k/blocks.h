@@ -11,8 +11,8 @@ DEV void scale_min(uint4 head, u32 pair, int piece, float& scale, float& min) {
     bool first = pair < 2;
     scales = first ? scales & 0x3f3f : (low & 0x0f0f) | (scales >> 2 & 0x3030);
     mins = first ? mins & 0x3f3f : (low >> 4 & 0x0f0f) | (mins >> 2 & 0x3030);
-    scale = __fmul_rn(half_of(head.x), static_cast<float>(scales >> 8 * piece & 0xff));
-    min = __fmul_rn(half_of(head.x >> 16), static_cast<float>(mins >> 8 * piece & 0xff));
+    scale = __fmul_rn(half_of(head.x), byte_to_float(scales, piece));
+    min = __fmul_rn(half_of(head.x >> 16), byte_to_float(mins, piece));
 }
 
 struct Q4_K {
@@ -33,3 +33,5 @@ struct Q4_K {
         scale_min(raw.head, raw.pair, piece, scale, min);
     }
 };
+
+DEV void share(Q4_K::Raw& raw, const Q4_K::Raw& other) { raw.head = other.head; }

@@ -1,6 +1,6 @@
 //! Products of weights with few rows of activations: the host side of `kernels/gemv.cu`.
 
-use super::product::{Bias, Which, word};
+use super::product::{Bias, Which, bias_arg, lists, word};
 use super::texts::Text;
 use crate::act::{Act, Precision};
 use crate::error::Result;
@@ -93,27 +93,6 @@ pub(crate) fn gate_up(
     let params = Arg::params(&params);
     let args = [gate.arg(), up.arg(), call.x, pairs, tiles, tile_count, gate_bias, up_bias, Arg::write(h), params];
     call.launch(device, "gate_up", &args)
-}
-
-/// The lists of [`crate::ops::Groups`] as arguments: pairs, tiles, number of tiles.
-fn lists(which: Which) -> [Arg; 3] {
-    match which {
-        Which::Pairs { groups, .. } => {
-            [&groups.pairs, &groups.tiles, &groups.tile_count].map(|list| Arg::buffer(list, Access::Read))
-        }
-        _ => [Arg::Null; 3],
-    }
-}
-
-/// The part of a bias that a product uses.
-fn bias_arg(bias: Option<Bias>) -> Arg {
-    let Some(Bias { values, first, .. }) = bias else { return Arg::Null };
-    values.region().map_or(Arg::Null, |region| Arg::Buffer {
-        region,
-        offset: first * size_of::<f32>(),
-        bytes: (values.len() - first) * size_of::<f32>(),
-        access: Access::Read,
-    })
 }
 
 /// How a product is cut, and its compiled form.

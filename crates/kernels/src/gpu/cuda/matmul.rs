@@ -1,8 +1,8 @@
 //! Dense matrix operations, embeddings, and the preparation of weights and activations.
 
-use super::gemv;
 use super::product::{Bias, Which, word};
 use super::texts::Text;
+use super::{gemm, gemv};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::{Error, Result};
@@ -128,7 +128,7 @@ pub(crate) fn prepare_activations(device: &Device, x: View<f32>, act: &mut Act) 
     })
 }
 
-/// Y = X · Wᵀ + bias, part by part. The place where the kernel is chosen: by the rows of X, which the host knows.
+/// Y = X · Wᵀ + bias, part by part. Kernels are chosen by the rows of X, which the host knows.
 pub(super) fn multiply(
     device: &Device,
     op: &'static str,
@@ -145,13 +145,28 @@ pub(super) fn multiply(
     for part in parts(op, w)? {
         let y = y.reborrow().columns(first..first + part.rows)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows });
-        gemv::matmul(device, op, part, x, which, bias, None, &y)?;
+        multiply_part(device, op, part, x, which, bias, None, &y)?;
         first += part.rows;
     }
     Ok(())
 }
 
-/// H = activation(gate · x + bias, up · x + bias). The place where the kernel is chosen.
+/// One part: Y = X · Wᵀ + bias, or activation(Y, X · Wᵀ + bias).
+fn multiply_part(
+    device: &Device,
+    op: &'static str,
+    w: &Rows,
+    x: &Act,
+    which: Which,
+    bias: Option<Bias>,
+    gated: Option<Activation>,
+    y: &ViewMut<f32>,
+) -> Result<()> {
+    let matmul = if gemm::serves(device, w.format, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
+    matmul(device, op, w, x, which, bias, gated, y)
+}
+
+/// H = activation(gate · x + bias, up · x + bias).
 pub(super) fn multiply_gated(
     device: &Device,
     op: &'static str,
@@ -164,13 +179,16 @@ pub(super) fn multiply_gated(
 ) -> Result<()> {
     let [gate, up] = pair(op, w)?;
     if gate.format == up.format {
+        if gemm::serves(device, gate.format, x, which, h.rows()) {
+            return gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h);
+        }
         return gemv::gate_up(device, op, [gate, up], x, which, bias, activation, &h);
     }
     // Two formats are two products: the gates, then what they gate.
     let [gate_bias, up_bias] =
         bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: w.rows })));
-    gemv::matmul(device, op, gate, x, which, gate_bias, None, &h)?;
-    gemv::matmul(device, op, up, x, which, up_bias, Some(activation), &h)
+    multiply_part(device, op, gate, x, which, gate_bias, None, &h)?;
+    multiply_part(device, op, up, x, which, up_bias, Some(activation), &h)
 }
 
 /// [`crate::ops::Backend::matmul`], checked.

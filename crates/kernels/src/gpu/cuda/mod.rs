@@ -5,6 +5,7 @@
 
 mod attention;
 pub mod driver;
+mod gemm;
 mod gemv;
 mod jit;
 mod kv;

@@ -1,6 +1,7 @@
 //! What all kernels that multiply are told: which rows of X, which part of a bias.
 
 use crate::error::{Error, Result};
+use crate::gpu::{Access, Arg};
 use crate::ops::Groups;
 use crate::tensor::{Buffer, View};
 
@@ -26,6 +27,27 @@ pub(crate) struct Bias<'a> {
     pub(crate) values: &'a Buffer<f32>,
     pub(crate) first: usize,
     pub(crate) matrix: usize,
+}
+
+/// The lists of [`crate::ops::Groups`] as arguments: pairs, tiles, number of tiles.
+pub(super) fn lists(which: Which) -> [Arg; 3] {
+    match which {
+        Which::Pairs { groups, .. } => {
+            [&groups.pairs, &groups.tiles, &groups.tile_count].map(|list| Arg::buffer(list, Access::Read))
+        }
+        _ => [Arg::Null; 3],
+    }
+}
+
+/// The part of a bias that a product uses.
+pub(super) fn bias_arg(bias: Option<Bias>) -> Arg {
+    let Some(Bias { values, first, .. }) = bias else { return Arg::Null };
+    values.region().map_or(Arg::Null, |region| Arg::Buffer {
+        region,
+        offset: first * size_of::<f32>(),
+        bytes: (values.len() - first) * size_of::<f32>(),
+        access: Access::Read,
+    })
 }
 
 /// A size as kernels count it.

@@ -1,9 +1,9 @@
 //! Which texts the backend may compile, with which definitions: for those who compile all of them ahead.
 
-use super::gemv;
 use super::jit::{self, Compiler};
 use super::matmul;
 use super::nvrtc::Nvrtc;
+use super::{gemm, gemv};
 use crate::gpu::Kernel;
 
 /// A text with its definitions: one compilation, of one or several kernels.
@@ -33,6 +33,7 @@ pub fn all() -> Vec<Text> {
     let mut texts = vec![Text { file: "rates.cu", defines: Vec::new() }];
     texts.extend(matmul::texts());
     texts.extend(gemv::texts());
+    texts.extend(gemm::texts());
     texts.sort();
     texts.dedup();
     texts

@@ -77,7 +77,17 @@ DEV void look_up(uint4 table, uint4 bytes, int piece, u32 (&words)[4]) {
     }
 }
 
-// Code `i` of a piece, less ZERO, as a float. Exact: 2^23 + byte is a float whose lowest bits are the byte.
+// Takes from another span of the same block what they have in common, so that it need not be loaded twice: for formats
+// that overload it.
+template <class Raw>
+DEV void share(Raw&, const Raw&) {}
+
+// Byte `i` of a word as a float. Exact: 2^23 + byte is a float whose lowest bits are the byte.
+DEV float byte_to_float(u32 word, int i) {
+    return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540 | i)) - 8388608.0f;
+}
+
+// Code `i` of a piece, less ZERO, as a float. Exact, as above.
 template <class F>
 DEV float code(const u32 (&words)[4], int i) {
     u32 word = F::SIGNED ? words[i / 4] ^ 0x80808080u : words[i / 4];

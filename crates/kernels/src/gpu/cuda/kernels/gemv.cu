@@ -38,13 +38,6 @@ struct GemvParams {
     Activation activation;
 };
 
-enum Finish {
-    // Y is the product.
-    STORE,
-    // Y is the activation of the gate that is there with the product.
-    GATE,
-};
-
 // A row of X.
 #if INT8
 typedef Int8Block Element;

@@ -1,0 +1,386 @@
+// Matrix products on tensor cores: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
+//
+// Weights stand on the side of 16 (`mma` m16n8k16), rows of X on that of 8. A warp owns 32 rows of weights; each of its
+// lanes loads codes of four of them from global memory to registers and makes bfloat16 of them there, so weights pass
+// through no shared memory and each is unpacked once for a whole tile of X. Rows of X come as bfloat16 through
+// shared memory, `STAGES` steps in flight. Sums are f32.
+//
+// The order of columns within a step is free as long as both sides agree. Four lanes share a row; each unpacks spans of
+// its own (`weight.h`), and what it reads of X are the same columns: eight neighbours, 16 bytes, at a time. So codes are
+// used as they come. A sum is taken in the order of steps, spans and pieces, whatever else is in the tile.
+//
+// Weights are rounded to bfloat16 after scaling in f32. With activations rounded as well, that is an NMSE of about 6e-6
+// where int8 activations have 3e-5.
+//
+// Floors for 512 tokens of Qwen3-30B-A3B in Q4_K_M on an H200: 16.3 GB of experts read once, 3.6 ms; 2.8 TFLOP, 3.5 ms
+// at 800 TFLOP/s and about 5.5 at what `mma.sync` reaches there; 29 G weights to unpack at about 3 instructions, 2.9 ms.
+//
+// Defines: FORMAT, TOKENS (rows of X in a tile, a multiple of 16), WARPS, FRAGMENTS (16 rows of weights) of a warp, BLOCKS (of a multiprocessor), STAGES, GATED (0 or 1: two weights, gate and up).
+#include "formats.h"
+#include "activation.h"
+
+// Twin of `GemmParams` in `gpu/cuda/gemm.rs`.
+struct GemmParams {
+    // Bytes of a weight row and of an expert's matrix.
+    u64 row_bytes, matrix_bytes;
+    // Elements from a row of Y to the next, from a row id to the next, of the bias from an expert to the next.
+    u64 y_stride, ids_stride, bias_stride;
+    // Outputs, and blocks of the format in a row.
+    u32 outputs, blocks;
+    // Rows of X, 32 columns of which are 64 bytes, and of Y.
+    u32 x_rows, x_blocks, y_rows;
+    // Pairs of experts that share a row of X.
+    u32 share;
+    // What becomes of a product, see `Finish`.
+    u32 finish;
+    Activation activation;
+};
+
+// As many parameters as the host passes; below sm_80 there is nothing to launch.
+#if __CUDA_ARCH__ >= 800
+
+// Weights as one lane of a quad unpacks them: `PIECES` times 16 columns in a step.
+template <class F, bool IS_FLOAT = F::IS_FLOAT>
+struct Lane;
+
+template <class F>
+struct Lane<F, false> {
+    static constexpr int PIECES = 4, SPANS = PIECES / F::PIECES, STEP = 4 * PIECES * 16;
+    // Whether a row may end within a step.
+    static constexpr bool RAGGED = F::BLOCK < STEP;
+
+    typename F::Raw raw[SPANS];
+
+    // The span of lane t: 16-byte loads of the quad are neighbours.
+    static DEV u32 span(int s, u32 t) { return 4 * s | t; }
+    static DEV u32 at(int piece, u32 t) { return F::at(span(piece / F::PIECES, t), piece % F::PIECES); }
+    // Whether the piece is its span's last.
+    static DEV bool last(int piece) { return piece % F::PIECES == F::PIECES - 1; }
+
+    DEV void load(Row row, u32 step, int s, u32 t) {
+        u32 span = step * (4 * SPANS) | this->span(s, t);
+        if (RAGGED && span >= row.blocks * F::SPANS) {
+            // A scale of zero.
+            raw[s] = typename F::Raw{};
+        } else {
+            raw[s] = F::load(row, span);
+        }
+    }
+
+    struct Scale {
+        float scale, offset;
+    };
+    DEV Scale scale(int piece) const {
+        float scale, min;
+        typename F::Raw span = raw[piece / F::PIECES];
+        if (!RAGGED && piece >= F::PIECES) share(span, raw[0]);
+        F::scale(span, piece % F::PIECES, scale, min);
+        // What the floats below have too much.
+        float offset = -(F::SIGNED ? 32768.0f + 128.0f : 128.0f + F::ZERO) * scale;
+        if (F::HAS_MIN) offset -= min;
+        return {scale, offset};
+    }
+    typedef u32 Codes[4];
+    DEV void codes(int piece, Codes& words) const { F::codes(raw[piece / F::PIECES], piece % F::PIECES, words); }
+
+    // Half of a piece as pairs of bfloat16. A byte in the mantissa of a float is that byte and a constant, so that
+    // conversion, zero and minimum are one multiply-add in f32. A scale of 2^113 or more, which MXFP4 alone can have,
+    // overflows in it: NaN.
+    static DEV void unpack(const Codes& codes, Scale scale, int half, u32 (&pairs)[4]) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            u32 word = codes[2 * half + i];
+            float value[4];
+            if (F::SIGNED) {
+                // 2^15 + byte, the byte from bit 8.
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    float x = __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x47000000u, 0x7404 | j << 4));
+                    value[j] = fmaf(x, scale.scale, scale.offset);
+                }
+            } else {
+                // Two at once, 128 + byte from bits 0 and 16: the lower is moved up; the upper is used as it is, with
+                // 0x4300 / 2^16 of a unit too much and up to 127 / 2^16 that nobody will miss.
+                float above = fmaf(-17152.0f / 65536.0f, scale.scale, scale.offset);
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    u32 two = __byte_perm(word, 0x43, 0x4240 + 0x101 * j);
+                    value[j] = fmaf(__uint_as_float(two << 16), scale.scale, scale.offset);
+                    value[j + 2] = fmaf(__uint_as_float(two), scale.scale, above);
+                }
+            }
+            pairs[2 * i] = pack_bf16(value[0], value[1]);
+            pairs[2 * i + 1] = pack_bf16(value[2], value[3]);
+        }
+    }
+};
+
+// bfloat16 as it is.
+template <class F>
+struct Lane<F, true> {
+    static constexpr int PIECES = 1, SPANS = 1, STEP = 4 * PIECES * 16;
+    struct Scale {};
+    uint4 raw[2];
+
+    static DEV u32 at(int, u32 t) { return t; }
+    static DEV bool last(int) { return true; }
+    DEV void load(Row row, u32 step, int, u32 t) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            u32 span = 8 * step + 2 * t + i;
+            raw[i] = span * 8 < row.blocks ? F::load(row, span) : make_uint4(0, 0, 0, 0);
+        }
+    }
+    DEV Scale scale(int) const { return {}; }
+    typedef uint4 Codes[2];
+    DEV void codes(int, Codes& words) const {
+        words[0] = raw[0];
+        words[1] = raw[1];
+    }
+    static DEV void unpack(const Codes& codes, Scale, int half, u32 (&pairs)[4]) {
+        pairs[0] = codes[half].x;
+        pairs[1] = codes[half].y;
+        pairs[2] = codes[half].z;
+        pairs[3] = codes[half].w;
+    }
+};
+
+typedef Lane<FORMAT> Weights;
+constexpr u32 STEP = Weights::STEP, THREADS = 32 * WARPS;
+// Units of 16 bytes, eight columns, of a row of X in a step; bytes of such a row and of a stage.
+constexpr u32 UNITS = STEP / 8, X_ROW = 2 * STEP, STAGE = TOKENS * X_ROW;
+// Outputs of a warp and of a block.
+constexpr u32 WARP_OUTPUTS = (GATED ? 8 : 16) * FRAGMENTS, OUTPUTS = WARP_OUTPUTS * WARPS;
+// Rows of X by 8, which a `mma` takes, and by 16, which are computed or left out together.
+constexpr int EIGHTS = TOKENS / 8, SIXTEENS = TOKENS / 16;
+
+// A copy of all threads takes so many rows of X, an even number; a stage so many copies.
+constexpr u32 LINES = THREADS / UNITS, COPIES = TOKENS / LINES;
+static_assert(LINES % 2 == 0 && TOKENS % LINES == 0, "the swizzle of a thread's copies is one");
+
+DEV uint4 read(const u8* shared) { return *reinterpret_cast<const uint4*>(shared); }
+
+// Where a unit of a row of X lies in its stage. Eight lanes read at once: two rows of X and four units, whose places in
+// the weights' formats differ in the low or in the high bits; this spreads them over all banks.
+DEV u32 unit_at(u32 token, u32 unit) {
+    u32 line = unit >> 3, mix = ((line ^ line >> 1) & 1) << 2 | (line & 1) << 1 | (token & 1);
+    return token * X_ROW + (unit ^ mix) * 16;
+}
+
+// Marks a row of Y that has no row of X: it stays zero. Rows are below 2^31.
+#define NO_ROW 0x80000000u
+
+typedef u32 Fragment[4];
+
+// Adds the products with so many times 16 rows of X, of which `columns` are eight columns of the lane.
+template <int N>
+DEV void multiply_by(const Fragment (&a)[FRAGMENTS][2], const u8* columns, float (&sums)[EIGHTS][FRAGMENTS][4]) {
+    uint4 x[2 * N];
+#pragma unroll
+    for (int j = 0; j < 2 * N; j++) x[j] = read(columns + 8 * j * X_ROW);
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+#pragma unroll
+        for (int j = 0; j < 2 * N; j++) {
+            const u32 b[2] = {k == 0 ? x[j].x : x[j].z, k == 0 ? x[j].y : x[j].w};
+#pragma unroll
+            for (int m = 0; m < FRAGMENTS; m++) mma_m16n8k16_bf16(sums[j][m], a[m][k], b);
+        }
+    }
+}
+template <int N = SIXTEENS>
+DEV void multiply(u32 n, const Fragment (&a)[FRAGMENTS][2], const u8* columns, float (&sums)[EIGHTS][FRAGMENTS][4]) {
+    if (n >= N) {
+        multiply_by<N>(a, columns, sums);
+    } else if constexpr (N > 1) {
+        multiply<N - 1>(n, a, columns, sums);
+    }
+}
+
+KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
+(IN(u8, weight, 0), IN(u8, up, 1), IN(u8, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
+ IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),
+ PARAMS(GemmParams, p, 11)) {
+    DYNAMIC_SHARED(u8, stages);
+    SHARED(u64, x_of, TOKENS);
+    SHARED(u32, y_of, TOKENS);
+    const u32 row_blocks = (p.outputs + OUTPUTS - 1) / OUTPUTS;
+    const u32 tile = block_x() / row_blocks, block_output = block_x() % row_blocks * OUTPUTS;
+    const u32 group = lane() / 4, t = lane() % 4;
+    const u32 steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP, x_bytes = 64 * p.x_blocks;
+
+    u32 expert = 0, first = tile * TOKENS, count;
+    if (tiles != nullptr) {
+        dependency_wait();
+        u32 tasks = *tile_count;
+        if (tile >= tasks) {
+            // One block of outputs each zeroes the pairs without an expert, which follow those of the last tile.
+            const u32* last = tiles + 3 * (u64(tasks) - 1);
+            u32 begin = tile > tasks ? p.y_rows : tasks == 0 ? 0 : last[1] + last[2];
+            u32 end = min(block_output + OUTPUTS, p.outputs);
+            for (u32 i = begin; i < p.y_rows; i++) {
+                for (u32 o = block_output + thread_x(); o < end; o += THREADS) y[pairs[i] * p.y_stride + o] = 0.0f;
+            }
+            return;
+        }
+        expert = tiles[3 * u64(tile)];
+        first = tiles[3 * u64(tile) + 1];
+        count = tiles[3 * u64(tile) + 2];
+    } else {
+        count = min(u32(TOKENS), p.y_rows - first);
+    }
+    const u32 sixteens = (count + 15) / 16;
+
+    // The lane's rows of weights: in each fragment one, and `h` = 1 the one 8 below, or the same of the other matrix. Past
+    // the end the last one stands in.
+    const u32 first_output = block_output + WARP_OUTPUTS * warp() + group;
+    auto output_of = [&](int m, int h) { return first_output + (GATED ? 8 * m : 16 * m + 8 * h); };
+    Row row[FRAGMENTS][2];
+    Weights w[FRAGMENTS][2];
+#pragma unroll
+    for (int m = 0; m < FRAGMENTS; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u64 at = expert * p.matrix_bytes + min(output_of(m, h), p.outputs - 1) * p.row_bytes;
+            row[m][h] = Row{(GATED && h == 1 ? up : weight) + at, p.blocks};
+#pragma unroll
+            for (int s = 0; s < Weights::SPANS; s++) w[m][h].load(row[m][h], 0, s, t);
+        }
+    }
+
+    dependency_launch();
+    if (tiles == nullptr) dependency_wait();
+    for (u32 i = thread_x(); i < TOKENS; i += THREADS) {
+        // Past the end the first row of X stands in; what comes of it is not written.
+        u32 from = 0, to = first + i;
+        bool missing = false;
+        if (i < count) {
+            from = to;
+            if (tiles != nullptr) {
+                to = pairs[to];
+                from = to / p.share;
+            } else if (ids != nullptr) {
+                from = ids[to * p.ids_stride];
+                missing = from >= p.x_rows;
+                if (missing && from != PADDING) raise(flag, FLAG_MATMUL_ROW, from, to, p.x_rows);
+            }
+        }
+        y_of[i] = missing ? NO_ROW | to : to;
+        x_of[i % LINES * COPIES + i / LINES] = u64(missing ? 0 : from) * x_bytes;
+    }
+    barrier();
+
+    // Starts to copy what is computed with in a step. A thread copies the same unit of some rows.
+    const u32 line = thread_x() / UNITS, unit = thread_x() % UNITS;
+    auto copy = [&](u32 step) {
+        u8* stage = stages + step % STAGES * STAGE + unit_at(line, unit);
+        u64 at = u64(step) * X_ROW + 16 * unit;
+        bool valid = at < x_bytes;
+        const u8* from = x + (valid ? at : 0);
+#pragma unroll
+        for (u32 i = 0; i < COPIES; i++) {
+            if (i * LINES < 16 * sixteens) cp_async_16(stage + i * LINES * X_ROW, from + x_of[line * COPIES + i], valid);
+        }
+    };
+#pragma unroll
+    for (u32 step = 0; step < STAGES - 1; step++) {
+        if (step < steps) copy(step);
+        cp_async_commit();
+    }
+
+    float sums[EIGHTS][FRAGMENTS][4];
+#pragma unroll
+    for (int j = 0; j < EIGHTS; j++) {
+#pragma unroll
+        for (int i = 0; i < 4 * FRAGMENTS; i++) sums[j][i / 4][i % 4] = 0.0f;
+    }
+
+    for (u32 step = 0; step < steps; step++) {
+        cp_async_wait<STAGES - 2>();
+        // This step's columns are there for all, and all have used what the next copy overwrites.
+        barrier();
+        if (step + STAGES - 1 < steps) copy(step + STAGES - 1);
+        cp_async_commit();
+        const u8* stage = stages + step % STAGES * STAGE;
+        // In the last step that one again: a branch around the loads would make what follows wait for them.
+        const u32 next_step = min(step + 1, steps - 1);
+        // All scales first: then the next ones can be loaded in their place.
+        Weights::Scale scale[Weights::PIECES][FRAGMENTS][2];
+#pragma unroll
+        for (int i = 0; i < Weights::PIECES; i++) {
+#pragma unroll
+            for (int m = 0; m < FRAGMENTS; m++) {
+                scale[i][m][0] = w[m][0].scale(i);
+                scale[i][m][1] = w[m][1].scale(i);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < Weights::PIECES; i++) {
+            Weights::Codes codes[FRAGMENTS][2];
+#pragma unroll
+            for (int m = 0; m < FRAGMENTS; m++) {
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    w[m][h].codes(i, codes[m][h]);
+                    if (Weights::last(i)) w[m][h].load(row[m][h], next_step, i * Weights::SPANS / Weights::PIECES, t);
+                }
+            }
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                Fragment a[FRAGMENTS][2];
+#pragma unroll
+                for (int m = 0; m < FRAGMENTS; m++) {
+                    u32 pairs[2][4];
+                    Weights::unpack(codes[m][0], scale[i][m][0], half, pairs[0]);
+                    Weights::unpack(codes[m][1], scale[i][m][1], half, pairs[1]);
+#pragma unroll
+                    for (int k = 0; k < 2; k++) {
+                        a[m][k][0] = pairs[0][2 * k];
+                        a[m][k][1] = pairs[1][2 * k];
+                        a[m][k][2] = pairs[0][2 * k + 1];
+                        a[m][k][3] = pairs[1][2 * k + 1];
+                    }
+                }
+                const u8* columns = stage + unit_at(group, 2 * Weights::at(i, t) + half);
+                multiply(sixteens, a, columns, sums);
+            }
+        }
+    }
+
+    // One output of all rows of X that this lane has sums of.
+    auto write = [&](u32 output, auto value) {
+        if (output >= p.outputs) return;
+#pragma unroll
+        for (int j = 0; j < 2 * EIGHTS; j++) {
+            u32 token = j / 2 * 8 + 2 * t + j % 2;
+            if (token >= count) continue;
+            u32 to = y_of[token];
+            float* out = y + (to & ~NO_ROW) * p.y_stride + output;
+            *out = to & NO_ROW ? 0.0f : value(*out, j / 2, j % 2);
+        }
+    };
+    auto bias_of = [&](const float* bias, u32 output) {
+        return bias == nullptr ? 0.0f : bias[expert * p.bias_stride + min(output, p.outputs - 1)];
+    };
+#pragma unroll
+    for (int m = 0; m < FRAGMENTS; m++) {
+        if (GATED) {
+            u32 output = output_of(m, 0);
+            float gate_add = bias_of(bias, output), up_add = bias_of(up_bias, output);
+            write(output, [&](float&, int j, int i) {
+                return activate(p.activation, sums[j][m][i] + gate_add, sums[j][m][2 + i] + up_add);
+            });
+        } else {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                u32 output = output_of(m, h);
+                float add = bias_of(bias, output);
+                write(output, [&](float& out, int j, int i) {
+                    float product = sums[j][m][2 * h + i] + add;
+                    return p.finish == STORE ? product : activate(p.activation, out, product);
+                });
+            }
+        }
+    }
+}
+#endif
