@@ -1,6 +1,7 @@
 //! The cases, one file for each family of operations.
 
 pub mod attention;
+pub mod compose;
 pub mod experts;
 pub mod gated;
 pub mod matmul;
@@ -46,6 +47,8 @@ pub const ALL: &[(&str, Part)] = &[
     ("sample_distribution", sample::distribution),
     ("attention", attention::attention),
     ("kv_copy", attention::copy),
+    ("add_norm", compose::add_norm),
+    ("route_and_group", compose::route_and_group),
     ("refuse_matrices", refuse::matrices),
     ("refuse_experts", refuse::experts),
     ("refuse_rows", refuse::rows),

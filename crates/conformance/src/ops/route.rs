@@ -64,7 +64,12 @@ pub fn route(suite: &Suite) {
 /// [`Backend::group_by_expert`] against what its contract says.
 pub fn group(suite: &Suite) {
     let rng = &mut suite.rng("group_by_expert");
-    for assignment in Assignment::several(rng) {
+    // Some of them more pairs than one block of a GPU sorts.
+    let many = [(1_300, 128, 8), (20_000, 1000, 1)].map(|(tokens, experts, top_k)| {
+        let id = |rng: &mut Rng| if rng.chance(0.1) { u32::MAX } else { rng.below(experts) as u32 };
+        Assignment { tokens, experts, top_k, ids: (0..tokens * top_k).map(|_| id(rng)).collect() }
+    });
+    for assignment in Assignment::several(rng).into_iter().chain(many) {
         let run = |b: &dyn Backend| {
             let groups = assignment.group(b);
             let read = |buffer: &gristmill_kernels::tensor::Buffer<u32>, len: usize| {

@@ -16,7 +16,7 @@ mod product;
 mod rates;
 pub mod texts;
 
-use super::small::{argmax, elementwise, group, norm, rope, route, sample};
+use super::small::{add_norm, argmax, elementwise, group, norm, rope, route, sample};
 use super::{Device, Gpu, memory};
 use crate::act::{Act, Precision};
 use crate::check;
@@ -270,5 +270,43 @@ impl Backend for Cuda {
     ) -> Result<()> {
         check::attention(self.device(), &q, cache, place, parameters, &out)?;
         attention::attention(&self.device, q, cache, place, parameters, out)
+    }
+
+    fn add_norm(
+        &self,
+        delta: Option<(View<f32>, f32)>,
+        mut residual: ViewMut<f32>,
+        weight: &Buffer<f32>,
+        eps: f32,
+        mut normed: ViewMut<f32>,
+        acts: &mut [&mut Act],
+    ) -> Result<()> {
+        if add_norm::serves(residual.cols(), acts) {
+            if let Some((delta, scale)) = &delta {
+                check::add(self.device(), delta, *scale, &residual)?;
+            }
+            check::rms_norm(self.device(), &residual.as_view(), weight, eps, &normed)?;
+            acts.iter().try_for_each(|act| check::prepare_activations(self.device(), &normed.as_view(), act))?;
+            return add_norm::add_norm(&self.device, delta, residual, weight, eps, normed, acts);
+        }
+        if let Some((delta, scale)) = delta {
+            self.add(delta, scale, residual.reborrow())?;
+        }
+        self.rms_norm(residual.as_view(), weight, eps, normed.reborrow())?;
+        acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act))
+    }
+
+    fn route_and_group(
+        &self,
+        logits: View<f32>,
+        routing: &Routing,
+        bias: SelectionBias,
+        ids: ViewMut<u32>,
+        weights: ViewMut<f32>,
+        groups: &mut Groups,
+    ) -> Result<()> {
+        check::route(self.device(), &logits, routing, bias, &ids, &weights)?;
+        check::group_by_expert(self.device(), &ids.as_view(), logits.cols(), groups)?;
+        route::route_and_group(&self.device, logits, routing, bias, ids, weights, groups)
     }
 }

@@ -30,7 +30,8 @@ pub struct Usage {
 
 /// Every text that the backend may compile.
 pub fn all() -> Vec<Text> {
-    let mut texts = vec![Text { file: "rates.cu", defines: Vec::new() }];
+    let plain = ["rates.cu", "rows.cu", "route.cu", "sample.cu"];
+    let mut texts = plain.map(|file| Text { file, defines: Vec::new() }).to_vec();
     texts.extend(matmul::texts());
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());

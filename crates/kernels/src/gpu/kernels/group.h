@@ -105,16 +105,12 @@ DEV void group_tiles(const GROUP u32* first_pair, const GROUP u32* first_tile, G
     }
 }
 
-// All in one block. At least as many threads as experts.
-KERNEL(group)
-(IN(u32, ids, 0), OUT(u32, counts, 1), OUT(u32, pairs, 2), OUT(u32, tiles, 3), OUT(u32, tile_count, 4),
- INOUT(u32, flag, 5), PARAMS(GroupParams, p, 6)) {
-    DYNAMIC_SHARED(u32, tables);
+// All in one block, of at least as many threads as experts.
+DEV void group_block(const GLOBAL u32* ids, GLOBAL u32* counts, GLOBAL u32* pairs, GLOBAL u32* tiles,
+                     GLOBAL u32* tile_count, GLOBAL u32* flag, GROUP u32* tables, const GroupParams p) {
     SHARED(u64, room, 32);
     SHARED(u32, first_pair, MAX_EXPERTS + 1);
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
-    dependency_launch();
-    dependency_wait();
     group_count(ids, tables, flag, p);
     u32 expert = thread_x(), count = expert < p.experts ? group_total(tables, expert, p) : 0;
     Starts starts = group_starts(count, room, p);
@@ -133,6 +129,15 @@ KERNEL(group)
     barrier();
     group_tiles(first_pair, first_tile, tiles, p);
     group_scatter(ids, tables, pairs, p);
+}
+
+KERNEL(group)
+(IN(u32, ids, 0), OUT(u32, counts, 1), OUT(u32, pairs, 2), OUT(u32, tiles, 3), OUT(u32, tile_count, 4),
+ INOUT(u32, flag, 5), PARAMS(GroupParams, p, 6)) {
+    DYNAMIC_SHARED(u32, tables);
+    dependency_launch();
+    dependency_wait();
+    group_block(ids, counts, pairs, tiles, tile_count, flag, tables, p);
 }
 
 // The same of many pairs: each block counts a chunk, one block adds up, each block gives its chunk places.

@@ -199,9 +199,9 @@ DEV Small chosen_value(const Router r, float logit, float most, const RouteParam
 // A share as an integer in units of 2^-52.
 DEV u64 small_fixed(Small value) { return (u64)(halved(value.mantissa, value.halvings) * 4503599627370496.0f); }
 
-// Routes one token by one warp. `room`: route_words. The ids go to `chosen`, part of the room, too.
-DEV GROUP u32* route_row(u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
-                         GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
+// Routes one token by one warp. `room`: route_words.
+DEV void route_row(u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
+                   GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
     Ranks ranks = {room, room + p.experts, p.experts};
     GROUP u32* groups = room + 2 * p.experts;
     GROUP u32* chosen = groups + 2 * p.groups;
@@ -256,7 +256,6 @@ DEV GROUP u32* route_row(u64 row, const GLOBAL float* logits, const GLOBAL float
         ids[row * p.ids_stride + slot] = chosen[slot];
         weights[row * p.weights_stride + slot] = halved(mantissas[slot] * factor, halvings[slot]);
     }
-    return chosen;
 }
 
 KERNEL(route)

@@ -74,8 +74,11 @@ pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, experts: usize, g
         launch("group_sums", 1, 0, &[places(Access::ReadWrite), counts, tiles, tile_count, parameters])?;
         launch("group_pairs", chunks, params.room(), &[ids, places(Access::Read), sorted, parameters])?;
     }
-    groups.total_pairs = pairs;
-    // How many are padding only the device knows.
-    groups.live_pairs = pairs;
+    has_sorted(groups, pairs);
     Ok(())
+}
+
+/// Keeps how many pairs were sorted. How many of them are padding only the device knows.
+pub(super) fn has_sorted(groups: &mut Groups, pairs: usize) {
+    (groups.total_pairs, groups.live_pairs) = (pairs, pairs);
 }

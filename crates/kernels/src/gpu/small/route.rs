@@ -1,15 +1,16 @@
-//! Routing: `kernels/route.h`.
+//! Routing: `kernels/route.h`; and with grouping at once: `kernels/route_and_group.h`.
 
+use super::group::{self, GroupParams};
 use super::{MOST_BLOCKS, count};
 use crate::error::Result;
-use crate::gpu::{Arg, Device, Kernel, Launch};
-use crate::ops::{Gating, Routing, SelectionBias};
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::ops::{Gating, Groups, Routing, SelectionBias};
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct RouteParams {
+struct RouteParams {
     logits_stride: u64,
     ids_stride: u64,
     weights_stride: u64,
@@ -26,7 +27,7 @@ pub(super) struct RouteParams {
 }
 
 impl RouteParams {
-    pub(super) fn new(
+    fn new(
         logits: &View<f32>,
         routing: &Routing,
         biased: bool,
@@ -59,7 +60,7 @@ impl RouteParams {
     }
 
     /// Bytes of shared memory that a warp needs: `route_words` in the text.
-    pub(super) fn room(&self) -> u32 {
+    fn room(&self) -> u32 {
         4 * (2 * (self.experts + self.groups) + 3 * self.top_k)
     }
 }
@@ -68,6 +69,8 @@ impl RouteParams {
 const WARPS: u32 = 4;
 /// Shared memory of a block that every device has.
 const SHARED: u32 = 48 << 10;
+/// The same beside what grouping has.
+const ROUTE_AND_GROUP_SHARED: u32 = 36 << 10;
 
 /// [`crate::ops::Backend::route`], checked.
 pub(crate) fn route(
@@ -93,4 +96,54 @@ pub(crate) fn route(
         overlap: true,
         args: &args,
     })
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RouteAndGroupParams {
+    route: RouteParams,
+    group: GroupParams,
+}
+
+/// [`crate::ops::Backend::route_and_group`], checked: at once for few tokens, else one after the other.
+pub(crate) fn route_and_group(
+    device: &Device,
+    logits: View<f32>,
+    routing: &Routing,
+    bias: SelectionBias,
+    mut ids: ViewMut<u32>,
+    weights: ViewMut<f32>,
+    groups: &mut Groups,
+) -> Result<()> {
+    let (rows, experts) = (logits.rows(), logits.cols());
+    let route = RouteParams::new(&logits, routing, bias.is_some(), &ids, &weights)?;
+    // A warp for each token in one block.
+    if rows == 0 || rows > 32 || route.room().saturating_mul(route.rows) > ROUTE_AND_GROUP_SHARED {
+        self::route(device, logits, routing, bias, ids.reborrow(), weights)?;
+        return group::group_by_expert(device, ids.as_view(), experts, groups);
+    }
+    let pairs = rows * routing.top_k;
+    let block = group::threads(experts, pairs).max(32 * rows);
+    let params = RouteAndGroupParams { route, group: GroupParams::new(ids.shape(), experts, groups.tile_rows, block)? };
+    let write = |buffer| Arg::buffer(buffer, Access::Write);
+    device.launch(&Launch {
+        kernel: Kernel { file: "route.cu", entry: "route_and_group", defines: &[] },
+        grid: [1; 3],
+        block: block as u32,
+        shared: (route.rows * route.room()).max(params.group.room()),
+        overlap: true,
+        args: &[
+            Arg::read(&logits),
+            Arg::optional(bias),
+            Arg::change(&ids),
+            Arg::write(&weights),
+            write(&groups.counts),
+            write(&groups.pairs),
+            write(&groups.tiles),
+            write(&groups.tile_count),
+            Arg::params(&params),
+        ],
+    })?;
+    group::has_sorted(groups, pairs);
+    Ok(())
 }

@@ -1,3 +1,2 @@
 // Routing and grouping.
-#include "route.h"
-#include "group.h"
+#include "route_and_group.h"

@@ -1,0 +1,109 @@
+//! Compositions that a backend may do at once: what they give, against the reference, which does their parts one after
+//! another.
+
+use super::*;
+use crate::framed::{Element, buffer};
+use crate::suite::Output;
+use crate::weights::{energy, tensor};
+use gristmill_kernels::ops::{Gating, Groups, Routing};
+use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::Role;
+
+/// What of [`Backend::add_norm`] is compared. The first row of the residual stream, which is large, would hide the others.
+#[derive(Clone, Copy)]
+enum Part {
+    Residual,
+    Normed,
+    Product(usize),
+}
+
+/// [`Backend::add_norm`]: the residual stream, the norm, and products with each of the activations.
+pub fn add_norm(suite: &Suite) {
+    use Precision::{Exact, Fast};
+    let rng = &mut suite.rng("add_norm");
+    let sorts: [&[Precision]; 5] = [&[], &[Fast], &[Exact], &[Exact, Fast], &[Fast, Fast]];
+    let sizes = TOKENS.iter().flat_map(|&tokens| [17, 64, 203, 640].map(|cols| (tokens, cols)));
+    for (i, (tokens, cols)) in sizes.chain([(3, 2048), (2, 9216)]).enumerate() {
+        let precisions = sorts[i % sorts.len()];
+        let mut residual = rng.normals(tokens * cols);
+        // A row whose neighbours are large must be as if alone.
+        residual.iter_mut().take(cols).for_each(|x| *x *= 1e3);
+        let delta = rng.chance(0.8).then(|| (rng.normals(tokens * cols), rng.pick(&[1.0, 0.22])));
+        let weight = rng.normals(cols);
+        let eps = rng.pick(&[1e-5, 1e-6]);
+        let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
+        let tensors = [tensor(rng, format, 1, 5, cols)];
+        let run = |b: &dyn Backend, part: Part| {
+            let mut stream = Framed::of(b, &residual, tokens, cols, Frame::ODD);
+            let mut normed = Framed::poisoned(b, tokens, cols, Frame { left: 4, right: 0, below: 1 });
+            let delta = delta.as_ref().map(|(x, scale)| (Framed::of(b, x, tokens, cols, Frame::ODD), *scale));
+            let pending = delta.as_ref().map(|(x, scale)| (x.view(), *scale));
+            let mut acts: Vec<Act> =
+                precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
+            let mut lent: Vec<&mut Act> = acts.iter_mut().collect();
+            b.add_norm(pending, stream.view_mut(), &buffer(b, &weight), eps, normed.view_mut(), &mut lent)
+                .expect("add_norm");
+            let which = match part {
+                Part::Residual => return stream.read(b).split_off(cols.min(tokens * cols)).into(),
+                Part::Normed => return normed.read(b).into(),
+                Part::Product(which) => which,
+            };
+            let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
+            let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
+            b.matmul(&matrix, &acts[which], None, y.view_mut()).expect("matmul");
+            Output::from(y.read(b))
+        };
+        let case = format!("{tokens} × {cols}, delta {}, activations {precisions:?}", delta.is_some());
+        suite.check("add_norm: residual", &case, nmse(exact(2), 1.0), &|b| run(b, Part::Residual));
+        let got = suite.check("add_norm", &case, nmse(exact(cols), 0.1), &|b| run(b, Part::Normed));
+        let normed = &got.floats[..];
+        for (which, &precision) in precisions.iter().enumerate() {
+            let case = format!("{case}, number {which} times {}", tensors[0].name);
+            let bound = product_bound(&tensors, precision, normed) + 2.0 * exact(cols);
+            let kind = kind(["add_norm exact", "add_norm bf16", "add_norm int8"], &tensors, precision);
+            suite.check(kind, &case, nmse(bound, energy(&tensors, normed)), &|b| run(b, Part::Product(which)));
+        }
+    }
+}
+
+fn words(b: &dyn Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
+    let mut words = vec![0; len];
+    u32::download(b, buffer.view(1, len).expect("within"), &mut words);
+    words
+}
+
+/// Tiles with their number in front.
+fn tiles(b: &dyn Backend, groups: &Groups) -> Vec<u32> {
+    let count = words(b, groups.tile_count(), 1);
+    let tiles = words(b, groups.tiles(), 3 * count[0] as usize);
+    [count, tiles].concat()
+}
+
+/// [`Backend::route_and_group`]: ids, counts and pairs exactly, weights closely, tiles as grouping alone gives them.
+pub fn route_and_group(suite: &Suite) {
+    let rng = &mut suite.rng("route_and_group");
+    for round in 0..60 {
+        let (experts, tokens) = (rng.pick(&[1, 8, 60, 128, 256, 1024]), rng.pick(&[0, 1, 2, 7, 32, 33]));
+        let top_k = rng.between(1, experts.min(9));
+        let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];
+        let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
+        let logits = rng.normals(tokens * experts);
+        let bias = rng.chance(0.3).then(|| rng.normals(experts));
+        let run = |b: &dyn Backend| {
+            let logits = Framed::of(b, &logits, tokens, experts, Frame::ODD);
+            let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            let mut groups = b.alloc_groups(experts, tokens * top_k + 3).expect("alloc_groups");
+            let (to, of) = (ids.view_mut(), weights.view_mut());
+            b.route_and_group(logits.view(), &routing, bias.as_ref(), to, of, &mut groups).expect("route_and_group");
+            let mut again = b.alloc_groups(experts, tokens * top_k).expect("alloc_groups");
+            b.group_by_expert(ids.view(), experts, &mut again).expect("group_by_expert");
+            suite.same(&"tiles", &tiles(b, &groups).into(), &tiles(b, &again).into());
+            let sorted = [words(b, groups.counts(), experts), words(b, groups.pairs(), tokens * top_k)].concat();
+            Output { floats: weights.read(b), words: [ids.read(b), sorted].concat() }
+        };
+        let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
+        suite.check("route_and_group", &case, nmse(1e-14, 0.0), &run);
+    }
+}
