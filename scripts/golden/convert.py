@@ -24,11 +24,14 @@ import tempfile
 from dataclasses import dataclass
 
 import gguf
-import models as golden
 import sentencepiece
 import torch
 from huggingface_hub import save_torch_state_dict
-from models import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, UNTRUNCATED, YARN, Shape
+from tiny import shapes
+from tiny.build import build, randomise
+from tiny.draw import draw, least_effect, run
+from tiny.files import write_logits
+from tiny.shapes import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
@@ -118,7 +121,7 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     tokenizer.add_tokens([AddedToken(begin, special=True, normalized=False),
                           AddedToken("<|end|>", special=True, normalized=False)])
     tokenizer.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
-    assert tokenizer.get_vocab_size() == golden.VOCAB
+    assert tokenizer.get_vocab_size() == shapes.VOCAB
     bos = dict(bos_token="<|begin|>") if kind in ("llama-bpe", "tekken") else {}
     if bos:
         add = processors.TemplateProcessing(
@@ -138,12 +141,12 @@ def sentencepiece_style(folder: pathlib.Path, with_model: bool, prefix: bool) ->
     buffer = io.BytesIO()
     lines = [line for line in (HERE / "tokenizer.txt").read_text(encoding="utf-8").splitlines() if line.isascii()]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=buffer, model_type="bpe", vocab_size=golden.VOCAB - 1,
+        sentence_iterator=iter(lines), model_writer=buffer, model_type="bpe", vocab_size=shapes.VOCAB - 1,
         byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
         character_coverage=0.98, add_dummy_prefix=prefix, minloglevel=2)
     model = sentencepiece.SentencePieceProcessor(model_proto=buffer.getvalue())
     tokens = [model.id_to_piece(i) for i in range(model.vocab_size())]
-    assert len(tokens) == golden.VOCAB - 1, len(tokens)
+    assert len(tokens) == shapes.VOCAB - 1, len(tokens)
     vocab = {token: i for i, token in enumerate(tokens)}
     pairs = [(-model.get_score(i), i, token[:cut], token[cut:]) for i, token in enumerate(tokens)
              if not (model.is_byte(i) or model.is_control(i) or model.is_unknown(i))
@@ -284,19 +287,19 @@ def describe(path: pathlib.Path) -> tuple[dict, dict]:
 @torch.no_grad()
 def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
-    golden.VOCAB = 352 if case.tokenizer.startswith("spm") else 288  # SentencePiece wants every frequent character
-    model = golden.build(case.shape)
-    golden.randomise(model, case.shape, generator)
+    shapes.VOCAB = 352 if case.tokenizer.startswith("spm") else 288  # SentencePiece wants every frequent character
+    model = build(case.shape)
+    randomise(model, case.shape, generator)
     for weight in model.parameters():  # what the files will hold
         weight.data = weight.data.to(case.dtype).float()
     folder = OUT / name
     write_folder(folder, name, case, model)
 
-    sequences = [golden.draw(model, case.shape, length, ROUTER_GAP, generator) for length in LENGTHS]
-    logits = golden.run(model, sequences)
-    least = golden.least_effect(model, case.shape, sequences, logits)
-    assert least > 100 * golden.TOLERANCE["f32"], f"{name}: a block matters too little: {least}"
-    golden.write_logits(OUT / f"{name}.logits.gguf", golden.TOLERANCE["f32"], sequences, logits)
+    sequences = [draw(model, case.shape, length, ROUTER_GAP, generator) for length in LENGTHS]
+    logits = run(model, sequences)
+    least = least_effect(model, case.shape, sequences, logits)
+    assert least > 100 * TOLERANCE["f32"], f"{name}: a block matters too little: {least}"
+    write_logits(OUT / f"{name}.logits.gguf", TOLERANCE["f32"], sequences, logits)
 
     # transformers does not know all model types.
     load = PreTrainedTokenizerFast if case.tokenizer.startswith("spm") else AutoTokenizer
@@ -319,7 +322,7 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    golden.ROUTED_SCALE = 1.0  # the first DeepSeek MoE has none
+    shapes.ROUTED_SCALE = 1.0  # the first DeepSeek MoE has none
     OUT.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(2)
     for name in sys.argv[2:] or CASES:

@@ -1,0 +1,113 @@
+//! Attention and its rotary embedding.
+
+use gristmill_kernels::ops::RopeStyle;
+
+use super::{MAX_CONTEXT, MAX_WIDTH, Reader};
+use crate::error::{Error, Result};
+use crate::model::spec::{AttentionSpec, RopeScaling, RopeSpec};
+
+impl Reader<'_> {
+    /// Grouped-query attention without qk-norm.
+    pub(in crate::model::arch) fn attention(&self, style: RopeStyle) -> Result<AttentionSpec> {
+        let hidden = self.hidden()?;
+        let heads = self.count("attention.head_count", MAX_WIDTH)?;
+        let kv_heads = self.optional_count("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
+        if !heads.is_multiple_of(kv_heads) {
+            return self.wrong("attention.head_count", heads, format!("is not a multiple of the {kv_heads} KV heads"));
+        }
+        let width = |suffix| match self.optional_count(suffix, MAX_WIDTH)? {
+            Some(width) => Ok(width),
+            None if hidden.is_multiple_of(heads) => Ok(hidden / heads),
+            None => {
+                let rule =
+                    format!("does not divide the embedding length {hidden}, and there is no `{}`", self.key(suffix));
+                self.wrong("attention.head_count", heads, rule)
+            }
+        };
+        let key_width = width("attention.key_length")?;
+        let value_width = width("attention.value_length")?;
+        let scale = self.number_or_zero("attention.scale")?;
+        Ok(AttentionSpec {
+            heads,
+            kv_heads,
+            key_width,
+            value_width,
+            scale: scale.unwrap_or_else(|| (1.0 / (key_width as f64).sqrt()) as f32),
+            window: self.optional_count("attention.sliding_window", usize::MAX)?,
+            sinks: false,
+            qk_norm: None,
+            qkv_bias: self.tensor("blk.0.attn_q.bias"),
+            output_bias: self.tensor("blk.0.attn_output.bias"),
+            rope: self.rope(style, key_width)?,
+        })
+    }
+
+    fn rope(&self, style: RopeStyle, head_width: usize) -> Result<RopeSpec> {
+        let width = self.optional_count("rope.dimension_count", MAX_WIDTH)?.unwrap_or(head_width);
+        if width > head_width || !width.is_multiple_of(2) {
+            let rule = format!("must be even and at most the head width {head_width}");
+            return self.wrong("rope.dimension_count", width, rule);
+        }
+        let sections = self.source.optional::<Vec<i32>>(&self.key("rope.dimension_sections"))?;
+        if let Some(sections) = sections.filter(|sections| sections.iter().any(|&n| n != 0)) {
+            return Err(Error::Unsupported {
+                key: self.key("rope.dimension_sections"),
+                found: format!("{:?} (multi-dimensional RoPE)", sections.get(..4).unwrap_or(&sections)),
+                known: "one position per token",
+            });
+        }
+        let scaling = self.rope_scaling()?;
+        let factors = !matches!(scaling, RopeScaling::Long { .. }) && self.tensor("rope_freqs.weight");
+        Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors })
+    }
+
+    /// RoPE of layers that see a window only, where that has a base of its own and is not stretched.
+    pub(in crate::model::arch) fn windowed_rope(&self, rope: &RopeSpec) -> Result<RopeSpec> {
+        let base = self.rope_base("rope.freq_base_swa")?;
+        Ok(RopeSpec { base, scaling: RopeScaling::None, factors: false, ..rope.clone() })
+    }
+
+    fn rope_base(&self, suffix: &str) -> Result<f32> {
+        Ok(self.optional_number(suffix)?.unwrap_or(10_000.0))
+    }
+
+    fn rope_scaling(&self) -> Result<RopeScaling> {
+        let kind = self.source.optional::<&str>(&self.key("rope.scaling.type"))?;
+        // The older of the two keys has only ever meant linear scaling.
+        let factor = match self.number_or_zero("rope.scaling.factor")? {
+            Some(factor) => Some(factor),
+            None => self.number_or_zero("rope.scale_linear")?,
+        };
+        let original_context = || match self.optional_count("rope.scaling.original_context_length", MAX_CONTEXT)? {
+            Some(n) => Ok(n),
+            None => self.context_length(),
+        };
+        // Converters write LongRoPE's tensors, but not always its name.
+        let kind = match kind {
+            None if self.tensor("rope_factors_long.weight") => Some("longrope"),
+            kind => kind,
+        };
+        match (kind, factor.unwrap_or(1.0)) {
+            (Some("none"), _) | (None | Some("linear"), 1.0) => Ok(RopeScaling::None),
+            (None | Some("linear"), factor) => Ok(RopeScaling::Linear { factor }),
+            (Some("yarn"), factor) => Ok(RopeScaling::Yarn {
+                factor,
+                original_context: original_context()?,
+                beta_fast: self.optional_number("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+                beta_slow: self.optional_number("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+                truncate: true,
+                attention_factor: self.number_or_zero("rope.scaling.attn_factor")?.unwrap_or(1.0),
+            }),
+            // What the factor was, the tensors say.
+            (Some("longrope"), _) => Ok(RopeScaling::Long {
+                original_context: original_context()?,
+                magnitude: self.factor("rope.scaling.attn_factor")?,
+            }),
+            (Some(other), _) => Err(Error::Unsupported {
+                key: self.key("rope.scaling.type"),
+                found: other.to_owned(),
+                known: "none, linear, yarn, longrope; Llama 3's as the tensor `rope_freqs.weight`",
+            }),
+        }
+    }
+}

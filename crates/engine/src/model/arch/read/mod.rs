@@ -1,0 +1,232 @@
+//! Reads metadata into parts of a spec. Every key that is looked at is remembered, so that the others can be listed.
+
+mod attention;
+mod mlp;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::Display;
+
+use crate::error::{Error, Result};
+use crate::gguf::{FromValue, GgufFile, Value};
+use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind};
+
+/// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
+const MAX_WIDTH: usize = 1 << 24;
+/// The router handles this many.
+const MAX_EXPERTS: usize = 1024;
+/// Positions are 32-bit, and angles must stay finite.
+const MAX_CONTEXT: usize = 1 << 31;
+
+/// A file whose metadata keys are remembered once they are read.
+pub(crate) struct Source<'a> {
+    file: &'a GgufFile,
+    seen: RefCell<BTreeSet<String>>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(file: &'a GgufFile) -> Self {
+        Self { file, seen: RefCell::default() }
+    }
+
+    pub(crate) fn optional<T: FromValue<'a>>(&self, key: &str) -> Result<Option<T>> {
+        self.seen.borrow_mut().insert(key.to_owned());
+        Ok(self.file.metadata().optional(key)?)
+    }
+
+    pub(crate) fn required<T: FromValue<'a>>(&self, key: &str) -> Result<T> {
+        self.seen.borrow_mut().insert(key.to_owned());
+        Ok(self.file.metadata().required(key)?)
+    }
+
+    /// Keys that nobody asked for, in file order. `general.` describes the file and `split.` its parts; they have no
+    /// bearing on the maths.
+    pub(crate) fn unused_keys(&self) -> Vec<String> {
+        let seen = self.seen.borrow();
+        let unused = |key: &&str| !(seen.contains(*key) || key.starts_with("general.") || key.starts_with("split."));
+        self.file.metadata().iter().map(|(key, _)| key).filter(unused).map(str::to_owned).collect()
+    }
+}
+
+/// The keys of one architecture: `{arch}.{suffix}`.
+pub(super) struct Reader<'a> {
+    source: &'a Source<'a>,
+    arch: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(source: &'a Source<'a>, arch: &'static str) -> Self {
+        Self { source, arch }
+    }
+
+    fn key(&self, suffix: &str) -> String {
+        format!("{}.{suffix}", self.arch)
+    }
+
+    fn wrong<T>(&self, suffix: &str, found: impl Display, rule: impl Into<String>) -> Result<T> {
+        Err(Error::Value { key: self.key(suffix), found: found.to_string(), rule: rule.into() })
+    }
+
+    fn tensor(&self, name: &str) -> bool {
+        self.source.file.tensor(name).is_some()
+    }
+
+    /// A count of at least 1. Zero, where converters write it for "none", is `None`.
+    fn optional_count(&self, suffix: &str, max: usize) -> Result<Option<usize>> {
+        match self.source.optional::<usize>(&self.key(suffix))? {
+            None | Some(0) => Ok(None),
+            Some(n) if n <= max => Ok(Some(n)),
+            Some(n) => self.wrong(suffix, n, format!("is more than the {max} that are supported")),
+        }
+    }
+
+    fn count(&self, suffix: &str, max: usize) -> Result<usize> {
+        match self.source.required::<usize>(&self.key(suffix))? {
+            0 => self.wrong(suffix, 0, "must be at least 1"),
+            n if n <= max => Ok(n),
+            n => self.wrong(suffix, n, format!("is more than the {max} that are supported")),
+        }
+    }
+
+    /// A finite number above zero.
+    fn optional_number(&self, suffix: &str) -> Result<Option<f32>> {
+        match self.source.optional::<f32>(&self.key(suffix))? {
+            Some(v) if !(v.is_finite() && v > 0.0) => self.wrong(suffix, v, "must be finite and above 0"),
+            v => Ok(v),
+        }
+    }
+
+    /// As [`Self::optional_number`]; zero stands for "none".
+    pub(super) fn number_or_zero(&self, suffix: &str) -> Result<Option<f32>> {
+        match self.source.optional::<f32>(&self.key(suffix))? {
+            Some(0.0) => Ok(None),
+            _ => self.optional_number(suffix),
+        }
+    }
+
+    /// A factor; 1 if the file does not say.
+    pub(super) fn factor(&self, suffix: &str) -> Result<f32> {
+        Ok(self.number_or_zero(suffix)?.unwrap_or(1.0))
+    }
+
+    /// The factor that a divisor is; 1 if the file does not say.
+    pub(super) fn divisor(&self, suffix: &str) -> Result<f32> {
+        let divisor = self.factor(suffix)?;
+        let factor = 1.0 / divisor;
+        if factor.is_finite() { Ok(factor) } else { self.wrong(suffix, divisor, "is too small to divide by") }
+    }
+
+    /// A count that is 0 if the file does not say.
+    pub(super) fn count_or_zero(&self, suffix: &str) -> Result<usize> {
+        Ok(self.optional_count(suffix, MAX_WIDTH)?.unwrap_or(0))
+    }
+
+    /// Whether a count is there and not zero.
+    pub(super) fn has(&self, suffix: &str) -> Result<bool> {
+        Ok(self.optional_count(suffix, usize::MAX)?.is_some())
+    }
+
+    /// Width of the residual stream.
+    pub(super) fn hidden(&self) -> Result<usize> {
+        self.count("embedding_length", MAX_WIDTH)
+    }
+
+    fn context_length(&self) -> Result<usize> {
+        self.count("context_length", MAX_CONTEXT)
+    }
+
+    /// The number of layers. Each has tensors of its own, so that a count which the file cannot hold is refused before
+    /// it is used.
+    pub(super) fn layers(&self) -> Result<usize> {
+        self.count("block_count", self.source.file.tensors().len())
+    }
+
+    /// A model whose layers are all alike.
+    pub(super) fn uniform(&self, attention: AttentionSpec, mlp: MlpSpec) -> Result<ModelSpec> {
+        self.model(vec![LayerSpec { attention, mlp }; self.layers()?])
+    }
+
+    /// A model of these layers.
+    pub(super) fn model(&self, layers: Vec<LayerSpec>) -> Result<ModelSpec> {
+        let eps = self.source.required::<f32>(&self.key("attention.layer_norm_rms_epsilon"))?;
+        if !(eps.is_finite() && eps >= 0.0) {
+            return self.wrong("attention.layer_norm_rms_epsilon", eps, "must be finite and not negative");
+        }
+        let hidden = self.hidden()?;
+        Ok(ModelSpec {
+            architecture: self.arch.to_owned(),
+            name: self.source.optional::<&str>("general.name")?.map(str::to_owned),
+            vocab: self.vocab(hidden)?,
+            hidden,
+            context_length: self.context_length()?,
+            norm: NormKind::Rms,
+            norm_eps: eps,
+            mlp_norm: "ffn_norm",
+            post_norms: false,
+            embedding_scale: 1.0,
+            residual_scale: 1.0,
+            logit_scale: 1.0,
+            tied_embeddings: !self.tensor("output.weight"),
+            output_bias: self.tensor("output.bias"),
+            layers,
+        })
+    }
+
+    /// Whether each layer sees a window only, first to last: of every `period` layers all but the last do, unless the
+    /// file has another period, or says it of each layer. A window of what width, it must say.
+    pub(super) fn windowed(&self, period: usize) -> Result<Vec<bool>> {
+        let (layers, suffix) = (self.layers()?, "attention.sliding_window_pattern");
+        self.count("attention.sliding_window", MAX_CONTEXT)?;
+        let key = self.key(suffix);
+        if let Some(Value::Array(_)) = self.source.file.metadata().value(&key) {
+            let windowed = self.source.required::<&[bool]>(&key)?;
+            return match windowed.len() == layers {
+                true => Ok(windowed.to_vec()),
+                false => {
+                    self.wrong(suffix, format!("{} flags", windowed.len()), format!("are not the {layers} layers"))
+                }
+            };
+        }
+        let period = self.optional_count(suffix, MAX_CONTEXT)?.unwrap_or(period);
+        Ok((0..layers).map(|layer| layer % period < period - 1).collect())
+    }
+
+    /// The vocabulary is as large as the embedding table; a key that says otherwise is wrong.
+    fn vocab(&self, hidden: usize) -> Result<usize> {
+        let name = "token_embd.weight";
+        let rows = |shape: &[u64]| match *shape {
+            [_, rows] => i32::try_from(rows).ok().and_then(|n| usize::try_from(n).ok()),
+            _ => None,
+        };
+        let key = self.source.optional::<usize>(&self.key("vocab_size"))?;
+        let expected = || vec![hidden as u64, key.unwrap_or(0) as u64];
+        let Some(tensor) = self.source.file.tensor(name) else {
+            return Err(Error::MissingTensor { name: name.to_owned(), shape: expected() });
+        };
+        match rows(&tensor.shape) {
+            Some(rows) if key.is_none_or(|n| n == rows) => Ok(rows),
+            _ => Err(Error::TensorShape {
+                name: name.to_owned(),
+                offset: tensor.offset,
+                found: tensor.shape.clone(),
+                expected: expected(),
+            }),
+        }
+    }
+
+    /// Refuses a number that asks for maths which we do not have, unless it is zero.
+    pub(super) fn refuse(&self, suffix: &str, known: &'static str) -> Result<()> {
+        match self.source.optional::<f32>(&self.key(suffix))? {
+            None | Some(0.0) => Ok(()),
+            Some(found) => Err(Error::Unsupported { key: self.key(suffix), found: found.to_string(), known }),
+        }
+    }
+
+    /// Refuses a flag that is not set, where that asks for maths which we do not have.
+    pub(super) fn insist(&self, suffix: &str, known: &'static str) -> Result<()> {
+        match self.source.optional::<bool>(&self.key(suffix))? {
+            None | Some(true) => Ok(()),
+            Some(false) => Err(Error::Unsupported { key: self.key(suffix), found: "false".to_owned(), known }),
+        }
+    }
+}

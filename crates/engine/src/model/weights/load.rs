@@ -1,0 +1,96 @@
+//! Loads the tensors of the table into a backend.
+
+use std::sync::Arc;
+
+use gristmill_kernels::ops::Backend;
+use gristmill_kernels::tensor::{Buffer, SharedBytes};
+use gristmill_kernels::weight::{Role, TensorView, Weight};
+
+use super::Weights;
+use super::table::{Make, Wanted, assemble, find};
+use crate::error::Result;
+use crate::gguf::{GgufFile, TensorInfo};
+use crate::model::spec::ModelSpec;
+
+/// Loads all weights. `progress` is told how many bytes were just read from the file.
+pub(crate) fn load(
+    file: &GgufFile,
+    spec: &ModelSpec,
+    backend: &dyn Backend,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Weights> {
+    assemble(spec, &mut Load { file, backend, progress })
+}
+
+struct Load<'a> {
+    file: &'a GgufFile,
+    backend: &'a dyn Backend,
+    progress: &'a mut dyn FnMut(u64),
+}
+
+/// Keeps the file open as long as the bytes are in use.
+struct TensorBytes {
+    file: GgufFile,
+    tensor: TensorInfo,
+}
+
+impl AsRef<[u8]> for TensorBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.file.data(&self.tensor)
+    }
+}
+
+impl Load<'_> {
+    fn view(&self, wanted: &Wanted) -> Result<TensorView> {
+        let tensor = find(self.file, wanted)?;
+        let len = self.file.data(tensor).len();
+        let owner = Arc::new(TensorBytes { file: self.file.clone(), tensor: tensor.clone() });
+        // The dimensions are those of a tensor whose bytes are in memory: they fit.
+        let dim = |i: usize| wanted.shape.get(i).map_or(1, |&n| n as usize);
+        Ok(TensorView {
+            name: wanted.name.clone(),
+            format: tensor.format,
+            experts: dim(2),
+            rows: dim(1),
+            cols: dim(0),
+            bytes: SharedBytes::new(owner, 0..len).unwrap_or_else(|| Vec::new().into()),
+        })
+    }
+
+    fn done(&mut self, tensors: &[Wanted]) -> Result<()> {
+        for wanted in tensors {
+            let tensor = find(self.file, wanted)?;
+            self.file.advise_done(tensor);
+            (self.progress)(tensor.bytes);
+        }
+        Ok(())
+    }
+}
+
+impl Make for Load<'_> {
+    type Matrix = Weight;
+    type Vector = Buffer<f32>;
+
+    fn matrix(&mut self, role: Role, tensors: &[Wanted]) -> Result<Weight> {
+        let views = tensors.iter().map(|wanted| self.view(wanted)).collect::<Result<Vec<_>>>()?;
+        let weight = self.backend.prepare(&views, role)?;
+        self.done(tensors)?;
+        Ok(weight)
+    }
+
+    fn vector(&mut self, tensors: &[Wanted]) -> Result<Buffer<f32>> {
+        let mut values = Vec::new();
+        for wanted in tensors {
+            let view = self.view(wanted)?;
+            view.check()?;
+            let start = values.len();
+            values.resize(start + view.rows * view.cols, 0.0);
+            // Checked: the bytes are exactly these values.
+            view.format.decode(view.bytes.as_slice(), &mut values[start..]);
+        }
+        self.done(tensors)?;
+        let mut buffer = self.backend.alloc_f32(values.len(), "a vector of weights")?;
+        self.backend.upload_f32(&values, &mut buffer)?;
+        Ok(buffer)
+    }
+}

@@ -1,0 +1,148 @@
+//! A model's weights. Which tensors they are, of what shape and for what role, is the [`table`]; it is walked twice, by
+//! [`survey`] to check the file before anything is loaded, and by [`load`].
+
+mod load;
+mod survey;
+mod table;
+
+use std::sync::Arc;
+
+use gristmill_kernels::ops::{Activation, Backend, Rope, Routing};
+use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::weight::Weight;
+
+use super::rope;
+use super::spec::{ModelSpec, RopeScaling};
+use crate::error::Result;
+
+pub(crate) use load::load;
+pub(crate) use survey::{WeightBytes, survey};
+
+/// All weights of a model. `M` is a matrix, `V` a vector.
+#[derive(Debug)]
+pub(crate) struct Weights<M = Weight, V = Buffer<f32>> {
+    /// Embedding table, vocabulary × hidden.
+    pub(crate) embedding: M,
+    pub(crate) layers: Vec<LayerWeights<M, V>>,
+    pub(crate) output_norm: NormWeights<V>,
+    /// Output head, vocabulary × hidden.
+    pub(crate) output: M,
+    pub(crate) output_bias: Option<V>,
+    /// `rope_freqs.weight`, if the model has it.
+    rope_factors: Option<V>,
+    /// LongRoPE's factors for short and for long contexts.
+    long_rope_factors: Option<[V; 2]>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LayerWeights<M, V> {
+    pub(crate) attention_norm: NormWeights<V>,
+    pub(crate) attention: AttentionWeights<M, V>,
+    pub(crate) attention_post_norm: Option<NormWeights<V>>,
+    pub(crate) mlp_norm: NormWeights<V>,
+    pub(crate) mlp_post_norm: Option<NormWeights<V>>,
+    pub(crate) mlp: MlpWeights<M, V>,
+}
+
+/// A norm of rows.
+#[derive(Debug)]
+pub(crate) enum NormWeights<V> {
+    Rms { weight: V },
+    Layer { weight: V, bias: V },
+}
+
+#[derive(Debug)]
+pub(crate) struct AttentionWeights<M, V> {
+    /// Queries, keys and values side by side.
+    pub(crate) qkv: M,
+    pub(crate) qkv_bias: Option<V>,
+    /// Of queries and of keys.
+    pub(crate) qk_norm: Option<[V; 2]>,
+    /// One logit for each head.
+    pub(crate) sinks: Option<V>,
+    pub(crate) output: M,
+    pub(crate) output_bias: Option<V>,
+}
+
+/// An MLP's weights, and what to do with them.
+#[derive(Debug)]
+pub(crate) enum MlpWeights<M, V> {
+    Dense { activation: Activation, gate_up: M, down: M },
+    Moe(MoeWeights<M, V>),
+}
+
+/// A router and its experts.
+#[derive(Debug)]
+pub(crate) struct MoeWeights<M, V> {
+    pub(crate) activation: Activation,
+    pub(crate) routing: Routing,
+    pub(crate) router: M,
+    pub(crate) gate_up: M,
+    pub(crate) down: M,
+    pub(crate) biases: Option<MoeBiases<V>>,
+    pub(crate) shared: Option<SharedWeights<M>>,
+}
+
+/// Biases of the router (E) and of each expert's matrices (E × rows).
+#[derive(Debug)]
+pub(crate) struct MoeBiases<V> {
+    pub(crate) router: V,
+    pub(crate) gate: V,
+    pub(crate) up: V,
+    pub(crate) down: V,
+}
+
+/// The weights of an expert that serves every token.
+#[derive(Debug)]
+pub(crate) struct SharedWeights<M> {
+    /// Makes the logit whose sigmoid multiplies the output.
+    pub(crate) gate: Option<M>,
+    pub(crate) gate_up: M,
+    pub(crate) down: M,
+}
+
+impl Weights {
+    /// RoPE of every layer for sequences of up to `context` tokens. Layers with the same spec share one.
+    pub(crate) fn ropes(&self, spec: &ModelSpec, context: usize, backend: &dyn Backend) -> Result<Vec<Arc<Rope>>> {
+        let mut ropes: Vec<Arc<Rope>> = Vec::new();
+        for (index, layer) in spec.layers.iter().enumerate() {
+            let wanted = &layer.attention.rope;
+            let known = spec.layers[..index].iter().position(|layer| layer.attention.rope == *wanted);
+            ropes.push(match known {
+                Some(known) => ropes[known].clone(),
+                None => {
+                    let factors = match (wanted.scaling, &self.long_rope_factors) {
+                        (RopeScaling::Long { original_context, .. }, Some([short, long])) => {
+                            Some(if context > original_context { long } else { short })
+                        }
+                        _ => self.rope_factors.as_ref().filter(|_| wanted.factors),
+                    };
+                    let mut divisors = vec![1.0; factors.map_or(0, Buffer::len)];
+                    if let Some(buffer) = factors {
+                        backend.download_f32(buffer.view(1, buffer.len())?, &mut divisors)?;
+                    }
+                    let (frequencies, magnitude) = rope::frequencies(wanted, factors.and(Some(&divisors)));
+                    let mut buffer = backend.alloc_f32(frequencies.len(), "RoPE frequencies")?;
+                    backend.upload_f32(&frequencies, &mut buffer)?;
+                    Arc::new(Rope { style: wanted.style, frequencies: buffer, magnitude })
+                }
+            });
+        }
+        Ok(ropes)
+    }
+
+    /// Bytes that preparing the weights took beyond the file's.
+    pub(crate) fn owned_bytes(&self) -> u64 {
+        let layers = self.layers.iter().flat_map(|layer| {
+            let mlp = match &layer.mlp {
+                MlpWeights::Dense { gate_up, down, .. } => vec![gate_up, down],
+                MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, .. }) => {
+                    let shared = shared.iter().flat_map(|s| s.gate.iter().chain([&s.gate_up, &s.down]));
+                    [router, gate_up, down].into_iter().chain(shared).collect()
+                }
+            };
+            mlp.into_iter().chain([&layer.attention.qkv, &layer.attention.output])
+        });
+        layers.chain([&self.embedding, &self.output]).map(|weight| weight.owned_bytes() as u64).sum()
+    }
+}

@@ -1,0 +1,191 @@
+//! The table of all tensors: their names, shapes and roles.
+
+use gristmill_kernels::weight::Role;
+
+use super::{AttentionWeights, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights, Weights};
+use crate::error::{Error, Result};
+use crate::gguf::{GgufFile, TensorInfo};
+use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, QkNorm, RopeScaling, SharedExpert};
+
+/// A tensor that is needed: its name, and its shape with the innermost dimension first.
+pub(super) struct Wanted {
+    pub(super) name: String,
+    pub(super) shape: Vec<u64>,
+}
+
+fn wanted(name: impl Into<String>, shape: &[usize]) -> Wanted {
+    Wanted { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect() }
+}
+
+/// Makes weights of tensors.
+pub(super) trait Make {
+    type Matrix;
+    type Vector;
+    fn matrix(&mut self, role: Role, tensors: &[Wanted]) -> Result<Self::Matrix>;
+    /// A vector, several tensors one after another; of a matrix, its rows one after another.
+    fn vector(&mut self, tensors: &[Wanted]) -> Result<Self::Vector>;
+}
+
+/// The table of all tensors.
+pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weights<T::Matrix, T::Vector>> {
+    let ModelSpec { hidden, vocab, .. } = *spec;
+    let table = || wanted("token_embd.weight", &[hidden, vocab]);
+    let output = if spec.tied_embeddings { table() } else { wanted("output.weight", &[hidden, vocab]) };
+    let ropes = || spec.layers.iter().map(|layer| &layer.attention.rope);
+    let rope = ropes().find(|rope| rope.factors);
+    let long_rope = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
+    let mut factors = |part, width: usize| make.vector(&[wanted(format!("rope_{part}.weight"), &[width / 2])]);
+    Ok(Weights {
+        rope_factors: rope.map(|rope| factors("freqs", rope.width)).transpose()?,
+        long_rope_factors: match long_rope {
+            Some(rope) => Some([factors("factors_short", rope.width)?, factors("factors_long", rope.width)?]),
+            None => None,
+        },
+        embedding: make.matrix(Role::Table, &[table()])?,
+        layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
+        output_norm: norm("output_norm".to_owned(), spec, make)?,
+        output: make.matrix(Role::Matrix, &[output])?,
+        output_bias: match spec.output_bias {
+            true => Some(make.vector(&[wanted("output.bias", &[vocab])])?),
+            false => None,
+        },
+    })
+}
+
+fn norm<T: Make>(name: String, spec: &ModelSpec, make: &mut T) -> Result<NormWeights<T::Vector>> {
+    let mut vector = |part| make.vector(&[wanted(format!("{name}.{part}"), &[spec.hidden])]);
+    Ok(match spec.norm {
+        NormKind::Rms => NormWeights::Rms { weight: vector("weight")? },
+        NormKind::Layer => NormWeights::Layer { weight: vector("weight")?, bias: vector("bias")? },
+    })
+}
+
+fn layer<T: Make>(
+    index: usize,
+    model: &ModelSpec,
+    spec: &LayerSpec,
+    make: &mut T,
+) -> Result<LayerWeights<T::Matrix, T::Vector>> {
+    let name = |part: &str| format!("blk.{index}.{part}");
+    let norm = |part, make: &mut T| norm(name(part), model, make);
+    let post_norm = |part, make: &mut T| model.post_norms.then(|| norm(part, make)).transpose();
+    Ok(LayerWeights {
+        attention_norm: norm("attn_norm", make)?,
+        attention: attention(&name, model.hidden, &spec.attention, make)?,
+        attention_post_norm: post_norm("post_attention_norm", make)?,
+        mlp_norm: norm(model.mlp_norm, make)?,
+        mlp: mlp(&name, model.hidden, &spec.mlp, make)?,
+        mlp_post_norm: post_norm("post_ffw_norm", make)?,
+    })
+}
+
+fn attention<T: Make>(
+    name: &dyn Fn(&str) -> String,
+    hidden: usize,
+    spec: &AttentionSpec,
+    make: &mut T,
+) -> Result<AttentionWeights<T::Matrix, T::Vector>> {
+    let parts = [("q", spec.query_columns()), ("k", spec.key_columns()), ("v", spec.value_columns())];
+    let weights = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.weight")), &[hidden, rows]));
+    let biases = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.bias")), &[rows]));
+    let norms = spec.qk_norm.map(|over| {
+        let [q, k] = match over {
+            QkNorm::PerHead => [spec.key_width; 2],
+            QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
+        };
+        [wanted(name("attn_q_norm.weight"), &[q]), wanted(name("attn_k_norm.weight"), &[k])]
+    });
+    Ok(AttentionWeights {
+        qkv: make.matrix(Role::Matrix, &weights)?,
+        qkv_bias: spec.qkv_bias.then(|| make.vector(&biases)).transpose()?,
+        qk_norm: match norms {
+            None => None,
+            Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
+        },
+        sinks: match spec.sinks {
+            true => Some(make.vector(&[wanted(name("attn_sinks.weight"), &[spec.heads])])?),
+            false => None,
+        },
+        output: make.matrix(Role::Matrix, &[wanted(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,
+        output_bias: match spec.output_bias {
+            true => Some(make.vector(&[wanted(name("attn_output.bias"), &[hidden])])?),
+            false => None,
+        },
+    })
+}
+
+fn mlp<T: Make>(
+    name: &dyn Fn(&str) -> String,
+    hidden: usize,
+    spec: &MlpSpec,
+    make: &mut T,
+) -> Result<MlpWeights<T::Matrix, T::Vector>> {
+    Ok(match *spec {
+        MlpSpec::Dense { inner, activation } => {
+            let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| wanted(name(part), &[hidden, inner]));
+            MlpWeights::Dense {
+                activation,
+                gate_up: make.matrix(Role::GateUp, &gate_up)?,
+                down: make.matrix(Role::Matrix, &[wanted(name("ffn_down.weight"), &[inner, hidden])])?,
+            }
+        }
+        MlpSpec::Moe { experts, inner, activation, routing, bias, shared } => {
+            let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
+            let gate_up = gate_up.map(|part| wanted(name(part), &[hidden, inner, experts]));
+            let mut vector = |part, shape: &[usize]| make.vector(&[wanted(name(part), shape)]);
+            let biases = match bias {
+                false => None,
+                true => Some(MoeBiases {
+                    router: vector("ffn_gate_inp.bias", &[experts])?,
+                    gate: vector("ffn_gate_exps.bias", &[inner, experts])?,
+                    up: vector("ffn_up_exps.bias", &[inner, experts])?,
+                    down: vector("ffn_down_exps.bias", &[hidden, experts])?,
+                }),
+            };
+            MlpWeights::Moe(MoeWeights {
+                activation,
+                routing,
+                biases,
+                router: make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp.weight"), &[hidden, experts])])?,
+                gate_up: make.matrix(Role::GateUp, &gate_up)?,
+                down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
+                shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,
+            })
+        }
+    })
+}
+
+fn shared_expert<T: Make>(
+    name: &dyn Fn(&str) -> String,
+    hidden: usize,
+    SharedExpert { inner, gated }: SharedExpert,
+    make: &mut T,
+) -> Result<SharedWeights<T::Matrix>> {
+    let gate_up = ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"].map(|part| wanted(name(part), &[hidden, inner]));
+    Ok(SharedWeights {
+        gate: match gated {
+            true => Some(make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp_shexp.weight"), &[hidden, 1])])?),
+            false => None,
+        },
+        gate_up: make.matrix(Role::GateUp, &gate_up)?,
+        down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_shexp.weight"), &[inner, hidden])])?,
+    })
+}
+
+/// The tensor, if it has the wanted shape.
+pub(super) fn find<'a>(file: &'a GgufFile, wanted: &Wanted) -> Result<&'a TensorInfo> {
+    let Some(tensor) = file.tensor(&wanted.name) else {
+        return Err(Error::MissingTensor { name: wanted.name.clone(), shape: wanted.shape.clone() });
+    };
+    // Trailing dimensions of 1 say nothing: one expert may be stored as a matrix.
+    let trim = |shape: &[u64]| shape.len() - shape.iter().rev().take_while(|&&n| n == 1).count();
+    if tensor.shape[..trim(&tensor.shape)] != wanted.shape[..trim(&wanted.shape)] {
+        return Err(Error::TensorShape {
+            name: wanted.name.clone(),
+            offset: tensor.offset,
+            found: tensor.shape.clone(),
+            expected: wanted.shape.clone(),
+        });
+    }
+    Ok(tensor)
+}

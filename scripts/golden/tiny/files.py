@@ -1,0 +1,114 @@
+"""Writing the files: models and logits."""
+
+import pathlib
+
+import gguf
+import numpy as np
+
+from . import shapes
+from .shapes import CONTEXT, EPS, GRANITE, LINEAR, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
+
+
+def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
+    writer = gguf.GGUFWriter(path, "llama" if shape.arch == "mixtral" else shape.arch)
+    writer.add_name(path.stem)
+    writer.add_block_count(shape.layers)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_feed_forward_length(3 * shape.inner if shape.arch == "deepseek" else shape.inner)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_key_length(shape.head)
+    writer.add_value_length(shape.head)
+    writer.add_layer_norm_rms_eps(EPS)
+    writer.add_rope_freq_base(shape.theta)
+    if shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek"):
+        writer.add_rope_dimension_count(shape.head)
+        writer.add_vocab_size(shapes.VOCAB)
+    if shape.experts:
+        writer.add_expert_count(shape.experts)
+        writer.add_expert_used_count(shape.top_k)
+        if shape.arch not in ("mixtral", "granitemoe", "phimoe"):
+            writer.add_expert_feed_forward_length(shape.inner)
+    if shape.arch == "deepseek":
+        writer.add_leading_dense_block_count(shape.dense)
+        writer.add_expert_shared_count(shape.shared // shape.inner)
+        writer.add_expert_weights_scale(shapes.ROUTED_SCALE)
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    elif shape.shared:
+        writer.add_expert_shared_feed_forward_length(shape.shared)
+    if shape.arch in ("granite", "granitemoe"):
+        writer.add_embedding_scale(GRANITE["embedding_multiplier"])
+        writer.add_attention_scale(GRANITE["attention_multiplier"])
+        writer.add_residual_scale(GRANITE["residual_multiplier"])
+        writer.add_logit_scale(GRANITE["logits_scaling"])
+    if shape.window:
+        writer.add_sliding_window(shape.window)
+    if shape.period:
+        writer.add_sliding_window_pattern(shape.period)
+    if shape.arch == "phimoe":
+        writer.add_sliding_window(0)
+        writer.add_rope_dimension_count(shape.head)
+        writer.add_rope_scaling_orig_ctx_len(shape.rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_attn_factors(shape.rope["short_mscale"])
+        writer.add_tensor("rope_factors_long.weight", np.array(LONG, np.float32))
+        writer.add_tensor("rope_factors_short.weight", np.array(SHORT, np.float32))
+    if shape.rope in (LINEAR, YARN, UNTRUNCATED):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(shape.rope["rope_type"]))
+        writer.add_rope_scaling_factor(shape.rope["factor"])
+    if shape.rope in (YARN, UNTRUNCATED):
+        writer.add_rope_scaling_orig_ctx_len(shape.rope["original_max_position_embeddings"])
+    if shape.rope is UNTRUNCATED:
+        writer.add_rope_scaling_yarn_beta_fast(shape.rope["beta_fast"])
+    if shape.rope is LLAMA3:
+        writer.add_tensor("rope_freqs.weight", llama3_factors(shape))
+    vocabulary(writer)
+    for name, (data, kind) in tensors.items():
+        writer.add_tensor(name, data, raw_dtype=kind)
+    finish(writer)
+
+
+def llama3_factors(shape: Shape) -> np.ndarray:
+    """What each pair's frequency is divided by (Llama 3.1's rule)."""
+    rule, frequency = LLAMA3, shape.theta ** -(np.arange(0, shape.head, 2) / shape.head)
+    length = 2 * np.pi / frequency
+    low = rule["original_max_position_embeddings"] / rule["low_freq_factor"]
+    high = rule["original_max_position_embeddings"] / rule["high_freq_factor"]
+    smooth = (rule["original_max_position_embeddings"] / length - rule["low_freq_factor"]) / (
+        rule["high_freq_factor"] - rule["low_freq_factor"])
+    between = 1 / ((1 - smooth) / rule["factor"] + smooth)
+    factors = np.where(length < high, 1.0, np.where(length > low, rule["factor"], between))
+    assert (factors == 1).any() and (factors == rule["factor"]).any(), factors
+    return factors.astype(np.float32)
+
+
+def vocabulary(writer: gguf.GGUFWriter) -> None:
+    """Bytes, pairs of letters, one special token."""
+    printable = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or 0xAE <= b]
+    tokens = [chr(b) for b in printable] + [chr(256 + i) for i in range(256 - len(printable))]
+    merges = [f"a {chr(97 + i)}" for i in range(26)] + [f"b {chr(97 + i)}" for i in range(5)]
+    tokens += [merge.replace(" ", "") for merge in merges] + ["<|end|>"]
+    assert len(tokens) == shapes.VOCAB
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (shapes.VOCAB - 1) + [3])
+    writer.add_token_merges(merges)
+    writer.add_eos_token_id(shapes.VOCAB - 1)
+    writer.add_add_bos_token(False)
+
+
+def write_logits(path: pathlib.Path, tolerance: float, sequences: list, logits: list) -> None:
+    writer = gguf.GGUFWriter(path, "golden")
+    writer.add_float32("golden.tolerance", tolerance)
+    for i, (tokens, values) in enumerate(zip(sequences, logits)):
+        writer.add_array(f"golden.tokens.{i}", [int(t) for t in tokens])
+        writer.add_tensor(f"logits.{i}", values.numpy())
+    finish(writer)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

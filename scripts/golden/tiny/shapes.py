@@ -1,0 +1,93 @@
+"""The tiny random models: their shapes, as data, and the constants that they share."""
+
+from dataclasses import dataclass, field
+
+VOCAB = 288
+LENGTHS = (32, 14, 5)
+CONTEXT = 128
+EPS = 1e-5
+# NMSE of the logits that the test allows, by format.
+TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3, "mxfp4": 1e-3}
+# The k-th and the next router logit are at least this far apart.
+ROUTER_GAP = 0.25
+# SparseMixer shares between logits that differ by up to this part of the larger (2 · router_jitter_noise).
+SPARSE_MIXER_NEAR = 0.02
+# So that this happens, the F32 model's routers may come closer to a tie.
+SPARSE_MIXER_GAP = 0.01
+# Granite's multipliers of embeddings, attention logits and residuals, and its divisor of logits.
+GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=2.5)
+# What multiplies the experts' weights in `deepseek`.
+ROUTED_SCALE = 1.4
+
+
+@dataclass
+class Shape:
+    """A tiny model."""
+
+    arch: str
+    hidden: int
+    inner: int
+    heads: int
+    kv_heads: int
+    head: int
+    experts: int = 0
+    top_k: int = 0
+    tied: bool = False
+    bias: bool = False
+    shared: int = 0
+    dense: int = 0  # leading layers without experts
+    window: int = 0
+    period: int = 0  # the last of so many layers sees everything
+    layers: int = 2
+    theta: float = 10000.0
+    rope: dict = field(default_factory=dict)
+
+
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=32)
+LINEAR = dict(rope_type="linear", factor=4.0)
+# Its correction range begins and ends between two pairs.
+UNTRUNCATED = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=4.0, truncate=False)
+SHORT = [1.0, 1.1, 1.2, 1.3]
+LONG = [1.5, 2.5, 4.0, 7.0]
+LONGROPE = dict(rope_type="longrope", short_factor=SHORT, long_factor=LONG, short_mscale=1.2, long_mscale=1.2)
+
+MODELS = {
+    "llama3-f32": Shape("llama", 64, 128, 4, 2, 16, theta=500000.0, rope=LLAMA3),
+    "llama3-q8_0": Shape("llama", 64, 128, 4, 2, 16, theta=500000.0, rope=LLAMA3),
+    "llama3-q4_k_m": Shape("llama", 256, 256, 8, 2, 32, theta=500000.0, rope=LLAMA3),
+    "llama-tied-f32": Shape("llama", 96, 64, 3, 1, 32, tied=True),
+    "llama-tied-q8_0": Shape("llama", 96, 64, 3, 1, 32, tied=True),
+    "llama-linear-f32": Shape("llama", 32, 64, 2, 2, 16, bias=True, rope=LINEAR),
+    "llama-yarn-f32": Shape("llama", 64, 64, 2, 1, 32, rope=YARN),
+    "mixtral-f32": Shape("mixtral", 32, 16, 4, 2, 8, 8, 2),
+    "mixtral-q8_0": Shape("mixtral", 32, 32, 4, 2, 8, 8, 2),
+    "granite-f32": Shape("granite", 32, 48, 4, 2, 8, tied=True),
+    "granitemoe-f32": Shape("granitemoe", 32, 16, 4, 2, 8, 6, 2, tied=True),
+    "granitemoe-q8_0": Shape("granitemoe", 32, 32, 4, 2, 8, 6, 2, shared=64),
+    "phimoe-f32": Shape("phimoe", 32, 16, 4, 2, 8, 6, 2, bias=True, rope=LONGROPE | dict(original_max_position_embeddings=64)),
+    "phimoe-q8_0": Shape("phimoe", 32, 32, 4, 2, 8, 6, 2, bias=True, rope=LONGROPE | dict(original_max_position_embeddings=32)),
+    "deepseek-f32": Shape("deepseek", 32, 16, 4, 4, 8, 6, 2, shared=32, dense=1),
+    "deepseek-q8_0": Shape("deepseek", 64, 32, 4, 4, 16, 6, 2, shared=64, dense=1),
+    "gemma3-f32": Shape("gemma3", 32, 64, 4, 1, 16, tied=True, layers=7, theta=1e6, window=9, rope=LINEAR),
+    "gemma3-q8_0": Shape("gemma3", 64, 64, 4, 1, 16, tied=True, layers=3, theta=1e6, window=9, period=2),
+    "qwen2-f32": Shape("qwen2", 64, 96, 4, 2, 16, theta=1e6, bias=True),
+    "qwen2-q4_k_m": Shape("qwen2", 256, 256, 4, 1, 64, tied=True, theta=1e6, bias=True),
+    "qwen2moe-f32": Shape("qwen2moe", 64, 32, 4, 2, 16, 8, 3, theta=1e6, bias=True, shared=96),
+    "qwen2moe-q8_0": Shape("qwen2moe", 64, 32, 4, 2, 16, 8, 3, theta=1e6, bias=True, shared=96),
+    "qwen2moe-q4_k_m": Shape("qwen2moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6, bias=True, shared=256),
+    "olmoe-f32": Shape("olmoe", 64, 32, 4, 2, 16, 8, 2),
+    "olmoe-q4_k_m": Shape("olmoe", 256, 256, 4, 4, 64, 4, 2),
+    "qwen3-f32": Shape("qwen3", 64, 96, 4, 2, 32, theta=1e6),
+    "qwen3-q8_0": Shape("qwen3", 64, 96, 4, 2, 32, theta=1e6),
+    "qwen3-q4_k_m": Shape("qwen3", 256, 256, 4, 1, 64, theta=1e6),
+    "qwen3moe-f32": Shape("qwen3moe", 64, 32, 4, 2, 16, 8, 2, theta=1e6),
+    "qwen3moe-q8_0": Shape("qwen3moe", 64, 32, 4, 2, 16, 8, 2, theta=1e6),
+    "qwen3moe-q4_k_m": Shape("qwen3moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6),
+    "gpt-oss-f32": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
+    "gpt-oss-mxfp4": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
+    "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
+    "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
+    "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),
+}
