@@ -13,7 +13,7 @@ use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
 /// Threads of a block.
-const BLOCK: usize = 256;
+const BLOCK: usize = 128;
 /// Weight rows that a team multiplies at once in `matmul`; in `gate_up` it takes one of each weight.
 const TEAM_ROWS: usize = 2;
 /// Threads that keep the memory of a large device busy.

@@ -1,10 +1,10 @@
 // Weights times few rows of activations: bound by reading weights.
 //
-// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8 1 or 0), and for so many rows of activations at
-// a time (TOKENS). A *team* of 1 to 256 neighbouring threads, a power of two, multiplies ROWS weight rows; its threads take
-// the rows' spans in turns, each with UNROLL spans of every row in flight before it uses one. Sums stay in registers: first
-// those of a thread in the order of its spans, then a tree over the team. So a result depends on the weight's shape alone,
-// not on TOKENS, nor on the rows beside it.
+// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8 1 or 0), and for so many rows of activations
+// at a time (TOKENS). A *team* of 1 to 128 neighbouring threads, a power of two, multiplies some weight rows; its threads
+// take the rows' spans in turns, each with several in flight before it uses one. Sums stay in registers: first those of a
+// thread in the order of its spans, then a tree over the team. So a result depends on the weight's shape alone, not on
+// TOKENS, nor on the rows beside it.
 //
 // The same kernels serve dense weights and experts. For experts a block's rows of activations are those of a tile of
 // `Groups`: pairs of one expert.
@@ -14,7 +14,9 @@
 
 typedef FORMAT Format;
 
-#define BLOCK_THREADS 256
+#define BLOCK_THREADS 128
+// Blocks of a multiprocessor that the registers must suffice for.
+#define LEAST_BLOCKS (INT8 && TOKENS <= 2 ? 4 : 3)
 #define MOST_WARPS (BLOCK_THREADS / 32)
 
 // Twin of `GemvParams` in `gpu/cuda/gemv.rs`.
@@ -38,23 +40,30 @@ struct GemvParams {
     Activation activation;
 };
 
-// A row of X.
 #if INT8
 typedef Int8Block Element;
-DEV u32 elements(u32 cols) { return (cols + 31) / 32; }
 #else
 typedef float Element;
-DEV u32 elements(u32 cols) { return cols; }
 #endif
-typedef const Element* X;
+
+// The rows of X that are multiplied at once.
+struct Inputs {
+    const Element* x;
+    // Columns of X, and elements in a row.
+    u32 cols, elements;
+    // Rows that are there, at least one, and which.
+    u32 count, rows[TOKENS];
+
+    // Made when it is needed: pointers would take twice the registers.
+    DEV const Element* row(int t) const { return x + u64(rows[t]) * elements; }
+};
 
 // ---- Products of one span.
 
 #if INT8
 // sums[r][t] += Σ over a span of weight row r · activation row t.
 template <class F, int ROWS>
-DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, u32, const X (&x)[TOKENS], u32 count,
-                  float (&sums)[ROWS][TOKENS]) {
+DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, const Inputs& x, float (&sums)[ROWS][TOKENS]) {
 #pragma unroll
     for (int piece = 0; piece < F::PIECES; piece++) {
         u32 at = F::at(span, piece), half = at % 2;
@@ -67,8 +76,8 @@ DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, u32, const X (&x
         }
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            if (t > 0 && t >= count) break;
-            const Int8Block* block = x[t] + at / 2;
+            if (t > 0 && t >= x.count) break;
+            const Int8Block* block = x.row(t) + at / 2;
             uint4 q = *reinterpret_cast<const uint4*>(block->q + 4 * half);
             float x_scale = block->scale;
 #pragma unroll
@@ -88,8 +97,7 @@ DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, u32, const X (&x
 // The same of f32 activations and quantised weights.
 template <class F, int ROWS, bool IS_FLOAT>
 struct Exact {
-    static DEV void add(const typename F::Raw (&raw)[ROWS], u32 span, u32, const X (&x)[TOKENS], u32 count,
-                        float (&sums)[ROWS][TOKENS]) {
+    static DEV void add(const typename F::Raw (&raw)[ROWS], u32 span, const Inputs& x, float (&sums)[ROWS][TOKENS]) {
 #pragma unroll
         for (int piece = 0; piece < F::PIECES; piece++) {
             u32 at = F::at(span, piece);
@@ -98,8 +106,8 @@ struct Exact {
             for (int r = 0; r < ROWS; r++) values<F>(raw[r], piece, w[r]);
 #pragma unroll
             for (int t = 0; t < TOKENS; t++) {
-                if (t > 0 && t >= count) break;
-                const float4* four = reinterpret_cast<const float4*>(x[t] + u64(16) * at);
+                if (t > 0 && t >= x.count) break;
+                const float4* four = reinterpret_cast<const float4*>(x.row(t) + u64(16) * at);
 #pragma unroll
                 for (int j = 0; j < 4; j++) {
                     float4 v = four[j];
@@ -118,27 +126,26 @@ struct Exact {
 // And of float weights, whose rows may end within a span.
 template <class F, int ROWS>
 struct Exact<F, ROWS, true> {
-    static DEV void add(const typename F::Raw (&raw)[ROWS], u32 span, u32 cols, const X (&x)[TOKENS], u32 count,
-                        float (&sums)[ROWS][TOKENS]) {
+    static DEV void add(const typename F::Raw (&raw)[ROWS], u32 span, const Inputs& x, float (&sums)[ROWS][TOKENS]) {
         float w[ROWS][F::SPAN];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) F::elements(raw[r], w[r]);
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            if (t > 0 && t >= count) break;
+            if (t > 0 && t >= x.count) break;
 #pragma unroll
             for (int j = 0; j < F::SPAN; j += 4) {
                 u32 k = span * F::SPAN + j;
                 float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-                if (cols % 4 == 0) {
+                if (x.cols % 4 == 0) {
                     // Rows of X are aligned, and end with four.
-                    if (k < cols) {
-                        float4 four = *reinterpret_cast<const float4*>(x[t] + k);
+                    if (k < x.cols) {
+                        float4 four = *reinterpret_cast<const float4*>(x.row(t) + k);
                         v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
                     }
                 } else {
 #pragma unroll
-                    for (int i = 0; i < 4; i++) v[i] = k + i < cols ? x[t][k + i] : 0.0f;
+                    for (int i = 0; i < 4; i++) v[i] = k + i < x.cols ? x.row(t)[k + i] : 0.0f;
                 }
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
@@ -150,9 +157,8 @@ struct Exact<F, ROWS, true> {
     }
 };
 template <class F, int ROWS>
-DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, u32 cols, const X (&x)[TOKENS], u32 count,
-                  float (&sums)[ROWS][TOKENS]) {
-    Exact<F, ROWS, F::IS_FLOAT>::add(raw, span, cols, x, count, sums);
+DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, const Inputs& x, float (&sums)[ROWS][TOKENS]) {
+    Exact<F, ROWS, F::IS_FLOAT>::add(raw, span, x, sums);
 }
 #endif
 
@@ -168,10 +174,16 @@ struct Spans<F, true> {
 
 // ---- Products of whole rows.
 
-// Spans of a row that are loaded before the first is used. One row of X leaves registers for 8 or more loads of 16 bytes
-// in two weight rows.
+// Spans of a row that are loaded before the first is used: as many as there are registers for. A large span has three loads
+// of 16 bytes.
 template <class F>
-DEV constexpr int unroll() { return (TOKENS == 1 ? 4 : 2) / (sizeof(typename F::Raw) <= 48 ? 1 : 2); }
+DEV constexpr int unroll() {
+    if (sizeof(typename F::Raw) > 48 || TOKENS > 4 || (TOKENS > 1 && !INT8 && !F::IS_FLOAT)) return 1;
+#if __CUDA_ARCH__ >= 900
+    if (TOKENS == 1) return 3;
+#endif
+    return 2;
+}
 
 // A team's threads, and which of them this is.
 struct Team {
@@ -193,8 +205,7 @@ DEV void load_spans(const Row (&w)[ROWS], u32 first, Team team, u32 spans, typen
 // The thread's part of the products of ROWS weight rows, added to `sums`. X is waited for after the first weights were
 // asked for.
 template <class F, int ROWS>
-DEV void multiply(const Row (&w)[ROWS], u32 cols, Team team, const X (&x)[TOKENS], u32 count,
-                  float (&sums)[ROWS][TOKENS]) {
+DEV void multiply(const Row (&w)[ROWS], Team team, const Inputs& x, float (&sums)[ROWS][TOKENS]) {
     u32 spans = Spans<F, F::IS_FLOAT>::of(w[0].blocks), first = team.member;
     typename F::Raw raw[unroll<F>()][ROWS];
     load_spans<F>(w, first, team, spans, raw);
@@ -203,7 +214,7 @@ DEV void multiply(const Row (&w)[ROWS], u32 cols, Team team, const X (&x)[TOKENS
 #pragma unroll
         for (int u = 0; u < unroll<F>(); u++) {
             u32 span = first + u * team.size;
-            if (span < spans) add_span<F>(raw[u], span, cols, x, count, sums);
+            if (span < spans) add_span<F>(raw[u], span, x, sums);
         }
         first += unroll<F>() * team.size;
         load_spans<F>(w, first, team, spans, raw);
@@ -248,14 +259,6 @@ DEV void reduce(float (&sums)[ROWS][TOKENS], Team team, float* partial) {
 
 // ---- Which rows of X and Y a block serves.
 
-// Rows of X that are multiplied at once, and where their products go.
-struct Chunk {
-    u32 expert;
-    // Rows that are there; 1 to TOKENS.
-    u32 count;
-    u32 x[TOKENS], y[TOKENS];
-};
-
 // What the kernels are told of rows: null pointers for what there is not.
 struct Rows {
     // Which rows of X, or all.
@@ -265,34 +268,24 @@ struct Rows {
     u32* flag;
 };
 
-// A row of Y that stays zero because it has no row of X.
-#define NO_ROW 0xffffffffu
+// A pair for experts, else a row of Y.
+DEV u32 output_row(const Rows& rows, u32 at) { return rows.tiles == nullptr ? at : rows.pairs[at]; }
 
-// The rows of X and Y that follow `first`, up to `end`: indices of pairs for experts.
-DEV void find_rows(const GemvParams& p, const Rows& rows, u32 first, u32 end, Chunk& chunk) {
-    chunk.count = min(end - first, u32(TOKENS));
-#pragma unroll
-    for (int t = 0; t < TOKENS; t++) {
-        u32 at = min(first + t, end - 1), x = at, y = at;
-        if (rows.tiles != nullptr) {
-            y = rows.pairs[at];
-            x = y / p.share;
-        } else if (rows.ids != nullptr) {
-            x = rows.ids[at * p.ids_stride];
-            if (x >= p.x_rows) {
-                if (x != PADDING) raise(rows.flag, FLAG_MATMUL_ROW, x, at, p.x_rows);
-                x = NO_ROW;
-            }
-        }
-        chunk.x[t] = x;
-        chunk.y[t] = y;
-    }
+#define NO_ROW 0xffffffffu
+// The row of X for this pair or row of Y, or NO_ROW.
+DEV u32 input_row(const GemvParams& p, const Rows& rows, u32 at) {
+    if (rows.tiles != nullptr) return rows.pairs[at] / p.share;
+    if (rows.ids == nullptr) return at;
+    u32 id = rows.ids[at * p.ids_stride];
+    if (id < p.x_rows) return id;
+    if (id != PADDING) raise(rows.flag, FLAG_MATMUL_ROW, id, at, p.x_rows);
+    return NO_ROW;
 }
 
-// Calls `serve` with every chunk of the block, `zero` with rows of Y that have no expert. The grid's y counts chunks, or
-// tiles and one more.
+// Calls `serve(expert, first, end)` for stretches of at most TOKENS rows, `zero(row)` with rows of Y that have no expert.
+// The grid's y counts such stretches, or tiles and one more.
 template <class Serve, class Zero>
-DEV void each_chunk(const GemvParams& p, const Rows& rows, Serve serve, Zero zero) {
+DEV void each_stretch(const GemvParams& p, const Rows& rows, Serve serve, Zero zero) {
     bool experts = rows.tiles != nullptr;
     u32 tasks = experts ? *rows.tile_count : (p.y_rows + TOKENS - 1) / TOKENS;
     u32 stride = grid_y() - (experts ? 1 : 0);
@@ -303,26 +296,30 @@ DEV void each_chunk(const GemvParams& p, const Rows& rows, Serve serve, Zero zer
         return;
     }
     for (u32 task = block_y(); task < tasks; task += stride) {
-        Chunk chunk;
-        chunk.expert = 0;
-        u32 first = task * TOKENS, end = min(first + TOKENS, p.y_rows);
+        u32 expert = 0, first = task * TOKENS, end = min(first + TOKENS, p.y_rows);
         if (experts) {
             const u32* tile = rows.tiles + u64(3) * task;
-            chunk.expert = tile[0];
+            expert = tile[0];
             first = tile[1];
             end = first + tile[2];
         }
-        for (; first < end; first += TOKENS) {
-            find_rows(p, rows, first, end, chunk);
-            serve(chunk);
-        }
+        for (; first < end; first += TOKENS) serve(expert, first, min(first + TOKENS, end));
     }
 }
 
-// Where the rows of a chunk begin. One that is missing reads the first, and nothing is made of it.
-DEV void begin(const Chunk& chunk, const Element* x, u32 cols, X (&rows)[TOKENS]) {
+// Rows `first` to `end`, with a bit of `missing` for each that has no row of X and stays zero.
+DEV Inputs find_inputs(const GemvParams& p, const Rows& rows, const Element* x, u32 first, u32 end, u32& missing) {
+    u32 cols = p.blocks * Format::BLOCK;
+    Inputs inputs = {x, cols, INT8 ? (cols + 31) / 32 : cols, end - first, {}};
+    missing = 0;
 #pragma unroll
-    for (int t = 0; t < TOKENS; t++) rows[t] = x + u64(chunk.x[t] == NO_ROW ? 0 : chunk.x[t]) * elements(cols);
+    for (int t = 0; t < TOKENS; t++) {
+        u32 row = first + t < end ? input_row(p, rows, first + t) : NO_ROW;
+        if (row == NO_ROW) missing |= 1u << t;
+        // Nothing is made of what is read of a missing one.
+        inputs.rows[t] = row == NO_ROW ? 0 : row;
+    }
+    return inputs;
 }
 
 // ---- Kernels. The grid's x counts groups of weight rows.
@@ -331,7 +328,7 @@ DEV void begin(const Chunk& chunk, const Element* x, u32 cols, X (&rows)[TOKENS]
 #define TEAM_ROWS 2
 
 // Y = X · Wᵀ + bias.
-KERNEL_BOUNDED(matmul, BLOCK_THREADS, 2)
+KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(Element, x, 1), IN(u32, ids, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
  IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(GemvParams, p, 9)) {
     SHARED(float, partial, MOST_WARPS * TEAM_ROWS * TOKENS);
@@ -341,27 +338,29 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, 2)
     Team team = {1u << p.team_log2, thread_x() & ((1u << p.team_log2) - 1)};
     u32 teams = BLOCK_THREADS >> p.team_log2;
     u32 first = (block_x() * teams + (thread_x() >> p.team_log2)) * TEAM_ROWS;
-    auto serve = [&](const Chunk& chunk) {
+    Rows rows = {ids, pairs, tiles, tile_count, flag};
+    auto serve = [&](u32 expert, u32 begin, u32 end) {
+        u32 missing;
+        Inputs inputs = find_inputs(p, rows, x, begin, end, missing);
         Row w[TEAM_ROWS];
-        const u8* matrix = weight + chunk.expert * p.matrix_bytes;
+        const u8* matrix = weight + expert * p.matrix_bytes;
 #pragma unroll
         for (int r = 0; r < TEAM_ROWS; r++) w[r] = {matrix + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
-        X in[TOKENS];
-        begin(chunk, x, p.blocks * Format::BLOCK, in);
         float sums[TEAM_ROWS][TOKENS] = {};
-        multiply<Format>(w, p.blocks * Format::BLOCK, team, in, chunk.count, sums);
+        // Without rows of X all are missing.
+        if (p.x_rows > 0) multiply<Format>(w, team, inputs, sums);
         reduce(sums, team, partial);
         if (team.member != 0) return;
 #pragma unroll
         for (int r = 0; r < TEAM_ROWS; r++) {
             u32 output = first + r;
             if (output >= p.outputs) break;
-            float add = bias == nullptr ? 0.0f : bias[chunk.expert * p.bias_stride + output];
+            float add = bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output];
 #pragma unroll
             for (int t = 0; t < TOKENS; t++) {
-                if (t >= chunk.count) break;
-                float* out = y + chunk.y[t] * p.y_stride + output;
-                float product = chunk.x[t] == NO_ROW ? 0.0f : sums[r][t] + add;
+                if (begin + t >= end) break;
+                float* out = y + output_row(rows, begin + t) * p.y_stride + output;
+                float product = missing >> t & 1 ? 0.0f : sums[r][t] + add;
                 *out = p.finish == STORE ? product : activate(p.activation, *out, product);
             }
         }
@@ -370,11 +369,11 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, 2)
         u32 begin = block_x() * teams * TEAM_ROWS, end = min(begin + teams * TEAM_ROWS, p.outputs);
         for (u32 output = begin + thread_x(); output < end; output += BLOCK_THREADS) y[row * p.y_stride + output] = 0.0f;
     };
-    each_chunk(p, {ids, pairs, tiles, tile_count, flag}, serve, zero);
+    each_stretch(p, rows, serve, zero);
 }
 
 // H = activation(gate · x + bias, up · x + bias), of two weights of one shape and format.
-KERNEL_BOUNDED(gate_up, BLOCK_THREADS, 2)
+KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
  IN(float, gate_bias, 6), IN(float, up_bias, 7), OUT(float, h, 8), PARAMS(GemvParams, p, 9)) {
     SHARED(float, partial, MOST_WARPS * 2 * TOKENS);
@@ -382,25 +381,27 @@ KERNEL_BOUNDED(gate_up, BLOCK_THREADS, 2)
     if (tiles != nullptr) dependency_wait();
     Team team = {1u << p.team_log2, thread_x() & ((1u << p.team_log2) - 1)};
     u32 output = block_x() * (BLOCK_THREADS >> p.team_log2) + (thread_x() >> p.team_log2);
-    auto serve = [&](const Chunk& chunk) {
-        u64 at = chunk.expert * p.matrix_bytes + min(output, p.outputs - 1) * p.row_bytes;
+    Rows rows = {nullptr, pairs, tiles, tile_count, nullptr};
+    auto serve = [&](u32 expert, u32 begin, u32 end) {
+        u32 missing;
+        Inputs inputs = find_inputs(p, rows, x, begin, end, missing);
+        u64 at = expert * p.matrix_bytes + min(output, p.outputs - 1) * p.row_bytes;
         Row w[2] = {{gate + at, p.blocks}, {up + at, p.blocks}};
-        X in[TOKENS];
-        begin(chunk, x, p.blocks * Format::BLOCK, in);
         float sums[2][TOKENS] = {};
-        multiply<Format>(w, p.blocks * Format::BLOCK, team, in, chunk.count, sums);
+        multiply<Format>(w, team, inputs, sums);
         reduce(sums, team, partial);
         if (team.member != 0 || output >= p.outputs) return;
-        u64 bias = chunk.expert * p.bias_stride + output;
+        u64 bias = expert * p.bias_stride + output;
         float add[2] = {gate_bias == nullptr ? 0.0f : gate_bias[bias], up_bias == nullptr ? 0.0f : up_bias[bias]};
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
-            if (t >= chunk.count) break;
-            h[chunk.y[t] * p.y_stride + output] = activate(p.activation, sums[0][t] + add[0], sums[1][t] + add[1]);
+            if (begin + t >= end) break;
+            float* out = h + output_row(rows, begin + t) * p.y_stride + output;
+            *out = activate(p.activation, sums[0][t] + add[0], sums[1][t] + add[1]);
         }
     };
     auto zero = [&](u32 row) {
         if (team.member == 0 && output < p.outputs) h[row * p.y_stride + output] = 0.0f;
     };
-    each_chunk(p, {nullptr, pairs, tiles, tile_count, nullptr}, serve, zero);
+    each_stretch(p, rows, serve, zero);
 }
