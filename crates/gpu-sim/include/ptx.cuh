@@ -148,6 +148,11 @@ static inline u16 float_to_bf16(float value) {
 }
 static inline u32 pack_bf16(float lo, float hi) { return (u32)float_to_bf16(lo) | (u32)float_to_bf16(hi) << 16; }
 
+static inline float exp2_approx(float x) {
+    float value = exp2f(x);
+    return value < 0x1p-126f ? 0.0f : value;
+}
+
 static inline int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 
 static inline uint4 load_stream_16(const void* from) { return *(const uint4*)from; }

@@ -23,10 +23,10 @@ const MAX_SPLITS: usize = 32;
 const SPLIT_BLOCKS: usize = 8;
 /// Tokens of the shortest run that `attention_tile` serves: `LONG_RUN`.
 const LONG_RUN: usize = 16;
-/// Blocks of threads for each multiprocessor that make it busy.
-const BUSY: u32 = 4;
-/// Threads of all kernels but `attention_decode`.
+/// Threads of `attention_split` and `attention_tile`.
 const THREADS: u32 = 128;
+/// Threads of `attention_combine`.
+const COMBINE_THREADS: u32 = 512;
 /// Warps of `attention_decode`.
 const DECODE_WARPS: u32 = 8;
 /// Rows of `attention_tile`: tokens times query heads that share a KV head.
@@ -43,7 +43,6 @@ struct AttentionParams {
     scale: f32,
     softcap: f32,
     tokens: u32,
-    heads: u32,
     kv_heads: u32,
     group: u32,
     key_width: u32,
@@ -55,6 +54,7 @@ struct AttentionParams {
     table_cols: u32,
     blocks: u32,
     rows: u32,
+    units: u32,
     splits: u32,
     walkers: u32,
     long_runs: u32,
@@ -115,7 +115,6 @@ impl Call<'_> {
             scale: p.scale,
             softcap: p.softcap.unwrap_or(0.0),
             tokens: limit(self.q.rows()),
-            heads: limit(p.heads),
             kv_heads: limit(spec.heads),
             group: limit(p.heads / spec.heads),
             key_width: limit(spec.key_width),
@@ -127,7 +126,8 @@ impl Call<'_> {
             table_rows: limit(place.table_rows),
             table_cols: limit(place.table_cols),
             blocks: limit(self.cache.blocks),
-            rows: TILE_ROWS,
+            rows: 1,
+            units: 1,
             splits: limit(place.table_cols.div_ceil(SPLIT_BLOCKS).clamp(1, MAX_SPLITS)),
             walkers: 1,
             long_runs: 0,
@@ -146,28 +146,32 @@ impl Call<'_> {
     /// All tokens, or those in short runs, by splits.
     fn splits(&self, params: &AttentionParams) -> Result<()> {
         let decode = self.decode();
-        let (rows, define) = match params.group {
-            _ if decode.is_some() => (8, "8"),
-            1 => (1, "1"),
-            2..=4 => (4, "4"),
-            _ => (8, "8"),
+        let heads = params.kv_heads * params.group;
+        // Query heads of a unit, and how many blocks of threads a multiprocessor has room for.
+        let (rows, resident, define) = match params.group {
+            _ if decode.is_some() => (8, 1, "8"),
+            1 => (1, 4, "1"),
+            2..=4 => (4, 3, "4"),
+            _ => (8, 2, "8"),
         };
-        let units = params.tokens * params.kv_heads * params.group.div_ceil(rows);
-        // Where there are few units, several blocks of threads share one; those that find no split end at once. Else
-        // blocks of threads take unit after unit and join the splits themselves.
-        let busy = BUSY * self.device.gpu().properties().multiprocessors.max(1);
-        let walkers = busy.div_ceil(units).clamp(1, params.splits);
-        let places = if walkers == 1 { units.min(busy) } else { units };
-        let params = AttentionParams { rows, walkers, ..*params };
+        let units = params.kv_heads * params.group.div_ceil(rows);
+        let room = u32::from(u16::MAX);
+        require(units <= room && heads <= room, "attention", "query heads", heads, "must be at most 65,535 on a GPU")?;
+        // Where there are few tokens, several blocks of threads walk through the splits of one unit. Else each takes
+        // token after token and joins the splits itself.
+        let busy = resident * self.device.gpu().properties().multiprocessors.max(1);
+        let walkers = (busy / (params.tokens * units)).clamp(1, params.splits);
+        let tokens = if walkers == 1 { params.tokens.min(busy.div_ceil(units)) } else { params.tokens };
+        let params = AttentionParams { rows, units, walkers, ..*params };
 
-        let results = places as usize * rows as usize * params.splits as usize;
+        let results = [tokens, units, rows, params.splits].map(|n| n as usize).iter().product::<usize>();
         let stats_bytes = results * size_of::<[f32; 2]>();
         let all_bytes = stats_bytes + results * self.cache.spec.value_width * size_of::<f32>();
         let region = self.device.workspace(all_bytes)?;
         let stats = Partials { region: &region, offset: 0, bytes: stats_bytes };
         let vectors = Partials { region: &region, offset: stats_bytes, bytes: all_bytes - stats_bytes };
 
-        let grid = [places * walkers, 1, 1];
+        let grid = [tokens, units, walkers];
         let [keys, key_scales] = cells_args(&self.cache.keys, Access::Read);
         let [values, value_scales] = cells_args(&self.cache.values, Access::Read);
         let [slots, positions, table] = self.ids();
@@ -179,7 +183,7 @@ impl Call<'_> {
                 kernel: Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &widths.defines() },
                 grid,
                 block: DECODE_WARPS * 32,
-                shared: DECODE_WARPS * rows * widths.values * size_of::<f32>() as u32,
+                shared: widths.decode_shared(),
                 overlap: true,
                 args: &[q, keys, values, slots, positions, table, sinks, out, vectors_arg, stats_arg, flag, arg],
             })?,
@@ -216,8 +220,8 @@ impl Call<'_> {
         }
         self.device.launch(&Launch {
             kernel: Kernel { file: "attention_combine.cu", entry: "attention_combine", defines: &[] },
-            grid: [params.tokens * params.heads, 1, 1],
-            block: THREADS,
+            grid: [params.tokens, heads, 1],
+            block: COMBINE_THREADS,
             shared: 0,
             overlap: true,
             args: &[vectors.arg(Access::Read), stats.arg(Access::Read), slots, positions, sinks, out, flag, arg],
@@ -229,7 +233,7 @@ impl Call<'_> {
         let spec = self.cache.spec;
         let widths = Widths::new(spec.key_width.next_multiple_of(32), spec.value_width.next_multiple_of(64))?;
         // Wider ones do not fit the registers.
-        (self.tensor_cores() && widths.keys <= 192 && widths.values <= 128).then_some(widths)
+        (self.tensor_cores() && widths.keys <= 128 && widths.values <= 128).then_some(widths)
     }
 
     /// The form of `attention_tile` for this cache, if it can serve it.
@@ -241,14 +245,14 @@ impl Call<'_> {
         }
         // As many keys at once as the registers hold scores and results for.
         let (keys, define) = match widths.keys.max(widths.values) {
-            ..=128 => (64, "64"),
-            _ if widths.values <= 192 => (32, "32"),
+            ..=64 => (64, "64"),
+            _ if widths.values <= 128 => (32, "32"),
             _ => (16, "16"),
         };
-        // Rows are padded by 16 bytes. Two stages of keys and values; behind them the high and the low parts of the
-        // queries, where these do not fit the registers.
+        // Rows are padded by 16 bytes. Two stages of keys and values; behind them the queries' low parts, and their high
+        // parts where these do not fit the registers.
         let (key_row, value_row) = (widths.keys + 8, widths.values + 8);
-        let queries = if widths.keys <= 128 { 0 } else { 2 * TILE_ROWS * key_row };
+        let queries = if widths.keys <= 128 { 1 } else { 2 } * TILE_ROWS * key_row;
         let shared = (2 * keys * (key_row + value_row) + queries) * size_of::<u16>() as u32;
         (shared <= self.device.gpu().properties().shared_bytes).then_some(Tile { widths, keys: define, shared })
     }
@@ -298,6 +302,11 @@ impl Widths {
     fn new(keys: usize, values: usize) -> Option<Self> {
         let text = [keys.to_string(), values.to_string()];
         Some(Self { keys: u32::try_from(keys).ok()?, values: u32::try_from(values).ok()?, text })
+    }
+
+    /// Shared memory of `attention_decode`, in bytes: the queries, and what each warp has found.
+    fn decode_shared(&self) -> u32 {
+        (8 * (self.keys + 4) + DECODE_WARPS * (self.values / 4) * 33) * size_of::<f32>() as u32
     }
 
     fn defines(&self) -> [(&'static str, &str); 2] {

@@ -20,7 +20,16 @@ PTX u16 float_to_half(float value) {
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
     return bits;
 }
+#if __CUDA_ARCH__ >= 800
+// The first source of the instruction becomes the upper half.
+PTX u32 pack_half(float lo, float hi) {
+    u32 bits;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(hi), "f"(lo));
+    return bits;
+}
+#else
 PTX u32 pack_half(float lo, float hi) { return (u32)float_to_half(lo) | (u32)float_to_half(hi) << 16; }
+#endif
 
 PTX float bf16_to_float(u16 bits) { return __uint_as_float((u32)bits << 16); }
 #if __CUDA_ARCH__ >= 800
@@ -42,6 +51,13 @@ PTX u16 float_to_bf16(float value) {
 }
 PTX u32 pack_bf16(float lo, float hi) { return (u32)float_to_bf16(lo) | (u32)float_to_bf16(hi) << 16; }
 #endif
+
+// ---- 2 to the x, to a relative error of 2⁻²²; results below 2⁻¹²⁶ are 0.
+PTX float exp2_approx(float x) {
+    float value;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
+}
 
 // ---- Integers.
 // c + the dot product of four signed bytes.

@@ -23,12 +23,13 @@ struct AttentionParams {
     u64 q_stride, out_stride;  // elements from token to token
     float scale, softcap;      // a softcap of 0 is none
     u32 tokens;                // of the batch
-    u32 heads, kv_heads, group;  // heads = kv_heads · group
+    u32 kv_heads, group;  // query heads are kv_heads · group
     u32 key_width, value_width;
     u32 key_stride, value_stride;  // elements from token to token in the cache
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
-    u32 rows;       // the most query heads of a unit
+    u32 rows;       // the most query heads of a unit, a power of two
+    u32 units;      // of a token
     u32 splits;     // the most that a token can have, by the length of the table
     u32 walkers;    // blocks of threads that share the splits of one unit; one also joins them
     u32 long_runs;  // whether `attention_tile` serves the long runs
@@ -107,24 +108,22 @@ DEV Splits splits_of(const Standing& standing) {
     return {(all + blocks - 1) / blocks, blocks};
 }
 
-// Work is cut into units: a token, a KV head and up to `p.rows` of the query heads that share it.
+// Work is cut into units: a token, a KV head and up to `p.rows` of the query heads that share it. In a grid y is KV head
+// and rows, z the walker; x goes over the tokens, several for each block of threads if there is one walker.
 struct Unit {
-    u32 token, kv_head, head_first, live;  // live: query heads from `head_first` on
+    u32 kv_head, head_first, live;  // live: query heads from `head_first` on
 };
 
-DEV u32 units_of_token(const AttentionParams& p) {
-    return p.kv_heads * ((p.group + p.rows - 1) / p.rows);
-}
-
 DEV Unit unit_of(const AttentionParams& p, u32 index) {
-    u32 units = units_of_token(p), kv_head = index % units % p.kv_heads;
-    u32 row_first = index % units / p.kv_heads * p.rows, left = p.group - row_first;
-    return {index / units, kv_head, kv_head * p.group + row_first, left < p.rows ? left : p.rows};
+    // Few models have so many query heads to a KV head that these two are needed: divisions take long.
+    u32 chunk = index < p.kv_heads ? 0 : index / p.kv_heads, kv_head = index - chunk * p.kv_heads;
+    u32 row_first = chunk * p.rows, left = p.group - row_first;
+    return {kv_head, kv_head * p.group + row_first, left < p.rows ? left : p.rows};
 }
 
 // What is left of each split of a row: its vector, the maximum of its logits, and the sum of their exponentials relative
 // to that. A sum of BAD_SUM says that a block id was out of range: the output is zero then. Lies as [place][row][split],
-// where a place is a unit, or the block of threads that works on all splits of one unit after another.
+// where a place is a unit: (token, y), or (x, y) if there is one walker.
 struct Partials {
     float* vectors;
     float2* stats;
@@ -135,30 +134,64 @@ DEV u64 partial_of(const AttentionParams& p, u32 place, u32 row, u32 split) {
     return (u64(place) * p.rows + row) * p.splits + split;
 }
 
-// Joins the splits of a row, by one warp: every `step`-th column from `first` + lane on. The order is that of the splits.
-DEV void combine(
-    const AttentionParams& p, Partials partials, u32 place, u32 row, u32 splits, const float* sink, float* result,
-    u32 first, u32 step
-) {
-    float2 own = make_float2(minus_infinity(), 0.0f);
-    if (lane() < splits) own = partials.stats[partial_of(p, place, row, lane())];
-    bool bad = warp_max(own.y == BAD_SUM ? 1.0f : 0.0f) != 0.0f;
+// How the splits of a row are joined: the share of split `lane` in the result, and whether there is none.
+struct Shares {
+    float own;
+    bool bad;
+};
+
+DEV Shares shares_of(float2 stats, u32 splits, const float* sink) {
+    if (lane() >= splits) stats = make_float2(minus_infinity(), 0.0f);
+    bool bad = warp_max(stats.y == BAD_SUM ? 1.0f : 0.0f) != 0.0f;
     // A sink is a logit without a value.
     float sink_logit = sink ? *sink * LOG2_E : minus_infinity();
-    float top = fmaxf(warp_max(own.x), sink_logit);
-    float weight = lane() < splits ? exp2f(own.x - top) : 0.0f;
-    float sum = warp_sum(weight * own.y) + (sink ? exp2f(sink_logit - top) : 0.0f);
-    const float* vector = partials.vectors + partial_of(p, place, row, 0) * p.value_width;
-    for (u32 base = first; base < p.value_width; base += step) {
+    float top = fmaxf(warp_max(stats.x), sink_logit);
+    float weight = lane() < splits ? exp2_approx(stats.x - top) : 0.0f;
+    float sum = warp_sum(weight * stats.y) + (sink ? exp2_approx(sink_logit - top) : 0.0f);
+    return {weight / sum, bad};
+}
+
+// Splits whose sum is taken by itself; then these are added in order.
+#define CHUNK 8u
+
+// A column of the vectors of a chunk of splits.
+DEV void load_chunk(const float* vectors, u32 width, u32 chunk, u32 splits, u32 d, float (&values)[CHUNK]) {
+#pragma unroll
+    for (u32 i = 0; i < CHUNK; i++) {
+        u32 split = chunk * CHUNK + i;
+        values[i] = d < width && split < splits ? vectors[u64(split) * width + d] : 0.0f;
+    }
+}
+
+// Their sum, weighted; `own` is the calling lane's share. Values of no split are not looked at.
+DEV float chunk_sum(const float (&values)[CHUNK], float own, u32 chunk, u32 splits) {
+    float total = 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < CHUNK; i++) {
+        u32 split = chunk * CHUNK + i;
+        float share = __shfl_sync(0xffffffffu, own, int(split % 32));
+        total = split < splits ? fmaf(share, values[i], total) : total;
+    }
+    return total;
+}
+
+// Joins the splits of a row, by one warp.
+DEV void combine(
+    const AttentionParams& p, Partials partials, u32 place, u32 row, u32 splits, const float* sink, float* result
+) {
+    u64 first = partial_of(p, place, row, 0);
+    float2 stats = lane() < splits ? partials.stats[first + lane()] : make_float2(0.0f, 0.0f);
+    Shares shares = shares_of(stats, splits, sink);
+    const float* vectors = partials.vectors + first * p.value_width;
+    for (u32 base = 0; base < p.value_width; base += 32) {
         u32 d = base + lane();
-        bool inside = d < p.value_width;
-        float total = 0.0f;
-#pragma unroll 8
-        for (u32 split = 0; split < splits; split++) {
-            float share = __shfl_sync(0xffffffffu, weight, int(split));
-            total += share * (inside ? vector[u64(split) * p.value_width + d] : 0.0f);
+        float total = 0.0f, values[CHUNK];
+        for (u32 chunk = 0; chunk * CHUNK < splits; chunk++) {
+            load_chunk(vectors, p.value_width, chunk, splits, d, values);
+            float of_chunk = chunk_sum(values, shares.own, chunk, splits);
+            total = chunk == 0 ? of_chunk : total + of_chunk;
         }
-        if (inside) result[d] = bad ? 0.0f : total / sum;
+        if (d < p.value_width) result[d] = shares.bad ? 0.0f : total;
     }
 }
 

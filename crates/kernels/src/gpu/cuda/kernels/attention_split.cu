@@ -48,20 +48,19 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
     dependency_wait();
 
     Partials partials = {vectors, stats};
-    u32 items = p.tokens * units_of_token(p) * p.walkers;
-    for (u32 item = block_x(); item < items; item += grid_x()) {
-        u32 walker = item % p.walkers, place = p.walkers == 1 ? block_x() : item / p.walkers;
-        Unit unit = unit_of(p, item / p.walkers);
-        float* result = out + unit.token * p.out_stride + u64(unit.head_first) * p.value_width;
+    Unit unit = unit_of(p, block_y());
+    u32 walker = block_z(), place = block_x() * p.units + block_y();
+    for (u32 token = block_x(); token < p.tokens; token += grid_x()) {
+        float* result = out + token * p.out_stride + u64(unit.head_first) * p.value_width;
         Standing standing;
-        if (!stand(p, slots, positions, unit.token, flag, standing)) {
+        if (!stand(p, slots, positions, token, flag, standing)) {
             // Padding, or no place: several blocks of threads leave that to `attention_combine`.
             if (p.walkers == 1) {
                 for (u32 i = thread_x(); i < unit.live * p.value_width; i += THREADS) result[i] = 0.0f;
             }
             continue;
         }
-        if (p.long_runs && in_long_run(slots, positions, p.tokens, unit.token)) continue;
+        if (p.long_runs && in_long_run(slots, positions, p.tokens, token)) continue;
         Splits splits = splits_of(standing);
         const u32* blocks = table + u64(standing.slot) * p.table_cols;
 
@@ -75,7 +74,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
             for (u32 i = thread_x(); i < ROWS * p.key_stride; i += THREADS) {
                 u32 r = i / p.key_stride, d = i % p.key_stride;
                 bool inside = r < unit.live && d < p.key_width;
-                rows[i] = inside ? q[unit.token * p.q_stride + u64(unit.head_first + r) * p.key_width + d] * p.scale : 0.0f;
+                rows[i] = inside ? q[token * p.q_stride + u64(unit.head_first + r) * p.key_width + d] * p.scale : 0.0f;
             }
             // Also the barrier between the queries' writers and readers.
             if (__syncthreads_or(meets_bad_block(p, table, standing.slot, begin, end, flag))) {
@@ -123,9 +122,9 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
                     float a = weights[r * TILE + lane()], b = weights[r * TILE + 32 + lane()];
                     // NaN is not larger than anything: it reaches the sum below.
                     float top = fmaxf(max[i], warp_max(fmaxf(a, b)));
-                    a = a == minus_infinity() ? 0.0f : exp2f(a - top);
-                    b = b == minus_infinity() ? 0.0f : exp2f(b - top);
-                    float factor = max[i] == top ? 1.0f : exp2f(max[i] - top);
+                    a = a == minus_infinity() ? 0.0f : exp2_approx(a - top);
+                    b = b == minus_infinity() ? 0.0f : exp2_approx(b - top);
+                    float factor = max[i] == top ? 1.0f : exp2_approx(max[i] - top);
                     sum[i] = sum[i] * factor + warp_sum(a + b);
                     max[i] = top;
                     weights[r * TILE + lane()] = a;
@@ -176,7 +175,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
         if (p.walkers == 1) {
             for (u32 r = warp(); r < unit.live; r += WARPS) {
                 const float* sink = sinks ? sinks + unit.head_first + r : nullptr;
-                combine(p, partials, place, r, splits.count, sink, result + r * p.value_width, 0, 32);
+                combine(p, partials, place, r, splits.count, sink, result + r * p.value_width);
             }
             barrier();
         }

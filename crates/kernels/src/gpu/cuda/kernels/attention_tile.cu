@@ -10,16 +10,28 @@
 // KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. sm_80 or newer.
 #include "attention_mma.cuh"
 
+#if __CUDA_ARCH__ >= 800
 #define THREADS 128u
 #define ROWS 64u
 #define MAX_TILE_TOKENS ROWS
-// Whether the queries stay in registers.
+// Whether the queries' high parts stay in registers.
 #define QUERIES_STAY (KEY_WIDTH <= 128)
+
+// Elements of a query for each lane, and queries whose loads are under way together.
+#define QUERY_PARTS ((KEY_WIDTH + 31) / 32)
+#define TOGETHER (KEY_WIDTH <= 128 ? 8u : 4u)
+// Columns of eight values whose sums of a tile are under way together.
+#define COLUMNS (VALUE_WIDTH % 32 == 0 && VALUE_WIDTH <= 128 ? 4u : 2u)
 
 // Halves from row to row in shared memory: an odd number of 16-byte units, so that eight rows lie in different banks.
 #define KEY_ROW (KEY_WIDTH + 8)
 #define VALUE_ROW (VALUE_WIDTH + 8)
 #define STAGE (KEYS * (KEY_ROW + VALUE_ROW))
+
+// The operand of columns 0 to 7, or of 8 to 15, of what `ldmatrix_x4` has loaded.
+DEV const u32 (&half_of(const u32 (&b)[4], u32 half))[2] {
+    return *reinterpret_cast<const u32(*)[2]>(&b[half * 2]);
+}
 
 // Copies rows of the cache to shared memory; what lies outside of `first..=last` becomes zeros.
 template <u32 WIDTH>
@@ -27,14 +39,21 @@ DEV void fetch(
     u16* to, const u16* cells, u32 stride, const AttentionParams& p, const u32* blocks, u32 head, u32 tile, u32 first,
     u32 last
 ) {
-    constexpr u32 chunks = WIDTH / 8;
+    // A thread copies the same 16 bytes of some rows.
+    constexpr u32 chunks = WIDTH / 8, rows = THREADS / chunks;
+    u32 chunk = thread_x() % chunks, row_first = thread_x() / chunks;
+    if (row_first >= rows) return;
+    to += row_first * (WIDTH + 8) + chunk * 8;
+    cells += u64(head) * KV_BLOCK * stride + chunk * 8;
+    bool inside = chunk * 8 < stride;
 #pragma unroll
-    for (u32 i = thread_x(); i < KEYS * chunks; i += THREADS) {
-        u32 row = i / chunks, chunk = i % chunks, position = tile + row;
-        bool valid = position >= first && position <= last && chunk * 8 < stride;
-        const u16* from = cells;
-        if (valid) from += cache_row(p, blocks[position / KV_BLOCK], head, position % KV_BLOCK) * stride + chunk * 8;
-        cp_async_16(to + row * (WIDTH + 8) + chunk * 8, from, valid);
+    for (u32 row = 0; row < KEYS; row += rows) {
+        if (KEYS % rows != 0 && row + row_first >= KEYS) break;
+        u32 position = tile + row + row_first;
+        bool valid = inside && position >= first && position <= last;
+        u64 from = 0;
+        if (valid) from = (u64(blocks[position / KV_BLOCK]) * p.kv_heads * KV_BLOCK + position % KV_BLOCK) * stride;
+        cp_async_16(to + row * (WIDTH + 8), cells + from, valid);
     }
 }
 
@@ -42,8 +61,8 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
     IN(float, sinks, 6), OUT(float, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
 ) {
-    // Two stages of keys and values. The queries' high and low parts lie behind them, or in their place if they go on to
-    // registers.
+    // Two stages of keys and values, the queries' low parts and their high parts; these lie where the first stage will
+    // be if they go on to registers.
     DYNAMIC_SHARED(u16, shared);
     // Slots and positions of the tile's tokens, and of those before and after that decide whether a run is long.
     SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
@@ -110,37 +129,50 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
         };
 
         // Queries, a warp for its own 16 rows.
-        u16* high = shared + (QUERIES_STAY ? 0 : 2 * STAGE);
-        u16* low = high + ROWS * KEY_ROW;
-        for (u32 row = warp() * 16; row < warp() * 16 + 16; row++) {
-            u64 token = tile_first + token_of(row);
-            const float* x = q + token * p.q_stride + u64(head_first + row % heads) * p.key_width;
-            float own[KEY_WIDTH / 32 + 1], largest = 0.0f;
+        u16* low = shared + 2 * STAGE;
+        u16* high = QUERIES_STAY ? shared : low + ROWS * KEY_ROW;
+        for (u32 row_first = warp() * 16; row_first < warp() * 16 + 16; row_first += TOGETHER) {
+            float own[TOGETHER][QUERY_PARTS];
+            bool alive[TOGETHER];
+            // No branch stands between these loads: all are under way together. Rows that are not live load another's.
 #pragma unroll
-            for (u32 i = 0; i < KEY_WIDTH / 32 + 1; i++) {
-                u32 d = i * 32 + lane();
-                own[i] = live(row) && d < p.key_width ? x[d] * p.scale : 0.0f;
-                largest = fmaxf(largest, fabsf(own[i]));
+            for (u32 r = 0; r < TOGETHER; r++) {
+                u32 row = row_first + r;
+                alive[r] = live(row);
+                u64 token = tile_first + (alive[r] ? token_of(row) : begin - LONG_RUN);
+                const float* x = q + token * p.q_stride + u64(head_first + row % heads) * p.key_width;
+#pragma unroll
+                for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + lane(), p.key_width - 1)];
             }
-            RowScale scale = row_scale(warp_max(largest));
-            if (lane() == 0) row_units[row] = scale.undo;
 #pragma unroll
-            for (u32 i = 0; i < KEY_WIDTH / 32 + 1; i++) {
-                u32 d = i * 32 + lane();
-                if (d >= KEY_WIDTH) break;
-                u16 half = float_to_half(own[i] * scale.apply);
-                high[row * KEY_ROW + d] = half;
-                low[row * KEY_ROW + d] = float_to_half(own[i] * scale.apply - half_to_float(half));
+            for (u32 r = 0; r < TOGETHER; r++) {
+                u32 row = row_first + r;
+                float largest = 0.0f;
+#pragma unroll
+                for (u32 i = 0; i < QUERY_PARTS; i++) {
+                    own[r][i] = alive[r] && i * 32 + lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
+                    largest = fmaxf(largest, fabsf(own[r][i]));
+                }
+                RowScale scale = row_scale(warp_max(largest));
+                if (lane() == 0) row_units[row] = scale.undo;
+#pragma unroll
+                for (u32 i = 0; i < QUERY_PARTS; i++) {
+                    u32 d = i * 32 + lane();
+                    if (d >= KEY_WIDTH) break;
+                    float x = own[r][i] * scale.apply;
+                    u16 half = float_to_half(x);
+                    high[row * KEY_ROW + d] = half;
+                    low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
+                }
             }
         }
         __syncwarp();
         u32 query_at = (warp() * 16 + lane() % 16) * KEY_ROW + lane() / 16 * 8;
 #if QUERIES_STAY
-        u32 q_high[KEY_WIDTH / 16][4], q_low[KEY_WIDTH / 16][4];
+        u32 q_high[KEY_WIDTH / 16][4];
 #pragma unroll
         for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
             ldmatrix_x4(q_high[k], high + query_at + k * 16);
-            ldmatrix_x4(q_low[k], low + query_at + k * 16);
         }
         barrier();
 #endif
@@ -186,27 +218,28 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
             float scores[KEYS / 8][4] = {};
 #pragma unroll
             for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
-#if !QUERIES_STAY
-                u32 a_high[4], a_low[4];
-                ldmatrix_x4(a_high, high + query_at + k * 16);
+                u32 a_low[4];
                 ldmatrix_x4(a_low, low + query_at + k * 16);
-#else
+#if QUERIES_STAY
                 u32(&a_high)[4] = q_high[k];
-                u32(&a_low)[4] = q_low[k];
+#else
+                u32 a_high[4];
+                ldmatrix_x4(a_high, high + query_at + k * 16);
 #endif
+                u32 b[KEYS / 16][4];
 #pragma unroll
                 for (u32 n = 0; n < KEYS / 16; n++) {
-                    u32 b[4];
                     u32 key = n * 16 + lane() / 16 * 8 + lane() % 8;
-                    ldmatrix_x4(b, tile_keys + key * KEY_ROW + k * 16 + lane() / 8 % 2 * 8);
-                    u32 b_low[2] = {b[0], b[1]}, b_high[2] = {b[2], b[3]};
-                    mma_m16n8k16_f16(scores[2 * n], a_high, b_low);
-                    mma_m16n8k16_f16(scores[2 * n + 1], a_high, b_high);
-                    mma_m16n8k16_f16(scores[2 * n], a_low, b_low);
-                    mma_m16n8k16_f16(scores[2 * n + 1], a_low, b_high);
+                    ldmatrix_x4(b[n], tile_keys + key * KEY_ROW + k * 16 + lane() / 8 % 2 * 8);
                 }
+                // Products that go to the same sums stand far apart: each waits for the one before it.
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_high, half_of(b[n / 2], n % 2));
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_low, half_of(b[n / 2], n % 2));
             }
 
+            float factor[2];
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 float to_log2 = unit[h] * LOG2_E;
@@ -237,40 +270,54 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                 top = fmaxf(max[h], fmaxf(top, shuffle_xor(top, 2)) * to_log2);
                 // Nothing seen yet: every exponential is that of −∞.
                 float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
-                float factor = max[h] == top ? 1.0f : exp2f(max[h] - top);
+                factor[h] = max[h] == top ? 1.0f : exp2_approx(max[h] - top);
                 max[h] = top;
                 float total = 0.0f;
 #pragma unroll
                 for (u32 n = 0; n < KEYS / 8; n++) {
                     for (u32 e = 0; e < 2; e++) {
-                        scores[n][2 * h + e] = exp2f(fmaf(scores[n][2 * h + e], to_log2, -base));
+                        scores[n][2 * h + e] = exp2_approx(fmaf(scores[n][2 * h + e], to_log2, -base));
                         total += scores[n][2 * h + e];
                     }
                 }
-                sum[h] = sum[h] * factor + total;
-                if (factor != 1.0f) {
-#pragma unroll
-                    for (u32 n = 0; n < VALUE_WIDTH / 8; n++) acc[n][2 * h] *= factor, acc[n][2 * h + 1] *= factor;
-                }
+                sum[h] = sum[h] * factor[h] + total;
             }
 
+            u32 a_high[KEYS / 16][4], a_low[KEYS / 16][4];
 #pragma unroll
             for (u32 k = 0; k < KEYS / 16; k++) {
-                u32 a_high[4], a_low[4];
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const float* score = scores[2 * k + i / 2] + i % 2 * 2;
-                    split_pair(score[0], score[1], a_high[i], a_low[i]);
+                    split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
+                }
+            }
+            // Tensor cores cut off what does not fit their sums, and the error of many cuts adds up: those of a tile are
+            // taken by themselves, and added with rounding.
+#pragma unroll
+            for (u32 first_n = 0; first_n < VALUE_WIDTH / 8; first_n += COLUMNS) {
+                // Keeps the compiler from taking more of these at once than there are registers.
+                __syncwarp();
+                float parts[COLUMNS][4] = {};
+#pragma unroll
+                for (u32 k = 0; k < KEYS / 16; k++) {
+                    u32 b[COLUMNS / 2][4];
+#pragma unroll
+                    for (u32 n = 0; n < COLUMNS / 2; n++) {
+                        u32 column = (first_n + 2 * n) * 8 + lane() / 16 * 8;
+                        ldmatrix_x4_trans(b[n], tile_values + (k * 16 + lane() % 16) * VALUE_ROW + column);
+                    }
+#pragma unroll
+                    for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_high[k], half_of(b[n / 2], n % 2));
+#pragma unroll
+                    for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_low[k], half_of(b[n / 2], n % 2));
                 }
 #pragma unroll
-                for (u32 n = 0; n < VALUE_WIDTH / 16; n++) {
-                    u32 b[4];
-                    ldmatrix_x4_trans(b, tile_values + (k * 16 + lane() % 16) * VALUE_ROW + n * 16 + lane() / 16 * 8);
-                    u32 b_low[2] = {b[0], b[1]}, b_high[2] = {b[2], b[3]};
-                    mma_m16n8k16_f16(acc[2 * n], a_high, b_low);
-                    mma_m16n8k16_f16(acc[2 * n + 1], a_high, b_high);
-                    mma_m16n8k16_f16(acc[2 * n], a_low, b_low);
-                    mma_m16n8k16_f16(acc[2 * n + 1], a_low, b_high);
+                for (u32 n = 0; n < COLUMNS; n++) {
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) {
+                        acc[first_n + n][i] = fmaf(acc[first_n + n][i], factor[i / 2], parts[n][i]);
+                    }
                 }
             }
             // The next turn overwrites this stage.
@@ -282,13 +329,14 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
             sum[h] += shuffle_xor(sum[h], 1);
             sum[h] += shuffle_xor(sum[h], 2);
             if (!live(row_of[h])) continue;
+            float share = 1.0f / sum[h];
             u64 token = tile_first + token_of(row_of[h]), head = head_first + row_of[h] % heads;
             float* result = out + token * p.out_stride + head * p.value_width;
 #pragma unroll
             for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
                 for (u32 e = 0; e < 2; e++) {
                     u32 d = n * 8 + pair + e;
-                    if (d < p.value_width) result[d] = acc[n][2 * h + e] / sum[h];
+                    if (d < p.value_width) result[d] = acc[n][2 * h + e] * share;
                 }
             }
         }
@@ -297,3 +345,4 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
         barrier();
     }
 }
+#endif
