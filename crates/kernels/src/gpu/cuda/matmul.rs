@@ -99,6 +99,8 @@ struct QuantiseParams {
     x_stride: u64,
     rows: u32,
     cols: u32,
+    wide: u32,
+    padding: u32,
 }
 
 /// [`crate::ops::Backend::prepare_activations`], checked.
@@ -109,19 +111,21 @@ pub(crate) fn prepare_activations(device: &Device, x: View<f32>, act: &mut Act) 
         return Ok(());
     }
     let (rows, cols) = (word(op, "rows", x.rows())?, word(op, "columns", x.cols())?);
-    let params = QuantiseParams { x_stride: x.shape().stride() as u64, rows, cols };
+    let shape = x.shape();
+    let wide = [shape.span().start, shape.stride(), x.cols()].iter().all(|n| n.is_multiple_of(4));
+    let params = QuantiseParams { x_stride: shape.stride() as u64, rows, cols, wide: wide.into(), padding: 0 };
     let [int8, bf16] = match act.precision {
         Precision::Exact => [Arg::Null; 2],
         Precision::Fast => [Arg::buffer(&act.int8, Access::Write), Arg::buffer(&act.bf16, Access::Write)],
     };
     let args = [Arg::read(&x), Arg::buffer(&act.exact, Access::Write), int8, bf16, Arg::params(&params)];
-    // A warp for 32 elements of a row.
-    let warps = check::elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
-    const WARPS: u32 = 4;
+    // Eight threads for 32 elements of a row.
+    let blocks = check::elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
+    const THREADS: usize = 128;
     device.launch(&Launch {
         kernel: Kernel { file: "quantise.cu", entry: "quantise", defines: &[] },
-        grid: [word(op, "blocks", warps.div_ceil(WARPS as usize))?, 1, 1],
-        block: 32 * WARPS,
+        grid: [word(op, "blocks", blocks.div_ceil(THREADS / 8))?, 1, 1],
+        block: THREADS as u32,
         shared: 0,
         overlap: true,
         args: &args,
