@@ -2,7 +2,7 @@
 
 use super::product::{Bias, Which, word};
 use super::texts::Text;
-use super::{gemm, gemv};
+use super::{gemm, gemm_f32, gemv};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::{Error, Result};
@@ -166,6 +166,9 @@ fn multiply_part(
     gated: Option<Activation>,
     y: &ViewMut<f32>,
 ) -> Result<()> {
+    if gated.is_none() && gemm_f32::serves(w, which, y.rows()) {
+        return gemm_f32::matmul(device, op, w, x, bias, y);
+    }
     let matmul = if gemm::serves(device, w.format, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
     matmul(device, op, w, x, which, bias, gated, y)
 }

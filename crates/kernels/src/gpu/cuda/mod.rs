@@ -6,6 +6,7 @@
 mod attention;
 pub mod driver;
 mod gemm;
+mod gemm_f32;
 mod gemv;
 mod jit;
 mod kv;

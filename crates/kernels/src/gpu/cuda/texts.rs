@@ -35,6 +35,7 @@ pub fn all() -> Vec<Text> {
     texts.extend(matmul::texts());
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());
+    texts.extend(super::gemm_f32::texts());
     texts.sort();
     texts.dedup();
     texts

@@ -1,0 +1,73 @@
+//! Products of f32 weights with many rows of f32 activations: the host side of `kernels/gemm_f32.cu`.
+
+use super::product::{Bias, Which, bias_arg, word};
+use super::texts::Text;
+use crate::act::Act;
+use crate::error::Result;
+use crate::format::Format;
+use crate::gpu::layout::Rows;
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::tensor::ViewMut;
+
+const FILE: &str = "gemm_f32.cu";
+/// Rows of X from which on this is faster than `gemv.cu`, which reads all weights for every four.
+const FEWEST: usize = 16;
+/// Rows and outputs of a block, and its threads: as in the kernel's text.
+const ROWS: usize = 16;
+const OUTPUTS: usize = 32;
+const THREADS: u32 = 128;
+/// Blocks along the grid's y.
+const GRID_Y: usize = 65_535;
+
+/// Twin of `GemmF32Params` in the kernel's text.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C)]
+struct GemmF32Params {
+    row_bytes: u64,
+    y_stride: u64,
+    rows: u32,
+    outputs: u32,
+    cols: u32,
+    padding: u32,
+}
+
+/// What may be compiled.
+pub(super) fn texts() -> impl Iterator<Item = Text> {
+    [Text { file: FILE, defines: Vec::new() }].into_iter()
+}
+
+/// Whether a product is one for this kernel.
+pub(super) fn serves(w: &Rows, which: Which, rows: usize) -> bool {
+    // Rows are read by four floats.
+    let whole = w.cols.is_multiple_of(4) && w.rows.div_ceil(OUTPUTS) <= GRID_Y;
+    w.format == Format::F32 && matches!(which, Which::All) && whole && rows >= FEWEST
+}
+
+/// Y = X · Wᵀ + bias.
+pub(super) fn matmul(
+    device: &Device,
+    op: &'static str,
+    w: &Rows,
+    x: &Act,
+    bias: Option<Bias>,
+    y: &ViewMut<f32>,
+) -> Result<()> {
+    let params = GemmF32Params {
+        row_bytes: w.row_bytes as u64,
+        y_stride: y.shape().stride() as u64,
+        rows: word(op, "rows of X", y.rows())?,
+        outputs: word(op, "outputs", w.rows)?,
+        cols: word(op, "columns", w.cols)?,
+        padding: 0,
+    };
+    let x = Arg::buffer(&x.exact, Access::Read);
+    let args = [w.arg(), x, bias_arg(bias), Arg::write(y), Arg::params(&params)];
+    device.launch(&Launch {
+        kernel: Kernel { file: FILE, entry: "gemm_f32", defines: &[] },
+        grid: [params.rows.div_ceil(ROWS as u32), params.outputs.div_ceil(OUTPUTS as u32), 1],
+        block: THREADS,
+        shared: 0,
+        overlap: true,
+        args: &args,
+    })
+}
