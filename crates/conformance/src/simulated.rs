@@ -9,7 +9,7 @@ use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// What allocations are aligned to, as by CUDA.
 const ALIGNMENT: usize = 256;
@@ -68,9 +68,18 @@ fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim")
 }
 
-/// The text of a kernel as the simulator compiles it.
+/// The text of a kernel as the simulator compiles it: as it is in the checkout now, so that a change of a kernel needs
+/// nothing built but the kernel.
 pub fn text(file: &str) -> Option<String> {
-    source::expand(file, &[("ptx.cuh", gpu_sim::PTX)])
+    static TEXTS: OnceLock<Vec<(&str, String)>> = OnceLock::new();
+    let texts = TEXTS.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/src/gpu");
+        let read = |(name, path)| Some((name, std::fs::read_to_string(folder.join(path)).ok()?));
+        source::paths().filter_map(read).collect()
+    });
+    let ptx = [("ptx.cuh", gpu_sim::PTX)];
+    let instead: Vec<(&str, &str)> = ptx.into_iter().chain(texts.iter().map(|(n, t)| (*n, t.as_str()))).collect();
+    source::expand(file, &instead)
 }
 
 impl Simulator {

@@ -7,6 +7,8 @@ macro_rules! texts {
     ($($name:literal in $path:literal,)*) => {
         /// (name by which it is included, text).
         const TEXTS: &[(&str, &str)] = &[$(($name, include_str!($path)),)*];
+        /// (name, path from this file's folder).
+        const PATHS: &[(&str, &str)] = &[$(($name, $path),)*];
     };
 }
 
@@ -68,6 +70,11 @@ texts! {
 /// The texts that are not included by others but compiled: names that end in `.cu`.
 pub fn compiled() -> impl Iterator<Item = &'static str> {
     TEXTS.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".cu"))
+}
+
+/// Every text's name, and its path from `src/gpu`: for those who read the texts of a checkout, as they are now.
+pub fn paths() -> impl Iterator<Item = (&'static str, &'static str)> {
+    PATHS.iter().copied()
 }
 
 /// A text with its inclusions put in their places, each once, and `#line` directives so that a compiler's complaint
