@@ -99,13 +99,13 @@ impl Simulator {
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
-    pub fn backend(threads: usize) -> Result<Cuda> {
+    pub fn backend(threads: usize, mode: Mode) -> Result<Cuda> {
         let order = match threads {
             1 => Order::Ascending,
             2 => Order::Descending,
             seed => Order::Shuffled(seed as u64),
         };
-        Cuda::new(Self::new(order, Mode::Fast))
+        Cuda::new(Self::new(order, mode))
     }
 
     fn error(&self, what: &str, reason: impl ToString) -> Error {

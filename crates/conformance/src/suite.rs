@@ -62,6 +62,8 @@ pub enum Tolerance {
 /// A backend under test, once for each number of threads, with the reference beside it.
 pub struct Suite {
     seed: u64,
+    /// Of so many cases one is run.
+    one_in: usize,
     reference: Reference,
     backends: Vec<Box<dyn Backend>>,
     /// The largest error of each kind of case, with its bound.
@@ -75,7 +77,26 @@ impl Suite {
     /// What `make` says, for instance that the CPU has no such level.
     pub fn new(make: Make, seed: u64) -> gristmill_kernels::Result<Self> {
         let backends = THREADS.iter().map(|&threads| make(threads)).collect::<Result<_, _>>()?;
-        Ok(Self { seed, reference: Reference, backends, worst: Mutex::default() })
+        Ok(Self { seed, one_in: 1, reference: Reference, backends, worst: Mutex::default() })
+    }
+
+    /// Runs one in so many cases alone, others with each seed: for backends that are slow.
+    #[must_use]
+    pub fn one_in(mut self, one_in: usize) -> Self {
+        self.one_in = one_in;
+        self
+    }
+
+    /// The cases that are run: all of them, or by chance one in so many, but at least one.
+    pub fn some<T>(&self, part: &str, cases: impl IntoIterator<Item = T>) -> Vec<T> {
+        let rng = &mut self.rng(&format!("some of {part}"));
+        let mut cases: Vec<T> = cases.into_iter().collect();
+        if self.one_in > 1 && !cases.is_empty() {
+            let kept = rng.below(cases.len());
+            let mut at = 0..;
+            cases.retain(|_| rng.chance(1.0 / self.one_in as f64) | (at.next() == Some(kept)));
+        }
+        cases
     }
 
     /// The backend with one thread.

@@ -75,7 +75,7 @@ fn cpu(level: &'static str, threads: usize) -> gristmill_kernels::Result<Box<dyn
 
 #[cfg(all(target_arch = "x86_64", unix))]
 fn simulated(threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
-    Ok(Box::new(gristmill_conformance::simulated::Simulator::backend(threads)?))
+    Ok(Box::new(gristmill_conformance::simulated::Simulator::backend(threads, gpu_sim::Mode::Fast)?))
 }
 
 fn cuda() -> gristmill_kernels::Result<Box<dyn Backend>> {

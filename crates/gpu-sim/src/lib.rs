@@ -18,6 +18,8 @@ mod elsewhere;
 mod engine;
 mod error;
 mod fault;
+// Where no program can be made, nothing launches one.
+#[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod launch;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod program;

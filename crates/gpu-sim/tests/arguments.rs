@@ -1,4 +1,5 @@
 //! Launches that do not fit their kernel, and texts that do not compile, are errors that say why.
+#![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Threads, shuffles, votes, barriers, atomics and shared memory do what CUDA's documentation says.
+#![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Planted bugs of memory are found, with their lines: out of bounds, misaligned, not written, not declared, in flight.
+#![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;
 

@@ -23,7 +23,7 @@ pub fn add_norm(suite: &Suite) {
     let rng = &mut suite.rng("add_norm");
     let sorts: [&[Precision]; 5] = [&[], &[Fast], &[Exact], &[Exact, Fast], &[Fast, Fast]];
     let sizes = TOKENS.iter().flat_map(|&tokens| [17, 64, 203, 640].map(|cols| (tokens, cols)));
-    for (i, (tokens, cols)) in sizes.chain([(3, 2048), (2, 9216)]).enumerate() {
+    for (i, (tokens, cols)) in suite.some("add_norm", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
         let precisions = sorts[i % sorts.len()];
         let mut residual = rng.normals(tokens * cols);
         // A row whose neighbours are large must be as if alone.
@@ -82,7 +82,7 @@ fn tiles(b: &dyn Backend, groups: &Groups) -> Vec<u32> {
 /// [`Backend::route_and_group`]: ids, counts and pairs exactly, weights closely, tiles as grouping alone gives them.
 pub fn route_and_group(suite: &Suite) {
     let rng = &mut suite.rng("route_and_group");
-    for round in 0..60 {
+    for round in suite.some("route_and_group", 0..60) {
         let (experts, tokens) = (rng.pick(&[1, 8, 60, 128, 256, 1024]), rng.pick(&[0, 1, 2, 7, 32, 33]));
         let top_k = rng.between(1, experts.min(9));
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];

@@ -77,7 +77,7 @@ impl fmt::Display for Assignment {
 /// [`Backend::moe_matmul`], with a row of X per token and per pair.
 pub fn matmul(suite: &Suite) {
     let rng = &mut suite.rng("moe_matmul");
-    for (i, assignment) in Assignment::several(rng).into_iter().enumerate() {
+    for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
         for per_pair in [false, true] {
             let precision = PRECISIONS[(i + usize::from(per_pair)) % 2];
             let parts = rng.between(1, 2);

@@ -40,7 +40,7 @@ pub fn dense(suite: &Suite) {
     let rng = &mut suite.rng("gate_up");
     for activation in ACTIVATIONS {
         for precision in PRECISIONS {
-            for (i, &tokens) in TOKENS.iter().enumerate() {
+            for (i, &tokens) in suite.some("gate_up", TOKENS.iter().enumerate()) {
                 let (rows, cols) = (if i < OUTPUTS.len() { OUTPUTS[i] } else { rng.between(1, 60) }, 256);
                 let tensors = pair(rng, 1, rows, cols);
                 let (x, bias) = (rng.normals(tokens * cols), biases(rng, rows));
@@ -78,7 +78,7 @@ pub fn dense(suite: &Suite) {
 /// [`Backend::moe_gate_up`].
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("moe_gate_up");
-    for (i, assignment) in Assignment::several(rng).into_iter().enumerate() {
+    for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
         let (precision, activation) = (PRECISIONS[i % 2], ACTIVATIONS[i % 3]);
         let (rows, cols) = (rng.between(1, 40), 256);
         let tensors = pair(rng, assignment.experts, rows, cols);

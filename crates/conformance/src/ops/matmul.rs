@@ -70,7 +70,7 @@ impl Product {
 /// Every format with every number of tokens and of outputs, at both precisions.
 pub fn shapes(suite: &Suite) {
     let rng = &mut suite.rng("matmul");
-    for &format in Format::ALL {
+    for &format in suite.some("matmul", Format::ALL) {
         let long = |rng: &mut Rng| {
             let blocks = if format.block_len() == 256 { rng.between(1, 3) } else { rng.between(1, 9) };
             columns(rng, format, blocks)
@@ -91,7 +91,7 @@ pub fn shapes(suite: &Suite) {
         }
     }
     // Long rows, and more work than threads.
-    for format in [Format::Q4_K, Format::F16] {
+    for format in suite.some("long rows", [Format::Q4_K, Format::F16]) {
         let tensor = tensor(rng, format, 1, 300, 2048);
         Product::new(rng, vec![tensor], Precision::Fast, 70).check(suite);
     }
@@ -100,7 +100,7 @@ pub fn shapes(suite: &Suite) {
 /// Tensors of different formats under one input.
 pub fn joined(suite: &Suite) {
     let rng = &mut suite.rng("joined");
-    for round in 0..24 {
+    for round in suite.some("joined", 0..24) {
         let parts = rng.between(2, 4);
         let tensors = (0..parts).map(|_| {
             let (format, rows) = (rng.pick(Format::ALL), rng.between(1, 40));
@@ -150,7 +150,7 @@ pub fn rows(suite: &Suite) {
 /// Rows of NaN, of infinities, of zeros, of 1e6 and of denormals: each shows in its own outputs and no others.
 pub fn extremes(suite: &Suite) {
     let rng = &mut suite.rng("extremes");
-    for &format in Format::ALL {
+    for &format in suite.some("extremes", Format::ALL) {
         for precision in PRECISIONS {
             let tensors = vec![tensor(rng, format, 1, 35, 256)];
             let clean = Product { bias: None, ..Product::new(rng, tensors, precision, 6) };

@@ -23,7 +23,7 @@ fn logits(rng: &mut Rng, count: usize) -> Vec<f32> {
 /// [`Backend::route`]: ids exactly, weights closely.
 pub fn route(suite: &Suite) {
     let rng = &mut suite.rng("route");
-    for round in 0..300 {
+    for round in suite.some("route", 0..300) {
         let experts: usize = rng.pick(&[1, 2, 5, 8, 60, 64, 128, 256, 1024]);
         let tokens = rng.pick(&[0, 1, 2, 17]);
         let groups = (1..=8).filter(|&g| experts.is_multiple_of(g)).collect::<Vec<_>>();
@@ -69,7 +69,7 @@ pub fn group(suite: &Suite) {
         let id = |rng: &mut Rng| if rng.chance(0.1) { u32::MAX } else { rng.below(experts) as u32 };
         Assignment { tokens, experts, top_k, ids: (0..tokens * top_k).map(|_| id(rng)).collect() }
     });
-    for assignment in Assignment::several(rng).into_iter().chain(many) {
+    for assignment in suite.some("groups", Assignment::several(rng).into_iter().chain(many)) {
         let run = |b: &dyn Backend| {
             let groups = assignment.group(b);
             let read = |buffer: &gristmill_kernels::tensor::Buffer<u32>, len: usize| {

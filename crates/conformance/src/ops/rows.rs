@@ -11,7 +11,7 @@ use gristmill_kernels::weight::Role;
 /// [`Backend::embed`]: bit by bit.
 pub fn embed(suite: &Suite) {
     let rng = &mut suite.rng("embed");
-    for &format in Format::ALL {
+    for &format in suite.some("embed", Format::ALL) {
         let (rows, cols) = (rng.between(1, 50), 256 * rng.between(1, 2));
         let table = tensor(rng, format, 1, rows, cols);
         let (tokens, scale) = (rng.pick(TOKENS), rng.pick(&[1.0, 45.254834]));
@@ -46,7 +46,7 @@ fn with_wild_rows(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
 /// [`Backend::rms_norm`].
 pub fn rms_norm(suite: &Suite) {
     let rng = &mut suite.rng("rms_norm");
-    for &tokens in TOKENS {
+    for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 15, 16, 17, 203, 2048] {
             let (x, weight) = (with_wild_rows(rng, tokens, cols), rng.normals(cols));
             let eps = rng.pick(&[1e-5, 1e-6]);
@@ -82,7 +82,7 @@ fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
 /// [`Backend::qk_norm`], per head and for whole rows.
 pub fn qk_norm(suite: &Suite) {
     let rng = &mut suite.rng("qk_norm");
-    for &tokens in TOKENS {
+    for &tokens in suite.some("rows", TOKENS) {
         for (heads, width) in [(1, 1), (3, 48), (5, 64), (2, 80), (7, 128), (1, 896)] {
             let (x, weight) = (with_wild_rows(rng, tokens * heads, width), rng.normals(width));
             let finite = rows_of(&x, width);
@@ -100,7 +100,7 @@ pub fn qk_norm(suite: &Suite) {
 /// [`Backend::rope`], whole and partial, at near and far positions.
 pub fn rope(suite: &Suite) {
     let rng = &mut suite.rng("rope");
-    for &tokens in TOKENS {
+    for &tokens in suite.some("rows", TOKENS) {
         for width in [2, 48, 64, 80, 128] {
             let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
             let pairs = rng.pick(&[width / 2, width / 2, width / 4, 0]);
@@ -127,7 +127,7 @@ pub fn rope(suite: &Suite) {
 /// [`Backend::layer_norm`], with means near 0 and far from it.
 pub fn layer_norm(suite: &Suite) {
     let rng = &mut suite.rng("layer_norm");
-    for &tokens in TOKENS {
+    for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 15, 16, 17, 203, 2048] {
             let (mut x, weight, bias) = (with_wild_rows(rng, tokens, cols), rng.normals(cols), rng.normals(cols));
             let mean = rng.pick(&[0.0, 1.0, -100.0]);
@@ -147,7 +147,7 @@ pub fn layer_norm(suite: &Suite) {
 /// [`Backend::scale`].
 pub fn scale(suite: &Suite) {
     let rng = &mut suite.rng("scale");
-    for &tokens in TOKENS {
+    for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 17, 300] {
             let (y, scale) = (with_wild_rows(rng, tokens, cols), rng.pick(&[1.0, -0.0625, 0.1, 45.254834]));
             let run = |b: &dyn Backend| {
@@ -164,7 +164,7 @@ pub fn scale(suite: &Suite) {
 /// The three additions.
 pub fn add(suite: &Suite) {
     let rng = &mut suite.rng("add");
-    for &tokens in TOKENS {
+    for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 17, 300] {
             let (x, y) = (rng.normals(tokens * cols), rng.normals(tokens * cols));
             let scale = rng.pick(&[1.0, 0.22, -3.0]);

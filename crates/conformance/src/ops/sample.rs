@@ -43,7 +43,7 @@ const VOCABULARIES: &[usize] = &[1, 2, 31, 32, 33, 300, 5000];
 /// [`Backend::argmax`].
 pub fn argmax(suite: &Suite) {
     let rng = &mut suite.rng("argmax");
-    for &tokens in TOKENS {
+    for &tokens in suite.some("argmax", TOKENS) {
         for &vocabulary in VOCABULARIES {
             let x: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, vocabulary)).collect();
             let run = |b: &dyn Backend| {
@@ -114,7 +114,7 @@ fn draw(b: &dyn Backend, logits: &[f32], vocabulary: usize, parameters: &[Sampli
 /// [`Backend::sample`]: the token and the penalised logits, exactly.
 pub fn sample(suite: &Suite) {
     let rng = &mut suite.rng("sample");
-    for round in 0..300 {
+    for round in suite.some("sample", 0..300) {
         let vocabulary = if round == 0 { 151_936 } else { rng.pick(VOCABULARIES) };
         let rows = rng.below(5);
         let values: Vec<f32> = (0..rows).flat_map(|_| logits(rng, vocabulary)).collect();

@@ -1,0 +1,35 @@
+//! CUDA kernels in the simulator's checked mode, which looks at every access: bounds, alignment, races, barriers. A fault
+//! is an error of the operation that launched the kernel.
+//!
+//! It is slow, so a run has one in so many of the op suite's cases, others each time. All of them:
+//! `cargo test --release -p gristmill-conformance --test checked -- --ignored`.
+#![cfg(all(target_arch = "x86_64", unix))]
+
+use gpu_sim::Mode;
+use gristmill_conformance::ops::ALL;
+use gristmill_conformance::rng::Rng;
+use gristmill_conformance::simulated::Simulator;
+use gristmill_conformance::suite::Suite;
+
+fn run(part: &str, one_in: usize) {
+    let seed = Rng::fresh_seed();
+    let suite = Suite::new(&|threads| Ok(Box::new(Simulator::backend(threads, Mode::Checked)?)), seed);
+    let cases = ALL.iter().find(|(name, _)| *name == part).map(|(_, cases)| cases);
+    cases.unwrap_or_else(|| panic!("no part {part}"))(&suite.expect("a simulator").one_in(one_in));
+}
+
+macro_rules! parts {
+    ($($part:ident)*) => {
+        $(#[test] fn $part() { run(stringify!($part), 12); })*
+
+        mod all {
+            $(#[test] #[ignore = "minutes"] fn $part() { super::run(stringify!($part), 1); })*
+        }
+    };
+}
+
+// Not here: what is refused before a kernel runs, and `sample_distribution`, the same kernel very often.
+parts! {
+    matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert route embed
+    rms_norm layer_norm qk_norm rope add scale copies argmax sample attention kv_copy add_norm route_and_group
+}
