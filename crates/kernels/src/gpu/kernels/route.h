@@ -185,15 +185,14 @@ DEV float share_of_near(const Router r, u32 best, u32 taken, const RouteParams p
     return (float)own / (float)(warp_sum(sum) + own);
 }
 
-// The weight of a chosen expert before normalisation. `most` is the largest logit of the chosen.
+// What the weight of a chosen expert is before it is divided: of softmax, the share of the largest. `most` is the largest
+// logit of the chosen.
 DEV Small chosen_value(const Router r, float logit, float most, const RouteParams p) {
     Power share;
     if (logit != logit) return {0.0f, 0};
     if (p.gating == SIGMOID) return sigmoid_value(logit);
     if (!share_of(logit, p.gating == SOFTMAX ? r.max : most, &share)) return {0.0f, 0};
-    float mantissa = (float)share.mantissa * 2.168404345e-19f;
-    if (p.gating == SOFTMAX && r.sum) mantissa /= (float)r.sum * 2.220446049e-16f;
-    return {mantissa, share.halvings};
+    return {(float)share.mantissa * 2.168404345e-19f, share.halvings};
 }
 
 // A share as an integer in units of 2^-52.
@@ -247,14 +246,21 @@ DEV void route_row(u64 row, const GLOBAL float* logits, const GLOBAL float* bias
         halvings[slot] = value.halvings;
     }
     sum = warp_sum(sum);
-    float divisor = (float)sum * 2.220446049e-16f, factor = p.scale;
+    // What values are divided by, in units of 2^-52. A sum is at least 2^-14, the smallest normal f16, of all.
+    u64 divisor = 1ull << 52;
+    if (p.gating == SOFTMAX) divisor = r.sum;
+    if (p.normalise) divisor = max(sum, divisor >> 14);
     // Softmax over the chosen is a division by their sum, whether or not there is another.
-    if (p.gating == SOFTMAX_OF_CHOSEN) factor = sum ? p.scale / divisor : 0.0f;
-    // 2^-14, the smallest normal f16.
-    else if (p.normalise) factor = p.scale / fmaxf(divisor, 6.103515625e-5f);
+    if (p.gating == SOFTMAX_OF_CHOSEN) divisor = sum;
+    // scale / divisor as a sum of two floats: all of a token's weights share its error.
+    float high = (float)divisor, low = (float)(long long)(divisor - (u64)high);
+    float factor = divisor ? p.scale / high : 0.0f;
+    float rest = divisor ? (fmaf(-factor, high, p.scale) - factor * low) / high : 0.0f;
+    factor *= 4503599627370496.0f, rest *= 4503599627370496.0f;
     for (u32 slot = lane(); slot < p.top_k; slot += 32) {
         ids[row * p.ids_stride + slot] = chosen[slot];
-        weights[row * p.weights_stride + slot] = halved(mantissas[slot] * factor, halvings[slot]);
+        float weight = fmaf(mantissas[slot], factor, mantissas[slot] * rest);
+        weights[row * p.weights_stride + slot] = halved(weight, halvings[slot]);
     }
 }
 
