@@ -13,10 +13,10 @@ use std::ops::Range;
 /// exponential magnifies the error of a logit of some units.
 const BOUND: f64 = 4e-12;
 
-const FORMATS: [KvFormat; 2] = [KvFormat::F16, KvFormat::Q8_0];
+pub(super) const FORMATS: [KvFormat; 2] = [KvFormat::F16, KvFormat::Q8_0];
 
 /// Sequences in a cache.
-struct Layout {
+pub(super) struct Layout {
     spec: KvSpec,
     blocks: usize,
     table_cols: usize,
@@ -26,7 +26,7 @@ struct Layout {
 
 impl Layout {
     /// Sequences of these lengths on blocks in random order; table entries that nothing reaches are no block at all.
-    fn new(rng: &mut Rng, spec: KvSpec, lengths: Vec<usize>) -> Self {
+    pub(super) fn new(rng: &mut Rng, spec: KvSpec, lengths: Vec<usize>) -> Self {
         let needed: usize = lengths.iter().map(|n| n.div_ceil(KV_BLOCK)).sum();
         let table_cols = lengths.iter().map(|n| n.div_ceil(KV_BLOCK)).max().unwrap_or(0) + 1;
         let blocks = needed + 3;
@@ -38,7 +38,7 @@ impl Layout {
         Self { spec, blocks, table_cols, table, lengths }
     }
 
-    fn place(&self, b: &dyn Backend, tokens: &[(u32, u32)]) -> Placement {
+    pub(super) fn place(&self, b: &dyn Backend, tokens: &[(u32, u32)]) -> Placement {
         // Longer than needed, as a bucket's buffers are.
         let with_more = |values: Vec<u32>| buffer(b, &[values, vec![77; 3]].concat());
         Placement {
@@ -51,7 +51,7 @@ impl Layout {
     }
 
     /// A cache of which every block has been used before, and left with infinities and NaN.
-    fn used_cache(&self, b: &dyn Backend, seed: u64) -> KvCache {
+    pub(super) fn used_cache(&self, b: &dyn Backend, seed: u64) -> KvCache {
         let mut cache = b.alloc_kv(self.spec, self.blocks).expect("alloc_kv");
         let all = Layout {
             table: (0..self.blocks as u32).collect(),
@@ -81,21 +81,28 @@ impl Layout {
     }
 
     /// All tokens of all sequences, sequence after sequence.
-    fn tokens(&self) -> Vec<(u32, u32)> {
+    pub(super) fn tokens(&self) -> Vec<(u32, u32)> {
         let of = |(slot, &n): (usize, &usize)| (0..n).map(move |p| (slot as u32, p as u32)).collect::<Vec<_>>();
         self.lengths.iter().enumerate().flat_map(of).collect()
     }
 }
 
-struct Parameters {
-    heads: usize,
-    window: Option<usize>,
-    sinks: Option<Vec<f32>>,
-    softcap: Option<f32>,
+pub(super) struct Parameters {
+    pub(super) heads: usize,
+    pub(super) window: Option<usize>,
+    pub(super) sinks: Option<Vec<f32>>,
+    pub(super) softcap: Option<f32>,
 }
 
 impl Parameters {
-    fn attend(&self, b: &dyn Backend, layout: &Layout, cache: &KvCache, q: &[f32], tokens: &[(u32, u32)]) -> Vec<f32> {
+    pub(super) fn attend(
+        &self,
+        b: &dyn Backend,
+        layout: &Layout,
+        cache: &KvCache,
+        q: &[f32],
+        tokens: &[(u32, u32)],
+    ) -> Vec<f32> {
         let KvSpec { key_width, value_width, .. } = layout.spec;
         let sinks = self.sinks.as_ref().map(|sinks| buffer(b, sinks));
         let parameters = Attention {

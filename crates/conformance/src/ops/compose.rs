@@ -1,11 +1,13 @@
 //! Compositions that a backend may do at once: what they give, against the reference, which does their parts one after
 //! another.
 
+use super::attention::{FORMATS, Layout, Parameters};
 use super::*;
 use crate::framed::{Element, buffer};
 use crate::suite::Output;
 use crate::weights::{energy, tensor};
-use gristmill_kernels::ops::{Gating, Groups, Routing};
+use gristmill_kernels::kv::KvSpec;
+use gristmill_kernels::ops::{Gating, Groups, Rope, RopeStyle, Routing};
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Role;
 
@@ -105,5 +107,57 @@ pub fn route_and_group(suite: &Suite) {
         };
         let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
         suite.check("route_and_group", &case, nmse(1e-14, 0.0), &run);
+    }
+}
+
+/// [`Backend::place_qkv`]: what becomes of queries, keys and values against the reference; and what attention then sees
+/// against that after the parts one by one, bit by bit, because two roundings of a number may fall on two sides of the
+/// cache's.
+pub fn place_qkv(suite: &Suite) {
+    let rng = &mut suite.rng("place_qkv");
+    for round in 0..30 {
+        let (key_width, value_width) = rng.pick(&[(64, 64), (128, 128), (80, 48), (33, 90), (576, 64)]);
+        let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format: FORMATS[round % 2] };
+        let heads = spec.heads * rng.pick(&[1, 2, 4]);
+        let lengths: Vec<usize> = (0..rng.between(1, 3)).map(|_| rng.pick(&[1, 16, 33])).collect();
+        let layout = Layout::new(rng, spec, lengths);
+        let mut tokens = layout.tokens();
+        tokens.insert(rng.below(tokens.len()), (u32::MAX, 3));
+        // None, of heads, or of all heads together.
+        let norm_heads = [None, Some((1, 1)), Some((heads, spec.heads))][round % 3];
+        let norms = norm_heads.map(|(q, k)| [rng.normals(q * key_width), rng.normals(k * key_width)]);
+        let pairs = rng.pick(&[key_width / 2, key_width / 4, 0]);
+        let frequencies: Vec<f32> = (0..pairs).map(|_| rng.uniform(0.0, 1.0) as f32).collect();
+        let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
+        let (k, v) = (heads * key_width, (heads + spec.heads) * key_width);
+        let all = v + spec.heads * value_width;
+        let qkv = rng.normals(tokens.len() * all);
+        let queries = rng.normals(tokens.len() * k);
+        let seed = rng.bits();
+        let run = |b: &dyn Backend, at_once: bool| {
+            let (place, mut cache) = (layout.place(b, &tokens), layout.used_cache(b, seed));
+            let rope = Rope { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
+            let weights = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
+            let mut x = Framed::of(b, &qkv, tokens.len(), all, Frame::ODD);
+            if at_once {
+                let norms = weights.as_ref().map(|both| (both.each_ref(), 1e-6));
+                b.place_qkv(x.view_mut(), heads, norms, &rope, &mut cache, &place).expect("place_qkv");
+            } else {
+                for (weight, columns) in weights.iter().flatten().zip([0..k, k..v]) {
+                    b.qk_norm(x.view_mut().columns(columns).expect("within"), weight, 1e-6).expect("qk_norm");
+                }
+                let positions = place.positions.view(tokens.len(), 1).expect("one for each token");
+                let turned = x.view_mut().columns(0..v).expect("within");
+                b.rope(turned, key_width, positions, &rope).expect("rope");
+                let [keys, values] = [k..v, v..all].map(|columns| x.view().columns(columns).expect("within"));
+                b.kv_write(&mut cache, keys, values, &place).expect("kv_write");
+            }
+            let parameters = Parameters { heads, window: None, sinks: None, softcap: None };
+            (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
+        };
+        let case = format!("{heads} heads, {spec:?}, {} tokens, norms of {norm_heads:?}, {pairs} pairs", tokens.len());
+        suite.check("place_qkv", &case, nmse(exact(key_width) + 5e-14, 1.0), &|b| run(b, true).0.into());
+        let [at_once, parts] = [true, false].map(|at_once| Output::from(run(suite.backend(), at_once).1));
+        suite.same(&format_args!("{case}, what attention sees"), &parts, &at_once);
     }
 }

@@ -49,6 +49,7 @@ pub const ALL: &[(&str, Part)] = &[
     ("kv_copy", attention::copy),
     ("add_norm", compose::add_norm),
     ("route_and_group", compose::route_and_group),
+    ("place_qkv", compose::place_qkv),
     ("refuse_matrices", refuse::matrices),
     ("refuse_experts", refuse::experts),
     ("refuse_rows", refuse::rows),

@@ -64,7 +64,9 @@ texts! {
     "attention_decode.cu" in "cuda/kernels/attention_decode.cu",
     "attention_split.cu" in "cuda/kernels/attention_split.cu",
     "attention_tile.cu" in "cuda/kernels/attention_tile.cu",
+    "kv.cuh" in "cuda/kernels/kv.cuh",
     "kv.cu" in "cuda/kernels/kv.cu",
+    "place.cu" in "cuda/kernels/place.cu",
 }
 
 /// The texts that are not included by others but compiled: names that end in `.cu`.

@@ -64,10 +64,10 @@ pub(crate) fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<K
     Ok(KvCache { device: device.id(), spec, blocks, keys, values })
 }
 
-/// Twin of `WriteParams` in `kernels/kv.cu`.
+/// Twin of `WriteParams` in `kernels/kv.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct WriteParams {
+pub(super) struct WriteParams {
     key_input_stride: u64,
     value_input_stride: u64,
     heads: u32,
@@ -78,6 +78,25 @@ struct WriteParams {
     table_rows: u32,
     table_cols: u32,
     blocks: u32,
+}
+
+impl WriteParams {
+    /// For keys and values that lie so many elements apart from token to token.
+    pub(super) fn new(cache: &KvCache, place: &Placement, key_input_stride: usize, value_input_stride: usize) -> Self {
+        let spec = cache.spec;
+        Self {
+            key_input_stride: key_input_stride as u64,
+            value_input_stride: value_input_stride as u64,
+            heads: limit(spec.heads),
+            key_width: limit(spec.key_width),
+            value_width: limit(spec.value_width),
+            key_stride: limit(row_stride(spec.key_width, spec.format)),
+            value_stride: limit(row_stride(spec.value_width, spec.format)),
+            table_rows: limit(place.table_rows),
+            table_cols: limit(place.table_cols),
+            blocks: limit(cache.blocks),
+        }
+    }
 }
 
 /// [`crate::ops::Backend::kv_write`], checked.
@@ -91,23 +110,11 @@ pub(crate) fn kv_write(
     if k.rows() == 0 {
         return Ok(());
     }
-    let spec = cache.spec;
-    let params = WriteParams {
-        key_input_stride: k.shape().stride() as u64,
-        value_input_stride: v.shape().stride() as u64,
-        heads: limit(spec.heads),
-        key_width: limit(spec.key_width),
-        value_width: limit(spec.value_width),
-        key_stride: limit(row_stride(spec.key_width, spec.format)),
-        value_stride: limit(row_stride(spec.value_width, spec.format)),
-        table_rows: limit(place.table_rows),
-        table_cols: limit(place.table_cols),
-        blocks: limit(cache.blocks),
-    };
+    let params = WriteParams::new(cache, place, k.shape().stride(), v.shape().stride());
     let [keys, key_scales] = cells_args(&cache.keys, Access::Write);
     let [values, value_scales] = cells_args(&cache.values, Access::Write);
     device.launch(&Launch {
-        kernel: Kernel { file: "kv.cu", entry: "kv_write", defines: &[cells_define(spec.format)] },
+        kernel: Kernel { file: "kv.cu", entry: "kv_write", defines: &[cells_define(cache.spec.format)] },
         grid: [limit(k.rows()), 1, 1],
         block: 256,
         shared: 0,

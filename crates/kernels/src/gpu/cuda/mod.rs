@@ -13,6 +13,7 @@ mod kv;
 mod matmul;
 mod moe;
 mod nvrtc;
+mod place;
 mod product;
 mod rates;
 pub mod texts;
@@ -295,6 +296,41 @@ impl Backend for Cuda {
         }
         self.rms_norm(residual.as_view(), weight, eps, normed.reborrow())?;
         acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act))
+    }
+
+    fn place_qkv(
+        &self,
+        mut qkv: ViewMut<f32>,
+        heads: usize,
+        norms: Option<([&Buffer<f32>; 2], f32)>,
+        rope: &Rope,
+        cache: &mut KvCache,
+        place: &Placement,
+    ) -> Result<()> {
+        let (device, tokens, all, spec) = (self.device(), qkv.rows(), qkv.cols(), cache.spec());
+        let k = check::elements("queries", &[heads, spec.key_width])?;
+        let v = check::elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?;
+        let at_once = place::serves(heads, &norms, cache);
+        for (columns, which) in [(0..k, 0), (k..v, 1)] {
+            let Some((weights, eps)) = norms else { break };
+            let columns = qkv.reborrow().columns(columns)?;
+            match at_once {
+                true => check::qk_norm(device, &columns, weights[which], eps)?,
+                false => self.qk_norm(columns, weights[which], eps)?,
+            }
+        }
+        let positions = place.positions.view(tokens, 1)?;
+        let turned = qkv.reborrow().columns(0..v)?;
+        if !at_once {
+            // Queries and keys are neighbours and have the same width: one rotation serves both.
+            self.rope(turned, spec.key_width, positions, rope)?;
+            let qkv = qkv.as_view();
+            return self.kv_write(cache, qkv.columns(k..v)?, qkv.columns(v..all)?, place);
+        }
+        check::rope(device, &turned, spec.key_width, &positions, rope)?;
+        let read = qkv.as_view();
+        check::kv_write(device, cache, &read.columns(k..v)?, &read.columns(v..all)?, place)?;
+        place::place_qkv(&self.device, qkv, heads, norms, rope, cache, place)
     }
 
     fn route_and_group(

@@ -38,10 +38,10 @@ KERNEL(add_norm)
         v[k] = load_four(stream + at[k], left[k], wide[k]);
         if (delta) {
             Four d = load_four(delta + row * p.delta_stride + at[k], left[k], wide[k]);
-            for (u32 i = 0; i < 4; i++) v[k].at[i] += p.scale * d.at[i];
+            for (u32 i = 0; i < 4; i++) v[k].at[i] = fmaf(p.scale, d.at[i], v[k].at[i]);
             store_four(stream + at[k], v[k], left[k], wide[k]);
         }
-        for (u32 i = 0; i < 4; i++) squares += v[k].at[i] * v[k].at[i];
+        for (u32 i = 0; i < 4; i++) squares = fmaf(v[k].at[i], v[k].at[i], squares);
     }
     float factor = 1.0f / sqrtf(block_sum(squares, room) / (float)p.width + p.eps);
     u64 blocks = (p.width + 31) / 32;

@@ -21,7 +21,7 @@ KERNEL(add_rows)
     u64 row = block_x(), col = first_column(), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     Four a = load_four(x + row * p.x_stride + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
-    for (u32 i = 0; i < 4; i++) b.at[i] += p.scale * a.at[i];
+    for (u32 i = 0; i < 4; i++) b.at[i] = fmaf(p.scale, a.at[i], b.at[i]);
     store_four(y + row * p.y_stride + col, b, left, p.wide);
 }
 

@@ -34,7 +34,7 @@ DEV void rms_stretch(const GLOBAL float* x, const GLOBAL float* weight, GLOBAL f
     float squares = 0.0f;
     for (u64 at = team.thread * 4; at < p.width; at += team.threads * 4) {
         Four v = load_four(x + at, p.width - at, p.wide);
-        for (u32 i = 0; i < 4; i++) squares += v.at[i] * v.at[i];
+        for (u32 i = 0; i < 4; i++) squares = fmaf(v.at[i], v.at[i], squares);
     }
     float factor = 1.0f / sqrtf(team_sum(team, squares, room) / (float)p.width + p.eps);
     for (u64 at = team.thread * 4; at < p.width; at += team.threads * 4) {

@@ -60,6 +60,13 @@ DEV Rotation rotation_at(u32 position, float frequency, float magnitude) {
     return {r.sine * factor, r.cosine * factor};
 }
 
+// Turns a pair. Roundings are written out, so that every kernel has the same.
+DEV void turn(Rotation r, GLOBAL float* a, GLOBAL float* b) {
+    float u = *a, v = *b;
+    *a = fmaf(u, r.cosine, -__fmul_rn(v, r.sine));
+    *b = fmaf(u, r.sine, __fmul_rn(v, r.cosine));
+}
+
 KERNEL(rope)
 (INOUT(float, x, 0), IN(u32, positions, 1), IN(float, frequencies, 2), PARAMS(RopeParams, p, 3)) {
     u32 team = thread_x() / p.pair_threads, teams = block_width() / p.pair_threads;
@@ -73,9 +80,7 @@ KERNEL(rope)
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
         for (u32 head = first + team; head < end; head += teams) {
             GLOBAL float* at = row + (u64)head * p.head_width;
-            float u = at[a], v = at[b];
-            at[a] = u * r.cosine - v * r.sine;
-            at[b] = u * r.sine + v * r.cosine;
+            turn(r, at + a, at + b);
         }
     }
 }

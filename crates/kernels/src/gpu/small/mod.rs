@@ -25,18 +25,18 @@ fn count(op: &'static str, what: &'static str, found: usize, most: usize) -> Res
 }
 
 /// What decides whether rows may be accessed 16 bytes at a time: the address of the first, and where the others lie.
-struct Rows {
+pub(crate) struct Rows {
     address: u64,
     shape: Shape,
 }
 
 impl Rows {
-    fn of<T: Copy>(view: &View<T>) -> Option<Self> {
+    pub(crate) fn of<T: Copy>(view: &View<T>) -> Option<Self> {
         let (region, shape) = view.region()?;
         Some(Self { address: region.address() + (shape.span().start * size_of::<T>()) as u64, shape })
     }
 
-    fn of_mut<T: Copy>(view: &ViewMut<T>) -> Option<Self> {
+    pub(crate) fn of_mut<T: Copy>(view: &ViewMut<T>) -> Option<Self> {
         Self::of(&view.as_view())
     }
 
@@ -48,6 +48,6 @@ impl Rows {
 }
 
 /// Whether all of these allow it.
-fn wide<const N: usize>(width: usize, rows: [Option<Rows>; N]) -> u32 {
+pub(crate) fn wide<const N: usize>(width: usize, rows: [Option<Rows>; N]) -> u32 {
     rows.iter().all(|rows| rows.as_ref().is_some_and(|rows| rows.wide(width))).into()
 }

@@ -7,7 +7,7 @@ use crate::tensor::{Buffer, Shape, View, ViewMut};
 use bytemuck::{Pod, Zeroable};
 
 /// Stretches of at most so many elements are a warp's.
-const WARP_WIDTH: usize = 512;
+pub(crate) const WARP_WIDTH: usize = 512;
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
