@@ -1,10 +1,11 @@
 //! Queries, keys and values to their places: `kernels/place.cu`.
 
 use super::kv::{WriteParams, cells_args, cells_define, limit};
+use super::texts::Text;
 use crate::error::Result;
 use crate::gpu::small::{Rows, wide};
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
-use crate::kv::{KvCache, Placement};
+use crate::kv::{KvCache, KvFormat, Placement};
 use crate::ops::{Rope, RopeStyle};
 use crate::tensor::{Buffer, ViewMut};
 use bytemuck::{Pod, Zeroable};
@@ -29,6 +30,14 @@ struct PlaceParams {
     wide: u32,
     eps: f32,
     magnitude: f32,
+}
+
+/// Every compilation of the kernels that write to the cache.
+pub(super) fn texts() -> impl Iterator<Item = Text> {
+    let formats = [KvFormat::F16, KvFormat::Q8_0].map(cells_define).map(|(name, value)| (name, value.to_owned()));
+    ["kv.cu", "place.cu"]
+        .into_iter()
+        .flat_map(move |file| formats.clone().map(|define| Text { file, defines: vec![define] }))
 }
 
 /// Norms of queries and keys, with their epsilon.

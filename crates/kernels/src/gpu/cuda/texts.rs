@@ -36,6 +36,7 @@ pub fn all() -> Vec<Text> {
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());
     texts.extend(super::gemm_f32::texts());
+    texts.extend(super::place::texts());
     texts.sort();
     texts.dedup();
     texts
