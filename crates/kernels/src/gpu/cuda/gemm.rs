@@ -14,31 +14,41 @@ use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
 const FILE: &str = "gemm.cu";
-/// Rows of X from which on these kernels are faster than those of `gemv.rs`.
-const FEWEST: usize = 9;
-/// The same for experts: rows of each, if the router is even. On an H200, for 128 experts of 768 × 2,048 in Q4_K and two
-/// rows of each, `gemv.cu` takes 242 µs for gate and up; here it was 193 µs for 32 rows of each.
-const FEWEST_OF_EXPERT: usize = 2;
-/// Rows of X in a tile: `TOKENS` in the kernel's text, and at least the rows of a tile of [`crate::ops::Groups`].
-const TOKENS: usize = super::moe::TILE_ROWS;
+/// Rows of a full tile of [`crate::ops::Groups`].
+const TILE: usize = super::moe::TILE_ROWS;
 /// Warps of a block.
 const WARPS: usize = 8;
+/// Rows of X from which on these kernels beat those of `gemv.rs`: at least so many, and so many times outputs for each
+/// multiprocessor. On an H200, with Q4_K: 5,120 × 2,048 takes 21.0 µs there and 18.3 here for 8 rows, 2,048 × 4,096 34.7 and
+/// 34.4 for 16.
+const FEWEST_ROWS: usize = 6;
+const FEWEST_OUTPUTS: usize = 260;
+/// Pairs for each expert, in halves, from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and
+/// here: 87 and 93 µs for one pair each, 134 and 114 for two.
+const FEWEST_HALF_PAIRS: usize = 3;
 
 /// How the work is cut.
+#[derive(Clone, Copy)]
 struct Cut {
+    /// Rows of X at once.
+    tokens: usize,
     /// Times 16 rows of weights of a warp.
     fragments: usize,
-    /// Blocks of a multiprocessor.
+    /// Blocks that fit a multiprocessor.
     blocks: usize,
     /// Steps of columns of X that are in shared memory.
     stages: usize,
+    /// How long a block takes, relative to the others' (measured on an H200).
+    time: usize,
 }
 
-/// Each row of X that is read, and each tile of it that weights are unpacked for, serves as many weights as registers
-/// hold.
-const LARGE: Cut = Cut { fragments: 2, blocks: 1, stages: 3 };
-/// Twice as many blocks, where there are too few for all multiprocessors: up to a quarter faster then.
-const SMALL: Cut = Cut { fragments: 1, blocks: 2, stages: 2 };
+/// Narrow ones start and end sooner; large ones unpack each weight for more rows of X, and read each row of X for more
+/// weights.
+const CUTS: [Cut; 3] = [
+    Cut { tokens: 32, fragments: 1, blocks: 2, stages: 3, time: 5 },
+    Cut { tokens: 64, fragments: 1, blocks: 2, stages: 2, time: 7 },
+    Cut { tokens: 64, fragments: 2, blocks: 1, stages: 3, time: 12 },
+];
 
 /// Formats that the kernels multiply: quantised ones and bfloat16. F16 has more bits than bfloat16 would keep.
 fn known(format: Format) -> bool {
@@ -48,35 +58,55 @@ fn known(format: Format) -> bool {
 /// What may be compiled.
 pub(super) fn texts() -> impl Iterator<Item = Text> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
-    let cuts = formats.flat_map(|format| [LARGE, SMALL].map(|cut| (format, cut)));
+    let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
     let kinds = cuts.flat_map(|(format, cut)| [false, true].map(|both| cut.defines(format, both)));
     kinds.map(|defines| Text { file: FILE, defines: defines.into() })
 }
 
 /// Whether a product is one for these kernels.
-pub(super) fn serves(device: &Device, format: Format, x: &Act, which: Which, y_rows: usize) -> bool {
-    let enough = match which {
-        Which::Pairs { groups, .. } => y_rows >= FEWEST_OF_EXPERT * groups.counts.len(),
-        _ => y_rows >= FEWEST,
-    };
+pub(super) fn serves(device: &Device, w: &Rows, x: &Act, which: Which, y_rows: usize) -> bool {
     let properties = device.gpu().properties();
-    let there = properties.architecture >= 80 && properties.shared_bytes as usize >= LARGE.shared_bytes(format);
-    there && known(format) && x.precision == Precision::Fast && enough
+    let enough = match which {
+        Which::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && 2 * y_rows >= FEWEST_HALF_PAIRS * groups.counts.len(),
+        _ => y_rows >= FEWEST_ROWS && y_rows * w.rows >= FEWEST_OUTPUTS * properties.multiprocessors as usize,
+    };
+    let most = CUTS.iter().map(|cut| cut.shared_bytes(w.format)).max().unwrap_or(0);
+    let there = properties.architecture >= 80 && properties.shared_bytes as usize >= most;
+    there && known(w.format) && x.precision == Precision::Fast && enough
 }
 
 impl Cut {
-    /// For so many outputs of so many matrices, half of them gates, and so many tiles.
-    fn new(device: &Device, outputs: usize, tiles: usize) -> Self {
-        let blocks = outputs.div_ceil(16 * WARPS * LARGE.fragments) * tiles;
-        if blocks > 2 * device.gpu().properties().multiprocessors as usize { LARGE } else { SMALL }
+    /// The fastest for so many rows of weights, if the router is even.
+    fn new(device: &Device, weight_rows: usize, which: Which, y_rows: usize) -> Self {
+        let tiles = |cut: &Cut| match which {
+            // Each expert has a last tile, half of which is there on average.
+            Which::Pairs { groups, .. } => {
+                let experts = groups.counts.len();
+                experts.max(experts / 2 + y_rows / cut.tokens)
+            }
+            _ => y_rows.div_ceil(cut.tokens),
+        };
+        let cost = |cut: &Cut| {
+            let blocks = weight_rows.div_ceil(cut.weight_rows()) * tiles(cut);
+            cut.time * blocks.div_ceil(device.gpu().properties().multiprocessors.max(1) as usize)
+        };
+        // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends: 10% faster.
+        let fits = |cut: &Cut| cut.blocks > 1 || !matches!(which, Which::Pairs { .. });
+        CUTS.into_iter().filter(fits).min_by_key(cost).unwrap_or(CUTS[0])
+    }
+
+    /// Rows of weights of a block.
+    fn weight_rows(&self) -> usize {
+        16 * WARPS * self.fragments
     }
 
     /// The text's definitions. `both`: for a gate and an up weight.
-    fn defines(&self, format: Format, both: bool) -> [(&'static str, String); 7] {
+    fn defines(&self, format: Format, both: bool) -> [(&'static str, String); 8] {
         [
             ("FORMAT", format.name().to_owned()),
             ("GATED", usize::from(both).to_string()),
-            ("TOKENS", TOKENS.to_string()),
+            ("TOKENS", self.tokens.to_string()),
+            ("TILE", TILE.to_string()),
             ("WARPS", WARPS.to_string()),
             ("FRAGMENTS", self.fragments.to_string()),
             ("BLOCKS", self.blocks.to_string()),
@@ -87,7 +117,7 @@ impl Cut {
     fn shared_bytes(&self, format: Format) -> usize {
         // Columns of X in a step: `STEP` in the kernel's text.
         let step = if format.is_float() { 64 } else { 256 };
-        self.stages * TOKENS * step * size_of::<u16>()
+        self.stages * self.tokens * step * size_of::<u16>()
     }
 }
 
@@ -169,9 +199,11 @@ fn launch(
         Finish::Gate(activation) => (false, activation),
         Finish::Both(activation) => (true, activation),
     };
+    let weight_rows = if both { 2 * w.rows } else { w.rows };
+    let cut = Cut::new(device, weight_rows, which, y.rows());
     let (ids_stride, share, tiles) = match which {
-        Which::All => (0, 1, y.rows().div_ceil(TOKENS)),
-        Which::Ids(ids) => (ids.shape().stride(), 1, y.rows().div_ceil(TOKENS)),
+        Which::All => (0, 1, y.rows().div_ceil(cut.tokens)),
+        Which::Ids(ids) => (ids.shape().stride(), 1, y.rows().div_ceil(cut.tokens)),
         // One more is for pairs without an expert.
         Which::Pairs { groups, share } => (0, share, max_tiles(w.experts, y.rows(), groups.tile_rows) + 1),
     };
@@ -195,9 +227,7 @@ fn launch(
         finish: u32::from(matches!(finish, Finish::Gate(_))),
         activation: activation.into(),
     };
-    let weight_rows = if both { 2 * w.rows } else { w.rows };
-    let cut = Cut::new(device, weight_rows, tiles);
-    let grid = elements("blocks", &[weight_rows.div_ceil(16 * WARPS * cut.fragments), tiles])?;
+    let grid = elements("blocks", &[weight_rows.div_ceil(cut.weight_rows()), tiles])?;
     let defines = cut.defines(w.format, both);
     let defines = defines.each_ref().map(|(name, value)| (*name, value.as_str()));
     let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };

@@ -166,10 +166,12 @@ fn multiply_part(
     gated: Option<Activation>,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    if gated.is_none() && gemm_f32::serves(w, which, y.rows()) {
+    // Exact products are summed in one order, however many rows there are.
+    let fast = x.precision == Precision::Fast;
+    if fast && gated.is_none() && gemm_f32::serves(w, which, y.rows()) {
         return gemm_f32::matmul(device, op, w, x, bias, y);
     }
-    let matmul = if gemm::serves(device, w.format, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
+    let matmul = if gemm::serves(device, w, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
     matmul(device, op, w, x, which, bias, gated, y)
 }
 
@@ -186,7 +188,7 @@ pub(super) fn multiply_gated(
 ) -> Result<()> {
     let [gate, up] = pair(op, w)?;
     if gate.format == up.format {
-        if gemm::serves(device, gate.format, x, which, h.rows()) {
+        if gemm::serves(device, gate, x, which, h.rows()) {
             return gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h);
         }
         return gemv::gate_up(device, op, [gate, up], x, which, bias, activation, &h);

@@ -1,21 +1,24 @@
 // Matrix products on tensor cores: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
 //
-// Weights stand on the side of 16 (`mma` m16n8k16), rows of X on that of 8. A warp owns 32 rows of weights; each of its
-// lanes loads codes of four of them from global memory to registers and makes bfloat16 of them there, so weights pass
-// through no shared memory and each is unpacked once for a whole tile of X. Rows of X come as bfloat16 through
-// shared memory, `STAGES` steps in flight. Sums are f32.
+// Weights stand on the side of 16 (`mma` m16n8k16), rows of X on that of 8. A warp owns 16 or 32 rows of weights; each
+// of its lanes loads codes of two or four of them from global memory to registers and makes bfloat16 of them there, so
+// weights pass through no shared memory and each is unpacked once for all rows of X that are multiplied at once. Rows
+// of X come as bfloat16 through shared memory, `STAGES` steps in flight. Sums are f32.
 //
-// The order of columns within a step is free as long as both sides agree. Four lanes share a row; each unpacks spans of
-// its own (`weight.h`), and what it reads of X are the same columns: eight neighbours, 16 bytes, at a time. So codes are
-// used as they come. A sum is taken in the order of steps, spans and pieces, whatever else is in the tile.
+// The order of columns within a step is free as long as both sides agree. Four lanes share a row; each unpacks spans
+// of its own (`weight.h`), and what it reads of X are the same columns: eight neighbours, 16 bytes, at a time. So codes
+// are used as they come. A sum is taken in the order of steps, spans and pieces, whatever else is in the tile.
 //
 // Weights are rounded to bfloat16 after scaling in f32. With activations rounded as well, that is an NMSE of about 6e-6
 // where int8 activations have 3e-5.
 //
 // Floors for 512 tokens of Qwen3-30B-A3B in Q4_K_M on an H200: 16.3 GB of experts read once, 3.6 ms; 2.8 TFLOP, 3.5 ms
-// at 800 TFLOP/s and about 5.5 at what `mma.sync` reaches there; 29 G weights to unpack at about 3 instructions, 2.9 ms.
+// at 800 TFLOP/s and about 5.5 at what `mma.sync` reaches there. What binds is unpacking: 29 G weights at about 5
+// instructions with all that is around it, 4.9 ms if one were issued in every cycle; it takes 15 ms.
 //
-// Defines: FORMAT, TOKENS (rows of X in a tile, a multiple of 16), WARPS, FRAGMENTS (16 rows of weights) of a warp, BLOCKS (of a multiprocessor), STAGES, GATED (0 or 1: two weights, gate and up).
+// Defines: FORMAT, GATED (0 or 1: two weights, gate and up), TOKENS (rows of X at once, a multiple of 16), TILE (rows
+// of a full tile of experts), WARPS, FRAGMENTS (times 16 rows of weights) of a warp, BLOCKS (of a multiprocessor),
+// STAGES.
 #include "formats.h"
 #include "activation.h"
 
@@ -160,12 +163,12 @@ static_assert(LINES % 2 == 0 && TOKENS % LINES == 0, "the swizzle of a thread's 
 
 DEV uint4 read(const u8* shared) { return *reinterpret_cast<const uint4*>(shared); }
 
-// Where a unit of a row of X lies in its stage. Eight lanes read at once: two rows of X and four units, whose places in
-// the weights' formats differ in the low or in the high bits; this spreads them over all banks.
-DEV u32 unit_at(u32 token, u32 unit) {
-    u32 line = unit >> 3, mix = ((line ^ line >> 1) & 1) << 2 | (line & 1) << 1 | (token & 1);
-    return token * X_ROW + (unit ^ mix) * 16;
-}
+// Where a unit of a row of X lies in its row, but for the row's own part. Eight lanes read at once: two rows of X and
+// four units, whose places in the weights' formats differ in the low or in the high bits; this spreads them over all
+// banks. It only moves and mixes bits: the place of u ^ v is that of u ^ that of v.
+DEV constexpr u32 place(u32 unit) { return (unit ^ ((unit >> 3 ^ unit >> 4) & 1) << 2 ^ (unit >> 3 & 1) << 1) * 16; }
+// Where it lies in its stage.
+DEV u32 unit_at(u32 token, u32 unit) { return token * X_ROW + (place(unit) ^ (token & 1) * 16); }
 
 // Marks a row of Y that has no row of X: it stays zero. Rows are below 2^31.
 #define NO_ROW 0x80000000u
@@ -209,7 +212,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     const u32 group = lane() / 4, t = lane() % 4;
     const u32 steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP, x_bytes = 64 * p.x_blocks;
 
-    u32 expert = 0, first = tile * TOKENS, count;
+    u32 expert = 0, first = tile * TOKENS, end = min(first + TOKENS, p.y_rows);
     if (tiles != nullptr) {
         dependency_wait();
         u32 tasks = *tile_count;
@@ -217,170 +220,186 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             // One block of outputs each zeroes the pairs without an expert, which follow those of the last tile.
             const u32* last = tiles + 3 * (u64(tasks) - 1);
             u32 begin = tile > tasks ? p.y_rows : tasks == 0 ? 0 : last[1] + last[2];
-            u32 end = min(block_output + OUTPUTS, p.outputs);
+            u32 stop = min(block_output + OUTPUTS, p.outputs);
             for (u32 i = begin; i < p.y_rows; i++) {
-                for (u32 o = block_output + thread_x(); o < end; o += THREADS) y[pairs[i] * p.y_stride + o] = 0.0f;
+                for (u32 o = block_output + thread_x(); o < stop; o += THREADS) y[pairs[i] * p.y_stride + o] = 0.0f;
             }
             return;
         }
         expert = tiles[3 * u64(tile)];
         first = tiles[3 * u64(tile) + 1];
-        count = tiles[3 * u64(tile) + 2];
-    } else {
-        count = min(u32(TOKENS), p.y_rows - first);
+        end = first + tiles[3 * u64(tile) + 2];
     }
-    const u32 sixteens = (count + 15) / 16;
 
-    // The lane's rows of weights: in each fragment one, and `h` = 1 the one 8 below, or the same of the other matrix. Past
-    // the end the last one stands in.
+    // The lane's rows of weights: in each fragment one, and as `h` = 1 the one 8 below, or the same of the other
+    // matrix. Past the end the last one stands in.
     const u32 first_output = block_output + WARP_OUTPUTS * warp() + group;
     auto output_of = [&](int m, int h) { return first_output + (GATED ? 8 * m : 16 * m + 8 * h); };
     Row row[FRAGMENTS][2];
-    Weights w[FRAGMENTS][2];
 #pragma unroll
     for (int m = 0; m < FRAGMENTS; m++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             u64 at = expert * p.matrix_bytes + min(output_of(m, h), p.outputs - 1) * p.row_bytes;
             row[m][h] = Row{(GATED && h == 1 ? up : weight) + at, p.blocks};
-#pragma unroll
-            for (int s = 0; s < Weights::SPANS; s++) w[m][h].load(row[m][h], 0, s, t);
         }
     }
 
-    dependency_launch();
-    if (tiles == nullptr) dependency_wait();
-    for (u32 i = thread_x(); i < TOKENS; i += THREADS) {
-        // Past the end the first row of X stands in; what comes of it is not written.
-        u32 from = 0, to = first + i;
-        bool missing = false;
-        if (i < count) {
-            from = to;
-            if (tiles != nullptr) {
-                to = pairs[to];
-                from = to / p.share;
-            } else if (ids != nullptr) {
-                from = ids[to * p.ids_stride];
-                missing = from >= p.x_rows;
-                if (missing && from != PADDING) raise(flag, FLAG_MATMUL_ROW, from, to, p.x_rows);
-            }
-        }
-        y_of[i] = missing ? NO_ROW | to : to;
-        x_of[i % LINES * COPIES + i / LINES] = u64(missing ? 0 : from) * x_bytes;
-    }
-    barrier();
-
-    // Starts to copy what is computed with in a step. A thread copies the same unit of some rows.
-    const u32 line = thread_x() / UNITS, unit = thread_x() % UNITS;
-    auto copy = [&](u32 step) {
-        u8* stage = stages + step % STAGES * STAGE + unit_at(line, unit);
-        u64 at = u64(step) * X_ROW + 16 * unit;
-        bool valid = at < x_bytes;
-        const u8* from = x + (valid ? at : 0);
+    // A tile of experts may have more rows than are multiplied at once.
+    for (; first < end; first += TOKENS) {
+        Weights w[FRAGMENTS][2];
 #pragma unroll
-        for (u32 i = 0; i < COPIES; i++) {
-            if (i * LINES < 16 * sixteens) cp_async_16(stage + i * LINES * X_ROW, from + x_of[line * COPIES + i], valid);
-        }
-    };
-#pragma unroll
-    for (u32 step = 0; step < STAGES - 1; step++) {
-        if (step < steps) copy(step);
-        cp_async_commit();
-    }
-
-    float sums[EIGHTS][FRAGMENTS][4];
-#pragma unroll
-    for (int j = 0; j < EIGHTS; j++) {
-#pragma unroll
-        for (int i = 0; i < 4 * FRAGMENTS; i++) sums[j][i / 4][i % 4] = 0.0f;
-    }
-
-    for (u32 step = 0; step < steps; step++) {
-        cp_async_wait<STAGES - 2>();
-        // This step's columns are there for all, and all have used what the next copy overwrites.
-        barrier();
-        if (step + STAGES - 1 < steps) copy(step + STAGES - 1);
-        cp_async_commit();
-        const u8* stage = stages + step % STAGES * STAGE;
-        // In the last step that one again: a branch around the loads would make what follows wait for them.
-        const u32 next_step = min(step + 1, steps - 1);
-        // All scales first: then the next ones can be loaded in their place.
-        Weights::Scale scale[Weights::PIECES][FRAGMENTS][2];
-#pragma unroll
-        for (int i = 0; i < Weights::PIECES; i++) {
-#pragma unroll
-            for (int m = 0; m < FRAGMENTS; m++) {
-                scale[i][m][0] = w[m][0].scale(i);
-                scale[i][m][1] = w[m][1].scale(i);
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < Weights::PIECES; i++) {
-            Weights::Codes codes[FRAGMENTS][2];
-#pragma unroll
-            for (int m = 0; m < FRAGMENTS; m++) {
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    w[m][h].codes(i, codes[m][h]);
-                    if (Weights::last(i)) w[m][h].load(row[m][h], next_step, i * Weights::SPANS / Weights::PIECES, t);
-                }
-            }
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                Fragment a[FRAGMENTS][2];
-#pragma unroll
-                for (int m = 0; m < FRAGMENTS; m++) {
-                    u32 pairs[2][4];
-                    Weights::unpack(codes[m][0], scale[i][m][0], half, pairs[0]);
-                    Weights::unpack(codes[m][1], scale[i][m][1], half, pairs[1]);
-#pragma unroll
-                    for (int k = 0; k < 2; k++) {
-                        a[m][k][0] = pairs[0][2 * k];
-                        a[m][k][1] = pairs[1][2 * k];
-                        a[m][k][2] = pairs[0][2 * k + 1];
-                        a[m][k][3] = pairs[1][2 * k + 1];
-                    }
-                }
-                const u8* columns = stage + unit_at(group, 2 * Weights::at(i, t) + half);
-                multiply(sixteens, a, columns, sums);
-            }
-        }
-    }
-
-    // One output of all rows of X that this lane has sums of.
-    auto write = [&](u32 output, auto value) {
-        if (output >= p.outputs) return;
-#pragma unroll
-        for (int j = 0; j < 2 * EIGHTS; j++) {
-            u32 token = j / 2 * 8 + 2 * t + j % 2;
-            if (token >= count) continue;
-            u32 to = y_of[token];
-            float* out = y + (to & ~NO_ROW) * p.y_stride + output;
-            *out = to & NO_ROW ? 0.0f : value(*out, j / 2, j % 2);
-        }
-    };
-    auto bias_of = [&](const float* bias, u32 output) {
-        return bias == nullptr ? 0.0f : bias[expert * p.bias_stride + min(output, p.outputs - 1)];
-    };
-#pragma unroll
-    for (int m = 0; m < FRAGMENTS; m++) {
-        if (GATED) {
-            u32 output = output_of(m, 0);
-            float gate_add = bias_of(bias, output), up_add = bias_of(up_bias, output);
-            write(output, [&](float&, int j, int i) {
-                return activate(p.activation, sums[j][m][i] + gate_add, sums[j][m][2 + i] + up_add);
-            });
-        } else {
+        for (int m = 0; m < FRAGMENTS; m++) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                u32 output = output_of(m, h);
-                float add = bias_of(bias, output);
-                write(output, [&](float& out, int j, int i) {
-                    float product = sums[j][m][2 * h + i] + add;
-                    return p.finish == STORE ? product : activate(p.activation, out, product);
-                });
+#pragma unroll
+                for (int s = 0; s < Weights::SPANS; s++) w[m][h].load(row[m][h], 0, s, t);
             }
         }
+        const u32 count = min(end - first, u32(TOKENS)), sixteens = (count + 15) / 16;
+
+        dependency_launch();
+        if (tiles == nullptr) dependency_wait();
+        for (u32 i = thread_x(); i < TOKENS; i += THREADS) {
+            // Past the end the first row of X stands in; what comes of it is not written.
+            u32 from = 0, to = first + i;
+            bool missing = false;
+            if (i < count) {
+                from = to;
+                if (tiles != nullptr) {
+                    to = pairs[to];
+                    from = to / p.share;
+                } else if (ids != nullptr) {
+                    from = ids[to * p.ids_stride];
+                    missing = from >= p.x_rows;
+                    if (missing && from != PADDING) raise(flag, FLAG_MATMUL_ROW, from, to, p.x_rows);
+                }
+            }
+            y_of[i] = missing ? NO_ROW | to : to;
+            x_of[i % LINES * COPIES + i / LINES] = u64(missing ? 0 : from) * x_bytes;
+        }
+        barrier();
+
+        // Starts to copy what is computed with in a step. A thread copies the same unit of some rows.
+        const u32 line = thread_x() / UNITS, unit = thread_x() % UNITS;
+        auto copy = [&](u32 step) {
+            u8* stage = stages + step % STAGES * STAGE + unit_at(line, unit);
+            u64 at = u64(step) * X_ROW + 16 * unit;
+            bool valid = at < x_bytes;
+            const u8* from = x + (valid ? at : 0);
+#pragma unroll
+            for (u32 i = 0; i < COPIES; i++) {
+                const u8* row = from + x_of[line * COPIES + i];
+                if (i * LINES < 16 * sixteens) cp_async_16(stage + i * LINES * X_ROW, row, valid);
+            }
+        };
+#pragma unroll
+        for (u32 step = 0; step < STAGES - 1; step++) {
+            if (step < steps) copy(step);
+            cp_async_commit();
+        }
+
+        // Where the lane's first columns lie in a stage.
+        const u32 lane_columns = unit_at(group, 2 * Weights::at(0, t));
+        float sums[EIGHTS][FRAGMENTS][4];
+#pragma unroll
+        for (int j = 0; j < EIGHTS; j++) {
+#pragma unroll
+            for (int i = 0; i < 4 * FRAGMENTS; i++) sums[j][i / 4][i % 4] = 0.0f;
+        }
+
+        for (u32 step = 0; step < steps; step++) {
+            cp_async_wait<STAGES - 2>();
+            // This step's columns are there for all, and all have used what the next copy overwrites.
+            barrier();
+            if (step + STAGES - 1 < steps) copy(step + STAGES - 1);
+            cp_async_commit();
+            const u8* stage = stages + step % STAGES * STAGE;
+            // In the last step that one again: a branch around the loads would make what follows wait for them.
+            const u32 next_step = min(step + 1, steps - 1);
+            // All scales first: then the next ones can be loaded in their place.
+            Weights::Scale scale[Weights::PIECES][FRAGMENTS][2];
+#pragma unroll
+            for (int i = 0; i < Weights::PIECES; i++) {
+#pragma unroll
+                for (int m = 0; m < FRAGMENTS; m++) {
+                    scale[i][m][0] = w[m][0].scale(i);
+                    scale[i][m][1] = w[m][1].scale(i);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < Weights::PIECES; i++) {
+                Weights::Codes codes[FRAGMENTS][2];
+#pragma unroll
+                for (int m = 0; m < FRAGMENTS; m++) {
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        w[m][h].codes(i, codes[m][h]);
+                        const int span = i * Weights::SPANS / Weights::PIECES;
+                        if (Weights::last(i)) w[m][h].load(row[m][h], next_step, span, t);
+                    }
+                }
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    Fragment a[FRAGMENTS][2];
+#pragma unroll
+                    for (int m = 0; m < FRAGMENTS; m++) {
+                        u32 pairs[2][4];
+                        Weights::unpack(codes[m][0], scale[i][m][0], half, pairs[0]);
+                        Weights::unpack(codes[m][1], scale[i][m][1], half, pairs[1]);
+#pragma unroll
+                        for (int k = 0; k < 2; k++) {
+                            a[m][k][0] = pairs[0][2 * k];
+                            a[m][k][1] = pairs[1][2 * k];
+                            a[m][k][2] = pairs[0][2 * k + 1];
+                            a[m][k][3] = pairs[1][2 * k + 1];
+                        }
+                    }
+                    // The columns of lane t are those of lane 0 with other bits set.
+                    const u8* columns = stage + (lane_columns ^ place(2 * Weights::at(i, 0) + half));
+                    multiply(sixteens, a, columns, sums);
+                }
+            }
+        }
+
+        // One output of all rows of X that this lane has sums of.
+        auto write = [&](u32 output, auto value) {
+            if (output >= p.outputs) return;
+#pragma unroll
+            for (int j = 0; j < 2 * EIGHTS; j++) {
+                u32 token = j / 2 * 8 + 2 * t + j % 2;
+                if (token >= count) continue;
+                u32 to = y_of[token];
+                float* out = y + (to & ~NO_ROW) * p.y_stride + output;
+                *out = to & NO_ROW ? 0.0f : value(*out, j / 2, j % 2);
+            }
+        };
+        auto bias_of = [&](const float* bias, u32 output) {
+            return bias == nullptr ? 0.0f : bias[expert * p.bias_stride + min(output, p.outputs - 1)];
+        };
+#pragma unroll
+        for (int m = 0; m < FRAGMENTS; m++) {
+            if (GATED) {
+                u32 output = output_of(m, 0);
+                float gate_add = bias_of(bias, output), up_add = bias_of(up_bias, output);
+                write(output, [&](float&, int j, int i) {
+                    return activate(p.activation, sums[j][m][i] + gate_add, sums[j][m][2 + i] + up_add);
+                });
+            } else {
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    u32 output = output_of(m, h);
+                    float add = bias_of(bias, output);
+                    write(output, [&](float& out, int j, int i) {
+                        float product = sums[j][m][2 * h + i] + add;
+                        return p.finish == STORE ? product : activate(p.activation, out, product);
+                    });
+                }
+            }
+        }
+        if (TOKENS >= TILE) break;
+        // The next rows take the place of these.
+        barrier();
     }
 }
 #endif
