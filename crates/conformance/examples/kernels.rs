@@ -19,6 +19,11 @@ const FORMATS: &[&str] = &["F32", "Q4_K", "Q6_K", "Q8_0"];
 const SPILLS: &[(&str, &str, &str)] = &[
     // Two blocks on a multiprocessor, or two rows of weights more in one, gain more than they cost.
     ("gemm.cu", "gemm", "sums and weights in flight take all registers; some addresses, used once a step, do not fit"),
+    (
+        "attention_tile.cu",
+        "attention_tile",
+        "two loop-invariant words at a width of 256, where the sums take half the registers",
+    ),
 ];
 
 /// Compiles some texts, or all for all capabilities, and prints a table. A spill that is not known is a failure.

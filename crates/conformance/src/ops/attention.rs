@@ -138,7 +138,7 @@ pub fn attention(suite: &Suite) {
         (256, 256),
         (300, 20),
     ];
-    for round in suite.some("attention", 0..65) {
+    for round in suite.some("attention", 0..52) {
         let (key_width, value_width) = shapes[round % shapes.len()];
         let (kv_heads, ratio) = (rng.between(1, 3), [1, 3, 4, 7, 8, 16][round % 6]);
         let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS) };

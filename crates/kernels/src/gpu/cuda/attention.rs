@@ -8,14 +8,17 @@
 //! of tokens and the length of the block table. Which tokens are in long runs is found on the device. So a recorded launch
 //! serves any lengths, and a token's result depends on its own sequence alone.
 
+pub(super) mod form;
+
 use super::kv::{cells_args, cells_define, limit, row_stride};
 use crate::check::require;
 use crate::error::Result;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
-use crate::kv::{KvCache, KvFormat, Placement};
+use crate::kv::{KvCache, Placement};
 use crate::ops::Attention;
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
+use form::{DECODE_WARPS, Form};
 
 /// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
 const MAX_SPLITS: usize = 32;
@@ -27,8 +30,6 @@ const LONG_RUN: usize = 16;
 const THREADS: u32 = 128;
 /// Threads of `attention_combine`.
 const COMBINE_THREADS: u32 = 512;
-/// Warps of `attention_decode`.
-const DECODE_WARPS: u32 = 8;
 /// Rows of `attention_tile`: tokens times query heads that share a KV head.
 const TILE_ROWS: u32 = 64;
 /// Columns of a block table, so that positions and a tile more are 32 bits wide.
@@ -85,7 +86,7 @@ pub(crate) fn attention(
     if call.q.rows() == 0 {
         return Ok(());
     }
-    let tile = call.tile().filter(|_| call.q.rows() >= LONG_RUN);
+    let tile = form::tile(device.gpu().properties(), cache.spec).filter(|_| call.q.rows() >= LONG_RUN);
     let params = AttentionParams { long_runs: u32::from(tile.is_some()), ..call.params() };
     call.splits(&params)?;
     tile.map_or(Ok(()), |tile| call.long_runs(&tile, &params))
@@ -134,18 +135,14 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the device and the cache suit tensor cores.
-    fn tensor_cores(&self) -> bool {
-        self.device.gpu().properties().architecture >= 80 && self.cache.spec.format == KvFormat::F16
-    }
-
     fn ids(&self) -> [Arg<'_>; 3] {
         [&self.place.slots, &self.place.positions, &self.place.table].map(|ids| Arg::buffer(ids, Access::Read))
     }
 
     /// All tokens, or those in short runs, by splits.
     fn splits(&self, params: &AttentionParams) -> Result<()> {
-        let decode = self.decode();
+        let device = self.device.gpu().properties();
+        let decode = form::decode(device, self.cache.spec);
         let heads = params.kv_heads * params.group;
         // Query heads of a unit, and how many blocks of threads a multiprocessor has room for.
         let (rows, resident, define) = match params.group {
@@ -159,7 +156,7 @@ impl Call<'_> {
         require(units <= room && heads <= room, "attention", "query heads", heads, "must be at most 65,535 on a GPU")?;
         // Where there are few tokens, several blocks of threads walk through the splits of one unit. Else each takes
         // token after token and joins the splits itself.
-        let busy = resident * self.device.gpu().properties().multiprocessors.max(1);
+        let busy = resident * device.multiprocessors.max(1);
         let walkers = (busy / (params.tokens * units)).clamp(1, params.splits);
         let tokens = if walkers == 1 { params.tokens.min(busy.div_ceil(units)) } else { params.tokens };
         let params = AttentionParams { rows, units, walkers, ..*params };
@@ -179,11 +176,11 @@ impl Call<'_> {
         let (vectors_arg, stats_arg) = (vectors.arg(Access::ReadWrite), stats.arg(Access::ReadWrite));
         let (flag, arg) = (self.device.flag(), Arg::params(&params));
         match &decode {
-            Some(widths) => self.device.launch(&Launch {
-                kernel: Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &widths.defines() },
+            Some(form) => self.device.launch(&Launch {
+                kernel: Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &form.defines() },
                 grid,
                 block: DECODE_WARPS * 32,
-                shared: widths.decode_shared(),
+                shared: form.shared,
                 overlap: true,
                 args: &[q, keys, values, slots, positions, table, sinks, out, vectors_arg, stats_arg, flag, arg],
             })?,
@@ -228,49 +225,15 @@ impl Call<'_> {
         })
     }
 
-    /// The widths for which `attention_decode` is compiled, if it can serve this cache.
-    fn decode(&self) -> Option<Widths> {
-        let spec = self.cache.spec;
-        let widths = Widths::new(spec.key_width.next_multiple_of(32), spec.value_width.next_multiple_of(64))?;
-        // Wider ones do not fit the registers.
-        (self.tensor_cores() && widths.keys <= 128 && widths.values <= 128).then_some(widths)
-    }
-
-    /// The form of `attention_tile` for this cache, if it can serve it.
-    fn tile(&self) -> Option<Tile> {
-        let spec = self.cache.spec;
-        let widths = Widths::new(spec.key_width.next_multiple_of(16), spec.value_width.next_multiple_of(16))?;
-        if !self.tensor_cores() || widths.keys.max(widths.values) > 256 {
-            return None;
-        }
-        // As many keys at once as the registers hold scores and results for.
-        let (keys, define) = match widths.keys.max(widths.values) {
-            ..=64 => (64, "64"),
-            _ if widths.values <= 128 => (32, "32"),
-            _ => (16, "16"),
-        };
-        // Rows are padded by 16 bytes. Two stages of keys and values; behind them the queries' low parts, and their high
-        // parts where these do not fit the registers.
-        let (key_row, value_row) = (widths.keys + 8, widths.values + 8);
-        let queries = if widths.keys <= 128 { 1 } else { 2 } * TILE_ROWS * key_row;
-        let shared = (2 * keys * (key_row + value_row) + queries) * size_of::<u16>() as u32;
-        (shared <= self.device.gpu().properties().shared_bytes).then_some(Tile { widths, keys: define, shared })
-    }
-
     /// All runs of [`LONG_RUN`] tokens and more.
-    fn long_runs(&self, tile: &Tile, params: &AttentionParams) -> Result<()> {
+    fn long_runs(&self, tile: &Form, params: &AttentionParams) -> Result<()> {
         let tokens = (TILE_ROWS / params.group).max(1);
         let tiles = params.tokens.div_ceil(tokens);
-        let [width, other_width] = tile.widths.defines();
         let [keys, _] = cells_args(&self.cache.keys, Access::Read);
         let [values, _] = cells_args(&self.cache.values, Access::Read);
         let [slots, positions, table] = self.ids();
         self.device.launch(&Launch {
-            kernel: Kernel {
-                file: "attention_tile.cu",
-                entry: "attention_tile",
-                defines: &[width, other_width, ("KEYS", tile.keys)],
-            },
+            kernel: Kernel { file: "attention_tile.cu", entry: "attention_tile", defines: &tile.defines() },
             grid: [tiles * params.kv_heads * params.group.div_ceil(TILE_ROWS), 1, 1],
             block: THREADS,
             shared: tile.shared,
@@ -289,36 +252,4 @@ impl Call<'_> {
             ],
         })
     }
-}
-
-/// Widths of keys and values that a kernel is compiled for, and the same as text.
-struct Widths {
-    keys: u32,
-    values: u32,
-    text: [String; 2],
-}
-
-impl Widths {
-    fn new(keys: usize, values: usize) -> Option<Self> {
-        let text = [keys.to_string(), values.to_string()];
-        Some(Self { keys: u32::try_from(keys).ok()?, values: u32::try_from(values).ok()?, text })
-    }
-
-    /// Shared memory of `attention_decode`, in bytes: the queries, and what each warp has found.
-    fn decode_shared(&self) -> u32 {
-        (8 * (self.keys + 4) + DECODE_WARPS * (self.values / 4) * 33) * size_of::<f32>() as u32
-    }
-
-    fn defines(&self) -> [(&'static str, &str); 2] {
-        [("KEY_WIDTH", &self.text[0]), ("VALUE_WIDTH", &self.text[1])]
-    }
-}
-
-/// A form of `attention_tile`.
-struct Tile {
-    widths: Widths,
-    /// Keys that are multiplied at once, as text.
-    keys: &'static str,
-    /// Shared memory, in bytes.
-    shared: u32,
 }

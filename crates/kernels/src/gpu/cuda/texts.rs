@@ -3,7 +3,7 @@
 use super::jit::{self, Compiler};
 use super::matmul;
 use super::nvrtc::Nvrtc;
-use super::{gemm, gemv};
+use super::{attention, gemm, gemv};
 use crate::gpu::Kernel;
 
 /// A text with its definitions: one compilation, of one or several kernels.
@@ -32,6 +32,7 @@ pub struct Usage {
 pub fn all() -> Vec<Text> {
     let plain = ["rates.cu", "rows.cu", "route.cu", "sample.cu"];
     let mut texts = plain.map(|file| Text { file, defines: Vec::new() }).to_vec();
+    texts.extend(attention::form::texts());
     texts.extend(matmul::texts());
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());

@@ -13,10 +13,10 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)(
 ) {
     SHARED(float, sums, COLUMNS * CHUNKS);
     dependency_launch();
-    dependency_wait();
     u32 token = block_x(), head = block_y(), kv_head = head / p.group, in_group = head - kv_head * p.group;
     u32 chunk_of_rows = in_group >> (__ffs(int(p.rows)) - 1), row = in_group & (p.rows - 1);
     u64 first = partial_of(p, token * p.units + chunk_of_rows * p.kv_heads + kv_head, row, 0);
+    dependency_wait();
     // Loaded before it is known how many splits there are: two waits less.
     const float* of_row = vectors + first * p.value_width;
     u32 chunk = thread_x() / COLUMNS, d = thread_x() % COLUMNS;
