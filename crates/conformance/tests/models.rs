@@ -193,13 +193,17 @@ fn compare(golden: &Golden, model: &Arc<Model>) -> [(&'static str, f64); 3] {
 }
 
 fn check_all(models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
+    check_on(&backends(), models, precision, tolerance);
+}
+
+fn check_on(backends: &[Arc<dyn Backend>], models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
     let mut wrong = Vec::new();
     for name in models {
         let golden = Golden::read(name);
         let file = GgufFile::open(golden_path(name)).unwrap();
-        for backend in backends() {
+        for backend in backends {
             let device = backend.name();
-            for (what, found) in compare(&golden, &load(&file, backend, precision)) {
+            for (what, found) in compare(&golden, &load(&file, backend.clone(), precision)) {
                 println!("{name:18} {device:24} {what:12} {found:.1e}");
                 // Also false for NaN.
                 let good = found <= tolerance(&golden);
@@ -235,6 +239,16 @@ fn logits_are_those_of_transformers() {
 #[test]
 fn one_small_model() {
     check_all(&["qwen3moe-q4_k_m"], Precision::Fast, |golden| golden.tolerance);
+}
+
+/// The CUDA backend in the simulator: steps that are padded, recorded and replayed, a model with experts and one with odd
+/// widths, and one with windows, sinks and biases.
+#[cfg(all(target_arch = "x86_64", unix))]
+#[test]
+fn some_models_on_a_simulated_gpu() {
+    let backend = gristmill_conformance::simulated::Simulator::backend(1, gpu_sim::Mode::Fast).unwrap();
+    let backend: [Arc<dyn Backend>; 1] = [Arc::new(backend)];
+    check_on(&backend, &["qwen3moe-q4_k_m", "odd-f32", "gpt-oss-mxfp4"], Precision::Fast, |golden| golden.tolerance);
 }
 
 #[test]

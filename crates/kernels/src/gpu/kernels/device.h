@@ -16,8 +16,10 @@
 // So many threads a block at most, and so many blocks resident at least.
 #define KERNEL_BOUNDED(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
 #endif
-#define IN(T, name, index) const T* __restrict__ name
-#define OUT(T, name, index) T* __restrict__ name
+// Without __restrict__: a kernel may start while the one before it still writes (`dependency_wait`), and what the compiler
+// takes for constant it would read by way of a cache that does not see those writes.
+#define IN(T, name, index) const T* name
+#define OUT(T, name, index) T* name
 #define INOUT(T, name, index) T* name
 #define PARAMS(T, name, index) const T name
 
