@@ -18,11 +18,9 @@ const FILE: &str = "gemm.cu";
 const TILE: usize = super::moe::TILE_ROWS;
 /// Warps of a block.
 const WARPS: usize = 8;
-/// Rows of X from which on these kernels beat those of `gemv.rs`: at least so many, and so many times outputs for each
-/// multiprocessor. On an H200, with Q4_K: 5,120 × 2,048 takes 21.0 µs there and 18.3 here for 8 rows, 2,048 × 4,096 34.7 and
-/// 34.4 for 16.
-const FEWEST_ROWS: usize = 6;
-const FEWEST_OUTPUTS: usize = 260;
+/// Rows of X from which on these kernels beat those of `gemv.rs`. On an H200, with Q4_K, 5,120 × 2,048 takes 12.2 and 20.9
+/// µs there for 4 and 8 rows, 14.7 and 14.4 here; 2,048 × 4,096 takes 11.2 and 18.3, and 12.4 and 12.3.
+const FEWEST_ROWS: usize = 5;
 /// Pairs for each expert, in halves, from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and
 /// here: 87 and 93 µs for one pair each, 134 and 114 for two.
 const FEWEST_HALF_PAIRS: usize = 3;
@@ -34,20 +32,23 @@ struct Cut {
     tokens: usize,
     /// Times 16 rows of weights of a warp.
     fragments: usize,
+    /// Parts of a block's warps, which take steps of columns in turns. Not for experts.
+    split: usize,
     /// Blocks that fit a multiprocessor.
     blocks: usize,
-    /// Steps of columns of X that are in shared memory.
+    /// Rounds of columns of X that are in shared memory.
     stages: usize,
     /// How long a block takes, relative to the others' (measured on an H200).
     time: usize,
 }
 
-/// Narrow ones start and end sooner; large ones unpack each weight for more rows of X, and read each row of X for more
-/// weights.
-const CUTS: [Cut; 3] = [
-    Cut { tokens: 32, fragments: 1, blocks: 2, stages: 3, time: 5 },
-    Cut { tokens: 64, fragments: 1, blocks: 2, stages: 2, time: 7 },
-    Cut { tokens: 64, fragments: 2, blocks: 1, stages: 3, time: 12 },
+/// Narrow ones start and end sooner, most of all if their warps share the columns; large ones unpack each weight for more
+/// rows of X, and read each row of X for more weights.
+const CUTS: [Cut; 4] = [
+    Cut { tokens: 32, fragments: 1, split: 1, blocks: 2, stages: 3, time: 50 },
+    Cut { tokens: 32, fragments: 1, split: 4, blocks: 1, stages: 2, time: 20 },
+    Cut { tokens: 64, fragments: 1, split: 1, blocks: 2, stages: 2, time: 70 },
+    Cut { tokens: 64, fragments: 2, split: 1, blocks: 1, stages: 3, time: 120 },
 ];
 
 /// Formats that the kernels multiply: quantised ones and bfloat16. F16 has more bits than bfloat16 would keep.
@@ -68,16 +69,16 @@ pub(super) fn serves(device: &Device, w: &Rows, x: &Act, which: Which, y_rows: u
     let properties = device.gpu().properties();
     let enough = match which {
         Which::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && 2 * y_rows >= FEWEST_HALF_PAIRS * groups.counts.len(),
-        _ => y_rows >= FEWEST_ROWS && y_rows * w.rows >= FEWEST_OUTPUTS * properties.multiprocessors as usize,
+        _ => y_rows >= FEWEST_ROWS,
     };
-    let most = CUTS.iter().map(|cut| cut.shared_bytes(w.format)).max().unwrap_or(0);
-    let there = properties.architecture >= 80 && properties.shared_bytes as usize >= most;
+    let there = properties.architecture >= 80 && properties.shared_bytes as usize >= CUTS[0].shared_bytes(w.format);
     there && known(w.format) && x.precision == Precision::Fast && enough
 }
 
 impl Cut {
     /// The fastest for so many rows of weights, if the router is even.
-    fn new(device: &Device, weight_rows: usize, which: Which, y_rows: usize) -> Self {
+    fn new(device: &Device, format: Format, weight_rows: usize, which: Which, y_rows: usize) -> Self {
+        let properties = device.gpu().properties();
         let tiles = |cut: &Cut| match which {
             // Each expert has a last tile, half of which is there on average.
             Which::Pairs { groups, .. } => {
@@ -88,20 +89,23 @@ impl Cut {
         };
         let cost = |cut: &Cut| {
             let blocks = weight_rows.div_ceil(cut.weight_rows()) * tiles(cut);
-            cut.time * blocks.div_ceil(device.gpu().properties().multiprocessors.max(1) as usize)
+            cut.time * blocks.div_ceil(properties.multiprocessors.max(1) as usize)
         };
         // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends: 10% faster.
-        let fits = |cut: &Cut| cut.blocks > 1 || !matches!(which, Which::Pairs { .. });
+        let fits = |cut: &Cut| {
+            let fits = cut.shared_bytes(format) <= properties.shared_bytes as usize;
+            fits && (cut.blocks > 1 || !matches!(which, Which::Pairs { .. }))
+        };
         CUTS.into_iter().filter(fits).min_by_key(cost).unwrap_or(CUTS[0])
     }
 
     /// Rows of weights of a block.
     fn weight_rows(&self) -> usize {
-        16 * WARPS * self.fragments
+        16 * WARPS * self.fragments / self.split
     }
 
     /// The text's definitions. `both`: for a gate and an up weight.
-    fn defines(&self, format: Format, both: bool) -> [(&'static str, String); 8] {
+    fn defines(&self, format: Format, both: bool) -> [(&'static str, String); 9] {
         [
             ("FORMAT", format.name().to_owned()),
             ("GATED", usize::from(both).to_string()),
@@ -109,6 +113,7 @@ impl Cut {
             ("TILE", TILE.to_string()),
             ("WARPS", WARPS.to_string()),
             ("FRAGMENTS", self.fragments.to_string()),
+            ("SPLIT", self.split.to_string()),
             ("BLOCKS", self.blocks.to_string()),
             ("STAGES", self.stages.to_string()),
         ]
@@ -117,7 +122,7 @@ impl Cut {
     fn shared_bytes(&self, format: Format) -> usize {
         // Columns of X in a step: `STEP` in the kernel's text.
         let step = if format.is_float() { 64 } else { 256 };
-        self.stages * self.tokens * step * size_of::<u16>()
+        self.stages * self.tokens * self.split * step * size_of::<u16>()
     }
 }
 
@@ -200,7 +205,7 @@ fn launch(
         Finish::Both(activation) => (true, activation),
     };
     let weight_rows = if both { 2 * w.rows } else { w.rows };
-    let cut = Cut::new(device, weight_rows, which, y.rows());
+    let cut = Cut::new(device, w.format, weight_rows, which, y.rows());
     let (ids_stride, share, tiles) = match which {
         Which::All => (0, 1, y.rows().div_ceil(cut.tokens)),
         Which::Ids(ids) => (ids.shape().stride(), 1, y.rows().div_ceil(cut.tokens)),

@@ -17,8 +17,8 @@
 // instructions with all that is around it, 4.9 ms if one were issued in every cycle; it takes 15 ms.
 //
 // Defines: FORMAT, GATED (0 or 1: two weights, gate and up), TOKENS (rows of X at once, a multiple of 16), TILE (rows
-// of a full tile of experts), WARPS, FRAGMENTS (times 16 rows of weights) of a warp, BLOCKS (of a multiprocessor),
-// STAGES.
+// of a full tile of experts), WARPS, FRAGMENTS (times 16 rows of weights) of a warp, SPLIT (parts of the warps, which
+// take steps in turns; not for experts), BLOCKS (of a multiprocessor), STAGES.
 #include "formats.h"
 #include "activation.h"
 
@@ -150,10 +150,12 @@ struct Lane<F, true> {
 
 typedef Lane<FORMAT> Weights;
 constexpr u32 STEP = Weights::STEP, THREADS = 32 * WARPS;
-// Units of 16 bytes, eight columns, of a row of X in a step; bytes of such a row and of a stage.
-constexpr u32 UNITS = STEP / 8, X_ROW = 2 * STEP, STAGE = TOKENS * X_ROW;
-// Outputs of a warp and of a block.
-constexpr u32 WARP_OUTPUTS = (GATED ? 8 : 16) * FRAGMENTS, OUTPUTS = WARP_OUTPUTS * WARPS;
+// A round is a step of each of SPLIT parts of the block. Units of 16 bytes, eight columns, of a row of X in a step and
+// in a round; bytes of such a row and of a stage.
+constexpr u32 STEP_UNITS = STEP / 8, UNITS = SPLIT * STEP_UNITS, X_ROW = 16 * UNITS, STAGE = TOKENS * X_ROW;
+// Warps of a part; outputs of a warp and of a block.
+constexpr u32 PART_WARPS = WARPS / SPLIT;
+constexpr u32 WARP_OUTPUTS = (GATED ? 8 : 16) * FRAGMENTS, OUTPUTS = WARP_OUTPUTS * PART_WARPS;
 // Rows of X by 8, which a `mma` takes, and by 16, which are computed or left out together.
 constexpr int EIGHTS = TOKENS / 8, SIXTEENS = TOKENS / 16;
 
@@ -210,7 +212,8 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     const u32 row_blocks = (p.outputs + OUTPUTS - 1) / OUTPUTS;
     const u32 tile = block_x() / row_blocks, block_output = block_x() % row_blocks * OUTPUTS;
     const u32 group = lane() / 4, t = lane() % 4;
-    const u32 steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP, x_bytes = 64 * p.x_blocks;
+    const u32 steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP, rounds = (steps + SPLIT - 1) / SPLIT;
+    const u32 part = SPLIT == 1 ? 0 : warp() / PART_WARPS, x_bytes = 64 * p.x_blocks;
 
     u32 expert = 0, first = tile * TOKENS, end = min(first + TOKENS, p.y_rows);
     if (tiles != nullptr) {
@@ -233,7 +236,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 
     // The lane's rows of weights: in each fragment one, and as `h` = 1 the one 8 below, or the same of the other
     // matrix. Past the end the last one stands in.
-    const u32 first_output = block_output + WARP_OUTPUTS * warp() + group;
+    const u32 first_output = block_output + WARP_OUTPUTS * (warp() % PART_WARPS) + group;
     auto output_of = [&](int m, int h) { return first_output + (GATED ? 8 * m : 16 * m + 8 * h); };
     Row row[FRAGMENTS][2];
 #pragma unroll
@@ -253,7 +256,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
 #pragma unroll
-                for (int s = 0; s < Weights::SPANS; s++) w[m][h].load(row[m][h], 0, s, t);
+                for (int s = 0; s < Weights::SPANS; s++) w[m][h].load(row[m][h], min(part, steps - 1), s, t);
             }
         }
         const u32 count = min(end - first, u32(TOKENS)), sixteens = (count + 15) / 16;
@@ -280,11 +283,11 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
         }
         barrier();
 
-        // Starts to copy what is computed with in a step. A thread copies the same unit of some rows.
+        // Starts to copy what is computed with in a round. A thread copies the same unit of some rows.
         const u32 line = thread_x() / UNITS, unit = thread_x() % UNITS;
-        auto copy = [&](u32 step) {
-            u8* stage = stages + step % STAGES * STAGE + unit_at(line, unit);
-            u64 at = u64(step) * X_ROW + 16 * unit;
+        auto copy = [&](u32 round) {
+            u8* stage = stages + round % STAGES * STAGE + unit_at(line, unit);
+            u64 at = u64(round) * X_ROW + 16 * unit;
             bool valid = at < x_bytes;
             const u8* from = x + (valid ? at : 0);
 #pragma unroll
@@ -294,13 +297,13 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             }
         };
 #pragma unroll
-        for (u32 step = 0; step < STAGES - 1; step++) {
-            if (step < steps) copy(step);
+        for (u32 round = 0; round < STAGES - 1; round++) {
+            if (round < rounds) copy(round);
             cp_async_commit();
         }
 
         // Where the lane's first columns lie in a stage.
-        const u32 lane_columns = unit_at(group, 2 * Weights::at(0, t));
+        const u32 lane_columns = unit_at(group, part * STEP_UNITS + 2 * Weights::at(0, t));
         float sums[EIGHTS][FRAGMENTS][4];
 #pragma unroll
         for (int j = 0; j < EIGHTS; j++) {
@@ -308,15 +311,16 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             for (int i = 0; i < 4 * FRAGMENTS; i++) sums[j][i / 4][i % 4] = 0.0f;
         }
 
-        for (u32 step = 0; step < steps; step++) {
+        for (u32 round = 0; round < rounds; round++) {
             cp_async_wait<STAGES - 2>();
-            // This step's columns are there for all, and all have used what the next copy overwrites.
+            // This round's columns are there for all, and all have used what the next copy overwrites.
             barrier();
-            if (step + STAGES - 1 < steps) copy(step + STAGES - 1);
+            if (round + STAGES - 1 < rounds) copy(round + STAGES - 1);
             cp_async_commit();
-            const u8* stage = stages + step % STAGES * STAGE;
-            // In the last step that one again: a branch around the loads would make what follows wait for them.
-            const u32 next_step = min(step + 1, steps - 1);
+            if (SPLIT > 1 && round * SPLIT + part >= steps) break;
+            const u8* stage = stages + round % STAGES * STAGE;
+            // At the end the last step again: a branch around the loads would make what follows wait for them.
+            const u32 next_step = min((round + 1) * SPLIT + part, steps - 1);
             // All scales first: then the next ones can be loaded in their place.
             Weights::Scale scale[Weights::PIECES][FRAGMENTS][2];
 #pragma unroll
@@ -359,6 +363,25 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
                     const u8* columns = stage + (lane_columns ^ place(2 * Weights::at(i, 0) + half));
                     multiply(sixteens, a, columns, sums);
                 }
+            }
+        }
+
+        if (SPLIT > 1) {
+            // The first part adds the others' sums to its own, in order.
+            constexpr int SUMS = EIGHTS * FRAGMENTS * 4;
+            float* all = reinterpret_cast<float*>(stages) + warp() % PART_WARPS * SUMS * 32 + lane();
+            auto own = [&](int i) -> float& { return sums[i / 4 / FRAGMENTS][i / 4 % FRAGMENTS][i % 4]; };
+            barrier();
+#pragma unroll
+            for (int i = 0; i < SUMS; i++) {
+                if (part > 0) all[((part - 1) * PART_WARPS * SUMS + i) * 32] = own(i);
+            }
+            barrier();
+            if (part > 0) return;
+#pragma unroll
+            for (int other = 0; other < SPLIT - 1; other++) {
+#pragma unroll
+                for (int i = 0; i < SUMS; i++) own(i) += all[(other * PART_WARPS * SUMS + i) * 32];
             }
         }
 
