@@ -23,6 +23,7 @@ texts! {
     "exponential.h" in "kernels/exponential.h",
     "wide.h" in "kernels/wide.h",
     "route.h" in "kernels/route.h",
+    "route_plain.h" in "kernels/route_plain.h",
     "group.h" in "kernels/group.h",
     "route_and_group.h" in "kernels/route_and_group.h",
     "argmax.h" in "kernels/argmax.h",

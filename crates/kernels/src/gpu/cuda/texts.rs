@@ -5,6 +5,7 @@ use super::matmul;
 use super::nvrtc::Nvrtc;
 use super::{attention, gemm, gemv};
 use crate::gpu::Kernel;
+use crate::gpu::small::route;
 
 /// A text with its definitions: one compilation, of one or several kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,9 +31,13 @@ pub struct Usage {
 
 /// Every text that the backend may compile.
 pub fn all() -> Vec<Text> {
-    let plain = ["rates.cu", "rows.cu", "route.cu", "sample.cu"];
+    let plain = ["rates.cu", "rows.cu", "sample.cu"];
     let mut texts = plain.map(|file| Text { file, defines: Vec::new() }).to_vec();
     texts.extend(attention::form::texts());
+    texts.extend(route::defines().map(|defines| {
+        let defines = defines.iter().map(|&(name, value)| (name, value.to_owned()));
+        Text { file: "route.cu", defines: defines.collect() }
+    }));
     texts.extend(matmul::texts());
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());

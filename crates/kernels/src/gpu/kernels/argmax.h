@@ -3,7 +3,7 @@
 #include "order.h"
 
 // Elements of a segment.
-#define SEGMENT 4096
+#define SEGMENT 2048
 
 struct ArgmaxParams {
     // Columns, and elements from one row to the next.
@@ -24,7 +24,7 @@ KERNEL(argmax_segments)
     dependency_wait();
     u32 row = block_x() / p.segments, segment = block_x() % p.segments;
     u64 mine = 0;
-#pragma unroll 4
+#pragma unroll 8
     for (u32 i = thread_x(); i < SEGMENT; i += block_width()) {
         u64 column = (u64)segment * SEGMENT + i;
         if (column < p.cols) mine = max(mine, candidate(x[row * p.x_stride + column], (u32)column));

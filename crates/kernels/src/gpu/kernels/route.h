@@ -198,8 +198,8 @@ DEV Small chosen_value(const Router r, float logit, float most, const RouteParam
 // A share as an integer in units of 2^-52.
 DEV u64 small_fixed(Small value) { return (u64)(halved(value.mantissa, value.halvings) * 4503599627370496.0f); }
 
-// Routes one token by one warp. `room`: route_words.
-DEV void route_row(u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
+// Routes one token by one warp, whatever chooses. `room`: route_words.
+DEV void route_any(u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
                    GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
     Ranks ranks = {room, room + p.experts, p.experts};
     GROUP u32* groups = room + 2 * p.experts;
@@ -262,14 +262,4 @@ DEV void route_row(u64 row, const GLOBAL float* logits, const GLOBAL float* bias
         float weight = fmaf(mantissas[slot], factor, mantissas[slot] * rest);
         weights[row * p.weights_stride + slot] = halved(weight, halvings[slot]);
     }
-}
-
-KERNEL(route)
-(IN(float, logits, 0), IN(float, bias, 1), OUT(u32, ids, 2), OUT(float, weights, 3), PARAMS(RouteParams, p, 4)) {
-    DYNAMIC_SHARED(u32, room);
-    dependency_launch();
-    dependency_wait();
-    u64 row = (u64)block_x() * (block_width() / 32) + warp();
-    if (row >= p.rows) return;
-    route_row(row, logits, bias, ids, weights, room + warp() * route_words(p), p);
 }

@@ -1,7 +1,27 @@
-// Routing and grouping of few tokens in one block: a warp routes a token, then all sort the pairs.
+// The router's kernels: a warp routes a token; and for few tokens, in one block, all then sort the pairs.
 #pragma once
 #include "route.h"
+#include "route_plain.h"
 #include "group.h"
+
+// One token by one warp. `room`: route_words for each warp.
+DEV void route_row(u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
+                   GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
+#ifdef EXPERTS_PER_LANE
+    route_plain(row, logits, ids, weights, p);
+#else
+    route_any(row, logits, bias, ids, weights, room + warp() * route_words(p), p);
+#endif
+}
+
+KERNEL(route)
+(IN(float, logits, 0), IN(float, bias, 1), OUT(u32, ids, 2), OUT(float, weights, 3), PARAMS(RouteParams, p, 4)) {
+    DYNAMIC_SHARED(u32, room);
+    dependency_launch();
+    dependency_wait();
+    u64 row = (u64)block_x() * (block_width() / 32) + warp();
+    if (row < p.rows) route_row(row, logits, bias, ids, weights, room, p);
+}
 
 struct RouteAndGroupParams {
     RouteParams route;
@@ -14,8 +34,7 @@ KERNEL(route_and_group)
     DYNAMIC_SHARED(u32, room);
     dependency_launch();
     dependency_wait();
-    if (warp() < p.route.rows)
-        route_row(warp(), logits, bias, ids, weights, room + warp() * route_words(p.route), p.route);
+    if (warp() < p.route.rows) route_row(warp(), logits, bias, ids, weights, room, p.route);
     barrier();
     // What the router has chosen are experts: there is nothing to complain of.
     group_block(ids, counts, pairs, tiles, tile_count, nullptr, room, p.group);

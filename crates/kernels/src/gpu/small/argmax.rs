@@ -7,7 +7,7 @@ use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
 
 /// Elements of a row that a block looks at: `SEGMENT` in the text.
-pub(super) const SEGMENT: usize = 4096;
+pub(super) const SEGMENT: usize = 2048;
 /// Threads of such a block.
 pub(super) const BLOCK: u32 = 256;
 

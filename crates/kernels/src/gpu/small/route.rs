@@ -58,11 +58,39 @@ impl RouteParams {
             near,
         })
     }
+}
 
-    /// Bytes of shared memory that a warp needs: `route_words` in the text.
-    fn room(&self) -> u32 {
-        4 * (2 * (self.experts + self.groups) + 3 * self.top_k)
+/// What the text is compiled with, and bytes of shared memory that a warp then needs.
+struct Form {
+    defines: &'static [(&'static str, &'static str)],
+    room: u32,
+}
+
+/// Where logits alone choose, and no more than a warp has lanes, they are in registers: so many in each lane.
+const PER_LANE: [(usize, &[(&str, &str)]); 3] =
+    [(4, &[("EXPERTS_PER_LANE", "4")]), (8, &[("EXPERTS_PER_LANE", "8")]), (32, &[("EXPERTS_PER_LANE", "32")])];
+
+impl Form {
+    fn new(params: &RouteParams, biased: bool) -> Self {
+        let plain = !biased && params.groups == 0 && params.gating <= 1 && params.top_k <= 32;
+        let fits = PER_LANE.iter().find(|(each, _)| plain && params.experts as usize <= 32 * each);
+        match fits {
+            Some((_, defines)) => Self { defines, room: 0 },
+            // `route_words` in the text.
+            None => Self { defines: &[], room: 4 * (2 * (params.experts + params.groups) + 3 * params.top_k) },
+        }
     }
+
+    /// Warps of a block, each with a token, for so many: what fits this shared memory.
+    fn warps(&self, rows: u32, most: u32, shared: u32) -> u32 {
+        let fit = shared.checked_div(self.room).unwrap_or(most);
+        fit.min(most).min(rows).max(1)
+    }
+}
+
+/// Every compilation of the router.
+pub(crate) fn defines() -> impl Iterator<Item = &'static [(&'static str, &'static str)]> {
+    PER_LANE.iter().map(|(_, defines)| *defines).chain([&[][..]])
 }
 
 /// Warps of a block, each with a token.
@@ -86,13 +114,14 @@ pub(crate) fn route(
     }
     let params = RouteParams::new(&logits, routing, bias.is_some(), &ids, &weights)?;
     // 1,024 experts, all of them groups and all of them chosen, need 28 KiB: one warp always fits.
-    let warps = (SHARED / params.room()).clamp(1, WARPS.min(params.rows));
+    let form = Form::new(&params, bias.is_some());
+    let warps = form.warps(params.rows, WARPS, SHARED);
     let args = [Arg::read(&logits), Arg::optional(bias), Arg::write(&ids), Arg::write(&weights), Arg::params(&params)];
     device.launch(&Launch {
-        kernel: Kernel { file: "route.cu", entry: "route", defines: &[] },
+        kernel: Kernel { file: "route.cu", entry: "route", defines: form.defines },
         grid: [params.rows.div_ceil(warps), 1, 1],
         block: 32 * warps,
-        shared: warps * params.room(),
+        shared: warps * form.room,
         overlap: true,
         args: &args,
     })
@@ -117,8 +146,9 @@ pub(crate) fn route_and_group(
 ) -> Result<()> {
     let (rows, experts) = (logits.rows(), logits.cols());
     let route = RouteParams::new(&logits, routing, bias.is_some(), &ids, &weights)?;
+    let form = Form::new(&route, bias.is_some());
     // A warp for each token in one block.
-    if rows == 0 || rows > 32 || route.room().saturating_mul(route.rows) > ROUTE_AND_GROUP_SHARED {
+    if rows == 0 || form.warps(route.rows, 32, ROUTE_AND_GROUP_SHARED) < route.rows {
         self::route(device, logits, routing, bias, ids.reborrow(), weights)?;
         return group::group_by_expert(device, ids.as_view(), experts, groups);
     }
@@ -127,10 +157,10 @@ pub(crate) fn route_and_group(
     let params = RouteAndGroupParams { route, group: GroupParams::new(ids.shape(), experts, groups.tile_rows, block)? };
     let write = |buffer| Arg::buffer(buffer, Access::Write);
     device.launch(&Launch {
-        kernel: Kernel { file: "route.cu", entry: "route_and_group", defines: &[] },
+        kernel: Kernel { file: "route.cu", entry: "route_and_group", defines: form.defines },
         grid: [1; 3],
         block: block as u32,
-        shared: (route.rows * route.room()).max(params.group.room()),
+        shared: (route.rows * form.room).max(params.group.room()),
         overlap: true,
         args: &[
             Arg::read(&logits),

@@ -1,0 +1,91 @@
+// The router where logits alone choose: softmax over all or over the chosen, without bias and groups, at most 32 chosen. A
+// warp has a token's logits in registers, EXPERTS_PER_LANE to a lane. Little text, because a step of one token waits for
+// every instruction that is fetched.
+#pragma once
+#include "route.h"
+
+#ifdef EXPERTS_PER_LANE
+// A sum kept as two floats, so that all weights of a token do not share its rounding.
+struct Sum {
+    float high, low;
+};
+// (Knuth, "The art of computer programming" 2, 4.2.2.)
+DEV Sum sum_of(Sum a, Sum b) {
+    float high = a.high + b.high, part = high - a.high;
+    return {high, (a.high - (high - part)) + (b.high - part) + (a.low + b.low)};
+}
+DEV Sum warp_sum(Sum sum) {
+    for (int mask = 16; mask > 0; mask /= 2) sum = sum_of(sum, {shuffle_xor(sum.high, mask), shuffle_xor(sum.low, mask)});
+    return sum;
+}
+
+// e^(logit − max), of which NaN has nothing and the largest, even if infinite, 1.
+DEV float plain_share(float logit, float max) {
+    if (logit == max) return max > -infinity() ? 1.0f : 0.0f;
+    float share = expf(logit - max);
+    return share == share ? share : 0.0f;
+}
+
+DEV void route_plain(u64 row, const GLOBAL float* logits, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+    float values[EXPERTS_PER_LANE];
+    u32 orders[EXPERTS_PER_LANE];
+    const GLOBAL float* at = logits + row * p.logits_stride;
+    u32 top = 0;
+#pragma unroll
+    for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
+        u32 i = lane() + 32 * j;
+        values[j] = i < p.experts ? at[i] : 0.0f;
+    }
+#pragma unroll
+    for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
+        // One more than the order: 0 is none, be it taken or not there.
+        orders[j] = lane() + 32 * j < p.experts ? order_of(values[j]) + 1 : 0;
+        top = max(top, orders[j]);
+    }
+    top = warp_largest(top);
+    float largest = top == 1 ? -infinity() : of_order(top - 1);
+
+    Sum sum = {0.0f, 0.0f};
+    bool over_all = p.gating == SOFTMAX;
+    if (over_all && !p.normalise) {
+        for (u32 i = lane(); i < p.experts; i += 32) sum = sum_of(sum, {plain_share(at[i], largest), 0.0f});
+        sum = warp_sum(sum);
+    }
+#pragma unroll
+    for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
+        // What softmax makes 0 is equal.
+        bool nothing = over_all && values[j] != largest && (largest == infinity() || largest - values[j] > VANISHES);
+        if (nothing && orders[j] > 1) orders[j] = ORDER_OF_NOTHING + 1;
+    }
+
+    // This lane's best, and its place.
+    u32 chosen = 0;
+    for (u32 slot = 0; slot < p.top_k; slot++) {
+        u32 best = 0, place = 0;
+#pragma unroll
+        for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
+            if (orders[j] > best) best = orders[j], place = j;
+        }
+        u32 order = warp_largest(best);
+        u32 expert = warp_smallest(best == order ? lane() + 32 * place : PADDING);
+#pragma unroll
+        for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
+            if (expert == lane() + 32 * j) orders[j] = 0;
+        }
+        if (lane() == slot) chosen = expert;
+    }
+
+    bool live = lane() < p.top_k;
+    float logit = live ? at[chosen] : 0.0f;
+    // Some logit is the largest of the chosen, unless none is a number.
+    float share = live ? plain_share(logit, largest) : 0.0f;
+    // Shares of all are divided by their sum; else those of the chosen by theirs.
+    if (!over_all || p.normalise) sum = warp_sum(Sum{share, 0.0f});
+    float factor = sum.high > 0.0f ? p.scale / sum.high : 0.0f;
+    float rest = sum.high > 0.0f ? (fmaf(-factor, sum.high, p.scale) - factor * sum.low) / sum.high : 0.0f;
+    if (live) {
+        ids[row * p.ids_stride + lane()] = chosen;
+        weights[row * p.weights_stride + lane()] = fmaf(share, factor, share * rest);
+    }
+}
+#endif
