@@ -20,6 +20,11 @@ const SPILLS: &[(&str, &str, &str)] = &[
     // Two blocks on a multiprocessor, or two rows of weights more in one, gain more than they cost.
     ("gemm.cu", "gemm", "sums and weights in flight take all registers; some addresses, used once a step, do not fit"),
     (
+        "attention_decode.cu",
+        "attention_decode",
+        "on sm_120, two words at a width of 128: keys and values under way and sums take all registers",
+    ),
+    (
         "attention_tile.cu",
         "attention_tile",
         "two loop-invariant words at a width of 256, where the sums take half the registers",

@@ -83,6 +83,23 @@ DEV bool in_long_run(const u32* slots, const u32* positions, u32 tokens, u32 tok
     return 1 + before + after >= LONG_RUN;
 }
 
+// Whether a token is left to `attention_tile`: part of a long run, and its ids in order. By a whole warp.
+DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* positions, u32 token) {
+    bool in_order = slots[token] < p.table_rows && positions[token] / KV_BLOCK < p.table_cols;
+    return in_long_run(slots, positions, p.tokens, token) && in_order;
+}
+
+// The same of as many tokens of a block of threads as it has warps, as bits, and a bit behind them.
+DEV u32 look_ahead(const AttentionParams& p, const u32* slots, const u32* positions, u32 token, u32* shared) {
+    u32 own = token + grid_x() * warp(), warps = block_width() / 32, bits = 1u << warps;
+    bool left = own < p.tokens && left_to_tiles(p, slots, positions, own);
+    if (lane() == 0) shared[warp()] = left;
+    barrier();
+    for (u32 i = 0; i < warps; i++) bits |= shared[i] << i;
+    barrier();
+    return bits;
+}
+
 // Whether an entry of the block table, among `begin..end` of a slot, is no block. The threads of a block share the work.
 DEV bool meets_bad_block(const AttentionParams& p, const u32* table, u32 slot, u32 begin, u32 end, u32* flag) {
     const u32* blocks = table + u64(slot) * p.table_cols;

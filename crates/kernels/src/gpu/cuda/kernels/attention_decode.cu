@@ -69,6 +69,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
 ) {
     DYNAMIC_SHARED(float, shared);  // the queries, and each warp's results
     SHARED(float2, found, WARPS * ROWS);  // of each warp: the rows' maxima and sums
+    SHARED(u32, left_out, WARPS);
     dependency_launch();
     Unit unit = unit_of(p, block_y());
     dependency_wait();
@@ -77,7 +78,16 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     // This thread has row g, and columns that depend on t.
     u32 g = lane() / 4, t = lane() % 4;
     u32 walker = block_z(), place = block_x() * p.units + block_y();
+    // In a prompt nearly all tokens are left to `attention_tile`: the warps look at one each, WARPS turns ahead. Bit 0 is
+    // this turn's token; when only the last bit is there, they look again.
+    u32 left_ahead = 1;
     for (u32 token = block_x(); token < p.tokens; token += grid_x()) {
+        if (p.long_runs) {
+            if (left_ahead == 1) left_ahead = look_ahead(p, slots, positions, token, left_out);
+            bool left = left_ahead & 1;
+            left_ahead >>= 1;
+            if (left) continue;
+        }
         float* result = out + token * p.out_stride + u64(unit.head_first) * p.value_width;
         // No branch stands between these loads, nor between them and those of the ids: all are under way together.
         const float* x = q + token * p.q_stride + u64(unit.head_first) * p.key_width;
@@ -95,7 +105,6 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             }
             continue;
         }
-        if (p.long_runs && in_long_run(slots, positions, p.tokens, token)) continue;
         Splits splits = splits_of(standing);
         const u32* blocks = table + u64(standing.slot) * p.table_cols;
 

@@ -44,13 +44,23 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
     DYNAMIC_SHARED(float, rows);  // ROWS queries, then ROWS results
     SHARED(float, weights, ROWS * TILE);
     SHARED(float, rescale, ROWS);
+    SHARED(u32, left_out, WARPS);
     dependency_launch();
     dependency_wait();
 
     Partials partials = {vectors, stats};
     Unit unit = unit_of(p, block_y());
     u32 walker = block_z(), place = block_x() * p.units + block_y();
+    // In a prompt nearly all tokens are left to `attention_tile`: the warps look at one each, WARPS turns ahead. Bit 0 is
+    // this turn's token; when only the last bit is there, they look again.
+    u32 left_ahead = 1;
     for (u32 token = block_x(); token < p.tokens; token += grid_x()) {
+        if (p.long_runs) {
+            if (left_ahead == 1) left_ahead = look_ahead(p, slots, positions, token, left_out);
+            bool left = left_ahead & 1;
+            left_ahead >>= 1;
+            if (left) continue;
+        }
         float* result = out + token * p.out_stride + u64(unit.head_first) * p.value_width;
         Standing standing;
         if (!stand(p, slots, positions, token, flag, standing)) {
@@ -60,7 +70,6 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
             }
             continue;
         }
-        if (p.long_runs && in_long_run(slots, positions, p.tokens, token)) continue;
         Splits splits = splits_of(standing);
         const u32* blocks = table + u64(standing.slot) * p.table_cols;
 
