@@ -156,6 +156,7 @@ static inline float exp2_approx(float x) {
 static inline int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 
 static inline uint4 load_stream_16(const void* from) { return *(const uint4*)from; }
+static inline void touch(const void* line) { (void)*(const volatile u8*)line; }
 
 static inline void ldmatrix_x4(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
     static const gpu_sim::Meeting meeting = {gpu_sim::ldmatrix_all<false>, "ldmatrix", 1, 0};

@@ -6,7 +6,7 @@ struct F16 {
     static constexpr int BLOCK = 1, SPAN = 8;
     static constexpr bool IS_FLOAT = true;
     typedef uint4 Raw;
-    static DEV Raw load(Row row, u32 span) { return load_stream_16(row.base + u64(16) * span); }
+    static DEV Raw load(Row row, u32 span) { return load_stream_16(row.base + 16 * span); }
     static DEV void elements(const Raw& raw, float (&out)[SPAN]) {
         const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll

@@ -13,7 +13,7 @@ struct IQ4_NL {
         u32 d;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 2) + u64(16) * span), load_16(row.base + u64(2) * span)};
+        return {load_stream_16(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { look_up(iq4_values(), raw.qs, piece, words); }

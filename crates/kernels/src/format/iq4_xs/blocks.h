@@ -12,7 +12,7 @@ struct IQ4_XS {
         u32 group;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 8) + u64(16) * span), load_64(row.base + u64(8) * (span / 8)),
+        return {load_stream_16(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * (span / 8)),
                 span % 8};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }

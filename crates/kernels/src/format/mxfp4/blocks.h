@@ -10,7 +10,7 @@ struct MXFP4 {
         u32 e;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 1) + u64(16) * span), row.base[span]};
+        return {load_stream_16(row.base + plane(row, 1) + 16 * span), row.base[span]};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {

@@ -16,8 +16,8 @@ struct Q2_K {
     static DEV Raw load(Row row, u32 span) {
         GLOBAL const u8* qs = row.base + plane(row, 16);
         GLOBAL const u8* d = qs + plane(row, 64);
-        return {load_stream_16(qs + u64(16) * span), load_64(row.base + u64(8) * (span / 2)),
-                load_32(d + u64(4) * (span / 4)), span % 2};
+        return {load_stream_16(qs + 16 * span), load_64(row.base + 8 * (span / 2)),
+                load_32(d + 4 * (span / 4)), span % 2};
     }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { fields(raw.qs, 2 * piece, 0x03030303u, words); }

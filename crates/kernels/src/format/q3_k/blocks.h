@@ -19,12 +19,12 @@ struct Q3_K {
         GLOBAL const u8* scales = qs + plane(row, 64);
         GLOBAL const u8* d = scales + plane(row, 12);
         u32 block = span / 4;
-        scales += u64(12) * block;
-        return {load_stream_16(qs + u64(16) * span),
-                load_stream_16(row.base + u64(32) * block + 16 * (span % 2)),
+        scales += 12 * block;
+        return {load_stream_16(qs + 16 * span),
+                load_stream_16(row.base + 32 * block + 16 * (span % 2)),
                 {load_32(scales), load_32(scales + 4)},
                 load_32(scales + 8),
-                load_16(d + u64(2) * block),
+                load_16(d + 2 * block),
                 span / 2 % 2,
                 span % 2};
     }

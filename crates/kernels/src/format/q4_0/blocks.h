@@ -10,7 +10,7 @@ struct Q4_0 {
         u32 d;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 2) + u64(16) * span), load_16(row.base + u64(2) * span)};
+        return {load_stream_16(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }

@@ -10,7 +10,7 @@ struct Q4_1 {
         u32 dm;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 4) + u64(16) * span), load_32(row.base + u64(4) * span)};
+        return {load_stream_16(row.base + plane(row, 4) + 16 * span), load_32(row.base + 4 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }

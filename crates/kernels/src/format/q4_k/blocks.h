@@ -24,8 +24,8 @@ struct Q4_K {
         u32 pair;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 16) + u64(16) * span),
-                load_stream_16(row.base + u64(16) * (span / 8)), span / 2 % 4};
+        return {load_stream_16(row.base + plane(row, 16) + 16 * span),
+                load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }

@@ -11,8 +11,8 @@ struct Q5_0 {
     };
     static DEV Raw load(Row row, u32 span) {
         GLOBAL const u8* qh = row.base + plane(row, 2);
-        return {load_stream_16(qh + plane(row, 4) + u64(16) * span), load_32(qh + u64(4) * span),
-                load_16(row.base + u64(2) * span)};
+        return {load_stream_16(qh + plane(row, 4) + 16 * span), load_32(qh + 4 * span),
+                load_16(row.base + 2 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {

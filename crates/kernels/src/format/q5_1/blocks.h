@@ -10,7 +10,7 @@ struct Q5_1 {
         uint2 head;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 8) + u64(16) * span), load_64(row.base + u64(8) * span)};
+        return {load_stream_16(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {

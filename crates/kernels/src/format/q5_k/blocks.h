@@ -13,9 +13,9 @@ struct Q5_K {
     };
     static DEV Raw load(Row row, u32 span) {
         GLOBAL const u8* qh = row.base + plane(row, 16);
-        return {load_stream_16(qh + plane(row, 32) + u64(16) * span),
-                load_stream_16(qh + u64(32) * (span / 8) + 16 * (span % 2)),
-                load_stream_16(row.base + u64(16) * (span / 8)), span / 2 % 4};
+        return {load_stream_16(qh + plane(row, 32) + 16 * span),
+                load_stream_16(qh + 32 * (span / 8) + 16 * (span % 2)),
+                load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {

@@ -18,11 +18,11 @@ struct Q6_K {
         u32 block = span / 4, half = span / 2 % 2, side = span % 2;
         GLOBAL const u8* d = row.base + plane(row, 16);
         // The first half's low bits and high bits, then the second's.
-        GLOBAL const u8* low = d + plane(row, 2) + u64(half) * (plane(row, 64) + plane(row, 32));
-        GLOBAL const u8* high = low + plane(row, 64) + u64(32) * block + 16 * side;
-        low += u64(64) * block + 16 * side;
+        GLOBAL const u8* low = d + plane(row, 2) + half * (plane(row, 64) + plane(row, 32));
+        GLOBAL const u8* high = low + plane(row, 64) + 32 * block + 16 * side;
+        low += 64 * block + 16 * side;
         return {load_stream_16(low), load_stream_16(low + 32), load_stream_16(high),
-                load_64(row.base + u64(8) * (span / 2)), load_16(d + u64(2) * block), side};
+                load_64(row.base + 8 * (span / 2)), load_16(d + 2 * block), side};
     }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {

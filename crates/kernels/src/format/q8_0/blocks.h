@@ -10,7 +10,7 @@ struct Q8_0 {
         u32 d;
     };
     static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 2) + u64(16) * span), load_16(row.base + u64(2) * (span / 2))};
+        return {load_stream_16(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * (span / 2))};
     }
     static DEV u32 at(u32 span, int) { return span; }
     static DEV void codes(const Raw& raw, int, u32 (&words)[4]) { fields(raw.qs, 0, 0xffffffffu, words); }

@@ -16,9 +16,10 @@ use crate::tensor::{Buffer, ViewMut};
 const BLOCK: usize = 128;
 /// Weight rows that a team multiplies at once in `matmul`; in `gate_up` it takes one of each weight.
 const TEAM_ROWS: usize = 2;
-/// Threads that keep the memory of a large device busy. Measured on an H200 with Q4_K: 5,120 × 2,048 takes 4.3 µs with 40,960
-/// threads and 6.4 with twice as many; 2,048 × 4,096 takes 4.1 µs with 65,536 and 5.5 with twice as many.
-const ENOUGH_THREADS: usize = 40_960;
+/// Threads that a large device holds at once: 3 blocks on each of 132 multiprocessors. They keep its memory busy; more
+/// wait for the first to end. Measured on an H200 with Q4_K, before loads went on while others are used: 5,120 × 2,048
+/// takes 4.3 µs with 40,960 threads and 6.4 with twice as many.
+const ENOUGH_THREADS: usize = 3 * BLOCK * 132;
 /// Fewer neighbouring threads than this would read parts of lines of 128 bytes.
 const LEAST_TEAM: u32 = 3;
 /// Experts of a token that take part in the guess at how much is to be done.
@@ -207,11 +208,8 @@ pub(super) fn texts() -> Vec<Text> {
 /// The size of a team, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because
 /// the order of a row's sum depends on it.
 fn team_log2(spans: usize, teams: usize) -> u32 {
-    // Spans one after another, with one more for what each team does once, by how often all threads are needed.
-    let cost = |log2: u32| {
-        let threads = teams << log2;
-        (spans.div_ceil(1 << log2) + 1) * threads.max(ENOUGH_THREADS)
-    };
+    // Spans one after another, with one more for what each team does once, by how often the device is full.
+    let cost = |log2: u32| (spans.div_ceil(1 << log2) + 1) * (teams << log2).div_ceil(ENOUGH_THREADS);
     let most = spans.next_power_of_two().ilog2().min(BLOCK.ilog2());
     (LEAST_TEAM.min(most)..=most).min_by_key(|&log2| cost(log2)).unwrap_or(0)
 }

@@ -11,13 +11,13 @@
 #include "act.h"
 #include "activation.h"
 #include "formats.h"
+#include "team.h"
 
 typedef FORMAT Format;
 
 #define BLOCK_THREADS 128
 // Blocks of a multiprocessor that the registers must suffice for.
-#define LEAST_BLOCKS (INT8 && TOKENS <= 2 ? 4 : 3)
-#define MOST_WARPS (BLOCK_THREADS / 32)
+#define LEAST_BLOCKS 3
 
 // Twin of `GemvParams` in `gpu/cuda/gemv.rs`.
 struct GemvParams {
@@ -56,6 +56,17 @@ struct Inputs {
 
     // Made when it is needed: pointers would take twice the registers.
     DEV const Element* row(int t) const { return x + u64(rows[t]) * elements; }
+
+    // Asks for the rows' lines, so that they come while weights do: later reads find them in L1. All threads together.
+    DEV void touch() const {
+#pragma unroll
+        for (int t = 0; t < TOKENS; t++) {
+            if (t > 0 && t >= count) break;
+            const u8* bytes = reinterpret_cast<const u8*>(row(t));
+            u32 length = elements * u32(sizeof(Element));
+            for (u32 at = thread_x() * 128; at < length; at += BLOCK_THREADS * 128) ::touch(bytes + at);
+        }
+    }
 };
 
 // ---- Products of one span.
@@ -174,87 +185,96 @@ struct Spans<F, true> {
 
 // ---- Products of whole rows.
 
-// Spans of a row that are loaded before the first is used: as many as there are registers for. A large span has three loads
-// of 16 bytes.
+// Spans of a row that are loaded before the first is used: as many as there are registers for. Then the few spans that a
+// thread has come with one wait for memory.
 template <class F>
 DEV constexpr int unroll() {
-    if (sizeof(typename F::Raw) > 48 || TOKENS > 4 || (TOKENS > 1 && !INT8 && !F::IS_FLOAT)) return 1;
+    // Three loads of 16 bytes.
+    constexpr bool large = sizeof(typename F::Raw) > 48;
+    if (TOKENS > 4 || (TOKENS > 1 && !INT8 && !F::IS_FLOAT)) return 1;
 #if __CUDA_ARCH__ >= 900
-    if (TOKENS == 1) return 3;
+    if (TOKENS == 1 && (INT8 || F::IS_FLOAT)) return large ? 2 : 4;
 #endif
-    return 2;
+    return large ? 1 : 2;
 }
 
 // A team's threads, and which of them this is.
 struct Team {
-    u32 size, member;
+    u32 log2, size, member;
+};
+DEV Team team_of(u32 log2) { return {log2, 1u << log2, thread_x() & ((1u << log2) - 1)}; }
+
+// The thread's part of the products of ROWS weight rows, added to `sums`. The first weights are asked for before X, which
+// the kernel before this one may be writing, is waited for and `find` says which rows of it are wanted.
+template <class F, int ROWS, class Find>
+DEV void multiply(const Row (&w)[ROWS], Team team, Find find, float (&sums)[ROWS][TOKENS]) {
+    constexpr int UNROLL = unroll<F>();
+    u32 spans = Spans<F, F::IS_FLOAT>::of(w[0].blocks);
+    typename F::Raw raw[UNROLL][ROWS];
+#pragma unroll
+    for (int u = 0; u < UNROLL; u++) {
+        u32 span = team.member + u * team.size;
+        if (span < spans) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) raw[u][r] = F::load(w[r], span);
+        }
+    }
+    dependency_wait();
+    Inputs x = find();
+    x.touch();
+    for (u32 first = team.member; first < spans; first += UNROLL * team.size) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            u32 span = first + u * team.size, next = span + UNROLL * team.size;
+            if (span < spans) add_span<F>(raw[u], span, x, sums);
+            if (next < spans) {
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) raw[u][r] = F::load(w[r], next);
+            }
+        }
+    }
+}
+
+// Room for the parts of N sums: as many as teams have in all, or warps if teams are larger.
+#define PARTS(N) (BLOCK_THREADS * (N))
+
+DEV void meet(Team team) {
+    if (team.size > 32)
+        barrier();
+    else
+        warp_barrier();
+}
+
+// The team's sums: parts of its warps.
+struct Totals {
+    const float* parts;
+    u32 count, stride;
+
+    DEV float at(u32 i) const {
+        float total = parts[i];
+#pragma unroll 1
+        for (u32 part = 1; part < count; part++) total += parts[part * stride + i];
+        return total;
+    }
 };
 
-// UNROLL spans of each row: those of `first` and every `team.size`-th after it.
-template <class F, int ROWS>
-DEV void load_spans(const Row (&w)[ROWS], u32 first, Team team, u32 spans, typename F::Raw (&raw)[unroll<F>()][ROWS]) {
-#pragma unroll
-    for (int u = 0; u < unroll<F>(); u++) {
-        if (first + u * team.size < spans) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) raw[u][r] = F::load(w[r], first + u * team.size);
-        }
-    }
-}
-
-// The thread's part of the products of ROWS weight rows, added to `sums`. X is waited for after the first weights were
-// asked for.
-template <class F, int ROWS>
-DEV void multiply(const Row (&w)[ROWS], Team team, const Inputs& x, float (&sums)[ROWS][TOKENS]) {
-    u32 spans = Spans<F, F::IS_FLOAT>::of(w[0].blocks), first = team.member;
-    typename F::Raw raw[unroll<F>()][ROWS];
-    load_spans<F>(w, first, team, spans, raw);
-    dependency_wait();
-    while (first < spans) {
-#pragma unroll
-        for (int u = 0; u < unroll<F>(); u++) {
-            u32 span = first + u * team.size;
-            if (span < spans) add_span<F>(raw[u], span, x, sums);
-        }
-        first += unroll<F>() * team.size;
-        load_spans<F>(w, first, team, spans, raw);
-    }
-}
-
-// Adds the team's parts. Every thread of the block calls it; the team's first thread has the sums. `partial` has room for
-// ROWS · TOKENS floats of each warp.
+// Adds up within warps, and makes the parts known to the team. Every thread calls it, and then `meet` before the next time.
 template <int ROWS>
-DEV void reduce(float (&sums)[ROWS][TOKENS], Team team, float* partial) {
-    u32 in_warp = min(team.size, 32u);
+DEV Totals gather(float (&sums)[ROWS][TOKENS], Team team, float* parts) {
+    constexpr u32 N = ROWS * TOKENS;
+    u32 log2 = min(team.log2, 5u), slot = thread_x() >> log2;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
 #pragma unroll 1
-            for (u32 mask = in_warp / 2; mask > 0; mask /= 2) sums[r][t] += shuffle_xor(sums[r][t], mask);
+            for (u32 mask = 1u << log2 >> 1; mask > 0; mask /= 2) sums[r][t] += shuffle_xor(sums[r][t], mask);
+            if ((thread_x() & ((1u << log2) - 1)) == 0) parts[slot * N + r * TOKENS + t] = sums[r][t];
         }
     }
-    if (team.size <= 32) return;
-    if (lane() == 0) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-            for (int t = 0; t < TOKENS; t++) partial[(warp() * ROWS + r) * TOKENS + t] = sums[r][t];
-        }
-    }
-    barrier();
-    if (team.member == 0) {
-#pragma unroll 1
-        for (u32 i = 1; i < team.size / 32; i++) {
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-                for (int t = 0; t < TOKENS; t++) sums[r][t] += partial[((warp() + i) * ROWS + r) * TOKENS + t];
-            }
-        }
-    }
-    // The next chunk writes there.
-    barrier();
+    meet(team);
+    u32 first = (thread_x() >> team.log2) << (team.log2 - log2);
+    return {parts + first * N, 1u << (team.log2 - log2), N};
 }
 
 // ---- Which rows of X and Y a block serves.
@@ -331,39 +351,35 @@ DEV Inputs find_inputs(const GemvParams& p, const Rows& rows, const Element* x, 
 KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(Element, x, 1), IN(u32, ids, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
  IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(GemvParams, p, 9)) {
-    SHARED(float, partial, MOST_WARPS * TEAM_ROWS * TOKENS);
+    SHARED(float, parts, PARTS(TEAM_ROWS * TOKENS));
     dependency_launch();
-    // Without lists of rows, weights are all that is needed to begin.
-    if (ids != nullptr || tiles != nullptr) dependency_wait();
-    Team team = {1u << p.team_log2, thread_x() & ((1u << p.team_log2) - 1)};
+    // Tiles say which weights are wanted.
+    if (tiles != nullptr) dependency_wait();
+    Team team = team_of(p.team_log2);
     u32 teams = BLOCK_THREADS >> p.team_log2;
     u32 first = (block_x() * teams + (thread_x() >> p.team_log2)) * TEAM_ROWS;
     Rows rows = {ids, pairs, tiles, tile_count, flag};
     auto serve = [&](u32 expert, u32 begin, u32 end) {
-        u32 missing;
-        Inputs inputs = find_inputs(p, rows, x, begin, end, missing);
         Row w[TEAM_ROWS];
         const u8* matrix = weight + expert * p.matrix_bytes;
 #pragma unroll
         for (int r = 0; r < TEAM_ROWS; r++) w[r] = {matrix + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
-        float sums[TEAM_ROWS][TOKENS] = {};
         // Without rows of X all are missing.
-        if (p.x_rows > 0) multiply<Format>(w, team, inputs, sums);
-        reduce(sums, team, partial);
-        if (team.member != 0) return;
-#pragma unroll
-        for (int r = 0; r < TEAM_ROWS; r++) {
-            u32 output = first + r;
-            if (output >= p.outputs) break;
-            float add = bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output];
-#pragma unroll
-            for (int t = 0; t < TOKENS; t++) {
-                if (begin + t >= end) break;
+        u32 missing = 0xffffffffu;
+        float sums[TEAM_ROWS][TOKENS] = {};
+        auto find = [&]() { return find_inputs(p, rows, x, begin, end, missing); };
+        if (p.x_rows > 0) multiply<Format>(w, team, find, sums);
+        Totals totals = gather(sums, team, parts);
+        for (u32 i = team.member; i < TEAM_ROWS * TOKENS; i += team.size) {
+            u32 output = first + i / TOKENS, t = i % TOKENS;
+            if (output < p.outputs && begin + t < end) {
+                float product = totals.at(i) + (bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output]);
+                if (missing >> t & 1) product = 0.0f;
                 float* out = y + output_row(rows, begin + t) * p.y_stride + output;
-                float product = missing >> t & 1 ? 0.0f : sums[r][t] + add;
                 *out = p.finish == STORE ? product : activate(p.activation, *out, product);
             }
         }
+        meet(team);
     };
     auto zero = [&](u32 row) {
         u32 begin = block_x() * teams * TEAM_ROWS, end = min(begin + teams * TEAM_ROWS, p.outputs);
@@ -376,29 +392,28 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
 KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
  IN(float, gate_bias, 6), IN(float, up_bias, 7), OUT(float, h, 8), PARAMS(GemvParams, p, 9)) {
-    SHARED(float, partial, MOST_WARPS * 2 * TOKENS);
+    SHARED(float, parts, PARTS(2 * TOKENS));
     dependency_launch();
     if (tiles != nullptr) dependency_wait();
-    Team team = {1u << p.team_log2, thread_x() & ((1u << p.team_log2) - 1)};
+    Team team = team_of(p.team_log2);
     u32 output = block_x() * (BLOCK_THREADS >> p.team_log2) + (thread_x() >> p.team_log2);
     Rows rows = {nullptr, pairs, tiles, tile_count, nullptr};
     auto serve = [&](u32 expert, u32 begin, u32 end) {
-        u32 missing;
-        Inputs inputs = find_inputs(p, rows, x, begin, end, missing);
         u64 at = expert * p.matrix_bytes + min(output, p.outputs - 1) * p.row_bytes;
         Row w[2] = {{gate + at, p.blocks}, {up + at, p.blocks}};
+        u32 missing;
         float sums[2][TOKENS] = {};
-        multiply<Format>(w, team, inputs, sums);
-        reduce(sums, team, partial);
-        if (team.member != 0 || output >= p.outputs) return;
-        u64 bias = expert * p.bias_stride + output;
-        float add[2] = {gate_bias == nullptr ? 0.0f : gate_bias[bias], up_bias == nullptr ? 0.0f : up_bias[bias]};
-#pragma unroll
-        for (int t = 0; t < TOKENS; t++) {
-            if (begin + t >= end) break;
-            float* out = h + output_row(rows, begin + t) * p.y_stride + output;
-            *out = activate(p.activation, sums[0][t] + add[0], sums[1][t] + add[1]);
+        multiply<Format>(w, team, [&]() { return find_inputs(p, rows, x, begin, end, missing); }, sums);
+        Totals totals = gather(sums, team, parts);
+        for (u32 t = team.member; t < TOKENS; t += team.size) {
+            if (output < p.outputs && begin + t < end) {
+                u64 bias = expert * p.bias_stride + output;
+                float g = totals.at(t) + (gate_bias == nullptr ? 0.0f : gate_bias[bias]);
+                float u = totals.at(TOKENS + t) + (up_bias == nullptr ? 0.0f : up_bias[bias]);
+                h[output_row(rows, begin + t) * p.y_stride + output] = activate(p.activation, g, u);
+            }
         }
+        meet(team);
     };
     auto zero = [&](u32 row) {
         if (team.member == 0 && output < p.outputs) h[row * p.y_stride + output] = 0.0f;
