@@ -108,7 +108,7 @@ pub fn rope(suite: &Suite) {
                 (0..pairs).map(|i| 1e4_f32.powf(-(i as f32) / pairs as f32) * rng.uniform(0.5, 1.0) as f32).collect();
             let (heads, magnitude) = (rng.between(1, 5), rng.pick(&[1.0, 1.2]));
             let x = rng.normals(tokens * heads * width);
-            let furthest = rng.pick(&[8, 40_000]);
+            let furthest = rng.pick(&[8, 40_000, 1 << 20]);
             let positions: Vec<u32> = (0..tokens).map(|_| rng.below(furthest) as u32).collect();
             let run = |b: &dyn Backend| {
                 let positions = Framed::of(b, &positions, tokens, 1, Frame::ODD);

@@ -23,12 +23,19 @@ KERNEL(route)
     if (row < p.rows) route_row(row, logits, bias, ids, weights, room, p);
 }
 
+// Threads of a block that have enough registers: `threads` of `Form` in `small/route.rs`.
+#if defined(EXPERTS_PER_LANE) && EXPERTS_PER_LANE <= 8
+#define ROUTE_AND_GROUP_THREADS 1024
+#else
+#define ROUTE_AND_GROUP_THREADS 512
+#endif
+
 struct RouteAndGroupParams {
     RouteParams route;
     GroupParams group;
 };
 
-KERNEL(route_and_group)
+KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
 (IN(float, logits, 0), IN(float, bias, 1), INOUT(u32, ids, 2), OUT(float, weights, 3), OUT(u32, counts, 4),
  OUT(u32, pairs, 5), OUT(u32, tiles, 6), OUT(u32, tile_count, 7), PARAMS(RouteAndGroupParams, p, 8)) {
     DYNAMIC_SHARED(u32, room);

@@ -64,6 +64,8 @@ impl RouteParams {
 struct Form {
     defines: &'static [(&'static str, &'static str)],
     room: u32,
+    /// Threads of a block that routes and groups: `ROUTE_AND_GROUP_THREADS`.
+    threads: usize,
 }
 
 /// Where logits alone choose, and no more than a warp has lanes, they are in registers: so many in each lane.
@@ -75,9 +77,12 @@ impl Form {
         let plain = !biased && params.groups == 0 && params.gating <= 1 && params.top_k <= 32;
         let fits = PER_LANE.iter().find(|(each, _)| plain && params.experts as usize <= 32 * each);
         match fits {
-            Some((_, defines)) => Self { defines, room: 0 },
+            Some((each, defines)) => Self { defines, room: 0, threads: if *each <= 8 { 1024 } else { 512 } },
             // `route_words` in the text.
-            None => Self { defines: &[], room: 4 * (2 * (params.experts + params.groups) + 3 * params.top_k) },
+            None => {
+                let room = 4 * (2 * (params.experts + params.groups) + 3 * params.top_k);
+                Self { defines: &[], room, threads: 512 }
+            }
         }
     }
 
@@ -147,13 +152,14 @@ pub(crate) fn route_and_group(
     let (rows, experts) = (logits.rows(), logits.cols());
     let route = RouteParams::new(&logits, routing, bias.is_some(), &ids, &weights)?;
     let form = Form::new(&route, bias.is_some());
+    let pairs = rows.saturating_mul(routing.top_k);
     // A warp for each token in one block.
-    if rows == 0 || form.warps(route.rows, 32, ROUTE_AND_GROUP_SHARED) < route.rows {
+    let block = group::threads(experts, pairs).max(rows.saturating_mul(32));
+    let fits = form.warps(route.rows, 32, ROUTE_AND_GROUP_SHARED) == route.rows && block <= form.threads;
+    if rows == 0 || !fits {
         self::route(device, logits, routing, bias, ids.reborrow(), weights)?;
         return group::group_by_expert(device, ids.as_view(), experts, groups);
     }
-    let pairs = rows * routing.top_k;
-    let block = group::threads(experts, pairs).max(32 * rows);
     let params = RouteAndGroupParams { route, group: GroupParams::new(ids.shape(), experts, groups.tile_rows, block)? };
     let write = |buffer| Arg::buffer(buffer, Access::Write);
     device.launch(&Launch {
