@@ -5,7 +5,7 @@
 //! scratch come from the caller; no operation allocates. Every operation accepts zero rows, and does nothing then.
 //! The reduction order of an output depends on nothing but its own row: not on the other rows of the batch, nor on
 //! the number of threads. (On a GPU, attention may also look at how many tokens of its own sequence are in the batch,
-//! and products of rounded activations, [`Precision::Fast`], at how many rows there are.)
+//! and products of rounded activations, [`Precision::Fast`], or with weights in F32, at how many rows there are.)
 //!
 //! [`Error::Shape`]: crate::error::Error::Shape
 

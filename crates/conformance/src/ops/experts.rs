@@ -116,7 +116,7 @@ pub fn matmul(suite: &Suite) {
                 let of_whole = got.floats[last * rows..(last + k) * rows].to_vec();
                 as_alone(
                     suite,
-                    precision,
+                    precision == Precision::Fast,
                     kind,
                     &format_args!("{case}, last token alone"),
                     tolerance,

@@ -55,7 +55,7 @@ impl Product {
             let of_whole = whole.floats[row * self.outputs()..(row + 1) * self.outputs()].to_vec();
             as_alone(
                 suite,
-                self.precision,
+                by_rows(&self.tensors, self.precision),
                 kind,
                 &format_args!("{case}, row {row} alone"),
                 tolerance,
@@ -136,7 +136,7 @@ pub fn rows(suite: &Suite) {
             let picked: Vec<f32> = ids.iter().flat_map(|&id| whole[id as usize * 77..][..77].to_vec()).collect();
             as_alone(
                 suite,
-                precision,
+                by_rows(&product.tensors, precision),
                 "matmul_rows",
                 &format_args!("{case} as in matmul"),
                 tolerance,

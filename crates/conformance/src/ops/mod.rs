@@ -138,23 +138,29 @@ fn activations(b: &dyn Backend, precision: Precision, x: &[f32], rows: usize, co
     act
 }
 
+/// Whether a GPU chooses the kernel of a dense product by the number of rows.
+fn by_rows(tensors: &[TensorView], precision: Precision) -> bool {
+    precision == Precision::Fast || tensors.iter().any(|tensor| tensor.format == Format::F32)
+}
+
 fn nmse(bound: f64, energy: f64) -> Tolerance {
     Tolerance::Nmse { bound, unlucky: NORMAL, energy }
 }
 
-/// Fails unless rows of a batch are as in a smaller batch: the same bits. A GPU chooses the kernel for rounded activations
-/// by the number of rows; where each is within a bound of the reference, their difference has at most four times that.
+/// Fails unless rows of a batch are as in a smaller batch: the same bits. For rounded activations and for weights in F32, a GPU
+/// chooses the kernel by the number of rows (`by_rows`); where each is within a bound of the reference, their difference
+/// has at most four times that.
 fn as_alone(
     suite: &Suite,
-    precision: Precision,
+    by_rows: bool,
     kind: &'static str,
     case: &dyn Display,
     tolerance: Tolerance,
     of_whole: &Output,
     alone: &Output,
 ) {
-    match (precision, tolerance) {
-        (Precision::Fast, Tolerance::Nmse { bound, unlucky, energy }) if suite.backend().device() != DeviceId::Cpu => {
+    match tolerance {
+        Tolerance::Nmse { bound, unlucky, energy } if by_rows && suite.backend().device() != DeviceId::Cpu => {
             let tolerance = Tolerance::Nmse { bound: 4.0 * bound, unlucky, energy };
             suite.compare(kind, case, tolerance, of_whole, alone);
         }

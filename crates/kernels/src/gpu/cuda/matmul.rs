@@ -166,9 +166,7 @@ fn multiply_part(
     gated: Option<Activation>,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    // Exact products are summed in one order, however many rows there are.
-    let fast = x.precision == Precision::Fast;
-    if fast && gated.is_none() && gemm_f32::serves(w, which, y.rows()) {
+    if gated.is_none() && gemm_f32::serves(w, which, y.rows()) {
         return gemm_f32::matmul(device, op, w, x, bias, y);
     }
     let matmul = if gemm::serves(device, w, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
