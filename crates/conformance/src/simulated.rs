@@ -24,6 +24,8 @@ pub struct Simulator {
     properties: Properties,
     order: Order,
     mode: Mode,
+    /// Texts that take the place of the checkout's.
+    instead: Vec<(&'static str, String)>,
     /// Sizes of the allocations.
     memory: Mutex<HashMap<u64, usize>>,
     programs: RwLock<HashMap<Key, Arc<Program>>>,
@@ -68,23 +70,44 @@ fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim")
 }
 
-/// The text of a kernel as the simulator compiles it: as it is in the checkout now, so that a change of a kernel needs
-/// nothing built but the kernel.
-pub fn text(file: &str) -> Option<String> {
+/// All texts by their names, as they are in the checkout now, so that a change of a kernel needs nothing built but the
+/// kernel.
+pub fn texts() -> &'static [(&'static str, String)] {
     static TEXTS: OnceLock<Vec<(&str, String)>> = OnceLock::new();
-    let texts = TEXTS.get_or_init(|| {
+    TEXTS.get_or_init(|| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/src/gpu");
         let read = |(name, path)| Some((name, std::fs::read_to_string(folder.join(path)).ok()?));
         source::paths().filter_map(read).collect()
-    });
-    let ptx = [("ptx.cuh", gpu_sim::PTX)];
-    let instead: Vec<(&str, &str)> = ptx.into_iter().chain(texts.iter().map(|(n, t)| (*n, t.as_str()))).collect();
-    source::expand(file, &instead)
+    })
+}
+
+/// The text of a kernel as the simulator compiles it.
+pub fn text(file: &str) -> Option<String> {
+    text_with(file, &[])
+}
+
+fn text_with(file: &str, instead: &[(&'static str, String)]) -> Option<String> {
+    let own = instead.iter().chain(texts()).map(|(name, text)| (*name, text.as_str()));
+    source::expand(file, &[("ptx.cuh", gpu_sim::PTX)].into_iter().chain(own).collect::<Vec<_>>())
+}
+
+/// The order that one of the suite's numbers of threads stands for.
+pub fn order(threads: usize) -> Order {
+    match threads {
+        1 => Order::Ascending,
+        2 => Order::Descending,
+        seed => Order::Shuffled(seed as u64),
+    }
 }
 
 impl Simulator {
     /// A device like an H100, whose threads run in this order.
     pub fn new(order: Order, mode: Mode) -> Arc<Self> {
+        Self::with(order, mode, Vec::new())
+    }
+
+    /// The same with other texts in the place of the checkout's of these names.
+    pub fn with(order: Order, mode: Mode, instead: Vec<(&'static str, String)>) -> Arc<Self> {
         static DEVICES: AtomicU32 = AtomicU32::new(DeviceId::SIMULATED);
         let properties = Properties {
             id: DeviceId::Cuda(DEVICES.fetch_add(1, Ordering::Relaxed)),
@@ -95,17 +118,12 @@ impl Simulator {
             memory: 80 << 30,
         };
         let (memory, programs, recording) = Default::default();
-        Arc::new(Self { properties, order, mode, memory, programs, recording })
+        Arc::new(Self { properties, order, mode, instead, memory, programs, recording })
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
     pub fn backend(threads: usize, mode: Mode) -> Result<Cuda> {
-        let order = match threads {
-            1 => Order::Ascending,
-            2 => Order::Descending,
-            seed => Order::Shuffled(seed as u64),
-        };
-        Cuda::new(Self::new(order, mode))
+        Cuda::new(Self::new(order(threads), mode))
     }
 
     fn error(&self, what: &str, reason: impl ToString) -> Error {
@@ -117,7 +135,8 @@ impl Simulator {
         if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(Arc::clone(program));
         }
-        let text = text(kernel.file).ok_or_else(|| self.error(kernel.file, "there is no such text"))?;
+        let text =
+            text_with(kernel.file, &self.instead).ok_or_else(|| self.error(kernel.file, "there is no such text"))?;
         let source = Source { name: kernel.file, text: &text, defines: kernel.defines, mode: self.mode };
         let program = Program::compile(&source, &cache()).map_err(|error| self.error(kernel.file, error))?;
         let program = Arc::new(program);

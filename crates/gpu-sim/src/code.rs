@@ -2,8 +2,13 @@
 
 use crate::engine::abi::Site;
 use crate::fault::Place;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+/// Names of texts and lines in them, innermost first.
+type Lines = Vec<(String, u32)>;
 
 /// A loaded library. The default one has no code.
 #[derive(Debug, Default)]
@@ -12,6 +17,8 @@ pub(crate) struct Code {
     /// Where it lies in memory.
     pub(crate) begin: usize,
     pub(crate) end: usize,
+    /// The lines of addresses that were asked for.
+    pub(crate) known: Mutex<HashMap<usize, Option<Lines>>>,
 }
 
 impl Code {
@@ -33,7 +40,7 @@ impl Code {
     /// Where a site is in the text. Without debug information: what the site says itself.
     pub(crate) fn place(&self, site: Site) -> Place {
         if (self.begin..self.end).contains(&site.code.addr())
-            && let Some(lines) = self.lines(site.code.addr() - self.begin)
+            && let Some(lines) = self.known_lines(site.code.addr() - self.begin)
         {
             return Place { lines };
         }
@@ -45,8 +52,19 @@ impl Code {
         Place { lines: vec![(file, site.line)] }
     }
 
+    /// Whether two sites are the same line of the text, called from the same lines. One line may be compiled to several
+    /// places in the code.
+    pub(crate) fn same(&self, a: Site, b: Site) -> bool {
+        a.code == b.code && a.line == b.line || self.place(a) == self.place(b)
+    }
+
+    fn known_lines(&self, offset: usize) -> Option<Lines> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.entry(offset).or_insert_with(|| self.lines(offset)).clone()
+    }
+
     /// The lines of a return address, innermost first, without those of the prelude.
-    fn lines(&self, offset: usize) -> Option<Vec<(String, u32)>> {
+    fn lines(&self, offset: usize) -> Option<Lines> {
         let loader = addr2line::Loader::new(&self.path).ok()?;
         let mut frames = loader.find_frames(offset as u64 - 1).ok()?;
         let mut lines = Vec::new();

@@ -51,7 +51,7 @@ impl Program {
             type Address = unsafe extern "C" fn() -> *const u8;
             let begin = library.get::<Address>(b"gpu_sim_begin\0").map_err(failed)?().addr();
             let end = library.get::<Address>(b"gpu_sim_end\0").map_err(failed)?().addr();
-            let code = Arc::new(Code { path, begin, end });
+            let code = Arc::new(Code { path, begin, end, known: Default::default() });
             let checked = source.mode == Mode::Checked;
             Ok(Self { kernels: list(first), enter, variables, code, checked, _library: library })
         }

@@ -214,6 +214,19 @@ fn threads_that_diverge() {
         __syncthreads();  // !
 }",
         ),
+        // The same line of a helper, from two lines.
+        planted(
+            Kind::Divergence,
+            "static __forceinline__ void meet() { __syncthreads(); }  // !
+KERNEL(k)(float* out, const float* in) {
+    if (threadIdx.x < FIX(64) BUG(32)) {
+        meet();
+        out[threadIdx.x] = 1;
+    } else {
+        meet();
+    }
+}",
+        ),
         planted(
             Kind::Divergence,
             "KERNEL(k)(float* out, const float* in) {

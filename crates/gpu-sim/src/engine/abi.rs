@@ -1,7 +1,7 @@
 //! What the runtime and compiled kernels share in memory: the twins of the structs in `include/sim.h`.
 
 use crate::launch::Parameter;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::ptr::null;
 
 /// Where in the kernel's text something is called.
@@ -16,13 +16,6 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) const NOWHERE: Self = Self { file: null(), line: 0, code: null() };
-
-    /// Whether two are the same line of the text. A text's files have one name each, but not one address each.
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        // SAFETY: names are the compiler's own C strings.
-        self.line == other.line
-            && (self.file == other.file || unsafe { CStr::from_ptr(self.file) == CStr::from_ptr(other.file) })
-    }
 }
 
 /// The part of a thread that kernels see.

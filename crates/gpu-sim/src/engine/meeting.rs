@@ -115,7 +115,7 @@ pub(super) unsafe extern "C" fn meet(
         let begun = &mut this.meetings[at];
         begun.present |= 1 << lane;
         // Instructions of a whole warp are `.aligned`: all lanes execute the same one.
-        if (*engine).checks.is_some() && (*meeting).whole != 0 && !begun.site.same(&*site) {
+        if (*engine).checks.is_some() && (*meeting).whole != 0 && !(*engine).code.same(begun.site, *site) {
             let (what, other) = (CStr::from_ptr((*meeting).what).to_string_lossy(), begun.site);
             let message = format!("this lane is at this {what}, others are at {}", (*engine).code.place(other));
             (*engine).blame(Kind::Divergence, message, *site);
@@ -167,7 +167,8 @@ fn divergence(engine: &Engine, site: Site) -> Option<String> {
         return Some(format!("a barrier to which {ended} threads of the block will not come: they have ended"));
     }
     let first = engine.barrier.site;
-    (!first.same(&site)).then(|| format!("this thread is at this barrier, others are at {}", engine.code.place(first)))
+    (!engine.code.same(first, site))
+        .then(|| format!("this thread is at this barrier, others are at {}", engine.code.place(first)))
 }
 
 /// Lets all go on that wait at the barrier.
