@@ -247,10 +247,10 @@ extern "sysv64" fn thread() -> ! {
         loop {
             let this: *mut Thread = (*engine).thread();
             ((*engine).entry)((*engine).arguments);
+            super::meeting::leave(engine);
             let stack = (*this).stack;
             (*this).stack = null_mut();
             (*this).pointer = null_mut();
-            super::meeting::leave(engine);
             let to = match (*engine).next() {
                 Some(next) => {
                     (*engine).view.thread = next.cast();

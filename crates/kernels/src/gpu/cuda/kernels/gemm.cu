@@ -249,7 +249,9 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     }
 
     // A tile of experts may have more rows than are multiplied at once.
-    for (; first < end; first += TOKENS) {
+    for (bool again = false; first < end; first += TOKENS, again = true) {
+        // The next rows take the place of those before.
+        if (TOKENS < TILE && again) barrier();
         Weights w[FRAGMENTS][2];
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++) {
@@ -377,7 +379,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
                 if (part > 0) all[((part - 1) * PART_WARPS * SUMS + i) * 32] = own(i);
             }
             barrier();
-            if (part > 0) return;
+            if (part > 0) continue;
 #pragma unroll
             for (int other = 0; other < SPLIT - 1; other++) {
 #pragma unroll
@@ -421,8 +423,6 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             }
         }
         if (TOKENS >= TILE) break;
-        // The next rows take the place of these.
-        barrier();
     }
 }
 #endif
