@@ -62,7 +62,7 @@ pub fn dense(suite: &Suite) {
                     let of_whole = whole.floats[row * rows..(row + 1) * rows].to_vec();
                     as_alone(
                         suite,
-                        precision == Precision::Fast,
+                        by_rows(&tensors, precision),
                         kind,
                         &format_args!("{case}, row {row} alone"),
                         tolerance,

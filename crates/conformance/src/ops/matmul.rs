@@ -81,6 +81,10 @@ pub fn shapes(suite: &Suite) {
                 Product::new(rng, vec![tensor], precision, tokens).check(suite);
             };
             let mut sizes = suite.rng(&format!("sizes {format} {precision:?}"));
+            if format == Format::F32 {
+                // As a router sees them: enough rows for kernels that few do not pay for.
+                product(300, 45, 4 * sizes.between(1, 70));
+            }
             for &tokens in TOKENS {
                 product(tokens, sizes.between(1, 40), long(&mut sizes));
             }

@@ -6,7 +6,8 @@
 
 #define ROWS 16
 #define OUTPUTS 32
-#define STEP 32
+// Long steps: each waits for memory once.
+#define STEP 128
 // From a row in shared memory to the next: four more keep quarters of a warp on different banks.
 #define STRIDE (STEP + 4)
 #define THREADS 128
