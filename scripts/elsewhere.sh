@@ -2,7 +2,7 @@
 # What holds elsewhere, found out on an x86-64 Linux machine:
 #
 #   scripts/elsewhere.sh run      run tests on emulated CPUs: 64-bit Arm with and without dot products, an x86-64 of 2006
-#   scripts/elsewhere.sh all      the same with the whole op suite and the kernels' unit tests on Arm, and a model on the x86-64
+#   scripts/elsewhere.sh all      the same with the whole op suite and the kernels' unit tests on Arm
 #   scripts/elsewhere.sh check    type-check and lint the published crates for macOS on Arm and for Windows
 #
 # An emulator shows that instructions are there and results right, never how fast they are. AVX2 and AVX-512 are not
@@ -115,6 +115,7 @@ old() {
     built=$(cargo test --workspace --no-run 2>&1) || { tail -50 <<<"$built"; return 1; }
     tests "x86-64 without AVX, kernels" "${cpu[@]}" "$(binary gristmill_kernels <<<"$built")" --nocapture
     tests "x86-64 without AVX, op suite" "${cpu[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" avx2::add avx512::add
+    tests "x86-64 without AVX, a model" "${cpu[@]}" "$(binary models <<<"$built")" one_small_model
 }
 
 # arm TESTS...: Arm CPUs with and without dot products, the former with these parts of the op suite.
@@ -142,8 +143,6 @@ all() {
     old
     arm neon::
     local cpu built
-    tests "x86-64 without AVX, a model" qemu-x86_64-static -cpu core2duo \
-        "$(cargo test --workspace --no-run 2>&1 | binary models)" one_small_model
     built=$(across "$ARM" test --no-run -p gristmill-kernels --lib 2>&1) || { tail -50 <<<"$built"; return 1; }
     for cpu in max cortex-a53; do
         tests "Arm ($cpu), kernels" qemu-aarch64-static -cpu "$cpu" -L /usr/aarch64-linux-gnu \
