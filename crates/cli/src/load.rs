@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::{Engine, Limits, Model, ModelInfo, Plan, open_device};
+use gristmill_engine::{Engine, Limits, Model, ModelInfo, Opened, Plan, open_device};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{DeviceArgs, Verbosity};
@@ -20,7 +20,10 @@ pub(crate) fn model(
 ) -> Result<Arc<Model>, Failure> {
     let mut options = device.load_options()?;
     let file = source.open()?;
-    let backend = open_device(&options)?;
+    let Opened { backend, passed_over } = open_device(&options)?;
+    if let Some(error) = passed_over {
+        say.info(format_args!("{error}; the CPU is used"));
+    }
     let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &*backend)?;
     say.detail(format_args!("memory: {}", describe(&plan)));
     say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()?));

@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = arguments.next().ok_or("usage: plan MODEL.gguf [CONTEXT]")?;
     let context = arguments.next().map(|n| n.parse()).transpose()?;
     let info = ModelInfo::read(&GgufFile::open(path)?)?;
-    let device = open_device(&LoadOptions::default())?;
+    let device = open_device(&LoadOptions::default())?.backend;
     for sequences in [1, 8, 64] {
         let limits = Limits { context, sequences, ..Limits::default() };
         let plan = Plan::new(&info, &limits, Precision::Fast, &*device)?;

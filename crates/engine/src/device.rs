@@ -19,33 +19,45 @@ pub fn default_threads() -> usize {
     machine::physical_cores()
 }
 
+/// A device, opened.
+#[derive(Clone)]
+pub struct Opened {
+    /// The device.
+    pub backend: Arc<dyn Backend>,
+    /// For `auto`: why a CUDA device that is there could not be used. The caller tells it to people.
+    pub passed_over: Option<Arc<gristmill_kernels::Error>>,
+}
+
+impl std::fmt::Debug for Opened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Opened({}, passed over: {:?})", self.backend.name(), self.passed_over)
+    }
+}
+
 /// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if there is none that can be used.
 ///
 /// # Errors
 /// [`Error::Device`] for a name that is none, [`Error::Level`], and what the device says if it cannot be used.
-pub fn open_device(options: &LoadOptions) -> Result<Arc<dyn Backend>> {
+pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     let threads = options.threads.unwrap_or_else(default_threads);
     let cpu = || cpu(options.level.as_deref(), threads);
+    let only = |backend| Opened { backend, passed_over: None };
     let (kind, number) = options.device.split_once(':').unwrap_or((&options.device, "0"));
     match (kind, number.parse()) {
-        ("cpu", _) if options.device == "cpu" => cpu(),
-        ("cuda", Ok(number)) => cuda(number),
+        ("cpu", _) if options.device == "cpu" => cpu().map(only),
+        ("cuda", Ok(number)) => Ok(only(cuda(number)?)),
         ("auto", _) if options.device == "auto" => match driver::count() {
-            Ok(0) => cpu(),
-            Ok(_) => cuda(0).or_else(|error| {
-                tracing::warn!("{error}; the CPU is used");
-                cpu()
-            }),
-            Err(error) => {
-                tracing::warn!("{error}; the CPU is used");
-                cpu()
-            }
+            Ok(0) => cpu().map(only),
+            found => match found.and_then(|_| cuda(0)) {
+                Ok(backend) => Ok(only(backend)),
+                Err(error) => Ok(Opened { backend: cpu()?, passed_over: Some(Arc::new(error)) }),
+            },
         },
         _ => Err(Error::Device { asked: options.device.clone(), known: DEVICES.to_owned() }),
     }
 }
 
-fn cuda(number: u32) -> Result<Arc<dyn Backend>> {
+fn cuda(number: u32) -> gristmill_kernels::Result<Arc<dyn Backend>> {
     Ok(Arc::new(Cuda::new(Driver::open(number)?)?))
 }
 

@@ -24,7 +24,7 @@ mod runner;
 mod state;
 
 pub use batch::{Batch, Outputs};
-pub use device::{default_threads, open_device};
+pub use device::{Opened, default_threads, open_device};
 pub use engine::{Chat, Engine, EngineError, Generation, Prompt, Request, SamplingOptions};
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;

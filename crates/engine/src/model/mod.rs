@@ -159,7 +159,7 @@ impl Model {
     /// As [`Self::open`].
     pub fn from_file(file: GgufFile, options: LoadOptions) -> Result<Self> {
         // First what costs little: wrong options are refused before a large file is read.
-        let backend = device::open_device(&options)?;
+        let backend = device::open_device(&options)?.backend;
         Self::with_backend(file, backend, options)
     }
 

@@ -64,7 +64,7 @@ impl Backend for Cuda {
     }
 
     fn bucket(&self, rows: usize) -> usize {
-        if rows > LARGEST_BUCKET { rows } else { rows.next_power_of_two() }
+        if rows == 0 || rows > LARGEST_BUCKET { rows } else { rows.next_power_of_two() }
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
