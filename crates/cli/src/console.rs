@@ -4,6 +4,8 @@ use std::fmt::{Arguments, Display};
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 
+use indicatif::{ProgressBar, ProgressStyle};
+
 use crate::failure::Failure;
 
 /// Writes to stdout at once: text is seen as it is generated.
@@ -58,6 +60,12 @@ pub(crate) fn utf8(bytes: Vec<u8>, what: impl Display) -> Result<String, Failure
         let at = e.utf8_error().valid_up_to();
         Failure::new(format!("{what} is not UTF-8 text (byte {at}); convert it, for example with iconv -t UTF-8"))
     })
+}
+
+/// A progress bar on stderr, if that is a terminal.
+pub(crate) fn bar(template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::no_length().with_style(style)
 }
 
 /// A number of bytes for people, in powers of ten: `18.6 GB`.

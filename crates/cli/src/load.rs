@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gristmill_engine::{Engine, Limits, Model, ModelInfo, Opened, Plan, open_device};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::args::{DeviceArgs, Verbosity};
 use crate::console;
@@ -38,7 +38,28 @@ pub(crate) fn model(
     bar.finish_and_clear();
     let model = Arc::new(model?);
     say.detail(format_args!("device: {}", model.device_name()));
+    make_ready(&model, &limits, say)?;
     Ok(model)
+}
+
+/// Lets the device compile what it lacks, ahead of the first step, and passes on what it has to say.
+fn make_ready(model: &Model, limits: &Limits, say: &Verbosity) -> Result<(), Failure> {
+    let (start, mut kernels) = (Instant::now(), 0);
+    let bar = bar(say, "preparing kernels {bar:40} {pos}/{len}");
+    let ready = model.make_ready(limits, |progress| {
+        kernels = progress.total;
+        bar.set_length(progress.total);
+        bar.set_position(progress.done);
+    });
+    bar.finish_and_clear();
+    ready?;
+    if kernels > 0 {
+        say.detail(format_args!("kernels: {kernels} ready after {:.2} s", start.elapsed().as_secs_f64()));
+    }
+    if let Some(notice) = model.notice() {
+        say.info(format_args!("{notice}"));
+    }
+    Ok(())
 }
 
 /// A model with an engine for one sequence.
@@ -56,11 +77,7 @@ pub(crate) fn engine(
 
 /// A progress bar on stderr: only on a terminal, and not with `--quiet`.
 pub(crate) fn bar(say: &Verbosity, template: &str) -> ProgressBar {
-    if say.quiet {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::no_length().with_style(style)
+    if say.quiet { ProgressBar::hidden() } else { console::bar(template) }
 }
 
 /// A plan in one line.
@@ -72,6 +89,7 @@ fn describe(plan: &Plan) -> String {
         part(plan.state, "KV cache"),
         part(plan.scratch, "scratch"),
     ];
+    parts.extend((plan.reserve > 0).then(|| part(plan.reserve, "left to the driver")));
     parts.push(part(plan.total(), "in all"));
     parts.extend(plan.available.map(|free| part(free, "free")));
     parts.join(", ")

@@ -8,6 +8,7 @@ mod bench;
 mod chat;
 mod console;
 mod convert;
+mod doctor;
 mod experts;
 mod failure;
 mod inspect;
@@ -46,6 +47,7 @@ enum Command {
     Perplexity(perplexity::PerplexityArgs),
     Bench(bench::BenchArgs),
     Experts(experts::ExpertsArgs),
+    Doctor(doctor::DoctorArgs),
     Convert(convert::ConvertArgs),
     Quantize(quantize::QuantizeArgs),
     Completions(shell::CompletionsArgs),
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
         Some(Command::Perplexity(args)) => perplexity::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Experts(args)) => experts::run(&args),
+        Some(Command::Doctor(args)) => doctor::run(&args),
         Some(Command::Convert(args)) => convert::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),

@@ -5,10 +5,9 @@
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gristmill_kernels::gpu::cuda::texts::{self, Text, Usage};
+use gristmill_kernels::gpu::ahead::side_by_side;
+use gristmill_kernels::gpu::cuda::texts::{self, Text};
 
 /// Compute capabilities: those of CI, and all that are promised.
 const FEW: &[u32] = &[80, 90];
@@ -46,20 +45,19 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
     let (mut kernels, mut wrong) = (0, Vec::new());
     let capabilities = if all { ALL } else { FEW };
     let work: Vec<(u32, &Text)> = capabilities.iter().flat_map(|&c| texts.iter().map(move |text| (c, text))).collect();
-    for ((capability, text), usages) in work.iter().zip(compile(&work)) {
+    let compiled = side_by_side(&work, |(capability, text)| texts::compile(text, *capability), |_| ());
+    for ((capability, text), usages) in work.iter().zip(compiled) {
         let architecture = texts::architecture(*capability);
-        let defines: Vec<String> = text.defines.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let name = format!("{} {}", text.file, defines.join(" "));
-        for usage in usages.map_err(|error| format!("{name}, {architecture}: {error}"))? {
+        for usage in usages.map_err(|error| format!("{text}, {architecture}: {error}"))? {
             kernels += 1;
             let (kernel, spilled) = (&usage.kernel, usage.spilled);
             let known = SPILLS.iter().any(|(file, known, _)| *file == text.file && known == kernel);
             if spilled > 0 && !known {
-                wrong.push(format!("{name}: {kernel} spills {spilled} bytes on {architecture}"));
+                wrong.push(format!("{text}: {kernel} spills {spilled} bytes on {architecture}"));
             }
             let _ = writeln!(
                 table,
-                "| {name} | {kernel} | {architecture} | {} | {} | {spilled} |",
+                "| {text} | {kernel} | {architecture} | {} | {} | {spilled} |",
                 usage.registers, usage.shared
             );
         }
@@ -70,26 +68,6 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
     }
     println!("{kernels} kernels of {} texts compiled", texts.len());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
-}
-
-/// Compiles on all cores; the answers in the order of the work.
-fn compile(work: &[(u32, &Text)]) -> Vec<Result<Vec<Usage>, String>> {
-    let next = AtomicUsize::new(0);
-    let answers: Vec<OnceLock<Result<Vec<Usage>, String>>> = work.iter().map(|_| OnceLock::new()).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some((i, (capability, text))) = {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    work.get(i).map(|work| (i, work))
-                } {
-                    let _ = answers[i].set(texts::compile(text, *capability));
-                }
-            });
-        }
-    });
-    let lost = || Err("a thread that compiled it was lost".to_owned());
-    answers.into_iter().map(|answer| answer.into_inner().unwrap_or_else(lost)).collect()
 }
 
 fn main() -> ExitCode {

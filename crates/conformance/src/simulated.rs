@@ -2,7 +2,7 @@
 
 use gpu_sim::{Arg as SimArg, Launch as SimLaunch, Mode, Order, Program, Source};
 use gristmill_kernels::gpu::cuda::Cuda;
-use gristmill_kernels::gpu::{Access, Arg, Gpu, Kernel, Launch, Properties, Recording, source};
+use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Recording, Text, source};
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::{Error, Result};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
@@ -28,12 +28,10 @@ pub struct Simulator {
     instead: Vec<(&'static str, String)>,
     /// Sizes of the allocations.
     memory: Mutex<HashMap<u64, usize>>,
-    programs: RwLock<HashMap<Key, Arc<Program>>>,
+    programs: RwLock<HashMap<Text, Arc<Program>>>,
     /// What is being recorded.
     recording: Mutex<Option<Vec<Work>>>,
 }
-
-type Key = (&'static str, Vec<(&'static str, String)>);
 
 /// A launch, or a copy, that can be done again.
 #[derive(Clone, Debug)]
@@ -126,21 +124,31 @@ impl Simulator {
         Cuda::new(Self::new(order(threads), mode))
     }
 
+    /// Bytes that are allocated now.
+    pub fn taken(&self) -> u64 {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
+    }
+
+    /// Texts that were compiled, or found compiled.
+    pub fn compiled(&self) -> usize {
+        self.programs.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     fn error(&self, what: &str, reason: impl ToString) -> Error {
         Error::Device { device: self.properties.id, what: what.to_owned(), reason: reason.to_string() }
     }
 
-    fn program(&self, kernel: &Kernel) -> Result<Arc<Program>> {
-        let key: Key = (kernel.file, kernel.defines.iter().map(|&(name, value)| (name, value.to_owned())).collect());
-        if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+    fn program(&self, text: &Text) -> Result<Arc<Program>> {
+        if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(text) {
             return Ok(Arc::clone(program));
         }
-        let text =
-            text_with(kernel.file, &self.instead).ok_or_else(|| self.error(kernel.file, "there is no such text"))?;
-        let source = Source { name: kernel.file, text: &text, defines: kernel.defines, mode: self.mode };
-        let program = Program::compile(&source, &cache()).map_err(|error| self.error(kernel.file, error))?;
+        let Text { file, defines } = text;
+        let source = text_with(file, &self.instead).ok_or_else(|| self.error(file, "there is no such text"))?;
+        let defines: Vec<(&str, &str)> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let source = Source { name: file, text: &source, defines: &defines, mode: self.mode };
+        let program = Program::compile(&source, &cache()).map_err(|error| self.error(file, error))?;
         let program = Arc::new(program);
-        self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&program));
+        self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(text.clone(), Arc::clone(&program));
         Ok(program)
     }
 
@@ -262,7 +270,7 @@ impl Gpu for Simulator {
     }
 
     fn launch(&self, launch: &Launch) -> Result<()> {
-        let program = self.program(&launch.kernel)?;
+        let program = self.program(&launch.kernel.text())?;
         let args = launch
             .args
             .iter()
@@ -292,8 +300,8 @@ impl Gpu for Simulator {
         Ok(Some(Box::new(Recorded { device: self.properties.id, work: recorded })))
     }
 
-    fn prepare(&self, kernel: &Kernel) -> Result<()> {
-        self.program(kernel).map(|_| ())
+    fn prepare(&self, text: &Text) -> Result<()> {
+        self.program(text).map(|_| ())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use gristmill_conformance::ops::ALL;
 use gristmill_conformance::rng::Rng;
-use gristmill_conformance::suite::{Make, Suite};
+use gristmill_conformance::suite::{Make, Suite, Worst};
 use gristmill_kernels::Error;
 use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::gpu::cuda::Cuda;
@@ -24,6 +24,10 @@ fn run(part: &str, name: &str, make: Make) {
         Ok(suite) => {
             let cases = ALL.iter().find(|(n, _)| *n == part).map(|(_, cases)| cases);
             cases.unwrap_or_else(|| panic!("no part {part}"))(&suite);
+            // To stderr itself, which a test harness does not hide.
+            for Worst { kind, nmse, bound } in suite.errors() {
+                let _ = writeln!(err, "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({})", suite.backend().name());
+            }
             let _ = writeln!(err, "executed: {part} on {name}");
         }
         // A CPU without the level cannot run it: counted as skipped, and said.

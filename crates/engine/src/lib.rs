@@ -7,6 +7,7 @@
 //! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`] serves requests
 //! with one.
 
+pub mod clock;
 pub mod convert;
 pub mod engine;
 pub mod gguf;
@@ -20,6 +21,7 @@ mod device;
 mod error;
 pub mod machine;
 mod plan;
+mod ready;
 mod runner;
 mod state;
 

@@ -3,15 +3,20 @@
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::ops::Backend;
+use gristmill_kernels::weight::Footprint;
 
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::model::spec::ModelSpec;
-use crate::model::{ModelInfo, Scratch, WeightBytes};
+use crate::model::{ModelInfo, Scratch};
 use crate::state::State;
 
 /// The context length unless told otherwise, if the model was trained on as much and memory allows.
 pub const DEFAULT_CONTEXT: usize = 8192;
+
+/// Memory of a device that is left to its driver. Kernels and recorded steps of a model take some tens of MB; attention
+/// puts partial results into up to 64 MB, after smaller pieces that steps which were recorded may still name.
+const RESERVE: u64 = 256 << 20;
 
 /// How much a [`Runner`](crate::Runner) can do at once. Memory is taken for all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +72,8 @@ pub struct Plan {
     pub state: u64,
     /// Intermediate results.
     pub scratch: u64,
+    /// Of a device: left to its driver, for compiled kernels, recorded steps, and what operations take on the way.
+    pub reserve: u64,
     /// What is free now on the device, if the system tells.
     pub available: Option<u64>,
 }
@@ -77,7 +84,7 @@ impl Plan {
     /// # Errors
     /// [`Error::Limit`] if a limit is 0, or the context is longer than what the model was trained on.
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &dyn Backend) -> Result<Self> {
-        Self::with_weights(&info.spec, info.weight_bytes, limits, precision, backend)
+        Self::with_weights(&info.spec, info.weights.footprint(backend), limits, precision, backend)
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
@@ -87,29 +94,25 @@ impl Plan {
         precision: Precision,
         backend: &dyn Backend,
     ) -> Result<Self> {
-        Self::with_weights(spec, WeightBytes::default(), limits, precision, backend)
+        Self::with_weights(spec, Footprint::default(), limits, precision, backend)
     }
 
     fn with_weights(
         spec: &ModelSpec,
-        bytes: WeightBytes,
+        weights: Footprint,
         limits: &Limits,
         precision: Precision,
         backend: &dyn Backend,
     ) -> Result<Self> {
         limits.check()?;
         let device = backend.free_memory()?;
-        // A GPU does not read the file's map.
-        let (weights, mapped) = match device {
-            Some(_) => (bytes.prepared.saturating_add(bytes.mapped), 0),
-            None => (bytes.prepared, bytes.mapped),
-        };
         let mut plan = Self {
             context: 0,
-            weights,
-            mapped,
+            weights: weights.owned,
+            mapped: weights.mapped,
             state: 0,
             scratch: Scratch::bytes(spec, precision, limits.batch_tokens, limits.rows()),
+            reserve: device.map_or(0, |_| RESERVE),
             available: device.or_else(machine::available_memory),
         };
         plan.context = match limits.context {
@@ -118,24 +121,25 @@ impl Plan {
                 return Err(Error::Limit { what: "the context length", found: context, rule });
             }
             Some(context) => context,
-            None => plan.default_context(spec, limits),
+            None => plan.default_context(spec, limits, backend),
         };
-        plan.state = State::bytes(spec, limits, plan.context);
+        plan.state = State::bytes(backend, spec, limits, plan.context);
+        plan.scratch = plan.scratch.saturating_add(State::table_bytes(spec, limits, plan.context));
         Ok(plan)
     }
 
     /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1.
-    fn default_context(&self, spec: &ModelSpec, limits: &Limits) -> usize {
+    fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &dyn Backend) -> usize {
         let most = spec.context_length.min(DEFAULT_CONTEXT);
         let Some(available) = self.available else { return most };
         let free = (available - available / 10).saturating_sub(self.total());
-        let fits = |context: &usize| State::bytes(spec, limits, *context) <= free;
+        let fits = |context: &usize| State::bytes(backend, spec, limits, *context) <= free;
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
     }
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        [self.weights, self.mapped, self.state, self.scratch].into_iter().fold(0, u64::saturating_add)
+        [self.weights, self.mapped, self.state, self.scratch, self.reserve].into_iter().fold(0, u64::saturating_add)
     }
 
     /// Fails if it is more than what is free.
@@ -147,7 +151,8 @@ impl Plan {
         if needed <= free {
             return Ok(());
         }
-        let (what, remedy) = match self.weights + self.mapped > free {
+        let least = [self.weights, self.mapped, self.reserve].into_iter().fold(0, u64::saturating_add);
+        let (what, remedy) = match least > free {
             true => ("the model", "use a smaller model or a smaller quantisation, or free memory"),
             false => (
                 "the model with this context",

@@ -194,19 +194,19 @@ impl Runner {
     fn step(&mut self, tokens: usize, rows: usize) -> Result<()> {
         let Self { model, ropes, state, scratch, recordings, .. } = self;
         if scratch.moe.chosen.is_some() {
-            return forward(model, ropes, state, scratch, tokens, rows);
+            return forward(&*model.backend, model, ropes, state, scratch, tokens, rows);
         }
         if let Some(recording) = recordings.get(&(tokens, rows)) {
             return Ok(recording.replay()?);
         }
-        forward(model, ropes, state, scratch, tokens, rows)?;
+        forward(&*model.backend, model, ropes, state, scratch, tokens, rows)?;
         // Prompts come in all lengths, and are not bound by the time that launches take.
         if tokens > LARGEST_RECORDED {
             return Ok(());
         }
         let mut outcome = Ok(());
         let recording = model.backend.record(&mut || {
-            outcome = forward(model, ropes, state, scratch, tokens, rows);
+            outcome = forward(&*model.backend, model, ropes, state, scratch, tokens, rows);
             Ok(())
         })?;
         outcome?;

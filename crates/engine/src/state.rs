@@ -87,14 +87,27 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Bytes for sequences of `context` tokens.
-    pub(crate) fn bytes(spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
+    /// Bytes of the caches for sequences of `context` tokens.
+    pub(crate) fn bytes(backend: &dyn Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
         let layer = |kind: StateKind| {
-            let blocks = (kind.blocks(context, limits.batch_tokens) as u128) * (limits.sequences as u128);
-            blocks.saturating_mul(kind.kv_spec(limits.kv_format).block_bytes() as u128)
+            let blocks = kind.blocks(context, limits.batch_tokens).saturating_mul(limits.sequences);
+            backend.kv_bytes(kind.kv_spec(limits.kv_format), blocks)
         };
         let layers = spec.layers.iter().map(|spec| layer(StateKind::of(&spec.attention)));
-        u64::try_from(layers.fold(0, u128::saturating_add)).unwrap_or(u64::MAX)
+        layers.fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of what says where tokens stand in them: for each group, slots, positions and block tables.
+    pub(crate) fn table_bytes(spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
+        let mut groups: Vec<StateKind> = Vec::new();
+        for kind in spec.layers.iter().map(|spec| StateKind::of(&spec.attention)) {
+            if !groups.contains(&kind) {
+                groups.push(kind);
+            }
+        }
+        let entries = limits.sequences.saturating_mul(blocks_for(context));
+        let words = entries.saturating_add(limits.batch_tokens.saturating_mul(2)).saturating_mul(groups.len());
+        (size_of::<u32>() as u64).saturating_mul(words as u64)
     }
 
     /// Room for sequences of `context` tokens. The caller has seen that [`Self::bytes`] is sensible.
@@ -298,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_window_bounds_the_blocks() {
-        let bytes = |windows: &[_], context| State::bytes(&spec(windows), &limits(), context);
+        let bytes = |windows: &[_], context| State::bytes(&Reference, &spec(windows), &limits(), context);
         let block = (2 + 2) * KV_BLOCK as u64 * 2 * 3;
         // 19 blocks of 16 are 304 tokens; 1 + 40 + 7 positions, wherever they begin, are in 4.
         assert_eq!(bytes(&[None], CONTEXT), 19 * block);

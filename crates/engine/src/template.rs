@@ -6,7 +6,6 @@
 //! `guard` rewrites the parsed template so that the bounds hold, `library` has what templates may call.
 
 mod budget;
-mod clock;
 mod guard;
 mod library;
 mod print;

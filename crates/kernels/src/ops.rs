@@ -15,7 +15,7 @@ use crate::error::Result;
 pub use crate::gpu::Recording;
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
-use crate::weight::{Role, TensorView, Weight};
+use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
 
 /// What a router does with its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -227,6 +227,26 @@ pub trait Backend: Send + Sync {
         Ok(None)
     }
 
+    /// Makes ready what `work` would need, without doing it: on a GPU kernels are compiled, several at a time. `work` is
+    /// given a backend that takes this one's buffers and weights, and computes nothing. `progress` is told how many are
+    /// ready, of how many.
+    ///
+    /// # Errors
+    /// What `work` refuses, or why something cannot be made ready.
+    fn make_ready(
+        &self,
+        work: &mut dyn FnMut(&dyn Backend) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let _ = (work, progress);
+        Ok(())
+    }
+
+    /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.
+    fn notice(&self) -> Option<String> {
+        None
+    }
+
     // ── memory ──
 
     /// A zeroed buffer of floats. `what` names it in an out-of-memory error.
@@ -247,8 +267,15 @@ pub trait Backend: Send + Sync {
     fn download_f32(&self, from: View<f32>, to: &mut [f32]) -> Result<()>;
     /// Copies a view to host memory, contiguous.
     fn download_u32(&self, from: View<u32>, to: &mut [u32]) -> Result<()>;
+    /// Bytes that [`Backend::alloc_kv`] takes.
+    fn kv_bytes(&self, spec: KvSpec, blocks: usize) -> u64 {
+        (spec.block_bytes() as u64).saturating_mul(blocks as u64)
+    }
+    /// Bytes that [`Backend::prepare`] takes for a tensor; for several, their sum.
+    fn footprint(&self, shape: &Shape, role: Role) -> Footprint;
     /// Brings weights into this backend's layout. The only door for weights. [`Role::Matrix`] joins any number of
-    /// tensors of equal `cols` and `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] one.
+    /// tensors of equal `cols` and `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] and [`Role::Tied`]
+    /// one. A weight of role Tied serves wherever one of role Table or Matrix does.
     fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight>;
 
     // ── matrices ──

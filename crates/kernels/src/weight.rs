@@ -50,8 +50,52 @@ pub enum Role {
     Matrix,
     /// Two tensors of one shape, gate and up, for the fused SwiGLU operations.
     GateUp,
-    /// A table of which rows are looked up by id: stays in the file's layout, without a copy.
+    /// A table of which rows are looked up by id. Where memory is the host's it stays in the file, without a copy.
     Table,
+    /// [`Role::Table`] and [`Role::Matrix`] at once: an embedding table that is the output head too.
+    Tied,
+}
+
+impl Role {
+    /// Whether a weight that was prepared for this role serves another.
+    pub(crate) fn serves(self, wanted: Role) -> bool {
+        self == wanted || self == Role::Tied && matches!(wanted, Role::Table | Role::Matrix)
+    }
+}
+
+/// Format and dimensions of a tensor, as in [`TensorView`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Encoding.
+    pub format: Format,
+    /// Matrices.
+    pub experts: usize,
+    /// Outputs of one matrix.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+}
+
+impl Shape {
+    /// Bytes in the file. The columns must be whole blocks; what cannot be counted is the most that can.
+    pub fn file_bytes(&self) -> u64 {
+        self.bytes(self.rows, self.format.row_bytes(self.cols))
+    }
+
+    /// Bytes of so many rows in each matrix.
+    pub(crate) fn bytes(&self, rows: usize, row_bytes: Option<usize>) -> u64 {
+        let factors = [Some(self.experts), Some(rows), row_bytes].map(|n| n.and_then(|n| u64::try_from(n).ok()));
+        factors.into_iter().try_fold(1_u64, |product, n| product.checked_mul(n?)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Bytes that a prepared tensor takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footprint {
+    /// In memory of its own.
+    pub owned: u64,
+    /// Read from the file's map while the model runs.
+    pub mapped: u64,
 }
 
 /// A weight in a backend's own layout, made by [`crate::ops::Backend::prepare`].
@@ -72,6 +116,8 @@ pub(crate) enum Storage {
     Mapped(Vec<TensorView>),
     /// In tiles of 16 rows.
     Tiles(Vec<crate::cpu::layout::Tiles>),
+    /// Both.
+    MappedAndTiles(TensorView, crate::cpu::layout::Tiles),
     /// In a GPU's memory, planes of whole rows.
     Rows(Vec<crate::gpu::layout::Rows>),
 }
@@ -101,6 +147,7 @@ impl Weight {
     pub fn owned_bytes(&self) -> usize {
         match &self.storage {
             Storage::Mapped(_) => 0,
+            Storage::MappedAndTiles(_, tiles) => tiles.bytes(),
             Storage::Tiles(parts) => parts.iter().map(|p| p.bytes()).sum(),
             Storage::Rows(parts) => parts.iter().map(|p| p.bytes()).sum(),
         }

@@ -64,7 +64,7 @@ impl Workshop {
         if tree.exists() {
             fs::remove_dir_all(&tree).map_err(|e| format!("cannot clear {}: {e}", tree.display()))?;
         }
-        for part in ["Cargo.lock", "crates/kernels", "crates/conformance/src"] {
+        for part in ["Cargo.lock", "crates/kernels", "crates/suite", "crates/gpu-sim", "crates/conformance/src"] {
             copy(&root.join(part), &tree.join(part))?;
         }
         let edit = |file: &str, edit: &dyn Fn(&str) -> String| {
@@ -75,7 +75,10 @@ impl Workshop {
         };
         edit("Cargo.toml", &|text| {
             let members = |line: &str| match line.starts_with("members") {
-                true => "members = [\"crates/kernels\", \"crates/conformance\"]\n".to_owned(),
+                true => {
+                    "members = [\"crates/kernels\", \"crates/suite\", \"crates/gpu-sim\", \"crates/conformance\"]\n"
+                        .to_owned()
+                }
                 false => format!("{line}\n"),
             };
             text.lines().map(members).collect()

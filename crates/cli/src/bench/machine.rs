@@ -24,15 +24,15 @@ const SLICES: usize = 6;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     /// The CPU level of both measurements, or `cuda`.
-    pub(super) level: &'static str,
+    pub(crate) level: &'static str,
     /// Bytes per second that all threads read from memory.
-    pub(super) read_bytes_per_second: f64,
+    pub(crate) read_bytes_per_second: f64,
     /// What is multiplied: `int8`, or `bf16` on a GPU.
-    pub(super) numbers: &'static str,
+    pub(crate) numbers: &'static str,
     /// Operations (a product and a sum are two) per second of all threads, on those.
-    pub(super) ops_per_second: f64,
+    pub(crate) ops_per_second: f64,
 }
 
 /// What the model's device can do: as it says itself, or the CPU with this many threads.
@@ -46,7 +46,7 @@ pub(super) fn of(model: &Model, threads: usize) -> Result<Machine, Failure> {
 }
 
 /// Measures with this many threads; takes about two seconds.
-fn measure(level: Level, threads: usize) -> Machine {
+pub(crate) fn measure(level: Level, threads: usize) -> Machine {
     // A quarter of what is free leaves the rest in peace; with so little memory caches are small too.
     measure_with(level, threads, available_memory().map_or(BUFFER, |free| BUFFER.min(free / 4)))
 }

@@ -1,7 +1,7 @@
 //! `gristmill bench`: how fast a model runs, and how near that is to what the machine can do.
 
 mod cost;
-mod machine;
+pub(crate) mod machine;
 mod measure;
 mod mixed;
 mod report;

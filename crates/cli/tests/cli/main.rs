@@ -10,7 +10,10 @@ mod speech;
 mod bad_input;
 mod commands;
 mod convert;
+#[cfg(target_os = "linux")]
+mod cuda;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -38,11 +41,23 @@ fn path(name: &str) -> String {
 
 /// Runs the binary with these arguments, of which `MODEL` is the tiny model, and this stdin.
 fn gristmill(arguments: &[&str], stdin: &[u8]) -> Ended {
+    gristmill_with(&[], arguments, stdin)
+}
+
+/// With further environment variables; without those that are empty.
+fn gristmill_with(variables: &[(&str, &OsStr)], arguments: &[&str], stdin: &[u8]) -> Ended {
     let model = path("model.gguf");
     let arguments = arguments.iter().map(|&a| if a == "MODEL" { model.as_str() } else { a });
     let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
     // A home that cannot be read or written must not matter, so all tests run with one.
     command.args(arguments).env("HOME", "/dev/null/home").env_remove("XDG_DATA_HOME").env("RUST_BACKTRACE", "1");
+    for (name, value) in variables {
+        if value.is_empty() {
+            command.env_remove(name)
+        } else {
+            command.env(name, value)
+        };
+    }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary starts");
     // A child that does not read its input closes it early.

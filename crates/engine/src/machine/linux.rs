@@ -13,6 +13,10 @@ pub(super) fn peak_memory() -> Option<u64> {
     proc_kib("/proc/self/status", "VmHWM")
 }
 
+pub(super) fn cpu_name() -> Option<String> {
+    proc_field("/proc/cpuinfo", "model name")
+}
+
 /// Cores whose hardware threads are in the process's affinity mask.
 pub(super) fn cores() -> Option<usize> {
     let cpus = cpu_list(&proc_field("/proc/self/status", "Cpus_allowed_list")?);
@@ -38,7 +42,7 @@ fn cpu_list(list: &str) -> Vec<usize> {
 /// The rest of a line `name: rest` of a file in /proc.
 fn proc_field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let rest = text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix(':'))?;
     Some(rest.trim().to_owned())
 }
 

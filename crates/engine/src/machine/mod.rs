@@ -25,6 +25,11 @@ pub fn physical_cores() -> usize {
     system::cores().unwrap_or(usize::MAX).clamp(1, logical_cpus())
 }
 
+/// The processor's name, for people; known on Linux, where its architecture tells.
+pub fn cpu_name() -> Option<String> {
+    system::cpu_name()
+}
+
 /// Bytes that can be taken without pushing other things out of memory: what the system calls available, or what the
 /// control group has left, whichever is less.
 pub fn available_memory() -> Option<u64> {

@@ -16,3 +16,7 @@ pub(super) fn available_memory() -> Option<u64> {
 pub(super) fn peak_memory() -> Option<u64> {
     None
 }
+
+pub(super) fn cpu_name() -> Option<String> {
+    None
+}

@@ -15,9 +15,11 @@ use super::weights::{AttentionWeights, MlpWeights, MoeWeights, NormWeights, Shar
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
-/// Runs the first `tokens` of `scratch.tokens`, placed by `state` and turned by `ropes` (one for each layer), and leaves the logits of the first `rows` of
-/// `scratch.output_rows` in `scratch.logits`.
+/// Runs the first `tokens` of `scratch.tokens`, placed by `state` and turned by `ropes` (one for each layer), and leaves
+/// the logits of the first `rows` of `scratch.output_rows` in `scratch.logits`. The backend is the model's, or one that
+/// it gave to make things ready.
 pub(crate) fn forward(
+    backend: &dyn Backend,
     model: &Model,
     ropes: &[Arc<Rope>],
     state: &mut State,
@@ -26,7 +28,7 @@ pub(crate) fn forward(
     rows: usize,
 ) -> Result<()> {
     let weights = &model.weights;
-    let step = Step { backend: &*model.backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
+    let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
     step.embed(&weights.embedding, scratch)?;
     // Whether `delta` waits to be added to the residual stream, which the next norm does.
     let mut pending = false;
@@ -213,8 +215,9 @@ impl Step<'_> {
 
     /// Logits of the output rows.
     fn lm_head(&self, weights: &Weights, rows: usize, s: &mut Scratch) -> Result<()> {
-        let (b, vocab) = (self.backend, weights.output.rows());
-        b.matmul_rows(&weights.output, &s.act, s.output_rows.view(rows, 1)?, s.logits.view_mut(rows, vocab)?)?;
+        let (b, head) = (self.backend, weights.output.as_ref().unwrap_or(&weights.embedding));
+        let vocab = head.rows();
+        b.matmul_rows(head, &s.act, s.output_rows.view(rows, 1)?, s.logits.view_mut(rows, vocab)?)?;
         if let Some(bias) = &weights.output_bias {
             b.add_bias(bias, s.logits.view_mut(rows, vocab)?)?;
         }

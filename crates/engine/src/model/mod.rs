@@ -14,7 +14,7 @@ mod weights;
 pub(crate) use forward::forward;
 pub(crate) use scratch::Scratch;
 pub use vocabulary::tokenizer;
-pub(crate) use weights::WeightBytes;
+pub(crate) use weights::WeightShapes;
 
 use std::fmt;
 use std::path::Path;
@@ -95,8 +95,8 @@ pub struct ModelInfo {
     pub template: Option<String>,
     /// Metadata keys that have no bearing on anything here, in file order.
     pub unused_keys: Vec<String>,
-    /// What the weights take.
-    pub(crate) weight_bytes: WeightBytes,
+    /// What the weights will take.
+    pub(crate) weights: WeightShapes,
 }
 
 impl ModelInfo {
@@ -108,13 +108,13 @@ impl ModelInfo {
     pub fn read(file: &GgufFile) -> Result<Self> {
         let source = Source::new(file);
         let spec = arch::spec(&source)?;
-        let weight_bytes = weights::survey(file, &spec)?;
+        let weights = weights::survey(file, &spec)?;
         let tokenizer = vocabulary::read(&source)?;
         if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::vocab_size).filter(|&tokens| tokens != spec.vocab) {
             return Err(Error::VocabularySize { tokens, rows: spec.vocab });
         }
         let template = source.optional::<&str>("tokenizer.chat_template")?.map(str::to_owned);
-        Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), weight_bytes })
+        Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), weights })
     }
 }
 
@@ -175,7 +175,7 @@ impl Model {
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
             Plan::new(&info, &least, options.precision, &*backend)?.check()?;
         }
-        let total = info.weight_bytes.file;
+        let total = info.weights.file;
         let (mut done, mut report) = (0, options.progress.take());
         let mut report = |bytes| {
             done += bytes;
@@ -237,6 +237,11 @@ impl Model {
     /// [`Error::Kernel`] if the device refuses.
     pub fn rates(&self) -> Result<Option<Rates>> {
         Ok(self.backend.rates()?)
+    }
+
+    /// What people should know although nothing failed: for instance that the device's compiled kernels cannot be kept.
+    pub fn notice(&self) -> Option<String> {
+        self.backend.notice()
     }
 
     /// How precisely activations are kept.

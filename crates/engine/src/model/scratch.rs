@@ -100,7 +100,8 @@ impl Widths {
 }
 
 impl Scratch {
-    /// Bytes for `tokens` tokens and `rows` rows of logits.
+    /// Bytes for `tokens` tokens and `rows` rows of logits, with what a runner has beside it: the tokens drawn from the
+    /// rows, and the layers' rotations.
     pub(crate) fn bytes(spec: &ModelSpec, precision: Precision, tokens: usize, rows: usize) -> u64 {
         let w = Widths::new(spec);
         // An activation is kept as f32, and at the fast precision also as int8, in 64 bytes for every 32; as bfloat16
@@ -111,8 +112,11 @@ impl Scratch {
             experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 2 + 4)),
         };
         let token = 4 * (1 + 3 * w.hidden + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
-        let row = 4 * (1 + w.vocab);
-        let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + 16 * (w.experts as u128);
+        let row = 4 * (2 + w.vocab);
+        // Groups of experts have some more words whatever the number of tokens.
+        let experts = 16 * w.experts.max(1);
+        let ropes: usize = spec.layers.iter().map(|layer| 4 * layer.attention.rope.width.div_ceil(2)).sum();
+        let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + (experts + ropes) as u128;
         u64::try_from(total).unwrap_or(u64::MAX)
     }
 

@@ -11,7 +11,8 @@ use minijinja_contrib::pycompat::unknown_method_callback;
 
 use super::budget::Budget;
 use super::guard::{COMPARE, CONCAT, MULTIPLY, SETTLE, SLICE, STORE};
-use super::{TemplateError, clock, print};
+use super::{TemplateError, print};
+use crate::clock;
 
 /// What a function of the library gives.
 type Outcome = Result<Value, Error>;

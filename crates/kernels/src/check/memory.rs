@@ -51,7 +51,7 @@ pub(crate) fn prepare(tensors: &[TensorView], role: Role) -> Result<(usize, usiz
             expect(op, "rows of the up tensor", tensors[1].rows, first.rows)?;
             Ok((first.experts, first.rows, first.cols))
         }
-        Role::Table => {
+        Role::Table | Role::Tied => {
             expect(op, "tensors of a table", tensors.len(), 1)?;
             expect(op, "experts of a table", first.experts, 1)?;
             Ok((1, first.rows, first.cols))

@@ -71,8 +71,9 @@ fn role(op: &'static str, weight: &Weight, role: Role) -> Result<()> {
         Role::Matrix => "prepare it as Role::Matrix",
         Role::GateUp => "prepare it as Role::GateUp",
         Role::Table => "prepare it as Role::Table",
+        Role::Tied => "prepare it as Role::Tied",
     };
-    require(weight.role() == role, op, "role of the weight", format_args!("{:?}", weight.role()), rule)
+    require(weight.role().serves(role), op, "role of the weight", format_args!("{:?}", weight.role()), rule)
 }
 
 fn dense(op: &'static str, weight: &Weight) -> Result<()> {

@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::{Format, Plane};
-use crate::weight::TensorView;
+use crate::weight::{Shape, TensorView};
 use memmap2::MmapMut;
 
 /// Rows in a tile.
@@ -31,12 +31,7 @@ impl Tiles {
     /// Room for a tensor, zeroed. The tensor must have passed [`TensorView::check`].
     pub(crate) fn zeroed(tensor: &TensorView) -> Result<Self> {
         let TensorView { format, experts, rows, cols, .. } = *tensor;
-        let bytes = format
-            .row_bytes(cols)
-            .and_then(|row| row.checked_mul(ROWS))
-            .and_then(|group| group.checked_mul(rows.div_ceil(ROWS)))
-            .and_then(|matrix| matrix.checked_mul(experts))
-            .unwrap_or(usize::MAX);
+        let bytes = usize::try_from(bytes(&Shape { format, experts, rows, cols })).unwrap_or(usize::MAX);
         let refused = |_| Error::OutOfMemory { what: "weights", bytes };
         let memory = MmapMut::map_anon(bytes).map_err(refused)?;
         // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. The gain is within the noise of a busy
@@ -77,6 +72,11 @@ impl std::fmt::Debug for Tiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Tiles({} × {} × {} {})", self.experts, self.rows, self.cols, self.format)
     }
+}
+
+/// Bytes that a tensor takes in tiles.
+pub(crate) fn bytes(shape: &Shape) -> u64 {
+    shape.bytes(shape.rows.saturating_add(ROWS - 1) / ROWS * ROWS, shape.format.row_bytes(shape.cols))
 }
 
 /// Fills one row group from the file's rows (`rows.len() <= 16 · row bytes`); missing rows become zero bytes.

@@ -26,7 +26,7 @@ use crate::host::{self, DEVICE};
 use crate::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use crate::ops::{Activation, Attention, Backend, Groups, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
-use crate::weight::{Role, Storage, TensorView, Weight};
+use crate::weight::{Footprint, Role, Shape, Storage, TensorView, Weight};
 use crate::{route, sample};
 use kv::{F16Cells, Q8Cells};
 use layout::Tiles;
@@ -35,6 +35,7 @@ use matmul::Operand;
 use moe::{ExpertCall, Grouped};
 use out::OutRows;
 pub use pool::{MAX_THREADS, Pool};
+use std::slice;
 use std::sync::Mutex;
 pub use transcode::{TranscodeError, Transcoder};
 
@@ -78,8 +79,9 @@ macro_rules! host {
 fn tiles(weight: &Weight) -> Result<&[Tiles]> {
     match &weight.storage {
         Storage::Tiles(parts) => Ok(parts),
-        Storage::Mapped(_) => Err(layout("rows in the file's order")),
-        Storage::Rows(_) => Err(layout("rows of a GPU")),
+        Storage::MappedAndTiles(_, tiles) => Ok(slice::from_ref(tiles)),
+        Storage::Mapped(_) => Err(foreign("rows in the file's order")),
+        Storage::Rows(_) => Err(foreign("rows of a GPU")),
     }
 }
 
@@ -87,12 +89,12 @@ fn tiles(weight: &Weight) -> Result<&[Tiles]> {
 fn pair(weight: &Weight) -> Result<[&Tiles; 2]> {
     match tiles(weight)? {
         [gate, up] => Ok([gate, up]),
-        _ => Err(layout("not a gate and up pair")),
+        _ => Err(foreign("not a gate and up pair")),
     }
 }
 
 /// The weight was prepared by another backend of the same device.
-fn layout(found: &str) -> Error {
+fn foreign(found: &str) -> Error {
     let rule = "a weight must be prepared by the backend that reads it";
     Error::Range { op: "matmul", what: "layout of the weight", found: found.into(), rule }
 }
@@ -142,10 +144,20 @@ impl Backend for Cpu {
         host::download(from, to)
     }
 
+    fn footprint(&self, shape: &Shape, role: Role) -> Footprint {
+        let (tiles, file) = (layout::bytes(shape), shape.file_bytes());
+        match role {
+            Role::Table => Footprint { owned: 0, mapped: file },
+            Role::Tied => Footprint { owned: tiles, mapped: file },
+            Role::Matrix | Role::GateUp => Footprint { owned: tiles, mapped: 0 },
+        }
+    }
+
     fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
         let (experts, rows, cols) = check::prepare(tensors, role)?;
         let storage = match role {
             Role::Table => Storage::Mapped(tensors.to_vec()),
+            Role::Tied => Storage::MappedAndTiles(tensors[0].clone(), self.tiles(&tensors[0])?),
             Role::Matrix | Role::GateUp => {
                 Storage::Tiles(tensors.iter().map(|t| self.tiles(t)).collect::<Result<_>>()?)
             }
@@ -155,9 +167,14 @@ impl Backend for Cpu {
 
     fn embed(&self, table: &Weight, rows: View<u32>, scale: f32, mut out: ViewMut<f32>) -> Result<()> {
         check::embed(DEVICE, table, &rows, &out)?;
-        let Storage::Mapped(tensors) = &table.storage else { return Err(layout("tiles")) };
+        let tensor = match &table.storage {
+            Storage::Mapped(tensors) => host!(tensors.first()),
+            Storage::MappedAndTiles(tensor, _) => tensor,
+            Storage::Tiles(_) => return Err(foreign("tiles")),
+            Storage::Rows(_) => return Err(foreign("rows of a GPU")),
+        };
         let (ids, ids_at) = host!(rows.as_host());
-        let (tensor, out) = (host!(tensors.first()), host!(OutRows::new(&mut out)));
+        let out = host!(OutRows::new(&mut out));
         let (format, bytes) = (tensor.format, tensor.bytes.as_slice());
         let row_bytes = format.row_bytes(table.cols).unwrap_or(0);
         self.each_row(rows.rows(), table.cols, &|i| {

@@ -10,7 +10,7 @@ use super::seam::{Access, Arg, Region};
 use crate::check::elements;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::weight::TensorView;
+use crate::weight::{Shape, TensorView};
 use std::thread;
 
 /// What planes are padded to, and loaded by.
@@ -111,6 +111,11 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+/// Bytes that a tensor takes on a device.
+pub(crate) fn bytes(shape: &Shape) -> u64 {
+    shape.bytes(shape.rows, Some(Planes::new(shape.format, shape.cols).row_bytes))
 }
 
 /// The bytes in the file of row `row` of the joined tensors, experts outermost. An owner of bytes that breaks its promise

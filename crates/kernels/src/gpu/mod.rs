@@ -3,9 +3,10 @@
 //! A launch is data: which kernel of which text, how many blocks, which arguments with what access. An implementer of
 //! [`Gpu`] allocates, copies and launches; it knows no operation. [`source`] holds the text of the kernels, which all
 //! implementers compile. From here: [`cuda`] is the backend for CUDA, [`small`] the operations that GPUs share,
-//! [`layout`] how weights lie.
+//! [`layout`] how weights lie, [`ahead`] compiles what will be launched.
 
 pub(crate) mod activation;
+pub mod ahead;
 pub mod cuda;
 mod device;
 pub mod layout;
@@ -15,4 +16,4 @@ pub(crate) mod small;
 pub mod source;
 
 pub(crate) use device::Device;
-pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Recording, Region};
+pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Recording, Region, Text};

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 /// What a device is.
@@ -47,8 +47,12 @@ pub trait Gpu: Debug + Send + Sync {
     /// Keeps what `work` launches instead of running it. `work` may launch, copy within the device and fill with zeros,
     /// but neither allocate nor talk to the host. `None` if the device cannot record.
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>>;
-    /// Makes a kernel ready, so that a later launch need not compile it.
-    fn prepare(&self, kernel: &Kernel) -> Result<()>;
+    /// Makes a text ready, so that a later launch of its kernels need not compile it. From any thread.
+    fn prepare(&self, text: &Text) -> Result<()>;
+    /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.
+    fn notice(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Launches that run again, with the same arguments.
@@ -119,6 +123,23 @@ impl Drop for Region {
     }
 }
 
+/// A text of [`super::source`] with definitions: one compilation, of one or several kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Text {
+    /// Its name.
+    pub file: &'static str,
+    /// Macros that are defined before it.
+    pub defines: Vec<(&'static str, String)>,
+}
+
+impl fmt::Display for Text {
+    /// `gemv.cu FORMAT=Q4_K TOKENS=1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file)?;
+        self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
 /// Which kernel: an entry of a text of [`super::source`], compiled with definitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel<'a> {
@@ -128,6 +149,14 @@ pub struct Kernel<'a> {
     pub entry: &'static str,
     /// Macros that are defined before the text.
     pub defines: &'a [(&'static str, &'a str)],
+}
+
+impl Kernel<'_> {
+    /// The text that has it.
+    pub fn text(&self) -> Text {
+        let defines = self.defines.iter().map(|&(name, value)| (name, value.to_owned()));
+        Text { file: self.file, defines: defines.collect() }
+    }
 }
 
 /// What a kernel does with a buffer.

@@ -18,7 +18,7 @@ use crate::host::{self, DEVICE};
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::ops::{Activation, Attention, Backend, Groups, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
-use crate::weight::{Role, Storage, TensorView, Weight};
+use crate::weight::{Footprint, Role, Shape, Storage, TensorView, Weight};
 use matrix::Pair;
 use rows::{Rows, RowsMut};
 
@@ -85,6 +85,10 @@ impl Backend for Reference {
 
     fn download_u32(&self, from: View<u32>, to: &mut [u32]) -> Result<()> {
         host::download(from, to)
+    }
+
+    fn footprint(&self, shape: &Shape, _role: Role) -> Footprint {
+        Footprint { owned: 0, mapped: shape.file_bytes() }
     }
 
     fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {

@@ -45,14 +45,13 @@ impl Load<'_> {
         let tensor = find(self.file, wanted)?;
         let len = self.file.data(tensor).len();
         let owner = Arc::new(TensorBytes { file: self.file.clone(), tensor: tensor.clone() });
-        // The dimensions are those of a tensor whose bytes are in memory: they fit.
-        let dim = |i: usize| wanted.shape.get(i).map_or(1, |&n| n as usize);
+        let (experts, rows, cols) = wanted.matrix();
         Ok(TensorView {
             name: wanted.name.clone(),
             format: tensor.format,
-            experts: dim(2),
-            rows: dim(1),
-            cols: dim(0),
+            experts,
+            rows,
+            cols,
             bytes: SharedBytes::new(owner, 0..len).unwrap_or_else(|| Vec::new().into()),
         })
     }

@@ -16,7 +16,7 @@ use super::spec::{ModelSpec, RopeScaling};
 use crate::error::Result;
 
 pub(crate) use load::load;
-pub(crate) use survey::{WeightBytes, survey};
+pub(crate) use survey::{WeightShapes, survey};
 
 /// All weights of a model. `M` is a matrix, `V` a vector.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub(crate) struct Weights<M = Weight, V = Buffer<f32>> {
     pub(crate) embedding: M,
     pub(crate) layers: Vec<LayerWeights<M, V>>,
     pub(crate) output_norm: NormWeights<V>,
-    /// Output head, vocabulary × hidden.
-    pub(crate) output: M,
+    /// Output head, vocabulary × hidden; `None` if the embedding table serves.
+    pub(crate) output: Option<M>,
     pub(crate) output_bias: Option<V>,
     /// `rope_freqs.weight`, if the model has it.
     rope_factors: Option<V>,
@@ -143,6 +143,6 @@ impl Weights {
             };
             mlp.into_iter().chain([&layer.attention.qkv, &layer.attention.output])
         });
-        layers.chain([&self.embedding, &self.output]).map(|weight| weight.owned_bytes() as u64).sum()
+        layers.chain([&self.embedding]).chain(&self.output).map(|weight| weight.owned_bytes() as u64).sum()
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use gristmill_kernels::weight::Role;
+use gristmill_kernels::ops::Backend;
+use gristmill_kernels::weight::{Footprint, Role, Shape};
 
 use super::table::{Make, Wanted, assemble, find};
 use crate::error::{Error, Result};
@@ -10,25 +11,34 @@ use crate::gguf::{GgufFile, TensorInfo};
 use crate::model::spec::ModelSpec;
 
 /// What loading a model will take.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct WeightBytes {
-    /// Read from the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WeightShapes {
+    /// Bytes that are read from the file.
     pub(crate) file: u64,
-    /// Read from the file's map while the model runs; the system may drop these pages and read them again.
-    pub(crate) mapped: u64,
-    /// Prepared in memory.
-    pub(crate) prepared: u64,
+    matrices: Vec<(Shape, Role)>,
+    /// Bytes of all vectors in memory.
+    vectors: u64,
 }
 
-/// Prepared weights are in tiles of this many rows; the last may be partly empty.
-const TILE_ROWS: u64 = gristmill_kernels::cpu::layout::ROWS as u64;
+impl WeightShapes {
+    /// Bytes on a backend.
+    pub(crate) fn footprint(&self, backend: &dyn Backend) -> Footprint {
+        let mut all = Footprint { owned: self.vectors, mapped: 0 };
+        for (shape, role) in &self.matrices {
+            let Footprint { owned, mapped } = backend.footprint(shape, *role);
+            all.owned = all.owned.saturating_add(owned);
+            all.mapped = all.mapped.saturating_add(mapped);
+        }
+        all
+    }
+}
 
 /// Checks that the file has every tensor in its shape, and none besides, and counts bytes.
-pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec) -> Result<WeightBytes> {
-    let mut survey = Survey { file, seen: HashSet::new(), bytes: WeightBytes::default() };
+pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec) -> Result<WeightShapes> {
+    let mut survey = Survey { file, seen: HashSet::new(), found: WeightShapes::default() };
     assemble(spec, &mut survey)?;
     match file.tensors().iter().find(|tensor| !survey.seen.contains(&tensor.name)) {
-        None => Ok(survey.bytes),
+        None => Ok(survey.found),
         Some(tensor) => Err(Error::UnusedTensor { name: tensor.name.clone(), architecture: spec.architecture.clone() }),
     }
 }
@@ -36,15 +46,15 @@ pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec) -> Result<WeightBytes> {
 struct Survey<'a> {
     file: &'a GgufFile,
     seen: HashSet<String>,
-    bytes: WeightBytes,
+    found: WeightShapes,
 }
 
 impl Survey<'_> {
     fn see(&mut self, wanted: &Wanted) -> Result<&TensorInfo> {
         let tensor = find(self.file, wanted)?;
         self.seen.insert(tensor.name.clone());
-        // No sum of these overflows: the tensors of a file do not overlap, and each is used at most twice.
-        self.bytes.file += tensor.bytes;
+        // No sum of these overflows: the tensors of a file do not overlap, and each is used once.
+        self.found.file += tensor.bytes;
         Ok(tensor)
     }
 }
@@ -55,21 +65,16 @@ impl Make for Survey<'_> {
 
     fn matrix(&mut self, role: Role, tensors: &[Wanted]) -> Result<()> {
         for wanted in tensors {
-            let (bytes, rows) = {
-                let tensor = self.see(wanted)?;
-                (tensor.bytes, wanted.shape.get(1).copied().unwrap_or(1).max(1))
-            };
-            match role {
-                Role::Table => self.bytes.mapped += bytes,
-                _ => self.bytes.prepared += bytes / rows * rows.next_multiple_of(TILE_ROWS),
-            }
+            let format = self.see(wanted)?.format;
+            let (experts, rows, cols) = wanted.matrix();
+            self.found.matrices.push((Shape { format, experts, rows, cols }, role));
         }
         Ok(())
     }
 
     fn vector(&mut self, tensors: &[Wanted]) -> Result<()> {
         for wanted in tensors {
-            self.bytes.prepared += self.see(wanted)?.elements() * size_of::<f32>() as u64;
+            self.found.vectors += self.see(wanted)?.elements() * size_of::<f32>() as u64;
         }
         Ok(())
     }

@@ -13,6 +13,14 @@ pub(super) struct Wanted {
     pub(super) shape: Vec<u64>,
 }
 
+impl Wanted {
+    /// (experts, rows, cols) of a matrix. The dimensions are those of a tensor in memory, or on a disk: they fit.
+    pub(super) fn matrix(&self) -> (usize, usize, usize) {
+        let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
+        (dim(2), dim(1), dim(0))
+    }
+}
+
 fn wanted(name: impl Into<String>, shape: &[usize]) -> Wanted {
     Wanted { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect() }
 }
@@ -29,8 +37,10 @@ pub(super) trait Make {
 /// The table of all tensors.
 pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weights<T::Matrix, T::Vector>> {
     let ModelSpec { hidden, vocab, .. } = *spec;
-    let table = || wanted("token_embd.weight", &[hidden, vocab]);
-    let output = if spec.tied_embeddings { table() } else { wanted("output.weight", &[hidden, vocab]) };
+    let (table_role, output) = match spec.tied_embeddings {
+        true => (Role::Tied, None),
+        false => (Role::Table, Some(wanted("output.weight", &[hidden, vocab]))),
+    };
     let ropes = || spec.layers.iter().map(|layer| &layer.attention.rope);
     let rope = ropes().find(|rope| rope.factors);
     let long_rope = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
@@ -41,10 +51,10 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
             Some(rope) => Some([factors("factors_short", rope.width)?, factors("factors_long", rope.width)?]),
             None => None,
         },
-        embedding: make.matrix(Role::Table, &[table()])?,
+        embedding: make.matrix(table_role, &[wanted("token_embd.weight", &[hidden, vocab])])?,
         layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
         output_norm: norm("output_norm".to_owned(), spec, make)?,
-        output: make.matrix(Role::Matrix, &[output])?,
+        output: output.map(|output| make.matrix(Role::Matrix, &[output])).transpose()?,
         output_bias: match spec.output_bias {
             true => Some(make.vector(&[wanted("output.bias", &[vocab])])?),
             false => None,

@@ -64,6 +64,16 @@ pub(crate) fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<K
     Ok(KvCache { device: device.id(), spec, blocks, keys, values })
 }
 
+/// Bytes of a cache of so many blocks.
+pub(super) fn bytes(spec: KvSpec, blocks: usize) -> u64 {
+    let token = |width: usize| match spec.format {
+        KvFormat::F16 => row_stride(width, spec.format) * size_of::<f16>(),
+        KvFormat::Q8_0 => row_stride(width, spec.format) + groups(width) * size_of::<f16>(),
+    };
+    let block = (spec.heads * KV_BLOCK) as u64 * (token(spec.key_width) + token(spec.value_width)) as u64;
+    block.saturating_mul(blocks as u64)
+}
+
 /// Twin of `WriteParams` in `kernels/kv.cuh`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]

@@ -19,7 +19,7 @@ pub(crate) fn prepare(device: &Device, tensors: &[TensorView], role: Role) -> Re
     let storage: Result<_> = match role {
         // Neighbours of one format are one matrix, so that one launch multiplies them.
         Role::Matrix => tensors.chunk_by(|a, b| a.format == b.format).map(|run| Rows::new(device, run)).collect(),
-        Role::GateUp | Role::Table => tensors.chunks(1).map(|one| Rows::new(device, one)).collect(),
+        Role::GateUp | Role::Table | Role::Tied => tensors.chunks(1).map(|one| Rows::new(device, one)).collect(),
     };
     Ok(Weight { device: device.id(), role, experts, rows, cols, storage: Storage::Rows(storage?) })
 }

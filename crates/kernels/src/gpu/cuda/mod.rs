@@ -4,6 +4,7 @@
 //! GPUs do alike is in [`super::small`]. The kernels' text is in `kernels/`.
 
 mod attention;
+pub mod cache;
 pub mod driver;
 mod gemm;
 mod gemm_f32;
@@ -12,21 +13,21 @@ mod jit;
 mod kv;
 mod matmul;
 mod moe;
-mod nvrtc;
+pub mod nvrtc;
 mod place;
 mod product;
 mod rates;
 pub mod texts;
 
 use super::small::{add_norm, argmax, elementwise, group, norm, rope, route, sample};
-use super::{Device, Gpu, memory};
+use super::{Device, Gpu, ahead, layout, memory};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::ops::{Activation, Attention, Backend, Groups, Rates, Recording, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
-use crate::weight::{Role, TensorView, Weight};
+use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
 use std::sync::Arc;
 
 /// Steps of more rows than this are not padded, and so hardly ever come again.
@@ -57,6 +58,18 @@ impl Backend for Cuda {
 
     fn free_memory(&self) -> Result<Option<u64>> {
         self.device.gpu().free_memory().map(Some)
+    }
+
+    fn make_ready(
+        &self,
+        work: &mut dyn FnMut(&dyn Backend) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        ahead::make_ready(self.device.gpu(), &mut |gpu| work(&Cuda::new(gpu)?), progress)
+    }
+
+    fn notice(&self) -> Option<String> {
+        self.device.gpu().notice()
     }
 
     fn rates(&self) -> Result<Option<Rates>> {
@@ -106,6 +119,14 @@ impl Backend for Cuda {
 
     fn download_u32(&self, from: View<u32>, to: &mut [u32]) -> Result<()> {
         memory::download(&self.device, from, to)
+    }
+
+    fn footprint(&self, shape: &Shape, _role: Role) -> Footprint {
+        Footprint { owned: layout::bytes(shape), mapped: 0 }
+    }
+
+    fn kv_bytes(&self, spec: KvSpec, blocks: usize) -> u64 {
+        kv::bytes(spec, blocks)
     }
 
     fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {

@@ -11,6 +11,10 @@ use std::ptr;
 /// What went wrong, for people.
 type Failure = String;
 
+/// `NVRTC_ERROR_INVALID_OPTION`: of ours, the architecture's name may be unknown.
+const INVALID_OPTION: c_int = 5;
+const TOO_OLD: &str = " (it may be too old for the device: install a newer one)";
+
 type Program = *mut c_void;
 type Create = unsafe extern "C" fn(
     *mut Program,
@@ -28,7 +32,7 @@ type Version = unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int;
 
 /// The library, open for as long as the process lives.
 #[derive(Debug)]
-pub(crate) struct Nvrtc {
+pub struct Nvrtc {
     create: Create,
     compile: Compile,
     log_size: Size,
@@ -36,30 +40,45 @@ pub(crate) struct Nvrtc {
     cubin_size: Size,
     cubin: Get,
     destroy: Destroy,
-    /// Major and minor version.
-    pub(crate) version: (i32, i32),
-    /// Where it was found.
-    pub(crate) path: PathBuf,
+    version: (i32, i32),
+    path: PathBuf,
 }
 
 impl Nvrtc {
     /// Opens the first NVRTC that is found: by name, in toolkits, in Python packages.
-    pub(crate) fn open() -> Result<Self, Failure> {
-        let mut tried = 0;
+    ///
+    /// # Errors
+    /// What to install; and which libraries were found that cannot be used, and why.
+    pub fn open() -> Result<Self, Failure> {
+        let (mut tried, mut refused) = (0, Vec::new());
         for path in candidates() {
             tried += 1;
-            if let Ok(found) = Self::open_at(&path) {
-                return Ok(found);
+            match Self::open_at(&path) {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => {}
+                Err(reason) => refused.push(format!("{}: {reason}", path.display())),
             }
         }
-        Err(format!(
-            "NVRTC, which compiles the kernels, was not found ({tried} places were looked at); install the CUDA toolkit, or \
-             `pip install nvidia-cuda-nvrtc`"
-        ))
+        let found = match refused.is_empty() {
+            true => format!("was not found ({tried} places were looked at)"),
+            false => format!("cannot be used ({})", refused.join("; ")),
+        };
+        let remedy = "install the CUDA toolkit 12 or newer, or `pip install nvidia-cuda-nvrtc`";
+        Err(format!("NVRTC, which compiles the kernels, {found}; {remedy}"))
     }
 
-    fn open_at(path: &Path) -> Result<Self, Failure> {
-        let failure = |error: libloading::Error| error.to_string();
+    /// Major and minor version.
+    pub fn version(&self) -> (i32, i32) {
+        self.version
+    }
+
+    /// Where it was found; a name alone if the system's loader knew the place.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The library at a path, `None` if there is none that can be loaded.
+    fn open_at(path: &Path) -> Result<Option<Self>, Failure> {
         // NVRTC opens its builtins by name alone, which are beside it: they are opened first, by path.
         for builtins in beside(path, "libnvrtc-builtins.so") {
             // SAFETY: NVIDIA's library, whose initialisation has no requirements.
@@ -68,9 +87,16 @@ impl Nvrtc {
             }
         }
         // SAFETY: as above.
-        let library = unsafe { Library::new(path) }.map_err(failure)?;
+        let Ok(library) = (unsafe { Library::new(path) }) else { return Ok(None) };
+        let failure = |error: libloading::Error| error.to_string();
+        let mut version = (0, 0);
+        // SAFETY: the signature is that of nvrtc.h; both pointers are to integers that live through the call.
+        let code = unsafe { library.get::<Version>(b"nvrtcVersion").map_err(failure)?(&mut version.0, &mut version.1) };
+        if code != 0 || version.0 < 12 {
+            return Err(format!("it is of CUDA {}.{}, which is older than 12", version.0, version.1));
+        }
         // SAFETY: the signatures are those of nvrtc.h, the same in CUDA 12 and 13; the library is never closed.
-        let mut found = unsafe {
+        let found = unsafe {
             Self {
                 create: *library.get::<Create>(b"nvrtcCreateProgram").map_err(failure)?,
                 compile: *library.get::<Compile>(b"nvrtcCompileProgram").map_err(failure)?,
@@ -79,18 +105,12 @@ impl Nvrtc {
                 cubin_size: *library.get::<Size>(b"nvrtcGetCUBINSize").map_err(failure)?,
                 cubin: *library.get::<Get>(b"nvrtcGetCUBIN").map_err(failure)?,
                 destroy: *library.get::<Destroy>(b"nvrtcDestroyProgram").map_err(failure)?,
-                version: (0, 0),
+                version,
                 path: path.to_owned(),
             }
         };
-        // SAFETY: as above.
-        let version = unsafe { *library.get::<Version>(b"nvrtcVersion").map_err(failure)? };
         std::mem::forget(library);
-        // SAFETY: both pointers are to integers that live through the call.
-        if unsafe { version(&mut found.version.0, &mut found.version.1) } != 0 || found.version.0 < 12 {
-            return Err(format!("{}: NVRTC {:?} is older than 12", path.display(), found.version));
-        }
-        Ok(found)
+        Ok(Some(found))
     }
 
     /// Compiles a text for the architecture that the options name; the machine code and the compiler's log, or the log.
@@ -114,7 +134,10 @@ impl Nvrtc {
         unsafe { (self.destroy)(&mut program) };
         match cubin {
             Some(cubin) if !cubin.is_empty() => Ok((cubin, log)),
-            _ => Err(format!("NVRTC {}.{} failed with code {code}:\n{log}", self.version.0, self.version.1)),
+            _ => {
+                let ((major, minor), remedy) = (self.version, if code == INVALID_OPTION { TOO_OLD } else { "" });
+                Err(format!("NVRTC {major}.{minor} failed with code {code}{remedy}:\n{log}"))
+            }
         }
     }
 

@@ -4,17 +4,8 @@ use super::jit::{self, Compiler};
 use super::matmul;
 use super::nvrtc::Nvrtc;
 use super::{attention, gemm, gemv};
-use crate::gpu::Kernel;
+pub use crate::gpu::Text;
 use crate::gpu::small::route;
-
-/// A text with its definitions: one compilation, of one or several kernels.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Text {
-    /// Its name in [`crate::gpu::source`].
-    pub file: &'static str,
-    /// Macros that are defined before it.
-    pub defines: Vec<(&'static str, String)>,
-}
 
 /// What one kernel of a compiled text needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,10 +44,7 @@ pub fn all() -> Vec<Text> {
 /// # Errors
 /// Why not, for people: there is no NVRTC, or it refused the text.
 pub fn compile(text: &Text, capability: u32) -> Result<Vec<Usage>, String> {
-    let defines: Vec<(&'static str, &str)> = text.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let compiler = Compiler::new(Nvrtc::open()?, capability, None);
-    let (_, log) =
-        compiler.compile(&Kernel { file: text.file, entry: "", defines: &defines }, &["--ptxas-options=-v"])?;
+    let (_, log) = Compiler::new(Nvrtc::open()?, capability).compile(text, &["--ptxas-options=-v"])?;
     Ok(usages(&log))
 }
 

@@ -1,4 +1,4 @@
-//! Dates for `strftime_now`, in UTC.
+//! Dates and times for people and templates, in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "
 ///
 /// # Errors
 /// The directive that is not known.
-pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
+pub fn format(time: SystemTime, format: &str) -> Result<String, String> {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

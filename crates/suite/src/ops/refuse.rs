@@ -93,6 +93,8 @@ pub fn matrices(suite: &Suite) {
     let narrow = tensor(rng, Format::Q8_0, 1, 19, 64);
     expect(suite, "prepare: unlike halves", Kind::Shape, prepare(&[dense.clone(), narrow], Role::GateUp));
     expect(suite, "prepare: table of experts", Kind::Shape, prepare(from_ref(&expert), Role::Table));
+    expect(suite, "prepare: tied experts", Kind::Shape, prepare(from_ref(&expert), Role::Tied));
+    expect(suite, "prepare: two tied", Kind::Shape, prepare(&[dense.clone(), dense.clone()], Role::Tied));
     expect(suite, "prepare: two tables", Kind::Shape, prepare(&[dense.clone(), dense.clone()], Role::Table));
 
     let one = std::slice::from_ref(&dense);

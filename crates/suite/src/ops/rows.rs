@@ -15,15 +15,21 @@ pub fn embed(suite: &Suite) {
         let (rows, cols) = (rng.between(1, 50), 256 * rng.between(1, 2));
         let table = tensor(rng, format, 1, rows, cols);
         let (tokens, scale) = (rng.pick(TOKENS), rng.pick(&[1.0, 45.254834]));
+        let role = rng.pick(&[Role::Table, Role::Tied]);
         let ids: Vec<u32> = (0..tokens).map(|_| rng.below(rows) as u32).collect();
         let run = |b: &dyn Backend| {
-            let table = b.prepare(std::slice::from_ref(&table), Role::Table).expect("prepare");
+            let table = b.prepare(std::slice::from_ref(&table), role).expect("prepare");
             let ids = Framed::of(b, &ids, tokens, 1, Frame::ODD);
             let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
             b.embed(&table, ids.view(), scale, out.view_mut()).expect("embed");
             Output::from(out.read(b))
         };
-        suite.check("embed", &format_args!("{format}, {tokens} of {rows} rows, × {scale}"), Tolerance::Exact, &run);
+        suite.check(
+            "embed",
+            &format_args!("{format}, {tokens} of {rows} rows, × {scale}, {role:?}"),
+            Tolerance::Exact,
+            &run,
+        );
     }
 }
 

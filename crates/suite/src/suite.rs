@@ -5,8 +5,7 @@ use gristmill_kernels::ops::Backend;
 use gristmill_kernels::reference::Reference;
 use std::collections::BTreeMap;
 use std::fmt::Display;
-use std::io::Write;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Numbers of threads whose results must be the same bytes.
 pub const THREADS: [usize; 4] = [1, 2, 3, 7];
@@ -59,6 +58,17 @@ pub enum Tolerance {
     },
 }
 
+/// The largest error of one kind of case.
+#[derive(Clone, Copy, Debug)]
+pub struct Worst {
+    /// The kind.
+    pub kind: &'static str,
+    /// Its normalised mean squared error.
+    pub nmse: f64,
+    /// What is allowed.
+    pub bound: f64,
+}
+
 /// A backend under test, once for each number of threads, with the reference beside it.
 pub struct Suite {
     seed: u64,
@@ -102,6 +112,12 @@ impl Suite {
     /// The backend with one thread.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backends[0]
+    }
+
+    /// The largest error of each kind of case so far, relative to what is allowed.
+    pub fn errors(&self) -> Vec<Worst> {
+        let worst = self.worst.lock().unwrap_or_else(PoisonError::into_inner);
+        worst.iter().map(|(&kind, &(nmse, bound))| Worst { kind, nmse, bound }).collect()
     }
 
     /// Random numbers of a part of the suite.
@@ -192,16 +208,4 @@ impl Suite {
 
 fn head<T>(values: &[T]) -> &[T] {
     &values[..values.len().min(12)]
-}
-
-impl Drop for Suite {
-    fn drop(&mut self) {
-        // To stderr itself, which a test harness does not hide.
-        let mut err = std::io::stderr().lock();
-        if let Ok(worst) = self.worst.lock() {
-            for (kind, (nmse, bound)) in worst.iter() {
-                let _ = writeln!(err, "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({})", self.backend().name());
-            }
-        }
-    }
 }

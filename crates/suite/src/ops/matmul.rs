@@ -10,6 +10,7 @@ use gristmill_kernels::weight::Role;
 /// Y = X · Wᵀ + bias.
 struct Product {
     tensors: Vec<TensorView>,
+    role: Role,
     precision: Precision,
     x: Vec<f32>,
     tokens: usize,
@@ -21,7 +22,8 @@ impl Product {
         let outputs = tensors.iter().map(|t| t.rows).sum();
         let x = rng.normals(tokens * tensors[0].cols);
         let bias = rng.chance(0.5).then(|| rng.normals(outputs));
-        Self { tensors, precision, x, tokens, bias }
+        let role = if tensors.len() == 1 && rng.chance(0.2) { Role::Tied } else { Role::Matrix };
+        Self { tensors, role, precision, x, tokens, bias }
     }
 
     fn cols(&self) -> usize {
@@ -35,7 +37,7 @@ impl Product {
     /// Runs rows `first..first + count` of X.
     fn run(&self, b: &dyn Backend, first: usize, count: usize) -> Output {
         let x = &self.x[first * self.cols()..(first + count) * self.cols()];
-        let weight = b.prepare(&self.tensors, Role::Matrix).expect("prepare");
+        let weight = b.prepare(&self.tensors, self.role).expect("prepare");
         let act = activations(b, self.precision, x, count, self.cols());
         let bias = self.bias.as_ref().map(|bias| buffer(b, bias));
         let mut y = Framed::poisoned(b, count, self.outputs(), Frame::ODD);
@@ -45,7 +47,8 @@ impl Product {
 
     fn check(&self, suite: &Suite) -> Output {
         let names: Vec<_> = self.tensors.iter().map(|t| t.name.as_str()).collect();
-        let case = format!("{names:?} · {} tokens, {:?}, bias {}", self.tokens, self.precision, self.bias.is_some());
+        let Self { tokens, precision, role, .. } = self;
+        let case = format!("{names:?} · {tokens} tokens, {precision:?}, {role:?}, bias {}", self.bias.is_some());
         let tolerance = nmse(product_bound(&self.tensors, self.precision, &self.x), energy(&self.tensors, &self.x));
         let kind = kind(["matmul exact", "matmul bf16", "matmul int8"], &self.tensors, self.precision);
         let whole = suite.check(kind, &case, tolerance, &|b| self.run(b, 0, self.tokens));
@@ -125,7 +128,7 @@ pub fn rows(suite: &Suite) {
             // In any order, some twice.
             let ids: Vec<u32> = (0..chosen).map(|_| rng.below(13) as u32).collect();
             let run = |b: &dyn Backend| {
-                let weight = b.prepare(&product.tensors, Role::Matrix).expect("prepare");
+                let weight = b.prepare(&product.tensors, product.role).expect("prepare");
                 let act = activations(b, precision, &product.x, 13, 256);
                 let ids = Framed::of(b, &ids, chosen, 1, Frame::ODD);
                 let mut y = Framed::poisoned(b, chosen, 77, Frame::ODD);

@@ -1,0 +1,49 @@
+//! The op suite: every operation of a backend against the reference.
+
+use std::panic;
+use std::time::Instant;
+
+use gristmill_suite::ops::ALL;
+use gristmill_suite::rng::Rng;
+use gristmill_suite::suite::{Make, Worst};
+
+use super::finding::Findings;
+use crate::console;
+use crate::failure::Failure;
+
+/// Runs all parts on a backend. One that has lost its device is not asked further.
+pub(super) fn all(name: &str, make: Make, findings: &mut Findings) -> Result<(), Failure> {
+    // A case fails by panicking; what it says is in the finding.
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| ()));
+    let outcome = parts(name, make, findings);
+    panic::set_hook(hook);
+    outcome
+}
+
+fn parts(name: &str, make: Make, findings: &mut Findings) -> Result<(), Failure> {
+    let bar = console::bar("comparing with the reference {bar:40} {pos}/{len} {msg}");
+    bar.set_length(ALL.len() as u64);
+    for (part, cases) in ALL {
+        bar.set_message(*part);
+        let start = Instant::now();
+        let ran = gristmill_suite::run(*cases, make, Rng::fresh_seed());
+        let (lost, seconds) = (ran.is_err(), start.elapsed().as_secs_f64());
+        bar.suspend(|| findings.result(format_args!("{name}: {part}"), ran.map(|worst| describe(&worst, seconds))))?;
+        bar.inc(1);
+        if lost && let Err(error) = make(1).and_then(|backend| backend.alloc_u32(1, "a test")) {
+            findings
+                .result(format_args!("{name}: the other operations"), Err::<String, _>(format!("not run: {error}")))?;
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The time, and the error that is nearest to what is allowed.
+fn describe(worst: &[Worst], seconds: f64) -> String {
+    let nearest = worst.iter().max_by(|a, b| (a.nmse / a.bound).total_cmp(&(b.nmse / b.bound)));
+    let error = nearest.map(|w| format!(", NMSE {:.1e} of {:.1e} ({})", w.nmse, w.bound, w.kind)).unwrap_or_default();
+    format!("{seconds:.1} s{error}")
+}

@@ -1,0 +1,182 @@
+//! A driver, a compiler or a device that is missing, old or broken: libraries made up for the test answer as those would.
+//! What they compute is nothing, so this shows errors and fallbacks; that results are right, the op suite shows.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use super::{Ended, FOLDER, gristmill_with};
+
+/// A folder with `libcuda.so` and NVRTC, as `made_up/` has them.
+static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = FOLDER.join("libraries");
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/made_up");
+    for (library, source) in [("libcuda.so", "cuda.c"), ("libnvrtc.so.13", "nvrtc.c")] {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(folder.join(library)).arg(sources.join(source));
+        assert!(compiler.status().expect("a C compiler").success(), "{source}");
+    }
+    folder
+});
+
+/// A home that nothing can be written to.
+const NO_HOME: &str = "/dev/null/home";
+
+/// An empty home.
+fn home(name: &str) -> PathBuf {
+    let home = FOLDER.join(name);
+    let _ = fs::remove_dir_all(&home);
+    fs::create_dir_all(&home).expect("a temporary folder");
+    home
+}
+
+/// Runs the program where the libraries give these answers.
+fn on(answers: &str, home: impl AsRef<Path>, arguments: &[&str]) -> Ended {
+    let variables = [
+        ("LD_LIBRARY_PATH", LIBRARIES.as_os_str()),
+        ("ANSWERS", answers.as_ref()),
+        ("HOME", home.as_ref().as_os_str()),
+        // A cache elsewhere, or another NVRTC, would not be the test's.
+        ("XDG_CACHE_HOME", "".as_ref()),
+        ("VIRTUAL_ENV", "".as_ref()),
+    ];
+    gristmill_with(&variables, arguments, b"")
+}
+
+fn run(answers: &str, device: &str) -> Ended {
+    on(answers, NO_HOME, &["run", "-m", "MODEL", "-n", "3", "--temp", "0", "--device", device, "hello"])
+}
+
+/// One line says all of these words, and there is no result.
+#[track_caller]
+fn refused(ended: &Ended, words: &[&str]) {
+    let error = ended.last_line();
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{}", ended.err);
+    assert!(error.starts_with("error: ") && !ended.err.contains("panicked"), "{}", ended.err);
+    assert!(words.iter().all(|word| error.contains(word)), "{error:?} lacks one of {words:?}");
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_or_passed_over() {
+    for (answers, words) in [
+        ("old-driver", ["driver is too old", "11.4", "12.0 or newer"]),
+        ("no-device", ["no such device", "no NVIDIA driver", "`cpu`"]),
+        ("old-device", ["device is too old", "6.1", "7.5"]),
+    ] {
+        refused(&run(answers, "cuda"), &words);
+        refused(&run(answers, "cuda:0"), &words);
+        // `auto` says why it takes the CPU, unless there is nothing to pass over.
+        let auto = run(answers, "auto");
+        let said = auto.err.contains(words[0]) && auto.err.contains("the CPU is used");
+        assert_eq!(said, answers != "no-device", "{}", auto.err);
+        assert!(!auto.good().is_empty());
+    }
+    refused(&run("", "cuda:1"), &["no such device", "there are 1"]);
+}
+
+#[test]
+fn a_compiler_that_is_old_or_refuses() {
+    // A machine with a toolkit has another NVRTC.
+    if !["/usr/local/cuda", "/opt/cuda"].iter().any(|folder| Path::new(folder).exists()) {
+        refused(&run("old-nvrtc", "cuda"), &["NVRTC", "libnvrtc.so.13", "11.2", "older than 12", "install"]);
+        assert!(run("old-nvrtc", "auto").err.contains("the CPU is used"));
+    }
+    refused(&run("refuses", "cuda"), &["CUDA device 0", ".cu", "code 6", "the test says no"]);
+    refused(&run("new-code", "cuda"), &["CUDA device 0", ".cu", "driver may be older than NVRTC"]);
+}
+
+#[test]
+fn memory_that_is_not_there() {
+    refused(&run("little-memory", "cuda"), &["the model needs", "1.05 MB", "use a smaller"]);
+    refused(&run("no-memory", "cuda"), &["cannot allocate", "weights", "use a smaller"]);
+}
+
+#[test]
+fn a_device_that_is_lost() {
+    refused(
+        &run("lost-device", "cuda"),
+        &["CUDA device 0", "unspecified launch failure", "lost", "start again", "doctor"],
+    );
+}
+
+#[test]
+fn the_cache_of_kernels() {
+    let run = |answers: &str, home: &Path| {
+        on(answers, home, &["run", "-v", "-m", "MODEL", "-n", "3", "--temp", "0", "--device", "cuda", "hello"])
+    };
+    let home = home("home");
+    let first = run("", &home);
+    assert!(first.err.contains("kernels: ") && !first.err.contains("cannot be kept"), "{}", first.err);
+    first.good();
+    // From now on nothing needs compiling.
+    run("refuses", &home).good();
+    let cache = home.join(".cache/gristmill/kernels");
+    let mut files = 0;
+    for entry in fs::read_dir(&cache).unwrap() {
+        let path = entry.unwrap().path();
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+        files += 1;
+    }
+    assert!(files > 5);
+    refused(&run("refuses", &home), &["the test says no"]);
+    run("", &home).good();
+    run("refuses", &home).good();
+
+    // One that cannot be written is said, once.
+    let ended = run("", Path::new(NO_HOME));
+    assert_eq!(ended.err.matches("cannot be kept in /dev/null/home").count(), 1, "{}", ended.err);
+    ended.good();
+}
+
+#[test]
+fn the_doctor_finds_that_a_device_computes_nothing() {
+    let report = FOLDER.join("made-up.md");
+    let ended = on("", home("doctor"), &["doctor", "--report", report.to_str().unwrap()]);
+    assert_eq!(ended.code, Some(1), "{}", ended.err);
+    assert!(ended.last_line().contains("checks failed"), "{}", ended.err);
+    for line in ["cuda:0: kernels", "NVIDIA driver", "NVRTC", "cache of kernels", "cuda:0: refuse_memory"] {
+        assert!(ended.out.lines().any(|l| l.starts_with("ok ") && l.contains(line)), "{line}: {}", ended.out);
+    }
+    for part in ["matmul", "attention", "sample", "place_qkv"] {
+        let wanted = format!("FAILED cuda:0: {part} ");
+        let line = ended.out.lines().find(|line| line.starts_with(&wanted)).unwrap_or_else(|| panic!("{}", ended.out));
+        assert!(line.contains("to repeat: seed"), "{line}");
+    }
+    assert!(fs::read_to_string(&report).unwrap().contains("| FAILED | cuda:0: matmul |"));
+
+    // One that cannot be written, and one that is lost on the way.
+    let unkept = on("refuses", NO_HOME, &["doctor"]);
+    assert!(unkept.out.contains("FAILED cache of kernels") && unkept.out.contains("/dev/null/home"), "{}", unkept.out);
+    assert!(
+        unkept.out.contains("FAILED cuda:0: a kernel") && unkept.out.contains("the test says no"),
+        "{}",
+        unkept.out
+    );
+    let lost = on("lost-device", NO_HOME, &["doctor"]);
+    assert_eq!(lost.code, Some(1));
+    assert!(lost.out.lines().last().unwrap().contains("not run: CUDA device 0"), "{}", lost.out);
+}
+
+/// The whole suite on the CPU, into a pipe. Without a device an unwritable cache is nothing to complain of.
+#[test]
+fn the_doctor_without_a_device() {
+    let folder = FOLDER.join("no folder");
+    let refusal = on("no-device", NO_HOME, &["doctor", "--report", folder.join("x.md").to_str().unwrap()]);
+    refused(&refusal, &["--report", "no folder", "name a file"]);
+
+    let report = FOLDER.join("report.md");
+    fs::write(&report, "what was here before").unwrap();
+    let ended = on("no-device", NO_HOME, &["doctor", "--report", report.to_str().unwrap()]);
+    assert_eq!(ended.err, "");
+    let out = ended.good();
+    for line in ["ok     CPU ", "ok     memory ", "-      devices ", "-      cache of kernels ", "ok     cpu: matmul "]
+    {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    let page = fs::read_to_string(&report).unwrap();
+    assert!(page.starts_with(&format!("# gristmill {}", env!("CARGO_PKG_VERSION"))) && page.ends_with(" 0 failed.\n"));
+    assert_eq!(page.matches("| ok | cpu: ").count(), gristmill_suite::ops::ALL.len());
+}

@@ -1,0 +1,86 @@
+//! What the memory plan says against what a GPU's memory gives, and which kernels are compiled when; on a simulated device.
+#![cfg(all(target_arch = "x86_64", unix))]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use gpu_sim::{Mode, Order};
+use gristmill_conformance::simulated::Simulator;
+use gristmill_engine::gguf::GgufFile;
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Precision, Runner};
+use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::kv::KvFormat;
+use gristmill_kernels::ops::Backend;
+
+/// A golden model on a device of its own, and its plan, which has the bytes of its weights.
+fn loaded(name: &str, limits: &Limits, precision: Precision) -> (Arc<Simulator>, Arc<Model>, Plan) {
+    let gpu = Simulator::new(Order::Ascending, Mode::Fast);
+    let backend: Arc<dyn Backend> = Arc::new(Cuda::new(gpu.clone()).unwrap());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
+    let file = GgufFile::open(golden).unwrap();
+    let plan = Plan::new(&ModelInfo::read(&file).unwrap(), limits, precision, &*backend).unwrap();
+    let before = gpu.taken();
+    let model = Model::with_backend(file, backend, LoadOptions { precision, ..LoadOptions::default() }).unwrap();
+    assert_eq!(gpu.taken() - before, plan.weights, "{name}: weights");
+    assert_eq!(plan.mapped, 0);
+    (gpu, Arc::new(model), plan)
+}
+
+/// Weights to the byte, in many formats, tied or not, with rows that planes have to be padded for; caches and the rest not
+/// below what is taken, nor far above it.
+#[test]
+fn a_device_takes_what_was_planned() {
+    let names = [
+        "odd-f32",
+        "odd-q8_0",
+        "odd-q4_k_m",
+        "llama-tied-f32",
+        "llama-tied-q8_0",
+        "llama3-q4_k_m",
+        "qwen2moe-q8_0",
+        "qwen3moe-q4_k_m",
+        "gpt-oss-mxfp4",
+        "phimoe-q8_0",
+        "gemma3-q8_0",
+        "deepseek-f32",
+    ];
+    for name in names {
+        for (precision, kv_format, sequences, batch_tokens) in
+            [(Precision::Fast, KvFormat::F16, 1, 70), (Precision::Exact, KvFormat::Q8_0, 3, 5)]
+        {
+            let limits = Limits { context: Some(37), sequences, batch_tokens, kv_format, ..Limits::default() };
+            let (gpu, model, plan) = loaded(name, &limits, precision);
+            let before = gpu.taken();
+            let _runner = Runner::new(model, limits).unwrap();
+            let (taken, planned) = (gpu.taken() - before, plan.state + plan.scratch);
+            let near = taken <= planned && taken as f64 >= 0.9 * planned as f64;
+            assert!(near, "{name}, {precision:?}, {kv_format:?}: {taken} taken, {planned} planned");
+        }
+    }
+}
+
+/// After [`Model::make_ready`] steps of no size compile anything, and what operations take on the way is within the plan.
+#[test]
+fn what_is_made_ready_is_what_steps_launch() {
+    let limits = Limits { context: Some(32), batch_tokens: 7, output_rows: Some(3), ..Limits::default() };
+    let (gpu, model, plan) = loaded("odd-f32", &limits, Precision::Fast);
+    let before = gpu.taken();
+    let mut seen = Vec::new();
+    model.make_ready(&limits, |progress| seen.push((progress.done, progress.total))).unwrap();
+    let texts = gpu.compiled() as u64;
+    assert!(texts > 5);
+    assert_eq!(seen, (0..=texts).map(|done| (done, texts)).collect::<Vec<_>>());
+    assert_eq!(gpu.taken(), before, "nothing is allocated for it");
+
+    let mut runner = Runner::new(model, limits).unwrap();
+    let id = runner.open_sequence().unwrap();
+    for (tokens, outputs) in
+        [(1, Outputs::Last), (2, Outputs::None), (3, Outputs::All), (5, Outputs::Last), (7, Outputs::Last)]
+    {
+        let mut batch = Batch::new();
+        batch.push(id, &vec![1; tokens], outputs);
+        runner.forward(&batch).unwrap().argmax().unwrap();
+    }
+    assert_eq!(gpu.compiled() as u64, texts);
+    assert!(gpu.taken() <= before + plan.state + plan.scratch + plan.reserve);
+}

@@ -1,0 +1,64 @@
+//! The steps that a runner may take, gone through once on a device that computes nothing, so that the real one has compiled
+//! their kernels before the first request.
+
+use gristmill_kernels::ops::Backend;
+
+use crate::error::Result;
+use crate::model::{Model, Progress, Scratch, forward};
+use crate::plan::{Limits, Plan};
+use crate::state::State;
+
+impl Model {
+    /// Makes ready what runners and engines with these limits need. On a GPU kernels that this machine has never compiled
+    /// are compiled, several at a time; without this they are compiled one after another, each when it is first used.
+    /// `progress` is told how many are ready. A CPU has nothing to do.
+    ///
+    /// # Errors
+    /// As [`crate::Runner::new`], and [`crate::Error::Kernel`] if a kernel does not compile.
+    pub fn make_ready(&self, limits: &Limits, mut progress: impl FnMut(Progress)) -> Result<()> {
+        let mut walked = Ok(());
+        let mut walk = |backend: &dyn Backend| {
+            walked = self.walk(limits, backend);
+            Ok(())
+        };
+        let ready = self.backend.make_ready(&mut walk, &mut |done, total| {
+            progress(Progress { done: done as u64, total: total as u64 });
+        });
+        walked?;
+        Ok(ready?)
+    }
+
+    /// Steps of all sizes that a runner pads to, and some of those between.
+    fn walk(&self, limits: &Limits, backend: &dyn Backend) -> Result<()> {
+        let (spec, most, rows) = (&self.spec, limits.batch_tokens, limits.rows());
+        let plan = Plan::loaded(spec, limits, self.precision, backend)?;
+        plan.check()?;
+        let ropes = self.weights.ropes(spec, plan.context, backend)?;
+        let mut state = State::new(backend, spec, limits, plan.context)?;
+        let mut scratch = Scratch::new(backend, spec, self.precision, most, rows)?;
+        for tokens in sizes(most) {
+            for rows in sizes(rows.min(tokens)) {
+                forward(backend, self, &ropes, &mut state, &mut scratch, tokens, rows)?;
+            }
+        }
+        let mut drawn = backend.alloc_u32(rows, "sampled tokens")?;
+        Ok(backend.argmax(scratch.logits.view(rows, spec.vocab)?, drawn.view_mut(rows, 1)?)?)
+    }
+}
+
+/// The powers of two up to a number, and the number.
+fn sizes(most: usize) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(1_usize), |n| n.checked_mul(2)).take_while(move |&n| n < most).chain([most])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sizes;
+
+    #[test]
+    fn sizes_end_with_the_most() {
+        assert_eq!(sizes(1).collect::<Vec<_>>(), [1]);
+        assert_eq!(sizes(8).collect::<Vec<_>>(), [1, 2, 4, 8]);
+        assert_eq!(sizes(100).collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 100]);
+    }
+}

@@ -1,0 +1,32 @@
+//! The op suite: every operation of a backend against the f64 reference.
+//!
+//! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of `conformance` do so for all
+//! backends, and `gristmill doctor` for the device at hand ([`run`]). Cases are random with a fresh seed each time, which
+//! a failure prints, beside fixed ragged shapes. Outputs lie in frames of poison ([`framed`]), so that what is not
+//! written, or written outside, shows.
+
+pub mod framed;
+pub mod ops;
+pub mod rng;
+pub mod suite;
+pub mod weights;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs a part of the suite, for those who are no test: what failed is an error and no panic. (Cases fail by panicking;
+/// what the program's panic hook does then is its own business.) Answers the largest errors.
+///
+/// # Errors
+/// What failed, with the case and the seed that repeats it.
+pub fn run(part: ops::Part, make: suite::Make, seed: u64) -> Result<Vec<suite::Worst>, String> {
+    let suite = suite::Suite::new(make, seed).map_err(|error| error.to_string())?;
+    // The suite is dropped with whatever a panic has left half done.
+    let outcome = catch_unwind(AssertUnwindSafe(move || {
+        part(&suite);
+        suite.errors()
+    }));
+    outcome.map_err(|panic| match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("a failure without words").to_owned(),
+    })
+}
