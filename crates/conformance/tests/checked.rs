@@ -32,4 +32,5 @@ macro_rules! parts {
 parts! {
     matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert route embed
     rms_norm layer_norm qk_norm rope add scale copies argmax sample attention kv_copy add_norm route_and_group
+    place_qkv attend
 }

@@ -28,7 +28,7 @@ fn notice(name: &'static str, text: &str, part: &str, one_in: usize) -> Option<S
 /// Which parts of the suite run the kernels of a text.
 fn parts(name: &str) -> &'static [&'static str] {
     match name {
-        _ if name.starts_with("attention") => &["attention"],
+        _ if name.starts_with("attention") => &["attention", "attend"],
         "gemm.cu" => &["matmul", "moe_matmul", "moe_gate_up"],
         "gemm_f32.cu" => &["matmul", "moe_matmul"],
         "gemv.cu" => &["matmul_rows", "moe_matmul", "moe_gate_up"],

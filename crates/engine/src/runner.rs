@@ -27,8 +27,19 @@ pub struct Runner {
     drawn: Buffer<u32>,
     /// Where each token of the current batch stands.
     places: Vec<(SequenceId, u32)>,
-    /// Forward passes of so many tokens and output rows, if the backend records. They name the buffers above.
-    recordings: HashMap<(usize, usize), Box<dyn Recording>>,
+    /// Forward passes, if the backend records. They name the buffers above.
+    recordings: HashMap<Shape, Box<dyn Recording>>,
+}
+
+/// What of a batch decides which operations a forward pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    /// Tokens, padding included.
+    tokens: usize,
+    /// Output rows, padding included.
+    rows: usize,
+    /// Each token is of a sequence of its own.
+    apart: bool,
 }
 
 /// Tokens of the longest forward pass that is recorded.
@@ -184,19 +195,20 @@ impl Runner {
         let tokens = backend.bucket(batch.len()).min(self.limits.batch_tokens);
         let rows = backend.bucket(batch.outputs()).min(self.limits.rows());
         let padded = |values: &[u32], len| values.iter().copied().chain(repeat(0)).take(len).collect::<Vec<u32>>();
-        self.state.place(backend, &self.places, tokens)?;
+        let apart = self.state.place(backend, &self.places, tokens)?;
         backend.upload_u32(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         backend.upload_u32(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
-        self.step(tokens, rows)
+        self.step(Shape { tokens, rows, apart })
     }
 
     /// The forward pass, replayed if one of this shape was recorded.
-    fn step(&mut self, tokens: usize, rows: usize) -> Result<()> {
+    fn step(&mut self, shape: Shape) -> Result<()> {
+        let Shape { tokens, rows, .. } = shape;
         let Self { model, ropes, state, scratch, recordings, .. } = self;
         if scratch.moe.chosen.is_some() {
             return forward(&*model.backend, model, ropes, state, scratch, tokens, rows);
         }
-        if let Some(recording) = recordings.get(&(tokens, rows)) {
+        if let Some(recording) = recordings.get(&shape) {
             return Ok(recording.replay()?);
         }
         forward(&*model.backend, model, ropes, state, scratch, tokens, rows)?;
@@ -210,7 +222,7 @@ impl Runner {
             Ok(())
         })?;
         outcome?;
-        recordings.extend(recording.map(|recording| ((tokens, rows), recording)));
+        recordings.extend(recording.map(|recording| (shape, recording)));
         Ok(())
     }
 }

@@ -8,6 +8,8 @@
 
 mod group;
 
+use std::collections::HashSet;
+
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::Backend;
 
@@ -239,13 +241,17 @@ impl State {
     }
 
     /// Tells the backend where the tokens of a batch stand: each token's sequence and position. Up to `padded` tokens,
-    /// those that follow are nobody's.
-    pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<()> {
+    /// those that follow are nobody's. Returns whether each token is of a sequence of its own, which the backend is told
+    /// too.
+    pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<bool> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
+        let mut met = HashSet::new();
+        let apart = slots.iter().all(|slot| met.insert(*slot));
         slots.resize(padded, u32::MAX);
         positions.resize(padded, 0);
-        self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions))
+        self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, apart))?;
+        Ok(apart)
     }
 
     /// The state of each layer, first to last.

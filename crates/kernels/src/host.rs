@@ -38,7 +38,8 @@ pub(crate) fn alloc_kv(spec: KvSpec, blocks: usize) -> Result<KvCache> {
             },
         })
     };
-    Ok(KvCache { device: DEVICE, spec, blocks, keys: cells(spec.key_width)?, values: cells(spec.value_width)? })
+    let (keys, values) = (cells(spec.key_width)?, cells(spec.value_width)?);
+    Ok(KvCache { device: DEVICE, spec, blocks, keys, values, written: 0 })
 }
 
 /// Copies whole blocks within a cache. They have been checked.

@@ -81,6 +81,8 @@ pub struct KvCache {
     pub(crate) blocks: usize,
     pub(crate) keys: Cells,
     pub(crate) values: Cells,
+    /// On a GPU: how many pauses its device had made when an operation last wrote to it.
+    pub(crate) written: u64,
 }
 
 impl KvCache {
@@ -114,4 +116,7 @@ pub struct Placement {
     pub table_rows: usize,
     /// Blocks that a sequence can have.
     pub table_cols: usize,
+    /// No two of the tokens are of one sequence (padding apart), as in a step that decodes. The caller's word for it: a
+    /// backend may then let no token wait for another's key, and a token of a sequence that has several may miss some.
+    pub apart: bool,
 }

@@ -391,7 +391,8 @@ pub trait Backend: Send + Sync {
     // ── compositions, which a backend may do at once ──
     //
     // Each means what its body here says. A backend where launches cost time overrides them; the suite compares them
-    // with their parts. Of what the parts would write on the way, `h` and `out` of the experts may be left undefined.
+    // with their parts. Of what the parts would write on the way, `h` and `out` of the experts and `qkv` of
+    // `attend` may be left undefined.
 
     /// The residual stream with the last block's answer added, normalised and prepared: residual += scale · delta,
     /// normed = rms_norm(residual), and each of `acts` is that as activations.
@@ -506,5 +507,22 @@ pub trait Backend: Send + Sync {
     ) -> Result<()> {
         self.attention(q, cache, place, parameters, out.reborrow())?;
         self.prepare_activations(out.as_view(), act)
+    }
+
+    /// [`Backend::place_qkv`], then [`Backend::attention_act`] of the queries.
+    fn attend(
+        &self,
+        mut qkv: ViewMut<f32>,
+        norms: Option<([&Buffer<f32>; 2], f32)>,
+        rope: &Rope,
+        cache: &mut KvCache,
+        place: &Placement,
+        parameters: &Attention,
+        out: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        let queries = elements("queries", &[parameters.heads, cache.spec().key_width])?;
+        self.place_qkv(qkv.reborrow(), parameters.heads, norms, rope, cache, place)?;
+        self.attention_act(qkv.as_view().columns(0..queries)?, cache, place, parameters, out, act)
     }
 }

@@ -141,17 +141,14 @@ impl Step<'_> {
         state: LayerState,
         s: &mut Scratch,
     ) -> Result<()> {
-        let (t, b) = (self.tokens, self.backend);
-        let (columns, k) = (spec.qkv_columns(), spec.query_columns());
+        let (t, b, columns) = (self.tokens, self.backend, spec.qkv_columns());
 
         b.matmul(&weights.qkv, &s.act, weights.qkv_bias.as_ref(), s.qkv.view_mut(t, columns)?)?;
         let norms = weights.qk_norm.as_ref().map(|[q, k]| ([q, k], self.spec.norm_eps));
-        b.place_qkv(s.qkv.view_mut(t, columns)?, spec.heads, norms, rope, state.cache, state.place)?;
-
         let (heads, scale, window, sinks) = (spec.heads, spec.scale, spec.window, weights.sinks.as_ref());
         let parameters = Attention { heads, scale, window, sinks, softcap: None };
-        let (q, out) = (s.qkv.view(t, columns)?.columns(0..k)?, s.attended.view_mut(t, spec.attended_columns())?);
-        b.attention_act(q, state.cache, state.place, &parameters, out, &mut s.act)?;
+        let (qkv, out) = (s.qkv.view_mut(t, columns)?, s.attended.view_mut(t, spec.attended_columns())?);
+        b.attend(qkv, norms, rope, state.cache, state.place, &parameters, out, &mut s.act)?;
         let delta = s.delta.view_mut(t, self.hidden)?;
         Ok(b.matmul(&weights.output, &s.act, weights.output_bias.as_ref(), delta)?)
     }

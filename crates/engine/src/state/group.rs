@@ -104,6 +104,7 @@ impl Group {
                 table: backend.alloc_u32(entries as usize, "the block table")?,
                 table_rows: sequences,
                 table_cols: columns,
+                apart: false,
             },
         })
     }
@@ -192,8 +193,9 @@ impl Group {
         self.held[to] = held;
     }
 
-    /// Tells the backend where the tokens of a batch stand.
-    pub(super) fn place(&mut self, backend: &dyn Backend, slots: &[u32], positions: &[u32]) -> Result<()> {
+    /// Tells the backend where the tokens of a batch stand; `apart`: each is of a sequence of its own.
+    pub(super) fn place(&mut self, backend: &dyn Backend, slots: &[u32], positions: &[u32], apart: bool) -> Result<()> {
+        self.place.apart = apart;
         let columns = self.place.table_cols;
         // What has been given back is behind every window, and no entry of it is read.
         let mut table = vec![0; columns * self.held.len()];

@@ -2,7 +2,9 @@
 
 use super::seam::{Access, Arg, Gpu, Launch, Region};
 use crate::error::{Error, Result};
+use crate::ops::Recording;
 use crate::tensor::DeviceId;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Words of the flag: code + 1, id, where it stood, what it must be below. See `raise` in `device.h`.
@@ -26,12 +28,34 @@ pub(crate) struct Device {
     flag: Region,
     /// For partial results within an operation, the last region for new work. Recordings may name the others.
     workspaces: Mutex<Vec<Arc<Region>>>,
+    pauses: AtomicU64,
 }
 
 impl Device {
     pub(crate) fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?;
-        Ok(Self { gpu, flag, workspaces: Mutex::default() })
+        Ok(Self { gpu, flag, workspaces: Mutex::default(), pauses: AtomicU64::default() })
+    }
+
+    /// How often all work that was given before had to end before any that was given after could begin: copies from and
+    /// to the host do that, and a recording begins and ends so. What was written before the last of these pauses, a
+    /// kernel may read before `dependency_wait`.
+    pub(crate) fn pauses(&self) -> u64 {
+        self.pauses.load(Ordering::Relaxed)
+    }
+
+    /// Copies from the host.
+    pub(crate) fn write(&self, region: &Region, bytes: &[u8]) -> Result<()> {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+        region.write(0, bytes)
+    }
+
+    /// [`Gpu::record`].
+    pub(crate) fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+        let recording = self.gpu.record(work);
+        self.pauses.fetch_add(1, Ordering::Relaxed);
+        recording
     }
 
     pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {
@@ -64,6 +88,7 @@ impl Device {
 
     /// Waits for all work, reads a stretch of a region, and fails if a kernel has met a bad id since the last time.
     pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.pauses.fetch_add(1, Ordering::Relaxed);
         let mut flag = [0_u32; FLAG_WORDS];
         let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
         let used = if pieces[1].1.is_empty() { 1 } else { 2 };

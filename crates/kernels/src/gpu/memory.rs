@@ -46,7 +46,7 @@ pub(crate) fn alloc_groups(device: &Device, experts: usize, pairs: usize, tile_r
 /// Copies host values into the start of a buffer.
 pub(crate) fn upload<T: bytemuck::Pod>(device: &Device, values: &[T], to: &mut Buffer<T>) -> Result<()> {
     check::upload(device.id(), values, to)?;
-    to.region().map_or(Ok(()), |region| region.write(0, bytemuck::cast_slice(values)))
+    to.region().map_or(Ok(()), |region| device.write(region, bytemuck::cast_slice(values)))
 }
 
 /// Copies a view to host memory, contiguous. What lies between its rows travels too.

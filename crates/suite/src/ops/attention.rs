@@ -7,12 +7,12 @@ use crate::suite::Output;
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::Attention;
 use gristmill_kernels::reference::Reference;
-use gristmill_kernels::tensor::DeviceId;
+use gristmill_kernels::tensor::{Buffer, DeviceId};
 use std::ops::Range;
 
 /// Keys and values are rounded to f16, or to 8 bits, by both sides, so the error is that of f32 sums over widths and positions; the
 /// exponential magnifies the error of a logit of some units.
-const BOUND: f64 = 4e-12;
+pub(super) const BOUND: f64 = 4e-12;
 
 pub(super) const FORMATS: [KvFormat; 2] = [KvFormat::F16, KvFormat::Q8_0];
 
@@ -22,7 +22,7 @@ pub(super) struct Layout {
     blocks: usize,
     table_cols: usize,
     table: Vec<u32>,
-    lengths: Vec<usize>,
+    pub(super) lengths: Vec<usize>,
 }
 
 impl Layout {
@@ -48,7 +48,13 @@ impl Layout {
             table: buffer(b, &self.table),
             table_rows: self.lengths.len(),
             table_cols: self.table_cols,
+            apart: self.apart(tokens),
         }
+    }
+
+    /// Whether each token is of a sequence of its own.
+    fn apart(&self, tokens: &[(u32, u32)]) -> bool {
+        (0..self.lengths.len() as u32).all(|slot| tokens.iter().filter(|token| token.0 == slot).count() <= 1)
     }
 
     /// A cache of which every block has been used before, and left with infinities and NaN.
@@ -66,7 +72,7 @@ impl Layout {
     }
 
     /// Writes random keys and values of these (slot, position); so many of them are not finite.
-    fn write(&self, b: &dyn Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) {
+    pub(super) fn write(&self, b: &dyn Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) {
         let KvSpec { heads, key_width, value_width, .. } = self.spec;
         let mut random = |width: usize| {
             let mut values = rng.normals(tokens.len() * heads * width);
@@ -96,6 +102,12 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
+    /// As the operation takes them; `sinks` are these parameters' on a device.
+    pub(super) fn attention<'a>(&self, key_width: usize, sinks: Option<&'a Buffer<f32>>) -> Attention<'a> {
+        let scale = 1.5 / (key_width as f32).sqrt();
+        Attention { heads: self.heads, scale, window: self.window, sinks, softcap: self.softcap }
+    }
+
     pub(super) fn attend(
         &self,
         b: &dyn Backend,
@@ -106,13 +118,7 @@ impl Parameters {
     ) -> Vec<f32> {
         let KvSpec { key_width, value_width, .. } = layout.spec;
         let sinks = self.sinks.as_ref().map(|sinks| buffer(b, sinks));
-        let parameters = Attention {
-            heads: self.heads,
-            scale: 1.5 / (key_width as f32).sqrt(),
-            window: self.window,
-            sinks: sinks.as_ref(),
-            softcap: self.softcap,
-        };
+        let parameters = self.attention(key_width, sinks.as_ref());
         let q = Framed::of(b, q, tokens.len(), self.heads * key_width, Frame::ODD);
         let mut out = Framed::poisoned(b, tokens.len(), self.heads * value_width, Frame::ODD);
         let place = layout.place(b, tokens);

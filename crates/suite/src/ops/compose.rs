@@ -1,12 +1,13 @@
 //! Compositions that a backend may do at once: what they give, against the reference, which does their parts one after
 //! another.
 
-use super::attention::{FORMATS, Layout, Parameters};
+use super::attention::{BOUND, FORMATS, Layout, Parameters};
 use super::*;
 use crate::framed::{Element, buffer};
+use crate::rng::Rng;
 use crate::suite::Output;
 use crate::weights::{energy, tensor};
-use gristmill_kernels::kv::KvSpec;
+use gristmill_kernels::kv::{KvFormat, KvSpec};
 use gristmill_kernels::ops::{Gating, Groups, Rope, RopeStyle, Routing};
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Role;
@@ -115,7 +116,7 @@ pub fn route_and_group(suite: &Suite) {
 /// cache's.
 pub fn place_qkv(suite: &Suite) {
     let rng = &mut suite.rng("place_qkv");
-    for round in 0..30 {
+    for round in suite.some("place_qkv", 0..30) {
         let (key_width, value_width) = rng.pick(&[(64, 64), (128, 128), (80, 48), (33, 90), (576, 64)]);
         let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format: FORMATS[round % 2] };
         let heads = spec.heads * rng.pick(&[1, 2, 4]);
@@ -159,5 +160,103 @@ pub fn place_qkv(suite: &Suite) {
         suite.check("place_qkv", &case, nmse(exact(key_width) + 5e-14, 1.0), &|b| run(b, true).0.into());
         let [at_once, parts] = [true, false].map(|at_once| Output::from(run(suite.backend(), at_once).1));
         suite.same(&format_args!("{case}, what attention sees"), &parts, &at_once);
+    }
+}
+
+/// [`Backend::attention_act`] and [`Backend::attend`]: results, a product with the activations, and what attention sees
+/// afterwards, all of them against the parts one by one, bit by bit; results also against the reference.
+pub fn attend(suite: &Suite) {
+    let rng = &mut suite.rng("attend");
+    for round in suite.some("attend", 0..48) {
+        let widths = [(128, 128), (64, 64), (96, 128), (80, 80), (128, 64), (33, 90), (192, 128), (40, 32)];
+        let (key_width, value_width) = widths[round % widths.len()];
+        let format = if rng.chance(0.75) { KvFormat::F16 } else { KvFormat::Q8_0 };
+        let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format };
+        let heads = spec.heads * rng.pick(&[1, 2, 4, 8, 11]);
+        let lengths = (0..rng.between(1, 5)).map(|_| rng.pick(&[1, 2, 16, 17, 60, 129, 150, 300])).collect();
+        let layout = Layout::new(rng, spec, lengths);
+        // The last token of each sequence, or some of the last; and padding.
+        let (mut tokens, mut before) = (Vec::new(), layout.tokens());
+        let most = if round / 2 % 3 == 2 { 20 } else { 1 };
+        for slot in rng.shuffled(layout.lengths.len()).into_iter().map(|slot| slot as usize) {
+            let (length, some) = (layout.lengths[slot], rng.between(1, most));
+            let first = length.saturating_sub(some);
+            before.retain(|&(of, p)| of != slot as u32 || (p as usize) < first);
+            tokens.extend((first..length).map(|p| (slot as u32, p as u32)));
+        }
+        for _ in 0..rng.below(3) {
+            tokens.insert(rng.below(tokens.len() + 1), (u32::MAX, 123_456));
+        }
+        let norm_heads = rng.pick(&[None, Some((1, 1)), Some((1, 1)), Some((heads, spec.heads))]);
+        let norms = norm_heads.map(|(q, k)| [rng.normals(q * key_width), rng.normals(k * key_width)]);
+        let pairs = rng.pick(&[key_width / 2, key_width / 2, key_width / 4, 0]);
+        let frequencies: Vec<f32> = (0..pairs).map(|_| rng.uniform(0.0, 1.0) as f32).collect();
+        let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
+        let parameters = Parameters {
+            heads,
+            window: rng.chance(0.3).then(|| rng.pick(&[1, 15, 17, 40])),
+            sinks: rng.chance(0.3).then(|| rng.normals(heads)),
+            softcap: rng.chance(0.2).then_some(5.0),
+        };
+        let precision = rng.pick(&PRECISIONS);
+        let frame = rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]);
+        let (rows, q_width, out_width) = (tokens.len(), heads * key_width, heads * value_width);
+        let all = q_width + spec.heads * (key_width + value_width);
+        let qkv = rng.normals(rows * all);
+        let queries = rng.normals(rows * q_width);
+        let weights =
+            [tensor(rng, if out_width.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 }, 1, 5, out_width)];
+        let seed = rng.bits();
+        let run = |b: &dyn Backend, at_once: bool| {
+            let (place, mut cache) = (layout.place(b, &tokens), layout.used_cache(b, seed));
+            layout.write(b, &mut cache, &before, &mut Rng::new(seed ^ 1), 0.0);
+            let rope = Rope { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
+            let norms = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
+            let norms = norms.as_ref().map(|both| (both.each_ref(), 1e-6));
+            let sinks = parameters.sinks.as_ref().map(|sinks| buffer(b, sinks));
+            let attention = parameters.attention(key_width, sinks.as_ref());
+            let mut x = Framed::of(b, &qkv, rows, all, frame);
+            let mut out = Framed::poisoned(b, rows, out_width, frame);
+            let mut act = b.alloc_act(precision, rows + 1, out_width).expect("alloc_act");
+            let matrix = b.prepare(&weights, Role::Matrix).expect("prepare");
+            if at_once {
+                let (qkv, to) = (x.view_mut(), out.view_mut());
+                b.attend(qkv, norms, &rope, &mut cache, &place, &attention, to, &mut act).expect("attend");
+            } else {
+                b.place_qkv(x.view_mut(), heads, norms, &rope, &mut cache, &place).expect("place_qkv");
+                let q = x.view().columns(0..q_width).expect("within");
+                b.attention(q, &cache, &place, &attention, out.view_mut()).expect("attention");
+                b.prepare_activations(out.view(), &mut act).expect("prepare_activations");
+            }
+            let mut y = Framed::poisoned(b, rows, 5, Frame::ODD);
+            b.matmul(&matrix, &act, None, y.view_mut()).expect("matmul");
+            let seen = parameters.attend(b, &layout, &cache, &queries, &tokens);
+            // The same from queries that have been placed, if it is not the same operation.
+            let mut again = Framed::poisoned(b, rows, 5, Frame::ODD);
+            let q = Framed::of(b, &queries, rows, q_width, frame);
+            let mut to = Framed::poisoned(b, rows, out_width, frame);
+            if at_once {
+                b.attention_act(q.view(), &cache, &place, &attention, to.view_mut(), &mut act).expect("attention_act");
+            } else {
+                b.attention(q.view(), &cache, &place, &attention, to.view_mut()).expect("attention");
+                b.prepare_activations(to.view(), &mut act).expect("prepare_activations");
+            }
+            b.matmul(&matrix, &act, None, again.view_mut()).expect("matmul");
+            (out.read(b), [y.read(b), seen, to.read(b), again.read(b)].concat())
+        };
+        let case = format!(
+            "{heads} heads, {spec:?}, lengths {:?}, {rows} tokens, norms of {norm_heads:?}, {pairs} pairs, {style:?}, \
+             window {:?}, sinks {}, softcap {:?}, {precision:?}, {frame:?}",
+            layout.lengths,
+            parameters.window,
+            parameters.sinks.is_some(),
+            parameters.softcap,
+        );
+        // A new key's element may be rounded to the other side than the reference's: by 2⁻¹⁰ of it, or one of 127 steps.
+        let rounding = if format == KvFormat::F16 { 1e-8 } else { 1e-5 };
+        suite.check("attend", &case, nmse(BOUND + rounding, 0.01), &|b| run(b, true).0.into());
+        let [at_once, parts] = [true, false].map(|at_once| run(suite.backend(), at_once));
+        suite.same(&format_args!("{case}, results"), &parts.0.into(), &at_once.0.into());
+        suite.same(&format_args!("{case}, products and cache"), &parts.1.into(), &at_once.1.into());
     }
 }

@@ -50,6 +50,7 @@ pub const ALL: &[(&str, Part)] = &[
     ("add_norm", compose::add_norm),
     ("route_and_group", compose::route_and_group),
     ("place_qkv", compose::place_qkv),
+    ("attend", compose::attend),
     ("refuse_matrices", refuse::matrices),
     ("refuse_experts", refuse::experts),
     ("refuse_rows", refuse::rows),

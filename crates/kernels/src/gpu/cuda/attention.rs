@@ -2,20 +2,27 @@
 //!
 //! Tokens of a prompt stand side by side: `attention_tile` serves such runs of [`LONG_RUN`] tokens and more, and shares
 //! keys and values among them. What any other token sees is cut into splits, each worked on by itself, and joined by
-//! `attention_combine`: by `attention_decode` on tensor cores, or by `attention_split`, which serves every shape of cache.
+//! `attention_combine`: by `attention_decode` on tensor cores, or by `attention_split`, which serves every shape of
+//! cache. In a step whose tokens are each of a sequence of its own, there are no runs, and `attention_decode` also
+//! normalises and turns queries and keys and writes to the cache, as `place_qkv` does otherwise. Activations of the next
+//! product are prepared where results are written, except those of long runs.
 //!
 //! The cut depends on what a token sees; how many blocks of threads there are depends on what the host knows, the number
-//! of tokens and the length of the block table. Which tokens are in long runs is found on the device. So a recorded launch
-//! serves any lengths, and a token's result depends on its own sequence alone.
+//! of tokens and the length of the block table. Which tokens are in long runs is found on the device. So a recorded
+//! launch serves any lengths, and a token's result depends on its own sequence alone.
 
 pub(super) mod form;
 
 use super::kv::{cells_args, cells_define, limit, row_stride};
+use super::matmul::prepare_activations;
+use super::place::{self, Norms};
+use crate::act::{Act, Precision};
 use crate::check::require;
 use crate::error::Result;
+use crate::gpu::small::{Rows, wide};
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use crate::kv::{KvCache, Placement};
-use crate::ops::Attention;
+use crate::ops::{Attention, Rope, RopeStyle};
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
 use form::{DECODE_WARPS, Form};
@@ -29,7 +36,7 @@ const LONG_RUN: usize = 16;
 /// Threads of `attention_split` and `attention_tile`.
 const THREADS: u32 = 128;
 /// Threads of `attention_combine`.
-const COMBINE_THREADS: u32 = 512;
+const COMBINE_THREADS: u32 = 128;
 /// Rows of `attention_tile`: tokens times query heads that share a KV head.
 const TILE_ROWS: u32 = 64;
 /// Columns of a block table, so that positions and a tile more are 32 bits wide.
@@ -59,16 +66,48 @@ struct AttentionParams {
     splits: u32,
     walkers: u32,
     long_runs: u32,
+    wide_q: u32,
+    wide_out: u32,
+}
+
+/// Twin of `Placing` in `kernels/attention_decode.cu`.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Pod, Zeroable)]
+struct PlacingParams {
+    placed: u32,
+    normed: u32,
+    pairs: u32,
+    interleaved: u32,
+    eps: f32,
+    magnitude: f32,
+}
+
+/// Twin of `DecodeParams` there.
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct DecodeParams {
+    attention: AttentionParams,
+    placing: PlacingParams,
+}
+
+/// What becomes of queries, keys and values on the way, as by `place_qkv`.
+pub(super) struct Placing<'a> {
+    pub(super) norms: Norms<'a>,
+    pub(super) rope: &'a Rope,
 }
 
 /// What all launches of a call share.
 struct Call<'a> {
     device: &'a Device,
+    /// Queries; with keys and values beside them if these are to be placed.
     q: View<'a, f32>,
+    placing: Option<Placing<'a>>,
     cache: &'a KvCache,
     place: &'a Placement,
     parameters: &'a Attention<'a>,
     out: ViewMut<'a, f32>,
+    /// Gets the results too.
+    act: Option<&'a Act>,
 }
 
 /// [`crate::ops::Backend::attention`], checked.
@@ -80,16 +119,55 @@ pub(crate) fn attention(
     parameters: &Attention,
     out: ViewMut<f32>,
 ) -> Result<()> {
-    let rule = "must be at most 2^27 on a GPU";
-    require(place.table_cols <= MAX_COLUMNS, "attention", "columns of the block table", place.table_cols, rule)?;
-    let call = Call { device, q, cache, place, parameters, out };
-    if call.q.rows() == 0 {
-        return Ok(());
+    Call { device, q, placing: None, cache, place, parameters, out, act: None }.run().map(|_| ())
+}
+
+/// [`crate::ops::Backend::attention_act`], checked.
+pub(super) fn attention_act(
+    device: &Device,
+    q: View<f32>,
+    cache: &KvCache,
+    place: &Placement,
+    parameters: &Attention,
+    out: ViewMut<f32>,
+    act: &mut Act,
+) -> Result<()> {
+    run_act(Call { device, q, placing: None, cache, place, parameters, out, act: None }, act)
+}
+
+/// Whether [`attend`] can do it.
+pub(super) fn places(device: &Device, heads: usize, norms: &Norms, cache: &KvCache, place: &Placement) -> bool {
+    let on_tensor_cores = form::decode(device.gpu().properties(), cache.spec).is_some();
+    place.apart && on_tensor_cores && place::serves(heads, norms, cache)
+}
+
+/// [`crate::ops::Backend::attend`], checked, if [`places`].
+pub(super) fn attend(
+    device: &Device,
+    qkv: View<f32>,
+    placing: Placing,
+    cache: &mut KvCache,
+    place: &Placement,
+    parameters: &Attention,
+    out: ViewMut<f32>,
+    act: &mut Act,
+) -> Result<()> {
+    run_act(Call { device, q: qkv, placing: Some(placing), cache, place, parameters, out, act: None }, act)?;
+    cache.written = device.pauses();
+    Ok(())
+}
+
+/// A call whose results are prepared as activations, at once if it can be: a block of these must not be part of two heads,
+/// and long runs leave their results alone.
+fn run_act(call: Call, act: &mut Act) -> Result<()> {
+    let whole = call.cache.spec.value_width.is_multiple_of(32);
+    if !whole || call.tile().is_some() {
+        let device = call.device;
+        let out = call.run()?;
+        return prepare_activations(device, out.as_view(), act);
     }
-    let tile = form::tile(device.gpu().properties(), cache.spec).filter(|_| call.q.rows() >= LONG_RUN);
-    let params = AttentionParams { long_runs: u32::from(tile.is_some()), ..call.params() };
-    call.splits(&params)?;
-    tile.map_or(Ok(()), |tile| call.long_runs(&tile, &params))
+    (act.rows, act.cols) = (call.out.rows(), call.out.cols());
+    Call { act: Some(act), ..call }.run().map(|_| ())
 }
 
 /// A part of the workspace.
@@ -106,7 +184,32 @@ impl<'a> Partials<'a> {
     }
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// The kernel for long runs, if there may be any.
+    fn tile(&self) -> Option<Form> {
+        let many = self.q.rows() >= LONG_RUN && !self.place.apart;
+        form::tile(self.device.gpu().properties(), self.cache.spec).filter(|_| many)
+    }
+
+    /// Runs everything; gives the output back.
+    fn run(self) -> Result<ViewMut<'a, f32>> {
+        let rule = "must be at most 2^27 on a GPU";
+        require(
+            self.place.table_cols <= MAX_COLUMNS,
+            "attention",
+            "columns of the block table",
+            self.place.table_cols,
+            rule,
+        )?;
+        if self.q.rows() > 0 {
+            let tile = self.tile();
+            let params = AttentionParams { long_runs: tile.is_some().into(), ..self.params() };
+            self.splits(&params)?;
+            tile.map_or(Ok(()), |tile| self.long_runs(&tile, &params))?;
+        }
+        Ok(self.out)
+    }
+
     /// Parameters of all launches; those of splits differ in some.
     fn params(&self) -> AttentionParams {
         let (spec, p, place) = (self.cache.spec, self.parameters, self.place);
@@ -132,6 +235,40 @@ impl Call<'_> {
             splits: limit(place.table_cols.div_ceil(SPLIT_BLOCKS).clamp(1, MAX_SPLITS)),
             walkers: 1,
             long_runs: 0,
+            wide_q: self.wide_q(),
+            wide_out: wide(spec.value_width, [Rows::of_mut(&self.out)]),
+        }
+    }
+
+    /// Whether heads of queries, and of keys and values beside them, are whole 16-byte words.
+    fn wide_q(&self) -> u32 {
+        let spec = self.cache.spec;
+        let values = self.placing.is_none() || spec.value_width.is_multiple_of(4);
+        wide(spec.key_width, [Rows::of(&self.q)]) * u32::from(values)
+    }
+
+    fn placing(&self) -> PlacingParams {
+        let Some(Placing { norms, rope }) = &self.placing else { return PlacingParams::default() };
+        PlacingParams {
+            placed: 1,
+            normed: norms.is_some().into(),
+            pairs: limit(rope.frequencies.len()),
+            interleaved: (rope.style == RopeStyle::Interleaved).into(),
+            eps: norms.map_or(0.0, |(_, eps)| eps),
+            magnitude: rope.magnitude,
+        }
+    }
+
+    /// The output, then the activations: as they are, as int8, as bfloat16.
+    fn results(&self) -> [Arg<'_>; 4] {
+        let out = Arg::write(&self.out);
+        let Some(act) = self.act else { return [out, Arg::Null, Arg::Null, Arg::Null] };
+        let exact = Arg::buffer(&act.exact, Access::Write);
+        match act.precision {
+            Precision::Exact => [out, exact, Arg::Null, Arg::Null],
+            Precision::Fast => {
+                [out, exact, Arg::buffer(&act.int8, Access::Write), Arg::buffer(&act.bf16, Access::Write)]
+            }
         }
     }
 
@@ -162,66 +299,101 @@ impl Call<'_> {
         let params = AttentionParams { rows, units, walkers, ..*params };
 
         let results = [tokens, units, rows, params.splits].map(|n| n as usize).iter().product::<usize>();
-        let stats_bytes = results * size_of::<[f32; 2]>();
-        let all_bytes = stats_bytes + results * self.cache.spec.value_width * size_of::<f32>();
+        let stats_bytes = (results * size_of::<[f32; 2]>()).next_multiple_of(16);
+        let all_bytes = stats_bytes + results * params.value_stride as usize * size_of::<f32>();
         let region = self.device.workspace(all_bytes)?;
         let stats = Partials { region: &region, offset: 0, bytes: stats_bytes };
         let vectors = Partials { region: &region, offset: stats_bytes, bytes: all_bytes - stats_bytes };
 
         let grid = [tokens, units, walkers];
-        let [keys, key_scales] = cells_args(&self.cache.keys, Access::Read);
-        let [values, value_scales] = cells_args(&self.cache.values, Access::Read);
         let [slots, positions, table] = self.ids();
-        let (q, sinks, out) = (Arg::read(&self.q), Arg::optional(self.parameters.sinks), Arg::write(&self.out));
+        let (q, sinks) = (Arg::read(&self.q), Arg::optional(self.parameters.sinks));
+        let [out, exact, int8, bf16] = self.results();
         let (vectors_arg, stats_arg) = (vectors.arg(Access::ReadWrite), stats.arg(Access::ReadWrite));
         let (flag, arg) = (self.device.flag(), Arg::params(&params));
         match &decode {
-            Some(form) => self.device.launch(&Launch {
-                kernel: Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &form.defines() },
-                grid,
-                block: DECODE_WARPS * 32,
-                shared: form.shared,
-                overlap: true,
-                args: &[q, keys, values, slots, positions, table, sinks, out, vectors_arg, stats_arg, flag, arg],
-            })?,
-            None => self.device.launch(&Launch {
-                kernel: Kernel {
-                    file: "attention_split.cu",
-                    entry: "attention_split",
-                    defines: &[("ROWS", define), cells_define(self.cache.spec.format)],
-                },
-                grid,
-                block: THREADS,
-                shared: rows * params.key_stride.max(params.value_stride) * size_of::<f32>() as u32,
-                overlap: true,
-                args: &[
-                    q,
-                    keys,
-                    key_scales,
-                    values,
-                    value_scales,
-                    slots,
-                    positions,
-                    table,
-                    sinks,
-                    out,
-                    vectors_arg,
-                    stats_arg,
-                    flag,
-                    arg,
-                ],
-            })?,
+            Some(form) => {
+                let both = DecodeParams { attention: params, placing: self.placing() };
+                let access = if self.placing.is_some() { Access::ReadWrite } else { Access::Read };
+                let norms = self.placing.as_ref().and_then(|placing| placing.norms).map(|(weights, _)| weights);
+                let [q_norm, k_norm] = norms.map_or([Arg::Null; 2], |both| both.map(|w| Arg::buffer(w, Access::Read)));
+                let frequencies = self.placing.as_ref().map(|placing| &placing.rope.frequencies);
+                let [[keys, _], [values, _]] = [&self.cache.keys, &self.cache.values].map(|c| cells_args(c, access));
+                self.device.launch(&Launch {
+                    kernel: Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &form.defines() },
+                    grid,
+                    block: DECODE_WARPS * 32,
+                    shared: form.shared,
+                    // When it places, it reads the cache before it waits for the kernel before it.
+                    overlap: self.placing.is_none() || self.cache.written < self.device.pauses(),
+                    args: &[
+                        q,
+                        q_norm,
+                        k_norm,
+                        Arg::optional(frequencies),
+                        keys,
+                        values,
+                        slots,
+                        positions,
+                        table,
+                        sinks,
+                        out,
+                        exact,
+                        int8,
+                        bf16,
+                        vectors_arg,
+                        stats_arg,
+                        flag,
+                        Arg::params(&both),
+                    ],
+                })?;
+            }
+            None => {
+                let [keys, key_scales] = cells_args(&self.cache.keys, Access::Read);
+                let [values, value_scales] = cells_args(&self.cache.values, Access::Read);
+                self.device.launch(&Launch {
+                    kernel: Kernel {
+                        file: "attention_split.cu",
+                        entry: "attention_split",
+                        defines: &[("ROWS", define), cells_define(self.cache.spec.format)],
+                    },
+                    grid,
+                    block: THREADS,
+                    shared: rows * params.key_stride.max(params.value_stride) * size_of::<f32>() as u32,
+                    overlap: true,
+                    args: &[
+                        q,
+                        keys,
+                        key_scales,
+                        values,
+                        value_scales,
+                        slots,
+                        positions,
+                        table,
+                        sinks,
+                        out,
+                        exact,
+                        int8,
+                        bf16,
+                        vectors_arg,
+                        stats_arg,
+                        flag,
+                        arg,
+                    ],
+                })?;
+            }
         }
         if walkers == 1 {
             return Ok(());
         }
+        let (vectors, stats) = (vectors.arg(Access::Read), stats.arg(Access::Read));
         self.device.launch(&Launch {
             kernel: Kernel { file: "attention_combine.cu", entry: "attention_combine", defines: &[] },
             grid: [params.tokens, heads, 1],
             block: COMBINE_THREADS,
             shared: 0,
             overlap: true,
-            args: &[vectors.arg(Access::Read), stats.arg(Access::Read), slots, positions, sinks, out, flag, arg],
+            args: &[vectors, stats, slots, positions, sinks, out, exact, int8, bf16, flag, arg],
         })
     }
 

@@ -61,7 +61,7 @@ pub(crate) fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<K
         })
     };
     let (keys, values) = (cells(spec.key_width)?, cells(spec.value_width)?);
-    Ok(KvCache { device: device.id(), spec, blocks, keys, values })
+    Ok(KvCache { device: device.id(), spec, blocks, keys, values, written: device.pauses() })
 }
 
 /// Bytes of a cache of so many blocks.
@@ -121,6 +121,7 @@ pub(crate) fn kv_write(
         return Ok(());
     }
     let params = WriteParams::new(cache, place, k.shape().stride(), v.shape().stride());
+    cache.written = device.pauses();
     let [keys, key_scales] = cells_args(&cache.keys, Access::Write);
     let [values, value_scales] = cells_args(&cache.values, Access::Write);
     device.launch(&Launch {

@@ -28,6 +28,7 @@ use crate::kv::{KvCache, KvSpec, Placement};
 use crate::ops::{Activation, Attention, Backend, Groups, Rates, Recording, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
+use place::Norms;
 use std::sync::Arc;
 
 /// Steps of more rows than this are not padded, and so hardly ever come again.
@@ -43,6 +44,36 @@ impl Cuda {
     /// A backend over a device: a real one, or a simulator's.
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         Ok(Self { device: Device::new(gpu)? })
+    }
+}
+
+/// Where keys and values begin beside queries.
+fn key_and_value_columns(heads: usize, spec: KvSpec) -> Result<[usize; 2]> {
+    let keys = check::elements("queries", &[heads, spec.key_width])?;
+    Ok([keys, check::elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?])
+}
+
+impl Cuda {
+    /// The checks of [`Backend::place_qkv`]'s parts.
+    fn check_placing(
+        &self,
+        qkv: &mut ViewMut<f32>,
+        heads: usize,
+        norms: Norms,
+        rope: &Rope,
+        cache: &KvCache,
+        place: &Placement,
+    ) -> Result<()> {
+        let (device, spec) = (self.device(), cache.spec());
+        let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, spec)?);
+        for (columns, which) in [(0..k, 0), (k..v, 1)] {
+            let Some((weights, eps)) = norms else { break };
+            check::qk_norm(device, &qkv.reborrow().columns(columns)?, weights[which], eps)?;
+        }
+        let positions = place.positions.view(tokens, 1)?;
+        check::rope(device, &qkv.reborrow().columns(0..v)?, spec.key_width, &positions, rope)?;
+        let read = qkv.as_view();
+        check::kv_write(device, cache, &read.columns(k..v)?, &read.columns(v..all)?, place)
     }
 }
 
@@ -81,7 +112,7 @@ impl Backend for Cuda {
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
-        self.device.gpu().record(work)
+        self.device.record(work)
     }
 
     fn alloc_f32(&self, len: usize, what: &'static str) -> Result<Buffer<f32>> {
@@ -323,35 +354,63 @@ impl Backend for Cuda {
         &self,
         mut qkv: ViewMut<f32>,
         heads: usize,
-        norms: Option<([&Buffer<f32>; 2], f32)>,
+        norms: Norms,
         rope: &Rope,
         cache: &mut KvCache,
         place: &Placement,
     ) -> Result<()> {
-        let (device, tokens, all, spec) = (self.device(), qkv.rows(), qkv.cols(), cache.spec());
-        let k = check::elements("queries", &[heads, spec.key_width])?;
-        let v = check::elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?;
-        let at_once = place::serves(heads, &norms, cache);
+        if place::serves(heads, &norms, cache) {
+            self.check_placing(&mut qkv, heads, norms, rope, cache, place)?;
+            return place::place_qkv(&self.device, qkv, heads, norms, rope, cache, place);
+        }
+        let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, cache.spec())?);
         for (columns, which) in [(0..k, 0), (k..v, 1)] {
             let Some((weights, eps)) = norms else { break };
-            let columns = qkv.reborrow().columns(columns)?;
-            match at_once {
-                true => check::qk_norm(device, &columns, weights[which], eps)?,
-                false => self.qk_norm(columns, weights[which], eps)?,
-            }
+            self.qk_norm(qkv.reborrow().columns(columns)?, weights[which], eps)?;
         }
-        let positions = place.positions.view(tokens, 1)?;
-        let turned = qkv.reborrow().columns(0..v)?;
-        if !at_once {
-            // Queries and keys are neighbours and have the same width: one rotation serves both.
-            self.rope(turned, spec.key_width, positions, rope)?;
-            let qkv = qkv.as_view();
-            return self.kv_write(cache, qkv.columns(k..v)?, qkv.columns(v..all)?, place);
+        // Queries and keys are neighbours and have the same width: one rotation serves both.
+        self.rope(qkv.reborrow().columns(0..v)?, cache.spec().key_width, place.positions.view(tokens, 1)?, rope)?;
+        let qkv = qkv.as_view();
+        self.kv_write(cache, qkv.columns(k..v)?, qkv.columns(v..all)?, place)
+    }
+
+    fn attention_act(
+        &self,
+        q: View<f32>,
+        cache: &KvCache,
+        place: &Placement,
+        parameters: &Attention,
+        out: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        check::attention(self.device(), &q, cache, place, parameters, &out)?;
+        check::prepare_activations(self.device(), &out.as_view(), act)?;
+        attention::attention_act(&self.device, q, cache, place, parameters, out, act)
+    }
+
+    fn attend(
+        &self,
+        mut qkv: ViewMut<f32>,
+        norms: Norms,
+        rope: &Rope,
+        cache: &mut KvCache,
+        place: &Placement,
+        parameters: &Attention,
+        out: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        let heads = parameters.heads;
+        let [queries, _] = key_and_value_columns(heads, cache.spec())?;
+        if attention::places(&self.device, heads, &norms, cache, place) {
+            self.check_placing(&mut qkv, heads, norms, rope, cache, place)?;
+            let q = qkv.as_view().columns(0..queries)?;
+            check::attention(self.device(), &q, cache, place, parameters, &out)?;
+            check::prepare_activations(self.device(), &out.as_view(), act)?;
+            let placing = attention::Placing { norms, rope };
+            return attention::attend(&self.device, qkv.as_view(), placing, cache, place, parameters, out, act);
         }
-        check::rope(device, &turned, spec.key_width, &positions, rope)?;
-        let read = qkv.as_view();
-        check::kv_write(device, cache, &read.columns(k..v)?, &read.columns(v..all)?, place)?;
-        place::place_qkv(&self.device, qkv, heads, norms, rope, cache, place)
+        self.place_qkv(qkv.reborrow(), heads, norms, rope, cache, place)?;
+        self.attention_act(qkv.as_view().columns(0..queries)?, cache, place, parameters, out, act)
     }
 
     fn route_and_group(

@@ -67,6 +67,7 @@ pub(super) fn place_qkv(
     if tokens == 0 {
         return Ok(());
     }
+    cache.written = device.pauses();
     let [q_norm, k_norm] = norms.map_or([None; 2], |(weights, _)| weights.map(Some));
     let room = spec.key_width.next_multiple_of(4);
     let params = PlaceParams {

@@ -39,10 +39,8 @@ pub(super) fn decode(device: &Properties, spec: KvSpec) -> Option<Form> {
     if !tensor_cores(device, spec) || keys > 128 || values > 128 {
         return None;
     }
-    // The queries, in rows padded by 16 bytes, and what each warp has found: a quarter of the values for each lane, and
-    // a column of padding.
-    let warps = DECODE_WARPS as usize;
-    Form::new(keys, values, (warps * (keys + 4) + warps * values / 4 * 33) * size_of::<f32>())
+    // What each warp has found: a quarter of the values for each lane, and a column of padding.
+    Form::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())
 }
 
 /// The form of `attention_tile` for a cache, if it can serve it.

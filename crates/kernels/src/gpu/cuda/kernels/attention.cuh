@@ -1,6 +1,6 @@
 // What the kernels of attention share: their parameters, where a token stands, and how its keys are cut into splits.
 #pragma once
-#include "device.h"
+#include "quantise.h"
 
 // Tokens of a block of the cache.
 #define KV_BLOCK 16u
@@ -33,7 +33,34 @@ struct AttentionParams {
     u32 splits;     // the most that a token can have, by the length of the table
     u32 walkers;    // blocks of threads that share the splits of one unit; one also joins them
     u32 long_runs;  // whether `attention_tile` serves the long runs
+    u32 wide_q, wide_out;  // rows allow 16-byte accesses
 };
+
+// Where results go. They may also be prepared as activations of the next product (see act.rs): as they are, as int8 and
+// as bfloat16; what is null is not wanted. A value's width is a multiple of 32 then.
+struct Results {
+    float* out;
+    float* exact;
+    Int8Block* int8;
+    u32* bf16;
+};
+
+// Four neighbouring elements of a head's result for each lane of a warp, the first of which has column `base`.
+DEV void write_result(const AttentionParams& p, const Results& to, u32 token, u32 head, u32 base, Four v) {
+    u32 d = base + lane() * 4, left = d < p.value_width ? p.value_width - d : 0;
+    u64 column = u64(head) * p.value_width + d, at = token * (u64(p.kv_heads) * p.group * p.value_width) + column;
+    bool wide = p.wide_out && left > 0;
+    store_four(to.out + token * p.out_stride + column, v, left, wide);
+    if (to.exact) store_four(to.exact + at, v, left, wide);
+    if (to.int8) quantise_four(v, to.int8 + at / 32, to.bf16 + at / 32 * 16, lane() % 8, left > 0);
+}
+
+// Zeros for these heads of a token. The warps of a block share the work.
+DEV void write_zeros(const AttentionParams& p, const Results& to, u32 token, u32 head_first, u32 heads) {
+    for (u32 head = head_first + warp(); head < head_first + heads; head += block_width() / 32) {
+        for (u32 base = 0; base < p.value_width; base += 128) write_result(p, to, token, head, base, Four{});
+    }
+}
 
 // A token's row of the block table and the positions that it sees, the last its own.
 struct Standing {
@@ -138,8 +165,9 @@ DEV Unit unit_of(const AttentionParams& p, u32 index) {
     return {kv_head, kv_head * p.group + row_first, left < p.rows ? left : p.rows};
 }
 
-// What is left of each split of a row: its vector, the maximum of its logits, and the sum of their exponentials relative
-// to that. A sum of BAD_SUM says that a block id was out of range: the output is zero then. Lies as [place][row][split],
+// What is left of each split of a row: its vector, as long as a value in the cache, the maximum of its logits, and the
+// sum of their exponentials relative to that. A sum of BAD_SUM says that a block id was out of range: the output is zero
+// then. Lies as [place][row][split],
 // where a place is a unit: (token, y), or (x, y) if there is one walker.
 struct Partials {
     float* vectors;
@@ -151,64 +179,73 @@ DEV u64 partial_of(const AttentionParams& p, u32 place, u32 row, u32 split) {
     return (u64(place) * p.rows + row) * p.splits + split;
 }
 
+// A sink is a logit without a value; that of no sink has no exponential.
+DEV float sink_of(const float* sinks, u32 head) { return sinks ? sinks[head] * LOG2_E : minus_infinity(); }
+
 // How the splits of a row are joined: the share of split `lane` in the result, and whether there is none.
 struct Shares {
     float own;
     bool bad;
 };
 
-DEV Shares shares_of(float2 stats, u32 splits, const float* sink) {
+DEV Shares shares_of(float2 stats, u32 splits, float sink) {
     if (lane() >= splits) stats = make_float2(minus_infinity(), 0.0f);
     bool bad = warp_max(stats.y == BAD_SUM ? 1.0f : 0.0f) != 0.0f;
-    // A sink is a logit without a value.
-    float sink_logit = sink ? *sink * LOG2_E : minus_infinity();
-    float top = fmaxf(warp_max(stats.x), sink_logit);
+    float top = fmaxf(warp_max(stats.x), sink);
     float weight = lane() < splits ? exp2_approx(stats.x - top) : 0.0f;
-    float sum = warp_sum(weight * stats.y) + (sink ? exp2_approx(sink_logit - top) : 0.0f);
+    float sum = warp_sum(weight * stats.y) + exp2_approx(sink - top);
     return {weight / sum, bad};
+}
+
+// The same of one split.
+DEV float only_share(float max, float sum, float sink) {
+    float top = fmaxf(max, sink), weight = exp2_approx(max - top);
+    return weight / (weight * sum + exp2_approx(sink - top));
 }
 
 // Splits whose sum is taken by itself; then these are added in order.
 #define CHUNK 8u
 
-// A column of the vectors of a chunk of splits.
-DEV void load_chunk(const float* vectors, u32 width, u32 chunk, u32 splits, u32 d, float (&values)[CHUNK]) {
+// Four columns from d on of the vectors of a chunk of splits. Behind a vector's end lie zeros up to its stride.
+DEV void load_chunk(const float* vectors, u32 stride, u32 chunk, u32 splits, u32 d, Four (&values)[CHUNK]) {
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) {
         u32 split = chunk * CHUNK + i;
-        values[i] = d < width && split < splits ? vectors[u64(split) * width + d] : 0.0f;
+        bool inside = d < stride && split < splits;
+        values[i] = inside ? *reinterpret_cast<const Four*>(vectors + u64(split) * stride + d) : Four{};
     }
 }
 
 // Their sum, weighted; `own` is the calling lane's share. Values of no split are not looked at.
-DEV float chunk_sum(const float (&values)[CHUNK], float own, u32 chunk, u32 splits) {
-    float total = 0.0f;
+DEV Four chunk_sum(const Four (&values)[CHUNK], float own, u32 chunk, u32 splits) {
+    Four total = {};
 #pragma unroll
     for (u32 i = 0; i < CHUNK; i++) {
         u32 split = chunk * CHUNK + i;
         float share = __shfl_sync(0xffffffffu, own, int(split % 32));
-        total = split < splits ? fmaf(share, values[i], total) : total;
+        if (split >= splits) continue;
+        for (u32 e = 0; e < 4; e++) total.at[e] = fmaf(share, values[i].at[e], total.at[e]);
     }
     return total;
 }
 
 // Joins the splits of a row, by one warp.
 DEV void combine(
-    const AttentionParams& p, Partials partials, u32 place, u32 row, u32 splits, const float* sink, float* result
+    const AttentionParams& p, Partials partials, u32 place, u32 row, u32 splits, float sink, const Results& to,
+    u32 token, u32 head
 ) {
     u64 first = partial_of(p, place, row, 0);
     float2 stats = lane() < splits ? partials.stats[first + lane()] : make_float2(0.0f, 0.0f);
     Shares shares = shares_of(stats, splits, sink);
-    const float* vectors = partials.vectors + first * p.value_width;
-    for (u32 base = 0; base < p.value_width; base += 32) {
-        u32 d = base + lane();
-        float total = 0.0f, values[CHUNK];
+    const float* vectors = partials.vectors + first * p.value_stride;
+    for (u32 base = 0; base < p.value_width; base += 128) {
+        Four total = {}, values[CHUNK];
         for (u32 chunk = 0; chunk * CHUNK < splits; chunk++) {
-            load_chunk(vectors, p.value_width, chunk, splits, d, values);
-            float of_chunk = chunk_sum(values, shares.own, chunk, splits);
-            total = chunk == 0 ? of_chunk : total + of_chunk;
+            load_chunk(vectors, p.value_stride, chunk, splits, base + lane() * 4, values);
+            Four of_chunk = chunk_sum(values, shares.own, chunk, splits);
+            for (u32 e = 0; e < 4; e++) total.at[e] = chunk == 0 ? of_chunk.at[e] : total.at[e] + of_chunk.at[e];
         }
-        if (d < p.value_width) result[d] = shares.bad ? 0.0f : total;
+        write_result(p, to, token, head, base, shares.bad ? Four{} : total);
     }
 }
 

@@ -1,49 +1,45 @@
-// Joins the splits of a token and query head: one block of threads for each (x, y). Writes zeros for padding and for ids out of
-// range; leaves long runs to `attention_tile`. The order of sums is that of `combine`.
+// Joins the splits of a token and query head: one block of threads for each (x, y). What has one split is whole already,
+// as is padding; long runs are left to `attention_tile`. The order of sums is that of `combine`.
 #include "attention.cuh"
 
-// Columns at a time, a warp for 32 of them and a chunk of the splits.
-#define COLUMNS 128u
+// A warp for each chunk of the splits.
 #define CHUNKS (MAX_SPLITS / CHUNK)
-#define THREADS (COLUMNS * CHUNKS)
+#define THREADS (CHUNKS * 32)
 
 KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     IN(float, vectors, 0), IN(float2, stats, 1), IN(u32, slots, 2), IN(u32, positions, 3), IN(float, sinks, 4),
-    OUT(float, out, 5), INOUT(u32, flag, 6), PARAMS(AttentionParams, p, 7)
+    OUT(float, out, 5), OUT(float, exact, 6), OUT(Int8Block, int8, 7), OUT(u32, bf16, 8), INOUT(u32, flag, 9),
+    PARAMS(AttentionParams, p, 10)
 ) {
-    SHARED(float, sums, COLUMNS * CHUNKS);
+    SHARED(Four, sums, CHUNKS * 32);
     dependency_launch();
     u32 token = block_x(), head = block_y(), kv_head = head / p.group, in_group = head - kv_head * p.group;
     u32 chunk_of_rows = in_group >> (__ffs(int(p.rows)) - 1), row = in_group & (p.rows - 1);
     u64 first = partial_of(p, token * p.units + chunk_of_rows * p.kv_heads + kv_head, row, 0);
-    dependency_wait();
-    // Loaded before it is known how many splits there are: two waits less.
-    const float* of_row = vectors + first * p.value_width;
-    u32 chunk = thread_x() / COLUMNS, d = thread_x() % COLUMNS;
-    float2 own = lane() < p.splits ? stats[first + lane()] : make_float2(0.0f, 0.0f);
-    float values[CHUNK];
-    load_chunk(of_row, p.value_width, chunk, p.splits, d, values);
-
-    float* result = out + token * p.out_stride + u64(head) * p.value_width;
+    // Nobody writes ids and sinks while the model runs.
     Standing standing;
-    if (!stand(p, slots, positions, token, flag, standing)) {
-        for (u32 d = thread_x(); d < p.value_width; d += THREADS) result[d] = 0.0f;
-        return;
-    }
-    if (p.long_runs && in_long_run(slots, positions, p.tokens, token)) return;
-    u32 splits = splits_of(standing).count;
-    Shares shares = shares_of(own, splits, sinks ? sinks + head : nullptr);
-    for (;;) {
-        sums[thread_x()] = chunk_sum(values, shares.own, chunk, splits);
+    u32 splits = stand(p, slots, positions, token, flag, standing) ? splits_of(standing).count : 0;
+    bool others = p.long_runs && in_long_run(slots, positions, p.tokens, token);
+    float sink = sink_of(sinks, head);
+    dependency_wait();
+    if (splits < 2 || others) return;
+
+    const float* of_row = vectors + first * p.value_stride;
+    float2 own = lane() < splits ? stats[first + lane()] : make_float2(0.0f, 0.0f);
+    Four values[CHUNK];
+    load_chunk(of_row, p.value_stride, warp(), splits, lane() * 4, values);
+    Shares shares = shares_of(own, splits, sink);
+    for (u32 base = 0; base < p.value_width; base += 128) {
+        if (base > 0) load_chunk(of_row, p.value_stride, warp(), splits, base + lane() * 4, values);
+        sums[thread_x()] = chunk_sum(values, shares.own, warp(), splits);
         barrier();
-        if (chunk == 0 && d < p.value_width) {
-            float total = sums[thread_x()];
-            for (u32 i = 1; i * CHUNK < splits; i++) total += sums[i * COLUMNS + thread_x()];
-            result[d] = shares.bad ? 0.0f : total;
+        if (warp() == 0) {
+            Four total = sums[lane()];
+            for (u32 i = 1; i * CHUNK < splits; i++) {
+                for (u32 e = 0; e < 4; e++) total.at[e] += sums[i * 32 + lane()].at[e];
+            }
+            write_result(p, {out, exact, int8, bf16}, token, head, base, shares.bad ? Four{} : total);
         }
         barrier();
-        d += COLUMNS;
-        if (d / COLUMNS * COLUMNS >= p.value_width) break;
-        load_chunk(of_row, p.value_width, chunk, splits, d, values);
     }
 }

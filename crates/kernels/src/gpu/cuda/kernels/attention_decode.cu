@@ -1,4 +1,5 @@
-// Attention over a part of what a token sees, as `attention_split`, on tensor cores with f16 caches.
+// Attention over a part of what a token sees, as `attention_split`, on tensor cores with f16 caches; in a step whose
+// tokens are each of a sequence of their own, also what `place_qkv` does before it.
 //
 // A unit is a token, a KV head and up to eight of the query heads that share it. Those are the 16 rows of a matrix
 // product: the high parts of eight queries and their low parts. A warp takes the 16 keys of one block of the cache at a
@@ -9,22 +10,28 @@
 // of 32 stand for columns 2t, 2t + 1, 2t + 8 and 2t + 9 of two products; of values, elements 8g to 8g + 7 of 64 are
 // column g of eight products.
 //
+// What a step waits for is memory: each load that needs the one before it costs half a microsecond and more. So ids,
+// norms' weights and angles come before `dependency_wait`: nobody writes them while the model runs. So do the first keys
+// and values of a launch that places, since none of its tokens sees another's, and what earlier steps wrote is there
+// (attention.rs sees to it). The token's own key and value pass through shared memory, and go to the cache on the side.
+//
 // KEY_WIDTH: rounded up to a multiple of 32. VALUE_WIDTH: to a multiple of 64. sm_80 or newer.
 #include "attention_mma.cuh"
+#include "rope.h"
 
 #if __CUDA_ARCH__ >= 800
 #define ROWS 8u
 #define WARPS ROWS
 #define THREADS (WARPS * 32)
+// Rotations of a lane.
+#define TURNS ((KEY_WIDTH / 2 + 31) / 32)
 
-// Elements from row to row of the queries in shared memory, so that rows lie in different banks.
-#define QUERY_ROW (KEY_WIDTH + 4)
+// Elements from row to row of the split queries in shared memory: an odd number of 64 bytes, so that two rows lie in
+// different banks.
+#define QUERY_ROW (KEY_WIDTH + (KEY_WIDTH % 64 == 0 ? 32 : 0))
 
-// Where lane `from` of a warp leaves its v-th result, behind the queries; a column of padding keeps the lanes that read it
-// in different banks.
-DEV u32 result_at(u32 warp, u32 v, u32 from) {
-    return ROWS * QUERY_ROW + (warp * (VALUE_WIDTH / 4) + v) * 33 + from;
-}
+// Where lane `from` of a warp leaves its v-th result; a column of padding keeps lanes that read it in different banks.
+DEV u32 result_at(u32 warp, u32 v, u32 from) { return (warp * (VALUE_WIDTH / 4) + v) * 33 + from; }
 
 DEV uint4 load_or_zero(const u16* from, bool inside) {
     return inside ? *reinterpret_cast<const uint4*>(from) : make_uint4(0, 0, 0, 0);
@@ -32,29 +39,64 @@ DEV uint4 load_or_zero(const u16* from, bool inside) {
 
 DEV u32 word(const uint4& words, u32 i) { return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w; }
 
-// Eight elements of each 32 of a query, split in two; returns what undoes their scale.
-DEV float take_queries(const float* from, u32 (&query)[KEY_WIDTH / 32][2][4]) {
-    float own[KEY_WIDTH / 32][8], largest = 0.0f;
-#pragma unroll
-    for (u32 s = 0; s < KEY_WIDTH / 32; s++) {
-        const float4* x = reinterpret_cast<const float4*>(from + s * 32);
-        float4 low = x[0], high = x[1];
-        float all[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-        for (u32 i = 0; i < 8; i++) own[s][i] = all[i], largest = fmaxf(largest, fabsf(all[i]));
+// Twin of `Placing` in attention.rs: what becomes of queries and keys before they are used, if this launch places them.
+struct Placing {
+    u32 placed, normed, pairs, interleaved;
+    float eps, magnitude;
+};
+struct DecodeParams {
+    AttentionParams attention;
+    Placing placing;
+};
+
+// A head of a query or key, four elements for each lane, normalised and turned as by `place_qkv`. `row`: shared memory
+// of this warp.
+DEV Four place_head(
+    Four v, const Four& weight, const Rotation (&turns)[TURNS], const Placing& p, u32 width, float* row
+) {
+    if (p.normed) {
+        float squares = 0.0f;
+        for (u32 i = 0; i < 4; i++) squares = fmaf(v.at[i], v.at[i], squares);
+        float factor = 1.0f / sqrtf(warp_sum(squares) / (float)width + p.eps);
+        for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor * weight.at[i];
     }
-    largest = fmaxf(largest, shuffle_xor(largest, 1));
-    RowScale scale = row_scale(fmaxf(largest, shuffle_xor(largest, 2)));
+    if (p.pairs == 0) return v;
+    Four* own = reinterpret_cast<Four*>(row) + lane();
+    *own = v;
+    warp_barrier();
 #pragma unroll
-    for (u32 s = 0; s < KEY_WIDTH / 32; s++) {
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            u32(&part)[4] = query[s][i / 2];
-            float a = own[s][2 * i] * scale.apply, b = own[s][2 * i + 1] * scale.apply;
-            split_pair(a, b, part[i % 2 * 2], part[i % 2 * 2 + 1]);
-        }
+    for (u32 i = 0; i < TURNS; i++) {
+        u32 pair = i * 32 + lane();
+        if (pair >= p.pairs) break;
+        u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
+        turn(turns[i], row + a, row + b);
+    }
+    warp_barrier();
+    return *own;
+}
+
+// Four elements of a query for each lane, to rows of their high and low parts; what undoes the scale that they get.
+DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
+    float largest = 0.0f;
+    for (u32 i = 0; i < 4; i++) v.at[i] *= factor, largest = fmaxf(largest, fabsf(v.at[i]));
+    RowScale scale = row_scale(warp_max(largest));
+    for (u32 i = 0; i < 4; i++) v.at[i] *= scale.apply;
+    uint2 parts[2];
+    split_pair(v.at[0], v.at[1], parts[0].x, parts[1].x);
+    split_pair(v.at[2], v.at[3], parts[0].y, parts[1].y);
+    if (lane() * 4 < KEY_WIDTH) {
+        reinterpret_cast<uint2*>(high)[lane()] = parts[0];
+        reinterpret_cast<uint2*>(low)[lane()] = parts[1];
     }
     return scale.undo;
+}
+
+// Four elements of a new key or value for each lane: to shared memory, and to the cache if there is a place.
+DEV void keep(Four v, u32 width, uint4* shared, u16* cell, u32 stride) {
+    uint2 words = make_uint2(pack_half(v.at[0], v.at[1]), pack_half(v.at[2], v.at[3]));
+    u32 d = lane() * 4;
+    if (d < width) reinterpret_cast<uint2*>(shared)[lane()] = words;
+    if (cell && d < stride) *reinterpret_cast<uint2*>(cell + d) = words;
 }
 
 // A block of the cache on a warp's way, and the split that it is part of.
@@ -63,20 +105,32 @@ struct Cursor {
 };
 
 KERNEL_BOUNDED(attention_decode, THREADS, 1)(
-    IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
-    IN(float, sinks, 6), OUT(float, out, 7), INOUT(float, vectors, 8), INOUT(float2, stats, 9), INOUT(u32, flag, 10),
-    PARAMS(AttentionParams, p, 11)
+    IN(float, q, 0), IN(float, q_norm, 1), IN(float, k_norm, 2), IN(float, frequencies, 3), INOUT(u16, keys, 4),
+    INOUT(u16, values, 5), IN(u32, slots, 6), IN(u32, positions, 7), IN(u32, table, 8), IN(float, sinks, 9),
+    OUT(float, out, 10), OUT(float, exact, 11), OUT(Int8Block, int8, 12), OUT(u32, bf16, 13), INOUT(float, vectors, 14),
+    INOUT(float2, stats, 15), INOUT(u32, flag, 16), PARAMS(DecodeParams, both, 17)
 ) {
-    DYNAMIC_SHARED(float, shared);  // the queries, and each warp's results
+    DYNAMIC_SHARED(float, shared);  // a row for each warp to turn a head in, then each warp's results
+    SHARED(uint4, high, ROWS * QUERY_ROW / 8);
+    SHARED(uint4, low, ROWS * QUERY_ROW / 8);
+    SHARED(float, undo, ROWS);
     SHARED(float2, found, WARPS * ROWS);  // of each warp: the rows' maxima and sums
+    SHARED(uint4, new_key, KEY_WIDTH / 8);
+    SHARED(uint4, new_value, VALUE_WIDTH / 8);
     SHARED(u32, left_out, WARPS);
+    const AttentionParams& p = both.attention;
+    const Placing& placing = both.placing;
     dependency_launch();
-    Unit unit = unit_of(p, block_y());
-    dependency_wait();
 
+    Unit unit = unit_of(p, block_y());
     Partials partials = {vectors, stats};
-    // This thread has row g, and columns that depend on t.
-    u32 g = lane() / 4, t = lane() % 4;
+    Results results = {out, exact, int8, bf16};
+    // This thread has row g, and columns that depend on t. This warp brings one query, if it is live, and the last two
+    // warps also a new key and value.
+    u32 g = lane() / 4, t = lane() % 4, d = lane() * 4;
+    bool live = warp() < unit.live, brings_key = warp() == WARPS - 1, brings_value = warp() == WARPS - 2;
+    u32 key_left = d < p.key_width ? p.key_width - d : 0, value_left = d < p.value_width ? p.value_width - d : 0;
+    bool key_wide = p.wide_q && key_left > 0, value_wide = p.wide_q && value_left > 0;
     u32 walker = block_z(), place = block_x() * p.units + block_y();
     // In a prompt nearly all tokens are left to `attention_tile`: the warps look at one each, WARPS turns ahead. Bit 0 is
     // this turn's token; when only the last bit is there, they look again.
@@ -88,25 +142,20 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             left_ahead >>= 1;
             if (left) continue;
         }
-        float* result = out + token * p.out_stride + u64(unit.head_first) * p.value_width;
-        // No branch stands between these loads, nor between them and those of the ids: all are under way together.
-        const float* x = q + token * p.q_stride + u64(unit.head_first) * p.key_width;
-        float part[KEY_WIDTH / 32];
-#pragma unroll
-        for (u32 i = 0; i < KEY_WIDTH / 32; i++) {
-            u32 r = (i * THREADS + thread_x()) / KEY_WIDTH, d = (i * THREADS + thread_x()) % KEY_WIDTH;
-            part[i] = x[min(r, unit.live - 1) * p.key_width + min(d, p.key_width - 1)];
-        }
         Standing standing;
         if (!stand(p, slots, positions, token, flag, standing)) {
-            // Padding, or no place: several blocks of threads leave that to `attention_combine`.
-            if (p.walkers == 1) {
-                for (u32 i = thread_x(); i < unit.live * p.value_width; i += THREADS) result[i] = 0.0f;
-            }
+            // Padding, or no place.
+            dependency_wait();
+            if (walker == 0) write_zeros(p, results, token, unit.head_first, unit.live);
             continue;
         }
         Splits splits = splits_of(standing);
+        if (walker >= splits.count) continue;
         const u32* blocks = table + u64(standing.slot) * p.table_cols;
+        // Whether this block of threads sees the token's own key, and places it. What is in the cache ends before that.
+        bool newest = placing.placed && (splits.count - 1) % p.walkers == walker;
+        u32 cached_end = standing.last + (placing.placed ? 0 : 1);
+        u32 own_id = newest && (brings_key || brings_value) ? blocks[standing.last / KV_BLOCK] : PADDING;
 
         // This warp's way through the splits of this walker. Where it ends the id is none.
         u32 block_first = standing.first / KV_BLOCK, block_end = standing.last / KV_BLOCK + 1;
@@ -121,24 +170,34 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         Cursor now = settle({walker, block_first + walker * splits.blocks + warp()});
         Cursor next = settle({now.split, now.block + WARPS});
         u32 id = id_of(now), next_id = id_of(next);
-
-        // While the ids are under way.
-#pragma unroll
-        for (u32 i = 0; i < KEY_WIDTH / 32; i++) {
-            u32 r = (i * THREADS + thread_x()) / KEY_WIDTH, d = (i * THREADS + thread_x()) % KEY_WIDTH;
-            shared[r * QUERY_ROW + d] = r < unit.live && d < p.key_width ? part[i] * p.scale : 0.0f;
+        float sink = live ? sink_of(sinks, unit.head_first + warp()) : minus_infinity();
+        Four q_weight = {}, k_weight = {};
+        if (placing.normed) {
+            q_weight = load_four(q_norm + d, key_left, key_wide);
+            k_weight = load_four(k_norm + d, key_left, key_wide);
         }
-        barrier();
+        Rotation turns[TURNS];
+#pragma unroll
+        for (u32 i = 0; i < TURNS; i++) {
+            u32 pair = i * 32 + lane();
+            if (pair < placing.pairs) turns[i] = rotation_at(standing.last, frequencies[pair], placing.magnitude);
+        }
 
         uint4 key[2][KEY_WIDTH / 32], value[4][VALUE_WIDTH / 64];
+        // What the token does not see is not read: another sequence may have left infinities there; 0 · ∞ is not 0.
+        auto cached = [&](u32 at) {
+            u32 position = now.block * KV_BLOCK + at;
+            return id < p.blocks && position >= standing.first && position < cached_end;
+        };
         auto load_keys = [&]() {
             u64 row = cache_row(p, id, unit.kv_head, g);
 #pragma unroll
             for (u32 n = 0; n < 2; n++) {
+                bool inside = cached(g + n * 8);
                 const u16* from = keys + (row + n * 8) * p.key_stride + t * 8;
 #pragma unroll
                 for (u32 s = 0; s < KEY_WIDTH / 32; s++) {
-                    key[n][s] = load_or_zero(from + s * 32, id < p.blocks && s * 32 + t * 8 < p.key_stride);
+                    key[n][s] = load_or_zero(from + s * 32, inside && s * 32 + t * 8 < p.key_stride);
                 }
             }
         };
@@ -146,27 +205,71 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             u64 row = cache_row(p, id, unit.kv_head, 0);
 #pragma unroll
             for (u32 k = 0; k < 4; k++) {
-                // What the token does not see is not read: another sequence may have left infinities there, and 0 · ∞ is
-                // not 0.
-                u32 at = t * 2 + k / 2 * 8 + k % 2, position = now.block * KV_BLOCK + at;
-                bool seen = id < p.blocks && position >= standing.first && position <= standing.last;
+                u32 at = t * 2 + k / 2 * 8 + k % 2;
+                bool inside = cached(at);
                 const u16* from = values + (row + at) * p.value_stride + g * 8;
 #pragma unroll
                 for (u32 s = 0; s < VALUE_WIDTH / 64; s++) {
-                    value[k][s] = load_or_zero(from + s * 64, seen && s * 64 + g * 8 < p.value_stride);
+                    value[k][s] = load_or_zero(from + s * 64, inside && s * 64 + g * 8 < p.value_stride);
                 }
             }
         };
-        load_keys();
-        load_values();
-        u32 query[KEY_WIDTH / 32][2][4];
-        float undo = take_queries(shared + g * QUERY_ROW + t * 8, query);
+        if (placing.placed) load_keys(), load_values();
+        dependency_wait();
+
+        // No branch stands between these loads: all are under way together.
+        const float* row = q + token * p.q_stride;
+        u32 heads = p.kv_heads * p.group;
+        Four own = {}, fresh = {};
+        if (live) own = load_four(row + u64(unit.head_first + warp()) * p.key_width + d, key_left, key_wide);
+        if (newest && brings_key) {
+            fresh = load_four(row + u64(heads + unit.kv_head) * p.key_width + d, key_left, key_wide);
+        } else if (newest && brings_value) {
+            row += u64(heads + p.kv_heads) * p.key_width;
+            fresh = load_four(row + u64(unit.kv_head) * p.value_width + d, value_left, value_wide);
+        }
+        if (!placing.placed) load_keys(), load_values();
+        float* room = shared + warp() * 128;
+        if (live) own = place_head(own, q_weight, turns, placing, p.key_width, room);
+        u32 own_row = warp() * QUERY_ROW / 8;
+        float undone = split_query(own, p.scale, high + own_row, low + own_row);
+        if (lane() == 0) undo[warp()] = undone;
+        if (newest) {
+            // The first unit of a KV head writes to the cache.
+            bool writes = own_id < p.blocks && unit.head_first == unit.kv_head * p.group;
+            u64 to = cache_row(p, own_id, unit.kv_head, standing.last % KV_BLOCK);
+            if (brings_key) {
+                fresh = place_head(fresh, k_weight, turns, placing, p.key_width, room);
+                keep(fresh, KEY_WIDTH, new_key, writes ? keys + to * p.key_stride : nullptr, p.key_stride);
+            } else if (brings_value) {
+                keep(fresh, VALUE_WIDTH, new_value, writes ? values + to * p.value_stride : nullptr, p.value_stride);
+            }
+        }
+        barrier();
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {
             bool bad = false;
             float max = minus_infinity(), sum = 0.0f, acc[VALUE_WIDTH / 64][8][4] = {};
             while (now.split == split) {
                 u32 position = now.block * KV_BLOCK;
+                // Where in this block the token's own key is, if it is not in the cache.
+                u32 own_at = newest ? standing.last - position : KV_BLOCK;
+                if (own_at < KV_BLOCK) {
+#pragma unroll
+                    for (u32 n = 0; n < 2; n++) {
+#pragma unroll
+                        for (u32 s = 0; s < KEY_WIDTH / 32; s++) {
+                            if (own_at == g + n * 8) key[n][s] = new_key[s * 4 + t];
+                        }
+                    }
+#pragma unroll
+                    for (u32 k = 0; k < 4; k++) {
+#pragma unroll
+                        for (u32 s = 0; s < VALUE_WIDTH / 64; s++) {
+                            if (own_at == t * 2 + k / 2 * 8 + k % 2) value[k][s] = new_value[s * 8 + g];
+                        }
+                    }
+                }
                 if (id >= p.blocks) {
                     raise(flag, FLAG_BLOCK, id, standing.slot * p.table_cols + now.block, p.blocks);
                     bad = true;
@@ -174,11 +277,15 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                 float scores[2][4] = {};
 #pragma unroll
                 for (u32 s = 0; s < KEY_WIDTH / 32; s++) {
+                    // Row g of the product is the high part of query g, row g + 8 the low part.
+                    u32 at = g * (QUERY_ROW / 8) + s * 4 + t;
+                    uint4 a = high[at], b = low[at];
+                    u32 first[4] = {a.x, b.x, a.y, b.y}, second[4] = {a.z, b.z, a.w, b.w};
 #pragma unroll
                     for (u32 n = 0; n < 2; n++) {
-                        u32 low[2] = {key[n][s].x, key[n][s].y}, high[2] = {key[n][s].z, key[n][s].w};
-                        mma_m16n8k16_f16(scores[n], query[s][0], low);
-                        mma_m16n8k16_f16(scores[n], query[s][1], high);
+                        u32 of_first[2] = {key[n][s].x, key[n][s].y}, of_second[2] = {key[n][s].z, key[n][s].w};
+                        mma_m16n8k16_f16(scores[n], first, of_first);
+                        mma_m16n8k16_f16(scores[n], second, of_second);
                     }
                 }
                 now = next;
@@ -187,11 +294,11 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                 next = settle({next.split, next.block + WARPS});
                 next_id = id_of(next);
 
-                // Row g + 8 is the low part of row g. NaN is not larger than anything: it reaches the sum below.
+                // NaN is not larger than anything: it reaches the sum below.
                 float logits[4], top = minus_infinity();
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
-                    float logit = (scores[i / 2][i % 2] + scores[i / 2][i % 2 + 2]) * undo;
+                    float logit = (scores[i / 2][i % 2] + scores[i / 2][i % 2 + 2]) * undo[g];
                     if (p.softcap != 0.0f) logit = p.softcap * tanhf(logit / p.softcap);
                     u32 at = position + i / 2 * 8 + t * 2 + i % 2;
                     logits[i] = at >= standing.first && at <= standing.last ? logit * LOG2_E : minus_infinity();
@@ -246,31 +353,42 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                 float factor = own.y == 0.0f ? 0.0f : (own.x == all ? 1.0f : exp2_approx(own.x - all)) / ONE;
                 float total = own.y * factor;
                 for (u32 mask = 1; mask < WARPS; mask *= 2) total += shuffle_xor(total, mask);
-                u64 to = partial_of(p, place, r, split);
-                if (lane() == 0) partials.stats[to] = make_float2(all, any_bad ? BAD_SUM : total);
                 float factors[WARPS];
 #pragma unroll
                 for (u32 w = 0; w < WARPS; w++) factors[w] = __shfl_sync(0xffffffffu, factor, int(w));
-#pragma unroll
-                for (u32 base = 0; base < VALUE_WIDTH; base += 32) {
+                Four column = {};
+                if (d < VALUE_WIDTH) {
                     // Which thread of a warp has column d, and in which register.
-                    u32 d = base + lane();
                     u32 v = d / 64 * 16 + d / 8 % 2 * 8 + d % 8, from = r * 4 + d / 16 % 4;
-                    float column = 0.0f;
 #pragma unroll
-                    for (u32 w = 0; w < WARPS; w++) column = fmaf(factors[w], shared[result_at(w, v, from)], column);
-                    if (d < p.value_width) partials.vectors[to * p.value_width + d] = column;
+                    for (u32 w = 0; w < WARPS; w++) {
+#pragma unroll
+                        for (u32 i = 0; i < 4; i++) {
+                            column.at[i] = fmaf(factors[w], shared[result_at(w, v + i, from)], column.at[i]);
+                        }
+                    }
+                }
+                if (splits.count == 1) {
+                    float share = only_share(all, total, sink);
+                    for (u32 i = 0; i < 4; i++) column.at[i] = any_bad ? 0.0f : column.at[i] * share;
+                    write_result(p, results, token, unit.head_first + r, 0, column);
+                } else {
+                    u64 to = partial_of(p, place, r, split);
+                    if (lane() == 0) partials.stats[to] = make_float2(all, any_bad ? BAD_SUM : total);
+                    float* vector = partials.vectors + to * p.value_stride;
+                    if (d < p.value_stride) *reinterpret_cast<Four*>(vector + d) = column;
                 }
             }
             barrier();
         }
-        if (p.walkers == 1) {
-            for (u32 r = warp(); r < unit.live; r += WARPS) {
-                const float* sink = sinks ? sinks + unit.head_first + r : nullptr;
-                combine(p, partials, place, r, splits.count, sink, result + r * p.value_width);
+        if (p.walkers == 1 && splits.count > 1) {
+            if (live) {
+                combine(p, partials, place, warp(), splits.count, sink, results, token, unit.head_first + warp());
             }
             barrier();
         }
     }
+    // A kernel that has ended must be one after which all before it have.
+    dependency_wait();
 }
 #endif

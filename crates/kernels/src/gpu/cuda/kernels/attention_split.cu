@@ -39,7 +39,8 @@ DEV void load(const Cell* cells, const u16* scales, u64 row, u32 width, u32 stri
 KERNEL_BOUNDED(attention_split, THREADS, 2)(
     IN(float, q, 0), IN(Cell, keys, 1), IN(u16, key_scales, 2), IN(Cell, values, 3), IN(u16, value_scales, 4),
     IN(u32, slots, 5), IN(u32, positions, 6), IN(u32, table, 7), IN(float, sinks, 8), OUT(float, out, 9),
-    INOUT(float, vectors, 10), INOUT(float2, stats, 11), INOUT(u32, flag, 12), PARAMS(AttentionParams, p, 13)
+    OUT(float, exact, 10), OUT(Int8Block, int8, 11), OUT(u32, bf16, 12), INOUT(float, vectors, 13),
+    INOUT(float2, stats, 14), INOUT(u32, flag, 15), PARAMS(AttentionParams, p, 16)
 ) {
     DYNAMIC_SHARED(float, rows);  // ROWS queries, then ROWS results
     SHARED(float, weights, ROWS * TILE);
@@ -49,6 +50,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
     dependency_wait();
 
     Partials partials = {vectors, stats};
+    Results results = {out, exact, int8, bf16};
     Unit unit = unit_of(p, block_y());
     u32 walker = block_z(), place = block_x() * p.units + block_y();
     // In a prompt nearly all tokens are left to `attention_tile`: the warps look at one each, WARPS turns ahead. Bit 0 is
@@ -61,13 +63,10 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
             left_ahead >>= 1;
             if (left) continue;
         }
-        float* result = out + token * p.out_stride + u64(unit.head_first) * p.value_width;
         Standing standing;
         if (!stand(p, slots, positions, token, flag, standing)) {
-            // Padding, or no place: several blocks of threads leave that to `attention_combine`.
-            if (p.walkers == 1) {
-                for (u32 i = thread_x(); i < unit.live * p.value_width; i += THREADS) result[i] = 0.0f;
-            }
+            // Padding, or no place.
+            if (walker == 0) write_zeros(p, results, token, unit.head_first, unit.live);
             continue;
         }
         Splits splits = splits_of(standing);
@@ -170,9 +169,9 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
                 }
                 barrier();
             }
-            for (u32 i = thread_x(); i < unit.live * p.value_width; i += THREADS) {
-                u32 r = i / p.value_width, d = i % p.value_width;
-                partials.vectors[partial_of(p, place, r, split) * p.value_width + d] = rows[r * p.value_stride + d];
+            for (u32 i = thread_x(); i < unit.live * p.value_stride; i += THREADS) {
+                u32 r = i / p.value_stride, d = i % p.value_stride;
+                partials.vectors[partial_of(p, place, r, split) * p.value_stride + d] = rows[i];
             }
             for (u32 i = 0; i < WARP_ROWS; i++) {
                 u32 r = warp() + i * WARPS;
@@ -181,10 +180,10 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
             }
             barrier();
         }
-        if (p.walkers == 1) {
+        if (p.walkers == 1 || (splits.count == 1 && walker == 0)) {
             for (u32 r = warp(); r < unit.live; r += WARPS) {
-                const float* sink = sinks ? sinks + unit.head_first + r : nullptr;
-                combine(p, partials, place, r, splits.count, sink, result + r * p.value_width);
+                u32 head = unit.head_first + r;
+                combine(p, partials, place, r, splits.count, sink_of(sinks, head), results, token, head);
             }
             barrier();
         }
