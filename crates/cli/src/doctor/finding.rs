@@ -40,9 +40,9 @@ impl Findings {
     /// Prints a finding and keeps it. What was found may be the words of a library, of several lines, or all that a case
     /// of the op suite has: it becomes one line, of which the middle is left out if it is very long.
     pub(super) fn add(&mut self, verdict: Verdict, what: impl Display, found: impl Display) -> Result<(), Failure> {
-        let found = shortened(&found.to_string());
-        console::print_line(format_args!("{verdict:<7}{what:<22} {found}"))?;
-        self.0.push(Finding { verdict, what: what.to_string(), found });
+        let (what, found) = (what.to_string(), shortened(&found.to_string()));
+        console::print_line(format_args!("{verdict:<7}{what:<28} {found}"))?;
+        self.0.push(Finding { verdict, what, found });
         Ok(())
     }
 

@@ -34,6 +34,7 @@ texts! {
     "activation.h" in "kernels/activation.h",
     "rows.cu" in "cuda/kernels/rows.cu",
     "sample.cu" in "cuda/kernels/sample.cu",
+    "group.cu" in "cuda/kernels/group.cu",
     "route.cu" in "cuda/kernels/route.cu",
     "weight.h" in "kernels/weight.h",
     "embed.cu" in "cuda/kernels/embed.cu",

@@ -64,7 +64,7 @@ impl Nvrtc {
             false => format!("cannot be used ({})", refused.join("; ")),
         };
         let remedy = "install the CUDA toolkit 12 or newer, or `pip install nvidia-cuda-nvrtc`";
-        Err(format!("NVRTC, which compiles the kernels, {found}; {remedy}"))
+        Err(format!("the kernels' compiler, NVRTC, {found}; {remedy}"))
     }
 
     /// Major and minor version.

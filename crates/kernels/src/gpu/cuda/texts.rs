@@ -22,7 +22,7 @@ pub struct Usage {
 
 /// Every text that the backend may compile.
 pub fn all() -> Vec<Text> {
-    let plain = ["rates.cu", "rows.cu", "sample.cu"];
+    let plain = ["group.cu", "rates.cu", "rows.cu", "sample.cu"];
     let mut texts = plain.map(|file| Text { file, defines: Vec::new() }).to_vec();
     texts.extend(attention::form::texts());
     texts.extend(route::defines().map(|defines| {

@@ -60,7 +60,7 @@ pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, experts: usize, g
     let (counts, sorted) = (write(&groups.counts), write(&groups.pairs));
     let (tiles, tile_count) = (write(&groups.tiles), write(&groups.tile_count));
     let launch = |entry, blocks, shared, args: &[Arg]| {
-        let (kernel, block) = (Kernel { file: "route.cu", entry, defines: &[] }, block as u32);
+        let (kernel, block) = (Kernel { file: "group.cu", entry, defines: &[] }, block as u32);
         device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared, overlap: true, args })
     };
     let (ids, flag, parameters) = (Arg::read(&ids), device.flag(), Arg::params(&params));
