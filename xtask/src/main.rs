@@ -19,6 +19,9 @@ usage: cargo xtask check
            compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a failure
        cargo xtask prove kernels [--output FILE]
            the same for all architectures and formats, with a table of what they need
+       cargo xtask prove barriers [--output FILE]
+           delete every barrier of the CUDA kernels in turn, and plant bugs in them; one that the simulator's checked mode
+           does not notice is a failure
        cargo xtask prove mutations [--only OP] [--list] [--output FILE]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
@@ -33,9 +36,11 @@ fn main() -> ExitCode {
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
-        ["kernels"] => kernels(&["few"]),
-        ["prove", "kernels"] => kernels(&["all"]),
-        ["prove", "kernels", "--output", path] => kernels(&["all", path, &prove::today()]),
+        ["kernels"] => example("kernels", &["few"]),
+        ["prove", "kernels"] => example("kernels", &["all"]),
+        ["prove", "kernels", "--output", path] => example("kernels", &["all", path, &prove::today()]),
+        ["prove", "barriers"] => example("barriers", &[]),
+        ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::today()]),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };
@@ -48,9 +53,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Compiles the CUDA kernels, by an example of the conformance crate: this one stays quick to build.
-fn kernels(arguments: &[&str]) -> Result<(), String> {
-    let example = ["run", "--quiet", "--package", "gristmill-conformance", "--example", "kernels", "--"];
+/// Runs an example of the conformance crate: this one stays quick to build.
+fn example(name: &str, arguments: &[&str]) -> Result<(), String> {
+    let example = ["run", "--quiet", "--package", "gristmill-conformance", "--example", name, "--"];
     sh("cargo", &[&example[..], arguments].concat())
 }
 

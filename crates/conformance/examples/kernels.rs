@@ -32,6 +32,17 @@ const SPILLS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// The simulator's tests of `hopper.cuh`, which no kernel includes yet: (name, text, definitions).
+type Test = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+const HOPPER: &[Test] = &[
+    (
+        "pipelined.cu",
+        include_str!("../../gpu-sim/tests/pipelined.cu"),
+        &[("SUM", "float"), ("ELEMENT", "u16"), ("MULTIPLY", "wgmma_bf16")],
+    ),
+    ("shapes.cu", include_str!("../../gpu-sim/tests/shapes.cu"), &[]),
+];
+
 /// Compiles some texts, or all for all capabilities, and prints a table. A spill that is not known is a failure.
 fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
     let wanted = |text: &Text| {
@@ -61,6 +72,12 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
                 usage.registers, usage.shared
             );
         }
+    }
+    for (file, content, defines) in HOPPER {
+        let defines = defines.iter().map(|&(name, value)| (name, value.to_owned())).collect();
+        let usages = texts::compile_other(&Text { file, defines }, content, 90);
+        let usages = usages.map_err(|error| format!("{file}: {error}"))?;
+        wrong.extend(usages.iter().filter(|usage| usage.spilled > 0).map(|usage| format!("{file} spills: {usage:?}")));
     }
     if let Some((path, date)) = output {
         let page = format!("# CUDA kernels, {date}\n\n{table}");

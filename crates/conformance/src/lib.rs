@@ -2,6 +2,8 @@
 //! the op suite are a crate of their own, for `gristmill doctor` runs them too.
 
 #[cfg(all(target_arch = "x86_64", unix))]
+pub mod broken;
+#[cfg(all(target_arch = "x86_64", unix))]
 pub mod simulated;
 
 pub use gristmill_suite::{framed, ops, rng, suite, weights};

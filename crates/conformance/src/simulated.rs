@@ -6,7 +6,7 @@ use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Recording, Te
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::{Error, Result};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -29,6 +29,8 @@ pub struct Simulator {
     /// Sizes of the allocations.
     memory: Mutex<HashMap<u64, usize>>,
     programs: RwLock<HashMap<Text, Arc<Program>>>,
+    /// Those that some launch writes.
+    written: Mutex<HashSet<u64>>,
     /// What is being recorded.
     recording: Mutex<Option<Vec<Work>>>,
 }
@@ -44,6 +46,7 @@ enum Work {
         shared: u32,
         args: Vec<OwnedArg>,
         order: Order,
+        overlaps: bool,
     },
     Zero {
         address: u64,
@@ -68,6 +71,11 @@ fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim")
 }
 
+/// Where those are kept that take the place of the checkout's: who is done with them removes it.
+pub fn cache_of_changed() -> PathBuf {
+    cache().join("changed")
+}
+
 /// All texts by their names, as they are in the checkout now, so that a change of a kernel needs nothing built but the
 /// kernel.
 pub fn texts() -> &'static [(&'static str, String)] {
@@ -86,7 +94,10 @@ pub fn text(file: &str) -> Option<String> {
 
 fn text_with(file: &str, instead: &[(&'static str, String)]) -> Option<String> {
     let own = instead.iter().chain(texts()).map(|(name, text)| (*name, text.as_str()));
-    source::expand(file, &[("ptx.cuh", gpu_sim::PTX)].into_iter().chain(own).collect::<Vec<_>>())
+    source::expand(
+        file,
+        &[("ptx.cuh", gpu_sim::PTX), ("hopper.cuh", gpu_sim::HOPPER)].into_iter().chain(own).collect::<Vec<_>>(),
+    )
 }
 
 /// The order that one of the suite's numbers of threads stands for.
@@ -115,8 +126,8 @@ impl Simulator {
             shared_bytes: gpu_sim::SHARED_LIMIT,
             memory: 80 << 30,
         };
-        let (memory, programs, recording) = Default::default();
-        Arc::new(Self { properties, order, mode, instead, memory, programs, recording })
+        let (memory, written, programs, recording) = Default::default();
+        Arc::new(Self { properties, order, mode, instead, memory, written, programs, recording })
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
@@ -134,6 +145,17 @@ impl Simulator {
         self.programs.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    /// Their names, with those of texts that they include.
+    pub fn texts(&self) -> BTreeSet<&'static str> {
+        let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
+        let expanded = programs.keys().filter_map(|text| text_with(text.file, &self.instead));
+        let names = |text: String| {
+            let known = texts().iter().map(|(name, _)| *name);
+            known.filter(move |name| text.contains(&format!("#line 1 \"{name}\""))).collect::<Vec<_>>()
+        };
+        expanded.flat_map(names).collect()
+    }
+
     fn error(&self, what: &str, reason: impl ToString) -> Error {
         Error::Device { device: self.properties.id, what: what.to_owned(), reason: reason.to_string() }
     }
@@ -146,7 +168,8 @@ impl Simulator {
         let source = text_with(file, &self.instead).ok_or_else(|| self.error(file, "there is no such text"))?;
         let defines: Vec<(&str, &str)> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let source = Source { name: file, text: &source, defines: &defines, mode: self.mode };
-        let program = Program::compile(&source, &cache()).map_err(|error| self.error(file, error))?;
+        let cache = if self.instead.is_empty() { cache() } else { cache_of_changed() };
+        let program = Program::compile(&source, &cache).map_err(|error| self.error(file, error))?;
         let program = Arc::new(program);
         self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(text.clone(), Arc::clone(&program));
         Ok(program)
@@ -173,10 +196,10 @@ impl Work {
             Work::Zero { address, bytes } => unsafe { pointer(*address).write_bytes(0, *bytes) },
             // SAFETY: as above; the stretches do not overlap.
             Work::Copy { from, to, bytes } => unsafe { pointer(*from).copy_to_nonoverlapping(pointer(*to), *bytes) },
-            Work::Launch { program, entry, grid, block, shared, args, order } => {
+            Work::Launch { program, entry, grid, block, shared, args, order, overlaps } => {
                 let args: Vec<SimArg> = args.iter().map(OwnedArg::lend).collect();
-                let (grid, block, shared, order) = (*grid, [*block, 1, 1], *shared, *order);
-                let launch = SimLaunch { kernel: entry, grid, block, shared, args: &args, order };
+                let (grid, block, shared, order, overlaps) = (*grid, [*block, 1, 1], *shared, *order, *overlaps);
+                let launch = SimLaunch { kernel: entry, grid, block, shared, args: &args, order, overlaps };
                 // SAFETY: buffers are parts of regions, and the operations' borrows keep others away from them.
                 unsafe { program.launch(&launch) }.map_err(|error| format!("{entry}: {error}"))?;
             }
@@ -230,6 +253,7 @@ impl Gpu for Simulator {
         }
         let address = memory.expose_provenance() as u64;
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes);
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         Ok(address)
     }
 
@@ -271,7 +295,12 @@ impl Gpu for Simulator {
 
     fn launch(&self, launch: &Launch) -> Result<()> {
         let program = self.program(&launch.kernel.text())?;
-        let args = launch
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.extend(launch.args.iter().filter_map(|arg| match arg {
+            Arg::Buffer { region, access: Access::Write | Access::ReadWrite, .. } => Some(region.address()),
+            _ => None,
+        }));
+        let args: Vec<OwnedArg> = launch
             .args
             .iter()
             .map(|arg| match *arg {
@@ -279,6 +308,7 @@ impl Gpu for Simulator {
                     address: region.address() + offset as u64,
                     bytes,
                     access: match access {
+                        Access::Read if !written.contains(&region.address()) => gpu_sim::Access::Constant,
                         Access::Read => gpu_sim::Access::Read,
                         Access::Write => gpu_sim::Access::Write,
                         Access::ReadWrite => gpu_sim::Access::ReadWrite,
@@ -288,8 +318,10 @@ impl Gpu for Simulator {
                 Arg::Bytes(bytes) => OwnedArg::Bytes(bytes.to_vec()),
             })
             .collect();
-        let Launch { kernel, grid, block, shared, .. } = *launch;
-        self.run(Work::Launch { program, entry: kernel.entry, grid, block, shared, args, order: self.order })
+        drop(written);
+        let Launch { kernel, grid, block, shared, overlap: overlaps, .. } = *launch;
+        let (entry, order) = (kernel.entry, self.order);
+        self.run(Work::Launch { program, entry, grid, block, shared, args, order, overlaps })
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {

@@ -66,6 +66,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             shared: 0,
             args: &args,
             order: Order::Ascending,
+            overlaps: false,
         };
         let start = Instant::now();
         // SAFETY: the kernels touch less than both buffers.

@@ -6,8 +6,8 @@ namespace gpu_sim {
 __attribute__((no_sanitize("thread"), no_sanitize("undefined"), always_inline)) static inline void touched(
     const void* at, u64 bytes, Touch touch, const void* code) {
     Engine* e = engine;
-    // Before the first launch the initialisers run; a thread's own memory is its own affair.
-    if (!e || (u64)at - (u64)e->stacks < e->stack_bytes) return;
+    // Before the first launch the initialisers run; a thread's own memory is its own affair, until products write it.
+    if (!e || ((u64)at - (u64)e->stacks < e->stack_bytes && !e->watched)) return;
     e->hooks->touch(e, at, bytes, touch, code);
 }
 

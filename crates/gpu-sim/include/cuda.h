@@ -2,7 +2,12 @@
 #ifndef __CUDA_ARCH__
 #define __CUDA_ARCH__ 900
 #endif
+// Its features that are not in later ones: `wgmma`.
+#if __CUDA_ARCH__ == 900
+#define __CUDA_ARCH_FEAT_SM90_ALL
+#endif
 #define __device__
+#define __grid_constant__
 #define __host__
 #define __constant__
 #ifdef GPU_SIM_CHECKED

@@ -155,7 +155,7 @@ static inline float exp2_approx(float x) {
 
 static inline int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 
-static inline uint4 load_stream_16(const void* from) { return *(const uint4*)from; }
+static inline uint4 load_stream_16(const void* from) { return gpu_sim::constant((const uint4*)from); }
 static inline void touch(const void* line) { (void)*(const volatile u8*)line; }
 
 static inline void ldmatrix_x4(u32 (&r)[4], const void* shared, GPU_SIM_HERE) {
@@ -196,6 +196,6 @@ static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b
 }
 #endif
 
-// Kernels run one after another.
-static inline void dependency_wait() {}
+// Kernels run one after another; in checked mode a thread has to wait nevertheless, where its launch may overlap.
+static inline void dependency_wait() { gpu_sim::depend(); }
 static inline void dependency_launch() {}

@@ -53,7 +53,26 @@ struct Meeting {
     u32 orders;
 };
 
-enum Touch : u32 { READ, WRITE, ATOMIC };
+// CONSTANT: a read of what no launch writes.
+enum Touch : u32 { READ, WRITE, ATOMIC, CONSTANT };
+
+// What is done with a barrier in shared memory: it begins with a count of arrivals, ends; a thread arrives, arrives and
+// announces bytes, or waits for the end of the phase of a parity.
+enum PhaseStep : u32 { PHASE_INIT, PHASE_INVAL, PHASE_ARRIVE, PHASE_EXPECT, PHASE_WAIT };
+
+// One warp's part of d = a · b + d by four warps: 16 rows of a, of 32 bytes, and as many rows of b as there are columns.
+struct Product {
+    // Of the addresses of each lane's sums, and the rows of a and b one after another.
+    void (*compute)(void* const* d, const char* a, const char* b, u32 columns, u32 accumulate);
+    // Descriptors of matrices in shared memory.
+    u64 a, b;
+    u32 columns, accumulate;
+    // 1: a comes from registers, `fragments`, which lie at `registers`.
+    u32 from_registers;
+    void* d[32];
+    u32 fragments[32][4];
+    const void* registers[32];
+};
 
 struct Hooks {
     void (*meet)(Engine*, const Meeting*, u32 mask, void* brought, const Site*);
@@ -63,6 +82,22 @@ struct Hooks {
     void (*copy)(Engine*, void* to, const void* from, u32 bytes, u32 valid, const Site*);
     void (*commit)(Engine*);
     void (*wait)(Engine*, u32 left, const Site*);
+    // A barrier of some warps, by its number; `waits` is 0 for those that only arrive.
+    void (*named)(Engine*, u32 id, u32 threads, u32 waits, const Site*);
+    // A barrier in shared memory that counts arrivals and bytes; `value` is what the step takes.
+    void (*phase)(Engine*, PhaseStep, void* barrier, u32 value, const Site*);
+    // Copies that the device makes by itself, whose bytes are counted at a barrier in shared memory.
+    void (*bulk)(Engine*, void* to, const void* from, u32 bytes, void* barrier, const Site*);
+    void (*tile)(Engine*, void* to, const void* map, int column, int row, void* barrier, const Site*);
+    // What a thread knows of may be seen by operations that the device makes by itself.
+    void (*fence_async)(Engine*, const Site*);
+    // Products of four warps. All but the wait are called once for a warp, at a meeting of it.
+    void (*product)(Engine*, const Product*, const Site*);
+    void (*product_fence)(Engine*);
+    void (*product_commit)(Engine*);
+    void (*product_wait)(Engine*, u32 left, const Site*);
+    // Checked mode: the thread has waited for the launches before.
+    void (*depend)(Engine*);
     // Checked mode: memory will be touched.
     void (*touch)(Engine*, const void* at, u64 bytes, Touch, const void* code);
     // Ends the launch; does not return.
@@ -79,6 +114,10 @@ struct Engine {
     // Where the threads' own memory lies.
     const char* stacks;
     u64 stack_bytes;
+    // Checked mode: the threads' own memory is looked at too, because products write it.
+    u32 watched;
+    // Where shared memory begins: what its addresses are counted from.
+    const char* shared;
 };
 
 // Launches run at once in several threads of the host, each with an engine of its own.
@@ -109,6 +148,44 @@ GPU_SIM_UNCHECKED void wait(u32 left, Site site) {
     GPU_SIM_CALLED(site);
     engine->hooks->wait(engine, left, &site);
 }
+GPU_SIM_UNCHECKED void named_barrier(u32 id, u32 threads, u32 waits, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->named(engine, id, threads, waits, &site);
+}
+GPU_SIM_UNCHECKED void phase(PhaseStep step, void* barrier, u32 value, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->phase(engine, step, barrier, value, &site);
+}
+GPU_SIM_UNCHECKED void bulk(void* to, const void* from, u32 bytes, void* barrier, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->bulk(engine, to, from, bytes, barrier, &site);
+}
+GPU_SIM_UNCHECKED void tile(void* to, const void* map, int column, int row, void* barrier, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->tile(engine, to, map, column, row, barrier, &site);
+}
+GPU_SIM_UNCHECKED void fence_async(Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->fence_async(engine, &site);
+}
+GPU_SIM_UNCHECKED void product_wait(u32 left, Site site) {
+    GPU_SIM_CALLED(site);
+    engine->hooks->product_wait(engine, left, &site);
+}
+GPU_SIM_UNCHECKED void depend() {
+#ifdef GPU_SIM_CHECKED
+    engine->hooks->depend(engine);
+#endif
+}
+// Reads what no launch writes.
+template <class T>
+GPU_SIM_UNCHECKED T constant(const T* at) {
+#ifdef GPU_SIM_CHECKED
+    engine->hooks->touch(engine, at, sizeof(T), CONSTANT, __builtin_return_address(0));
+#endif
+    return *at;
+}
+GPU_SIM_UNCHECKED u32 shared_offset(const void* at) { return (u32)((const char*)at - engine->shared); }
 GPU_SIM_UNCHECKED Index thread_index() { return engine->thread->index; }
 GPU_SIM_UNCHECKED u32 lane() { return engine->thread->lane; }
 GPU_SIM_UNCHECKED Index block_index() { return engine->block; }

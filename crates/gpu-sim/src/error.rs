@@ -85,6 +85,16 @@ pub enum Error {
         /// Bytes given.
         given: usize,
     },
+    /// A map of a matrix that no driver makes.
+    #[error("kernel {kernel}, argument {argument}, a tensor map: {wrong}")]
+    TensorMap {
+        /// The kernel.
+        kernel: String,
+        /// Which argument.
+        argument: usize,
+        /// What is wrong with it.
+        wrong: String,
+    },
     /// A launch that no device takes.
     #[error("kernel {kernel}: {what} is {given}, which must be from {least} to {most}")]
     Limit {

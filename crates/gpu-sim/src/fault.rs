@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The kinds of faults. Those from `OutOfBounds` on are noticed in checked mode alone.
+/// The kinds of faults. Those from `OutOfBounds` on are noticed in checked mode, few of them also in fast mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Threads wait for each other, and none can go on.
@@ -11,6 +11,8 @@ pub enum Kind {
     Collective,
     /// An address that is not a multiple of what is read or written there. (In fast mode: of copies and `ldmatrix`.)
     Misaligned,
+    /// A barrier in shared memory that is not there, is there already, or to which more come than it counts.
+    Phase,
     /// More than a device has.
     Limit,
     /// Memory of no argument and no shared variable, or an index outside of its array.
@@ -19,8 +21,14 @@ pub enum Kind {
     Uninitialised,
     /// A write to an argument that is declared as read, or a read of what is declared as written and was not.
     Undeclared,
-    /// Memory of a copy that the thread has not waited for.
+    /// Memory of a copy, or memory and registers of a product, that the thread has not waited for.
     InFlight,
+    /// Memory that a copy or product of the device's own touches, or registers of a product, without the fence that must
+    /// stand between.
+    Unfenced,
+    /// An argument that launches before may still use, touched before the thread has waited for them; or taken for a
+    /// constant and written by the launch itself.
+    Early,
     /// Two lanes of a warp touch the same byte, one of them writes, and no `__syncwarp` or barrier stands between.
     RaceInWarp,
     /// The same between two warps of a block, without a barrier.

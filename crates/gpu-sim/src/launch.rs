@@ -1,6 +1,7 @@
 //! A launch as data, and what is checked before it runs.
 
 use crate::error::{Error, Result};
+use crate::tensor_map::TensorMap;
 
 /// Shared memory of a block, in bytes: what devices of compute capability 9.0 allow.
 pub const SHARED_LIMIT: u32 = 227 << 10;
@@ -21,6 +22,8 @@ pub(crate) struct Parameter {
 /// What a kernel may do with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
+    /// Read it, and no launch writes it, neither this one nor one that may still run.
+    Constant,
     /// Read it.
     Read,
     /// Write it, and read what it has written.
@@ -45,6 +48,8 @@ pub enum Arg<'a> {
     Null,
     /// A struct by value.
     Bytes(&'a [u8]),
+    /// A matrix to be copied in tiles; the kernel may read it.
+    TensorMap(TensorMap),
 }
 
 /// In which order threads and blocks run where the kernel does not say. A correct kernel gives the same in each.
@@ -74,6 +79,9 @@ pub struct Launch<'a> {
     pub args: &'a [Arg<'a>],
     /// Whose turn it is.
     pub order: Order,
+    /// It may begin before those before it have ended: its blocks wait by themselves (`dependency_wait`). Here none
+    /// overlaps; checked mode sees to it that they wait.
+    pub overlaps: bool,
 }
 
 impl Launch<'_> {
@@ -116,13 +124,22 @@ impl Launch<'_> {
                 (Arg::Buffer { .. } | Arg::Null, false) => {
                     return Err(Error::ArgumentKind { kernel: kernel(), argument, wanted: "a struct by value" });
                 }
-                (Arg::Bytes(_), true) => {
+                (Arg::Bytes(_) | Arg::TensorMap(_), true) => {
                     return Err(Error::ArgumentKind { kernel: kernel(), argument, wanted: "a buffer" });
                 }
-                (Arg::Bytes(bytes), false) => {
-                    let (wanted, given) = (parameter.bytes as usize, bytes.len());
+                (Arg::Bytes(_) | Arg::TensorMap(_), false) => {
+                    let given = match arg {
+                        Arg::Bytes(bytes) => bytes.len(),
+                        _ => size_of::<[u64; 16]>(),
+                    };
+                    let wanted = parameter.bytes as usize;
                     if wanted != given {
                         return Err(Error::ArgumentSize { kernel: kernel(), argument, wanted, given });
+                    }
+                    if let Arg::TensorMap(map) = arg
+                        && let Some(wrong) = map.wrong()
+                    {
+                        return Err(Error::TensorMap { kernel: kernel(), argument, wrong });
                     }
                 }
             }

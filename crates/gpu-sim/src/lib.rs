@@ -23,6 +23,9 @@ mod fault;
 mod launch;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod program;
+// As above.
+#[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
+mod tensor_map;
 
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 pub use elsewhere::Program;
@@ -31,10 +34,14 @@ pub use fault::{Fault, Kind, Place};
 pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT};
 #[cfg(all(target_arch = "x86_64", unix))]
 pub use program::Program;
+pub use tensor_map::{Swizzle, TensorMap};
 
 /// The twin in plain C++ of a text `ptx.cuh` that holds a program's inline PTX; its functions are listed there. The text
 /// of a program that includes such a file is given to [`Program::compile`] with this one in its place.
 pub const PTX: &str = include_str!("../include/ptx.cuh");
+
+/// The same of a text `hopper.cuh`, whose instructions devices of compute capability 9.0 have. It goes after [`PTX`].
+pub const HOPPER: &str = include_str!("../include/hopper.cuh");
 
 /// How a text is compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use crate::check::Buffer;
 use crate::code::Code;
 use crate::engine::{Engine, EngineView, Entry, Job, KernelView};
 use crate::error::{Error, Result};
-use crate::launch::{Arg, Launch, Parameter};
+use crate::launch::{Access, Arg, Launch, Parameter};
 use crate::{Mode, Source, compile};
 use libloading::Library;
 use std::cell::Cell;
@@ -87,6 +87,10 @@ impl Program {
                     value[..chunk.len()].copy_from_slice(chunk);
                     u128::from_le_bytes(value)
                 })),
+                Arg::TensorMap(map) => {
+                    let words = map.write();
+                    values.extend(words.chunks(2).map(|pair| u128::from(pair[0]) | u128::from(pair[1]) << 64));
+                }
             }
         }
         values.push(0);
@@ -97,7 +101,11 @@ impl Program {
                 Arg::Buffer { address, bytes, access } => {
                     Some(Buffer { argument, begin: address.addr(), bytes, access })
                 }
-                _ => None,
+                Arg::TensorMap(map) => {
+                    let (begin, bytes) = (map.address.addr(), map.bytes());
+                    Some(Buffer { argument, begin, bytes, access: Access::Read })
+                }
+                Arg::Null | Arg::Bytes(_) => None,
             })
             .collect();
 
@@ -110,6 +118,7 @@ impl Program {
             shared: launch.shared,
             variables: self.variables,
             order: launch.order,
+            overlaps: launch.overlaps,
             code: &self.code,
             checked: self.checked,
             buffers: &buffers,

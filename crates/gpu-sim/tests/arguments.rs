@@ -58,7 +58,17 @@ fn limits_of_a_device() {
     let args = [write(&mut out), Arg::Null, value(&params)];
     let launch = |grid, block, shared| {
         // SAFETY: with n = 0 the kernel touches nothing.
-        unsafe { program.launch(&Launch { kernel: "copy", grid, block, shared, args: &args, order: Order::Ascending }) }
+        unsafe {
+            program.launch(&Launch {
+                kernel: "copy",
+                grid,
+                block,
+                shared,
+                args: &args,
+                order: Order::Ascending,
+                overlaps: false,
+            })
+        }
     };
     launch([1, 65_535, 1], [16, 8, 8], SHARED_LIMIT).unwrap();
     for (grid, block, shared) in [

@@ -22,6 +22,7 @@ fn each_thread_knows_its_place() {
             shared: 0,
             args: &[change(&mut out)],
             order,
+            overlaps: false,
         };
         // SAFETY: the kernel keeps to its argument.
         unsafe { program.launch(&launch) }.unwrap();

@@ -322,6 +322,69 @@ fn meetings_to_which_not_all_come() {
 }
 
 #[test]
+fn launches_before_that_were_not_waited_for() {
+    let overlapping = |text| Planted { overlaps: true, ..planted(Kind::Early, text) };
+    all_are_found(&[
+        overlapping(
+            "KERNEL(k)(float* out, const float* in) {
+    FIX(dependency_wait();)
+    out[threadIdx.x] = in[threadIdx.x];  // !
+}",
+        ),
+        // What is read too early is written later.
+        overlapping(
+            "KERNEL(k)(float* out, const float* in) {
+    BUG(float v = in[threadIdx.x];)  // !
+    dependency_wait();
+    FIX(float v = in[threadIdx.x];)
+    out[threadIdx.x] = v;
+}",
+        ),
+        // Half of the threads, and no barrier before the others go on.
+        overlapping(
+            "KERNEL(k)(float* out, const float* in) {
+    if (threadIdx.x < 32) dependency_wait();
+    FIX(__syncthreads();)
+    out[threadIdx.x] = 1;  // !
+}",
+        ),
+        // Constants may be read before, and only those.
+        Planted {
+            constant: true,
+            ..overlapping(
+                "KERNEL(k)(float* out, const float* in) {
+    float w = (FIX(in) BUG(out))[threadIdx.x];  // !
+    dependency_wait();
+    out[threadIdx.x] = w;
+}",
+            )
+        },
+        Planted {
+            constant: true,
+            ..overlapping(
+                "KERNEL(k)(float* out, const float* in) {
+    dependency_wait();
+    uint4 v = load_stream_16((FIX(in) BUG(out)) + threadIdx.x % 4 * 4);  // !
+    __syncthreads();
+    out[threadIdx.x] = __uint_as_float(v.x);
+}",
+            )
+        },
+    ]);
+    // A block that does nothing waits too.
+    let text = "KERNEL(k)(int n) { if (n == threadIdx.x) dependency_wait(); }";
+    let program = common::compile(text, gpu_sim::Mode::Checked);
+    for (n, found) in [(3, false), (64, true)] {
+        let args = [common::value(&n)];
+        let (grid, block, order) = ([1; 3], [64, 1, 1], gpu_sim::Order::Ascending);
+        let launch = gpu_sim::Launch { kernel: "k", grid, block, shared: 0, args: &args, order, overlaps: true };
+        // SAFETY: the kernel touches no memory.
+        let outcome = unsafe { program.launch(&launch) };
+        assert_eq!(outcome.is_err_and(|error| error.to_string().contains("(Early)")), found);
+    }
+}
+
+#[test]
 fn a_fault_tells_the_other_access_and_who_called() {
     let text = "static __forceinline__ void put(float* s, float v) {
     s[threadIdx.x] = v;

@@ -68,6 +68,8 @@ pub(super) struct Found<'a> {
     pub(super) cells: Option<&'a mut [Cell]>,
     /// It is declared as written alone.
     pub(super) fresh: bool,
+    /// It is declared as what no launch writes.
+    pub(super) constant: bool,
     pub(super) argument: usize,
 }
 
@@ -107,6 +109,7 @@ impl Extents {
             return Err(Wrong { kind: Kind::Undeclared, what, earlier: None });
         }
         let fresh = holding().all(|buffer| buffer.access == Access::Write);
+        let constant = holding().any(|buffer| buffer.access == Access::Constant);
         let argument = first.argument;
         let extent = &mut self.extents[self.last];
         let cells = match extent.constant {
@@ -116,7 +119,7 @@ impl Extents {
                 Some(extent.shadow.cells(all, at - extent.begin, bytes).map_err(super::no_memory)?)
             }
         };
-        Ok(Found { cells, fresh, argument })
+        Ok(Found { cells, fresh, constant, argument })
     }
 
     /// Says of which argument an access misses the bounds: of the nearest.

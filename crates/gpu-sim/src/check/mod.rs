@@ -1,13 +1,16 @@
 //! What checked mode knows of memory: which a kernel may touch, and who has touched it.
 
+mod clocks;
 mod memory;
 mod past;
 
+pub(crate) use clocks::{Actor, COPIES, Clock, PRODUCTS};
 pub(crate) use memory::Buffer;
 pub(crate) use past::Touch;
 
 use crate::fault::Kind;
 use crate::launch::Access;
+use clocks::{Clocks, Readers};
 use memory::{Extents, Shadow};
 use past::{Beats, Cell, Now, Past, Scope, VALID};
 use std::ops::Range;
@@ -20,6 +23,12 @@ pub(crate) struct Checks {
     first_phase: u32,
     /// Of each warp of the block.
     beats: Vec<Beats>,
+    /// Kept in blocks that order threads by more than barriers of all.
+    clocks: Option<Clocks>,
+    readers: Readers,
+    /// Whether the launch may begin before those before it have ended, and which threads have waited for them.
+    overlaps: bool,
+    waited: Vec<bool>,
     shared: Shadow,
     extents: Extents,
 }
@@ -29,6 +38,8 @@ pub(crate) struct Checks {
 pub(crate) struct Who {
     /// Number in the block.
     pub(crate) thread: u32,
+    /// For whom, and when: an operation that the device goes on with by itself.
+    pub(crate) on_behalf_of: Option<(Actor, u32)>,
     /// Offset of the return address in the code.
     pub(crate) code: u32,
 }
@@ -41,23 +52,32 @@ pub(crate) struct Shared<'a> {
     pub(crate) stretches: &'a [Range<usize>],
 }
 
-/// What is wrong with an access; the earlier one, if there is one: thread and offset in the code.
+/// What is wrong with an access; the earlier one, if there is one: who, and offset in the code.
 #[derive(Debug)]
 pub(crate) struct Wrong {
     pub(crate) kind: Kind,
     pub(crate) what: String,
-    pub(crate) earlier: Option<(u32, u32)>,
+    pub(crate) earlier: Option<(Actor, u32)>,
 }
 
 impl Checks {
     /// For a launch; `last` was for the one before.
-    pub(crate) fn new(last: Option<Box<Self>>, buffers: &[Buffer], warps: usize) -> Result<Box<Self>, std::io::Error> {
+    pub(crate) fn new(
+        last: Option<Box<Self>>,
+        buffers: &[Buffer],
+        threads: usize,
+        overlaps: bool,
+    ) -> Result<Box<Self>, std::io::Error> {
         let extents = Extents::new(buffers)?;
-        let beats = vec![Beats::default(); warps];
+        let beats = vec![Beats::default(); threads.div_ceil(32)];
+        let waited = vec![false; threads];
         Ok(match last {
             // Half of all phases are left: enough for a launch of two billion barriers.
-            Some(last) if last.phase < 1 << 31 => Box::new(Self { beats, extents, ..*last }),
-            _ => Box::new(Self { phase: 0, first_phase: 0, beats, shared: Shadow::default(), extents }),
+            Some(last) if last.phase < 1 << 31 => Box::new(Self { beats, overlaps, waited, extents, ..*last }),
+            _ => {
+                let (clocks, readers, shared) = Default::default();
+                Box::new(Self { phase: 0, first_phase: 0, beats, clocks, readers, overlaps, waited, shared, extents })
+            }
         })
     }
 
@@ -65,16 +85,98 @@ impl Checks {
         self.phase += 1;
         self.first_phase = self.phase;
         self.beats.fill(Beats::default());
+        self.clocks = None;
+        self.readers.clear();
+        self.waited.fill(false);
+    }
+
+    /// A thread has waited for the launches before.
+    pub(crate) fn depend(&mut self, thread: u32) {
+        self.waited[thread as usize] = true;
+    }
+
+    /// Whether no thread of the block has, where one has to.
+    pub(crate) fn never_waited(&self) -> bool {
+        self.overlaps && !self.waited.contains(&true)
     }
 
     /// All threads of the block have met.
     pub(crate) fn barrier(&mut self) {
         self.phase += 1;
+        self.beats.iter_mut().for_each(Beats::barrier);
+        if self.overlaps && self.waited.contains(&true) {
+            self.waited.fill(true);
+        }
+        if let Some(clocks) = &mut self.clocks {
+            clocks.barrier(&self.beats);
+        }
     }
 
     /// Lanes of a warp have met.
     pub(crate) fn synchronise(&mut self, warp: usize, mask: u32) {
         self.beats[warp].synchronise(mask);
+        if let Some(clocks) = &mut self.clocks {
+            clocks.meet(warp, mask, self.beats[warp].beat);
+        }
+    }
+
+    /// From now on it is kept for each of the block's threads who knows of whom.
+    pub(crate) fn keep_clocks(&mut self, threads: usize) {
+        self.clocks.get_or_insert_with(|| Clocks::new(threads, &self.beats));
+    }
+
+    /// The next beat of a thread's warp: what the thread did is before it.
+    fn beat(&mut self, thread: u32) -> u32 {
+        let beats = &mut self.beats[thread as usize / 32];
+        beats.beat += 1;
+        beats.beat
+    }
+
+    /// What a thread did and knows is known to who meets `clock`.
+    pub(crate) fn release(&mut self, thread: u32, clock: &mut Clock) {
+        let beat = self.beat(thread);
+        if let Some(clocks) = &mut self.clocks {
+            clocks.release(thread, beat, clock);
+        }
+    }
+
+    /// A thread has met a clock.
+    pub(crate) fn acquire(&mut self, thread: u32, clock: &Clock) {
+        if let Some(clocks) = &mut self.clocks {
+            clocks.acquire(thread, clock);
+        }
+    }
+
+    /// What a thread did and knows is seen by operations that the device makes by itself.
+    pub(crate) fn fence(&mut self, thread: u32) {
+        let beat = self.beat(thread);
+        if let Some(clocks) = &mut self.clocks {
+            clocks.fence(thread, beat);
+        }
+    }
+
+    /// Whether operations that the device makes by itself for `thread` see what `of` has just done.
+    pub(crate) fn fenced(&self, thread: u32, of: Actor, beat: u32) -> bool {
+        self.clocks.as_ref().is_some_and(|clocks| clocks.fenced(thread, of, beat))
+    }
+
+    /// How many synchronisations a thread's warp had.
+    pub(crate) fn now(&self, thread: u32) -> u32 {
+        self.beats[thread as usize / 32].beat
+    }
+
+    /// A thread knows what the device did by itself before a beat.
+    pub(crate) fn learn(&mut self, thread: u32, actor: Actor, beat: u32) {
+        if let Some(clocks) = &mut self.clocks {
+            clocks.learn(thread, actor, beat);
+        }
+    }
+
+    /// Who meets `clock` knows it.
+    pub(crate) fn publish(&self, actor: Actor, beat: u32, clock: &mut Clock) {
+        if let Some(clocks) = &self.clocks {
+            clocks.publish(actor, beat, clock);
+        }
     }
 
     /// A thread touches some bytes, or must not.
@@ -90,10 +192,16 @@ impl Checks {
             phase: self.phase,
             beat: self.beats[who.thread as usize / 32].beat,
             code: who.code,
-            thread: who.thread as u16,
+            actor: who.thread as u16,
             marks: VALID,
         };
-        let now = Now { past, first_phase: self.first_phase, beats: &self.beats[who.thread as usize / 32] };
+        let record = match who.on_behalf_of {
+            Some((actor, beat)) => Past { actor, beat, ..past },
+            None => past,
+        };
+        let beats = &self.beats[who.thread as usize / 32];
+        let now = Now { past, record, first_phase: self.first_phase, beats, clocks: self.clocks.as_ref() };
+        let readers = &mut self.readers;
         if (shared.begin..shared.begin + shared.bytes).contains(&at) {
             let at = at - shared.begin;
             if !shared.stretches.iter().any(|stretch| stretch.start <= at && at + bytes <= stretch.end) {
@@ -101,18 +209,35 @@ impl Checks {
             }
             let cells = self.shared.cells(shared.bytes, at, bytes).map_err(no_memory)?;
             let scope = Scope { shared: true, fresh: true };
-            return each(cells, &now, touch, scope, None);
+            return each(cells, &now, touch, scope, readers, None);
         }
-        let found = self.extents.find(at, bytes, touch != Touch::Read)?;
+        let found = self.extents.find(at, bytes, !touch.reads())?;
+        if touch == Touch::Constant && (found.cells.is_some() || self.overlaps && !found.constant) {
+            let what = format!("reads argument {} as a constant, which a launch may write", found.argument);
+            return Err(Wrong { kind: Kind::Early, what, earlier: None });
+        }
+        if self.overlaps && !found.constant && !self.waited[who.thread as usize] {
+            let does = "before dependency_wait: launches before may still run";
+            let what = format!("touches argument {} {does}", found.argument);
+            return Err(Wrong { kind: Kind::Early, what, earlier: None });
+        }
+        let scope = Scope { shared: false, fresh: found.fresh };
         match found.cells {
-            Some(cells) => each(cells, &now, touch, Scope { shared: false, fresh: found.fresh }, Some(found.argument)),
+            Some(cells) => each(cells, &now, touch, scope, readers, Some(found.argument)),
             None => Ok(()),
         }
     }
 }
 
 /// Touches the cells of one access, to shared memory or an argument. Mostly they are all alike, then one is looked at for all.
-fn each(cells: &mut [Cell], now: &Now, touch: Touch, scope: Scope, argument: Option<usize>) -> Result<(), Wrong> {
+fn each(
+    cells: &mut [Cell],
+    now: &Now,
+    touch: Touch,
+    scope: Scope,
+    readers: &mut Readers,
+    argument: Option<usize>,
+) -> Result<(), Wrong> {
     let mut last: Option<(Cell, Cell)> = None;
     for cell in cells {
         if let Some((before, after)) = last
@@ -122,7 +247,7 @@ fn each(cells: &mut [Cell], now: &Now, touch: Touch, scope: Scope, argument: Opt
             continue;
         }
         let before = *cell;
-        cell.touch(now, touch, scope).map_err(|(kind, earlier)| wrong(kind, earlier, touch, argument))?;
+        cell.touch(now, touch, scope, readers).map_err(|(kind, earlier)| wrong(kind, earlier, touch, argument))?;
         last = Some((before, *cell));
     }
     Ok(())
@@ -131,19 +256,26 @@ fn each(cells: &mut [Cell], now: &Now, touch: Touch, scope: Scope, argument: Opt
 fn wrong(kind: Kind, earlier: Past, touch: Touch, argument: Option<usize>) -> Wrong {
     let name = argument.map_or("shared memory".to_owned(), |argument| format!("argument {argument}"));
     let does = match touch {
-        Touch::Read => "reads",
+        Touch::Read | Touch::Constant | Touch::AsyncRead => "reads",
         Touch::Atomic => "changes atomically",
+        Touch::BarrierInit | Touch::BarrierUse | Touch::BarrierInval => "uses as a barrier",
         _ => "writes",
     };
     let what = match kind {
         Kind::Uninitialised => format!("{does} {name} that the block has not written"),
         Kind::Undeclared => format!("{does} {name}, which is declared as written, where the launch has not written it"),
+        Kind::InFlight if (PRODUCTS..COPIES).contains(&earlier.actor) => {
+            format!("{does} {name} that a product reads which was not waited for")
+        }
+        Kind::Phase if touch == Touch::BarrierInit => format!("{does} {name} where a barrier lies already"),
+        Kind::Phase => format!("{does} {name} where a barrier lies"),
+        Kind::Unfenced => format!("{does} {name} asynchronously that was written without fence.proxy.async since"),
         Kind::InFlight => format!("{does} {name} to which a copy is on its way that was not waited for"),
         Kind::RaceInWarp => format!("{does} {name} that another lane of the warp has touched, without __syncwarp"),
         Kind::RaceInBlock => format!("{does} {name} that another warp has touched, without a barrier"),
         _ => format!("{does} {name} that another block has touched"),
     };
-    let earlier = (earlier.marks & VALID != 0).then_some((u32::from(earlier.thread), earlier.code));
+    let earlier = (earlier.marks & VALID != 0).then_some((earlier.actor, earlier.code));
     Wrong { kind, what, earlier }
 }
 
@@ -167,5 +299,5 @@ fn no_memory(error: std::io::Error) -> Wrong {
 
 /// Whether a kernel may write.
 fn writes(access: Access) -> bool {
-    access != Access::Read
+    matches!(access, Access::Write | Access::ReadWrite)
 }

@@ -1,22 +1,23 @@
 //! What is remembered of each byte, and which two accesses nothing orders.
 //!
 //! Two accesses of one thread are ordered. So are two of one block with a barrier between, and two of one warp with a
-//! `__syncwarp` between to which both lanes came. Nothing orders blocks of one launch, except that atomic operations may
-//! meet each other.
+//! `__syncwarp` between to which both lanes came, and those that clocks order (`clocks.rs`). Nothing orders blocks of one
+//! launch, except that atomic operations may meet each other.
 
+use super::clocks::{Actor, Clocks, PRODUCTS, Readers};
 use crate::fault::Kind;
 
 /// One access.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Past {
     /// Barriers and blocks before it.
     pub(super) phase: u32,
-    /// Synchronisations of its warp before it.
+    /// Synchronisations of its warp before it; of an operation that the device makes by itself, which one it is.
     pub(super) beat: u32,
     /// Where in the code: the offset of a return address.
     pub(super) code: u32,
-    /// Number of the thread in its block.
-    pub(super) thread: u16,
+    /// Who: mostly the number of a thread in its block.
+    pub(super) actor: Actor,
     pub(super) marks: u16,
 }
 
@@ -30,6 +31,10 @@ pub(super) const PENDING: u16 = 4;
 const LANES: u16 = 8;
 const WARPS: u16 = 16;
 const BLOCKS: u16 = 32;
+/// Reads: `beat` is the number of several.
+const SEVERAL: u16 = 64;
+/// A barrier lies here.
+const BARRIER: u16 = 128;
 
 /// The last write of a byte, and the reads since. All zero: nobody has touched it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,11 +48,27 @@ pub(super) struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
+    /// Of what no launch writes.
+    Constant,
     Write,
     Atomic,
     /// A copy to it begins, and has been waited for.
     Begin,
     Deliver,
+    /// An operation that the device makes by itself reads it; begins to write it, and has written it.
+    AsyncRead,
+    AsyncBegin,
+    AsyncDeliver,
+    /// A barrier begins to lie there, is used, and ends.
+    BarrierInit,
+    BarrierUse,
+    BarrierInval,
+}
+
+impl Touch {
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Constant | Self::AsyncRead | Self::BarrierUse)
+    }
 }
 
 /// What memory it is.
@@ -64,10 +85,11 @@ pub(super) struct Scope {
 pub(super) struct Beats {
     /// How many there were.
     pub(super) beat: u32,
-    /// The last of all lanes.
-    whole: u32,
+    /// The last of all lanes, and of all threads.
+    pub(super) whole: u32,
+    pub(super) floor: u32,
     /// Those of some lanes since: beat and lanes.
-    parts: Vec<(u32, u32)>,
+    pub(super) parts: Vec<(u32, u32)>,
 }
 
 impl Beats {
@@ -79,6 +101,12 @@ impl Beats {
         } else {
             self.parts.push((self.beat, mask));
         }
+    }
+
+    /// All threads of the block have met.
+    pub(super) fn barrier(&mut self) {
+        self.synchronise(u32::MAX);
+        self.floor = self.beat;
     }
 
     /// Whether `to` knows what `from` did at a beat.
@@ -96,10 +124,14 @@ impl Beats {
 /// Who touches memory now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now<'a> {
+    /// The thread's access, and what is remembered of it: another's if the device goes on by itself.
     pub(super) past: Past,
+    pub(super) record: Past,
     /// The phase in which this block began.
     pub(super) first_phase: u32,
     pub(super) beats: &'a Beats,
+    /// In blocks that order threads by more than barriers of all.
+    pub(super) clocks: Option<&'a Clocks>,
 }
 
 /// Two accesses that must not be: the kind, and the earlier one.
@@ -108,9 +140,13 @@ pub(super) type Conflict = (Kind, Past);
 impl Now<'_> {
     /// Which order is missing between an access and now.
     fn unordered(&self, past: Past) -> Option<Kind> {
-        let (thread, me) = (u32::from(past.thread), u32::from(self.past.thread));
+        let (thread, me) = (u32::from(past.actor), u32::from(self.past.actor));
         if past.phase < self.first_phase {
             Some(Kind::RaceInGrid)
+        } else if self.clocks.is_some_and(|clocks| clocks.knows(me, past)) {
+            None
+        } else if past.actor >= PRODUCTS {
+            Some(Kind::InFlight)
         } else if past.phase < self.past.phase || thread == me {
             None
         } else if thread / 32 != me / 32 {
@@ -122,14 +158,21 @@ impl Now<'_> {
         }
     }
 
-    /// The same for all reads that a cell remembers.
-    fn unordered_reads(&self, read: Past) -> Option<Kind> {
+    /// The same for all reads that a cell remembers: the missing order, and to which of them.
+    fn unordered_reads(&self, read: Past, readers: &Readers) -> Option<Conflict> {
+        if read.marks & SEVERAL != 0 && read.marks & BLOCKS == 0 && read.phase >= self.first_phase {
+            let mut reads = readers.get(read.beat).iter();
+            return reads.find_map(|&read| Some((self.unordered(read)?, read)));
+        }
+        self.unordered_read(read).map(|kind| (kind, read))
+    }
+
+    fn unordered_read(&self, read: Past) -> Option<Kind> {
         if read.marks & BLOCKS != 0 || read.phase < self.first_phase {
             Some(Kind::RaceInGrid)
         } else if read.phase == self.past.phase && read.marks & WARPS != 0 {
             Some(Kind::RaceInBlock)
-        } else if read.phase == self.past.phase && read.marks & LANES != 0 && read.thread / 32 == self.past.thread / 32
-        {
+        } else if read.phase == self.past.phase && read.marks & LANES != 0 && read.actor / 32 == self.past.actor / 32 {
             (read.beat >= self.beats.whole).then_some(Kind::RaceInWarp)
         } else {
             self.unordered(read)
@@ -137,13 +180,26 @@ impl Now<'_> {
     }
 
     /// What a cell remembers after one more read.
-    fn and_read(&self, read: Past) -> Past {
+    fn and_read(&self, read: Past, readers: &mut Readers) -> Past {
         let earlier =
             if read.marks & VALID != 0 && read.phase < self.first_phase { BLOCKS } else { read.marks & BLOCKS };
-        let mine = Past { marks: VALID | earlier, ..self.past };
+        let mine = Past { marks: VALID | earlier, ..self.record };
+        if read.marks & VALID != 0 && earlier == 0 && self.clocks.is_some() && read.marks & (LANES | WARPS) == 0 {
+            // Those stay that this one does not know of: who knows of this one need not know of them.
+            let mut reads = match read.marks & SEVERAL {
+                0 => vec![read],
+                _ => readers.get(read.beat).to_vec(),
+            };
+            reads.retain(|&read| read.actor != mine.actor && self.unordered(read).is_some());
+            if reads.is_empty() {
+                return mine;
+            }
+            reads.push(mine);
+            return Past { marks: VALID | SEVERAL, beat: readers.number(reads), ..mine };
+        }
         if read.marks & VALID == 0 || read.phase < self.past.phase {
             mine
-        } else if read.marks & WARPS != 0 || read.thread / 32 != self.past.thread / 32 {
+        } else if read.marks & WARPS != 0 || read.actor / 32 != self.past.actor / 32 {
             Past { marks: read.marks | WARPS, ..read }
         } else if read.marks & LANES != 0 && read.beat >= self.beats.whole {
             read
@@ -157,7 +213,13 @@ impl Now<'_> {
 
 impl Cell {
     /// Touches a byte: changes what is remembered, or says with what it conflicts.
-    pub(super) fn touch(&mut self, now: &Now, touch: Touch, scope: Scope) -> Result<(), Conflict> {
+    pub(super) fn touch(
+        &mut self,
+        now: &Now,
+        touch: Touch,
+        scope: Scope,
+        readers: &mut Readers,
+    ) -> Result<(), Conflict> {
         if scope.shared && self.write.phase < now.first_phase {
             self.write = Past::default();
         }
@@ -166,11 +228,11 @@ impl Cell {
         }
         let Self { write, read } = *self;
         let written = write.marks & VALID != 0;
-        if !written && scope.fresh && matches!(touch, Touch::Read | Touch::Atomic) {
+        if !written && scope.fresh && (touch.reads() || touch == Touch::Atomic) {
             return Err((if scope.shared { Kind::Uninitialised } else { Kind::Undeclared }, write));
         }
-        if touch == Touch::Deliver {
-            self.write = Past { marks: VALID, ..now.past };
+        if matches!(touch, Touch::Deliver | Touch::AsyncDeliver) {
+            self.write = Past { marks: VALID, ..now.record };
             return Ok(());
         }
         if write.marks & PENDING != 0 {
@@ -183,21 +245,31 @@ impl Cell {
         {
             return Err((kind, write));
         }
-        if touch == Touch::Read {
-            self.read = now.and_read(read);
+        let of_barrier = matches!(touch, Touch::BarrierUse | Touch::BarrierInval);
+        if (write.marks & BARRIER != 0) != of_barrier {
+            return Err((Kind::Phase, write));
+        }
+        let unfenced =
+            || !now.clocks.is_some_and(|clocks| clocks.fenced(now.past.actor.into(), write.actor, write.beat));
+        if matches!(touch, Touch::AsyncRead | Touch::AsyncBegin) && written && write.actor < PRODUCTS && unfenced() {
+            return Err((Kind::Unfenced, write));
+        }
+        if touch.reads() {
+            self.read = now.and_read(read, readers);
             return Ok(());
         }
         if read.marks & VALID != 0
-            && let Some(kind) = now.unordered_reads(read)
+            && let Some(conflict) = now.unordered_reads(read, readers)
         {
-            return Err((kind, read));
+            return Err(conflict);
         }
         let marks = match touch {
             Touch::Atomic => VALID | ATOMIC,
-            Touch::Begin => VALID | PENDING,
+            Touch::Begin | Touch::AsyncBegin => VALID | PENDING,
+            Touch::BarrierInit => VALID | BARRIER,
             _ => VALID,
         };
-        *self = Self { write: Past { marks, ..now.past }, read: Past::default() };
+        *self = Self { write: Past { marks, ..now.record }, read: Past::default() };
         Ok(())
     }
 }

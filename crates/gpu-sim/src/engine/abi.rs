@@ -40,6 +40,29 @@ pub(crate) struct Meeting {
     pub(crate) orders: u32,
 }
 
+/// What is done with a barrier in shared memory.
+pub(crate) mod step {
+    pub(crate) const INIT: u32 = 0;
+    pub(crate) const INVAL: u32 = 1;
+    pub(crate) const ARRIVE: u32 = 2;
+    pub(crate) const EXPECT: u32 = 3;
+}
+
+/// One warp's part of a product of four warps; see `sim.h`.
+#[derive(Clone, Debug)]
+#[repr(C)]
+pub(crate) struct Product {
+    pub(crate) compute: unsafe extern "C" fn(*const *mut c_void, *const u8, *const u8, u32, u32),
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    pub(crate) columns: u32,
+    pub(crate) accumulate: u32,
+    pub(crate) from_registers: u32,
+    pub(crate) d: [*mut c_void; 32],
+    pub(crate) fragments: [[u32; 4]; 32],
+    pub(crate) registers: [*const c_void; 32],
+}
+
 /// What a kernel can ask of the runtime.
 #[repr(C)]
 pub(crate) struct Hooks {
@@ -49,6 +72,17 @@ pub(crate) struct Hooks {
     pub(crate) copy: unsafe extern "C" fn(*mut EngineView, *mut c_void, *const c_void, u32, u32, *const Site),
     pub(crate) commit: unsafe extern "C" fn(*mut EngineView),
     pub(crate) wait: unsafe extern "C" fn(*mut EngineView, u32, *const Site),
+    pub(crate) named: unsafe extern "C" fn(*mut EngineView, u32, u32, u32, *const Site),
+    pub(crate) phase: unsafe extern "C" fn(*mut EngineView, u32, *mut c_void, u32, *const Site),
+    pub(crate) bulk: unsafe extern "C" fn(*mut EngineView, *mut c_void, *const c_void, u32, *mut c_void, *const Site),
+    pub(crate) tile:
+        unsafe extern "C" fn(*mut EngineView, *mut c_void, *const c_void, i32, i32, *mut c_void, *const Site),
+    pub(crate) fence_async: unsafe extern "C" fn(*mut EngineView, *const Site),
+    pub(crate) product: unsafe extern "C" fn(*mut EngineView, *const Product, *const Site),
+    pub(crate) product_fence: unsafe extern "C" fn(*mut EngineView),
+    pub(crate) product_commit: unsafe extern "C" fn(*mut EngineView),
+    pub(crate) product_wait: unsafe extern "C" fn(*mut EngineView, u32, *const Site),
+    pub(crate) depend: unsafe extern "C" fn(*mut EngineView),
     pub(crate) touch: unsafe extern "C" fn(*mut EngineView, *const c_void, u64, u32, *const c_void),
     pub(crate) fail: unsafe extern "C" fn(*mut EngineView, u32, *const c_char, *const Site) -> !,
 }
@@ -66,6 +100,8 @@ pub(crate) struct EngineView {
     pub(crate) grid: [u32; 3],
     pub(crate) stacks: *const u8,
     pub(crate) stack_bytes: u64,
+    pub(crate) watched: u32,
+    pub(crate) shared: *const u8,
 }
 
 /// A thread's way through a kernel; it takes the addresses of the arguments.

@@ -14,7 +14,7 @@ use std::ptr::{null, null_mut};
 /// In which order warps and lanes run.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    order: Order,
+    pub(super) order: Order,
     /// The block's warps in their order, and which of them runs.
     warps: Vec<u32>,
     at: usize,
@@ -58,7 +58,7 @@ impl Turns {
     }
 
     /// xorshift64*: a few steps between any two switches.
-    fn draw(&mut self) -> u64 {
+    pub(super) fn draw(&mut self) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
@@ -116,9 +116,12 @@ impl Engine {
         self.copies.resize_with(self.copies.len().max(threads as usize), Default::default);
         self.view.dynamic_shared = self.shared.begin(job.shared, job.variables);
         self.view.variables = self.shared.variables();
+        self.view.shared = self.view.dynamic_shared.cast();
         self.code = job.code.clone();
         self.checks = match job.checked {
-            true => Some(Checks::new(self.checks.take(), job.buffers, self.warps.len()).map_err(Error::Memory)?),
+            true => Some(
+                Checks::new(self.checks.take(), job.buffers, threads as usize, job.overlaps).map_err(Error::Memory)?,
+            ),
             false => None,
         };
         Ok(())
@@ -132,6 +135,10 @@ impl Engine {
         }
         self.barrier = Default::default();
         self.copying = false;
+        self.begin_named();
+        self.phases.clear();
+        self.bulks.clear();
+        self.begin_products();
         self.turns.again();
         self.shared.begin_block(self.checks.is_some());
         if let Some(checks) = &mut self.checks {
@@ -143,6 +150,23 @@ impl Engine {
     pub(super) fn end_block(&mut self) -> Option<Fault> {
         if self.fault.is_none() && self.live > 0 {
             self.fault = Some(self.stuck());
+        }
+        if self.fault.is_none()
+            && let Some(bulk) = self.bulks.first()
+        {
+            let message = "the block has ended while a copy to its shared memory was on its way".to_owned();
+            self.blame(Kind::InFlight, message, bulk.site);
+        }
+        if self.fault.is_none() && self.checks.as_ref().is_some_and(|checks| checks.never_waited()) {
+            // Who waits for this launch relies on its having waited for those before.
+            let message =
+                "a block that may overlap with launches before it has ended without dependency_wait".to_owned();
+            self.blame(Kind::Early, message, Site::NOWHERE);
+        }
+        if self.fault.is_none()
+            && let Some((message, site)) = self.products_missing()
+        {
+            self.blame(Kind::Divergence, message, site);
         }
         if self.fault.is_some() {
             // The fibres that did not end are given up: kernels own nothing that would have to be dropped.
@@ -169,10 +193,11 @@ impl Engine {
         let places: Vec<String> =
             places.iter().map(|((place, what), threads)| format!("{threads} at {what} ({place})")).collect();
         let message = format!(
-            "threads wait for each other: {}; {} of {} have ended",
+            "threads wait for each other: {}; {} of {} have ended{}",
             places.join(", "),
             self.threads.len() as u32 - self.live,
-            self.threads.len()
+            self.threads.len(),
+            self.lacks()
         );
         let first = waiting().next().unwrap_or(&self.threads[0]);
         let place = self.code.place(first.site);
@@ -181,6 +206,24 @@ impl Engine {
 
     /// Who goes on: a lane of the warp whose turn it is, else of the next that has one. It is no longer ready.
     pub(super) fn next(&mut self) -> Option<*mut Thread> {
+        loop {
+            // Now and then a copy comes early.
+            if !self.bulks.is_empty()
+                && matches!(self.turns.order, Order::Shuffled(_))
+                && self.turns.draw().is_multiple_of(8)
+            {
+                self.deliver();
+            }
+            if let Some(next) = self.ready() {
+                return Some(next);
+            }
+            if self.live == 0 || !self.deliver() {
+                return None;
+            }
+        }
+    }
+
+    fn ready(&mut self) -> Option<*mut Thread> {
         for _ in 0..=self.warps.len() {
             let warp = self.turns.warps[self.turns.at] as usize;
             let ready = self.warps[warp].ready;

@@ -55,6 +55,11 @@ impl Stacks {
         &self.memory
     }
 
+    /// Whether an address is on a stack.
+    pub(crate) fn hold(&self, at: usize) -> bool {
+        self.memory.as_ptr_range().contains(&std::ptr::without_provenance(at))
+    }
+
     /// A stack: its highest address, aligned to 16 bytes.
     pub(crate) fn take(&mut self) -> *mut u8 {
         self.free.pop().expect("there is a stack for each thread of the largest block")

@@ -2,7 +2,7 @@
 
 use super::abi::{EngineView, Meeting, Site};
 use super::block::suspend;
-use super::{Engine, stop};
+use super::{Engine, refuse, stop};
 use crate::fault::Kind;
 use std::ffi::{CStr, c_void};
 
@@ -11,7 +11,7 @@ use std::ffi::{CStr, c_void};
 pub(super) struct Warp {
     /// Lanes that can go on, and lanes that have not ended.
     pub(super) ready: u32,
-    live: u32,
+    pub(super) live: u32,
     /// Meetings that have begun, mostly one; and what each lane has brought.
     meetings: Vec<Begun>,
     brought: [usize; 32],
@@ -189,8 +189,16 @@ pub(super) unsafe fn leave(engine: *mut Engine) {
     unsafe {
         let (warp, lane) = ((*engine).thread().view.warp as usize, (*engine).thread().view.lane);
         (*engine).forget_copies();
+        if (*engine).multiplies(warp) {
+            let message = "a thread has ended while a product to its registers was under way".to_owned();
+            let site = (*engine).thread().site;
+            refuse(engine, Kind::InFlight, message, site);
+        }
         (*engine).live -= 1;
         (&mut (*engine).warps)[warp].live &= !(1 << lane);
+        if let Some((message, site)) = (*engine).leave_named(warp, lane) {
+            refuse(engine, Kind::Divergence, message, site);
+        }
         while !(&(*engine).warps)[warp].meetings.is_empty() {
             let Some(at) = (&(*engine).warps)[warp].complete() else { break };
             hold(engine, warp, at);

@@ -1,16 +1,21 @@
 //! Runs the blocks of a launch, one after another, each thread of a block as a fibre. It knows neither CUDA nor Metal.
 //!
-//! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`). Then the next one
-//! runs that can. One that has not begun takes over the stack of one that has ended, so a kernel without barriers is
+//! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), for a phase
+//! of a barrier in shared memory (`phases`). Then the next one runs that can; if none can, the device goes on with what it
+//! does by itself (`bulk`). One that has not begun takes over the stack of one that has ended, so a kernel without barriers is
 //! a loop on one stack.
 //!
 //! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
 
 pub(crate) mod abi;
 mod block;
+mod bulk;
 mod copies;
 mod fibre;
 mod meeting;
+mod named;
+mod phases;
+mod products;
 mod shared;
 mod touch;
 
@@ -22,9 +27,13 @@ use crate::error::Error;
 use crate::fault::{Fault, Kind};
 use crate::launch::Order;
 use abi::{Hooks, Site, ThreadView};
+use bulk::Bulk;
 use copies::Copies;
 use fibre::{Stacks, switch};
 use meeting::{Barrier, Warp};
+use named::Named;
+use phases::Phases;
+use products::Progress;
 use shared::Shared;
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_void};
@@ -61,6 +70,8 @@ pub(crate) struct Job<'a> {
     pub(crate) order: Order,
     /// Where lines of the text are found.
     pub(crate) code: &'a Arc<Code>,
+    /// The launch may begin before those before it have ended.
+    pub(crate) overlaps: bool,
     /// The text calls a hook before each access, and these are the buffers among the arguments.
     pub(crate) checked: bool,
     pub(crate) buffers: &'a [Buffer],
@@ -86,6 +97,11 @@ pub(crate) struct Engine {
     copies: Vec<Copies>,
     /// Some thread of the block has begun one.
     copying: bool,
+    /// Barriers of some warps, those in shared memory, the copies that they count, products of each warp.
+    named: [Named; named::COUNT],
+    phases: Vec<Phases>,
+    bulks: Vec<Bulk>,
+    products: Vec<Progress>,
     code: Arc<Code>,
     /// What is checked, in checked mode.
     checks: Option<Box<Checks>>,
@@ -103,6 +119,16 @@ static HOOKS: Hooks = Hooks {
     copy: copies::copy,
     commit: copies::commit,
     wait: copies::wait,
+    named: named::named,
+    phase: phases::phase,
+    bulk: bulk::bulk,
+    tile: bulk::tile,
+    fence_async: bulk::fence_async,
+    product: products::product,
+    product_fence: products::product_fence,
+    product_commit: products::product_commit,
+    product_wait: products::product_wait,
+    depend: touch::depend,
     touch: touch::touch,
     fail,
 };
@@ -122,6 +148,8 @@ impl Engine {
                 grid: [0; 3],
                 stacks: stacks.memory().as_ptr(),
                 stack_bytes: stacks.memory().len() as u64,
+                watched: 0,
+                shared: null(),
             },
             host: null_mut(),
             entry: nothing,
@@ -135,6 +163,10 @@ impl Engine {
             shared: Shared::new()?,
             copies: Vec::new(),
             copying: false,
+            named: Default::default(),
+            phases: Vec::new(),
+            bulks: Vec::new(),
+            products: Vec::new(),
             code: Arc::default(),
             checks: None,
             fault: None,
@@ -170,6 +202,11 @@ impl Engine {
         unsafe { &mut *self.view.thread.cast::<Thread>() }
     }
 
+    /// How many threads the block has.
+    fn count(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Keeps the first fault: what the thread that runs now did wrong.
     fn blame(&mut self, kind: Kind, message: String, site: Site) {
         let (thread, block) = (self.thread().view.index, self.view.block);
@@ -188,6 +225,18 @@ unsafe fn stop(engine: *mut Engine) -> ! {
     // SAFETY: the host waits in `block::run`; this fibre is given up.
     unsafe { switch(&mut never, (*engine).host) };
     unreachable!("a fibre that was given up went on")
+}
+
+/// Ends the launch: the thread that runs did something wrong.
+///
+/// # Safety
+/// Called on a fibre of the engine, with no reference to it.
+unsafe fn refuse(engine: *mut Engine, kind: Kind, message: String, site: Site) -> ! {
+    // SAFETY: as the caller says.
+    unsafe {
+        (*engine).blame(kind, message, site);
+        stop(engine)
+    }
 }
 
 /// The hook with which kernel text reports what is wrong.

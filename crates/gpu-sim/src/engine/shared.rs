@@ -63,9 +63,10 @@ impl Shared {
         begin <= at && at + bytes <= begin + self.memory.len()
     }
 
-    /// The memory, and the stretches of it that the block has.
-    pub(super) fn stretches(&self) -> (*const u8, usize, &[Range<usize>]) {
-        (self.memory.as_ptr(), self.memory.len(), &self.stretches)
+    /// For the checks.
+    pub(super) fn checked(&self) -> crate::check::Shared<'_> {
+        let (begin, bytes) = (self.memory.as_ptr().addr(), self.memory.len());
+        crate::check::Shared { begin, bytes, stretches: &self.stretches }
     }
 
     /// Gives a variable its place; `None` if that is more than a block can have.

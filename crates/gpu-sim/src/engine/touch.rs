@@ -2,7 +2,7 @@
 
 use super::abi::{EngineView, Site};
 use super::{Engine, stop};
-use crate::check::{Shared, Touch, Who};
+use crate::check::{Actor, Touch, Who};
 use std::ffi::c_void;
 
 /// The hook: the thread that runs touches memory that is not its own.
@@ -16,10 +16,30 @@ pub(super) unsafe extern "C" fn touch(
     let touch = match touch {
         0 => Touch::Read,
         1 => Touch::Write,
-        _ => Touch::Atomic,
+        2 => Touch::Atomic,
+        _ => Touch::Constant,
     };
+    let engine: *mut Engine = view.cast();
+    let (at, bytes, site) = (at.addr(), bytes as usize, Site { code, ..Site::NOWHERE });
     // SAFETY: the view is the engine's first field; `sim.h` calls this on a fibre.
-    unsafe { check(view.cast(), at.addr(), bytes as usize, touch, Site { code, ..Site::NOWHERE }) }
+    unsafe {
+        match (*engine).stacks.hold(at) {
+            true => super::products::touch_own(engine, at, bytes, touch, site),
+            false => check(engine, at, bytes, touch, site),
+        }
+    }
+}
+
+/// The hook: the thread that runs has waited for the launches before.
+pub(super) unsafe extern "C" fn depend(view: *mut EngineView) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field.
+    unsafe {
+        let thread = (*engine).thread().view.linear;
+        if let Some(checks) = &mut (*engine).checks {
+            checks.depend(thread);
+        }
+    }
 }
 
 /// Ends the launch if the thread that runs must not touch some memory now.
@@ -28,21 +48,40 @@ pub(super) unsafe extern "C" fn touch(
 /// Called on a fibre of the engine, with no reference to it.
 pub(super) unsafe fn check(engine: *mut Engine, at: usize, bytes: usize, touch: Touch, site: Site) {
     // SAFETY: as the caller says.
+    unsafe { check_for(engine, at, bytes, touch, None, site) }
+}
+
+/// The same for what the device goes on with by itself: who that is, and its beat.
+///
+/// # Safety
+/// As for [`check`].
+pub(super) unsafe fn check_for(
+    engine: *mut Engine,
+    at: usize,
+    bytes: usize,
+    touch: Touch,
+    on_behalf_of: Option<(Actor, u32)>,
+    site: Site,
+) {
+    // SAFETY: as the caller says.
     let this = unsafe { &mut *engine };
     let thread = this.thread().view.linear;
     let Some(checks) = &mut this.checks else { return };
     // Tables of constants lie in the library itself.
-    if touch == Touch::Read && this.code.holds(at, bytes) {
+    if matches!(touch, Touch::Read | Touch::Constant) && this.code.holds(at, bytes) {
         return;
     }
-    let (begin, size, stretches) = this.shared.stretches();
-    let shared = Shared { begin: begin.addr(), bytes: size, stretches };
+    let shared = this.shared.checked();
     let code = this.code.offset(site.code);
-    let Err(wrong) = checks.touch(Who { thread, code }, at, bytes, touch, shared) else { return };
+    let Err(wrong) = checks.touch(Who { thread, on_behalf_of, code }, at, bytes, touch, shared) else { return };
     let mut message = wrong.what;
     if let Some((other, code)) = wrong.earlier {
-        let other = this.threads[other as usize].view.index;
-        message += &format!("; before: thread {other:?} at {}", this.code.place(this.code.site(code)));
+        let place = this.code.place(this.code.site(code));
+        message += &match this.threads.get(usize::from(other)) {
+            Some(other) => format!("; before: thread {:?} at {place}", other.view.index),
+            // A product or a copy: their numbers are past those of all threads.
+            None => format!("; begun at {place}"),
+        };
     }
     this.blame(wrong.kind, message, site);
     // SAFETY: as the caller says; `this` is not used any more.

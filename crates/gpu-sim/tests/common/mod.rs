@@ -57,6 +57,11 @@ pub fn read<T: Copy>(values: &[T]) -> Arg<'static> {
     Arg::Buffer { address: values.as_ptr().cast_mut().cast(), bytes: size_of_val(values), access: Access::Read }
 }
 
+/// The same of what no launch writes.
+pub fn constant<T: Copy>(values: &[T]) -> Arg<'static> {
+    Arg::Buffer { address: values.as_ptr().cast_mut().cast(), bytes: size_of_val(values), access: Access::Constant }
+}
+
 pub fn write<T: Copy>(values: &mut [T]) -> Arg<'static> {
     Arg::Buffer { address: values.as_mut_ptr().cast(), bytes: size_of_val(values), access: Access::Write }
 }
@@ -81,7 +86,17 @@ pub fn run(
     args: &[Arg],
 ) -> Result<(), Error> {
     // SAFETY: the arguments are made of slices that live until the launch has ended.
-    unsafe { program.launch(&Launch { kernel, grid: [grid, 1, 1], block: [block, 1, 1], shared, args, order }) }
+    unsafe {
+        program.launch(&Launch {
+            kernel,
+            grid: [grid, 1, 1],
+            block: [block, 1, 1],
+            shared,
+            args,
+            order,
+            overlaps: false,
+        })
+    }
 }
 
 /// Numbers without pattern, from −1 to 1.

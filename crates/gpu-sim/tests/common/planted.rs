@@ -15,20 +15,34 @@ pub struct Planted {
     pub shared: u32,
     /// How `out` is declared.
     pub access: Access,
+    /// Whether it may overlap with launches before.
+    pub overlaps: bool,
+    /// Whether no launch writes `in`.
+    pub constant: bool,
 }
 
 /// One block of 64 threads with 1,024 bytes of dynamic shared memory, `out` read and written.
 pub const fn planted(kind: Kind, text: &'static str) -> Planted {
-    Planted { kind, text, grid: 1, block: 64, shared: 1_024, access: Access::ReadWrite }
+    Planted {
+        kind,
+        text,
+        grid: 1,
+        block: 64,
+        shared: 1_024,
+        access: Access::ReadWrite,
+        overlaps: false,
+        constant: false,
+    }
 }
 
 fn launch(planted: &Planted, program: &Program, order: Order) -> Result<(), Error> {
     let (mut out, input) = (vec![0_f32; 256], vec![1_f32; 256]);
     let out = Arg::Buffer { address: out.as_mut_ptr().cast(), bytes: size_of_val(&out[..]), access: planted.access };
     let (grid, block) = ([planted.grid, 1, 1], [planted.block, 1, 1]);
-    let args = [out, read(&input)];
+    let args = [out, if planted.constant { constant(&input) } else { read(&input) }];
+    let (shared, overlaps) = (planted.shared, planted.overlaps);
     // SAFETY: the text is checked, and stopped before it leaves its arguments.
-    unsafe { program.launch(&Launch { kernel: "k", grid, block, shared: planted.shared, args: &args, order }) }
+    unsafe { program.launch(&Launch { kernel: "k", grid, block, shared, args: &args, order, overlaps }) }
 }
 
 /// Fails unless each bug is found, in each order, in the right line, and the kernels without it end well.

@@ -29,6 +29,7 @@ texts! {
     "argmax.h" in "kernels/argmax.h",
     "sample.h" in "kernels/sample.h",
     "ptx.cuh" in "cuda/ptx.cuh",
+    "hopper.cuh" in "cuda/hopper.cuh",
     "act.h" in "kernels/act.h",
     "quantise.h" in "kernels/quantise.h",
     "activation.h" in "kernels/activation.h",

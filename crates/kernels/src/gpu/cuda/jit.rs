@@ -45,9 +45,26 @@ impl Compiler {
         Ok(code)
     }
 
+    /// The same as [`Compiler::compile`] of a text that is not among ours but may include them: its content.
+    pub(crate) fn compile_other(
+        &self,
+        text: &Text,
+        content: &str,
+        further: &[&str],
+    ) -> Result<(Vec<u8>, String), String> {
+        let (source, mut options) = self.input_with(text, &[(text.file, content)])?;
+        options.extend(further.iter().map(|&option| option.to_owned()));
+        self.nvrtc.compile(&source, text.file, &options)
+    }
+
     /// What NVRTC is given: the text with its inclusions, and options.
     fn input(&self, text: &Text) -> Result<(String, Vec<String>), String> {
-        let source = source::expand(text.file, &[]).ok_or_else(|| format!("there is no text {}", text.file))?;
+        self.input_with(text, &[])
+    }
+
+    fn input_with(&self, text: &Text, instead: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
+        let missing = || format!("there is no text {}, or one that it includes", text.file);
+        let source = source::expand(text.file, instead).ok_or_else(missing)?;
         let mut options = vec![
             format!("--gpu-architecture={}", self.architecture),
             "--std=c++17".to_owned(),

@@ -48,6 +48,16 @@ pub fn compile(text: &Text, capability: u32) -> Result<Vec<Usage>, String> {
     Ok(usages(&log))
 }
 
+/// The same of a text that is not among the backend's but may include them, as a test's: its content.
+///
+/// # Errors
+/// As for [`compile`].
+pub fn compile_other(text: &Text, content: &str, capability: u32) -> Result<Vec<Usage>, String> {
+    let compiler = Compiler::new(Nvrtc::open()?, capability);
+    let (_, log) = compiler.compile_other(text, content, &["--ptxas-options=-v"])?;
+    Ok(usages(&log))
+}
+
 /// NVRTC's name of a compute capability.
 pub fn architecture(capability: u32) -> String {
     jit::architecture(capability)

@@ -1,0 +1,61 @@
+//! Bugs that are put into the project's own kernels: mistakes that someone could make, written apart from the checker.
+
+use gpu_sim::Kind;
+
+/// What becomes what in which text, and what it may be noticed as.
+#[derive(Clone, Copy, Debug)]
+pub struct Bug {
+    /// The text.
+    pub file: &'static str,
+    /// A piece of it, of which the first one counts.
+    pub find: &'static str,
+    /// What stands there instead.
+    pub replace: &'static str,
+    /// A part of the op suite that runs it.
+    pub part: &'static str,
+    /// Kinds of fault: by the order of threads, memory is read too early or not written yet.
+    pub kinds: &'static [Kind],
+}
+
+const fn bug(
+    file: &'static str,
+    find: &'static str,
+    replace: &'static str,
+    part: &'static str,
+    kinds: &'static [Kind],
+) -> Bug {
+    Bug { file, find, replace, part, kinds }
+}
+
+/// At least three of each kind.
+#[rustfmt::skip]
+pub const BUGS: &[Bug] = &[
+    bug("elementwise.h", "Four a = load_four(x + row * p.x_stride + col, left,", "Four a = load_four(x + row * p.x_stride + col, left + 1,", "add", &[Kind::OutOfBounds]),
+    bug("embed.cu", "span < row.blocks * F::SPANS", "span < (row.blocks + 1) * F::SPANS", "embed", &[Kind::OutOfBounds, Kind::RaceInGrid]),
+    bug("quantise.cu", "bool live = at < u64(p.rows) * blocks", "bool live = at <= u64(p.rows) * blocks", "matmul_rows", &[Kind::OutOfBounds]),
+    bug("norm.h", "load_four(weight + at, p.width - at, p.wide);\n        for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor", "load_four(weight + at, p.width + 4 - at, p.wide);\n        for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor", "rms_norm", &[Kind::OutOfBounds]),
+    bug("elementwise.h", "col, left, p.wide), b =", "col, left, 1), b =", "add", &[Kind::Misaligned]),
+    bug("norm.h", "load_four(x + at, p.width - at, p.wide);\n        for (u32 i = 0; i < 4; i++) squares", "load_four(x + at, p.width - at, 1);\n        for (u32 i = 0; i < 4; i++) squares", "rms_norm", &[Kind::Misaligned]),
+    bug("quantise.cu", "column, left, p.wide && left > 0);\n    store", "column, left, left > 0);\n    store", "matmul_rows", &[Kind::Misaligned]),
+    bug("norm.h", "weight, out + norm_at(p, team.stretch, p.out_stride)", "weight, (float*)x + norm_at(p, team.stretch, p.x_stride)", "rms_norm", &[Kind::Undeclared]),
+    bug("elementwise.h", "b.at[i] = fmaf(p.scale, a.at[i], b.at[i]);\n    store_four(y + row * p.y_stride", "b.at[i] += p.scale * a.at[i];\n    store_four((float*)x + row * p.x_stride", "add", &[Kind::Undeclared]),
+    bug("norm.h", "factor * w.at[i];\n        store", "factor * w.at[i] + out[at];\n        store", "rms_norm", &[Kind::Undeclared]),
+    bug("group.h", "        warp_barrier();\n        if (inside", "        if (inside", "group_by_expert", &[Kind::RaceInWarp]),
+    bug("group.h", "*place += __popc(same);\n        warp_barrier();", "*place += __popc(same);", "group_by_expert", &[Kind::RaceInWarp]),
+    bug("team.h", "if (lane() == 31) room[warp()] = value;", "room[warp()] = value;", "group_by_expert", &[Kind::RaceInWarp]),
+    bug("team.h", "if (lane() == 0) room[warp()] = value;\n    barrier();\n    return warp_sum", "if (lane() == 0) room[warp() % 2] = value;\n    barrier();\n    return warp_sum", "rms_norm", &[Kind::RaceInBlock]),
+    bug("gemm.cu", "            barrier();\n            if (round + STAGES", "            if (round + STAGES", "matmul", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
+    bug("sample.h", "    barrier();\n    u64 sum = 0;", "    u64 sum = 0;", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
+    bug("norm.h", "return {block_x(), thread_x()", "return {block_x() / 2, thread_x()", "rms_norm", &[Kind::RaceInGrid]),
+    bug("embed.cu", "out += block_x() * p.out_stride", "out += block_x() / 2 * p.out_stride", "embed", &[Kind::RaceInGrid]),
+    bug("elementwise.h", "u64 row = block_x(), col = first_column(), left = p.cols - col;\n    if (row >= p.rows || col >= p.cols) return;\n    Four b", "u64 row = block_x() / 2, col = first_column(), left = p.cols - col;\n    if (row >= p.rows || col >= p.cols) return;\n    Four b", "scale", &[Kind::RaceInGrid]),
+    bug("team.h", "    barrier();\n    return warp_sum(lane()", "    if (lane() == 0) barrier();\n    else\n    barrier();\n    return warp_sum(lane()", "rms_norm", &[Kind::Divergence]),
+    bug("group.h", "    barrier();\n    Stretch mine", "    if (thread_x() < 20) barrier();\n    else\n    barrier();\n    Stretch mine", "group_by_expert", &[Kind::Divergence]),
+    bug("gemm.cu", "        barrier();\n\n        // Starts to copy", "        if (thread_x() < 32) barrier();\n        else\n        barrier();\n\n        // Starts to copy", "matmul", &[Kind::Divergence]),
+    bug("gemm.cu", "cp_async_wait<STAGES - 2>()", "cp_async_wait<STAGES - 1>()", "matmul", &[Kind::InFlight]),
+    bug("gemm.cu", "cp_async_wait<STAGES - 2>();", "", "moe_matmul", &[Kind::InFlight]),
+    bug("attention_tile.cu", "cp_async_wait<1>();", "cp_async_wait<2>();", "attention", &[Kind::InFlight]),
+    bug("team.h", "    barrier();\n    return warp_sum(lane()", "    return warp_sum(lane()", "rms_norm", &[Kind::Uninitialised]),
+    bug("group.h", "i += block_width()) tables[i] = 0;", "i += block_width() + 1) tables[i] = 0;", "group_by_expert", &[Kind::Uninitialised]),
+    bug("gemm.cu", "    for (u32 i = thread_x(); i < TOKENS; i += THREADS) {", "    for (u32 i = thread_x(); i < TOKENS - 1; i += THREADS) {", "matmul", &[Kind::Uninitialised]),
+];

@@ -1,0 +1,282 @@
+//! Products of matrices by four warps, which the device goes on with by itself (PTX ISA, "Asynchronous warpgroup level
+//! matrix instructions"). Nothing is multiplied before a wait that covers it, so a kernel that does not wait sees the sums
+//! of before. Each warp begins its part by itself, 16 rows of a and all of b, and waits for it alone: what the parts of
+//! other warps still read, it does not know.
+
+use super::abi::{EngineView, Product, Site};
+use super::touch::check_for;
+use super::{Engine, refuse};
+use crate::check::{Actor, PRODUCTS, Touch};
+use crate::fault::Kind;
+use std::collections::VecDeque;
+
+/// Bytes of a row of a and b that one product takes.
+const ROW: usize = 32;
+
+/// How far a warp is: numbers of products, from the block's beginning.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    begun: usize,
+    /// Where each group ends that the warp has not waited for.
+    groups: Vec<usize>,
+    /// Those that it has not waited for.
+    under_way: VecDeque<(Product, Site)>,
+    /// What its products were, so that those of the warps beside it can be compared.
+    told: Vec<(Told, Site)>,
+    /// It has met a fence.
+    fenced: bool,
+    /// Of each lane, what it has touched of its own memory since: from, to, whether it wrote.
+    touched: [Vec<(usize, usize, bool)>; 32],
+}
+
+/// What must be alike in the parts of four warps: which product, the descriptors, whether it adds.
+type Told = (usize, u64, u64, u32);
+
+fn told(product: &Product) -> Told {
+    (product.compute as usize, product.a, product.b, product.accumulate)
+}
+
+/// A matrix in shared memory: rows of 32 bytes (PTX ISA, "Matrix Descriptor Format" and "Strides"). Without a swizzle, in
+/// pieces of 8 rows of 16 bytes; with one, in rows of 32, 64 or 128 bytes, 8 of them at a time.
+#[derive(Clone, Copy, Debug)]
+struct Matrix {
+    start: usize,
+    /// From 16 bytes of a row to the next 16; and from 8 rows to the next 8.
+    leading: usize,
+    stride: usize,
+    /// Bytes of the swizzle, 0 for none.
+    swizzle: usize,
+}
+
+impl Matrix {
+    fn read(descriptor: u64) -> Result<Self, String> {
+        let field = |shift: u32| (descriptor >> shift & 0x3fff) as usize * 16;
+        let swizzle = [0, 128, 64, 32][(descriptor >> 62) as usize];
+        let matrix = Self { start: field(0), leading: field(16), stride: field(32), swizzle };
+        // The field for patterns that begin elsewhere is not known here.
+        let pattern = 8 * swizzle;
+        let begins =
+            swizzle == 0 || (matrix.start / 128).is_multiple_of(swizzle / 16) && matrix.stride.is_multiple_of(pattern);
+        match begins && descriptor >> 49 & 7 == 0 {
+            true => Ok(matrix),
+            false => Err(format!("an operand whose swizzle does not begin at a multiple of {pattern} bytes")),
+        }
+    }
+
+    /// Where 16 bytes of a row lie: the first half or the second.
+    fn place(&self, row: usize, half: usize) -> usize {
+        let group = self.start + row / 8 * self.stride;
+        match self.swizzle {
+            0 => group + half * self.leading + row % 8 * 16,
+            bytes => {
+                let at = group + row % 8 * bytes + half * 16;
+                at ^ (at >> 7 & (bytes / 16 - 1)) << 4
+            }
+        }
+    }
+}
+
+fn overlap(a: usize, bytes: usize, from: usize, to: usize) -> bool {
+    a < to && from < a + bytes
+}
+
+impl Engine {
+    /// Looks at a warp's next product: why it must not begin.
+    fn refuse_product(&self, warp: usize, product: &Product, site: Site) -> Option<(Kind, String)> {
+        if self.threads.len() < (warp / 4 + 1) * 128 {
+            return Some((Kind::Collective, "a product needs four warps, the first a multiple of 4".to_owned()));
+        }
+        let own = &self.products[warp];
+        for other in &self.products[warp / 4 * 4..warp / 4 * 4 + 4] {
+            let Some((theirs, at)) = other.told.get(own.begun) else { continue };
+            if *theirs != told(product) || self.checks.is_some() && !self.code.same(*at, site) {
+                let place = self.code.place(*at);
+                let what =
+                    format!("product {} of this warp is another than that of a warp beside it at {place}", own.begun);
+                return Some((Kind::Divergence, what));
+            }
+        }
+        if self.checks.is_some() && !own.fenced {
+            return Some((Kind::Unfenced, "the first product of a warp, without wgmma.fence before".to_owned()));
+        }
+        for lane in 0..32 {
+            let (d, a) = (product.d[lane].addr(), product.registers[lane].addr());
+            let d_bytes = product.columns as usize * 2;
+            let touches_d = |&(from, to, _): &(usize, usize, bool)| overlap(d, d_bytes, from, to);
+            let writes_a = |&(from, to, write): &(usize, usize, bool)| {
+                product.from_registers != 0 && write && overlap(a, 16, from, to)
+            };
+            if own.touched[lane].iter().any(|touched| touches_d(touched) || writes_a(touched)) {
+                let what = format!("a product whose registers lane {lane} has touched without wgmma.fence since");
+                return Some((Kind::Unfenced, what));
+            }
+        }
+        None
+    }
+
+    /// Computes a warp's first product under way.
+    unsafe fn compute(&mut self, warp: usize) {
+        let Some((product, _)) = self.products[warp].under_way.pop_front() else { return };
+        let (mut a, mut b) = (vec![0_u8; 16 * ROW], vec![0_u8; product.columns as usize * ROW]);
+        let fetch = |descriptor: u64, first: usize, to: &mut [u8]| {
+            let Ok(matrix) = Matrix::read(descriptor) else { return };
+            for (i, piece) in to.chunks_mut(16).enumerate() {
+                let at = self.view.shared.wrapping_add(matrix.place(first + i / 2, i % 2));
+                // SAFETY: it was looked at when the product began.
+                piece.copy_from_slice(unsafe { std::slice::from_raw_parts(at, 16) });
+            }
+        };
+        fetch(product.b, 0, &mut b);
+        match product.from_registers {
+            0 => fetch(product.a, warp % 4 * 16, &mut a),
+            _ => spread(&product.fragments, &mut a),
+        }
+        // SAFETY: the text's own function, with sums of 32 threads that have not ended: that would have been a fault.
+        unsafe { (product.compute)(product.d.as_ptr(), a.as_ptr(), b.as_ptr(), product.columns, product.accumulate) };
+    }
+
+    /// Whether a warp has products under way.
+    pub(super) fn multiplies(&self, warp: usize) -> bool {
+        !self.products[warp].under_way.is_empty()
+    }
+
+    /// What is wrong at the block's end: a warp has begun fewer products than those beside it.
+    pub(super) fn products_missing(&self) -> Option<(String, Site)> {
+        self.products.chunks(4).find_map(|four| {
+            let most = four.iter().max_by_key(|warp| warp.begun)?;
+            let least = four.iter().min_by_key(|warp| warp.begun)?;
+            let (_, site) = most.told.get(least.begun)?;
+            let [least, most] = [least, most].map(|warp| warp.begun);
+            Some((format!("a warp has begun {least} products of four warps, one beside it {most}"), *site))
+        })
+    }
+
+    pub(super) fn begin_products(&mut self) {
+        // A block is begun often, and has seldom any.
+        let used = self.products.iter_mut().filter(|own| own.fenced || own.begun > 0);
+        used.for_each(|own| *own = Progress::default());
+        self.products.resize_with(self.warps.len(), Progress::default);
+        self.view.watched = 0;
+    }
+}
+
+/// Puts the fragments of a of one warp into rows: register i of a lane holds 4 bytes of row g + 8 (i % 2), in half i / 2
+/// (PTX ISA, "Register Fragments" of wgmma; g = lane / 4).
+fn spread(fragments: &[[u32; 4]; 32], rows: &mut [u8]) {
+    for (lane, registers) in fragments.iter().enumerate() {
+        for (i, register) in registers.iter().enumerate() {
+            let at = (lane / 4 + 8 * (i % 2)) * ROW + 16 * (i / 2) + 4 * (lane % 4);
+            rows[at..at + 4].copy_from_slice(&register.to_le_bytes());
+        }
+    }
+}
+
+/// The hook: begins a warp's part of a product.
+pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const Product, site: *const Site) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field, the rest comes from the text; called on a fibre.
+    unsafe {
+        let (product, site) = ((*product).clone(), *site);
+        let warp = (*engine).thread().view.warp as usize;
+        if let Some((kind, message)) = (*engine).refuse_product(warp, &product, site) {
+            refuse(engine, kind, message, site);
+        }
+        let threads = (*engine).count();
+        if let Some(checks) = &mut (*engine).checks {
+            checks.keep_clocks(threads);
+        }
+        let actor = (PRODUCTS + warp as Actor, (&(*engine).products)[warp].begun as u32);
+        let a_rows = if product.from_registers == 0 { warp % 4 * 16..warp % 4 * 16 + 16 } else { 0..0 };
+        for (descriptor, rows) in [(product.a, a_rows), (product.b, 0..product.columns as usize)] {
+            let matrix =
+                Matrix::read(descriptor).unwrap_or_else(|message| refuse(engine, Kind::Misaligned, message, site));
+            for (row, half) in rows.flat_map(|row| [(row, 0), (row, 1)]) {
+                let at = (*engine).view.shared.addr() + matrix.place(row, half);
+                if !(*engine).shared.holds(at, 16) {
+                    let message = format!("row {row} of an operand is outside of shared memory");
+                    refuse(engine, Kind::OutOfBounds, message, site);
+                }
+                check_for(engine, at, 16, Touch::AsyncRead, Some(actor), site);
+            }
+        }
+        let own = &mut (&mut (*engine).products)[warp];
+        own.begun += 1;
+        own.told.push((told(&product), site));
+        own.under_way.push_back((product, site));
+    }
+}
+
+/// The hook: a warp's registers are ready for products.
+pub(super) unsafe extern "C" fn product_fence(view: *mut EngineView) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field.
+    unsafe {
+        let warp = (*engine).thread().view.warp as usize;
+        (*engine).view.watched = u32::from((*engine).checks.is_some());
+        let own = &mut (&mut (*engine).products)[warp];
+        own.fenced = true;
+        own.touched.iter_mut().for_each(Vec::clear);
+    }
+}
+
+/// The hook: makes a group of a warp's products since the last.
+pub(super) unsafe extern "C" fn product_commit(view: *mut EngineView) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field.
+    unsafe {
+        let warp = (*engine).thread().view.warp as usize;
+        let own = &mut (&mut (*engine).products)[warp];
+        own.groups.push(own.begun);
+    }
+}
+
+/// The hook: finishes all groups of the thread's warp but the last `left`. Each lane of it calls this, after they met.
+pub(super) unsafe extern "C" fn product_wait(view: *mut EngineView, left: u32, _: *const Site) {
+    let engine: *mut Engine = view.cast();
+    // SAFETY: the view is the engine's first field; called on a fibre.
+    unsafe {
+        let view = (*engine).thread().view;
+        let (thread, warp) = (view.linear, view.warp as usize);
+        let own = &mut (&mut (*engine).products)[warp];
+        let ended = own.groups.len().saturating_sub(left as usize);
+        let end = own.groups.drain(..ended).next_back().unwrap_or(0);
+        while (&(*engine).products)[warp].under_way.len() + end > (&(*engine).products)[warp].begun {
+            (*engine).compute(warp);
+        }
+        let own = &(&(*engine).products)[warp];
+        let done = (own.begun - own.under_way.len()) as u32;
+        if let Some(checks) = &mut (*engine).checks {
+            checks.learn(thread, PRODUCTS + warp as Actor, done);
+        }
+    }
+}
+
+/// A thread touches its own memory, while products are used.
+///
+/// # Safety
+/// Called on a fibre of the engine, with no reference to it.
+pub(super) unsafe fn touch_own(engine: *mut Engine, at: usize, bytes: usize, touch: Touch, site: Site) {
+    // SAFETY: as the caller says.
+    unsafe {
+        let view = (*engine).thread().view;
+        let (warp, lane, write) = (view.warp as usize, view.lane as usize, touch != Touch::Read);
+        let own = &mut (&mut (*engine).products)[warp];
+        for (product, begun_at) in &own.under_way {
+            let d = product.d[lane].addr();
+            let of_d = overlap(at, bytes, d, d + product.columns as usize * 2);
+            let a = product.registers[lane].addr();
+            if of_d || write && product.from_registers != 0 && overlap(at, bytes, a, a + 16) {
+                let place = (*engine).code.place(*begun_at);
+                let what = if of_d { "sums" } else { "operands" };
+                let message = format!("touches {what} of a product that was not waited for, begun at {place}");
+                refuse(engine, Kind::InFlight, message, site);
+            }
+        }
+        let touched = &mut own.touched[lane];
+        let seen = |&&mut (from, to, wrote): &&mut (usize, usize, bool)| wrote == write && from <= at && at <= to;
+        match touched.iter_mut().find(seen) {
+            Some((_, to, _)) => *to = (*to).max(at + bytes),
+            None => touched.push((at, at + bytes, write)),
+        }
+    }
+}
