@@ -13,7 +13,7 @@ use crate::model::{Model, Scratch, forward};
 use crate::plan::{Limits, Plan};
 use crate::state::{SequenceId, State};
 
-/// Runs a model. Several runners may share one [`Model`]; each has its own sequences.
+/// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
 #[derive(Debug)]
 pub struct Runner {
     model: Arc<Model>,
@@ -55,10 +55,12 @@ impl Runner {
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
+        let turn = backend.turn();
         let ropes = model.weights.ropes(spec, plan.context, backend)?;
         let state = State::new(backend, spec, &limits, plan.context)?;
         let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
         let drawn = backend.alloc_u32(rows, "sampled tokens")?;
+        drop(turn);
         Ok(Self { model, limits, plan, ropes, state, scratch, drawn, places: Vec::new(), recordings: HashMap::new() })
     }
 
@@ -150,6 +152,8 @@ impl Runner {
     /// are then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
+        let model = self.model.clone();
+        let turn = model.backend.turn();
         let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
         if let Err(error) = self.run(batch) {
             for (id, len) in before {
@@ -157,6 +161,7 @@ impl Runner {
             }
             return Err(error);
         }
+        drop(turn);
         Ok(Logits {
             backend: &*self.model.backend,
             rows: batch.outputs(),
@@ -258,6 +263,7 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
+        let _turn = self.backend.turn();
         let mut out = vec![0.0; self.rows * self.vocab];
         self.backend.download_f32(self.values.view(self.rows, self.vocab)?, &mut out)?;
         Ok(out)
@@ -273,6 +279,7 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Kernel`] if a parameter is out of range or their number is not that of the rows.
     pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
+        let _turn = self.backend.turn();
         let logits = self.values.view_mut(self.rows, self.vocab)?;
         self.backend.sample(logits, parameters, self.drawn.view_mut(self.rows, 1)?)?;
         self.drawn_tokens()
@@ -283,6 +290,7 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.
     pub fn argmax(&mut self) -> Result<Vec<u32>> {
+        let _turn = self.backend.turn();
         let logits = self.values.view(self.rows, self.vocab)?;
         self.backend.argmax(logits, self.drawn.view_mut(self.rows, 1)?)?;
         self.drawn_tokens()

@@ -16,6 +16,7 @@ pub use crate::gpu::Recording;
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
+use std::sync::MutexGuard;
 
 /// What a router does with its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -240,6 +241,13 @@ pub trait Backend: Send + Sync {
     ) -> Result<()> {
         let _ = (work, progress);
         Ok(())
+    }
+
+    /// Held by those who work with a backend from several threads, around operations that belong together: a GPU does its
+    /// work in one order, records whatever is launched meanwhile, and has one workspace. On a CPU operations share nothing
+    /// but what they are given.
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        None
     }
 
     /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.

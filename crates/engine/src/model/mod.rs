@@ -184,7 +184,10 @@ impl Model {
             }
         };
         report(0);
-        let weights = weights::load(&file, &info.spec, &*backend, &mut report)?;
+        let weights = {
+            let _turn = backend.turn();
+            weights::load(&file, &info.spec, &*backend, &mut report)?
+        };
         let ModelInfo { spec, tokenizer, template, unused_keys, .. } = info;
         let precision = options.precision;
         Ok(Self { file, spec, tokenizer, template, unused_keys, backend, precision, weights })
@@ -236,6 +239,7 @@ impl Model {
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.
     pub fn rates(&self) -> Result<Option<Rates>> {
+        let _turn = self.backend.turn();
         Ok(self.backend.rates()?)
     }
 

@@ -29,7 +29,7 @@ use crate::ops::{Activation, Attention, Backend, Groups, Rates, Recording, Rope,
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
 use place::Norms;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Steps of more rows than this are not padded, and so hardly ever come again.
 const LARGEST_BUCKET: usize = 128;
@@ -38,12 +38,14 @@ const LARGEST_BUCKET: usize = 128;
 #[derive(Debug)]
 pub struct Cuda {
     device: Device,
+    /// [`Backend::turn`].
+    turn: Mutex<()>,
 }
 
 impl Cuda {
     /// A backend over a device: a real one, or a simulator's.
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
-        Ok(Self { device: Device::new(gpu)? })
+        Ok(Self { device: Device::new(gpu)?, turn: Mutex::default() })
     }
 }
 
@@ -97,6 +99,10 @@ impl Backend for Cuda {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         ahead::make_ready(self.device.gpu(), &mut |gpu| work(&Cuda::new(gpu)?), progress)
+    }
+
+    fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        Some(self.turn.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn notice(&self) -> Option<String> {

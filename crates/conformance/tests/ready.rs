@@ -1,0 +1,135 @@
+//! Every kernel that a step of any size launches was made ready, of every golden model, on a device that computes nothing.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use gristmill_engine::gguf::GgufFile;
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling};
+use gristmill_kernels::Result;
+use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::{Gpu, Launch, Properties, Recording, Text};
+use gristmill_kernels::kv::KvFormat;
+use gristmill_kernels::tensor::DeviceId;
+
+/// A device that keeps which texts were prepared, and which were launched. What is read from it is zero.
+#[derive(Debug)]
+struct Idle {
+    properties: Properties,
+    prepared: Mutex<BTreeSet<Text>>,
+    launched: Mutex<BTreeSet<Text>>,
+}
+
+impl Gpu for Idle {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+    fn free_memory(&self) -> Result<u64> {
+        Ok(self.properties.memory)
+    }
+    fn allocate(&self, _bytes: usize, _what: &'static str) -> Result<u64> {
+        Ok(256)
+    }
+    fn free(&self, _address: u64) {}
+    fn zero(&self, _address: u64, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+    fn write(&self, _address: u64, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+    fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+        pieces.iter_mut().for_each(|(_, bytes)| bytes.fill(0));
+        Ok(())
+    }
+    fn copy(&self, _from: u64, _to: u64, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+    fn launch(&self, launch: &Launch) -> Result<()> {
+        self.launched.lock().unwrap().insert(launch.kernel.text());
+        Ok(())
+    }
+    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        work().map(|()| None)
+    }
+    fn prepare(&self, text: &Text) -> Result<()> {
+        self.prepared.lock().unwrap().insert(text.clone());
+        Ok(())
+    }
+}
+
+const SAMPLING: Sampling = Sampling {
+    mask: None,
+    bias: &[],
+    counts: &[],
+    repeat_penalty: 1.0,
+    presence_penalty: 0.0,
+    frequency_penalty: 0.0,
+    temperature: 0.5,
+    top_k: 40,
+    top_p: 0.9,
+    min_p: 0.05,
+    seed: 1,
+    position: 0,
+};
+
+fn check(name: &str, architecture: u32, precision: Precision, kv_format: KvFormat) {
+    let id = DeviceId::Cuda(0);
+    let properties = Properties {
+        id,
+        name: "idle".to_owned(),
+        architecture,
+        multiprocessors: 132,
+        shared_bytes: if architecture < 80 { 64 << 10 } else { 227 << 10 },
+        memory: 80 << 30,
+    };
+    let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
+    let backend = Arc::new(Cuda::new(gpu.clone()).unwrap());
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
+    let options = LoadOptions { precision, ..LoadOptions::default() };
+    let model = Arc::new(Model::with_backend(GgufFile::open(golden).unwrap(), backend, options).unwrap());
+    let limits = Limits { sequences: 9, batch_tokens: 300, output_rows: None, kv_format, ..Limits::default() };
+    model.make_ready(&limits, |_| ()).unwrap();
+    assert!(gpu.launched.lock().unwrap().is_empty());
+
+    let context = model.spec().context_length;
+    let mut runner = Runner::new(model, limits).unwrap();
+    let sizes = [
+        1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 100, 127, 128, 129, 200, 255, 256, 257, 300,
+    ];
+    for tokens in sizes {
+        for sequences in [1, 2, 4, 9].into_iter().filter(|&sequences| sequences <= tokens) {
+            let ids: Vec<_> = (0..sequences).map(|_| runner.open_sequence().unwrap()).collect();
+            let mut batch = Batch::new();
+            for (i, &id) in ids.iter().enumerate() {
+                let share = (tokens / sequences + usize::from(i < tokens % sequences)).min(context);
+                batch.push(id, &vec![1; share], Outputs::Last);
+            }
+            let mut logits = runner.forward(&batch).unwrap();
+            logits.argmax().unwrap();
+            logits.sample(&vec![SAMPLING; sequences]).unwrap();
+            ids.into_iter().for_each(|id| runner.close_sequence(id).unwrap());
+        }
+    }
+    let (prepared, launched) = (gpu.prepared.lock().unwrap(), gpu.launched.lock().unwrap());
+    let missing: Vec<String> = launched.difference(&prepared).map(Text::to_string).collect();
+    assert!(
+        missing.is_empty() && launched.len() > 5,
+        "{name}, sm_{architecture}, {precision:?}: not ready: {missing:?}"
+    );
+}
+
+#[test]
+fn of_every_golden_model() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden");
+    let mut models = 0;
+    for entry in std::fs::read_dir(golden).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let Some(name) = file.strip_suffix(".logits.gguf") else { continue };
+        models += 1;
+        for architecture in [75, 90] {
+            check(name, architecture, Precision::Fast, KvFormat::F16);
+        }
+        check(name, 90, Precision::Exact, KvFormat::Q8_0);
+    }
+    assert!(models > 20);
+}
