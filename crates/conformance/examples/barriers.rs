@@ -5,38 +5,21 @@
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod prove {
-    use gristmill_conformance::broken::{BUGS, Runs, first_notice, orders, plant, runs};
+    use gristmill_conformance::broken::{BUGS, Bug, Call, Map, each, orders, plant};
     use gristmill_conformance::simulated::{cache_of_changed, texts};
     use std::fmt::Write as _;
-    use std::sync::Mutex;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Instant;
 
-    /// One thing to be done: its lines of the table, or what nothing noticed.
-    type Work<'a> = Box<dyn Fn() -> Result<String, String> + Send + Sync + 'a>;
-
-    /// Does all, two at a time, and returns the lines of the table in order, and what was not noticed.
-    fn all(work: &[Work]) -> (Vec<String>, Vec<String>) {
-        let next = AtomicUsize::new(0);
-        let done = Mutex::new(vec![None; work.len()]);
-        std::thread::scope(|scope| {
-            for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-                scope.spawn(|| {
-                    while let Some((i, one)) = {
-                        let i = next.fetch_add(1, Ordering::Relaxed);
-                        work.get(i).map(|one| (i, one))
-                    } {
-                        let begin = Instant::now();
-                        let outcome = one();
-                        let (Ok(line) | Err(line)) = &outcome;
-                        eprintln!("{:>3} of {}, {:>3} s: {line}", i + 1, work.len(), begin.elapsed().as_secs());
-                        done.lock().expect("no thread of these panics while it has it")[i] = Some(outcome);
-                    }
-                });
-            }
+    /// Does something with each, and says how it goes; the lines of the table, and what was not noticed.
+    fn table<T: Sync>(all: &[T], work: impl Fn(&T) -> Result<String, String> + Sync) -> (Vec<String>, Vec<String>) {
+        let outcomes = each(all, |one| {
+            let begin = Instant::now();
+            let outcome = work(one);
+            let (what, Ok(line) | Err(line)) = (if outcome.is_ok() { "" } else { "NOT NOTICED " }, &outcome);
+            eprintln!("{:>3} s: {what}{line}", begin.elapsed().as_secs());
+            outcome
         });
-        let done = done.into_inner().expect("as above").into_iter().flatten();
-        let (lines, missed): (Vec<_>, Vec<_>) = done.partition(Result::is_ok);
+        let (lines, missed): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
         (lines.into_iter().flatten().collect(), missed.into_iter().filter_map(Result::err).collect())
     }
 
@@ -44,10 +27,7 @@ mod prove {
     fn cell(message: &str) -> String {
         let first = message.lines().next().unwrap_or_default();
         let fault = first.split("; block [").next().unwrap_or(first);
-        let fault = match fault.find(": a kernel: ") {
-            Some(at) => &fault[at + ": a kernel: ".len()..],
-            None => fault,
-        };
+        let fault = fault.split_once("reason: \"").map_or(fault, |(_, reason)| reason);
         let short: String = fault.chars().take(200).collect();
         short.replace('|', "\\|").replace('`', "'")
     }
@@ -56,38 +36,26 @@ mod prove {
     pub(super) fn run(output: Option<(&str, &str)>) -> Result<(), String> {
         // What the suite notices is a panic, which is said in the table.
         std::panic::set_hook(Box::new(|_| {}));
-        eprintln!("which part of the suite runs which text");
-        let runs = runs(12);
-        let mut barriers: Vec<Work> = Vec::new();
-        for (name, text) in texts().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name)) {
-            let mut parts: Vec<&str> =
-                runs.iter().filter(|Runs { texts, .. }| texts.contains(name)).map(|runs| runs.part).collect();
-            if parts.is_empty() {
-                parts = runs.iter().map(|runs| runs.part).collect();
+        eprintln!("which cases run which text, and that nothing is noticed in them");
+        let map = Map::new()?;
+        let texts = texts().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name));
+        let calls: Vec<(&'static str, &String, Call)> =
+            texts.flat_map(|(name, text)| orders(text).into_iter().map(move |call| (*name, text, call))).collect();
+        eprintln!("{} calls, {} bugs", calls.len(), BUGS.len());
+        let (barriers, mut missed) = table(&calls, |(name, text, call)| {
+            let mut changed = (*text).clone();
+            changed.replace_range(call.at.clone(), call.instead);
+            let (place, call) = (format!("{name}:{}", call.line), call.call.trim_end_matches('('));
+            match map.notice(name, &changed) {
+                Some((part, message)) => Ok(format!("| {place} | `{call}` | {part} | {} |", cell(&message))),
+                None => Err(format!("{place} {call}")),
             }
-            for order in orders(text) {
-                let mut changed = text.clone();
-                changed.replace_range(order.at.clone(), order.instead);
-                let (parts, place) = (parts.clone(), format!("{name}:{}", order.line));
-                let call = order.call.trim_end_matches('(').to_owned();
-                barriers.push(Box::new(move || match first_notice(name, &changed, &parts) {
-                    Some((part, message)) => Ok(format!("| {place} | `{call}` | {part} | {} |", cell(&message))),
-                    None => Err(format!("{place} {call}")),
-                }));
-            }
-        }
-        let bugs: Vec<Work> = (BUGS.iter())
-            .map(|bug| -> Work {
-                Box::new(move || {
-                    let one_line =
-                        |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
-                    let (find, replace) = (one_line(bug.find), one_line(bug.replace));
-                    plant(bug).map(|message| format!("| {} | `{find}` → `{replace}` | {} |", bug.file, cell(&message)))
-                })
-            })
-            .collect();
-        let (barriers, mut missed) = all(&barriers);
-        let (bugs, missed_bugs) = all(&bugs);
+        });
+        let (bugs, missed_bugs) = table(BUGS, |bug: &Bug| {
+            let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+            let (find, replace) = (one_line(bug.find), one_line(bug.replace));
+            plant(bug).map(|message| format!("| {} | `{find}` → `{replace}` | {} |", bug.file, cell(&message)))
+        });
         missed.extend(missed_bugs);
         let _ = std::fs::remove_dir_all(cache_of_changed());
         if let Some((path, date)) = output {

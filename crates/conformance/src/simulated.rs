@@ -29,7 +29,7 @@ pub struct Simulator {
     /// Sizes of the allocations.
     memory: Mutex<HashMap<u64, usize>>,
     programs: RwLock<HashMap<Text, Arc<Program>>>,
-    /// Those that some launch writes.
+    /// Those that launches have written since all work had to end.
     written: Mutex<HashSet<u64>>,
     /// What is being recorded.
     recording: Mutex<Option<Vec<Work>>>,
@@ -61,7 +61,7 @@ enum Work {
 
 #[derive(Clone, Debug)]
 enum OwnedArg {
-    Buffer { address: u64, bytes: usize, access: gpu_sim::Access },
+    Buffer { address: u64, bytes: usize, access: gpu_sim::Access, settled: bool },
     Null,
     Bytes(Vec<u8>),
 }
@@ -175,6 +175,10 @@ impl Simulator {
         Ok(program)
     }
 
+    fn written(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn recording(&self) -> MutexGuard<'_, Option<Vec<Work>>> {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,8 +215,8 @@ impl Work {
 impl OwnedArg {
     fn lend(&self) -> SimArg<'_> {
         match self {
-            OwnedArg::Buffer { address, bytes, access } => {
-                SimArg::Buffer { address: pointer(*address), bytes: *bytes, access: *access }
+            OwnedArg::Buffer { address, bytes, access, settled } => {
+                SimArg::Buffer { address: pointer(*address), bytes: *bytes, access: *access, settled: *settled }
             }
             OwnedArg::Null => SimArg::Null,
             OwnedArg::Bytes(bytes) => SimArg::Bytes(bytes),
@@ -253,7 +257,7 @@ impl Gpu for Simulator {
         }
         let address = memory.expose_provenance() as u64;
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes);
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        self.written().remove(&address);
         Ok(address)
     }
 
@@ -273,6 +277,7 @@ impl Gpu for Simulator {
         if self.recording().is_some() {
             return Err(self.error("recording", "a copy from the host cannot be recorded"));
         }
+        self.written().clear();
         // SAFETY: a region's own memory; the region has seen that the bytes fit.
         unsafe { pointer(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
@@ -282,6 +287,7 @@ impl Gpu for Simulator {
         if self.recording().is_some() {
             return Err(self.error("recording", "a copy to the host cannot be recorded"));
         }
+        self.written().clear();
         for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
             // SAFETY: a part of a region.
             unsafe { pointer(*address).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
@@ -295,11 +301,7 @@ impl Gpu for Simulator {
 
     fn launch(&self, launch: &Launch) -> Result<()> {
         let program = self.program(&launch.kernel.text())?;
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.extend(launch.args.iter().filter_map(|arg| match arg {
-            Arg::Buffer { region, access: Access::Write | Access::ReadWrite, .. } => Some(region.address()),
-            _ => None,
-        }));
+        let mut written = self.written();
         let args: Vec<OwnedArg> = launch
             .args
             .iter()
@@ -308,16 +310,20 @@ impl Gpu for Simulator {
                     address: region.address() + offset as u64,
                     bytes,
                     access: match access {
-                        Access::Read if !written.contains(&region.address()) => gpu_sim::Access::Constant,
                         Access::Read => gpu_sim::Access::Read,
                         Access::Write => gpu_sim::Access::Write,
                         Access::ReadWrite => gpu_sim::Access::ReadWrite,
                     },
+                    settled: !written.contains(&region.address()),
                 },
                 Arg::Null => OwnedArg::Null,
                 Arg::Bytes(bytes) => OwnedArg::Bytes(bytes.to_vec()),
             })
             .collect();
+        written.extend(launch.args.iter().filter_map(|arg| match arg {
+            Arg::Buffer { region, access: Access::Write | Access::ReadWrite, .. } => Some(region.address()),
+            _ => None,
+        }));
         drop(written);
         let Launch { kernel, grid, block, shared, overlap: overlaps, .. } = *launch;
         let (entry, order) = (kernel.entry, self.order);
@@ -325,8 +331,10 @@ impl Gpu for Simulator {
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        self.written().clear();
         *self.recording() = Some(Vec::new());
         let outcome = work();
+        self.written().clear();
         let recorded = self.recording().take().unwrap_or_default();
         outcome?;
         Ok(Some(Box::new(Recorded { device: self.properties.id, work: recorded })))

@@ -55,8 +55,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ("tiles", 1, 32, 15_000, 15_000 * 2048, "multiplications in mma"),
     ] {
         let args = [
-            Arg::Buffer { address: y.as_mut_ptr().cast(), bytes: y.len() * 4, access: Access::ReadWrite },
-            Arg::Buffer { address: x.as_ptr().cast_mut().cast(), bytes: x.len() * 4, access: Access::Read },
+            Arg::Buffer {
+                address: y.as_mut_ptr().cast(),
+                bytes: y.len() * 4,
+                access: Access::ReadWrite,
+                settled: false,
+            },
+            Arg::Buffer {
+                address: x.as_ptr().cast_mut().cast(),
+                bytes: x.len() * 4,
+                access: Access::Read,
+                settled: false,
+            },
             Arg::Bytes(&n.to_le_bytes()),
         ];
         let launch = Launch {

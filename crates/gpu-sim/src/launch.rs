@@ -22,8 +22,6 @@ pub(crate) struct Parameter {
 /// What a kernel may do with a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read it, and no launch writes it, neither this one nor one that may still run.
-    Constant,
     /// Read it.
     Read,
     /// Write it, and read what it has written.
@@ -43,6 +41,8 @@ pub enum Arg<'a> {
         bytes: usize,
         /// How.
         access: Access,
+        /// No launch that may still run when this one begins writes it: it may be read before `dependency_wait`.
+        settled: bool,
     },
     /// A null pointer: a buffer that is not there.
     Null,

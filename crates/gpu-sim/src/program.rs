@@ -98,12 +98,12 @@ impl Program {
 
         let buffers: Vec<Buffer> = (launch.args.iter().enumerate())
             .filter_map(|(argument, arg)| match *arg {
-                Arg::Buffer { address, bytes, access } => {
-                    Some(Buffer { argument, begin: address.addr(), bytes, access })
+                Arg::Buffer { address, bytes, access, settled } => {
+                    Some(Buffer { argument, begin: address.addr(), bytes, access, settled })
                 }
                 Arg::TensorMap(map) => {
                     let (begin, bytes) = (map.address.addr(), map.bytes());
-                    Some(Buffer { argument, begin, bytes, access: Access::Read })
+                    Some(Buffer { argument, begin, bytes, access: Access::Read, settled: false })
                 }
                 Arg::Null | Arg::Bytes(_) => None,
             })

@@ -348,19 +348,21 @@ fn launches_before_that_were_not_waited_for() {
     out[threadIdx.x] = 1;  // !
 }",
         ),
-        // Constants may be read before, and only those.
+        // What nobody writes may be read before, and not written: launches before may still read it.
         Planted {
-            constant: true,
+            settled: true,
             ..overlapping(
                 "KERNEL(k)(float* out, const float* in) {
-    float w = (FIX(in) BUG(out))[threadIdx.x];  // !
+    float w = in[threadIdx.x] + out[threadIdx.x];
+    BUG(out[threadIdx.x] = w;)  // !
     dependency_wait();
     out[threadIdx.x] = w;
 }",
             )
         },
+        // What the launch writes, or another before, is no constant, not even after the wait.
         Planted {
-            constant: true,
+            settled: true,
             ..overlapping(
                 "KERNEL(k)(float* out, const float* in) {
     dependency_wait();
@@ -370,6 +372,13 @@ fn launches_before_that_were_not_waited_for() {
 }",
             )
         },
+        overlapping(
+            "KERNEL(k)(float* out, const float* in) {
+    dependency_wait();
+    out[threadIdx.x] = 0;
+    BUG(out[threadIdx.x] = __uint_as_float(load_stream_16(in).x);)  // !
+}",
+        ),
     ]);
     // A block that does nothing waits too.
     let text = "KERNEL(k)(int n) { if (n == threadIdx.x) dependency_wait(); }";

@@ -13,6 +13,7 @@ use gristmill_kernels::gpu::cuda::Cuda;
 use gristmill_kernels::ops::Backend;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,30 +23,127 @@ fn part(name: &str) -> Part {
     found.unwrap_or_else(|| panic!("no part {name}"))
 }
 
-/// Runs a part of the suite, one in so many cases, with another text in the place of `name`: what was noticed.
-///
-/// # Panics
-/// If the changed text does not compile: then nothing is shown.
-pub fn notice(name: &'static str, text: &str, of: &str, one_in: usize) -> Option<String> {
-    let make = |threads| -> gristmill_kernels::Result<Box<dyn Backend>> {
-        let simulator = Simulator::with(order(threads), Mode::Checked, vec![(name, text.to_owned())]);
-        Ok(Box::new(Cuda::new(simulator)?))
-    };
-    let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator").one_in(one_in);
-    let panic = catch_unwind(AssertUnwindSafe(|| part(of)(&suite))).err()?;
-    let message = panic.downcast_ref::<String>().cloned();
-    let message = message.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default();
-    assert!(!message.contains("does not compile"), "the changed {name}: {message}");
-    Some(message)
+/// Some cases of a part of the suite.
+#[derive(Clone, Copy, Debug)]
+struct Cases {
+    part: &'static str,
+    /// One in so many, by this seed.
+    one_in: usize,
+    seed: u64,
 }
 
-/// How many of the cases are run until something is noticed: one in so many, some times. By chance a bug may not show in
-/// few of them; at last all are tried.
-const TRIES: [usize; 6] = [1000, 1000, 1000, 1000, 12, 1];
+/// Runs cases in checked mode, with other texts in the place of the checkout's: the texts that they ran with those that
+/// these include, and what was noticed.
+fn run(cases: Cases, instead: &[(&'static str, String)]) -> (BTreeSet<&'static str>, Option<String>) {
+    let simulators = Mutex::new(Vec::new());
+    let make = |threads| -> gristmill_kernels::Result<Box<dyn Backend>> {
+        let simulator = Simulator::with(order(threads), Mode::Checked, instead.to_vec());
+        simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
+        Ok(Box::new(Cuda::new(simulator)?))
+    };
+    let suite = Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in);
+    let panic = catch_unwind(AssertUnwindSafe(|| part(cases.part)(&suite))).err();
+    let message = panic.map(|panic| {
+        let message = panic.downcast_ref::<String>().cloned();
+        message.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+    });
+    let simulators = simulators.lock().unwrap_or_else(PoisonError::into_inner);
+    (simulators.iter().flat_map(|simulator| simulator.texts()).collect(), message)
+}
 
-/// The first of these parts that notices another text in the place of `name`, and what it notices.
-pub fn first_notice(name: &'static str, text: &str, parts: &[&'static str]) -> Option<(&'static str, String)> {
-    TRIES.iter().find_map(|&one_in| parts.iter().find_map(|&part| Some((part, notice(name, text, part, one_in)?))))
+/// What some cases run.
+#[derive(Clone, Debug)]
+struct Seen {
+    cases: Cases,
+    texts: BTreeSet<&'static str>,
+    time: Duration,
+}
+
+/// Which cases run which text, and that nothing is noticed in them as long as nothing is changed.
+#[derive(Debug)]
+pub struct Map {
+    /// The quickest first.
+    seen: Vec<Seen>,
+}
+
+/// So many times each part of the suite is looked at, in one case each.
+const LOOKS: usize = 4;
+
+impl Map {
+    /// Runs a few cases of each part.
+    ///
+    /// # Errors
+    /// What was noticed though nothing is changed.
+    pub fn new() -> Result<Self, String> {
+        let parts = ALL.iter().map(|(name, _)| *name);
+        let parts: Vec<&str> =
+            parts.filter(|name| !name.starts_with("refuse") && *name != "sample_distribution").collect();
+        let all =
+            (0..LOOKS).flat_map(|_| parts.iter().map(|&part| Cases { part, one_in: 1000, seed: Rng::fresh_seed() }));
+        let all: Vec<Cases> = all.collect();
+        let seen = each(&all, |&cases| {
+            let begin = Instant::now();
+            let (texts, noticed) = run(cases, &[]);
+            match noticed {
+                Some(message) => Err(format!("nothing is changed, but {} notices: {message}", cases.part)),
+                None => Ok(Seen { cases, texts, time: begin.elapsed() }),
+            }
+        });
+        let mut seen = seen.into_iter().collect::<Result<Vec<_>, _>>()?;
+        seen.sort_by_key(|seen| seen.time);
+        Ok(Self { seen })
+    }
+
+    /// What notices another text in the place of `name`: the part, and what it notices. First the cases that are known to run
+    /// the text, then more of the parts that have such, at last all cases of all.
+    ///
+    /// # Panics
+    /// If the changed text does not compile: then nothing is shown.
+    pub fn notice(&self, name: &'static str, text: &str) -> Option<(&'static str, String)> {
+        let known: Vec<Cases> =
+            self.seen.iter().filter(|seen| seen.texts.contains(name)).map(|seen| seen.cases).collect();
+        let mut parts: Vec<&str> = Vec::new();
+        for part in known.iter().map(|cases| cases.part) {
+            if !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        for part in self.seen.iter().map(|seen| seen.cases.part) {
+            if known.is_empty() && !parts.contains(&part) {
+                parts.push(part);
+            }
+        }
+        let more = |one_in| parts.iter().map(move |&part| Cases { part, one_in, seed: Rng::fresh_seed() });
+        known.iter().copied().chain(more(12)).chain(more(1)).find_map(|cases| notice(name, text, cases))
+    }
+}
+
+fn notice(name: &'static str, text: &str, cases: Cases) -> Option<(&'static str, String)> {
+    let (_, message) = run(cases, &[(name, text.to_owned())]);
+    let message = message?;
+    assert!(!message.contains("does not compile"), "the changed {name}: {message}");
+    Some((cases.part, message))
+}
+
+/// Does something with each, on all cores, with the results in order.
+pub fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(one) = all.get(at) else { return };
+                    let result = work(one);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Plants a bug: what is noticed, or why it counts as missed.
@@ -58,7 +156,10 @@ pub fn plant(bug: &Bug) -> Result<String, String> {
     let Some(text) = text.filter(|text| text.contains(find)) else {
         return Err(format!("{file} has no {find:?} any more: plant another bug"));
     };
-    let found = first_notice(file, &text.replacen(find, replace, 1), &[part]).map(|(_, message)| message);
+    let changed = text.replacen(find, replace, 1);
+    // By chance a bug may not show in few cases.
+    let tries = [1000, 1000, 1000, 12, 12, 1].map(|one_in| Cases { part, one_in, seed: Rng::fresh_seed() });
+    let found = tries.into_iter().find_map(|cases| notice(file, &changed, cases)).map(|(_, message)| message);
     let first = found.as_deref().unwrap_or("nothing").lines().next().unwrap_or_default().to_owned();
     match kinds.iter().any(|kind| first.contains(&format!("({kind:?})"))) {
         true => Ok(first),
@@ -71,43 +172,9 @@ pub fn missed(bug: &Bug) -> Option<String> {
     plant(bug).err()
 }
 
-/// What a part of the suite runs.
-#[derive(Clone, Debug)]
-pub struct Runs {
-    /// The part.
-    pub part: &'static str,
-    /// The texts that its kernels include.
-    pub texts: BTreeSet<&'static str>,
-    /// How long one in so many of its cases took.
-    pub time: Duration,
-}
-
-/// Which texts each part of the suite runs, as seen in one in so many of its cases; the quickest part first.
-pub fn runs(one_in: usize) -> Vec<Runs> {
-    let mut all: Vec<Runs> = (ALL.iter())
-        .filter(|(name, _)| !name.starts_with("refuse") && *name != "sample_distribution")
-        .map(|&(part, cases)| {
-            let simulators = Mutex::new(Vec::new());
-            let make = |threads| -> gristmill_kernels::Result<Box<dyn Backend>> {
-                let simulator = Simulator::new(order(threads), Mode::Fast);
-                simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
-                Ok(Box::new(Cuda::new(simulator)?))
-            };
-            let begin = Instant::now();
-            let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator").one_in(one_in);
-            cases(&suite);
-            let simulators = simulators.lock().unwrap_or_else(PoisonError::into_inner);
-            let texts = simulators.iter().flat_map(|simulator| simulator.texts()).collect();
-            Runs { part, texts, time: begin.elapsed() }
-        })
-        .collect();
-    all.sort_by_key(|runs| runs.time);
-    all
-}
-
 /// A call in a text that orders threads or memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct Call {
     /// Line, from 1.
     pub line: usize,
     /// The call.
@@ -137,7 +204,7 @@ const WORDS: &[(&str, &str)] = &[
 ];
 
 /// Every call of a text that orders threads or memory; definitions of such words, and comments, are none.
-pub fn orders(text: &str) -> Vec<Order> {
+pub fn orders(text: &str) -> Vec<Call> {
     let (mut found, mut begin) = (Vec::new(), 0);
     for (number, line) in (1..).zip(text.split_inclusive('\n')) {
         let code = line.split("//").next().unwrap_or_default();
@@ -157,7 +224,7 @@ pub fn orders(text: &str) -> Vec<Order> {
                 }
                 let call = code[at..end].to_owned();
                 let instead = if instead.is_empty() { "((void)0)" } else { instead };
-                found.push(Order { line: number, call, at: begin + at..begin + end, instead });
+                found.push(Call { line: number, call, at: begin + at..begin + end, instead });
             }
         }
         begin += line.len();

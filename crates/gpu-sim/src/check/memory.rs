@@ -14,6 +14,8 @@ pub(crate) struct Buffer {
     pub(crate) begin: usize,
     pub(crate) bytes: usize,
     pub(crate) access: Access,
+    /// No launch before that may still run writes it.
+    pub(crate) settled: bool,
 }
 
 impl Buffer {
@@ -68,8 +70,8 @@ pub(super) struct Found<'a> {
     pub(super) cells: Option<&'a mut [Cell]>,
     /// It is declared as written alone.
     pub(super) fresh: bool,
-    /// It is declared as what no launch writes.
-    pub(super) constant: bool,
+    /// No launch before that may still run writes it.
+    pub(super) settled: bool,
     pub(super) argument: usize,
 }
 
@@ -109,7 +111,7 @@ impl Extents {
             return Err(Wrong { kind: Kind::Undeclared, what, earlier: None });
         }
         let fresh = holding().all(|buffer| buffer.access == Access::Write);
-        let constant = holding().any(|buffer| buffer.access == Access::Constant);
+        let settled = holding().all(|buffer| buffer.settled);
         let argument = first.argument;
         let extent = &mut self.extents[self.last];
         let cells = match extent.constant {
@@ -119,7 +121,7 @@ impl Extents {
                 Some(extent.shadow.cells(all, at - extent.begin, bytes).map_err(super::no_memory)?)
             }
         };
-        Ok(Found { cells, fresh, constant, argument })
+        Ok(Found { cells, fresh, settled, argument })
     }
 
     /// Says of which argument an access misses the bounds: of the nearest.

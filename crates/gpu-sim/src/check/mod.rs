@@ -212,13 +212,23 @@ impl Checks {
             return each(cells, &now, touch, scope, readers, None);
         }
         let found = self.extents.find(at, bytes, !touch.reads())?;
-        if touch == Touch::Constant && (found.cells.is_some() || self.overlaps && !found.constant) {
-            let what = format!("reads argument {} as a constant, which a launch may write", found.argument);
-            return Err(Wrong { kind: Kind::Early, what, earlier: None });
-        }
-        if self.overlaps && !found.constant && !self.waited[who.thread as usize] {
-            let does = "before dependency_wait: launches before may still run";
-            let what = format!("touches argument {} {does}", found.argument);
+        let early = self.overlaps && !self.waited[who.thread as usize];
+        let missing = match () {
+            () if touch == Touch::Constant && found.cells.is_some() => {
+                Some("as a constant, which the launch may write")
+            }
+            () if touch == Touch::Constant && self.overlaps && !found.settled => {
+                Some("as a constant, which launches before may write")
+            }
+            () if early && touch.reads() && !found.settled => {
+                Some("before dependency_wait: launches before may write it")
+            }
+            () if early && !touch.reads() => Some("before dependency_wait: launches before may still use it"),
+            () => None,
+        };
+        if let Some(missing) = missing {
+            let does = if touch.reads() { "reads" } else { "writes" };
+            let what = format!("{does} argument {} {missing}", found.argument);
             return Err(Wrong { kind: Kind::Early, what, earlier: None });
         }
         let scope = Scope { shared: false, fresh: found.fresh };
@@ -299,5 +309,5 @@ fn no_memory(error: std::io::Error) -> Wrong {
 
 /// Whether a kernel may write.
 fn writes(access: Access) -> bool {
-    matches!(access, Access::Write | Access::ReadWrite)
+    access != Access::Read
 }

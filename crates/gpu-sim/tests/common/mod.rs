@@ -54,20 +54,40 @@ pub fn line(text: &str, part: &str) -> u32 {
 
 /// An argument that is read, of any plain type.
 pub fn read<T: Copy>(values: &[T]) -> Arg<'static> {
-    Arg::Buffer { address: values.as_ptr().cast_mut().cast(), bytes: size_of_val(values), access: Access::Read }
+    Arg::Buffer {
+        address: values.as_ptr().cast_mut().cast(),
+        bytes: size_of_val(values),
+        access: Access::Read,
+        settled: false,
+    }
 }
 
-/// The same of what no launch writes.
-pub fn constant<T: Copy>(values: &[T]) -> Arg<'static> {
-    Arg::Buffer { address: values.as_ptr().cast_mut().cast(), bytes: size_of_val(values), access: Access::Constant }
+/// The same of what no launch before writes.
+pub fn settled<T: Copy>(values: &[T]) -> Arg<'static> {
+    Arg::Buffer {
+        address: values.as_ptr().cast_mut().cast(),
+        bytes: size_of_val(values),
+        access: Access::Read,
+        settled: true,
+    }
 }
 
 pub fn write<T: Copy>(values: &mut [T]) -> Arg<'static> {
-    Arg::Buffer { address: values.as_mut_ptr().cast(), bytes: size_of_val(values), access: Access::Write }
+    Arg::Buffer {
+        address: values.as_mut_ptr().cast(),
+        bytes: size_of_val(values),
+        access: Access::Write,
+        settled: false,
+    }
 }
 
 pub fn change<T: Copy>(values: &mut [T]) -> Arg<'static> {
-    Arg::Buffer { address: values.as_mut_ptr().cast(), bytes: size_of_val(values), access: Access::ReadWrite }
+    Arg::Buffer {
+        address: values.as_mut_ptr().cast(),
+        bytes: size_of_val(values),
+        access: Access::ReadWrite,
+        settled: false,
+    }
 }
 
 /// A value by its bytes.

@@ -17,8 +17,8 @@ pub struct Planted {
     pub access: Access,
     /// Whether it may overlap with launches before.
     pub overlaps: bool,
-    /// Whether no launch writes `in`.
-    pub constant: bool,
+    /// Whether launches before write neither.
+    pub settled: bool,
 }
 
 /// One block of 64 threads with 1,024 bytes of dynamic shared memory, `out` read and written.
@@ -31,15 +31,20 @@ pub const fn planted(kind: Kind, text: &'static str) -> Planted {
         shared: 1_024,
         access: Access::ReadWrite,
         overlaps: false,
-        constant: false,
+        settled: false,
     }
 }
 
 fn launch(planted: &Planted, program: &Program, order: Order) -> Result<(), Error> {
     let (mut out, input) = (vec![0_f32; 256], vec![1_f32; 256]);
-    let out = Arg::Buffer { address: out.as_mut_ptr().cast(), bytes: size_of_val(&out[..]), access: planted.access };
+    let out = Arg::Buffer {
+        address: out.as_mut_ptr().cast(),
+        bytes: size_of_val(&out[..]),
+        access: planted.access,
+        settled: planted.settled,
+    };
     let (grid, block) = ([planted.grid, 1, 1], [planted.block, 1, 1]);
-    let args = [out, if planted.constant { constant(&input) } else { read(&input) }];
+    let args = [out, if planted.settled { settled(&input) } else { read(&input) }];
     let (shared, overlaps) = (planted.shared, planted.overlaps);
     // SAFETY: the text is checked, and stopped before it leaves its arguments.
     unsafe { program.launch(&Launch { kernel: "k", grid, block, shared, args: &args, order, overlaps }) }

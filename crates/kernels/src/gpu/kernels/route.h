@@ -148,12 +148,11 @@ DEV u32 exclude_groups(const Router r, const GLOBAL float* bias, const Ranks ran
         room[g] = (u32)(order_of(worth) >> 32);
         room[p.groups + g] = (u32)order_of(worth);
     }
-    warp_barrier();
+    // Until all are told which are kept, a lane reads only what it has written.
     Ranks groups = {room, room + p.groups, p.groups};
     u32 kept = 0;
     Best best = lane_best(groups, kept);
     for (u32 i = 0; i < p.top_groups; i++) take_best(groups, &best, &kept);
-    warp_barrier();
     for (u32 j = 0, g = lane(); g < p.groups; j++, g += 32) room[g] = kept >> j & 1;
     warp_barrier();
     u32 taken = 0;

@@ -168,7 +168,7 @@ DEV Search search_after(const SampleRow r, SampleState s, u32 made, GROUP u64* r
     barrier();
     search.left = room[32];
     search.prefix |= (u32)room[31] << (24 - 8 * digit);
-    barrier();
+    // These two places are written again after a barrier only: that of the next running sum.
     return search;
 }
 
@@ -359,8 +359,8 @@ KERNEL(sample_draw)
         if (passes(mass, segment, aim, ties, share, &start, found, room)) break;
     }
     barrier();
+    // `passes` meets before it writes it again.
     Found segment = found[0];
-    barrier();
     const GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
     u64 each = SEGMENT / block_width();
     u64 first = segment.index * SEGMENT + thread_x() * each, end = min(first + each, p.cols);
