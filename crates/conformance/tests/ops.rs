@@ -56,7 +56,8 @@ macro_rules! backends {
             parts! {
                 matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine
                 group_by_expert route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample
-                sample_distribution attention kv_copy add_norm route_and_group place_qkv attend
+                sample_distribution attention kv_copy norm_act norm_matmul matmul_finish gate_up_act experts
+                route_and_group place_qkv attend
                 refuse_matrices refuse_experts refuse_rows refuse_attention refuse_memory
             }
         }

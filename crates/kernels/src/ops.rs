@@ -156,6 +156,63 @@ impl Groups {
     }
 }
 
+/// A root-mean-square norm of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Norm<'a> {
+    /// The rows, T × K.
+    pub x: View<'a, f32>,
+    /// K.
+    pub weight: &'a Buffer<f32>,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// What becomes of an answer.
+#[derive(Debug)]
+pub enum Finish<'a> {
+    /// y = answer.
+    Store,
+    /// y += scale · answer.
+    Add {
+        /// The factor.
+        scale: f32,
+        /// Room of y's shape for the answer on its way; left undefined.
+        room: ViewMut<'a, f32>,
+    },
+}
+
+/// The matrices of a layer's experts.
+#[derive(Clone, Copy, Debug)]
+pub struct Experts<'a> {
+    /// Gate and up, a [`Role::GateUp`] weight: inner × hidden each.
+    pub gate_up: &'a Weight,
+    /// Down: hidden × inner.
+    pub down: &'a Weight,
+    /// Between them.
+    pub activation: Activation,
+    /// Biases of gate and up, E × inner each.
+    pub gate_up_bias: Option<[&'a Buffer<f32>; 2]>,
+    /// Bias of down, E × hidden.
+    pub down_bias: Option<&'a Buffer<f32>>,
+}
+
+/// Room for what is between a router's logits and the experts' answer.
+#[derive(Debug)]
+pub struct ExpertsRoom<'a> {
+    /// The chosen experts, T × k: given back.
+    pub ids: ViewMut<'a, u32>,
+    /// Their weights, T × k: given back.
+    pub weights: ViewMut<'a, f32>,
+    /// The pairs by expert; may be left undefined.
+    pub groups: &'a mut Groups,
+    /// T·k × inner; may be left undefined.
+    pub h: ViewMut<'a, f32>,
+    /// The same as activations; may be left undefined.
+    pub act: &'a mut Act,
+    /// The experts' answers, T·k × hidden; may be left undefined.
+    pub out: ViewMut<'a, f32>,
+}
+
 /// Bias that a router adds to its scores for selection only (DeepSeek-V3), E.
 pub type SelectionBias<'a> = Option<&'a Buffer<f32>>;
 
@@ -402,22 +459,46 @@ pub trait Backend: Send + Sync {
     // with their parts. Of what the parts would write on the way, `h` and `out` of the experts and `qkv` of
     // `attend` may be left undefined.
 
-    /// The residual stream with the last block's answer added, normalised and prepared: residual += scale · delta,
-    /// normed = rms_norm(residual), and each of `acts` is that as activations.
-    fn add_norm(
-        &self,
-        delta: Option<(View<f32>, f32)>,
-        mut residual: ViewMut<f32>,
-        weight: &Buffer<f32>,
-        eps: f32,
-        mut normed: ViewMut<f32>,
-        acts: &mut [&mut Act],
-    ) -> Result<()> {
-        if let Some((delta, scale)) = delta {
-            self.add(delta, scale, residual.reborrow())?;
-        }
-        self.rms_norm(residual.as_view(), weight, eps, normed.reborrow())?;
+    /// `normed` is the norm's answer, and each of `acts` is that as activations.
+    fn norm_act(&self, norm: Norm, mut normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {
+        self.rms_norm(norm.x, norm.weight, norm.eps, normed.reborrow())?;
         acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act))
+    }
+
+    /// [`Backend::norm_act`] for `act` and another, then [`Backend::matmul`] of `act`.
+    fn norm_matmul(
+        &self,
+        norm: Norm,
+        normed: ViewMut<f32>,
+        act: &mut Act,
+        other: Option<&mut Act>,
+        w: &Weight,
+        bias: Option<&Buffer<f32>>,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        match other {
+            Some(other) => self.norm_act(norm, normed, &mut [act, other])?,
+            None => self.norm_act(norm, normed, &mut [act])?,
+        }
+        self.matmul(w, act, bias, y)
+    }
+
+    /// [`Backend::matmul`], whose answer finishes as asked.
+    fn matmul_finish(
+        &self,
+        w: &Weight,
+        x: &Act,
+        bias: Option<&Buffer<f32>>,
+        finish: Finish,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        match finish {
+            Finish::Store => self.matmul(w, x, bias, y),
+            Finish::Add { scale, mut room } => {
+                self.matmul(w, x, bias, room.reborrow())?;
+                self.add(room.as_view(), scale, y)
+            }
+        }
     }
 
     /// Queries, keys and values as they come from their product, side by side (T × heads·Dk + H·Dk + H·Dv): queries and
@@ -472,35 +553,31 @@ pub trait Backend: Send + Sync {
         self.prepare_activations(h.as_view(), act)
     }
 
-    /// [`Backend::moe_gate_up`], prepared as activations.
-    fn moe_gate_up_act(
+    /// The experts that the router's logits (T × E) choose for each token: what each answers to x (T × hidden), by its
+    /// weight, finishes in y (T × hidden) as asked.
+    fn experts(
         &self,
-        w: &Weight,
+        experts: &Experts,
         x: &Act,
-        groups: &Groups,
-        top_k: usize,
-        bias: Option<[&Buffer<f32>; 2]>,
-        activation: Activation,
-        mut h: ViewMut<f32>,
-        act: &mut Act,
-    ) -> Result<()> {
-        self.moe_gate_up(w, x, groups, top_k, bias, activation, h.reborrow())?;
-        self.prepare_activations(h.as_view(), act)
-    }
-
-    /// [`Backend::moe_matmul`], then [`Backend::moe_combine`].
-    fn moe_matmul_combine(
-        &self,
-        w: &Weight,
-        x: &Act,
-        groups: &Groups,
-        bias: Option<&Buffer<f32>>,
-        weights: View<f32>,
-        mut out: ViewMut<f32>,
+        logits: View<f32>,
+        routing: &Routing,
+        room: ExpertsRoom,
+        finish: Finish,
         y: ViewMut<f32>,
     ) -> Result<()> {
-        self.moe_matmul(w, x, groups, weights.cols(), bias, out.reborrow())?;
-        self.moe_combine(out.as_view(), weights, y)
+        let ExpertsRoom { mut ids, mut weights, groups, mut h, act, mut out } = room;
+        self.route_and_group(logits, routing, None, ids.reborrow(), weights.reborrow(), groups)?;
+        let (k, activation) = (routing.top_k, experts.activation);
+        self.moe_gate_up(experts.gate_up, x, groups, k, experts.gate_up_bias, activation, h.reborrow())?;
+        self.prepare_activations(h.as_view(), act)?;
+        self.moe_matmul(experts.down, act, groups, k, experts.down_bias, out.reborrow())?;
+        match finish {
+            Finish::Store => self.moe_combine(out.as_view(), weights.as_view(), y),
+            Finish::Add { scale, mut room } => {
+                self.moe_combine(out.as_view(), weights.as_view(), room.reborrow())?;
+                self.add(room.as_view(), scale, y)
+            }
+        }
     }
 
     /// [`Backend::attention`], prepared as activations.

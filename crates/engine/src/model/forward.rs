@@ -1,17 +1,17 @@
-//! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each leaves
-//! in `delta` what the next norm adds to the residual stream.
+//! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each adds its
+//! answer to the residual stream.
 
 use std::sync::Arc;
 
 use gristmill_kernels::act::Act;
-use gristmill_kernels::ops::{Activation, Attention, Backend, Rope};
+use gristmill_kernels::ops::{Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Norm, Rope};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
 
 use super::Model;
 use super::scratch::Scratch;
 use super::spec::{AttentionSpec, ModelSpec};
-use super::weights::{AttentionWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights};
+use super::weights::{LayerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights};
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
@@ -30,41 +30,29 @@ pub(crate) fn forward(
     let weights = &model.weights;
     let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
     step.embed(&weights.embedding, scratch)?;
-    // Whether `delta` waits to be added to the residual stream, which the next norm does.
-    let mut pending = false;
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(ropes).zip(state.layers());
-    for (((spec, weights), rope), state) in layers {
-        step.norm(pending, &weights.attention_norm, Readers::Products, scratch)?;
-        step.attention(&spec.attention, &weights.attention, rope, state, scratch)?;
-        pending = step.end_block(weights.attention_post_norm.as_ref(), scratch)?;
-        match &weights.mlp {
+    for (((spec, layer), rope), state) in layers {
+        step.attention(&spec.attention, layer, rope, state, scratch)?;
+        step.post_norm(layer.attention_post_norm.as_ref(), scratch)?;
+        match &layer.mlp {
             MlpWeights::Dense { activation, gate_up, down } => {
-                step.norm(pending, &weights.mlp_norm, Readers::Products, scratch)?;
-                step.mlp(*activation, gate_up, down, scratch)?;
+                step.mlp(*activation, [gate_up, down], layer, scratch)?
             }
             MlpWeights::Moe(moe) => {
-                step.norm(pending, &weights.mlp_norm, Readers::ProductsAndRouter, scratch)?;
-                step.moe(moe, scratch)?;
+                step.moe(moe, layer, scratch)?;
                 if let Some(shared) = &moe.shared {
-                    step.shared_expert(moe.activation, shared, scratch)?;
+                    step.shared_expert(moe.activation, shared, layer.mlp_post_norm.is_some(), scratch)?;
                 }
             }
         }
-        pending = step.end_block(weights.mlp_post_norm.as_ref(), scratch)?;
-        step.count_experts(&weights.mlp, scratch)?;
+        step.post_norm(layer.mlp_post_norm.as_ref(), scratch)?;
+        step.count_experts(&layer.mlp, scratch)?;
     }
     if rows == 0 {
         return Ok(());
     }
-    step.norm(pending, &weights.output_norm, Readers::Products, scratch)?;
+    step.norm(&weights.output_norm, scratch)?;
     step.lm_head(weights, rows, scratch)
-}
-
-/// Who reads a normalised residual stream.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Readers {
-    Products,
-    ProductsAndRouter,
 }
 
 /// What all blocks of one pass share.
@@ -83,33 +71,39 @@ impl Step<'_> {
         Ok(self.backend.embed(table, tokens, self.spec.embedding_scale, residual)?)
     }
 
-    /// residual += delta if that is pending, normed = norm(residual), and its activations for those who read them.
-    fn norm(&self, pending: bool, weights: &NormWeights<Buffer<f32>>, readers: Readers, s: &mut Scratch) -> Result<()> {
-        let (b, t, hidden, scale) = (self.backend, self.tokens, self.hidden, self.spec.residual_scale);
-        let delta = if pending { Some((s.delta.view(t, hidden)?, scale)) } else { None };
-        let (mut residual, mut normed) = (s.residual.view_mut(t, hidden)?, s.normed.view_mut(t, hidden)?);
-        let (mut both, mut one);
-        let acts: &mut [&mut Act] = match readers {
-            Readers::ProductsAndRouter => {
-                both = [&mut s.act, &mut s.moe.act];
-                &mut both
-            }
-            Readers::Products => {
-                one = [&mut s.act];
-                &mut one
-            }
-        };
+    /// act = norm(residual).
+    fn norm(&self, weights: &NormWeights<Buffer<f32>>, s: &mut Scratch) -> Result<()> {
+        let (b, t, hidden, eps) = (self.backend, self.tokens, self.hidden, self.spec.norm_eps);
+        let (x, mut normed) = (s.residual.view(t, hidden)?, s.normed.view_mut(t, hidden)?);
         match weights {
-            NormWeights::Rms { weight } => b.add_norm(delta, residual, weight, self.spec.norm_eps, normed, acts)?,
+            NormWeights::Rms { weight } => b.norm_act(Norm { x, weight, eps }, normed, &mut [&mut s.act])?,
             NormWeights::Layer { .. } => {
-                if let Some((delta, scale)) = delta {
-                    b.add(delta, scale, residual.reborrow())?;
-                }
-                self.norm_rows(weights, residual.as_view(), normed.reborrow())?;
-                acts.iter_mut().try_for_each(|act| b.prepare_activations(normed.as_view(), act))?;
+                self.norm_rows(weights, x, normed.reborrow())?;
+                b.prepare_activations(normed.as_view(), &mut s.act)?;
             }
         }
         Ok(())
+    }
+
+    /// `act`, and `other` if there is one, are norm(residual), y = w · act + bias.
+    fn norm_matmul(
+        &self,
+        weights: &NormWeights<Buffer<f32>>,
+        [residual, normed]: [&mut Buffer<f32>; 2],
+        act: &mut Act,
+        other: Option<&mut Act>,
+        (w, bias): (&Weight, Option<&Buffer<f32>>),
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        let (b, t, hidden, eps) = (self.backend, self.tokens, self.hidden, self.spec.norm_eps);
+        let (x, mut normed) = (residual.view(t, hidden)?, normed.view_mut(t, hidden)?);
+        if let NormWeights::Rms { weight } = weights {
+            return Ok(b.norm_matmul(Norm { x, weight, eps }, normed, act, other, w, bias, y)?);
+        }
+        self.norm_rows(weights, x, normed.reborrow())?;
+        b.prepare_activations(normed.as_view(), act)?;
+        other.map_or(Ok(()), |other| b.prepare_activations(normed.as_view(), other))?;
+        Ok(b.matmul(w, act, bias, y)?)
     }
 
     fn norm_rows(&self, weights: &NormWeights<Buffer<f32>>, x: View<f32>, out: ViewMut<f32>) -> Result<()> {
@@ -121,90 +115,139 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Without a post norm, `delta` is left for the next norm to add. Otherwise residual += scale · post_norm(delta).
-    fn end_block(&self, post_norm: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<bool> {
+    /// Where a block's answer goes: to the residual stream, or, if a norm comes before that, to `delta`.
+    fn answer<'a>(
+        &self,
+        post_norm: bool,
+        delta: &'a mut Buffer<f32>,
+        residual: &'a mut Buffer<f32>,
+    ) -> Result<(Finish<'a>, ViewMut<'a, f32>)> {
+        let (t, hidden, scale) = (self.tokens, self.hidden, self.spec.residual_scale);
+        let (delta, residual) = (delta.view_mut(t, hidden)?, residual.view_mut(t, hidden)?);
+        Ok(if post_norm { (Finish::Store, delta) } else { (Finish::Add { scale, room: delta }, residual) })
+    }
+
+    /// With a post norm: residual += scale · post_norm(delta).
+    fn post_norm(&self, weights: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<()> {
         let (t, scale) = (self.tokens, self.spec.residual_scale);
-        let Some(weights) = post_norm else { return Ok(true) };
+        let Some(weights) = weights else { return Ok(()) };
         // The block has read its normed input.
         self.norm_rows(weights, s.delta.view(t, self.hidden)?, s.normed.view_mut(t, self.hidden)?)?;
         let normed = s.normed.view(t, self.hidden)?;
-        self.backend.add(normed, scale, s.residual.view_mut(t, self.hidden)?)?;
-        Ok(false)
+        Ok(self.backend.add(normed, scale, s.residual.view_mut(t, self.hidden)?)?)
     }
 
-    /// delta = output(attention(rope(qk_norm(qkv(normed))))).
+    /// The answer is output(attention(rope(qk_norm(qkv(norm(residual)))))).
     fn attention(
         &self,
         spec: &AttentionSpec,
-        weights: &AttentionWeights<Weight, Buffer<f32>>,
+        layer: &LayerWeights<Weight, Buffer<f32>>,
         rope: &Rope,
         state: LayerState,
         s: &mut Scratch,
     ) -> Result<()> {
-        let (t, b, columns) = (self.tokens, self.backend, spec.qkv_columns());
+        let (t, b, columns, weights) = (self.tokens, self.backend, spec.qkv_columns(), &layer.attention);
 
-        b.matmul(&weights.qkv, &s.act, weights.qkv_bias.as_ref(), s.qkv.view_mut(t, columns)?)?;
+        let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
+        self.norm_matmul(&layer.attention_norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
         let norms = weights.qk_norm.as_ref().map(|[q, k]| ([q, k], self.spec.norm_eps));
         let (heads, scale, window, sinks) = (spec.heads, spec.scale, spec.window, weights.sinks.as_ref());
         let parameters = Attention { heads, scale, window, sinks, softcap: None };
         let (qkv, out) = (s.qkv.view_mut(t, columns)?, s.attended.view_mut(t, spec.attended_columns())?);
         b.attend(qkv, norms, rope, state.cache, state.place, &parameters, out, &mut s.act)?;
-        let delta = s.delta.view_mut(t, self.hidden)?;
-        Ok(b.matmul(&weights.output, &s.act, weights.output_bias.as_ref(), delta)?)
+        let (finish, y) = self.answer(layer.attention_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        Ok(b.matmul_finish(&weights.output, &s.act, weights.output_bias.as_ref(), finish, y)?)
     }
 
-    /// delta = down(activation(gate(normed), up(normed))).
-    fn mlp(&self, activation: Activation, gate_up: &Weight, down: &Weight, s: &mut Scratch) -> Result<()> {
+    /// The answer is down(activation(gate(norm(residual)), up(norm(residual)))).
+    fn mlp(
+        &self,
+        activation: Activation,
+        [gate_up, down]: [&Weight; 2],
+        layer: &LayerWeights<Weight, Buffer<f32>>,
+        s: &mut Scratch,
+    ) -> Result<()> {
+        self.norm(&layer.mlp_norm, s)?;
         self.gate_up(activation, gate_up, s)?;
-        Ok(self.backend.matmul(down, &s.inner_act, None, s.delta.view_mut(self.tokens, self.hidden)?)?)
+        let (finish, y) = self.answer(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        Ok(self.backend.matmul_finish(down, &s.inner_act, None, finish, y)?)
     }
 
-    /// inner_act = activation(gate(normed), up(normed)).
+    /// inner_act = activation(gate(act), up(act)).
     fn gate_up(&self, activation: Activation, gate_up: &Weight, s: &mut Scratch) -> Result<()> {
         let inner = s.inner.view_mut(self.tokens, gate_up.rows())?;
         Ok(self.backend.gate_up_act(gate_up, &s.act, None, activation, inner, &mut s.inner_act)?)
     }
 
-    /// As [`Self::mlp`], by the experts that the router chooses for each token: delta = Σ weight · expert(normed).
-    fn moe(&self, weights: &MoeWeights<Weight, Buffer<f32>>, s: &mut Scratch) -> Result<()> {
+    /// As [`Self::mlp`], by the experts that the router chooses for each token: Σ weight · expert(norm(residual)).
+    fn moe(
+        &self,
+        weights: &MoeWeights<Weight, Buffer<f32>>,
+        layer: &LayerWeights<Weight, Buffer<f32>>,
+        s: &mut Scratch,
+    ) -> Result<()> {
         let MoeWeights { activation, routing, router, gate_up, down, biases, .. } = weights;
-        let (t, b, inner, k) = (self.tokens, self.backend, gate_up.rows(), routing.top_k);
-        let (experts, pairs, moe) = (router.rows(), t * k, &mut s.moe);
-        let biases = biases.as_ref();
+        let (t, b, k, hidden) = (self.tokens, self.backend, routing.top_k, self.hidden);
+        let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
 
-        b.matmul(router, &moe.act, biases.map(|b| &b.router), moe.router.view_mut(t, experts)?)?;
-        let (ids, weights) = (moe.ids.view_mut(t, k)?, moe.weights.view_mut(t, k)?);
-        b.route_and_group(moe.router.view(t, experts)?, routing, None, ids, weights, &mut moe.groups)?;
+        let (rows, router) = ([&mut s.residual, &mut s.normed], (router, biases.map(|b| &b.router)));
+        let logits = moe.router.view_mut(t, count)?;
+        self.norm_matmul(&layer.mlp_norm, rows, &mut moe.act, Some(&mut s.act), router, logits)?;
 
-        let (bias, inside) = (biases.map(|b| [&b.gate, &b.up]), s.inner.view_mut(pairs, inner)?);
-        b.moe_gate_up_act(gate_up, &s.act, &moe.groups, k, bias, *activation, inside, &mut s.inner_act)?;
-        let (out, weights) = (moe.out.view_mut(pairs, self.hidden)?, moe.weights.view(t, k)?);
-        let (bias, delta) = (biases.map(|b| &b.down), s.delta.view_mut(t, self.hidden)?);
-        Ok(b.moe_matmul_combine(down, &s.inner_act, &moe.groups, bias, weights, out, delta)?)
+        let experts = Experts {
+            gate_up,
+            down,
+            activation: *activation,
+            gate_up_bias: biases.map(|b| [&b.gate, &b.up]),
+            down_bias: biases.map(|b| &b.down),
+        };
+        let room = ExpertsRoom {
+            ids: moe.ids.view_mut(t, k)?,
+            weights: moe.weights.view_mut(t, k)?,
+            groups: &mut moe.groups,
+            h: s.inner.view_mut(pairs, gate_up.rows())?,
+            act: &mut s.inner_act,
+            out: moe.out.view_mut(pairs, hidden)?,
+        };
+        let (finish, y) = self.answer(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        Ok(b.experts(&experts, &s.act, moe.router.view(t, count)?, routing, room, finish, y)?)
     }
 
-    /// After [`Self::moe`]: delta += sigmoid(gate · normed) · expert(normed), or without the gate.
-    fn shared_expert(&self, activation: Activation, shared: &SharedWeights<Weight>, s: &mut Scratch) -> Result<()> {
+    /// After [`Self::moe`]: adds sigmoid(gate · normed) · expert(normed) to its answer, or that without the gate.
+    fn shared_expert(
+        &self,
+        activation: Activation,
+        shared: &SharedWeights<Weight>,
+        post_norm: bool,
+        s: &mut Scratch,
+    ) -> Result<()> {
         let (t, b, hidden) = (self.tokens, self.backend, self.hidden);
         self.gate_up(activation, &shared.gate_up, s)?;
+        let (scale, y) = if post_norm { (1.0, &mut s.delta) } else { (self.spec.residual_scale, &mut s.residual) };
+        let y = y.view_mut(t, hidden)?;
         // What the experts answered has been combined: there is room for one more.
-        b.matmul(&shared.down, &s.inner_act, None, s.moe.out.view_mut(t, hidden)?)?;
+        let mut room = s.moe.out.view_mut(t, hidden)?;
         let Some(gate) = &shared.gate else {
-            return Ok(b.add(s.moe.out.view(t, hidden)?, 1.0, s.delta.view_mut(t, hidden)?)?);
+            return Ok(b.matmul_finish(&shared.down, &s.inner_act, None, Finish::Add { scale, room }, y)?);
         };
+        b.matmul(&shared.down, &s.inner_act, None, room.reborrow())?;
+        if scale != 1.0 {
+            b.scale(scale, room.reborrow())?;
+        }
         // The router's input is the gate's too; its logits have been used.
         b.matmul(gate, &s.moe.act, None, s.moe.router.view_mut(t, 1)?)?;
-        let (x, y) = (s.moe.out.view(t, hidden)?, s.delta.view_mut(t, hidden)?);
-        Ok(b.add_gated(x, s.moe.router.view(t, 1)?, y)?)
+        Ok(b.add_gated(room.as_view(), s.moe.router.view(t, 1)?, y)?)
     }
 
     /// Keeps what the layer's router chose, if someone asked to know: a trip to the host for each layer.
     fn count_experts(&self, mlp: &MlpWeights<Weight, Buffer<f32>>, s: &mut Scratch) -> Result<()> {
-        let (Some(chosen), groups) = (&mut s.moe.chosen, &s.moe.groups) else { return Ok(()) };
+        let Some(chosen) = &mut s.moe.chosen else { return Ok(()) };
         let mut counts = Vec::new();
-        if let MlpWeights::Moe(MoeWeights { router, .. }) = mlp {
+        if let MlpWeights::Moe(MoeWeights { router, routing, .. }) = mlp {
             counts.resize(router.rows(), 0);
-            self.backend.download_u32(groups.counts().view(router.rows(), 1)?, &mut counts)?;
+            let ids = s.moe.ids.view(self.tokens, routing.top_k)?;
+            self.backend.group_by_expert(ids, router.rows(), &mut s.moe.groups)?;
+            self.backend.download_u32(s.moe.groups.counts().view(router.rows(), 1)?, &mut counts)?;
         }
         chosen.push(counts);
         Ok(())

@@ -1,9 +1,12 @@
 //! Routing, grouping and expert operations.
 
-use super::{MAX_EXPERTS, PADDING, at_least, columns_of, elements, homes, ids, require, role, vector};
+use super::{
+    MAX_EXPERTS, PADDING, activation, at_least, columns_of, elements, finish, homes, ids, prepare_activations, require,
+    role, vector,
+};
 use crate::act::Act;
 use crate::error::{Result, expect};
-use crate::ops::{Gating, Groups, Routing, SelectionBias};
+use crate::ops::{Experts, ExpertsRoom, Finish, Gating, Groups, Routing, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Weight};
 
@@ -108,4 +111,55 @@ pub(crate) fn moe_combine(device: DeviceId, out: &View<f32>, weights: &View<f32>
     expect(op, "rows of the weights", weights.rows(), y.rows())?;
     expect(op, "rows of the pairs", out.rows(), elements("pairs", &[weights.rows(), weights.cols()])?)?;
     if out.rows() == 0 { Ok(()) } else { expect(op, "columns of the output", y.cols(), out.cols()) }
+}
+
+/// [`crate::ops::Backend::experts`].
+pub(crate) fn experts(
+    device: DeviceId,
+    experts: &Experts,
+    x: &Act,
+    logits: &View<f32>,
+    routing: &Routing,
+    room: &ExpertsRoom,
+    how: &Finish,
+    y: &ViewMut<f32>,
+) -> Result<()> {
+    let (op, tokens) = ("experts", logits.rows());
+    let Experts { gate_up, down, .. } = *experts;
+    let ExpertsRoom { ids, weights, groups, h, act, out } = room;
+    route(device, logits, routing, None, ids, weights)?;
+    let places = [gate_up, down].map(Weight::device);
+    homes(op, device, &places)?;
+    homes(op, device, &[x.device(), groups.counts.device(), h.device(), out.device(), y.device()])?;
+    role(op, gate_up, Role::GateUp)?;
+    role(op, down, Role::Matrix)?;
+    for (what, found) in [
+        ("experts of the groups", groups.counts.len()),
+        ("experts of gate and up", gate_up.experts()),
+        ("experts of down", down.experts()),
+    ] {
+        if tokens > 0 {
+            expect(op, what, found, logits.cols())?;
+        }
+    }
+    let pairs = elements("pairs", &[tokens, routing.top_k])?;
+    require(pairs < PADDING as usize, op, "pairs", pairs, "must be below 2^32 - 1")?;
+    at_least(op, "room for pairs", groups.pairs.len(), pairs)?;
+    expect(op, "rows of the activations", x.rows(), tokens)?;
+    expect(op, "columns of the activations", x.cols(), gate_up.cols())?;
+    expect(op, "columns of down", down.cols(), gate_up.rows())?;
+    expect(op, "rows of the gated activations", h.rows(), pairs)?;
+    columns_of(op, "columns of the gated activations", h, gate_up.rows())?;
+    prepare_activations(device, &h.as_view(), act)?;
+    expect(op, "rows of the experts' answers", out.rows(), pairs)?;
+    columns_of(op, "columns of the experts' answers", out, down.rows())?;
+    expect(op, "rows of the output", y.rows(), tokens)?;
+    columns_of(op, "columns of the output", y, down.rows())?;
+    activation(op, experts.activation)?;
+    finish(device, how, y)?;
+    let len = elements("bias", &[gate_up.experts(), gate_up.rows()])?;
+    let both = experts.gate_up_bias.into_iter().flatten();
+    both.into_iter().try_for_each(|b| vector(op, "length of a bias", device, b, len))?;
+    let len = elements("bias", &[down.experts(), down.rows()])?;
+    experts.down_bias.map_or(Ok(()), |b| vector(op, "length of the bias", device, b, len))
 }

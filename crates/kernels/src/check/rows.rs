@@ -1,8 +1,9 @@
 //! Norms, RoPE, sums, and what is done to logits.
 
-use super::{PADDING, column, columns_of, home, homes, id, require, vector};
+use super::{PADDING, column, columns_of, home, homes, id, prepare_activations, require, vector};
+use crate::act::Act;
 use crate::error::{Result, expect};
-use crate::ops::{Rope, Sampling};
+use crate::ops::{Finish, Norm, Rope, Sampling};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
 fn same(op: &'static str, device: DeviceId, x: &View<f32>, y: &ViewMut<f32>) -> Result<()> {
@@ -27,6 +28,20 @@ pub(crate) fn rms_norm(
     same(op, device, x, out)?;
     epsilon(op, eps)?;
     vector(op, "length of the weight", device, weight, x.cols())
+}
+
+/// [`crate::ops::Backend::norm_act`].
+pub(crate) fn norm_act(device: DeviceId, norm: &Norm, normed: &ViewMut<f32>, acts: &[&mut Act]) -> Result<()> {
+    rms_norm(device, &norm.x, norm.weight, norm.eps, normed)?;
+    acts.iter().try_for_each(|act| prepare_activations(device, &normed.as_view(), act))
+}
+
+/// How an answer finishes in `y`.
+pub(crate) fn finish(device: DeviceId, finish: &Finish, y: &ViewMut<f32>) -> Result<()> {
+    match finish {
+        Finish::Store => Ok(()),
+        Finish::Add { scale, room } => add(device, &room.as_view(), *scale, y),
+    }
 }
 
 /// [`crate::ops::Backend::layer_norm`].

@@ -9,6 +9,7 @@ pub(crate) mod activation;
 pub mod ahead;
 pub mod cuda;
 mod device;
+pub(crate) mod finish;
 pub mod layout;
 mod memory;
 mod seam;

@@ -5,67 +5,176 @@ use super::attention::{BOUND, FORMATS, Layout, Parameters};
 use super::*;
 use crate::framed::{Element, buffer};
 use crate::rng::Rng;
-use crate::suite::Output;
+use crate::suite::{Output, PRODUCT};
 use crate::weights::{energy, tensor};
 use gristmill_kernels::kv::{KvFormat, KvSpec};
-use gristmill_kernels::ops::{Gating, Groups, Rope, RopeStyle, Routing};
-use gristmill_kernels::tensor::Buffer;
+use gristmill_kernels::ops::{
+    Activation, Experts, ExpertsRoom, Finish, Gating, Groups, Norm, Rope, RopeStyle, Routing,
+};
+use gristmill_kernels::tensor::{Buffer, ViewMut};
 use gristmill_kernels::weight::Role;
 
-/// What of [`Backend::add_norm`] is compared. The first row of the residual stream, which is large, would hide the others.
+/// What of a norm and what follows it is compared.
 #[derive(Clone, Copy)]
 enum Part {
-    Residual,
     Normed,
+    /// The product of a matrix with these activations.
     Product(usize),
+    /// The product that was made at once.
+    Answer,
 }
 
-/// [`Backend::add_norm`]: the residual stream, the norm, and products with each of the activations.
-pub fn add_norm(suite: &Suite) {
+/// Rows of which the first is large: its neighbours must be as if alone.
+fn uneven(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
+    let mut x = rng.normals(rows * cols);
+    x.iter_mut().take(cols).for_each(|x| *x *= 1e3);
+    x
+}
+
+/// [`Backend::norm_act`]: the norm, and products with each of the activations.
+pub fn norm_act(suite: &Suite) {
     use Precision::{Exact, Fast};
-    let rng = &mut suite.rng("add_norm");
+    let rng = &mut suite.rng("norm_act");
     let sorts: [&[Precision]; 5] = [&[], &[Fast], &[Exact], &[Exact, Fast], &[Fast, Fast]];
     let sizes = TOKENS.iter().flat_map(|&tokens| [17, 64, 203, 640].map(|cols| (tokens, cols)));
-    for (i, (tokens, cols)) in suite.some("add_norm", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
+    for (i, (tokens, cols)) in suite.some("norm_act", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
         let precisions = sorts[i % sorts.len()];
-        let mut residual = rng.normals(tokens * cols);
-        // A row whose neighbours are large must be as if alone.
-        residual.iter_mut().take(cols).for_each(|x| *x *= 1e3);
-        let delta = rng.chance(0.8).then(|| (rng.normals(tokens * cols), rng.pick(&[1.0, 0.22])));
-        let weight = rng.normals(cols);
+        let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
         let eps = rng.pick(&[1e-5, 1e-6]);
         let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
         let tensors = [tensor(rng, format, 1, 5, cols)];
         let run = |b: &dyn Backend, part: Part| {
-            let mut stream = Framed::of(b, &residual, tokens, cols, Frame::ODD);
+            let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
             let mut normed = Framed::poisoned(b, tokens, cols, Frame { left: 4, right: 0, below: 1 });
-            let delta = delta.as_ref().map(|(x, scale)| (Framed::of(b, x, tokens, cols, Frame::ODD), *scale));
-            let pending = delta.as_ref().map(|(x, scale)| (x.view(), *scale));
             let mut acts: Vec<Act> =
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
             let mut lent: Vec<&mut Act> = acts.iter_mut().collect();
-            b.add_norm(pending, stream.view_mut(), &buffer(b, &weight), eps, normed.view_mut(), &mut lent)
-                .expect("add_norm");
-            let which = match part {
-                Part::Residual => return stream.read(b).split_off(cols.min(tokens * cols)).into(),
-                Part::Normed => return normed.read(b).into(),
-                Part::Product(which) => which,
-            };
+            let norm = Norm { x: x.view(), weight: &buffer(b, &weight), eps };
+            b.norm_act(norm, normed.view_mut(), &mut lent).expect("norm_act");
+            let Part::Product(which) = part else { return normed.read(b).into() };
             let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
             let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
             b.matmul(&matrix, &acts[which], None, y.view_mut()).expect("matmul");
             Output::from(y.read(b))
         };
-        let case = format!("{tokens} × {cols}, delta {}, activations {precisions:?}", delta.is_some());
-        suite.check("add_norm: residual", &case, nmse(exact(2), 1.0), &|b| run(b, Part::Residual));
-        let got = suite.check("add_norm", &case, nmse(exact(cols), 0.1), &|b| run(b, Part::Normed));
+        let case = format!("{tokens} × {cols}, activations {precisions:?}");
+        let got = suite.check("norm_act", &case, nmse(exact(cols), 0.1), &|b| run(b, Part::Normed));
         let normed = &got.floats[..];
         for (which, &precision) in precisions.iter().enumerate() {
             let case = format!("{case}, number {which} times {}", tensors[0].name);
             let bound = product_bound(&tensors, precision, normed) + 2.0 * exact(cols);
-            let kind = kind(["add_norm exact", "add_norm bf16", "add_norm int8"], &tensors, precision);
+            let kind = kind(["norm_act exact", "norm_act bf16", "norm_act int8"], &tensors, precision);
             suite.check(kind, &case, nmse(bound, energy(&tensors, normed)), &|b| run(b, Part::Product(which)));
         }
+    }
+}
+
+/// [`Backend::norm_matmul`]: its answer, the norm, and products with each of the activations, which others may read.
+pub fn norm_matmul(suite: &Suite) {
+    use Precision::{Exact, Fast};
+    let rng = &mut suite.rng("norm_matmul");
+    let sorts: [&[Precision]; 4] = [&[Fast], &[Exact, Fast], &[Exact], &[Fast, Exact]];
+    for round in suite.some("norm_matmul", 0..40) {
+        let (precisions, tokens) = (sorts[round % sorts.len()], rng.pick(&[0, 1, 1, 1, 2, 8, 9, 33]));
+        let formats: Vec<Format> = (0..rng.between(1, 2)).map(|_| rng.pick(Format::ALL)).collect();
+        let cols = if formats.iter().any(|format| !format.is_float()) { 256 * rng.between(1, 3) } else { 203 };
+        let mut part = |&format: &Format| {
+            let rows = rng.pick(&[1, 15, 40, 1100]);
+            tensor(rng, format, 1, rows, cols)
+        };
+        let tensors: Vec<_> = formats.iter().map(&mut part).collect();
+        let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
+        let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
+        let bias = rng.chance(0.5).then(|| rng.normals(rows));
+        let run = |b: &dyn Backend, part: Part| {
+            let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
+            let mut normed = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let mut acts: Vec<Act> =
+                precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
+            let (act, others) = acts.split_first_mut().expect("one at least");
+            let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
+            let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
+            let norm = Norm { x: x.view(), weight: &buffer(b, &weight), eps: 1e-5 };
+            let (to, other) = (normed.view_mut(), others.first_mut());
+            b.norm_matmul(norm, to, act, other, &matrix, bias.as_ref(), y.view_mut()).expect("norm_matmul");
+            match part {
+                Part::Normed => normed.read(b).into(),
+                Part::Answer => y.read(b).into(),
+                Part::Product(which) => {
+                    let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
+                    b.matmul(&matrix, &acts[which], bias.as_ref(), y.view_mut()).expect("matmul");
+                    y.read(b).into()
+                }
+            }
+        };
+        let name = &tensors[0].name;
+        let case = format!("{tokens} tokens, {name}, {} parts, activations {precisions:?}", tensors.len());
+        let got = suite.check("norm_matmul: norm", &case, nmse(exact(cols), 0.1), &|b| run(b, Part::Normed));
+        let normed = &got.floats[..];
+        let answers = [(precisions[0], Part::Answer)].into_iter();
+        let products = precisions.iter().enumerate().map(|(which, &precision)| (precision, Part::Product(which)));
+        for (precision, part) in answers.chain(products) {
+            let bound = product_bound(&tensors, precision, normed) + 2.0 * exact(cols);
+            let kind = kind(["norm_matmul exact", "norm_matmul bf16", "norm_matmul int8"], &tensors, precision);
+            suite.check(kind, &case, nmse(bound, energy(&tensors, normed)), &|b| run(b, part));
+        }
+    }
+}
+
+/// How an answer finishes, for a test.
+#[derive(Clone, Debug)]
+struct Into {
+    /// What is there before, and the factor; or nothing, if the answer is stored.
+    add: Option<(Vec<f32>, f32)>,
+}
+
+impl Into {
+    fn new(rng: &mut Rng, len: usize) -> Self {
+        Self { add: rng.chance(0.6).then(|| (rng.normals(len), rng.pick(&[1.0, 0.22]))) }
+    }
+
+    /// Calls `work` with an output, and gives what is there afterwards.
+    fn finish(&self, b: &dyn Backend, rows: usize, cols: usize, work: &dyn Fn(Finish, ViewMut<f32>)) -> Output {
+        let mut room = Framed::poisoned(b, rows, cols, Frame::ODD);
+        let mut y = match &self.add {
+            Some((before, _)) => Framed::of(b, before, rows, cols, Frame::ODD),
+            None => Framed::poisoned(b, rows, cols, Frame::ODD),
+        };
+        let finish = match self.add {
+            Some((_, scale)) => Finish::Add { scale, room: room.view_mut() },
+            None => Finish::Store,
+        };
+        work(finish, y.view_mut());
+        y.read(b).into()
+    }
+}
+
+/// [`Backend::matmul_finish`].
+pub fn matmul_finish(suite: &Suite) {
+    let rng = &mut suite.rng("matmul_finish");
+    for (i, &tokens) in suite.some("matmul_finish", TOKENS.iter().chain(TOKENS).enumerate()) {
+        let precision = PRECISIONS[i % 2];
+        let tensors: Vec<_> = (0..rng.between(1, 2))
+            .map(|_| {
+                let (format, rows) = (rng.pick(Format::ALL), rng.pick(&[1, 17, 130]));
+                tensor(rng, format, 1, rows, 256)
+            })
+            .collect();
+        let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
+        let (x, into) = (rng.normals(tokens * 256), Into::new(rng, tokens * rows));
+        let bias = rng.chance(0.5).then(|| rng.normals(rows));
+        let run = |b: &dyn Backend| {
+            let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
+            let act = activations(b, precision, &x, tokens, 256);
+            let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            into.finish(b, tokens, rows, &|finish, y| {
+                b.matmul_finish(&weight, &act, bias.as_ref(), finish, y).expect("matmul_finish");
+            })
+        };
+        let case = format!("{} · {tokens}, {precision:?}, added: {}", tensors[0].name, into.add.is_some());
+        let kind = kind(["matmul_finish exact", "matmul_finish bf16", "matmul_finish int8"], &tensors, precision);
+        suite.check(kind, &case, nmse(product_bound(&tensors, precision, &x), energy(&tensors, &x)), &run);
     }
 }
 
@@ -108,6 +217,87 @@ pub fn route_and_group(suite: &Suite) {
         };
         let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
         suite.check("route_and_group", &case, nmse(1e-14, 0.0), &run);
+    }
+}
+
+/// [`Backend::experts`]: ids exactly, weights closely, and the answer.
+pub fn experts(suite: &Suite) {
+    let rng = &mut suite.rng("experts");
+    for round in suite.some("experts", 0..40) {
+        let (count, tokens) = (rng.pick(&[1, 8, 60, 128, 200, 300]), rng.pick(&[0, 1, 1, 2, 4, 5, 33]));
+        let (precision, top_k) = (PRECISIONS[round % 2], rng.between(1, count.min(11)));
+        let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][rng.below(3)];
+        let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
+        // Of many experts, small ones: encoding them is what the test's time goes to.
+        let small: Vec<Format> = Format::ALL.iter().copied().filter(|format| format.block_len() <= 32).collect();
+        let (formats, hidden) = if count > 8 { (&small[..], 64) } else { (Format::ALL, 256) };
+        let gate = rng.pick(formats);
+        let up = if rng.chance(0.2) { rng.pick(formats) } else { gate };
+        let down = rng.pick(formats);
+        let inner = if down.is_float() { rng.between(1, 40) } else { down.block_len() };
+        let outputs = if count > 8 { rng.between(1, 9) } else { rng.between(1, 70) };
+        let gates = [tensor(rng, gate, count, inner, hidden), tensor(rng, up, count, inner, hidden)];
+        let downs = [tensor(rng, down, count, outputs, inner)];
+        let (x, logits) = (rng.normals(tokens * hidden), rng.normals(tokens * count));
+        let biases = rng.chance(0.5).then(|| {
+            let all = [count * inner, count * inner, count * outputs];
+            all.map(|len| rng.normals(len))
+        });
+        let into = Into::new(rng, tokens * outputs);
+        let activation = rng.pick(&[Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }]);
+        let run = |b: &dyn Backend| {
+            let gate_up = &b.prepare(&gates, Role::GateUp).expect("prepare");
+            let down = &b.prepare(&downs, Role::Matrix).expect("prepare");
+            let act = activations(b, precision, &x, tokens, hidden);
+            let logits = Framed::of(b, &logits, tokens, count, Frame::ODD);
+            let buffers = biases.as_ref().map(|all| all.each_ref().map(|values| buffer(b, values)));
+            let experts = Experts {
+                gate_up,
+                down,
+                activation,
+                gate_up_bias: buffers.as_ref().map(|[gate, up, _]| [gate, up]),
+                down_bias: buffers.as_ref().map(|[_, _, down]| down),
+            };
+            let pairs = tokens * top_k;
+            let chosen = std::cell::RefCell::new(Output::default());
+            let answer = into.finish(b, tokens, outputs, &|finish, y| {
+                let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+                let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+                let mut groups = b.alloc_groups(count, pairs + 3).expect("alloc_groups");
+                let mut h = Framed::poisoned(b, pairs, inner, Frame::ODD);
+                let mut inner_act = b.alloc_act(precision, pairs + 1, inner).expect("alloc_act");
+                let mut out = Framed::poisoned(b, pairs, outputs, Frame::ODD);
+                let room = ExpertsRoom {
+                    ids: ids.view_mut(),
+                    weights: weights.view_mut(),
+                    groups: &mut groups,
+                    h: h.view_mut(),
+                    act: &mut inner_act,
+                    out: out.view_mut(),
+                };
+                b.experts(&experts, &act, logits.view(), &routing, room, finish, y).expect("experts");
+                *chosen.borrow_mut() = Output { floats: weights.read(b), words: ids.read(b) };
+            });
+            (chosen.into_inner(), answer)
+        };
+        let case = format!(
+            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, added: {}",
+            gates[0].name,
+            gates[1].name,
+            downs[0].name,
+            into.add.is_some()
+        );
+        suite.check("experts: weights", &case, nmse(1e-14, 0.0), &|b| run(b).0);
+        // Errors of the gated activations (see `gated`), and of the product with them, which are far from normal: a
+        // few of 32 are large.
+        let rounded = product_bound(&gates, precision, &x);
+        let inside = 4.0 * rounded + 1e-13;
+        let normals = rng.normals(64 * inner);
+        let bound = 2.0 * inside + 4.0 * product_bound(&downs, precision, &normals);
+        let all = [&gates[..], &downs[..]].concat();
+        let kind = kind(["experts exact", "experts bf16", "experts int8"], &all, precision);
+        let tolerance = Tolerance::Nmse { bound, unlucky: PRODUCT, energy: 0.25 };
+        suite.check(kind, &case, tolerance, &|b| run(b).1);
     }
 }
 

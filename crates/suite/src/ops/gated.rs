@@ -75,6 +75,40 @@ pub fn dense(suite: &Suite) {
     }
 }
 
+/// [`Backend::gate_up_act`]: the product of a matrix with the activations.
+pub fn act(suite: &Suite) {
+    let rng = &mut suite.rng("gate_up_act");
+    for (i, &tokens) in suite.some("gate_up_act", TOKENS.iter().chain(TOKENS).enumerate()) {
+        let (precision, activation) = (PRECISIONS[i % 2], ACTIVATIONS[i % 3]);
+        // Blocks of 32 that are whole and not, and a format of the matrix for which they must be.
+        let (inner, format) =
+            rng.pick(&[(1, Format::F32), (203, Format::F16), (64, Format::Q8_0), (256, Format::Q4_K)]);
+        let tensors = pair(rng, 1, inner, 256);
+        let down = [tensor(rng, format, 1, 40, inner)];
+        let (x, bias) = (rng.normals(tokens * 256), biases(rng, inner));
+        let run = |b: &dyn Backend| {
+            let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
+            let x = activations(b, precision, &x, tokens, 256);
+            let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
+            let bias = bias.as_ref().map(|both| both.each_ref());
+            let mut h = Framed::poisoned(b, tokens, inner, Frame::ODD);
+            let mut act = b.alloc_act(precision, tokens + 1, inner).expect("alloc_act");
+            b.gate_up_act(&weight, &x, bias, activation, h.view_mut(), &mut act).expect("gate_up_act");
+            let down = b.prepare(&down, Role::Matrix).expect("prepare");
+            let mut y = Framed::poisoned(b, tokens, 40, Frame::ODD);
+            b.matmul(&down, &act, None, y.view_mut()).expect("matmul");
+            Output::from(y.read(b))
+        };
+        let case = format!("{} {} · {tokens}, {activation:?}, {}", tensors[0].name, tensors[1].name, down[0].name);
+        // The gated activations are far from normal: a few of 32 are large.
+        let normals = rng.normals(64 * inner);
+        let bound = 2.0 * bound(&tensors, precision, &x) + 4.0 * product_bound(&down, precision, &normals);
+        let all = [&tensors[..], &down[..]].concat();
+        let kind = kind(["gate_up_act exact", "gate_up_act bf16", "gate_up_act int8"], &all, precision);
+        suite.check(kind, &case, product(bound), &run);
+    }
+}
+
 /// [`Backend::moe_gate_up`].
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("moe_gate_up");

@@ -6,7 +6,7 @@ use crate::act::{Act, Precision};
 use crate::check::elements;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::gpu::activation::ActivationParams;
+use crate::gpu::finish::{Finish, FinishParams};
 use crate::gpu::layout::Rows;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::group::max_tiles;
@@ -141,11 +141,11 @@ struct GemmParams {
     x_blocks: u32,
     y_rows: u32,
     share: u32,
-    finish: u32,
-    activation: ActivationParams,
+    finish: FinishParams,
+    padding: u32,
 }
 
-/// Y = X · Wᵀ + bias; or, for a Y that holds gates, activation(Y, X · Wᵀ + bias).
+/// X · Wᵀ + bias, which finishes in Y.
 pub(super) fn matmul(
     device: &Device,
     op: &'static str,
@@ -153,11 +153,10 @@ pub(super) fn matmul(
     x: &Act,
     which: Which,
     bias: Option<Bias>,
-    gated: Option<Activation>,
+    finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    let finish = gated.map_or(Finish::Store, Finish::Gate);
-    launch(device, op, [w, w], x, which, [bias, None], finish, y)
+    launch(device, op, [w, w], x, which, [bias, None], false, finish, y)
 }
 
 /// H = activation(gate · x + bias, up · x + bias), for two weights of one shape and format.
@@ -173,19 +172,10 @@ pub(super) fn gate_up(
 ) -> Result<()> {
     let matrix = weights[0].rows;
     let bias = bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix })));
-    launch(device, op, weights, x, which, bias, Finish::Both(activation), h)
+    launch(device, op, weights, x, which, bias, true, Finish::Gate(activation), h)
 }
 
-/// What becomes of products.
-#[derive(Clone, Copy)]
-enum Finish {
-    Store,
-    /// They are gated by what Y holds.
-    Gate(Activation),
-    /// Those of the second weight are gated by those of the first.
-    Both(Activation),
-}
-
+/// `both`: products of the second weight are gated by those of the first.
 fn launch(
     device: &Device,
     op: &'static str,
@@ -193,17 +183,13 @@ fn launch(
     x: &Act,
     which: Which,
     bias: [Option<Bias>; 2],
+    both: bool,
     finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
     if y.rows() == 0 {
         return Ok(());
     }
-    let (both, activation) = match finish {
-        Finish::Store => (false, Activation::SwiGlu),
-        Finish::Gate(activation) => (false, activation),
-        Finish::Both(activation) => (true, activation),
-    };
     let weight_rows = if both { 2 * w.rows } else { w.rows };
     let cut = Cut::new(device, w.format, weight_rows, which, y.rows());
     let (ids_stride, share, tiles) = match which {
@@ -229,8 +215,8 @@ fn launch(
         x_blocks: word(op, "columns", x.cols.div_ceil(32))?,
         y_rows: word(op, "rows of Y", y.rows())?,
         share: word(op, "pairs of a row", share)?,
-        finish: u32::from(matches!(finish, Finish::Gate(_))),
-        activation: activation.into(),
+        finish: finish.into(),
+        padding: 0,
     };
     let grid = elements("blocks", &[weight_rows.div_ceil(cut.weight_rows()), tiles])?;
     let defines = cut.defines(w.format, both);
@@ -239,7 +225,7 @@ fn launch(
     let [pairs, tiles, tile_count] = lists(which);
     let [bias, up_bias] = bias.map(bias_arg);
     let (x, up) = (Arg::buffer(&x.bf16, Access::Read), if both { up.arg() } else { Arg::Null });
-    let y = if matches!(finish, Finish::Gate(_)) { Arg::change(y) } else { Arg::write(y) };
+    let y = if both { Arg::write(y) } else { finish.output(y) };
     let params = Arg::params(&params);
     device.launch(&Launch {
         kernel: Kernel { file: FILE, entry: "gemm", defines: &defines },

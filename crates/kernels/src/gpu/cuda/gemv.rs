@@ -5,7 +5,7 @@ use super::texts::Text;
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::activation::ActivationParams;
+use crate::gpu::finish::{Finish, FinishParams};
 use crate::gpu::layout::Rows;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::group::max_tiles;
@@ -13,9 +13,11 @@ use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
 /// Threads of a block.
-const BLOCK: usize = 128;
-/// Weight rows that a team multiplies at once in `matmul`; in `gate_up` it takes one of each weight.
-const TEAM_ROWS: usize = 2;
+pub(super) const BLOCK: usize = 128;
+/// Weight rows that a team multiplies at once in `matmul`, with one row of X and with more: `TEAM_ROWS` in the text.
+const TEAM_ROWS: [usize; 2] = [4, 2];
+/// Outputs of a block in `gate_up`: what is rounded together.
+const GATE_OUTPUTS: usize = 32;
 /// Threads that a large device holds at once: 3 blocks on each of 132 multiprocessors. They keep its memory busy; more
 /// wait for the first to end. Measured on an H200 with Q4_K, before loads went on while others are used: 5,120 × 2,048
 /// takes 4.3 µs with 40,960 threads and 6.4 with twice as many.
@@ -42,15 +44,11 @@ struct GemvParams {
     y_rows: u32,
     team_log2: u32,
     share: u32,
-    finish: u32,
-    activation: ActivationParams,
+    finish: FinishParams,
+    padding: u32,
 }
 
-/// What becomes of a product, as the kernel counts it.
-const STORE: u32 = 0;
-const GATE: u32 = 1;
-
-/// Y = X · Wᵀ + bias; or, for a Y that holds gates, activation(Y, X · Wᵀ + bias).
+/// X · Wᵀ + bias, which finishes in Y.
 pub(crate) fn matmul(
     device: &Device,
     op: &'static str,
@@ -58,23 +56,52 @@ pub(crate) fn matmul(
     x: &Act,
     which: Which,
     bias: Option<Bias>,
-    gated: Option<Activation>,
+    finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    let call = Call::new(op, w, w.rows.div_ceil(TEAM_ROWS), x, which, y.rows())?;
-    let Some(call) = call else { return Ok(()) };
-    let mut params = call.params(op, w, x, which, bias, y)?;
-    if let Some(activation) = gated {
-        (params.finish, params.activation) = (GATE, activation.into());
-    }
+    let Some(call) = Call::new(w, x, which, y.rows()) else { return Ok(()) };
+    let team_rows = TEAM_ROWS[usize::from(!call.int8 || call.at_once > 1)];
+    // Not of `team_rows`: the order of a sum must not depend on the rows of X.
+    let team_log2 = team_log2(w.spans, w.rows.div_ceil(TEAM_ROWS[1]) * w.experts.min(USUAL_EXPERTS));
+    let blocks = w.rows.div_ceil(team_rows).div_ceil(BLOCK >> team_log2);
+    let params = call.params(op, w, x, bias, team_log2, finish, y.shape().stride(), y.rows())?;
     let [pairs, tiles, tile_count] = lists(which);
     let (bias, ids) = (bias_arg(bias), if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null });
-    let y = if gated.is_some() { Arg::change(y) } else { Arg::write(y) };
-    let args = [w.arg(), call.x, ids, pairs, tiles, tile_count, bias, y, device.flag(), Arg::params(&params)];
-    call.launch(device, "matmul", &args)
+    let (x, y, params) = (call.x(x), finish.output(y), Arg::params(&params));
+    call.launch(
+        device,
+        op,
+        "matmul",
+        blocks,
+        &[w.arg(), x, ids, pairs, tiles, tile_count, bias, y, device.flag(), params],
+    )
 }
 
-/// H = activation(gate · x + bias, up · x + bias), for two weights of one shape and format.
+/// Where gate and up go: as they are, and as activations.
+pub(crate) struct Gated<'a> {
+    pub(crate) h: Option<&'a ViewMut<'a, f32>>,
+    pub(crate) act: Option<&'a Act>,
+}
+
+impl Gated<'_> {
+    /// `h` and the parts of `act` as arguments.
+    pub(crate) fn args(&self) -> [Arg<'_>; 4] {
+        let fast = self.act.filter(|act| act.precision == Precision::Fast);
+        [
+            self.h.map_or(Arg::Null, |h| Arg::write(h)),
+            self.act.map_or(Arg::Null, |act| Arg::buffer(&act.exact, Access::Write)),
+            fast.map_or(Arg::Null, |act| Arg::buffer(&act.int8, Access::Write)),
+            fast.map_or(Arg::Null, |act| Arg::buffer(&act.bf16, Access::Write)),
+        ]
+    }
+}
+
+/// Blocks along x of the kernels that make gate and up.
+pub(crate) fn gate_blocks(outputs: usize) -> usize {
+    outputs.div_ceil(GATE_OUTPUTS)
+}
+
+/// activation(gate · x + bias, up · x + bias), for two weights of one shape and format, of so many rows.
 pub(crate) fn gate_up(
     device: &Device,
     op: &'static str,
@@ -83,39 +110,40 @@ pub(crate) fn gate_up(
     which: Which,
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
-    h: &ViewMut<f32>,
+    rows: usize,
+    to: Gated,
 ) -> Result<()> {
-    let call = Call::new(op, gate, gate.rows, x, which, h.rows())?;
-    let Some(call) = call else { return Ok(()) };
+    let Some(call) = Call::new(gate, x, which, rows) else { return Ok(()) };
     let [gate_bias, up_bias] =
         bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: gate.rows })));
-    let params = GemvParams { activation: activation.into(), ..call.params(op, gate, x, which, gate_bias, h)? };
+    let stride = to.h.map_or(0, |h| h.shape().stride());
+    let params = call.params(op, gate, x, gate_bias, 0, Finish::Gate(activation), stride, rows)?;
     let [pairs, tiles, tile_count] = lists(which);
     let (gate_bias, up_bias) = (bias_arg(gate_bias), bias_arg(up_bias));
-    let params = Arg::params(&params);
-    let args = [gate.arg(), up.arg(), call.x, pairs, tiles, tile_count, gate_bias, up_bias, Arg::write(h), params];
-    call.launch(device, "gate_up", &args)
+    let ([h, exact, int8, bf16], params) = (to.args(), Arg::params(&params));
+    let lists = [pairs, tiles, tile_count, gate_bias, up_bias];
+    let [pairs, tiles, tile_count, gate_bias, up_bias] = lists;
+    let args =
+        [gate.arg(), up.arg(), call.x(x), pairs, tiles, tile_count, gate_bias, up_bias, h, exact, int8, bf16, params];
+    call.launch(device, op, "gate_up", gate_blocks(gate.rows), &args)
 }
 
-/// How a product is cut, and its compiled form.
+/// What is common to the products of some rows of X with a weight.
 struct Call<'a> {
     format: Format,
-    x: Arg<'a>,
     int8: bool,
-    /// Rows of X at a time.
+    which: Which<'a>,
+    /// Rows of X at a time, and as the text knows it.
+    at_once: usize,
     tokens: &'static str,
-    team_log2: u32,
-    grid: [u32; 3],
+    /// Blocks along y.
+    tasks: usize,
 }
 
 impl<'a> Call<'a> {
-    /// For so many teams. `None` if there is nothing to do.
-    fn new(op: &'static str, w: &Rows, teams: usize, x: &'a Act, which: Which, y_rows: usize) -> Result<Option<Self>> {
-        if y_rows == 0 {
-            return Ok(None);
-        }
-        let int8 = x.precision == Precision::Fast && !w.format.is_float();
-        let x = if int8 { Arg::buffer(&x.int8, Access::Read) } else { Arg::buffer(&x.exact, Access::Read) };
+    /// `None` if there is nothing to do.
+    fn new(w: &Rows, x: &Act, which: Which<'a>, y_rows: usize) -> Option<Self> {
+        let int8 = reads_int8(w, x);
         let rows = match which {
             Which::Pairs { share, .. } if y_rows <= share => 1,
             // Of each expert, if the router is even.
@@ -128,9 +156,11 @@ impl<'a> Call<'a> {
             Which::Pairs { groups, .. } => max_tiles(w.experts, y_rows, groups.tile_rows).min(GRID_Y - 1) + 1,
             _ => y_rows.div_ceil(at_once).min(GRID_Y),
         };
-        let team_log2 = team_log2(w.spans, teams * w.experts.min(USUAL_EXPERTS));
-        let grid = [word(op, "blocks of outputs", teams.div_ceil(BLOCK >> team_log2))?, tasks as u32, 1];
-        Ok(Some(Self { format: w.format, x, int8, tokens, team_log2, grid }))
+        (y_rows > 0).then_some(Self { format: w.format, int8, which, at_once, tokens, tasks })
+    }
+
+    fn x<'x>(&self, x: &'x Act) -> Arg<'x> {
+        x_arg(x, self.int8)
     }
 
     fn params(
@@ -138,11 +168,13 @@ impl<'a> Call<'a> {
         op: &'static str,
         w: &Rows,
         x: &Act,
-        which: Which,
         bias: Option<Bias>,
-        y: &ViewMut<f32>,
+        team_log2: u32,
+        finish: Finish,
+        y_stride: usize,
+        y_rows: usize,
     ) -> Result<GemvParams> {
-        let (ids_stride, share) = match which {
+        let (ids_stride, share) = match self.which {
             Which::All => (0, 1),
             Which::Ids(ids) => (ids.shape().stride(), 1),
             Which::Pairs { share, .. } => (0, share),
@@ -150,25 +182,43 @@ impl<'a> Call<'a> {
         Ok(GemvParams {
             row_bytes: w.row_bytes as u64,
             matrix_bytes: w.matrix_bytes() as u64,
-            y_stride: y.shape().stride() as u64,
+            y_stride: y_stride as u64,
             ids_stride: ids_stride as u64,
             bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
             outputs: word(op, "outputs", w.rows)?,
             blocks: word(op, "blocks in a row", w.blocks())?,
             x_rows: word(op, "rows of X", x.rows)?,
-            y_rows: word(op, "rows of Y", y.rows())?,
-            team_log2: self.team_log2,
+            y_rows: word(op, "rows of Y", y_rows)?,
+            team_log2,
             share: word(op, "pairs of a row", share)?,
-            finish: STORE,
-            activation: Activation::SwiGlu.into(),
+            finish: finish.into(),
+            padding: 0,
         })
     }
 
-    fn launch(&self, device: &Device, entry: &'static str, args: &[Arg]) -> Result<()> {
+    fn launch(
+        &self,
+        device: &Device,
+        op: &'static str,
+        entry: &'static str,
+        blocks: usize,
+        args: &[Arg],
+    ) -> Result<()> {
         let defines = defines(self.format, self.int8, self.tokens);
         let kernel = Kernel { file: "gemv.cu", entry, defines: &defines };
-        device.launch(&Launch { kernel, grid: self.grid, block: BLOCK as u32, shared: 0, overlap: true, args })
+        let grid = [word(op, "blocks of outputs", blocks)?, self.tasks as u32, 1];
+        device.launch(&Launch { kernel, grid, block: BLOCK as u32, shared: 0, overlap: true, args })
     }
+}
+
+/// Whether a product with this weight reads activations as int8, or exact ones.
+pub(super) fn reads_int8(w: &Rows, x: &Act) -> bool {
+    x.precision == Precision::Fast && !w.format.is_float()
+}
+
+/// The activations that a product reads.
+pub(super) fn x_arg(x: &Act, int8: bool) -> Arg<'_> {
+    if int8 { Arg::buffer(&x.int8, Access::Read) } else { Arg::buffer(&x.exact, Access::Read) }
 }
 
 /// Rows of X that kernels multiply at once: of int8 activations, and of exact ones, which are not for speed.
@@ -188,7 +238,12 @@ fn rows_at_once(rows: usize, int8: bool) -> (usize, &'static str) {
 
 /// The macros of one compilation.
 fn defines(format: Format, int8: bool, tokens: &'static str) -> [(&'static str, &'static str); 3] {
-    [("FORMAT", format.name()), ("INT8", if int8 { "1" } else { "0" }), ("TOKENS", tokens)]
+    [("FORMAT", format.name()), ("INT8", int8_text(int8)), ("TOKENS", tokens)]
+}
+
+/// Whether activations are int8, as texts know it.
+pub(super) fn int8_text(int8: bool) -> &'static str {
+    if int8 { "1" } else { "0" }
 }
 
 /// Every compilation of `gemv.cu`.
@@ -207,7 +262,7 @@ pub(super) fn texts() -> Vec<Text> {
 
 /// The size of a team, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because
 /// the order of a row's sum depends on it.
-fn team_log2(spans: usize, teams: usize) -> u32 {
+pub(super) fn team_log2(spans: usize, teams: usize) -> u32 {
     // Spans one after another, with one more for what each team does once, by how often the device is full.
     let cost = |log2: u32| (spans.div_ceil(1 << log2) + 1) * (teams << log2).div_ceil(ENOUGH_THREADS);
     let most = spans.next_power_of_two().ilog2().min(BLOCK.ilog2());

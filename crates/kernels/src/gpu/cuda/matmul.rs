@@ -1,5 +1,6 @@
 //! Dense matrix operations, embeddings, and the preparation of weights and activations.
 
+use super::gemv::Gated;
 use super::product::{Bias, Which, word};
 use super::texts::Text;
 use super::{gemm, gemm_f32, gemv};
@@ -7,6 +8,7 @@ use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::gpu::finish::Finish;
 use crate::gpu::layout::Rows;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::Activation;
@@ -33,7 +35,7 @@ pub(super) fn parts<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [Rows]> {
 }
 
 /// The two parts of a [`Role::GateUp`] weight.
-fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a Rows; 2]> {
+pub(super) fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a Rows; 2]> {
     match parts(op, w)? {
         [gate, up] => Ok([gate, up]),
         _ => Err(foreign(op)),
@@ -132,7 +134,7 @@ pub(crate) fn prepare_activations(device: &Device, x: View<f32>, act: &mut Act) 
     })
 }
 
-/// Y = X · Wᵀ + bias, part by part. Kernels are chosen by the rows of X, which the host knows.
+/// X · Wᵀ + bias, which finishes in Y, part by part. Kernels are chosen by the rows of X, which the host knows.
 pub(super) fn multiply(
     device: &Device,
     op: &'static str,
@@ -140,6 +142,7 @@ pub(super) fn multiply(
     x: &Act,
     which: Which,
     bias: Option<&Buffer<f32>>,
+    finish: Finish,
     mut y: ViewMut<f32>,
 ) -> Result<()> {
     if y.rows() == 0 {
@@ -149,13 +152,13 @@ pub(super) fn multiply(
     for part in parts(op, w)? {
         let y = y.reborrow().columns(first..first + part.rows)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows });
-        multiply_part(device, op, part, x, which, bias, None, &y)?;
+        multiply_part(device, op, part, x, which, bias, finish, &y)?;
         first += part.rows;
     }
     Ok(())
 }
 
-/// One part: Y = X · Wᵀ + bias, or activation(Y, X · Wᵀ + bias).
+/// One part.
 fn multiply_part(
     device: &Device,
     op: &'static str,
@@ -163,17 +166,17 @@ fn multiply_part(
     x: &Act,
     which: Which,
     bias: Option<Bias>,
-    gated: Option<Activation>,
+    finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    if gated.is_none() && gemm_f32::serves(w, which, y.rows()) {
+    if matches!(finish, Finish::Store) && gemm_f32::serves(w, which, y.rows()) {
         return gemm_f32::matmul(device, op, w, x, bias, y);
     }
     let matmul = if gemm::serves(device, w, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
-    matmul(device, op, w, x, which, bias, gated, y)
+    matmul(device, op, w, x, which, bias, finish, y)
 }
 
-/// H = activation(gate · x + bias, up · x + bias).
+/// H = activation(gate · x + bias, up · x + bias); and if `act` is given, that as activations, and H may be undefined.
 pub(super) fn multiply_gated(
     device: &Device,
     op: &'static str,
@@ -183,29 +186,47 @@ pub(super) fn multiply_gated(
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
     h: ViewMut<f32>,
+    mut act: Option<&mut Act>,
 ) -> Result<()> {
     let [gate, up] = pair(op, w)?;
-    if gate.format == up.format {
-        if gemm::serves(device, gate, x, which, h.rows()) {
-            return gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h);
+    if gate.format != up.format {
+        // Two formats are two products: the gates, then what they gate.
+        let [gate_bias, up_bias] =
+            bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: w.rows })));
+        multiply_part(device, op, gate, x, which, gate_bias, Finish::Store, &h)?;
+        multiply_part(device, op, up, x, which, up_bias, Finish::Gate(activation), &h)?;
+    } else if gemm::serves(device, gate, x, which, h.rows()) {
+        gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h)?;
+    } else {
+        if let Some(act) = &mut act {
+            (act.rows, act.cols) = (h.rows(), h.cols());
         }
-        return gemv::gate_up(device, op, [gate, up], x, which, bias, activation, &h);
+        let to = Gated { h: act.is_none().then_some(&h), act: act.as_deref() };
+        return gemv::gate_up(device, op, [gate, up], x, which, bias, activation, h.rows(), to);
     }
-    // Two formats are two products: the gates, then what they gate.
-    let [gate_bias, up_bias] =
-        bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: w.rows })));
-    multiply_part(device, op, gate, x, which, gate_bias, None, &h)?;
-    multiply_part(device, op, up, x, which, up_bias, Some(activation), &h)
+    act.map_or(Ok(()), |act| prepare_activations(device, h.as_view(), act))
 }
 
 /// [`crate::ops::Backend::matmul`], checked.
 pub(crate) fn matmul(device: &Device, w: &Weight, x: &Act, bias: Option<&Buffer<f32>>, y: ViewMut<f32>) -> Result<()> {
-    multiply(device, "matmul", w, x, Which::All, bias, y)
+    multiply(device, "matmul", w, x, Which::All, bias, Finish::Store, y)
+}
+
+/// [`crate::ops::Backend::matmul_finish`], checked.
+pub(crate) fn matmul_finish(
+    device: &Device,
+    w: &Weight,
+    x: &Act,
+    bias: Option<&Buffer<f32>>,
+    finish: Finish,
+    y: ViewMut<f32>,
+) -> Result<()> {
+    multiply(device, "matmul_finish", w, x, Which::All, bias, finish, y)
 }
 
 /// [`crate::ops::Backend::matmul_rows`], checked.
 pub(crate) fn matmul_rows(device: &Device, w: &Weight, x: &Act, rows: View<u32>, y: ViewMut<f32>) -> Result<()> {
-    multiply(device, "matmul_rows", w, x, Which::Ids(rows), None, y)
+    multiply(device, "matmul_rows", w, x, Which::Ids(rows), None, Finish::Store, y)
 }
 
 /// [`crate::ops::Backend::gate_up`], checked.
@@ -217,5 +238,18 @@ pub(crate) fn gate_up(
     activation: Activation,
     h: ViewMut<f32>,
 ) -> Result<()> {
-    multiply_gated(device, "gate_up", w, x, Which::All, bias, activation, h)
+    multiply_gated(device, "gate_up", w, x, Which::All, bias, activation, h, None)
+}
+
+/// [`crate::ops::Backend::gate_up_act`], checked.
+pub(crate) fn gate_up_act(
+    device: &Device,
+    w: &Weight,
+    x: &Act,
+    bias: Option<[&Buffer<f32>; 2]>,
+    activation: Activation,
+    h: ViewMut<f32>,
+    act: &mut Act,
+) -> Result<()> {
+    multiply_gated(device, "gate_up_act", w, x, Which::All, bias, activation, h, Some(act))
 }

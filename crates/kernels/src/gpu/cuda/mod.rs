@@ -6,6 +6,7 @@
 mod attention;
 pub mod cache;
 pub mod driver;
+mod experts;
 mod gemm;
 mod gemm_f32;
 mod gemv;
@@ -13,19 +14,23 @@ mod jit;
 mod kv;
 mod matmul;
 mod moe;
+mod norm_matmul;
 pub mod nvrtc;
 mod place;
 mod product;
 mod rates;
 pub mod texts;
 
-use super::small::{add_norm, argmax, elementwise, group, norm, rope, route, sample};
-use super::{Device, Gpu, ahead, layout, memory};
+use super::small::{argmax, elementwise, group, norm, norm_act, rope, route, sample};
+use super::{Device, Gpu, ahead, finish, layout, memory};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
-use crate::ops::{Activation, Attention, Backend, Groups, Rates, Recording, Rope, Routing, Sampling, SelectionBias};
+use crate::ops::{
+    Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Groups, Norm, Rates, Recording, Rope, Routing,
+    Sampling, SelectionBias,
+};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
 use place::Norms;
@@ -245,12 +250,12 @@ impl Backend for Cuda {
     ) -> Result<()> {
         check::moe_gate_up(self.device(), w, x, groups, top_k, bias, &h)?;
         check::activation("moe_gate_up", activation)?;
-        moe::moe_gate_up(&self.device, w, x, groups, top_k, bias, activation, h)
+        moe::moe_gate_up(&self.device, w, x, groups, top_k, bias, activation, h, None)
     }
 
     fn moe_combine(&self, out: View<f32>, weights: View<f32>, y: ViewMut<f32>) -> Result<()> {
         check::moe_combine(self.device(), &out, &weights, &y)?;
-        elementwise::moe_combine(&self.device, out, weights, y)
+        elementwise::moe_combine(&self.device, out, weights, finish::Finish::Store, y)
     }
 
     fn rms_norm(&self, x: View<f32>, weight: &Buffer<f32>, eps: f32, out: ViewMut<f32>) -> Result<()> {
@@ -332,28 +337,82 @@ impl Backend for Cuda {
         attention::attention(&self.device, q, cache, place, parameters, out)
     }
 
-    fn add_norm(
+    fn norm_act(&self, norm: Norm, mut normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {
+        if !norm_act::serves(norm.x.cols(), acts) {
+            self.rms_norm(norm.x, norm.weight, norm.eps, normed.reborrow())?;
+            return acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act));
+        }
+        check::norm_act(self.device(), &norm, &normed, acts)?;
+        norm_act::norm_act(&self.device, norm, normed, acts)
+    }
+
+    fn norm_matmul(
         &self,
-        delta: Option<(View<f32>, f32)>,
-        mut residual: ViewMut<f32>,
-        weight: &Buffer<f32>,
-        eps: f32,
-        mut normed: ViewMut<f32>,
-        acts: &mut [&mut Act],
+        norm: Norm,
+        normed: ViewMut<f32>,
+        act: &mut Act,
+        mut other: Option<&mut Act>,
+        w: &Weight,
+        bias: Option<&Buffer<f32>>,
+        y: ViewMut<f32>,
     ) -> Result<()> {
-        if add_norm::serves(residual.cols(), acts) {
-            if let Some((delta, scale)) = &delta {
-                check::add(self.device(), delta, *scale, &residual)?;
+        if norm_matmul::serves(matmul::parts("norm_matmul", w)?, norm.x.rows(), act, other.as_deref()) {
+            let lent = &mut [Some(&mut *act), other.as_deref_mut()];
+            for act in lent.iter_mut().flatten() {
+                check::norm_act(self.device(), &norm, &normed, &[act])?;
+                // As if it was filled: the product's check looks at it.
+                (act.rows, act.cols) = (norm.x.rows(), norm.x.cols());
             }
-            check::rms_norm(self.device(), &residual.as_view(), weight, eps, &normed)?;
-            acts.iter().try_for_each(|act| check::prepare_activations(self.device(), &normed.as_view(), act))?;
-            return add_norm::add_norm(&self.device, delta, residual, weight, eps, normed, acts);
+            check::matmul(self.device(), w, act, bias, &y)?;
+            return norm_matmul::norm_matmul(&self.device, norm, normed, act, other, w, bias, y);
         }
-        if let Some((delta, scale)) = delta {
-            self.add(delta, scale, residual.reborrow())?;
+        match other {
+            Some(other) => self.norm_act(norm, normed, &mut [act, other])?,
+            None => self.norm_act(norm, normed, &mut [act])?,
         }
-        self.rms_norm(residual.as_view(), weight, eps, normed.reborrow())?;
-        acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act))
+        self.matmul(w, act, bias, y)
+    }
+
+    fn matmul_finish(
+        &self,
+        w: &Weight,
+        x: &Act,
+        bias: Option<&Buffer<f32>>,
+        finish: Finish,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        check::matmul(self.device(), w, x, bias, &y)?;
+        check::finish(self.device(), &finish, &y)?;
+        matmul::matmul_finish(&self.device, w, x, bias, finish.into(), y)
+    }
+
+    fn gate_up_act(
+        &self,
+        w: &Weight,
+        x: &Act,
+        bias: Option<[&Buffer<f32>; 2]>,
+        activation: Activation,
+        h: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        check::gate_up(self.device(), w, x, bias, &h)?;
+        check::activation("gate_up_act", activation)?;
+        check::prepare_activations(self.device(), &h.as_view(), act)?;
+        matmul::gate_up_act(&self.device, w, x, bias, activation, h, act)
+    }
+
+    fn experts(
+        &self,
+        experts: &Experts,
+        x: &Act,
+        logits: View<f32>,
+        routing: &Routing,
+        room: ExpertsRoom,
+        finish: Finish,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        check::experts(self.device(), experts, x, &logits, routing, &room, &finish, &y)?;
+        experts::experts(&self.device, experts, x, logits, routing, room, finish.into(), y)
     }
 
     fn place_qkv(

@@ -5,6 +5,7 @@ use super::product::Which;
 use crate::act::Act;
 use crate::error::Result;
 use crate::gpu::Device;
+use crate::gpu::finish::Finish;
 use crate::ops::{Activation, Groups};
 use crate::tensor::{Buffer, ViewMut};
 use crate::weight::Weight;
@@ -24,10 +25,10 @@ pub(crate) fn moe_matmul(
 ) -> Result<()> {
     // A row of X for each pair, or for each token.
     let share = if x.rows() == out.rows() { 1 } else { top_k };
-    multiply(device, "moe_matmul", w, x, Which::Pairs { groups, share }, bias, out)
+    multiply(device, "moe_matmul", w, x, Which::Pairs { groups, share }, bias, Finish::Store, out)
 }
 
-/// [`crate::ops::Backend::moe_gate_up`], checked.
+/// [`crate::ops::Backend::moe_gate_up`], checked; and if `act` is given, that as activations, and H may be undefined.
 pub(crate) fn moe_gate_up(
     device: &Device,
     w: &Weight,
@@ -37,6 +38,7 @@ pub(crate) fn moe_gate_up(
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
     h: ViewMut<f32>,
+    act: Option<&mut Act>,
 ) -> Result<()> {
-    multiply_gated(device, "moe_gate_up", w, x, Which::Pairs { groups, share: top_k }, bias, activation, h)
+    multiply_gated(device, "moe_gate_up", w, x, Which::Pairs { groups, share: top_k }, bias, activation, h, act)
 }

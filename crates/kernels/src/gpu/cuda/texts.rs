@@ -34,6 +34,8 @@ pub fn all() -> Vec<Text> {
     texts.extend(gemm::texts());
     texts.extend(super::gemm_f32::texts());
     texts.extend(super::place::texts());
+    texts.extend(super::norm_matmul::texts());
+    texts.extend(super::experts::texts());
     texts.sort();
     texts.dedup();
     texts

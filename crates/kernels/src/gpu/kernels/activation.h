@@ -10,14 +10,6 @@ struct Activation {
     float alpha, limit;
 };
 
-// What becomes of a product.
-enum Finish {
-    // Y is the product.
-    STORE,
-    // Y is the activation of the gate that is there with the product.
-    GATE,
-};
-
 DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 DEV float activate(Activation activation, float gate, float up) {

@@ -1,5 +1,6 @@
 // Sums and products, element by element, and the combination of experts. A block has one row, and four columns a thread.
 #pragma once
+#include "finish.h"
 #include "team.h"
 
 struct ElementsParams {
@@ -11,8 +12,6 @@ struct ElementsParams {
 };
 
 DEV u64 first_column() { return ((u64)block_y() * block_width() + thread_x()) * 4; }
-
-DEV float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 KERNEL(add_rows)
 (IN(float, x, 0), INOUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
@@ -63,11 +62,13 @@ struct CombineParams {
     u64 rows, cols;
     u64 out_stride, weights_stride, y_stride;
     u32 top_k, wide;
+    Finish finish;
+    u32 padding;
 };
 
-// y[t] = Σ weights[t, slot] · out[t·k + slot], slots in order.
+// y[t] = Σ weights[t, slot] · out[t·k + slot], slots in order, finished as asked.
 KERNEL(moe_combine)
-(IN(float, out, 0), IN(float, weights, 1), OUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
+(IN(float, out, 0), IN(float, weights, 1), INOUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
     dependency_launch();
     dependency_wait();
     u64 row = block_x(), col = first_column(), left = p.cols - col;
@@ -80,5 +81,10 @@ KERNEL(moe_combine)
         Four v = load_four(pair + slot * p.out_stride, left, p.wide);
         for (u32 i = 0; i < 4; i++) sum.at[i] += weight * v.at[i];
     }
-    store_four(y + row * p.y_stride + col, sum, left, p.wide);
+    GLOBAL float* to = y + row * p.y_stride + col;
+    if (p.finish.kind == ADD) {
+        Four old = load_four(to, left, p.wide);
+        for (u32 i = 0; i < 4; i++) sum.at[i] = fmaf(p.finish.scale, sum.at[i], old.at[i]);
+    }
+    store_four(to, sum, left, p.wide);
 }

@@ -3,9 +3,16 @@
 #include "act.h"
 #include "team.h"
 
-// 32 neighbouring elements as int8 and as bfloat16, by 8 lanes with four each, of which this is number `part`. The whole
-// warp meets here; those whose block is not there have `live` false.
-DEV void quantise_four(Four v, GLOBAL Int8Block* block, GLOBAL u32* bf16, u32 part, bool live) {
+// What 32 neighbouring elements are as int8: the lane's four of them.
+struct Quantised {
+    u32 word;
+    float scale;
+    // Sums of the numbers of this half of the 32 and of the other.
+    i32 sum, other;
+};
+
+// By 8 lanes with four each. The whole warp meets here.
+DEV Quantised quantise(Four v) {
     float wild = 0.0f, largest = 0.0f;
     for (u32 i = 0; i < 4; i++) {
         wild = v.at[i] * 0.0f == 0.0f ? wild : 1.0f;
@@ -17,29 +24,40 @@ DEV void quantise_four(Four v, GLOBAL Int8Block* block, GLOBAL u32* bf16, u32 pa
     }
     // A block that is not finite gets a NaN as its scale: it must show in the output, not vanish.
     bool finite = wild == 0.0f;
-    float scale = finite ? largest / 127.0f : __uint_as_float(0x7fc00000u);
+    Quantised result = {0, finite ? largest / 127.0f : __uint_as_float(0x7fc00000u), 0, 0};
     // A block of denormals has no inverse in f32; it quantises to zeros.
     float inverse = finite && largest > 1e-36f ? 127.0f / largest : 0.0f;
-    u32 word = 0;
-    i32 sum = 0;
     for (u32 i = 0; i < 4; i++) {
         i32 q = finite ? __float2int_rn(__fmul_rn(v.at[i], inverse)) : 0;
-        word |= ((u32)q & 0xff) << 8 * i;
-        sum += q;
+        result.word |= ((u32)q & 0xff) << 8 * i;
+        result.sum += q;
     }
-    for (int mask = 2; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-    i32 other = shuffle_xor(sum, 4);
-    if (!live) return;
-    bf16[2 * part] = pack_bf16(v.at[0], v.at[1]);
-    bf16[2 * part + 1] = pack_bf16(v.at[2], v.at[3]);
-    block->q[part] = word;
+    for (int mask = 2; mask > 0; mask /= 2) result.sum += shuffle_xor(result.sum, mask);
+    result.other = shuffle_xor(result.sum, 4);
+    return result;
+}
+
+// The part of a block that lane number `part` of its eight writes.
+template <class Block>
+DEV void store_quantised(Quantised value, Block* block, u32 part) {
+    block->q[part] = value.word;
     if (part % 4 == 0) {
-        block->half_sums[part / 4] = sum;
-        block->scaled_half_sums[part / 4] = __fmul_rn(scale, (float)sum);
+        block->half_sums[part / 4] = value.sum;
+        block->scaled_half_sums[part / 4] = __fmul_rn(value.scale, (float)value.sum);
         block->padding[part / 4] = 0;
     }
     if (part == 0) {
-        block->scale = scale;
-        block->sum = __fmul_rn(scale, (float)(sum + other));
+        block->scale = value.scale;
+        block->sum = __fmul_rn(value.scale, (float)(value.sum + value.other));
     }
+}
+
+// 32 neighbouring elements as int8 and as bfloat16, by 8 lanes with four each, of which this is number `part`. The whole
+// warp meets here; those whose block is not there have `live` false.
+DEV void quantise_four(Four v, GLOBAL Int8Block* block, GLOBAL u32* bf16, u32 part, bool live) {
+    Quantised value = quantise(v);
+    if (!live) return;
+    bf16[2 * part] = pack_bf16(v.at[0], v.at[1]);
+    bf16[2 * part + 1] = pack_bf16(v.at[2], v.at[3]);
+    store_quantised(value, block, part);
 }

@@ -26,10 +26,16 @@ DEV float plain_share(float logit, float max) {
     return share == share ? share : 0.0f;
 }
 
-DEV void route_plain(u64 row, const GLOBAL float* logits, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+// What lane number `slot` gets: an expert, and its weight.
+struct Choice {
+    u32 expert;
+    float weight;
+};
+
+// The choice for the logits from `at` on, by a warp.
+DEV Choice choose_plain(const GLOBAL float* at, const RouteParams p) {
     float values[EXPERTS_PER_LANE];
     u32 orders[EXPERTS_PER_LANE];
-    const GLOBAL float* at = logits + row * p.logits_stride;
     u32 top = 0;
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
@@ -83,9 +89,16 @@ DEV void route_plain(u64 row, const GLOBAL float* logits, GLOBAL u32* ids, GLOBA
     if (!over_all || p.normalise) sum = warp_sum(Sum{share, 0.0f});
     float factor = sum.high > 0.0f ? p.scale / sum.high : 0.0f;
     float rest = sum.high > 0.0f ? (fmaf(-factor, sum.high, p.scale) - factor * sum.low) / sum.high : 0.0f;
-    if (live) {
-        ids[row * p.ids_stride + lane()] = chosen;
-        weights[row * p.weights_stride + lane()] = fmaf(share, factor, share * rest);
-    }
+    return {chosen, fmaf(share, factor, share * rest)};
+}
+
+DEV void store_choice(Choice choice, u64 row, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+    if (lane() >= p.top_k) return;
+    ids[row * p.ids_stride + lane()] = choice.expert;
+    weights[row * p.weights_stride + lane()] = choice.weight;
+}
+
+DEV void route_plain(u64 row, const GLOBAL float* logits, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+    store_choice(choose_plain(logits + row * p.logits_stride, p), row, ids, weights, p);
 }
 #endif

@@ -2,6 +2,7 @@
 
 use super::{MOST_BLOCKS, MOST_BLOCKS_Y, Rows, count, wide};
 use crate::error::Result;
+use crate::gpu::finish::{Finish, FinishParams};
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::tensor::{Buffer, View, ViewMut};
 use bytemuck::{Pod, Zeroable};
@@ -90,10 +91,18 @@ struct CombineParams {
     y_stride: u64,
     top_k: u32,
     wide: u32,
+    finish: FinishParams,
+    padding: u32,
 }
 
-/// [`crate::ops::Backend::moe_combine`], checked.
-pub(crate) fn moe_combine(device: &Device, out: View<f32>, weights: View<f32>, y: ViewMut<f32>) -> Result<()> {
+/// [`crate::ops::Backend::moe_combine`], checked, whose answer is stored or added.
+pub(crate) fn moe_combine(
+    device: &Device,
+    out: View<f32>,
+    weights: View<f32>,
+    finish: Finish,
+    y: ViewMut<f32>,
+) -> Result<()> {
     let params = CombineParams {
         rows: y.rows() as u64,
         cols: y.cols() as u64,
@@ -102,7 +111,9 @@ pub(crate) fn moe_combine(device: &Device, out: View<f32>, weights: View<f32>, y
         y_stride: y.shape().stride() as u64,
         top_k: count("moe_combine", "top-k", weights.cols(), MOST_BLOCKS)?,
         wide: wide(y.cols(), [Rows::of(&out), Rows::of_mut(&y)]),
+        finish: finish.into(),
+        padding: 0,
     };
-    let args = [Arg::read(&out), Arg::read(&weights), Arg::write(&y), Arg::params(&params)];
+    let args = [Arg::read(&out), Arg::read(&weights), finish.output(&y), Arg::params(&params)];
     launch(device, "moe_combine", &y, &args)
 }

@@ -10,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct RouteParams {
+pub(crate) struct RouteParams {
     logits_stride: u64,
     ids_stride: u64,
     weights_stride: u64,
@@ -27,7 +27,7 @@ struct RouteParams {
 }
 
 impl RouteParams {
-    fn new(
+    pub(crate) fn new(
         logits: &View<f32>,
         routing: &Routing,
         biased: bool,
@@ -91,6 +91,12 @@ impl Form {
         let fit = shared.checked_div(self.room).unwrap_or(most);
         fit.min(most).min(rows).max(1)
     }
+}
+
+/// What the text is compiled with for a router whose logits alone choose, and that a warp keeps in registers.
+pub(crate) fn plain(params: &RouteParams) -> Option<&'static str> {
+    let form = Form::new(params, false);
+    form.defines.first().map(|&(_, per_lane)| per_lane)
 }
 
 /// Every compilation of the router.

@@ -20,7 +20,7 @@
 // of a full tile of experts), WARPS, FRAGMENTS (times 16 rows of weights) of a warp, SPLIT (parts of the warps, which
 // take steps in turns; not for experts), BLOCKS (of a multiprocessor), STAGES.
 #include "formats.h"
-#include "activation.h"
+#include "finish.h"
 
 // Twin of `GemmParams` in `gpu/cuda/gemm.rs`.
 struct GemmParams {
@@ -34,9 +34,8 @@ struct GemmParams {
     u32 x_rows, x_blocks, y_rows;
     // Pairs of experts that share a row of X.
     u32 share;
-    // What becomes of a product, see `Finish`.
-    u32 finish;
-    Activation activation;
+    Finish finish;
+    u32 padding;
 };
 
 // As many parameters as the host passes; below sm_80 there is nothing to launch.
@@ -388,15 +387,14 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
         }
 
         // One output of all rows of X that this lane has sums of.
-        auto write = [&](u32 output, auto value) {
+        auto write = [&](u32 output, Finish how, auto product) {
             if (output >= p.outputs) return;
 #pragma unroll
             for (int j = 0; j < 2 * EIGHTS; j++) {
                 u32 token = j / 2 * 8 + 2 * t + j % 2;
                 if (token >= count) continue;
                 u32 to = y_of[token];
-                float* out = y + (to & ~NO_ROW) * p.y_stride + output;
-                *out = to & NO_ROW ? 0.0f : value(*out, j / 2, j % 2);
+                finish(how, y + (to & ~NO_ROW) * p.y_stride + output, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
             }
         };
         auto bias_of = [&](const float* bias, u32 output) {
@@ -407,18 +405,15 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             if (GATED) {
                 u32 output = output_of(m, 0);
                 float gate_add = bias_of(bias, output), up_add = bias_of(up_bias, output);
-                write(output, [&](float&, int j, int i) {
-                    return activate(p.activation, sums[j][m][i] + gate_add, sums[j][m][2 + i] + up_add);
+                write(output, {STORE}, [&](int j, int i) {
+                    return activate(p.finish.activation, sums[j][m][i] + gate_add, sums[j][m][2 + i] + up_add);
                 });
             } else {
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     u32 output = output_of(m, h);
                     float add = bias_of(bias, output);
-                    write(output, [&](float& out, int j, int i) {
-                        float product = sums[j][m][2 * h + i] + add;
-                        return p.finish == STORE ? product : activate(p.activation, out, product);
-                    });
+                    write(output, p.finish, [&](int j, int i) { return sums[j][m][2 * h + i] + add; });
                 }
             }
         }

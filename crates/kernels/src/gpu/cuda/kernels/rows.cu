@@ -2,4 +2,4 @@
 #include "norm.h"
 #include "rope.h"
 #include "elementwise.h"
-#include "add_norm.h"
+#include "norm_act.h"

@@ -1,22 +1,21 @@
-// The residual stream with a block's answer added, normalised, and prepared as activations: a block of threads to a row,
-// which stays in registers.
+// Rows normalised and prepared as activations: a block of threads to a row, which stays in registers.
 #pragma once
 #include "quantise.h"
 
 // Groups of four elements of a thread.
 #define KEPT 2
 
-struct AddNormParams {
+struct NormActParams {
     // Elements of a row, and from one row to the next.
-    u64 width, delta_stride, residual_stride, normed_stride;
-    float scale, eps;
-    u32 wide, padding;
+    u64 width, x_stride, normed_stride;
+    float eps;
+    u32 wide;
 };
 
-// delta may be null: nothing is added. So may the activations: `exact` with int8 and bf16 beside it, and `other`, exact.
-KERNEL(add_norm)
-(IN(float, delta, 0), INOUT(float, residual, 1), IN(float, weight, 2), OUT(float, normed, 3), OUT(float, exact, 4),
- OUT(Int8Block, int8, 5), OUT(u32, bf16, 6), OUT(float, other, 7), PARAMS(AddNormParams, p, 8)) {
+// The activations may be null: `exact` with int8 and bf16 beside it, and `other`, exact.
+KERNEL(norm_act)
+(IN(float, x, 0), IN(float, weight, 1), OUT(float, normed, 2), OUT(float, exact, 3), OUT(Int8Block, int8, 4),
+ OUT(u32, bf16, 5), OUT(float, other, 6), PARAMS(NormActParams, p, 7)) {
     SHARED(float, room, 32);
     u64 row = block_x(), at[KEPT], left[KEPT];
     bool wide[KEPT];
@@ -32,15 +31,9 @@ KERNEL(add_norm)
     dependency_launch();
     dependency_wait();
     float squares = 0.0f;
-    GLOBAL float* stream = residual + row * p.residual_stride;
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
-        v[k] = load_four(stream + at[k], left[k], wide[k]);
-        if (delta) {
-            Four d = load_four(delta + row * p.delta_stride + at[k], left[k], wide[k]);
-            for (u32 i = 0; i < 4; i++) v[k].at[i] = fmaf(p.scale, d.at[i], v[k].at[i]);
-            store_four(stream + at[k], v[k], left[k], wide[k]);
-        }
+        v[k] = load_four(x + row * p.x_stride + at[k], left[k], wide[k]);
         for (u32 i = 0; i < 4; i++) squares = fmaf(v[k].at[i], v[k].at[i], squares);
     }
     float factor = 1.0f / sqrtf(block_sum(squares, room) / (float)p.width + p.eps);

@@ -1,0 +1,105 @@
+// The experts of few tokens, from the router's logits to the residual stream in two launches, without grouping: tokens that
+// go to the same expert find its weights in the cache. Every warp routes for itself what its block needs, which costs less
+// than a launch that does it once.
+//
+// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for as many experts as a warp's lanes can
+// hold (EXPERTS_PER_LANE).
+#define TOKENS 1
+#include "finish.h"
+#include "gated.cuh"
+#include "gemv.cuh"
+#include "route_plain.h"
+
+// Twin of `ExpertsParams` in `gpu/cuda/experts.rs`.
+struct ExpertsParams {
+    RouteParams route;
+    // Where the weights' rows are, see `GatedShape`.
+    u64 row_bytes, matrix_bytes, bias_stride;
+    // Elements from a row of Y to the next.
+    u64 y_stride;
+    // Outputs, blocks of the format in a row, and columns of X.
+    u32 outputs, blocks, cols;
+    Finish finish;
+};
+
+DEV Inputs one_row(const Element* x, u32 cols, u32 row) {
+    Inputs inputs = {x, cols, INT8 ? (cols + 31) / 32 : cols, 1, {row}};
+    inputs.touch();
+    return inputs;
+}
+
+// For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations. Keeps the choice too.
+KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
+(IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
+ OUT(u32, ids, 6), OUT(float, weights, 7), OUT(float, exact, 8), OUT(Int8Block, int8, 9), OUT(u32, bf16, 10),
+ PARAMS(ExpertsParams, p, 11)) {
+    SHARED(float, parts, PARTS(2 * GATE_ROWS));
+    SHARED(Four, staged, 8);
+    dependency_wait();
+    // Not earlier: `experts_down` reads the logits without waiting for this kernel.
+    dependency_launch();
+    u32 pair = block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
+    Inputs inputs = one_row(x, p.cols, token);
+    Choice choice = choose_plain(logits + token * p.route.logits_stride, p.route);
+    if (slot == 0 && block_x() == 0 && warp() == 0) store_choice(choice, token, ids, weights, p.route);
+    u32 expert = shuffle(choice.expert, slot);
+    const float* biases[2] = {gate_bias, up_bias};
+    const u8* both[2] = {gate, up};
+    gate_and_up(both, biases, {p.row_bytes, p.matrix_bytes, p.bias_stride, p.outputs, p.blocks}, expert,
+                p.finish.activation, [&]() { return inputs; }, 1, parts, staged);
+    Gated out = {nullptr, exact, int8, bf16, 0, p.outputs};
+    out.write(staged, 1, [&](u32) { return pair; });
+}
+
+// Weight rows of a team, and of a block: a warp has a pair at a time, in teams of 8.
+#define DOWN_ROWS 2
+#define DOWN_TEAM_LOG2 3
+#define BLOCK_ROWS (DOWN_ROWS << (5 - DOWN_TEAM_LOG2))
+// Warps of a block at most.
+#define DOWN_WARPS 8
+
+// y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid. The logits must
+// have been complete when the kernel before this one began.
+KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 2)
+(IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, bias, 3), INOUT(float, y, 4),
+ PARAMS(ExpertsParams, p, 5)) {
+    SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);
+    SHARED(float, answers, DOWN_WARPS * BLOCK_ROWS);
+    dependency_launch();
+    u32 token = block_y(), k = p.route.top_k, warps = block_width() / 32;
+    Choice choice = choose_plain(logits + token * p.route.logits_stride, p.route);
+    Team team = team_of(DOWN_TEAM_LOG2);
+    u32 column = (lane() >> DOWN_TEAM_LOG2) * DOWN_ROWS, first = block_x() * BLOCK_ROWS + column;
+    float answer = 0.0f;
+    for (u32 round = 0; round < k; round += warps) {
+        u32 slot = round + warp(), here = min(k - round, warps);
+        if (slot < k) {
+            u32 expert = shuffle(choice.expert, slot);
+            float share = shuffle(choice.weight, slot);
+            Row w[DOWN_ROWS];
+#pragma unroll
+            for (int r = 0; r < DOWN_ROWS; r++) {
+                u64 at = expert * p.matrix_bytes + min(first + r, p.outputs - 1) * p.row_bytes;
+                w[r] = {weight + at, p.blocks};
+            }
+            float sums[DOWN_ROWS][TOKENS] = {};
+            multiply<Format>(w, team, [&]() {
+                dependency_wait();
+                // Few lanes would ask for lines: the rows are short, and weights are on their way.
+                return Inputs{x, p.cols, INT8 ? (p.cols + 31) / 32 : p.cols, 1, {token * k + slot}};
+            }, sums);
+            Totals totals = gather(sums, team, parts);
+            if (team.member < DOWN_ROWS) {
+                u32 output = min(first + team.member, p.outputs - 1);
+                float add = bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output];
+                answers[warp() * BLOCK_ROWS + column + team.member] = share * (totals.at(team.member) + add);
+            }
+        }
+        barrier();
+        if (thread_x() < BLOCK_ROWS)
+            for (u32 i = 0; i < here; i++) answer += answers[i * BLOCK_ROWS + thread_x()];
+        barrier();
+    }
+    u32 output = block_x() * BLOCK_ROWS + thread_x();
+    if (thread_x() < BLOCK_ROWS && output < p.outputs) finish(p.finish, y + token * p.y_stride + output, answer);
+}

@@ -1,0 +1,74 @@
+// Gate and up of an MLP with their activation: 32 outputs of a block, which become activations together.
+#pragma once
+#include "activation.h"
+#include "gemv.cuh"
+#include "quantise.h"
+
+// A team has so many rows of each of the two weights, and as many threads as give a block 32 outputs.
+#define GATE_ROWS 2
+#define GATE_TEAM_LOG2 3
+
+// Where the weights' rows are.
+struct GatedShape {
+    // Bytes of a row and of an expert's matrix, and elements of a bias from an expert to the next.
+    u64 row_bytes, matrix_bytes, bias_stride;
+    u32 outputs, blocks;
+};
+
+// The block's 32 outputs for `count` rows of X to `staged`, TOKENS × 32: zeros past the weights' end. All threads meet.
+template <class Find>
+DEV void gate_and_up(const u8* const (&weights)[2], const float* const (&biases)[2], GatedShape shape, u32 expert,
+                     Activation activation, Find find, u32 count, float* parts, Four* staged) {
+    Team team = team_of(GATE_TEAM_LOG2);
+    u32 column = (thread_x() >> GATE_TEAM_LOG2) * GATE_ROWS, first = block_x() * 32 + column;
+    Row w[2 * GATE_ROWS];
+#pragma unroll
+    for (int r = 0; r < 2 * GATE_ROWS; r++) {
+        u64 at = expert * shape.matrix_bytes + min(first + r / 2, shape.outputs - 1) * shape.row_bytes;
+        w[r] = {weights[r % 2] + at, shape.blocks};
+    }
+    float sums[2 * GATE_ROWS][TOKENS] = {};
+    multiply<Format>(w, team, find, sums);
+    Totals totals = gather(sums, team, parts);
+    for (u32 i = team.member; i < GATE_ROWS * TOKENS; i += team.size) {
+        u32 r = i / TOKENS, t = i % TOKENS, output = first + r;
+        float value = 0.0f;
+        if (output < shape.outputs && t < count) {
+            float add[2];
+            for (int k = 0; k < 2; k++)
+                add[k] = biases[k] == nullptr ? 0.0f : biases[k][expert * shape.bias_stride + output];
+            value = activate(activation, totals.at(2 * r * TOKENS + t) + add[0], totals.at((2 * r + 1) * TOKENS + t) + add[1]);
+        }
+        reinterpret_cast<float*>(staged)[t * 32 + column + r] = value;
+    }
+    barrier();
+}
+
+// Where they go: null pointers for what nobody reads.
+struct Gated {
+    float* h;
+    // The parts of `Act`.
+    float* exact;
+    Int8Block* int8;
+    u32* bf16;
+    u64 h_stride;
+    u32 outputs;
+
+    // The block's outputs of `count` rows, of which `row_of` says where they go. All threads meet.
+    template <class RowOf>
+    DEV void write(const Four* staged, u32 count, RowOf row_of) const {
+        u32 part = thread_x() % 8, column = block_x() * 32 + 4 * part, blocks = (outputs + 31) / 32;
+        u64 left = column < outputs ? outputs - column : 0;
+        // A warp has four rows.
+        for (u32 first = warp() * 4; first < count; first += BLOCK_THREADS / 8) {
+            u32 t = first + lane() / 8;
+            bool live = t < count;
+            Four v = staged[(live ? t : 0) * 8 + part];
+            u64 row = live ? row_of(t) : 0, here = live ? left : 0;
+            if (h) store_four(h + row * h_stride + column, v, here, false);
+            if (exact) store_four(exact + row * outputs + column, v, here, outputs % 4 == 0 && here > 0);
+            u64 block = row * blocks + block_x();
+            if (int8) quantise_four(v, int8 + block, bf16 + 16 * block, part, live);
+        }
+    }
+};
