@@ -45,6 +45,7 @@ texts! {
     "gemv.cuh" in "cuda/kernels/gemv.cuh",
     "gemv.cu" in "cuda/kernels/gemv.cu",
     "gated.cuh" in "cuda/kernels/gated.cuh",
+    "kept.cuh" in "cuda/kernels/kept.cuh",
     "norm_matmul.cu" in "cuda/kernels/norm_matmul.cu",
     "experts.cu" in "cuda/kernels/experts.cu",
     "quantise.cu" in "cuda/kernels/quantise.cu",

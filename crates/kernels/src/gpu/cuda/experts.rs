@@ -1,7 +1,7 @@
 //! The experts of few tokens in two launches: the host side of `kernels/experts.cu`; and those of many, one operation after
 //! the other.
 
-use super::gemv::{BLOCK, Gated, gate_blocks, int8_text, reads_int8, x_arg};
+use super::gemv::{Gated, gate_blocks, int8_text, reads_int8, x_arg};
 use super::matmul::{pair, parts};
 use super::moe;
 use super::product::{Bias, bias_arg, word};
@@ -24,6 +24,8 @@ const FILE: &str = "experts.cu";
 const FEW: usize = 4;
 /// Experts that a lane may hold; with more there would be no registers for weights.
 const PER_LANE: [&str; 2] = ["4", "8"];
+/// Threads of a block for gate and up.
+const BLOCK: u32 = 256;
 /// As in the text: rows of `down` of a block, and its warps at most.
 const DOWN_ROWS: usize = 8;
 const DOWN_WARPS: usize = 8;
@@ -154,7 +156,7 @@ impl<'a> Few<'a> {
                 defines: &defines(gate.format, int8, self.per_lane),
             },
             grid: [word(OP, "blocks of outputs", gate_blocks(gate.rows))?, (tokens * k) as u32, 1],
-            block: BLOCK as u32,
+            block: BLOCK,
             shared: 0,
             overlap: true,
             args: &[

@@ -21,9 +21,9 @@ const WARPS: usize = 8;
 /// Rows of X from which on these kernels beat those of `gemv.rs`. On an H200, with Q4_K, 5,120 × 2,048 takes 12.2 and 20.9
 /// µs there for 4 and 8 rows, 14.7 and 14.4 here; 2,048 × 4,096 takes 11.2 and 18.3, and 12.4 and 12.3.
 const FEWEST_ROWS: usize = 5;
-/// Pairs for each expert, in halves, from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and
-/// here: 87 and 93 µs for one pair each, 134 and 114 for two.
-const FEWEST_HALF_PAIRS: usize = 3;
+/// Pairs for each expert from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and here: 99 and
+/// 131 µs for two pairs each, 171 and 133 for four.
+const FEWEST_PAIRS: usize = 3;
 
 /// How the work is cut.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ pub(super) fn texts() -> impl Iterator<Item = Text> {
 pub(super) fn serves(device: &Device, w: &Rows, x: &Act, which: Which, y_rows: usize) -> bool {
     let properties = device.gpu().properties();
     let enough = match which {
-        Which::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && 2 * y_rows >= FEWEST_HALF_PAIRS * groups.counts.len(),
+        Which::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && y_rows >= FEWEST_PAIRS * groups.counts.len(),
         _ => y_rows >= FEWEST_ROWS,
     };
     let there = properties.architecture >= 80 && properties.shared_bytes as usize >= CUTS[0].shared_bytes(w.format);

@@ -13,19 +13,20 @@ use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
 /// Threads of a block.
-pub(super) const BLOCK: usize = 128;
-/// Weight rows that a team multiplies at once in `matmul`, with one row of X and with more: `TEAM_ROWS` in the text.
+const BLOCK: usize = 128;
+/// Weight rows that a team multiplies at once in `matmul`, of up to four rows of int8 activations, and else: `TEAM_ROWS` in
+/// the text.
 const TEAM_ROWS: [usize; 2] = [4, 2];
 /// Outputs of a block in `gate_up`: what is rounded together.
 const GATE_OUTPUTS: usize = 32;
-/// Threads that a large device holds at once: 3 blocks on each of 132 multiprocessors. They keep its memory busy; more
-/// wait for the first to end. Measured on an H200 with Q4_K, before loads went on while others are used: 5,120 × 2,048
-/// takes 4.3 µs with 40,960 threads and 6.4 with twice as many.
-const ENOUGH_THREADS: usize = 3 * BLOCK * 132;
-/// Fewer neighbouring threads than this would read parts of lines of 128 bytes.
+/// Threads that a large device holds at once: 512 on each of 132 multiprocessors. They keep its memory busy; more wait for
+/// the first to end. On an H200, one row of X, Q4_K, four rows to a team: 2,048 × 4,096 takes 3.7 µs with 65,536 threads,
+/// 3.9 with half as many; reading as many bytes alone 1.7.
+const ENOUGH_THREADS: usize = 512 * 132;
+/// Fewer neighbouring threads than this, as a power of two, would read parts of lines of 128 bytes.
 const LEAST_TEAM: u32 = 3;
-/// Experts of a token that take part in the guess at how much is to be done.
-const USUAL_EXPERTS: usize = 8;
+/// Experts that are busy at once, for the guess at how much is to be done.
+const USUAL_EXPERTS: usize = 32;
 /// The most blocks along the grid's y.
 const GRID_Y: usize = 65_535;
 
@@ -60,9 +61,9 @@ pub(crate) fn matmul(
     y: &ViewMut<f32>,
 ) -> Result<()> {
     let Some(call) = Call::new(w, x, which, y.rows()) else { return Ok(()) };
-    let team_rows = TEAM_ROWS[usize::from(!call.int8 || call.at_once > 1)];
+    let team_rows = TEAM_ROWS[usize::from(!call.int8 || call.at_once > 4)];
     // Not of `team_rows`: the order of a sum must not depend on the rows of X.
-    let team_log2 = team_log2(w.spans, w.rows.div_ceil(TEAM_ROWS[1]) * w.experts.min(USUAL_EXPERTS));
+    let team_log2 = team_log2(w.spans, w.rows.div_ceil(TEAM_ROWS[0]) * w.experts.min(USUAL_EXPERTS), BLOCK);
     let blocks = w.rows.div_ceil(team_rows).div_ceil(BLOCK >> team_log2);
     let params = call.params(op, w, x, bias, team_log2, finish, y.shape().stride(), y.rows())?;
     let [pairs, tiles, tile_count] = lists(which);
@@ -146,8 +147,9 @@ impl<'a> Call<'a> {
         let int8 = reads_int8(w, x);
         let rows = match which {
             Which::Pairs { share, .. } if y_rows <= share => 1,
-            // Of each expert, if the router is even.
-            Which::Pairs { groups, .. } => y_rows.div_ceil(groups.counts.len()),
+            // Of each expert twice the mean: few have more. (On an H200, gate and up for 32 tokens, 8 of 128 experts each,
+            // takes 99 µs with four rows at once, 108 with two, 130 with one or eight.)
+            Which::Pairs { groups, .. } => (2 * y_rows).div_ceil(groups.counts.len()),
             _ => y_rows,
         };
         let (at_once, tokens) = rows_at_once(rows, int8);
@@ -261,10 +263,15 @@ pub(super) fn texts() -> Vec<Text> {
 }
 
 /// The size of a team, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because
-/// the order of a row's sum depends on it.
-pub(super) fn team_log2(spans: usize, teams: usize) -> u32 {
-    // Spans one after another, with one more for what each team does once, by how often the device is full.
-    let cost = |log2: u32| (spans.div_ceil(1 << log2) + 1) * (teams << log2).div_ceil(ENOUGH_THREADS);
-    let most = spans.next_power_of_two().ilog2().min(BLOCK.ilog2());
-    (LEAST_TEAM.min(most)..=most).min_by_key(|&log2| cost(log2)).unwrap_or(0)
+/// the order of a row's sum depends on it. On an H200 the head of Qwen3-30B-A3B (Q6_K, 151,936 × 2,048) takes 69 µs in
+/// teams of 16, 81 of 32, 78 of 8 (and two rows); its experts' down for 8 tokens (Q4_K, 2,048 × 768) 22 of 8, above 29 of 16.
+pub(super) fn team_log2(spans: usize, teams: usize, block: usize) -> u32 {
+    let cost = |log2: u32| {
+        // A span's time, with what each team does once as a quarter of one; lines that are read in two halves cost.
+        let turns = spans.div_ceil(1 << log2) as f64 + 0.25;
+        let lines = if log2 <= LEAST_TEAM { 1.25 } else { 1.0 };
+        turns * lines * ((teams << log2) as f64 / ENOUGH_THREADS as f64).max(1.0)
+    };
+    let most = spans.next_power_of_two().ilog2().min(block.ilog2());
+    (LEAST_TEAM.min(most)..=most).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(0)
 }

@@ -1,6 +1,6 @@
 //! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.cu`.
 
-use super::gemv::{BLOCK, int8_text, reads_int8, team_log2};
+use super::gemv::{int8_text, reads_int8, team_log2};
 use super::matmul::parts;
 use super::product::{Bias, bias_arg, word};
 use super::texts::Text;
@@ -15,6 +15,8 @@ use crate::tensor::{Buffer, ViewMut};
 use crate::weight::Weight;
 
 const FILE: &str = "norm_matmul.cu";
+/// Threads of a block.
+const BLOCK: usize = 256;
 /// A weight of more rows than this is large: bytes cost time, and one row of X at a time would read them again.
 const SMALL: usize = 1024;
 /// Rows of X that a small weight is read for.
@@ -90,7 +92,7 @@ pub(super) fn norm_matmul(
         let y = y.reborrow().columns(first..first + part.rows)?;
         let int8 = precision == Precision::Fast && !part.format.is_float();
         let (team_rows, team_text) = TEAM_ROWS[usize::from(part.rows > SMALL)];
-        let team_log2 = team_log2(part.spans, part.rows.div_ceil(team_rows));
+        let team_log2 = team_log2(part.spans, part.rows.div_ceil(team_rows), BLOCK);
         let params = NormMatmulParams {
             x_stride: norm.x.shape().stride() as u64,
             normed_stride: normed.shape().stride() as u64,

@@ -26,14 +26,14 @@ DEV float plain_share(float logit, float max) {
     return share == share ? share : 0.0f;
 }
 
-// What lane number `slot` gets: an expert, and its weight.
-struct Choice {
+// What a warp has chosen: lane number `slot` has that slot's expert. The rest is for the weights.
+struct Chosen {
     u32 expert;
-    float weight;
+    float largest;
 };
 
-// The choice for the logits from `at` on, by a warp.
-DEV Choice choose_plain(const GLOBAL float* at, const RouteParams p) {
+// The choice for the logits from `at` on.
+DEV Chosen choose(const GLOBAL float* at, const RouteParams p) {
     float values[EXPERTS_PER_LANE];
     u32 orders[EXPERTS_PER_LANE];
     u32 top = 0;
@@ -50,18 +50,11 @@ DEV Choice choose_plain(const GLOBAL float* at, const RouteParams p) {
     }
     top = warp_largest(top);
     float largest = top == 1 ? -infinity() : of_order(top - 1);
-
-    Sum sum = {0.0f, 0.0f};
-    bool over_all = p.gating == SOFTMAX;
-    if (over_all && !p.normalise) {
-        for (u32 i = lane(); i < p.experts; i += 32) sum = sum_of(sum, {plain_share(at[i], largest), 0.0f});
-        sum = warp_sum(sum);
-    }
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
         // What softmax makes 0 is equal.
-        bool nothing = over_all && values[j] != largest && (largest == infinity() || largest - values[j] > VANISHES);
-        if (nothing && orders[j] > 1) orders[j] = ORDER_OF_NOTHING + 1;
+        bool nothing = values[j] != largest && (largest == infinity() || largest - values[j] > VANISHES);
+        if (p.gating == SOFTMAX && nothing && orders[j] > 1) orders[j] = ORDER_OF_NOTHING + 1;
     }
 
     // This lane's best, and its place.
@@ -80,25 +73,37 @@ DEV Choice choose_plain(const GLOBAL float* at, const RouteParams p) {
         }
         if (lane() == slot) chosen = expert;
     }
+    return {chosen, largest};
+}
 
+// The weight of this lane's slot.
+DEV float weigh(const GLOBAL float* at, Chosen chosen, const RouteParams p) {
+    Sum sum = {0.0f, 0.0f};
+    bool over_all = p.gating == SOFTMAX;
+    if (over_all && !p.normalise) {
+        for (u32 i = lane(); i < p.experts; i += 32) sum = sum_of(sum, {plain_share(at[i], chosen.largest), 0.0f});
+        sum = warp_sum(sum);
+    }
     bool live = lane() < p.top_k;
-    float logit = live ? at[chosen] : 0.0f;
+    float logit = live ? at[chosen.expert] : 0.0f;
     // Some logit is the largest of the chosen, unless none is a number.
-    float share = live ? plain_share(logit, largest) : 0.0f;
+    float share = live ? plain_share(logit, chosen.largest) : 0.0f;
     // Shares of all are divided by their sum; else those of the chosen by theirs.
     if (!over_all || p.normalise) sum = warp_sum(Sum{share, 0.0f});
     float factor = sum.high > 0.0f ? p.scale / sum.high : 0.0f;
     float rest = sum.high > 0.0f ? (fmaf(-factor, sum.high, p.scale) - factor * sum.low) / sum.high : 0.0f;
-    return {chosen, fmaf(share, factor, share * rest)};
+    return fmaf(share, factor, share * rest);
 }
 
-DEV void store_choice(Choice choice, u64 row, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+DEV void store_choice(Chosen chosen, float weight, u64 row, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
     if (lane() >= p.top_k) return;
-    ids[row * p.ids_stride + lane()] = choice.expert;
-    weights[row * p.weights_stride + lane()] = choice.weight;
+    ids[row * p.ids_stride + lane()] = chosen.expert;
+    weights[row * p.weights_stride + lane()] = weight;
 }
 
 DEV void route_plain(u64 row, const GLOBAL float* logits, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
-    store_choice(choose_plain(logits + row * p.logits_stride, p), row, ids, weights, p);
+    const GLOBAL float* at = logits + row * p.logits_stride;
+    Chosen chosen = choose(at, p);
+    store_choice(chosen, weigh(at, chosen, p), row, ids, weights, p);
 }
 #endif

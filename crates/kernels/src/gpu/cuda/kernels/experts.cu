@@ -5,6 +5,7 @@
 // Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for as many experts as a warp's lanes can
 // hold (EXPERTS_PER_LANE).
 #define TOKENS 1
+#define BLOCK_THREADS 256
 #include "finish.h"
 #include "gated.cuh"
 #include "gemv.cuh"
@@ -22,10 +23,8 @@ struct ExpertsParams {
     Finish finish;
 };
 
-DEV Inputs one_row(const Element* x, u32 cols, u32 row) {
-    Inputs inputs = {x, cols, INT8 ? (cols + 31) / 32 : cols, 1, {row}};
-    inputs.touch();
-    return inputs;
+DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
+    return {x, cols, INT8 ? (cols + 31) / 32 : cols, 1, {row}};
 }
 
 // For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations. Keeps the choice too.
@@ -39,21 +38,25 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
     // Not earlier: `experts_down` reads the logits without waiting for this kernel.
     dependency_launch();
     u32 pair = block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
-    Inputs inputs = one_row(x, p.cols, token);
-    Choice choice = choose_plain(logits + token * p.route.logits_stride, p.route);
-    if (slot == 0 && block_x() == 0 && warp() == 0) store_choice(choice, token, ids, weights, p.route);
-    u32 expert = shuffle(choice.expert, slot);
+    Inputs inputs = inputs_of(x, p.cols, token);
+    inputs.touch();
+    const float* scores = logits + token * p.route.logits_stride;
+    Chosen chosen = choose(scores, p.route);
     const float* biases[2] = {gate_bias, up_bias};
     const u8* both[2] = {gate, up};
-    gate_and_up(both, biases, {p.row_bytes, p.matrix_bytes, p.bias_stride, p.outputs, p.blocks}, expert,
-                p.finish.activation, [&]() { return inputs; }, 1, parts, staged);
+    auto take = [&](u32, u32 column, float value) { reinterpret_cast<float*>(staged)[column] = value; };
+    gate_and_up(both, biases, {p.row_bytes, p.matrix_bytes, p.bias_stride, p.outputs, p.blocks},
+                shuffle(chosen.expert, slot), p.finish.activation, [&]() { return inputs; }, 1, parts, take);
+    barrier();
     Gated out = {nullptr, exact, int8, bf16, 0, p.outputs};
     out.write(staged, 1, [&](u32) { return pair; });
+    if (slot == 0 && block_x() == 0 && warp() == 0)
+        store_choice(chosen, weigh(scores, chosen, p.route), token, ids, weights, p.route);
 }
 
-// Weight rows of a team, and of a block: a warp has a pair at a time, in teams of 8.
-#define DOWN_ROWS 2
-#define DOWN_TEAM_LOG2 3
+// Weight rows of a team, and of a block: a warp has a pair at a time, in teams of 16.
+#define DOWN_ROWS 4
+#define DOWN_TEAM_LOG2 4
 #define BLOCK_ROWS (DOWN_ROWS << (5 - DOWN_TEAM_LOG2))
 // Warps of a block at most.
 #define DOWN_WARPS 8
@@ -67,15 +70,17 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 2)
     SHARED(float, answers, DOWN_WARPS * BLOCK_ROWS);
     dependency_launch();
     u32 token = block_y(), k = p.route.top_k, warps = block_width() / 32;
-    Choice choice = choose_plain(logits + token * p.route.logits_stride, p.route);
+    const float* scores = logits + token * p.route.logits_stride;
+    Chosen chosen = choose(scores, p.route);
+    float weights = weigh(scores, chosen, p.route);
     Team team = team_of(DOWN_TEAM_LOG2);
     u32 column = (lane() >> DOWN_TEAM_LOG2) * DOWN_ROWS, first = block_x() * BLOCK_ROWS + column;
     float answer = 0.0f;
     for (u32 round = 0; round < k; round += warps) {
         u32 slot = round + warp(), here = min(k - round, warps);
         if (slot < k) {
-            u32 expert = shuffle(choice.expert, slot);
-            float share = shuffle(choice.weight, slot);
+            u32 expert = shuffle(chosen.expert, slot);
+            float share = shuffle(weights, slot);
             Row w[DOWN_ROWS];
 #pragma unroll
             for (int r = 0; r < DOWN_ROWS; r++) {
@@ -85,8 +90,7 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 2)
             float sums[DOWN_ROWS][TOKENS] = {};
             multiply<Format>(w, team, [&]() {
                 dependency_wait();
-                // Few lanes would ask for lines: the rows are short, and weights are on their way.
-                return Inputs{x, p.cols, INT8 ? (p.cols + 31) / 32 : p.cols, 1, {token * k + slot}};
+                return inputs_of(x, p.cols, token * k + slot);
             }, sums);
             Totals totals = gather(sums, team, parts);
             if (team.member < DOWN_ROWS) {

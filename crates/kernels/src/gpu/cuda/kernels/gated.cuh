@@ -1,12 +1,20 @@
-// Gate and up of an MLP with their activation: 32 outputs of a block, which become activations together.
+// Gate and up of an MLP with their activation.
 #pragma once
 #include "activation.h"
 #include "gemv.cuh"
 #include "quantise.h"
 
-// A team has so many rows of each of the two weights, and as many threads as give a block 32 outputs.
+// Rows of each of the two weights of a team, and its threads, as a power of two. With eight rows of X there are no
+// registers for more; of exact ones, the order of a sum must not depend on how many there are.
+#if INT8 && TOKENS <= 4
 #define GATE_ROWS 2
-#define GATE_TEAM_LOG2 3
+#define GATE_TEAM_LOG2 (BLOCK_THREADS == 256 ? 4 : 3)
+#else
+#define GATE_ROWS 1
+#define GATE_TEAM_LOG2 (BLOCK_THREADS == 256 ? 3 : 2)
+#endif
+// Outputs of a block.
+#define GATE_OUTPUTS ((BLOCK_THREADS >> GATE_TEAM_LOG2) * GATE_ROWS)
 
 // Where the weights' rows are.
 struct GatedShape {
@@ -15,12 +23,13 @@ struct GatedShape {
     u32 outputs, blocks;
 };
 
-// The block's 32 outputs for `count` rows of X to `staged`, TOKENS × 32: zeros past the weights' end. All threads meet.
-template <class Find>
+// Calls `take(row, column, value)` for the block's outputs of `count` rows of X, also with zeros for those that are not
+// there; columns count from the block's first. All threads meet.
+template <class Find, class Take>
 DEV void gate_and_up(const u8* const (&weights)[2], const float* const (&biases)[2], GatedShape shape, u32 expert,
-                     Activation activation, Find find, u32 count, float* parts, Four* staged) {
+                     Activation activation, Find find, u32 count, float* parts, Take take) {
     Team team = team_of(GATE_TEAM_LOG2);
-    u32 column = (thread_x() >> GATE_TEAM_LOG2) * GATE_ROWS, first = block_x() * 32 + column;
+    u32 column = (thread_x() >> GATE_TEAM_LOG2) * GATE_ROWS, first = block_x() * GATE_OUTPUTS + column;
     Row w[2 * GATE_ROWS];
 #pragma unroll
     for (int r = 0; r < 2 * GATE_ROWS; r++) {
@@ -39,12 +48,13 @@ DEV void gate_and_up(const u8* const (&weights)[2], const float* const (&biases)
                 add[k] = biases[k] == nullptr ? 0.0f : biases[k][expert * shape.bias_stride + output];
             value = activate(activation, totals.at(2 * r * TOKENS + t) + add[0], totals.at((2 * r + 1) * TOKENS + t) + add[1]);
         }
-        reinterpret_cast<float*>(staged)[t * 32 + column + r] = value;
+        take(t, column + r, value);
     }
-    barrier();
 }
 
-// Where they go: null pointers for what nobody reads.
+static_assert(GATE_OUTPUTS == 32, "what is rounded together");
+
+// Where the outputs of a block go: null pointers for what nobody reads.
 struct Gated {
     float* h;
     // The parts of `Act`.

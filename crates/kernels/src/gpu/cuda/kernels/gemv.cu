@@ -92,10 +92,8 @@ DEV Inputs find_inputs(const GemvParams& p, const Rows& rows, const Element* x, 
 
 // ---- Kernels. The grid's x counts groups of weight rows.
 
-// Weight rows of a team: with one row of X there are registers for more, and fewer threads read X.
-#ifndef TEAM_ROWS
-#define TEAM_ROWS (TOKENS == 1 && INT8 ? 4 : 2)
-#endif
+// Weight rows of a team: reading X is shared by them. With eight rows of X there are no registers for more.
+#define TEAM_ROWS (INT8 && TOKENS <= 4 ? 4 : 2)
 
 // Y = X · Wᵀ + bias.
 KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
@@ -160,8 +158,10 @@ KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
         };
         const float* biases[2] = {gate_bias, up_bias};
         const u8* weights[2] = {gate, up};
+        auto take = [&](u32 t, u32 column, float value) { reinterpret_cast<float*>(staged)[t * 32 + column] = value; };
         gate_and_up(weights, biases, {p.row_bytes, p.matrix_bytes, p.bias_stride, p.outputs, p.blocks}, expert,
-                    p.finish.activation, find, end - begin, parts, staged);
+                    p.finish.activation, find, end - begin, parts, take);
+        barrier();
         out.write(staged, end - begin, [&](u32 t) { return output_row(rows, begin + t); });
         barrier();
     };

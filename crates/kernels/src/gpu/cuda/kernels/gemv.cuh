@@ -2,7 +2,7 @@
 // `experts.cu` share.
 //
 // Compiled for a format (FORMAT), for int8 activations or exact ones (INT8 1 or 0), and for so many rows of activations
-// at a time (TOKENS). A *team* of 1 to 128 neighbouring threads, a power of two, multiplies some weight rows; its threads
+// at a time (TOKENS). A *team* of 1 to 256 neighbouring threads, a power of two, multiplies some weight rows; its threads
 // take the rows' spans in turns, each with several in flight before it uses one. Sums stay in registers: first those of a
 // thread in the order of its spans, then a tree over the team. So a result depends on the weight's shape alone, not on
 // TOKENS, nor on the rows beside it.
@@ -13,9 +13,11 @@
 
 typedef FORMAT Format;
 
+// Threads of a block, and blocks of a multiprocessor that the registers must suffice for.
+#ifndef BLOCK_THREADS
 #define BLOCK_THREADS 128
-// Blocks of a multiprocessor that the registers must suffice for.
-#define LEAST_BLOCKS 3
+#endif
+#define LEAST_BLOCKS (BLOCK_THREADS == 256 ? 2 : TOKENS == 1 ? 4 : 3)
 
 #if INT8
 typedef Int8Block Element;
@@ -171,9 +173,7 @@ DEV constexpr int unroll() {
     // Three loads of 16 bytes.
     constexpr bool large = sizeof(typename F::Raw) > 48;
     if (TOKENS > 4 || (TOKENS > 1 && !INT8 && !F::IS_FLOAT)) return 1;
-#if __CUDA_ARCH__ >= 900
-    if (TOKENS == 1 && (INT8 || F::IS_FLOAT)) return (large ? 4 : 8) / ROWS < 1 ? 1 : (large ? 4 : 8) / ROWS;
-#endif
+    if (TOKENS == 1 && (INT8 || F::IS_FLOAT)) return ROWS >= 4 ? 1 : (large ? 2 : 4) / ROWS;
     return large || ROWS > 2 ? 1 : 2;
 }
 

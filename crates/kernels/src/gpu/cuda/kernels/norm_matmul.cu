@@ -5,8 +5,9 @@
 // Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for so many weight rows of a team
 // (TEAM_ROWS).
 #define TOKENS 1
+#define BLOCK_THREADS 256
 #include "gemv.cuh"
-#include "quantise.h"
+#include "kept.cuh"
 
 // Twin of `NormMatmulParams` in `gpu/cuda/norm_matmul.rs`.
 struct NormMatmulParams {
@@ -21,24 +22,6 @@ struct NormMatmulParams {
     float eps;
 };
 
-#if INT8
-// Neighbours in shared memory lie in different banks.
-struct Kept : Int8Block {
-    u32 gap[4];
-};
-#define KEPT_IN(cols) (((cols) + 31) / 32)
-#else
-typedef float Kept;
-#define KEPT_IN(cols) (cols)
-#endif
-
-// The one row that is multiplied.
-struct Normed {
-    const Kept* kept;
-    u32 cols, count;
-    DEV const Kept* row(int) const { return kept; }
-};
-
 // Where the prepared row goes: null pointers for what nobody reads.
 struct Copies {
     float *normed, *exact, *other;
@@ -46,15 +29,10 @@ struct Copies {
     u32* bf16;
 };
 
-// x / sqrt(mean(x²) + eps) · weight to `kept`. All threads meet.
-DEV void normalise(const float* x, const float* weight, const NormMatmulParams& p, Kept* kept, float* room, Copies to) {
+// x · weight to `kept`; what it must still be divided by, √(mean(x²) + eps), is for the products, which so need not wait for
+// the sum. Gives this thread's part of the squares. All threads meet.
+DEV float keep_product(const float* x, const float* weight, const NormMatmulParams& p, Kept* kept) {
     float squares = 0.0f;
-#pragma unroll 4
-    for (u32 at = 4 * thread_x(); at < p.cols; at += 4 * BLOCK_THREADS) {
-        Four v = load_four(x + at, p.cols - at, p.wide);
-        for (u32 i = 0; i < 4; i++) squares = fmaf(v.at[i], v.at[i], squares);
-    }
-    float factor = 1.0f / sqrtf(block_sum(squares, room) / (float)p.cols + p.eps);
     // Whole warps: lanes of a block of 32 meet.
     u32 end = (p.cols + 127) & ~127u;
 #pragma unroll 4
@@ -62,27 +40,29 @@ DEV void normalise(const float* x, const float* weight, const NormMatmulParams& 
         u64 left = at < p.cols ? p.cols - at : 0;
         bool wide = p.wide && left > 0;
         Four v = load_four(x + at, left, wide), w = load_four(weight + at, left, wide);
+        for (u32 i = 0; i < 4; i++) {
+            squares = fmaf(v.at[i], v.at[i], squares);
+            v.at[i] *= w.at[i];
+        }
+        keep_four(v, at, p.cols, kept);
+    }
+    return squares;
+}
+
+// The normalised row for others.
+DEV void copy(const float* x, const float* weight, float factor, const NormMatmulParams& p, Copies to) {
+    u32 end = (p.cols + 127) & ~127u, blocks = (p.cols + 31) / 32;
+    for (u32 at = 4 * thread_x(); at < end; at += 4 * BLOCK_THREADS) {
+        u64 left = at < p.cols ? p.cols - at : 0;
+        bool wide = p.wide && left > 0;
+        Four v = load_four(x + at, left, wide), w = load_four(weight + at, left, wide);
         for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor * w.at[i];
-        if (to.normed) store_four(to.normed + at, v, left, wide);
+        store_four(to.normed + at, v, left, wide);
         if (to.exact) store_four(to.exact + at, v, left, wide);
         if (to.other) store_four(to.other + at, v, left, wide);
-        bool live = at / 32 < (p.cols + 31) / 32;
-        if (INT8 || to.int8) {
-            Quantised value = quantise(v);
-#if INT8
-            if (live) store_quantised(value, kept + at / 32, at / 4 % 8);
-#endif
-            if (live && to.int8) {
-                store_quantised(value, to.int8 + at / 32, at / 4 % 8);
-                to.bf16[at / 2] = pack_bf16(v.at[0], v.at[1]);
-                to.bf16[at / 2 + 1] = pack_bf16(v.at[2], v.at[3]);
-            }
-        }
-#if !INT8
-        store_four(kept + at, v, left, false);
-#endif
+        u32 block = at / 32;
+        if (to.int8) quantise_four(v, to.int8 + block, to.bf16 + 16 * block, at / 4 % 8, block < blocks);
     }
-    barrier();
 }
 
 // The grid's x counts groups of weight rows, y rows of X.
@@ -104,20 +84,26 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_BLOCKS)
     float sums[TEAM_ROWS][TOKENS] = {};
     multiply<Format>(w, team, [&]() {
         dependency_wait();
-        Copies to = {};
-        if (block_x() == 0) {
-            u64 blocks = (p.cols + 31) / 32;
-            if (normed) to.normed = normed + row * p.normed_stride;
-            if (exact) to.exact = exact + row * p.cols;
-            if (other) to.other = other + row * p.cols;
-            if (int8) to.int8 = int8 + row * blocks, to.bf16 = bf16 + row * blocks * 16;
-        }
-        normalise(x + row * p.x_stride, norm, p, kept, room, to);
-        return Normed{kept, p.cols, 1};
+        float squares = warp_sum(keep_product(x + row * p.x_stride, norm, p, kept));
+        if (lane() == 0) room[warp()] = squares;
+        barrier();
+        return KeptRow{kept, p.cols, 1};
     }, sums);
     Totals totals = gather(sums, team, parts);
+    float squares = 0.0f;
+    for (u32 i = 0; i < BLOCK_THREADS / 32; i++) squares += room[i];
+    float factor = 1.0f / sqrtf(squares / (float)p.cols + p.eps);
     for (u32 i = team.member; i < TEAM_ROWS; i += team.size) {
         u32 output = first + i;
-        if (output < p.outputs) y[row * p.y_stride + output] = totals.at(i) + (bias == nullptr ? 0.0f : bias[output]);
+        if (output < p.outputs)
+            y[row * p.y_stride + output] = totals.at(i) * factor + (bias == nullptr ? 0.0f : bias[output]);
+    }
+    if (block_x() == 0 && normed) {
+        u64 blocks = (p.cols + 31) / 32;
+        Copies to = {normed + row * p.normed_stride, nullptr, nullptr, nullptr, nullptr};
+        if (exact) to.exact = exact + row * p.cols;
+        if (other) to.other = other + row * p.cols;
+        if (int8) to.int8 = int8 + row * blocks, to.bf16 = bf16 + row * blocks * 16;
+        copy(x + row * p.x_stride, norm, factor, p, to);
     }
 }
