@@ -17,7 +17,7 @@ typedef FORMAT Format;
 #ifndef BLOCK_THREADS
 #define BLOCK_THREADS 128
 #endif
-#define LEAST_BLOCKS (BLOCK_THREADS == 256 ? 2 : TOKENS == 1 ? 4 : 3)
+#define LEAST_BLOCKS (BLOCK_THREADS == 256 || __CUDA_ARCH__ < 900 ? 2 : TOKENS == 1 ? 4 : 3)
 
 #if INT8
 typedef Int8Block Element;
