@@ -6,4 +6,5 @@ pub mod broken;
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod simulated;
 
-pub use gristmill_suite::{framed, ops, rng, suite, weights};
+#[cfg(all(target_arch = "x86_64", unix))]
+use gristmill_suite::{ops, rng, suite};

@@ -6,10 +6,10 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::Mode;
-use gristmill_conformance::ops::ALL;
-use gristmill_conformance::rng::Rng;
 use gristmill_conformance::simulated::Simulator;
-use gristmill_conformance::suite::Suite;
+use gristmill_suite::ops::ALL;
+use gristmill_suite::rng::Rng;
+use gristmill_suite::suite::Suite;
 
 fn run(part: &str, one_in: usize) {
     let seed = Rng::fresh_seed();

@@ -2,13 +2,13 @@
 
 #![cfg(all(unix, target_arch = "x86_64"))]
 
-use gristmill_conformance::rng::Rng;
 use gristmill_conformance::simulated::Simulator;
-use gristmill_conformance::weights::tensor;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Backend;
 use gristmill_kernels::weight::{Role, TensorView};
+use gristmill_suite::rng::Rng;
+use gristmill_suite::weights::tensor;
 
 /// The products of one token with expert `id`.
 fn products(b: &dyn Backend, tensor: TensorView, id: u32, x: &[f32]) -> Vec<f32> {

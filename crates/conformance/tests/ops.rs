@@ -1,13 +1,13 @@
 //! The op suite on every backend of this machine.
 
-use gristmill_conformance::ops::ALL;
-use gristmill_conformance::rng::Rng;
-use gristmill_conformance::suite::{Make, Suite, Worst};
 use gristmill_kernels::Error;
 use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::gpu::cuda::Cuda;
 use gristmill_kernels::gpu::cuda::driver::{self, Driver};
 use gristmill_kernels::ops::Backend;
+use gristmill_suite::ops::ALL;
+use gristmill_suite::rng::Rng;
+use gristmill_suite::suite::{Make, Suite, Worst};
 use std::io::Write;
 
 /// Set this to the seed that a failure printed, to see it again.
@@ -70,7 +70,7 @@ macro_rules! parts {
 
         #[test]
         fn every_part_is_run() {
-            assert_eq!(gristmill_conformance::ops::ALL.len(), [$(stringify!($part)),*].len());
+            assert_eq!(gristmill_suite::ops::ALL.len(), [$(stringify!($part)),*].len());
         }
     };
 }

@@ -24,15 +24,15 @@ const SLICES: usize = 6;
 
 /// What was measured.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct Machine {
+pub(super) struct Machine {
     /// The CPU level of both measurements, or `cuda`.
-    pub(crate) level: &'static str,
+    pub(super) level: &'static str,
     /// Bytes per second that all threads read from memory.
-    pub(crate) read_bytes_per_second: f64,
+    pub(super) read_bytes_per_second: f64,
     /// What is multiplied: `int8`, or `bf16` on a GPU.
-    pub(crate) numbers: &'static str,
+    pub(super) numbers: &'static str,
     /// Operations (a product and a sum are two) per second of all threads, on those.
-    pub(crate) ops_per_second: f64,
+    pub(super) ops_per_second: f64,
 }
 
 /// What the model's device can do: as it says itself, or the CPU with this many threads.
@@ -46,9 +46,18 @@ pub(super) fn of(model: &Model, threads: usize) -> Result<Machine, Failure> {
 }
 
 /// Measures with this many threads; takes about two seconds.
-pub(crate) fn measure(level: Level, threads: usize) -> Machine {
-    // A quarter of what is free leaves the rest in peace; with so little memory caches are small too.
-    measure_with(level, threads, available_memory().map_or(BUFFER, |free| BUFFER.min(free / 4)))
+fn measure(level: Level, threads: usize) -> Machine {
+    measure_with(level, threads, buffer())
+}
+
+/// Bytes per second that so many threads read from memory; takes a second.
+pub(crate) fn memory_rate(level: Level, threads: usize) -> f64 {
+    read_rate(level, threads, buffer() as usize / threads)
+}
+
+/// A quarter of what is free leaves the rest in peace; with so little memory caches are small too.
+fn buffer() -> u64 {
+    available_memory().map_or(BUFFER, |free| BUFFER.min(free / 4))
 }
 
 /// As [`measure`], reading a buffer of this size.

@@ -12,6 +12,7 @@ use clap::Args;
 use gristmill_engine::{clock, machine};
 use gristmill_kernels::cpu::{Cpu, Level};
 
+use crate::bench::machine::memory_rate;
 use crate::console;
 use crate::failure::Failure;
 use finding::{Findings, Verdict};
@@ -68,8 +69,7 @@ fn cpu(findings: &mut Findings) -> Result<(), Failure> {
     let name = machine::cpu_name().map(|name| format!("{name}, ")).unwrap_or_default();
     let found = format!("{name}{}, level {}, {cores} cores", std::env::consts::ARCH, level.name());
     findings.add(Verdict::Good, "CPU", found)?;
-    let measured = crate::bench::machine::measure(level, cores);
     let free = machine::available_memory().map(|free| format!("{} free, ", console::bytes(free))).unwrap_or_default();
-    let rate = console::bytes(measured.read_bytes_per_second as u64);
+    let rate = console::bytes(memory_rate(level, cores) as u64);
     findings.add(Verdict::Good, "memory", format!("{free}read at {rate}/s"))
 }

@@ -21,6 +21,14 @@ static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
+/// A folder with that driver alone.
+static DRIVER_ALONE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = FOLDER.join("driver alone");
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    fs::copy(LIBRARIES.join("libcuda.so"), folder.join("libcuda.so")).expect("it is there");
+    folder
+});
+
 /// A home that nothing can be written to.
 const NO_HOME: &str = "/dev/null/home";
 
@@ -34,8 +42,13 @@ fn home(name: &str) -> PathBuf {
 
 /// Runs the program where the libraries give these answers.
 fn on(answers: &str, home: impl AsRef<Path>, arguments: &[&str]) -> Ended {
+    with(&LIBRARIES, answers, home, arguments)
+}
+
+/// Runs it with the libraries of a folder.
+fn with(libraries: &Path, answers: &str, home: impl AsRef<Path>, arguments: &[&str]) -> Ended {
     let variables = [
-        ("LD_LIBRARY_PATH", LIBRARIES.as_os_str()),
+        ("LD_LIBRARY_PATH", libraries.as_os_str()),
         ("ANSWERS", answers.as_ref()),
         ("HOME", home.as_ref().as_os_str()),
         // A cache elsewhere, or another NVRTC, would not be the test's.
@@ -77,9 +90,11 @@ fn what_cannot_be_used_is_refused_or_passed_over() {
 }
 
 #[test]
-fn a_compiler_that_is_old_or_refuses() {
+fn a_compiler_that_is_missing_or_old_or_refuses() {
     // A machine with a toolkit has another NVRTC.
     if !["/usr/local/cuda", "/opt/cuda"].iter().any(|folder| Path::new(folder).exists()) {
+        let alone = with(&DRIVER_ALONE, "", NO_HOME, &["run", "-m", "MODEL", "--device", "cuda", "hello"]);
+        refused(&alone, &["NVRTC, was not found", "pip install nvidia-cuda-nvrtc"]);
         refused(&run("old-nvrtc", "cuda"), &["NVRTC", "libnvrtc.so.13", "11.2", "older than 12", "install"]);
         assert!(run("old-nvrtc", "auto").err.contains("the CPU is used"));
     }

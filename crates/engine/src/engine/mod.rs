@@ -51,7 +51,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Takes the memory that the limits ask for and starts the engine's thread.
+    /// Takes the memory that the limits ask for and starts the engine's thread. On a GPU whose kernels may not have been
+    /// compiled yet, [`Model::make_ready`] before it spares the first requests the wait.
     ///
     /// # Errors
     /// [`EngineError::Model`] if the limits are out of range or do not fit into memory, [`EngineError::BatchTooSmall`].

@@ -6,6 +6,9 @@
 enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, NO_BINARY_FOR_GPU = 209, LAUNCH_FAILED = 719 };
 typedef unsigned long long address;
 
+/* Of the device. What measures it takes half. */
+#define MEMORY ((size_t)1 << 30)
+
 static int lost = 0;
 
 static int has(const char *word) {
@@ -20,7 +23,7 @@ int cuInit(unsigned flags) { (void)flags; return has("no-device") ? NO_DEVICE : 
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int number) { *device = number; return 0; }
 int cuDeviceGetName(char *name, int room, int device) { (void)device; strncpy(name, "Made up", room); return 0; }
-int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = (size_t)16 << 30; return 0; }
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = MEMORY; return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
     *value = attribute == 75 ? (has("old-device") ? 6 : 9) /* capability, major */
@@ -44,8 +47,8 @@ int cuStreamDestroy_v2(void *stream) { (void)stream; return 0; }
 int cuStreamSynchronize(void *stream) { (void)stream; return answer(); }
 
 int cuMemGetInfo_v2(size_t *free, size_t *total) {
-    *total = (size_t)16 << 30;
-    *free = has("little-memory") ? 1 << 20 : *total;
+    *total = MEMORY;
+    *free = has("little-memory") ? 1 << 20 : MEMORY;
     return answer();
 }
 int cuMemAlloc_v2(address *at, size_t bytes) {

@@ -59,7 +59,8 @@ impl Cache {
     /// # Errors
     /// Why that cannot be done.
     pub fn try_write(&self) -> io::Result<()> {
-        write(&self.folder.join("probe"), &[]).and_then(|()| fs::remove_file(self.folder.join("probe")))
+        let probe = self.folder.join(format!("probe-{}", std::process::id()));
+        write(&probe, &[]).and_then(|()| fs::remove_file(&probe))
     }
 
     /// What people should know: that something could not be kept, and why.
