@@ -11,7 +11,7 @@ use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::model::{Model, Scratch, forward};
 use crate::plan::{Limits, Plan};
-use crate::state::{SequenceId, State};
+use crate::state::{SequenceId, State, Step};
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
 #[derive(Debug)]
@@ -38,8 +38,8 @@ struct Shape {
     tokens: usize,
     /// Output rows, padding included.
     rows: usize,
-    /// Each token is of a sequence of its own.
-    apart: bool,
+    /// What its tokens have in common.
+    step: Step,
 }
 
 /// Tokens of the longest forward pass that is recorded.
@@ -200,10 +200,10 @@ impl Runner {
         let tokens = backend.bucket(batch.len()).min(self.limits.batch_tokens);
         let rows = backend.bucket(batch.outputs()).min(self.limits.rows());
         let padded = |values: &[u32], len| values.iter().copied().chain(repeat(0)).take(len).collect::<Vec<u32>>();
-        let apart = self.state.place(backend, &self.places, tokens)?;
+        let step = self.state.place(backend, &self.places, tokens)?;
         backend.upload_u32(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         backend.upload_u32(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
-        self.step(Shape { tokens, rows, apart })
+        self.step(Shape { tokens, rows, step })
     }
 
     /// The forward pass, replayed if one of this shape was recorded.

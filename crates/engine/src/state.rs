@@ -18,6 +18,15 @@ use crate::model::spec::{AttentionSpec, ModelSpec};
 use crate::plan::Limits;
 use group::{Group, blocks_for};
 
+/// What backends are told of a batch's tokens as a whole; it decides which operations a forward pass is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Step {
+    /// Each token is of a sequence of its own: [`Placement::apart`].
+    apart: bool,
+    /// [`Placement::reach`].
+    reach: usize,
+}
+
 /// The form of a layer's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -241,17 +250,18 @@ impl State {
     }
 
     /// Tells the backend where the tokens of a batch stand: each token's sequence and position. Up to `padded` tokens,
-    /// those that follow are nobody's. Returns whether each token is of a sequence of its own, which the backend is told
-    /// too.
-    pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<bool> {
+    /// those that follow are nobody's.
+    pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<Step> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
         let mut met = HashSet::new();
         let apart = slots.iter().all(|slot| met.insert(*slot));
+        let last = positions.iter().max().map_or(0, |&position| position as usize);
+        let step = Step { apart, reach: backend.reach(last / KV_BLOCK + 1) };
         slots.resize(padded, u32::MAX);
         positions.resize(padded, 0);
-        self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, apart))?;
-        Ok(apart)
+        self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, step))?;
+        Ok(step)
     }
 
     /// The state of each layer, first to last.

@@ -116,6 +116,9 @@ pub struct Placement {
     pub table_rows: usize,
     /// Blocks that a sequence can have.
     pub table_cols: usize,
+    /// Columns of the table that the tokens' positions lie in, at most (beyond `table_cols` it says nothing): where a step
+    /// is known to be short, attention may take less time.
+    pub reach: usize,
     /// No two of the tokens are of one sequence (padding apart), as in a step that decodes. The caller's word for it: a
     /// backend may then let no token wait for another's key, and a token of a sequence that has several may miss some.
     pub apart: bool,

@@ -278,6 +278,11 @@ pub trait Backend: Send + Sync {
     fn bucket(&self, rows: usize) -> usize {
         rows
     }
+    /// How many columns of its block table a step is told to reach ([`Placement::reach`]) whose tokens reach `columns`, so
+    /// that it can be recorded once for several lengths. A backend that does not record answers `columns`.
+    fn reach(&self, columns: usize) -> usize {
+        columns
+    }
     /// Keeps the operations that `work` calls instead of running them, to be replayed with the same buffers. `work` must
     /// have run once before, with the same shapes. `None` if this backend does not record; `work` has not run then.
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {

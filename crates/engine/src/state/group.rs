@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use gristmill_kernels::kv::{KV_BLOCK, Placement};
 use gristmill_kernels::ops::Backend;
 
-use super::StateKind;
+use super::{StateKind, Step};
 use crate::error::{Error, Result};
 
 /// Blocks of a sequence of `tokens` tokens.
@@ -104,6 +104,7 @@ impl Group {
                 table: backend.alloc_u32(entries as usize, "the block table")?,
                 table_rows: sequences,
                 table_cols: columns,
+                reach: columns,
                 apart: false,
             },
         })
@@ -193,9 +194,9 @@ impl Group {
         self.held[to] = held;
     }
 
-    /// Tells the backend where the tokens of a batch stand; `apart`: each is of a sequence of its own.
-    pub(super) fn place(&mut self, backend: &dyn Backend, slots: &[u32], positions: &[u32], apart: bool) -> Result<()> {
-        self.place.apart = apart;
+    /// Tells the backend where the tokens of a batch stand.
+    pub(super) fn place(&mut self, backend: &dyn Backend, slots: &[u32], positions: &[u32], step: Step) -> Result<()> {
+        (self.place.apart, self.place.reach) = (step.apart, step.reach);
         let columns = self.place.table_cols;
         // What has been given back is behind every window, and no entry of it is read.
         let mut table = vec![0; columns * self.held.len()];

@@ -25,10 +25,11 @@ impl<'a> Place<'a> {
         let host = (place.slots.as_host(), place.positions.as_host(), place.table.as_host());
         let (Some(slots), Some(positions), Some(table)) = host else { return Ok(None) };
         let (slots, positions) = (&slots[..tokens], &positions[..tokens]);
+        let columns = place.table_cols.min(place.reach);
         for (index, (&slot, &position)) in slots.iter().zip(positions).enumerate() {
             if slot != PADDING {
                 id(op, "slot", slot, index, place.table_rows)?;
-                id(op, "position", position, index, place.table_cols.saturating_mul(KV_BLOCK))?;
+                id(op, "position", position, index, columns.saturating_mul(KV_BLOCK))?;
             }
         }
         Ok(Some(Self { op, slots, positions, table, table_cols: place.table_cols }))

@@ -69,6 +69,7 @@ texts! {
     "rates.cu" in "cuda/kernels/rates.cu",
     "attention.cuh" in "cuda/kernels/attention.cuh",
     "attention_mma.cuh" in "cuda/kernels/attention_mma.cuh",
+    "attention_place.cuh" in "cuda/kernels/attention_place.cuh",
     "attention_combine.cu" in "cuda/kernels/attention_combine.cu",
     "attention_decode.cu" in "cuda/kernels/attention_decode.cu",
     "attention_split.cu" in "cuda/kernels/attention_split.cu",

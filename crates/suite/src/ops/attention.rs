@@ -48,6 +48,7 @@ impl Layout {
             table: buffer(b, &self.table),
             table_rows: self.lengths.len(),
             table_cols: self.table_cols,
+            reach: tokens.iter().filter(|t| t.0 != u32::MAX).map(|t| t.1 as usize / KV_BLOCK + 1).max().unwrap_or(0),
             apart: self.apart(tokens),
         }
     }

@@ -379,6 +379,7 @@ pub fn attention(suite: &Suite) {
         table: buffer(b, table),
         table_rows,
         table_cols,
+        reach: usize::MAX,
         apart: false,
     };
     let limit = 2 * KV_BLOCK as u32;

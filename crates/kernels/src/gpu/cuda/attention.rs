@@ -31,6 +31,8 @@ use form::{DECODE_WARPS, Form};
 const MAX_SPLITS: usize = 32;
 /// Blocks of the cache in a split, at least: `SPLIT_BLOCKS`.
 const SPLIT_BLOCKS: usize = 8;
+/// So many blocks `attention_decode` does not cut: on an H200 each round of eight takes 1.0 µs, and to join splits takes 2.
+const WHOLE_BLOCKS: usize = 24;
 /// Tokens of the shortest run that `attention_tile` serves: `LONG_RUN`.
 const LONG_RUN: usize = 16;
 /// Threads of `attention_split` and `attention_tile`.
@@ -61,8 +63,10 @@ struct AttentionParams {
     table_rows: u32,
     table_cols: u32,
     blocks: u32,
+    reach: u32,
     rows: u32,
     units: u32,
+    whole: u32,
     splits: u32,
     walkers: u32,
     long_runs: u32,
@@ -133,6 +137,11 @@ pub(super) fn attention_act(
     act: &mut Act,
 ) -> Result<()> {
     run_act(Call { device, q, placing: None, cache, place, parameters, out, act: None }, act)
+}
+
+/// [`crate::ops::Backend::reach`]: what is not cut into splits takes one launch less.
+pub(super) fn reach(columns: usize) -> usize {
+    if columns <= WHOLE_BLOCKS { WHOLE_BLOCKS } else { usize::MAX }
 }
 
 /// Whether [`attend`] can do it.
@@ -213,6 +222,9 @@ impl<'a> Call<'a> {
     /// Parameters of all launches; those of splits differ in some.
     fn params(&self) -> AttentionParams {
         let (spec, p, place) = (self.cache.spec, self.parameters, self.place);
+        let decode = form::decode(self.device.gpu().properties(), spec);
+        let whole = if decode.is_some() { WHOLE_BLOCKS } else { SPLIT_BLOCKS };
+        let reach = place.reach.min(place.table_cols);
         AttentionParams {
             q_stride: self.q.shape().stride() as u64,
             out_stride: self.out.shape().stride() as u64,
@@ -230,9 +242,11 @@ impl<'a> Call<'a> {
             table_rows: limit(place.table_rows),
             table_cols: limit(place.table_cols),
             blocks: limit(self.cache.blocks),
+            reach: limit(reach),
             rows: 1,
             units: 1,
-            splits: limit(place.table_cols.div_ceil(SPLIT_BLOCKS).clamp(1, MAX_SPLITS)),
+            whole: limit(whole),
+            splits: if reach <= whole { 1 } else { limit(reach.div_ceil(SPLIT_BLOCKS).clamp(1, MAX_SPLITS)) },
             walkers: 1,
             long_runs: 0,
             wide_q: self.wide_q(),
@@ -393,7 +407,7 @@ impl<'a> Call<'a> {
             block: COMBINE_THREADS,
             shared: 0,
             overlap: true,
-            args: &[vectors, stats, slots, positions, sinks, out, exact, int8, bf16, flag, arg],
+            args: &[vectors, stats, slots, positions, sinks, out, exact, int8, bf16, arg],
         })
     }
 

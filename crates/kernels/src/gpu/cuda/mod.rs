@@ -122,6 +122,10 @@ impl Backend for Cuda {
         if rows == 0 || rows > LARGEST_BUCKET { rows } else { rows.next_power_of_two() }
     }
 
+    fn reach(&self, columns: usize) -> usize {
+        attention::reach(columns)
+    }
+
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
         self.device.record(work)
     }

@@ -28,9 +28,11 @@ struct AttentionParams {
     u32 key_stride, value_stride;  // elements from token to token in the cache
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
+    u32 reach;      // columns of the table that positions may lie in
     u32 rows;       // the most query heads of a unit, a power of two
     u32 units;      // of a token
-    u32 splits;     // the most that a token can have, by the length of the table
+    u32 whole;      // so many blocks of the cache are not cut into splits
+    u32 splits;     // the most that a token can have, by the reach
     u32 walkers;    // blocks of threads that share the splits of one unit; one also joins them
     u32 long_runs;  // whether `attention_tile` serves the long runs
     u32 wide_q, wide_out;  // rows allow 16-byte accesses
@@ -55,13 +57,6 @@ DEV void write_result(const AttentionParams& p, const Results& to, u32 token, u3
     if (to.int8) quantise_four(v, to.int8 + at / 32, to.bf16 + at / 32 * 16, lane() % 8, left > 0);
 }
 
-// Zeros for these heads of a token. The warps of a block share the work.
-DEV void write_zeros(const AttentionParams& p, const Results& to, u32 token, u32 head_first, u32 heads) {
-    for (u32 head = head_first + warp(); head < head_first + heads; head += block_width() / 32) {
-        for (u32 base = 0; base < p.value_width; base += 128) write_result(p, to, token, head, base, Four{});
-    }
-}
-
 // A token's row of the block table and the positions that it sees, the last its own.
 struct Standing {
     u32 slot, first, last;
@@ -71,24 +66,27 @@ DEV u32 first_seen(const AttentionParams& p, u32 position) {
     return p.window != 0 && position >= p.window ? position - p.window + 1 : 0;
 }
 
-// False for padding, and for ids out of range, which raise the flag: the token's output is zero.
-DEV bool stand(
-    const AttentionParams& p, const u32* slots, const u32* positions, u32 token, u32* flag, Standing& standing
-) {
+// False for padding, and for ids out of range: the token's output is zero.
+DEV bool stand(const AttentionParams& p, const u32* slots, const u32* positions, u32 token, Standing& standing) {
     u32 slot = slots[token], position = positions[token];
-    if (slot == PADDING) return false;
-    if (slot >= p.table_rows) {
-        raise(flag, FLAG_SLOT, slot, token, p.table_rows);
-        return false;
-    }
-    if (position / KV_BLOCK >= p.table_cols) {
-        raise(flag, FLAG_POSITION, position, token, p.table_cols * KV_BLOCK);
-        return false;
-    }
     standing.slot = slot;
     standing.first = first_seen(p, position);
     standing.last = position;
-    return true;
+    return slot < p.table_rows && position / KV_BLOCK < p.reach;
+}
+
+// Zeros for these heads of a token that does not stand; unless it is padding, the flag is raised. The warps of a block share
+// the work.
+DEV void refuse(
+    const AttentionParams& p, const Standing& standing, u32 token, const Results& to, u32 head_first, u32 heads, u32* flag
+) {
+    if (standing.slot != PADDING && thread_x() == 0) {
+        if (standing.slot >= p.table_rows) raise(flag, FLAG_SLOT, standing.slot, token, p.table_rows);
+        else raise(flag, FLAG_POSITION, standing.last, token, p.reach * KV_BLOCK);
+    }
+    for (u32 head = head_first + warp(); head < head_first + heads; head += block_width() / 32) {
+        for (u32 base = 0; base < p.value_width; base += 128) write_result(p, to, token, head, base, Four{});
+    }
 }
 
 // Whether token `i` comes right after the one before it, in the batch and in the sequence.
@@ -112,7 +110,7 @@ DEV bool in_long_run(const u32* slots, const u32* positions, u32 tokens, u32 tok
 
 // Whether a token is left to `attention_tile`: part of a long run, and its ids in order. By a whole warp.
 DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* positions, u32 token) {
-    bool in_order = slots[token] < p.table_rows && positions[token] / KV_BLOCK < p.table_cols;
+    bool in_order = slots[token] < p.table_rows && positions[token] / KV_BLOCK < p.reach;
     return in_long_run(slots, positions, p.tokens, token) && in_order;
 }
 
@@ -145,8 +143,9 @@ struct Splits {
     u32 count, blocks;
 };
 
-DEV Splits splits_of(const Standing& standing) {
+DEV Splits splits_of(const AttentionParams& p, const Standing& standing) {
     u32 all = standing.last / KV_BLOCK - standing.first / KV_BLOCK + 1;
+    if (all <= p.whole) return {1, all};
     u32 blocks = (all + MAX_SPLITS - 1) / MAX_SPLITS;
     if (blocks < SPLIT_BLOCKS) blocks = SPLIT_BLOCKS;
     return {(all + blocks - 1) / blocks, blocks};
@@ -188,10 +187,16 @@ struct Shares {
     bool bad;
 };
 
+// The largest of a warp's numbers, none of which is NaN: integers in the same order are compared at once.
+DEV float warp_top(float x) {
+    u32 bits = __float_as_uint(x), order = bits >> 31 ? ~bits : bits | 0x80000000u, top = warp_largest(order);
+    return __uint_as_float(top >> 31 ? top & 0x7fffffffu : ~top);
+}
+
 DEV Shares shares_of(float2 stats, u32 splits, float sink) {
     if (lane() >= splits) stats = make_float2(minus_infinity(), 0.0f);
-    bool bad = warp_max(stats.y == BAD_SUM ? 1.0f : 0.0f) != 0.0f;
-    float top = fmaxf(warp_max(stats.x), sink);
+    bool bad = __any_sync(0xffffffffu, stats.y == BAD_SUM);
+    float top = fmaxf(warp_top(stats.x), sink);
     float weight = lane() < splits ? exp2_approx(stats.x - top) : 0.0f;
     float sum = warp_sum(weight * stats.y) + exp2_approx(sink - top);
     return {weight / sum, bad};

@@ -8,8 +8,8 @@
 
 KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     IN(float, vectors, 0), IN(float2, stats, 1), IN(u32, slots, 2), IN(u32, positions, 3), IN(float, sinks, 4),
-    OUT(float, out, 5), OUT(float, exact, 6), OUT(Int8Block, int8, 7), OUT(u32, bf16, 8), INOUT(u32, flag, 9),
-    PARAMS(AttentionParams, p, 10)
+    OUT(float, out, 5), OUT(float, exact, 6), OUT(Int8Block, int8, 7), OUT(u32, bf16, 8),
+    PARAMS(AttentionParams, p, 9)
 ) {
     SHARED(Four, sums, CHUNKS * 32);
     dependency_launch();
@@ -18,7 +18,7 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     u64 first = partial_of(p, token * p.units + chunk_of_rows * p.kv_heads + kv_head, row, 0);
     // Nobody writes ids and sinks while the model runs.
     Standing standing;
-    u32 splits = stand(p, slots, positions, token, flag, standing) ? splits_of(standing).count : 0;
+    u32 splits = stand(p, slots, positions, token, standing) ? splits_of(p, standing).count : 0;
     bool others = p.long_runs && in_long_run(slots, positions, p.tokens, token);
     float sink = sink_of(sinks, head);
     dependency_wait();

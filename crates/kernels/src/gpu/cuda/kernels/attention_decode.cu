@@ -17,14 +17,12 @@
 //
 // KEY_WIDTH: rounded up to a multiple of 32. VALUE_WIDTH: to a multiple of 64. sm_80 or newer.
 #include "attention_mma.cuh"
-#include "rope.h"
+#include "attention_place.cuh"
 
 #if __CUDA_ARCH__ >= 800
 #define ROWS 8u
 #define WARPS ROWS
 #define THREADS (WARPS * 32)
-// Rotations of a lane.
-#define TURNS ((KEY_WIDTH / 2 + 31) / 32)
 
 // Elements from row to row of the split queries in shared memory: an odd number of 64 bytes, so that two rows lie in
 // different banks.
@@ -39,47 +37,18 @@ DEV uint4 load_or_zero(const u16* from, bool inside) {
 
 DEV u32 word(const uint4& words, u32 i) { return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w; }
 
-// Twin of `Placing` in attention.rs: what becomes of queries and keys before they are used, if this launch places them.
-struct Placing {
-    u32 placed, normed, pairs, interleaved;
-    float eps, magnitude;
-};
+// Twin of `DecodeParams` in attention.rs.
 struct DecodeParams {
     AttentionParams attention;
     Placing placing;
 };
 
-// A head of a query or key, four elements for each lane, normalised and turned as by `place_qkv`. `row`: shared memory
-// of this warp.
-DEV Four place_head(
-    Four v, const Four& weight, const Rotation (&turns)[TURNS], const Placing& p, u32 width, float* row
-) {
-    if (p.normed) {
-        float squares = 0.0f;
-        for (u32 i = 0; i < 4; i++) squares = fmaf(v.at[i], v.at[i], squares);
-        float factor = 1.0f / sqrtf(warp_sum(squares) / (float)width + p.eps);
-        for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor * weight.at[i];
-    }
-    if (p.pairs == 0) return v;
-    Four* own = reinterpret_cast<Four*>(row) + lane();
-    *own = v;
-    warp_barrier();
-#pragma unroll
-    for (u32 i = 0; i < TURNS; i++) {
-        u32 pair = i * 32 + lane();
-        if (pair >= p.pairs) break;
-        u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
-        turn(turns[i], row + a, row + b);
-    }
-    warp_barrier();
-    return *own;
-}
-
 // Four elements of a query for each lane, to rows of their high and low parts; what undoes the scale that they get.
 DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
     float largest = 0.0f;
     for (u32 i = 0; i < 4; i++) v.at[i] *= factor, largest = fmaxf(largest, fabsf(v.at[i]));
-    RowScale scale = row_scale(warp_max(largest));
+    // As integers, numbers that are not below 0 have the same order.
+    RowScale scale = row_scale(__uint_as_float(warp_largest(__float_as_uint(largest))));
     for (u32 i = 0; i < 4; i++) v.at[i] *= scale.apply;
     uint2 parts[2];
     split_pair(v.at[0], v.at[1], parts[0].x, parts[1].x);
@@ -89,14 +58,6 @@ DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
         reinterpret_cast<uint2*>(low)[lane()] = parts[1];
     }
     return scale.undo;
-}
-
-// Four elements of a new key or value for each lane: to shared memory, and to the cache if there is a place.
-DEV void keep(Four v, u32 width, uint4* shared, u16* cell, u32 stride) {
-    uint2 words = make_uint2(pack_half(v.at[0], v.at[1]), pack_half(v.at[2], v.at[3]));
-    u32 d = lane() * 4;
-    if (d < width) reinterpret_cast<uint2*>(shared)[lane()] = words;
-    if (cell && d < stride) *reinterpret_cast<uint2*>(cell + d) = words;
 }
 
 // A block of the cache on a warp's way, and the split that it is part of.
@@ -142,14 +103,25 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             left_ahead >>= 1;
             if (left) continue;
         }
+        float sink = live ? sink_of(sinks, unit.head_first + warp()) : minus_infinity();
+        Four weights[2] = {};
+        if (placing.normed) {
+            weights[0] = load_four(q_norm + d, key_left, key_wide);
+            weights[1] = load_four(k_norm + d, key_left, key_wide);
+        }
+        float angles[TURNS];
+#pragma unroll
+        for (u32 i = 0; i < TURNS; i++) {
+            u32 pair = i * 32 + lane();
+            angles[i] = pair < placing.pairs ? frequencies[pair] : 0.0f;
+        }
         Standing standing;
-        if (!stand(p, slots, positions, token, flag, standing)) {
-            // Padding, or no place.
+        if (!stand(p, slots, positions, token, standing)) {
             dependency_wait();
-            if (walker == 0) write_zeros(p, results, token, unit.head_first, unit.live);
+            if (walker == 0) refuse(p, standing, token, results, unit.head_first, unit.live, flag);
             continue;
         }
-        Splits splits = splits_of(standing);
+        Splits splits = splits_of(p, standing);
         if (walker >= splits.count) continue;
         const u32* blocks = table + u64(standing.slot) * p.table_cols;
         // Whether this block of threads sees the token's own key, and places it. What is in the cache ends before that.
@@ -170,18 +142,10 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         Cursor now = settle({walker, block_first + walker * splits.blocks + warp()});
         Cursor next = settle({now.split, now.block + WARPS});
         u32 id = id_of(now), next_id = id_of(next);
-        float sink = live ? sink_of(sinks, unit.head_first + warp()) : minus_infinity();
-        Four q_weight = {}, k_weight = {};
-        if (placing.normed) {
-            q_weight = load_four(q_norm + d, key_left, key_wide);
-            k_weight = load_four(k_norm + d, key_left, key_wide);
-        }
+        // While the ids are under way.
         Rotation turns[TURNS];
 #pragma unroll
-        for (u32 i = 0; i < TURNS; i++) {
-            u32 pair = i * 32 + lane();
-            if (pair < placing.pairs) turns[i] = rotation_at(standing.last, frequencies[pair], placing.magnitude);
-        }
+        for (u32 i = 0; i < TURNS; i++) turns[i] = rotation_at(standing.last, angles[i], placing.magnitude);
 
         uint4 key[2][KEY_WIDTH / 32], value[4][VALUE_WIDTH / 64];
         // What the token does not see is not read: another sequence may have left infinities there; 0 · ∞ is not 0.
@@ -214,37 +178,41 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                 }
             }
         };
-        if (placing.placed) load_keys(), load_values();
+        if (!placing.placed) dependency_wait();
+        load_keys();
+        load_values();
         dependency_wait();
 
-        // No branch stands between these loads: all are under way together.
+        // A query, and a new key or value.
         const float* row = q + token * p.q_stride;
         u32 heads = p.kv_heads * p.group;
-        Four own = {}, fresh = {};
-        if (live) own = load_four(row + u64(unit.head_first + warp()) * p.key_width + d, key_left, key_wide);
+        Four own[2] = {};
+        if (live) own[0] = load_four(row + u64(unit.head_first + warp()) * p.key_width + d, key_left, key_wide);
         if (newest && brings_key) {
-            fresh = load_four(row + u64(heads + unit.kv_head) * p.key_width + d, key_left, key_wide);
+            own[1] = load_four(row + u64(heads + unit.kv_head) * p.key_width + d, key_left, key_wide);
         } else if (newest && brings_value) {
             row += u64(heads + p.kv_heads) * p.key_width;
-            fresh = load_four(row + u64(unit.kv_head) * p.value_width + d, value_left, value_wide);
+            own[1] = load_four(row + u64(unit.kv_head) * p.value_width + d, value_left, value_wide);
         }
-        if (!placing.placed) load_keys(), load_values();
-        float* room = shared + warp() * 128;
-        if (live) own = place_head(own, q_weight, turns, placing, p.key_width, room);
+        float* const rooms[2] = {shared + warp() * 128, shared + WARPS * 128};
+        // The first unit of a KV head writes to the cache.
+        bool writes = own_id < p.blocks && unit.head_first == unit.kv_head * p.group;
+        u64 to = cache_row(p, own_id, unit.kv_head, standing.last % KV_BLOCK);
+        if (newest && brings_key) {
+            place_heads<2>(own, weights, turns, placing, p.key_width, rooms);
+            keep(own[1], KEY_WIDTH, new_key, writes ? keys + to * p.key_stride : nullptr, p.key_stride);
+        } else {
+            Four query[1] = {own[0]}, weight[1] = {weights[0]};
+            float* const room[1] = {rooms[0]};
+            place_heads<1>(query, weight, turns, placing, p.key_width, room);
+            own[0] = query[0];
+        }
+        if (newest && brings_value) {
+            keep(own[1], VALUE_WIDTH, new_value, writes ? values + to * p.value_stride : nullptr, p.value_stride);
+        }
         u32 own_row = warp() * QUERY_ROW / 8;
-        float undone = split_query(own, p.scale, high + own_row, low + own_row);
+        float undone = split_query(own[0], p.scale, high + own_row, low + own_row);
         if (lane() == 0) undo[warp()] = undone;
-        if (newest) {
-            // The first unit of a KV head writes to the cache.
-            bool writes = own_id < p.blocks && unit.head_first == unit.kv_head * p.group;
-            u64 to = cache_row(p, own_id, unit.kv_head, standing.last % KV_BLOCK);
-            if (brings_key) {
-                fresh = place_head(fresh, k_weight, turns, placing, p.key_width, room);
-                keep(fresh, KEY_WIDTH, new_key, writes ? keys + to * p.key_stride : nullptr, p.key_stride);
-            } else if (brings_value) {
-                keep(fresh, VALUE_WIDTH, new_value, writes ? values + to * p.value_stride : nullptr, p.value_stride);
-            }
-        }
         barrier();
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {
@@ -274,7 +242,8 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                     raise(flag, FLAG_BLOCK, id, standing.slot * p.table_cols + now.block, p.blocks);
                     bad = true;
                 }
-                float scores[2][4] = {};
+                // Products that go to the same sums wait for each other: four sums instead of two.
+                float scores[2][4] = {}, rest[2][4] = {};
 #pragma unroll
                 for (u32 s = 0; s < KEY_WIDTH / 32; s++) {
                     // Row g of the product is the high part of query g, row g + 8 the low part.
@@ -285,7 +254,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                     for (u32 n = 0; n < 2; n++) {
                         u32 of_first[2] = {key[n][s].x, key[n][s].y}, of_second[2] = {key[n][s].z, key[n][s].w};
                         mma_m16n8k16_f16(scores[n], first, of_first);
-                        mma_m16n8k16_f16(scores[n], second, of_second);
+                        mma_m16n8k16_f16(rest[n], second, of_second);
                     }
                 }
                 now = next;
@@ -298,7 +267,8 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                 float logits[4], top = minus_infinity();
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
-                    float logit = (scores[i / 2][i % 2] + scores[i / 2][i % 2 + 2]) * undo[g];
+                    u32 n = i / 2, high = i % 2, low = high + 2;
+                    float logit = ((scores[n][high] + rest[n][high]) + (scores[n][low] + rest[n][low])) * undo[g];
                     if (p.softcap != 0.0f) logit = p.softcap * tanhf(logit / p.softcap);
                     u32 at = position + i / 2 * 8 + t * 2 + i % 2;
                     logits[i] = at >= standing.first && at <= standing.last ? logit * LOG2_E : minus_infinity();
@@ -345,17 +315,19 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             barrier();
             u32 r = warp();
             if (r < unit.live) {
-                float2 own = found[lane() % WARPS * ROWS + r];
-                float all = own.x;
-                for (u32 mask = 1; mask < WARPS; mask *= 2) all = fmaxf(all, shuffle_xor(all, mask));
-                bool any_bad = __any_sync(0xffffffffu, own.y == BAD_SUM);
-                // A warp without keys has nothing; a sum of NaN alone has no maximum and stays; 1 / ONE is exact.
-                float factor = own.y == 0.0f ? 0.0f : (own.x == all ? 1.0f : exp2_approx(own.x - all)) / ONE;
-                float total = own.y * factor;
-                for (u32 mask = 1; mask < WARPS; mask *= 2) total += shuffle_xor(total, mask);
-                float factors[WARPS];
+                float2 of[WARPS];
+                float all = minus_infinity(), total = 0.0f, factors[WARPS];
+                bool any_bad = false;
 #pragma unroll
-                for (u32 w = 0; w < WARPS; w++) factors[w] = __shfl_sync(0xffffffffu, factor, int(w));
+                for (u32 w = 0; w < WARPS; w++) of[w] = found[w * ROWS + r];
+#pragma unroll
+                for (u32 w = 0; w < WARPS; w++) all = fmaxf(all, of[w].x), any_bad |= of[w].y == BAD_SUM;
+#pragma unroll
+                for (u32 w = 0; w < WARPS; w++) {
+                    // A warp without keys has nothing; a sum of NaN alone has no maximum and stays; 1 / ONE is exact.
+                    factors[w] = of[w].y == 0.0f ? 0.0f : (of[w].x == all ? 1.0f : exp2_approx(of[w].x - all)) / ONE;
+                    total = fmaf(of[w].y, factors[w], total);
+                }
                 Four column = {};
                 if (d < VALUE_WIDTH) {
                     // Which thread of a warp has column d, and in which register.

@@ -64,12 +64,11 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
             if (left) continue;
         }
         Standing standing;
-        if (!stand(p, slots, positions, token, flag, standing)) {
-            // Padding, or no place.
-            if (walker == 0) write_zeros(p, results, token, unit.head_first, unit.live);
+        if (!stand(p, slots, positions, token, standing)) {
+            if (walker == 0) refuse(p, standing, token, results, unit.head_first, unit.live, flag);
             continue;
         }
-        Splits splits = splits_of(standing);
+        Splits splits = splits_of(p, standing);
         const u32* blocks = table + u64(standing.slot) * p.table_cols;
 
         u32 key_chunks = p.key_stride / 8, value_chunks = p.value_stride / 8;

@@ -1,0 +1,63 @@
+// What `attention_decode` does with new queries, keys and values when it places them itself.
+//
+// KEY_WIDTH: of a head, rounded up.
+#pragma once
+#include "attention.cuh"
+#include "rope.h"
+
+// Rotations of a lane.
+#define TURNS ((KEY_WIDTH / 2 + 31) / 32)
+
+// Twin of `Placing` in attention.rs: what becomes of queries and keys before they are used, if this launch places them.
+struct Placing {
+    u32 placed, normed, pairs, interleaved;
+    float eps, magnitude;
+};
+
+// Heads of queries or keys, four elements for each lane, normalised and turned as by `place_qkv`. What the lanes wait for,
+// they wait for once for all heads. `rooms`: shared memory of this warp, 128 floats for each.
+template <u32 HEADS>
+DEV void place_heads(
+    Four (&v)[HEADS], const Four (&weights)[HEADS], const Rotation (&turns)[TURNS], const Placing& p, u32 width,
+    float* const (&rooms)[HEADS]
+) {
+    if (p.normed) {
+        float squares[HEADS] = {};
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) {
+            for (u32 i = 0; i < 4; i++) squares[h] = fmaf(v[h].at[i], v[h].at[i], squares[h]);
+        }
+#pragma unroll
+        for (int mask = 16; mask > 0; mask /= 2) {
+            for (u32 h = 0; h < HEADS; h++) squares[h] += shuffle_xor(squares[h], mask);
+        }
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) {
+            float factor = 1.0f / sqrtf(squares[h] / (float)width + p.eps);
+            for (u32 i = 0; i < 4; i++) v[h].at[i] = v[h].at[i] * factor * weights[h].at[i];
+        }
+    }
+    if (p.pairs == 0) return;
+#pragma unroll
+    for (u32 h = 0; h < HEADS; h++) reinterpret_cast<Four*>(rooms[h])[lane()] = v[h];
+    warp_barrier();
+#pragma unroll
+    for (u32 i = 0; i < TURNS; i++) {
+        u32 pair = i * 32 + lane();
+        if (pair >= p.pairs) break;
+        u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
+#pragma unroll
+        for (u32 h = 0; h < HEADS; h++) turn(turns[i], rooms[h] + a, rooms[h] + b);
+    }
+    warp_barrier();
+#pragma unroll
+    for (u32 h = 0; h < HEADS; h++) v[h] = reinterpret_cast<const Four*>(rooms[h])[lane()];
+}
+
+// Four elements of a new key or value for each lane: to shared memory, and to the cache if there is a place.
+DEV void keep(Four v, u32 width, uint4* shared, u16* cell, u32 stride) {
+    uint2 words = make_uint2(pack_half(v.at[0], v.at[1]), pack_half(v.at[2], v.at[3]));
+    u32 d = lane() * 4;
+    if (d < width) reinterpret_cast<uint2*>(shared)[lane()] = words;
+    if (cell && d < stride) *reinterpret_cast<uint2*>(cell + d) = words;
+}
