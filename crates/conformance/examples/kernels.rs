@@ -3,11 +3,15 @@
 //!
 //! kernels few | all [TABLE DATE]
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use gristmill_kernels::gpu::ahead::side_by_side;
-use gristmill_kernels::gpu::cuda::texts::{self, Text};
+use gristmill_kernels::gpu::cuda::texts::{self, Text, Usage};
+use gristmill_kernels::gpu::source;
+use sha2::{Digest, Sha256};
 
 /// Compute capabilities: those of CI, and all that are promised.
 const FEW: &[u32] = &[80, 90];
@@ -43,6 +47,34 @@ const HOPPER: &[Test] = &[
     ("shapes.cu", include_str!("../../gpu-sim/tests/shapes.cu"), &[]),
 ];
 
+/// What a text's kernels need on a device of a capability: compiled, or kept from a run before in which text, definitions and
+/// compiler were the same. All texts for all capabilities take half an hour.
+fn usages(text: &Text, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usage>, String> {
+    let source = source::expand(text.file, &[]).ok_or_else(|| format!("there is no text {}", text.file))?;
+    let what = format!("{compiler:?} {capability} {:?}\n{source}", text.defines);
+    let name: String = Sha256::digest(what).iter().map(|byte| format!("{byte:02x}")).collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kernels");
+    let file = folder.join(name);
+    let read = |line: &str| -> Option<Usage> {
+        let [kernel, registers, spilled, shared] = line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+        let number = |word: &str| word.parse().ok();
+        let (registers, spilled, shared) = (number(registers)?, number(spilled)?, number(shared)?);
+        Some(Usage { kernel: kernel.to_owned(), registers, spilled, shared })
+    };
+    if let Ok(kept) = std::fs::read_to_string(&file)
+        && let Some(usages) = kept.lines().map(read).collect::<Option<Vec<_>>>().filter(|usages| !usages.is_empty())
+    {
+        return Ok(usages);
+    }
+    let usages = texts::compile(text, capability)?;
+    let line = |usage: &Usage| format!("{} {} {} {}\n", usage.kernel, usage.registers, usage.spilled, usage.shared);
+    let kept: String = usages.iter().map(line).collect();
+    let part = file.with_extension("part");
+    let keep = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&part, kept));
+    keep.and_then(|()| std::fs::rename(&part, &file)).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(usages)
+}
+
 /// Compiles some texts, or all for all capabilities, and prints a table. A spill that is not known is a failure.
 fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
     let wanted = |text: &Text| {
@@ -50,13 +82,13 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
         all || format.is_none_or(|(_, format)| FORMATS.contains(&format.as_str()))
     };
     let texts: Vec<Text> = texts::all().into_iter().filter(wanted).collect();
-    let mut table = "Compiled by NVRTC; spilled bytes are stores and loads of a thread together.\n\n".to_owned();
-    table +=
-        "| text | kernel | architecture | registers | shared | spilled |\n| --- | --- | --- | ---: | ---: | ---: |\n";
+    let compiler = texts::compiler()?;
     let (mut kernels, mut wrong) = (0, Vec::new());
+    // Of each kernel of each text what it needs on each architecture.
+    let mut needs = Needs::new();
     let capabilities = if all { ALL } else { FEW };
     let work: Vec<(u32, &Text)> = capabilities.iter().flat_map(|&c| texts.iter().map(move |text| (c, text))).collect();
-    let compiled = side_by_side(&work, |(capability, text)| texts::compile(text, *capability), |_| ());
+    let compiled = side_by_side(&work, |(capability, text)| usages(text, *capability, compiler), |_| ());
     for ((capability, text), usages) in work.iter().zip(compiled) {
         let architecture = texts::architecture(*capability);
         for usage in usages.map_err(|error| format!("{text}, {architecture}: {error}"))? {
@@ -66,11 +98,7 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
             if spilled > 0 && !known {
                 wrong.push(format!("{text}: {kernel} spills {spilled} bytes on {architecture}"));
             }
-            let _ = writeln!(
-                table,
-                "| {text} | {kernel} | {architecture} | {} | {} | {spilled} |",
-                usage.registers, usage.shared
-            );
+            needs.entry((text.to_string(), kernel.clone())).or_default().insert(*capability, usage);
         }
     }
     for (file, content, defines) in HOPPER {
@@ -80,11 +108,38 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
         wrong.extend(usages.iter().filter(|usage| usage.spilled > 0).map(|usage| format!("{file} spills: {usage:?}")));
     }
     if let Some((path, date)) = output {
-        let page = format!("# CUDA kernels, {date}\n\n{table}");
+        let page = page(&needs, capabilities, compiler, date);
         std::fs::write(path, page).map_err(|error| format!("{path}: {error}"))?;
     }
     println!("{kernels} kernels of {} texts compiled", texts.len());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+/// Of each text and kernel, by compute capability.
+type Needs = BTreeMap<(String, String), BTreeMap<u32, Usage>>;
+
+/// The table.
+fn page(needs: &Needs, capabilities: &[u32], (major, minor): (i32, i32), date: &str) -> String {
+    let mut page = format!("# CUDA kernels, {date}\n\nCompiled by NVRTC {major}.{minor}. ");
+    page += "Bytes of shared memory of fixed size, and for each architecture the registers of a thread and, \
+             if it spills, the bytes of stores and loads together.\n\n| text | kernel | shared |";
+    capabilities.iter().for_each(|&capability| page += &format!(" {} |", texts::architecture(capability)));
+    let _ = writeln!(page, "\n| --- | --- | ---: |{}", " ---: |".repeat(capabilities.len()));
+    for ((text, kernel), usages) in needs {
+        let shared = usages.values().map(|usage| usage.shared).max().unwrap_or_default();
+        let _ = write!(page, "| {text} | {kernel} | {shared} |");
+        for capability in capabilities {
+            let _ = match usages.get(capability) {
+                None => write!(page, " |"),
+                Some(Usage { registers, spilled: 0, .. }) => write!(page, " {registers} |"),
+                Some(Usage { registers, spilled, .. }) => write!(page, " {registers}, spills {spilled} |"),
+            };
+        }
+        page.push('\n');
+    }
+    page += "\n## Spills\n\n";
+    SPILLS.iter().for_each(|(text, kernel, why)| page += &format!("- {text}, {kernel}: {why}\n"));
+    page
 }
 
 fn main() -> ExitCode {

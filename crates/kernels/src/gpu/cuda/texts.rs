@@ -60,6 +60,14 @@ pub fn compile_other(text: &Text, content: &str, capability: u32) -> Result<Vec<
     Ok(usages(&log))
 }
 
+/// The compiler's version: major and minor.
+///
+/// # Errors
+/// There is no NVRTC.
+pub fn compiler() -> Result<(i32, i32), String> {
+    Ok(Nvrtc::open()?.version())
+}
+
 /// NVRTC's name of a compute capability.
 pub fn architecture(capability: u32) -> String {
     jit::architecture(capability)
