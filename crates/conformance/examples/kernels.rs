@@ -1,7 +1,7 @@
 //! Every CUDA kernel through NVRTC, with what it needs, and no spills but known ones: `cargo xtask kernels` and
 //! `cargo xtask prove kernels`.
 //!
-//! kernels few | all [TABLE DATE]
+//! kernels few | some [TABLE DATE] | all [TABLE DATE]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -17,7 +17,14 @@ use sha2::{Digest, Sha256};
 const FEW: &[u32] = &[80, 90];
 const ALL: &[u32] = &[75, 80, 86, 89, 90, 100, 120];
 
-/// Formats whose kernels CI compiles: one of each sort.
+/// Which formats' kernels are compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Formats {
+    Some,
+    All,
+}
+
+/// One format of each sort: CI compiles these.
 const FORMATS: &[&str] = &["F32", "Q4_K", "Q6_K"];
 
 /// Kernels that spill, and why that is so: (text, kernel, reason).
@@ -76,17 +83,16 @@ fn usages(text: &Text, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usag
 }
 
 /// Compiles some texts, or all for all capabilities, and prints a table. A spill that is not known is a failure.
-fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
+fn kernels(formats: Formats, capabilities: &[u32], output: Option<(&str, &str)>) -> Result<(), String> {
     let wanted = |text: &Text| {
         let format = text.defines.iter().find(|(name, _)| *name == "FORMAT");
-        all || format.is_none_or(|(_, format)| FORMATS.contains(&format.as_str()))
+        formats == Formats::All || format.is_none_or(|(_, format)| FORMATS.contains(&format.as_str()))
     };
     let texts: Vec<Text> = texts::all().into_iter().filter(wanted).collect();
     let compiler = texts::compiler()?;
     let (mut kernels, mut wrong) = (0, Vec::new());
     // Of each kernel of each text what it needs on each architecture.
     let mut needs = Needs::new();
-    let capabilities = if all { ALL } else { FEW };
     let work: Vec<(u32, &Text)> = capabilities.iter().flat_map(|&c| texts.iter().map(move |text| (c, text))).collect();
     let compiled = side_by_side(&work, |(capability, text)| usages(text, *capability, compiler), |_| ());
     for ((capability, text), usages) in work.iter().zip(compiled) {
@@ -108,7 +114,7 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
         wrong.extend(usages.iter().filter(|usage| usage.spilled > 0).map(|usage| format!("{file} spills: {usage:?}")));
     }
     if let Some((path, date)) = output {
-        let page = page(&needs, capabilities, compiler, date);
+        let page = page(&needs, formats, capabilities, compiler, date);
         std::fs::write(path, page).map_err(|error| format!("{path}: {error}"))?;
     }
     println!("{kernels} kernels of {} texts compiled", texts.len());
@@ -119,10 +125,14 @@ fn kernels(all: bool, output: Option<(&str, &str)>) -> Result<(), String> {
 type Needs = BTreeMap<(String, String), BTreeMap<u32, Usage>>;
 
 /// The table.
-fn page(needs: &Needs, capabilities: &[u32], (major, minor): (i32, i32), date: &str) -> String {
+fn page(needs: &Needs, formats: Formats, capabilities: &[u32], (major, minor): (i32, i32), date: &str) -> String {
     let mut page = format!("# CUDA kernels, {date}\n\nCompiled by NVRTC {major}.{minor}. ");
     page += "Bytes of shared memory of fixed size, and for each architecture the registers of a thread and, \
-             if it spills, the bytes of stores and loads together.\n\n| text | kernel | shared |";
+             if it spills, the bytes of stores and loads together.";
+    if formats == Formats::Some {
+        page += &format!(" Of the texts for one format, those for {} alone.", FORMATS.join(", "));
+    }
+    page += "\n\n| text | kernel | shared |";
     capabilities.iter().for_each(|&capability| page += &format!(" {} |", texts::architecture(capability)));
     let _ = writeln!(page, "\n| --- | --- | ---: |{}", " ---: |".repeat(capabilities.len()));
     for ((text, kernel), usages) in needs {
@@ -146,10 +156,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words[..] {
-        ["few"] => kernels(false, None),
-        ["all"] => kernels(true, None),
-        ["all", table, date] => kernels(true, Some((table, date))),
-        _ => Err("usage: kernels few | all [TABLE DATE]".to_owned()),
+        ["few"] => kernels(Formats::Some, FEW, None),
+        ["some"] => kernels(Formats::Some, ALL, None),
+        ["some", table, date] => kernels(Formats::Some, ALL, Some((table, date))),
+        ["all"] => kernels(Formats::All, ALL, None),
+        ["all", table, date] => kernels(Formats::All, ALL, Some((table, date))),
+        _ => Err("usage: kernels few | some [TABLE DATE] | all [TABLE DATE]".to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
