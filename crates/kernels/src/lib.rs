@@ -6,6 +6,7 @@
 
 pub mod act;
 mod check;
+mod compose;
 pub mod cpu;
 pub mod error;
 pub mod format;

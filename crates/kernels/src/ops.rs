@@ -10,7 +10,7 @@
 //! [`Error::Shape`]: crate::error::Error::Shape
 
 use crate::act::{Act, Precision};
-use crate::check::elements;
+use crate::compose;
 use crate::error::Result;
 pub use crate::gpu::Recording;
 use crate::kv::{KvCache, KvSpec, Placement};
@@ -166,6 +166,9 @@ pub struct Norm<'a> {
     /// Added to the mean square.
     pub eps: f32,
 }
+
+/// Norms of queries and of keys, each with its weight, and what is added to the mean square.
+pub type Norms<'a> = Option<([&'a Buffer<f32>; 2], f32)>;
 
 /// What becomes of an answer.
 #[derive(Debug)]
@@ -460,14 +463,13 @@ pub trait Backend: Send + Sync {
 
     // ── compositions, which a backend may do at once ──
     //
-    // Each means what its body here says. A backend where launches cost time overrides them; the suite compares them
-    // with their parts. Of what the parts would write on the way, `h` and `out` of the experts and `qkv` of
-    // `attend` may be left undefined.
+    // Each means what its body says, here or in `compose.rs`, where those are that an override falls back to. A backend
+    // where launches cost time overrides them; the suite compares them with their parts. Of what the parts would write on
+    // the way, `h` and `out` of the experts and `qkv` of `attend` may be left undefined.
 
     /// `normed` is the norm's answer, and each of `acts` is that as activations.
-    fn norm_act(&self, norm: Norm, mut normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {
-        self.rms_norm(norm.x, norm.weight, norm.eps, normed.reborrow())?;
-        acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act))
+    fn norm_act(&self, norm: Norm, normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {
+        compose::norm_act(self, norm, normed, acts)
     }
 
     /// [`Backend::norm_act`] for `act` and another, then [`Backend::matmul`] of `act`.
@@ -481,11 +483,7 @@ pub trait Backend: Send + Sync {
         bias: Option<&Buffer<f32>>,
         y: ViewMut<f32>,
     ) -> Result<()> {
-        match other {
-            Some(other) => self.norm_act(norm, normed, &mut [act, other])?,
-            None => self.norm_act(norm, normed, &mut [act])?,
-        }
-        self.matmul(w, act, bias, y)
+        compose::norm_matmul(self, norm, normed, act, other, w, bias, y)
     }
 
     /// [`Backend::matmul`], whose answer finishes as asked.
@@ -510,24 +508,14 @@ pub trait Backend: Send + Sync {
     /// keys are normalised and turned in place, keys and values written to the cache.
     fn place_qkv(
         &self,
-        mut qkv: ViewMut<f32>,
+        qkv: ViewMut<f32>,
         heads: usize,
-        norms: Option<([&Buffer<f32>; 2], f32)>,
+        norms: Norms,
         rope: &Rope,
         cache: &mut KvCache,
         place: &Placement,
     ) -> Result<()> {
-        let (tokens, all, spec) = (qkv.rows(), qkv.cols(), cache.spec());
-        let k = elements("queries", &[heads, spec.key_width])?;
-        let v = elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?;
-        if let Some(([q_norm, k_norm], eps)) = norms {
-            self.qk_norm(qkv.reborrow().columns(0..k)?, q_norm, eps)?;
-            self.qk_norm(qkv.reborrow().columns(k..v)?, k_norm, eps)?;
-        }
-        // Queries and keys are neighbours and have the same width: one rotation serves both.
-        self.rope(qkv.reborrow().columns(0..v)?, spec.key_width, place.positions.view(tokens, 1)?, rope)?;
-        let qkv = qkv.as_view();
-        self.kv_write(cache, qkv.columns(k..v)?, qkv.columns(v..all)?, place)
+        compose::place_qkv(self, qkv, heads, norms, rope, cache, place)
     }
 
     /// [`Backend::route`], then [`Backend::group_by_expert`] of its ids.
@@ -602,8 +590,8 @@ pub trait Backend: Send + Sync {
     /// [`Backend::place_qkv`], then [`Backend::attention_act`] of the queries.
     fn attend(
         &self,
-        mut qkv: ViewMut<f32>,
-        norms: Option<([&Buffer<f32>; 2], f32)>,
+        qkv: ViewMut<f32>,
+        norms: Norms,
         rope: &Rope,
         cache: &mut KvCache,
         place: &Placement,
@@ -611,8 +599,6 @@ pub trait Backend: Send + Sync {
         out: ViewMut<f32>,
         act: &mut Act,
     ) -> Result<()> {
-        let queries = elements("queries", &[parameters.heads, cache.spec().key_width])?;
-        self.place_qkv(qkv.reborrow(), parameters.heads, norms, rope, cache, place)?;
-        self.attention_act(qkv.as_view().columns(0..queries)?, cache, place, parameters, out, act)
+        compose::attend(self, qkv, norms, rope, cache, place, parameters, out, act)
     }
 }

@@ -15,14 +15,14 @@ pub(super) mod form;
 
 use super::kv::{cells_args, cells_define, limit, row_stride};
 use super::matmul::prepare_activations;
-use super::place::{self, Norms};
+use super::place;
 use crate::act::{Act, Precision};
 use crate::check::require;
 use crate::error::Result;
 use crate::gpu::small::{Rows, wide};
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use crate::kv::{KvCache, Placement};
-use crate::ops::{Attention, Rope, RopeStyle};
+use crate::ops::{Attention, Norms, Rope, RopeStyle};
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
 use form::{DECODE_WARPS, Form};

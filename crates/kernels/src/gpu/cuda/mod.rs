@@ -25,15 +25,15 @@ use super::small::{argmax, elementwise, group, norm, norm_act, rope, route, samp
 use super::{Device, Gpu, ahead, finish, layout, memory};
 use crate::act::{Act, Precision};
 use crate::check;
+use crate::compose::{self, key_and_value_columns};
 use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::ops::{
-    Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Groups, Norm, Rates, Recording, Rope, Routing,
+    Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Groups, Norm, Norms, Rates, Recording, Rope, Routing,
     Sampling, SelectionBias,
 };
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
-use place::Norms;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Steps of more rows than this are not padded, and so hardly ever come again.
@@ -52,12 +52,6 @@ impl Cuda {
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         Ok(Self { device: Device::new(gpu)?, turn: Mutex::default() })
     }
-}
-
-/// Where keys and values begin beside queries.
-fn key_and_value_columns(heads: usize, spec: KvSpec) -> Result<[usize; 2]> {
-    let keys = check::elements("queries", &[heads, spec.key_width])?;
-    Ok([keys, check::elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?])
 }
 
 impl Cuda {
@@ -341,10 +335,9 @@ impl Backend for Cuda {
         attention::attention(&self.device, q, cache, place, parameters, out)
     }
 
-    fn norm_act(&self, norm: Norm, mut normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {
+    fn norm_act(&self, norm: Norm, normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {
         if !norm_act::serves(norm.x.cols(), acts) {
-            self.rms_norm(norm.x, norm.weight, norm.eps, normed.reborrow())?;
-            return acts.iter_mut().try_for_each(|act| self.prepare_activations(normed.as_view(), act));
+            return compose::norm_act(self, norm, normed, acts);
         }
         check::norm_act(self.device(), &norm, &normed, acts)?;
         norm_act::norm_act(&self.device, norm, normed, acts)
@@ -370,11 +363,7 @@ impl Backend for Cuda {
             check::matmul(self.device(), w, act, bias, &y)?;
             return norm_matmul::norm_matmul(&self.device, norm, normed, act, other, w, bias, y);
         }
-        match other {
-            Some(other) => self.norm_act(norm, normed, &mut [act, other])?,
-            None => self.norm_act(norm, normed, &mut [act])?,
-        }
-        self.matmul(w, act, bias, y)
+        compose::norm_matmul(self, norm, normed, act, other, w, bias, y)
     }
 
     fn matmul_finish(
@@ -432,15 +421,7 @@ impl Backend for Cuda {
             self.check_placing(&mut qkv, heads, norms, rope, cache, place)?;
             return place::place_qkv(&self.device, qkv, heads, norms, rope, cache, place);
         }
-        let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, cache.spec())?);
-        for (columns, which) in [(0..k, 0), (k..v, 1)] {
-            let Some((weights, eps)) = norms else { break };
-            self.qk_norm(qkv.reborrow().columns(columns)?, weights[which], eps)?;
-        }
-        // Queries and keys are neighbours and have the same width: one rotation serves both.
-        self.rope(qkv.reborrow().columns(0..v)?, cache.spec().key_width, place.positions.view(tokens, 1)?, rope)?;
-        let qkv = qkv.as_view();
-        self.kv_write(cache, qkv.columns(k..v)?, qkv.columns(v..all)?, place)
+        compose::place_qkv(self, qkv, heads, norms, rope, cache, place)
     }
 
     fn attention_act(
@@ -469,17 +450,16 @@ impl Backend for Cuda {
         act: &mut Act,
     ) -> Result<()> {
         let heads = parameters.heads;
-        let [queries, _] = key_and_value_columns(heads, cache.spec())?;
         if attention::places(&self.device, heads, &norms, cache, place) {
             self.check_placing(&mut qkv, heads, norms, rope, cache, place)?;
+            let [queries, _] = key_and_value_columns(heads, cache.spec())?;
             let q = qkv.as_view().columns(0..queries)?;
             check::attention(self.device(), &q, cache, place, parameters, &out)?;
             check::prepare_activations(self.device(), &out.as_view(), act)?;
             let placing = attention::Placing { norms, rope };
             return attention::attend(&self.device, qkv.as_view(), placing, cache, place, parameters, out, act);
         }
-        self.place_qkv(qkv.reborrow(), heads, norms, rope, cache, place)?;
-        self.attention_act(qkv.as_view().columns(0..queries)?, cache, place, parameters, out, act)
+        compose::attend(self, qkv, norms, rope, cache, place, parameters, out, act)
     }
 
     fn route_and_group(

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::gpu::small::{Rows, wide};
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::kv::{KvCache, KvFormat, Placement};
-use crate::ops::{Rope, RopeStyle};
+use crate::ops::{Norms, Rope, RopeStyle};
 use crate::tensor::{Buffer, ViewMut};
 use bytemuck::{Pod, Zeroable};
 
@@ -39,9 +39,6 @@ pub(super) fn texts() -> impl Iterator<Item = Text> {
         .into_iter()
         .flat_map(move |file| formats.clone().map(|define| Text { file, defines: vec![define] }))
 }
-
-/// Norms of queries and keys, with their epsilon.
-pub(super) type Norms<'a> = Option<([&'a Buffer<f32>; 2], f32)>;
 
 /// Whether one launch can do it: norms, if there are any, are those of heads.
 pub(super) fn serves(heads: usize, norms: &Norms, cache: &KvCache) -> bool {
