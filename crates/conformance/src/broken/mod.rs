@@ -200,6 +200,7 @@ const WORDS: &[(&str, &str)] = &[
     ("__syncwarp(", ""),
     ("warp_barrier(", ""),
     ("barrier(", ""),
+    ("barrier_global(", ""),
     ("cp_async_wait<", ""),
     ("dependency_wait(", ""),
     ("named_barrier_sync(", ""),

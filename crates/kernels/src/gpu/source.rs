@@ -14,6 +14,8 @@ macro_rules! texts {
 
 texts! {
     "device.h" in "kernels/device.h",
+    "device_cuda.h" in "kernels/device_cuda.h",
+    "device_metal.h" in "kernels/device_metal.h",
     "team.h" in "kernels/team.h",
     "norm.h" in "kernels/norm.h",
     "rope.h" in "kernels/rope.h",

@@ -3,15 +3,15 @@
 #include "weight.h"
 
 struct BF16 {
-    static constexpr int BLOCK = 1, SPAN = 8;
-    static constexpr bool IS_FLOAT = true;
+    MEMBER int BLOCK = 1, SPAN = 8;
+    MEMBER bool IS_FLOAT = true;
     typedef uint4 Raw;
     static DEV Raw load(Row row, u32 span) { return load_stream_16(row.base + 16 * span); }
-    static DEV void elements(const Raw& raw, float (&out)[SPAN]) {
+    static DEV void elements(const THREAD Raw& raw, THREAD float (&out)[SPAN]) {
         const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
         for (int i = 0; i < 8; i++) {
-            out[i] = __uint_as_float(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u);
+            out[i] = float_of(i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u);
         }
     }
 };

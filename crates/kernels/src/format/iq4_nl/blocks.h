@@ -6,8 +6,8 @@
 DEV uint4 iq4_values() { return make_uint4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u); }
 
 struct IQ4_NL {
-    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;
         u32 d;
@@ -16,8 +16,10 @@ struct IQ4_NL {
         return {load_stream_16(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { look_up(iq4_values(), raw.qs, piece, words); }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
+        look_up(iq4_values(), raw.qs, piece, words);
+    }
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         scale = half_of(raw.d);
         min = 0.0f;
     }

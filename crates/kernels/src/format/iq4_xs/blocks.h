@@ -3,8 +3,8 @@
 #include "format/iq4_nl/blocks.h"
 
 struct IQ4_XS {
-    static constexpr int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    MEMBER int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;
         uint2 head;
@@ -16,12 +16,14 @@ struct IQ4_XS {
                 span % 8};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { look_up(iq4_values(), raw.qs, piece, words); }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
+        look_up(iq4_values(), raw.qs, piece, words);
+    }
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         u32 low = raw.head.y >> 4 * raw.group & 15, high = raw.head.x >> (16 + 2 * raw.group) & 3;
-        scale = __fmul_rn(half_of(raw.head.x), static_cast<float>(static_cast<int>(low | high << 4) - 32));
+        scale = rounded_product(half_of(raw.head.x), static_cast<float>(static_cast<int>(low | high << 4) - 32));
         min = 0.0f;
     }
 };
 
-DEV void share(IQ4_XS::Raw& raw, const IQ4_XS::Raw& other) { raw.head = other.head; }
+DEV void share(THREAD IQ4_XS::Raw& raw, const THREAD IQ4_XS::Raw& other) { raw.head = other.head; }

@@ -3,8 +3,8 @@
 #include "weight.h"
 
 struct MXFP4 {
-    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;
         u32 e;
@@ -13,13 +13,13 @@ struct MXFP4 {
         return {load_stream_16(row.base + plane(row, 1) + 16 * span), row.base[span]};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         // Twice the value of each code: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives.
         look_up(make_uint4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu), raw.qs, piece, words);
     }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         // 2^(e − 128): subnormal for e < 2.
-        scale = __uint_as_float(raw.e < 2 ? 0x00200000u << raw.e : (raw.e - 1) << 23);
+        scale = float_of(raw.e < 2 ? 0x00200000u << raw.e : (raw.e - 1) << 23);
         min = 0.0f;
     }
 };

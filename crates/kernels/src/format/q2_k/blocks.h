@@ -3,8 +3,8 @@
 #include "weight.h"
 
 struct Q2_K {
-    static constexpr int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    MEMBER int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
     struct Raw {
         uint4 qs;
         // The scales of the half block.
@@ -14,16 +14,18 @@ struct Q2_K {
         u32 side;
     };
     static DEV Raw load(Row row, u32 span) {
-        GLOBAL const u8* qs = row.base + plane(row, 16);
-        GLOBAL const u8* d = qs + plane(row, 64);
+        const GLOBAL u8* qs = row.base + plane(row, 16);
+        const GLOBAL u8* d = qs + plane(row, 64);
         return {load_stream_16(qs + 16 * span), load_64(row.base + 8 * (span / 2)),
                 load_32(d + 4 * (span / 4)), span % 2};
     }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { fields(raw.qs, 2 * piece, 0x03030303u, words); }
-    static DEV void scale(const Raw& raw, int piece, float& scale, float& min) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
+        fields(raw.qs, 2 * piece, 0x03030303u, words);
+    }
+    static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
         u32 byte = (piece < 2 ? raw.scales.x : raw.scales.y) >> (16 * (piece % 2) + 8 * raw.side);
-        scale = __fmul_rn(half_of(raw.d), static_cast<float>(byte & 15));
-        min = __fmul_rn(half_of(raw.d >> 16), static_cast<float>(byte >> 4 & 15));
+        scale = rounded_product(half_of(raw.d), static_cast<float>(byte & 15));
+        min = rounded_product(half_of(raw.d >> 16), static_cast<float>(byte >> 4 & 15));
     }
 };

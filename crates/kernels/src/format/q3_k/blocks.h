@@ -4,20 +4,20 @@
 #include "weight.h"
 
 struct Q3_K {
-    static constexpr int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 4;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
+    MEMBER int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 4;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
     struct Raw {
         uint4 qs, hmask;
         // The block's scales: low bits of groups 0 to 3 and 8 to 11, of 4 to 7 and 12 to 15; high bits of all.
         u32 low[2], high;
         u32 d;
         // Which half of the block, and which 16 of the 32.
-        u32 half, side;
+        u32 part, side;
     };
     static DEV Raw load(Row row, u32 span) {
-        GLOBAL const u8* qs = row.base + plane(row, 32);
-        GLOBAL const u8* scales = qs + plane(row, 64);
-        GLOBAL const u8* d = scales + plane(row, 12);
+        const GLOBAL u8* qs = row.base + plane(row, 32);
+        const GLOBAL u8* scales = qs + plane(row, 64);
+        const GLOBAL u8* d = scales + plane(row, 12);
         u32 block = span / 4;
         scales += 12 * block;
         return {load_stream_16(qs + 16 * span),
@@ -29,16 +29,16 @@ struct Q3_K {
                 span % 2};
     }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         fields(raw.qs, 2 * piece, 0x03030303u, words);
-        add_fields(raw.hmask, 4 * raw.half + piece, 0x01010101u, 2, words);
+        add_fields(raw.hmask, 4 * raw.part + piece, 0x01010101u, 2, words);
     }
-    static DEV void scale(const Raw& raw, int piece, float& scale, float& min) {
-        // Group 8 · half + 2 · piece + side.
+    static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
+        // Group 8 · part + 2 · piece + side.
         u32 byte = 16 * (piece % 2) + 8 * raw.side;
-        u32 low = raw.low[piece / 2] >> (byte + 4 * raw.half) & 15;
-        u32 high = raw.high >> (byte + 4 * raw.half + 2 * (piece / 2)) & 3;
-        scale = __fmul_rn(half_of(raw.d), static_cast<float>(static_cast<int>(low | high << 4) - 32));
+        u32 low = raw.low[piece / 2] >> (byte + 4 * raw.part) & 15;
+        u32 high = raw.high >> (byte + 4 * raw.part + 2 * (piece / 2)) & 3;
+        scale = rounded_product(half_of(raw.d), static_cast<float>(static_cast<int>(low | high << 4) - 32));
         min = 0.0f;
     }
 };

@@ -3,8 +3,8 @@
 #include "weight.h"
 
 struct Q4_0 {
-    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 8;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
+    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 8;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
     struct Raw {
         uint4 qs;
         u32 d;
@@ -13,8 +13,8 @@ struct Q4_0 {
         return {load_stream_16(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         scale = half_of(raw.d);
         min = 0.0f;
     }

@@ -3,8 +3,8 @@
 #include "weight.h"
 
 struct Q4_1 {
-    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
     struct Raw {
         uint4 qs;
         u32 dm;
@@ -13,8 +13,8 @@ struct Q4_1 {
         return {load_stream_16(row.base + plane(row, 4) + 16 * span), load_32(row.base + 4 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         scale = half_of(raw.dm);
         min = -half_of(raw.dm >> 16);
     }

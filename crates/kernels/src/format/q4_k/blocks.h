@@ -4,20 +4,20 @@
 #include "weight.h"
 
 // The scale and minimum of group 2 · pair + piece of the block with this head, `pair` < 4.
-DEV void scale_min(uint4 head, u32 pair, int piece, float& scale, float& min) {
+DEV void scale_min(uint4 head, u32 pair, int piece, THREAD float& scale, THREAD float& min) {
     // Two groups' bytes at once: those of groups 0 to 3 whole, of 4 to 7 from two places.
     u32 shift = 16 * (pair % 2);
     u32 scales = head.y >> shift, mins = head.z >> shift, low = head.w >> shift;
     bool first = pair < 2;
     scales = first ? scales & 0x3f3f : (low & 0x0f0f) | (scales >> 2 & 0x3030);
     mins = first ? mins & 0x3f3f : (low >> 4 & 0x0f0f) | (mins >> 2 & 0x3030);
-    scale = __fmul_rn(half_of(head.x), byte_to_float(scales, piece));
-    min = __fmul_rn(half_of(head.x >> 16), byte_to_float(mins, piece));
+    scale = rounded_product(half_of(head.x), byte_to_float(scales, piece, 0.0f));
+    min = rounded_product(half_of(head.x >> 16), byte_to_float(mins, piece, 0.0f));
 }
 
 struct Q4_K {
-    static constexpr int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    MEMBER int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
     struct Raw {
         uint4 qs, head;
         // Which pair of groups.
@@ -28,10 +28,10 @@ struct Q4_K {
                 load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
     static DEV u32 at(u32 span, int piece) { return 4 * (span / 2) + 2 * piece + span % 2; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
-    static DEV void scale(const Raw& raw, int piece, float& scale, float& min) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
+    static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
         scale_min(raw.head, raw.pair, piece, scale, min);
     }
 };
 
-DEV void share(Q4_K::Raw& raw, const Q4_K::Raw& other) { raw.head = other.head; }
+DEV void share(THREAD Q4_K::Raw& raw, const THREAD Q4_K::Raw& other) { raw.head = other.head; }

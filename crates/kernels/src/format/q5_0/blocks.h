@@ -3,23 +3,23 @@
 #include "weight.h"
 
 struct Q5_0 {
-    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 16;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
+    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 16;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
     struct Raw {
         uint4 qs;
         u32 qh, d;
     };
     static DEV Raw load(Row row, u32 span) {
-        GLOBAL const u8* qh = row.base + plane(row, 2);
+        const GLOBAL u8* qh = row.base + plane(row, 2);
         return {load_stream_16(qh + plane(row, 4) + 16 * span), load_32(qh + 4 * span),
                 load_16(row.base + 2 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         nibbles(raw.qs, piece, words);
         fifth_bits(raw.qh >> 16 * piece, words);
     }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         scale = half_of(raw.d);
         min = 0.0f;
     }

@@ -3,8 +3,8 @@
 #include "weight.h"
 
 struct Q5_1 {
-    static constexpr int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
+    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
     struct Raw {
         uint4 qs;
         uint2 head;
@@ -13,11 +13,11 @@ struct Q5_1 {
         return {load_stream_16(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * span)};
     }
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         nibbles(raw.qs, piece, words);
         fifth_bits(raw.head.y >> 16 * piece, words);
     }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         scale = half_of(raw.head.x);
         min = -half_of(raw.head.x >> 16);
     }

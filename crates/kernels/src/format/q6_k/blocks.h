@@ -3,8 +3,8 @@
 #include "weight.h"
 
 struct Q6_K {
-    static constexpr int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 32;
-    static constexpr bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
+    MEMBER int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 32;
+    MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
     struct Raw {
         // Low bits of the first and third 32 and of the second and fourth; high bits of all.
         uint4 even, odd, high;
@@ -15,23 +15,23 @@ struct Q6_K {
         u32 side;
     };
     static DEV Raw load(Row row, u32 span) {
-        u32 block = span / 4, half = span / 2 % 2, side = span % 2;
-        GLOBAL const u8* d = row.base + plane(row, 16);
+        u32 block = span / 4, part = span / 2 % 2, side = span % 2;
+        const GLOBAL u8* d = row.base + plane(row, 16);
         // The first half's low bits and high bits, then the second's.
-        GLOBAL const u8* low = d + plane(row, 2) + half * (plane(row, 64) + plane(row, 32));
-        GLOBAL const u8* high = low + plane(row, 64) + 32 * block + 16 * side;
+        const GLOBAL u8* low = d + plane(row, 2) + part * (plane(row, 64) + plane(row, 32));
+        const GLOBAL u8* high = low + plane(row, 64) + 32 * block + 16 * side;
         low += 64 * block + 16 * side;
         return {load_stream_16(low), load_stream_16(low + 32), load_stream_16(high),
                 load_64(row.base + 8 * (span / 2)), load_16(d + 2 * block), side};
     }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
-    static DEV void codes(const Raw& raw, int piece, u32 (&words)[4]) {
+    static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         nibbles(piece % 2 == 0 ? raw.even : raw.odd, piece / 2, words);
         add_fields(raw.high, 2 * piece, 0x03030303u, 4, words);
     }
-    static DEV void scale(const Raw& raw, int piece, float& scale, float& min) {
+    static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
         u32 byte = (piece < 2 ? raw.scales.x : raw.scales.y) >> (16 * (piece % 2) + 8 * raw.side);
-        scale = __fmul_rn(half_of(raw.d), static_cast<float>(static_cast<i8>(byte)));
+        scale = rounded_product(half_of(raw.d), static_cast<float>(static_cast<i8>(byte)));
         min = 0.0f;
     }
 };

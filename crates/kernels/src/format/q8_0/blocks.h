@@ -3,8 +3,8 @@
 #include "weight.h"
 
 struct Q8_0 {
-    static constexpr int BLOCK = 32, SPANS = 2, PIECES = 1, ZERO = 0;
-    static constexpr bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
+    MEMBER int BLOCK = 32, SPANS = 2, PIECES = 1, ZERO = 0;
+    MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;
         u32 d;
@@ -13,8 +13,8 @@ struct Q8_0 {
         return {load_stream_16(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * (span / 2))};
     }
     static DEV u32 at(u32 span, int) { return span; }
-    static DEV void codes(const Raw& raw, int, u32 (&words)[4]) { fields(raw.qs, 0, 0xffffffffu, words); }
-    static DEV void scale(const Raw& raw, int, float& scale, float& min) {
+    static DEV void codes(const THREAD Raw& raw, int, THREAD u32 (&words)[4]) { fields(raw.qs, 0, 0xffffffffu, words); }
+    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
         scale = half_of(raw.d);
         min = 0.0f;
     }

@@ -19,33 +19,35 @@ DEV u32 candidate_order(u64 candidate) { return (u32)(candidate >> 32); }
 
 KERNEL(argmax_segments)
 (IN(float, x, 0), OUT(u64, best, 1), PARAMS(ArgmaxParams, p, 2)) {
+    HERE;
     SHARED(u64, room, 32);
     dependency_launch();
     dependency_wait();
-    u32 row = block_x() / p.segments, segment = block_x() % p.segments;
+    u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments;
     u64 mine = 0;
 #pragma unroll 8
-    for (u32 i = thread_x(); i < SEGMENT; i += block_width()) {
+    for (u32 i = here.thread_x(); i < SEGMENT; i += here.block_width()) {
         u64 column = (u64)segment * SEGMENT + i;
-        if (column < p.cols) mine = max(mine, candidate(x[row * p.x_stride + column], (u32)column));
+        if (column < p.cols) mine = larger(mine, candidate(x[row * p.x_stride + column], (u32)column));
     }
-    mine = block_largest(mine, room);
-    if (thread_x() == 0) best[block_x()] = mine;
+    mine = block_largest(here, mine, room);
+    if (here.thread_x() == 0) best[here.block_x()] = mine;
 }
 
 // The best of a row's segments, by a warp.
-DEV u64 row_best(const GLOBAL u64* best, u32 row, u32 segments) {
+DEV u64 row_best(Here here, const GLOBAL u64* best, u32 row, u32 segments) {
     u64 mine = 0;
-    for (u32 i = lane(); i < segments; i += 32) mine = max(mine, best[(u64)row * segments + i]);
+    for (u32 i = here.lane(); i < segments; i += 32) mine = larger(mine, best[(u64)row * segments + i]);
     return warp_largest(mine);
 }
 
 KERNEL(argmax_rows)
 (IN(u64, best, 0), OUT(u32, out, 1), PARAMS(ArgmaxParams, p, 2)) {
+    HERE;
     dependency_launch();
     dependency_wait();
-    u32 row = block_x() * (block_width() / 32) + warp();
+    u32 row = here.block_x() * (here.block_width() / 32) + here.warp();
     if (row >= p.rows) return;
-    u64 found = row_best(best, row, p.segments);
-    if (lane() == 0) out[row * p.out_stride] = candidate_column(found);
+    u64 found = row_best(here, best, row, p.segments);
+    if (here.lane() == 0) out[row * p.out_stride] = candidate_column(found);
 }

@@ -1,54 +1,27 @@
-// The words in which kernels are written, so that one text can be CUDA and, with other definitions, Metal.
+// The words in which kernels are written, so that one text is CUDA and Metal. Here is what both spell alike; the rest, with
+// the same names, is in the two halves.
+//
+//   KERNEL(name)(IN(float, x, 0), OUT(float, y, 1), PARAMS(NameParams, p, 2)) {
+//       HERE;
+//       …
+//   }
+//
+// The number is the argument's place; PARAMS comes last, and brings what HERE makes `here` of: which block and thread this
+// is. A function that asks `here` takes it as its first parameter. Every pointer and reference says what memory it is of:
+// GLOBAL (every block's), GROUP (one block's) or THREAD (one thread's). Memory of a block is declared in the kernel itself,
+// SHARED or DYNAMIC_SHARED, and handed on.
 #pragma once
-#include "ptx.cuh"
-
-#define DEV __device__ __forceinline__
-// Memory that every block sees, and memory of one block.
-#define GLOBAL
-#define GROUP
-
-// KERNEL(name)(IN(float, x, 0), OUT(float, y, 1), PARAMS(NameParams, p, 2)) { … }
-#ifdef GPU_SIM
-#define KERNEL(name) GPU_SIM_KERNEL(name)
-#define KERNEL_BOUNDED(name, threads, blocks) GPU_SIM_KERNEL(name)
+#ifdef __METAL_VERSION__
+#include "device_metal.h"
 #else
-#define KERNEL(name) extern "C" __global__ void name
-// So many threads a block at most, and so many blocks resident at least.
-#define KERNEL_BOUNDED(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
-#endif
-// Without __restrict__: a kernel may start while the one before it still writes (`dependency_wait`), and what the compiler
-// takes for constant it would read by way of a cache that does not see those writes.
-#define IN(T, name, index) const T* name
-#define OUT(T, name, index) T* name
-#define INOUT(T, name, index) T* name
-#define PARAMS(T, name, index) const T name
-
-// A table that no kernel writes.
-#define CONSTANT(T, name, count) static __device__ const T name[count]
-#ifdef GPU_SIM
-#define SHARED(T, name, count) GPU_SIM_SHARED(T, name, count)
-#define DYNAMIC_SHARED(T, name) GPU_SIM_DYNAMIC_SHARED(T, name)
-#else
-#define SHARED(T, name, count) __shared__ T name[count]
-#define DYNAMIC_SHARED(T, name) \
-    extern __shared__ uint4 dynamic_shared[]; \
-    T* name = reinterpret_cast<T*>(dynamic_shared)
+#include "device_cuda.h"
 #endif
 
-DEV u32 block_x() { return blockIdx.x; }
-DEV u32 block_y() { return blockIdx.y; }
-DEV u32 block_z() { return blockIdx.z; }
-DEV u32 grid_x() { return gridDim.x; }
-DEV u32 grid_y() { return gridDim.y; }
-DEV u32 thread_x() { return threadIdx.x; }
-DEV u32 block_width() { return blockDim.x; }
-// Lane in the warp, and warp in the block.
-DEV u32 lane() { return threadIdx.x & 31; }
-DEV u32 warp() { return threadIdx.x >> 5; }
-
-DEV void barrier() { __syncthreads(); }
+// Of 64-bit integers, for which `min` and `max` are not everywhere.
 template <class T>
-DEV T shuffle_xor(T value, int mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+DEV T larger(T a, T b) { return a < b ? b : a; }
+template <class T>
+DEV T smaller(T a, T b) { return b < a ? b : a; }
 
 // Over all 32 lanes, in a fixed order; every lane gets the result.
 DEV float warp_sum(float value) {
@@ -66,7 +39,7 @@ enum Flag { FLAG_EMBED_ROW, FLAG_MATMUL_ROW, FLAG_EXPERT, FLAG_SLOT, FLAG_POSITI
 #define PADDING 0xffffffffu
 
 DEV void raise(GLOBAL u32* flag, u32 code, u32 id, u32 index, u32 limit) {
-    if (atomicCAS(flag, 0u, code + 1) == 0u) {
+    if (claim(flag, code + 1)) {
         flag[1] = id;
         flag[2] = index;
         flag[3] = limit;

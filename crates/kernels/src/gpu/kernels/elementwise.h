@@ -11,13 +11,14 @@ struct ElementsParams {
     u32 wide;
 };
 
-DEV u64 first_column() { return ((u64)block_y() * block_width() + thread_x()) * 4; }
+DEV u64 first_column(Here here) { return ((u64)here.block_y() * here.block_width() + here.thread_x()) * 4; }
 
 KERNEL(add_rows)
 (IN(float, x, 0), INOUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
+    HERE;
     dependency_launch();
     dependency_wait();
-    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     Four a = load_four(x + row * p.x_stride + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
     for (u32 i = 0; i < 4; i++) b.at[i] = fmaf(p.scale, a.at[i], b.at[i]);
@@ -26,9 +27,10 @@ KERNEL(add_rows)
 
 KERNEL(add_gated)
 (IN(float, x, 0), IN(float, gate, 1), INOUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
     dependency_launch();
     dependency_wait();
-    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     Four a = load_four(x + row * p.x_stride + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
     float share = sigmoid(gate[row * p.gate_stride]);
@@ -38,9 +40,10 @@ KERNEL(add_gated)
 
 KERNEL(add_bias)
 (IN(float, bias, 0), INOUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
+    HERE;
     dependency_launch();
     dependency_wait();
-    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     Four a = load_four(bias + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
     for (u32 i = 0; i < 4; i++) b.at[i] += a.at[i];
@@ -49,9 +52,10 @@ KERNEL(add_bias)
 
 KERNEL(scale_rows)
 (INOUT(float, y, 0), PARAMS(ElementsParams, p, 1)) {
+    HERE;
     dependency_launch();
     dependency_wait();
-    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     Four b = load_four(y + row * p.y_stride + col, left, p.wide);
     for (u32 i = 0; i < 4; i++) b.at[i] *= p.scale;
@@ -69,9 +73,10 @@ struct CombineParams {
 // y[t] = Σ weights[t, slot] · out[t·k + slot], slots in order, finished as asked.
 KERNEL(moe_combine)
 (IN(float, out, 0), IN(float, weights, 1), INOUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
+    HERE;
     dependency_launch();
     dependency_wait();
-    u64 row = block_x(), col = first_column(), left = p.cols - col;
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
     const GLOBAL float* pair = out + row * p.top_k * p.out_stride + col;
     Four sum = {{0.0f, 0.0f, 0.0f, 0.0f}};

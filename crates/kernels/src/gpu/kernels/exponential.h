@@ -10,7 +10,7 @@ struct Rate {
     int shift;
 };
 // For e^-(a − b), a − b < 1,024: factor is 2^63 / ln 2.
-DEV Rate natural_rate() { return {0xb8aa3b295c17f0bcull, 54}; }
+DEV Rate natural_rate() { return {0xb8aa3b295c17f0bcul, 54}; }
 
 // mantissa · 2^(−62 − halvings), with a mantissa in (2^61, 2^62].
 struct Power {
@@ -20,55 +20,55 @@ struct Power {
 
 // value · 2^shift, rounded, modulo 2^64.
 DEV u64 fixed_point(float value, int shift) {
-    u32 bits = __float_as_uint(value), exponent = bits >> 23 & 255;
+    u32 bits = bits_of(value), exponent = bits >> 23 & 255;
     u64 magnitude = (bits & 0x7fffffu) | (exponent ? 0x800000u : 0u);
     shift += (int)max(exponent, 1u) - 150;
     if (shift >= 0)
         magnitude = shift < 64 ? magnitude << shift : 0;
     else
-        magnitude = shift > -26 ? (magnitude + (1ull << (-shift - 1))) >> -shift : 0;
+        magnitude = shift > -26 ? (magnitude + ((u64)1 << (-shift - 1))) >> -shift : 0;
     return bits >> 31 ? 0 - magnitude : magnitude;
 }
 
 // 2^(-i / 32), in units of 2^-63.
 CONSTANT(u64, two_to_minus, 32) = {
-    0x8000000000000000ull, 0x7d41d96db915019dull, 0x7a92be8a92436616ull, 0x77f25ccdee6d7ae6ull,
-    0x75606373ee921c97ull, 0x72dc8373be41a454ull, 0x70666f76154a7089ull, 0x6dfddbcbed791babull,
-    0x6ba27e656b4eb57aull, 0x69540ec8f895722dull, 0x6712460a8fc24072ull, 0x64dcdec3371793d1ull,
-    0x62b39508aa836d6full, 0x6096266533384a2bull, 0x5e8451cfac061b5full, 0x5c7dd7a3b17dcf75ull,
-    0x5a827999fcef3242ull, 0x5891fac0e95612c8ull, 0x56ac1f752150a563ull, 0x54d0ad5a753e077cull,
-    0x52ff6b54d8a89c75ull, 0x513821818624b40cull, 0x4f7a993048d088d7ull, 0x4dc69cdceaa72a9cull,
-    0x4c1bf828c6dc54b8ull, 0x4a7a77d47f7b84b1ull, 0x48e1e9b9d588e19bull, 0x47521cc5a2e6a9e0ull,
-    0x45cae0f1f545eb73ull, 0x444c0740496d4294ull, 0x42d561b3e6243d8aull, 0x4166c34c5615d0ecull,
+    0x8000000000000000ul, 0x7d41d96db915019dul, 0x7a92be8a92436616ul, 0x77f25ccdee6d7ae6ul,
+    0x75606373ee921c97ul, 0x72dc8373be41a454ul, 0x70666f76154a7089ul, 0x6dfddbcbed791babul,
+    0x6ba27e656b4eb57aul, 0x69540ec8f895722dul, 0x6712460a8fc24072ul, 0x64dcdec3371793d1ul,
+    0x62b39508aa836d6ful, 0x6096266533384a2bul, 0x5e8451cfac061b5ful, 0x5c7dd7a3b17dcf75ul,
+    0x5a827999fcef3242ul, 0x5891fac0e95612c8ul, 0x56ac1f752150a563ul, 0x54d0ad5a753e077cul,
+    0x52ff6b54d8a89c75ul, 0x513821818624b40cul, 0x4f7a993048d088d7ul, 0x4dc69cdceaa72a9cul,
+    0x4c1bf828c6dc54b8ul, 0x4a7a77d47f7b84b1ul, 0x48e1e9b9d588e19bul, 0x47521cc5a2e6a9e0ul,
+    0x45cae0f1f545eb73ul, 0x444c0740496d4294ul, 0x42d561b3e6243d8aul, 0x4166c34c5615d0ecul,
 };
 
 // base^-(a − b) for finite a ≥ b.
 DEV Power power(float a, float b, Rate rate) {
-    u64 exponent = __umul64hi(fixed_point(a, rate.shift) - fixed_point(b, rate.shift), rate.factor);
+    u64 exponent = high_product(fixed_point(a, rate.shift) - fixed_point(b, rate.shift), rate.factor);
     u64 fraction = exponent << 11;
     // The fraction's first 5 bits from the table; with the rest, z = rest · ln 2 < 0.0217, the series of e^-z. z is in
     // units of 2^-69, its square of 2^-74; the inner terms are in units of 2^-32.
-    u64 z = __umul64hi(fraction << 5, 0xb17217f7d1cf79acull);
+    u64 z = high_product(fraction << 5, 0xb17217f7d1cf79acul);
     u32 coarse = (u32)(z >> 32);
-    u32 inner = 5965232u - (__umulhi(coarse, 852176u) >> 5);
-    inner = 35791394u - (__umulhi(coarse, inner) >> 5);
-    inner = 178956971u - (__umulhi(coarse, inner) >> 5);
-    inner = 715827883u - (__umulhi(coarse, inner) >> 5);
-    u64 half = (1ull << 63) - (__umul64hi(z, (u64)inner << 32) >> 5);
-    u64 square = __umul64hi(__umul64hi(z, z), half);
-    u64 rest = (1ull << 63) - (z >> 6) + (square >> 11);
-    return {__umul64hi(two_to_minus[fraction >> 59], rest), (u32)(exponent >> 53)};
+    u32 inner = 5965232u - (high_product(coarse, 852176u) >> 5);
+    inner = 35791394u - (high_product(coarse, inner) >> 5);
+    inner = 178956971u - (high_product(coarse, inner) >> 5);
+    inner = 715827883u - (high_product(coarse, inner) >> 5);
+    u64 linear = ((u64)1 << 63) - (high_product(z, (u64)inner << 32) >> 5);
+    u64 square = high_product(high_product(z, z), linear);
+    u64 rest = ((u64)1 << 63) - (z >> 6) + (square >> 11);
+    return {high_product(two_to_minus[fraction >> 59], rest), (u32)(exponent >> 53)};
 }
 
 // As an integer in units of 2^-bits, rounded. bits ≤ 60.
 DEV u64 power_fixed(Power power, u32 bits) {
     u32 down = 62 - bits + power.halvings;
-    return down > 63 ? 0 : (power.mantissa + (1ull << (down - 1))) >> down;
+    return down > 63 ? 0 : (power.mantissa + ((u64)1 << (down - 1))) >> down;
 }
 
 // factor · 2^-halvings, halved in steps so that a small result is rounded once.
 DEV float halved(float factor, u32 halvings) {
     u32 first = min(halvings / 2, 126u), second = min(halvings - first, 126u);
-    float half = factor * __uint_as_float((127 - first) << 23) * __uint_as_float((127 - second) << 23);
-    return first + second < halvings ? 0.0f : half;
+    float first_part = factor * float_of((127 - first) << 23) * float_of((127 - second) << 23);
+    return first + second < halvings ? 0.0f : first_part;
 }

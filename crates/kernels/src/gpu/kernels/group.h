@@ -19,12 +19,12 @@ struct GroupParams {
 struct Stretch {
     u32 first, end;
 };
-DEV Stretch group_stretch(const GroupParams p) {
-    u32 start = block_x() * p.chunk, stop = min((u64)p.pairs, (u64)start + p.chunk);
+DEV Stretch group_stretch(Here here, const GroupParams p) {
+    u32 start = here.block_x() * p.chunk, stop = (u32)smaller((u64)p.pairs, (u64)start + p.chunk);
     u32 each = ((stop - start + p.tables - 1) / p.tables + 31) & ~31u;
-    u64 first = min((u64)start + (u64)warp() * each, (u64)stop);
-    if (warp() >= p.tables) first = stop;
-    return {(u32)first, (u32)min(first + each, (u64)stop)};
+    u64 first = smaller((u64)start + (u64)here.warp() * each, (u64)stop);
+    if (here.warp() >= p.tables) first = stop;
+    return {(u32)first, (u32)smaller(first + each, (u64)stop)};
 }
 
 DEV u32 group_id(const GLOBAL u32* ids, u32 pair, const GroupParams p) {
@@ -36,13 +36,13 @@ DEV u32 group_id(const GLOBAL u32* ids, u32 pair, const GroupParams p) {
 DEV u32 group_columns(const GroupParams p) { return p.experts + 1; }
 
 // Counts each warp's experts. An id that is no expert's raises the flag and counts as none.
-DEV void group_count(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* flag, const GroupParams p) {
-    for (u32 i = thread_x(); i < p.tables * group_columns(p); i += block_width()) tables[i] = 0;
+DEV void group_count(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* flag, const GroupParams p) {
+    for (u32 i = here.thread_x(); i < p.tables * group_columns(p); i += here.block_width()) tables[i] = 0;
     barrier();
-    Stretch mine = group_stretch(p);
-    for (u32 pair = mine.first + lane(); pair < mine.end; pair += 32) {
+    Stretch mine = group_stretch(here, p);
+    for (u32 pair = mine.first + here.lane(); pair < mine.end; pair += 32) {
         u32 id = group_id(ids, pair, p);
-        atomicAdd(&tables[warp() * group_columns(p) + min(id, p.experts)], 1u);
+        add_atomic(&tables[here.warp() * group_columns(p) + min(id, p.experts)], 1u);
         if (id >= p.experts && id != PADDING && flag) raise(flag, FLAG_EXPERT, id, pair, p.experts);
     }
     barrier();
@@ -65,17 +65,17 @@ DEV void group_places(GROUP u32* tables, u32 column, u32 start, const GroupParam
 }
 
 // Puts each pair in its place.
-DEV void group_scatter(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* pairs, const GroupParams p) {
-    Stretch mine = group_stretch(p);
+DEV void group_scatter(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* pairs, const GroupParams p) {
+    Stretch mine = group_stretch(here, p);
     for (u32 base = mine.first; base < mine.end; base += 32) {
-        u32 pair = base + lane();
+        u32 pair = base + here.lane();
         bool inside = pair < mine.end;
         u32 column = inside ? min(group_id(ids, pair, p), p.experts) : PADDING;
-        u32 same = warp_same(column), before = same & ((1u << lane()) - 1);
-        GROUP u32* place = &tables[warp() * group_columns(p) + (inside ? column : 0)];
-        if (inside) pairs[*place + __popc(before)] = pair;
+        u32 same = warp_same(column), before = same & ((1u << here.lane()) - 1);
+        GROUP u32* place = &tables[here.warp() * group_columns(p) + (inside ? column : 0)];
+        if (inside) pairs[*place + count_ones(before)] = pair;
         warp_barrier();
-        if (inside && before == 0) *place += __popc(same);
+        if (inside && before == 0) *place += count_ones(same);
         warp_barrier();
     }
 }
@@ -84,16 +84,17 @@ DEV void group_scatter(const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* pai
 struct Starts {
     u32 pair, tile, pairs, tiles;
 };
-DEV Starts group_starts(u32 count, GROUP u64* room, const GroupParams p) {
+DEV Starts group_starts(Here here, u32 count, GROUP u64* room, const GroupParams p) {
     u64 both = (u64)count << 32 | (count + p.tile_rows - 1) / p.tile_rows;
-    RunningSum sum = block_running_sum(both, room);
+    RunningSum sum = block_running_sum(here, both, room);
     u64 before = sum.upto - both;
     return {(u32)(before >> 32), (u32)before, (u32)(sum.total >> 32), (u32)sum.total};
 }
 
 // Cuts the experts into tiles. `first_pair` and `first_tile` have a place for each expert and one more for the end.
-DEV void group_tiles(const GROUP u32* first_pair, const GROUP u32* first_tile, GLOBAL u32* tiles, const GroupParams p) {
-    for (u32 tile = thread_x(); tile < first_tile[p.experts]; tile += block_width()) {
+DEV void group_tiles(Here here, const GROUP u32* first_pair, const GROUP u32* first_tile, GLOBAL u32* tiles,
+                     const GroupParams p) {
+    for (u32 tile = here.thread_x(); tile < first_tile[p.experts]; tile += here.block_width()) {
         // The last expert whose tiles begin here or before.
         u32 expert = 0;
         for (u32 step = MAX_EXPERTS / 2; step > 0; step /= 2)
@@ -105,15 +106,14 @@ DEV void group_tiles(const GROUP u32* first_pair, const GROUP u32* first_tile, G
     }
 }
 
-// All in one block, of at least as many threads as experts.
-DEV void group_block(const GLOBAL u32* ids, GLOBAL u32* counts, GLOBAL u32* pairs, GLOBAL u32* tiles,
-                     GLOBAL u32* tile_count, GLOBAL u32* flag, GROUP u32* tables, const GroupParams p) {
-    SHARED(u64, room, 32);
-    SHARED(u32, first_pair, MAX_EXPERTS + 1);
-    SHARED(u32, first_tile, MAX_EXPERTS + 1);
-    group_count(ids, tables, flag, p);
-    u32 expert = thread_x(), count = expert < p.experts ? group_total(tables, expert, p) : 0;
-    Starts starts = group_starts(count, room, p);
+// All in one block, of at least as many threads as experts. `room` has 32 places, `first_pair` and `first_tile` one more
+// than experts.
+DEV void group_block(Here here, const GLOBAL u32* ids, GLOBAL u32* counts, GLOBAL u32* pairs, GLOBAL u32* tiles,
+                     GLOBAL u32* tile_count, GLOBAL u32* flag, GROUP u32* tables, GROUP u64* room,
+                     GROUP u32* first_pair, GROUP u32* first_tile, const GroupParams p) {
+    group_count(here, ids, tables, flag, p);
+    u32 expert = here.thread_x(), count = expert < p.experts ? group_total(tables, expert, p) : 0;
+    Starts starts = group_starts(here, count, room, p);
     if (expert < p.experts) {
         counts[expert] = count;
         first_pair[expert] = starts.pair;
@@ -127,28 +127,33 @@ DEV void group_block(const GLOBAL u32* ids, GLOBAL u32* counts, GLOBAL u32* pair
         }
     }
     barrier();
-    group_tiles(first_pair, first_tile, tiles, p);
-    group_scatter(ids, tables, pairs, p);
+    group_tiles(here, first_pair, first_tile, tiles, p);
+    group_scatter(here, ids, tables, pairs, p);
 }
 
 KERNEL(group)
 (IN(u32, ids, 0), OUT(u32, counts, 1), OUT(u32, pairs, 2), OUT(u32, tiles, 3), OUT(u32, tile_count, 4),
  INOUT(u32, flag, 5), PARAMS(GroupParams, p, 6)) {
+    HERE;
     DYNAMIC_SHARED(u32, tables);
+    SHARED(u64, room, 32);
+    SHARED(u32, first_pair, MAX_EXPERTS + 1);
+    SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
     dependency_wait();
-    group_block(ids, counts, pairs, tiles, tile_count, flag, tables, p);
+    group_block(here, ids, counts, pairs, tiles, tile_count, flag, tables, room, first_pair, first_tile, p);
 }
 
 // The same of many pairs: each block counts a chunk, one block adds up, each block gives its chunk places.
 KERNEL(group_counts)
 (IN(u32, ids, 0), OUT(u32, chunks, 1), INOUT(u32, flag, 2), PARAMS(GroupParams, p, 3)) {
+    HERE;
     DYNAMIC_SHARED(u32, tables);
     dependency_launch();
     dependency_wait();
-    group_count(ids, tables, flag, p);
-    for (u32 column = thread_x(); column < group_columns(p); column += block_width())
-        chunks[(u64)block_x() * group_columns(p) + column] = group_total(tables, column, p);
+    group_count(here, ids, tables, flag, p);
+    for (u32 column = here.thread_x(); column < group_columns(p); column += here.block_width())
+        chunks[(u64)here.block_x() * group_columns(p) + column] = group_total(tables, column, p);
 }
 
 // Counts of a column in each chunk become places from `place` on.
@@ -157,27 +162,28 @@ DEV void group_chunk_places(GLOBAL u32* chunks, u32 column, u32 place, const Gro
 #pragma unroll 8
     for (u32 chunk = 0; chunk < number; chunk++) {
         u64 at = (u64)chunk * group_columns(p) + column;
-        u32 here = chunks[at];
+        u32 count = chunks[at];
         chunks[at] = place;
-        place += here;
+        place += count;
     }
 }
 
 // `chunks`: counts of each expert in each chunk become places. One block with at least as many threads as experts.
 KERNEL(group_sums)
 (INOUT(u32, chunks, 0), OUT(u32, counts, 1), OUT(u32, tiles, 2), OUT(u32, tile_count, 3), PARAMS(GroupParams, p, 4)) {
+    HERE;
     SHARED(u64, room, 32);
     SHARED(u32, first_pair, MAX_EXPERTS + 1);
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
     dependency_wait();
-    u32 expert = thread_x(), count = 0;
+    u32 expert = here.thread_x(), count = 0;
     u32 number = (p.pairs + p.chunk - 1) / p.chunk;
     if (expert < p.experts) {
 #pragma unroll 8
         for (u32 chunk = 0; chunk < number; chunk++) count += chunks[(u64)chunk * group_columns(p) + expert];
     }
-    Starts starts = group_starts(count, room, p);
+    Starts starts = group_starts(here, count, room, p);
     if (expert < p.experts) {
         counts[expert] = count;
         first_pair[expert] = starts.pair;
@@ -191,17 +197,18 @@ KERNEL(group_sums)
         group_chunk_places(chunks, expert, starts.pair, p);
     }
     barrier();
-    group_tiles(first_pair, first_tile, tiles, p);
+    group_tiles(here, first_pair, first_tile, tiles, p);
 }
 
 KERNEL(group_pairs)
 (IN(u32, ids, 0), IN(u32, chunks, 1), OUT(u32, pairs, 2), PARAMS(GroupParams, p, 3)) {
+    HERE;
     DYNAMIC_SHARED(u32, tables);
     dependency_launch();
     dependency_wait();
-    group_count(ids, tables, nullptr, p);
-    for (u32 column = thread_x(); column < group_columns(p); column += block_width())
-        group_places(tables, column, chunks[(u64)block_x() * group_columns(p) + column], p);
+    group_count(here, ids, tables, nullptr, p);
+    for (u32 column = here.thread_x(); column < group_columns(p); column += here.block_width())
+        group_places(tables, column, chunks[(u64)here.block_x() * group_columns(p) + column], p);
     barrier();
-    group_scatter(ids, tables, pairs, p);
+    group_scatter(here, ids, tables, pairs, p);
 }

@@ -10,19 +10,24 @@ struct NormActParams {
     u64 width, x_stride, normed_stride;
     float eps;
     u32 wide;
+    // Which of the activations are there, of NormActOutput; the other pointers say nothing.
+    u32 outputs, padding;
 };
 
-// The activations may be null: `exact` with int8 and bf16 beside it, and `other`, exact.
+// Fast activations are `exact` with bf16 and, for CUDA, int8 beside it; `other` are exact ones.
+enum NormActOutput { EXACT_OUTPUT = 1, INT8_OUTPUT = 2, BF16_OUTPUT = 4, OTHER_OUTPUT = 8 };
+
 KERNEL(norm_act)
 (IN(float, x, 0), IN(float, weight, 1), OUT(float, normed, 2), OUT(float, exact, 3), OUT(Int8Block, int8, 4),
  OUT(u32, bf16, 5), OUT(float, other, 6), PARAMS(NormActParams, p, 7)) {
+    HERE;
     SHARED(float, room, 32);
-    u64 row = block_x(), at[KEPT], left[KEPT];
+    u64 row = here.block_x(), at[KEPT], left[KEPT];
     bool wide[KEPT];
     Four v[KEPT], w[KEPT];
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
-        at[k] = (k * block_width() + thread_x()) * 4;
+        at[k] = (k * here.block_width() + here.thread_x()) * 4;
         left[k] = at[k] < p.width ? p.width - at[k] : 0;
         wide[k] = p.wide && left[k] > 0;
         // Nobody writes weights while the model runs.
@@ -36,17 +41,20 @@ KERNEL(norm_act)
         v[k] = load_four(x + row * p.x_stride + at[k], left[k], wide[k]);
         for (u32 i = 0; i < 4; i++) squares = fmaf(v[k].at[i], v[k].at[i], squares);
     }
-    float factor = 1.0f / sqrtf(block_sum(squares, room) / (float)p.width + p.eps);
+    float factor = 1.0f / sqrtf(block_sum(here, squares, room) / (float)p.width + p.eps);
     u64 blocks = (p.width + 31) / 32;
 #pragma unroll
     for (u32 k = 0; k < KEPT; k++) {
         for (u32 i = 0; i < 4; i++) v[k].at[i] = v[k].at[i] * factor * w[k].at[i];
         store_four(normed + row * p.normed_stride + at[k], v[k], left[k], wide[k]);
-        if (exact) store_four(exact + row * p.width + at[k], v[k], left[k], wide[k]);
-        if (other) store_four(other + row * p.width + at[k], v[k], left[k], wide[k]);
-        if (int8) {
-            u64 block = at[k] / 32, index = row * blocks + block;
-            quantise_four(v[k], int8 + index, bf16 + index * 16, thread_x() % 8, block < blocks);
+        if (p.outputs & EXACT_OUTPUT) store_four(exact + row * p.width + at[k], v[k], left[k], wide[k]);
+        if (p.outputs & OTHER_OUTPUT) store_four(other + row * p.width + at[k], v[k], left[k], wide[k]);
+        u64 block = at[k] / 32, index = row * blocks + block;
+        u32 part = here.thread_x() % 8;
+        if (p.outputs & INT8_OUTPUT) {
+            quantise_four(v[k], int8 + index, bf16 + index * 16, part, block < blocks);
+        } else if (p.outputs & BF16_OUTPUT && block < blocks) {
+            store_bf16(v[k], bf16 + index * 16, part);
         }
     }
 }

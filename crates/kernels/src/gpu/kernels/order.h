@@ -4,17 +4,17 @@
 
 // Greater for greater values; −0 is 0, and NaN, 0, is the smallest.
 DEV u32 order_of(float value) {
-    u32 bits = __float_as_uint(value);
+    u32 bits = bits_of(value);
     if (value != value) return 0;
     if (bits == 0x80000000u) bits = 0;
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 DEV float of_order(u32 order) {
-    if (order == 0) return __uint_as_float(0x7fc00000u);
-    return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
+    if (order == 0) return float_of(0x7fc00000u);
+    return float_of(order >> 31 ? order & 0x7fffffffu : ~order);
 }
 // Of −∞.
 #define ORDER_OF_NOTHING 0x007fffffu
 
-DEV float infinity() { return __uint_as_float(0x7f800000u); }
+DEV float infinity() { return float_of(0x7f800000u); }
 DEV bool finite(float value) { return fabsf(value) < infinity(); }

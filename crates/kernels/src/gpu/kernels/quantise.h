@@ -24,11 +24,11 @@ DEV Quantised quantise(Four v) {
     }
     // A block that is not finite gets a NaN as its scale: it must show in the output, not vanish.
     bool finite = wild == 0.0f;
-    Quantised result = {0, finite ? largest / 127.0f : __uint_as_float(0x7fc00000u), 0, 0};
+    Quantised result = {0, finite ? largest / 127.0f : float_of(0x7fc00000u), 0, 0};
     // A block of denormals has no inverse in f32; it quantises to zeros.
     float inverse = finite && largest > 1e-36f ? 127.0f / largest : 0.0f;
     for (u32 i = 0; i < 4; i++) {
-        i32 q = finite ? __float2int_rn(__fmul_rn(v.at[i], inverse)) : 0;
+        i32 q = finite ? nearest_int(rounded_product(v.at[i], inverse)) : 0;
         result.word |= ((u32)q & 0xff) << 8 * i;
         result.sum += q;
     }
@@ -38,18 +38,24 @@ DEV Quantised quantise(Four v) {
 }
 
 // The part of a block that lane number `part` of its eight writes.
-template <class Block>
-DEV void store_quantised(Quantised value, Block* block, u32 part) {
+template <class Pointer>
+DEV void store_quantised(Quantised value, Pointer block, u32 part) {
     block->q[part] = value.word;
     if (part % 4 == 0) {
         block->half_sums[part / 4] = value.sum;
-        block->scaled_half_sums[part / 4] = __fmul_rn(value.scale, (float)value.sum);
+        block->scaled_half_sums[part / 4] = rounded_product(value.scale, (float)value.sum);
         block->padding[part / 4] = 0;
     }
     if (part == 0) {
         block->scale = value.scale;
-        block->sum = __fmul_rn(value.scale, (float)(value.sum + value.other));
+        block->sum = rounded_product(value.scale, (float)(value.sum + value.other));
     }
+}
+
+// The part of 32 neighbouring elements as bfloat16 that lane number `part` of their eight writes.
+DEV void store_bf16(Four v, GLOBAL u32* bf16, u32 part) {
+    bf16[2 * part] = pack_bf16(v.at[0], v.at[1]);
+    bf16[2 * part + 1] = pack_bf16(v.at[2], v.at[3]);
 }
 
 // 32 neighbouring elements as int8 and as bfloat16, by 8 lanes with four each, of which this is number `part`. The whole
@@ -57,7 +63,6 @@ DEV void store_quantised(Quantised value, Block* block, u32 part) {
 DEV void quantise_four(Four v, GLOBAL Int8Block* block, GLOBAL u32* bf16, u32 part, bool live) {
     Quantised value = quantise(v);
     if (!live) return;
-    bf16[2 * part] = pack_bf16(v.at[0], v.at[1]);
-    bf16[2 * part + 1] = pack_bf16(v.at[2], v.at[3]);
+    store_bf16(v, bf16, part);
     store_quantised(value, block, part);
 }

@@ -18,10 +18,10 @@ struct Rotation {
 
 // angle / 2π modulo 1, in units of 2^-64. 1 / 2π is 0xa2f9836e4e44152a · 2^-66.
 DEV u64 turns(float angle) {
-    u32 bits = __float_as_uint(angle), exponent = bits >> 23 & 255;
+    u32 bits = bits_of(angle), exponent = bits >> 23 & 255;
     u64 mantissa = (bits & 0x7fffffu) | (exponent ? 0x800000u : 0u);
-    const u64 inverse = 0xa2f9836e4e44152aull;
-    u64 high = __umul64hi(mantissa, inverse), low = mantissa * inverse;
+    const u64 inverse = 0xa2f9836e4e44152aul;
+    u64 high = high_product(mantissa, inverse), low = mantissa * inverse;
     // angle = mantissa · 2^(exponent − 150), so the product is to be divided by 2^(152 − exponent).
     int shift = 152 - (int)max(exponent, 1u);
     u64 fraction = shift < 0 ? (shift > -64 ? low << -shift : 0)
@@ -33,8 +33,8 @@ DEV u64 turns(float angle) {
 
 // Of a fraction of a turn, to about 1 ulp: the nearest quarter turn, and the Taylor series of the rest (at most π/4).
 DEV Rotation rotation(u64 turn) {
-    u64 quarter = (turn + (1ull << 61)) >> 62;
-    float a = (float)(long long)(turn - (quarter << 62)) * 3.4061215800304e-19f;
+    u64 quarter = (turn + ((u64)1 << 61)) >> 62;
+    float a = (float)(i64)(turn - (quarter << 62)) * 3.4061215800304e-19f;
     float square = a * a;
     float sine = fmaf(square, 2.75573192e-6f, -1.98412698e-4f);
     sine = fmaf(square, sine, 8.33333333e-3f);
@@ -55,27 +55,29 @@ DEV Rotation rotation(u64 turn) {
 DEV Rotation rotation_at(u32 position, float frequency, float magnitude) {
     Rotation r = rotation(position * turns(frequency));
     // An infinite or undefined frequency has no angle.
-    bool finite = (__float_as_uint(frequency) >> 23 & 255) != 255;
-    float factor = finite ? magnitude : __uint_as_float(0x7fc00000u);
+    bool finite = (bits_of(frequency) >> 23 & 255) != 255;
+    float factor = finite ? magnitude : float_of(0x7fc00000u);
     return {r.sine * factor, r.cosine * factor};
 }
 
 // Turns a pair. Roundings are written out, so that every kernel has the same.
-DEV void turn(Rotation r, GLOBAL float* a, GLOBAL float* b) {
+template <class Pointer>
+DEV void turn(Rotation r, Pointer a, Pointer b) {
     float u = *a, v = *b;
-    *a = fmaf(u, r.cosine, -__fmul_rn(v, r.sine));
-    *b = fmaf(u, r.sine, __fmul_rn(v, r.cosine));
+    *a = fmaf(u, r.cosine, -rounded_product(v, r.sine));
+    *b = fmaf(u, r.sine, rounded_product(v, r.cosine));
 }
 
 KERNEL(rope)
 (INOUT(float, x, 0), IN(u32, positions, 1), IN(float, frequencies, 2), PARAMS(RopeParams, p, 3)) {
-    u32 team = thread_x() / p.pair_threads, teams = block_width() / p.pair_threads;
-    u32 first = block_y() * p.block_heads, end = min(first + p.block_heads, p.heads);
+    HERE;
+    u32 team = here.thread_x() / p.pair_threads, teams = here.block_width() / p.pair_threads;
+    u32 first = here.block_y() * p.block_heads, end = min(first + p.block_heads, p.heads);
     dependency_launch();
     dependency_wait();
-    GLOBAL float* row = x + block_x() * p.x_stride;
-    u32 position = positions[block_x() * p.positions_stride];
-    for (u32 pair = thread_x() % p.pair_threads; pair < p.pairs; pair += p.pair_threads) {
+    GLOBAL float* row = x + here.block_x() * p.x_stride;
+    u32 position = positions[here.block_x() * p.positions_stride];
+    for (u32 pair = here.thread_x() % p.pair_threads; pair < p.pairs; pair += p.pair_threads) {
         Rotation r = rotation_at(position, frequencies[pair], p.magnitude);
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
         for (u32 head = first + team; head < end; head += teams) {

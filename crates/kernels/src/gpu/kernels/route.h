@@ -16,6 +16,8 @@ struct RouteParams {
     // Whether the sum over all experts is needed, or shares of the largest suffice.
     u32 whole;
     float scale, near;
+    // Whether there is a bias.
+    u32 biased, padding;
 };
 
 // Words of shared memory for a warp: two of each expert and group, three of each that is chosen.
@@ -34,9 +36,9 @@ struct Router {
 #define OVERFLOWS 709.78f
 
 // e^(logit − max). False if it is nothing.
-DEV bool share_of(float logit, float max, Power* share) {
+DEV bool share_of(float logit, float max, THREAD Power* share) {
     if (logit == max) {
-        *share = {1ull << 62, 0};
+        *share = {(u64)1 << 62, 0};
         return max > -infinity();
     }
     if (!(max - logit < VANISHES) || !finite(max) || !finite(logit)) return false;
@@ -92,7 +94,8 @@ DEV Wide score(const Router r, u32 expert, const GLOBAL float* bias, const Route
         if (share_of(-fabsf(logit), 0.0f, &share)) t = wide_of(share);
         value = wide_quotient(logit >= 0.0f ? one : t, wide_sum(one, t));
     }
-    return bias ? wide_sum(value, wide_of(bias[expert])) : value;
+    if (bias) value = wide_sum(value, wide_of(bias[expert]));
+    return value;
 }
 
 // Numbers in order, of which some are taken: number i is lane i % 32's, bit i / 32 of its word.
@@ -105,9 +108,9 @@ struct Best {
     u32 high, low, index;
 };
 // The best of this lane that is not taken; index PADDING if there is none.
-DEV Best lane_best(const Ranks ranks, u32 taken) {
+DEV Best lane_best(Here here, const Ranks ranks, u32 taken) {
     Best best = {0, 0, PADDING};
-    for (u32 j = 0, i = lane(); i < ranks.count; j++, i += 32) {
+    for (u32 j = 0, i = here.lane(); i < ranks.count; j++, i += 32) {
         if (taken >> j & 1) continue;
         u32 high = ranks.high[i], low = ranks.low[i];
         if (best.index == PADDING || high > best.high || (high == best.high && low > best.low)) best = {high, low, i};
@@ -115,21 +118,22 @@ DEV Best lane_best(const Ranks ranks, u32 taken) {
     return best;
 }
 // The best of all, which is then taken.
-DEV u32 take_best(const Ranks ranks, Best* mine, u32* taken) {
+DEV u32 take_best(Here here, const Ranks ranks, THREAD Best* mine, THREAD u32* taken) {
     u32 high = warp_largest(mine->high);
     u32 low = warp_largest(mine->high == high ? mine->low : 0u);
     u32 index = warp_smallest(mine->high == high && mine->low == low ? mine->index : PADDING);
     if (mine->index == index) {
         *taken |= 1u << index / 32;
-        *mine = lane_best(ranks, *taken);
+        *mine = lane_best(here, ranks, *taken);
     }
     return index;
 }
 
 // The experts of all groups but the best are taken. A group is worth its two highest scores. `room`: two words a group.
-DEV u32 exclude_groups(const Router r, const GLOBAL float* bias, const Ranks ranks, GROUP u32* room, const RouteParams p) {
+DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, const Ranks ranks, GROUP u32* room,
+                       const RouteParams p) {
     u32 size = p.experts / p.groups;
-    for (u32 g = lane(); g < p.groups; g += 32) {
+    for (u32 g = here.lane(); g < p.groups; g += 32) {
         // NaN, of order 0, is none of the two; without two there is nothing to add.
         u64 first = 0, second = 0;
         u32 best = 0, next = 0;
@@ -142,30 +146,31 @@ DEV u32 exclude_groups(const Router r, const GLOBAL float* bias, const Ranks ran
                 second = order, next = i;
             }
         }
-        Wide nothing = wide_of(-infinity());
-        Wide worth = first ? score(r, best, bias, p) : nothing;
-        if (size > 1) worth = wide_sum(worth, second ? score(r, next, bias, p) : nothing);
+        Wide worth = wide_of(-infinity()), other = worth;
+        if (first) worth = score(r, best, bias, p);
+        if (second) other = score(r, next, bias, p);
+        if (size > 1) worth = wide_sum(worth, other);
         room[g] = (u32)(order_of(worth) >> 32);
         room[p.groups + g] = (u32)order_of(worth);
     }
     // Until all are told which are kept, a lane reads only what it has written.
     Ranks groups = {room, room + p.groups, p.groups};
     u32 kept = 0;
-    Best best = lane_best(groups, kept);
-    for (u32 i = 0; i < p.top_groups; i++) take_best(groups, &best, &kept);
-    for (u32 j = 0, g = lane(); g < p.groups; j++, g += 32) room[g] = kept >> j & 1;
+    Best best = lane_best(here, groups, kept);
+    for (u32 i = 0; i < p.top_groups; i++) take_best(here, groups, &best, &kept);
+    for (u32 j = 0, g = here.lane(); g < p.groups; j++, g += 32) room[g] = kept >> j & 1;
     warp_barrier();
     u32 taken = 0;
-    for (u32 j = 0, i = lane(); i < p.experts; j++, i += 32) taken |= (room[i / size] ? 0u : 1u) << j;
+    for (u32 j = 0, i = here.lane(); i < p.experts; j++, i += 32) taken |= (room[i / size] ? 0u : 1u) << j;
     return taken;
 }
 
 // The share that `best`, just taken, has of itself and what is left and near it.
-DEV float share_of_near(const Router r, u32 best, u32 taken, const RouteParams p) {
+DEV float share_of_near(Here here, const Router r, u32 best, u32 taken, const RouteParams p) {
     float top = r.logits[best], most = top;
     if (!(top > -infinity())) return 0.0f;
     u32 nearby = 0;
-    for (u32 j = 0, i = lane(); i < p.experts; j++, i += 32) {
+    for (u32 j = 0, i = here.lane(); i < p.experts; j++, i += 32) {
         float logit = r.logits[i];
         if (taken >> j & 1 || logit != logit) continue;
         Wide distance = wide_sum(wide_of(top), wide_of(-logit));
@@ -179,7 +184,7 @@ DEV float share_of_near(const Router r, u32 best, u32 taken, const RouteParams p
     // With a bias, what is left may have larger logits.
     most = warp_max(most);
     u64 sum = 0, own = share_fixed(top, most);
-    for (u32 j = 0, i = lane(); i < p.experts; j++, i += 32)
+    for (u32 j = 0, i = here.lane(); i < p.experts; j++, i += 32)
         if (nearby >> j & 1) sum += share_fixed(r.logits[i], most);
     return (float)own / (float)(warp_sum(sum) + own);
 }
@@ -198,7 +203,7 @@ DEV Small chosen_value(const Router r, float logit, float most, const RouteParam
 DEV u64 small_fixed(Small value) { return (u64)(halved(value.mantissa, value.halvings) * 4503599627370496.0f); }
 
 // Routes one token by one warp, whatever chooses. `room`: route_words.
-DEV void route_any(u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
+DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
                    GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
     Ranks ranks = {room, room + p.experts, p.experts};
     GROUP u32* groups = room + 2 * p.experts;
@@ -207,13 +212,13 @@ DEV void route_any(u64 row, const GLOBAL float* logits, const GLOBAL float* bias
     GROUP u32* halvings = chosen + 2 * p.top_k;
     Router r = {logits + row * p.logits_stride, -infinity(), 0};
 
-    for (u32 i = lane(); i < p.experts; i += 32) r.max = fmaxf(r.max, r.logits[i]);
+    for (u32 i = here.lane(); i < p.experts; i += 32) r.max = fmaxf(r.max, r.logits[i]);
     r.max = warp_max(r.max);
     if (p.gating == SOFTMAX && p.whole) {
-        for (u32 i = lane(); i < p.experts; i += 32) r.sum += share_fixed(r.logits[i], r.max);
+        for (u32 i = here.lane(); i < p.experts; i += 32) r.sum += share_fixed(r.logits[i], r.max);
         r.sum = warp_sum(r.sum);
     }
-    for (u32 i = lane(); i < p.experts; i += 32) {
+    for (u32 i = here.lane(); i < p.experts; i += 32) {
         u64 order = bias ? order_of(score(r, i, bias, p)) : (u64)order_of(plain_order(r, r.logits[i], p)) << 32;
         room[i] = (u32)(order >> 32);
         room[p.experts + i] = (u32)order;
@@ -221,12 +226,12 @@ DEV void route_any(u64 row, const GLOBAL float* logits, const GLOBAL float* bias
     warp_barrier();
 
     u32 taken = 0;
-    if (p.top_groups < p.groups) taken = exclude_groups(r, bias, ranks, groups, p);
-    Best mine = lane_best(ranks, taken);
+    if (p.top_groups < p.groups) taken = exclude_groups(here, r, bias, ranks, groups, p);
+    Best mine = lane_best(here, ranks, taken);
     for (u32 slot = 0; slot < p.top_k; slot++) {
-        u32 best = take_best(ranks, &mine, &taken);
-        float share = p.gating == SPARSE_MIXER ? share_of_near(r, best, taken, p) : 0.0f;
-        if (lane() == slot % 32) {
+        u32 best = take_best(here, ranks, &mine, &taken);
+        float share = p.gating == SPARSE_MIXER ? share_of_near(here, r, best, taken, p) : 0.0f;
+        if (here.lane() == slot % 32) {
             chosen[slot] = best;
             mantissas[slot] = share;
         }
@@ -234,10 +239,10 @@ DEV void route_any(u64 row, const GLOBAL float* logits, const GLOBAL float* bias
 
     // A lane has its slots; the sum has one value in whatever order it is taken.
     float most = -infinity();
-    for (u32 slot = lane(); slot < p.top_k; slot += 32) most = fmaxf(most, r.logits[chosen[slot]]);
+    for (u32 slot = here.lane(); slot < p.top_k; slot += 32) most = fmaxf(most, r.logits[chosen[slot]]);
     most = warp_max(most);
     u64 sum = 0;
-    for (u32 slot = lane(); slot < p.top_k; slot += 32) {
+    for (u32 slot = here.lane(); slot < p.top_k; slot += 32) {
         Small value = {mantissas[slot], 0};
         if (p.gating != SPARSE_MIXER) value = chosen_value(r, r.logits[chosen[slot]], most, p);
         sum += small_fixed(value);
@@ -246,17 +251,17 @@ DEV void route_any(u64 row, const GLOBAL float* logits, const GLOBAL float* bias
     }
     sum = warp_sum(sum);
     // What values are divided by, in units of 2^-52. A sum is at least 2^-14, the smallest normal f16, of all.
-    u64 divisor = 1ull << 52;
+    u64 divisor = (u64)1 << 52;
     if (p.gating == SOFTMAX) divisor = r.sum;
-    if (p.normalise) divisor = max(sum, divisor >> 14);
+    if (p.normalise) divisor = larger(sum, divisor >> 14);
     // Softmax over the chosen is a division by their sum, whether or not there is another.
     if (p.gating == SOFTMAX_OF_CHOSEN) divisor = sum;
     // scale / divisor as a sum of two floats: all of a token's weights share its error.
-    float high = (float)divisor, low = (float)(long long)(divisor - (u64)high);
+    float high = (float)divisor, low = (float)(i64)(divisor - (u64)high);
     float factor = divisor ? p.scale / high : 0.0f;
     float rest = divisor ? (fmaf(-factor, high, p.scale) - factor * low) / high : 0.0f;
     factor *= 4503599627370496.0f, rest *= 4503599627370496.0f;
-    for (u32 slot = lane(); slot < p.top_k; slot += 32) {
+    for (u32 slot = here.lane(); slot < p.top_k; slot += 32) {
         ids[row * p.ids_stride + slot] = chosen[slot];
         float weight = fmaf(mantissas[slot], factor, mantissas[slot] * rest);
         weights[row * p.weights_stride + slot] = halved(weight, halvings[slot]);

@@ -33,19 +33,19 @@ struct Chosen {
 };
 
 // The choice for the logits from `at` on.
-DEV Chosen choose(const GLOBAL float* at, const RouteParams p) {
+DEV Chosen choose(Here here, const GLOBAL float* at, const RouteParams p) {
     float values[EXPERTS_PER_LANE];
     u32 orders[EXPERTS_PER_LANE];
     u32 top = 0;
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
-        u32 i = lane() + 32 * j;
+        u32 i = here.lane() + 32 * j;
         values[j] = i < p.experts ? at[i] : 0.0f;
     }
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
         // One more than the order: 0 is none, be it taken or not there.
-        orders[j] = lane() + 32 * j < p.experts ? order_of(values[j]) + 1 : 0;
+        orders[j] = here.lane() + 32 * j < p.experts ? order_of(values[j]) + 1 : 0;
         top = max(top, orders[j]);
     }
     top = warp_largest(top);
@@ -66,25 +66,25 @@ DEV Chosen choose(const GLOBAL float* at, const RouteParams p) {
             if (orders[j] > best) best = orders[j], place = j;
         }
         u32 order = warp_largest(best);
-        u32 expert = warp_smallest(best == order ? lane() + 32 * place : PADDING);
+        u32 expert = warp_smallest(best == order ? here.lane() + 32 * place : PADDING);
 #pragma unroll
         for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
-            if (expert == lane() + 32 * j) orders[j] = 0;
+            if (expert == here.lane() + 32 * j) orders[j] = 0;
         }
-        if (lane() == slot) chosen = expert;
+        if (here.lane() == slot) chosen = expert;
     }
     return {chosen, largest};
 }
 
 // The weight of this lane's slot.
-DEV float weigh(const GLOBAL float* at, Chosen chosen, const RouteParams p) {
+DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const RouteParams p) {
     Sum sum = {0.0f, 0.0f};
     bool over_all = p.gating == SOFTMAX;
     if (over_all && !p.normalise) {
-        for (u32 i = lane(); i < p.experts; i += 32) sum = sum_of(sum, {plain_share(at[i], chosen.largest), 0.0f});
+        for (u32 i = here.lane(); i < p.experts; i += 32) sum = sum_of(sum, {plain_share(at[i], chosen.largest), 0.0f});
         sum = warp_sum(sum);
     }
-    bool live = lane() < p.top_k;
+    bool live = here.lane() < p.top_k;
     float logit = live ? at[chosen.expert] : 0.0f;
     // Some logit is the largest of the chosen, unless none is a number.
     float share = live ? plain_share(logit, chosen.largest) : 0.0f;
@@ -95,15 +95,17 @@ DEV float weigh(const GLOBAL float* at, Chosen chosen, const RouteParams p) {
     return fmaf(share, factor, share * rest);
 }
 
-DEV void store_choice(Chosen chosen, float weight, u64 row, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
-    if (lane() >= p.top_k) return;
-    ids[row * p.ids_stride + lane()] = chosen.expert;
-    weights[row * p.weights_stride + lane()] = weight;
+DEV void store_choice(Here here, Chosen chosen, float weight, u64 row, GLOBAL u32* ids, GLOBAL float* weights,
+                      const RouteParams p) {
+    if (here.lane() >= p.top_k) return;
+    ids[row * p.ids_stride + here.lane()] = chosen.expert;
+    weights[row * p.weights_stride + here.lane()] = weight;
 }
 
-DEV void route_plain(u64 row, const GLOBAL float* logits, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+DEV void route_plain(Here here, u64 row, const GLOBAL float* logits, GLOBAL u32* ids, GLOBAL float* weights,
+                     const RouteParams p) {
     const GLOBAL float* at = logits + row * p.logits_stride;
-    Chosen chosen = choose(at, p);
-    store_choice(chosen, weigh(at, chosen, p), row, ids, weights, p);
+    Chosen chosen = choose(here, at, p);
+    store_choice(here, chosen, weigh(here, at, chosen, p), row, ids, weights, p);
 }
 #endif

@@ -38,7 +38,7 @@ struct SampleRow {
     float repeat_penalty, presence_penalty, frequency_penalty;
     u32 padding;
 };
-#define NO_MASK 0xffffffffffffffffull
+#define NO_MASK 0xfffffffffffffffful
 
 // What is done to the logit of a token: `value` is added if `count` is 0, else it is penalised for so many occurrences.
 // Sorted by token, what is added first.
@@ -73,20 +73,21 @@ DEV bool allowed(const SampleRow r, const GLOBAL u32* masks, u32 token) {
 KERNEL(sample_adjust)
 (INOUT(float, logits, 0), IN(SampleRow, table, 1), IN(SampleEdit, edits, 2), IN(u32, masks, 3), OUT(u64, best, 4),
  OUT(u32, histograms, 5), PARAMS(SampleParams, p, 6)) {
+    HERE;
     SHARED(u64, room, 32);
     dependency_launch();
     dependency_wait();
-    u32 row = block_x() / p.segments, segment = block_x() % p.segments;
+    u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments;
     SampleRow r = table[row];
     GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
-    u64 first = (u64)segment * SEGMENT, end = min(first + SEGMENT, p.cols);
+    u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
     if (r.mask != NO_MASK) {
-        for (u64 token = first + thread_x(); token < end; token += block_width())
+        for (u64 token = first + here.thread_x(); token < end; token += here.block_width())
             if (!allowed(r, masks, (u32)token)) at[token] = -infinity();
-        barrier();
+        barrier_global();
     }
     const GLOBAL SampleEdit* list = edits + r.first_edit;
-    for (u32 i = thread_x(); i < r.edits; i += block_width()) {
+    for (u32 i = here.thread_x(); i < r.edits; i += here.block_width()) {
         u32 token = list[i].token;
         // All edits of a token are made by the thread that has the first.
         if (token < first || token >= end || (i > 0 && list[i - 1].token == token)) continue;
@@ -96,26 +97,26 @@ KERNEL(sample_adjust)
             if (edit.count == 0) {
                 logit += edit.value;
             } else {
-                logit = logit > 0.0f ? logit / r.repeat_penalty : __fmul_rn(logit, r.repeat_penalty);
-                logit -= r.presence_penalty + __fmul_rn((float)edit.count, r.frequency_penalty);
+                logit = logit > 0.0f ? logit / r.repeat_penalty : rounded_product(logit, r.repeat_penalty);
+                logit -= r.presence_penalty + rounded_product((float)edit.count, r.frequency_penalty);
             }
         }
         at[token] = logit;
     }
-    barrier();
+    barrier_global();
     u64 mine = 0;
-    for (u64 token = first + thread_x(); token < end; token += block_width())
-        if (allowed(r, masks, (u32)token)) mine = max(mine, candidate(at[token], (u32)token));
-    mine = block_largest(mine, room);
-    if (thread_x() == 0) best[block_x()] = mine;
+    for (u64 token = first + here.thread_x(); token < end; token += here.block_width())
+        if (allowed(r, masks, (u32)token)) mine = larger(mine, candidate(at[token], (u32)token));
+    mine = block_largest(here, mine, room);
+    if (here.thread_x() == 0) best[here.block_x()] = mine;
     u32 words = (p.count_steps + p.mass_steps) * BINS * 2;
-    for (u32 i = segment * block_width() + thread_x(); i < words; i += p.segments * block_width())
+    for (u32 i = segment * here.block_width() + here.thread_x(); i < words; i += p.segments * here.block_width())
         histograms[(u64)row * words + i] = 0;
 }
 
 // The share of a logit of the largest's, `max`, which is above −∞.
 DEV u64 sample_share(const SampleRow r, float logit, float max, u32 bits) {
-    if (logit == max) return 1ull << bits;
+    if (logit == max) return (u64)1 << bits;
     if (!finite(logit) || !finite(max) || !(max * 0.015625f - logit * 0.015625f < r.reach)) return 0;
     return power_fixed(power(max, logit, {r.factor, r.shift}), bits);
 }
@@ -126,19 +127,19 @@ DEV bool sample_near(const SampleRow r, float logit, float max) {
 
 // top-p of a mass, rounded up.
 DEV u64 wanted_mass(const SampleRow r, u64 mass) {
-    u64 high = __umul64hi(mass, r.top_p), low = mass * r.top_p;
+    u64 high = high_product(mass, r.top_p), low = mass * r.top_p;
     u32 down = r.top_p_down;
     u64 part = down >= 128 ? 0 : down >= 64 ? high >> (down - 64) : down ? low >> down | high << (64 - down) : low;
     bool rest = down >= 128 ? (high | low) != 0
-              : down >= 64  ? (high & ((1ull << (down - 64)) - 1) | low) != 0
-                            : (low & ((1ull << down) - 1)) != 0;
-    return max(part + (rest ? 1 : 0), 1ull);
+              : down >= 64  ? (high & (((u64)1 << (down - 64)) - 1) | low) != 0
+                            : (low & (((u64)1 << down) - 1)) != 0;
+    return larger(part + (rest ? 1 : 0), (u64)1);
 }
 
 // A search before its first histogram. That for top-p gets its aim from the first.
 DEV Search search_start(const SampleRow r, bool for_mass) {
     bool all = !r.random || (for_mass ? r.top_p_down == 0 : r.top_k == 0);
-    return {for_mass ? 0ull : (u64)r.top_k, 0, all};
+    return {for_mass ? 0 : (u64)r.top_k, 0, all};
 }
 
 // A row's searches, and one after another the histograms that they go by. `states` has a place for each histogram.
@@ -148,21 +149,22 @@ struct SampleState {
 };
 
 // Where the search is that made histogram `made`, by what it shows; by a whole block of BINS threads. `room`: 33 places.
-DEV Search search_after(const SampleRow r, SampleState s, u32 made, GROUP u64* room, const SampleParams p) {
+DEV Search search_after(Here here, const SampleRow r, SampleState s, u32 made, GROUP u64* room, const SampleParams p) {
     bool for_mass = made >= p.count_steps;
     u32 digit = for_mass ? made - p.count_steps : made;
-    Search search = digit == 0 ? search_start(r, for_mass) : s.states[made - 1];
+    Search search = search_start(r, for_mass);
+    if (digit > 0) search = s.states[made - 1];
     if (search.all) return search;
     // Thread 0 has the last bin.
-    u32 bin = BINS - 1 - thread_x();
+    u32 bin = BINS - 1 - here.thread_x();
     const GLOBAL u32* at = s.histograms + (made * BINS + bin) * 2;
-    u64 here = (u64)at[1] << 32 | at[0];
-    RunningSum sum = block_running_sum(here, room);
+    u64 mine = (u64)at[1] << 32 | at[0];
+    RunningSum sum = block_running_sum(here, mine, room);
     if (for_mass && digit == 0) search.left = wanted_mass(r, sum.total);
     // Fewer than wanted: all of them.
     if (sum.total < search.left) return {0, 0, 1};
-    if (sum.upto >= search.left && sum.upto - here < search.left) {
-        room[32] = search.left - (sum.upto - here);
+    if (sum.upto >= search.left && sum.upto - mine < search.left) {
+        room[32] = search.left - (sum.upto - mine);
         room[31] = bin;
     }
     barrier();
@@ -176,12 +178,13 @@ DEV Search search_after(const SampleRow r, SampleState s, u32 made, GROUP u64* r
 KERNEL(sample_histogram)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), INOUT(Search, searches, 3), INOUT(u32, histograms, 4),
  PARAMS(SampleParams, p, 5)) {
+    HERE;
     SHARED(u64, room, 33);
     SHARED(u32, low, BINS* COPIES);
     SHARED(u32, high, BINS* COPIES);
     dependency_launch();
     dependency_wait();
-    u32 row = block_x() / p.segments, segment = block_x() % p.segments, steps = p.count_steps + p.mass_steps;
+    u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments, steps = p.count_steps + p.mass_steps;
     SampleRow r = table[row];
     GLOBAL u32* made = histograms + (u64)row * steps * BINS * 2;
     SampleState s = {made, searches + (u64)row * steps};
@@ -190,46 +193,49 @@ KERNEL(sample_histogram)
 
     Search search = search_start(r, for_mass), counted = {0, 0, 1};
     if (p.step > 0) {
-        Search last = search_after(r, s, p.step - 1, room, p);
-        if (segment == 0 && thread_x() == 0) s.states[p.step - 1] = last;
+        Search last = search_after(here, r, s, p.step - 1, room, p);
+        if (segment == 0 && here.thread_x() == 0) s.states[p.step - 1] = last;
         // What top-k keeps, for top-p.
-        if (for_mass && p.count_steps) counted = digit == 0 ? last : s.states[p.count_steps - 1];
+        if (for_mass && p.count_steps) {
+            counted = last;
+            if (digit > 0) counted = s.states[p.count_steps - 1];
+        }
         if (digit > 0) search = last;
     }
     if (search.all) return;
 
-    float max = of_order(candidate_order(row_best(best, row, p.segments)));
-    for (u32 i = thread_x(); i < BINS * COPIES; i += block_width()) low[i] = high[i] = 0;
+    float max = of_order(candidate_order(row_best(here, best, row, p.segments)));
+    for (u32 i = here.thread_x(); i < BINS * COPIES; i += here.block_width()) low[i] = high[i] = 0;
     barrier();
     u32 down = 24 - 8 * digit, known = digit == 0 ? 0 : ~0u << (down + 8);
-    u64 first = (u64)segment * SEGMENT, end = min(first + SEGMENT, p.cols);
+    u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
     const GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
-    for (u64 token = first + thread_x(); token < end; token += block_width()) {
+    for (u64 token = first + here.thread_x(); token < end; token += here.block_width()) {
         float logit = at[token];
         u32 order = order_of(logit);
         if ((order & known) != search.prefix || !sample_near(r, logit, max)) continue;
         if (!counted.all && order <= counted.prefix) continue;
         u64 weight = for_mass ? sample_share(r, logit, max, p.bits) : 1;
-        u32 place = (order >> down & 255) * COPIES + thread_x() % COPIES, part = (u32)weight;
-        u32 before = atomicAdd(&low[place], part);
+        u32 place = (order >> down & 255) * COPIES + here.thread_x() % COPIES, part = (u32)weight;
+        u32 before = add_atomic(&low[place], part);
         u32 above = (u32)(weight >> 32) + (before + part < before ? 1 : 0);
-        if (above) atomicAdd(&high[place], above);
+        if (above) add_atomic(&high[place], above);
     }
     barrier();
     u64 sum = 0;
     for (u32 copy = 0; copy < COPIES; copy++) {
-        u32 place = thread_x() * COPIES + copy;
+        u32 place = here.thread_x() * COPIES + copy;
         sum += (u64)high[place] << 32 | low[place];
     }
     // Of the last order that top-k keeps only some take part.
     if (segment == 0 && !counted.all && (counted.prefix & known) == search.prefix &&
-        (counted.prefix >> down & 255) == thread_x())
+        (counted.prefix >> down & 255) == here.thread_x())
         sum += counted.left * sample_share(r, of_order(counted.prefix), max, p.bits);
     if (sum == 0) return;
-    GLOBAL u32* bin = made + (p.step * BINS + thread_x()) * 2;
-    u32 before = atomicAdd(&bin[0], (u32)sum);
+    GLOBAL u32* bin = made + (p.step * BINS + here.thread_x()) * 2;
+    u32 before = add_atomic(&bin[0], (u32)sum);
     u32 above = (u32)(sum >> 32) + (before + (u32)sum < before ? 1 : 0);
-    if (above) atomicAdd(&bin[1], above);
+    if (above) add_atomic(&bin[1], above);
 }
 
 // What is kept: all of higher order than `order`, and of that order the first `ties`.
@@ -237,10 +243,10 @@ struct Kept {
     u32 order;
     u64 ties;
 };
-DEV Kept sample_kept(const SampleRow r, SampleState s, float max, GROUP u64* room, const SampleParams p) {
+DEV Kept sample_kept(Here here, const SampleRow r, SampleState s, float max, GROUP u64* room, const SampleParams p) {
     u32 steps = p.count_steps + p.mass_steps;
     Search last = {0, 0, 1}, counted = {0, 0, 1};
-    if (steps > 0) last = search_after(r, s, steps - 1, room, p);
+    if (steps > 0) last = search_after(here, r, s, steps - 1, room, p);
     if (p.mass_steps > 0) {
         if (!last.all) {
             u64 share = sample_share(r, of_order(last.prefix), max, p.bits);
@@ -280,28 +286,29 @@ DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, 
 KERNEL(sample_masses)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(u32, histograms, 3), INOUT(Search, searches, 4),
  OUT(Kept, thresholds, 5), OUT(SegmentMass, masses, 6), PARAMS(SampleParams, p, 7)) {
+    HERE;
     SHARED(u64, room, 33);
     dependency_launch();
     dependency_wait();
-    u32 row = block_x() / p.segments, segment = block_x() % p.segments, steps = p.count_steps + p.mass_steps;
+    u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments, steps = p.count_steps + p.mass_steps;
     SampleRow r = table[row];
-    u32 top = candidate_order(row_best(best, row, p.segments));
+    u32 top = candidate_order(row_best(here, best, row, p.segments));
     if (!r.random || top <= ORDER_OF_NOTHING) return;
     float max = of_order(top);
     SampleState s = {histograms + (u64)row * steps * BINS * 2, searches + (u64)row * steps};
-    Kept kept = sample_kept(r, s, max, room, p);
-    u64 first = (u64)segment * SEGMENT, end = min(first + SEGMENT, p.cols);
+    Kept kept = sample_kept(here, r, s, max, room, p);
+    u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
     const GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
-    SegmentMass mass = kept_mass(r, at, first + thread_x(), end, block_width(), max, kept, p);
-    u64 above = block_running_sum(mass.above, room).total, ties = block_running_sum(mass.ties, room).total;
-    if (thread_x() == 0) masses[block_x()] = {above, ties};
-    if (thread_x() == 0 && segment == 0) thresholds[row] = kept;
+    SegmentMass mass = kept_mass(r, at, first + here.thread_x(), end, here.block_width(), max, kept, p);
+    u64 above = block_running_sum(here, mass.above, room).total, ties = block_running_sum(here, mass.ties, room).total;
+    if (here.thread_x() == 0) masses[here.block_x()] = SegmentMass{above, ties};
+    if (here.thread_x() == 0 && segment == 0) thresholds[row] = kept;
 }
 
 // The mass of what is kept of a place with these, when `before` ties have gone before.
 DEV u64 mass_with_ties(SegmentMass mass, u64 before, u64 ties, u64 share) {
     u64 left = before < ties ? ties - before : 0;
-    return mass.above + min(mass.ties, left) * share;
+    return mass.above + smaller(mass.ties, left) * share;
 }
 
 // Where the running sum of masses passes `aim`.
@@ -309,14 +316,14 @@ struct Found {
     u64 index, aim, ties;
 };
 // One round: each thread has one place, in order. `start`: mass and ties before the round; they move on. True once found.
-DEV bool passes(SegmentMass mine, u64 index, u64 aim, u64 ties, u64 share, SegmentMass* start, GROUP Found* found,
-                GROUP u64* room) {
-    RunningSum tied = block_running_sum(mine.ties, room);
+DEV bool passes(Here here, SegmentMass mine, u64 index, u64 aim, u64 ties, u64 share, THREAD SegmentMass* start,
+                GROUP Found* found, GROUP u64* room) {
+    RunningSum tied = block_running_sum(here, mine.ties, room);
     u64 before = start->ties + tied.upto - mine.ties;
     u64 mass = mass_with_ties(mine, before, ties, share);
-    RunningSum sum = block_running_sum(mass, room);
+    RunningSum sum = block_running_sum(here, mass, room);
     u64 end = start->above + sum.upto;
-    if (end > aim && end - mass <= aim) *found = {index, aim - (end - mass), before};
+    if (end > aim && end - mass <= aim) *found = Found{index, aim - (end - mass), before};
     *start = {start->above + sum.total, start->ties + tied.total};
     return start->above > aim;
 }
@@ -325,16 +332,17 @@ DEV bool passes(SegmentMass mine, u64 index, u64 aim, u64 ties, u64 share, Segme
 KERNEL(sample_draw)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(Kept, thresholds, 3), IN(SegmentMass, masses, 4),
  OUT(u32, out, 5), PARAMS(SampleParams, p, 6)) {
+    HERE;
     SHARED(u64, room, 32);
     SHARED(Found, found, 1);
     dependency_launch();
     dependency_wait();
-    u32 row = block_x();
+    u32 row = here.block_x();
     SampleRow r = table[row];
-    u64 top = row_best(best, row, p.segments);
+    u64 top = row_best(here, best, row, p.segments);
     // Nothing above −∞: the best that the mask allows.
     if (!r.random || candidate_order(top) <= ORDER_OF_NOTHING) {
-        if (thread_x() == 0) out[(p.first_row + row) * p.out_stride] = candidate_column(top);
+        if (here.thread_x() == 0) out[(p.first_row + row) * p.out_stride] = candidate_column(top);
         return;
     }
     float max = of_order(candidate_order(top));
@@ -344,28 +352,28 @@ KERNEL(sample_draw)
 
     // The whole mass, then the segment and the token in which the drawn part of it is passed.
     SegmentMass whole = {0, 0};
-    for (u32 i = thread_x(); i < p.segments; i += block_width()) {
+    for (u32 i = here.thread_x(); i < p.segments; i += here.block_width()) {
         SegmentMass mass = masses[(u64)row * p.segments + i];
         whole = {whole.above + mass.above, whole.ties + mass.ties};
     }
-    whole = {block_running_sum(whole.above, room).total, block_running_sum(whole.ties, room).total};
+    whole = {block_running_sum(here, whole.above, room).total, block_running_sum(here, whole.ties, room).total};
     u64 total = mass_with_ties(whole, 0, ties, share);
-    u64 aim = __umul64hi(total, (u64)r.draw << 32);
+    u64 aim = high_product(total, (u64)r.draw << 32);
     SegmentMass start = {0, 0};
-    for (u32 i = 0; i < p.segments; i += block_width()) {
-        u32 segment = i + thread_x();
+    for (u32 i = 0; i < p.segments; i += here.block_width()) {
+        u32 segment = i + here.thread_x();
         SegmentMass mass = {0, 0};
         if (segment < p.segments) mass = masses[(u64)row * p.segments + segment];
-        if (passes(mass, segment, aim, ties, share, &start, found, room)) break;
+        if (passes(here, mass, segment, aim, ties, share, &start, found, room)) break;
     }
     barrier();
     // `passes` meets before it writes it again.
     Found segment = found[0];
     const GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
-    u64 each = SEGMENT / block_width();
-    u64 first = segment.index * SEGMENT + thread_x() * each, end = min(first + each, p.cols);
+    u64 each = SEGMENT / here.block_width();
+    u64 first = segment.index * SEGMENT + here.thread_x() * each, end = smaller(first + each, p.cols);
     start = {0, segment.ties};
-    passes(kept_mass(r, at, first, end, 1, max, kept, p), first, segment.aim, ties, share, &start, found, room);
+    passes(here, kept_mass(r, at, first, end, 1, max, kept, p), first, segment.aim, ties, share, &start, found, room);
     barrier();
     if (found[0].index != first) return;
     u64 passed = 0, tied = found[0].ties, target = found[0].aim;

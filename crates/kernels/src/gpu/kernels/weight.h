@@ -8,17 +8,18 @@
 //   BLOCK, SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO, SIGNED, HAS_MIN,
 //   Raw load(Row, u32 span)                            the span's bytes; spans count along the row
 //   u32 at(u32 span, int piece)                        where the piece is: its first element is 16 · at
-//   void codes(const Raw&, int piece, u32 (&)[4])      16 bytes, ascending: signed, or unsigned and at most 127
-//   void scale(const Raw&, int piece, float& scale, float& min)
+//   void codes(const THREAD Raw&, int piece, THREAD u32 (&)[4])
+//                                                      16 bytes, ascending: signed, or unsigned and at most 127
+//   void scale(const THREAD Raw&, int piece, THREAD float& scale, THREAD float& min)
 // and an element is scale · (code − ZERO) − min. A float format has
 //   BLOCK (1), SPAN (elements in a span), IS_FLOAT (true),
 //   Raw load(Row, u32 span)                            a row's last span may be partly zeros
-//   void elements(const Raw&, float (&)[SPAN])
+//   void elements(const THREAD Raw&, THREAD float (&)[SPAN])
 #pragma once
 #include "device.h"
 
 struct Row {
-    GLOBAL const u8* base;
+    const GLOBAL u8* base;
     // Blocks of the format in the row: for float formats, elements.
     u32 blocks;
 };
@@ -26,15 +27,15 @@ struct Row {
 // Bytes in a row of a plane that has so many in a block.
 DEV u32 plane(Row row, u32 bytes) { return (row.blocks * bytes + 15) & ~15u; }
 
-DEV u32 load_32(GLOBAL const u8* from) { return *reinterpret_cast<GLOBAL const u32*>(from); }
-DEV u32 load_16(GLOBAL const u8* from) { return *reinterpret_cast<GLOBAL const u16*>(from); }
-DEV uint2 load_64(GLOBAL const u8* from) { return *reinterpret_cast<GLOBAL const uint2*>(from); }
+DEV u32 load_32(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u32*>(from); }
+DEV u32 load_16(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u16*>(from); }
+DEV uint2 load_64(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL uint2*>(from); }
 
 // The f16 in the lower half of a word.
 DEV float half_of(u32 word) { return half_to_float(static_cast<u16>(word)); }
 
 // The fields of `mask` in each byte of 16, after a shift to the right.
-DEV void fields(uint4 bytes, int shift, u32 mask, u32 (&words)[4]) {
+DEV void fields(uint4 bytes, int shift, u32 mask, THREAD u32 (&words)[4]) {
     words[0] = bytes.x >> shift & mask;
     words[1] = bytes.y >> shift & mask;
     words[2] = bytes.z >> shift & mask;
@@ -42,7 +43,7 @@ DEV void fields(uint4 bytes, int shift, u32 mask, u32 (&words)[4]) {
 }
 
 // As `fields`, moved to the left by `to` and added to what is there.
-DEV void add_fields(uint4 bytes, int shift, u32 mask, int to, u32 (&words)[4]) {
+DEV void add_fields(uint4 bytes, int shift, u32 mask, int to, THREAD u32 (&words)[4]) {
     words[0] |= (bytes.x >> shift & mask) << to;
     words[1] |= (bytes.y >> shift & mask) << to;
     words[2] |= (bytes.z >> shift & mask) << to;
@@ -50,10 +51,10 @@ DEV void add_fields(uint4 bytes, int shift, u32 mask, int to, u32 (&words)[4]) {
 }
 
 // Low (piece 0) or high (piece 1) nibbles of 16 bytes.
-DEV void nibbles(uint4 bytes, int piece, u32 (&words)[4]) { fields(bytes, 4 * piece, 0x0f0f0f0fu, words); }
+DEV void nibbles(uint4 bytes, int piece, THREAD u32 (&words)[4]) { fields(bytes, 4 * piece, 0x0f0f0f0fu, words); }
 
 // Bit i of 16 to bit 4 of byte i.
-DEV void fifth_bits(u32 bits, u32 (&words)[4]) {
+DEV void fifth_bits(u32 bits, THREAD u32 (&words)[4]) {
     // Four copies of four bits, 7 apart and so without a carry, put bit i of the four at bit 8·i + 4 of the product.
 #pragma unroll
     for (int j = 0; j < 4; j++) words[j] |= (bits >> 4 * j & 15) * 0x02040810u & 0x10101010u;
@@ -62,56 +63,50 @@ DEV void fifth_bits(u32 bits, u32 (&words)[4]) {
 // The table's bytes for four nibbles. The table is 16 bytes in four words.
 DEV u32 look_up_four(uint4 table, u32 nibbles) {
     u32 index = nibbles & 0x7777;
-    u32 low = __byte_perm(table.x, table.y, index), high = __byte_perm(table.z, table.w, index);
-    return __byte_perm(low, high, 0x3210 | (nibbles >> 1 & 0x4444));
+    u32 low = select_bytes(table.x, table.y, index), high = select_bytes(table.z, table.w, index);
+    return select_bytes(low, high, 0x3210 | (nibbles >> 1 & 0x4444));
 }
 
 // As `nibbles`, each replaced by the table's byte.
-DEV void look_up(uint4 table, uint4 bytes, int piece, u32 (&words)[4]) {
+DEV void look_up(uint4 table, uint4 bytes, int piece, THREAD u32 (&words)[4]) {
     const u32 all[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         // Low and high nibbles in turns.
         u32 first = look_up_four(table, all[j]), second = look_up_four(table, all[j] >> 16);
-        words[j] = __byte_perm(first, second, piece == 0 ? 0x6420 : 0x7531);
+        words[j] = select_bytes(first, second, piece == 0 ? 0x6420 : 0x7531);
     }
 }
 
 // Takes from another span of the same block what they have in common, so that it need not be loaded twice: for formats
 // that overload it.
 template <class Raw>
-DEV void share(Raw&, const Raw&) {}
+DEV void share(THREAD Raw&, const THREAD Raw&) {}
 
-// Byte `i` of a word as a float. Exact: 2^23 + byte is a float whose lowest bits are the byte.
-DEV float byte_to_float(u32 word, int i) {
-    return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540 | i)) - 8388608.0f;
-}
-
-// Code `i` of a piece, less ZERO, as a float. Exact, as above.
+// Code `i` of a piece, less ZERO, as a float.
 template <class F>
-DEV float code(const u32 (&words)[4], int i) {
+DEV float code(const THREAD u32 (&words)[4], int i) {
     u32 word = F::SIGNED ? words[i / 4] ^ 0x80808080u : words[i / 4];
-    float shifted = __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7540 | i % 4));
-    return shifted - (F::SIGNED ? 8388608.0f + 128.0f : 8388608.0f + F::ZERO);
+    return byte_to_float(word, i % 4, F::SIGNED ? 128.0f : float(F::ZERO));
 }
 
 // The elements of a piece as `Format::decode` gives them, bit by bit.
 template <class F>
-DEV void values(const typename F::Raw& raw, int piece, float (&out)[16]) {
+DEV void values(const THREAD typename F::Raw& raw, int piece, THREAD float (&out)[16]) {
     u32 words[4];
     float scale, min;
     F::codes(raw, piece, words);
     F::scale(raw, piece, scale, min);
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        float value = __fmul_rn(scale, code<F>(words, i));
-        out[i] = F::HAS_MIN ? __fsub_rn(value, min) : value;
+        float value = rounded_product(scale, code<F>(words, i));
+        out[i] = F::HAS_MIN ? rounded_difference(value, min) : value;
     }
 }
 
 // Elements 16 · piece … of a row of a float format; zeros past its end.
 template <class F>
-DEV void float_values(Row row, u32 piece, float (&out)[16]) {
+DEV void float_values(Row row, u32 piece, THREAD float (&out)[16]) {
 #pragma unroll
     for (int i = 0; i < 16; i += F::SPAN) {
         float part[F::SPAN];

@@ -7,35 +7,36 @@
 struct Wide {
     u64 bits;
 };
-DEV Wide wide_nan() { return {0x7ff8000000000000ull}; }
-DEV bool is_nan(Wide a) { return a.bits << 1 > 0xffe0000000000000ull; }
+DEV Wide wide_nan() { return {0x7ff8000000000000ul}; }
+DEV bool is_nan(Wide a) { return a.bits << 1 > 0xffe0000000000000ul; }
 DEV int exponent_of(Wide a) { return (int)(a.bits >> 52 & 2047); }
 DEV u64 mantissa_of(Wide a) {
-    u64 fraction = a.bits & 0xfffffffffffffull;
-    return exponent_of(a) == 0 ? 0 : fraction | 1ull << 52;
+    u64 fraction = a.bits & 0xffffffffffffful;
+    return exponent_of(a) == 0 ? 0 : fraction | (u64)1 << 52;
 }
 
 // ± mantissa · 2^exponent, rounded.
 DEV Wide wide(u64 negative, u64 mantissa, int exponent) {
     if (mantissa == 0) return {0};
-    int zeros = __clzll((long long)mantissa);
+    int zeros = leading_zeros(mantissa);
     mantissa <<= zeros;
     exponent += 1086 - zeros;
     u64 rounded = (mantissa >> 11) + ((mantissa & 2047) + (mantissa >> 11 & 1) > 1024 ? 1 : 0);
     // The leading bit, and what rounding carried into a new one, count the exponent up.
     u64 bits = ((u64)max(exponent - 1, 0) << 52) + rounded;
     if (exponent < 1) return {0};
-    return {(bits < 0x7ff0000000000000ull ? bits : 0x7ff0000000000000ull) | negative << 63};
+    return {(bits < 0x7ff0000000000000ul ? bits : 0x7ff0000000000000ul) | negative << 63};
 }
 
 DEV Wide wide_of(float value) {
-    u32 bits = __float_as_uint(value), exponent = bits >> 23 & 255;
-    if (exponent == 255) return value != value ? wide_nan() : Wide{0x7ff0000000000000ull | (u64)(bits >> 31) << 63};
+    u32 bits = bits_of(value), exponent = bits >> 23 & 255;
+    if (value != value) return wide_nan();
+    if (exponent == 255) return {0x7ff0000000000000ul | (u64)(bits >> 31) << 63};
     return wide(bits >> 31, (bits & 0x7fffffu) | (exponent ? 0x800000u : 0u), (int)max(exponent, 1u) - 150);
 }
 DEV Wide wide_of(Power power) { return wide(0, power.mantissa, -62 - (int)power.halvings); }
 
-DEV Wide wide_negative(Wide a) { return {a.bits ^ 1ull << 63}; }
+DEV Wide wide_negative(Wide a) { return {a.bits ^ (u64)1 << 63}; }
 
 DEV Wide wide_sum(Wide a, Wide b) {
     if (is_nan(a) || is_nan(b)) return wide_nan();
@@ -46,11 +47,14 @@ DEV Wide wide_sum(Wide a, Wide b) {
     }
     u64 negative = a.bits >> 63;
     bool differ = negative != b.bits >> 63;
-    if (exponent_of(a) == 2047) return differ && exponent_of(b) == 2047 ? wide_nan() : a;
+    if (exponent_of(a) == 2047) {
+        if (differ && exponent_of(b) == 2047) return wide_nan();
+        return a;
+    }
     u64 large = mantissa_of(a) << 10, small = mantissa_of(b) << 10;
     u32 down = (u32)(exponent_of(a) - exponent_of(b));
     // What is shifted out is remembered in the last bit.
-    u64 lost = down > 63 ? small : small & ((1ull << down) - 1);
+    u64 lost = down > 63 ? small : small & (((u64)1 << down) - 1);
     small = (down > 63 ? 0 : small >> down) | (lost != 0);
     return wide(negative, differ ? large - small : large + small, exponent_of(a) - 1085);
 }
@@ -61,7 +65,8 @@ DEV Wide wide_product(float a, float b) {
     u64 negative = (x.bits ^ y.bits) >> 63;
     if (exponent_of(x) == 2047 || exponent_of(y) == 2047) {
         bool defined = !is_nan(x) && !is_nan(y) && x.bits << 1 && y.bits << 1;
-        return defined ? Wide{0x7ff0000000000000ull | negative << 63} : wide_nan();
+        if (!defined) return wide_nan();
+        return {0x7ff0000000000000ul | negative << 63};
     }
     return wide(negative, (mantissa_of(x) >> 29) * (mantissa_of(y) >> 29), exponent_of(x) + exponent_of(y) - 2092);
 }
@@ -85,5 +90,5 @@ DEV Wide wide_quotient(Wide a, Wide b) {
 DEV u64 order_of(Wide a) {
     if (is_nan(a)) return 0;
     if (a.bits << 1 == 0) a.bits = 0;
-    return a.bits >> 63 ? ~a.bits : a.bits | 1ull << 63;
+    return a.bits >> 63 ? ~a.bits : a.bits | (u64)1 << 63;
 }

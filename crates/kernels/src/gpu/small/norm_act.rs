@@ -19,6 +19,8 @@ struct NormActParams {
     normed_stride: u64,
     eps: f32,
     wide: u32,
+    outputs: u32,
+    padding: u32,
 }
 
 /// Whether one launch can do it: rows fit the registers of a block, and there is at most one of each sort of activations.
@@ -53,6 +55,16 @@ pub(crate) fn parts<'a>(acts: &'a [&mut Act]) -> [Arg<'a>; 4] {
     ]
 }
 
+/// Which of [`parts`] are there: `NormActOutput` in the text.
+fn outputs(acts: &[&mut Act]) -> u32 {
+    let of = |act: &&mut Act| match act.precision {
+        // exact, bf16, and int8 where the backend reads it.
+        Precision::Fast => 1 | 4 | if act.int8.len() > 0 { 2 } else { 0 },
+        Precision::Exact => 8,
+    };
+    acts.iter().map(of).fold(0, |all, one| all | one)
+}
+
 /// [`crate::ops::Backend::norm_act`], checked, if [`serves`].
 pub(crate) fn norm_act(device: &Device, norm: Norm, normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {
     let (rows, width) = (norm.x.rows(), norm.x.cols());
@@ -66,6 +78,8 @@ pub(crate) fn norm_act(device: &Device, norm: Norm, normed: ViewMut<f32>, acts: 
         normed_stride: normed.shape().stride() as u64,
         eps: norm.eps,
         wide: wide(width, [Rows::of(&norm.x), Rows::of_mut(&normed)]),
+        outputs: outputs(acts),
+        padding: 0,
     };
     let [exact, int8, bf16, other] = parts(acts);
     let weight = Arg::buffer(norm.weight, Access::Read);

@@ -24,6 +24,8 @@ pub(crate) struct RouteParams {
     whole: u32,
     scale: f32,
     near: f32,
+    biased: u32,
+    padding: u32,
 }
 
 impl RouteParams {
@@ -56,6 +58,8 @@ impl RouteParams {
             whole: (biased || grouped || !routing.normalise).into(),
             scale: routing.scale,
             near,
+            biased: biased.into(),
+            padding: 0,
         })
     }
 }

@@ -49,12 +49,12 @@ struct Results {
 
 // Four neighbouring elements of a head's result for each lane of a warp, the first of which has column `base`.
 DEV void write_result(const AttentionParams& p, const Results& to, u32 token, u32 head, u32 base, Four v) {
-    u32 d = base + lane() * 4, left = d < p.value_width ? p.value_width - d : 0;
+    u32 d = base + here.lane() * 4, left = d < p.value_width ? p.value_width - d : 0;
     u64 column = u64(head) * p.value_width + d, at = token * (u64(p.kv_heads) * p.group * p.value_width) + column;
     bool wide = p.wide_out && left > 0;
     store_four(to.out + token * p.out_stride + column, v, left, wide);
     if (to.exact) store_four(to.exact + at, v, left, wide);
-    if (to.int8) quantise_four(v, to.int8 + at / 32, to.bf16 + at / 32 * 16, lane() % 8, left > 0);
+    if (to.int8) quantise_four(v, to.int8 + at / 32, to.bf16 + at / 32 * 16, here.lane() % 8, left > 0);
 }
 
 // A token's row of the block table and the positions that it sees, the last its own.
@@ -80,11 +80,11 @@ DEV bool stand(const AttentionParams& p, const u32* slots, const u32* positions,
 DEV void refuse(
     const AttentionParams& p, const Standing& standing, u32 token, const Results& to, u32 head_first, u32 heads, u32* flag
 ) {
-    if (standing.slot != PADDING && thread_x() == 0) {
+    if (standing.slot != PADDING && here.thread_x() == 0) {
         if (standing.slot >= p.table_rows) raise(flag, FLAG_SLOT, standing.slot, token, p.table_rows);
         else raise(flag, FLAG_POSITION, standing.last, token, p.reach * KV_BLOCK);
     }
-    for (u32 head = head_first + warp(); head < head_first + heads; head += block_width() / 32) {
+    for (u32 head = head_first + here.warp(); head < head_first + heads; head += here.block_width() / 32) {
         for (u32 base = 0; base < p.value_width; base += 128) write_result(p, to, token, head, base, Four{});
     }
 }
@@ -97,9 +97,9 @@ DEV bool follows(u32 slot_before, u32 position_before, u32 slot, u32 position) {
 // Whether a token is part of a long run. All lanes of a warp ask for the same token.
 DEV bool in_long_run(const u32* slots, const u32* positions, u32 tokens, u32 token) {
     // Lane i looks at the step to token − 15 + i; bits 0..=15 are the steps up to the token, bits 16..=30 those after.
-    u32 i = token + lane();
+    u32 i = token + here.lane();
     bool step = false;
-    if (lane() < 2 * LONG_RUN - 1 && i >= LONG_RUN && i - (LONG_RUN - 1) < tokens) {
+    if (here.lane() < 2 * LONG_RUN - 1 && i >= LONG_RUN && i - (LONG_RUN - 1) < tokens) {
         i -= LONG_RUN - 1;
         step = follows(slots[i - 1], positions[i - 1], slots[i], positions[i]);
     }
@@ -116,9 +116,9 @@ DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* po
 
 // The same of as many tokens of a block of threads as it has warps, as bits, and a bit behind them.
 DEV u32 look_ahead(const AttentionParams& p, const u32* slots, const u32* positions, u32 token, u32* shared) {
-    u32 own = token + grid_x() * warp(), warps = block_width() / 32, bits = 1u << warps;
+    u32 own = token + here.grid_x() * here.warp(), warps = here.block_width() / 32, bits = 1u << warps;
     bool left = own < p.tokens && left_to_tiles(p, slots, positions, own);
-    if (lane() == 0) shared[warp()] = left;
+    if (here.lane() == 0) shared[here.warp()] = left;
     barrier();
     for (u32 i = 0; i < warps; i++) bits |= shared[i] << i;
     barrier();
@@ -129,7 +129,7 @@ DEV u32 look_ahead(const AttentionParams& p, const u32* slots, const u32* positi
 DEV bool meets_bad_block(const AttentionParams& p, const u32* table, u32 slot, u32 begin, u32 end, u32* flag) {
     const u32* blocks = table + u64(slot) * p.table_cols;
     bool bad = false;
-    for (u32 i = begin + thread_x(); i < end; i += block_width()) {
+    for (u32 i = begin + here.thread_x(); i < end; i += here.block_width()) {
         if (blocks[i] < p.blocks) continue;
         raise(flag, FLAG_BLOCK, blocks[i], slot * p.table_cols + i, p.blocks);
         bad = true;
@@ -194,10 +194,10 @@ DEV float warp_top(float x) {
 }
 
 DEV Shares shares_of(float2 stats, u32 splits, float sink) {
-    if (lane() >= splits) stats = make_float2(minus_infinity(), 0.0f);
+    if (here.lane() >= splits) stats = make_float2(minus_infinity(), 0.0f);
     bool bad = __any_sync(0xffffffffu, stats.y == BAD_SUM);
     float top = fmaxf(warp_top(stats.x), sink);
-    float weight = lane() < splits ? exp2_approx(stats.x - top) : 0.0f;
+    float weight = here.lane() < splits ? exp2_approx(stats.x - top) : 0.0f;
     float sum = warp_sum(weight * stats.y) + exp2_approx(sink - top);
     return {weight / sum, bad};
 }
@@ -240,13 +240,13 @@ DEV void combine(
     u32 token, u32 head
 ) {
     u64 first = partial_of(p, place, row, 0);
-    float2 stats = lane() < splits ? partials.stats[first + lane()] : make_float2(0.0f, 0.0f);
+    float2 stats = here.lane() < splits ? partials.stats[first + here.lane()] : make_float2(0.0f, 0.0f);
     Shares shares = shares_of(stats, splits, sink);
     const float* vectors = partials.vectors + first * p.value_stride;
     for (u32 base = 0; base < p.value_width; base += 128) {
         Four total = {}, values[CHUNK];
         for (u32 chunk = 0; chunk * CHUNK < splits; chunk++) {
-            load_chunk(vectors, p.value_stride, chunk, splits, base + lane() * 4, values);
+            load_chunk(vectors, p.value_stride, chunk, splits, base + here.lane() * 4, values);
             Four of_chunk = chunk_sum(values, shares.own, chunk, splits);
             for (u32 e = 0; e < 4; e++) total.at[e] = chunk == 0 ? of_chunk.at[e] : total.at[e] + of_chunk.at[e];
         }

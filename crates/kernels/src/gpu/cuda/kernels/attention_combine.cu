@@ -13,7 +13,7 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)(
 ) {
     SHARED(Four, sums, CHUNKS * 32);
     dependency_launch();
-    u32 token = block_x(), head = block_y(), kv_head = head / p.group, in_group = head - kv_head * p.group;
+    u32 token = here.block_x(), head = here.block_y(), kv_head = head / p.group, in_group = head - kv_head * p.group;
     u32 chunk_of_rows = in_group >> (__ffs(int(p.rows)) - 1), row = in_group & (p.rows - 1);
     u64 first = partial_of(p, token * p.units + chunk_of_rows * p.kv_heads + kv_head, row, 0);
     // Nobody writes ids and sinks while the model runs.
@@ -25,18 +25,18 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     if (splits < 2 || others) return;
 
     const float* of_row = vectors + first * p.value_stride;
-    float2 own = lane() < splits ? stats[first + lane()] : make_float2(0.0f, 0.0f);
+    float2 own = here.lane() < splits ? stats[first + here.lane()] : make_float2(0.0f, 0.0f);
     Four values[CHUNK];
-    load_chunk(of_row, p.value_stride, warp(), splits, lane() * 4, values);
+    load_chunk(of_row, p.value_stride, here.warp(), splits, here.lane() * 4, values);
     Shares shares = shares_of(own, splits, sink);
     for (u32 base = 0; base < p.value_width; base += 128) {
-        if (base > 0) load_chunk(of_row, p.value_stride, warp(), splits, base + lane() * 4, values);
-        sums[thread_x()] = chunk_sum(values, shares.own, warp(), splits);
+        if (base > 0) load_chunk(of_row, p.value_stride, here.warp(), splits, base + here.lane() * 4, values);
+        sums[here.thread_x()] = chunk_sum(values, shares.own, here.warp(), splits);
         barrier();
-        if (warp() == 0) {
-            Four total = sums[lane()];
+        if (here.warp() == 0) {
+            Four total = sums[here.lane()];
             for (u32 i = 1; i * CHUNK < splits; i++) {
-                for (u32 e = 0; e < 4; e++) total.at[e] += sums[i * 32 + lane()].at[e];
+                for (u32 e = 0; e < 4; e++) total.at[e] += sums[i * 32 + here.lane()].at[e];
             }
             write_result(p, {out, exact, int8, bf16}, token, head, base, shares.bad ? Four{} : total);
         }

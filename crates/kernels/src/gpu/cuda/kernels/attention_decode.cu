@@ -53,9 +53,9 @@ DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
     uint2 parts[2];
     split_pair(v.at[0], v.at[1], parts[0].x, parts[1].x);
     split_pair(v.at[2], v.at[3], parts[0].y, parts[1].y);
-    if (lane() * 4 < KEY_WIDTH) {
-        reinterpret_cast<uint2*>(high)[lane()] = parts[0];
-        reinterpret_cast<uint2*>(low)[lane()] = parts[1];
+    if (here.lane() * 4 < KEY_WIDTH) {
+        reinterpret_cast<uint2*>(high)[here.lane()] = parts[0];
+        reinterpret_cast<uint2*>(low)[here.lane()] = parts[1];
     }
     return scale.undo;
 }
@@ -83,27 +83,27 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     const Placing& placing = both.placing;
     dependency_launch();
 
-    Unit unit = unit_of(p, block_y());
+    Unit unit = unit_of(p, here.block_y());
     Partials partials = {vectors, stats};
     Results results = {out, exact, int8, bf16};
     // This thread has row g, and columns that depend on t. This warp brings one query, if it is live, and the last two
     // warps also a new key and value.
-    u32 g = lane() / 4, t = lane() % 4, d = lane() * 4;
-    bool live = warp() < unit.live, brings_key = warp() == WARPS - 1, brings_value = warp() == WARPS - 2;
+    u32 g = here.lane() / 4, t = here.lane() % 4, d = here.lane() * 4;
+    bool live = here.warp() < unit.live, brings_key = here.warp() == WARPS - 1, brings_value = here.warp() == WARPS - 2;
     u32 key_left = d < p.key_width ? p.key_width - d : 0, value_left = d < p.value_width ? p.value_width - d : 0;
     bool key_wide = p.wide_q && key_left > 0, value_wide = p.wide_q && value_left > 0;
-    u32 walker = block_z(), place = block_x() * p.units + block_y();
+    u32 walker = here.block_z(), place = here.block_x() * p.units + here.block_y();
     // In a prompt nearly all tokens are left to `attention_tile`: the warps look at one each, WARPS turns ahead. Bit 0 is
     // this turn's token; when only the last bit is there, they look again.
     u32 left_ahead = 1;
-    for (u32 token = block_x(); token < p.tokens; token += grid_x()) {
+    for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
         if (p.long_runs) {
             if (left_ahead == 1) left_ahead = look_ahead(p, slots, positions, token, left_out);
             bool left = left_ahead & 1;
             left_ahead >>= 1;
             if (left) continue;
         }
-        float sink = live ? sink_of(sinks, unit.head_first + warp()) : minus_infinity();
+        float sink = live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity();
         Four weights[2] = {};
         if (placing.normed) {
             weights[0] = load_four(q_norm + d, key_left, key_wide);
@@ -112,7 +112,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         float angles[TURNS];
 #pragma unroll
         for (u32 i = 0; i < TURNS; i++) {
-            u32 pair = i * 32 + lane();
+            u32 pair = i * 32 + here.lane();
             angles[i] = pair < placing.pairs ? frequencies[pair] : 0.0f;
         }
         Standing standing;
@@ -134,12 +134,12 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         auto settle = [&](Cursor at) {
             while (at.split < splits.count && at.block >= min(block_first + (at.split + 1) * splits.blocks, block_end)) {
                 at.split += p.walkers;
-                at.block = block_first + at.split * splits.blocks + warp();
+                at.block = block_first + at.split * splits.blocks + here.warp();
             }
             return at;
         };
         auto id_of = [&](Cursor at) { return at.split < splits.count ? blocks[at.block] : PADDING; };
-        Cursor now = settle({walker, block_first + walker * splits.blocks + warp()});
+        Cursor now = settle({walker, block_first + walker * splits.blocks + here.warp()});
         Cursor next = settle({now.split, now.block + WARPS});
         u32 id = id_of(now), next_id = id_of(next);
         // While the ids are under way.
@@ -187,14 +187,14 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         const float* row = q + token * p.q_stride;
         u32 heads = p.kv_heads * p.group;
         Four own[2] = {};
-        if (live) own[0] = load_four(row + u64(unit.head_first + warp()) * p.key_width + d, key_left, key_wide);
+        if (live) own[0] = load_four(row + u64(unit.head_first + here.warp()) * p.key_width + d, key_left, key_wide);
         if (newest && brings_key) {
             own[1] = load_four(row + u64(heads + unit.kv_head) * p.key_width + d, key_left, key_wide);
         } else if (newest && brings_value) {
             row += u64(heads + p.kv_heads) * p.key_width;
             own[1] = load_four(row + u64(unit.kv_head) * p.value_width + d, value_left, value_wide);
         }
-        float* const rooms[2] = {shared + warp() * 128, shared + WARPS * 128};
+        float* const rooms[2] = {shared + here.warp() * 128, shared + WARPS * 128};
         // The first unit of a KV head writes to the cache.
         bool writes = own_id < p.blocks && unit.head_first == unit.kv_head * p.group;
         u64 to = cache_row(p, own_id, unit.kv_head, standing.last % KV_BLOCK);
@@ -210,9 +210,9 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         if (newest && brings_value) {
             keep(own[1], VALUE_WIDTH, new_value, writes ? values + to * p.value_stride : nullptr, p.value_stride);
         }
-        u32 own_row = warp() * QUERY_ROW / 8;
+        u32 own_row = here.warp() * QUERY_ROW / 8;
         float undone = split_query(own[0], p.scale, high + own_row, low + own_row);
-        if (lane() == 0) undo[warp()] = undone;
+        if (here.lane() == 0) undo[here.warp()] = undone;
         barrier();
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {
@@ -306,14 +306,14 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             // Every warp leaves what it has found, and joins one row of all.
             sum += shuffle_xor(sum, 1);
             sum += shuffle_xor(sum, 2);
-            if (t == 0) found[warp() * ROWS + g] = make_float2(max, bad ? BAD_SUM : sum);
+            if (t == 0) found[here.warp() * ROWS + g] = make_float2(max, bad ? BAD_SUM : sum);
 #pragma unroll
             for (u32 v = 0; v < VALUE_WIDTH / 4; v++) {
                 float(&own)[4] = acc[v / 16][v % 8];
-                shared[result_at(warp(), v, lane())] = own[v / 8 % 2] + own[v / 8 % 2 + 2];
+                shared[result_at(here.warp(), v, here.lane())] = own[v / 8 % 2] + own[v / 8 % 2 + 2];
             }
             barrier();
-            u32 r = warp();
+            u32 r = here.warp();
             if (r < unit.live) {
                 float2 of[WARPS];
                 float all = minus_infinity(), total = 0.0f, factors[WARPS];
@@ -346,7 +346,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                     write_result(p, results, token, unit.head_first + r, 0, column);
                 } else {
                     u64 to = partial_of(p, place, r, split);
-                    if (lane() == 0) partials.stats[to] = make_float2(all, any_bad ? BAD_SUM : total);
+                    if (here.lane() == 0) partials.stats[to] = make_float2(all, any_bad ? BAD_SUM : total);
                     float* vector = partials.vectors + to * p.value_stride;
                     if (d < p.value_stride) *reinterpret_cast<Four*>(vector + d) = column;
                 }
@@ -355,7 +355,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         }
         if (p.walkers == 1 && splits.count > 1) {
             if (live) {
-                combine(p, partials, place, warp(), splits.count, sink, results, token, unit.head_first + warp());
+                combine(p, partials, place, here.warp(), splits.count, sink, results, token, unit.head_first + here.warp());
             }
             barrier();
         }

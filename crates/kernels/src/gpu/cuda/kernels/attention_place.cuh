@@ -39,11 +39,11 @@ DEV void place_heads(
     }
     if (p.pairs == 0) return;
 #pragma unroll
-    for (u32 h = 0; h < HEADS; h++) reinterpret_cast<Four*>(rooms[h])[lane()] = v[h];
+    for (u32 h = 0; h < HEADS; h++) reinterpret_cast<Four*>(rooms[h])[here.lane()] = v[h];
     warp_barrier();
 #pragma unroll
     for (u32 i = 0; i < TURNS; i++) {
-        u32 pair = i * 32 + lane();
+        u32 pair = i * 32 + here.lane();
         if (pair >= p.pairs) break;
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
 #pragma unroll
@@ -51,13 +51,13 @@ DEV void place_heads(
     }
     warp_barrier();
 #pragma unroll
-    for (u32 h = 0; h < HEADS; h++) v[h] = reinterpret_cast<const Four*>(rooms[h])[lane()];
+    for (u32 h = 0; h < HEADS; h++) v[h] = reinterpret_cast<const Four*>(rooms[h])[here.lane()];
 }
 
 // Four elements of a new key or value for each lane: to shared memory, and to the cache if there is a place.
 DEV void keep(Four v, u32 width, uint4* shared, u16* cell, u32 stride) {
     uint2 words = make_uint2(pack_half(v.at[0], v.at[1]), pack_half(v.at[2], v.at[3]));
-    u32 d = lane() * 4;
-    if (d < width) reinterpret_cast<uint2*>(shared)[lane()] = words;
+    u32 d = here.lane() * 4;
+    if (d < width) reinterpret_cast<uint2*>(shared)[here.lane()] = words;
     if (cell && d < stride) *reinterpret_cast<uint2*>(cell + d) = words;
 }

@@ -51,12 +51,12 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
 
     Partials partials = {vectors, stats};
     Results results = {out, exact, int8, bf16};
-    Unit unit = unit_of(p, block_y());
-    u32 walker = block_z(), place = block_x() * p.units + block_y();
+    Unit unit = unit_of(p, here.block_y());
+    u32 walker = here.block_z(), place = here.block_x() * p.units + here.block_y();
     // In a prompt nearly all tokens are left to `attention_tile`: the warps look at one each, WARPS turns ahead. Bit 0 is
     // this turn's token; when only the last bit is there, they look again.
     u32 left_ahead = 1;
-    for (u32 token = block_x(); token < p.tokens; token += grid_x()) {
+    for (u32 token = here.block_x(); token < p.tokens; token += here.grid_x()) {
         if (p.long_runs) {
             if (left_ahead == 1) left_ahead = look_ahead(p, slots, positions, token, left_out);
             bool left = left_ahead & 1;
@@ -73,20 +73,20 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
 
         u32 key_chunks = p.key_stride / 8, value_chunks = p.value_stride / 8;
         u32 shares = THREADS / value_chunks < MAX_SHARES ? THREADS / value_chunks : MAX_SHARES;
-        u32 chunk = thread_x() % value_chunks, share = thread_x() / value_chunks;
+        u32 chunk = here.thread_x() % value_chunks, share = here.thread_x() / value_chunks;
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {
             u32 begin = standing.first / KV_BLOCK + split * splits.blocks, end = begin + splits.blocks;
             if (end > standing.last / KV_BLOCK + 1) end = standing.last / KV_BLOCK + 1;
-            for (u32 i = thread_x(); i < ROWS * p.key_stride; i += THREADS) {
+            for (u32 i = here.thread_x(); i < ROWS * p.key_stride; i += THREADS) {
                 u32 r = i / p.key_stride, d = i % p.key_stride;
                 bool inside = r < unit.live && d < p.key_width;
                 rows[i] = inside ? q[token * p.q_stride + u64(unit.head_first + r) * p.key_width + d] * p.scale : 0.0f;
             }
             // Also the barrier between the queries' writers and readers.
             if (__syncthreads_or(meets_bad_block(p, table, standing.slot, begin, end, flag))) {
-                if (thread_x() < unit.live) {
-                    partials.stats[partial_of(p, place, thread_x(), split)] = make_float2(0.0f, BAD_SUM);
+                if (here.thread_x() < unit.live) {
+                    partials.stats[partial_of(p, place, here.thread_x(), split)] = make_float2(0.0f, BAD_SUM);
                 }
                 barrier();
                 continue;
@@ -97,13 +97,13 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
             for (u32 tile = begin; tile < end; tile += TILE / KV_BLOCK) {
                 u32 tile_first = tile * KV_BLOCK;
                 u32 tile_end = end - tile < TILE / KV_BLOCK ? end * KV_BLOCK : tile_first + TILE;
-                for (u32 key = thread_x() / 4; key < TILE; key += THREADS / 4) {
+                for (u32 key = here.thread_x() / 4; key < TILE; key += THREADS / 4) {
                     u32 position = tile_first + key;
                     bool seen = position < tile_end && position >= standing.first && position <= standing.last;
                     float dots[ROWS] = {};
                     if (seen) {
                         u64 row = cache_row(p, blocks[position / KV_BLOCK], unit.kv_head, position % KV_BLOCK);
-                        for (u32 c = lane() % 4; c < key_chunks; c += 4) {
+                        for (u32 c = here.lane() % 4; c < key_chunks; c += 4) {
                             float x[8];
                             load(keys, key_scales, row, p.key_width, p.key_stride, c, x);
                             for (int r = 0; r < ROWS; r++) {
@@ -119,14 +119,14 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
                         dot += shuffle_xor(dot, 2);
                         if (p.softcap != 0.0f) dot = p.softcap * tanhf(dot / p.softcap);
                         dot *= LOG2_E;
-                        if (lane() % 4 == r % 4) weights[r * TILE + key] = seen ? dot : minus_infinity();
+                        if (here.lane() % 4 == r % 4) weights[r * TILE + key] = seen ? dot : minus_infinity();
                     }
                 }
                 barrier();
                 for (u32 i = 0; i < WARP_ROWS; i++) {
-                    u32 r = warp() + i * WARPS;
+                    u32 r = here.warp() + i * WARPS;
                     if (r >= ROWS) break;
-                    float a = weights[r * TILE + lane()], b = weights[r * TILE + 32 + lane()];
+                    float a = weights[r * TILE + here.lane()], b = weights[r * TILE + 32 + here.lane()];
                     // NaN is not larger than anything: it reaches the sum below.
                     float top = fmaxf(max[i], warp_max(fmaxf(a, b)));
                     a = a == minus_infinity() ? 0.0f : exp2_approx(a - top);
@@ -134,9 +134,9 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
                     float factor = max[i] == top ? 1.0f : exp2_approx(max[i] - top);
                     sum[i] = sum[i] * factor + warp_sum(a + b);
                     max[i] = top;
-                    weights[r * TILE + lane()] = a;
-                    weights[r * TILE + 32 + lane()] = b;
-                    if (lane() == 0) rescale[r] = factor;
+                    weights[r * TILE + here.lane()] = a;
+                    weights[r * TILE + 32 + here.lane()] = b;
+                    if (here.lane() == 0) rescale[r] = factor;
                 }
                 barrier();
                 if (share < shares) {
@@ -168,19 +168,19 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
                 }
                 barrier();
             }
-            for (u32 i = thread_x(); i < unit.live * p.value_stride; i += THREADS) {
+            for (u32 i = here.thread_x(); i < unit.live * p.value_stride; i += THREADS) {
                 u32 r = i / p.value_stride, d = i % p.value_stride;
                 partials.vectors[partial_of(p, place, r, split) * p.value_stride + d] = rows[i];
             }
             for (u32 i = 0; i < WARP_ROWS; i++) {
-                u32 r = warp() + i * WARPS;
-                bool mine = r < unit.live && lane() == 0;
+                u32 r = here.warp() + i * WARPS;
+                bool mine = r < unit.live && here.lane() == 0;
                 if (mine) partials.stats[partial_of(p, place, r, split)] = make_float2(max[i], sum[i]);
             }
             barrier();
         }
         if (p.walkers == 1 || (splits.count == 1 && walker == 0)) {
-            for (u32 r = warp(); r < unit.live; r += WARPS) {
+            for (u32 r = here.warp(); r < unit.live; r += WARPS) {
                 u32 head = unit.head_first + r;
                 combine(p, partials, place, r, splits.count, sink_of(sinks, head), results, token, head);
             }

@@ -41,7 +41,7 @@ DEV void fetch(
 ) {
     // A thread copies the same 16 bytes of some rows.
     constexpr u32 chunks = WIDTH / 8, rows = THREADS / chunks;
-    u32 chunk = thread_x() % chunks, row_first = thread_x() / chunks;
+    u32 chunk = here.thread_x() % chunks, row_first = here.thread_x() / chunks;
     if (row_first >= rows) return;
     to += row_first * (WIDTH + 8) + chunk * 8;
     cells += u64(head) * KV_BLOCK * stride + chunk * 8;
@@ -74,15 +74,15 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
 
     // Tiles from the end of the batch come first: in a prompt they see most.
     u32 group = p.group, chunks = (group + ROWS - 1) / ROWS;
-    u32 chunk = block_x() % chunks, kv_head = block_x() / chunks % p.kv_heads;
+    u32 chunk = here.block_x() % chunks, kv_head = here.block_x() / chunks % p.kv_heads;
     u32 head_first = kv_head * group + chunk * ROWS;
     u32 heads = group - chunk * ROWS < ROWS ? group - chunk * ROWS : ROWS;
     u32 tile_tokens = group < ROWS ? ROWS / group : 1;
     u32 tile_count = (p.tokens + tile_tokens - 1) / tile_tokens;
-    u32 tile_first = (tile_count - 1 - block_x() / chunks / p.kv_heads) * tile_tokens;
+    u32 tile_first = (tile_count - 1 - here.block_x() / chunks / p.kv_heads) * tile_tokens;
     u32 present = p.tokens - tile_first < tile_tokens ? p.tokens - tile_first : tile_tokens;
 
-    for (u32 i = thread_x(); i < tile_tokens + 2 * LONG_RUN; i += THREADS) {
+    for (u32 i = here.thread_x(); i < tile_tokens + 2 * LONG_RUN; i += THREADS) {
         u32 token = tile_first + i;
         bool inside = token >= LONG_RUN && token - LONG_RUN < p.tokens;
         near_slots[i] = inside ? slots[token - LONG_RUN] : PADDING;
@@ -94,7 +94,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
         return follows(near_slots[i - 1], near_positions[i - 1], near_slots[i], near_positions[i]);
     };
 
-    u32 quad = lane() / 4, pair = lane() % 4 * 2;
+    u32 quad = here.lane() / 4, pair = here.lane() % 4 * 2;
     u32 end;
     for (u32 begin = LONG_RUN; begin < LONG_RUN + present; begin = end) {
         // The part of a run that is in this tile, and whether the run is long.
@@ -114,7 +114,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
         bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last_position / KV_BLOCK + 1, flag);
         if (__syncthreads_or(bad)) {
             u32 width = heads * p.value_width;
-            for (u32 i = thread_x(); i < (last_position - first_position + 1) * width; i += THREADS) {
+            for (u32 i = here.thread_x(); i < (last_position - first_position + 1) * width; i += THREADS) {
                 u32 token = tile_first + begin - LONG_RUN + i / width;
                 out[token * p.out_stride + u64(head_first) * p.value_width + i % width] = 0.0f;
             }
@@ -131,7 +131,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
         // Queries, a warp for its own 16 rows.
         u16* low = shared + 2 * STAGE;
         u16* high = QUERIES_STAY ? shared : low + ROWS * KEY_ROW;
-        for (u32 row_first = warp() * 16; row_first < warp() * 16 + 16; row_first += TOGETHER) {
+        for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
             float own[TOGETHER][QUERY_PARTS];
             bool alive[TOGETHER];
             // No branch stands between these loads: all are under way together. Rows that are not live load another's.
@@ -142,7 +142,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                 u64 token = tile_first + (alive[r] ? token_of(row) : begin - LONG_RUN);
                 const float* x = q + token * p.q_stride + u64(head_first + row % heads) * p.key_width;
 #pragma unroll
-                for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + lane(), p.key_width - 1)];
+                for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
             }
 #pragma unroll
             for (u32 r = 0; r < TOGETHER; r++) {
@@ -150,14 +150,14 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                 float largest = 0.0f;
 #pragma unroll
                 for (u32 i = 0; i < QUERY_PARTS; i++) {
-                    own[r][i] = alive[r] && i * 32 + lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
+                    own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
                     largest = fmaxf(largest, fabsf(own[r][i]));
                 }
                 RowScale scale = row_scale(warp_max(largest));
-                if (lane() == 0) row_units[row] = scale.undo;
+                if (here.lane() == 0) row_units[row] = scale.undo;
 #pragma unroll
                 for (u32 i = 0; i < QUERY_PARTS; i++) {
-                    u32 d = i * 32 + lane();
+                    u32 d = i * 32 + here.lane();
                     if (d >= KEY_WIDTH) break;
                     float x = own[r][i] * scale.apply;
                     u16 half = float_to_half(x);
@@ -167,7 +167,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
             }
         }
         __syncwarp();
-        u32 query_at = (warp() * 16 + lane() % 16) * KEY_ROW + lane() / 16 * 8;
+        u32 query_at = (here.warp() * 16 + here.lane() % 16) * KEY_ROW + here.lane() / 16 * 8;
 #if QUERIES_STAY
         u32 q_high[KEY_WIDTH / 16][4];
 #pragma unroll
@@ -178,7 +178,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
 #endif
 
         // This thread has rows `quad` and `quad + 8` of its warp.
-        u32 row_of[2] = {warp() * 16 + quad, warp() * 16 + quad + 8};
+        u32 row_of[2] = {here.warp() * 16 + quad, here.warp() * 16 + quad + 8};
         u32 seen_first[2], seen_last[2];
         float unit[2], max[2], sum[2];
         for (int h = 0; h < 2; h++) {
@@ -190,7 +190,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
             // A sink is a logit without a value: it starts the maximum and the sum.
             bool sink = sinks && alive;
             max[h] = sink ? sinks[head_first + row_of[h] % heads] * LOG2_E : minus_infinity();
-            sum[h] = sink && lane() % 4 == 0 ? ONE : 0.0f;
+            sum[h] = sink && here.lane() % 4 == 0 ? ONE : 0.0f;
         }
         float acc[VALUE_WIDTH / 8][4] = {};
 
@@ -229,8 +229,8 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                 u32 b[KEYS / 16][4];
 #pragma unroll
                 for (u32 n = 0; n < KEYS / 16; n++) {
-                    u32 key = n * 16 + lane() / 16 * 8 + lane() % 8;
-                    ldmatrix_x4(b[n], tile_keys + key * KEY_ROW + k * 16 + lane() / 8 % 2 * 8);
+                    u32 key = n * 16 + here.lane() / 16 * 8 + here.lane() % 8;
+                    ldmatrix_x4(b[n], tile_keys + key * KEY_ROW + k * 16 + here.lane() / 8 % 2 * 8);
                 }
                 // Products that go to the same sums stand far apart: each waits for the one before it.
 #pragma unroll
@@ -304,8 +304,8 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                     u32 b[COLUMNS / 2][4];
 #pragma unroll
                     for (u32 n = 0; n < COLUMNS / 2; n++) {
-                        u32 column = (first_n + 2 * n) * 8 + lane() / 16 * 8;
-                        ldmatrix_x4_trans(b[n], tile_values + (k * 16 + lane() % 16) * VALUE_ROW + column);
+                        u32 column = (first_n + 2 * n) * 8 + here.lane() / 16 * 8;
+                        ldmatrix_x4_trans(b[n], tile_values + (k * 16 + here.lane() % 16) * VALUE_ROW + column);
                     }
 #pragma unroll
                     for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_high[k], half_of(b[n / 2], n % 2));

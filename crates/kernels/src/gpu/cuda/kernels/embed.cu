@@ -15,7 +15,7 @@ struct EmbedParams {
 template <class F, bool IS_FLOAT>
 struct Decode {
     static DEV void row(Row row, u32 cols, float scale, float* out) {
-        for (u32 span = thread_x(); span < row.blocks * F::SPANS; span += block_width()) {
+        for (u32 span = here.thread_x(); span < row.blocks * F::SPANS; span += here.block_width()) {
             typename F::Raw raw = F::load(row, span);
 #pragma unroll
             for (int piece = 0; piece < F::PIECES; piece++) {
@@ -30,7 +30,7 @@ struct Decode {
 template <class F>
 struct Decode<F, true> {
     static DEV void row(Row row, u32 cols, float scale, float* out) {
-        for (u32 first = thread_x() * F::SPAN; first < cols; first += block_width() * F::SPAN) {
+        for (u32 first = here.thread_x() * F::SPAN; first < cols; first += here.block_width() * F::SPAN) {
             float part[F::SPAN];
             F::elements(F::load(row, first / F::SPAN), part);
 #pragma unroll
@@ -44,12 +44,12 @@ struct Decode<F, true> {
 KERNEL(embed)(IN(u8, table, 0), IN(u32, ids, 1), OUT(float, out, 2), INOUT(u32, flag, 3), PARAMS(EmbedParams, p, 4)) {
     dependency_launch();
     dependency_wait();
-    u32 id = ids[block_x() * p.ids_stride];
-    out += block_x() * p.out_stride;
+    u32 id = ids[here.block_x() * p.ids_stride];
+    out += here.block_x() * p.out_stride;
     if (id < p.rows) {
         Decode<Format, Format::IS_FLOAT>::row({table + id * p.row_bytes, p.blocks}, p.cols, p.scale, out);
         return;
     }
-    for (u32 column = thread_x(); column < p.cols; column += block_width()) out[column] = 0.0f;
-    if (id != PADDING && thread_x() == 0) raise(flag, FLAG_EMBED_ROW, id, block_x(), p.rows);
+    for (u32 column = here.thread_x(); column < p.cols; column += here.block_width()) out[column] = 0.0f;
+    if (id != PADDING && here.thread_x() == 0) raise(flag, FLAG_EMBED_ROW, id, here.block_x(), p.rows);
 }

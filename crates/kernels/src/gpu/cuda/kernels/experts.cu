@@ -37,11 +37,11 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
     dependency_wait();
     // Not earlier: `experts_down` reads the logits without waiting for this kernel.
     dependency_launch();
-    u32 pair = block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
+    u32 pair = here.block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
     Inputs inputs = inputs_of(x, p.cols, token);
     inputs.touch();
     const float* scores = logits + token * p.route.logits_stride;
-    Chosen chosen = choose(scores, p.route);
+    Chosen chosen = choose(here, scores, p.route);
     const float* biases[2] = {gate_bias, up_bias};
     const u8* both[2] = {gate, up};
     auto take = [&](u32, u32 column, float value) { reinterpret_cast<float*>(staged)[column] = value; };
@@ -50,8 +50,8 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
     barrier();
     Gated out = {nullptr, exact, int8, bf16, 0, p.outputs};
     out.write(staged, 1, [&](u32) { return pair; });
-    if (slot == 0 && block_x() == 0 && warp() == 0)
-        store_choice(chosen, weigh(scores, chosen, p.route), token, ids, weights, p.route);
+    if (slot == 0 && here.block_x() == 0 && here.warp() == 0)
+        store_choice(here, chosen, weigh(here, scores, chosen, p.route), token, ids, weights, p.route);
 }
 
 // Weight rows of a team, and of a block: a warp has a pair at a time, in teams of 16.
@@ -69,15 +69,15 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 2)
     SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);
     SHARED(float, answers, DOWN_WARPS * BLOCK_ROWS);
     dependency_launch();
-    u32 token = block_y(), k = p.route.top_k, warps = block_width() / 32;
+    u32 token = here.block_y(), k = p.route.top_k, warps = here.block_width() / 32;
     const float* scores = logits + token * p.route.logits_stride;
-    Chosen chosen = choose(scores, p.route);
-    float weights = weigh(scores, chosen, p.route);
+    Chosen chosen = choose(here, scores, p.route);
+    float weights = weigh(here, scores, chosen, p.route);
     Team team = team_of(DOWN_TEAM_LOG2);
-    u32 column = (lane() >> DOWN_TEAM_LOG2) * DOWN_ROWS, first = block_x() * BLOCK_ROWS + column;
+    u32 column = (here.lane() >> DOWN_TEAM_LOG2) * DOWN_ROWS, first = here.block_x() * BLOCK_ROWS + column;
     float answer = 0.0f;
     for (u32 round = 0; round < k; round += warps) {
-        u32 slot = round + warp(), here = min(k - round, warps);
+        u32 slot = round + here.warp(), present = min(k - round, warps);
         if (slot < k) {
             u32 expert = shuffle(chosen.expert, slot);
             float share = shuffle(weights, slot);
@@ -96,14 +96,14 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 2)
             if (team.member < DOWN_ROWS) {
                 u32 output = min(first + team.member, p.outputs - 1);
                 float add = bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output];
-                answers[warp() * BLOCK_ROWS + column + team.member] = share * (totals.at(team.member) + add);
+                answers[here.warp() * BLOCK_ROWS + column + team.member] = share * (totals.at(team.member) + add);
             }
         }
         barrier();
-        if (thread_x() < BLOCK_ROWS)
-            for (u32 i = 0; i < here; i++) answer += answers[i * BLOCK_ROWS + thread_x()];
+        if (here.thread_x() < BLOCK_ROWS)
+            for (u32 i = 0; i < present; i++) answer += answers[i * BLOCK_ROWS + here.thread_x()];
         barrier();
     }
-    u32 output = block_x() * BLOCK_ROWS + thread_x();
-    if (thread_x() < BLOCK_ROWS && output < p.outputs) finish(p.finish, y + token * p.y_stride + output, answer);
+    u32 output = here.block_x() * BLOCK_ROWS + here.thread_x();
+    if (here.thread_x() < BLOCK_ROWS && output < p.outputs) finish(p.finish, y + token * p.y_stride + output, answer);
 }

@@ -29,7 +29,7 @@ template <class Find, class Take>
 DEV void gate_and_up(const u8* const (&weights)[2], const float* const (&biases)[2], GatedShape shape, u32 expert,
                      Activation activation, Find find, u32 count, float* parts, Take take) {
     Team team = team_of(GATE_TEAM_LOG2);
-    u32 column = (thread_x() >> GATE_TEAM_LOG2) * GATE_ROWS, first = block_x() * GATE_OUTPUTS + column;
+    u32 column = (here.thread_x() >> GATE_TEAM_LOG2) * GATE_ROWS, first = here.block_x() * GATE_OUTPUTS + column;
     Row w[2 * GATE_ROWS];
 #pragma unroll
     for (int r = 0; r < 2 * GATE_ROWS; r++) {
@@ -67,17 +67,17 @@ struct Gated {
     // The block's outputs of `count` rows, of which `row_of` says where they go. All threads meet.
     template <class RowOf>
     DEV void write(const Four* staged, u32 count, RowOf row_of) const {
-        u32 part = thread_x() % 8, column = block_x() * 32 + 4 * part, blocks = (outputs + 31) / 32;
+        u32 part = here.thread_x() % 8, column = here.block_x() * 32 + 4 * part, blocks = (outputs + 31) / 32;
         u64 left = column < outputs ? outputs - column : 0;
         // A warp has four rows.
-        for (u32 first = warp() * 4; first < count; first += BLOCK_THREADS / 8) {
-            u32 t = first + lane() / 8;
+        for (u32 first = here.warp() * 4; first < count; first += BLOCK_THREADS / 8) {
+            u32 t = first + here.lane() / 8;
             bool live = t < count;
             Four v = staged[(live ? t : 0) * 8 + part];
-            u64 row = live ? row_of(t) : 0, here = live ? left : 0;
-            if (h) store_four(h + row * h_stride + column, v, here, false);
-            if (exact) store_four(exact + row * outputs + column, v, here, outputs % 4 == 0 && here > 0);
-            u64 block = row * blocks + block_x();
+            u64 row = live ? row_of(t) : 0, inside = live ? left : 0;
+            if (h) store_four(h + row * h_stride + column, v, inside, false);
+            if (exact) store_four(exact + row * outputs + column, v, inside, outputs % 4 == 0 && inside > 0);
+            u64 block = row * blocks + here.block_x();
             if (int8) quantise_four(v, int8 + block, bf16 + 16 * block, part, live);
         }
     }

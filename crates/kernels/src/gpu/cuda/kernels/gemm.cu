@@ -209,10 +209,10 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     SHARED(u64, x_of, TOKENS);
     SHARED(u32, y_of, TOKENS);
     const u32 row_blocks = (p.outputs + OUTPUTS - 1) / OUTPUTS;
-    const u32 tile = block_x() / row_blocks, block_output = block_x() % row_blocks * OUTPUTS;
-    const u32 group = lane() / 4, t = lane() % 4;
+    const u32 tile = here.block_x() / row_blocks, block_output = here.block_x() % row_blocks * OUTPUTS;
+    const u32 group = here.lane() / 4, t = here.lane() % 4;
     const u32 steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP, rounds = (steps + SPLIT - 1) / SPLIT;
-    const u32 part = SPLIT == 1 ? 0 : warp() / PART_WARPS, x_bytes = 64 * p.x_blocks;
+    const u32 part = SPLIT == 1 ? 0 : here.warp() / PART_WARPS, x_bytes = 64 * p.x_blocks;
 
     u32 expert = 0, first = tile * TOKENS, end = min(first + TOKENS, p.y_rows);
     if (tiles != nullptr) {
@@ -224,7 +224,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             u32 begin = tile > tasks ? p.y_rows : tasks == 0 ? 0 : last[1] + last[2];
             u32 stop = min(block_output + OUTPUTS, p.outputs);
             for (u32 i = begin; i < p.y_rows; i++) {
-                for (u32 o = block_output + thread_x(); o < stop; o += THREADS) y[pairs[i] * p.y_stride + o] = 0.0f;
+                for (u32 o = block_output + here.thread_x(); o < stop; o += THREADS) y[pairs[i] * p.y_stride + o] = 0.0f;
             }
             return;
         }
@@ -235,7 +235,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 
     // The lane's rows of weights: in each fragment one, and as `h` = 1 the one 8 below, or the same of the other
     // matrix. Past the end the last one stands in.
-    const u32 first_output = block_output + WARP_OUTPUTS * (warp() % PART_WARPS) + group;
+    const u32 first_output = block_output + WARP_OUTPUTS * (here.warp() % PART_WARPS) + group;
     auto output_of = [&](int m, int h) { return first_output + (GATED ? 8 * m : 16 * m + 8 * h); };
     Row row[FRAGMENTS][2];
 #pragma unroll
@@ -264,7 +264,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 
         dependency_launch();
         if (tiles == nullptr) dependency_wait();
-        for (u32 i = thread_x(); i < TOKENS; i += THREADS) {
+        for (u32 i = here.thread_x(); i < TOKENS; i += THREADS) {
             // Past the end the first row of X stands in; what comes of it is not written.
             u32 from = 0, to = first + i;
             bool missing = false;
@@ -285,7 +285,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
         barrier();
 
         // Starts to copy what is computed with in a round. A thread copies the same unit of some rows.
-        const u32 line = thread_x() / UNITS, unit = thread_x() % UNITS;
+        const u32 line = here.thread_x() / UNITS, unit = here.thread_x() % UNITS;
         auto copy = [&](u32 round) {
             u8* stage = stages + round % STAGES * STAGE + unit_at(line, unit);
             u64 at = u64(round) * X_ROW + 16 * unit;
@@ -370,7 +370,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
         if (SPLIT > 1) {
             // The first part adds the others' sums to its own, in order.
             constexpr int SUMS = EIGHTS * FRAGMENTS * 4;
-            float* all = reinterpret_cast<float*>(stages) + warp() % PART_WARPS * SUMS * 32 + lane();
+            float* all = reinterpret_cast<float*>(stages) + here.warp() % PART_WARPS * SUMS * 32 + here.lane();
             auto own = [&](int i) -> float& { return sums[i / 4 / FRAGMENTS][i / 4 % FRAGMENTS][i % 4]; };
             barrier();
 #pragma unroll

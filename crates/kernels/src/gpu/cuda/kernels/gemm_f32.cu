@@ -21,7 +21,7 @@ struct GemmF32Params {
 
 // Copies a tile into shared memory, zeros past the last row and column. Rows are `stride` floats apart.
 DEV void copy_tile(const float* from, u64 stride, u32 rows, u32 first, u32 cols, float* to, u32 count) {
-    for (u32 i = thread_x(); i < count * (STEP / 4); i += THREADS) {
+    for (u32 i = here.thread_x(); i < count * (STEP / 4); i += THREADS) {
         u32 row = i / (STEP / 4), column = first + i % (STEP / 4) * 4;
         float4 four = {0.0f, 0.0f, 0.0f, 0.0f};
         if (row < rows && column < cols) four = *reinterpret_cast<const float4*>(from + row * stride + column);
@@ -35,7 +35,7 @@ KERNEL_BOUNDED(gemm_f32, THREADS, 4)
     SHARED(float, ws, OUTPUTS * STRIDE);
     dependency_launch();
     dependency_wait();
-    u32 row = block_x() * ROWS, output = block_y() * OUTPUTS;
+    u32 row = here.block_x() * ROWS, output = here.block_y() * OUTPUTS;
     u32 rows = min(p.rows - row, u32(ROWS)), outputs = min(p.outputs - output, u32(OUTPUTS));
     const float* w = reinterpret_cast<const float*>(weight + output * p.row_bytes);
     float sums[PER_THREAD] = {};
@@ -45,10 +45,10 @@ KERNEL_BOUNDED(gemm_f32, THREADS, 4)
         barrier();
 #pragma unroll
         for (int k = 0; k < STEP; k += 4) {
-            float4 a = *reinterpret_cast<const float4*>(ws + lane() * STRIDE + k);
+            float4 a = *reinterpret_cast<const float4*>(ws + here.lane() * STRIDE + k);
 #pragma unroll
             for (int i = 0; i < PER_THREAD; i++) {
-                float4 b = *reinterpret_cast<const float4*>(xs + (warp() * PER_THREAD + i) * STRIDE + k);
+                float4 b = *reinterpret_cast<const float4*>(xs + (here.warp() * PER_THREAD + i) * STRIDE + k);
                 sums[i] = fmaf(a.x, b.x, sums[i]);
                 sums[i] = fmaf(a.y, b.y, sums[i]);
                 sums[i] = fmaf(a.z, b.z, sums[i]);
@@ -57,11 +57,11 @@ KERNEL_BOUNDED(gemm_f32, THREADS, 4)
         }
         barrier();
     }
-    if (lane() >= outputs) return;
-    float add = bias == nullptr ? 0.0f : bias[output + lane()];
+    if (here.lane() >= outputs) return;
+    float add = bias == nullptr ? 0.0f : bias[output + here.lane()];
 #pragma unroll
     for (int i = 0; i < PER_THREAD; i++) {
-        u32 at = warp() * PER_THREAD + i;
-        if (at < rows) y[(row + at) * p.y_stride + output + lane()] = sums[i] + add;
+        u32 at = here.warp() * PER_THREAD + i;
+        if (at < rows) y[(row + at) * p.y_stride + output + here.lane()] = sums[i] + add;
     }
 }

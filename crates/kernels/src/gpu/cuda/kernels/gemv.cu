@@ -55,14 +55,14 @@ template <class Serve, class Zero>
 DEV void each_stretch(const GemvParams& p, const Rows& rows, Serve serve, Zero zero) {
     bool experts = rows.tiles != nullptr;
     u32 tasks = experts ? *rows.tile_count : (p.y_rows + TOKENS - 1) / TOKENS;
-    u32 stride = grid_y() - (experts ? 1 : 0);
-    if (block_y() == stride) {
+    u32 stride = here.grid_y() - (experts ? 1 : 0);
+    if (here.block_y() == stride) {
         // Pairs without an expert follow those of the last tile.
         const u32* last = rows.tiles + 3 * (u64(tasks) - 1);
         for (u32 i = tasks == 0 ? 0 : last[1] + last[2]; i < p.y_rows; i++) zero(rows.pairs[i]);
         return;
     }
-    for (u32 task = block_y(); task < tasks; task += stride) {
+    for (u32 task = here.block_y(); task < tasks; task += stride) {
         u32 expert = 0, first = task * TOKENS, end = min(first + TOKENS, p.y_rows);
         if (experts) {
             const u32* tile = rows.tiles + u64(3) * task;
@@ -105,7 +105,7 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
     if (tiles != nullptr) dependency_wait();
     Team team = team_of(p.team_log2);
     u32 teams = BLOCK_THREADS >> p.team_log2;
-    u32 first = (block_x() * teams + (thread_x() >> p.team_log2)) * TEAM_ROWS;
+    u32 first = (here.block_x() * teams + (here.thread_x() >> p.team_log2)) * TEAM_ROWS;
     Rows rows = {ids, pairs, tiles, tile_count, flag};
     auto serve = [&](u32 expert, u32 begin, u32 end) {
         Row w[TEAM_ROWS];
@@ -132,8 +132,8 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
         meet(team);
     };
     auto zero = [&](u32 row) {
-        u32 begin = block_x() * teams * TEAM_ROWS, end = min(begin + teams * TEAM_ROWS, p.outputs);
-        for (u32 output = begin + thread_x(); output < end; output += BLOCK_THREADS) y[row * p.y_stride + output] = 0.0f;
+        u32 begin = here.block_x() * teams * TEAM_ROWS, end = min(begin + teams * TEAM_ROWS, p.outputs);
+        for (u32 output = begin + here.thread_x(); output < end; output += BLOCK_THREADS) y[row * p.y_stride + output] = 0.0f;
     };
     each_stretch(p, rows, serve, zero);
 }
@@ -166,7 +166,7 @@ KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
         barrier();
     };
     auto zero = [&](u32 row) {
-        if (thread_x() < 8) staged[thread_x()] = {};
+        if (here.thread_x() < 8) staged[here.thread_x()] = {};
         barrier();
         out.write(staged, 1, [&](u32) { return row; });
         barrier();

@@ -43,7 +43,7 @@ struct Inputs {
             if (t > 0 && t >= count) break;
             const u8* bytes = reinterpret_cast<const u8*>(row(t));
             u32 length = elements * u32(sizeof(Element));
-            for (u32 at = thread_x() * 128; at < length; at += BLOCK_THREADS * 128) ::touch(bytes + at);
+            for (u32 at = here.thread_x() * 128; at < length; at += BLOCK_THREADS * 128) ::touch(bytes + at);
         }
     }
 };
@@ -181,7 +181,7 @@ DEV constexpr int unroll() {
 struct Team {
     u32 log2, size, member;
 };
-DEV Team team_of(u32 log2) { return {log2, 1u << log2, thread_x() & ((1u << log2) - 1)}; }
+DEV Team team_of(u32 log2) { return {log2, 1u << log2, here.thread_x() & ((1u << log2) - 1)}; }
 
 // The thread's part of the products of ROWS weight rows, added to `sums`. The first weights are asked for before X, which
 // `find` waits for: the kernel before this one may be writing it.
@@ -239,17 +239,17 @@ struct Totals {
 template <int ROWS>
 DEV Totals gather(float (&sums)[ROWS][TOKENS], Team team, float* parts) {
     constexpr u32 N = ROWS * TOKENS;
-    u32 log2 = min(team.log2, 5u), slot = thread_x() >> log2;
+    u32 log2 = min(team.log2, 5u), slot = here.thread_x() >> log2;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
 #pragma unroll 1
             for (u32 mask = 1u << log2 >> 1; mask > 0; mask /= 2) sums[r][t] += shuffle_xor(sums[r][t], mask);
-            if ((thread_x() & ((1u << log2) - 1)) == 0) parts[slot * N + r * TOKENS + t] = sums[r][t];
+            if ((here.thread_x() & ((1u << log2) - 1)) == 0) parts[slot * N + r * TOKENS + t] = sums[r][t];
         }
     }
     meet(team);
-    u32 first = (thread_x() >> team.log2) << (team.log2 - log2);
+    u32 first = (here.thread_x() >> team.log2) << (team.log2 - log2);
     return {parts + first * N, 1u << (team.log2 - log2), N};
 }

@@ -9,18 +9,18 @@ KERNEL(kv_write)(
 ) {
     dependency_launch();
     dependency_wait();
-    u32 token = block_x(), position = positions[token], block;
+    u32 token = here.block_x(), position = positions[token], block;
     if (!block_of(p, slots, positions, table, token, flag, block)) return;
 
     u32 key_groups = (p.key_width + GROUP_SIZE - 1) / GROUP_SIZE;
     u32 groups = key_groups + (p.value_width + GROUP_SIZE - 1) / GROUP_SIZE;
-    for (u32 i = warp(); i < p.heads * groups; i += block_width() / 32) {
+    for (u32 i = here.warp(); i < p.heads * groups; i += here.block_width() / 32) {
         u32 head = i / groups, group = i % groups;
         u64 row = (u64(block) * p.heads + head) * KV_BLOCK + position % KV_BLOCK;
         bool key = group < key_groups;
         u32 width = key ? p.key_width : p.value_width;
         if (!key) group -= key_groups;
-        u32 d = group * GROUP_SIZE + lane();
+        u32 d = group * GROUP_SIZE + here.lane();
         const float* x = key ? k + token * p.key_input_stride : v + token * p.value_input_stride;
         float value = d < width ? x[u64(head) * width + d] : 0.0f;
         if (key) put(keys, key_scales, row, width, p.key_stride, group, value);

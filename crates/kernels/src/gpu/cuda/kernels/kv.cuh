@@ -22,7 +22,7 @@ typedef u16 Cell;
 
 // Writes a group of up to 32 elements, one for each lane. `row` is that of the cache: (block, head, token).
 DEV void put(Cell* cells, u16* scales, u64 row, u32 width, u32 stride, u32 group, float x) {
-    u32 i = group * GROUP_SIZE + lane();
+    u32 i = group * GROUP_SIZE + here.lane();
 #ifdef CELLS_Q8_0
     // As `Q8_0::encode` does it: the scale rounded to a finite f16, codes by division, NaN to the lowest code.
     float largest = warp_max(fabsf(x) > 0.0f ? fabsf(x) : 0.0f);
@@ -30,7 +30,7 @@ DEV void put(Cell* cells, u16* scales, u64 row, u32 width, u32 stride, u32 group
     float unit = half_to_float(scale);
     float code = unit == 0.0f ? x * 0.0f : rintf(__fdiv_rn(x, unit));
     if (i < width) cells[row * stride + i] = Cell(int(fminf(fmaxf(code, -127.0f), 127.0f)));
-    if (lane() == 0) scales[row * ((width + GROUP_SIZE - 1) / GROUP_SIZE) + group] = scale;
+    if (here.lane() == 0) scales[row * ((width + GROUP_SIZE - 1) / GROUP_SIZE) + group] = scale;
 #else
     (void)scales;
     if (i < width) cells[row * stride + i] = float_to_half(x);

@@ -36,7 +36,7 @@ DEV float keep_product(const float* x, const float* weight, const NormMatmulPara
     // Whole warps: lanes of a block of 32 meet.
     u32 end = (p.cols + 127) & ~127u;
 #pragma unroll 4
-    for (u32 at = 4 * thread_x(); at < end; at += 4 * BLOCK_THREADS) {
+    for (u32 at = 4 * here.thread_x(); at < end; at += 4 * BLOCK_THREADS) {
         u64 left = at < p.cols ? p.cols - at : 0;
         bool wide = p.wide && left > 0;
         Four v = load_four(x + at, left, wide), w = load_four(weight + at, left, wide);
@@ -52,7 +52,7 @@ DEV float keep_product(const float* x, const float* weight, const NormMatmulPara
 // The normalised row for others.
 DEV void copy(const float* x, const float* weight, float factor, const NormMatmulParams& p, Copies to) {
     u32 end = (p.cols + 127) & ~127u, blocks = (p.cols + 31) / 32;
-    for (u32 at = 4 * thread_x(); at < end; at += 4 * BLOCK_THREADS) {
+    for (u32 at = 4 * here.thread_x(); at < end; at += 4 * BLOCK_THREADS) {
         u64 left = at < p.cols ? p.cols - at : 0;
         bool wide = p.wide && left > 0;
         Four v = load_four(x + at, left, wide), w = load_four(weight + at, left, wide);
@@ -74,18 +74,18 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_BLOCKS)
     SHARED(float, room, 32);
     dependency_launch();
     Team team = team_of(p.team_log2);
-    u32 first = (block_x() * (BLOCK_THREADS >> p.team_log2) + (thread_x() >> p.team_log2)) * TEAM_ROWS;
-    u64 row = block_y();
+    u32 first = (here.block_x() * (BLOCK_THREADS >> p.team_log2) + (here.thread_x() >> p.team_log2)) * TEAM_ROWS;
+    u64 row = here.block_y();
     Row w[TEAM_ROWS];
 #pragma unroll
     for (int r = 0; r < TEAM_ROWS; r++) w[r] = {weight + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
     // Nobody writes weights while the model runs.
-    for (u32 at = 32 * thread_x(); at < p.cols; at += 32 * BLOCK_THREADS) touch(norm + at);
+    for (u32 at = 32 * here.thread_x(); at < p.cols; at += 32 * BLOCK_THREADS) touch(norm + at);
     float sums[TEAM_ROWS][TOKENS] = {};
     multiply<Format>(w, team, [&]() {
         dependency_wait();
         float squares = warp_sum(keep_product(x + row * p.x_stride, norm, p, kept));
-        if (lane() == 0) room[warp()] = squares;
+        if (here.lane() == 0) room[here.warp()] = squares;
         barrier();
         return KeptRow{kept, p.cols, 1};
     }, sums);
@@ -98,7 +98,7 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_BLOCKS)
         if (output < p.outputs)
             y[row * p.y_stride + output] = totals.at(i) * factor + (bias == nullptr ? 0.0f : bias[output]);
     }
-    if (block_x() == 0 && normed) {
+    if (here.block_x() == 0 && normed) {
         u64 blocks = (p.cols + 31) / 32;
         Copies to = {normed + row * p.normed_stride, nullptr, nullptr, nullptr, nullptr};
         if (exact) to.exact = exact + row * p.cols;

@@ -17,13 +17,13 @@ DEV void load_head(const float* x, const float* weight, float* to, u32 width, co
     float factor = 1.0f;
     if (p.normed) {
         float squares = 0.0f;
-        for (u32 at = lane() * 4; at < width; at += 128) {
+        for (u32 at = here.lane() * 4; at < width; at += 128) {
             Four v = load_four(x + at, width - at, p.wide);
             for (u32 i = 0; i < 4; i++) squares = fmaf(v.at[i], v.at[i], squares);
         }
         factor = 1.0f / sqrtf(warp_sum(squares) / (float)width + p.eps);
     }
-    for (u32 at = lane() * 4; at < width; at += 128) {
+    for (u32 at = here.lane() * 4; at < width; at += 128) {
         u32 left = width - at;
         Four v = load_four(x + at, left, p.wide);
         if (p.normed) {
@@ -43,22 +43,22 @@ KERNEL(place_qkv)(
     DYNAMIC_SHARED(float, room);
     dependency_launch();
     dependency_wait();
-    u32 token = block_x(), head = block_y() * (block_width() / 32) + warp(), kv_heads = p.write.heads;
+    u32 token = here.block_x(), head = here.block_y() * (here.block_width() / 32) + here.warp(), kv_heads = p.write.heads;
     u32 turned = p.heads + kv_heads, key_width = p.write.key_width;
     if (head >= turned + kv_heads) return;
     bool key = head < turned;
     u32 width = key ? key_width : p.write.value_width, position = positions[token];
     float* x = qkv + token * p.stride + u64(min(head, turned)) * key_width;
     if (key) {
-        float* mine = room + warp() * p.room;
+        float* mine = room + here.warp() * p.room;
         load_head(x, head < p.heads ? q_norm : k_norm, mine, width, p);
-        for (u32 pair = lane(); pair < p.pairs; pair += 32) {
+        for (u32 pair = here.lane(); pair < p.pairs; pair += 32) {
             Rotation r = rotation_at(position, frequencies[pair], p.magnitude);
             u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
             turn(r, mine + a, mine + b);
         }
         warp_barrier();
-        for (u32 d = lane(); d < width; d += 32) x[d] = mine[d];
+        for (u32 d = here.lane(); d < width; d += 32) x[d] = mine[d];
     } else {
         x += u64(head - turned) * width;
     }
@@ -68,7 +68,7 @@ KERNEL(place_qkv)(
     u64 row = (u64(block) * kv_heads + (key ? head - p.heads : head - turned)) * KV_BLOCK + position % KV_BLOCK;
     for (u32 group = 0; group * GROUP_SIZE < width; group++) {
         // What this lane has just written, if it is a key.
-        u32 d = group * GROUP_SIZE + lane();
+        u32 d = group * GROUP_SIZE + here.lane();
         float value = d < width ? x[d] : 0.0f;
         if (key) put(keys, key_scales, row, width, p.write.key_stride, group, value);
         else put(values, value_scales, row, width, p.write.value_stride, group, value);

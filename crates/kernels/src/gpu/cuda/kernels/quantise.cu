@@ -14,8 +14,8 @@ KERNEL(quantise)(IN(float, x, 0), OUT(float, exact, 1), OUT(Int8Block, int8, 2),
                  PARAMS(QuantiseParams, p, 4)) {
     dependency_launch();
     dependency_wait();
-    u32 blocks = (p.cols + 31) / 32, part = lane() % 8;
-    u64 at = (u64(block_x()) * block_width() + thread_x()) / 8;
+    u32 blocks = (p.cols + 31) / 32, part = here.lane() % 8;
+    u64 at = (u64(here.block_x()) * here.block_width() + here.thread_x()) / 8;
     // The lanes meet in `quantise_four`.
     bool live = at < u64(p.rows) * blocks;
     u64 row = live ? at / blocks : 0;

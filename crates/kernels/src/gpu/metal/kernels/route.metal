@@ -1,0 +1,1 @@
+#include "route_and_group.h"

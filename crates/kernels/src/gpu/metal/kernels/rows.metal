@@ -1,0 +1,4 @@
+#include "norm.h"
+#include "rope.h"
+#include "elementwise.h"
+#include "norm_act.h"
