@@ -167,7 +167,7 @@ impl Simulator {
         let Text { file, defines } = text;
         let source = text_with(file, &self.instead).ok_or_else(|| self.error(file, "there is no such text"))?;
         let defines: Vec<(&str, &str)> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let source = Source { name: file, text: &source, defines: &defines, mode: self.mode };
+        let source = Source { name: file, text: &source, defines: &defines, mode: self.mode, ..Source::default() };
         let cache = if self.instead.is_empty() { cache() } else { cache_of_changed() };
         let program = Program::compile(&source, &cache).map_err(|error| self.error(file, error))?;
         let program = Arc::new(program);

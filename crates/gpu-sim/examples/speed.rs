@@ -43,7 +43,7 @@ KERNEL(tiles)(float* y, const u32* x, u32 n) {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let text = format!("{}\n{TEXT}", gpu_sim::PTX);
-    let source = Source { name: "speed.cu", text: &text, defines: &[], mode: Mode::Fast };
+    let source = Source { name: "speed.cu", text: &text, defines: &[], mode: Mode::Fast, ..Default::default() };
     let folder = std::env::temp_dir().join("gpu-sim-speed");
     let program = Program::compile(&source, &folder)?;
     let (mut y, x) = (vec![0_f32; 1 << 22], vec![1_f32; 1 << 22]);

@@ -48,8 +48,10 @@ struct alignas(16) longlong2 { long long x, y; };
 static inline longlong2 make_longlong2(long long x, long long y) { return {x, y}; }
 
 // ---- Barriers.
-static inline void __syncthreads(GPU_SIM_HERE) { gpu_sim::barrier(0, site); }
-static inline int __syncthreads_count(int predicate, GPU_SIM_HERE) { return (int)gpu_sim::barrier(predicate != 0, site); }
+static inline void __syncthreads(GPU_SIM_HERE) { gpu_sim::barrier(0, gpu_sim::ALL_MEMORY, site); }
+static inline int __syncthreads_count(int predicate, GPU_SIM_HERE) {
+    return (int)gpu_sim::barrier(predicate != 0, gpu_sim::ALL_MEMORY, site);
+}
 static inline int __syncthreads_or(int predicate, GPU_SIM_HERE) { return __syncthreads_count(predicate, site) != 0; }
 static inline int __syncthreads_and(int predicate, GPU_SIM_HERE) { return __syncthreads_count(!predicate, site) == 0; }
 static inline void __threadfence_block() {}
@@ -59,24 +61,6 @@ static inline void __trap(GPU_SIM_HERE) { gpu_sim::fail("__trap", gpu_sim::calle
 
 namespace gpu_sim {
 
-// ---- Meetings of a warp. Only __syncwarp orders what lanes read and write; the others do not (CUDA C++ Programming
-// Guide, "Warp vote functions" and "Warp shuffle functions").
-GPU_SIM_UNCHECKED void nothing(Engine*, void* const*, u32) {}
-
-template <class T>
-struct Shuffle {
-    T value, result;
-    int source;
-    Site site;
-};
-template <class T>
-GPU_SIM_UNCHECKED void shuffle_all(Engine*, void* const* lanes, u32 present) {
-    for (u32 left = present; left; left &= left - 1) {
-        Shuffle<T>& mine = *(Shuffle<T>*)lanes[__builtin_ctz(left)];
-        if (!(present >> mine.source & 1)) fail("a shuffle reads from a lane that does not take part in it", mine.site);
-        mine.result = ((const Shuffle<T>*)lanes[mine.source])->value;
-    }
-}
 template <class T>
 static inline T shuffle(u32 mask, T value, int source, Site site) {
     static const Meeting meeting = {shuffle_all<T>, "shuffle", 0, 0};
@@ -85,46 +69,6 @@ static inline T shuffle(u32 mask, T value, int source, Site site) {
     return mine.result;
 }
 
-struct Vote {
-    u32 predicate, result;
-};
-GPU_SIM_UNCHECKED void vote_all(Engine*, void* const* lanes, u32 present) {
-    u32 result = 0;
-    for (u32 left = present; left; left &= left - 1) {
-        u32 lane = __builtin_ctz(left);
-        result |= (u32)(((const Vote*)lanes[lane])->predicate != 0) << lane;
-    }
-    for (u32 left = present; left; left &= left - 1) ((Vote*)lanes[__builtin_ctz(left)])->result = result;
-}
-
-template <class T>
-struct Match {
-    T value;
-    u32 result;
-};
-template <class T>
-GPU_SIM_UNCHECKED void match_all(Engine*, void* const* lanes, u32 present) {
-    for (u32 left = present; left; left &= left - 1) {
-        Match<T>& mine = *(Match<T>*)lanes[__builtin_ctz(left)];
-        mine.result = 0;
-        for (u32 other = present; other; other &= other - 1) {
-            u32 lane = __builtin_ctz(other);
-            mine.result |= (u32)(((const Match<T>*)lanes[lane])->value == mine.value) << lane;
-        }
-    }
-}
-
-template <class T>
-struct Reduce {
-    T value, result;
-};
-template <class T, T (*F)(T, T)>
-GPU_SIM_UNCHECKED void reduce_all(Engine*, void* const* lanes, u32 present) {
-    T sum = ((const Reduce<T>*)lanes[__builtin_ctz(present)])->value;
-    for (u32 left = present & (present - 1); left; left &= left - 1)
-        sum = F(sum, ((const Reduce<T>*)lanes[__builtin_ctz(left)])->value);
-    for (u32 left = present; left; left &= left - 1) ((Reduce<T>*)lanes[__builtin_ctz(left)])->result = sum;
-}
 template <class T, T (*F)(T, T)>
 static inline T reduce(u32 mask, T value, Site site) {
     static const Meeting meeting = {reduce_all<T, F>, "reduction", 0, 0};
@@ -132,13 +76,6 @@ static inline T reduce(u32 mask, T value, Site site) {
     meet(meeting, mask, &mine, site);
     return mine.result;
 }
-template <class T> static T sum(T a, T b) { return a + b; }
-template <class T> static T smaller(T a, T b) { return b < a ? b : a; }
-template <class T> static T larger(T a, T b) { return a < b ? b : a; }
-template <class T> static T both(T a, T b) { return a & b; }
-template <class T> static T either(T a, T b) { return a | b; }
-template <class T> static T differ(T a, T b) { return a ^ b; }
-
 // The lane from which lane `lane` reads, in its segment of `width` lanes.
 static inline int lane_at(int source, int width) {
     int lane = (int)gpu_sim::lane();
@@ -161,7 +98,7 @@ static inline int lane_xor(int mask, int width) {
 }  // namespace gpu_sim
 
 static inline void __syncwarp(unsigned mask = 0xffffffffu, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::nothing, "__syncwarp", 0, 1};
+    static const gpu_sim::Meeting meeting = {gpu_sim::nothing, "__syncwarp", 0, gpu_sim::ALL_MEMORY};
     gpu_sim::meet(meeting, mask, nullptr, site);
 }
 template <class T>
@@ -211,28 +148,8 @@ GPU_SIM_REDUCE(__reduce_and_sync, unsigned, both)
 GPU_SIM_REDUCE(__reduce_or_sync, unsigned, either)
 GPU_SIM_REDUCE(__reduce_xor_sync, unsigned, differ)
 
-// ---- Atomics: a launch is run by one thread of the host, which is never interrupted inside these.
+// ---- Atomics.
 namespace gpu_sim {
-template <class T>
-GPU_SIM_UNCHECKED void touch_atomic(T* at) {
-#ifdef GPU_SIM_CHECKED
-    engine->hooks->touch(engine, at, sizeof(T), ATOMIC, __builtin_return_address(0));
-#endif
-}
-template <class T, T (*F)(T, T)>
-GPU_SIM_UNCHECKED T change(T* at, T value) {
-    T old = *at;
-    *at = F(old, value);
-    return old;
-}
-template <class T>
-GPU_SIM_UNCHECKED T change_if(T* at, T expected, T value) {
-    T old = *at;
-    if (old == expected) *at = value;
-    return old;
-}
-template <class T> static T second(T, T b) { return b; }
-template <class T> static T difference(T a, T b) { return a - b; }
 static u32 wrap_up(u32 a, u32 b) { return a >= b ? 0 : a + 1; }
 static u32 wrap_down(u32 a, u32 b) { return a == 0 || a > b ? b : a - 1; }
 }  // namespace gpu_sim

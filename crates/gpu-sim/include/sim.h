@@ -47,14 +47,18 @@ struct Meeting {
     void (*complete)(Engine* engine, void* const* lanes, u32 present);
     // For people: "shuffle".
     const char* what;
-    // All 32 lanes must come.
-    u32 whole;
-    // What a lane wrote before it, the others may read after it.
+    // Who must come: bits of `Lanes`.
+    u32 lanes;
+    // In which memory the others may read after it what a lane wrote before it: bits of `Memory`.
     u32 orders;
 };
+// WHOLE: all 32 lanes. SAME: all with which the warp began, and none may meet others meanwhile. Both: at one place in the
+// text, which checked mode sees to.
+enum Lanes : u32 { WHOLE = 1, SAME = 2 };
+enum Memory : u32 { DEVICE_MEMORY = 1, SHARED_MEMORY = 2, ALL_MEMORY = 3 };
 
-// CONSTANT: a read of what no launch writes.
-enum Touch : u32 { READ, WRITE, ATOMIC, CONSTANT };
+// CONSTANT: a read of what no launch writes. ATOMIC reads and writes, ATOMIC_WRITE writes only.
+enum Touch : u32 { READ, WRITE, ATOMIC, CONSTANT, ATOMIC_WRITE };
 
 // What is done with a barrier in shared memory: it begins with a count of arrivals, ends; a thread arrives, arrives and
 // announces bytes, or waits for the end of the phase of a parity.
@@ -76,8 +80,8 @@ struct Product {
 
 struct Hooks {
     void (*meet)(Engine*, const Meeting*, u32 mask, void* brought, const Site*);
-    // Returns for how many of the block's threads `predicate` is 1.
-    u32 (*barrier)(Engine*, u32 predicate, const Site*);
+    // Returns for how many of the block's threads `predicate` is 1; orders accesses in `memory`.
+    u32 (*barrier)(Engine*, u32 predicate, u32 memory, const Site*);
     void* (*shared)(Engine*, u32 variable, u32 bytes, u32 align, const Site*);
     void (*copy)(Engine*, void* to, const void* from, u32 bytes, u32 valid, const Site*);
     void (*commit)(Engine*);
@@ -135,9 +139,9 @@ GPU_SIM_UNCHECKED void meet(const Meeting& meeting, u32 mask, void* brought, Sit
     GPU_SIM_CALLED(site);
     engine->hooks->meet(engine, &meeting, mask, brought, &site);
 }
-GPU_SIM_UNCHECKED u32 barrier(u32 predicate, Site site) {
+GPU_SIM_UNCHECKED u32 barrier(u32 predicate, u32 memory, Site site) {
     GPU_SIM_CALLED(site);
-    return engine->hooks->barrier(engine, predicate, &site);
+    return engine->hooks->barrier(engine, predicate, memory, &site);
 }
 GPU_SIM_UNCHECKED void copy(void* to, const void* from, u32 bytes, u32 valid, Site site) {
     GPU_SIM_CALLED(site);
@@ -185,6 +189,13 @@ GPU_SIM_UNCHECKED T constant(const T* at) {
 #endif
     return *at;
 }
+// Reads nothing, but looks whether it might.
+GPU_SIM_UNCHECKED void look(const void* at, u64 bytes, Site site) {
+    GPU_SIM_CALLED(site);
+#ifdef GPU_SIM_CHECKED
+    engine->hooks->touch(engine, at, bytes, READ, site.code);
+#endif
+}
 GPU_SIM_UNCHECKED u32 shared_offset(const void* at) { return (u32)((const char*)at - engine->shared); }
 GPU_SIM_UNCHECKED Index thread_index() { return engine->thread->index; }
 GPU_SIM_UNCHECKED u32 lane() { return engine->thread->lane; }
@@ -219,8 +230,11 @@ GPU_SIM_UNCHECKED void* dynamic_shared() { return engine->dynamic_shared; }
 #define GPU_SIM_DYNAMIC_SHARED(T, name) T* name = (T*)gpu_sim::dynamic_shared()
 
 // ---- Kernels: a list that the loader reads.
+// VALUE and POINTER: an argument is the address of a value, or of a pointer. MEMORY: it is the address of memory, of at
+// least so many bytes. NOTHING: the kernel takes no argument of this number.
+enum Pass : u32 { VALUE, POINTER, MEMORY, NOTHING };
 struct Parameter {
-    u32 pointer, bytes;
+    u32 pass, bytes;
 };
 struct Kernel {
     const char* name;
@@ -228,16 +242,20 @@ struct Kernel {
     const Parameter* parameters;
     u64 count;
     const Kernel* next;
+    // 1: it needs dynamic shared memory.
+    u32 dynamic;
+    // Most threads of a block, 0 if it does not say.
+    u32 threads;
 };
 static const Kernel* kernels;
 
 template <class T>
 struct Describe {
-    static constexpr Parameter value = {0, sizeof(T)};
+    static constexpr Parameter value = {VALUE, sizeof(T)};
 };
 template <class T>
 struct Describe<T*> {
-    static constexpr Parameter value = {1, sizeof(T*)};
+    static constexpr Parameter value = {POINTER, sizeof(T*)};
 };
 
 template <int... I>
@@ -260,7 +278,7 @@ struct Entry<F> {
     }
     GPU_SIM_UNCHECKED void run(void* const* arguments) { call(arguments, typename UpTo<sizeof...(A)>::Type()); }
     Kernel kernel;
-    explicit Entry(const char* name) : kernel{name, run, parameters, sizeof...(A), kernels} { kernels = &kernel; }
+    explicit Entry(const char* name) : kernel{name, run, parameters, sizeof...(A), kernels, 0, 0} { kernels = &kernel; }
 };
 
 template <int N>

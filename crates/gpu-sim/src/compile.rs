@@ -1,7 +1,8 @@
 //! From a kernel's text to a shared library, by the system's C++ compiler, through a cache on disk.
 
 use crate::error::{Error, Result};
-use crate::{Mode, Source};
+use crate::msl::{self, Translated};
+use crate::{Language, Mode, Source};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -12,11 +13,22 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
 
 /// What precedes every text, and its names in the compiler's messages.
-const PRELUDE: [(&str, &str); 4] = [
+const PRELUDE: [(&str, &str); 3] = [
     ("gpu-sim/sim.h", include_str!("../include/sim.h")),
     ("gpu-sim/check.h", include_str!("../include/check.h")),
+    ("gpu-sim/warp.h", include_str!("../include/warp.h")),
+];
+
+const CUDA: [(&str, &str); 2] = [
     ("gpu-sim/cuda.h", include_str!("../include/cuda.h")),
     ("gpu-sim/cuda_math.h", include_str!("../include/cuda_math.h")),
+];
+
+const METAL: [(&str, &str); 4] = [
+    ("gpu-sim/metal_types.h", include_str!("../include/metal_types.h")),
+    ("gpu-sim/metal_math.h", include_str!("../include/metal_math.h")),
+    ("gpu-sim/metal.h", include_str!("../include/metal.h")),
+    ("gpu-sim/metal_simd.h", include_str!("../include/metal_simd.h")),
 ];
 
 /// Floats as on the device: each operation rounds once, whatever the optimiser does. Texts read memory through
@@ -39,6 +51,11 @@ const FLAGS: &[&str] = &[
     "-Wframe-larger-than=131072",
     "-w",
 ];
+
+/// Numbers without a suffix are floats, and each operation on halves rounds.
+const METAL_FLAGS: &[&str] = &["-fsingle-precision-constant", "-fexcess-precision=16"];
+/// The same for Clang.
+const METAL_FLAGS_CLANG: &[&str] = &["-Xclang", "-cl-single-precision-constant", "-ffloat16-excess-precision=none"];
 
 const FAST: &[&str] = &["-O2"];
 
@@ -82,17 +99,29 @@ fn machine_flags() -> &'static [&'static str] {
 pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
     let mut text = String::new();
-    for (name, prelude) in PRELUDE {
+    let (words, own): (&[(&str, &str)], _) = match source.language {
+        Language::Cuda => (&CUDA, format!("#line 1 \"{}\"\n{}", source.name, source.text)),
+        Language::Metal => {
+            let Translated { swizzles, text: own } = msl::translate(source, &msl::preprocess(compiler, source)?)?;
+            text.push_str(&swizzles);
+            (&METAL, own)
+        }
+    };
+    for (name, prelude) in PRELUDE.iter().chain(words) {
         let _ = writeln!(text, "#line 1 \"{name}\"\n{prelude}");
     }
-    let _ = writeln!(text, "#line 1 \"{}\"\n{}", source.name, source.text);
+    let _ = writeln!(text, "{own}");
     let mode = match source.mode {
         Mode::Fast => FAST,
         Mode::Checked => CHECKED,
     };
     let mut flags: Vec<String> =
         FLAGS.iter().chain(mode).chain(machine_flags()).map(|flag| (*flag).to_owned()).collect();
-    flags.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+    match source.language {
+        Language::Cuda => flags.extend(source.defines.iter().map(|(name, value)| format!("-D{name}={value}"))),
+        Language::Metal if version.contains("clang") => flags.extend(METAL_FLAGS_CLANG.iter().map(ToString::to_string)),
+        Language::Metal => flags.extend(METAL_FLAGS.iter().map(ToString::to_string)),
+    }
 
     let mut hash = Sha256::new();
     for part in [compiler, version.as_str(), &text].into_iter().chain(flags.iter().map(String::as_str)) {

@@ -109,6 +109,16 @@ pub enum Error {
         /// The largest.
         most: u64,
     },
+    /// A length of threadgroup memory that Metal does not take.
+    #[error("kernel {kernel}: {given} bytes of threadgroup memory, which must be a multiple of {of}")]
+    Multiple {
+        /// The kernel.
+        kernel: String,
+        /// Bytes asked for.
+        given: u32,
+        /// Of what it must be a multiple.
+        of: u32,
+    },
     /// The kernel did something wrong.
     #[error("{0}")]
     Fault(Box<Fault>),

@@ -1,5 +1,6 @@
 //! A launch as data, and what is checked before it runs.
 
+use crate::Language;
 use crate::error::{Error, Result};
 use crate::tensor_map::TensorMap;
 
@@ -10,13 +11,54 @@ pub const STATIC_SHARED_LIMIT: u32 = 48 << 10;
 /// Bytes of all parameters of a kernel.
 const PARAMETER_LIMIT: usize = 32_764;
 
+/// Threadgroup memory of a Metal kernel, in bytes: what all of Apple's GPUs have.
+pub const THREADGROUP_LIMIT: u32 = 32 << 10;
+/// What the length of `[[threadgroup(0)]]` is a multiple of.
+const THREADGROUP_STEP: u32 = 16;
+/// Bytes that a command can carry for a buffer of Metal (`setBytes`).
+const BYTES_LIMIT: usize = 4_096;
+
 /// How one parameter of a kernel is passed. Twin of the struct in `include/sim.h`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Parameter {
-    /// 1 for an address, 0 for a value.
-    pub(crate) pointer: u32,
+    /// One of [`pass`].
+    pub(crate) pass: u32,
     pub(crate) bytes: u32,
+}
+
+/// What the address of an argument is: of a value; of a pointer; of memory of at least so many bytes. The last: no
+/// argument of this number is taken.
+pub(crate) mod pass {
+    pub(crate) const VALUE: u32 = 0;
+    pub(crate) const POINTER: u32 = 1;
+    pub(crate) const MEMORY: u32 = 2;
+}
+
+/// A kernel as a launch sees it.
+#[derive(Debug)]
+pub(crate) struct Signature {
+    pub(crate) parameters: Vec<Parameter>,
+    /// It needs dynamic shared memory.
+    pub(crate) dynamic: bool,
+    /// Most threads of a block.
+    pub(crate) threads: Option<u32>,
+}
+
+/// How much shared memory variables can have, and they with the dynamic part, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limits {
+    pub(crate) variables: u32,
+    pub(crate) shared: u32,
+}
+
+impl Limits {
+    pub(crate) fn of(language: Language) -> Self {
+        match language {
+            Language::Cuda => Self { variables: STATIC_SHARED_LIMIT, shared: SHARED_LIMIT },
+            Language::Metal => Self { variables: THREADGROUP_LIMIT, shared: THREADGROUP_LIMIT },
+        }
+    }
 }
 
 /// What a kernel may do with a buffer.
@@ -73,9 +115,9 @@ pub struct Launch<'a> {
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
-    /// Dynamic shared memory of a block, in bytes.
+    /// Dynamic shared memory of a block, in bytes; the length of `[[threadgroup(0)]]`.
     pub shared: u32,
-    /// Arguments, in the order of the text.
+    /// Arguments, in the order of the text; those of Metal by their numbers, with [`Arg::Null`] where there is none.
     pub args: &'a [Arg<'a>],
     /// Whose turn it is.
     pub order: Order,
@@ -86,7 +128,7 @@ pub struct Launch<'a> {
 
 impl Launch<'_> {
     /// Fails unless a device would take it.
-    pub(crate) fn check(&self, parameters: &[Parameter]) -> Result<()> {
+    pub(crate) fn check(&self, signature: &Signature, language: Language) -> Result<()> {
         let limit = |what, given: u64, least, most| {
             let kernel = self.kernel.to_owned();
             if (least..=most).contains(&given) {
@@ -95,15 +137,38 @@ impl Launch<'_> {
                 Err(Error::Limit { kernel, what, given, least, most })
             }
         };
+        let parameters = &signature.parameters;
         let [grid, block] = [self.grid, self.block].map(|sizes| sizes.map(u64::from));
+        let most_threads = signature.threads.unwrap_or(1_024).min(1_024);
+        limit("the block's x", block[0], 1, 1_024)?;
+        limit("the block's y", block[1], 1, 1_024)?;
+        limit("the block's z", block[2], 1, if language == Language::Cuda { 64 } else { 1_024 })?;
+        limit("the number of a block's threads", block.iter().product(), 1, most_threads.into())?;
+        let least_shared = if signature.dynamic { 1 } else { 0 };
+        limit("dynamic shared memory", self.shared.into(), least_shared, Limits::of(language).shared.into())?;
+        if language == Language::Metal {
+            // A thread's position has 32 bits.
+            for ((what, grid), block) in ["x", "y", "z"].into_iter().zip(grid).zip(block) {
+                limit(what, grid * block, 1, u32::MAX.into())?;
+            }
+            limit(
+                "the number of threadgroups",
+                grid[0].saturating_mul(grid[1]).saturating_mul(grid[2]),
+                1,
+                u32::MAX.into(),
+            )?;
+            if !self.shared.is_multiple_of(THREADGROUP_STEP) {
+                return Err(Error::Multiple {
+                    kernel: self.kernel.to_owned(),
+                    given: self.shared,
+                    of: THREADGROUP_STEP,
+                });
+            }
+            return self.check_arguments(parameters);
+        }
         limit("the grid's x", grid[0], 1, (1 << 31) - 1)?;
         limit("the grid's y", grid[1], 1, 65_535)?;
         limit("the grid's z", grid[2], 1, 65_535)?;
-        limit("the block's x", block[0], 1, 1_024)?;
-        limit("the block's y", block[1], 1, 1_024)?;
-        limit("the block's z", block[2], 1, 64)?;
-        limit("the number of a block's threads", block.iter().product(), 1, 1_024)?;
-        limit("dynamic shared memory", self.shared.into(), 0, SHARED_LIMIT.into())?;
         limit(
             "the size of all arguments",
             parameters.iter().map(|parameter| u64::from(parameter.bytes)).sum(),
@@ -119,28 +184,46 @@ impl Launch<'_> {
             return Err(Error::ArgumentCount { kernel: kernel(), wanted: parameters.len(), given: self.args.len() });
         }
         for (argument, (arg, parameter)) in self.args.iter().zip(parameters).enumerate() {
-            match (arg, parameter.pointer != 0) {
-                (Arg::Buffer { .. } | Arg::Null, true) => {}
-                (Arg::Buffer { .. } | Arg::Null, false) => {
-                    return Err(Error::ArgumentKind { kernel: kernel(), argument, wanted: "a struct by value" });
+            let wanted_kind = |wanted| Err(Error::ArgumentKind { kernel: kernel(), argument, wanted });
+            let wanted = parameter.bytes as usize;
+            let size = |given| Err(Error::ArgumentSize { kernel: kernel(), argument, wanted, given });
+            match (arg, parameter.pass) {
+                (Arg::Buffer { .. } | Arg::Null, pass::POINTER) => {}
+                (Arg::Buffer { .. } | Arg::Null, pass::VALUE) => return wanted_kind("a struct by value"),
+                (Arg::Bytes(_) | Arg::TensorMap(_), pass::POINTER) => return wanted_kind("a buffer"),
+                (Arg::TensorMap(_), pass::MEMORY) => return wanted_kind("a buffer or bytes"),
+                // A reference must lead to something; a pointer may be null.
+                (Arg::Null, pass::MEMORY) if wanted > 0 => return wanted_kind("a buffer or bytes"),
+                (Arg::Null, _) => {}
+                (Arg::Buffer { bytes, .. }, pass::MEMORY) if *bytes < wanted => return size(*bytes),
+                (Arg::Buffer { .. }, pass::MEMORY) => {}
+                (Arg::Bytes(bytes), pass::MEMORY) if wanted > 0 && bytes.len() != wanted => return size(bytes.len()),
+                (Arg::Bytes(bytes), pass::MEMORY) if bytes.len() > BYTES_LIMIT => {
+                    return Err(Error::Limit {
+                        kernel: kernel(),
+                        what: "the number of bytes of an argument",
+                        given: bytes.len() as u64,
+                        least: 0,
+                        most: BYTES_LIMIT as u64,
+                    });
                 }
-                (Arg::Bytes(_) | Arg::TensorMap(_), true) => {
-                    return Err(Error::ArgumentKind { kernel: kernel(), argument, wanted: "a buffer" });
-                }
-                (Arg::Bytes(_) | Arg::TensorMap(_), false) => {
+                (Arg::Bytes(_), pass::MEMORY) => {}
+                (Arg::Bytes(_) | Arg::TensorMap(_), pass::VALUE) => {
                     let given = match arg {
                         Arg::Bytes(bytes) => bytes.len(),
                         _ => size_of::<[u64; 16]>(),
                     };
-                    let wanted = parameter.bytes as usize;
                     if wanted != given {
-                        return Err(Error::ArgumentSize { kernel: kernel(), argument, wanted, given });
+                        return size(given);
                     }
                     if let Arg::TensorMap(map) = arg
                         && let Some(wrong) = map.wrong()
                     {
                         return Err(Error::TensorMap { kernel: kernel(), argument, wrong });
                     }
+                }
+                (Arg::Buffer { .. } | Arg::Bytes(_) | Arg::TensorMap(_), _) => {
+                    return wanted_kind("nothing: it has no parameter of this number");
                 }
             }
         }

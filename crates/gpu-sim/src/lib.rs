@@ -22,6 +22,8 @@ mod fault;
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod launch;
 #[cfg(all(target_arch = "x86_64", unix))]
+mod msl;
+#[cfg(all(target_arch = "x86_64", unix))]
 mod program;
 // As above.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
@@ -31,7 +33,7 @@ mod tensor_map;
 pub use elsewhere::Program;
 pub use error::{Error, Result};
 pub use fault::{Fault, Kind, Place};
-pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT};
+pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT, THREADGROUP_LIMIT};
 #[cfg(all(target_arch = "x86_64", unix))]
 pub use program::Program;
 pub use tensor_map::{Swizzle, TensorMap};
@@ -53,15 +55,67 @@ pub enum Mode {
     Checked,
 }
 
+/// The language of a text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Language {
+    /// CUDA C++.
+    #[default]
+    Cuda,
+    /// The Metal Shading Language 3.1: kernels alone, without textures.
+    Metal,
+}
+
+/// The value of a function constant of Metal.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Constant {
+    /// `bool`.
+    Bool(bool),
+    /// `int`.
+    Int(i32),
+    /// `uint`.
+    Uint(u32),
+    /// `float`.
+    Float(f32),
+}
+
+impl Constant {
+    /// Its type in Metal.
+    #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
+    fn type_name(self) -> &'static str {
+        match self {
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Uint(_) => "uint",
+            Self::Float(_) => "float",
+        }
+    }
+
+    /// Its value in C++.
+    #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
+    fn literal(self) -> String {
+        match self {
+            Self::Bool(value) => value.to_string(),
+            Self::Int(value) => format!("(int){}u", value as u32),
+            Self::Uint(value) => format!("{value}u"),
+            Self::Float(value) => format!("as_type<float>({}u)", value.to_bits()),
+        }
+    }
+}
+
 /// A kernel's text and how it is compiled.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
+    /// Its language.
+    pub language: Language,
     /// What the text is called in messages, unless it has `#line` directives.
     pub name: &'a str,
     /// The text, with its inclusions put in their places.
     pub text: &'a str,
     /// Macros and their values.
     pub defines: &'a [(&'a str, &'a str)],
+    /// Values of function constants by their indices. Of Metal only: where a device makes a pipeline of a function and
+    /// its constants, here the text is compiled with them.
+    pub constants: &'a [(u32, Constant)],
     /// How.
     pub mode: Mode,
 }

@@ -4,13 +4,14 @@ use crate::check::Buffer;
 use crate::code::Code;
 use crate::engine::{Engine, EngineView, Entry, Job, KernelView};
 use crate::error::{Error, Result};
-use crate::launch::{Access, Arg, Launch, Parameter};
-use crate::{Mode, Source, compile};
+use crate::launch::{Access, Arg, Launch, Limits, Signature};
+use crate::{Language, Mode, Source, compile};
 use libloading::Library;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_void};
 use std::path::Path;
+use std::ptr::null;
 use std::sync::Arc;
 
 /// A compiled text. Its launches may run in several threads at once.
@@ -22,6 +23,7 @@ pub struct Program {
     variables: u32,
     code: Arc<Code>,
     checked: bool,
+    language: Language,
     /// Holds the code that the above points to.
     _library: Library,
 }
@@ -29,7 +31,7 @@ pub struct Program {
 #[derive(Debug)]
 struct Kernel {
     entry: Entry,
-    parameters: Vec<Parameter>,
+    signature: Signature,
 }
 
 impl Program {
@@ -53,7 +55,8 @@ impl Program {
             let end = library.get::<Address>(b"gpu_sim_end\0").map_err(failed)?().addr();
             let code = Arc::new(Code { path, begin, end, known: Default::default() });
             let checked = source.mode == Mode::Checked;
-            Ok(Self { kernels: list(first), enter, variables, code, checked, _library: library })
+            let language = source.language;
+            Ok(Self { kernels: list(first), enter, variables, code, checked, language, _library: library })
         }
     }
 
@@ -72,7 +75,7 @@ impl Program {
             let known = self.kernels.keys().cloned().collect();
             return Err(Error::UnknownKernel { kernel: launch.kernel.to_owned(), known });
         };
-        launch.check(&kernel.parameters)?;
+        launch.check(&kernel.signature, self.language)?;
 
         // Values lie where the kernel's types may be: at multiples of 16 bytes.
         let mut values: Vec<u128> = Vec::new();
@@ -94,7 +97,15 @@ impl Program {
             }
         }
         values.push(0);
-        let arguments: Vec<*const c_void> = places.iter().map(|&place| (&raw const values[place]).cast()).collect();
+        let at = |place: usize| (&raw const values[place]).cast::<c_void>();
+        // A kernel of Metal takes the addresses of its buffers, and bytes as a buffer.
+        let arguments: Vec<*const c_void> = (launch.args.iter().zip(&places))
+            .map(|(arg, &place)| match (arg, self.language) {
+                (Arg::Buffer { address, .. }, Language::Metal) => address.cast_const().cast(),
+                (Arg::Null, Language::Metal) => null(),
+                _ => at(place),
+            })
+            .collect();
 
         let buffers: Vec<Buffer> = (launch.args.iter().enumerate())
             .filter_map(|(argument, arg)| match *arg {
@@ -104,6 +115,10 @@ impl Program {
                 Arg::TensorMap(map) => {
                     let (begin, bytes) = (map.address.addr(), map.bytes());
                     Some(Buffer { argument, begin, bytes, access: Access::Read, settled: false })
+                }
+                Arg::Bytes(bytes) if self.language == Language::Metal => {
+                    let begin = arguments[argument].addr();
+                    Some(Buffer { argument, begin, bytes: bytes.len(), access: Access::Read, settled: true })
                 }
                 Arg::Null | Arg::Bytes(_) => None,
             })
@@ -117,6 +132,7 @@ impl Program {
             block: launch.block,
             shared: launch.shared,
             variables: self.variables,
+            limits: Limits::of(self.language),
             order: launch.order,
             overlaps: launch.overlaps,
             code: &self.code,
@@ -149,7 +165,8 @@ unsafe fn list(mut at: *const KernelView) -> BTreeMap<String, Kernel> {
             let kernel = &*at;
             let name = CStr::from_ptr(kernel.name).to_string_lossy().into_owned();
             let parameters = std::slice::from_raw_parts(kernel.parameters, kernel.count as usize).to_vec();
-            kernels.insert(name, Kernel { entry: kernel.entry, parameters });
+            let (dynamic, threads) = (kernel.dynamic != 0, (kernel.threads != 0).then_some(kernel.threads));
+            kernels.insert(name, Kernel { entry: kernel.entry, signature: Signature { parameters, dynamic, threads } });
             at = kernel.next;
         }
     }

@@ -104,7 +104,13 @@ fn complaints_of_the_compiler_name_the_line() {
 fn a_cache_that_cannot_be_written() {
     let folder = std::env::temp_dir().join(format!("gpu-sim-{}", std::process::id()));
     std::fs::write(&folder, "a file").unwrap();
-    let source = gpu_sim::Source { name: "x", text: "// never compiled before", defines: &[], mode: Mode::Fast };
+    let source = gpu_sim::Source {
+        name: "x",
+        text: "// never compiled before",
+        defines: &[],
+        mode: Mode::Fast,
+        ..Default::default()
+    };
     let error = gpu_sim::Program::compile(&source, &folder).unwrap_err();
     std::fs::remove_file(&folder).unwrap();
     assert!(matches!(error, Error::Cache { .. }), "{error}");

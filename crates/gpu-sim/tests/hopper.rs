@@ -33,7 +33,7 @@ fn compile_hopper(name: &str, text: &str, defines: &[(&str, &str)], mode: Mode) 
         gpu_sim::PTX,
         gpu_sim::HOPPER
     );
-    let source = Source { name, text: &text, defines, mode };
+    let source = Source { name, text: &text, defines, mode, ..Source::default() };
     Program::compile(&source, Path::new(env!("CARGO_TARGET_TMPDIR"))).unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -18,11 +18,8 @@ use std::ops::Range;
 /// The state of the checks in a launch.
 #[derive(Debug)]
 pub(crate) struct Checks {
-    /// Barriers and blocks so far. It never begins anew, so shared memory needs no cleaning.
-    phase: u32,
-    first_phase: u32,
-    /// Of each warp of the block.
-    beats: Vec<Beats>,
+    /// For arguments and for shared memory: barriers may order accesses in one of them alone.
+    orders: [Ordered; 2],
     /// Kept in blocks that order threads by more than barriers of all.
     clocks: Option<Clocks>,
     readers: Readers,
@@ -31,6 +28,21 @@ pub(crate) struct Checks {
     waited: Vec<bool>,
     shared: Shadow,
     extents: Extents,
+}
+
+/// What barriers and synchronisations have ordered in one kind of memory.
+#[derive(Debug, Default)]
+struct Ordered {
+    /// Barriers and blocks so far. It never begins anew, so shared memory needs no cleaning.
+    phase: u32,
+    first_phase: u32,
+    /// Of each warp of the block.
+    beats: Vec<Beats>,
+}
+
+/// The orders that have a bit in `memory`: bit 0 for arguments, bit 1 for shared memory.
+fn chosen(orders: &mut [Ordered; 2], memory: u32) -> impl Iterator<Item = &mut Ordered> {
+    orders.iter_mut().enumerate().filter(move |(i, _)| memory >> i & 1 != 0).map(|(_, order)| order)
 }
 
 /// Who touches what.
@@ -69,22 +81,30 @@ impl Checks {
         overlaps: bool,
     ) -> Result<Box<Self>, std::io::Error> {
         let extents = Extents::new(buffers)?;
-        let beats = vec![Beats::default(); threads.div_ceil(32)];
         let waited = vec![false; threads];
-        Ok(match last {
+        let mut checks = match last {
             // Half of all phases are left: enough for a launch of two billion barriers.
-            Some(last) if last.phase < 1 << 31 => Box::new(Self { beats, overlaps, waited, extents, ..*last }),
-            _ => {
-                let (clocks, readers, shared) = Default::default();
-                Box::new(Self { phase: 0, first_phase: 0, beats, clocks, readers, overlaps, waited, shared, extents })
+            Some(last) if last.orders.iter().all(|order| order.phase < 1 << 31) => {
+                Box::new(Self { overlaps, waited, extents, ..*last })
             }
-        })
+            _ => {
+                let (orders, clocks, readers, shared) = Default::default();
+                Box::new(Self { orders, clocks, readers, overlaps, waited, shared, extents })
+            }
+        };
+        for order in &mut checks.orders {
+            order.beats.clear();
+            order.beats.resize(threads.div_ceil(32), Beats::default());
+        }
+        Ok(checks)
     }
 
     pub(crate) fn begin_block(&mut self) {
-        self.phase += 1;
-        self.first_phase = self.phase;
-        self.beats.fill(Beats::default());
+        for order in &mut self.orders {
+            order.phase += 1;
+            order.first_phase = order.phase;
+            order.beats.fill(Beats::default());
+        }
         self.clocks = None;
         self.readers.clear();
         self.waited.fill(false);
@@ -100,36 +120,38 @@ impl Checks {
         self.overlaps && !self.waited.contains(&true)
     }
 
-    /// All threads of the block have met.
-    pub(crate) fn barrier(&mut self) {
-        self.phase += 1;
-        self.beats.iter_mut().for_each(Beats::barrier);
+    /// All threads of the block have met, which orders accesses in some kinds of memory.
+    pub(crate) fn barrier(&mut self, memory: u32) {
+        for order in chosen(&mut self.orders, memory) {
+            order.phase += 1;
+            order.beats.iter_mut().for_each(Beats::barrier);
+        }
         if self.overlaps && self.waited.contains(&true) {
             self.waited.fill(true);
         }
         if let Some(clocks) = &mut self.clocks {
-            clocks.barrier(&self.beats);
+            clocks.barrier(&self.orders[0].beats);
         }
     }
 
-    /// Lanes of a warp have met.
-    pub(crate) fn synchronise(&mut self, warp: usize, mask: u32) {
-        self.beats[warp].synchronise(mask);
+    /// Lanes of a warp have met, which orders accesses in some kinds of memory.
+    pub(crate) fn synchronise(&mut self, warp: usize, mask: u32, memory: u32) {
+        chosen(&mut self.orders, memory).for_each(|order| order.beats[warp].synchronise(mask));
         if let Some(clocks) = &mut self.clocks {
-            clocks.meet(warp, mask, self.beats[warp].beat);
+            clocks.meet(warp, mask, self.orders[0].beats[warp].beat);
         }
     }
 
-    /// From now on it is kept for each of the block's threads who knows of whom.
+    /// From now on it is kept for each of the block's threads who knows of whom. Kernels with such clocks have no barriers
+    /// that order one kind of memory alone, so both kinds count the same beats.
     pub(crate) fn keep_clocks(&mut self, threads: usize) {
-        self.clocks.get_or_insert_with(|| Clocks::new(threads, &self.beats));
+        self.clocks.get_or_insert_with(|| Clocks::new(threads, &self.orders[0].beats));
     }
 
     /// The next beat of a thread's warp: what the thread did is before it.
     fn beat(&mut self, thread: u32) -> u32 {
-        let beats = &mut self.beats[thread as usize / 32];
-        beats.beat += 1;
-        beats.beat
+        self.orders.iter_mut().for_each(|order| order.beats[thread as usize / 32].beat += 1);
+        self.now(thread)
     }
 
     /// What a thread did and knows is known to who meets `clock`.
@@ -162,7 +184,7 @@ impl Checks {
 
     /// How many synchronisations a thread's warp had.
     pub(crate) fn now(&self, thread: u32) -> u32 {
-        self.beats[thread as usize / 32].beat
+        self.orders[0].beats[thread as usize / 32].beat
     }
 
     /// A thread knows what the device did by itself before a beat.
@@ -188,21 +210,18 @@ impl Checks {
         touch: Touch,
         shared: Shared,
     ) -> Result<(), Wrong> {
-        let past = Past {
-            phase: self.phase,
-            beat: self.beats[who.thread as usize / 32].beat,
-            code: who.code,
-            actor: who.thread as u16,
-            marks: VALID,
-        };
+        let in_shared = (shared.begin..shared.begin + shared.bytes).contains(&at);
+        let order = &self.orders[usize::from(in_shared)];
+        let beats = &order.beats[who.thread as usize / 32];
+        let past =
+            Past { phase: order.phase, beat: beats.beat, code: who.code, actor: who.thread as u16, marks: VALID };
         let record = match who.on_behalf_of {
             Some((actor, beat)) => Past { actor, beat, ..past },
             None => past,
         };
-        let beats = &self.beats[who.thread as usize / 32];
-        let now = Now { past, record, first_phase: self.first_phase, beats, clocks: self.clocks.as_ref() };
+        let now = Now { past, record, first_phase: order.first_phase, beats, clocks: self.clocks.as_ref() };
         let readers = &mut self.readers;
-        if (shared.begin..shared.begin + shared.bytes).contains(&at) {
+        if in_shared {
             let at = at - shared.begin;
             if !shared.stretches.iter().any(|stretch| stretch.start <= at && at + bytes <= stretch.end) {
                 return Err(outside_shared(at, bytes, shared.stretches));
@@ -267,7 +286,7 @@ fn wrong(kind: Kind, earlier: Past, touch: Touch, argument: Option<usize>) -> Wr
     let name = argument.map_or("shared memory".to_owned(), |argument| format!("argument {argument}"));
     let does = match touch {
         Touch::Read | Touch::Constant | Touch::AsyncRead => "reads",
-        Touch::Atomic => "changes atomically",
+        Touch::Atomic | Touch::AtomicWrite => "changes atomically",
         Touch::BarrierInit | Touch::BarrierUse | Touch::BarrierInval => "uses as a barrier",
         _ => "writes",
     };
@@ -281,7 +300,9 @@ fn wrong(kind: Kind, earlier: Past, touch: Touch, argument: Option<usize>) -> Wr
         Kind::Phase => format!("{does} {name} where a barrier lies"),
         Kind::Unfenced => format!("{does} {name} asynchronously that was written without fence.proxy.async since"),
         Kind::InFlight => format!("{does} {name} to which a copy is on its way that was not waited for"),
-        Kind::RaceInWarp => format!("{does} {name} that another lane of the warp has touched, without __syncwarp"),
+        Kind::RaceInWarp => {
+            format!("{does} {name} that another lane of the warp has touched, without a barrier of the warp")
+        }
         Kind::RaceInBlock => format!("{does} {name} that another warp has touched, without a barrier"),
         _ => format!("{does} {name} that another block has touched"),
     };

@@ -52,6 +52,8 @@ pub(crate) enum Touch {
     Constant,
     Write,
     Atomic,
+    /// Atomic too, but it does not read.
+    AtomicWrite,
     /// A copy to it begins, and has been waited for.
     Begin,
     Deliver,
@@ -238,7 +240,8 @@ impl Cell {
         if write.marks & PENDING != 0 {
             return Err((Kind::InFlight, write));
         }
-        let both_atomic = touch == Touch::Atomic && write.marks & ATOMIC != 0;
+        let atomic = matches!(touch, Touch::Atomic | Touch::AtomicWrite);
+        let both_atomic = atomic && write.marks & ATOMIC != 0;
         if written
             && !both_atomic
             && let Some(kind) = now.unordered(write)
@@ -264,7 +267,7 @@ impl Cell {
             return Err(conflict);
         }
         let marks = match touch {
-            Touch::Atomic => VALID | ATOMIC,
+            Touch::Atomic | Touch::AtomicWrite => VALID | ATOMIC,
             Touch::Begin | Touch::AsyncBegin => VALID | PENDING,
             Touch::BarrierInit => VALID | BARRIER,
             _ => VALID,

@@ -34,10 +34,17 @@ pub(crate) struct ThreadView {
 pub(crate) struct Meeting {
     pub(crate) complete: unsafe extern "C" fn(*mut EngineView, *const *mut c_void, u32),
     pub(crate) what: *const c_char,
-    /// 1: all 32 lanes must come.
-    pub(crate) whole: u32,
-    /// 1: what a lane wrote before it, the others may read after it.
+    /// Who must come: bits of [`lanes`].
+    pub(crate) lanes: u32,
+    /// In which memory the others may read after it what a lane wrote before it.
     pub(crate) orders: u32,
+}
+
+/// Who must come to a meeting: all 32 lanes; all with which the warp began, and none may meet others meanwhile. Both at
+/// one place in the text.
+pub(crate) mod lanes {
+    pub(crate) const WHOLE: u32 = 1;
+    pub(crate) const SAME: u32 = 2;
 }
 
 /// What is done with a barrier in shared memory.
@@ -67,7 +74,7 @@ pub(crate) struct Product {
 #[repr(C)]
 pub(crate) struct Hooks {
     pub(crate) meet: unsafe extern "C" fn(*mut EngineView, *const Meeting, u32, *mut c_void, *const Site),
-    pub(crate) barrier: unsafe extern "C" fn(*mut EngineView, u32, *const Site) -> u32,
+    pub(crate) barrier: unsafe extern "C" fn(*mut EngineView, u32, u32, *const Site) -> u32,
     pub(crate) shared: unsafe extern "C" fn(*mut EngineView, u32, u32, u32, *const Site) -> *mut c_void,
     pub(crate) copy: unsafe extern "C" fn(*mut EngineView, *mut c_void, *const c_void, u32, u32, *const Site),
     pub(crate) commit: unsafe extern "C" fn(*mut EngineView),
@@ -115,4 +122,8 @@ pub(crate) struct KernelView {
     pub(crate) parameters: *const Parameter,
     pub(crate) count: u64,
     pub(crate) next: *const KernelView,
+    /// 1: it needs dynamic shared memory.
+    pub(crate) dynamic: u32,
+    /// Most threads of a block, 0 if it does not say.
+    pub(crate) threads: u32,
 }

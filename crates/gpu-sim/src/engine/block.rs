@@ -114,7 +114,7 @@ impl Engine {
         self.warps.resize_with(threads.div_ceil(32) as usize, Default::default);
         self.turns.begin(job.order, self.warps.len());
         self.copies.resize_with(self.copies.len().max(threads as usize), Default::default);
-        self.view.dynamic_shared = self.shared.begin(job.shared, job.variables);
+        self.view.dynamic_shared = self.shared.begin(job.shared, job.variables, job.limits);
         self.view.variables = self.shared.variables();
         self.view.shared = self.view.dynamic_shared.cast();
         self.code = job.code.clone();

@@ -1,6 +1,6 @@
 //! Where threads wait for each other: lanes of a warp at a meeting, threads of a block at the barrier.
 
-use super::abi::{EngineView, Meeting, Site};
+use super::abi::{EngineView, Meeting, Site, lanes};
 use super::block::suspend;
 use super::{Engine, refuse, stop};
 use crate::fault::Kind;
@@ -9,9 +9,10 @@ use std::ffi::{CStr, c_void};
 /// 32 threads, fewer in a block's last warp.
 #[derive(Debug, Default)]
 pub(super) struct Warp {
-    /// Lanes that can go on, and lanes that have not ended.
+    /// Lanes that can go on, lanes that have not ended, and those that there were.
     pub(super) ready: u32,
     pub(super) live: u32,
+    began: u32,
     /// Meetings that have begun, mostly one; and what each lane has brought.
     meetings: Vec<Begun>,
     brought: [usize; 32],
@@ -36,13 +37,15 @@ pub(super) struct Barrier {
     /// How many of them brought a true predicate, now and when the barrier last opened.
     trues: u32,
     result: u32,
+    /// In which memory it orders accesses: what all of them said.
+    memory: u32,
     /// Where the first one came.
     site: Site,
 }
 
 impl Default for Barrier {
     fn default() -> Self {
-        Self { present: 0, trues: 0, result: 0, site: Site::NOWHERE }
+        Self { present: 0, trues: 0, result: 0, memory: u32::MAX, site: Site::NOWHERE }
     }
 }
 
@@ -50,6 +53,7 @@ impl Warp {
     pub(super) fn begin(&mut self, lanes: u32) {
         self.ready = u32::MAX >> (32 - lanes);
         self.live = self.ready;
+        self.began = self.ready;
         self.meetings.clear();
         self.at_barrier = 0;
     }
@@ -67,9 +71,7 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
     unsafe {
         let Begun { meeting, present, mask, site } = (&mut (*engine).warps)[warp].meetings.swap_remove(at);
         let brought = (&(*engine).warps)[warp].brought.as_ptr().cast::<*mut c_void>();
-        if (*meeting).whole != 0 && present != u32::MAX {
-            let what = CStr::from_ptr((*meeting).what).to_string_lossy();
-            let message = format!("{what} needs all 32 lanes of the warp; only {present:#010x} take part");
+        if let Some(message) = missing(&*meeting, present, (&(*engine).warps)[warp].began) {
             (*engine).blame(Kind::Collective, message, site);
             stop(engine);
         }
@@ -77,9 +79,22 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
         if let Some(checks) = &mut (*engine).checks
             && (*meeting).orders != 0
         {
-            checks.synchronise(warp, mask);
+            checks.synchronise(warp, mask, (*meeting).orders);
         }
         (&mut (*engine).warps)[warp].ready |= present;
+    }
+}
+
+/// What is wrong with a meeting to which some lanes of the warp did not come.
+fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
+    // SAFETY: a C string of the text.
+    let what = || unsafe { CStr::from_ptr(meeting.what) }.to_string_lossy();
+    if meeting.lanes & lanes::WHOLE != 0 && present != u32::MAX {
+        Some(format!("{} needs all 32 lanes of the warp; only {present:#010x} take part", what()))
+    } else if meeting.lanes & lanes::SAME != 0 && present != began {
+        Some(format!("{} in which only {present:#010x} of the lanes {began:#010x} take part", what()))
+    } else {
+        None
     }
 }
 
@@ -112,11 +127,17 @@ pub(super) unsafe extern "C" fn meet(
                 this.meetings.len() - 1
             }
         };
+        // Lanes that meet others meanwhile will not come.
+        let elsewhere = match (*meeting).lanes & lanes::SAME {
+            0 => None,
+            _ => this.meetings.iter().find(|begun| begun.meeting != meeting).map(|begun| begun.site),
+        };
         let begun = &mut this.meetings[at];
         begun.present |= 1 << lane;
         // Instructions of a whole warp are `.aligned`: all lanes execute the same one.
-        if (*engine).checks.is_some() && (*meeting).whole != 0 && !(*engine).code.same(begun.site, *site) {
-            let (what, other) = (CStr::from_ptr((*meeting).what).to_string_lossy(), begun.site);
+        let apart = (*engine).checks.is_some() && (*meeting).lanes != 0 && !(*engine).code.same(begun.site, *site);
+        if let Some(other) = elsewhere.or(apart.then_some(begun.site)) {
+            let what = CStr::from_ptr((*meeting).what).to_string_lossy();
             let message = format!("this lane is at this {what}, others are at {}", (*engine).code.place(other));
             (*engine).blame(Kind::Divergence, message, *site);
             stop(engine);
@@ -132,7 +153,7 @@ pub(super) unsafe extern "C" fn meet(
 }
 
 /// The hook: waits for all threads of the block; how many of them brought a true predicate.
-pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, site: *const Site) -> u32 {
+pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, memory: u32, site: *const Site) -> u32 {
     let engine: *mut Engine = view.cast();
     // SAFETY: as in `meet`.
     unsafe {
@@ -151,6 +172,7 @@ pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, s
         }
         (*engine).barrier.present += 1;
         (*engine).barrier.trues += predicate;
+        (*engine).barrier.memory &= memory;
         (&mut (*engine).warps)[warp].at_barrier |= 1 << lane;
         if (*engine).barrier.present == (*engine).live {
             open(&mut *engine);
@@ -173,12 +195,13 @@ fn divergence(engine: &Engine, site: Site) -> Option<String> {
 
 /// Lets all go on that wait at the barrier.
 fn open(engine: &mut Engine) {
+    let memory = engine.barrier.memory;
     engine.barrier = Barrier { result: engine.barrier.trues, ..Barrier::default() };
     for warp in &mut engine.warps {
         warp.ready |= std::mem::take(&mut warp.at_barrier);
     }
     if let Some(checks) = &mut engine.checks {
-        checks.barrier();
+        checks.barrier(memory);
     }
     engine.turns.again();
 }

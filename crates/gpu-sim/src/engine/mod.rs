@@ -25,7 +25,7 @@ use crate::check::{Buffer, Checks};
 use crate::code::Code;
 use crate::error::Error;
 use crate::fault::{Fault, Kind};
-use crate::launch::Order;
+use crate::launch::{Limits, Order};
 use abi::{Hooks, Site, ThreadView};
 use bulk::Bulk;
 use copies::Copies;
@@ -67,6 +67,8 @@ pub(crate) struct Job<'a> {
     pub(crate) shared: u32,
     /// Shared variables in the whole text.
     pub(crate) variables: u32,
+    /// How much shared memory there is.
+    pub(crate) limits: Limits,
     pub(crate) order: Order,
     /// Where lines of the text are found.
     pub(crate) code: &'a Arc<Code>,

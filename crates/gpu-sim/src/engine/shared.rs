@@ -3,7 +3,7 @@
 use super::abi::{EngineView, Site};
 use super::{Engine, stop};
 use crate::fault::Kind;
-use crate::launch::{SHARED_LIMIT, STATIC_SHARED_LIMIT};
+use crate::launch::{Limits, SHARED_LIMIT, STATIC_SHARED_LIMIT};
 use memmap2::MmapMut;
 use std::ffi::c_void;
 use std::ops::Range;
@@ -17,6 +17,7 @@ const POISON: u8 = 0xff;
 pub(super) struct Shared {
     memory: MmapMut,
     dynamic: usize,
+    limits: Limits,
     /// Bytes in use.
     used: usize,
     /// Address of each variable of the text, null before the block has met it.
@@ -33,11 +34,20 @@ impl Shared {
     pub(super) fn new() -> Result<Self, std::io::Error> {
         // The smallest variables need the most room for gaps.
         let memory = MmapMut::map_anon(SHARED_LIMIT as usize + STATIC_SHARED_LIMIT as usize * (1 + GAP))?;
-        Ok(Self { memory, dynamic: 0, used: 0, variables: Vec::new(), stretches: Vec::new(), gap: 0 })
+        Ok(Self {
+            memory,
+            dynamic: 0,
+            limits: Limits::default(),
+            used: 0,
+            variables: Vec::new(),
+            stretches: Vec::new(),
+            gap: 0,
+        })
     }
 
     /// Readies it for a launch; the address of the dynamic part.
-    pub(super) fn begin(&mut self, dynamic: u32, variables: u32) -> *mut c_void {
+    pub(super) fn begin(&mut self, dynamic: u32, variables: u32, limits: Limits) -> *mut c_void {
+        self.limits = limits;
         self.dynamic = dynamic as usize;
         self.variables.clear();
         self.variables.resize(variables as usize, null_mut());
@@ -74,7 +84,7 @@ impl Shared {
         let at = (self.used + self.gap).next_multiple_of((align as usize).max(16));
         let end = at + bytes as usize;
         let variables: usize = self.stretches[1..].iter().map(Range::len).sum::<usize>() + bytes as usize;
-        if variables > STATIC_SHARED_LIMIT as usize || self.dynamic + variables > SHARED_LIMIT as usize {
+        if variables > self.limits.variables as usize || self.dynamic + variables > self.limits.shared as usize {
             return None;
         }
         self.stretches.push(at..end);
@@ -100,9 +110,10 @@ pub(super) unsafe extern "C" fn variable(
         if let Some(address) = (*engine).shared.place(variable, bytes, align) {
             return address;
         }
+        let Limits { variables, shared } = (*engine).shared.limits;
         let message = format!(
-            "a shared variable of {bytes} bytes does not fit: variables have {STATIC_SHARED_LIMIT} bytes, with the dynamic \
-             part {SHARED_LIMIT}"
+            "a shared variable of {bytes} bytes does not fit: variables have {variables} bytes, with the dynamic part \
+             {shared}"
         );
         (*engine).blame(Kind::Limit, message, *site);
         stop(engine)

@@ -17,7 +17,8 @@ pub(super) unsafe extern "C" fn touch(
         0 => Touch::Read,
         1 => Touch::Write,
         2 => Touch::Atomic,
-        _ => Touch::Constant,
+        3 => Touch::Constant,
+        _ => Touch::AtomicWrite,
     };
     let engine: *mut Engine = view.cast();
     let (at, bytes, site) = (at.addr(), bytes as usize, Site { code, ..Site::NOWHERE });

@@ -1,6 +1,7 @@
 //! What the tests share: a text is compiled with `ptx.cuh` before it, and launched on slices.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod metal;
 pub mod planted;
 
 use gpu_sim::{Access, Arg, Error, Launch, Mode, Order, Program, Source};
@@ -17,7 +18,10 @@ pub fn compile_with(name: &str, text: &str, defines: &[(&str, &str)], mode: Mode
          \"{name}\"\n{text}",
         gpu_sim::PTX
     );
-    Program::compile(&Source { name, text: &text, defines, mode }, Path::new(env!("CARGO_TARGET_TMPDIR")))
+    Program::compile(
+        &Source { name, text: &text, defines, mode, ..Source::default() },
+        Path::new(env!("CARGO_TARGET_TMPDIR")),
+    )
 }
 
 pub const MODES: [Mode; 2] = [Mode::Fast, Mode::Checked];

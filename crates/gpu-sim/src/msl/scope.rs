@@ -1,0 +1,376 @@
+//! Namespaces and types: finds the functions in them, and the variables.
+
+use super::Translator;
+use super::kernel::Template;
+use super::tokens::Token;
+use std::collections::HashMap;
+
+/// Words that name an address space.
+pub(super) const SPACES: &[&str] = &["device", "constant", "thread", "threadgroup"];
+
+/// Brackets cannot be more deeply nested.
+const DEPTH: usize = 256;
+
+/// Where declarations stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Namespace,
+    Type,
+}
+
+/// What is known of a function by its header without address spaces: its address spaces, and its body.
+pub(super) type Functions = HashMap<String, (String, String)>;
+
+/// The parts of a function, as places of tokens.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Function {
+    /// Where specifiers, result and name begin.
+    pub(super) begin: usize,
+    /// The last token of the name; of an operator the word `operator`.
+    pub(super) name: usize,
+    /// The parentheses of the parameters.
+    pub(super) open: usize,
+    pub(super) close: usize,
+    /// The brace of the body, or the semicolon.
+    pub(super) body: usize,
+}
+
+/// For each bracket its other half. Fails with a place and what is wrong.
+pub(super) fn matches(tokens: &[Token]) -> Result<Vec<usize>, (usize, String)> {
+    let mut matches = vec![0; tokens.len()];
+    let mut open: Vec<usize> = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if token.is("(") || token.is("[") || token.is("{") {
+            if open.len() == DEPTH {
+                return Err((at, format!("brackets are nested more than {DEPTH} deep")));
+            }
+            open.push(at);
+        }
+        let opening = match &*token.text {
+            ")" => "(",
+            "]" => "[",
+            "}" => "{",
+            _ => continue,
+        };
+        if token.kind != super::Kind::Mark {
+            continue;
+        }
+        match open.pop() {
+            Some(other) if tokens[other].is(opening) => {
+                matches[at] = other;
+                matches[other] = at;
+            }
+            _ => return Err((at, format!("nothing is open that {:?} closes", token.text))),
+        }
+    }
+    match open.pop() {
+        Some(at) => Err((at, format!("nothing closes {:?}", tokens[at].text))),
+        None => Ok(matches),
+    }
+}
+
+impl Translator<'_> {
+    /// The declarations from one place to another.
+    pub(super) fn scope(&mut self, from: usize, to: usize, place: Place) {
+        let mut at = from;
+        while at < to {
+            at = self.declaration(at, to, place).clamp(at + 1, to);
+        }
+    }
+
+    /// The place after `<…>` that begins at `at`; none if it does not end.
+    pub(super) fn after_angles(&self, at: usize, to: usize) -> Option<usize> {
+        let (mut depth, mut at) = (0_usize, at);
+        while at < to {
+            match self.text(at) {
+                "<" => depth += 1,
+                ">" => {
+                    depth = depth.checked_sub(1)?;
+                    if depth == 0 {
+                        return Some(at + 1);
+                    }
+                }
+                ";" | "{" => return None,
+                "(" | "[" => at = self.matching(at),
+                _ => {}
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// The first place from `at` with one of these tokens outside of brackets, else `to`.
+    pub(super) fn find(&self, at: usize, to: usize, ends: &[&str]) -> usize {
+        let mut at = at;
+        while at < to {
+            if ends.iter().any(|end| self.is(at, end)) {
+                return at;
+            }
+            if self.is(at, "(") || self.is(at, "[") || self.is(at, "{") {
+                at = self.matching(at);
+            }
+            at += 1;
+        }
+        to
+    }
+
+    /// One declaration; the place after it.
+    fn declaration(&mut self, at: usize, to: usize, place: Place) -> usize {
+        match self.text(at) {
+            ";" => {
+                self.keep(at);
+                at + 1
+            }
+            "public" | "private" | "protected" if self.is(at + 1, ":") => {
+                self.plain(at, at + 2);
+                at + 2
+            }
+            "namespace" => self.block(at, to, Place::Namespace),
+            "using" | "typedef" | "static_assert" | "enum" | "friend" => self.statement(at, to),
+            "extern" => {
+                self.problem(at, "Metal has no linkage to other texts: extern");
+                self.find(at, to, &[";"]) + 1
+            }
+            "template" => self.template(at, to, place),
+            "struct" | "union" | "class" if self.is(self.find(at, to, &["{", ";", "(", "="]), "{") => {
+                self.block(at, to, Place::Type)
+            }
+            _ => self.other(at, to, place, None),
+        }
+    }
+
+    /// A namespace or a type with its body.
+    fn block(&mut self, at: usize, to: usize, place: Place) -> usize {
+        let open = self.find(at, to, &["{", ";"]);
+        if !self.is(open, "{") {
+            return self.statement(at, to);
+        }
+        let close = self.matching(open);
+        self.plain(at, open + 1);
+        self.scope(open + 1, close, place);
+        self.keep(close);
+        if place == Place::Namespace {
+            return close + 1;
+        }
+        let end = self.find(close + 1, to, &[";"]);
+        if end > close + 1 {
+            self.problem(close + 1, "a variable declared with its type: declare the type by itself");
+        }
+        self.plain(close + 1, end);
+        if end < to {
+            self.keep(end);
+        }
+        end + 1
+    }
+
+    /// Up to a semicolon, without anything that needs to be looked into.
+    fn statement(&mut self, at: usize, to: usize) -> usize {
+        let end = self.find(at, to, &[";"]);
+        self.check_types(at, end);
+        self.plain(at, (end + 1).min(to));
+        end + 1
+    }
+
+    fn template(&mut self, at: usize, to: usize, place: Place) -> usize {
+        if !self.is(at + 1, "<") {
+            let end = self.find(at, to, &[";", "{"]);
+            if (at..end).any(|at| self.is(at, "kernel")) {
+                self.instance(at, end);
+                return end + 1;
+            }
+            return self.statement(at, to);
+        }
+        let Some(after) = self.after_angles(at + 1, to) else {
+            self.problem(at, "the template's parameters do not end");
+            return to;
+        };
+        let written = self.out.len();
+        self.plain(at, after);
+        if matches!(self.text(after), "struct" | "union" | "class")
+            && self.is(self.find(after, to, &["{", ";", "(", "="]), "{")
+        {
+            return self.block(after, to, Place::Type);
+        }
+        match self.text(after) {
+            "using" => self.statement(after, to),
+            "template" => {
+                self.problem(after, "a template in a template is not simulated");
+                to
+            }
+            _ => self.other(after, to, place, Some(Template { from: at + 2, to: after - 1, written })),
+        }
+    }
+
+    /// A function or a variable, perhaps of a template.
+    fn other(&mut self, at: usize, to: usize, place: Place, template: Option<Template>) -> usize {
+        if let Some(function) = self.function_at(at, to) {
+            let is_kernel = (at..function.open).any(|at| self.is(at, "kernel"));
+            return match is_kernel {
+                true if place == Place::Type => {
+                    self.problem(at, "a kernel cannot be a member of a type");
+                    to
+                }
+                true => self.kernel(function, template),
+                false => self.function(function, place, template.map_or(self.out.len(), |template| template.written)),
+            };
+        }
+        let end = self.find(at, to, &[";"]);
+        self.variable(at, end, place);
+        if end < to {
+            self.keep(end);
+        }
+        end + 1
+    }
+
+    /// The parts of the function that begins at `at`, if one does.
+    pub(super) fn function_at(&self, begin: usize, to: usize) -> Option<Function> {
+        let mut at = begin;
+        let (name, open) = loop {
+            if at >= to {
+                return None;
+            }
+            match self.text(at) {
+                ";" | "=" | "{" | "}" => return None,
+                "operator" => {
+                    let after = if self.is(at + 1, "(") { self.matching(at + 1) + 1 } else { at + 1 };
+                    let open = (after..to).find(|&at| self.is(at, "("))?;
+                    break (at, open);
+                }
+                "__attribute__" | "alignas" | "decltype" if self.is(at + 1, "(") => at = self.matching(at + 1),
+                "[" => at = self.matching(at),
+                "<" => at = self.after_angles(at, to)? - 1,
+                "(" if at > begin => break (at - 1, at),
+                "(" => return None,
+                _ => {}
+            }
+            at += 1;
+        };
+        let close = self.matching(open);
+        let mut body = close + 1;
+        let mut initialises = false;
+        while body < to {
+            match self.text(body) {
+                ";" => break,
+                // `x{1}` among the initialisers of a constructor; its body comes after `)` or `}`.
+                "{" if initialises && self.is_word(body - 1) => body = self.matching(body),
+                "{" => break,
+                ":" => initialises = true,
+                "(" | "[" => body = self.matching(body),
+                _ => {}
+            }
+            body += 1;
+        }
+        (body < to).then_some(Function { begin, name, open, close, body })
+    }
+
+    /// A function that is no kernel, of which `first` is the first token that was written; the place after it.
+    fn function(&mut self, function: Function, place: Place, first: usize) -> usize {
+        let Function { begin, name, open, close, body } = function;
+        let defined = self.is(body, "{");
+        // A variable with arguments for its constructor looks like a function without a body.
+        if !defined && place == Place::Namespace && self.is(begin, "constant") {
+            self.plain(begin, body + 1);
+            return body + 1;
+        }
+        self.check_types(begin, open);
+        self.check_parameters(open, close);
+        self.plain(begin, body);
+        if !defined {
+            self.keep(body);
+            return body + 1;
+        }
+        let end = self.matching(body);
+        let header = self.out.len();
+        self.body(body, end + 1, false);
+        let own = self.text(name).to_owned();
+        if place == Place::Namespace && own != "operator" {
+            self.note_calls(&own, name, body, end);
+            self.keep_one(first, header, begin, body);
+        }
+        end + 1
+    }
+
+    /// Functions that differ in address spaces alone are one in C++: keeps the first.
+    fn keep_one(&mut self, first: usize, header: usize, begin: usize, body: usize) {
+        let join = |tokens: &[Token]| tokens.iter().fold(String::new(), |text, token| text + &token.text + " ");
+        let [head, text] = [&self.out[first..header], &self.out[header..]].map(join);
+        let spaces = (begin..body).filter(|&at| SPACES.contains(&self.text(at)));
+        let spaces = spaces.fold(String::new(), |text, at| text + &format!("{}{} ", self.text(at), at - begin));
+        match self.functions.get(&head) {
+            Some((other, _)) if *other == spaces => {}
+            Some((_, known)) if *known == text => self.out.truncate(first),
+            Some(_) => {
+                let what = "functions that differ in address spaces alone must have the same body in the simulator";
+                self.problem(begin, what);
+            }
+            None => {
+                self.functions.insert(head, (spaces, text));
+            }
+        }
+    }
+
+    /// A variable outside of functions, without its semicolon.
+    fn variable(&mut self, from: usize, to: usize, place: Place) {
+        if from >= to {
+            return;
+        }
+        let value = self.find(from, to, &["=", "{"]);
+        self.check_types(from, value);
+        let attributes = (from..value).find(|&at| self.is_attribute(at));
+        if let Some(at) = attributes {
+            let (attributes, _) = self.attributes(at);
+            if attributes.iter().any(|attribute| attribute.name == "function_constant") {
+                return self.function_constant(from, at, to, &attributes);
+            }
+            self.refuse_attributes(&attributes, &[], "a variable");
+        }
+        let has = |word: &str| (from..value).any(|at| self.is(at, word));
+        let points = (from..value).any(|at| self.is(at, "*") || self.is(at, "&"));
+        let lacks = !has("constant") && (place == Place::Namespace || has("static"));
+        if !points && ["device", "thread", "threadgroup"].iter().any(|space| has(space)) {
+            let what = "a variable in this address space can be declared in functions only (threadgroup: in kernels)";
+            self.problem(from, what);
+        } else if lacks && self.is_word(from) {
+            self.problem(from, "a variable outside of functions must be in the address space constant");
+        } else if lacks {
+            self.problem(from, "a declaration begins with a name");
+        }
+        self.plain(from, to);
+    }
+
+    /// `constant T name [[function_constant(n)]]`, to which a value is given from outside.
+    fn function_constant(&mut self, from: usize, at: usize, to: usize, attributes: &[super::attribute::Attribute]) {
+        self.refuse_attributes(attributes, &["function_constant"], "a function constant");
+        let Some(attribute) = attributes.iter().find(|attribute| attribute.name == "function_constant") else { return };
+        let Some(number) = self.number(attribute) else { return };
+        let words: Vec<String> = (from..at).map(|at| self.text(at).to_owned()).collect();
+        let [space, ty, name] = words.as_slice() else {
+            self.problem(from, "a function constant is declared as: constant type name [[function_constant(n)]]");
+            return;
+        };
+        if space != "constant" || self.matching(at) + 1 != to {
+            self.problem(from, "a function constant is in the address space constant and has no value of its own");
+        }
+        match self.constants.iter().find(|(known, _)| *known == number) {
+            Some((_, value)) if value.type_name() == ty => {
+                self.emit(from, format!("static const {ty} {name} = {}", value.literal()));
+            }
+            Some((_, value)) => {
+                let what = format!("function constant {number} is a {ty}, and was given a {}", value.type_name());
+                self.problem(from, what);
+            }
+            None => {
+                let asked = (1..self.tokens.len().saturating_sub(1)).any(|at| {
+                    self.is(at, name)
+                        && self.is(at - 1, "(")
+                        && self.is(at.wrapping_sub(2), "is_function_constant_defined")
+                });
+                if !asked {
+                    self.problem(from, format!("function constant {number}, {name}, was given no value"));
+                }
+                self.emit(from, format!("static const {ty} {name} = {ty}()"));
+                self.missing.insert(name.clone());
+            }
+        }
+    }
+}
