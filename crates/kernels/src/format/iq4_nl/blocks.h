@@ -6,7 +6,7 @@
 DEV uint4 iq4_values() { return make_uint4(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u); }
 
 struct IQ4_NL {
-    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    MEMBER int BLOCK = 32, SCALED = 32, SPANS = 1, PIECES = 2, ZERO = 0;
     MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;

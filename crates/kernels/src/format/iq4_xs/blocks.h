@@ -3,7 +3,7 @@
 #include "format/iq4_nl/blocks.h"
 
 struct IQ4_XS {
-    MEMBER int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
+    MEMBER int BLOCK = 256, SCALED = 32, SPANS = 8, PIECES = 2, ZERO = 0;
     MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;

@@ -3,7 +3,7 @@
 #include "weight.h"
 
 struct MXFP4 {
-    MEMBER int BLOCK = 32, SPANS = 1, PIECES = 2, ZERO = 0;
+    MEMBER int BLOCK = 32, SCALED = 32, SPANS = 1, PIECES = 2, ZERO = 0;
     MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;

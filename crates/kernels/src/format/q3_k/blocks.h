@@ -4,7 +4,7 @@
 #include "weight.h"
 
 struct Q3_K {
-    MEMBER int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 4;
+    MEMBER int BLOCK = 256, SCALED = 16, SPANS = 4, PIECES = 4, ZERO = 4;
     MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
     struct Raw {
         uint4 qs, hmask;

@@ -16,7 +16,7 @@ DEV void scale_min(uint4 head, u32 pair, int piece, THREAD float& scale, THREAD 
 }
 
 struct Q4_K {
-    MEMBER int BLOCK = 256, SPANS = 8, PIECES = 2, ZERO = 0;
+    MEMBER int BLOCK = 256, SCALED = 32, SPANS = 8, PIECES = 2, ZERO = 0;
     MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = true;
     struct Raw {
         uint4 qs, head;

@@ -3,7 +3,7 @@
 #include "weight.h"
 
 struct Q6_K {
-    MEMBER int BLOCK = 256, SPANS = 4, PIECES = 4, ZERO = 32;
+    MEMBER int BLOCK = 256, SCALED = 16, SPANS = 4, PIECES = 4, ZERO = 32;
     MEMBER bool IS_FLOAT = false, SIGNED = false, HAS_MIN = false;
     struct Raw {
         // Low bits of the first and third 32 and of the second and fourth; high bits of all.

@@ -3,7 +3,7 @@
 #include "weight.h"
 
 struct Q8_0 {
-    MEMBER int BLOCK = 32, SPANS = 2, PIECES = 1, ZERO = 0;
+    MEMBER int BLOCK = 32, SCALED = 32, SPANS = 2, PIECES = 1, ZERO = 0;
     MEMBER bool IS_FLOAT = false, SIGNED = true, HAS_MIN = false;
     struct Raw {
         uint4 qs;

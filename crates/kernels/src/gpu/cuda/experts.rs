@@ -1,10 +1,10 @@
 //! The experts of few tokens in two launches: the host side of `kernels/experts.cu`; and those of many, one operation after
 //! the other.
 
-use super::gemv::{Gated, gate_blocks, int8_text, reads_int8, x_arg};
+use super::gemv::{gate_blocks, int8_text, reads_int8, x_arg};
 use super::matmul::{pair, parts};
 use super::moe;
-use super::product::{Bias, bias_arg, word};
+use super::product::{Bias, Gated, bias_arg, word};
 use super::texts::Text;
 use crate::act::Act;
 use crate::error::Result;

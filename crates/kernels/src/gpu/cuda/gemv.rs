@@ -1,14 +1,13 @@
 //! Products of weights with few rows of activations: the host side of `kernels/gemv.cu`.
 
-use super::product::{Bias, Which, bias_arg, lists, word};
+use super::product::{Bias, Gated, ProductParams, Which, bias_arg, lists, word};
 use super::texts::Text;
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::finish::{Finish, FinishParams};
+use crate::gpu::finish::Finish;
 use crate::gpu::layout::Rows;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
-use crate::group::max_tiles;
 use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
@@ -27,27 +26,6 @@ const ENOUGH_THREADS: usize = 512 * 132;
 const LEAST_TEAM: u32 = 3;
 /// Experts that are busy at once, for the guess at how much is to be done.
 const USUAL_EXPERTS: usize = 32;
-/// The most blocks along the grid's y.
-const GRID_Y: usize = 65_535;
-
-/// Twin of `GemvParams` in the kernel's text.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct GemvParams {
-    row_bytes: u64,
-    matrix_bytes: u64,
-    y_stride: u64,
-    ids_stride: u64,
-    bias_stride: u64,
-    outputs: u32,
-    blocks: u32,
-    x_rows: u32,
-    y_rows: u32,
-    team_log2: u32,
-    share: u32,
-    finish: FinishParams,
-    padding: u32,
-}
 
 /// X · Wᵀ + bias, which finishes in Y.
 pub(crate) fn matmul(
@@ -65,7 +43,7 @@ pub(crate) fn matmul(
     // Not of `team_rows`: the order of a sum must not depend on the rows of X.
     let team_log2 = team_log2(w.spans, w.rows.div_ceil(TEAM_ROWS[0]) * w.experts.min(USUAL_EXPERTS), BLOCK);
     let blocks = w.rows.div_ceil(team_rows).div_ceil(BLOCK >> team_log2);
-    let params = call.params(op, w, x, bias, team_log2, finish, y.shape().stride(), y.rows())?;
+    let params = ProductParams::new(op, w, x, which, bias, team_log2, finish, y.shape().stride(), y.rows())?;
     let [pairs, tiles, tile_count] = lists(which);
     let (bias, ids) = (bias_arg(bias), if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null });
     let (x, y, params) = (call.x(x), finish.output(y), Arg::params(&params));
@@ -76,25 +54,6 @@ pub(crate) fn matmul(
         blocks,
         &[w.arg(), x, ids, pairs, tiles, tile_count, bias, y, device.flag(), params],
     )
-}
-
-/// Where gate and up go: as they are, and as activations.
-pub(crate) struct Gated<'a> {
-    pub(crate) h: Option<&'a ViewMut<'a, f32>>,
-    pub(crate) act: Option<&'a Act>,
-}
-
-impl Gated<'_> {
-    /// `h` and the parts of `act` as arguments.
-    pub(crate) fn args(&self) -> [Arg<'_>; 4] {
-        let fast = self.act.filter(|act| act.precision == Precision::Fast);
-        [
-            self.h.map_or(Arg::Null, |h| Arg::write(h)),
-            self.act.map_or(Arg::Null, |act| Arg::buffer(&act.exact, Access::Write)),
-            fast.map_or(Arg::Null, |act| Arg::buffer(&act.int8, Access::Write)),
-            fast.map_or(Arg::Null, |act| Arg::buffer(&act.bf16, Access::Write)),
-        ]
-    }
 }
 
 /// Blocks along x of the kernels that make gate and up.
@@ -118,7 +77,7 @@ pub(crate) fn gate_up(
     let [gate_bias, up_bias] =
         bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: gate.rows })));
     let stride = to.h.map_or(0, |h| h.shape().stride());
-    let params = call.params(op, gate, x, gate_bias, 0, Finish::Gate(activation), stride, rows)?;
+    let params = ProductParams::new(op, gate, x, which, gate_bias, 0, Finish::Gate(activation), stride, rows)?;
     let [pairs, tiles, tile_count] = lists(which);
     let (gate_bias, up_bias) = (bias_arg(gate_bias), bias_arg(up_bias));
     let ([h, exact, int8, bf16], params) = (to.args(), Arg::params(&params));
@@ -130,20 +89,19 @@ pub(crate) fn gate_up(
 }
 
 /// What is common to the products of some rows of X with a weight.
-struct Call<'a> {
+struct Call {
     format: Format,
     int8: bool,
-    which: Which<'a>,
     /// Rows of X at a time, and as the text knows it.
     at_once: usize,
     tokens: &'static str,
     /// Blocks along y.
-    tasks: usize,
+    tasks: u32,
 }
 
-impl<'a> Call<'a> {
+impl Call {
     /// `None` if there is nothing to do.
-    fn new(w: &Rows, x: &Act, which: Which<'a>, y_rows: usize) -> Option<Self> {
+    fn new(w: &Rows, x: &Act, which: Which, y_rows: usize) -> Option<Self> {
         let int8 = reads_int8(w, x);
         let rows = match which {
             Which::Pairs { share, .. } if y_rows <= share => 1,
@@ -153,49 +111,12 @@ impl<'a> Call<'a> {
             _ => y_rows,
         };
         let (at_once, tokens) = rows_at_once(rows, int8);
-        let tasks = match which {
-            // One more is for pairs without an expert.
-            Which::Pairs { groups, .. } => max_tiles(w.experts, y_rows, groups.tile_rows).min(GRID_Y - 1) + 1,
-            _ => y_rows.div_ceil(at_once).min(GRID_Y),
-        };
-        (y_rows > 0).then_some(Self { format: w.format, int8, which, at_once, tokens, tasks })
+        let tasks = which.tasks(w.experts, y_rows, at_once);
+        (y_rows > 0).then_some(Self { format: w.format, int8, at_once, tokens, tasks })
     }
 
     fn x<'x>(&self, x: &'x Act) -> Arg<'x> {
         x_arg(x, self.int8)
-    }
-
-    fn params(
-        &self,
-        op: &'static str,
-        w: &Rows,
-        x: &Act,
-        bias: Option<Bias>,
-        team_log2: u32,
-        finish: Finish,
-        y_stride: usize,
-        y_rows: usize,
-    ) -> Result<GemvParams> {
-        let (ids_stride, share) = match self.which {
-            Which::All => (0, 1),
-            Which::Ids(ids) => (ids.shape().stride(), 1),
-            Which::Pairs { share, .. } => (0, share),
-        };
-        Ok(GemvParams {
-            row_bytes: w.row_bytes as u64,
-            matrix_bytes: w.matrix_bytes() as u64,
-            y_stride: y_stride as u64,
-            ids_stride: ids_stride as u64,
-            bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
-            outputs: word(op, "outputs", w.rows)?,
-            blocks: word(op, "blocks in a row", w.blocks())?,
-            x_rows: word(op, "rows of X", x.rows)?,
-            y_rows: word(op, "rows of Y", y_rows)?,
-            team_log2,
-            share: word(op, "pairs of a row", share)?,
-            finish: finish.into(),
-            padding: 0,
-        })
     }
 
     fn launch(
@@ -208,7 +129,7 @@ impl<'a> Call<'a> {
     ) -> Result<()> {
         let defines = defines(self.format, self.int8, self.tokens);
         let kernel = Kernel { file: "gemv.cu", entry, defines: &defines };
-        let grid = [word(op, "blocks of outputs", blocks)?, self.tasks as u32, 1];
+        let grid = [word(op, "blocks of outputs", blocks)?, self.tasks, 1];
         device.launch(&Launch { kernel, grid, block: BLOCK as u32, shared: 0, overlap: true, args })
     }
 }

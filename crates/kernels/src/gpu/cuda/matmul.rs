@@ -1,9 +1,8 @@
 //! Dense matrix operations, embeddings, and the preparation of weights and activations.
 
-use super::gemv::Gated;
-use super::product::{Bias, Which, word};
+use super::product::{Bias, Gated, Which, word};
 use super::texts::Text;
-use super::{gemm, gemm_f32, gemv};
+use super::{gemm, gemm_f32, gemm_int8, gemv};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::error::{Error, Result};
@@ -172,7 +171,13 @@ fn multiply_part(
     if matches!(finish, Finish::Store) && gemm_f32::serves(w, which, y.rows()) {
         return gemm_f32::matmul(device, op, w, x, bias, y);
     }
-    let matmul = if gemm::serves(device, w, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
+    let matmul = if gemm_int8::serves(device, w, x, which, y.rows()) {
+        gemm_int8::matmul
+    } else if gemm::serves(device, w, x, which, y.rows()) {
+        gemm::matmul
+    } else {
+        gemv::matmul
+    };
     matmul(device, op, w, x, which, bias, finish, y)
 }
 
@@ -195,14 +200,18 @@ pub(super) fn multiply_gated(
             bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: w.rows })));
         multiply_part(device, op, gate, x, which, gate_bias, Finish::Store, &h)?;
         multiply_part(device, op, up, x, which, up_bias, Finish::Gate(activation), &h)?;
-    } else if gemm::serves(device, gate, x, which, h.rows()) {
-        gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h)?;
     } else {
-        if let Some(act) = &mut act {
-            (act.rows, act.cols) = (h.rows(), h.cols());
+        let int8 = gemm_int8::serves(device, gate, x, which, h.rows());
+        if !int8 && gemm::serves(device, gate, x, which, h.rows()) {
+            gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h)?;
+        } else {
+            if let Some(act) = &mut act {
+                (act.rows, act.cols) = (h.rows(), h.cols());
+            }
+            let to = Gated { h: act.is_none().then_some(&h), act: act.as_deref() };
+            let gate_up = if int8 { gemm_int8::gate_up } else { gemv::gate_up };
+            return gate_up(device, op, [gate, up], x, which, bias, activation, h.rows(), to);
         }
-        let to = Gated { h: act.is_none().then_some(&h), act: act.as_deref() };
-        return gemv::gate_up(device, op, [gate, up], x, which, bias, activation, h.rows(), to);
     }
     act.map_or(Ok(()), |act| prepare_activations(device, h.as_view(), act))
 }

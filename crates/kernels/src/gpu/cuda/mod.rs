@@ -9,6 +9,7 @@ pub mod driver;
 mod experts;
 mod gemm;
 mod gemm_f32;
+mod gemm_int8;
 mod gemv;
 mod jit;
 mod kv;

@@ -1,9 +1,16 @@
 //! What all kernels that multiply are told: which rows of X, which part of a bias.
 
+use crate::act::{Act, Precision};
 use crate::error::{Error, Result};
+use crate::gpu::finish::{Finish, FinishParams};
+use crate::gpu::layout::Rows;
 use crate::gpu::{Access, Arg};
+use crate::group::max_tiles;
 use crate::ops::Groups;
-use crate::tensor::{Buffer, View};
+use crate::tensor::{Buffer, View, ViewMut};
+
+/// The most blocks along the grid's y.
+const GRID_Y: usize = 65_535;
 
 /// Which rows of X are multiplied, and where the products go.
 #[derive(Clone, Copy)]
@@ -19,6 +26,18 @@ pub(crate) enum Which<'a> {
         /// Pairs that share a row of X: top-k, or 1 if X has a row for each pair.
         share: usize,
     },
+}
+
+impl Which<'_> {
+    /// Blocks along y of kernels that go by `each_stretch`, `at_once` rows of X at a time.
+    pub(super) fn tasks(self, experts: usize, y_rows: usize, at_once: usize) -> u32 {
+        let tasks = match self {
+            // One more is for pairs without an expert.
+            Self::Pairs { groups, .. } => max_tiles(experts, y_rows, groups.tile_rows).min(GRID_Y - 1) + 1,
+            _ => y_rows.div_ceil(at_once).min(GRID_Y),
+        };
+        tasks as u32
+    }
 }
 
 /// A bias: E × `matrix` elements, of which a product uses those from `first` on.
@@ -55,4 +74,78 @@ pub(crate) fn word(op: &'static str, what: &'static str, size: usize) -> Result<
     let rule = "must be below 2^32 - 1 on a GPU";
     let fits = u32::try_from(size).ok().filter(|&size| size < u32::MAX);
     fits.ok_or_else(|| Error::Range { op, what, found: size.to_string(), rule })
+}
+
+/// Where gate and up go: as they are, and as activations.
+pub(crate) struct Gated<'a> {
+    pub(crate) h: Option<&'a ViewMut<'a, f32>>,
+    pub(crate) act: Option<&'a Act>,
+}
+
+impl Gated<'_> {
+    /// `h` and the parts of `act` as arguments.
+    pub(crate) fn args(&self) -> [Arg<'_>; 4] {
+        let fast = self.act.filter(|act| act.precision == Precision::Fast);
+        [
+            self.h.map_or(Arg::Null, |h| Arg::write(h)),
+            self.act.map_or(Arg::Null, |act| Arg::buffer(&act.exact, Access::Write)),
+            fast.map_or(Arg::Null, |act| Arg::buffer(&act.int8, Access::Write)),
+            fast.map_or(Arg::Null, |act| Arg::buffer(&act.bf16, Access::Write)),
+        ]
+    }
+}
+
+/// Twin of `ProductParams` in `kernels/stretch.cuh`.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C)]
+pub(super) struct ProductParams {
+    row_bytes: u64,
+    matrix_bytes: u64,
+    y_stride: u64,
+    ids_stride: u64,
+    bias_stride: u64,
+    outputs: u32,
+    blocks: u32,
+    x_rows: u32,
+    y_rows: u32,
+    cut: u32,
+    share: u32,
+    finish: FinishParams,
+    padding: u32,
+}
+
+impl ProductParams {
+    /// Products of `y_rows` rows of X with a weight; `cut` as the kernel means it.
+    pub(super) fn new(
+        op: &'static str,
+        w: &Rows,
+        x: &Act,
+        which: Which,
+        bias: Option<Bias>,
+        cut: u32,
+        finish: Finish,
+        y_stride: usize,
+        y_rows: usize,
+    ) -> Result<Self> {
+        let (ids_stride, share) = match which {
+            Which::All => (0, 1),
+            Which::Ids(ids) => (ids.shape().stride(), 1),
+            Which::Pairs { share, .. } => (0, share),
+        };
+        Ok(Self {
+            row_bytes: w.row_bytes as u64,
+            matrix_bytes: w.matrix_bytes() as u64,
+            y_stride: y_stride as u64,
+            ids_stride: ids_stride as u64,
+            bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
+            outputs: word(op, "outputs", w.rows)?,
+            blocks: word(op, "blocks in a row", w.blocks())?,
+            x_rows: word(op, "rows of X", x.rows)?,
+            y_rows: word(op, "rows of Y", y_rows)?,
+            cut,
+            share: word(op, "pairs of a row", share)?,
+            finish: finish.into(),
+            padding: 0,
+        })
+    }
 }

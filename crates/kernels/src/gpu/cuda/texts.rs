@@ -3,7 +3,7 @@
 use super::jit::{self, Compiler};
 use super::matmul;
 use super::nvrtc::Nvrtc;
-use super::{attention, gemm, gemv};
+use super::{attention, gemm, gemm_int8, gemv};
 pub use crate::gpu::Text;
 use crate::gpu::small::route;
 
@@ -32,6 +32,7 @@ pub fn all() -> Vec<Text> {
     texts.extend(matmul::texts());
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());
+    texts.extend(gemm_int8::texts());
     texts.extend(super::gemm_f32::texts());
     texts.extend(super::place::texts());
     texts.extend(super::norm_matmul::texts());

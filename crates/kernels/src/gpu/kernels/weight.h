@@ -5,7 +5,7 @@
 // scale.
 //
 // A quantised format is a struct with
-//   BLOCK, SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO, SIGNED, HAS_MIN,
+//   BLOCK, SCALED (neighbours with one scale: 16 or 32), SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO, SIGNED, HAS_MIN,
 //   Raw load(Row, u32 span)                            the span's bytes; spans count along the row
 //   u32 at(u32 span, int piece)                        where the piece is: its first element is 16 · at
 //   void codes(const THREAD Raw&, int piece, THREAD u32 (&)[4])

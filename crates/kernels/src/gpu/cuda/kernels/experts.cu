@@ -49,7 +49,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
                 shuffle(chosen.expert, slot), p.finish.activation, [&]() { return inputs; }, 1, parts, take);
     barrier();
     Gated out = {nullptr, exact, int8, bf16, 0, p.outputs};
-    out.write(staged, 1, [&](u32) { return pair; });
+    out.write(staged, 8, 1, here.block_x(), BLOCK_THREADS / 32, [&](u32) { return pair; });
     if (slot == 0 && here.block_x() == 0 && here.warp() == 0)
         store_choice(here, chosen, weigh(here, scores, chosen, p.route), token, ids, weights, p.route);
 }

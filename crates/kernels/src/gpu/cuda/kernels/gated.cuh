@@ -1,8 +1,8 @@
 // Gate and up of an MLP with their activation.
 #pragma once
 #include "activation.h"
+#include "gated_out.cuh"
 #include "gemv.cuh"
-#include "quantise.h"
 
 // Rows of each of the two weights of a team, and its threads, as a power of two. With eight rows of X there are no
 // registers for more; of exact ones, the order of a sum must not depend on how many there are.
@@ -53,32 +53,3 @@ DEV void gate_and_up(const u8* const (&weights)[2], const float* const (&biases)
 }
 
 static_assert(GATE_OUTPUTS == 32, "what is rounded together");
-
-// Where the outputs of a block go: null pointers for what nobody reads.
-struct Gated {
-    float* h;
-    // The parts of `Act`.
-    float* exact;
-    Int8Block* int8;
-    u32* bf16;
-    u64 h_stride;
-    u32 outputs;
-
-    // The block's outputs of `count` rows, of which `row_of` says where they go. All threads meet.
-    template <class RowOf>
-    DEV void write(const Four* staged, u32 count, RowOf row_of) const {
-        u32 part = here.thread_x() % 8, column = here.block_x() * 32 + 4 * part, blocks = (outputs + 31) / 32;
-        u64 left = column < outputs ? outputs - column : 0;
-        // A warp has four rows.
-        for (u32 first = here.warp() * 4; first < count; first += BLOCK_THREADS / 8) {
-            u32 t = first + here.lane() / 8;
-            bool live = t < count;
-            Four v = staged[(live ? t : 0) * 8 + part];
-            u64 row = live ? row_of(t) : 0, inside = live ? left : 0;
-            if (h) store_four(h + row * h_stride + column, v, inside, false);
-            if (exact) store_four(exact + row * outputs + column, v, inside, outputs % 4 == 0 && inside > 0);
-            u64 block = row * blocks + here.block_x();
-            if (int8) quantise_four(v, int8 + block, bf16 + 16 * block, part, live);
-        }
-    }
-};

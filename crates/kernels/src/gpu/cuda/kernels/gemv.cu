@@ -3,79 +3,10 @@
 #include "finish.h"
 #include "gated.cuh"
 #include "gemv.cuh"
-
-// Twin of `GemvParams` in `gpu/cuda/gemv.rs`.
-struct GemvParams {
-    // Bytes of a weight row and of an expert's matrix.
-    u64 row_bytes, matrix_bytes;
-    // Elements from a row of Y to the next, and from a row id to the next.
-    u64 y_stride, ids_stride;
-    // Elements of the bias from an expert to the next.
-    u64 bias_stride;
-    // Outputs, and blocks of the format in a row.
-    u32 outputs, blocks;
-    // Rows of X and of Y.
-    u32 x_rows, y_rows;
-    // Threads of a team, as a power of two.
-    u32 team_log2;
-    // Pairs of experts that share a row of X.
-    u32 share;
-    Finish finish;
-    u32 padding;
-};
-
-// ---- Which rows of X and Y a block serves.
-
-// What the kernels are told of rows: null pointers for what there is not.
-struct Rows {
-    // Which rows of X, or all.
-    const u32* ids;
-    // The parts of `Groups`.
-    const u32 *pairs, *tiles, *tile_count;
-    u32* flag;
-};
-
-// A pair for experts, else a row of Y.
-DEV u32 output_row(const Rows& rows, u32 at) { return rows.tiles == nullptr ? at : rows.pairs[at]; }
-
-#define NO_ROW 0xffffffffu
-// The row of X for this pair or row of Y, or NO_ROW.
-DEV u32 input_row(const GemvParams& p, const Rows& rows, u32 at) {
-    if (rows.tiles != nullptr) return rows.pairs[at] / p.share;
-    if (rows.ids == nullptr) return at;
-    u32 id = rows.ids[at * p.ids_stride];
-    if (id < p.x_rows) return id;
-    if (id != PADDING) raise(rows.flag, FLAG_MATMUL_ROW, id, at, p.x_rows);
-    return NO_ROW;
-}
-
-// Calls `serve(expert, first, end)` for stretches of at most TOKENS rows, `zero(row)` with rows of Y that have no expert.
-// The grid's y counts such stretches, or tiles and one more.
-template <class Serve, class Zero>
-DEV void each_stretch(const GemvParams& p, const Rows& rows, Serve serve, Zero zero) {
-    bool experts = rows.tiles != nullptr;
-    u32 tasks = experts ? *rows.tile_count : (p.y_rows + TOKENS - 1) / TOKENS;
-    u32 stride = here.grid_y() - (experts ? 1 : 0);
-    if (here.block_y() == stride) {
-        // Pairs without an expert follow those of the last tile.
-        const u32* last = rows.tiles + 3 * (u64(tasks) - 1);
-        for (u32 i = tasks == 0 ? 0 : last[1] + last[2]; i < p.y_rows; i++) zero(rows.pairs[i]);
-        return;
-    }
-    for (u32 task = here.block_y(); task < tasks; task += stride) {
-        u32 expert = 0, first = task * TOKENS, end = min(first + TOKENS, p.y_rows);
-        if (experts) {
-            const u32* tile = rows.tiles + u64(3) * task;
-            expert = tile[0];
-            first = tile[1];
-            end = first + tile[2];
-        }
-        for (; first < end; first += TOKENS) serve(expert, first, min(first + TOKENS, end));
-    }
-}
+#include "stretch.cuh"
 
 // Rows `first` to `end`, with a bit of `missing` for each that has no row of X and stays zero.
-DEV Inputs find_inputs(const GemvParams& p, const Rows& rows, const Element* x, u32 first, u32 end, u32& missing) {
+DEV Inputs find_inputs(const ProductParams& p, const Rows& rows, const Element* x, u32 first, u32 end, u32& missing) {
     u32 cols = p.blocks * Format::BLOCK;
     Inputs inputs = {x, cols, INT8 ? (cols + 31) / 32 : cols, end - first, {}};
     missing = 0;
@@ -98,14 +29,14 @@ DEV Inputs find_inputs(const GemvParams& p, const Rows& rows, const Element* x, 
 // Y = X · Wᵀ + bias.
 KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(Element, x, 1), IN(u32, ids, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
- IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(GemvParams, p, 9)) {
+ IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(ProductParams, p, 9)) {
     SHARED(float, parts, PARTS(TEAM_ROWS * TOKENS));
     dependency_launch();
     // Tiles say which weights are wanted.
     if (tiles != nullptr) dependency_wait();
-    Team team = team_of(p.team_log2);
-    u32 teams = BLOCK_THREADS >> p.team_log2;
-    u32 first = (here.block_x() * teams + (here.thread_x() >> p.team_log2)) * TEAM_ROWS;
+    Team team = team_of(p.cut);
+    u32 teams = BLOCK_THREADS >> p.cut;
+    u32 first = (here.block_x() * teams + (here.thread_x() >> p.cut)) * TEAM_ROWS;
     Rows rows = {ids, pairs, tiles, tile_count, flag};
     auto serve = [&](u32 expert, u32 begin, u32 end) {
         Row w[TEAM_ROWS];
@@ -143,7 +74,7 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
 KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
  IN(float, gate_bias, 6), IN(float, up_bias, 7), OUT(float, h, 8), OUT(float, exact, 9), OUT(Int8Block, int8, 10),
- OUT(u32, bf16, 11), PARAMS(GemvParams, p, 12)) {
+ OUT(u32, bf16, 11), PARAMS(ProductParams, p, 12)) {
     SHARED(float, parts, PARTS(2 * GATE_ROWS * TOKENS));
     SHARED(Four, staged, TOKENS * 8);
     if (tiles != nullptr) dependency_wait();
@@ -162,13 +93,13 @@ KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
         gate_and_up(weights, biases, {p.row_bytes, p.matrix_bytes, p.bias_stride, p.outputs, p.blocks}, expert,
                     p.finish.activation, find, end - begin, parts, take);
         barrier();
-        out.write(staged, end - begin, [&](u32 t) { return output_row(rows, begin + t); });
+        out.write(staged, 8, end - begin, here.block_x(), BLOCK_THREADS / 32, [&](u32 t) { return output_row(rows, begin + t); });
         barrier();
     };
     auto zero = [&](u32 row) {
         if (here.thread_x() < 8) staged[here.thread_x()] = {};
         barrier();
-        out.write(staged, 1, [&](u32) { return row; });
+        out.write(staged, 8, 1, here.block_x(), BLOCK_THREADS / 32, [&](u32) { return row; });
         barrier();
     };
     each_stretch(p, rows, serve, zero);

@@ -1,0 +1,75 @@
+// Which rows of X and Y a block serves, of dense products and of experts.
+#pragma once
+#include "device.h"
+#include "finish.h"
+
+// Twin of `ProductParams` in `gpu/cuda/product.rs`.
+struct ProductParams {
+    // Bytes of a weight row and of an expert's matrix.
+    u64 row_bytes, matrix_bytes;
+    // Elements from a row of Y to the next, and from a row id to the next.
+    u64 y_stride, ids_stride;
+    // Elements of the bias from an expert to the next.
+    u64 bias_stride;
+    // Outputs, and blocks of the format in a row.
+    u32 outputs, blocks;
+    // Rows of X and of Y.
+    u32 x_rows, y_rows;
+    // How the kernel cuts the work: threads of a team, as a power of two (`gemv.cu`), or times 16 outputs of a block
+    // (`gemm_int8.cu`).
+    u32 cut;
+    // Pairs of experts that share a row of X.
+    u32 share;
+    Finish finish;
+    u32 padding;
+};
+
+// ---- Which rows of X and Y a block serves.
+
+// What the kernels are told of rows: null pointers for what there is not.
+struct Rows {
+    // Which rows of X, or all.
+    const u32* ids;
+    // The parts of `Groups`.
+    const u32 *pairs, *tiles, *tile_count;
+    u32* flag;
+};
+
+// A pair for experts, else a row of Y.
+DEV u32 output_row(const Rows& rows, u32 at) { return rows.tiles == nullptr ? at : rows.pairs[at]; }
+
+#define NO_ROW 0xffffffffu
+// The row of X for this pair or row of Y, or NO_ROW.
+DEV u32 input_row(const ProductParams& p, const Rows& rows, u32 at) {
+    if (rows.tiles != nullptr) return rows.pairs[at] / p.share;
+    if (rows.ids == nullptr) return at;
+    u32 id = rows.ids[at * p.ids_stride];
+    if (id < p.x_rows) return id;
+    if (id != PADDING) raise(rows.flag, FLAG_MATMUL_ROW, id, at, p.x_rows);
+    return NO_ROW;
+}
+
+// Calls `serve(expert, first, end)` for stretches of at most TOKENS rows, `zero(row)` with rows of Y that have no expert.
+// The grid's y counts such stretches, or tiles and one more.
+template <class Serve, class Zero>
+DEV void each_stretch(const ProductParams& p, const Rows& rows, Serve serve, Zero zero) {
+    bool experts = rows.tiles != nullptr;
+    u32 tasks = experts ? *rows.tile_count : (p.y_rows + TOKENS - 1) / TOKENS;
+    u32 stride = here.grid_y() - (experts ? 1 : 0);
+    if (here.block_y() == stride) {
+        // Pairs without an expert follow those of the last tile.
+        const u32* last = rows.tiles + 3 * (u64(tasks) - 1);
+        for (u32 i = tasks == 0 ? 0 : last[1] + last[2]; i < p.y_rows; i++) zero(rows.pairs[i]);
+        return;
+    }
+    for (u32 task = here.block_y(); task < tasks; task += stride) {
+        u32 expert = 0, first = task * TOKENS, end = min(first + TOKENS, p.y_rows);
+        if (experts) {
+            const u32* tile = rows.tiles + u64(3) * task;
+            expert = tile[0];
+            first = tile[1];
+            end = first + tile[2];
+        }
+        for (; first < end; first += TOKENS) serve(expert, first, min(first + TOKENS, end));
+    }
+}
