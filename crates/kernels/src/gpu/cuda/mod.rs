@@ -361,7 +361,10 @@ impl Backend for Cuda {
                 // As if it was filled: the product's check looks at it.
                 (act.rows, act.cols) = (norm.x.rows(), norm.x.cols());
             }
-            check::matmul(self.device(), w, act, bias, &y)?;
+            if let Err(error) = check::matmul(self.device(), w, act, bias, &y) {
+                [Some(act), other].into_iter().flatten().for_each(|act| act.rows = 0);
+                return Err(error);
+            }
             return norm_matmul::norm_matmul(&self.device, norm, normed, act, other, w, bias, y);
         }
         compose::norm_matmul(self, norm, normed, act, other, w, bias, y)

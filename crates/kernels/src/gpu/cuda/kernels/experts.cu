@@ -63,7 +63,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid. The logits must
 // have been complete when the kernel before this one began.
-KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 2)
+KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
 (IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, bias, 3), INOUT(float, y, 4),
  PARAMS(ExpertsParams, p, 5)) {
     SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);

@@ -13,11 +13,12 @@
 
 typedef FORMAT Format;
 
-// Threads of a block, and blocks of a multiprocessor that the registers must suffice for.
+// Threads of a block, and blocks of a multiprocessor that the registers must suffice for: other compilers than sm_90's need
+// more of them.
 #ifndef BLOCK_THREADS
 #define BLOCK_THREADS 128
 #endif
-#define LEAST_BLOCKS (BLOCK_THREADS == 256 || __CUDA_ARCH__ < 900 ? 2 : TOKENS == 1 ? 4 : 3)
+#define LEAST_BLOCKS (BLOCK_THREADS == 256 || __CUDA_ARCH__ != 900 ? 2 : TOKENS == 1 ? 4 : 3)
 
 #if INT8
 typedef Int8Block Element;
