@@ -15,8 +15,8 @@ constexpr Parameter NO_PARAMETER = {NOTHING, 0};
 
 struct MetalKernel {
     Kernel kernel;
-    MetalKernel(const char* name, void (*entry)(void* const*), const Parameter* parameters, u64 count, u32 dynamic, u32 threads)
-        : kernel{name, entry, parameters, count, kernels, dynamic, threads} {
+    MetalKernel(const char* name, void (*entry)(void* const*), const Parameter* parameters, u64 count, u32 threads)
+        : kernel{name, entry, parameters, count, kernels, threads} {
         kernels = &kernel;
     }
 };
@@ -53,10 +53,10 @@ template <class T> constexpr bool is_index = metal::is_same_v<T, uint> || metal:
 template <class Q>
 GPU_SIM_UNCHECKED metal::remove_cv_t<Q> built_in(Index index) {
     typedef metal::remove_cv_t<Q> T;
-    static_assert(is_index<typename metal::components<T>::type>, "a position is of uint or ushort, or of 2 or 3 of them");
-    static_assert(metal::components<T>::count <= 3, "a position has at most 3 components");
-    if constexpr (metal::components<T>::count == 1) return (T)index.x;
-    else if constexpr (metal::components<T>::count == 2) return T(index.x, index.y);
+    static_assert(is_index<typename gpu_sim::types::components<T>::type>, "a position is of uint or ushort, or of 2 or 3 of them");
+    static_assert(gpu_sim::types::components<T>::count <= 3, "a position has at most 3 components");
+    if constexpr (gpu_sim::types::components<T>::count == 1) return (T)index.x;
+    else if constexpr (gpu_sim::types::components<T>::count == 2) return T(index.x, index.y);
     else return T(index.x, index.y, index.z);
 }
 template <class Q>
@@ -64,6 +64,13 @@ GPU_SIM_UNCHECKED metal::remove_cv_t<Q> built_in(u32 index) {
     typedef metal::remove_cv_t<Q> T;
     static_assert(is_index<T>, "an index in a group, or the number of its parts, is a uint or a ushort");
     return (T)index;
+}
+
+template <class T>
+static GPU_SIM_INLINE T* touched(const volatile T* at, Touch touch = ATOMIC) {
+    T* value = const_cast<T*>(at);
+    touch_atomic(value, touch);
+    return value;
 }
 
 }  // namespace gpu_sim
@@ -93,27 +100,22 @@ typedef atomic<int> atomic_int;
 typedef atomic<uint> atomic_uint;
 typedef atomic<float> atomic_float;
 typedef atomic<bool> atomic_bool;
-template <class T> static GPU_SIM_INLINE T* touched(const volatile atomic<T>* at, gpu_sim::Touch touch = gpu_sim::ATOMIC) {
-    T* value = const_cast<T*>(&at->value);
-    gpu_sim::touch_atomic(value, touch);
-    return value;
-}
 template <class T> static GPU_SIM_INLINE T atomic_load_explicit(const volatile atomic<T>* at, memory_order) {
-    return gpu_sim::change<T, gpu_sim::first<T>>(touched(at), T());
+    return gpu_sim::change<T, gpu_sim::first<T>>(gpu_sim::touched(&at->value), T());
 }
 template <class T> static GPU_SIM_INLINE void atomic_store_explicit(volatile atomic<T>* at, remove_cv_t<T> value, memory_order) {
-    gpu_sim::change<T, gpu_sim::second<T>>(touched(at, gpu_sim::ATOMIC_WRITE), value);
+    gpu_sim::change<T, gpu_sim::second<T>>(gpu_sim::touched(&at->value, gpu_sim::ATOMIC_WRITE), value);
 }
 template <class T> static GPU_SIM_INLINE bool atomic_compare_exchange_weak_explicit(
     volatile atomic<T>* at, remove_cv_t<T>* expected, remove_cv_t<T> value, memory_order, memory_order) {
-    T wanted = *expected, old = gpu_sim::change_if(touched(at), wanted, value);
+    T wanted = *expected, old = gpu_sim::change_if(gpu_sim::touched(&at->value), wanted, value);
     if (old == wanted) return true;
     *expected = old;
     return false;
 }
 #define GPU_SIM_ATOMIC(name, f)                                                                   \
     template <class T> static GPU_SIM_INLINE T atomic_##name##_explicit(volatile atomic<T>* at, remove_cv_t<T> value, memory_order) { \
-        return gpu_sim::change<T, gpu_sim::f<T>>(touched(at), value);                             \
+        return gpu_sim::change<T, gpu_sim::f<T>>(gpu_sim::touched(&at->value), value);                             \
     }
 GPU_SIM_ATOMIC(exchange, second)
 GPU_SIM_ATOMIC(fetch_add, sum)

@@ -44,6 +44,11 @@
 #define M_PI_H 3.14159265358979323846h
 #define NULL nullptr
 
+namespace gpu_sim::types {
+template <class T> using scalar_t = enable_if_t<is_scalar<T>, T>;
+template <class T> using integer_t = enable_if_t<is_integral_v<T>, T>;
+}  // namespace gpu_sim::types
+
 namespace metal {
 
 template <class T> struct numeric_limits;
@@ -85,26 +90,26 @@ template <> struct numeric_limits<bfloat> {
 
 // ---- A function of each component.
 #define GPU_SIM_EACH_1(name, R)                                                                   \
-    template <class A, class V = vector_t<A>>                                                     \
+    template <class A, class V = gpu_sim::types::vector_t<A>>                                                     \
     static GPU_SIM_INLINE R name(const A& a) {                                                    \
         V x(a);                                                                                   \
         R result;                                                                                 \
-        for (int i = 0; i < components<V>::count; i++) result[i] = name(x[i]);                    \
+        for (int i = 0; i < gpu_sim::types::components<V>::count; i++) result[i] = name(x[i]);                    \
         return result;                                                                            \
     }
 #define GPU_SIM_EACH_2(name)                                                                      \
-    template <class A, class B, class V = mixed_t<A, B>>                                          \
+    template <class A, class B, class V = gpu_sim::types::mixed_t<A, B>>                                          \
     static GPU_SIM_INLINE V name(const A& a, const B& b) {                                        \
         V x(a), y(b), result;                                                                     \
-        for (int i = 0; i < components<V>::count; i++) result[i] = name(x[i], y[i]);              \
+        for (int i = 0; i < gpu_sim::types::components<V>::count; i++) result[i] = name(x[i], y[i]);              \
         return result;                                                                            \
     }
 #define GPU_SIM_EACH_3(name)                                                                      \
-    template <class A, class B, class C, class V = mixed_t<conditional_t<is_vector<A>, A, C>, B>, \
-              class = enable_if_t<is_vector<A> || is_vector<C>>>                                  \
+    template <class A, class B, class C, class V = gpu_sim::types::mixed_t<conditional_t<gpu_sim::types::is_vector<A>, A, C>, B>, \
+              class = enable_if_t<gpu_sim::types::is_vector<A> || gpu_sim::types::is_vector<C>>>                                  \
     static GPU_SIM_INLINE V name(const A& a, const B& b, const C& c) {                            \
         V x(a), y(b), z(c), result;                                                               \
-        for (int i = 0; i < components<V>::count; i++) result[i] = name(x[i], y[i], z[i]);        \
+        for (int i = 0; i < gpu_sim::types::components<V>::count; i++) result[i] = name(x[i], y[i], z[i]);        \
         return result;                                                                            \
     }
 #define GPU_SIM_FLOAT_1(name, expression)                                                         \
@@ -167,7 +172,7 @@ GPU_SIM_EACH_3(fma)
     static GPU_SIM_INLINE bool name(float x) { return expression; }                               \
     static GPU_SIM_INLINE bool name(half h) { float x = h; return expression; }                   \
     static GPU_SIM_INLINE bool name(bfloat b) { float x = b; return expression; }                 \
-    GPU_SIM_EACH_1(name, bools_t<V>)
+    GPU_SIM_EACH_1(name, gpu_sim::types::bools_t<V>)
 GPU_SIM_FLOAT_TEST(isnan, x != x)
 GPU_SIM_FLOAT_TEST(isinf, __builtin_fabsf(x) == INFINITY)
 GPU_SIM_FLOAT_TEST(isfinite, __builtin_fabsf(x) < INFINITY)
@@ -180,21 +185,19 @@ static GPU_SIM_INLINE float sincos(float x, float& cosine) { cosine = __builtin_
 static GPU_SIM_INLINE float modf(float x, float& whole) { whole = __builtin_truncf(x); return x - whole; }
 
 // ---- Both kinds of numbers. What min and max make of a NaN is not defined in Metal; here y < x decides.
-template <class T> using scalar_t = enable_if_t<is_scalar<T>, T>;
-template <class T> using integer_t = enable_if_t<is_integral_v<T>, T>;
-template <class T> static GPU_SIM_INLINE scalar_t<T> min(T x, T y) { return y < x ? y : x; }
-template <class T> static GPU_SIM_INLINE scalar_t<T> max(T x, T y) { return x < y ? y : x; }
-template <class T> static GPU_SIM_INLINE scalar_t<T> clamp(T x, T least, T most) { return min(max(x, least), most); }
-template <class T> static GPU_SIM_INLINE scalar_t<T> abs(T x) { return x < (T)0 ? (T)-x : x; }
-template <class T> static GPU_SIM_INLINE scalar_t<T> min3(T x, T y, T z) { return min(x, min(y, z)); }
-template <class T> static GPU_SIM_INLINE scalar_t<T> max3(T x, T y, T z) { return max(x, max(y, z)); }
-template <class T> static GPU_SIM_INLINE scalar_t<T> median3(T x, T y, T z) { return max(min(x, y), min(max(x, y), z)); }
-template <class T> static GPU_SIM_INLINE scalar_t<T> mix(T x, T y, T a) { return (T)(x + (T)((T)(y - x) * a)); }
-template <class T> static GPU_SIM_INLINE scalar_t<T> smoothstep(T from, T to, T x) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min(T x, T y) { return y < x ? y : x; }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max(T x, T y) { return x < y ? y : x; }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> clamp(T x, T least, T most) { return min(max(x, least), most); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> abs(T x) { return x < (T)0 ? (T)-x : x; }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min3(T x, T y, T z) { return min(x, min(y, z)); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max3(T x, T y, T z) { return max(x, max(y, z)); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> median3(T x, T y, T z) { return max(min(x, y), min(max(x, y), z)); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> mix(T x, T y, T a) { return (T)(x + (T)((T)(y - x) * a)); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> smoothstep(T from, T to, T x) {
     T t = clamp((T)((x - from) / (to - from)), (T)0, (T)1);
     return (T)(t * t * ((T)3 - (T)2 * t));
 }
-template <class T> static GPU_SIM_INLINE scalar_t<T> select(T no, T yes, bool condition) { return condition ? yes : no; }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> select(T no, T yes, bool condition) { return condition ? yes : no; }
 GPU_SIM_EACH_1(abs, V)
 GPU_SIM_EACH_2(min)
 GPU_SIM_EACH_2(max)
@@ -204,10 +207,10 @@ GPU_SIM_EACH_3(max3)
 GPU_SIM_EACH_3(median3)
 GPU_SIM_EACH_3(mix)
 GPU_SIM_EACH_3(smoothstep)
-template <class A, class B, class V = mixed_t<A, B>>
-static GPU_SIM_INLINE V select(const A& no, const B& yes, const bools_t<V>& condition) {
+template <class A, class B, class V = gpu_sim::types::mixed_t<A, B>>
+static GPU_SIM_INLINE V select(const A& no, const B& yes, const gpu_sim::types::bools_t<V>& condition) {
     V x(no), y(yes), result;
-    for (int i = 0; i < components<V>::count; i++) result[i] = condition[i] ? y[i] : x[i];
+    for (int i = 0; i < gpu_sim::types::components<V>::count; i++) result[i] = condition[i] ? y[i] : x[i];
     return result;
 }
 static GPU_SIM_INLINE bool any(bool x) { return x; }
@@ -224,34 +227,34 @@ template <int N> static GPU_SIM_INLINE bool all(const vec<bool, N>& x) {
 }
 
 // ---- Geometry.
-template <class A, class B, class V = mixed_t<A, B>>
-static GPU_SIM_INLINE typename components<V>::type dot(const A& a, const B& b) {
+template <class A, class B, class V = gpu_sim::types::mixed_t<A, B>>
+static GPU_SIM_INLINE typename gpu_sim::types::components<V>::type dot(const A& a, const B& b) {
     V x(a), y(b);
-    typename components<V>::type sum = x[0] * y[0];
-    for (int i = 1; i < components<V>::count; i++) sum = sum + x[i] * y[i];
+    typename gpu_sim::types::components<V>::type sum = x[0] * y[0];
+    for (int i = 1; i < gpu_sim::types::components<V>::count; i++) sum = sum + x[i] * y[i];
     return sum;
 }
-template <class A, class V = vector_t<A>>
-static GPU_SIM_INLINE typename components<V>::type length_squared(const A& a) { return dot(a, a); }
-template <class A, class V = vector_t<A>>
-static GPU_SIM_INLINE typename components<V>::type length(const A& a) { return sqrt(dot(a, a)); }
-template <class A, class V = vector_t<A>>
+template <class A, class V = gpu_sim::types::vector_t<A>>
+static GPU_SIM_INLINE typename gpu_sim::types::components<V>::type length_squared(const A& a) { return dot(a, a); }
+template <class A, class V = gpu_sim::types::vector_t<A>>
+static GPU_SIM_INLINE typename gpu_sim::types::components<V>::type length(const A& a) { return sqrt(dot(a, a)); }
+template <class A, class V = gpu_sim::types::vector_t<A>>
 static GPU_SIM_INLINE V normalize(const A& a) { return V(a) * rsqrt(dot(a, a)); }
 
 // ---- Integers.
-template <class T> static GPU_SIM_INLINE integer_t<T> popcount(T x) { return (T)__builtin_popcountl((make_unsigned_t<T>)x); }
-template <class T> static GPU_SIM_INLINE integer_t<T> clz(T x) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> popcount(T x) { return (T)__builtin_popcountl((make_unsigned_t<T>)x); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> clz(T x) {
     return x == 0 ? (T)(8 * sizeof(T)) : (T)(__builtin_clzl((make_unsigned_t<T>)x) - (64 - 8 * (int)sizeof(T)));
 }
-template <class T> static GPU_SIM_INLINE integer_t<T> ctz(T x) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> ctz(T x) {
     return x == 0 ? (T)(8 * sizeof(T)) : (T)__builtin_ctzl((make_unsigned_t<T>)x);
 }
-template <class T> static GPU_SIM_INLINE integer_t<T> reverse_bits(T x) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> reverse_bits(T x) {
     make_unsigned_t<T> from = x, result = 0;
     for (uint i = 0; i < 8 * sizeof(T); i++) result |= (make_unsigned_t<T>)((from >> i & 1) << (8 * sizeof(T) - 1 - i));
     return (T)result;
 }
-template <class T> static GPU_SIM_INLINE integer_t<T> rotate(T x, T by) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> rotate(T x, T by) {
     make_unsigned_t<T> from = x;
     uint bits = 8 * sizeof(T), left = (uint)by % bits;
     return left == 0 ? x : (T)(from << left | from >> (bits - left));
@@ -261,39 +264,39 @@ GPU_SIM_EACH_1(clz, V)
 GPU_SIM_EACH_1(ctz, V)
 GPU_SIM_EACH_1(reverse_bits, V)
 GPU_SIM_EACH_2(rotate)
-template <class T> static GPU_SIM_INLINE integer_t<T> mulhi(T x, T y) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> mulhi(T x, T y) {
     typedef conditional_t<is_unsigned_v<T>, unsigned __int128, __int128> Wide;
     return (T)((Wide)x * (Wide)y >> 8 * sizeof(T));
 }
-template <class T> static GPU_SIM_INLINE integer_t<T> madhi(T x, T y, T z) { return (T)(mulhi(x, y) + z); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> madhi(T x, T y, T z) { return (T)(mulhi(x, y) + z); }
 static GPU_SIM_INLINE int mul24(int x, int y) { return (x << 8 >> 8) * (y << 8 >> 8); }
 static GPU_SIM_INLINE uint mul24(uint x, uint y) { return (x & 0xffffffu) * (y & 0xffffffu); }
 static GPU_SIM_INLINE int mad24(int x, int y, int z) { return mul24(x, y) + z; }
 static GPU_SIM_INLINE uint mad24(uint x, uint y, uint z) { return mul24(x, y) + z; }
-template <class T> static GPU_SIM_INLINE integer_t<T> addsat(T x, T y) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> addsat(T x, T y) {
     T sum;
     if (!__builtin_add_overflow(x, y, &sum)) return sum;
     return y < (T)0 ? numeric_limits<T>::min() : numeric_limits<T>::max();
 }
-template <class T> static GPU_SIM_INLINE integer_t<T> subsat(T x, T y) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> subsat(T x, T y) {
     T difference;
     if (!__builtin_sub_overflow(x, y, &difference)) return difference;
     return is_unsigned_v<T> || y > (T)0 ? numeric_limits<T>::min() : numeric_limits<T>::max();
 }
-template <class T> static GPU_SIM_INLINE integer_t<T> hadd(T x, T y) { return (T)(((__int128)x + (__int128)y) >> 1); }
-template <class T> static GPU_SIM_INLINE integer_t<T> rhadd(T x, T y) { return (T)(((__int128)x + (__int128)y + 1) >> 1); }
-template <class T> static GPU_SIM_INLINE make_unsigned_t<integer_t<T>> absdiff(T x, T y) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> hadd(T x, T y) { return (T)(((__int128)x + (__int128)y) >> 1); }
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> rhadd(T x, T y) { return (T)(((__int128)x + (__int128)y + 1) >> 1); }
+template <class T> static GPU_SIM_INLINE make_unsigned_t<gpu_sim::types::integer_t<T>> absdiff(T x, T y) {
     return (make_unsigned_t<T>)(x < y ? (make_unsigned_t<T>)y - (make_unsigned_t<T>)x : (make_unsigned_t<T>)x - (make_unsigned_t<T>)y);
 }
 GPU_SIM_EACH_2(mulhi)
 GPU_SIM_EACH_2(addsat)
 GPU_SIM_EACH_2(subsat)
-template <class T> static GPU_SIM_INLINE integer_t<T> extract_bits(T x, uint offset, uint bits) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> extract_bits(T x, uint offset, uint bits) {
     if (bits == 0) return 0;
     uint above = 8 * sizeof(T) - bits;
     return (T)((T)((make_unsigned_t<T>)x << (above - offset)) >> above);
 }
-template <class T> static GPU_SIM_INLINE integer_t<T> insert_bits(T base, T insert, uint offset, uint bits) {
+template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> insert_bits(T base, T insert, uint offset, uint bits) {
     typedef make_unsigned_t<T> U;
     if (bits == 0) return base;
     U mask = (U)((U)~(U)0 >> (8 * sizeof(T) - bits) << offset);

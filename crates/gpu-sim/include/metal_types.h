@@ -53,9 +53,10 @@ static GPU_SIM_INLINE bfloat operator-(bfloat a) { return bfloat(-(float)a); }
 constexpr bfloat operator""bf(long double value) { return bfloat((float)value); }
 constexpr bfloat operator""BF(long double value) { return bfloat((float)value); }
 
-namespace metal {
+// The types, and nothing else: what stands beside them is found for every call that passes one.
+namespace gpu_sim::types {
 
-// ---- What the prelude needs of type traits.
+// ---- Type traits.
 template <class A, class B> struct is_same { static constexpr bool value = false; };
 template <class A> struct is_same<A, A> { static constexpr bool value = true; };
 template <class A, class B> constexpr bool is_same_v = is_same<A, B>::value;
@@ -206,13 +207,12 @@ private:
 // The type of an operation on two, of which one is a vector: a scalar becomes one unless it would lose digits.
 template <class S, class T> constexpr bool fits =
     is_scalar<S> && (!is_floating_point_v<S> || (is_floating_point_v<T> && sizeof(S) <= sizeof(T)));
-template <class A, class B> constexpr bool mix() {
+template <class A, class B> constexpr bool mixes() {
     if (is_vector<A> && is_vector<B>) return is_same_v<typename components<A>::vector, typename components<B>::vector>;
     if (is_vector<A>) return fits<B, typename components<A>::type>;
     return is_vector<B> && fits<A, typename components<B>::type>;
 }
-template <class A, class B> using mixed_t = enable_if_t<mix<A, B>(), typename components<conditional_t<is_vector<A>, A, B>>::vector>;
-template <class T, int N> struct bools { typedef vec<bool, N> type; };
+template <class A, class B> using mixed_t = enable_if_t<mixes<A, B>(), typename components<conditional_t<is_vector<A>, A, B>>::vector>;
 template <class V> using bools_t = vec<bool, components<V>::count>;
 
 #define GPU_SIM_OPERATOR(op)                                                                      \
@@ -358,6 +358,35 @@ static GPU_SIM_INLINE matrix<T, C, R> operator+(const matrix<T, C, R>& a, const 
 template <class T, int C, int R>
 static GPU_SIM_INLINE matrix<T, C, R> operator-(const matrix<T, C, R>& a, const matrix<T, C, R>& b) { GPU_SIM_COLUMNS(a[c] - b[c]) }
 #undef GPU_SIM_COLUMNS
+
+}  // namespace gpu_sim::types
+
+namespace metal {
+
+using gpu_sim::types::vec;
+using gpu_sim::types::matrix;
+using gpu_sim::types::is_same;
+using gpu_sim::types::is_same_v;
+using gpu_sim::types::enable_if;
+using gpu_sim::types::enable_if_t;
+using gpu_sim::types::conditional;
+using gpu_sim::types::conditional_t;
+using gpu_sim::types::remove_const;
+using gpu_sim::types::remove_cv;
+using gpu_sim::types::remove_cv_t;
+using gpu_sim::types::remove_reference;
+using gpu_sim::types::remove_reference_t;
+using gpu_sim::types::is_floating_point;
+using gpu_sim::types::is_floating_point_v;
+using gpu_sim::types::is_integral;
+using gpu_sim::types::is_integral_v;
+using gpu_sim::types::make_unsigned;
+using gpu_sim::types::make_unsigned_t;
+using gpu_sim::types::make_signed;
+using gpu_sim::types::make_signed_t;
+using gpu_sim::types::is_unsigned_v;
+using gpu_sim::types::is_signed_v;
+
 template <class T, int C, int R>
 static GPU_SIM_INLINE matrix<T, R, C> transpose(const matrix<T, C, R>& m) {
     matrix<T, R, C> result;
@@ -374,9 +403,9 @@ using metal::vec;
     typedef metal::vec<T, 2> T##2;                                                                \
     typedef metal::vec<T, 3> T##3;                                                                \
     typedef metal::vec<T, 4> T##4;                                                                \
-    typedef metal::packed_vec<T, 2> packed_##T##2;                                                \
-    typedef metal::packed_vec<T, 3> packed_##T##3;                                                \
-    typedef metal::packed_vec<T, 4> packed_##T##4;
+    typedef gpu_sim::types::packed_vec<T, 2> packed_##T##2;                                                \
+    typedef gpu_sim::types::packed_vec<T, 3> packed_##T##3;                                                \
+    typedef gpu_sim::types::packed_vec<T, 4> packed_##T##4;
 GPU_SIM_VECTORS(bool)
 GPU_SIM_VECTORS(char)
 GPU_SIM_VECTORS(uchar)
@@ -405,23 +434,23 @@ GPU_SIM_MATRICES(float)
 #undef GPU_SIM_MATRICES
 
 // The same bits as another type.
-namespace metal {
+namespace gpu_sim {
 template <class T> static GPU_SIM_INLINE T bits(T value) { return value; }
-template <class T, int N> static GPU_SIM_INLINE components_of<T, N> bits(const vec<T, N>& value) { return value.all; }
+template <class T, int N> static GPU_SIM_INLINE types::components_of<T, N> bits(const types::vec<T, N>& value) { return value.all; }
 template <class T, class U> static GPU_SIM_INLINE T of_bits(const U& from) {
-    if constexpr (is_vector<T>) {
+    if constexpr (types::is_vector<T>) {
         T result;
         static_assert(sizeof(result.all) == sizeof(U), "as_type: the types have different sizes");
-        result.all = __builtin_bit_cast(components_of<typename components<T>::type, components<T>::count>, from);
+        result.all = __builtin_bit_cast(types::components_of<typename types::components<T>::type, types::components<T>::count>, from);
         return result;
     } else {
         static_assert(sizeof(T) == sizeof(U), "as_type: the types have different sizes");
         return __builtin_bit_cast(T, from);
     }
 }
-}  // namespace metal
+}  // namespace gpu_sim
 template <class T, class U>
 static GPU_SIM_INLINE T as_type(const U& value) {
-    static_assert(metal::components<U>::count > 0, "as_type: a number or a vector");
-    return metal::of_bits<T>(metal::bits((typename metal::components<U>::vector)value));
+    static_assert(gpu_sim::types::components<U>::count > 0, "as_type: a number or a vector");
+    return gpu_sim::of_bits<T>(gpu_sim::bits((typename gpu_sim::types::components<U>::vector)value));
 }

@@ -242,8 +242,6 @@ struct Kernel {
     const Parameter* parameters;
     u64 count;
     const Kernel* next;
-    // 1: it needs dynamic shared memory.
-    u32 dynamic;
     // Most threads of a block, 0 if it does not say.
     u32 threads;
 };
@@ -278,7 +276,7 @@ struct Entry<F> {
     }
     GPU_SIM_UNCHECKED void run(void* const* arguments) { call(arguments, typename UpTo<sizeof...(A)>::Type()); }
     Kernel kernel;
-    explicit Entry(const char* name) : kernel{name, run, parameters, sizeof...(A), kernels, 0, 0} { kernels = &kernel; }
+    explicit Entry(const char* name) : kernel{name, run, parameters, sizeof...(A), kernels, 0} { kernels = &kernel; }
 };
 
 template <int N>

@@ -39,8 +39,6 @@ pub(crate) mod pass {
 #[derive(Debug)]
 pub(crate) struct Signature {
     pub(crate) parameters: Vec<Parameter>,
-    /// It needs dynamic shared memory.
-    pub(crate) dynamic: bool,
     /// Most threads of a block.
     pub(crate) threads: Option<u32>,
 }
@@ -144,8 +142,7 @@ impl Launch<'_> {
         limit("the block's y", block[1], 1, 1_024)?;
         limit("the block's z", block[2], 1, if language == Language::Cuda { 64 } else { 1_024 })?;
         limit("the number of a block's threads", block.iter().product(), 1, most_threads.into())?;
-        let least_shared = if signature.dynamic { 1 } else { 0 };
-        limit("dynamic shared memory", self.shared.into(), least_shared, Limits::of(language).shared.into())?;
+        limit("dynamic shared memory", self.shared.into(), 0, Limits::of(language).shared.into())?;
         if language == Language::Metal {
             // A thread's position has 32 bits.
             for ((what, grid), block) in ["x", "y", "z"].into_iter().zip(grid).zip(block) {

@@ -165,8 +165,8 @@ unsafe fn list(mut at: *const KernelView) -> BTreeMap<String, Kernel> {
             let kernel = &*at;
             let name = CStr::from_ptr(kernel.name).to_string_lossy().into_owned();
             let parameters = std::slice::from_raw_parts(kernel.parameters, kernel.count as usize).to_vec();
-            let (dynamic, threads) = (kernel.dynamic != 0, (kernel.threads != 0).then_some(kernel.threads));
-            kernels.insert(name, Kernel { entry: kernel.entry, signature: Signature { parameters, dynamic, threads } });
+            let threads = (kernel.threads != 0).then_some(kernel.threads);
+            kernels.insert(name, Kernel { entry: kernel.entry, signature: Signature { parameters, threads } });
             at = kernel.next;
         }
     }

@@ -122,8 +122,6 @@ pub(crate) struct KernelView {
     pub(crate) parameters: *const Parameter,
     pub(crate) count: u64,
     pub(crate) next: *const KernelView,
-    /// 1: it needs dynamic shared memory.
-    pub(crate) dynamic: u32,
     /// Most threads of a block, 0 if it does not say.
     pub(crate) threads: u32,
 }

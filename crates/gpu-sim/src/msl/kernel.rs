@@ -36,7 +36,6 @@ const BUILT_IN: &[&str] = &[
 #[derive(Clone, Debug)]
 pub(super) struct Signature {
     buffers: usize,
-    dynamic: bool,
     /// Most threads of a threadgroup, 0 if it does not say.
     threads: u32,
 }
@@ -96,10 +95,7 @@ impl Translator<'_> {
             self.problem(name, format!("there are two kernels {kernel}"));
         }
 
-        let dynamic =
-            passed.iter().any(|(_, text)| text.starts_with("gpu_sim::Buffer") && text.ends_with("dynamic_shared())"));
-        let signature =
-            Signature { buffers: buffers.keys().next_back().map_or(0, |last| *last as usize + 1), dynamic, threads };
+        let signature = Signature { buffers: buffers.keys().next_back().map_or(0, |last| *last as usize + 1), threads };
         let mut table = String::new();
         for number in 0..signature.buffers as u32 {
             match buffers.get(&number) {
@@ -152,12 +148,11 @@ impl Translator<'_> {
 
     /// Puts a kernel into the list that the loader reads.
     fn list(&mut self, at: usize, name: &str, host_name: &str, [entry, table]: [&str; 2], signature: &Signature) {
-        let Signature { buffers, dynamic, threads } = signature;
+        let Signature { buffers, threads } = signature;
         let number = self.listed;
         self.listed += 1;
         self.emit(at, format!(
-            "static gpu_sim::MetalKernel {name}_gpu_sim_kernel_{number}({host_name}, {entry}, {table}, {buffers}, {}, {threads})",
-            u32::from(*dynamic)
+            "static gpu_sim::MetalKernel {name}_gpu_sim_kernel_{number}({host_name}, {entry}, {table}, {buffers}, {threads})"
         ));
         self.emit(at, ";".to_owned());
     }

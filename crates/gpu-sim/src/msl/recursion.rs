@@ -57,7 +57,8 @@ impl Translator<'_> {
     pub(super) fn refuse_calls_of_kernels(&mut self) {
         let mut found = Vec::new();
         for (callee, at) in self.calls.called.values().flatten() {
-            if self.kernels.contains(callee) {
+            let single = self.calls.defined.get(callee).is_some_and(|(count, _)| *count == 1);
+            if single && self.kernels.contains(callee) {
                 found.push((*at, format!("{callee} is a kernel, which no function can call")));
             }
         }

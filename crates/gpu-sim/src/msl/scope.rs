@@ -132,11 +132,25 @@ impl Translator<'_> {
                 self.find(at, to, &[";"]) + 1
             }
             "template" => self.template(at, to, place),
-            "struct" | "union" | "class" if self.is(self.find(at, to, &["{", ";", "(", "="]), "{") => {
-                self.block(at, to, Place::Type)
-            }
+            "struct" | "union" | "class" if self.defines_type(at, to) => self.block(at, to, Place::Type),
             _ => self.other(at, to, place, None),
         }
+    }
+
+    /// Whether `struct` and the like begin a type with its members.
+    fn defines_type(&self, at: usize, to: usize) -> bool {
+        let mut at = at;
+        while at < to {
+            match self.text(at) {
+                "{" => return true,
+                ";" | "(" | "=" => return false,
+                "alignas" | "__attribute__" if self.is(at + 1, "(") => at = self.matching(at + 1),
+                "[" => at = self.matching(at),
+                _ => {}
+            }
+            at += 1;
+        }
+        false
     }
 
     /// A namespace or a type with its body.
@@ -186,9 +200,7 @@ impl Translator<'_> {
         };
         let written = self.out.len();
         self.plain(at, after);
-        if matches!(self.text(after), "struct" | "union" | "class")
-            && self.is(self.find(after, to, &["{", ";", "(", "="]), "{")
-        {
+        if matches!(self.text(after), "struct" | "union" | "class") && self.defines_type(after, to) {
             return self.block(after, to, Place::Type);
         }
         match self.text(after) {
