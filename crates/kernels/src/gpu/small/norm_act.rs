@@ -59,7 +59,7 @@ pub(crate) fn parts<'a>(acts: &'a [&mut Act]) -> [Arg<'a>; 4] {
 fn outputs(acts: &[&mut Act]) -> u32 {
     let of = |act: &&mut Act| match act.precision {
         // exact, bf16, and int8 where the backend reads it.
-        Precision::Fast => 1 | 4 | if act.int8.len() > 0 { 2 } else { 0 },
+        Precision::Fast => 1 | 4 | if !act.int8.is_empty() { 2 } else { 0 },
         Precision::Exact => 8,
     };
     acts.iter().map(of).fold(0, |all, one| all | one)
