@@ -1,7 +1,7 @@
 //! From a kernel's text to a shared library, by the system's C++ compiler, through a cache on disk.
 
 use crate::error::{Error, Result};
-use crate::msl::{self, Translated};
+use crate::msl::{self, Dialect, Translated};
 use crate::{Language, Mode, Source};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
@@ -70,15 +70,23 @@ const CHECKED: &[&str] = &[
 ];
 
 /// The compiler's name, and what it says of its version.
-fn compiler() -> Result<&'static (&'static str, String)> {
+pub(crate) fn compiler() -> Result<&'static (&'static str, String)> {
     static FOUND: OnceLock<Option<(&'static str, String)>> = OnceLock::new();
-    let find = || {
-        COMPILERS.iter().find_map(|name| {
-            let output = Command::new(name).arg("--version").output().ok().filter(|output| output.status.success())?;
-            Some((*name, String::from_utf8_lossy(&output.stdout).into_owned()))
-        })
-    };
-    FOUND.get_or_init(find).as_ref().ok_or(Error::NoCompiler { tried: COMPILERS })
+    let found = FOUND.get_or_init(|| first_that_answers(COMPILERS));
+    found.as_ref().ok_or(Error::NoCompiler { tried: COMPILERS })
+}
+
+/// The first of some compilers that runs, and what it says of its version.
+pub(crate) fn first_that_answers(names: &[&'static str]) -> Option<(&'static str, String)> {
+    names.iter().find_map(|name| {
+        let output = Command::new(name).arg("--version").output().ok().filter(|output| output.status.success())?;
+        Some((*name, String::from_utf8_lossy(&output.stdout).into_owned()))
+    })
+}
+
+/// A hash as the name of a file.
+pub(crate) fn hexadecimal(hash: Sha256) -> String {
+    hash.finalize().iter().fold(String::new(), |key, byte| key + &format!("{byte:02x}"))
 }
 
 /// Instructions that this machine has beyond the least of x86-64.
@@ -102,7 +110,8 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
     let (words, own): (&[(&str, &str)], _) = match source.language {
         Language::Cuda => (&CUDA, format!("#line 1 \"{}\"\n{}", source.name, source.text)),
         Language::Metal => {
-            let Translated { swizzles, text: own } = msl::translate(source, &msl::preprocess(compiler, source)?)?;
+            let Translated { swizzles, text: own } =
+                msl::translate(source, &msl::preprocess(compiler, source)?, Dialect::Cpp)?;
             text.push_str(&swizzles);
             (&METAL, own)
         }
@@ -128,7 +137,7 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let key = hash.finalize().iter().fold(String::new(), |key, byte| key + &format!("{byte:02x}"));
+    let key = hexadecimal(hash);
     let cache_error = |source| Error::Cache { path: cache.to_owned(), source };
     let path = std::path::absolute(cache).map_err(cache_error)?.join(format!("{key}.so"));
 

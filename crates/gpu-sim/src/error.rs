@@ -18,6 +18,12 @@ pub enum Error {
         /// What was tried.
         tried: &'static [&'static str],
     },
+    /// No Clang answered, with which address spaces are looked at.
+    #[error("no Clang, which looks at address spaces: none of {tried:?} can be run; install clang")]
+    NoClang {
+        /// What was tried.
+        tried: &'static [&'static str],
+    },
     /// The text does not compile.
     #[error("{name} does not compile:\n{log}")]
     Compile {

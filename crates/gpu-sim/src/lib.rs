@@ -45,6 +45,20 @@ pub const PTX: &str = include_str!("../include/ptx.cuh");
 /// The same of a text `hopper.cuh`, whose instructions devices of compute capability 9.0 have. It goes after [`PTX`].
 pub const HOPPER: &str = include_str!("../include/hopper.cuh");
 
+/// Looks at the address spaces of a text in MSL, which [`Program`] does not know: fails where a pointer or a reference to
+/// one is taken for another. Clang does that, with the text as C++ for OpenCL; without one the error is
+/// [`Error::NoClang`]. What was found to be right is noted in the folder `cache`.
+#[cfg(all(target_arch = "x86_64", unix))]
+pub fn check_address_spaces(source: &Source, cache: &std::path::Path) -> Result<()> {
+    msl::address_spaces(source, cache)
+}
+
+/// The same where there is no simulator: it fails.
+#[cfg(not(all(target_arch = "x86_64", unix)))]
+pub fn check_address_spaces(_: &Source, _: &std::path::Path) -> Result<()> {
+    Err(Error::Host)
+}
+
 /// How a text is compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {

@@ -1,13 +1,13 @@
 //! Bodies of functions, and whatever else is copied but for address spaces and attributes.
 
-use super::Translator;
 use super::scope::SPACES;
+use super::{Dialect, Translator};
 
 /// What a variable in threadgroup memory begins with, apart from the word itself.
 const SPECIFIERS: &[&str] = &["const", "volatile", "static", "constexpr", "inline"];
 
 impl Translator<'_> {
-    /// Copies tokens. Address spaces go, but `constant` is `const`; attributes go.
+    /// Copies tokens. Attributes go; so do address spaces in C++, but `constant` is `const`.
     pub(super) fn plain(&mut self, from: usize, to: usize) {
         let mut at = from;
         while at < to {
@@ -28,10 +28,12 @@ impl Translator<'_> {
             return self.matching(at + 1) + 1;
         }
         let text = self.text(at);
-        if !SPACES.contains(&text) {
-            self.keep(at);
-        } else if at > 0 && matches!(self.text(at - 1), "." | "->" | "::") {
+        if SPACES.contains(&text) && at > 0 && matches!(self.text(at - 1), "." | "->" | "::") {
             self.problem(at, format!("{text} is a keyword"));
+        } else if self.dialect == Dialect::OpenCl {
+            return self.copy_for_opencl(at, to);
+        } else if !SPACES.contains(&text) {
+            self.keep(at);
         } else if text == "constant" && !self.is_const(at, to) {
             self.emit(at, "const".to_owned());
         }
@@ -124,8 +126,8 @@ impl Translator<'_> {
             match self.text(at) {
                 "threadgroup" | "static" | "volatile" => {}
                 "const" | "constexpr" => self.problem(at, "a constant in threadgroup memory"),
-                text => {
-                    ty.push_str(text);
+                _ => {
+                    ty.push_str(&self.name(at));
                     ty.push(' ');
                 }
             }
@@ -136,7 +138,7 @@ impl Translator<'_> {
         let mut at = name;
         loop {
             let next = self.find(at, end, &[","]);
-            let variable = self.text(at).to_owned();
+            let variable = self.name(at);
             if !self.is_word(at) {
                 self.problem(at, "a variable in threadgroup memory has no name");
                 break;
@@ -148,15 +150,25 @@ impl Translator<'_> {
             if dimensions != next {
                 self.problem(dimensions, "a variable in threadgroup memory cannot be initialised");
             }
-            self.emit(at, format!("struct {variable}_gpu_sim {{}}; typedef {ty}{variable}_gpu_sim_type"));
-            self.plain(at + 1, dimensions.min(next));
-            self.emit(
-                at,
-                format!(
-                    "; {variable}_gpu_sim_type& {variable} = gpu_sim::shared_variable<{variable}_gpu_sim, \
-                 {variable}_gpu_sim_type>({{__builtin_FILE(), (gpu_sim::u32)__builtin_LINE(), nullptr}})"
+            let ty = format!("typedef {ty}{variable}_gpu_sim_type");
+            let (before, after) = match self.dialect {
+                Dialect::Cpp => (
+                    format!("struct {variable}_gpu_sim {{}}; {ty}"),
+                    format!(
+                        "; {variable}_gpu_sim_type& {variable} = gpu_sim::shared_variable<{variable}_gpu_sim, \
+                         {variable}_gpu_sim_type>({{__builtin_FILE(), (gpu_sim::u32)__builtin_LINE(), nullptr}})"
+                    ),
                 ),
-            );
+                Dialect::OpenCl => (
+                    ty,
+                    format!(
+                        "; __local {variable}_gpu_sim_type& {variable} = *(__local {variable}_gpu_sim_type*)gpu_sim_threadgroup_memory()"
+                    ),
+                ),
+            };
+            self.emit(at, before);
+            self.plain(at + 1, dimensions.min(next));
+            self.emit(at, after);
             if next >= end {
                 break;
             }

@@ -1,8 +1,8 @@
 //! Kernels: their parameters, and an entry point that takes the addresses of the buffers by their numbers.
 
-use super::Translator;
 use super::attribute::Attribute;
 use super::scope::Function;
+use super::{Dialect, Translator};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -81,7 +81,8 @@ impl Translator<'_> {
         let threads = threads.and_then(|attribute| self.number(&attribute)).unwrap_or(0);
         self.check_parameters(open, close);
 
-        self.emit(begin, format!("GPU_SIM_BODY void {kernel}("));
+        let specifiers = if self.dialect == Dialect::Cpp { "GPU_SIM_BODY" } else { "static" };
+        self.emit(begin, format!("{specifiers} void {kernel}("));
         let (passed, buffers) = self.parameters(open, close);
         self.emit(close, ")".to_owned());
         if !self.is(body, "{") {
@@ -96,6 +97,12 @@ impl Translator<'_> {
         }
 
         let signature = Signature { buffers: buffers.keys().next_back().map_or(0, |last| *last as usize + 1), threads };
+        if self.dialect == Dialect::OpenCl {
+            if template.is_some() {
+                self.templates.insert(kernel, signature);
+            }
+            return end + 1;
+        }
         let mut table = String::new();
         for number in 0..signature.buffers as u32 {
             match buffers.get(&number) {
@@ -341,6 +348,13 @@ impl Translator<'_> {
         }
         let path = self.type_text(begin, name);
         let arguments = self.type_text(name + 1, after);
+        if self.dialect == Dialect::OpenCl {
+            // To take its address makes the instance.
+            let number = self.listed;
+            self.listed += 1;
+            self.emit(from, format!("static void gpu_sim_instance_{number}() {{ (void)&{path}{kernel}{arguments}; }}"));
+            return;
+        }
         let entry = format!("{path}{kernel}_gpu_sim_entry{arguments}");
         self.list(from, &kernel, &host_name, [&format!("{entry}::run"), &format!("{entry}::parameters")], &signature);
     }

@@ -8,6 +8,7 @@
 mod attribute;
 mod body;
 mod kernel;
+mod opencl;
 mod pointers;
 mod preprocess;
 mod recursion;
@@ -17,6 +18,7 @@ mod words;
 
 use crate::error::Error;
 use crate::{Constant, Source};
+pub(crate) use opencl::address_spaces;
 pub(crate) use preprocess::preprocess;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,6 +46,7 @@ const MOST_PROBLEMS: usize = 20;
 /// The words of a text, and what was found in it so far.
 #[derive(Debug)]
 struct Translator<'a> {
+    dialect: Dialect,
     tokens: Vec<Token<'a>>,
     /// For each bracket the place of its other half; for all else 0.
     matches: Vec<usize>,
@@ -51,6 +54,10 @@ struct Translator<'a> {
     /// Function constants that no value was given for.
     missing: BTreeSet<String>,
     kernels: BTreeSet<String>,
+    /// Names of the types in whose members the pass is.
+    types: Vec<String>,
+    /// For OpenCL: the types to which there are references as constants.
+    constant_types: BTreeSet<String>,
     /// Functions that differ in address spaces alone would be one in C++.
     functions: scope::Functions,
     templates: BTreeMap<String, kernel::Signature>,
@@ -59,6 +66,15 @@ struct Translator<'a> {
     calls: recursion::Calls,
     out: Vec<Token<'a>>,
     problems: Vec<(usize, String)>,
+}
+
+/// What a text is translated to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// C++ that runs, without address spaces.
+    Cpp,
+    /// C++ for OpenCL, in which a compiler looks at address spaces. It does not run.
+    OpenCl,
 }
 
 /// A text as C++.
@@ -70,7 +86,7 @@ pub(crate) struct Translated {
 }
 
 /// Translates what the preprocessor made of a text in MSL.
-pub(crate) fn translate(source: &Source, text: &str) -> Result<Translated, Error> {
+pub(crate) fn translate(source: &Source, text: &str, dialect: Dialect) -> Result<Translated, Error> {
     let failed = |problems: &[Problem]| {
         let mut log = String::new();
         for problem in problems {
@@ -92,11 +108,14 @@ pub(crate) fn translate(source: &Source, text: &str) -> Result<Translated, Error
     };
     let end = read.list.len();
     let mut translator = Translator {
+        dialect,
         tokens: read.list,
         matches,
         constants: source.constants,
         missing: BTreeSet::new(),
         kernels: BTreeSet::new(),
+        types: Vec::new(),
+        constant_types: BTreeSet::new(),
         functions: scope::Functions::default(),
         templates: BTreeMap::new(),
         listed: 0,
@@ -105,6 +124,7 @@ pub(crate) fn translate(source: &Source, text: &str) -> Result<Translated, Error
         problems: Vec::new(),
     };
     translator.refuse_words();
+    translator.find_constant_types();
     translator.scope(0, end, scope::Place::Namespace);
     translator.refuse_recursion();
     translator.refuse_calls_of_kernels();
@@ -183,3 +203,6 @@ impl<'a> Translator<'a> {
         self.out.push(token);
     }
 }
+
+#[cfg(test)]
+mod tests;

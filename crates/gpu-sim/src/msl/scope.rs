@@ -1,8 +1,8 @@
 //! Namespaces and types: finds the functions in them, and the variables.
 
-use super::Translator;
 use super::kernel::Template;
 use super::tokens::Token;
+use super::{Dialect, Translator};
 use std::collections::HashMap;
 
 /// Words that name an address space.
@@ -10,6 +10,9 @@ pub(super) const SPACES: &[&str] = &["device", "constant", "thread", "threadgrou
 
 /// Brackets cannot be more deeply nested.
 const DEPTH: usize = 256;
+
+/// So many tokens template arguments have at most: without an end to them, each `<` of a text would be followed to its end.
+const LONGEST: usize = 1_024;
 
 /// Where declarations stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +83,7 @@ impl Translator<'_> {
 
     /// The place after `<…>` that begins at `at`; none if it does not end.
     pub(super) fn after_angles(&self, at: usize, to: usize) -> Option<usize> {
+        let to = to.min(at + LONGEST);
         let (mut depth, mut at) = (0_usize, at);
         while at < to {
             match self.text(at) {
@@ -161,7 +165,16 @@ impl Translator<'_> {
         }
         let close = self.matching(open);
         self.plain(at, open + 1);
+        let mut name = at + 1;
+        while matches!(self.text(name), "alignas" | "__attribute__") && self.is(name + 1, "(") {
+            name = self.matching(name + 1) + 1;
+        }
+        self.types.push(self.text(name).to_owned());
         self.scope(open + 1, close, place);
+        if self.dialect == Dialect::OpenCl {
+            self.copies_of_constants(close);
+        }
+        self.types.pop();
         self.keep(close);
         if place == Place::Namespace {
             return close + 1;
@@ -286,7 +299,11 @@ impl Translator<'_> {
         }
         self.check_types(begin, open);
         self.check_parameters(open, close);
-        self.plain(begin, body);
+        self.plain(begin, close + 1);
+        if place == Place::Type && self.dialect == Dialect::OpenCl {
+            self.object_space(function);
+        }
+        self.plain(close + 1, body);
         if !defined {
             self.keep(body);
             return body + 1;
@@ -297,7 +314,9 @@ impl Translator<'_> {
         let own = self.text(name).to_owned();
         if place == Place::Namespace && own != "operator" {
             self.note_calls(&own, name, body, end);
-            self.keep_one(first, header, begin, body);
+            if self.dialect == Dialect::Cpp {
+                self.keep_one(first, header, begin, body);
+            }
         }
         end + 1
     }
@@ -365,7 +384,8 @@ impl Translator<'_> {
         }
         match self.constants.iter().find(|(known, _)| *known == number) {
             Some((_, value)) if value.type_name() == ty => {
-                self.emit(from, format!("static const {ty} {name} = {}", value.literal()));
+                let space = self.constant_word();
+                self.emit(from, format!("static {space} {ty} {name} = {}", value.literal()));
             }
             Some((_, value)) => {
                 let what = format!("function constant {number} is a {ty}, and was given a {}", value.type_name());
@@ -380,7 +400,8 @@ impl Translator<'_> {
                 if !asked {
                     self.problem(from, format!("function constant {number}, {name}, was given no value"));
                 }
-                self.emit(from, format!("static const {ty} {name} = {ty}()"));
+                let space = self.constant_word();
+                self.emit(from, format!("static {space} {ty} {name} = {ty}()"));
                 self.missing.insert(name.clone());
             }
         }

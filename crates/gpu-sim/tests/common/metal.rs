@@ -1,10 +1,20 @@
 //! The same for texts in MSL.
 
-use super::{MODES, ORDERS};
-use gpu_sim::{Arg, Constant, Error, Language, Launch, Mode, Order, Program, Source};
+use super::{MODES, ORDERS, innermost, read};
+use gpu_sim::{Access, Arg, Constant, Error, Kind, Language, Launch, Mode, Order, Program, Source};
+use std::fmt::Write;
 use std::path::Path;
 
-/// Compiles a text after the lines that all begin with; its first line is line 1 of `name`.
+/// A text after the lines that all begin with; its own first line is line 1 of `name`.
+pub fn with_header(name: &str, text: &str) -> String {
+    format!("#include <metal_stdlib>\nusing namespace metal;\n#line 1 \"{name}\"\n{text}")
+}
+
+pub fn source<'a>(name: &'a str, text: &'a str, mode: Mode) -> Source<'a> {
+    Source { language: Language::Metal, name, text, mode, ..Source::default() }
+}
+
+/// Compiles a text after those lines.
 pub fn compile_with(
     name: &str,
     text: &str,
@@ -12,8 +22,8 @@ pub fn compile_with(
     constants: &[(u32, Constant)],
     mode: Mode,
 ) -> Result<Program, Error> {
-    let text = format!("#include <metal_stdlib>\nusing namespace metal;\n#line 1 \"{name}\"\n{text}");
-    let source = Source { language: Language::Metal, name, text: &text, defines, constants, mode };
+    let text = with_header(name, text);
+    let source = Source { defines, constants, ..source(name, &text, mode) };
     Program::compile(&source, Path::new(env!("CARGO_TARGET_TMPDIR")))
 }
 
@@ -50,4 +60,69 @@ pub fn half(x: f32) -> u16 {
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     assert!((1..31).contains(&exponent) && bits & 0x1fff == 0, "{x} is no normal half");
     (bits >> 16 & 0x8000) as u16 | (exponent as u16) << 10 | (bits >> 13 & 0x3ff) as u16
+}
+
+/// A kernel with a bug, as in `planted.rs`. `KERNEL` declares it: `out` and `in` are buffers of 256 floats, `s` is
+/// threadgroup memory, `t` the thread's number in its threadgroup. `ZERO` clears `s`.
+pub struct Planted {
+    pub text: &'static str,
+    pub grid: u32,
+    pub block: u32,
+    pub shared: u32,
+    /// How `out` is declared.
+    pub access: Access,
+}
+
+/// One threadgroup of 64 threads with 1,024 bytes of threadgroup memory, `out` read and written.
+pub const fn planted(text: &'static str) -> Planted {
+    Planted { text, grid: 1, block: 64, shared: 1_024, access: Access::ReadWrite }
+}
+
+const PARAMETERS: &str = "(device float* out [[buffer(0)]], const device float* in [[buffer(1)]], threadgroup float* s \
+    [[threadgroup(0)]], uint t [[thread_index_in_threadgroup]], uint group [[threadgroup_position_in_grid]], ushort lane \
+    [[thread_index_in_simdgroup]], ushort simd [[simdgroup_index_in_threadgroup]])";
+
+/// Fails unless each bug is found, in each order, in the right line, and the kernels without it end well. All are
+/// compiled as one text.
+pub fn all_are_found(kind: Kind, cases: &[Planted]) {
+    let barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);";
+    let mut text = format!("#define ZERO s[t] = 0; {barrier}\n");
+    for (i, case) in cases.iter().enumerate() {
+        let _ = write!(
+            text,
+            "#undef KERNEL\n#define KERNEL kernel void k{i}{PARAMETERS}\nnamespace case_{i} {{\n#line 1 \"{i}.metal\"\n{}\n}}\n",
+            case.text
+        );
+    }
+    let compile = |defines| {
+        compile_with("planted.metal", &text, defines, &[], Mode::Checked).unwrap_or_else(|error| panic!("{error}"))
+    };
+    let clean = compile(&[("BUG(...)", ""), ("FIX(...)", "__VA_ARGS__")]);
+    let wrong = compile(&[("BUG(...)", "__VA_ARGS__"), ("FIX(...)", "")]);
+    for (i, case) in cases.iter().enumerate() {
+        let text = case.text;
+        let marked: Vec<u32> =
+            (1..).zip(text.lines()).filter(|(_, line)| line.ends_with("// !")).map(|(number, _)| number).collect();
+        assert!(!marked.is_empty(), "no line is marked:\n{text}");
+        let run = |program: &Program, order| {
+            let (mut out, input) = (vec![0_f32; 256], vec![1_f32; 256]);
+            let bytes = size_of_val(&out[..]);
+            let out = Arg::Buffer { address: out.as_mut_ptr().cast(), bytes, access: case.access, settled: false };
+            let args = [out, read(&input)];
+            launch(program, &format!("k{i}"), [case.grid, 1, 1], [case.block, 1, 1], case.shared, order, &args)
+        };
+        for order in ORDERS {
+            if let Err(error) = run(&clean, order) {
+                panic!("without the bug, {order:?}:\n{text}\n{error}");
+            }
+            let found = match run(&wrong, order) {
+                Err(Error::Fault(fault)) => *fault,
+                other => panic!("{kind:?} was not found, {order:?}:\n{text}\n{other:?}"),
+            };
+            assert_eq!(found.kind, kind, "{order:?}:\n{text}\n{found}");
+            let file = found.place.lines.first().map_or("", |(file, _)| file);
+            assert_eq!(file, format!("{i}.metal"), "{order:?}:\n{text}\n{found}");
+            assert!(marked.contains(&innermost(&found)), "{order:?}, not in lines {marked:?}:\n{text}\n{found}");
+        }
+    }
 }
