@@ -19,7 +19,7 @@ pub(crate) struct DeviceArgs {
     /// Threads [default: one on each physical core that this process may use].
     #[arg(short, long, value_name = "N")]
     pub(crate) threads: Option<usize>,
-    /// The device: auto, cpu, cuda or cuda:N.
+    /// The device: auto, cpu, cuda, cuda:N, metal or metal:N.
     #[arg(long, default_value = "auto")]
     pub(crate) device: String,
     /// How the cache keeps keys and values. q8_0 takes 53% of the memory.

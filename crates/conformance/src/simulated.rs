@@ -1,8 +1,9 @@
-//! A GPU that is not there: the seam [`Gpu`] over the simulator, in host memory.
+//! A GPU that is not there: the seam [`Gpu`] over the simulator, in host memory. It is CUDA's or Metal's.
 
-use gpu_sim::{Arg as SimArg, Launch as SimLaunch, Mode, Order, Program, Source};
+use gpu_sim::{Arg as SimArg, Language, Launch as SimLaunch, Mode, Order, Program, Source};
 use gristmill_kernels::gpu::cuda::Cuda;
-use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Recording, Text, source};
+use gristmill_kernels::gpu::metal::Metal;
+use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Recording, Region, Text, source};
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::{Error, Result};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
@@ -18,10 +19,14 @@ const ALIGNMENT: usize = 256;
 const POISON: u8 = 0xff;
 const POISONED: usize = 64 << 20;
 
-/// A simulated CUDA device.
+/// Threadgroup memory of Metal comes in parts of so many bytes, and every kernel declares some.
+const SHARED_UNIT: u32 = 16;
+
+/// A simulated device.
 #[derive(Debug)]
 pub struct Simulator {
     properties: Properties,
+    language: Language,
     order: Order,
     mode: Mode,
     /// Texts that take the place of the checkout's.
@@ -87,7 +92,7 @@ pub fn texts() -> &'static [(&'static str, String)] {
     })
 }
 
-/// The text of a kernel as the simulator compiles it.
+/// The text of a kernel as the simulator compiles it; inline PTX in plain C++.
 pub fn text(file: &str) -> Option<String> {
     text_with(file, &[])
 }
@@ -112,27 +117,44 @@ pub fn order(threads: usize) -> Order {
 impl Simulator {
     /// A device like an H100, whose threads run in this order.
     pub fn new(order: Order, mode: Mode) -> Arc<Self> {
-        Self::with(order, mode, Vec::new())
+        Self::with(Language::Cuda, order, mode, Vec::new())
     }
 
-    /// The same with other texts in the place of the checkout's of these names.
-    pub fn with(order: Order, mode: Mode, instead: Vec<(&'static str, String)>) -> Arc<Self> {
+    /// A device like an H100, or like an M1, with other texts in the place of the checkout's of these names.
+    pub fn with(language: Language, order: Order, mode: Mode, instead: Vec<(&'static str, String)>) -> Arc<Self> {
         static DEVICES: AtomicU32 = AtomicU32::new(DeviceId::SIMULATED);
-        let properties = Properties {
-            id: DeviceId::Cuda(DEVICES.fetch_add(1, Ordering::Relaxed)),
-            name: format!("simulated, {order:?}"),
-            architecture: 90,
-            multiprocessors: 4,
-            shared_bytes: gpu_sim::SHARED_LIMIT,
-            memory: 80 << 30,
+        let number = DEVICES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("simulated, {order:?}");
+        let properties = match language {
+            Language::Cuda => Properties {
+                id: DeviceId::Cuda(number),
+                name,
+                architecture: 90,
+                multiprocessors: 4,
+                shared_bytes: gpu_sim::SHARED_LIMIT,
+                memory: 80 << 30,
+            },
+            Language::Metal => Properties {
+                id: DeviceId::Metal(number),
+                name,
+                architecture: 7,
+                multiprocessors: 0,
+                shared_bytes: gpu_sim::THREADGROUP_LIMIT,
+                memory: 64 << 30,
+            },
         };
         let (memory, written, programs, recording) = Default::default();
-        Arc::new(Self { properties, order, mode, instead, memory, written, programs, recording })
+        Arc::new(Self { properties, language, order, mode, instead, memory, written, programs, recording })
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
     pub fn backend(threads: usize, mode: Mode) -> Result<Cuda> {
         Cuda::new(Self::new(order(threads), mode))
+    }
+
+    /// The same for Metal.
+    pub fn metal(threads: usize, mode: Mode) -> Result<Metal> {
+        Metal::new(Self::with(Language::Metal, order(threads), mode, Vec::new()))
     }
 
     /// Bytes that are allocated now.
@@ -167,7 +189,8 @@ impl Simulator {
         let Text { file, defines } = text;
         let source = text_with(file, &self.instead).ok_or_else(|| self.error(file, "there is no such text"))?;
         let defines: Vec<(&str, &str)> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let source = Source { name: file, text: &source, defines: &defines, mode: self.mode, ..Source::default() };
+        let (language, mode) = (self.language, self.mode);
+        let source = Source { language, name: file, text: &source, defines: &defines, mode, ..Source::default() };
         let cache = if self.instead.is_empty() { cache() } else { cache_of_changed() };
         let program = Program::compile(&source, &cache).map_err(|error| self.error(file, error))?;
         let program = Arc::new(program);
@@ -261,6 +284,12 @@ impl Gpu for Simulator {
         Ok(address)
     }
 
+    /// A Metal device reads host memory.
+    fn lend(&self, bytes: &[u8]) -> Result<Option<u64>> {
+        Ok((self.language == Language::Metal).then(|| bytes.as_ptr().expose_provenance() as u64))
+    }
+
+    /// Lent memory is not this device's to give back.
     fn free(&self, address: u64) {
         let bytes = self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(layout) = bytes.and_then(layout) {
@@ -325,12 +354,30 @@ impl Gpu for Simulator {
             _ => None,
         }));
         drop(written);
-        let Launch { kernel, grid, block, shared, overlap: overlaps, .. } = *launch;
+        let Launch { kernel, grid, block, shared, overlap, .. } = *launch;
         let (entry, order) = (kernel.entry, self.order);
+        let (shared, overlaps) = match self.language {
+            Language::Cuda => (shared, overlap),
+            Language::Metal => (shared.max(1).next_multiple_of(SHARED_UNIT), false),
+        };
         self.run(Work::Launch { program, entry, grid, block, shared, args, order, overlaps })
     }
 
+    fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
+        let mut words = [0; 3 * size_of::<u32>()];
+        self.read(&mut [(grid.address() + offset as u64, &mut words)])?;
+        let found: [u32; 3] = std::array::from_fn(|i| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| words[4 * i + byte])));
+        if found.iter().zip(launch.grid).any(|(&found, most)| found > most) {
+            let reason = format!("a grid of {found:?} blocks, where there are {:?} at most", launch.grid);
+            return Err(self.error(launch.kernel.entry, reason));
+        }
+        if found.contains(&0) { Ok(()) } else { self.launch(&Launch { grid: found, ..*launch }) }
+    }
+
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+        if self.language == Language::Metal {
+            return Ok(None);
+        }
         self.written().clear();
         *self.recording() = Some(Vec::new());
         let outcome = work();

@@ -1,4 +1,4 @@
-//! CUDA kernels in the simulator's checked mode, which looks at every access: bounds, alignment, races, barriers. A fault
+//! Kernels of both GPUs in the simulator's checked mode, which looks at every access: bounds, alignment, races, barriers. A fault
 //! is an error of the operation that launched the kernel.
 //!
 //! It is slow, so a run has one in so many of the op suite's cases, others each time. All of them:
@@ -9,28 +9,40 @@ use gpu_sim::Mode;
 use gristmill_conformance::simulated::Simulator;
 use gristmill_suite::ops::ALL;
 use gristmill_suite::rng::Rng;
-use gristmill_suite::suite::Suite;
+use gristmill_suite::suite::{Make, Suite};
 
-fn run(part: &str, one_in: usize) {
+fn run(part: &str, make: Make, one_in: usize) {
     let seed = Rng::fresh_seed();
-    let suite = Suite::new(&|threads| Ok(Box::new(Simulator::backend(threads, Mode::Checked)?)), seed);
+    let suite = Suite::new(make, seed);
     let cases = ALL.iter().find(|(name, _)| *name == part).map(|(_, cases)| cases);
     cases.unwrap_or_else(|| panic!("no part {part}"))(&suite.expect("a simulator").one_in(one_in));
 }
 
 macro_rules! parts {
-    ($($part:ident)*) => {
-        $(#[test] fn $part() { run(stringify!($part), 12); })*
+    ($backend:ident: $make:expr; $($part:ident)*) => {
+        mod $backend {
+            fn run(part: &str, one_in: usize) {
+                super::run(part, &$make, one_in);
+            }
+            $(#[test] fn $part() { run(stringify!($part), 12); })*
 
-        mod all {
-            $(#[test] #[ignore = "minutes"] fn $part() { super::run(stringify!($part), 1); })*
+            mod all {
+                $(#[test] #[ignore = "minutes"] fn $part() { super::run(stringify!($part), 1); })*
+            }
         }
     };
 }
 
 // Not here: what is refused before a kernel runs, and `sample_distribution`, the same kernel very often.
 parts! {
+    cuda: |threads| Ok(Box::new(super::Simulator::backend(threads, super::Mode::Checked)?));
     matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert route embed
     rms_norm layer_norm qk_norm rope add scale copies argmax sample attention kv_copy norm_act norm_matmul matmul_finish
     gate_up_act experts route_and_group place_qkv attend
+}
+
+// What Metal has so far.
+parts! {
+    metal: |threads| Ok(Box::new(super::Simulator::metal(threads, super::Mode::Checked)?));
+    moe_combine group_by_expert route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample route_and_group
 }

@@ -6,13 +6,15 @@ use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::gpu::cuda::Cuda;
 use gristmill_kernels::gpu::cuda::driver::{self, Driver};
 use gristmill_kernels::ops::Backend;
+#[cfg(not(target_os = "macos"))]
+use gristmill_kernels::tensor::DeviceId;
 
 use crate::error::{Error, Result};
 use crate::machine;
 use crate::model::LoadOptions;
 
 /// What a device can be called.
-const DEVICES: &str = "auto, cpu, cuda, cuda:N (N counts from 0)";
+const DEVICES: &str = "auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)";
 
 /// Threads that a model uses unless told otherwise: one on each physical core within this process's affinity and quota.
 pub fn default_threads() -> usize {
@@ -46,6 +48,7 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     match (kind, number.parse()) {
         ("cpu", _) if options.device == "cpu" => cpu().map(only),
         ("cuda", Ok(number)) => Ok(only(cuda(number)?)),
+        ("metal", Ok(number)) => Ok(only(metal(number)?)),
         ("auto", _) if options.device == "auto" => match driver::count() {
             Ok(0) => cpu().map(only),
             found => match found.and_then(|_| cuda(0)) {
@@ -59,6 +62,19 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
 
 fn cuda(number: u32) -> gristmill_kernels::Result<Arc<dyn Backend>> {
     Ok(Arc::new(Cuda::new(Driver::open(number)?)?))
+}
+
+#[cfg(target_os = "macos")]
+fn metal(number: u32) -> gristmill_kernels::Result<Arc<dyn Backend>> {
+    use gristmill_kernels::gpu::metal::{Metal, driver::Driver};
+    Ok(Arc::new(Metal::new(Driver::open(number)?)?))
+}
+
+#[cfg(not(target_os = "macos"))]
+fn metal(number: u32) -> gristmill_kernels::Result<Arc<dyn Backend>> {
+    let (device, what) = (DeviceId::Metal(number), "opening it".to_owned());
+    let reason = "Metal is on macOS alone; the device `cpu` is everywhere".to_owned();
+    Err(gristmill_kernels::Error::Device { device, what, reason })
 }
 
 /// The CPU, at a level by name or the best that it has.

@@ -15,6 +15,8 @@ pub enum DeviceId {
     Cpu,
     /// A CUDA device by its number; simulated ones have numbers from [`DeviceId::SIMULATED`] on.
     Cuda(u32),
+    /// A Metal device by its number, likewise.
+    Metal(u32),
 }
 
 impl DeviceId {
@@ -24,12 +26,14 @@ impl DeviceId {
 
 impl fmt::Display for DeviceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            DeviceId::Cpu => f.write_str("the CPU"),
-            DeviceId::Cuda(number) if *number >= Self::SIMULATED => {
-                write!(f, "simulated CUDA device {}", number - Self::SIMULATED)
-            }
-            DeviceId::Cuda(number) => write!(f, "CUDA device {number}"),
+        let (kind, number) = match self {
+            DeviceId::Cpu => return f.write_str("the CPU"),
+            DeviceId::Cuda(number) => ("CUDA", number),
+            DeviceId::Metal(number) => ("Metal", number),
+        };
+        match number.checked_sub(Self::SIMULATED) {
+            Some(number) => write!(f, "simulated {kind} device {number}"),
+            None => write!(f, "{kind} device {number}"),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::ops::{ALL, Part};
 use crate::rng::Rng;
 use crate::simulated::{Simulator, order, texts};
 use crate::suite::Suite;
-use gpu_sim::Mode;
+use gpu_sim::{Language, Mode};
 use gristmill_kernels::gpu::cuda::Cuda;
 use gristmill_kernels::ops::Backend;
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ struct Cases {
 fn run(cases: Cases, instead: &[(&'static str, String)]) -> (BTreeSet<&'static str>, Option<String>) {
     let simulators = Mutex::new(Vec::new());
     let make = |threads| -> gristmill_kernels::Result<Box<dyn Backend>> {
-        let simulator = Simulator::with(order(threads), Mode::Checked, instead.to_vec());
+        let simulator = Simulator::with(Language::Cuda, order(threads), Mode::Checked, instead.to_vec());
         simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
         Ok(Box::new(Cuda::new(simulator)?))
     };

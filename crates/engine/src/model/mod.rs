@@ -43,7 +43,7 @@ pub struct Progress {
 
 /// How to load a model.
 pub struct LoadOptions {
-    /// `auto`, `cpu`, `cuda` or `cuda:N`; see [`crate::open_device`].
+    /// `auto`, `cpu`, `cuda`, `cuda:N`, `metal` or `metal:N`; see [`crate::open_device`].
     pub device: String,
     /// Threads of the CPU, the caller's included; `None` for one on each physical core that this process may use.
     pub threads: Option<usize>,

@@ -66,6 +66,11 @@ impl Device {
         self.gpu.properties().id
     }
 
+    /// Shared memory of a block beside `fixed` bytes that its kernel has: at most what all CUDA devices have in all.
+    pub(crate) fn shared(&self, fixed: u32) -> u32 {
+        self.gpu.properties().shared_bytes.min(48 << 10).saturating_sub(fixed)
+    }
+
     pub(crate) fn launch(&self, launch: &Launch) -> Result<()> {
         self.gpu.launch(launch)
     }

@@ -10,7 +10,7 @@ use super::seam::{Access, Arg, Region};
 use crate::check::elements;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::weight::{Shape, TensorView};
+use crate::weight::{Shape, Storage, TensorView, Weight};
 use std::thread;
 
 /// What planes are padded to, and loaded by.
@@ -48,11 +48,7 @@ impl Rows {
         };
         let rows = tensors.iter().map(|t| t.rows).sum();
         let planes = Planes::new(format, cols);
-        // Kernels count the bytes of a row by 32 bits.
-        if u32::try_from(planes.row_bytes).is_err() {
-            let (found, rule) = (planes.row_bytes.to_string(), "must be below 2^32 on a GPU");
-            return Err(Error::Range { op: "prepare", what: "bytes of a row", found, rule });
-        }
+        fits(planes.row_bytes)?;
         let bytes = elements(what, &[experts, rows, planes.row_bytes])?;
         let memory = Region::new(device.gpu(), bytes, what)?;
         let (row_bytes, spans) = (planes.row_bytes, planes.spans());
@@ -61,9 +57,19 @@ impl Rows {
         Ok(this)
     }
 
-    /// Bytes held.
+    /// The tensor as it lies in the file, without a copy where the device can read the file's map. It must have passed
+    /// [`TensorView::check`].
+    pub(crate) fn of_file(device: &Device, tensor: &TensorView) -> Result<Self> {
+        let &TensorView { format, experts, rows, cols, .. } = tensor;
+        let row_bytes = format.row_bytes(cols).unwrap_or(0);
+        fits(row_bytes)?;
+        let memory = Region::of_host(device.gpu(), tensor.bytes.clone(), "weights")?;
+        Ok(Self { format, experts, rows, cols, row_bytes, spans: Planes::new(format, cols).spans(), memory })
+    }
+
+    /// Bytes that it holds beside the file's.
     pub fn bytes(&self) -> usize {
-        self.memory.bytes()
+        if self.memory.is_lent() { 0 } else { self.memory.bytes() }
     }
 
     /// Bytes from an expert's matrix to the next.
@@ -111,6 +117,42 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+/// Kernels count the bytes of a row by 32 bits.
+fn fits(row_bytes: usize) -> Result<()> {
+    let (found, rule) = (row_bytes.to_string(), "must be below 2^32 on a GPU");
+    let fits = u32::try_from(row_bytes).is_ok();
+    if fits { Ok(()) } else { Err(Error::Range { op: "prepare", what: "bytes of a row", found, rule }) }
+}
+
+/// The parts of a weight that was prepared for a GPU.
+pub(crate) fn parts<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [Rows]> {
+    match &w.storage {
+        Storage::Rows(parts) => Ok(parts),
+        _ => Err(foreign(op)),
+    }
+}
+
+/// The two parts of a [`crate::weight::Role::GateUp`] weight.
+pub(crate) fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a Rows; 2]> {
+    match parts(op, w)? {
+        [gate, up] => Ok([gate, up]),
+        _ => Err(foreign(op)),
+    }
+}
+
+/// The one part of a [`crate::weight::Role::Table`] weight.
+pub(crate) fn single<'a>(op: &'static str, w: &'a Weight) -> Result<&'a Rows> {
+    match parts(op, w)? {
+        [only] => Ok(only),
+        _ => Err(foreign(op)),
+    }
+}
+
+fn foreign(op: &'static str) -> Error {
+    let rule = "prepare it with the backend that uses it";
+    Error::Range { op, what: "layout of the weight", found: "another backend's".into(), rule }
 }
 
 /// Bytes that a tensor takes on a device.

@@ -15,15 +15,16 @@ pub(crate) fn alloc<T: Copy>(device: &Device, len: usize, what: &'static str) ->
     Ok(Buffer::on_device(Region::zeroed(device.gpu(), bytes, what)?))
 }
 
-/// Room for `rows` × `cols` activations; at [`Precision::Fast`] also as int8 and as bfloat16.
-pub(crate) fn alloc_act(device: &Device, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
+/// Room for `rows` × `cols` activations; at [`Precision::Fast`] also as bfloat16, and as int8 if `int8`.
+pub(crate) fn alloc_act(device: &Device, precision: Precision, int8: bool, rows: usize, cols: usize) -> Result<Act> {
     let what = "activations";
     let blocks = match precision {
         Precision::Exact => 0,
         Precision::Fast => elements(what, &[rows, cols.div_ceil(32)])?,
     };
     let exact = alloc(device, elements(what, &[rows, cols])?, what)?;
-    let (int8, bf16) = (alloc(device, blocks, what)?, alloc(device, elements(what, &[blocks, 16])?, what)?);
+    let int8 = alloc(device, if int8 { blocks } else { 0 }, what)?;
+    let bf16 = alloc(device, elements(what, &[blocks, 16])?, what)?;
     Ok(Act { device: device.id(), precision, rows: 0, cols, exact, int8, bf16 })
 }
 

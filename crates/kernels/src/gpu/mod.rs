@@ -2,7 +2,7 @@
 //!
 //! A launch is data: which kernel of which text, how many blocks, which arguments with what access. An implementer of
 //! [`Gpu`] allocates, copies and launches; it knows no operation. [`source`] holds the text of the kernels, which all
-//! implementers compile. From here: [`cuda`] is the backend for CUDA, [`small`] the operations that GPUs share,
+//! implementers compile. From here: [`cuda`] and [`metal`] are the backends, [`small`] the operations that GPUs share,
 //! [`layout`] how weights lie, [`ahead`] compiles what will be launched.
 
 pub(crate) mod activation;
@@ -12,6 +12,8 @@ mod device;
 pub(crate) mod finish;
 pub mod layout;
 mod memory;
+pub mod metal;
+pub(crate) mod product;
 mod seam;
 pub(crate) mod small;
 pub mod source;

@@ -1,7 +1,7 @@
 //! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
 
 use crate::error::{Error, Result};
-use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+use crate::tensor::{Buffer, DeviceId, SharedBytes, View, ViewMut};
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ pub struct Properties {
     pub id: DeviceId,
     /// Its name, for people.
     pub name: String,
-    /// Compute capability as one number: 90 for 9.0.
+    /// Of CUDA the compute capability as one number, 90 for 9.0; of Metal the Apple family, 7 for the M1.
     pub architecture: u32,
-    /// Multiprocessors.
+    /// Multiprocessors; 0 if the system does not say.
     pub multiprocessors: u32,
-    /// Dynamic shared memory that a block can have, in bytes.
+    /// Shared memory that a block can have, in bytes.
     pub shared_bytes: u32,
     /// Memory of the device, in bytes.
     pub memory: u64,
@@ -32,7 +32,13 @@ pub trait Gpu: Debug + Send + Sync {
     fn free_memory(&self) -> Result<u64>;
     /// Memory, aligned to 256 bytes. `bytes > 0`.
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64>;
-    /// Gives it back once the work that was given before is done.
+    /// Makes host memory the device's too, where it lies, to be read by kernels until it is freed: the owner sees to it that
+    /// it stays. `None` if the device cannot; then it is to be copied.
+    fn lend(&self, bytes: &[u8]) -> Result<Option<u64>> {
+        let _ = bytes;
+        Ok(None)
+    }
+    /// Gives memory back once the work that was given before is done.
     fn free(&self, address: u64);
     /// Fills memory with zeros.
     fn zero(&self, address: u64, bytes: usize) -> Result<()>;
@@ -44,6 +50,13 @@ pub trait Gpu: Debug + Send + Sync {
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
     /// Runs a kernel.
     fn launch(&self, launch: &Launch) -> Result<()>;
+    /// As [`Gpu::launch`], with as many blocks as three words in memory say once the work before is done: at `offset` bytes
+    /// of `grid`, a multiple of four. `launch.grid` says how many there are at most.
+    fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
+        let _ = (grid, offset);
+        let (device, what) = (self.properties().id, launch.kernel.entry.to_owned());
+        Err(Error::Device { device, what, reason: "the device has no grids that kernels decide on".to_owned() })
+    }
     /// Keeps what `work` launches instead of running it. `work` may launch, copy within the device and fill with zeros,
     /// but neither allocate nor talk to the host. `None` if the device cannot record.
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>>;
@@ -61,19 +74,24 @@ pub trait Recording: Debug + Send + Sync {
     fn replay(&self) -> Result<()>;
 }
 
+/// What kernels count on of memory that they are lent: loads of 16 bytes.
+const LENT_ALIGNMENT: usize = 16;
+
 /// Memory of a device, freed when dropped.
 #[derive(Debug)]
 pub struct Region {
     gpu: Arc<dyn Gpu>,
     address: u64,
     bytes: usize,
+    /// Host memory that the device was lent.
+    lent: Option<SharedBytes>,
 }
 
 impl Region {
     /// Memory with arbitrary content. A region of no bytes has no address.
     pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
         let address = if bytes == 0 { 0 } else { gpu.allocate(bytes, what)? };
-        Ok(Self { gpu: Arc::clone(gpu), address, bytes })
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes, lent: None })
     }
 
     /// Zeroed memory.
@@ -83,6 +101,23 @@ impl Region {
             gpu.zero(region.address, bytes)?;
         }
         Ok(region)
+    }
+
+    /// Host memory, where it lies if that is aligned to 16 bytes and the device can read it there, else a copy.
+    pub fn of_host(gpu: &Arc<dyn Gpu>, host: SharedBytes, what: &'static str) -> Result<Self> {
+        let bytes = host.as_slice().len();
+        let may = bytes > 0 && host.as_slice().as_ptr().addr().is_multiple_of(LENT_ALIGNMENT);
+        if let Some(address) = if may { gpu.lend(host.as_slice())? } else { None } {
+            return Ok(Self { gpu: Arc::clone(gpu), address, bytes, lent: Some(host) });
+        }
+        let region = Self::new(gpu, bytes, what)?;
+        region.write(0, host.as_slice())?;
+        Ok(region)
+    }
+
+    /// Whether it is host memory that was lent, and not its own.
+    pub fn is_lent(&self) -> bool {
+        self.lent.is_some()
     }
 
     /// Where it begins.
@@ -228,7 +263,7 @@ impl<'a> Arg<'a> {
 
     fn elements<T>(part: Option<(&'a Region, std::ops::Range<usize>)>, access: Access) -> Self {
         // The checks have found every buffer on the device; host memory has no address there.
-        part.map_or(Arg::Null, |(region, span)| Arg::Buffer {
+        part.filter(|(_, span)| !span.is_empty()).map_or(Arg::Null, |(region, span)| Arg::Buffer {
             region,
             offset: span.start * size_of::<T>(),
             bytes: span.len() * size_of::<T>(),

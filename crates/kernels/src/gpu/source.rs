@@ -1,5 +1,5 @@
-//! The text of all kernels. Every implementer of [`super::Gpu`] compiles what [`expand`] gives, so a compiler for a
-//! GPU, and a simulator, see the same lines.
+//! The text of all kernels: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
+//! implementer of [`super::Gpu`] compiles what [`expand`] gives, so a compiler for a GPU, and a simulator, see the same lines.
 
 use std::fmt::Write;
 
@@ -36,12 +36,12 @@ texts! {
     "quantise.h" in "kernels/quantise.h",
     "activation.h" in "kernels/activation.h",
     "finish.h" in "kernels/finish.h",
-    "rows.cu" in "cuda/kernels/rows.cu",
-    "sample.cu" in "cuda/kernels/sample.cu",
-    "group.cu" in "cuda/kernels/group.cu",
-    "route.cu" in "cuda/kernels/route.cu",
+    "rows.gpu" in "kernels/rows.gpu",
+    "sample.gpu" in "kernels/sample.gpu",
+    "group.gpu" in "kernels/group.gpu",
+    "route.gpu" in "kernels/route.gpu",
     "weight.h" in "kernels/weight.h",
-    "embed.cu" in "cuda/kernels/embed.cu",
+    "embed.gpu" in "kernels/embed.gpu",
     "gemm.cu" in "cuda/kernels/gemm.cu",
     "gemm_f32.cu" in "cuda/kernels/gemm_f32.cu",
     "gemm_int8.cu" in "cuda/kernels/gemm_int8.cu",
@@ -53,7 +53,7 @@ texts! {
     "kept.cuh" in "cuda/kernels/kept.cuh",
     "norm_matmul.cu" in "cuda/kernels/norm_matmul.cu",
     "experts.cu" in "cuda/kernels/experts.cu",
-    "quantise.cu" in "cuda/kernels/quantise.cu",
+    "activations.gpu" in "kernels/activations.gpu",
     "formats.h" in "kernels/formats.h",
     "format/float32/blocks.h" in "../format/float32/blocks.h",
     "format/float16/blocks.h" in "../format/float16/blocks.h",
@@ -79,14 +79,9 @@ texts! {
     "attention_decode.cu" in "cuda/kernels/attention_decode.cu",
     "attention_split.cu" in "cuda/kernels/attention_split.cu",
     "attention_tile.cu" in "cuda/kernels/attention_tile.cu",
-    "kv.cuh" in "cuda/kernels/kv.cuh",
-    "kv.cu" in "cuda/kernels/kv.cu",
+    "kv.h" in "kernels/kv.h",
+    "kv.gpu" in "kernels/kv.gpu",
     "place.cu" in "cuda/kernels/place.cu",
-}
-
-/// The texts that are not included by others but compiled: names that end in `.cu`.
-pub fn compiled() -> impl Iterator<Item = &'static str> {
-    TEXTS.iter().map(|(name, _)| *name).filter(|name| name.ends_with(".cu"))
 }
 
 /// Every text's name, and its path from `src/gpu`: for those who read the texts of a checkout, as they are now.

@@ -11,10 +11,17 @@ struct IQ4_XS {
         // Which group of the block.
         u32 group;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 136 * (span / 8);
+        return {load_words<8>(block + 8 + 16 * (span % 8)), load_64(block), span % 8};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         return {load_stream_16(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * (span / 8)),
                 span % 8};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         look_up(iq4_values(), raw.qs, piece, words);

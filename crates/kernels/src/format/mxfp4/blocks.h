@@ -9,9 +9,16 @@ struct MXFP4 {
         uint4 qs;
         u32 e;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 17 * span;
+        return {load_words<1>(block + 1), block[0]};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         return {load_stream_16(row.base + plane(row, 1) + 16 * span), row.base[span]};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         // Twice the value of each code: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives.

@@ -13,12 +13,20 @@ struct Q2_K {
         // Which 16 of the 32.
         u32 side;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 84 * (span / 4);
+        return {load_words<4>(block + 16 + 16 * (span % 4)), load_words_2<4>(block + 8 * (span / 2 % 2)),
+                load_32(block + 80), span % 2};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         const GLOBAL u8* qs = row.base + plane(row, 16);
         const GLOBAL u8* d = qs + plane(row, 64);
         return {load_stream_16(qs + 16 * span), load_64(row.base + 8 * (span / 2)),
                 load_32(d + 4 * (span / 4)), span % 2};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         fields(raw.qs, 2 * piece, 0x03030303u, words);

@@ -14,6 +14,18 @@ struct Q3_K {
         // Which half of the block, and which 16 of the 32.
         u32 part, side;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 110 * (span / 4);
+        return {load_words<2>(block + 32 + 16 * (span % 4)),
+                load_words<2>(block + 16 * (span % 2)),
+                {load_word<2>(block + 96), load_word<2>(block + 100)},
+                load_word<2>(block + 104),
+                load_16(block + 108),
+                span / 2 % 2,
+                span % 2};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         const GLOBAL u8* qs = row.base + plane(row, 32);
         const GLOBAL u8* scales = qs + plane(row, 64);
@@ -28,6 +40,7 @@ struct Q3_K {
                 span / 2 % 2,
                 span % 2};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         fields(raw.qs, 2 * piece, 0x03030303u, words);

@@ -23,10 +23,17 @@ struct Q4_K {
         // Which pair of groups.
         u32 pair;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 144 * (span / 8);
+        return {load_words<16>(block + 16 + 16 * (span % 8)), load_words<16>(block), span / 2 % 4};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         return {load_stream_16(row.base + plane(row, 16) + 16 * span),
                 load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 4 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
     static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {

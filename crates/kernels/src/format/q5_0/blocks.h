@@ -9,11 +9,18 @@ struct Q5_0 {
         uint4 qs;
         u32 qh, d;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 22 * span;
+        return {load_words<2>(block + 6), load_word<2>(block + 2), load_16(block)};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         const GLOBAL u8* qh = row.base + plane(row, 2);
         return {load_stream_16(qh + plane(row, 4) + 16 * span), load_32(qh + 4 * span),
                 load_16(row.base + 2 * span)};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         nibbles(raw.qs, piece, words);

@@ -9,9 +9,16 @@ struct Q5_1 {
         uint4 qs;
         uint2 head;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 24 * span;
+        return {load_words<8>(block + 8), load_64(block)};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         return {load_stream_16(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * span)};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         nibbles(raw.qs, piece, words);

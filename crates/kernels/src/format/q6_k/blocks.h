@@ -14,6 +14,15 @@ struct Q6_K {
         // Which 16 of the 32.
         u32 side;
     };
+#ifdef MAPPED_ROWS
+    static DEV Raw load(Row row, u32 span) {
+        const GLOBAL u8* block = row.base + 210 * (span / 4);
+        u32 part = span / 2 % 2, side = span % 2;
+        const GLOBAL u8* low = block + 64 * part + 16 * side;
+        return {load_words<2>(low), load_words<2>(low + 32), load_words<2>(block + 128 + 32 * part + 16 * side),
+                load_words_2<2>(block + 192 + 8 * part), load_16(block + 208), side};
+    }
+#else
     static DEV Raw load(Row row, u32 span) {
         u32 block = span / 4, part = span / 2 % 2, side = span % 2;
         const GLOBAL u8* d = row.base + plane(row, 16);
@@ -24,6 +33,7 @@ struct Q6_K {
         return {load_stream_16(low), load_stream_16(low + 32), load_stream_16(high),
                 load_64(row.base + 8 * (span / 2)), load_16(d + 2 * block), side};
     }
+#endif
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         nibbles(piece % 2 == 0 ? raw.even : raw.odd, piece / 2, words);

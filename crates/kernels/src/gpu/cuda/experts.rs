@@ -2,7 +2,6 @@
 //! the other.
 
 use super::gemv::{gate_blocks, int8_text, reads_int8, x_arg};
-use super::matmul::{pair, parts};
 use super::moe;
 use super::product::{Bias, Gated, bias_arg, word};
 use super::texts::Text;
@@ -10,7 +9,7 @@ use crate::act::Act;
 use crate::error::Result;
 use crate::format::Format;
 use crate::gpu::finish::{Finish, FinishParams};
-use crate::gpu::layout::Rows;
+use crate::gpu::layout::{Rows, pair, parts};
 use crate::gpu::small::elementwise;
 use crate::gpu::small::route::{self, RouteParams};
 use crate::gpu::{Arg, Device, Kernel, Launch};

@@ -1,15 +1,14 @@
-//! Dense matrix operations, embeddings, and the preparation of weights and activations.
+//! Dense matrix operations, and the preparation of weights.
 
-use super::product::{Bias, Gated, Which, word};
-use super::texts::Text;
+use super::product::{Bias, Gated, Which};
 use super::{gemm, gemm_f32, gemm_int8, gemv};
-use crate::act::{Act, Precision};
+use crate::act::Act;
 use crate::check;
-use crate::error::{Error, Result};
-use crate::format::Format;
+use crate::error::Result;
+use crate::gpu::Device;
 use crate::gpu::finish::Finish;
-use crate::gpu::layout::Rows;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::gpu::layout::{Rows, pair, parts};
+use crate::gpu::small::activations::prepare_activations;
 use crate::ops::Activation;
 use crate::tensor::{Buffer, View, ViewMut};
 use crate::weight::{Role, Storage, TensorView, Weight};
@@ -23,114 +22,6 @@ pub(crate) fn prepare(device: &Device, tensors: &[TensorView], role: Role) -> Re
         Role::GateUp | Role::Table | Role::Tied => tensors.chunks(1).map(|one| Rows::new(device, one)).collect(),
     };
     Ok(Weight { device: device.id(), role, experts, rows, cols, storage: Storage::Rows(storage?) })
-}
-
-/// The parts of a weight that this backend has prepared.
-pub(super) fn parts<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [Rows]> {
-    match &w.storage {
-        Storage::Rows(parts) => Ok(parts),
-        _ => Err(foreign(op)),
-    }
-}
-
-/// The two parts of a [`Role::GateUp`] weight.
-pub(super) fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a Rows; 2]> {
-    match parts(op, w)? {
-        [gate, up] => Ok([gate, up]),
-        _ => Err(foreign(op)),
-    }
-}
-
-fn foreign(op: &'static str) -> Error {
-    let rule = "prepare it with the backend that uses it";
-    Error::Range { op, what: "layout of the weight", found: "another backend's".into(), rule }
-}
-
-/// Twin of `EmbedParams` in `kernels/embed.cu`.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct EmbedParams {
-    row_bytes: u64,
-    ids_stride: u64,
-    out_stride: u64,
-    rows: u32,
-    blocks: u32,
-    cols: u32,
-    scale: f32,
-}
-
-/// Every compilation of the kernels for embeddings and activations.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
-    let embed = |format: &Format| Text { file: "embed.cu", defines: vec![("FORMAT", format.name().to_owned())] };
-    Format::ALL.iter().map(embed).chain([Text { file: "quantise.cu", defines: Vec::new() }])
-}
-
-/// [`crate::ops::Backend::embed`], checked.
-pub(crate) fn embed(device: &Device, table: &Weight, rows: View<u32>, scale: f32, out: ViewMut<f32>) -> Result<()> {
-    let op = "embed";
-    let [table] = parts(op, table)? else { return Err(foreign(op)) };
-    if out.rows() == 0 {
-        return Ok(());
-    }
-    let params = EmbedParams {
-        row_bytes: table.row_bytes as u64,
-        ids_stride: rows.shape().stride() as u64,
-        out_stride: out.shape().stride() as u64,
-        rows: word(op, "rows of the table", table.rows)?,
-        blocks: word(op, "blocks in a row", table.blocks())?,
-        cols: word(op, "columns", table.cols)?,
-        scale,
-    };
-    let defines = [("FORMAT", table.format.name())];
-    let args = [table.arg(), Arg::read(&rows), Arg::write(&out), device.flag(), Arg::params(&params)];
-    device.launch(&Launch {
-        kernel: Kernel { file: "embed.cu", entry: "embed", defines: &defines },
-        grid: [word(op, "rows", out.rows())?, 1, 1],
-        block: 128,
-        shared: 0,
-        overlap: true,
-        args: &args,
-    })
-}
-
-/// Twin of `QuantiseParams` in `kernels/quantise.cu`.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct QuantiseParams {
-    x_stride: u64,
-    rows: u32,
-    cols: u32,
-    wide: u32,
-    padding: u32,
-}
-
-/// [`crate::ops::Backend::prepare_activations`], checked.
-pub(crate) fn prepare_activations(device: &Device, x: View<f32>, act: &mut Act) -> Result<()> {
-    let op = "prepare_activations";
-    (act.rows, act.cols) = (x.rows(), x.cols());
-    if x.rows() == 0 || x.cols() == 0 {
-        return Ok(());
-    }
-    let (rows, cols) = (word(op, "rows", x.rows())?, word(op, "columns", x.cols())?);
-    let shape = x.shape();
-    let wide = [shape.span().start, shape.stride(), x.cols()].iter().all(|n| n.is_multiple_of(4));
-    let params = QuantiseParams { x_stride: shape.stride() as u64, rows, cols, wide: wide.into(), padding: 0 };
-    let [int8, bf16] = match act.precision {
-        Precision::Exact => [Arg::Null; 2],
-        Precision::Fast => [Arg::buffer(&act.int8, Access::Write), Arg::buffer(&act.bf16, Access::Write)],
-    };
-    let args = [Arg::read(&x), Arg::buffer(&act.exact, Access::Write), int8, bf16, Arg::params(&params)];
-    // Eight threads for 32 elements of a row.
-    let blocks = check::elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
-    const THREADS: usize = 128;
-    device.launch(&Launch {
-        kernel: Kernel { file: "quantise.cu", entry: "quantise", defines: &[] },
-        grid: [word(op, "blocks", blocks.div_ceil(THREADS / 8))?, 1, 1],
-        block: THREADS as u32,
-        shared: 0,
-        overlap: true,
-        args: &args,
-    })
 }
 
 /// X · Wᵀ + bias, which finishes in Y, part by part. Kernels are chosen by the rows of X, which the host knows.

@@ -1,6 +1,6 @@
 //! The CUDA backend: checks, then the family's host function, then launches.
 //!
-//! From here: [`matmul`] and [`moe`] decide which kernel multiplies, [`kv`] and [`attention`] work on the paged cache; what other
+//! From here: [`matmul`] and [`moe`] decide which kernel multiplies, [`attention`] works on the paged cache; what other
 //! GPUs do alike is in [`super::small`]. The kernels' text is in `kernels/`.
 
 mod attention;
@@ -12,18 +12,16 @@ mod gemm_f32;
 mod gemm_int8;
 mod gemv;
 mod jit;
-mod kv;
 mod matmul;
 mod moe;
 mod norm_matmul;
 pub mod nvrtc;
 mod place;
-mod product;
 mod rates;
 pub mod texts;
 
-use super::small::{argmax, elementwise, group, norm, norm_act, rope, route, sample};
-use super::{Device, Gpu, ahead, finish, layout, memory};
+use super::small::{activations, argmax, elementwise, embed, group, kv, norm, norm_act, rope, route, sample};
+use super::{Device, Gpu, ahead, finish, layout, memory, product};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::compose::{self, key_and_value_columns};
@@ -134,7 +132,7 @@ impl Backend for Cuda {
     }
 
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
-        memory::alloc_act(&self.device, precision, rows, cols)
+        memory::alloc_act(&self.device, precision, true, rows, cols)
     }
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
@@ -176,12 +174,12 @@ impl Backend for Cuda {
 
     fn embed(&self, table: &Weight, rows: View<u32>, scale: f32, out: ViewMut<f32>) -> Result<()> {
         check::embed(self.device(), table, &rows, &out)?;
-        matmul::embed(&self.device, table, rows, scale, out)
+        embed::embed(&self.device, table, rows, scale, out)
     }
 
     fn prepare_activations(&self, x: View<f32>, act: &mut Act) -> Result<()> {
         check::prepare_activations(self.device(), &x, act)?;
-        matmul::prepare_activations(&self.device, x, act)
+        activations::prepare_activations(&self.device, x, act)
     }
 
     fn matmul(&self, w: &Weight, x: &Act, bias: Option<&Buffer<f32>>, y: ViewMut<f32>) -> Result<()> {
@@ -354,7 +352,7 @@ impl Backend for Cuda {
         bias: Option<&Buffer<f32>>,
         y: ViewMut<f32>,
     ) -> Result<()> {
-        if norm_matmul::serves(matmul::parts("norm_matmul", w)?, norm.x.rows(), act, other.as_deref()) {
+        if norm_matmul::serves(layout::parts("norm_matmul", w)?, norm.x.rows(), act, other.as_deref()) {
             let lent = &mut [Some(&mut *act), other.as_deref_mut()];
             for act in lent.iter_mut().flatten() {
                 check::norm_act(self.device(), &norm, &normed, &[act])?;

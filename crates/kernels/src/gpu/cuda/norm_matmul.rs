@@ -1,12 +1,12 @@
 //! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.cu`.
 
 use super::gemv::{int8_text, reads_int8, team_log2};
-use super::matmul::parts;
 use super::product::{Bias, bias_arg, word};
 use super::texts::Text;
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::format::Format;
+use crate::gpu::layout::parts;
 use crate::gpu::small::norm_act::{self, fill};
 use crate::gpu::small::{Rows, wide};
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, layout};

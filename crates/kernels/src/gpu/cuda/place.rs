@@ -35,7 +35,7 @@ struct PlaceParams {
 /// Every compilation of the kernels that write to the cache.
 pub(super) fn texts() -> impl Iterator<Item = Text> {
     let formats = [KvFormat::F16, KvFormat::Q8_0].map(cells_define).map(|(name, value)| (name, value.to_owned()));
-    ["kv.cu", "place.cu"]
+    ["kv.gpu", "place.cu"]
         .into_iter()
         .flat_map(move |file| formats.clone().map(|define| Text { file, defines: vec![define] }))
 }

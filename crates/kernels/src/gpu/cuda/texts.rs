@@ -1,11 +1,10 @@
 //! Which texts the backend may compile, with which definitions: for those who compile all of them ahead.
 
 use super::jit::{self, Compiler};
-use super::matmul;
 use super::nvrtc::Nvrtc;
 use super::{attention, gemm, gemm_int8, gemv};
 pub use crate::gpu::Text;
-use crate::gpu::small::route;
+use crate::gpu::small::{embed, route};
 
 /// What one kernel of a compiled text needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +21,14 @@ pub struct Usage {
 
 /// Every text that the backend may compile.
 pub fn all() -> Vec<Text> {
-    let plain = ["group.cu", "rates.cu", "rows.cu", "sample.cu"];
+    let plain = ["activations.gpu", "group.gpu", "rates.cu", "rows.gpu", "sample.gpu"];
     let mut texts = plain.map(|file| Text { file, defines: Vec::new() }).to_vec();
     texts.extend(attention::form::texts());
     texts.extend(route::defines().map(|defines| {
         let defines = defines.iter().map(|&(name, value)| (name, value.to_owned()));
-        Text { file: "route.cu", defines: defines.collect() }
+        Text { file: "route.gpu", defines: defines.collect() }
     }));
-    texts.extend(matmul::texts());
+    texts.extend(embed::texts());
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());
     texts.extend(gemm_int8::texts());

@@ -19,9 +19,9 @@ typedef long i64;
 #define GROUP threadgroup
 #define THREAD thread
 
-#define KERNEL(name) kernel void name
 // So many threads a block at most. How many blocks are resident cannot be asked for.
-#define KERNEL_BOUNDED(name, threads, blocks) [[max_total_threads_per_threadgroup(threads)]] kernel void name
+#define KERNEL_BOUNDED(name, threads, blocks) [[kernel, max_total_threads_per_threadgroup(threads)]] void name
+#define KERNEL(name) KERNEL_BOUNDED(name, 1024, 1)
 #define IN(T, name, index) const device T* name [[buffer(index)]]
 #define OUT(T, name, index) device T* name [[buffer(index)]]
 #define INOUT(T, name, index) device T* name [[buffer(index)]]
@@ -40,6 +40,9 @@ typedef long i64;
 #define CONSTANT(T, name, count) constant T name[count]
 #define SHARED(T, name, count) threadgroup T name[count]
 #define DYNAMIC_SHARED(T, name) threadgroup T* name = reinterpret_cast<threadgroup T*>(dynamic_shared)
+
+// Weights lie as in the file (`weight.h`).
+#define MAPPED_ROWS
 
 // Which block and thread this is.
 struct Here {

@@ -10,13 +10,11 @@ struct NormActParams {
     u64 width, x_stride, normed_stride;
     float eps;
     u32 wide;
-    // Which of the activations are there, of NormActOutput; the other pointers say nothing.
-    u32 outputs, padding;
+    // Which of the activations are there, of ActPart; the other pointers say nothing.
+    u32 parts, padding;
 };
 
-// Fast activations are `exact` with bf16 and, for CUDA, int8 beside it; `other` are exact ones.
-enum NormActOutput { EXACT_OUTPUT = 1, INT8_OUTPUT = 2, BF16_OUTPUT = 4, OTHER_OUTPUT = 8 };
-
+// Fast activations have all parts that the backend reads, `other` are exact ones.
 KERNEL(norm_act)
 (IN(float, x, 0), IN(float, weight, 1), OUT(float, normed, 2), OUT(float, exact, 3), OUT(Int8Block, int8, 4),
  OUT(u32, bf16, 5), OUT(float, other, 6), PARAMS(NormActParams, p, 7)) {
@@ -47,13 +45,13 @@ KERNEL(norm_act)
     for (u32 k = 0; k < KEPT; k++) {
         for (u32 i = 0; i < 4; i++) v[k].at[i] = v[k].at[i] * factor * w[k].at[i];
         store_four(normed + row * p.normed_stride + at[k], v[k], left[k], wide[k]);
-        if (p.outputs & EXACT_OUTPUT) store_four(exact + row * p.width + at[k], v[k], left[k], wide[k]);
-        if (p.outputs & OTHER_OUTPUT) store_four(other + row * p.width + at[k], v[k], left[k], wide[k]);
+        if (p.parts & PART_EXACT) store_four(exact + row * p.width + at[k], v[k], left[k], wide[k]);
+        if (p.parts & PART_OTHER) store_four(other + row * p.width + at[k], v[k], left[k], wide[k]);
         u64 block = at[k] / 32, index = row * blocks + block;
         u32 part = here.thread_x() % 8;
-        if (p.outputs & INT8_OUTPUT) {
+        if (p.parts & PART_INT8) {
             quantise_four(v[k], int8 + index, bf16 + index * 16, part, block < blocks);
-        } else if (p.outputs & BF16_OUTPUT && block < blocks) {
+        } else if (p.parts & PART_BF16 && block < blocks) {
             store_bf16(v[k], bf16 + index * 16, part);
         }
     }

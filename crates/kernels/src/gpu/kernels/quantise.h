@@ -3,6 +3,9 @@
 #include "act.h"
 #include "team.h"
 
+// Parts of activations that a kernel writes: of fast ones, and exact ones beside them.
+enum ActPart { PART_EXACT = 1, PART_INT8 = 2, PART_BF16 = 4, PART_OTHER = 8 };
+
 // What 32 neighbouring elements are as int8: the lane's four of them.
 struct Quantised {
     u32 word;

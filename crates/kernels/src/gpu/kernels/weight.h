@@ -1,8 +1,8 @@
 // Rows of prepared weights, and what the formats' `blocks.h` share.
 //
-// A row is its planes one after another, each padded to 16 bytes (`gpu/layout.rs`). It is read in *spans*: what one
-// thread unpacks from loads of 16 bytes. A span of a quantised format is some *pieces*: 16 neighbouring elements with one
-// scale.
+// A row is its planes one after another, each padded to 16 bytes (`gpu/layout.rs`); or, with MAPPED_ROWS, its blocks as the
+// file has them, where only the tensor is known to be aligned to 16 bytes. It is read in *spans*: what one thread unpacks
+// from loads of 16 bytes. A span of a quantised format is some *pieces*: 16 neighbouring elements with one scale.
 //
 // A quantised format is a struct with
 //   BLOCK, SCALED (neighbours with one scale: 16 or 32), SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO, SIGNED, HAS_MIN,
@@ -30,6 +30,42 @@ DEV u32 plane(Row row, u32 bytes) { return (row.blocks * bytes + 15) & ~15u; }
 DEV u32 load_32(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u32*>(from); }
 DEV u32 load_16(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u16*>(from); }
 DEV uint2 load_64(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL uint2*>(from); }
+
+// 4, 8 and 16 bytes at a multiple of ALIGNMENT.
+template <int ALIGNMENT>
+DEV u32 load_word(const GLOBAL u8* from) {
+    if (ALIGNMENT >= 4) return load_32(from);
+    if (ALIGNMENT == 2) return load_16(from) | load_16(from + 2) << 16;
+    return from[0] | u32(from[1]) << 8 | u32(from[2]) << 16 | u32(from[3]) << 24;
+}
+template <int ALIGNMENT>
+DEV uint2 load_words_2(const GLOBAL u8* from) {
+    return make_uint2(load_word<ALIGNMENT>(from), load_word<ALIGNMENT>(from + 4));
+}
+template <int ALIGNMENT>
+DEV uint4 load_words(const GLOBAL u8* from) {
+    if (ALIGNMENT >= 16) return load_stream_16(from);
+    return make_uint4(load_word<ALIGNMENT>(from), load_word<ALIGNMENT>(from + 4), load_word<ALIGNMENT>(from + 8),
+                      load_word<ALIGNMENT>(from + 12));
+}
+
+// A span of a row of elements of so many bytes, 2 or 4, as the file has it: zeros past the row's end.
+template <int BYTES>
+DEV uint4 load_floats(Row row, u32 span) {
+    const GLOBAL u8* from = row.base + 16 * span;
+    // Then all rows begin at multiples of 16 bytes.
+    if (row.blocks % (16 / BYTES) == 0) return load_stream_16(from);
+    u32 left = row.blocks * BYTES - 16 * span;
+    if (left >= 16) return load_words<BYTES>(from);
+    u32 words[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        words[i] = 0;
+        if (4 * i + 4 <= left) words[i] = load_word<BYTES>(from + 4 * i);
+        else if (4 * i < left) words[i] = load_16(from + 4 * i);
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
 
 // The f16 in the lower half of a word.
 DEV float half_of(u32 word) { return half_to_float(static_cast<u16>(word)); }
@@ -112,7 +148,10 @@ DEV void float_values(Row row, u32 piece, THREAD float (&out)[16]) {
         float part[F::SPAN];
         u32 span = piece * (16 / F::SPAN) + i / F::SPAN;
         bool inside = span * F::SPAN < row.blocks;
-        if (inside) F::elements(F::load(row, span), part);
+        if (inside) {
+            typename F::Raw raw = F::load(row, span);
+            F::elements(raw, part);
+        }
 #pragma unroll
         for (int j = 0; j < F::SPAN; j++) out[i + j] = inside ? part[j] : 0.0f;
     }

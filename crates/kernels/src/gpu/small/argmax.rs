@@ -37,7 +37,7 @@ pub(crate) fn argmax(device: &Device, x: View<f32>, out: ViewMut<u32>) -> Result
         segments: segments as u32,
     };
     let launch = |entry, blocks, args: &[Arg]| {
-        let kernel = Kernel { file: "sample.cu", entry, defines: &[] };
+        let kernel = Kernel { file: "sample.gpu", entry, defines: &[] };
         device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: BLOCK, shared: 0, overlap: true, args })
     };
     let parameters = Arg::params(&params);

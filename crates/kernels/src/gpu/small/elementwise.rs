@@ -51,7 +51,7 @@ fn launch(device: &Device, entry: &'static str, y: &ViewMut<f32>, args: &[Arg]) 
     }
     let rows = count(entry, "rows", y.rows(), MOST_BLOCKS)?;
     let columns = count(entry, "blocks of columns", y.cols().div_ceil(BLOCK_COLUMNS), MOST_BLOCKS_Y)?;
-    let kernel = Kernel { file: "rows.cu", entry, defines: &[] };
+    let kernel = Kernel { file: "rows.gpu", entry, defines: &[] };
     device.launch(&Launch { kernel, grid: [rows, columns, 1], block: BLOCK, shared: 0, overlap: true, args })
 }
 

@@ -23,11 +23,13 @@ pub(super) struct GroupParams {
 const CHUNK: usize = 8192;
 /// Pairs of a thread, when a block is not needed for more.
 const THREAD_PAIRS: usize = 4;
-/// Shared memory for the warps' tables.
-const TABLE_BYTES: usize = 32 << 10;
+/// Shared memory for the warps' tables, where a block has as much beside what the kernels have in any case.
+const TABLE_BYTES: u32 = 32 << 10;
+pub(super) const FIXED_BYTES: u32 = 9 << 10;
 
 impl GroupParams {
-    pub(super) fn new(ids: Shape, experts: usize, tile_rows: usize, threads: usize) -> Result<Self> {
+    pub(super) fn new(device: &Device, ids: Shape, experts: usize, tile_rows: usize, threads: usize) -> Result<Self> {
+        let room = device.shared(FIXED_BYTES).min(TABLE_BYTES) as usize;
         let pairs = ids.rows().saturating_mul(ids.cols());
         Ok(Self {
             ids_stride: ids.stride() as u64,
@@ -36,7 +38,7 @@ impl GroupParams {
             experts: experts as u32,
             tile_rows: tile_rows as u32,
             chunk: CHUNK as u32,
-            tables: (TABLE_BYTES / (4 * (experts + 1))).min(threads / 32) as u32,
+            tables: (room / (4 * (experts + 1))).min(threads / 32) as u32,
         })
     }
 
@@ -55,12 +57,12 @@ pub(super) fn threads(experts: usize, pairs: usize) -> usize {
 pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, experts: usize, groups: &mut Groups) -> Result<()> {
     let pairs = ids.rows().saturating_mul(ids.cols());
     let block = threads(experts, pairs.min(CHUNK));
-    let params = GroupParams::new(ids.shape(), experts, groups.tile_rows, block)?;
+    let params = GroupParams::new(device, ids.shape(), experts, groups.tile_rows, block)?;
     let write = |buffer| Arg::buffer(buffer, Access::Write);
     let (counts, sorted) = (write(&groups.counts), write(&groups.pairs));
     let (tiles, tile_count) = (write(&groups.tiles), write(&groups.tile_count));
     let launch = |entry, blocks, shared, args: &[Arg]| {
-        let (kernel, block) = (Kernel { file: "group.cu", entry, defines: &[] }, block as u32);
+        let (kernel, block) = (Kernel { file: "group.gpu", entry, defines: &[] }, block as u32);
         device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared, overlap: true, args })
     };
     let (ids, flag, parameters) = (Arg::read(&ids), device.flag(), Arg::params(&params));

@@ -1,9 +1,12 @@
 //! The operations that all GPUs share, host side: shapes to launches. One file for each family. The parameter structs
 //! have their twins in the kernels' text (`kernels/*.h`).
 
+pub(crate) mod activations;
 pub(crate) mod argmax;
 pub(crate) mod elementwise;
+pub(crate) mod embed;
 pub(crate) mod group;
+pub(crate) mod kv;
 pub(crate) mod norm;
 pub(crate) mod norm_act;
 pub(crate) mod rope;

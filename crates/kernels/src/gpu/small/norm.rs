@@ -54,7 +54,7 @@ fn plan(
 }
 
 fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &[Arg]) -> Result<()> {
-    let kernel = Kernel { file: "rows.cu", entry, defines: &[] };
+    let kernel = Kernel { file: "rows.gpu", entry, defines: &[] };
     device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared: 0, overlap: true, args })
 }
 

@@ -1,6 +1,6 @@
 //! Norms whose answer is prepared as activations: `kernels/norm_act.h`.
 
-use super::{MOST_BLOCKS, Rows, count, wide};
+use super::{MOST_BLOCKS, Rows, activations, count, wide};
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
@@ -19,7 +19,7 @@ struct NormActParams {
     normed_stride: u64,
     eps: f32,
     wide: u32,
-    outputs: u32,
+    parts: u32,
     padding: u32,
 }
 
@@ -55,12 +55,11 @@ pub(crate) fn parts<'a>(acts: &'a [&mut Act]) -> [Arg<'a>; 4] {
     ]
 }
 
-/// Which of [`parts`] are there: `NormActOutput` in the text.
-fn outputs(acts: &[&mut Act]) -> u32 {
+/// Which of [`parts`] are there.
+fn there(acts: &[&mut Act]) -> u32 {
     let of = |act: &&mut Act| match act.precision {
-        // exact, bf16, and int8 where the backend reads it.
-        Precision::Fast => 1 | 4 | if !act.int8.is_empty() { 2 } else { 0 },
-        Precision::Exact => 8,
+        Precision::Fast => activations::EXACT | activations::beside(act),
+        Precision::Exact => activations::OTHER,
     };
     acts.iter().map(of).fold(0, |all, one| all | one)
 }
@@ -78,14 +77,14 @@ pub(crate) fn norm_act(device: &Device, norm: Norm, normed: ViewMut<f32>, acts: 
         normed_stride: normed.shape().stride() as u64,
         eps: norm.eps,
         wide: wide(width, [Rows::of(&norm.x), Rows::of_mut(&normed)]),
-        outputs: outputs(acts),
+        parts: there(acts),
         padding: 0,
     };
     let [exact, int8, bf16, other] = parts(acts);
     let weight = Arg::buffer(norm.weight, Access::Read);
     let args = [Arg::read(&norm.x), weight, Arg::write(&normed), exact, int8, bf16, other, Arg::params(&params)];
     device.launch(&Launch {
-        kernel: Kernel { file: "rows.cu", entry: "norm_act", defines: &[] },
+        kernel: Kernel { file: "rows.gpu", entry: "norm_act", defines: &[] },
         grid: [count("norm_act", "rows", rows, MOST_BLOCKS)?, 1, 1],
         block: width.div_ceil(THREAD_ELEMENTS).next_multiple_of(32) as u32,
         shared: 0,

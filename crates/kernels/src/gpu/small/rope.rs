@@ -58,7 +58,7 @@ pub(crate) fn rope(
         [count(op, "rows", x.rows(), MOST_BLOCKS)?, count(op, "heads", heads.div_ceil(block_heads), MOST_BLOCKS_Y)?, 1];
     let frequencies = Arg::buffer(&rope.frequencies, Access::Read);
     device.launch(&Launch {
-        kernel: Kernel { file: "rows.cu", entry: "rope", defines: &[] },
+        kernel: Kernel { file: "rows.gpu", entry: "rope", defines: &[] },
         grid: blocks,
         block: (pair_threads * teams) as u32,
         shared: 0,

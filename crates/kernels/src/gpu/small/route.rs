@@ -110,10 +110,6 @@ pub(crate) fn defines() -> impl Iterator<Item = &'static [(&'static str, &'stati
 
 /// Warps of a block, each with a token.
 const WARPS: u32 = 4;
-/// Shared memory of a block that every device has.
-const SHARED: u32 = 48 << 10;
-/// The same beside what grouping has.
-const ROUTE_AND_GROUP_SHARED: u32 = 36 << 10;
 
 /// [`crate::ops::Backend::route`], checked.
 pub(crate) fn route(
@@ -130,10 +126,10 @@ pub(crate) fn route(
     let params = RouteParams::new(&logits, routing, bias.is_some(), &ids, &weights)?;
     // 1,024 experts, all of them groups and all of them chosen, need 28 KiB: one warp always fits.
     let form = Form::new(&params, bias.is_some());
-    let warps = form.warps(params.rows, WARPS, SHARED);
+    let warps = form.warps(params.rows, WARPS, device.shared(0));
     let args = [Arg::read(&logits), Arg::optional(bias), Arg::write(&ids), Arg::write(&weights), Arg::params(&params)];
     device.launch(&Launch {
-        kernel: Kernel { file: "route.cu", entry: "route", defines: form.defines },
+        kernel: Kernel { file: "route.gpu", entry: "route", defines: form.defines },
         grid: [params.rows.div_ceil(warps), 1, 1],
         block: 32 * warps,
         shared: warps * form.room,
@@ -165,18 +161,20 @@ pub(crate) fn route_and_group(
     let pairs = rows.saturating_mul(routing.top_k);
     // A warp for each token in one block.
     let block = group::threads(experts, pairs).max(rows.saturating_mul(32));
-    let fits = form.warps(route.rows, 32, ROUTE_AND_GROUP_SHARED) == route.rows && block <= form.threads;
+    let room = route.rows.saturating_mul(form.room);
+    let fits = room <= device.shared(group::FIXED_BYTES) && block <= form.threads;
     if rows == 0 || !fits {
         self::route(device, logits, routing, bias, ids.reborrow(), weights)?;
         return group::group_by_expert(device, ids.as_view(), experts, groups);
     }
-    let params = RouteAndGroupParams { route, group: GroupParams::new(ids.shape(), experts, groups.tile_rows, block)? };
+    let params =
+        RouteAndGroupParams { route, group: GroupParams::new(device, ids.shape(), experts, groups.tile_rows, block)? };
     let write = |buffer| Arg::buffer(buffer, Access::Write);
     device.launch(&Launch {
-        kernel: Kernel { file: "route.cu", entry: "route_and_group", defines: form.defines },
+        kernel: Kernel { file: "route.gpu", entry: "route_and_group", defines: form.defines },
         grid: [1; 3],
         block: block as u32,
-        shared: (route.rows * form.room).max(params.group.room()),
+        shared: room.max(params.group.room()),
         overlap: true,
         args: &[
             Arg::read(&logits),

@@ -218,7 +218,7 @@ fn sample_rows(
     room.region.write(room.parts[Part::Masks as usize], bytemuck::cast_slice(&masks))?;
 
     let launch = |entry, blocks, args: &[Arg]| {
-        let kernel = Kernel { file: "sample.cu", entry, defines: &[] };
+        let kernel = Kernel { file: "sample.gpu", entry, defines: &[] };
         device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: BLOCK, shared: 0, overlap: true, args })
     };
     let read = |part| room.arg(part, Access::Read);

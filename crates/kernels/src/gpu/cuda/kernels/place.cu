@@ -1,5 +1,5 @@
 // Queries and keys normalised and turned in place, keys and values written to the cache: a warp for each head of a token.
-#include "kv.cuh"
+#include "kv.h"
 #include "rope.h"
 
 // Twin of `PlaceParams` in place.rs.
@@ -70,7 +70,7 @@ KERNEL(place_qkv)(
         // What this lane has just written, if it is a key.
         u32 d = group * GROUP_SIZE + here.lane();
         float value = d < width ? x[d] : 0.0f;
-        if (key) put(keys, key_scales, row, width, p.write.key_stride, group, value);
-        else put(values, value_scales, row, width, p.write.value_stride, group, value);
+        if (key) put(here, keys, key_scales, row, width, p.write.key_stride, group, value);
+        else put(here, values, value_scales, row, width, p.write.value_stride, group, value);
     }
 }

@@ -5,7 +5,7 @@
 #define KV_BLOCK 16u
 #define GROUP_SIZE 32u
 
-// Twin of `WriteParams` in kv.rs.
+// Twin of `WriteParams` in `small/kv.rs`.
 struct WriteParams {
     u64 key_input_stride, value_input_stride;  // elements from token to token
     u32 heads;
@@ -21,14 +21,14 @@ typedef u16 Cell;
 #endif
 
 // Writes a group of up to 32 elements, one for each lane. `row` is that of the cache: (block, head, token).
-DEV void put(Cell* cells, u16* scales, u64 row, u32 width, u32 stride, u32 group, float x) {
+DEV void put(Here here, GLOBAL Cell* cells, GLOBAL u16* scales, u64 row, u32 width, u32 stride, u32 group, float x) {
     u32 i = group * GROUP_SIZE + here.lane();
 #ifdef CELLS_Q8_0
     // As `Q8_0::encode` does it: the scale rounded to a finite f16, codes by division, NaN to the lowest code.
     float largest = warp_max(fabsf(x) > 0.0f ? fabsf(x) : 0.0f);
-    u16 scale = float_to_half(fminf(__fdiv_rn(largest, 127.0f), 65504.0f));
+    u16 scale = float_to_half(fminf(rounded_quotient(largest, 127.0f), 65504.0f));
     float unit = half_to_float(scale);
-    float code = unit == 0.0f ? x * 0.0f : rintf(__fdiv_rn(x, unit));
+    float code = unit == 0.0f ? x * 0.0f : rintf(rounded_quotient(x, unit));
     if (i < width) cells[row * stride + i] = Cell(int(fminf(fmaxf(code, -127.0f), 127.0f)));
     if (here.lane() == 0) scales[row * ((width + GROUP_SIZE - 1) / GROUP_SIZE) + group] = scale;
 #else
@@ -39,9 +39,8 @@ DEV void put(Cell* cells, u16* scales, u64 row, u32 width, u32 stride, u32 group
 
 // The block of the cache that a token's key and value go to. False for padding, and for ids out of range, which raise the
 // flag.
-DEV bool block_of(
-    const WriteParams& p, const u32* slots, const u32* positions, const u32* table, u32 token, u32* flag, u32& block
-) {
+DEV bool block_of(const WriteParams p, const GLOBAL u32* slots, const GLOBAL u32* positions, const GLOBAL u32* table,
+                  u32 token, GLOBAL u32* flag, THREAD u32& block) {
     u32 slot = slots[token], position = positions[token];
     if (slot == PADDING) return false;
     u32 column = position / KV_BLOCK;

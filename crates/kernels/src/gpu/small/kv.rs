@@ -15,7 +15,7 @@ use half::f16;
 const MAX_WIDTH: usize = 1024;
 
 /// Elements from one token's key or value to the next one's, for 16-byte loads.
-pub(super) fn row_stride(width: usize, format: KvFormat) -> usize {
+pub(crate) fn row_stride(width: usize, format: KvFormat) -> usize {
     match format {
         KvFormat::F16 => width.next_multiple_of(8),
         KvFormat::Q8_0 => width.next_multiple_of(16),
@@ -23,7 +23,7 @@ pub(super) fn row_stride(width: usize, format: KvFormat) -> usize {
 }
 
 /// What the kernels' text wants defined for a format of the cache.
-pub(super) fn cells_define(format: KvFormat) -> (&'static str, &'static str) {
+pub(crate) fn cells_define(format: KvFormat) -> (&'static str, &'static str) {
     match format {
         KvFormat::F16 => ("CELLS_F16", "1"),
         KvFormat::Q8_0 => ("CELLS_Q8_0", "1"),
@@ -31,7 +31,7 @@ pub(super) fn cells_define(format: KvFormat) -> (&'static str, &'static str) {
 }
 
 /// The cells and their scales as arguments; there are no scales of 16-bit cells.
-pub(super) fn cells_args(cells: &Cells, access: Access) -> [Arg<'_>; 2] {
+pub(crate) fn cells_args(cells: &Cells, access: Access) -> [Arg<'_>; 2] {
     match cells {
         Cells::F16(cells) => [Arg::buffer(cells, access), Arg::Null],
         Cells::Q8_0 { codes, scales } => [Arg::buffer(codes, access), Arg::buffer(scales, access)],
@@ -39,7 +39,7 @@ pub(super) fn cells_args(cells: &Cells, access: Access) -> [Arg<'_>; 2] {
 }
 
 /// A size as a kernel's parameter. Ids are 32 bits wide, so what is beyond them limits none.
-pub(super) fn limit(size: usize) -> u32 {
+pub(crate) fn limit(size: usize) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn alloc_kv(device: &Device, spec: KvSpec, blocks: usize) -> Result<K
 }
 
 /// Bytes of a cache of so many blocks.
-pub(super) fn bytes(spec: KvSpec, blocks: usize) -> u64 {
+pub(crate) fn bytes(spec: KvSpec, blocks: usize) -> u64 {
     let token = |width: usize| match spec.format {
         KvFormat::F16 => row_stride(width, spec.format) * size_of::<f16>(),
         KvFormat::Q8_0 => row_stride(width, spec.format) + groups(width) * size_of::<f16>(),
@@ -74,10 +74,10 @@ pub(super) fn bytes(spec: KvSpec, blocks: usize) -> u64 {
     block.saturating_mul(blocks as u64)
 }
 
-/// Twin of `WriteParams` in `kernels/kv.cuh`.
+/// Twin of `WriteParams` in `kernels/kv.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
-pub(super) struct WriteParams {
+pub(crate) struct WriteParams {
     key_input_stride: u64,
     value_input_stride: u64,
     heads: u32,
@@ -92,7 +92,7 @@ pub(super) struct WriteParams {
 
 impl WriteParams {
     /// For keys and values that lie so many elements apart from token to token.
-    pub(super) fn new(cache: &KvCache, place: &Placement, key_input_stride: usize, value_input_stride: usize) -> Self {
+    pub(crate) fn new(cache: &KvCache, place: &Placement, key_input_stride: usize, value_input_stride: usize) -> Self {
         let spec = cache.spec;
         Self {
             key_input_stride: key_input_stride as u64,
@@ -125,7 +125,7 @@ pub(crate) fn kv_write(
     let [keys, key_scales] = cells_args(&cache.keys, Access::Write);
     let [values, value_scales] = cells_args(&cache.values, Access::Write);
     device.launch(&Launch {
-        kernel: Kernel { file: "kv.cu", entry: "kv_write", defines: &[cells_define(cache.spec.format)] },
+        kernel: Kernel { file: "kv.gpu", entry: "kv_write", defines: &[cells_define(cache.spec.format)] },
         grid: [limit(k.rows()), 1, 1],
         block: 256,
         shared: 0,

@@ -1,1 +1,0 @@
-#include "route_and_group.h"

@@ -1,0 +1,60 @@
+//! Rows as activations: `kernels/activations.gpu`.
+
+use crate::act::{Act, Precision};
+use crate::check;
+use crate::error::Result;
+use crate::gpu::product::word;
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::tensor::View;
+
+/// Parts of activations: `ActPart` in the text.
+pub(crate) const EXACT: u32 = 1;
+const INT8: u32 = 2;
+const BF16: u32 = 4;
+pub(crate) const OTHER: u32 = 8;
+
+/// What activations have beside the exact copy: all that was allocated, where int8 never is without bf16.
+pub(crate) fn beside(act: &Act) -> u32 {
+    let part = |there: bool, part| if there { part } else { 0 };
+    match act.precision {
+        Precision::Exact => 0,
+        Precision::Fast => part(!act.int8.is_empty(), INT8) | part(!act.bf16.is_empty(), BF16),
+    }
+}
+
+/// Twin of `QuantiseParams` in `kernels/activations.gpu`.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C)]
+struct QuantiseParams {
+    x_stride: u64,
+    rows: u32,
+    cols: u32,
+    wide: u32,
+    parts: u32,
+}
+
+/// [`crate::ops::Backend::prepare_activations`], checked.
+pub(crate) fn prepare_activations(device: &Device, x: View<f32>, act: &mut Act) -> Result<()> {
+    let op = "prepare_activations";
+    (act.rows, act.cols) = (x.rows(), x.cols());
+    if x.rows() == 0 || x.cols() == 0 {
+        return Ok(());
+    }
+    let (rows, cols) = (word(op, "rows", x.rows())?, word(op, "columns", x.cols())?);
+    let shape = x.shape();
+    let wide = [shape.span().start, shape.stride(), x.cols()].iter().all(|n| n.is_multiple_of(4));
+    let params = QuantiseParams { x_stride: shape.stride() as u64, rows, cols, wide: wide.into(), parts: beside(act) };
+    let (int8, bf16) = (Arg::buffer(&act.int8, Access::Write), Arg::buffer(&act.bf16, Access::Write));
+    let args = [Arg::read(&x), Arg::buffer(&act.exact, Access::Write), int8, bf16, Arg::params(&params)];
+    // Eight threads for 32 elements of a row.
+    let blocks = check::elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
+    const THREADS: usize = 128;
+    device.launch(&Launch {
+        kernel: Kernel { file: "activations.gpu", entry: "prepare_activations", defines: &[] },
+        grid: [word(op, "blocks", blocks.div_ceil(THREADS / 8))?, 1, 1],
+        block: THREADS as u32,
+        shared: 0,
+        overlap: true,
+        args: &args,
+    })
+}

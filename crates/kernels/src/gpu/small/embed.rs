@@ -1,0 +1,55 @@
+//! Rows of a table, decoded: `kernels/embed.gpu`.
+
+use crate::error::Result;
+use crate::format::Format;
+use crate::gpu::layout::single;
+use crate::gpu::product::word;
+use crate::gpu::{Arg, Device, Kernel, Launch, Text};
+use crate::tensor::{View, ViewMut};
+use crate::weight::Weight;
+
+/// Twin of `EmbedParams` in `kernels/embed.gpu`.
+#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+#[repr(C)]
+struct EmbedParams {
+    row_bytes: u64,
+    ids_stride: u64,
+    out_stride: u64,
+    rows: u32,
+    blocks: u32,
+    cols: u32,
+    scale: f32,
+}
+
+/// Every compilation of the text.
+pub(crate) fn texts() -> impl Iterator<Item = Text> {
+    Format::ALL.iter().map(|format| Text { file: "embed.gpu", defines: vec![("FORMAT", format.name().to_owned())] })
+}
+
+/// [`crate::ops::Backend::embed`], checked.
+pub(crate) fn embed(device: &Device, table: &Weight, rows: View<u32>, scale: f32, out: ViewMut<f32>) -> Result<()> {
+    let op = "embed";
+    let table = single(op, table)?;
+    if out.rows() == 0 {
+        return Ok(());
+    }
+    let params = EmbedParams {
+        row_bytes: table.row_bytes as u64,
+        ids_stride: rows.shape().stride() as u64,
+        out_stride: out.shape().stride() as u64,
+        rows: word(op, "rows of the table", table.rows)?,
+        blocks: word(op, "blocks in a row", table.blocks())?,
+        cols: word(op, "columns", table.cols)?,
+        scale,
+    };
+    let defines = [("FORMAT", table.format.name())];
+    let args = [table.arg(), Arg::read(&rows), Arg::write(&out), device.flag(), Arg::params(&params)];
+    device.launch(&Launch {
+        kernel: Kernel { file: "embed.gpu", entry: "embed", defines: &defines },
+        grid: [word(op, "rows", out.rows())?, 1, 1],
+        block: 128,
+        shared: 0,
+        overlap: true,
+        args: &args,
+    })
+}
