@@ -101,7 +101,7 @@ template <class T> constexpr bool is_signed_v = is_integral_v<T> && !is_unsigned
 // ---- Vectors. Those of 3 have the size of 4.
 template <class T, int N> struct vec;
 
-// Some components of a vector, in an order.
+// Some components of a vector, in an order. (A swizzle of a swizzle, and a choice of two different ones, do not compile here.)
 template <class T, int P, int... I>
 struct swizzle {
     T v[P];

@@ -5,7 +5,7 @@ mod common;
 
 use common::metal::{compile, everywhere, launch};
 use common::{Random, change, read, seed, value, write};
-use gpu_sim::{Mode, Order};
+use gpu_sim::{Arg, Mode, Order};
 
 #[test]
 fn buffers_constants_and_positions() {
@@ -267,5 +267,50 @@ kernel void plain(device uint* out [[buffer(0)]], uint i [[thread_position_in_gr
         assert!(matches!(more, Err(gpu_sim::Error::Limit { most: 32, given: 64, .. })), "{more:?}");
         go("renamed", &[write(&mut out)]);
         assert_eq!(out, [10]);
+    }
+}
+
+#[test]
+fn launches_that_no_device_takes() {
+    let text = "
+struct Args { uint n; float scale; };
+kernel void k(constant Args& args [[buffer(0)]], device float* out [[buffer(3)]], constant float* table [[buffer(2)]],
+              threadgroup float* s [[threadgroup(0)]], uint3 i [[thread_position_in_grid]]) {
+    if (i.x + i.y + i.z == 0) out[0] = args.scale * table[args.n];
+}";
+    let program = compile(text, Mode::Checked);
+    let (mut out, few) = ([0_f32; 4], [0_u8; 4]);
+    let table: Vec<f32> = (0..2_000).map(|i| i as f32).collect();
+    let args = (2_u32, 0.5_f32);
+    let [own, out, few, table] = [value(&args), write(&mut out), read(&few), read(&table)];
+    let bytes = [0_u8; 4_097];
+    let go = |args: &[Arg], block, shared| {
+        launch(&program, "k", [1; 3], block, shared, Order::Ascending, args).map_err(|error| error.to_string())
+    };
+    let one = [1, 1, 1];
+    for (args, block, shared, says) in [
+        (vec![own, Arg::Null, table, out], one, 24, "24 bytes of threadgroup memory, which must be a multiple of 16"),
+        (vec![own, Arg::Null, table, out], one, 32_784, "dynamic shared memory is 32784"),
+        (vec![own, Arg::Null, table, out], [32, 33, 1], 0, "threads is 1056"),
+        (vec![own, Arg::Null, table, out], [1, 0, 1], 0, "the block's y is 0"),
+        (vec![own, Arg::Null, table], one, 0, "takes 4 arguments, not 3"),
+        (vec![own, few, table, out], one, 0, "argument 1: takes nothing"),
+        (vec![Arg::Null, Arg::Null, table, out], one, 0, "argument 0: takes a buffer or bytes"),
+        (vec![few, Arg::Null, table, out], one, 0, "struct has 8 bytes, the given one 4"),
+        (vec![Arg::Bytes(&bytes[..12]), Arg::Null, table, out], one, 0, "struct has 8 bytes, the given one 12"),
+        (vec![own, Arg::Null, Arg::Bytes(&bytes), out], one, 0, "bytes of an argument is 4097"),
+        // In checked mode what is read is looked at, also in bytes.
+        (vec![own, Arg::Null, Arg::Bytes(&bytes[..8]), out], one, 0, "reads 4 bytes at byte 8 of argument 2"),
+        (vec![own, Arg::Null, Arg::Null, out], one, 0, "at a null pointer"),
+    ] {
+        let said = go(&args, block, shared).expect_err(says);
+        assert!(said.contains(says), "{says:?} is not said: {said}");
+    }
+    for (args, block, shared) in [
+        ([own, Arg::Null, table, out], [1, 1, 1_024], 32_768),
+        ([table, Arg::Null, table, out], [32, 32, 1], 16),
+        ([own, Arg::Null, Arg::Bytes(&bytes[..12]), out], one, 0),
+    ] {
+        go(&args, block, shared).unwrap();
     }
 }
