@@ -2,6 +2,8 @@
 
 mod cuda;
 mod finding;
+#[cfg(target_os = "macos")]
+mod metal;
 mod ops;
 
 use std::fs::{self, OpenOptions};
@@ -19,8 +21,8 @@ use finding::{Findings, Verdict};
 
 /// Check what gristmill can use on this machine, and that it computes right.
 ///
-/// Looks for the CPU's level, NVIDIA's driver and devices, the compiler NVRTC and the cache for what it compiles; compiles all
-/// kernels, and compares every operation on every device with slow and simple arithmetic (on the CPU where there is
+/// Looks for the CPU's level, NVIDIA's driver and devices, the compiler NVRTC and the cache for what it compiles, on macOS for
+/// Metal's devices; compiles all kernels, and compares every operation on every device with slow and simple arithmetic (on the CPU where there is
 /// no device). It takes a minute or some. A check that fails is said with what to do about it, and makes the exit code 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
@@ -45,7 +47,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     for (name, device) in &devices {
         cuda::device(name, device, &mut findings)?;
     }
-    if devices.is_empty() {
+    #[cfg(target_os = "macos")]
+    let metal = metal::devices(&mut findings)?;
+    #[cfg(not(target_os = "macos"))]
+    let metal = false;
+    if devices.is_empty() && !metal {
         let threads = |threads| Ok(Box::new(Cpu::new(Level::best(), threads)?) as _);
         ops::all("cpu", &threads, &mut findings)?;
     }

@@ -1,11 +1,11 @@
 //! Queries, keys and values to their places: `kernels/place.cu`.
 
-use super::kv::{WriteParams, cells_args, cells_define, limit};
+use super::kv::{self, WriteParams, cells_args, cells_define, limit};
 use super::texts::Text;
 use crate::error::Result;
 use crate::gpu::small::{Rows, wide};
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
-use crate::kv::{KvCache, KvFormat, Placement};
+use crate::kv::{KvCache, Placement};
 use crate::ops::{Norms, Rope, RopeStyle};
 use crate::tensor::{Buffer, ViewMut};
 use bytemuck::{Pod, Zeroable};
@@ -32,12 +32,9 @@ struct PlaceParams {
     magnitude: f32,
 }
 
-/// Every compilation of the kernels that write to the cache.
+/// Every compilation of the text.
 pub(super) fn texts() -> impl Iterator<Item = Text> {
-    let formats = [KvFormat::F16, KvFormat::Q8_0].map(cells_define).map(|(name, value)| (name, value.to_owned()));
-    ["kv.gpu", "place.cu"]
-        .into_iter()
-        .flat_map(move |file| formats.clone().map(|define| Text { file, defines: vec![define] }))
+    kv::texts_of("place.cu")
 }
 
 /// Whether one launch can do it: norms, if there are any, are those of heads.

@@ -4,7 +4,7 @@ use super::jit::{self, Compiler};
 use super::nvrtc::Nvrtc;
 use super::{attention, gemm, gemm_int8, gemv};
 pub use crate::gpu::Text;
-use crate::gpu::small::{embed, route};
+use crate::gpu::small;
 
 /// What one kernel of a compiled text needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,14 +21,9 @@ pub struct Usage {
 
 /// Every text that the backend may compile.
 pub fn all() -> Vec<Text> {
-    let plain = ["activations.gpu", "group.gpu", "rates.cu", "rows.gpu", "sample.gpu"];
-    let mut texts = plain.map(|file| Text { file, defines: Vec::new() }).to_vec();
+    let mut texts = vec![Text { file: "rates.cu", defines: Vec::new() }];
+    texts.extend(small::texts());
     texts.extend(attention::form::texts());
-    texts.extend(route::defines().map(|defines| {
-        let defines = defines.iter().map(|&(name, value)| (name, value.to_owned()));
-        Text { file: "route.gpu", defines: defines.collect() }
-    }));
-    texts.extend(embed::texts());
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());
     texts.extend(gemm_int8::texts());

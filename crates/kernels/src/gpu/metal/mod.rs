@@ -12,6 +12,7 @@ pub mod driver;
 mod hazards;
 mod matmul;
 mod moe;
+pub mod texts;
 
 use super::small::{activations, argmax, elementwise, embed, group, kv, norm, norm_act, rope, route, sample};
 use super::{Device, Gpu, ahead, finish, memory};

@@ -5,7 +5,7 @@
 
 use crate::check::{elements, require};
 use crate::error::Result;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch, memory};
+use crate::gpu::{Access, Arg, Device, Kernel, Launch, Text, memory};
 use crate::kv::{Cells, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement, groups};
 use crate::tensor::{Buffer, View};
 use bytemuck::{Pod, Zeroable};
@@ -28,6 +28,14 @@ pub(crate) fn cells_define(format: KvFormat) -> (&'static str, &'static str) {
         KvFormat::F16 => ("CELLS_F16", "1"),
         KvFormat::Q8_0 => ("CELLS_Q8_0", "1"),
     }
+}
+
+/// Every compilation of a text that knows the formats of the cache.
+pub(crate) fn texts_of(file: &'static str) -> impl Iterator<Item = Text> {
+    [KvFormat::F16, KvFormat::Q8_0].into_iter().map(move |format| {
+        let (name, value) = cells_define(format);
+        Text { file, defines: vec![(name, value.to_owned())] }
+    })
 }
 
 /// The cells and their scales as arguments; there are no scales of 16-bit cells.

@@ -13,8 +13,16 @@ pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod sample;
 
+use super::Text;
 use crate::error::{Error, Result};
 use crate::tensor::{Shape, View, ViewMut};
+
+/// Every text of these operations, as a backend may compile it.
+pub(crate) fn texts() -> impl Iterator<Item = Text> {
+    let plain = ["activations.gpu", "group.gpu", "rows.gpu", "sample.gpu"];
+    let plain = plain.into_iter().map(|file| Text { file, defines: Vec::new() });
+    plain.chain(route::texts()).chain(embed::texts()).chain(kv::texts_of("kv.gpu"))
+}
 
 /// Most blocks in x of a grid; in y and z there may be 65,535.
 const MOST_BLOCKS: usize = i32::MAX as usize;

@@ -3,10 +3,12 @@
 use super::group::{self, GroupParams};
 use super::{MOST_BLOCKS, count};
 use crate::error::Result;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::gpu::{Access, Arg, Device, Kernel, Launch, Text};
 use crate::ops::{Gating, Groups, Routing, SelectionBias};
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
+
+const FILE: &str = "route.gpu";
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -103,9 +105,10 @@ pub(crate) fn plain(params: &RouteParams) -> Option<&'static str> {
     form.defines.first().map(|&(_, per_lane)| per_lane)
 }
 
-/// Every compilation of the router.
-pub(crate) fn defines() -> impl Iterator<Item = &'static [(&'static str, &'static str)]> {
-    PER_LANE.iter().map(|(_, defines)| *defines).chain([&[][..]])
+/// Every compilation of the text.
+pub(crate) fn texts() -> impl Iterator<Item = Text> {
+    let forms = PER_LANE.iter().map(|(_, defines)| *defines).chain([&[][..]]);
+    forms.map(|defines| Kernel { file: FILE, entry: "route", defines }.text())
 }
 
 /// Warps of a block, each with a token.
@@ -129,7 +132,7 @@ pub(crate) fn route(
     let warps = form.warps(params.rows, WARPS, device.shared(0));
     let args = [Arg::read(&logits), Arg::optional(bias), Arg::write(&ids), Arg::write(&weights), Arg::params(&params)];
     device.launch(&Launch {
-        kernel: Kernel { file: "route.gpu", entry: "route", defines: form.defines },
+        kernel: Kernel { file: FILE, entry: "route", defines: form.defines },
         grid: [params.rows.div_ceil(warps), 1, 1],
         block: 32 * warps,
         shared: warps * form.room,
@@ -171,7 +174,7 @@ pub(crate) fn route_and_group(
         RouteAndGroupParams { route, group: GroupParams::new(device, ids.shape(), experts, groups.tile_rows, block)? };
     let write = |buffer| Arg::buffer(buffer, Access::Write);
     device.launch(&Launch {
-        kernel: Kernel { file: "route.gpu", entry: "route_and_group", defines: form.defines },
+        kernel: Kernel { file: FILE, entry: "route_and_group", defines: form.defines },
         grid: [1; 3],
         block: block as u32,
         shared: room.max(params.group.room()),

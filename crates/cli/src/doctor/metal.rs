@@ -1,0 +1,53 @@
+//! Apple's GPUs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use gristmill_kernels::gpu::Gpu;
+use gristmill_kernels::gpu::ahead::side_by_side;
+use gristmill_kernels::gpu::metal::driver::{self, Driver};
+use gristmill_kernels::gpu::metal::{Metal, texts};
+
+use super::finding::{Findings, Verdict};
+use super::ops;
+use crate::console;
+use crate::failure::Failure;
+
+/// Looks for devices, compiles all kernels on each that can be used, and runs the op suite on it. Whether there was one.
+pub(super) fn devices(findings: &mut Findings) -> Result<bool, Failure> {
+    let count = driver::count();
+    if count == 0 {
+        findings.add(Verdict::Absent, "Metal", "no devices; models run on the CPU")?;
+    }
+    let mut usable = false;
+    for number in 0..count {
+        let name = format!("metal:{number}");
+        match Driver::open(number) {
+            Err(error) => findings.add(Verdict::Bad, &name, error)?,
+            Ok(driver) => {
+                usable = true;
+                device(&name, &driver, findings)?;
+            }
+        }
+    }
+    Ok(usable)
+}
+
+fn device(name: &str, driver: &Arc<Driver>, findings: &mut Findings) -> Result<(), Failure> {
+    let properties = driver.properties();
+    let memory = console::bytes(properties.memory);
+    let found = format!("{}, Apple family {}, {memory} recommended", properties.name, properties.architecture);
+    findings.add(Verdict::Good, name, found)?;
+    let (all, start) = (texts::all(), Instant::now());
+    let prepared = side_by_side(&all, |text| driver.prepare(text), |_| ());
+    let mut failed = 0;
+    for error in prepared.into_iter().filter_map(Result::err) {
+        failed += 1;
+        findings.add(Verdict::Bad, format_args!("{name}: a kernel"), error)?;
+    }
+    let (verdict, seconds) = (if failed > 0 { Verdict::Bad } else { Verdict::Good }, start.elapsed().as_secs_f64());
+    let found = format!("{} of {} texts compiled in {seconds:.1} s", all.len() - failed, all.len());
+    findings.add(verdict, format_args!("{name}: kernels"), found)?;
+    let make = |_| Ok(Box::new(Metal::new(driver.clone())?) as _);
+    ops::all(name, &make, findings)
+}

@@ -1,0 +1,31 @@
+//! Metal's texts by Clang, as C++ for OpenCL: it knows address spaces, which the simulator's C++ does not.
+#![cfg(all(target_arch = "x86_64", unix))]
+
+use gpu_sim::{Error, Language, Source};
+use gristmill_conformance::simulated::text;
+use gristmill_kernels::gpu::Text;
+use gristmill_kernels::gpu::ahead::side_by_side;
+use gristmill_kernels::gpu::metal::texts;
+use std::path::Path;
+
+/// Whether there was a Clang that could look.
+fn check(kernel: &Text) -> bool {
+    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim");
+    let text = text(kernel.file).unwrap_or_else(|| panic!("no text {kernel}"));
+    let defines: Vec<_> = kernel.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let (language, name) = (Language::Metal, kernel.file);
+    let source = Source { language, name, text: &text, defines: &defines, ..Source::default() };
+    match gpu_sim::check_address_spaces(&source, &cache) {
+        Ok(()) => true,
+        Err(Error::NoClang { .. }) => false,
+        Err(error) => panic!("{kernel}: {error}"),
+    }
+}
+
+#[test]
+fn of_every_text() {
+    let looked = side_by_side(&texts::all(), check, |_| ());
+    if looked.contains(&false) {
+        eprintln!("skipped: there is no Clang on this machine");
+    }
+}

@@ -1,0 +1,8 @@
+//! Which texts the backend may compile, with which definitions: for those who compile or check all of them.
+
+use crate::gpu::{Text, small};
+
+/// Every text that the backend may compile.
+pub fn all() -> Vec<Text> {
+    small::texts().collect()
+}
