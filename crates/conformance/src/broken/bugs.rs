@@ -1,10 +1,12 @@
 //! Bugs that are put into the project's own kernels: mistakes that someone could make, written apart from the checker.
 
-use gpu_sim::Kind;
+use gpu_sim::{Kind, Language};
 
 /// What becomes what in which text, and what it may be noticed as.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
+    /// On which GPU.
+    pub language: Language,
     /// The text.
     pub file: &'static str,
     /// A piece of it, of which the first one counts.
@@ -24,7 +26,18 @@ const fn bug(
     part: &'static str,
     kinds: &'static [Kind],
 ) -> Bug {
-    Bug { file, find, replace, part, kinds }
+    Bug { language: Language::Cuda, file, find, replace, part, kinds }
+}
+
+/// The same where Metal runs it.
+const fn metal(
+    file: &'static str,
+    find: &'static str,
+    replace: &'static str,
+    part: &'static str,
+    kinds: &'static [Kind],
+) -> Bug {
+    Bug { language: Language::Metal, file, find, replace, part, kinds }
 }
 
 /// At least three of each kind.
@@ -60,4 +73,13 @@ pub const BUGS: &[Bug] = &[
     bug("team.h", "    barrier();\n    return warp_sum(here.lane()", "    return warp_sum(here.lane()", "rms_norm", &[Kind::Uninitialised]),
     bug("group.h", "i += here.block_width()) tables[i] = 0;", "i += here.block_width() + 1) tables[i] = 0;", "group_by_expert", &[Kind::Uninitialised]),
     bug("gemm.cu", "    for (u32 i = here.thread_x(); i < TOKENS; i += THREADS) {", "    for (u32 i = here.thread_x(); i < TOKENS - 1; i += THREADS) {", "matmul", &[Kind::Uninitialised]),
+    // Of what only Metal has: memory that a barrier does not order, weights as the file has them, its words.
+    metal("route_and_group.h", "barrier_global();", "barrier();", "route_and_group", &[Kind::RaceInBlock]),
+    metal("sample.h", "    }\n    barrier_global();\n    u64 mine", "    }\n    barrier();\n    u64 mine", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
+    metal("team.h", "room[here.warp()] = value;\n    barrier();\n    return warp_sum", "room[here.warp()] = value;\n    return warp_sum", "rms_norm", &[Kind::RaceInBlock, Kind::Uninitialised]),
+    metal("device_metal.h", "threadgroup_barrier(mem_flags::mem_threadgroup); }", "threadgroup_barrier(mem_flags::mem_device); }", "group_by_expert", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
+    metal("device_metal.h", "simdgroup_barrier(mem_flags::mem_threadgroup)", "simdgroup_barrier(mem_flags::mem_none)", "group_by_expert", &[Kind::RaceInWarp]),
+    metal("weight.h", "if (left >= 16) return load_words<BYTES>(from);", "if (left > 0) return load_words<BYTES>(from);", "embed", &[Kind::OutOfBounds]),
+    metal("weight.h", "if (row.blocks % (16 / BYTES) == 0) return", "return", "embed", &[Kind::Misaligned, Kind::OutOfBounds]),
+    metal("weight.h", "if (ALIGNMENT == 2) return load_16(from) | load_16(from + 2) << 16;", "if (ALIGNMENT == 2) return load_32(from);", "embed", &[Kind::Misaligned]),
 ];

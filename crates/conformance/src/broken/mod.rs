@@ -10,6 +10,7 @@ use crate::simulated::{Simulator, order, texts};
 use crate::suite::Suite;
 use gpu_sim::{Language, Mode};
 use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::metal::Metal;
 use gristmill_kernels::ops::Backend;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +27,7 @@ fn part(name: &str) -> Part {
 /// Some cases of a part of the suite.
 #[derive(Clone, Copy, Debug)]
 struct Cases {
+    language: Language,
     part: &'static str,
     /// One in so many, by this seed.
     one_in: usize,
@@ -37,9 +39,12 @@ struct Cases {
 fn run(cases: Cases, instead: &[(&'static str, String)]) -> (BTreeSet<&'static str>, Option<String>) {
     let simulators = Mutex::new(Vec::new());
     let make = |threads| -> gristmill_kernels::Result<Box<dyn Backend>> {
-        let simulator = Simulator::with(Language::Cuda, order(threads), Mode::Checked, instead.to_vec());
+        let simulator = Simulator::with(cases.language, order(threads), Mode::Checked, instead.to_vec());
         simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
-        Ok(Box::new(Cuda::new(simulator)?))
+        Ok(match cases.language {
+            Language::Cuda => Box::new(Cuda::new(simulator)?),
+            Language::Metal => Box::new(Metal::new(simulator)?),
+        })
     };
     let suite = Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in);
     let panic = catch_unwind(AssertUnwindSafe(|| part(cases.part)(&suite))).err();
@@ -59,7 +64,7 @@ struct Seen {
     time: Duration,
 }
 
-/// Which cases run which text, and that nothing is noticed in them as long as nothing is changed.
+/// Which cases run which text on CUDA, and that nothing is noticed in them as long as nothing is changed.
 #[derive(Debug)]
 pub struct Map {
     /// The quickest first.
@@ -82,9 +87,8 @@ impl Map {
         let parts = ALL.iter().map(|(name, _)| *name);
         let parts: Vec<&str> =
             parts.filter(|name| !name.starts_with("refuse") && *name != "sample_distribution").collect();
-        let all =
-            (0..LOOKS).flat_map(|_| parts.iter().map(|&part| Cases { part, one_in: 1000, seed: Rng::fresh_seed() }));
-        let all: Vec<Cases> = all.collect();
+        let case = |part| Cases { language: Language::Cuda, part, one_in: 1000, seed: Rng::fresh_seed() };
+        let all: Vec<Cases> = (0..LOOKS).flat_map(|_| parts.iter().map(|&part| case(part))).collect();
         let look = |&cases: &Cases| {
             let begin = Instant::now();
             let (texts, noticed) = run(cases, &[]);
@@ -99,7 +103,7 @@ impl Map {
                 if seen.iter().any(|seen| seen.texts.contains(text)) {
                     break;
                 }
-                seen.push(look(&Cases { part, one_in: 1000, seed: Rng::fresh_seed() })?);
+                seen.push(look(&case(part))?);
             }
         }
         seen.sort_by_key(|seen| seen.time);
@@ -120,7 +124,8 @@ impl Map {
                 parts.push(part);
             }
         }
-        let more = |one_in| parts.iter().map(move |&part| Cases { part, one_in, seed: Rng::fresh_seed() });
+        let language = Language::Cuda;
+        let more = |one_in| parts.iter().map(move |&part| Cases { language, part, one_in, seed: Rng::fresh_seed() });
         known.iter().copied().chain(more(12)).chain(more(12)).chain(more(4)).find_map(|cases| notice(name, text, cases))
     }
 }
@@ -158,14 +163,14 @@ pub fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R
 /// # Errors
 /// The text has changed, nothing is noticed, or something of another kind.
 pub fn plant(bug: &Bug) -> Result<String, String> {
-    let Bug { file, find, replace, part, kinds } = *bug;
+    let Bug { language, file, find, replace, part, kinds } = *bug;
     let text = texts().iter().find(|(known, _)| *known == file).map(|(_, text)| text);
     let Some(text) = text.filter(|text| text.contains(find)) else {
         return Err(format!("{file} has no {find:?} any more: plant another bug"));
     };
     let changed = text.replacen(find, replace, 1);
     // By chance a bug may not show in few cases.
-    let tries = [1000, 1000, 1000, 12, 12, 1].map(|one_in| Cases { part, one_in, seed: Rng::fresh_seed() });
+    let tries = [1000, 1000, 1000, 12, 12, 1].map(|one_in| Cases { language, part, one_in, seed: Rng::fresh_seed() });
     let found = tries.into_iter().find_map(|cases| notice(file, &changed, cases)).map(|(_, message)| message);
     let first = found.as_deref().unwrap_or("nothing").lines().next().unwrap_or_default().to_owned();
     match kinds.iter().any(|kind| first.contains(&format!("({kind:?})"))) {

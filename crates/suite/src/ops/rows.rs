@@ -12,7 +12,9 @@ use gristmill_kernels::weight::Role;
 pub fn embed(suite: &Suite) {
     let rng = &mut suite.rng("embed");
     for &format in suite.some("embed", Format::ALL) {
-        let (rows, cols) = (rng.between(1, 50), 256 * rng.between(1, 2));
+        // Whole blocks, of float formats any number of elements.
+        let (rows, block) = (rng.between(1, 50), format.block_len());
+        let cols = block * rng.between(1, 600_usize.div_ceil(block));
         let table = tensor(rng, format, 1, rows, cols);
         let (tokens, scale) = (rng.pick(TOKENS), rng.pick(&[1.0, 45.254834]));
         let role = rng.pick(&[Role::Table, Role::Tied]);
@@ -26,7 +28,7 @@ pub fn embed(suite: &Suite) {
         };
         suite.check(
             "embed",
-            &format_args!("{format}, {tokens} of {rows} rows, × {scale}, {role:?}"),
+            &format_args!("{format}, {tokens} of {rows} rows of {cols}, × {scale}, {role:?}"),
             Tolerance::Exact,
             &run,
         );
