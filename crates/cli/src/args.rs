@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gristmill_engine::tokenizer::Tokenizer;
-use gristmill_engine::{Error, LoadOptions, SamplingOptions, machine};
+use gristmill_engine::{Error, LoadOptions, Precision, SamplingOptions, machine};
 use gristmill_kernels::cpu::MAX_THREADS;
 use gristmill_kernels::kv::KvFormat;
 
@@ -25,6 +25,27 @@ pub(crate) struct DeviceArgs {
     /// How the cache keeps keys and values. q8_0 takes 53% of the memory.
     #[arg(long, value_name = "FORMAT", default_value = "f16")]
     pub(crate) kv: KvArg,
+    /// What weights are multiplied with. exact is slower.
+    #[arg(long, value_name = "PRECISION", default_value = "fast")]
+    pub(crate) precision: PrecisionArg,
+}
+
+/// [`Precision`] on the command line.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum PrecisionArg {
+    /// Activations of 8 bits, with a scale for 32; of 16 bits where that is as fast.
+    Fast,
+    /// Activations as they are, of 32 bits.
+    Exact,
+}
+
+impl From<PrecisionArg> for Precision {
+    fn from(arg: PrecisionArg) -> Precision {
+        match arg {
+            PrecisionArg::Fast => Precision::Fast,
+            PrecisionArg::Exact => Precision::Exact,
+        }
+    }
 }
 
 /// [`KvFormat`] on the command line.
@@ -54,7 +75,8 @@ impl DeviceArgs {
 
     /// Options for loading, without a callback.
     pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
-        Ok(LoadOptions { device: self.device.clone(), threads: Some(self.threads()?), ..LoadOptions::default() })
+        let (device, threads) = (self.device.clone(), Some(self.threads()?));
+        Ok(LoadOptions { device, threads, precision: self.precision.into(), ..LoadOptions::default() })
     }
 }
 

@@ -1,6 +1,7 @@
 //! NVIDIA's driver, compiler and devices.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -74,11 +75,17 @@ fn module() -> String {
 /// Where the cache is, and what it has; or why it is of no use.
 fn cache() -> Result<String, String> {
     let cache = Cache::of_user().ok_or("there is no home folder for it: kernels are compiled at each start")?;
-    let folder = cache.folder().display();
+    let folder = shown(cache.folder());
     let failed = |error| format!("{folder}: {error}; kernels are compiled at each start until it can be written");
     cache.try_write().map_err(failed)?;
     let (files, bytes) = cache.usage().map_err(failed)?;
     Ok(format!("{folder}, writable, {files} files, {}", console::bytes(bytes)))
+}
+
+/// A path as people may publish it: the user's home is `~`.
+fn shown(path: &Path) -> String {
+    let below = std::env::home_dir().and_then(|home| path.strip_prefix(home).ok().map(Path::to_path_buf));
+    below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()))
 }
 
 /// A device, and what it is. One that is too old is described in its error.

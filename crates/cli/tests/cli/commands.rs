@@ -200,7 +200,8 @@ fn perplexity() {
     assert_eq!(people.out, format!("perplexity {:.4}\n", number("perplexity")));
     assert!(people.err.contains("87 tokens"));
 
-    // Compared with itself, only the rounding of the saved logits is seen; with an 8-bit cache, more.
+    // Compared with itself, only the rounding of the saved logits is seen; with an 8-bit cache or other activations,
+    // more.
     let saved = path("saved logits");
     run(&["--ctx", "60", "--save-logits", &saved]).good();
     let compare = |arguments: &[&str]| {
@@ -213,8 +214,10 @@ fn perplexity() {
     };
     let (same, top) = compare(&[]);
     assert!(same.abs() < 1e-6 && top == 1.0, "{same} {top}");
-    let (other, _) = compare(&["--kv", "q8_0"]);
-    assert!(other > 10.0 * same.abs() && other < 0.01, "{other} {same}");
+    for other in [["--kv", "q8_0"], ["--precision", "exact"]] {
+        let (found, _) = compare(&other);
+        assert!(found > 10.0 * same.abs() && found < 0.01, "{other:?}: {found} {same}");
+    }
     let people = run(&["--ctx", "60", "--kl-base", &saved]).good();
     assert!(people.contains("KL divergence mean 0.000000") && people.contains("same most likely token 100.00%"));
 }
