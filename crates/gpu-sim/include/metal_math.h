@@ -185,19 +185,19 @@ static GPU_SIM_INLINE float sincos(float x, float& cosine) { cosine = __builtin_
 static GPU_SIM_INLINE float modf(float x, float& whole) { whole = __builtin_truncf(x); return x - whole; }
 
 // ---- Both kinds of numbers. What min and max make of a NaN is not defined in Metal; here y < x decides.
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min(T x, T y) { return y < x ? y : x; }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max(T x, T y) { return x < y ? y : x; }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> clamp(T x, T least, T most) { return min(max(x, least), most); }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> abs(T x) { return x < (T)0 ? (T)-x : x; }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min3(T x, T y, T z) { return min(x, min(y, z)); }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max3(T x, T y, T z) { return max(x, max(y, z)); }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> median3(T x, T y, T z) { return max(min(x, y), min(max(x, y), z)); }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> mix(T x, T y, T a) { return (T)(x + (T)((T)(y - x) * a)); }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> smoothstep(T from, T to, T x) {
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min(T x, T y) { return y < x ? y : x; }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max(T x, T y) { return x < y ? y : x; }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> clamp(T x, T least, T most) { return min(max(x, least), most); }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> abs(T x) { return x < (T)0 ? (T)-x : x; }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min3(T x, T y, T z) { return min(x, min(y, z)); }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max3(T x, T y, T z) { return max(x, max(y, z)); }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> median3(T x, T y, T z) { return max(min(x, y), min(max(x, y), z)); }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> mix(T x, T y, T a) { return (T)(x + (T)((T)(y - x) * a)); }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> smoothstep(T from, T to, T x) {
     T t = clamp((T)((x - from) / (to - from)), (T)0, (T)1);
     return (T)(t * t * ((T)3 - (T)2 * t));
 }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::scalar_t<T> select(T no, T yes, bool condition) { return condition ? yes : no; }
+template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> select(T no, T yes, bool condition) { return condition ? yes : no; }
 GPU_SIM_EACH_1(abs, V)
 GPU_SIM_EACH_2(min)
 GPU_SIM_EACH_2(max)

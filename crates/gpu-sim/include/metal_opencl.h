@@ -100,6 +100,7 @@ __local void* gpu_sim_threadgroup_memory();
 namespace metal {
 
 template <class T, int N> struct gpu_sim_vector { typedef T type __attribute__((ext_vector_type(N))); };
+template <int N> struct gpu_sim_vector<bfloat, N> { typedef gpu_sim_several<bfloat, N> type; };
 template <class T, int N> using vec = typename gpu_sim_vector<T, N>::type;
 template <class T, int C, int R> struct matrix {
     vec<T, R> columns[C];
@@ -110,6 +111,7 @@ template <class T, int C, int R> struct matrix {
 template <class A, class B> struct is_same { static __constant constexpr const bool value = false; };
 template <class A> struct is_same<A, A> { static __constant constexpr const bool value = true; };
 template <class A, class B> __constant constexpr bool is_same_v = is_same<A, B>::value;
+template <class A, class B> __constant constexpr bool is_convertible_v = __is_convertible_to(A, B);
 template <bool, class T = void> struct enable_if {};
 template <class T> struct enable_if<true, T> { typedef T type; };
 template <bool B, class T = void> using enable_if_t = typename enable_if<B, T>::type;

@@ -3,7 +3,7 @@ typedef unsigned char uchar;
 typedef unsigned short ushort;
 typedef unsigned int uint;
 typedef unsigned long ulong;
-typedef signed char int8_t;
+typedef char int8_t;
 typedef unsigned char uint8_t;
 typedef short int16_t;
 typedef unsigned short uint16_t;
@@ -37,19 +37,25 @@ private:
         return (unsigned short)((u + 0x7fffu + (u >> 16 & 1)) >> 16);
     }
 };
-#define GPU_SIM_BFLOAT(op)                                                                                          \
-    static GPU_SIM_INLINE bfloat operator op(bfloat a, bfloat b) { return bfloat((float)a op(float) b); }           \
-    static GPU_SIM_INLINE bfloat operator op(bfloat a, int b) { return bfloat((float)a op(float) b); }              \
-    static GPU_SIM_INLINE bfloat operator op(int a, bfloat b) { return bfloat((float)a op(float) b); }              \
-    static GPU_SIM_INLINE float operator op(bfloat a, float b) { return (float)a op b; }                            \
-    static GPU_SIM_INLINE float operator op(float a, bfloat b) { return a op(float) b; }                            \
-    static GPU_SIM_INLINE bfloat& operator op##=(bfloat& a, float b) { return a = bfloat((float)a op b); }
+#define GPU_SIM_BFLOAT_AND(T, op)                                                                 \
+    static constexpr bfloat operator op(bfloat a, T b) { return bfloat((float)a op(float) b); }   \
+    static constexpr bfloat operator op(T a, bfloat b) { return bfloat((float)a op(float) b); }
+#define GPU_SIM_BFLOAT(op)                                                                        \
+    static constexpr bfloat operator op(bfloat a, bfloat b) { return bfloat((float)a op(float) b); } \
+    GPU_SIM_BFLOAT_AND(int, op)                                                                   \
+    GPU_SIM_BFLOAT_AND(uint, op)                                                                  \
+    GPU_SIM_BFLOAT_AND(long, op)                                                                  \
+    GPU_SIM_BFLOAT_AND(ulong, op)                                                                 \
+    static constexpr float operator op(bfloat a, float b) { return (float)a op b; }               \
+    static constexpr float operator op(float a, bfloat b) { return a op(float) b; }               \
+    static constexpr bfloat& operator op##=(bfloat& a, float b) { return a = bfloat((float)a op b); }
 GPU_SIM_BFLOAT(+)
 GPU_SIM_BFLOAT(-)
 GPU_SIM_BFLOAT(*)
 GPU_SIM_BFLOAT(/)
 #undef GPU_SIM_BFLOAT
-static GPU_SIM_INLINE bfloat operator-(bfloat a) { return bfloat(-(float)a); }
+#undef GPU_SIM_BFLOAT_AND
+static constexpr bfloat operator-(bfloat a) { return bfloat(-(float)a); }
 constexpr bfloat operator""bf(long double value) { return bfloat((float)value); }
 constexpr bfloat operator""BF(long double value) { return bfloat((float)value); }
 
@@ -66,6 +72,14 @@ template <bool B, class T = void> using enable_if_t = typename enable_if<B, T>::
 template <bool, class A, class B> struct conditional { typedef A type; };
 template <class A, class B> struct conditional<false, A, B> { typedef B type; };
 template <bool C, class A, class B> using conditional_t = typename conditional<C, A, B>::type;
+template <class A, class B> struct is_convertible {
+    static A from();
+    static char to(B);
+    template <class F, class = decltype(to(F::from()))> static constexpr bool test(int) { return true; }
+    template <class F> static constexpr bool test(...) { return false; }
+    static constexpr bool value = test<is_convertible>(0);
+};
+template <class A, class B> constexpr bool is_convertible_v = is_convertible<A, B>::value;
 template <class T> struct remove_const { typedef T type; };
 template <class T> struct remove_const<const T> { typedef T type; };
 template <class T> struct remove_cv { typedef T type; };
@@ -367,6 +381,8 @@ using gpu_sim::types::vec;
 using gpu_sim::types::matrix;
 using gpu_sim::types::is_same;
 using gpu_sim::types::is_same_v;
+using gpu_sim::types::is_convertible;
+using gpu_sim::types::is_convertible_v;
 using gpu_sim::types::enable_if;
 using gpu_sim::types::enable_if_t;
 using gpu_sim::types::conditional;

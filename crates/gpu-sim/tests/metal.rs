@@ -27,6 +27,13 @@ kernel void scale(constant Args& args [[buffer(3)]], device const float *x [[ bu
     y[i] = sum * args.scale;
 }
 
+// Without numbers: the smallest that are free, by their order. Attributes of parameters of other functions mean nothing.
+static inline uint same(uint i [[thread_index_in_simdgroup]]) { return i; }
+kernel void counted(device float* y, uint i [[thread_index_in_threadgroup]], const device float* z [[buffer(1)]],
+                    constant float& x) {
+    y[i] = x + z[same(i)];
+}
+
 kernel void places(device uint* out [[buffer(0)]],
                    uint3 group [[threadgroup_position_in_grid]], uint3 in [[thread_position_in_threadgroup]],
                    uint3 at [[thread_position_in_grid]], ushort3 per [[threads_per_threadgroup]],
@@ -55,6 +62,9 @@ kernel void places(device uint* out [[buffer(0)]],
         for (i, y) in y.iter().enumerate() {
             assert_eq!(*y, ([0.5, 1.0, 1.5, 2.0][i % 4] + 2.0 + x[i] * 2.0) * 0.5, "{i}");
         }
+        let mut y = vec![f32::NAN; 32];
+        launch(program, "counted", [1; 3], [32, 1, 1], 0, order, &[write(&mut y), read(&x), value(&0.5_f32)]).unwrap();
+        assert!(y.iter().zip(&x).all(|(y, x)| *y == x + 0.5));
         let mut out = vec![0_u32; 2 * 3 * 2 * 6 * 3 * 4 * 8];
         launch(program, "places", [2, 3, 2], [6, 3, 4], 0, order, &[write(&mut out)]).unwrap();
         let mut to = 0;
@@ -234,16 +244,20 @@ constant bool odd [[function_constant(1)]];
 constant float other [[function_constant(9)]];
 constant float value = is_function_constant_defined(other) ? other : 0.25f;
 
+struct elsewhere;
+template <class T> struct also_elsewhere;
+template <int N> inline int down() { if constexpr (N > 0) return 1 + down<N - 1>(); else return 0; }
+
 template <typename T, int N, bool Negative = false>
-kernel void fill(device T* out [[buffer(0)]], constant T& from [[buffer(1)]], uint i [[thread_position_in_grid]])
+[[max_total_threads_per_threadgroup(N * 16 + 16)]] kernel void fill(device T* out [[buffer(0)]], constant T& from [[buffer(1)]], uint i [[thread_position_in_grid]])
 {
     T scale = Negative ? T(-N) : T(N);
-    out[i] = from * scale + T(add) + T(odd ? value : 0.0);
+    out[i] = from * scale + T(add) + T(odd ? value : 0.0) + T(down<3>() - 3);
 }
 typedef decltype(fill<float, 1>) fill_t;
 template [[host_name(\"fill_f32\")]] kernel fill_t fill<float, 3>;
 template [[host_name(\"fill_f16\")]] [[kernel]] void fill<half, 2, true>(device half*, constant half&, uint);
-template [[host_name(\"fill_i32\")]] kernel void fill<int, (4 > 3 ? 5 : 1)>(device int*, constant int&, uint);
+template [[host_name(\"fill_\" \"i32\")]] kernel void fill<int, (4 > 3 ? 5 : 1)>(device int*, constant int&, uint);
 [[host_name(\"renamed\")]] [[max_total_threads_per_threadgroup(32)]]
 kernel void plain(device uint* out [[buffer(0)]], uint i [[thread_position_in_grid]]) { if (i == 0) out[0] = add; }
 ";
@@ -265,6 +279,9 @@ kernel void plain(device uint* out [[buffer(0)]], uint i [[thread_position_in_gr
         let mut out = [0_u32];
         let more = launch(&program, "renamed", [1; 3], [64, 1, 1], 0, Order::Ascending, &[write(&mut out)]);
         assert!(matches!(more, Err(gpu_sim::Error::Limit { most: 32, given: 64, .. })), "{more:?}");
+        let more =
+            launch(&program, "fill_f16", [1; 3], [49, 1, 1], 0, Order::Ascending, &[write(&mut out), read(&out)]);
+        assert!(matches!(more, Err(gpu_sim::Error::Limit { most: 48, given: 49, .. })), "{more:?}");
         go("renamed", &[write(&mut out)]);
         assert_eq!(out, [10]);
     }

@@ -94,7 +94,8 @@ fn pointers_without_an_address_space() {
 #[test]
 fn parameters_of_kernels() {
     refused(&[
-        ("kernel void k(device float* x [[buffer(0)]],\n    device float* y) {}  // !", "has no attribute"),
+        ("kernel void k(device float* x [[buffer(0)]],\n    uint y) {}  // !", "has no attribute"),
+        ("kernel void k(threadgroup float* x) {}  // !", "has no attribute"),
         ("kernel void k(float* x [[buffer(0)]]) {}  // !", "without an address space"),
         ("kernel void k(threadgroup float* x [[buffer(0)]]) {}  // !", "device or constant"),
         ("kernel void k(device float* x [[threadgroup(0)]]) {}  // !", "address space threadgroup"),
@@ -151,9 +152,18 @@ fn functions_and_constants() {
     let text = "
 template <class T> T first(const device T* x) { return x[0]; }
 template <class T> T first(const threadgroup T* x) { return x[0]; }
+struct Pair {
+    float a, b;
+    Pair() thread : a(1), b(2) {}
+    Pair() constant : a(1), b(2) {}
+    float sum() const thread { return a + b; }
+    float sum() const device { return a + b; }
+    float sum() const constant { return a + b; }
+};
+struct Other { float sum() const thread { return 1; } };
 float sum(float2 v) { return v.x + v.y; }
 float sum(float4 v) { return sum(v.xy) + sum(v.zw); }
-kernel void k(device float* x [[buffer(0)]], threadgroup float* s [[threadgroup(0)]]) { x[0] = first(x) + first(s) + sum(float4(1)); }";
+kernel void k(device float* x [[buffer(0)]], threadgroup float* s [[threadgroup(0)]]) { x[0] = first(x) + first(s) + sum(float4(1)) + Pair().sum() + Other().sum(); }";
     compile_with("right.metal", text, &[], &[], Mode::Fast).unwrap();
 }
 

@@ -3,7 +3,7 @@
 use super::attribute::Attribute;
 use super::scope::Function;
 use super::{Dialect, Translator};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Buffers that a kernel can take: `[[buffer(0)]]` to `[[buffer(30)]]`.
@@ -36,8 +36,8 @@ const BUILT_IN: &[&str] = &[
 #[derive(Clone, Debug)]
 pub(super) struct Signature {
     buffers: usize,
-    /// Most threads of a threadgroup, 0 if it does not say.
-    threads: u32,
+    /// Most threads of a threadgroup in C++, 0 if it does not say.
+    threads: String,
 }
 
 /// Where the parameters of a template stand, and what was written before it.
@@ -78,7 +78,15 @@ impl Translator<'_> {
         }
         let threads =
             attributes.iter().find(|attribute| attribute.name == "max_total_threads_per_threadgroup").cloned();
-        let threads = threads.and_then(|attribute| self.number(&attribute)).unwrap_or(0);
+        // It may be made of the template's parameters.
+        let threads = match threads.map(|attribute| (attribute.argument, attribute.at)) {
+            Some((Some((from, to)), _)) if from < to => self.type_text(from, to),
+            Some((_, at)) => {
+                self.problem(at, "max_total_threads_per_threadgroup needs a number");
+                String::new()
+            }
+            None => "0".to_owned(),
+        };
         self.check_parameters(open, close);
 
         let specifiers = if self.dialect == Dialect::Cpp { "GPU_SIM_BODY" } else { "static" };
@@ -91,7 +99,7 @@ impl Translator<'_> {
         }
         let end = self.matching(body);
         self.body(body, end + 1, true);
-        self.note_calls(&kernel, name, body, end);
+        self.note_calls(&kernel, name, body, end, template.is_some());
         if !self.kernels.insert(kernel.clone()) {
             self.problem(name, format!("there are two kernels {kernel}"));
         }
@@ -138,7 +146,14 @@ impl Translator<'_> {
                      {{ {kernel}<{names}>("
                 ));
                 self.pass(&passed);
-                self.emit(end, format!("); }} static constexpr gpu_sim::Parameter parameters[] = {{{table}}}; }}"));
+                self.emit(
+                    end,
+                    format!(
+                        "); }} static constexpr gpu_sim::Parameter parameters[] = {{{table}}}; \
+                     static constexpr gpu_sim::u32 threads = {}; }}",
+                        signature.threads
+                    ),
+                );
                 self.emit(end, ";".to_owned());
                 self.templates.insert(kernel, signature);
             }
@@ -168,7 +183,10 @@ impl Translator<'_> {
     fn host_name(&mut self, attributes: &[Attribute]) -> Option<String> {
         let attribute = attributes.iter().find(|attribute| attribute.name == "host_name")?;
         match attribute.argument {
-            Some((from, to)) if to == from + 1 && self.text(from).starts_with('"') => Some(self.text(from).to_owned()),
+            // Strings beside each other are one.
+            Some((from, to)) if from < to && (from..to).all(|at| self.text(at).starts_with('"')) => {
+                Some((from..to).map(|at| self.text(at)).collect::<Vec<_>>().join(" "))
+            }
             _ => {
                 self.problem(attribute.at, "host_name needs a string");
                 None
@@ -179,8 +197,11 @@ impl Translator<'_> {
     /// Writes the parameters of a kernel; what is passed for them, and the types of the buffers by their numbers.
     fn parameters(&mut self, open: usize, close: usize) -> (Vec<Passed>, BTreeMap<u32, String>) {
         let (mut passed, mut buffers) = (Vec::new(), BTreeMap::new());
-        for (from, to) in self.split(open + 1, close) {
-            if !passed.is_empty() {
+        // Buffers without a number have the smallest that are free, in their order.
+        let numbers: BTreeSet<u32> = self.numbers_of_buffers(open, close);
+        let mut free = (0..).filter(move |number| !numbers.contains(number));
+        for (i, (from, to)) in self.split(open + 1, close).into_iter().enumerate() {
+            if i > 0 {
                 self.emit(from, ",".to_owned());
             }
             let end = (from..to).find(|&at| self.is_attribute(at)).unwrap_or(to);
@@ -192,7 +213,11 @@ impl Translator<'_> {
                 continue;
             }
             let ty = self.type_text(from, end - 1);
-            let what = self.parameter(from, end - 1, &ty, &attributes, &mut buffers);
+            let counted = attributes.is_empty() && self.in_buffer(from, end);
+            let what = match counted.then(|| free.next()).flatten() {
+                Some(number) => self.buffer(from, end - 1, &ty, number, &mut buffers),
+                None => self.parameter(from, end - 1, &ty, &attributes, &mut buffers),
+            };
             self.plain(from, end);
             passed.push((from, what));
         }
@@ -228,30 +253,22 @@ impl Translator<'_> {
         let points = (from..to).filter(|&at| self.is(at, "*") || self.is(at, "&")).count();
         if attribute.name == "buffer" || attribute.name == "threadgroup" {
             let in_space = match attribute.name.as_str() {
-                "buffer" => has("device") || has("constant"),
+                "buffer" => self.in_buffer(from, to),
                 _ => has("threadgroup"),
             };
-            if points != 1 || !(self.is(to - 1, "*") || self.is(to - 1, "&")) {
-                self.problem(from, format!("the parameter {name} must be a pointer or a reference"));
-            } else if !in_space {
+            if !in_space && points == 1 {
                 let wanted = if attribute.name == "buffer" { "device or constant" } else { "threadgroup" };
                 self.problem(from, format!("the parameter {name} must point to the address space {wanted}"));
             }
             let Some(number) = self.number(&attribute) else { return String::new() };
             if attribute.name == "threadgroup" {
+                self.check_pointer(from, to);
                 if number != 0 {
                     self.problem(attribute.at, "only [[threadgroup(0)]] is simulated");
                 }
                 return format!("gpu_sim::Buffer<{ty}>::of(gpu_sim::dynamic_shared())");
             }
-            if number >= BUFFERS {
-                self.problem(attribute.at, format!("buffer {number}: a kernel has buffers 0 to {}", BUFFERS - 1));
-                return String::new();
-            }
-            if buffers.insert(number, ty.to_owned()).is_some() {
-                self.problem(attribute.at, format!("two parameters are buffer {number}"));
-            }
-            return format!("gpu_sim::Buffer<{ty}>::of(arguments[{number}])");
+            return self.buffer(from, to, ty, number, buffers);
         }
         if attribute.argument.is_some() {
             self.problem(attribute.at, format!("{} takes no argument", attribute.name));
@@ -260,6 +277,58 @@ impl Translator<'_> {
             self.problem(from, format!("the parameter {name} must be an integer or a vector of integers"));
         }
         format!("gpu_sim::built_in<{ty}>(gpu_sim::attributes::{}())", attribute.name)
+    }
+
+    /// The numbers that buffers among the parameters have.
+    fn numbers_of_buffers(&mut self, open: usize, close: usize) -> BTreeSet<u32> {
+        let at: Vec<usize> = (open..close).filter(|&at| self.is_attribute(at) && self.is(at + 2, "buffer")).collect();
+        let attributes: Vec<Attribute> = at.into_iter().flat_map(|at| self.attributes(at).0).collect();
+        attributes
+            .iter()
+            .filter(|attribute| attribute.name == "buffer")
+            .filter_map(|attribute| self.number(attribute))
+            .collect()
+    }
+
+    /// Whether a parameter says that it points to memory of a buffer.
+    fn in_buffer(&self, from: usize, to: usize) -> bool {
+        (from..to).any(|at| self.is(at, "device") || self.is(at, "constant"))
+    }
+
+    /// A type that ends at the name `to` points to memory, once.
+    fn check_pointer(&mut self, from: usize, to: usize) {
+        let points = (from..to).filter(|&at| self.is(at, "*") || self.is(at, "&")).count();
+        if points != 1 || !(self.is(to - 1, "*") || self.is(to - 1, "&")) {
+            let what = format!("the parameter {} must be a pointer or a reference", self.text(to));
+            self.problem(from, what);
+        }
+    }
+
+    /// What is passed for a buffer of a number, whose type stands between two places.
+    fn buffer(&mut self, from: usize, to: usize, ty: &str, number: u32, buffers: &mut BTreeMap<u32, String>) -> String {
+        self.check_pointer(from, to);
+        if number >= BUFFERS {
+            self.problem(from, format!("buffer {number}: a kernel has buffers 0 to {}", BUFFERS - 1));
+            return String::new();
+        }
+        if buffers.insert(number, ty.to_owned()).is_some() {
+            self.problem(from, format!("two parameters are buffer {number}"));
+        }
+        format!("gpu_sim::Buffer<{ty}>::of(arguments[{number}])")
+    }
+
+    /// Writes the parameters of a function that is no kernel: the attributes that a kernel's have mean nothing here.
+    pub(super) fn function_parameters(&mut self, open: usize, close: usize) {
+        let mut expected = vec!["buffer", "threadgroup"];
+        expected.extend(BUILT_IN);
+        let mut from = open;
+        while let Some(at) = (from..close).find(|&at| self.is_attribute(at)) {
+            self.plain(from, at);
+            let (attributes, after) = self.attributes(at);
+            self.refuse_attributes(&attributes, &expected, "a parameter");
+            from = after;
+        }
+        self.plain(from.min(close), close + 1);
     }
 
     /// Some tokens as C++.
@@ -356,6 +425,7 @@ impl Translator<'_> {
             return;
         }
         let entry = format!("{path}{kernel}_gpu_sim_entry{arguments}");
+        let signature = Signature { threads: format!("{entry}::threads"), ..signature };
         self.list(from, &kernel, &host_name, [&format!("{entry}::run"), &format!("{entry}::parameters")], &signature);
     }
 }

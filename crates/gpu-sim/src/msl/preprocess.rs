@@ -26,7 +26,8 @@ const HEADERS: &[&str] = &[
 ];
 
 /// MSL 3.1, and nothing of the host.
-const FLAGS: &[&str] = &["-E", "-x", "c++", "-std=c++17", "-undef", "-nostdinc", "-w", "-D__METAL_VERSION__=310"];
+const FLAGS: &[&str] =
+    &["-E", "-x", "c++", "-std=c++17", "-undef", "-nostdinc", "-w", "-D__METAL__=1", "-D__METAL_VERSION__=310"];
 
 /// The header that a line includes, if it is one of Metal's.
 fn header(line: &str) -> Option<&str> {
@@ -42,9 +43,14 @@ pub(crate) fn preprocess(compiler: &str, source: &Source) -> Result<String> {
     let mut text = format!("#line 1 \"{}\"\n", source.name);
     let mut includes = false;
     for line in source.text.lines() {
-        let header = header(line);
-        includes |= header.is_some_and(|header| header == "metal_stdlib");
-        text.push_str(if header.is_some() { "" } else { line });
+        text.push_str(match header(line) {
+            Some("metal_stdlib") => {
+                includes = true;
+                "#define METAL_FUNC inline __attribute__((always_inline))"
+            }
+            Some(_) => "",
+            None => line,
+        });
         text.push('\n');
     }
     if !includes {

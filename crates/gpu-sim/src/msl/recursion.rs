@@ -13,12 +13,12 @@ pub(super) struct Calls {
 }
 
 impl Translator<'_> {
-    /// Notes the calls in a function's body.
-    pub(super) fn note_calls(&mut self, name: &str, at: usize, from: usize, to: usize) {
+    /// Notes the calls in a function's body. A template is many functions.
+    pub(super) fn note_calls(&mut self, name: &str, at: usize, from: usize, to: usize, template: bool) {
         let defined = self.calls.defined.entry(name.to_owned()).or_insert((0, at));
-        *defined = (defined.0 + 1, at);
+        *defined = (defined.0 + if template { 2 } else { 1 }, at);
         for at in from..to {
-            let member = at > 0 && matches!(self.text(at - 1), "." | "->");
+            let member = at > 0 && matches!(self.text(at - 1), "." | "->" | "::");
             if self.is_word(at) && !member && (self.is(at + 1, "(") || self.is(at + 1, "<")) {
                 let callee = self.tokens[at].text.to_string();
                 self.calls.called.entry(name.to_owned()).or_default().entry(callee).or_insert(at);

@@ -1,7 +1,7 @@
 //! Namespaces and types: finds the functions in them, and the variables.
 
 use super::kernel::Template;
-use super::tokens::Token;
+use super::tokens::{Kind, Token};
 use super::{Dialect, Translator};
 use std::collections::HashMap;
 
@@ -55,7 +55,7 @@ pub(super) fn matches(tokens: &[Token]) -> Result<Vec<usize>, (usize, String)> {
             "}" => "{",
             _ => continue,
         };
-        if token.kind != super::Kind::Mark {
+        if token.kind != Kind::Mark {
             continue;
         }
         match open.pop() {
@@ -87,6 +87,8 @@ impl Translator<'_> {
         let (mut depth, mut at) = (0_usize, at);
         while at < to {
             match self.text(at) {
+                // After a bracket or a number it compares.
+                "<" if depth > 0 && (self.is(at - 1, ")") || self.tokens[at - 1].kind == Kind::Number) => {}
                 "<" => depth += 1,
                 ">" => {
                     depth = depth.checked_sub(1)?;
@@ -137,6 +139,8 @@ impl Translator<'_> {
             }
             "template" => self.template(at, to, place),
             "struct" | "union" | "class" if self.defines_type(at, to) => self.block(at, to, Place::Type),
+            // A type that is defined elsewhere.
+            "struct" | "union" | "class" if self.is_word(at + 1) && self.is(at + 2, ";") => self.statement(at, to),
             _ => self.other(at, to, place, None),
         }
     }
@@ -215,6 +219,9 @@ impl Translator<'_> {
         self.plain(at, after);
         if matches!(self.text(after), "struct" | "union" | "class") && self.defines_type(after, to) {
             return self.block(after, to, Place::Type);
+        }
+        if matches!(self.text(after), "struct" | "union" | "class") && self.is(self.find(after, to, &[";", "("]), ";") {
+            return self.statement(after, to);
         }
         match self.text(after) {
             "using" => self.statement(after, to),
@@ -299,11 +306,17 @@ impl Translator<'_> {
         }
         self.check_types(begin, open);
         self.check_parameters(open, close);
-        self.plain(begin, close + 1);
+        self.plain(begin, open);
+        self.function_parameters(open, close);
         if place == Place::Type && self.dialect == Dialect::OpenCl {
             self.object_space(function);
         }
-        self.plain(close + 1, body);
+        let constructs = place == Place::Type && self.types.last().is_some_and(|ty| ty == self.text(name));
+        match self.dialect == Dialect::Cpp && constructs && self.is(close + 1, "constant") {
+            // In C++ no constructor is `const`.
+            true => self.plain(close + 2, body),
+            false => self.plain(close + 1, body),
+        }
         if !defined {
             self.keep(body);
             return body + 1;
@@ -313,10 +326,10 @@ impl Translator<'_> {
         self.body(body, end + 1, false);
         let own = self.text(name).to_owned();
         if place == Place::Namespace && own != "operator" {
-            self.note_calls(&own, name, body, end);
-            if self.dialect == Dialect::Cpp {
-                self.keep_one(first, header, begin, body);
-            }
+            self.note_calls(&own, name, body, end, self.is(begin.saturating_sub(1), ">"));
+        }
+        if self.dialect == Dialect::Cpp {
+            self.keep_one(first, header, begin, body);
         }
         end + 1
     }
@@ -325,6 +338,7 @@ impl Translator<'_> {
     fn keep_one(&mut self, first: usize, header: usize, begin: usize, body: usize) {
         let join = |tokens: &[Token]| tokens.iter().fold(String::new(), |text, token| text + &token.text + " ");
         let [head, text] = [&self.out[first..header], &self.out[header..]].map(join);
+        let head = self.types.join("::") + " " + &head;
         let spaces = (begin..body).filter(|&at| SPACES.contains(&self.text(at)));
         let spaces = spaces.fold(String::new(), |text, at| text + &format!("{}{} ", self.text(at), at - begin));
         match self.functions.get(&head) {

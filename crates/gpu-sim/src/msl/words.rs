@@ -69,7 +69,7 @@ impl Translator<'_> {
         if text.starts_with("gpu_sim") || text.starts_with("GPU_SIM") {
             self.problem(at, format!("{text}: names that begin so are the simulator's own"));
         }
-        let reserved = text.starts_with("__") || text.starts_with('_') && text[1..].starts_with(char::is_uppercase);
+        let reserved = text.starts_with("__") || text.starts_with("_Float");
         if reserved && !UNDERSCORES.contains(&text) {
             self.problem(at, format!("{text} is not a word of Metal"));
         }
