@@ -32,6 +32,11 @@ const SPILLS: &[(&str, &str, &str)] = &[
     // Two blocks on a multiprocessor, or two rows of weights more in one, gain more than they cost.
     ("gemm.cu", "gemm", "sums and weights in flight take all registers; some addresses, used once a step, do not fit"),
     (
+        "gemm_wgmma.cu",
+        "gemm_wgmma",
+        "of BF16 alone, whose numbers take all registers that are not sums: up to six words, most of them outside the loop",
+    ),
+    (
         "attention_decode.cu",
         "attention_decode",
         "on sm_120, two words at a width of 128: keys and values under way and sums take all registers",

@@ -6,7 +6,11 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::Mode;
-use gristmill_conformance::simulated::Simulator;
+use gristmill_conformance::simulated::{Simulator, order};
+use gristmill_kernels::act::Precision;
+use gristmill_kernels::format::Format;
+use gristmill_kernels::gpu::cuda::family::Family;
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_suite::ops::ALL;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite};
@@ -31,6 +35,19 @@ macro_rules! parts {
             }
         }
     };
+}
+
+/// The suite's small products seldom take these kernels by themselves.
+#[test]
+fn wgmma() {
+    let options = Options { family: Some(Family::Wgmma) };
+    let make = |threads| Ok(Box::new(Cuda::with(Simulator::new(order(threads), Mode::Checked), options)?) as _);
+    let formats = vec![Format::Q4_K, Format::Q6_K, Format::Q5_0];
+    for part in ["matmul_rows", "gate_up", "moe_matmul"] {
+        let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator");
+        let cases = ALL.iter().find(|(name, _)| *name == part).map(|(_, cases)| cases);
+        cases.expect("a part")(&suite.one_in(24).multiplying(formats.clone(), Precision::Fast));
+    }
 }
 
 // Not here: what is refused before a kernel runs, and `sample_distribution`, the same kernel very often.

@@ -116,6 +116,106 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>
     Ok(Box::new(gristmill_conformance::simulated::Simulator::metal(threads, gpu_sim::Mode::Fast)?))
 }
 
+/// Kernels of one family alone, with what they take: the parts of the suite that multiply.
+mod families {
+    use super::{SEED, seed};
+    use gristmill_kernels::Error;
+    use gristmill_kernels::act::Precision;
+    use gristmill_kernels::format::Format;
+    use gristmill_kernels::gpu::Gpu;
+    use gristmill_kernels::gpu::cuda::driver::{self, Driver};
+    use gristmill_kernels::gpu::cuda::family::Family;
+    use gristmill_kernels::gpu::cuda::{Cuda, Options};
+    use gristmill_suite::ops::ALL;
+    use gristmill_suite::suite::{Suite, Worst};
+    use std::io::Write;
+    use std::sync::Arc;
+
+    const PARTS: [&str; 6] = ["matmul", "matmul_rows", "matmul_extremes", "gate_up", "moe_gate_up", "moe_matmul"];
+
+    fn formats(family: Family) -> Vec<Format> {
+        let takes = |format: &Format| match family {
+            Family::Int8 => !format.is_float(),
+            Family::Mma | Family::Wgmma => !format.is_float() || format.is_bf16(),
+            _ => true,
+        };
+        Format::ALL.iter().copied().filter(takes).collect()
+    }
+
+    fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
+        let options = Options { family: Some(family) };
+        let make = |threads| Ok(Box::new(Cuda::with(gpu(threads)?, options)?) as _);
+        let suite = Suite::new(&make, seed()).expect("a device");
+        let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).multiplying(formats(family), Precision::Fast);
+        for (part, cases) in ALL.iter().filter(|(part, _)| PARTS.contains(part)) {
+            cases(&suite);
+            let _ = writeln!(std::io::stderr(), "executed: {part} by {family} on {}", suite.backend().name());
+        }
+        for Worst { kind, nmse, bound } in suite.errors() {
+            let _ = writeln!(std::io::stderr(), "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({family})");
+        }
+    }
+
+    /// The suite's other runs in the simulator take the others.
+    #[cfg(all(target_arch = "x86_64", unix))]
+    #[test]
+    fn wgmma_simulated() {
+        use gristmill_conformance::simulated::{Simulator, order};
+        run(Family::Wgmma, 6, &|threads| Ok(Simulator::new(order(threads), gpu_sim::Mode::Fast)));
+    }
+
+    #[test]
+    fn all_on_the_device() {
+        let mut err = std::io::stderr();
+        if driver::count().is_ok_and(|devices| devices == 0) {
+            let _ = writeln!(err, "skipped:  families of kernels: no such device on this machine");
+            return;
+        }
+        let capability = driver::properties(0).expect("a device").architecture;
+        for family in Family::ALL {
+            if family.runs_on(capability) {
+                run(family, 1, &|_| Ok(Driver::open(0)?));
+            } else {
+                let refused = Cuda::with(Driver::open(0).expect("a device"), Options { family: Some(family) });
+                assert!(matches!(refused, Err(Error::Device { .. })), "{family}");
+                let _ = writeln!(err, "skipped:  {family}: not on this device");
+            }
+        }
+    }
+
+    /// What a family cannot do is an error, and nothing else multiplies instead.
+    #[cfg(all(target_arch = "x86_64", unix))]
+    #[test]
+    fn what_a_family_cannot_do_is_refused() {
+        use gristmill_conformance::simulated::Simulator;
+        use gristmill_kernels::ops::Backend;
+        use gristmill_kernels::tensor::SharedBytes;
+        use gristmill_kernels::weight::{Role, TensorView};
+        for (family, format, precision, refused) in [
+            (Family::Gemv, Format::F32, Precision::Exact, false),
+            (Family::Int8, Format::BF16, Precision::Fast, true),
+            (Family::Int8, Format::Q8_0, Precision::Fast, false),
+            (Family::Mma, Format::Q8_0, Precision::Exact, true),
+            (Family::Mma, Format::Q8_0, Precision::Fast, false),
+            (Family::Wgmma, Format::F16, Precision::Fast, true),
+            (Family::Wgmma, Format::Q8_0, Precision::Exact, true),
+            (Family::Wgmma, Format::Q8_0, Precision::Fast, false),
+        ] {
+            let simulator = Simulator::new(gpu_sim::Order::Ascending, gpu_sim::Mode::Fast);
+            let b = Cuda::with(simulator, Options { family: Some(family) }).unwrap();
+            let bytes = SharedBytes::from(vec![0; 32 / format.block_len() * format.block_bytes()]);
+            let tensor = TensorView { name: "w".into(), format, experts: 1, rows: 1, cols: 32, bytes };
+            let weight = b.prepare(&[tensor], Role::Matrix).unwrap();
+            let (x, mut y) = (b.alloc_f32(32, "x").unwrap(), b.alloc_f32(1, "y").unwrap());
+            let mut act = b.alloc_act(precision, 1, 32).unwrap();
+            b.prepare_activations(x.view(1, 32).unwrap(), &mut act).unwrap();
+            let outcome = b.matmul(&weight, &act, None, y.view_mut(1, 1).unwrap());
+            assert_eq!(matches!(outcome, Err(Error::Range { .. })), refused, "{family}, {format}, {precision:?}");
+            assert_eq!(outcome.is_err(), refused, "{family}, {format}, {precision:?}");
+        }
+    }
+}
+
 fn cuda() -> gristmill_kernels::Result<Box<dyn Backend>> {
     Ok(Box::new(Cuda::new(Driver::open(0)?)?))
 }

@@ -44,6 +44,16 @@ static inline void copy_tile(void* shared, const TensorMap& map, int column, int
     gpu_sim::tile(shared, &map, column, row, barrier, site);
 }
 
+// ---- Registers. There are always enough.
+template <int COUNT>
+static inline void registers_give() {
+    static_assert(COUNT >= 24 && COUNT <= 256 && COUNT % 8 == 0, "a number of registers");
+}
+template <int COUNT>
+static inline void registers_take() {
+    static_assert(COUNT >= 24 && COUNT <= 256 && COUNT % 8 == 0, "a number of registers");
+}
+
 // ---- Products of four warps.
 namespace gpu_sim {
 

@@ -150,7 +150,7 @@ impl Groups {
     pub fn tile_count(&self) -> &Buffer<u32> {
         &self.tile_count
     }
-    /// Rows of a full tile.
+    /// Rows of a full tile, of the last grouping.
     pub fn tile_rows(&self) -> usize {
         self.tile_rows
     }

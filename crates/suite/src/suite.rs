@@ -1,6 +1,8 @@
 //! Running a case on a backend and on the reference, and comparing.
 
 use crate::rng::Rng;
+use gristmill_kernels::act::Precision;
+use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Backend;
 use gristmill_kernels::reference::Reference;
 use std::collections::BTreeMap;
@@ -74,6 +76,9 @@ pub struct Suite {
     seed: u64,
     /// Of so many cases one is run.
     one_in: usize,
+    /// What matrix operations are tested with.
+    formats: Vec<Format>,
+    precisions: Vec<Precision>,
     reference: Reference,
     backends: Vec<Box<dyn Backend>>,
     /// The largest error of each kind of case, with its bound.
@@ -87,7 +92,8 @@ impl Suite {
     /// What `make` says, for instance that the CPU has no such level.
     pub fn new(make: Make, seed: u64) -> gristmill_kernels::Result<Self> {
         let backends = THREADS.iter().map(|&threads| make(threads)).collect::<Result<_, _>>()?;
-        Ok(Self { seed, one_in: 1, reference: Reference, backends, worst: Mutex::default() })
+        let (formats, precisions) = (Format::ALL.to_vec(), vec![Precision::Exact, Precision::Fast]);
+        Ok(Self { seed, one_in: 1, formats, precisions, reference: Reference, backends, worst: Mutex::default() })
     }
 
     /// Runs one in so many cases alone, others with each seed: for backends that are slow.
@@ -95,6 +101,28 @@ impl Suite {
     pub fn one_in(mut self, one_in: usize) -> Self {
         self.one_in = one_in;
         self
+    }
+
+    /// Multiplies weights of these formats alone, with activations of one precision: for backends that refuse the others.
+    #[must_use]
+    pub fn multiplying(mut self, formats: Vec<Format>, precision: Precision) -> Self {
+        (self.formats, self.precisions) = (formats, vec![precision]);
+        self
+    }
+
+    /// Formats of weights that are multiplied.
+    pub fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    /// Precisions of activations that weights are multiplied with.
+    pub fn precisions(&self) -> &[Precision] {
+        &self.precisions
+    }
+
+    /// One of them, in turns.
+    pub fn precision(&self, turn: usize) -> Precision {
+        self.precisions[turn % self.precisions.len()]
     }
 
     /// The cases that are run: all of them, or by chance one in so many, but at least one.

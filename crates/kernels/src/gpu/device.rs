@@ -1,5 +1,6 @@
 //! A device with what operations need beside their arguments: a flag for bad ids, and a workspace.
 
+use super::cuda::family::Family;
 use super::seam::{Access, Arg, Gpu, Launch, Region};
 use crate::error::{Error, Result};
 use crate::ops::Recording;
@@ -29,12 +30,19 @@ pub(crate) struct Device {
     /// For partial results within an operation, the last region for new work. Recordings may name the others.
     workspaces: Mutex<Vec<Arc<Region>>>,
     pauses: AtomicU64,
+    /// The kernels that multiply, if they must not be the fastest.
+    family: Option<Family>,
 }
 
 impl Device {
     pub(crate) fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
+        Self::with(gpu, None)
+    }
+
+    /// The same, where kernels of this family must multiply.
+    pub(crate) fn with(gpu: Arc<dyn Gpu>, family: Option<Family>) -> Result<Self> {
         let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?;
-        Ok(Self { gpu, flag, workspaces: Mutex::default(), pauses: AtomicU64::default() })
+        Ok(Self { gpu, flag, workspaces: Mutex::default(), pauses: AtomicU64::default(), family })
     }
 
     /// How often all work that was given before had to end before any that was given after could begin: copies from and
@@ -56,6 +64,16 @@ impl Device {
         let recording = self.gpu.record(work);
         self.pauses.fetch_add(1, Ordering::Relaxed);
         recording
+    }
+
+    /// The family of kernels that must multiply.
+    pub(crate) fn family(&self) -> Option<Family> {
+        self.family
+    }
+
+    /// Whether kernels of a family may multiply.
+    pub(crate) fn may(&self, family: Family) -> bool {
+        self.family.is_none_or(|own| own == family)
     }
 
     pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {

@@ -42,6 +42,8 @@ texts! {
     "route.gpu" in "kernels/route.gpu",
     "weight.h" in "kernels/weight.h",
     "embed.gpu" in "kernels/embed.gpu",
+    "gemm.cuh" in "cuda/kernels/gemm.cuh",
+    "gemm_wgmma.cu" in "cuda/kernels/gemm_wgmma.cu",
     "gemm.cu" in "cuda/kernels/gemm.cu",
     "gemm_f32.cu" in "cuda/kernels/gemm_f32.cu",
     "gemm_int8.cu" in "cuda/kernels/gemm_int8.cu",

@@ -79,12 +79,12 @@ pub fn matmul(suite: &Suite) {
     let rng = &mut suite.rng("moe_matmul");
     for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
         for per_pair in [false, true] {
-            let precision = PRECISIONS[(i + usize::from(per_pair)) % 2];
+            let precision = suite.precision(i + usize::from(per_pair));
             let parts = rng.between(1, 2);
             let cols = 256;
             let tensors: Vec<_> = (0..parts)
                 .map(|_| {
-                    let (format, rows) = (rng.pick(Format::ALL), rng.between(1, 40));
+                    let (format, rows) = (rng.pick(suite.formats()), rng.between(1, 40));
                     tensor(rng, format, assignment.experts, rows, cols)
                 })
                 .collect();

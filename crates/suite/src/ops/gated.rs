@@ -24,10 +24,10 @@ fn bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64 {
     4.0 * product_bound(tensors, precision, x) + 1e-13
 }
 
-fn pair(rng: &mut Rng, experts: usize, rows: usize, cols: usize) -> Vec<TensorView> {
+fn pair(suite: &Suite, rng: &mut Rng, experts: usize, rows: usize, cols: usize) -> Vec<TensorView> {
     // Mostly one format, as files have it, and sometimes two.
-    let gate = rng.pick(Format::ALL);
-    let up = if rng.chance(0.3) { rng.pick(Format::ALL) } else { gate };
+    let gate = rng.pick(suite.formats());
+    let up = if rng.chance(0.3) { rng.pick(suite.formats()) } else { gate };
     vec![tensor(rng, gate, experts, rows, cols), tensor(rng, up, experts, rows, cols)]
 }
 
@@ -39,10 +39,10 @@ fn biases(rng: &mut Rng, count: usize) -> Option<[Vec<f32>; 2]> {
 pub fn dense(suite: &Suite) {
     let rng = &mut suite.rng("gate_up");
     for activation in ACTIVATIONS {
-        for precision in PRECISIONS {
+        for &precision in suite.precisions() {
             for (i, &tokens) in suite.some("gate_up", TOKENS.iter().enumerate()) {
                 let (rows, cols) = (if i < OUTPUTS.len() { OUTPUTS[i] } else { rng.between(1, 60) }, 256);
-                let tensors = pair(rng, 1, rows, cols);
+                let tensors = pair(suite, rng, 1, rows, cols);
                 let (x, bias) = (rng.normals(tokens * cols), biases(rng, rows));
                 let run = |b: &dyn Backend, first: usize, count: usize| {
                     let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
@@ -83,7 +83,7 @@ pub fn act(suite: &Suite) {
         // Blocks of 32 that are whole and not, and a format of the matrix for which they must be.
         let (inner, format) =
             rng.pick(&[(1, Format::F32), (203, Format::F16), (64, Format::Q8_0), (256, Format::Q4_K)]);
-        let tensors = pair(rng, 1, inner, 256);
+        let tensors = pair(suite, rng, 1, inner, 256);
         let down = [tensor(rng, format, 1, 40, inner)];
         let (x, bias) = (rng.normals(tokens * 256), biases(rng, inner));
         let run = |b: &dyn Backend| {
@@ -113,9 +113,9 @@ pub fn act(suite: &Suite) {
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("moe_gate_up");
     for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
-        let (precision, activation) = (PRECISIONS[i % 2], ACTIVATIONS[i % 3]);
+        let (precision, activation) = (suite.precision(i), ACTIVATIONS[i % 3]);
         let (rows, cols) = (rng.between(1, 40), 256);
-        let tensors = pair(rng, assignment.experts, rows, cols);
+        let tensors = pair(suite, rng, assignment.experts, rows, cols);
         let x = rng.normals(assignment.tokens * cols);
         let bias = biases(rng, assignment.experts * rows);
         let run = |b: &dyn Backend| {

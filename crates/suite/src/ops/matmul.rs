@@ -73,12 +73,12 @@ impl Product {
 /// Every format with every number of tokens and of outputs, at both precisions.
 pub fn shapes(suite: &Suite) {
     let rng = &mut suite.rng("matmul");
-    for &format in suite.some("matmul", Format::ALL) {
+    for &format in suite.some("matmul", suite.formats()) {
         let long = |rng: &mut Rng| {
             let blocks = if format.block_len() == 256 { rng.between(1, 3) } else { rng.between(1, 9) };
             columns(rng, format, blocks)
         };
-        for precision in PRECISIONS {
+        for &precision in suite.precisions() {
             let mut product = |tokens, outputs, cols| {
                 let tensor = tensor(rng, format, 1, outputs, cols);
                 Product::new(rng, vec![tensor], precision, tokens).check(suite);
@@ -98,7 +98,8 @@ pub fn shapes(suite: &Suite) {
         }
     }
     // Long rows, and more work than threads.
-    for format in suite.some("long rows", [Format::Q4_K, Format::F16]) {
+    let long = [Format::Q4_K, Format::F16].into_iter().filter(|format| suite.formats().contains(format));
+    for format in suite.some("long rows", long) {
         let tensor = tensor(rng, format, 1, 300, 2048);
         Product::new(rng, vec![tensor], Precision::Fast, 70).check(suite);
     }
@@ -121,8 +122,10 @@ pub fn joined(suite: &Suite) {
 /// Only some rows of X.
 pub fn rows(suite: &Suite) {
     let rng = &mut suite.rng("matmul_rows");
-    for (&chosen, &format) in [0, 1, 2, 7, 19, 5].iter().zip(SOME_FORMATS) {
-        for precision in PRECISIONS {
+    for (&chosen, &format) in
+        [0, 1, 2, 7, 19, 5].iter().zip(SOME_FORMATS).filter(|(_, format)| suite.formats().contains(format))
+    {
+        for &precision in suite.precisions() {
             let tensors = vec![tensor(rng, format, 1, 77, 256)];
             let product = Product { bias: None, ..Product::new(rng, tensors, precision, 13) };
             // In any order, some twice.
@@ -157,8 +160,8 @@ pub fn rows(suite: &Suite) {
 /// Rows of NaN, of infinities, of zeros, of 1e6 and of denormals: each shows in its own outputs and no others.
 pub fn extremes(suite: &Suite) {
     let rng = &mut suite.rng("extremes");
-    for &format in suite.some("extremes", Format::ALL) {
-        for precision in PRECISIONS {
+    for &format in suite.some("extremes", suite.formats()) {
+        for &precision in suite.precisions() {
             let tensors = vec![tensor(rng, format, 1, 35, 256)];
             let clean = Product { bias: None, ..Product::new(rng, tensors, precision, 6) };
             let mut wild = Product { x: clean.x.clone(), tensors: clean.tensors.clone(), bias: None, ..clean };

@@ -17,8 +17,9 @@ struct IQ4_XS {
         return {load_words<8>(block + 8 + 16 * (span % 8)), load_64(block), span % 8};
     }
 #else
-    static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * (span / 8)),
+    template <class Part = Whole>
+    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+        return {mine.codes(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * (span / 8)),
                 span % 8};
     }
 #endif

@@ -26,14 +26,15 @@ struct Q3_K {
                 span % 2};
     }
 #else
-    static DEV Raw load(Row row, u32 span) {
+    template <class Part = Whole>
+    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
         const GLOBAL u8* qs = row.base + plane(row, 32);
         const GLOBAL u8* scales = qs + plane(row, 64);
         const GLOBAL u8* d = scales + plane(row, 12);
         u32 block = span / 4;
         scales += 12 * block;
-        return {load_stream_16(qs + 16 * span),
-                load_stream_16(row.base + 32 * block + 16 * (span % 2)),
+        return {mine.codes(qs + 16 * span),
+                mine.codes(row.base + 32 * block + 16 * (span % 2)),
                 {load_32(scales), load_32(scales + 4)},
                 load_32(scales + 8),
                 load_16(d + 2 * block),
@@ -49,7 +50,7 @@ struct Q3_K {
     static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
         // Group 8 · part + 2 · piece + side.
         u32 byte = 16 * (piece % 2) + 8 * raw.side;
-        u32 low = raw.low[piece / 2] >> (byte + 4 * raw.part) & 15;
+        u32 low = (piece < 2 ? raw.low[0] : raw.low[1]) >> (byte + 4 * raw.part) & 15;
         u32 high = raw.high >> (byte + 4 * raw.part + 2 * (piece / 2)) & 3;
         scale = rounded_product(half_of(raw.d), static_cast<float>(static_cast<int>(low | high << 4) - 32));
         min = 0.0f;

@@ -29,8 +29,9 @@ struct Q4_K {
         return {load_words<16>(block + 16 + 16 * (span % 8)), load_words<16>(block), span / 2 % 4};
     }
 #else
-    static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 16) + 16 * span),
+    template <class Part = Whole>
+    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+        return {mine.codes(row.base + plane(row, 16) + 16 * span),
                 load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
 #endif

@@ -15,8 +15,11 @@ struct Q5_1 {
         return {load_words<8>(block + 8), load_64(block)};
     }
 #else
-    static DEV Raw load(Row row, u32 span) {
-        return {load_stream_16(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * span)};
+    template <class Part = Whole>
+    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+        Raw raw = {mine.codes(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * span)};
+        raw.head.y = mine.bits(raw.head.y);
+        return raw;
     }
 #endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }

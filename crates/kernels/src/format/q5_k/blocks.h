@@ -18,10 +18,11 @@ struct Q5_K {
                 load_words<16>(block), span / 2 % 4};
     }
 #else
-    static DEV Raw load(Row row, u32 span) {
+    template <class Part = Whole>
+    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
         const GLOBAL u8* qh = row.base + plane(row, 16);
-        return {load_stream_16(qh + plane(row, 32) + 16 * span),
-                load_stream_16(qh + 32 * (span / 8) + 16 * (span % 2)),
+        return {mine.codes(qh + plane(row, 32) + 16 * span),
+                mine.codes(qh + 32 * (span / 8) + 16 * (span % 2)),
                 load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
 #endif

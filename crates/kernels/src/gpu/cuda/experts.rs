@@ -1,6 +1,7 @@
 //! The experts of few tokens in two launches: the host side of `kernels/experts.cu`; and those of many, one operation after
 //! the other.
 
+use super::family::Family;
 use super::gemv::{gate_blocks, int8_text, reads_int8, x_arg};
 use super::moe;
 use super::product::{Bias, Gated, bias_arg, word};
@@ -73,8 +74,8 @@ pub(super) fn experts(
 ) -> Result<()> {
     let few = Few::new(experts, x, &logits, routing, &room)?;
     match few {
-        Some(few) => few.launch(device, experts, x, logits, room, finish, y),
-        None => many(device, experts, x, logits, routing, room, finish, y),
+        Some(few) if device.may(Family::Gemv) => few.launch(device, experts, x, logits, room, finish, y),
+        _ => many(device, experts, x, logits, routing, room, finish, y),
     }
 }
 
@@ -89,6 +90,7 @@ fn many(
     y: ViewMut<f32>,
 ) -> Result<()> {
     let ExpertsRoom { mut ids, mut weights, groups, h, act, mut out } = room;
+    groups.tile_rows = moe::tile_rows(device, logits.cols(), ids.rows() * ids.cols());
     route::route_and_group(device, logits, routing, None, ids.reborrow(), weights.reborrow(), groups)?;
     let (k, activation) = (routing.top_k, experts.activation);
     moe::moe_gate_up(device, experts.gate_up, x, groups, k, experts.gate_up_bias, activation, h, Some(act))?;

@@ -1,5 +1,7 @@
-//! Products of weights with many rows of activations, on tensor cores: the host side of `kernels/gemm.cu`.
+//! Products of weights with many rows of activations, on tensor cores: the host side of `kernels/gemm.cu` and
+//! `kernels/gemm_wgmma.cu`.
 
+use super::family::Family;
 use super::product::{Bias, Which, bias_arg, lists, word};
 use super::texts::Text;
 use crate::act::{Act, Precision};
@@ -13,11 +15,8 @@ use crate::group::max_tiles;
 use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
-const FILE: &str = "gemm.cu";
-/// Rows of a full tile of [`crate::ops::Groups`].
+/// Rows of a full tile of [`crate::ops::Groups`] for `gemm.cu`.
 const TILE: usize = super::moe::TILE_ROWS;
-/// Warps of a block.
-const WARPS: usize = 8;
 /// Rows of X from which on these kernels beat those of `gemv.rs`. On an H200, with Q4_K, 5,120 × 2,048 takes 12.2 and 20.9
 /// µs there for 4 and 8 rows, 14.7 and 14.4 here; 2,048 × 4,096 takes 11.2 and 18.3, and 12.4 and 12.3.
 const FEWEST_ROWS: usize = 5;
@@ -28,11 +27,16 @@ const FEWEST_PAIRS: usize = 3;
 /// How the work is cut.
 #[derive(Clone, Copy)]
 struct Cut {
+    /// Which of the two texts.
+    family: Family,
     /// Rows of X at once.
     tokens: usize,
+    /// Warps of a block that multiply, and that copy.
+    warps: usize,
+    copiers: usize,
     /// Times 16 rows of weights of a warp.
     fragments: usize,
-    /// Parts of a block's warps, which take steps of columns in turns. Not for experts.
+    /// Parts of a block's warps, which take steps of columns in turns. Not for experts, and not by `wgmma`.
     split: usize,
     /// Blocks that fit a multiprocessor.
     blocks: usize,
@@ -42,13 +46,25 @@ struct Cut {
     time: usize,
 }
 
+impl Cut {
+    const fn mma(tokens: usize, fragments: usize, split: usize, blocks: usize, stages: usize, time: usize) -> Self {
+        Self { family: Family::Mma, tokens, warps: 8, copiers: 0, fragments, split, blocks, stages, time }
+    }
+
+    const fn wgmma(tokens: usize, warps: usize, fragments: usize, blocks: usize, stages: usize, time: usize) -> Self {
+        Self { family: Family::Wgmma, tokens, warps, copiers: 4, fragments, split: 1, blocks, stages, time }
+    }
+}
+
 /// Narrow ones start and end sooner, most of all if their warps share the columns; large ones unpack each weight for more
 /// rows of X, and read each row of X for more weights.
-const CUTS: [Cut; 4] = [
-    Cut { tokens: 32, fragments: 1, split: 1, blocks: 2, stages: 3, time: 50 },
-    Cut { tokens: 32, fragments: 1, split: 4, blocks: 1, stages: 2, time: 20 },
-    Cut { tokens: 64, fragments: 1, split: 1, blocks: 2, stages: 2, time: 70 },
-    Cut { tokens: 64, fragments: 2, split: 1, blocks: 1, stages: 3, time: 120 },
+const CUTS: [Cut; 6] = [
+    Cut::mma(32, 1, 1, 2, 3, 50),
+    Cut::mma(32, 1, 4, 1, 2, 20),
+    Cut::mma(64, 1, 1, 2, 2, 70),
+    Cut::mma(64, 2, 1, 1, 3, 120),
+    Cut::wgmma(128, 12, 1, 1, 6, 124),
+    Cut::wgmma(128, 8, 2, 1, 6, 165),
 ];
 
 /// Formats that the kernels multiply: quantised ones and bfloat16. F16 has more bits than bfloat16 would keep.
@@ -60,19 +76,30 @@ fn known(format: Format) -> bool {
 pub(super) fn texts() -> impl Iterator<Item = Text> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
-    let kinds = cuts.flat_map(|(format, cut)| [false, true].map(|both| cut.defines(format, both)));
-    kinds.map(|defines| Text { file: FILE, defines: defines.into() })
+    let kinds = cuts.flat_map(|(format, cut)| [false, true].map(|both| (cut.file(), cut.defines(format, both))));
+    kinds.map(|(file, defines)| Text { file, defines })
 }
 
 /// Whether a product is one for these kernels.
 pub(super) fn serves(device: &Device, w: &Rows, x: &Act, which: Which, y_rows: usize) -> bool {
-    let properties = device.gpu().properties();
     let enough = match which {
         Which::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && y_rows >= FEWEST_PAIRS * groups.counts.len(),
         _ => y_rows >= FEWEST_ROWS,
     };
-    let there = properties.architecture >= 80 && properties.shared_bytes as usize >= CUTS[0].shared_bytes(w.format);
-    there && known(w.format) && x.precision == Precision::Fast && enough
+    enough && cannot(device, Family::Mma, w.format, x.precision).is_none()
+}
+
+/// Why a device's kernels of this family do not multiply such a weight with such activations, if so.
+pub(super) fn cannot(device: &Device, family: Family, format: Format, precision: Precision) -> Option<&'static str> {
+    if !known(format) {
+        Some("tensor cores take quantised weights and BF16")
+    } else if precision != Precision::Fast {
+        Some("tensor cores round activations, which must be of precision `Fast`")
+    } else if !CUTS.iter().any(|cut| cut.family == family && cut.fits(device, format)) {
+        Some("the device has no such instructions, or too little shared memory")
+    } else {
+        None
+    }
 }
 
 impl Cut {
@@ -83,7 +110,7 @@ impl Cut {
             // Each expert has a last tile, half of which is there on average.
             Which::Pairs { groups, .. } => {
                 let experts = groups.counts.len();
-                experts.max(experts / 2 + y_rows / cut.tokens)
+                experts.max(experts / 2 + y_rows / cut.tokens.min(groups.tile_rows))
             }
             _ => y_rows.div_ceil(cut.tokens),
         };
@@ -91,42 +118,62 @@ impl Cut {
             let blocks = weight_rows.div_ceil(cut.weight_rows()) * tiles(cut);
             cut.time * blocks.div_ceil(properties.multiprocessors.max(1) as usize)
         };
-        // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends: 10% faster.
         let fits = |cut: &Cut| {
-            let fits = cut.shared_bytes(format) <= properties.shared_bytes as usize;
-            fits && (cut.blocks > 1 || !matches!(which, Which::Pairs { .. }))
+            let fits = match which {
+                // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends: 10%
+                // faster. Large tiles are for the other kernel.
+                Which::Pairs { groups, .. } if cut.family == Family::Mma => cut.blocks > 1 && groups.tile_rows <= TILE,
+                _ => true,
+            };
+            fits && cut.fits(device, format) && device.may(cut.family)
         };
         CUTS.into_iter().filter(fits).min_by_key(cost).unwrap_or(CUTS[0])
     }
 
+    /// Whether a device can run it.
+    fn fits(&self, device: &Device, format: Format) -> bool {
+        let properties = device.gpu().properties();
+        self.family.runs_on(properties.architecture) && self.shared_bytes(format) <= properties.shared_bytes as usize
+    }
+
     /// Rows of weights of a block.
     fn weight_rows(&self) -> usize {
-        16 * WARPS * self.fragments / self.split
+        16 * self.warps * self.fragments / self.split
+    }
+
+    fn file(&self) -> &'static str {
+        if self.family == Family::Wgmma { "gemm_wgmma.cu" } else { "gemm.cu" }
     }
 
     /// The text's definitions. `both`: for a gate and an up weight.
-    fn defines(&self, format: Format, both: bool) -> [(&'static str, String); 9] {
-        [
+    fn defines(&self, format: Format, both: bool) -> Vec<(&'static str, String)> {
+        let mut defines = vec![
             ("FORMAT", format.name().to_owned()),
             ("GATED", usize::from(both).to_string()),
             ("TOKENS", self.tokens.to_string()),
-            ("TILE", TILE.to_string()),
-            ("WARPS", WARPS.to_string()),
+            ("WARPS", self.warps.to_string()),
             ("FRAGMENTS", self.fragments.to_string()),
-            ("SPLIT", self.split.to_string()),
             ("BLOCKS", self.blocks.to_string()),
             ("STAGES", self.stages.to_string()),
-        ]
+        ];
+        if self.family == Family::Mma {
+            defines.extend([("TILE", TILE.to_string()), ("SPLIT", self.split.to_string())]);
+        }
+        defines
     }
 
     fn shared_bytes(&self, format: Format) -> usize {
-        // Columns of X in a step: `STEP` in the kernel's text.
-        let step = if format.is_float() { 64 } else { 256 };
-        self.stages * self.tokens * self.split * step * size_of::<u16>()
+        // Columns of X in a step: `STEP` in the kernels' texts. For `wgmma`, stages begin at a multiple of 1,024.
+        let (step, more) = match self.family {
+            Family::Wgmma => (128, 1024),
+            _ if format.is_float() => (64, 0),
+            _ => (256, 0),
+        };
+        self.stages * self.tokens * self.split * step * size_of::<u16>() + more
     }
 }
 
-/// Twin of `GemmParams` in the kernel's text.
+/// Twin of `GemmParams` in `kernels/gemm.cuh`.
 #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
 #[repr(C)]
 struct GemmParams {
@@ -220,7 +267,9 @@ fn launch(
     };
     let grid = elements("blocks", &[weight_rows.div_ceil(cut.weight_rows()), tiles])?;
     let defines = cut.defines(w.format, both);
-    let defines = defines.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let file = cut.file();
+    let entry = file.trim_end_matches(".cu");
     let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
     let [pairs, tiles, tile_count] = lists(which);
     let [bias, up_bias] = bias.map(bias_arg);
@@ -228,9 +277,9 @@ fn launch(
     let y = if both { Arg::write(y) } else { finish.output(y) };
     let params = Arg::params(&params);
     device.launch(&Launch {
-        kernel: Kernel { file: FILE, entry: "gemm", defines: &defines },
+        kernel: Kernel { file, entry, defines: &defines },
         grid: [word(op, "blocks", grid)?, 1, 1],
-        block: 32 * WARPS as u32,
+        block: 32 * (cut.warps + cut.copiers) as u32,
         shared: cut.shared_bytes(w.format) as u32,
         overlap: true,
         args: &[w.arg(), up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, device.flag(), params],

@@ -73,6 +73,17 @@ PTX void copy_tile(void* shared, const TensorMap& map, int column, int row, u64*
 #endif
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// ---- Registers of each thread of a warpgroup from here on, by all its warps: less than before, which others may take, or
+// more, once there are so many. From 24 to 256, a multiple of 8.
+template <int COUNT>
+PTX void registers_give() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+template <int COUNT>
+PTX void registers_take() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
 // ---- Products of four warps, the first a multiple of 4: d += a · bᵀ, or = without `accumulate`. a has 64 rows and b as
 // many as d has columns, each of 32 bytes: 16 elements of 16 bits, or 32 bytes. A thread of the four warps holds half as
 // many sums as there are columns: sum i is row 16 · warp + lane / 4, + 8 for odd i / 2, and column 8 (i / 4) +

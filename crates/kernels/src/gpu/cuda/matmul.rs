@@ -1,5 +1,6 @@
 //! Dense matrix operations, and the preparation of weights.
 
+use super::family::{Family, chosen};
 use super::product::{Bias, Gated, Which};
 use super::{gemm, gemm_f32, gemm_int8, gemv};
 use crate::act::Act;
@@ -59,15 +60,14 @@ fn multiply_part(
     finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    if matches!(finish, Finish::Store) && gemm_f32::serves(w, which, y.rows()) {
+    let family = chosen(device, op, w, x, which, y.rows())?;
+    if device.family().is_none() && matches!(finish, Finish::Store) && gemm_f32::serves(w, which, y.rows()) {
         return gemm_f32::matmul(device, op, w, x, bias, y);
     }
-    let matmul = if gemm_int8::serves(device, w, x, which, y.rows()) {
-        gemm_int8::matmul
-    } else if gemm::serves(device, w, x, which, y.rows()) {
-        gemm::matmul
-    } else {
-        gemv::matmul
+    let matmul = match family {
+        Family::Gemv => gemv::matmul,
+        Family::Int8 => gemm_int8::matmul,
+        Family::Mma | Family::Wgmma => gemm::matmul,
     };
     matmul(device, op, w, x, which, bias, finish, y)
 }
@@ -92,17 +92,19 @@ pub(super) fn multiply_gated(
         multiply_part(device, op, gate, x, which, gate_bias, Finish::Store, &h)?;
         multiply_part(device, op, up, x, which, up_bias, Finish::Gate(activation), &h)?;
     } else {
-        let int8 = gemm_int8::serves(device, gate, x, which, h.rows());
-        if !int8 && gemm::serves(device, gate, x, which, h.rows()) {
-            gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h)?;
-        } else {
-            if let Some(act) = &mut act {
-                (act.rows, act.cols) = (h.rows(), h.cols());
+        let gate_up = match chosen(device, op, gate, x, which, h.rows())? {
+            Family::Gemv => gemv::gate_up,
+            Family::Int8 => gemm_int8::gate_up,
+            Family::Mma | Family::Wgmma => {
+                gemm::gate_up(device, op, [gate, up], x, which, bias, activation, &h)?;
+                return act.map_or(Ok(()), |act| prepare_activations(device, h.as_view(), act));
             }
-            let to = Gated { h: act.is_none().then_some(&h), act: act.as_deref() };
-            let gate_up = if int8 { gemm_int8::gate_up } else { gemv::gate_up };
-            return gate_up(device, op, [gate, up], x, which, bias, activation, h.rows(), to);
+        };
+        if let Some(act) = &mut act {
+            (act.rows, act.cols) = (h.rows(), h.cols());
         }
+        let to = Gated { h: act.is_none().then_some(&h), act: act.as_deref() };
+        return gate_up(device, op, [gate, up], x, which, bias, activation, h.rows(), to);
     }
     act.map_or(Ok(()), |act| prepare_activations(device, h.as_view(), act))
 }

@@ -7,6 +7,7 @@ mod attention;
 pub mod cache;
 pub mod driver;
 mod experts;
+pub mod family;
 mod gemm;
 mod gemm_f32;
 mod gemm_int8;
@@ -25,7 +26,7 @@ use super::{Device, Gpu, ahead, finish, layout, memory, product};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::compose::{self, key_and_value_columns};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::ops::{
     Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Groups, Norm, Norms, Rates, Recording, Rope, Routing,
@@ -33,6 +34,7 @@ use crate::ops::{
 };
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
+use family::Family;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Steps of more rows than this are not padded, and so hardly ever come again.
@@ -42,18 +44,39 @@ const LARGEST_BUCKET: usize = 128;
 #[derive(Debug)]
 pub struct Cuda {
     device: Device,
+    options: Options,
     /// [`Backend::turn`].
     turn: Mutex<()>,
+}
+
+/// What a backend may be told. The default is what is fastest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The kernels that multiply matrices, for tests of each: instead of the fastest for each product, those of this
+    /// family. A product that they cannot do is an [`Error::Range`].
+    pub family: Option<Family>,
 }
 
 impl Cuda {
     /// A backend over a device: a real one, or a simulator's.
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
-        Ok(Self { device: Device::new(gpu)?, turn: Mutex::default() })
+        Self::with(gpu, Options::default())
     }
-}
 
-impl Cuda {
+    /// The same with options.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device has no kernels of the family that is asked for.
+    pub fn with(gpu: Arc<dyn Gpu>, options: Options) -> Result<Self> {
+        let properties = gpu.properties();
+        if let Some(family) = options.family.filter(|family| !family.runs_on(properties.architecture)) {
+            let (what, capability) = (format!("kernels of the family {family}"), properties.architecture);
+            let reason = format!("they are not for compute capability {}.{}", capability / 10, capability % 10);
+            return Err(Error::Device { device: properties.id, what, reason });
+        }
+        Ok(Self { device: Device::with(gpu, options.family)?, options, turn: Mutex::default() })
+    }
+
     /// The checks of [`Backend::place_qkv`]'s parts.
     fn check_placing(
         &self,
@@ -96,7 +119,7 @@ impl Backend for Cuda {
         work: &mut dyn FnMut(&dyn Backend) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        ahead::make_ready(self.device.gpu(), &mut |gpu| work(&Cuda::new(gpu)?), progress)
+        ahead::make_ready(self.device.gpu(), &mut |gpu| work(&Cuda::with(gpu, self.options)?), progress)
     }
 
     fn turn(&self) -> Option<MutexGuard<'_, ()>> {
@@ -219,6 +242,7 @@ impl Backend for Cuda {
 
     fn group_by_expert(&self, ids: View<u32>, experts: usize, groups: &mut Groups) -> Result<()> {
         check::group_by_expert(self.device(), &ids, experts, groups)?;
+        groups.tile_rows = moe::tile_rows(&self.device, experts, ids.rows() * ids.cols());
         group::group_by_expert(&self.device, ids, experts, groups)
     }
 
@@ -352,7 +376,9 @@ impl Backend for Cuda {
         bias: Option<&Buffer<f32>>,
         y: ViewMut<f32>,
     ) -> Result<()> {
-        if norm_matmul::serves(layout::parts("norm_matmul", w)?, norm.x.rows(), act, other.as_deref()) {
+        let serves = self.device.may(Family::Gemv)
+            && norm_matmul::serves(layout::parts("norm_matmul", w)?, norm.x.rows(), act, other.as_deref());
+        if serves {
             let lent = &mut [Some(&mut *act), other.as_deref_mut()];
             for act in lent.iter_mut().flatten() {
                 check::norm_act(self.device(), &norm, &normed, &[act])?;
@@ -475,6 +501,7 @@ impl Backend for Cuda {
     ) -> Result<()> {
         check::route(self.device(), &logits, routing, bias, &ids, &weights)?;
         check::group_by_expert(self.device(), &ids.as_view(), logits.cols(), groups)?;
+        groups.tile_rows = moe::tile_rows(&self.device, logits.cols(), ids.rows() * ids.cols());
         route::route_and_group(&self.device, logits, routing, bias, ids, weights, groups)
     }
 }

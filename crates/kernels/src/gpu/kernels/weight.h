@@ -6,7 +6,7 @@
 //
 // A quantised format is a struct with
 //   BLOCK, SCALED (neighbours with one scale: 16 or 32), SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO, SIGNED, HAS_MIN,
-//   Raw load(Row, u32 span)                            the span's bytes; spans count along the row
+//   Raw load(Row, u32 span, Part)                      the span's bytes, or a lane's part; spans count along the row
 //   u32 at(u32 span, int piece)                        where the piece is: its first element is 16 · at
 //   void codes(const THREAD Raw&, int piece, THREAD u32 (&)[4])
 //                                                      16 bytes, ascending: signed, or unsigned and at most 127
@@ -66,6 +66,19 @@ DEV uint4 load_floats(Row row, u32 span) {
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
+
+// What a lane loads of a span: all of it,
+struct Whole {
+    DEV uint4 codes(const GLOBAL u8* from) const { return load_stream_16(from); }
+    // Of a word that has a bit for each of 16 columns.
+    DEV u32 bits(u32 word) const { return word; }
+};
+// or what the lane of this number of four needs of columns 4t to 4t + 3 of each piece: they are the first word of `codes`.
+struct Quarter {
+    u32 t;
+    DEV uint4 codes(const GLOBAL u8* from) const { return make_uint4(load_32(from + 4 * t), 0, 0, 0); }
+    DEV u32 bits(u32 word) const { return word >> 4 * t; }
+};
 
 // The f16 in the lower half of a word.
 DEV float half_of(u32 word) { return half_to_float(static_cast<u16>(word)); }

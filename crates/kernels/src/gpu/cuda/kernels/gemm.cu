@@ -9,34 +9,14 @@
 // of its own (`weight.h`), and what it reads of X are the same columns: eight neighbours, 16 bytes, at a time. So codes
 // are used as they come. A sum is taken in the order of steps, spans and pieces, whatever else is in the tile.
 //
-// Weights are rounded to bfloat16 after scaling in f32. With activations rounded as well, that is an NMSE of about 6e-6
-// where int8 activations have 3e-5.
-//
 // Floors for 512 tokens of Qwen3-30B-A3B in Q4_K_M on an H200: 16.3 GB of experts read once, 3.6 ms; 2.8 TFLOP, 3.5 ms
 // at 800 TFLOP/s and about 5.5 at what `mma.sync` reaches there. What binds is unpacking: 29 G weights at about 5
 // instructions with all that is around it, 4.9 ms if one were issued in every cycle; it takes 15 ms.
 //
-// Defines: FORMAT, GATED (0 or 1: two weights, gate and up), TOKENS (rows of X at once, a multiple of 16), TILE (rows
-// of a full tile of experts), WARPS, FRAGMENTS (times 16 rows of weights) of a warp, SPLIT (parts of the warps, which
-// take steps in turns; not for experts), BLOCKS (of a multiprocessor), STAGES.
-#include "formats.h"
-#include "finish.h"
-
-// Twin of `GemmParams` in `gpu/cuda/gemm.rs`.
-struct GemmParams {
-    // Bytes of a weight row and of an expert's matrix.
-    u64 row_bytes, matrix_bytes;
-    // Elements from a row of Y to the next, from a row id to the next, of the bias from an expert to the next.
-    u64 y_stride, ids_stride, bias_stride;
-    // Outputs, and blocks of the format in a row.
-    u32 outputs, blocks;
-    // Rows of X, 32 columns of which are 64 bytes, and of Y.
-    u32 x_rows, x_blocks, y_rows;
-    // Pairs of experts that share a row of X.
-    u32 share;
-    Finish finish;
-    u32 padding;
-};
+// Defines: those of `gemm.cuh` (TOKENS a multiple of 16, FRAGMENTS times 16 rows of weights of a warp), TILE (rows of a full
+// tile of experts), WARPS, SPLIT (parts of the warps, which take steps in turns; not for experts), BLOCKS (of a
+// multiprocessor), STAGES.
+#include "gemm.cuh"
 
 // As many parameters as the host passes; below sm_80 there is nothing to launch.
 #if __CUDA_ARCH__ >= 800
@@ -69,51 +49,18 @@ struct Lane<F, false> {
         }
     }
 
-    struct Scale {
-        float scale, offset;
-    };
     DEV Scale scale(int piece) const {
-        float scale, min;
         typename F::Raw span = raw[piece / F::PIECES];
         if (!RAGGED && piece >= F::PIECES) share(span, raw[0]);
-        F::scale(span, piece % F::PIECES, scale, min);
-        // What the floats below have too much.
-        float offset = -(F::SIGNED ? 32768.0f + 128.0f : 128.0f + F::ZERO) * scale;
-        if (F::HAS_MIN) offset -= min;
-        return {scale, offset};
+        return scale_of<F>(span, piece % F::PIECES);
     }
     typedef u32 Codes[4];
     DEV void codes(int piece, Codes& words) const { F::codes(raw[piece / F::PIECES], piece % F::PIECES, words); }
 
-    // Half of a piece as pairs of bfloat16. A byte in the mantissa of a float is that byte and a constant, so that
-    // conversion, zero and minimum are one multiply-add in f32. A scale of 2^113 or more, which MXFP4 alone can have,
-    // overflows in it: NaN.
+    // Half of a piece as pairs of bfloat16: the even or the odd columns, as they lie in X.
     static DEV void unpack(const Codes& codes, Scale scale, int half, u32 (&pairs)[4]) {
 #pragma unroll
-        for (int i = 0; i < 2; i++) {
-            u32 word = codes[2 * half + i];
-            float value[4];
-            if (F::SIGNED) {
-                // 2^15 + byte, the byte from bit 8.
-#pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    float x = __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x47000000u, 0x7404 | j << 4));
-                    value[j] = fmaf(x, scale.scale, scale.offset);
-                }
-            } else {
-                // Two at once, 128 + byte from bits 0 and 16: the lower is moved up; the upper is used as it is, with
-                // 0x4300 / 2^16 of a unit too much and up to 127 / 2^16 that nobody will miss.
-                float above = fmaf(-17152.0f / 65536.0f, scale.scale, scale.offset);
-#pragma unroll
-                for (int j = 0; j < 2; j++) {
-                    u32 two = __byte_perm(word, 0x43, 0x4240 + 0x101 * j);
-                    value[j] = fmaf(__uint_as_float(two << 16), scale.scale, scale.offset);
-                    value[j + 2] = fmaf(__uint_as_float(two), scale.scale, above);
-                }
-            }
-            pairs[2 * i] = pack_bf16(value[0], value[1]);
-            pairs[2 * i + 1] = pack_bf16(value[2], value[3]);
-        }
+        for (int i = 0; i < 4; i++) pairs[i] = pair_of<F>(codes[i], scale, half);
     }
 };
 
@@ -121,7 +68,6 @@ struct Lane<F, false> {
 template <class F>
 struct Lane<F, true> {
     static constexpr int PIECES = 1, SPANS = 1, STEP = 4 * PIECES * 16;
-    struct Scale {};
     uint4 raw[2];
 
     static DEV u32 at(int, u32 t) { return t; }
@@ -133,17 +79,19 @@ struct Lane<F, true> {
             raw[i] = span * 8 < row.blocks ? F::load(row, span) : make_uint4(0, 0, 0, 0);
         }
     }
-    DEV Scale scale(int) const { return {}; }
+    DEV Scale scale(int) const { return {1.0f, 0.0f}; }
     typedef uint4 Codes[2];
     DEV void codes(int, Codes& words) const {
         words[0] = raw[0];
         words[1] = raw[1];
     }
     static DEV void unpack(const Codes& codes, Scale, int half, u32 (&pairs)[4]) {
-        pairs[0] = codes[half].x;
-        pairs[1] = codes[half].y;
-        pairs[2] = codes[half].z;
-        pairs[3] = codes[half].w;
+        const u32 columns = half == 0 ? 0x5410 : 0x7632;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            pairs[2 * i] = __byte_perm(codes[i].x, codes[i].y, columns);
+            pairs[2 * i + 1] = __byte_perm(codes[i].z, codes[i].w, columns);
+        }
     }
 };
 
@@ -170,9 +118,6 @@ DEV uint4 read(const u8* shared) { return *reinterpret_cast<const uint4*>(shared
 DEV constexpr u32 place(u32 unit) { return (unit ^ ((unit >> 3 ^ unit >> 4) & 1) << 2 ^ (unit >> 3 & 1) << 1) * 16; }
 // Where it lies in its stage.
 DEV u32 unit_at(u32 token, u32 unit) { return token * X_ROW + (place(unit) ^ (token & 1) * 16); }
-
-// Marks a row of Y that has no row of X: it stays zero. Rows are below 2^31.
-#define NO_ROW 0x80000000u
 
 typedef u32 Fragment[4];
 
@@ -214,24 +159,10 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     const u32 steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP, rounds = (steps + SPLIT - 1) / SPLIT;
     const u32 part = SPLIT == 1 ? 0 : here.warp() / PART_WARPS, x_bytes = 64 * p.x_blocks;
 
-    u32 expert = 0, first = tile * TOKENS, end = min(first + TOKENS, p.y_rows);
-    if (tiles != nullptr) {
-        dependency_wait();
-        u32 tasks = *tile_count;
-        if (tile >= tasks) {
-            // One block of outputs each zeroes the pairs without an expert, which follow those of the last tile.
-            const u32* last = tiles + 3 * (u64(tasks) - 1);
-            u32 begin = tile > tasks ? p.y_rows : tasks == 0 ? 0 : last[1] + last[2];
-            u32 stop = min(block_output + OUTPUTS, p.outputs);
-            for (u32 i = begin; i < p.y_rows; i++) {
-                for (u32 o = block_output + here.thread_x(); o < stop; o += THREADS) y[pairs[i] * p.y_stride + o] = 0.0f;
-            }
-            return;
-        }
-        expert = tiles[3 * u64(tile)];
-        first = tiles[3 * u64(tile) + 1];
-        end = first + tiles[3 * u64(tile) + 2];
-    }
+    if (tiles != nullptr) dependency_wait();
+    Rows rows = rows_of(tile, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
+    u32 expert = rows.expert, first = rows.first, end = rows.end;
+    if (first == end) return;
 
     // The lane's rows of weights: in each fragment one, and as `h` = 1 the one 8 below, or the same of the other
     // matrix. Past the end the last one stands in.
@@ -265,22 +196,9 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
         dependency_launch();
         if (tiles == nullptr) dependency_wait();
         for (u32 i = here.thread_x(); i < TOKENS; i += THREADS) {
-            // Past the end the first row of X stands in; what comes of it is not written.
-            u32 from = 0, to = first + i;
-            bool missing = false;
-            if (i < count) {
-                from = to;
-                if (tiles != nullptr) {
-                    to = pairs[to];
-                    from = to / p.share;
-                } else if (ids != nullptr) {
-                    from = ids[to * p.ids_stride];
-                    missing = from >= p.x_rows;
-                    if (missing && from != PADDING) raise(flag, FLAG_MATMUL_ROW, from, to, p.x_rows);
-                }
-            }
-            y_of[i] = missing ? NO_ROW | to : to;
-            x_of[i % LINES * COPIES + i / LINES] = u64(missing ? 0 : from) * x_bytes;
+            Line line = line_of(i, first, count, ids, pairs, flag, p);
+            y_of[i] = line.y;
+            x_of[i % LINES * COPIES + i / LINES] = line.x;
         }
         barrier();
 
@@ -323,7 +241,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             // At the end the last step again: a branch around the loads would make what follows wait for them.
             const u32 next_step = min((round + 1) * SPLIT + part, steps - 1);
             // All scales first: then the next ones can be loaded in their place.
-            Weights::Scale scale[Weights::PIECES][FRAGMENTS][2];
+            Scale scale[Weights::PIECES][FRAGMENTS][2];
 #pragma unroll
             for (int i = 0; i < Weights::PIECES; i++) {
 #pragma unroll
@@ -386,37 +304,8 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
             }
         }
 
-        // One output of all rows of X that this lane has sums of.
-        auto write = [&](u32 output, Finish how, auto product) {
-            if (output >= p.outputs) return;
-#pragma unroll
-            for (int j = 0; j < 2 * EIGHTS; j++) {
-                u32 token = j / 2 * 8 + 2 * t + j % 2;
-                if (token >= count) continue;
-                u32 to = y_of[token];
-                finish(how, y + (to & ~NO_ROW) * p.y_stride + output, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
-            }
-        };
-        auto bias_of = [&](const float* bias, u32 output) {
-            return bias == nullptr ? 0.0f : bias[expert * p.bias_stride + min(output, p.outputs - 1)];
-        };
-#pragma unroll
-        for (int m = 0; m < FRAGMENTS; m++) {
-            if (GATED) {
-                u32 output = output_of(m, 0);
-                float gate_add = bias_of(bias, output), up_add = bias_of(up_bias, output);
-                write(output, {STORE}, [&](int j, int i) {
-                    return activate(p.finish.activation, sums[j][m][i] + gate_add, sums[j][m][2 + i] + up_add);
-                });
-            } else {
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    u32 output = output_of(m, h);
-                    float add = bias_of(bias, output);
-                    write(output, p.finish, [&](int j, int i) { return sums[j][m][2 * h + i] + add; });
-                }
-            }
-        }
+        auto sum = [&](int m, int h, int j, int i) { return sums[j][m][2 * h + i]; };
+        write_sums<EIGHTS>(output_of, sum, y_of, count, expert, bias, up_bias, y, p);
         if (TOKENS >= TILE) break;
     }
 }
