@@ -103,7 +103,8 @@ typedef atomic<bool> atomic_bool;
 template <class T> static GPU_SIM_INLINE T atomic_load_explicit(const volatile atomic<T>* at, memory_order) {
     return gpu_sim::change<T, gpu_sim::first<T>>(gpu_sim::touched(&at->value), T());
 }
-template <class T> static GPU_SIM_INLINE void atomic_store_explicit(volatile atomic<T>* at, remove_cv_t<T> value, memory_order) {
+template <class T>
+static GPU_SIM_INLINE void atomic_store_explicit(volatile atomic<T>* at, remove_cv_t<T> value, memory_order) {
     gpu_sim::change<T, gpu_sim::second<T>>(gpu_sim::touched(&at->value, gpu_sim::ATOMIC_WRITE), value);
 }
 template <class T> static GPU_SIM_INLINE bool atomic_compare_exchange_weak_explicit(
@@ -114,7 +115,8 @@ template <class T> static GPU_SIM_INLINE bool atomic_compare_exchange_weak_expli
     return false;
 }
 #define GPU_SIM_ATOMIC(name, f)                                                                   \
-    template <class T> static GPU_SIM_INLINE T atomic_##name##_explicit(volatile atomic<T>* at, remove_cv_t<T> value, memory_order) { \
+    template <class T>                                                                            \
+    static GPU_SIM_INLINE T atomic_##name##_explicit(volatile atomic<T>* at, remove_cv_t<T> value, memory_order) { \
         return gpu_sim::change<T, gpu_sim::f<T>>(gpu_sim::touched(&at->value), value);                             \
     }
 GPU_SIM_ATOMIC(exchange, second)

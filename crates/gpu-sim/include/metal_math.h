@@ -1,6 +1,6 @@
-// Functions of numbers. Functions with an error bound on the device (exp, rsqrt, …) are here correctly rounded or nearly so:
-// the simulator shows no approximation errors, and neither what fast math makes of NaNs. Those of half are made with float
-// and rounded once.
+// Functions of numbers. Functions with an error bound on the device (exp, rsqrt, …) are here correctly rounded or
+// nearly so: the simulator shows no approximation errors, and neither what fast math makes of NaNs. Those of half are
+// made with float and rounded once.
 #define INFINITY (__builtin_inff())
 #define NAN (__builtin_nanf(""))
 #define HUGE_VALF (__builtin_inff())
@@ -106,7 +106,7 @@ template <> struct numeric_limits<bfloat> {
     }
 #define GPU_SIM_EACH_3(name)                                                                      \
     template <class A, class B, class C, class V = gpu_sim::types::mixed_t<conditional_t<gpu_sim::types::is_vector<A>, A, C>, B>, \
-              class = enable_if_t<gpu_sim::types::is_vector<A> || gpu_sim::types::is_vector<C>>>                                  \
+              class = enable_if_t<gpu_sim::types::is_vector<A> || gpu_sim::types::is_vector<C>>>  \
     static GPU_SIM_INLINE V name(const A& a, const B& b, const C& c) {                            \
         V x(a), y(b), z(c), result;                                                               \
         for (int i = 0; i < gpu_sim::types::components<V>::count; i++) result[i] = name(x[i], y[i], z[i]);        \
@@ -187,17 +187,29 @@ static GPU_SIM_INLINE float modf(float x, float& whole) { whole = __builtin_trun
 // ---- Both kinds of numbers. What min and max make of a NaN is not defined in Metal; here y < x decides.
 template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min(T x, T y) { return y < x ? y : x; }
 template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max(T x, T y) { return x < y ? y : x; }
-template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> clamp(T x, T least, T most) { return min(max(x, least), most); }
+template <class T>
+static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> clamp(T x, T least, T most) {
+    return min(max(x, least), most);
+}
 template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> abs(T x) { return x < (T)0 ? (T)-x : x; }
-template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min3(T x, T y, T z) { return min(x, min(y, z)); }
-template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max3(T x, T y, T z) { return max(x, max(y, z)); }
-template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> median3(T x, T y, T z) { return max(min(x, y), min(max(x, y), z)); }
-template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> mix(T x, T y, T a) { return (T)(x + (T)((T)(y - x) * a)); }
+template <class T>
+static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> min3(T x, T y, T z) { return min(x, min(y, z)); }
+template <class T>
+static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> max3(T x, T y, T z) { return max(x, max(y, z)); }
+template <class T>
+static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> median3(T x, T y, T z) {
+    return max(min(x, y), min(max(x, y), z));
+}
+template <class T>
+static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> mix(T x, T y, T a) { return (T)(x + (T)((T)(y - x) * a)); }
 template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> smoothstep(T from, T to, T x) {
     T t = clamp((T)((x - from) / (to - from)), (T)0, (T)1);
     return (T)(t * t * ((T)3 - (T)2 * t));
 }
-template <class T> static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> select(T no, T yes, bool condition) { return condition ? yes : no; }
+template <class T>
+static constexpr GPU_SIM_INLINE gpu_sim::types::scalar_t<T> select(T no, T yes, bool condition) {
+    return condition ? yes : no;
+}
 GPU_SIM_EACH_1(abs, V)
 GPU_SIM_EACH_2(min)
 GPU_SIM_EACH_2(max)
@@ -242,7 +254,10 @@ template <class A, class V = gpu_sim::types::vector_t<A>>
 static GPU_SIM_INLINE V normalize(const A& a) { return V(a) * rsqrt(dot(a, a)); }
 
 // ---- Integers.
-template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> popcount(T x) { return (T)__builtin_popcountl((make_unsigned_t<T>)x); }
+template <class T>
+static GPU_SIM_INLINE gpu_sim::types::integer_t<T> popcount(T x) {
+    return (T)__builtin_popcountl((make_unsigned_t<T>)x);
+}
 template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> clz(T x) {
     return x == 0 ? (T)(8 * sizeof(T)) : (T)(__builtin_clzl((make_unsigned_t<T>)x) - (64 - 8 * (int)sizeof(T)));
 }
@@ -268,7 +283,8 @@ template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> mulhi(T x,
     typedef conditional_t<is_unsigned_v<T>, unsigned __int128, __int128> Wide;
     return (T)((Wide)x * (Wide)y >> 8 * sizeof(T));
 }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> madhi(T x, T y, T z) { return (T)(mulhi(x, y) + z); }
+template <class T>
+static GPU_SIM_INLINE gpu_sim::types::integer_t<T> madhi(T x, T y, T z) { return (T)(mulhi(x, y) + z); }
 static GPU_SIM_INLINE int mul24(int x, int y) { return (x << 8 >> 8) * (y << 8 >> 8); }
 static GPU_SIM_INLINE uint mul24(uint x, uint y) { return (x & 0xffffffu) * (y & 0xffffffu); }
 static GPU_SIM_INLINE int mad24(int x, int y, int z) { return mul24(x, y) + z; }
@@ -283,8 +299,10 @@ template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> subsat(T x
     if (!__builtin_sub_overflow(x, y, &difference)) return difference;
     return is_unsigned_v<T> || y > (T)0 ? numeric_limits<T>::min() : numeric_limits<T>::max();
 }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> hadd(T x, T y) { return (T)(((__int128)x + (__int128)y) >> 1); }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> rhadd(T x, T y) { return (T)(((__int128)x + (__int128)y + 1) >> 1); }
+template <class T>
+static GPU_SIM_INLINE gpu_sim::types::integer_t<T> hadd(T x, T y) { return (T)(((__int128)x + (__int128)y) >> 1); }
+template <class T>
+static GPU_SIM_INLINE gpu_sim::types::integer_t<T> rhadd(T x, T y) { return (T)(((__int128)x + (__int128)y + 1) >> 1); }
 template <class T> static GPU_SIM_INLINE make_unsigned_t<gpu_sim::types::integer_t<T>> absdiff(T x, T y) {
     return (make_unsigned_t<T>)(x < y ? (make_unsigned_t<T>)y - (make_unsigned_t<T>)x : (make_unsigned_t<T>)x - (make_unsigned_t<T>)y);
 }
@@ -296,7 +314,8 @@ template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> extract_bi
     uint above = 8 * sizeof(T) - bits;
     return (T)((T)((make_unsigned_t<T>)x << (above - offset)) >> above);
 }
-template <class T> static GPU_SIM_INLINE gpu_sim::types::integer_t<T> insert_bits(T base, T insert, uint offset, uint bits) {
+template <class T>
+static GPU_SIM_INLINE gpu_sim::types::integer_t<T> insert_bits(T base, T insert, uint offset, uint bits) {
     typedef make_unsigned_t<T> U;
     if (bits == 0) return base;
     U mask = (U)((U)~(U)0 >> (8 * sizeof(T) - bits) << offset);

@@ -1,5 +1,5 @@
-// The words of Metal in C++ for OpenCL, as declarations alone: a compiler that knows address spaces reads a text with them.
-// What types operations take and give is looked at where the text runs; here it is loose.
+// The words of Metal in C++ for OpenCL, as declarations alone: a compiler that knows address spaces reads a text with
+// them. What types operations take and give is looked at where the text runs; here it is loose.
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
 #pragma OPENCL EXTENSION __cl_clang_variadic_functions : enable
@@ -203,7 +203,8 @@ typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 template <class T, int C, int R = C> simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T);
 #define GPU_SIM_MATRIX(space)                                                                     \
     template <class T, int C, int R> void simdgroup_load(__private simdgroup_matrix<T, C, R>&, const space T*, ulong = C, ulong2 = 0, bool = false); \
-    template <class T, int C, int R> void simdgroup_store(const __private simdgroup_matrix<T, C, R>&, space T*, ulong = C, ulong2 = 0, bool = false);
+    template <class T, int C, int R>                                                              \
+    void simdgroup_store(const __private simdgroup_matrix<T, C, R>&, space T*, ulong = C, ulong2 = 0, bool = false);
 GPU_SIM_MATRIX(__global)
 GPU_SIM_MATRIX(__local)
 template <class D, class A, class B, class S> void simdgroup_multiply_accumulate(
@@ -222,7 +223,7 @@ typedef gpu_sim_atomic<float> gpu_sim_atomic_float;
 typedef gpu_sim_atomic<bool> gpu_sim_atomic_bool;
 #define GPU_SIM_ATOMIC(name)                                                                      \
     template <class T, class U> T gpu_sim_atomic_##name##_explicit(volatile __global gpu_sim_atomic<T>*, U, memory_order); \
-    template <class U> int gpu_sim_atomic_##name##_explicit(volatile __local gpu_sim_atomic<int>*, U, memory_order);       \
+    template <class U> int gpu_sim_atomic_##name##_explicit(volatile __local gpu_sim_atomic<int>*, U, memory_order); \
     template <class U> uint gpu_sim_atomic_##name##_explicit(volatile __local gpu_sim_atomic<uint>*, U, memory_order);
 GPU_SIM_ATOMIC(store) GPU_SIM_ATOMIC(exchange) GPU_SIM_ATOMIC(fetch_add) GPU_SIM_ATOMIC(fetch_sub) GPU_SIM_ATOMIC(fetch_min)
 GPU_SIM_ATOMIC(fetch_max) GPU_SIM_ATOMIC(fetch_and) GPU_SIM_ATOMIC(fetch_or) GPU_SIM_ATOMIC(fetch_xor)

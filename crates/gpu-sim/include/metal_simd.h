@@ -1,5 +1,5 @@
-// What the 32 lanes of a simdgroup do together. All lanes that the simdgroup began with must come, to the same place in the
-// text: what an operation gives to some of them alone differs between devices.
+// What the 32 lanes of a simdgroup do together. All lanes that the simdgroup began with must come, to the same place in
+// the text: what an operation gives to some of them alone differs between devices.
 namespace gpu_sim::types {
 
 template <class A> using value_t = typename components<A>::vector;
@@ -40,8 +40,8 @@ static GPU_SIM_INLINE uint vote(bool predicate, Site site) {
     return mine.result;
 }
 
-// ---- Matrices of 8 rows and columns, of which each lane holds two elements beside each other. Which is not documented; the
-// places are those that are seen on Apple's devices, and a kernel should not rely on them.
+// ---- Matrices of 8 rows and columns, of which each lane holds two elements beside each other. Which is not
+// documented; the places are those that are seen on Apple's devices, and a kernel should not rely on them.
 struct Places {
     static GPU_SIM_INLINE uint row(uint lane) { return lane / 16 * 4 + lane / 2 % 4; }
     static GPU_SIM_INLINE uint column(uint lane) { return lane / 8 % 2 * 4 + lane % 2 * 2; }
@@ -130,10 +130,11 @@ GPU_SIM_SCAN(simd_prefix_exclusive_product, gpu_sim::product, 1, false)
 // ---- Shuffles.
 // `source` is what lane `lane` reads; lanes that would read outside keep their own.
 #define GPU_SIM_SHUFFLE(name, source)                                                             \
-    template <class A> static GPU_SIM_INLINE gpu_sim::types::value_t<A> name(const A& value, ushort by, GPU_SIM_HERE) { \
+    template <class A>                                                                            \
+    static GPU_SIM_INLINE gpu_sim::types::value_t<A> name(const A& value, ushort by, GPU_SIM_HERE) { \
         static_assert(gpu_sim::types::passes<A>, #name ": no type that passes between lanes");                    \
         uint lane = gpu_sim::lane();                                                              \
-        return gpu_sim::shuffle<gpu_sim::types::value_t<A>>(value, source, site);                                          \
+        return gpu_sim::shuffle<gpu_sim::types::value_t<A>>(value, source, site);                 \
     }
 GPU_SIM_SHUFFLE(simd_shuffle, ((void)lane, by))
 GPU_SIM_SHUFFLE(simd_broadcast, ((void)lane, by))
@@ -147,13 +148,15 @@ GPU_SIM_SHUFFLE(quad_broadcast, by > 3 ? 32 : lane / 4 * 4 + by)
 GPU_SIM_SHUFFLE(quad_shuffle_xor, by > 3 ? 32 : lane ^ by)
 #undef GPU_SIM_SHUFFLE
 // The lanes that would read outside take `fill` from the other end.
-template <class A> static GPU_SIM_INLINE gpu_sim::types::value_t<A> simd_shuffle_and_fill_up(const A& value, const gpu_sim::types::value_t<A>& fill, ushort by, GPU_SIM_HERE) {
+template <class A>
+static GPU_SIM_INLINE gpu_sim::types::value_t<A> simd_shuffle_and_fill_up(const A& value, const gpu_sim::types::value_t<A>& fill, ushort by, GPU_SIM_HERE) {
     uint lane = gpu_sim::lane();
     gpu_sim::types::value_t<A> inside = gpu_sim::shuffle<gpu_sim::types::value_t<A>>(value, (lane - by) % 32, site);
     gpu_sim::types::value_t<A> outside = gpu_sim::shuffle<gpu_sim::types::value_t<A>>(fill, (lane - by) % 32, site);
     return lane < by ? outside : inside;
 }
-template <class A> static GPU_SIM_INLINE gpu_sim::types::value_t<A> simd_shuffle_and_fill_down(const A& value, const gpu_sim::types::value_t<A>& fill, ushort by, GPU_SIM_HERE) {
+template <class A>
+static GPU_SIM_INLINE gpu_sim::types::value_t<A> simd_shuffle_and_fill_down(const A& value, const gpu_sim::types::value_t<A>& fill, ushort by, GPU_SIM_HERE) {
     uint lane = gpu_sim::lane();
     gpu_sim::types::value_t<A> inside = gpu_sim::shuffle<gpu_sim::types::value_t<A>>(value, (lane + by) % 32, site);
     gpu_sim::types::value_t<A> outside = gpu_sim::shuffle<gpu_sim::types::value_t<A>>(fill, (lane + by) % 32, site);
@@ -165,7 +168,7 @@ template <class A> static GPU_SIM_INLINE gpu_sim::types::value_t<A> simd_broadca
 }
 #define GPU_SIM_QUAD(name, f)                                                                     \
     template <class A> static GPU_SIM_INLINE gpu_sim::types::value_t<A> name(const A& value, GPU_SIM_HERE) {      \
-        gpu_sim::types::value_t<A> two = f<gpu_sim::types::value_t<A>>(value, quad_shuffle_xor(value, 1, site));                  \
+        gpu_sim::types::value_t<A> two = f<gpu_sim::types::value_t<A>>(value, quad_shuffle_xor(value, 1, site)); \
         return f<gpu_sim::types::value_t<A>>(two, quad_shuffle_xor(two, 2, site));                                \
     }
 GPU_SIM_QUAD(quad_sum, gpu_sim::sum)
@@ -185,11 +188,15 @@ struct simd_vote {
 private:
     vote_t lanes;
 };
-static GPU_SIM_INLINE simd_vote simd_ballot(bool predicate, GPU_SIM_HERE) { return simd_vote(gpu_sim::vote(predicate, site)); }
+static GPU_SIM_INLINE simd_vote simd_ballot(bool predicate, GPU_SIM_HERE) {
+    return simd_vote(gpu_sim::vote(predicate, site));
+}
 static GPU_SIM_INLINE simd_vote simd_active_threads_mask(GPU_SIM_HERE) { return simd_vote(gpu_sim::vote(true, site)); }
 static GPU_SIM_INLINE bool simd_any(bool predicate, GPU_SIM_HERE) { return gpu_sim::vote(predicate, site) != 0; }
 static GPU_SIM_INLINE bool simd_all(bool predicate, GPU_SIM_HERE) { return gpu_sim::vote(!predicate, site) == 0; }
-static GPU_SIM_INLINE bool simd_is_first(GPU_SIM_HERE) { return gpu_sim::vote(true, site) != 0 && gpu_sim::lane() == 0; }
+static GPU_SIM_INLINE bool simd_is_first(GPU_SIM_HERE) {
+    return gpu_sim::vote(true, site) != 0 && gpu_sim::lane() == 0;
+}
 
 // ---- Matrices.
 template <class T, int C, int R>
@@ -212,7 +219,8 @@ typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
 
-template <class T, int C, int R = C> static GPU_SIM_INLINE simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T value) {
+template <class T, int C, int R = C>
+static GPU_SIM_INLINE simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T value) {
     simdgroup_matrix<T, C, R> filled;
     filled.elements = vec<T, 2>(value);
     return filled;

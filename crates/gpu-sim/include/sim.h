@@ -52,8 +52,8 @@ struct Meeting {
     // In which memory the others may read after it what a lane wrote before it: bits of `Memory`.
     u32 orders;
 };
-// WHOLE: all 32 lanes. SAME: all with which the warp began, and none may meet others meanwhile. Both: at one place in the
-// text, which checked mode sees to.
+// WHOLE: all 32 lanes. SAME: all with which the warp began, and none may meet others meanwhile. Both: at one place in
+// the text, which checked mode sees to.
 enum Lanes : u32 { WHOLE = 1, SAME = 2 };
 enum Memory : u32 { DEVICE_MEMORY = 1, SHARED_MEMORY = 2, ALL_MEMORY = 3 };
 
@@ -64,7 +64,8 @@ enum Touch : u32 { READ, WRITE, ATOMIC, CONSTANT, ATOMIC_WRITE };
 // announces bytes, or waits for the end of the phase of a parity.
 enum PhaseStep : u32 { PHASE_INIT, PHASE_INVAL, PHASE_ARRIVE, PHASE_EXPECT, PHASE_WAIT };
 
-// One warp's part of d = a · b + d by four warps: 16 rows of a, of 32 bytes, and as many rows of b as there are columns.
+// One warp's part of d = a · b + d by four warps: 16 rows of a, of 32 bytes, and as many rows of b as there are
+// columns.
 struct Product {
     // Of the addresses of each lane's sums, and the rows of a and b one after another.
     void (*compute)(void* const* d, const char* a, const char* b, u32 columns, u32 accumulate);

@@ -24,7 +24,8 @@ const CUDA: [(&str, &str); 2] = [
     ("gpu-sim/cuda_math.h", include_str!("../include/cuda_math.h")),
 ];
 
-const METAL: [(&str, &str); 4] = [
+const METAL: [(&str, &str); 5] = [
+    ("gpu-sim/metal_scalars.h", include_str!("../include/metal_scalars.h")),
     ("gpu-sim/metal_types.h", include_str!("../include/metal_types.h")),
     ("gpu-sim/metal_math.h", include_str!("../include/metal_math.h")),
     ("gpu-sim/metal.h", include_str!("../include/metal.h")),

@@ -2,13 +2,15 @@
 //! kept. What the language does not have is refused, with its line; what only types show is left to the second check
 //! (`opencl.rs`), in which a compiler knows address spaces.
 //!
-//! [`tokens`] reads and writes, `scope` walks through namespaces and types to functions, `body` through functions,
-//! `kernel` makes entry points; `pointers`, `words` and `recursion` refuse.
+//! [`tokens`] reads and writes, `scope` walks through namespaces and types to `function`, `body` through bodies,
+//! `kernel` and `parameters` make entry points; `pointers`, `words` and `recursion` refuse.
 
 mod attribute;
 mod body;
+mod function;
 mod kernel;
 mod opencl;
+mod parameters;
 mod pointers;
 mod preprocess;
 mod recursion;
@@ -59,7 +61,7 @@ struct Translator<'a> {
     /// For OpenCL: the types to which there are references as constants.
     constant_types: BTreeSet<String>,
     /// Functions that differ in address spaces alone would be one in C++.
-    functions: scope::Functions,
+    functions: function::Functions,
     templates: BTreeMap<String, kernel::Signature>,
     /// Kernels and instances so far.
     listed: u32,
@@ -116,7 +118,7 @@ pub(crate) fn translate(source: &Source, text: &str, dialect: Dialect) -> Result
         kernels: BTreeSet::new(),
         types: Vec::new(),
         constant_types: BTreeSet::new(),
-        functions: scope::Functions::default(),
+        functions: function::Functions::default(),
         templates: BTreeMap::new(),
         listed: 0,
         calls: recursion::Calls::default(),

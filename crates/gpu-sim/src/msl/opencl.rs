@@ -1,7 +1,8 @@
-//! The second check of a text in MSL: as C++ for OpenCL it has address spaces still, and Clang sees to it that a pointer
-//! to one is not taken for a pointer to another. Nothing of it runs.
+//! The second check of a text in MSL: as C++ for OpenCL it has address spaces still, and Clang sees to it that a
+//! pointer to one is not taken for a pointer to another. Nothing of it runs.
 
-use super::scope::{Function, SPACES};
+use super::function::Function;
+use super::scope::SPACES;
 use super::tokens::Kind;
 use super::{Dialect, Translated, Translator, preprocess, translate};
 use crate::Source;
@@ -43,7 +44,8 @@ fn clang() -> Result<&'static (&'static str, String)> {
     found.as_ref().ok_or(Error::NoClang { tried: COMPILERS })
 }
 
-/// Fails if a text in MSL takes an address space for another. What was found to be right is noted in the folder `cache`.
+/// Fails if a text in MSL takes an address space for another. What was found to be right is noted in the folder
+/// `cache`.
 pub(crate) fn address_spaces(source: &Source, cache: &Path) -> Result<()> {
     let (clang, version) = clang()?;
     let (compiler, _) = compile::compiler()?;
@@ -138,8 +140,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Writes how a type of which there are constants is copied from one: in Metal by itself, in OpenCL by a constructor of
-    /// its own.
+    /// Writes how a type of which there are constants is copied from one: in Metal by itself, in OpenCL by a
+    /// constructor of its own.
     pub(super) fn copies_of_constants(&mut self, close: usize) {
         let Some(ty) = self.types.last().cloned() else { return };
         if self.constant_types.contains(&ty) {
@@ -151,8 +153,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Writes the address space of the object of a member function: `thread` in Metal unless it says another, anything in
-    /// OpenCL.
+    /// Writes the address space of the object of a member function: `thread` in Metal unless it says another, anything
+    /// in OpenCL.
     pub(super) fn object_space(&mut self, function: Function) {
         let Function { begin, name, close, body, .. } = function;
         let has = |from: usize, to: usize, words: &[&str]| (from..to).any(|at| words.contains(&self.text(at)));

@@ -84,8 +84,8 @@ impl Translator<'_> {
         }
     }
 
-    /// A declaration outside of functions up to a place: every `*` and `&` outside of parentheses and template arguments
-    /// is part of a type.
+    /// A declaration outside of functions up to a place: every `*` and `&` outside of parentheses and template
+    /// arguments is part of a type.
     pub(super) fn check_types(&mut self, from: usize, to: usize) {
         let mut at = from;
         while at < to {

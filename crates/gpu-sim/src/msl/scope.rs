@@ -3,7 +3,6 @@
 use super::kernel::Template;
 use super::tokens::{Kind, Token};
 use super::{Dialect, Translator};
-use std::collections::HashMap;
 
 /// Words that name an address space.
 pub(super) const SPACES: &[&str] = &["device", "constant", "thread", "threadgroup"];
@@ -11,7 +10,8 @@ pub(super) const SPACES: &[&str] = &["device", "constant", "thread", "threadgrou
 /// Brackets cannot be more deeply nested.
 const DEPTH: usize = 256;
 
-/// So many tokens template arguments have at most: without an end to them, each `<` of a text would be followed to its end.
+/// So many tokens template arguments have at most: without an end to them, each `<` of a text would be followed to its
+/// end.
 const LONGEST: usize = 1_024;
 
 /// Where declarations stand.
@@ -19,23 +19,6 @@ const LONGEST: usize = 1_024;
 pub(super) enum Place {
     Namespace,
     Type,
-}
-
-/// What is known of a function by its header without address spaces: its address spaces, and its body.
-pub(super) type Functions = HashMap<String, (String, String)>;
-
-/// The parts of a function, as places of tokens.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Function {
-    /// Where specifiers, result and name begin.
-    pub(super) begin: usize,
-    /// The last token of the name; of an operator the word `operator`.
-    pub(super) name: usize,
-    /// The parentheses of the parameters.
-    pub(super) open: usize,
-    pub(super) close: usize,
-    /// The brace of the body, or the semicolon.
-    pub(super) body: usize,
 }
 
 /// For each bracket its other half. Fails with a place and what is wrong.
@@ -252,106 +235,6 @@ impl Translator<'_> {
             self.keep(end);
         }
         end + 1
-    }
-
-    /// The parts of the function that begins at `at`, if one does.
-    pub(super) fn function_at(&self, begin: usize, to: usize) -> Option<Function> {
-        let mut at = begin;
-        let (name, open) = loop {
-            if at >= to {
-                return None;
-            }
-            match self.text(at) {
-                ";" | "=" | "{" | "}" => return None,
-                "operator" => {
-                    let after = if self.is(at + 1, "(") { self.matching(at + 1) + 1 } else { at + 1 };
-                    let open = (after..to).find(|&at| self.is(at, "("))?;
-                    break (at, open);
-                }
-                "__attribute__" | "alignas" | "decltype" if self.is(at + 1, "(") => at = self.matching(at + 1),
-                "[" => at = self.matching(at),
-                "<" => at = self.after_angles(at, to)? - 1,
-                "(" if at > begin => break (at - 1, at),
-                "(" => return None,
-                _ => {}
-            }
-            at += 1;
-        };
-        let close = self.matching(open);
-        let mut body = close + 1;
-        let mut initialises = false;
-        while body < to {
-            match self.text(body) {
-                ";" => break,
-                // `x{1}` among the initialisers of a constructor; its body comes after `)` or `}`.
-                "{" if initialises && self.is_word(body - 1) => body = self.matching(body),
-                "{" => break,
-                ":" => initialises = true,
-                "(" | "[" => body = self.matching(body),
-                _ => {}
-            }
-            body += 1;
-        }
-        (body < to).then_some(Function { begin, name, open, close, body })
-    }
-
-    /// A function that is no kernel, of which `first` is the first token that was written; the place after it.
-    fn function(&mut self, function: Function, place: Place, first: usize) -> usize {
-        let Function { begin, name, open, close, body } = function;
-        let defined = self.is(body, "{");
-        // A variable with arguments for its constructor looks like a function without a body.
-        if !defined && place == Place::Namespace && self.is(begin, "constant") {
-            self.plain(begin, body + 1);
-            return body + 1;
-        }
-        self.check_types(begin, open);
-        self.check_parameters(open, close);
-        self.plain(begin, open);
-        self.function_parameters(open, close);
-        if place == Place::Type && self.dialect == Dialect::OpenCl {
-            self.object_space(function);
-        }
-        let constructs = place == Place::Type && self.types.last().is_some_and(|ty| ty == self.text(name));
-        match self.dialect == Dialect::Cpp && constructs && self.is(close + 1, "constant") {
-            // In C++ no constructor is `const`.
-            true => self.plain(close + 2, body),
-            false => self.plain(close + 1, body),
-        }
-        if !defined {
-            self.keep(body);
-            return body + 1;
-        }
-        let end = self.matching(body);
-        let header = self.out.len();
-        self.body(body, end + 1, false);
-        let own = self.text(name).to_owned();
-        if place == Place::Namespace && own != "operator" {
-            self.note_calls(&own, name, body, end, self.is(begin.saturating_sub(1), ">"));
-        }
-        if self.dialect == Dialect::Cpp {
-            self.keep_one(first, header, begin, body);
-        }
-        end + 1
-    }
-
-    /// Functions that differ in address spaces alone are one in C++: keeps the first.
-    fn keep_one(&mut self, first: usize, header: usize, begin: usize, body: usize) {
-        let join = |tokens: &[Token]| tokens.iter().fold(String::new(), |text, token| text + &token.text + " ");
-        let [head, text] = [&self.out[first..header], &self.out[header..]].map(join);
-        let head = self.types.join("::") + " " + &head;
-        let spaces = (begin..body).filter(|&at| SPACES.contains(&self.text(at)));
-        let spaces = spaces.fold(String::new(), |text, at| text + &format!("{}{} ", self.text(at), at - begin));
-        match self.functions.get(&head) {
-            Some((other, _)) if *other == spaces => {}
-            Some((_, known)) if *known == text => self.out.truncate(first),
-            Some(_) => {
-                let what = "functions that differ in address spaces alone must have the same body in the simulator";
-                self.problem(begin, what);
-            }
-            None => {
-                self.functions.insert(head, (spaces, text));
-            }
-        }
     }
 
     /// A variable outside of functions, without its semicolon.
