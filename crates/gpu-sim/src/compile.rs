@@ -85,8 +85,18 @@ pub(crate) fn first_that_answers(names: &[&'static str]) -> Option<(&'static str
     })
 }
 
-/// A hash as the name of a file.
-pub(crate) fn hexadecimal(hash: Sha256) -> String {
+/// The name in the cache of what is made of a text with some compiler, prelude and flags. What is made of one in MSL
+/// depends on the pass too, which so runs only where the cache lacks what comes of it.
+pub(crate) fn key<'a>(source: &Source, with: impl Iterator<Item = &'a str>) -> String {
+    let given = format!("{:?} {:?} {:?}", source.language, source.defines, source.constants);
+    let own = [given.as_str(), source.name, source.text];
+    let mut hash = Sha256::new();
+    let mut add = |part: &str| {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    };
+    own.into_iter().chain(msl::PASS).for_each(&mut add);
+    with.for_each(&mut add);
     hash.finalize().iter().fold(String::new(), |key, byte| key + &format!("{byte:02x}"))
 }
 
@@ -107,20 +117,14 @@ fn machine_flags() -> &'static [&'static str] {
 /// The library of a text: from the cache, or compiled into it.
 pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
-    let mut text = String::new();
-    let (words, own): (&[(&str, &str)], _) = match source.language {
-        Language::Cuda => (&CUDA, format!("#line 1 \"{}\"\n{}", source.name, source.text)),
-        Language::Metal => {
-            let Translated { swizzles, text: own } =
-                msl::translate(source, &msl::preprocess(compiler, source)?, Dialect::Cpp)?;
-            text.push_str(&swizzles);
-            (&METAL, own)
-        }
+    let words: &[(&str, &str)] = match source.language {
+        Language::Cuda => &CUDA,
+        Language::Metal => &METAL,
     };
-    for (name, prelude) in PRELUDE.iter().chain(words) {
-        let _ = writeln!(text, "#line 1 \"{name}\"\n{prelude}");
+    let mut prelude = String::new();
+    for (name, text) in PRELUDE.iter().chain(words) {
+        let _ = writeln!(prelude, "#line 1 \"{name}\"\n{text}");
     }
-    let _ = writeln!(text, "{own}");
     let mode = match source.mode {
         Mode::Fast => FAST,
         Mode::Checked => CHECKED,
@@ -133,12 +137,8 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
         Language::Metal => flags.extend(METAL_FLAGS.iter().map(ToString::to_string)),
     }
 
-    let mut hash = Sha256::new();
-    for part in [compiler, version.as_str(), &text].into_iter().chain(flags.iter().map(String::as_str)) {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    let key = hexadecimal(hash);
+    let with = [compiler, version.as_str(), &prelude].into_iter().chain(flags.iter().map(String::as_str));
+    let key = key(source, with);
     let cache_error = |source| Error::Cache { path: cache.to_owned(), source };
     let path = std::path::absolute(cache).map_err(cache_error)?.join(format!("{key}.so"));
 
@@ -150,6 +150,14 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
     };
     let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
     if !path.exists() {
+        let own = match source.language {
+            Language::Cuda => {
+                let text = format!("#line 1 \"{}\"\n{}", source.name, source.text);
+                Translated { swizzles: String::new(), text }
+            }
+            Language::Metal => msl::translate(source, &msl::preprocess(compiler, source)?, Dialect::Cpp)?,
+        };
+        let text = format!("{}{prelude}{}\n", own.swizzles, own.text);
         compile(compiler, &flags, source, &text, &path)?;
     }
     Ok(path)

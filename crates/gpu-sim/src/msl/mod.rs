@@ -28,6 +28,23 @@ use std::fmt;
 use std::fmt::Write;
 use tokens::{Kind, Token};
 
+/// The text of the pass itself: what was made of a text by another is not taken from the cache.
+pub(crate) const PASS: [&str; 13] = [
+    include_str!("attribute.rs"),
+    include_str!("body.rs"),
+    include_str!("function.rs"),
+    include_str!("kernel.rs"),
+    include_str!("mod.rs"),
+    include_str!("opencl.rs"),
+    include_str!("parameters.rs"),
+    include_str!("pointers.rs"),
+    include_str!("preprocess.rs"),
+    include_str!("recursion.rs"),
+    include_str!("scope.rs"),
+    include_str!("tokens.rs"),
+    include_str!("words.rs"),
+];
+
 /// What is wrong with a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {

@@ -8,7 +8,6 @@ use super::{Dialect, Translated, Translator, preprocess, translate};
 use crate::Source;
 use crate::compile;
 use crate::error::{Error, Result};
-use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::process::Command;
 use std::sync::OnceLock;
@@ -48,16 +47,14 @@ fn clang() -> Result<&'static (&'static str, String)> {
 /// `cache`.
 pub(crate) fn address_spaces(source: &Source, cache: &Path) -> Result<()> {
     let (clang, version) = clang()?;
-    let (compiler, _) = compile::compiler()?;
-    let Translated { swizzles: _, text } = translate(source, &preprocess(compiler, source)?, Dialect::OpenCl)?;
-    let text = format!("#line 1 \"gpu-sim/metal_opencl.h\"\n{PRELUDE}\n{text}");
-    let mut hash = Sha256::new();
-    hash.update(version);
-    hash.update(&text);
-    let path = cache.join(format!("{}.spaces", compile::hexadecimal(hash)));
+    let with = [version.as_str(), PRELUDE].into_iter().chain(FLAGS.iter().copied());
+    let path = cache.join(format!("{}.spaces", compile::key(source, with)));
     if path.exists() {
         return Ok(());
     }
+    let (compiler, _) = compile::compiler()?;
+    let Translated { swizzles: _, text } = translate(source, &preprocess(compiler, source)?, Dialect::OpenCl)?;
+    let text = format!("#line 1 \"gpu-sim/metal_opencl.h\"\n{PRELUDE}\n{text}");
     let failed = |source| Error::Cache { path: path.clone(), source };
     std::fs::create_dir_all(cache).map_err(failed)?;
     let from = path.with_extension(format!("{}.clcpp", std::process::id()));
