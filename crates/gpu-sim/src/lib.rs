@@ -4,6 +4,9 @@
 //! language are C++ (`include/`). Each GPU thread is a fibre. What is shown is what a kernel computes; what is not shown:
 //! whether the device's own compiler takes the text, registers, occupancy, time.
 //!
+//! CUDA C++ is compiled as it is. A text in Metal's language is translated first (`msl`), because address spaces,
+//! attributes and threadgroup variables are no C++; what is not of that language is refused there.
+//!
 //! [`compile`] makes a library of a text, `program` loads it and launches its kernels, `engine` runs their blocks.
 
 #[cfg(all(target_arch = "x86_64", unix))]
