@@ -48,7 +48,7 @@ const SPILLS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The simulator's tests of `hopper.cuh`, which no kernel includes yet: (name, text, definitions).
+/// The simulator's tests of `hopper.cuh`, of which no kernel uses everything: (name, text, definitions).
 type Test = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 const HOPPER: &[Test] = &[
     (
