@@ -31,6 +31,7 @@ const FORMATS: &[&str] = &["F32", "Q4_K", "Q6_K"];
 const SPILLS: &[(&str, &str, &str)] = &[
     // Two blocks on a multiprocessor, or two rows of weights more in one, gain more than they cost.
     ("gemm.cu", "gemm", "sums and weights in flight take all registers; some addresses, used once a step, do not fit"),
+    ("gemm_int8.cu", "gemm_int8", "on sm_80, of gate and up in Q6_K: one word, outside of the products"),
     (
         "gemm_wgmma.cu",
         "gemm_wgmma",
