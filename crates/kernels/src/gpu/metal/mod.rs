@@ -2,8 +2,8 @@
 //! kernels, and the driver is type-checked.
 //!
 //! From here: [`matmul`], [`moe`] and [`attention`] are host sides of what Metal does in its own way; all else is in
-//! [`super::small`]. Weights stay where the file's map has them ([`layout::Rows::of_file`]), activations are floats.
-//! [`driver`] is Apple's framework, on macOS alone.
+//! [`super::small`]. Weights stay where the file's map has them (`layout::Rows::of_file`), activations are floats.
+//! `driver` is Apple's framework, on macOS alone.
 
 mod attention;
 #[cfg(target_os = "macos")]
