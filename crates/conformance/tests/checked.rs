@@ -61,5 +61,7 @@ parts! {
 // What Metal has so far.
 parts! {
     metal: |threads| Ok(Box::new(super::Simulator::metal(threads, super::Mode::Checked)?));
-    moe_combine group_by_expert route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample route_and_group
+    matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert route embed
+    rms_norm layer_norm qk_norm rope add scale copies argmax sample norm_act norm_matmul matmul_finish gate_up_act experts
+    route_and_group
 }

@@ -17,28 +17,8 @@ fn seed() -> u64 {
     SEED.unwrap_or_else(Rng::fresh_seed)
 }
 
-/// Parts that need what Metal does not have yet: matrices, experts, attention.
-const NOT_ON_METAL: &[&str] = &[
-    "matmul",
-    "matmul_joined",
-    "matmul_rows",
-    "matmul_extremes",
-    "gate_up",
-    "moe_gate_up",
-    "moe_matmul",
-    "attention",
-    "kv_copy",
-    "norm_act",
-    "norm_matmul",
-    "matmul_finish",
-    "gate_up_act",
-    "experts",
-    "place_qkv",
-    "attend",
-    "refuse_matrices",
-    "refuse_experts",
-    "refuse_attention",
-];
+/// Parts that need what Metal does not have yet: attention.
+const NOT_ON_METAL: &[&str] = &["attention", "kv_copy", "place_qkv", "attend", "refuse_attention"];
 
 /// Runs a part of the suite, or says that the backend is not there.
 fn run(part: &str, name: &str, make: Make) {

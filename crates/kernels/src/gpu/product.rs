@@ -30,7 +30,7 @@ pub(crate) enum Which<'a> {
 
 impl Which<'_> {
     /// Blocks along y of kernels that go by `each_stretch`, `at_once` rows of X at a time.
-    pub(super) fn tasks(self, experts: usize, y_rows: usize, at_once: usize) -> u32 {
+    pub(crate) fn tasks(self, experts: usize, y_rows: usize, at_once: usize) -> u32 {
         let tasks = match self {
             // One more is for pairs without an expert.
             Self::Pairs { groups, .. } => max_tiles(experts, y_rows, groups.tile_rows).min(GRID_Y - 1) + 1,
@@ -48,8 +48,15 @@ pub(crate) struct Bias<'a> {
     pub(crate) matrix: usize,
 }
 
+impl<'a> Bias<'a> {
+    /// Biases of gate and up, of so many outputs each.
+    pub(crate) fn both(biases: Option<[&'a Buffer<f32>; 2]>, outputs: usize) -> [Option<Self>; 2] {
+        biases.map_or([None; 2], |both| both.map(|values| Some(Self { values, first: 0, matrix: outputs })))
+    }
+}
+
 /// The lists of [`crate::ops::Groups`] as arguments: pairs, tiles, number of tiles.
-pub(super) fn lists(which: Which) -> [Arg; 3] {
+pub(crate) fn lists(which: Which) -> [Arg; 3] {
     match which {
         Which::Pairs { groups, .. } => {
             [&groups.pairs, &groups.tiles, &groups.tile_count].map(|list| Arg::buffer(list, Access::Read))
@@ -59,7 +66,7 @@ pub(super) fn lists(which: Which) -> [Arg; 3] {
 }
 
 /// The part of a bias that a product uses.
-pub(super) fn bias_arg(bias: Option<Bias>) -> Arg {
+pub(crate) fn bias_arg(bias: Option<Bias>) -> Arg {
     let Some(Bias { values, first, .. }) = bias else { return Arg::Null };
     values.region().map_or(Arg::Null, |region| Arg::Buffer {
         region,
@@ -95,10 +102,10 @@ impl Gated<'_> {
     }
 }
 
-/// Twin of `ProductParams` in `kernels/stretch.cuh`.
+/// Twin of `ProductParams` in `kernels/product.h`.
 #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
 #[repr(C)]
-pub(super) struct ProductParams {
+pub(crate) struct ProductParams {
     row_bytes: u64,
     matrix_bytes: u64,
     y_stride: u64,
@@ -111,12 +118,14 @@ pub(super) struct ProductParams {
     cut: u32,
     share: u32,
     finish: FinishParams,
+    which: u32,
+    biased: u32,
     padding: u32,
 }
 
 impl ProductParams {
     /// Products of `y_rows` rows of X with a weight; `cut` as the kernel means it.
-    pub(super) fn new(
+    pub(crate) fn new(
         op: &'static str,
         w: &Rows,
         x: &Act,
@@ -127,10 +136,10 @@ impl ProductParams {
         y_stride: usize,
         y_rows: usize,
     ) -> Result<Self> {
-        let (ids_stride, share) = match which {
-            Which::All => (0, 1),
-            Which::Ids(ids) => (ids.shape().stride(), 1),
-            Which::Pairs { share, .. } => (0, share),
+        let (ids_stride, share, kind) = match which {
+            Which::All => (0, 1, 0),
+            Which::Ids(ids) => (ids.shape().stride(), 1, 1),
+            Which::Pairs { share, .. } => (0, share, 2),
         };
         Ok(Self {
             row_bytes: w.row_bytes as u64,
@@ -145,6 +154,8 @@ impl ProductParams {
             cut,
             share: word(op, "pairs of a row", share)?,
             finish: finish.into(),
+            which: kind,
+            biased: bias.is_some().into(),
             padding: 0,
         })
     }

@@ -218,7 +218,7 @@ pub(super) fn gate_up(
     h: &ViewMut<f32>,
 ) -> Result<()> {
     let matrix = weights[0].rows;
-    let bias = bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix })));
+    let bias = Bias::both(bias, matrix);
     launch(device, op, weights, x, which, bias, true, Finish::Gate(activation), h)
 }
 

@@ -87,7 +87,7 @@ pub(super) fn gate_up(
     to: Gated,
 ) -> Result<()> {
     let matrix = weights[0].rows;
-    let bias = bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix })));
+    let bias = Bias::both(bias, matrix);
     let stride = to.h.map_or(0, |h| h.shape().stride());
     launch(device, op, weights, x, which, bias, true, Finish::Gate(activation), to.args(), stride, rows)
 }

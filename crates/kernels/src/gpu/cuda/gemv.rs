@@ -74,8 +74,7 @@ pub(crate) fn gate_up(
     to: Gated,
 ) -> Result<()> {
     let Some(call) = Call::new(gate, x, which, rows) else { return Ok(()) };
-    let [gate_bias, up_bias] =
-        bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: gate.rows })));
+    let [gate_bias, up_bias] = Bias::both(bias, gate.rows);
     let stride = to.h.map_or(0, |h| h.shape().stride());
     let params = ProductParams::new(op, gate, x, which, gate_bias, 0, Finish::Gate(activation), stride, rows)?;
     let [pairs, tiles, tile_count] = lists(which);

@@ -87,8 +87,7 @@ pub(super) fn multiply_gated(
     let [gate, up] = pair(op, w)?;
     if gate.format != up.format {
         // Two formats are two products: the gates, then what they gate.
-        let [gate_bias, up_bias] =
-            bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix: w.rows })));
+        let [gate_bias, up_bias] = Bias::both(bias, w.rows);
         multiply_part(device, op, gate, x, which, gate_bias, Finish::Store, &h)?;
         multiply_part(device, op, up, x, which, up_bias, Finish::Gate(activation), &h)?;
     } else {

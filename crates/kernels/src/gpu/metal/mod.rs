@@ -8,6 +8,7 @@
 mod attention;
 #[cfg(target_os = "macos")]
 pub mod driver;
+mod gemv;
 #[cfg(any(target_os = "macos", test))]
 mod hazards;
 mod matmul;
@@ -21,7 +22,7 @@ use crate::check;
 use crate::compose;
 use crate::error::{Error, Result};
 use crate::kv::{KvCache, KvSpec, Placement};
-use crate::ops::{Activation, Attention, Backend, Groups, Norm, Rope, Routing, Sampling, SelectionBias};
+use crate::ops::{Activation, Attention, Backend, Finish, Groups, Norm, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -294,6 +295,19 @@ impl Backend for Metal {
         }
         check::norm_act(self.device(), &norm, &normed, acts)?;
         norm_act::norm_act(&self.device, norm, normed, acts)
+    }
+
+    fn matmul_finish(
+        &self,
+        w: &Weight,
+        x: &Act,
+        bias: Option<&Buffer<f32>>,
+        finish: Finish,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        check::matmul(self.device(), w, x, bias, &y)?;
+        check::finish(self.device(), &finish, &y)?;
+        matmul::matmul_finish(&self.device, w, x, bias, finish.into(), y)
     }
 
     fn route_and_group(

@@ -1,9 +1,11 @@
 //! Matrix operations of experts.
 
-use super::missing;
+use super::matmul::{multiply, multiply_gated};
 use crate::act::Act;
 use crate::error::Result;
 use crate::gpu::Device;
+use crate::gpu::finish::Finish;
+use crate::gpu::product::Which;
 use crate::ops::{Activation, Groups};
 use crate::tensor::{Buffer, ViewMut};
 use crate::weight::Weight;
@@ -14,26 +16,28 @@ pub(super) const TILE_ROWS: usize = 32;
 /// [`crate::ops::Backend::moe_matmul`], checked.
 pub(super) fn moe_matmul(
     device: &Device,
-    _w: &Weight,
-    _x: &Act,
-    _groups: &Groups,
-    _top_k: usize,
-    _bias: Option<&Buffer<f32>>,
-    _out: ViewMut<f32>,
+    w: &Weight,
+    x: &Act,
+    groups: &Groups,
+    top_k: usize,
+    bias: Option<&Buffer<f32>>,
+    out: ViewMut<f32>,
 ) -> Result<()> {
-    Err(missing(device, "moe_matmul"))
+    // A row of X for each pair, or for each token.
+    let share = if x.rows() == out.rows() { 1 } else { top_k };
+    multiply(device, "moe_matmul", w, x, Which::Pairs { groups, share }, bias, Finish::Store, out)
 }
 
 /// [`crate::ops::Backend::moe_gate_up`], checked.
 pub(super) fn moe_gate_up(
     device: &Device,
-    _w: &Weight,
-    _x: &Act,
-    _groups: &Groups,
-    _top_k: usize,
-    _bias: Option<[&Buffer<f32>; 2]>,
-    _activation: Activation,
-    _h: ViewMut<f32>,
+    w: &Weight,
+    x: &Act,
+    groups: &Groups,
+    top_k: usize,
+    bias: Option<[&Buffer<f32>; 2]>,
+    activation: Activation,
+    h: ViewMut<f32>,
 ) -> Result<()> {
-    Err(missing(device, "moe_gate_up"))
+    multiply_gated(device, "moe_gate_up", w, x, Which::Pairs { groups, share: top_k }, bias, activation, h)
 }

@@ -1,30 +1,6 @@
 // Which rows of X and Y a block serves, of dense products and of experts.
 #pragma once
-#include "device.h"
-#include "finish.h"
-
-// Twin of `ProductParams` in `gpu/cuda/product.rs`.
-struct ProductParams {
-    // Bytes of a weight row and of an expert's matrix.
-    u64 row_bytes, matrix_bytes;
-    // Elements from a row of Y to the next, and from a row id to the next.
-    u64 y_stride, ids_stride;
-    // Elements of the bias from an expert to the next.
-    u64 bias_stride;
-    // Outputs, and blocks of the format in a row.
-    u32 outputs, blocks;
-    // Rows of X and of Y.
-    u32 x_rows, y_rows;
-    // How the kernel cuts the work: threads of a team, as a power of two (`gemv.cu`), or times 16 outputs of a block
-    // (`gemm_int8.cu`).
-    u32 cut;
-    // Pairs of experts that share a row of X.
-    u32 share;
-    Finish finish;
-    u32 padding;
-};
-
-// ---- Which rows of X and Y a block serves.
+#include "product.h"
 
 // What the kernels are told of rows: null pointers for what there is not.
 struct Rows {

@@ -1,0 +1,35 @@
+// What all kernels that multiply are told.
+#pragma once
+#include "finish.h"
+
+// Which rows of X become which of Y: `Which` in `gpu/product.rs`.
+enum WhichRows {
+    // Row i becomes row i.
+    ALL_ROWS,
+    // Row ids[i] becomes row i.
+    ROW_IDS,
+    // Row p / share becomes row p, where p is a pair of `Groups`.
+    EXPERT_PAIRS,
+};
+
+// Twin of `ProductParams` in `gpu/product.rs`.
+struct ProductParams {
+    // Bytes of a weight row and of an expert's matrix.
+    u64 row_bytes, matrix_bytes;
+    // Elements from a row of Y to the next, and from a row id to the next.
+    u64 y_stride, ids_stride;
+    // Elements of the bias from an expert to the next.
+    u64 bias_stride;
+    // Outputs, and blocks of the format in a row.
+    u32 outputs, blocks;
+    // Rows of X and of Y.
+    u32 x_rows, y_rows;
+    // How the kernel cuts the work: threads of a team, as a power of two (`gemv.cu`, `gemv.metal`), or times 16 outputs of a
+    // block (`gemm_int8.cu`).
+    u32 cut;
+    // Pairs of experts that share a row of X.
+    u32 share;
+    Finish finish;
+    // Of WhichRows, and whether there are biases: for kernels that do not ask whether a pointer is null.
+    u32 which, biased, padding;
+};
