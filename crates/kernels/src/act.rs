@@ -42,12 +42,12 @@ pub struct Act {
     pub(crate) cols: usize,
     /// rows × cols, contiguous.
     pub(crate) exact: Buffer<f32>,
-    /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`].
+    /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`], and if the backend does not read them.
     pub(crate) int8: Buffer<Int8Block>,
     /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero. Has
-    /// 16 words for each block of `int8`, or none if the backend does not read them. On a GPU each row has those 16
-    /// words for each of its blocks, zeros after its end, and for CUDA of 16 columns the even ones come before the odd ones: so
-    /// four lanes that have four neighbours each find them at the places that tensor cores give them.
+    /// 16 words for each block of `int8`, or none if the backend does not read them. For CUDA each row has those 16 words for
+    /// each of its blocks, zeros after its end, and of 16 columns the even ones come before the odd ones: so four lanes that
+    /// have four neighbours each find them at the places that tensor cores give them.
     pub(crate) bf16: Buffer<u32>,
 }
 

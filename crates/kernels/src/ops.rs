@@ -125,6 +125,7 @@ pub struct Groups {
     /// On a GPU, pairs without an expert follow the others, to the end of those that were given.
     pub(crate) pairs: Buffer<u32>,
     pub(crate) tiles: Buffer<u32>,
+    /// On Metal also grids, see `kernels/group.h`.
     pub(crate) tile_count: Buffer<u32>,
     pub(crate) tile_rows: usize,
     /// Pairs that the last grouping sorted.
@@ -146,7 +147,7 @@ impl Groups {
     pub fn tiles(&self) -> &Buffer<u32> {
         &self.tiles
     }
-    /// Number of tiles, one word.
+    /// Number of tiles: the first word. On Metal grids of launches follow.
     pub fn tile_count(&self) -> &Buffer<u32> {
         &self.tile_count
     }

@@ -1,6 +1,6 @@
 //! Kernels made ready before they are launched: which ones some work will launch, and compiling them side by side.
 
-use super::seam::{Gpu, Launch, Properties, Recording, Text};
+use super::seam::{Gpu, Launch, Properties, Recording, Region, Text};
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -106,6 +106,10 @@ impl Gpu for Notes {
     fn launch(&self, launch: &Launch) -> Result<()> {
         self.texts().insert(launch.kernel.text());
         Ok(())
+    }
+
+    fn launch_indirect(&self, launch: &Launch, _grid: &Region, _offset: usize) -> Result<()> {
+        self.launch(launch)
     }
 
     fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {

@@ -93,6 +93,11 @@ impl Device {
         self.gpu.launch(launch)
     }
 
+    /// [`Gpu::launch_indirect`].
+    pub(crate) fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
+        self.gpu.launch_indirect(launch, grid, offset)
+    }
+
     /// The flag as a kernel's argument.
     pub(crate) fn flag(&self) -> Arg<'_> {
         Arg::region(&self.flag, Access::ReadWrite)

@@ -15,21 +15,27 @@ pub(crate) fn alloc<T: Copy>(device: &Device, len: usize, what: &'static str) ->
     Ok(Buffer::on_device(Region::zeroed(device.gpu(), bytes, what)?))
 }
 
-/// Room for `rows` × `cols` activations; at [`Precision::Fast`] also as bfloat16, and as int8 if `int8`.
-pub(crate) fn alloc_act(device: &Device, precision: Precision, int8: bool, rows: usize, cols: usize) -> Result<Act> {
+/// Room for `rows` × `cols` activations; if `rounded`, at [`Precision::Fast`] also as bfloat16 and as int8.
+pub(crate) fn alloc_act(device: &Device, precision: Precision, rounded: bool, rows: usize, cols: usize) -> Result<Act> {
     let what = "activations";
     let blocks = match precision {
-        Precision::Exact => 0,
-        Precision::Fast => elements(what, &[rows, cols.div_ceil(32)])?,
+        Precision::Fast if rounded => elements(what, &[rows, cols.div_ceil(32)])?,
+        _ => 0,
     };
     let exact = alloc(device, elements(what, &[rows, cols])?, what)?;
-    let int8 = alloc(device, if int8 { blocks } else { 0 }, what)?;
+    let int8 = alloc(device, blocks, what)?;
     let bf16 = alloc(device, elements(what, &[blocks, 16])?, what)?;
     Ok(Act { device: device.id(), precision, rows: 0, cols, exact, int8, bf16 })
 }
 
-/// Room for grouping; see [`crate::ops::Backend::alloc_groups`].
-pub(crate) fn alloc_groups(device: &Device, experts: usize, pairs: usize, tile_rows: usize) -> Result<Groups> {
+/// Room for grouping, and for so many grids behind the number of tiles; see [`crate::ops::Backend::alloc_groups`].
+pub(crate) fn alloc_groups(
+    device: &Device,
+    experts: usize,
+    pairs: usize,
+    tile_rows: usize,
+    grids: usize,
+) -> Result<Groups> {
     check::alloc_groups(experts)?;
     let what = "expert groups";
     let tiles = elements(what, &[group::max_tiles(experts, pairs, tile_rows), 3])?;
@@ -37,7 +43,7 @@ pub(crate) fn alloc_groups(device: &Device, experts: usize, pairs: usize, tile_r
         counts: alloc(device, experts, what)?,
         pairs: alloc(device, pairs, what)?,
         tiles: alloc(device, tiles, what)?,
-        tile_count: alloc(device, 1, what)?,
+        tile_count: alloc(device, 1 + 3 * grids, what)?,
         tile_rows,
         live_pairs: 0,
         total_pairs: 0,

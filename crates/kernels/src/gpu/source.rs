@@ -77,6 +77,7 @@ texts! {
     "tasks.h" in "metal/kernels/tasks.h",
     "gemv.h" in "metal/kernels/gemv.h",
     "gemv.metal" in "metal/kernels/gemv.metal",
+    "gemm.metal" in "metal/kernels/gemm.metal",
     "rates.cu" in "cuda/kernels/rates.cu",
     "attention.cuh" in "cuda/kernels/attention.cuh",
     "attention_mma.cuh" in "cuda/kernels/attention_mma.cuh",

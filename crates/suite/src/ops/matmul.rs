@@ -157,13 +157,15 @@ pub fn rows(suite: &Suite) {
     }
 }
 
-/// Rows of NaN, of infinities, of zeros, of 1e6 and of denormals: each shows in its own outputs and no others.
+/// Rows of NaN, of infinities, of zeros, of 1e6 and of denormals: each shows in its own outputs and no others. Among few rows,
+/// and among enough for kernels that few do not pay for.
 pub fn extremes(suite: &Suite) {
     let rng = &mut suite.rng("extremes");
-    for &format in suite.some("extremes", suite.formats()) {
+    let cases = suite.formats().iter().flat_map(|&format| [(format, 6), (format, 19)]);
+    for (format, tokens) in suite.some("extremes", cases) {
         for &precision in suite.precisions() {
             let tensors = vec![tensor(rng, format, 1, 35, 256)];
-            let clean = Product { bias: None, ..Product::new(rng, tensors, precision, 6) };
+            let clean = Product { bias: None, ..Product::new(rng, tensors, precision, tokens) };
             let mut wild = Product { x: clean.x.clone(), tensors: clean.tensors.clone(), bias: None, ..clean };
             let poison = 256 + rng.below(256);
             wild.x[poison] = f32::NAN;
@@ -171,16 +173,20 @@ pub fn extremes(suite: &Suite) {
             wild.x[768..1024].iter_mut().for_each(|x| *x *= 1e6);
             wild.x[1024..1280].fill(0.0);
             wild.x[1280..1536].iter_mut().for_each(|x| *x *= 1e-42);
-            let (before, after) = (clean.run(suite.backend(), 0, 6).floats, wild.run(suite.backend(), 0, 6).floats);
+            let run = |product: &Product| product.run(suite.backend(), 0, tokens).floats;
+            let (before, after) = (run(&clean), run(&wild));
             let row = |y: &[f32], row: usize| y[row * 35..(row + 1) * 35].to_vec();
-            let case = format!("{format}, {precision:?}");
-            suite.same(&format_args!("{case}, beside NaN"), &row(&before, 0).into(), &row(&after, 0).into());
+            let case = format!("{format}, {precision:?}, {tokens} rows");
+            for beside in (0..tokens).filter(|row| !(1..6).contains(row)) {
+                let (before, after) = (row(&before, beside).into(), row(&after, beside).into());
+                suite.same(&format_args!("{case}, row {beside} beside NaN"), &before, &after);
+            }
             for bad in [1, 2] {
                 if row(&after, bad).iter().any(|y| y.is_finite()) {
                     suite.fail(&case, format_args!("row {bad} is not finite, its outputs are {:?}", row(&after, bad)));
                 }
             }
-            let reference = wild.run(&gristmill_kernels::reference::Reference, 0, 6).floats;
+            let reference = wild.run(&gristmill_kernels::reference::Reference, 0, tokens).floats;
             let huge = &wild.x[768..1024];
             let large = nmse(product_bound(&wild.tensors, precision, huge), energy(&wild.tensors, huge));
             let kind = kind(["matmul 1e6 exact", "matmul 1e6 bf16", "matmul 1e6 int8"], &wild.tensors, precision);

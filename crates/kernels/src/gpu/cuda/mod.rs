@@ -164,7 +164,7 @@ impl Backend for Cuda {
     }
 
     fn alloc_groups(&self, experts: usize, pairs: usize) -> Result<Groups> {
-        memory::alloc_groups(&self.device, experts, pairs, moe::TILE_ROWS)
+        memory::alloc_groups(&self.device, experts, pairs, moe::TILE_ROWS, 0)
     }
 
     fn upload_f32(&self, values: &[f32], to: &mut Buffer<f32>) -> Result<()> {

@@ -106,6 +106,21 @@ DEV void group_tiles(Here here, const GROUP u32* first_pair, const GROUP u32* fi
     }
 }
 
+#ifdef __METAL_VERSION__
+// Grids of 1, 2, … groups of outputs and a task for each tile and one more: launches that ask memory for their grid.
+// `GRIDS` in `gpu/metal/moe.rs`.
+#define GRIDS 64
+DEV void group_grids(Here here, GLOBAL u32* tile_count, u32 tiles) {
+    for (u32 i = here.thread_x(); i < GRIDS; i += here.block_width()) {
+        tile_count[1 + 3 * i] = i + 1;
+        tile_count[2 + 3 * i] = tiles + 1;
+        tile_count[3 + 3 * i] = 1;
+    }
+}
+#else
+DEV void group_grids(Here, GLOBAL u32*, u32) {}
+#endif
+
 // All in one block, of at least as many threads as experts. `room` has 32 places, `first_pair` and `first_tile` one more
 // than experts.
 DEV void group_block(Here here, const GLOBAL u32* ids, GLOBAL u32* counts, GLOBAL u32* pairs, GLOBAL u32* tiles,
@@ -128,6 +143,7 @@ DEV void group_block(Here here, const GLOBAL u32* ids, GLOBAL u32* counts, GLOBA
     }
     barrier();
     group_tiles(here, first_pair, first_tile, tiles, p);
+    group_grids(here, tile_count, first_tile[p.experts]);
     group_scatter(here, ids, tables, pairs, p);
 }
 
@@ -198,6 +214,7 @@ KERNEL(group_sums)
     }
     barrier();
     group_tiles(here, first_pair, first_tile, tiles, p);
+    group_grids(here, tile_count, first_tile[p.experts]);
 }
 
 KERNEL(group_pairs)

@@ -49,10 +49,6 @@ KERNEL(norm_act)
         if (p.parts & PART_OTHER) store_four(other + row * p.width + at[k], v[k], left[k], wide[k]);
         u64 block = at[k] / 32, index = row * blocks + block;
         u32 part = here.thread_x() % 8;
-        if (p.parts & PART_INT8) {
-            quantise_four(v[k], int8 + index, bf16 + index * 16, part, block < blocks);
-        } else if (p.parts & PART_BF16 && block < blocks) {
-            store_bf16(v[k], bf16 + index * 16, part);
-        }
+        if (p.parts & PART_ROUNDED) quantise_four(v[k], int8 + index, bf16 + index * 16, part, block < blocks);
     }
 }

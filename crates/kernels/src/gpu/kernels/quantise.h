@@ -4,7 +4,7 @@
 #include "team.h"
 
 // Parts of activations that a kernel writes: of fast ones, and exact ones beside them.
-enum ActPart { PART_EXACT = 1, PART_INT8 = 2, PART_BF16 = 4, PART_OTHER = 8 };
+enum ActPart { PART_EXACT = 1, PART_ROUNDED = 2, PART_OTHER = 4 };
 
 // What 32 neighbouring elements are as int8: the lane's four of them.
 struct Quantised {
@@ -58,14 +58,9 @@ DEV void store_quantised(Quantised value, Pointer block, u32 part) {
 // The part of 32 neighbouring elements as bfloat16 that lane number `part` of their eight writes. For CUDA's tensor cores the
 // even ones of 16 columns come before the odd ones (`Act` in `act.rs`).
 DEV void store_bf16(Four v, GLOBAL u32* bf16, u32 part) {
-#ifdef __METAL_VERSION__
-    bf16[2 * part] = pack_bf16(v.at[0], v.at[1]);
-    bf16[2 * part + 1] = pack_bf16(v.at[2], v.at[3]);
-#else
     u32 pair = part / 4 * 8 + part % 4;
     bf16[pair] = pack_bf16(v.at[0], v.at[2]);
     bf16[pair + 4] = pack_bf16(v.at[1], v.at[3]);
-#endif
 }
 
 // 32 neighbouring elements as int8 and as bfloat16, by 8 lanes with four each, of which this is number `part`. The whole

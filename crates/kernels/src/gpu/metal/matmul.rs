@@ -1,6 +1,6 @@
 //! Dense matrix operations, and the preparation of weights.
 
-use super::gemv;
+use super::{gemm, gemv};
 use crate::act::Act;
 use crate::check;
 use crate::error::Result;
@@ -37,10 +37,25 @@ pub(super) fn multiply(
     for part in parts(op, w)? {
         let y = y.reborrow().columns(first..first + part.rows)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows });
-        gemv::matmul(device, op, part, x, which, bias, finish, &y)?;
+        multiply_part(device, op, part, x, which, bias, finish, &y)?;
         first += part.rows;
     }
     Ok(())
+}
+
+/// One part. Kernels are chosen by the rows of X, which the host knows.
+fn multiply_part(
+    device: &Device,
+    op: &'static str,
+    w: &Rows,
+    x: &Act,
+    which: Which,
+    bias: Option<Bias>,
+    finish: Finish,
+    y: &ViewMut<f32>,
+) -> Result<()> {
+    let matmul = if gemm::serves(w, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
+    matmul(device, op, w, x, which, bias, finish, y)
 }
 
 /// H = activation(gate · x + bias, up · x + bias).
@@ -59,12 +74,13 @@ pub(super) fn multiply_gated(
     }
     let [gate, up] = pair(op, w)?;
     if gate.format == up.format {
-        return gemv::gate_up(device, op, [gate, up], x, which, bias, activation, &h);
+        let gate_up = if gemm::serves(gate, x, which, h.rows()) { gemm::gate_up } else { gemv::gate_up };
+        return gate_up(device, op, [gate, up], x, which, bias, activation, &h);
     }
     // Two formats are two products: the gates, then what they gate.
     let [gate_bias, up_bias] = Bias::both(bias, w.rows);
-    gemv::matmul(device, op, gate, x, which, gate_bias, Finish::Store, &h)?;
-    gemv::matmul(device, op, up, x, which, up_bias, Finish::Gate(activation), &h)
+    multiply_part(device, op, gate, x, which, gate_bias, Finish::Store, &h)?;
+    multiply_part(device, op, up, x, which, up_bias, Finish::Gate(activation), &h)
 }
 
 /// [`crate::ops::Backend::matmul`], checked.

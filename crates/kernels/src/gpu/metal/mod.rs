@@ -8,6 +8,7 @@
 mod attention;
 #[cfg(target_os = "macos")]
 pub mod driver;
+mod gemm;
 mod gemv;
 #[cfg(any(target_os = "macos", test))]
 mod hazards;
@@ -96,7 +97,7 @@ impl Backend for Metal {
     }
 
     fn alloc_groups(&self, experts: usize, pairs: usize) -> Result<Groups> {
-        memory::alloc_groups(&self.device, experts, pairs, moe::TILE_ROWS)
+        memory::alloc_groups(&self.device, experts, pairs, moe::TILE_ROWS, moe::GRIDS)
     }
 
     fn upload_f32(&self, values: &[f32], to: &mut Buffer<f32>) -> Result<()> {

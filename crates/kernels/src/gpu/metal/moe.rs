@@ -10,8 +10,11 @@ use crate::ops::{Activation, Groups};
 use crate::tensor::{Buffer, ViewMut};
 use crate::weight::Weight;
 
-/// Rows of a full tile of [`Groups`].
-pub(super) const TILE_ROWS: usize = 32;
+/// Rows of a full tile of [`Groups`]: what [`super::gemm`] multiplies at once.
+pub(super) const TILE_ROWS: usize = super::gemm::TILE_ROWS;
+/// Grids that grouping writes behind the number of tiles, for 1, 2, … groups of outputs, three words each: `GRIDS` in
+/// `kernels/group.h`.
+pub(super) const GRIDS: usize = 64;
 
 /// [`crate::ops::Backend::moe_matmul`], checked.
 pub(super) fn moe_matmul(

@@ -1,6 +1,6 @@
 //! Rows as activations: `kernels/activations.gpu`.
 
-use crate::act::{Act, Precision};
+use crate::act::Act;
 use crate::check;
 use crate::error::Result;
 use crate::gpu::product::word;
@@ -9,17 +9,12 @@ use crate::tensor::View;
 
 /// Parts of activations: `ActPart` in the text.
 pub(crate) const EXACT: u32 = 1;
-const INT8: u32 = 2;
-const BF16: u32 = 4;
-pub(crate) const OTHER: u32 = 8;
+const ROUNDED: u32 = 2;
+pub(crate) const OTHER: u32 = 4;
 
-/// What activations have beside the exact copy: all that was allocated, where int8 never is without bf16.
+/// What activations have beside the exact copy: int8 and bf16, if they were allocated.
 pub(crate) fn beside(act: &Act) -> u32 {
-    let part = |there: bool, part| if there { part } else { 0 };
-    match act.precision {
-        Precision::Exact => 0,
-        Precision::Fast => part(!act.int8.is_empty(), INT8) | part(!act.bf16.is_empty(), BF16),
-    }
+    if act.int8.is_empty() { 0 } else { ROUNDED }
 }
 
 /// Twin of `QuantiseParams` in `kernels/activations.gpu`.
