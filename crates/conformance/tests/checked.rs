@@ -22,19 +22,36 @@ fn run(part: &str, make: Make, one_in: usize) {
     cases.unwrap_or_else(|| panic!("no part {part}"))(&suite.expect("a simulator").one_in(one_in));
 }
 
+/// How many cases of a part there are to one that is run.
+fn one_in(part: &str) -> usize {
+    // Some of these take seconds.
+    if part == "attention" { 52 } else { 12 }
+}
+
 macro_rules! parts {
-    ($backend:ident: $make:expr; $($part:ident)*) => {
+    ($($part:ident)*) => {
+        $(#[test] fn $part() { run(stringify!($part), super::one_in(stringify!($part))); })*
+
+        mod all {
+            $(#[test] #[ignore = "minutes"] fn $part() { super::run(stringify!($part), 1); })*
+        }
+    };
+}
+
+macro_rules! backends {
+    ($($backend:ident: $make:expr,)*) => { $(
         mod $backend {
             fn run(part: &str, one_in: usize) {
                 super::run(part, &$make, one_in);
             }
-            $(#[test] fn $part() { run(stringify!($part), 12); })*
-
-            mod all {
-                $(#[test] #[ignore = "minutes"] fn $part() { super::run(stringify!($part), 1); })*
+            // Not here: what is refused before a kernel runs, and `sample_distribution`, the same kernel very often.
+            parts! {
+                matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert
+                route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample attention kv_copy norm_act
+                norm_matmul matmul_finish gate_up_act experts route_and_group place_qkv attend
             }
         }
-    };
+    )* };
 }
 
 /// The suite's small products seldom take these kernels by themselves.
@@ -50,18 +67,7 @@ fn wgmma() {
     }
 }
 
-// Not here: what is refused before a kernel runs, and `sample_distribution`, the same kernel very often.
-parts! {
-    cuda: |threads| Ok(Box::new(super::Simulator::backend(threads, super::Mode::Checked)?));
-    matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert route embed
-    rms_norm layer_norm qk_norm rope add scale copies argmax sample attention kv_copy norm_act norm_matmul matmul_finish
-    gate_up_act experts route_and_group place_qkv attend
-}
-
-// What Metal has so far.
-parts! {
-    metal: |threads| Ok(Box::new(super::Simulator::metal(threads, super::Mode::Checked)?));
-    matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert route embed
-    rms_norm layer_norm qk_norm rope add scale copies argmax sample norm_act norm_matmul matmul_finish gate_up_act experts
-    route_and_group
+backends! {
+    cuda: |threads| Ok(Box::new(super::Simulator::backend(threads, super::Mode::Checked)?)),
+    metal: |threads| Ok(Box::new(super::Simulator::metal(threads, super::Mode::Checked)?)),
 }

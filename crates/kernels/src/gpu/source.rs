@@ -89,6 +89,12 @@ texts! {
     "kv.h" in "kernels/kv.h",
     "kv.gpu" in "kernels/kv.gpu",
     "place.cu" in "cuda/kernels/place.cu",
+    "attention.h" in "metal/kernels/attention.h",
+    "attention_walk.h" in "metal/kernels/attention_walk.h",
+    "attention_plan.metal" in "metal/kernels/attention_plan.metal",
+    "attention_split.metal" in "metal/kernels/attention_split.metal",
+    "attention_combine.metal" in "metal/kernels/attention_combine.metal",
+    "attention_tile.metal" in "metal/kernels/attention_tile.metal",
 }
 
 /// Every text's name, and its path from `src/gpu`: for those who read the texts of a checkout, as they are now.

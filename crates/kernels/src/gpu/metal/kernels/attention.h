@@ -1,0 +1,129 @@
+// Attention over the paged cache. What its kernels share: parameters, what a token sees, and the walk over keys and values.
+//
+// Up to ROWS queries that share a KV head walk over keys together, 64 at a time (a round), by products of simdgroup matrices
+// of f32. Each warp makes the scores of one block of the cache, 16 keys; then the warps share the rows and make weights of
+// scores, with the maximum and the sum of exponentials so far (online softmax); then the columns, and add weighted values.
+// Keys and values pass through a patch of 16 × 16 floats that each warp has for itself, so a cache of any width and format
+// is one text, and what nobody sees is zero whatever lies in memory.
+//
+// Rounds begin at multiples of 64, and keys that a row does not see change nothing in it. So the result of a row does not
+// depend on the rows beside it.
+//
+// ROW_GROUPS: eight rows each. PANELS: of 16 columns of the values, for each warp. CELLS_Q8_0: see `kv.h`.
+#pragma once
+#include "kv.h"
+#include "team.h"
+
+#define THREADS 128u
+#define WARPS 4u
+// Blocks of the cache in a round: one for each warp.
+#define ROUND_BLOCKS WARPS
+#define ROUND (ROUND_BLOCKS * KV_BLOCK)
+// Columns of a patch.
+#define PATCH 16u
+// What a token sees is cut into at most so many splits. Twin of `MAX_SPLITS` in attention.rs.
+#define MAX_SPLITS 32u
+// Tokens that stand side by side in the batch and in their sequence are a run; `attention_tile` serves those of this length on.
+#define LONG_RUN 16u
+// Logits are kept times log2 e, so that their exponentials are powers of two.
+#define LOG2_E 1.44269504089f
+#define MINUS_INFINITY float_of(0xff800000u)
+// The sum of a split that met a block id out of range: the output is zero then.
+#define BAD_SUM -1.0f
+
+// Twin of `AttentionParams` in attention.rs.
+struct AttentionParams {
+    u64 q_stride, out_stride;  // elements from token to token
+    float scale, softcap;      // a softcap of 0 is none
+    u32 tokens;                // of the batch
+    u32 kv_heads, group;       // query heads are kv_heads · group
+    u32 key_width, value_width;
+    u32 key_stride, value_stride;    // elements from token to token in the cache
+    u32 key_columns, value_columns;  // widths rounded up to patches
+    u32 query_columns;               // so many of a key at once
+    u32 window;                      // 0 is none
+    u32 table_rows, table_cols, blocks;
+    u32 reach;        // columns of the table that positions may lie in
+    u32 unit_heads;   // the most query heads of a unit
+    u32 whole;        // so many rounds are not cut into splits
+    u32 splits;       // the most that a token can have, by the reach
+    u32 walkers;      // blocks of threads that share the splits of a unit: all of them, or one that also joins them
+    u32 tile_tokens;  // tokens of a tile
+    u32 listed;       // whether `attention_plan` has listed what is to be done
+    u32 sunk;         // whether there are sinks
+    u32 wide_out;     // rows allow 16-byte accesses
+    u32 padding;
+};
+
+// Words of what `attention_plan` writes: how many tokens are listed, how many tiles; the tokens, as many as are in the batch
+// at most; then the first token and the tokens of each tile.
+#define PLAN_TOKENS 2u
+
+DEV u32 first_seen(constant AttentionParams& p, u32 position) {
+    return p.window != 0 && position >= p.window ? position - p.window + 1 : 0;
+}
+
+// Whether a token has a sequence and a place in its table.
+DEV bool stands(constant AttentionParams& p, u32 slot, u32 position) {
+    return slot < p.table_rows && position / KV_BLOCK < p.reach;
+}
+
+// A KV head and some of the query heads that share it.
+struct Unit {
+    u32 kv_head, head_first, heads;
+};
+DEV Unit unit_of(constant AttentionParams& p, u32 index) {
+    u32 kv_head = index % p.kv_heads, first = index / p.kv_heads * p.unit_heads;
+    return {kv_head, kv_head * p.group + first, min(p.group - first, p.unit_heads)};
+}
+
+// How many splits a token's keys have, and how many rounds each has. It depends on what the token sees and on nothing else,
+// so the result of a token does not depend on the batch or the grid.
+struct Splits {
+    u32 count, rounds;
+};
+DEV Splits splits_of(constant AttentionParams& p, u32 position) {
+    u32 all = position / ROUND - first_seen(p, position) / ROUND + 1;
+    if (all <= p.whole) return {1, all};
+    u32 rounds = (all + MAX_SPLITS - 1) / MAX_SPLITS;
+    return {(all + rounds - 1) / rounds, rounds};
+}
+
+// A sink is a logit without a value; that of no sink has no exponential.
+DEV float sink_of(constant AttentionParams& p, const GLOBAL float* sinks, u32 head) {
+    return p.sunk ? sinks[head] * LOG2_E : MINUS_INFINITY;
+}
+
+// ---- What the splits of a row leave: a vector of `value_columns`, the maximum of the logits, and the sum of exponentials
+// relative to that. They lie as [place][head][split], where a place is a token, or a block of threads if it walks alone.
+struct Partials {
+    const GLOBAL float* vectors;
+    const GLOBAL float2* stats;
+};
+DEV u64 partial_of(constant AttentionParams& p, u32 place, u32 head) {
+    return (u64(place) * p.kv_heads * p.group + head) * p.splits;
+}
+
+// Joins the splits of a row, by one warp, in their order.
+DEV void join(Here here, constant AttentionParams& p, Partials partials, u64 first, u32 splits, float sink, GLOBAL float* out) {
+    bool live = here.lane() < splits;
+    float2 stats = float2(MINUS_INFINITY, 0.0f);
+    if (live) stats = partials.stats[first + here.lane()];
+    bool bad = simd_any(stats.y == BAD_SUM);
+    float top = fmaxf(simd_max(stats.x), sink);
+    float weight = live ? exp2(stats.x - top) : 0.0f;
+    float share = weight / (simd_sum(weight * stats.y) + exp2(sink - top));
+    for (u32 base = 0; base < p.value_width; base += 128) {
+        u32 d = base + here.lane() * 4;
+        bool inside = d < p.value_width;
+        Four total = {};
+        for (u32 split = 0; split < splits; split++) {
+            float factor = shuffle(share, split);
+            if (!inside) continue;
+            Four v = *(const GLOBAL Four*)(partials.vectors + (first + split) * p.value_columns + d);
+            for (u32 i = 0; i < 4; i++) total.at[i] = fmaf(factor, v.at[i], total.at[i]);
+        }
+        if (bad) total = {};
+        if (inside) store_four(out + d, total, p.value_width - d, p.wide_out);
+    }
+}
