@@ -121,10 +121,12 @@ pub(super) fn texts() -> impl Iterator<Item = Text> {
     let widths = [64, 128, 256].into_iter().flat_map(|width| [(width, KvFormat::F16), (width, KvFormat::Q8_0)]);
     plain.chain(widths.flat_map(|(width, format)| {
         let spec = KvSpec { heads: 1, key_width: width, value_width: width, format };
-        [("attention_split.metal", Form::split(spec)), ("attention_tile.metal", Form::tile(spec))].map(|(file, form)| {
-            let defines = form.defines(format).map(|(name, value)| (name, value.to_owned()));
-            Text { file, defines: defines.to_vec() }
-        })
+        [("attention_split.metal", Form::split(spec)), ("attention_tile.metal", Form::tile(spec))].map(
+            |(file, form)| {
+                let defines = form.defines(format).map(|(name, value)| (name, value.to_owned()));
+                Text { file, defines: defines.to_vec() }
+            },
+        )
     }))
 }
 
