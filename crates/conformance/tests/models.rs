@@ -241,14 +241,39 @@ fn one_small_model() {
     check_all(&["qwen3moe-q4_k_m"], Precision::Fast, |golden| golden.tolerance);
 }
 
-/// The CUDA backend in the simulator: steps that are padded, recorded and replayed, a model with experts and one with odd
-/// widths, and one with windows, sinks and biases.
+/// GPUs in the simulator: for CUDA steps that are padded, recorded and replayed; a model with experts and one with odd widths,
+/// and one with windows, sinks and biases.
 #[cfg(all(target_arch = "x86_64", unix))]
-#[test]
-fn some_models_on_a_simulated_gpu() {
-    let backend = gristmill_conformance::simulated::Simulator::backend(1, gpu_sim::Mode::Fast).unwrap();
-    let backend: [Arc<dyn Backend>; 1] = [Arc::new(backend)];
-    check_on(&backend, &["qwen3moe-q4_k_m", "odd-f32", "gpt-oss-mxfp4"], Precision::Fast, |golden| golden.tolerance);
+mod simulated {
+    use super::{Backend, EXACT_TOLERANCE, MODELS, Precision, check_on};
+    use gpu_sim::Mode;
+    use gristmill_conformance::simulated::Simulator;
+    use std::sync::Arc;
+
+    const SOME: &[&str] = &["qwen3moe-q4_k_m", "odd-f32", "gpt-oss-mxfp4"];
+
+    #[test]
+    fn some_models_on_cuda() {
+        let backend: [Arc<dyn Backend>; 1] = [Arc::new(Simulator::backend(1, Mode::Fast).unwrap())];
+        check_on(&backend, SOME, Precision::Fast, |golden| golden.tolerance);
+    }
+
+    /// Metal multiplies floats also where it may round.
+    fn on_metal(models: &[&str]) {
+        let backend: [Arc<dyn Backend>; 1] = [Arc::new(Simulator::metal(1, Mode::Fast).unwrap())];
+        check_on(&backend, models, Precision::Fast, |_| EXACT_TOLERANCE);
+    }
+
+    #[test]
+    fn some_models_on_metal() {
+        on_metal(SOME);
+    }
+
+    #[test]
+    #[ignore = "ten seconds"]
+    fn all_models_on_metal() {
+        on_metal(MODELS);
+    }
 }
 
 #[test]

@@ -84,6 +84,46 @@ fn sentences(text: &str) -> Vec<String> {
     parts.iter().map(words).filter(|part| !part.is_empty()).collect()
 }
 
+/// A few tokens by Metal's host path and kernels, in the simulator: those of the CPU, by logits that differ in rounding alone.
+#[cfg(all(target_arch = "x86_64", unix))]
+#[test]
+fn a_few_tokens_on_simulated_metal() {
+    use gristmill_conformance::simulated::Simulator;
+    use gristmill_engine::gguf::GgufFile;
+    use gristmill_engine::{Batch, Outputs, Runner};
+    use gristmill_kernels::cpu::{Cpu, Level};
+    use gristmill_kernels::ops::Backend;
+
+    let logits = |backend: Arc<dyn Backend>| {
+        let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
+        let model = Arc::new(Model::with_backend(GgufFile::open(path()).unwrap(), backend, options).unwrap());
+        let prompt =
+            model.tokenizer().unwrap().encode("Once upon a time, there was", EncodeOptions::default()).unwrap();
+        let mut runner = Runner::new(model, Limits { context: Some(64), ..Limits::default() }).unwrap();
+        let sequence = runner.open_sequence().unwrap();
+        let (mut tokens, mut all) = (prompt, Vec::new());
+        for _ in 0..4 {
+            let mut batch = Batch::new();
+            batch.push(sequence, &tokens, Outputs::Last);
+            let row = runner.forward(&batch).unwrap().to_vec().unwrap();
+            let best = (0..row.len()).max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
+            tokens = vec![best as u32];
+            all.push((best, row));
+        }
+        all
+    };
+    let expected = logits(Arc::new(Cpu::new(Level::best(), 2).unwrap()));
+    let found = logits(Arc::new(Simulator::metal(1, gpu_sim::Mode::Fast).unwrap()));
+    for (i, ((best, expected), (token, found))) in expected.iter().zip(&found).enumerate() {
+        let square = |x: f32| f64::from(x).powi(2);
+        let error: f64 = found.iter().zip(expected).map(|(a, b)| square(a - b)).sum();
+        let nmse = error / expected.iter().map(|&x| square(x)).sum::<f64>();
+        println!("token {i}: {token}, NMSE {nmse:.1e}");
+        assert!(nmse <= 1e-5, "token {i}: NMSE {nmse:.1e}");
+        assert_eq!(token, best, "token {i}");
+    }
+}
+
 /// The thirty samples of `training/CARD.md`, anew: the draws are others, the model is the quantised one.
 #[test]
 fn stories_end_and_do_not_repeat_sentences() {

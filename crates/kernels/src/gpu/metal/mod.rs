@@ -21,7 +21,7 @@ use super::{Device, Gpu, ahead, finish, memory};
 use crate::act::{Act, Precision};
 use crate::check;
 use crate::compose;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::ops::{Activation, Attention, Backend, Finish, Groups, Norm, Rope, Routing, Sampling, SelectionBias};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
@@ -41,12 +41,6 @@ impl Metal {
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         Ok(Self { device: Device::new(gpu)?, turn: Mutex::default() })
     }
-}
-
-/// What Metal lacks so far.
-fn missing(device: &Device, op: &'static str) -> Error {
-    let reason = "this operation is not there for Metal yet; use `--device cpu`".to_owned();
-    Error::Device { device: device.id(), what: op.to_owned(), reason }
 }
 
 impl Backend for Metal {
