@@ -1,9 +1,9 @@
 //! Embeddings and dense matrix operations.
 
-use super::{at_least, column, columns_of, dense, elements, homes, ids, require, role, vector};
+use super::{at_least, column, columns_of, dense, elements, homes, ids, norm_act, require, role, vector};
 use crate::act::{Act, Precision};
 use crate::error::{Result, expect};
-use crate::ops::Activation;
+use crate::ops::{Activation, Norm};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Role, Weight};
 
@@ -58,6 +58,27 @@ pub(crate) fn matmul(
     let op = "matmul";
     product(op, device, w, Role::Matrix, x, y)?;
     bias.map_or(Ok(()), |b| vector(op, "length of the bias", device, b, w.rows()))
+}
+
+/// [`crate::ops::Backend::norm_matmul`].
+pub(crate) fn norm_matmul(
+    device: DeviceId,
+    norm: &Norm,
+    normed: &ViewMut<f32>,
+    act: &mut Act,
+    other: Option<&Act>,
+    w: &Weight,
+    bias: Option<&Buffer<f32>>,
+    y: &ViewMut<f32>,
+) -> Result<()> {
+    norm_act(device, norm, normed, &[&mut *act])?;
+    other.map_or(Ok(()), |other| prepare_activations(device, &normed.as_view(), other))?;
+    // The product's check looks at activations that are filled.
+    let before = (act.rows, act.cols);
+    (act.rows, act.cols) = (norm.x.rows(), norm.x.cols());
+    let checked = matmul(device, w, act, bias, y);
+    (act.rows, act.cols) = before;
+    checked
 }
 
 /// [`crate::ops::Backend::matmul_rows`].

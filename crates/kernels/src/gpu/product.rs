@@ -120,6 +120,8 @@ pub(crate) struct ProductParams {
     finish: FinishParams,
     which: u32,
     biased: u32,
+    second: u32,
+    third: u32,
     padding: u32,
 }
 
@@ -141,13 +143,14 @@ impl ProductParams {
             Which::Ids(ids) => (ids.shape().stride(), 1, 1),
             Which::Pairs { share, .. } => (0, share, 2),
         };
+        let outputs = word(op, "outputs", w.rows)?;
         Ok(Self {
             row_bytes: w.row_bytes as u64,
             matrix_bytes: w.matrix_bytes() as u64,
             y_stride: y_stride as u64,
             ids_stride: ids_stride as u64,
             bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
-            outputs: word(op, "outputs", w.rows)?,
+            outputs,
             blocks: word(op, "blocks in a row", w.blocks())?,
             x_rows: word(op, "rows of X", x.rows)?,
             y_rows: word(op, "rows of Y", y_rows)?,
@@ -156,7 +159,15 @@ impl ProductParams {
             finish: finish.into(),
             which: kind,
             biased: bias.is_some().into(),
+            second: outputs,
+            third: outputs,
             padding: 0,
         })
+    }
+
+    /// The same of several weights like the first, side by side: at most three.
+    pub(crate) fn joined(self, op: &'static str, parts: &[Rows]) -> Result<Self> {
+        let end = |count| word(op, "outputs", parts.iter().take(count).map(|part| part.rows).sum());
+        Ok(Self { second: end(1)?, third: end(2)?, outputs: end(parts.len())?, ..self })
     }
 }

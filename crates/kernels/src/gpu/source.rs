@@ -76,6 +76,8 @@ texts! {
     "product.h" in "kernels/product.h",
     "tasks.h" in "metal/kernels/tasks.h",
     "gemv.h" in "metal/kernels/gemv.h",
+    "norm_matmul.h" in "metal/kernels/norm_matmul.h",
+    "experts.h" in "metal/kernels/experts.h",
     "gemv.metal" in "metal/kernels/gemv.metal",
     "gemm.metal" in "metal/kernels/gemm.metal",
     "rates.cu" in "cuda/kernels/rates.cu",

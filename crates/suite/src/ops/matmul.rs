@@ -100,18 +100,22 @@ pub fn shapes(suite: &Suite) {
     // Long rows, and more work than threads.
     let long = [Format::Q4_K, Format::F16].into_iter().filter(|format| suite.formats().contains(format));
     for format in suite.some("long rows", long) {
-        let tensor = tensor(rng, format, 1, 300, 2048);
+        let tensor = tensor(rng, format, 1, 140, 2048);
         Product::new(rng, vec![tensor], Precision::Fast, 70).check(suite);
     }
 }
 
-/// Tensors of different formats under one input.
+/// Tensors under one input, of different formats and of one.
 pub fn joined(suite: &Suite) {
     let rng = &mut suite.rng("joined");
     for round in suite.some("joined", 0..24) {
-        let parts = rng.between(2, 4);
+        let parts = rng.between(2, 5);
+        let mut format = rng.pick(Format::ALL);
         let tensors = (0..parts).map(|_| {
-            let (format, rows) = (rng.pick(Format::ALL), rng.between(1, 40));
+            if rng.chance(0.4) {
+                format = rng.pick(Format::ALL);
+            }
+            let rows = rng.between(1, 40);
             tensor(rng, format, 1, rows, 512)
         });
         let (tensors, tokens) = (tensors.collect(), rng.between(1, 20));
@@ -122,9 +126,8 @@ pub fn joined(suite: &Suite) {
 /// Only some rows of X.
 pub fn rows(suite: &Suite) {
     let rng = &mut suite.rng("matmul_rows");
-    for (&chosen, &format) in
-        [0, 1, 2, 7, 19, 5].iter().zip(SOME_FORMATS).filter(|(_, format)| suite.formats().contains(format))
-    {
+    let cases = [0, 1, 2, 7, 19, 5].iter().zip(SOME_FORMATS).filter(|(_, format)| suite.formats().contains(format));
+    for (&chosen, &format) in suite.some("matmul_rows", cases) {
         for &precision in suite.precisions() {
             let tensors = vec![tensor(rng, format, 1, 77, 256)];
             let product = Product { bias: None, ..Product::new(rng, tensors, precision, 13) };

@@ -371,7 +371,7 @@ impl Backend for Cuda {
         norm: Norm,
         normed: ViewMut<f32>,
         act: &mut Act,
-        mut other: Option<&mut Act>,
+        other: Option<&mut Act>,
         w: &Weight,
         bias: Option<&Buffer<f32>>,
         y: ViewMut<f32>,
@@ -379,16 +379,7 @@ impl Backend for Cuda {
         let serves = self.device.may(Family::Gemv)
             && norm_matmul::serves(layout::parts("norm_matmul", w)?, norm.x.rows(), act, other.as_deref());
         if serves {
-            let lent = &mut [Some(&mut *act), other.as_deref_mut()];
-            for act in lent.iter_mut().flatten() {
-                check::norm_act(self.device(), &norm, &normed, &[act])?;
-                // As if it was filled: the product's check looks at it.
-                (act.rows, act.cols) = (norm.x.rows(), norm.x.cols());
-            }
-            if let Err(error) = check::matmul(self.device(), w, act, bias, &y) {
-                [Some(act), other].into_iter().flatten().for_each(|act| act.rows = 0);
-                return Err(error);
-            }
+            check::norm_matmul(self.device(), &norm, &normed, act, other.as_deref(), w, bias, &y)?;
             return norm_matmul::norm_matmul(&self.device, norm, normed, act, other, w, bias, y);
         }
         compose::norm_matmul(self, norm, normed, act, other, w, bias, y)

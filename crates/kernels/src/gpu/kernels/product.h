@@ -31,5 +31,7 @@ struct ProductParams {
     u32 share;
     Finish finish;
     // Of WhichRows, and whether there are biases: for kernels that do not ask whether a pointer is null.
-    u32 which, biased, padding;
+    u32 which, biased;
+    // Where the outputs of a second and a third weight begin, or the end: for Metal, which does not join weights in memory.
+    u32 second, third, padding;
 };

@@ -1,5 +1,6 @@
 //! Products of weights with many rows of activations: the host side of `kernels/gemm.metal`.
 
+use super::matmul::part_args;
 use super::moe::GRIDS;
 use crate::act::{Act, Precision};
 use crate::error::Result;
@@ -38,23 +39,26 @@ pub(super) fn serves(w: &Rows, x: &Act, which: Which, rows: usize) -> bool {
     }
 }
 
-/// X · Wᵀ + bias, which finishes in Y.
+/// X · Wᵀ + bias, which finishes in Y, for weights that one launch takes (`runs` in [`super::matmul`]).
 pub(super) fn matmul(
     device: &Device,
     op: &'static str,
-    w: &Rows,
+    run: &[Rows],
     x: &Act,
     which: Which,
     bias: Option<Bias>,
     finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    let params = ProductParams::new(op, w, x, which, bias, 0, finish, y.shape().stride(), y.rows())?;
+    let stride = y.shape().stride();
+    let params = ProductParams::new(op, &run[0], x, which, bias, 0, finish, stride, y.rows())?.joined(op, run)?;
     let [pairs, tiles, tile_count] = lists(which);
     let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
     let (x, bias, to) = (Arg::buffer(&x.exact, Access::Read), bias_arg(bias), finish.output(y));
-    let args = [w.arg(), x, ids, pairs, tiles, tile_count, bias, to, device.flag(), Arg::params(&params)];
-    launch(device, op, "matmul", w, which, TILE_OUTPUTS, y.rows(), &args)
+    let [weight, second, third] = part_args(run);
+    let (flag, params) = (device.flag(), Arg::params(&params));
+    let args = [weight, second, third, x, ids, pairs, tiles, tile_count, bias, to, flag, params];
+    launch(device, op, "matmul", run, which, TILE_OUTPUTS, y.rows(), &args)
 }
 
 /// activation(gate · x + bias, up · x + bias), for two weights of one shape and format.
@@ -75,7 +79,7 @@ pub(super) fn gate_up(
     let (x, to) = (Arg::buffer(&x.exact, Access::Read), Arg::write(h));
     let (gate_bias, up_bias, params) = (bias_arg(gate_bias), bias_arg(up_bias), Arg::params(&params));
     let args = [gate.arg(), up.arg(), x, pairs, tiles, tile_count, gate_bias, up_bias, to, params];
-    launch(device, op, "gate_up", gate, which, TILE_OUTPUTS / 2, h.rows(), &args)
+    launch(device, op, "gate_up", std::slice::from_ref(gate), which, TILE_OUTPUTS / 2, h.rows(), &args)
 }
 
 /// A block for each tile: of experts as many as grouping has found, by a grid that it has written.
@@ -83,14 +87,15 @@ fn launch(
     device: &Device,
     op: &'static str,
     entry: &'static str,
-    w: &Rows,
+    run: &[Rows],
     which: Which,
     tile_outputs: usize,
     rows: usize,
     args: &[Arg],
 ) -> Result<()> {
-    let defines = [("FORMAT", w.format.name())];
-    let all = w.rows.div_ceil(tile_outputs);
+    let defines = [("FORMAT", run[0].format.name())];
+    let outputs: usize = run.iter().map(|part| part.rows).sum();
+    let all = outputs.div_ceil(tile_outputs);
     let (blocks, grid) = match which {
         // A block takes several tiles where there are more than grids.
         Which::Pairs { groups, .. } => (all.div_ceil(all.div_ceil(GRIDS)), groups.tile_count.region()),
@@ -98,7 +103,7 @@ fn launch(
     };
     let launch = Launch {
         kernel: Kernel { file: FILE, entry, defines: &defines },
-        grid: [word(op, "blocks of outputs", blocks)?, which.tasks(w.experts, rows, TILE_ROWS), 1],
+        grid: [word(op, "blocks of outputs", blocks)?, which.tasks(run[0].experts, rows, TILE_ROWS), 1],
         block: BLOCK,
         shared: 0,
         overlap: true,

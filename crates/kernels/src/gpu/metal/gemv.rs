@@ -1,5 +1,6 @@
 //! Products of weights with few rows of activations: the host side of `kernels/gemv.metal`.
 
+use super::matmul::part_args;
 use crate::act::Act;
 use crate::error::Result;
 use crate::format::Format;
@@ -10,19 +11,19 @@ use crate::gpu::{Access, Arg, Device, Kernel, Launch, Text};
 use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
-const FILE: &str = "gemv.metal";
+pub(super) const FILE: &str = "gemv.metal";
 /// Threads of a block.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 /// Weight rows that a team multiplies at once in `matmul`, and outputs in `gate_up`: `TEAM_ROWS` and `GATE_ROWS` in the text.
 const TEAM_ROWS: usize = 4;
-const GATE_ROWS: usize = 2;
+pub(super) const GATE_ROWS: usize = 2;
 /// Lanes of a team, as powers of two: fewer would read parts of a line of memory.
 const TEAMS: std::ops::RangeInclusive<u32> = 2..=5;
 /// Rows of X that the kernels multiply at once if there are several.
 const SEVERAL: usize = 4;
 
 /// Lanes for rows of so many spans, as a power of two: as many as leave the fewest without work in the last turn.
-fn team_log2(spans: usize) -> u32 {
+pub(super) fn team_log2(spans: usize) -> u32 {
     let turns = |log2: &u32| spans.next_multiple_of(1 << log2);
     TEAMS.rev().min_by_key(turns).unwrap_or(*TEAMS.end())
 }
@@ -32,24 +33,26 @@ pub(super) fn texts() -> impl Iterator<Item = Text> {
     Format::ALL.iter().map(|format| Text { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
 }
 
-/// X · Wᵀ + bias, which finishes in Y.
+/// X · Wᵀ + bias, which finishes in Y, for weights that one launch takes (`runs` in [`super::matmul`]).
 pub(super) fn matmul(
     device: &Device,
     op: &'static str,
-    w: &Rows,
+    run: &[Rows],
     x: &Act,
     which: Which,
     bias: Option<Bias>,
     finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    let call = Call::new(w, which, y.rows());
-    let params = call.params(op, w, x, which, bias, finish, y)?;
+    let call = Call::new(&run[0], which, y.rows());
+    let params = call.params(op, &run[0], x, which, bias, finish, y)?.joined(op, run)?;
     let [pairs, tiles, tile_count] = lists(which);
     let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
     let (x, bias, y) = (Arg::buffer(&x.exact, Access::Read), bias_arg(bias), finish.output(y));
-    let args = [w.arg(), x, ids, pairs, tiles, tile_count, bias, y, device.flag(), Arg::params(&params)];
-    call.launch(device, op, w, ["matmul", "matmul_several"], TEAM_ROWS, &args)
+    let [weight, second, third] = part_args(run);
+    let (flag, params) = (device.flag(), Arg::params(&params));
+    let args = [weight, second, third, x, ids, pairs, tiles, tile_count, bias, y, flag, params];
+    call.launch(device, op, run, ["matmul", "matmul_several"], TEAM_ROWS, &args)
 }
 
 /// activation(gate · x + bias, up · x + bias), for two weights of one shape and format.
@@ -70,7 +73,7 @@ pub(super) fn gate_up(
     let (x, h) = (Arg::buffer(&x.exact, Access::Read), Arg::write(h));
     let (gate_bias, up_bias, params) = (bias_arg(gate_bias), bias_arg(up_bias), Arg::params(&params));
     let args = [gate.arg(), up.arg(), x, pairs, tiles, tile_count, gate_bias, up_bias, h, params];
-    call.launch(device, op, gate, ["gate_up", "gate_up_several"], GATE_ROWS, &args)
+    call.launch(device, op, std::slice::from_ref(gate), ["gate_up", "gate_up_several"], GATE_ROWS, &args)
 }
 
 /// What is common to the products of some rows of X with a weight.
@@ -110,13 +113,14 @@ impl Call {
         &self,
         device: &Device,
         op: &'static str,
-        w: &Rows,
+        run: &[Rows],
         entries: [&'static str; 2],
         team_rows: usize,
         args: &[Arg],
     ) -> Result<()> {
-        let defines = [("FORMAT", w.format.name())];
-        let blocks = w.rows.div_ceil(team_rows).div_ceil(BLOCK >> self.team_log2);
+        let defines = [("FORMAT", run[0].format.name())];
+        let outputs: usize = run.iter().map(|part| part.rows).sum();
+        let blocks = outputs.div_ceil(team_rows).div_ceil(BLOCK >> self.team_log2);
         device.launch(&Launch {
             kernel: Kernel { file: FILE, entry: entries[usize::from(self.several)], defines: &defines },
             grid: [word(op, "blocks of outputs", blocks)?, self.tasks, 1],

@@ -4,13 +4,14 @@ use super::{gemm, gemv};
 use crate::act::Act;
 use crate::check;
 use crate::error::Result;
-use crate::gpu::Device;
 use crate::gpu::finish::Finish;
 use crate::gpu::layout::{Rows, pair, parts};
 use crate::gpu::product::{Bias, Which};
+use crate::gpu::{Arg, Device};
 use crate::ops::Activation;
 use crate::tensor::{Buffer, View, ViewMut};
 use crate::weight::{Role, Storage, TensorView, Weight};
+use std::slice::from_ref;
 
 /// [`crate::ops::Backend::prepare`]: each tensor stays by itself, as the file has it.
 pub(super) fn prepare(device: &Device, tensors: &[TensorView], role: Role) -> Result<Weight> {
@@ -19,7 +20,21 @@ pub(super) fn prepare(device: &Device, tensors: &[TensorView], role: Role) -> Re
     Ok(Weight { device: device.id(), role, experts, rows, cols, storage: Storage::Rows(parts) })
 }
 
-/// X · Wᵀ + bias, which finishes in Y, part by part.
+/// Weights that a kernel takes at once.
+const JOINED: usize = 3;
+
+/// The parts of a weight, by those that one launch multiplies: up to three neighbours of one format, whose outputs are side
+/// by side. Experts are by themselves.
+pub(super) fn runs(parts: &[Rows]) -> impl Iterator<Item = &[Rows]> {
+    parts.chunk_by(|a, b| a.format == b.format && a.experts == 1).flat_map(|run| run.chunks(JOINED))
+}
+
+/// A run as arguments.
+pub(super) fn part_args(run: &[Rows]) -> [Arg<'_>; JOINED] {
+    std::array::from_fn(|i| run.get(i).map_or(Arg::Null, Rows::arg))
+}
+
+/// X · Wᵀ + bias, which finishes in Y, run by run.
 pub(super) fn multiply(
     device: &Device,
     op: &'static str,
@@ -34,28 +49,29 @@ pub(super) fn multiply(
         return Ok(());
     }
     let mut first = 0;
-    for part in parts(op, w)? {
-        let y = y.reborrow().columns(first..first + part.rows)?;
+    for run in runs(parts(op, w)?) {
+        let outputs: usize = run.iter().map(|part| part.rows).sum();
+        let y = y.reborrow().columns(first..first + outputs)?;
         let bias = bias.map(|values| Bias { values, first, matrix: w.rows });
-        multiply_part(device, op, part, x, which, bias, finish, &y)?;
-        first += part.rows;
+        multiply_run(device, op, run, x, which, bias, finish, &y)?;
+        first += outputs;
     }
     Ok(())
 }
 
-/// One part. Kernels are chosen by the rows of X, which the host knows.
-fn multiply_part(
+/// One run. Kernels are chosen by the rows of X, which the host knows.
+fn multiply_run(
     device: &Device,
     op: &'static str,
-    w: &Rows,
+    run: &[Rows],
     x: &Act,
     which: Which,
     bias: Option<Bias>,
     finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    let matmul = if gemm::serves(w, x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
-    matmul(device, op, w, x, which, bias, finish, y)
+    let matmul = if gemm::serves(&run[0], x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
+    matmul(device, op, run, x, which, bias, finish, y)
 }
 
 /// H = activation(gate · x + bias, up · x + bias).
@@ -79,8 +95,8 @@ pub(super) fn multiply_gated(
     }
     // Two formats are two products: the gates, then what they gate.
     let [gate_bias, up_bias] = Bias::both(bias, w.rows);
-    multiply_part(device, op, gate, x, which, gate_bias, Finish::Store, &h)?;
-    multiply_part(device, op, up, x, which, up_bias, Finish::Gate(activation), &h)
+    multiply_run(device, op, from_ref(gate), x, which, gate_bias, Finish::Store, &h)?;
+    multiply_run(device, op, from_ref(up), x, which, up_bias, Finish::Gate(activation), &h)
 }
 
 /// [`crate::ops::Backend::matmul`], checked.
@@ -103,6 +119,26 @@ pub(super) fn matmul_finish(
 /// [`crate::ops::Backend::matmul_rows`], checked.
 pub(super) fn matmul_rows(device: &Device, w: &Weight, x: &Act, rows: View<u32>, y: ViewMut<f32>) -> Result<()> {
     multiply(device, "matmul_rows", w, x, Which::Ids(rows), None, Finish::Store, y)
+}
+
+/// [`crate::ops::Backend::gate_up_act`], checked: `h` is left as it is.
+pub(super) fn gate_up_act(
+    device: &Device,
+    w: &Weight,
+    x: &Act,
+    bias: Option<[&Buffer<f32>; 2]>,
+    activation: Activation,
+    rows: usize,
+    act: &mut Act,
+) -> Result<()> {
+    let h = prepared(act, rows, w.rows())?;
+    multiply_gated(device, "gate_up_act", w, x, Which::All, bias, activation, h)
+}
+
+/// Activations of so many rows and columns that are about to be written: they are floats, like any output.
+pub(super) fn prepared(act: &mut Act, rows: usize, cols: usize) -> Result<ViewMut<'_, f32>> {
+    (act.rows, act.cols) = (rows, cols);
+    act.exact.view_mut(rows, cols)
 }
 
 /// [`crate::ops::Backend::gate_up`], checked.

@@ -8,12 +8,14 @@
 mod attention;
 #[cfg(target_os = "macos")]
 pub mod driver;
+mod experts;
 mod gemm;
 mod gemv;
 #[cfg(any(target_os = "macos", test))]
 mod hazards;
 mod matmul;
 mod moe;
+mod norm_matmul;
 pub mod texts;
 
 use super::small::{activations, argmax, elementwise, embed, group, kv, norm, norm_act, rope, route, sample};
@@ -23,7 +25,9 @@ use crate::check;
 use crate::compose;
 use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
-use crate::ops::{Activation, Attention, Backend, Finish, Groups, Norm, Rope, Routing, Sampling, SelectionBias};
+use crate::ops::{
+    Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Groups, Norm, Rope, Routing, Sampling, SelectionBias,
+};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -303,6 +307,52 @@ impl Backend for Metal {
         check::matmul(self.device(), w, x, bias, &y)?;
         check::finish(self.device(), &finish, &y)?;
         matmul::matmul_finish(&self.device, w, x, bias, finish.into(), y)
+    }
+
+    fn norm_matmul(
+        &self,
+        norm: Norm,
+        normed: ViewMut<f32>,
+        act: &mut Act,
+        other: Option<&mut Act>,
+        w: &Weight,
+        bias: Option<&Buffer<f32>>,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        if !norm_matmul::serves(w, norm.x.rows()) {
+            return compose::norm_matmul(self, norm, normed, act, other, w, bias, y);
+        }
+        check::norm_matmul(self.device(), &norm, &normed, act, other.as_deref(), w, bias, &y)?;
+        norm_matmul::norm_matmul(&self.device, norm, normed, act, other, w, bias, y)
+    }
+
+    fn gate_up_act(
+        &self,
+        w: &Weight,
+        x: &Act,
+        bias: Option<[&Buffer<f32>; 2]>,
+        activation: Activation,
+        h: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        check::gate_up(self.device(), w, x, bias, &h)?;
+        check::activation("gate_up_act", activation)?;
+        check::prepare_activations(self.device(), &h.as_view(), act)?;
+        matmul::gate_up_act(&self.device, w, x, bias, activation, h.rows(), act)
+    }
+
+    fn experts(
+        &self,
+        experts: &Experts,
+        x: &Act,
+        logits: View<f32>,
+        routing: &Routing,
+        room: ExpertsRoom,
+        finish: Finish,
+        y: ViewMut<f32>,
+    ) -> Result<()> {
+        check::experts(self.device(), experts, x, &logits, routing, &room, &finish, &y)?;
+        experts::experts(&self.device, experts, x, logits, routing, room, finish.into(), y)
     }
 
     fn route_and_group(

@@ -17,7 +17,7 @@ pub(crate) struct RouteParams {
     ids_stride: u64,
     weights_stride: u64,
     rows: u32,
-    experts: u32,
+    pub(crate) experts: u32,
     top_k: u32,
     gating: u32,
     groups: u32,

@@ -64,9 +64,9 @@ DEV Eight load_eight(const GLOBAL float* row, u32 column, u32 cols) {
     return eight;
 }
 
-// Gate or up at the left, whose rows are half of a tile's: `up` is there then.
+// A weight; or gate, and up, whose rows are the second half of a tile's.
 struct Weights {
-    const GLOBAL u8* weight;
+    Parts weight;
     const GLOBAL u8* up;
     const GLOBAL float* bias;
     const GLOBAL float* up_bias;
@@ -79,11 +79,11 @@ DEV void multiply_tile(Here here, const Weights weights, const GLOBAL float* x, 
     constexpr u32 OUTPUTS = GATED ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
     u32 count = task.end - task.first, cols = p.blocks * Format::BLOCK;
     // This thread's part of the weights,
-    u32 weight_row = here.thread_x() / 2, side = here.thread_x() % 2;
-    const GLOBAL u8* matrix = GATED && weight_row >= OUTPUTS ? weights.up : weights.weight;
-    u64 at = min(output + weight_row % OUTPUTS, p.outputs - 1);
-    Row row = {matrix + task.expert * p.matrix_bytes + at * p.row_bytes, p.blocks};
-    GROUP float* w_to = ws + 2 * side * WEIGHT_COLUMNS + weight_row * 8;
+    u32 own_row = here.thread_x() / 2, side = here.thread_x() % 2;
+    Parts parts = weights.weight;
+    if (GATED && own_row >= OUTPUTS) parts.first = weights.up;
+    Row row = weight_row(p, parts, task.expert, output + own_row % OUTPUTS);
+    GROUP float* w_to = ws + 2 * side * WEIGHT_COLUMNS + own_row * 8;
     // and of X.
     u32 x_row = here.thread_x() / BLOCKS, x_block = here.thread_x() % BLOCKS;
     u32 from = x_row < count ? input_row(p, rows, task.first + x_row) : NO_ROW;
@@ -168,12 +168,14 @@ DEV void multiply_tiles(Here here, const Weights weights, const GLOBAL float* x,
 }
 
 KERNEL_BOUNDED(matmul, BLOCK_THREADS, 1)
-(IN(u8, weight, 0), IN(float, x, 1), IN(u32, ids, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
- IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(ProductParams, p, 9)) {
+(IN(u8, weight, 0), IN(u8, second, 1), IN(u8, third, 2), IN(float, x, 3), IN(u32, ids, 4), IN(u32, pairs, 5),
+ IN(u32, tiles, 6), IN(u32, tile_count, 7), IN(float, bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),
+ PARAMS(ProductParams, p, 11)) {
     HERE;
     SHARED(float, ws, BLOCKS * WEIGHT_COLUMNS);
     SHARED(float, xs, BLOCKS * X_COLUMNS);
-    multiply_tiles<false>(here, {weight, weight, bias, bias}, x, {ids, pairs, tiles, tile_count, flag}, y, p, ws, xs);
+    const Weights weights = {{weight, second, third}, weight, bias, bias};
+    multiply_tiles<false>(here, weights, x, {ids, pairs, tiles, tile_count, flag}, y, p, ws, xs);
 }
 
 KERNEL_BOUNDED(gate_up, BLOCK_THREADS, 1)
@@ -183,5 +185,6 @@ KERNEL_BOUNDED(gate_up, BLOCK_THREADS, 1)
     SHARED(float, ws, BLOCKS * WEIGHT_COLUMNS);
     SHARED(float, xs, BLOCKS * X_COLUMNS);
     const Rows rows = {pairs, pairs, tiles, tile_count, nullptr};
-    multiply_tiles<true>(here, {gate, up, gate_bias, up_bias}, x, rows, h, p, ws, xs);
+    const Weights weights = {{gate, gate, gate}, up, gate_bias, up_bias};
+    multiply_tiles<true>(here, weights, x, rows, h, p, ws, xs);
 }

@@ -7,11 +7,14 @@
 #pragma once
 #include "formats.h"
 #include "product.h"
+#include "team.h"
 
 typedef FORMAT Format;
 
 // Threads of a block, and its simdgroups.
 #define BLOCK_THREADS 64
+// Outputs of a team where gate and up are multiplied.
+#define GATE_ROWS 2
 
 // Four elements of a row from `column` on: zeros past its end. Rows of whole fours are aligned.
 DEV float4 load_columns(const GLOBAL float* row, u32 column, u32 cols) {
@@ -32,16 +35,16 @@ struct Inputs {
     MEMBER int TOKENS = COUNT;
     const GLOBAL float* rows[COUNT];
     u32 cols;
-    DEV float4 load(int t, u32 column) const { return load_columns(rows[t], column, cols); }
+    DEV float4 load(int t, u32 column) { return load_columns(rows[t], column, cols); }
 };
 
 // ---- Products of one span.
 
-// sums[r][t] += Σ over a span of weight row r · row t of X. With Σ code · x and Σ x of a piece, its scale and minimum are
+// sums[r][t] += Σ over a span of weight row r · row t of X, of which each column is loaded once. With Σ code · x and Σ x of a piece, its scale and minimum are
 // applied once.
 template <class F, int ROWS, class X, bool IS_FLOAT>
 struct Products {
-    static DEV void add(const THREAD typename F::Raw (&raw)[ROWS], u32 span, const THREAD X& x,
+    static DEV void add(const THREAD typename F::Raw (&raw)[ROWS], u32 span, THREAD X& x,
                         THREAD float (&sums)[ROWS][X::TOKENS]) {
 #pragma unroll
         for (int piece = 0; piece < F::PIECES; piece++) {
@@ -85,7 +88,7 @@ struct Products {
 // The same of float weights, whose rows may end within a span.
 template <class F, int ROWS, class X>
 struct Products<F, ROWS, X, true> {
-    static DEV void add(const THREAD typename F::Raw (&raw)[ROWS], u32 span, const THREAD X& x,
+    static DEV void add(const THREAD typename F::Raw (&raw)[ROWS], u32 span, THREAD X& x,
                         THREAD float (&sums)[ROWS][X::TOKENS]) {
         float w[ROWS][F::SPAN];
 #pragma unroll
@@ -116,10 +119,16 @@ DEV Team team_of(Here here, u32 log2) {
     return {1u << log2, here.lane() & ((1u << log2) - 1), here.thread_x() >> log2};
 }
 
+// The sum of the team's values, on all of its lanes.
+DEV float team_sum(float value, Team team) {
+    for (u32 mask = team.size / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+    return value;
+}
+
 // sums[r][t] += weight row r · row t of X; all lanes of the team get them, and begin with zeros. All lanes of the simdgroup
 // meet.
 template <int ROWS, class X>
-DEV void multiply(const THREAD Row (&w)[ROWS], Team team, const THREAD X& x, THREAD float (&sums)[ROWS][X::TOKENS]) {
+DEV void multiply(const THREAD Row (&w)[ROWS], Team team, THREAD X& x, THREAD float (&sums)[ROWS][X::TOKENS]) {
     typedef Products<Format, ROWS, X, Format::IS_FLOAT> P;
     u32 spans = P::spans(w[0].blocks);
     for (u32 span = team.member; span < spans; span += team.size) {
@@ -131,8 +140,6 @@ DEV void multiply(const THREAD Row (&w)[ROWS], Team team, const THREAD X& x, THR
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-        for (int t = 0; t < X::TOKENS; t++) {
-            for (u32 mask = team.size / 2; mask > 0; mask /= 2) sums[r][t] += shuffle_xor(sums[r][t], mask);
-        }
+        for (int t = 0; t < X::TOKENS; t++) sums[r][t] = team_sum(sums[r][t], team);
     }
 }

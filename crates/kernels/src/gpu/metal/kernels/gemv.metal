@@ -1,6 +1,8 @@
 // Weights times few rows of activations: dense ones, and those of experts, where one launch serves all pairs. The grid's x
 // counts groups of weight rows, y tasks (`tasks.h`).
+#include "experts.h"
 #include "gemv.h"
+#include "norm_matmul.h"
 #include "tasks.h"
 
 // Weight rows of a team: reading X is shared by them.
@@ -36,7 +38,7 @@ DEV u32 multiply_task(const THREAD Row (&w)[ROWS], Team team, const ProductParam
 
 // Y = X · Wᵀ + bias, TOKENS rows at a time.
 template <int TOKENS>
-DEV void matmul_of(Here here, const GLOBAL u8* weight, const GLOBAL float* x, const Rows rows, const GLOBAL float* bias,
+DEV void matmul_of(Here here, const Parts parts, const GLOBAL float* x, const Rows rows, const GLOBAL float* bias,
                    GLOBAL float* y, const ProductParams p) {
     Team team = team_of(here, p.cut);
     u32 teams = BLOCK_THREADS >> p.cut, stride = task_stride(here, p);
@@ -50,10 +52,7 @@ DEV void matmul_of(Here here, const GLOBAL u8* weight, const GLOBAL float* x, co
         Task task = task_of(p, rows, number, TOKENS);
         Row w[TEAM_ROWS];
 #pragma unroll
-        for (int r = 0; r < TEAM_ROWS; r++) {
-            u64 row = min(first_output + r, p.outputs - 1);
-            w[r] = {weight + task.expert * p.matrix_bytes + row * p.row_bytes, p.blocks};
-        }
+        for (int r = 0; r < TEAM_ROWS; r++) w[r] = weight_row(p, parts, task.expert, first_output + r);
         for (u32 first = task.first; first < task.end; first += TOKENS) {
             float sums[TEAM_ROWS][TOKENS] = {};
             u32 missing = multiply_task(w, team, p, rows, x, first, task.end, sums);
@@ -72,23 +71,21 @@ DEV void matmul_of(Here here, const GLOBAL u8* weight, const GLOBAL float* x, co
 }
 
 #define MATMUL_ARGUMENTS                                                                                                 \
-    (IN(u8, weight, 0), IN(float, x, 1), IN(u32, ids, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),  \
-     IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(ProductParams, p, 9))
+    (IN(u8, weight, 0), IN(u8, second, 1), IN(u8, third, 2), IN(float, x, 3), IN(u32, ids, 4), IN(u32, pairs, 5),        \
+     IN(u32, tiles, 6), IN(u32, tile_count, 7), IN(float, bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),            \
+     PARAMS(ProductParams, p, 11))
 
 KERNEL_BOUNDED(matmul, BLOCK_THREADS, 1)
 MATMUL_ARGUMENTS {
     HERE;
-    matmul_of<1>(here, weight, x, {ids, pairs, tiles, tile_count, flag}, bias, y, p);
+    matmul_of<1>(here, {weight, second, third}, x, {ids, pairs, tiles, tile_count, flag}, bias, y, p);
 }
 
 KERNEL_BOUNDED(matmul_several, BLOCK_THREADS, 1)
 MATMUL_ARGUMENTS {
     HERE;
-    matmul_of<4>(here, weight, x, {ids, pairs, tiles, tile_count, flag}, bias, y, p);
+    matmul_of<4>(here, {weight, second, third}, x, {ids, pairs, tiles, tile_count, flag}, bias, y, p);
 }
-
-// Outputs of a team in `gate_up`.
-#define GATE_ROWS 2
 
 // H = activation(gate · x + bias, up · x + bias), TOKENS rows at a time.
 template <int TOKENS>
@@ -107,9 +104,8 @@ DEV void gate_up_of(Here here, const GLOBAL u8* gate, const GLOBAL u8* up, const
         Row w[2 * GATE_ROWS];
 #pragma unroll
         for (int r = 0; r < GATE_ROWS; r++) {
-            u64 row = min(first_output + r, p.outputs - 1), at = task.expert * p.matrix_bytes + row * p.row_bytes;
-            w[2 * r] = {gate + at, p.blocks};
-            w[2 * r + 1] = {up + at, p.blocks};
+            w[2 * r] = weight_row(p, {gate, gate, gate}, task.expert, first_output + r);
+            w[2 * r + 1] = weight_row(p, {up, up, up}, task.expert, first_output + r);
         }
         for (u32 first = task.first; first < task.end; first += TOKENS) {
             float sums[2 * GATE_ROWS][TOKENS] = {};

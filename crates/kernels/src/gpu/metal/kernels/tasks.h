@@ -1,6 +1,7 @@
 // Which rows of X and Y a block serves, of dense products and of experts.
 #pragma once
 #include "product.h"
+#include "weight.h"
 
 // What the kernels are told of rows; `ProductParams::which` says what of it is there.
 struct Rows {
@@ -53,6 +54,25 @@ DEV u32 input_row(const ProductParams p, const Rows rows, u32 at) {
     if (id < p.x_rows) return id;
     if (id != PADDING) raise(rows.flag, FLAG_MATMUL_ROW, id, at, p.x_rows);
     return NO_ROW;
+}
+
+// A weight's parts, whose outputs are side by side.
+struct Parts {
+    const GLOBAL u8* first;
+    const GLOBAL u8* second;
+    const GLOBAL u8* third;
+};
+DEV Row weight_row(const ProductParams p, const Parts parts, u32 expert, u32 output) {
+    const GLOBAL u8* base = parts.first;
+    u64 row = min(output, p.outputs - 1);
+    if (row >= p.third) {
+        base = parts.third;
+        row -= p.third;
+    } else if (row >= p.second) {
+        base = parts.second;
+        row -= p.second;
+    }
+    return {base + expert * p.matrix_bytes + row * p.row_bytes, p.blocks};
 }
 
 // What is added to an output.
