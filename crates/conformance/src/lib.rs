@@ -3,6 +3,7 @@
 
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod broken;
+pub mod families;
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod simulated;
 

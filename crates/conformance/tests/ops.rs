@@ -97,6 +97,7 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>
 /// Kernels of one family alone, with what they take: the parts of the suite that multiply.
 mod families {
     use super::{SEED, seed};
+    use gristmill_conformance::families::{PARTS, limited};
     use gristmill_kernels::Error;
     use gristmill_kernels::act::Precision;
     use gristmill_kernels::format::Format;
@@ -109,22 +110,10 @@ mod families {
     use std::io::Write;
     use std::sync::Arc;
 
-    const PARTS: [&str; 6] = ["matmul", "matmul_rows", "matmul_extremes", "gate_up", "moe_gate_up", "moe_matmul"];
-
-    fn formats(family: Family) -> Vec<Format> {
-        let takes = |format: &Format| match family {
-            Family::Int8 => !format.is_float(),
-            Family::Mma | Family::Wgmma => !format.is_float() || format.is_bf16(),
-            _ => true,
-        };
-        Format::ALL.iter().copied().filter(takes).collect()
-    }
-
     fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
-        let options = Options { family: Some(family) };
-        let make = |threads| Ok(Box::new(Cuda::with(gpu(threads)?, options)?) as _);
+        let make = |threads| Ok(Box::new(Cuda::with(gpu(threads)?, Options { family: Some(family) })?) as _);
         let suite = Suite::new(&make, seed()).expect("a device");
-        let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).multiplying(formats(family), Precision::Fast);
+        let suite = limited(suite.one_in(if SEED.is_some() { 1 } else { one_in }), family);
         for (part, cases) in ALL.iter().filter(|(part, _)| PARTS.contains(part)) {
             cases(&suite);
             let _ = writeln!(std::io::stderr(), "executed: {part} by {family} on {}", suite.backend().name());

@@ -1,6 +1,7 @@
 //! Bugs that are put into the project's own kernels: mistakes that someone could make, written apart from the checker.
 
 use gpu_sim::{Kind, Language};
+use gristmill_kernels::gpu::cuda::family::Family;
 
 /// What becomes what in which text, and what it may be noticed as.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +16,8 @@ pub struct Bug {
     pub replace: &'static str,
     /// A part of the op suite that runs it.
     pub part: &'static str,
+    /// With these kernels alone, if the backend seldom chooses them in small cases.
+    pub family: Option<Family>,
     /// Kinds of fault: by the order of threads, memory is read too early or not written yet.
     pub kinds: &'static [Kind],
 }
@@ -26,7 +29,7 @@ const fn bug(
     part: &'static str,
     kinds: &'static [Kind],
 ) -> Bug {
-    Bug { language: Language::Cuda, file, find, replace, part, kinds }
+    Bug { language: Language::Cuda, file, find, replace, part, family: None, kinds }
 }
 
 /// The same where Metal runs it.
@@ -37,7 +40,12 @@ const fn metal(
     part: &'static str,
     kinds: &'static [Kind],
 ) -> Bug {
-    Bug { language: Language::Metal, file, find, replace, part, kinds }
+    Bug { language: Language::Metal, file, find, replace, part, family: None, kinds }
+}
+
+/// In `gemm_wgmma.cu`.
+const fn wgmma(find: &'static str, replace: &'static str, part: &'static str, kinds: &'static [Kind]) -> Bug {
+    Bug { family: Some(Family::Wgmma), ..bug("gemm_wgmma.cu", find, replace, part, kinds) }
 }
 
 /// At least three of each kind.
@@ -73,6 +81,14 @@ pub const BUGS: &[Bug] = &[
     bug("team.h", "    barrier();\n    return warp_sum(here.lane()", "    return warp_sum(here.lane()", "rms_norm", &[Kind::Uninitialised]),
     bug("group.h", "i += here.block_width()) tables[i] = 0;", "i += here.block_width() + 1) tables[i] = 0;", "group_by_expert", &[Kind::Uninitialised]),
     bug("gemm.cu", "    for (u32 i = here.thread_x(); i < TOKENS; i += THREADS) {", "    for (u32 i = here.thread_x(); i < TOKENS - 1; i += THREADS) {", "matmul", &[Kind::Uninitialised]),
+    wgmma("min(output, p.outputs - 1) * p.row_bytes", "output * p.row_bytes", "matmul", &[Kind::OutOfBounds]),
+    wgmma("bool valid = at < x_bytes;", "bool valid = true;", "matmul", &[Kind::OutOfBounds]),
+    wgmma("i < TOKENS; i += 32 * COPIERS", "i < TOKENS - 1; i += 32 * COPIERS", "matmul", &[Kind::Uninitialised]),
+    wgmma("mbarrier_init(&full[here.thread_x() - 32 * WARPS], 32);", "mbarrier_init(&full[here.thread_x() - 32 * WARPS], 31);", "matmul", &[Kind::Phase]),
+    wgmma("mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS);", "mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS + 1);", "moe_matmul", &[Kind::Deadlock, Kind::Phase]),
+    wgmma("wgmma_wait<1>();", "wgmma_wait<2>();", "matmul_rows", &[Kind::InFlight]),
+    wgmma("wgmma_wait<0>();\n        stages.release(step);", "stages.release(step);\n        wgmma_wait<0>();", "moe_matmul", &[Kind::InFlight, Kind::RaceInBlock]),
+    wgmma("        wgmma_wait<0>();\n", "", "gate_up", &[Kind::InFlight, Kind::RaceInBlock]),
     // Of what only Metal has: memory that a barrier does not order, weights as the file has them, its words.
     metal("route_and_group.h", "barrier_global();", "barrier();", "route_and_group", &[Kind::RaceInBlock]),
     metal("sample.h", "    }\n    barrier_global();\n    u64 mine", "    }\n    barrier();\n    u64 mine", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),

@@ -4,12 +4,14 @@ mod bugs;
 
 pub use bugs::{BUGS, Bug};
 
+use crate::families;
 use crate::ops::{ALL, Part};
 use crate::rng::Rng;
 use crate::simulated::{Simulator, order, texts};
 use crate::suite::Suite;
 use gpu_sim::{Language, Mode};
-use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::cuda::family::Family;
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::gpu::metal::Metal;
 use gristmill_kernels::ops::Backend;
 use std::collections::BTreeSet;
@@ -29,6 +31,8 @@ fn part(name: &str) -> Part {
 struct Cases {
     language: Language,
     part: &'static str,
+    /// Of kernels: alone, or as the backend chooses.
+    family: Option<Family>,
     /// One in so many, by this seed.
     one_in: usize,
     seed: u64,
@@ -42,11 +46,14 @@ fn run(cases: Cases, instead: &[(&'static str, String)]) -> (BTreeSet<&'static s
         let simulator = Simulator::with(cases.language, order(threads), Mode::Checked, instead.to_vec());
         simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
         Ok(match cases.language {
-            Language::Cuda => Box::new(Cuda::new(simulator)?),
+            Language::Cuda => Box::new(Cuda::with(simulator, Options { family: cases.family })?),
             Language::Metal => Box::new(Metal::new(simulator)?),
         })
     };
-    let suite = Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in);
+    let mut suite = Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in);
+    if let Some(family) = cases.family {
+        suite = families::limited(suite, family);
+    }
     let panic = catch_unwind(AssertUnwindSafe(|| part(cases.part)(&suite))).err();
     let message = panic.map(|panic| {
         let message = panic.downcast_ref::<String>().cloned();
@@ -87,8 +94,14 @@ impl Map {
         let parts = ALL.iter().map(|(name, _)| *name);
         let parts: Vec<&str> =
             parts.filter(|name| !name.starts_with("refuse") && *name != "sample_distribution").collect();
-        let case = |part| Cases { language: Language::Cuda, part, one_in: 1000, seed: Rng::fresh_seed() };
-        let all: Vec<Cases> = (0..LOOKS).flat_map(|_| parts.iter().map(|&part| case(part))).collect();
+        let case =
+            |part, family| Cases { language: Language::Cuda, part, family, one_in: 1000, seed: Rng::fresh_seed() };
+        // Small products seldom take the kernels of these by themselves.
+        let forced = [Family::Int8, Family::Mma, Family::Wgmma];
+        let forced =
+            forced.into_iter().flat_map(|family| families::PARTS.iter().map(move |&part| (part, Some(family))));
+        let ways: Vec<_> = parts.into_iter().map(|part| (part, None)).chain(forced).collect();
+        let all: Vec<Cases> = (0..LOOKS).flat_map(|_| ways.iter().map(|&(part, family)| case(part, family))).collect();
         let look = |&cases: &Cases| {
             let begin = Instant::now();
             let (texts, noticed) = run(cases, &[]);
@@ -103,7 +116,7 @@ impl Map {
                 if seen.iter().any(|seen| seen.texts.contains(text)) {
                     break;
                 }
-                seen.push(look(&case(part))?);
+                seen.push(look(&case(part, None))?);
             }
         }
         seen.sort_by_key(|seen| seen.time);
@@ -118,14 +131,13 @@ impl Map {
     pub fn notice(&self, name: &'static str, text: &str) -> Option<(&'static str, String)> {
         let known: Vec<Cases> =
             self.seen.iter().filter(|seen| seen.texts.contains(name)).map(|seen| seen.cases).collect();
-        let mut parts: Vec<&str> = Vec::new();
-        for part in known.iter().map(|cases| cases.part) {
-            if !parts.contains(&part) {
-                parts.push(part);
+        let mut ways: Vec<Cases> = Vec::new();
+        for cases in &known {
+            if !ways.iter().any(|way| (way.part, way.family) == (cases.part, cases.family)) {
+                ways.push(*cases);
             }
         }
-        let language = Language::Cuda;
-        let more = |one_in| parts.iter().map(move |&part| Cases { language, part, one_in, seed: Rng::fresh_seed() });
+        let more = |one_in| ways.iter().map(move |&way| Cases { one_in, seed: Rng::fresh_seed(), ..way });
         known.iter().copied().chain(more(12)).chain(more(12)).chain(more(4)).find_map(|cases| notice(name, text, cases))
     }
 }
@@ -163,14 +175,15 @@ pub fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R
 /// # Errors
 /// The text has changed, nothing is noticed, or something of another kind.
 pub fn plant(bug: &Bug) -> Result<String, String> {
-    let Bug { language, file, find, replace, part, kinds } = *bug;
+    let Bug { language, file, find, replace, part, family, kinds } = *bug;
     let text = texts().iter().find(|(known, _)| *known == file).map(|(_, text)| text);
     let Some(text) = text.filter(|text| text.contains(find)) else {
         return Err(format!("{file} has no {find:?} any more: plant another bug"));
     };
     let changed = text.replacen(find, replace, 1);
     // By chance a bug may not show in few cases.
-    let tries = [1000, 1000, 1000, 12, 12, 1].map(|one_in| Cases { language, part, one_in, seed: Rng::fresh_seed() });
+    let tries = [1000, 1000, 1000, 12, 12, 1];
+    let tries = tries.map(|one_in| Cases { language, part, family, one_in, seed: Rng::fresh_seed() });
     let found = tries.into_iter().find_map(|cases| notice(file, &changed, cases)).map(|(_, message)| message);
     let first = found.as_deref().unwrap_or("nothing").lines().next().unwrap_or_default().to_owned();
     match kinds.iter().any(|kind| first.contains(&format!("({kind:?})"))) {

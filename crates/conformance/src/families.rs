@@ -1,0 +1,20 @@
+//! Families of CUDA's kernels, for the op suite with one of them forced
+//! ([`gristmill_kernels::gpu::cuda::Options`]): what they take.
+
+use gristmill_kernels::act::Precision;
+use gristmill_kernels::format::Format;
+use gristmill_kernels::gpu::cuda::family::Family;
+use gristmill_suite::suite::Suite;
+
+/// The parts of the suite that multiply.
+pub const PARTS: [&str; 6] = ["matmul", "matmul_rows", "matmul_extremes", "gate_up", "moe_gate_up", "moe_matmul"];
+
+/// The suite with the weights and activations that a family takes.
+pub fn limited(suite: Suite, family: Family) -> Suite {
+    let takes = |format: &Format| match family {
+        Family::Int8 => !format.is_float(),
+        Family::Mma | Family::Wgmma => !format.is_float() || format.is_bf16(),
+        _ => true,
+    };
+    suite.multiplying(Format::ALL.iter().copied().filter(takes).collect(), Precision::Fast)
+}
