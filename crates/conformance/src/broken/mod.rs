@@ -10,6 +10,8 @@ use crate::rng::Rng;
 use crate::simulated::{Simulator, order, texts};
 use crate::suite::Suite;
 use gpu_sim::{Language, Mode};
+use gristmill_kernels::act::Precision;
+use gristmill_kernels::format::Format;
 use gristmill_kernels::gpu::cuda::family::Family;
 use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::gpu::metal::Metal;
@@ -26,13 +28,40 @@ fn part(name: &str) -> Part {
     found.unwrap_or_else(|| panic!("no part {name}"))
 }
 
+/// To what products are limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Only {
+    /// To nothing.
+    Any,
+    /// To kernels of a family, and what it takes.
+    Family(Family),
+    /// To weights and activations.
+    These(Format, Precision),
+}
+
+impl Only {
+    fn options(self) -> Options {
+        match self {
+            Self::Family(family) => Options { family: Some(family) },
+            _ => Options::default(),
+        }
+    }
+
+    fn limited(self, suite: Suite) -> Suite {
+        match self {
+            Self::Any => suite,
+            Self::Family(family) => families::limited(suite, family),
+            Self::These(format, precision) => suite.multiplying(vec![format], precision),
+        }
+    }
+}
+
 /// Some cases of a part of the suite.
 #[derive(Clone, Copy, Debug)]
 struct Cases {
     language: Language,
     part: &'static str,
-    /// Of kernels: alone, or as the backend chooses.
-    family: Option<Family>,
+    only: Only,
     /// One in so many, by this seed.
     one_in: usize,
     seed: u64,
@@ -46,14 +75,11 @@ fn run(cases: Cases, instead: &[(&'static str, String)]) -> (BTreeSet<&'static s
         let simulator = Simulator::with(cases.language, order(threads), Mode::Checked, instead.to_vec());
         simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
         Ok(match cases.language {
-            Language::Cuda => Box::new(Cuda::with(simulator, Options { family: cases.family })?),
+            Language::Cuda => Box::new(Cuda::with(simulator, cases.only.options())?),
             Language::Metal => Box::new(Metal::new(simulator)?),
         })
     };
-    let mut suite = Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in);
-    if let Some(family) = cases.family {
-        suite = families::limited(suite, family);
-    }
+    let suite = cases.only.limited(Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in));
     let panic = catch_unwind(AssertUnwindSafe(|| part(cases.part)(&suite))).err();
     let message = panic.map(|panic| {
         let message = panic.downcast_ref::<String>().cloned();
@@ -81,8 +107,9 @@ pub struct Map {
 /// So many times each part of the suite is looked at, in one case each.
 const LOOKS: usize = 4;
 
-/// Texts that few cases run: the part that has such, to be looked at until one is met, at most so many times.
-const SELDOM: &[(&str, &str)] = &[("gemm_f32.cu", "matmul")];
+/// Texts that few cases run: the part that has such, with which weights and activations. They are looked at until one is met, at
+/// most so many times.
+const SELDOM: &[(&str, &str, Only)] = &[("gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact))];
 const MOST_LOOKS: usize = 100;
 
 impl Map {
@@ -94,14 +121,12 @@ impl Map {
         let parts = ALL.iter().map(|(name, _)| *name);
         let parts: Vec<&str> =
             parts.filter(|name| !name.starts_with("refuse") && *name != "sample_distribution").collect();
-        let case =
-            |part, family| Cases { language: Language::Cuda, part, family, one_in: 1000, seed: Rng::fresh_seed() };
+        let case = |part, only| Cases { language: Language::Cuda, part, only, one_in: 1000, seed: Rng::fresh_seed() };
         // Small products seldom take the kernels of these by themselves.
-        let forced = [Family::Int8, Family::Mma, Family::Wgmma];
-        let forced =
-            forced.into_iter().flat_map(|family| families::PARTS.iter().map(move |&part| (part, Some(family))));
-        let ways: Vec<_> = parts.into_iter().map(|part| (part, None)).chain(forced).collect();
-        let all: Vec<Cases> = (0..LOOKS).flat_map(|_| ways.iter().map(|&(part, family)| case(part, family))).collect();
+        let forced = [Family::Int8, Family::Mma, Family::Wgmma].map(Only::Family);
+        let forced = forced.into_iter().flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
+        let ways: Vec<_> = parts.into_iter().map(|part| (part, Only::Any)).chain(forced).collect();
+        let all: Vec<Cases> = (0..LOOKS).flat_map(|_| ways.iter().map(|&(part, only)| case(part, only))).collect();
         let look = |&cases: &Cases| {
             let begin = Instant::now();
             let (texts, noticed) = run(cases, &[]);
@@ -111,12 +136,12 @@ impl Map {
             }
         };
         let mut seen = each(&all, look).into_iter().collect::<Result<Vec<_>, _>>()?;
-        for &(text, part) in SELDOM {
+        for &(text, part, only) in SELDOM {
             for _ in 0..MOST_LOOKS {
                 if seen.iter().any(|seen| seen.texts.contains(text)) {
                     break;
                 }
-                seen.push(look(&case(part, None))?);
+                seen.push(look(&case(part, only))?);
             }
         }
         seen.sort_by_key(|seen| seen.time);
@@ -133,7 +158,7 @@ impl Map {
             self.seen.iter().filter(|seen| seen.texts.contains(name)).map(|seen| seen.cases).collect();
         let mut ways: Vec<Cases> = Vec::new();
         for cases in &known {
-            if !ways.iter().any(|way| (way.part, way.family) == (cases.part, cases.family)) {
+            if !ways.iter().any(|way| (way.part, way.only) == (cases.part, cases.only)) {
                 ways.push(*cases);
             }
         }
@@ -182,8 +207,9 @@ pub fn plant(bug: &Bug) -> Result<String, String> {
     };
     let changed = text.replacen(find, replace, 1);
     // By chance a bug may not show in few cases.
+    let only = family.map_or(Only::Any, Only::Family);
     let tries = [1000, 1000, 1000, 12, 12, 1];
-    let tries = tries.map(|one_in| Cases { language, part, family, one_in, seed: Rng::fresh_seed() });
+    let tries = tries.map(|one_in| Cases { language, part, only, one_in, seed: Rng::fresh_seed() });
     let found = tries.into_iter().find_map(|cases| notice(file, &changed, cases)).map(|(_, message)| message);
     let first = found.as_deref().unwrap_or("nothing").lines().next().unwrap_or_default().to_owned();
     match kinds.iter().any(|kind| first.contains(&format!("({kind:?})"))) {
