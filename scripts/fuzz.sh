@@ -20,27 +20,40 @@ coverage+=" -Cllvm-args=-sanitizer-coverage-trace-compares"
 # The versions of the workspace; cargo drops what is not needed here and adds libFuzzer.
 cp ../Cargo.lock Cargo.lock
 
-for target in $targets; do
-    # With --target, build scripts and macros are compiled without these flags.
-    RUSTFLAGS=$coverage cargo build --quiet --release --target "$host" --target-dir "$build" --bin "$target"
-    found=$build/corpus/$target # what the fuzzer learns; the seeds stay as they are
+# One target: what it found, or the end of its log.
+fuzz() {
+    local target=$1 found=$build/corpus/$1 log=$build/$1.log # `found`: what the fuzzer learns; the seeds stay as they are
     mkdir -p "$found" "artifacts/$target"
-    log=$build/$target.log
-    echo "fuzz $target: $seconds s"
     if ! "$build/$host/release/$target" "$found" "corpus/$target" -max_total_time="$seconds" -timeout=5 \
         -rss_limit_mb=512 -malloc_limit_mb=256 -max_len=16384 -artifact_prefix="artifacts/$target/" \
         -print_final_stats=1 >"$log" 2>&1; then
         tail -50 "$log"
         echo "fuzz $target: FAILED; to repeat, in fuzz/: $build/$host/release/$target artifacts/$target/FILE" >&2
-        exit 1
+        return 1
     fi
+    local runs coverage_points
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
     coverage_points=$(grep -o 'cov: [0-9]*' "$log" | tail -1)
     # A fuzzer that never ran would otherwise look like success.
     if [ "${runs:-0}" -lt $((seconds * 10)) ]; then
         tail -50 "$log"
         echo "fuzz $target: FAILED; only ${runs:-0} executions" >&2
-        exit 1
+        return 1
     fi
     echo "fuzz $target: $runs executions, $coverage_points, no crash"
+}
+
+bins=()
+for target in $targets; do bins+=(--bin "$target"); done
+# With --target, build scripts and macros are compiled without these flags.
+RUSTFLAGS=$coverage cargo build --quiet --release --target "$host" --target-dir "$build" "${bins[@]}"
+
+# Side by side: each has one thread.
+echo "fuzz" $targets": $seconds s"
+running=() failed=0
+for target in $targets; do
+    fuzz "$target" &
+    running+=($!)
 done
+for one in "${running[@]}"; do wait "$one" || failed=1; done
+exit "$failed"

@@ -228,16 +228,17 @@ def perplexity(smollm2, tool):
     version = subprocess.run([tool, "--version"], capture_output=True, text=True, check=True)
     version = re.search(r"version: (.*)", version.stdout + version.stderr)[1]
     # The same in F32: of each window, the second half is scored, without what only ends it.
-    nll, scored = 0.0, 0
+    nll, scored = [], 0
     for window in torch.tensor(ids[:windows * WINDOW]).view(windows, 1, WINDOW):
         logits = smollm2.model(window).logits[0, WINDOW // 2:-1].double()
-        nll += torch.nn.functional.cross_entropy(logits, window[0, WINDOW // 2 + 1:], reduction="sum").item()
+        nll.append(torch.nn.functional.cross_entropy(logits, window[0, WINDOW // 2 + 1:], reduction="sum").item())
         scored += len(logits)
     golden = {
         "text": TEXT.name, "window": WINDOW, "windows": windows, "tokens": len(ids), "tokens_scored": scored,
         "llama.cpp": {"perplexity": float(theirs), "standard_error": float(error), "version": version,
                       "date": str(datetime.date.today())},
-        "transformers": {"perplexity": round(float(np.exp(nll / scored)), 4), "version": "5.23.0, F32"},
+        "transformers": {"perplexity": round(float(np.exp(sum(nll) / scored)), 4), "version": "5.23.0, F32",
+                         "windows": [round(float(np.exp(one / (scored // windows))), 4) for one in nll]},
     }
     print(golden)
     (GOLDEN / "smollm2.perplexity.json").write_text(json.dumps(golden, indent=1) + "\n")

@@ -17,8 +17,8 @@ usage: cargo xtask check
            fetch that model, unless it is there already, and print its path
        cargo xtask kernels
            compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a failure
-       cargo xtask prove kernels [--some] [--output FILE]
-           the same for all architectures and formats (or some of these), with a table of what they need
+       cargo xtask prove kernels [--output FILE]
+           the same for all architectures and formats, with a table of what they need
        cargo xtask prove barriers [--output FILE]
            delete every barrier of the CUDA kernels in turn, and plant bugs in them; one that the simulator's checked mode
            does not notice is a failure
@@ -38,8 +38,6 @@ fn main() -> ExitCode {
         ["prove", "mutations", options @ ..] => prove::mutations(options),
         ["kernels"] => example("kernels", &["few"]),
         ["prove", "kernels"] => example("kernels", &["all"]),
-        ["prove", "kernels", "--some"] => example("kernels", &["some"]),
-        ["prove", "kernels", "--some", "--output", path] => example("kernels", &["some", path, &prove::today()]),
         ["prove", "kernels", "--output", path] => example("kernels", &["all", path, &prove::today()]),
         ["prove", "barriers"] => example("barriers", &[]),
         ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::today()]),
