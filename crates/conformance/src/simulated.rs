@@ -33,6 +33,8 @@ pub struct Simulator {
     instead: Vec<(&'static str, String)>,
     /// Sizes of the allocations.
     memory: Mutex<HashMap<u64, usize>>,
+    /// Sizes of the host memory that it was lent.
+    lent: Mutex<HashMap<u64, usize>>,
     programs: RwLock<HashMap<Text, Arc<Program>>>,
     /// Those that launches have written since all work had to end.
     written: Mutex<HashSet<u64>>,
@@ -143,8 +145,8 @@ impl Simulator {
                 memory: 64 << 30,
             },
         };
-        let (memory, written, programs, recording) = Default::default();
-        Arc::new(Self { properties, language, order, mode, instead, memory, written, programs, recording })
+        let (memory, lent, written, programs, recording) = Default::default();
+        Arc::new(Self { properties, language, order, mode, instead, memory, lent, written, programs, recording })
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
@@ -160,6 +162,11 @@ impl Simulator {
     /// Bytes that are allocated now.
     pub fn taken(&self) -> u64 {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
+    }
+
+    /// Bytes of host memory that it is lent now.
+    pub fn lent(&self) -> u64 {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
     }
 
     /// Texts that were compiled, or found compiled.
@@ -286,11 +293,17 @@ impl Gpu for Simulator {
 
     /// A Metal device reads host memory.
     fn lend(&self, bytes: &[u8]) -> Result<Option<u64>> {
-        Ok((self.language == Language::Metal).then(|| bytes.as_ptr().expose_provenance() as u64))
+        if self.language != Language::Metal {
+            return Ok(None);
+        }
+        let address = bytes.as_ptr().expose_provenance() as u64;
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes.len());
+        Ok(Some(address))
     }
 
     /// Lent memory is not this device's to give back.
     fn free(&self, address: u64) {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         let bytes = self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(layout) = bytes.and_then(layout) {
             // SAFETY: allocated with this layout, and freed once, by the region that owns it.

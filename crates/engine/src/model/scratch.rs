@@ -113,8 +113,8 @@ impl Scratch {
         };
         let token = 4 * (1 + 3 * w.hidden + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
         let row = 4 * (2 + w.vocab);
-        // Groups of experts have some more words whatever the number of tokens.
-        let experts = 16 * w.experts.max(1);
+        // Groups of experts have some more words whatever the number of tokens; so have grids that a GPU takes from them.
+        let experts = 16 * w.experts.max(1) + 1024;
         let ropes: usize = spec.layers.iter().map(|layer| 4 * layer.attention.rope.width.div_ceil(2)).sum();
         let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + (experts + ropes) as u128;
         u64::try_from(total).unwrap_or(u64::MAX)

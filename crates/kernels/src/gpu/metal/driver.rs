@@ -137,7 +137,9 @@ impl Gpu for Driver {
     }
 
     fn free_memory(&self) -> Result<u64> {
-        Ok(self.properties.memory.saturating_sub(self.device.currentAllocatedSize() as u64))
+        // Whether the system counts lent memory as allocated, it does not say; the device needs it like its own.
+        let taken = self.memory.bytes().max(self.device.currentAllocatedSize() as u64);
+        Ok(self.properties.memory.saturating_sub(taken))
     }
 
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64> {

@@ -81,6 +81,11 @@ impl Memory {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Bytes of all of it, own and lent.
+    pub(super) fn bytes(&self) -> u64 {
+        self.table().buffers.values().map(|entry| entry.bytes as u64).sum()
+    }
+
     pub(super) fn allocate(
         &self,
         device: &ProtocolObject<dyn MTLDevice>,
