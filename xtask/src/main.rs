@@ -19,9 +19,9 @@ usage: cargo xtask check
            compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a failure
        cargo xtask prove kernels [--output FILE]
            the same for all architectures and formats, with a table of what they need
-       cargo xtask prove barriers [--output FILE]
-           delete every barrier of the CUDA kernels in turn, and plant bugs in them; one that the simulator's checked mode
-           does not notice is a failure
+       cargo xtask prove barriers [--text NAME | --output FILE]
+           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of one text; one that the
+           simulator's checked mode does not notice is a failure
        cargo xtask prove mutations [--only OP] [--list] [--output FILE]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         ["prove", "kernels"] => example("kernels", &["all"]),
         ["prove", "kernels", "--output", path] => example("kernels", &["all", path, &prove::today()]),
         ["prove", "barriers"] => example("barriers", &[]),
+        ["prove", "barriers", "--text", text] => example("barriers", &["--text", text]),
         ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::today()]),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),

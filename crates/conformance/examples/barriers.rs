@@ -1,12 +1,14 @@
-//! Every barrier and every wait of the CUDA kernels, deleted in turn, and bugs that are planted in them: checked mode must
-//! notice each. `cargo xtask prove barriers`.
+//! Every barrier and every wait of the kernels, deleted in turn, on each GPU that runs the text, and bugs that are planted in them:
+//! checked mode must notice each. `cargo xtask prove barriers`.
 //!
-//! barriers [TABLE DATE]
+//! barriers [TABLE DATE]: all. barriers --text NAME: those of one text alone.
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod prove {
+    use gpu_sim::Language;
     use gristmill_conformance::broken::{BUGS, Bug, Call, Map, each, orders, plant};
     use gristmill_conformance::simulated::{cache_of_changed, texts};
+    use gristmill_kernels::gpu::source;
     use std::fmt::Write as _;
     use std::time::Instant;
 
@@ -32,43 +34,67 @@ mod prove {
         short.replace('|', "\\|").replace('`', "'")
     }
 
-    /// Deletes everything that orders, plants every bug; a table.
-    pub(super) fn run(output: Option<(&str, &str)>) -> Result<(), String> {
+    /// Cases of each part of the suite that are tried to learn which texts they run; fewer for one text, which many run.
+    const LOOKS: usize = 4;
+
+    /// Deletes everything that orders, plants every bug; a table. Of one text alone, if one is given.
+    pub(super) fn run(text: Option<&str>, output: Option<(&str, &str)>) -> Result<(), String> {
         // What the suite notices is a panic, which is said in the table.
         std::panic::set_hook(Box::new(|_| {}));
         eprintln!("which cases run which text, and that nothing is noticed in them");
-        let map = Map::new()?;
-        let texts = texts().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name));
+        let wanted = |name: &str| text.is_none_or(|text| text == name);
+        if let Some(unknown) = text.filter(|_| !texts().iter().any(|(name, _)| wanted(name))) {
+            return Err(format!("there is no text {unknown}"));
+        }
+        // Where a text lies says which GPU may run it.
+        let paths: Vec<&str> = source::paths().filter(|(name, _)| wanted(name)).map(|(_, path)| path).collect();
+        let only = |folder: &str| paths.iter().all(|path| path.starts_with(folder));
+        let languages = [(Language::Cuda, only("metal/")), (Language::Metal, only("cuda/"))];
+        let languages = languages.into_iter().filter(|(_, never)| !never).map(|(language, _)| language);
+        let looks = if text.is_some() { 1 } else { LOOKS };
+        let maps = languages.map(|language| Map::new(language, looks)).collect::<Result<Vec<_>, _>>()?;
+        // Those are the simulator's own.
+        let texts = texts().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && wanted(name));
         let calls: Vec<(&'static str, &String, Call)> =
             texts.flat_map(|(name, text)| orders(text).into_iter().map(move |call| (*name, text, call))).collect();
-        eprintln!("{} calls, {} bugs", calls.len(), BUGS.len());
-        let (barriers, mut missed) = table(&calls, |(name, text, call)| {
+        let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| wanted(bug.file)).collect();
+        // What no case is known to run, nothing notices.
+        let unseen = calls.iter().filter(|(name, ..)| !maps.iter().any(|map| map.has(name)));
+        let unseen: Vec<String> =
+            unseen.map(|(name, _, call)| format!("{name}:{}, no case runs it", call.line)).collect();
+        let on_each =
+            |map| calls.iter().map(move |call| (map, call)).filter(|(map, (name, ..)): &(&Map, _)| map.has(name));
+        let calls: Vec<_> = maps.iter().flat_map(on_each).collect();
+        eprintln!("{} calls, {} bugs", calls.len(), bugs.len());
+        let (barriers, mut missed) = table(&calls, |(map, (name, text, call))| {
             let mut changed = (*text).clone();
             changed.replace_range(call.at.clone(), call.instead);
             let (place, call) = (format!("{name}:{}", call.line), call.call.trim_end_matches('('));
+            let gpu = map.language();
             match map.notice(name, &changed) {
-                Some((part, message)) => Ok(format!("| {place} | `{call}` | {part} | {} |", cell(&message))),
-                None => Err(format!("{place} {call}")),
+                Some((part, message)) => Ok(format!("| {gpu:?} | {place} | `{call}` | {part} | {} |", cell(&message))),
+                None => Err(format!("{gpu:?}, {place} {call}")),
             }
         });
-        let (bugs, missed_bugs) = table(BUGS, |bug: &Bug| {
+        missed.extend(unseen);
+        let (bugs, missed_bugs) = table(&bugs, |bug| {
             let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
-            let (find, replace) = (one_line(bug.find), one_line(bug.replace));
-            plant(bug).map(|message| format!("| {} | `{find}` → `{replace}` | {} |", bug.file, cell(&message)))
+            let (gpu, file, find, replace) = (bug.language, bug.file, one_line(bug.find), one_line(bug.replace));
+            plant(bug).map(|message| format!("| {gpu:?} | {file} | `{find}` → `{replace}` | {} |", cell(&message)))
         });
         missed.extend(missed_bugs);
         let _ = std::fs::remove_dir_all(cache_of_changed());
         if let Some((path, date)) = output {
-            let mut page = format!("# Barriers of the CUDA kernels, {date}\n\n");
+            let mut page = format!("# Barriers of the kernels, {date}\n\n");
             page += "Each call that orders threads or memory was deleted alone, at its place in the text, hence in all instances \
-                     of it. The part of\nthe op suite named here, in the simulator's checked mode and in four orders of threads, \
+                     of it, for each GPU. The part of\nthe op suite named here, in the simulator's checked mode and in four orders of threads, \
                      was the first to notice it.\n\n";
-            page += "| place | deleted | part | noticed |\n| --- | --- | --- | --- |\n";
+            page += "| GPU | place | deleted | part | noticed |\n| --- | --- | --- | --- | --- |\n";
             barriers.iter().for_each(|line| page += &format!("{line}\n"));
             let _ = write!(page, "\n{} deleted, {} not noticed.\n", barriers.len() + missed.len(), missed.len());
             missed.iter().for_each(|missed| page += &format!("\n- NOT NOTICED: {missed}"));
             page += "\n## Planted bugs\n\nMistakes of other kinds, put into the same kernels one at a time.\n\n";
-            page += "| text | bug | noticed |\n| --- | --- | --- |\n";
+            page += "| GPU | text | bug | noticed |\n| --- | --- | --- | --- |\n";
             bugs.iter().for_each(|line| page += &format!("{line}\n"));
             std::fs::write(path, page).map_err(|error| format!("{path}: {error}"))?;
         }
@@ -83,18 +109,19 @@ mod prove {
 fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let output = match words[..] {
-        [] => None,
-        [table, date] => Some((table, date)),
+    let (text, output) = match words[..] {
+        [] => (None, None),
+        ["--text", text] => (Some(text), None),
+        [table, date] => (None, Some((table, date))),
         _ => {
-            eprintln!("usage: barriers [TABLE DATE]");
+            eprintln!("usage: barriers [TABLE DATE], or barriers --text NAME");
             return std::process::ExitCode::FAILURE;
         }
     };
     #[cfg(all(target_arch = "x86_64", unix))]
-    let outcome = prove::run(output);
+    let outcome = prove::run(text, output);
     #[cfg(not(all(target_arch = "x86_64", unix)))]
-    let outcome = Err::<(), _>(format!("{output:?}: the simulator runs on x86-64 Unix machines only"));
+    let outcome = Err::<(), _>(format!("{text:?} {output:?}: the simulator runs on x86-64 Unix machines only"));
     match outcome {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(message) => {

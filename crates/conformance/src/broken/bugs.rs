@@ -98,4 +98,9 @@ pub const BUGS: &[Bug] = &[
     metal("weight.h", "if (left >= 16) return load_words<BYTES>(from);", "if (left > 0) return load_words<BYTES>(from);", "embed", &[Kind::OutOfBounds]),
     metal("weight.h", "if (row.blocks % (16 / BYTES) == 0) return", "return", "embed", &[Kind::Misaligned, Kind::OutOfBounds]),
     metal("weight.h", "if (ALIGNMENT == 2) return load_16(from) | load_16(from + 2) << 16;", "if (ALIGNMENT == 2) return load_32(from);", "embed", &[Kind::Misaligned]),
+    metal("attention_walk.h", "    // Nobody still reads what the patch had.\n    warp_barrier();", "", "attention", &[Kind::RaceInWarp]),
+    metal("attention_walk.h", "        barrier();\n        weigh(", "        weigh(", "attention", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
+    metal("attention_walk.h", "u64 at = (queries.token + i) * p.out_stride", "u64 at = (queries.token + i) / 2 * p.out_stride", "attention", &[Kind::RaceInGrid, Kind::RaceInWarp]),
+    metal("attention_walk.h", "four, width - d, partial || p.wide_out", "four, width - d, true", "attention", &[Kind::Misaligned, Kind::OutOfBounds]),
+    metal("attention.h", "            float factor = shuffle(share, split);\n            if (!inside) continue;", "            if (!inside) continue;\n            float factor = shuffle(share, split);", "attention", &[Kind::Divergence]),
 ];

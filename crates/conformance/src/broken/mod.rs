@@ -17,6 +17,7 @@ use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::gpu::metal::Metal;
 use gristmill_kernels::ops::Backend;
 use std::collections::BTreeSet;
+use std::iter::repeat_n;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -97,36 +98,36 @@ struct Seen {
     time: Duration,
 }
 
-/// Which cases run which text on CUDA, and that nothing is noticed in them as long as nothing is changed.
+/// Which cases run which text on a GPU, and that nothing is noticed in them as long as nothing is changed.
 #[derive(Debug)]
 pub struct Map {
+    language: Language,
     /// The quickest first.
     seen: Vec<Seen>,
 }
 
-/// So many times each part of the suite is looked at, in one case each; with a family of kernels alone half as often.
-const LOOKS: usize = 4;
-
 /// Texts that few cases run: the part that has such, with which weights and activations. They are looked at until one is met, at
 /// most so many times.
-const SELDOM: &[(&str, &str, Only)] = &[("gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact))];
+const SELDOM: &[(Language, &str, &str, Only)] =
+    &[(Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact))];
 const MOST_LOOKS: usize = 100;
 
 impl Map {
-    /// Runs a few cases of each part.
+    /// Runs so many cases of each part of the suite; with a family of CUDA's kernels alone half as many.
     ///
     /// # Errors
     /// What was noticed though nothing is changed.
-    pub fn new() -> Result<Self, String> {
+    pub fn new(language: Language, looks: usize) -> Result<Self, String> {
         let parts = ALL.iter().map(|(name, _)| *name);
         let parts: Vec<&str> =
             parts.filter(|name| !name.starts_with("refuse") && *name != "sample_distribution").collect();
-        let case = |part, only| Cases { language: Language::Cuda, part, only, one_in: 1000, seed: Rng::fresh_seed() };
+        let case = |part, only| Cases { language, part, only, one_in: 1000, seed: Rng::fresh_seed() };
         // Small products seldom take the kernels of these by themselves.
         let forced = [Family::Int8, Family::Mma, Family::Wgmma].map(Only::Family);
-        let forced = forced.into_iter().flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
-        let forced = forced.flat_map(|way| [way; LOOKS / 2]);
-        let any = parts.into_iter().flat_map(|part| [(part, Only::Any); LOOKS]);
+        let forced = forced.into_iter().filter(|_| language == Language::Cuda);
+        let forced = forced.flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
+        let forced = forced.flat_map(|way| repeat_n(way, looks.div_ceil(2)));
+        let any = parts.into_iter().flat_map(|part| repeat_n((part, Only::Any), looks));
         // Those of families take longest, so they begin.
         let all: Vec<Cases> = forced.chain(any).map(|(part, only)| case(part, only)).collect();
         let look = |&cases: &Cases| {
@@ -138,7 +139,7 @@ impl Map {
             }
         };
         let mut seen = each(&all, look).into_iter().collect::<Result<Vec<_>, _>>()?;
-        for &(text, part, only) in SELDOM {
+        for &(_, text, part, only) in SELDOM.iter().filter(|(known, ..)| *known == language) {
             for _ in 0..MOST_LOOKS {
                 if seen.iter().any(|seen| seen.texts.contains(text)) {
                     break;
@@ -147,7 +148,17 @@ impl Map {
             }
         }
         seen.sort_by_key(|seen| seen.time);
-        Ok(Self { seen })
+        Ok(Self { language, seen })
+    }
+
+    /// On which GPU.
+    pub fn language(&self) -> Language {
+        self.language
+    }
+
+    /// Whether some cases are known to run a text.
+    pub fn has(&self, name: &str) -> bool {
+        self.seen.iter().any(|seen| seen.texts.contains(name))
     }
 
     /// What notices another text in the place of `name`: the part, and what it notices. First the cases that are known to run
@@ -244,6 +255,8 @@ const WORDS: &[(&str, &str)] = &[
     ("__syncthreads_and(", "("),
     ("__syncthreads(", ""),
     ("__syncwarp(", ""),
+    ("threadgroup_barrier(", ""),
+    ("simdgroup_barrier(", ""),
     ("warp_barrier(", ""),
     ("barrier(", ""),
     ("barrier_global(", ""),
@@ -293,7 +306,7 @@ mod tests {
     #[test]
     fn orders_are_found() {
         let text = "DEV void barrier() { __syncthreads(); }  // not barrier()\n    if (a) warp_barrier(); else barrier();\n\
-                    cp_async_wait<N - 2>();\n if (__syncthreads_or(f(x))) mbarrier_wait(at(1), p);\n";
+                    cp_async_wait<N - 2>();\nsimdgroup_barrier(mem_flags::mem_none);\n if (__syncthreads_or(f(x))) mbarrier_wait(at(1), p);\n";
         let found: Vec<(usize, String, &str)> =
             orders(text).into_iter().map(|order| (order.line, text[order.at].to_owned(), order.instead)).collect();
         let nothing = "((void)0)";
@@ -302,8 +315,9 @@ mod tests {
             (2, "warp_barrier()", nothing),
             (2, "barrier()", nothing),
             (3, "cp_async_wait<N - 2>()", nothing),
-            (4, "__syncthreads_or(", "("),
-            (4, "mbarrier_wait(at(1), p)", nothing),
+            (4, "simdgroup_barrier(mem_flags::mem_none)", nothing),
+            (5, "__syncthreads_or(", "("),
+            (5, "mbarrier_wait(at(1), p)", nothing),
         ];
         assert_eq!(found, expected.map(|(line, call, instead)| (line, call.to_owned(), instead)));
     }

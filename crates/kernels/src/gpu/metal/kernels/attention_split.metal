@@ -16,7 +16,6 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
     SHARED(float, scores, ROWS * ROUND);
     SHARED(float, factors, ROWS * 8);
     SHARED(float, patches, WARPS * KV_BLOCK * PATCH);
-    SHARED(u32, bad_blocks, WARPS);
     Room room = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
     Side key_side = {keys, key_scales, p.key_width, p.key_stride};
     Side value_side = {values, value_scales, p.value_width, p.value_stride};
@@ -44,7 +43,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {
             u32 begin_round = first / ROUND + split * splits.rounds, end = min(begin_round + splits.rounds, all_end);
-            if (meets_bad_block(here, p, blocks, slot, first, position, begin_round, end, flag, bad_blocks)) {
+            if (meets_bad_block(here, p, blocks, slot, first, position, begin_round, end, flag)) {
                 if (splits.count == 1) write_zeros(here, p, unit, token, out);
                 else if (here.thread_x() < unit.heads)
                     stats[partial + here.thread_x() * p.splits + split] = float2(0.0f, BAD_SUM);

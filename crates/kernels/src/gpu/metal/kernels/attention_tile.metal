@@ -12,7 +12,6 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
     SHARED(float, scores, ROWS * ROUND);
     SHARED(float, factors, ROWS * 8);
     SHARED(float, patches, WARPS * KV_BLOCK * PATCH);
-    SHARED(u32, bad_blocks, WARPS);
     if (here.block_x() >= plan[1]) return;
     Room room = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
     Side key_side = {keys, key_scales, p.key_width, p.key_stride};
@@ -25,7 +24,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
     u32 first = first_seen(p, position), last = position + tokens - 1;
     u32 first_round = first / ROUND, end = last / ROUND + 1;
 
-    if (meets_bad_block(here, p, blocks, slot, first, last, first_round, end, flag, bad_blocks)) {
+    if (meets_bad_block(here, p, blocks, slot, first, last, first_round, end, flag)) {
         for (u32 i = 0; i < tokens; i++) write_zeros(here, p, unit, token + i, out);
         return;
     }

@@ -214,24 +214,18 @@ DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q
     }
 }
 
-// Whether an entry of the block table, among those of rounds `begin..end` that lie in `first..=last`, is no block. The
-// threads of a block share the work; `room` has a place for each warp.
+// Whether an entry of the block table, among those of rounds `begin..end` that lie in `first..=last`, is no block. Each warp
+// looks at all of them, which takes no barrier.
 DEV bool meets_bad_block(Here here, constant AttentionParams& p, const GLOBAL u32* blocks, u32 slot, u32 first, u32 last,
-                         u32 begin, u32 end, GLOBAL u32* flag, GROUP u32* room) {
+                         u32 begin, u32 end, GLOBAL u32* flag) {
     bool bad = false;
     u32 from = max(begin * ROUND_BLOCKS, first / KV_BLOCK), to = min(end * ROUND_BLOCKS, last / KV_BLOCK + 1);
-    for (u32 i = from + here.thread_x(); i < to; i += THREADS) {
+    for (u32 i = from + here.lane(); i < to; i += 32) {
         if (blocks[i] < p.blocks) continue;
         raise(flag, FLAG_BLOCK, blocks[i], slot * p.table_cols + i, p.blocks);
         bad = true;
     }
-    bad = simd_any(bad);
-    if (here.lane() == 0) room[here.warp()] = bad;
-    barrier();
-    bool any = false;
-    for (u32 warp = 0; warp < WARPS; warp++) any = any || room[warp] != 0;
-    barrier();
-    return any;
+    return simd_any(bad);
 }
 
 // The share of a row's sums in the result, if there are no other splits.
