@@ -102,5 +102,5 @@ pub const BUGS: &[Bug] = &[
     metal("attention_walk.h", "        barrier();\n        weigh(", "        weigh(", "attention", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
     metal("attention_walk.h", "u64 at = (queries.token + i) * p.out_stride", "u64 at = (queries.token + i) / 2 * p.out_stride", "attention", &[Kind::RaceInGrid, Kind::RaceInWarp]),
     metal("attention_walk.h", "four, width - d, partial || p.wide_out", "four, width - d, true", "attention", &[Kind::Misaligned, Kind::OutOfBounds]),
-    metal("attention.h", "            float factor = shuffle(share, split);\n            if (!inside) continue;", "            if (!inside) continue;\n            float factor = shuffle(share, split);", "attention", &[Kind::Divergence]),
+    metal("attention.h", "            float factor = shuffle(share, split);\n            if (!inside) continue;", "            if (!inside) continue;\n            float factor = shuffle(share, split);", "attention", &[Kind::Collective]),
 ];
