@@ -18,7 +18,16 @@ fn seed() -> u64 {
 }
 
 /// Parts that are slow on a backend: of so many cases one is run, others each time.
-const SLOW: &[(&str, &str, usize)] = &[("metal_sim", "attention", 3)];
+const SLOW: &[(&str, &str, usize)] = &[
+    ("cuda_sim", "attend", 3),
+    ("cuda_sim", "attention", 3),
+    ("cuda_sim", "experts", 2),
+    ("cuda_sim", "sample_distribution", 4),
+    ("metal_sim", "attend", 3),
+    ("metal_sim", "attention", 3),
+    ("metal_sim", "experts", 2),
+    ("metal_sim", "sample_distribution", 4),
+];
 
 /// Runs a part of the suite, or says that the backend is not there.
 fn run(part: &str, name: &str, make: Make) {

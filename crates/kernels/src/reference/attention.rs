@@ -74,16 +74,22 @@ fn put(cells: &mut Cells, index: Index, x: &[f32], width: usize, at: (usize, usi
     }
 }
 
-/// Element `d` of the key or value of a token.
-fn get(cells: &Cells, index: Index, heads: usize, width: usize, head: usize, at: (usize, usize), d: usize) -> f64 {
-    match cells {
-        Cells::F16(cells) => cells.as_host().map_or(0.0, |cells| cells[index(heads, width, head, at, d)].to_f64()),
-        Cells::Q8_0 { codes, scales } => {
-            let (Some(codes), Some(scales)) = (codes.as_host(), scales.as_host()) else { return 0.0 };
-            let scale = scales[index(heads, groups(width), head, at, d / KV_GROUP)].to_f64();
-            f64::from(codes[index(heads, width, head, at, d)]) * scale
+/// Keys or values of a whole cache as numbers: for each block, head and token of the block, `width` neighbours.
+fn numbers(cells: &Cells, index: Index, heads: usize, width: usize, blocks: usize) -> Vec<f64> {
+    let tokens =
+        (0..blocks).flat_map(|block| (0..heads).flat_map(move |head| (0..KV_BLOCK).map(move |at| (block, head, at))));
+    let number = |(block, head, at), d| {
+        let at = (block, at);
+        match cells {
+            Cells::F16(cells) => cells.as_host().map_or(0.0, |cells| cells[index(heads, width, head, at, d)].to_f64()),
+            Cells::Q8_0 { codes, scales } => {
+                let (Some(codes), Some(scales)) = (codes.as_host(), scales.as_host()) else { return 0.0 };
+                let scale = scales[index(heads, groups(width), head, at, d / KV_GROUP)].to_f64();
+                f64::from(codes[index(heads, width, head, at, d)]) * scale
+            }
         }
-    }
+    };
+    tokens.flat_map(|token| (0..width).map(move |d| number(token, d))).collect()
 }
 
 pub(super) fn write(cache: &mut KvCache, k: View<f32>, v: View<f32>, place: &Placement) -> Result<()> {
@@ -108,6 +114,8 @@ pub(super) fn attention(
     let op = "attention";
     let (q, blocks, spec) = (Rows::new(op, q)?, Blocks::new(place), cache.spec);
     let sinks = parameters.sinks.and_then(|s| s.as_host());
+    let keys = numbers(&cache.keys, key_index, spec.heads, spec.key_width, cache.blocks);
+    let values = numbers(&cache.values, value_index, spec.heads, spec.value_width, cache.blocks);
     RowsMut::new(op, &mut out)?.each(|t, out| {
         out.fill(0.0);
         let Some((slot, position)) = blocks.token(t) else { return };
@@ -115,20 +123,22 @@ pub(super) fn attention(
         for (head, out) in out.chunks_exact_mut(spec.value_width).enumerate() {
             let q = &q.row(t)[head * spec.key_width..][..spec.key_width];
             let kv_head = head / (parameters.heads / spec.heads);
+            // The token's row among the numbers of the cache.
+            let row = |p: usize| {
+                let (block, at) = blocks.find(slot, p);
+                (block * spec.heads + kv_head) * KV_BLOCK + at
+            };
             let logit = |p: usize| {
-                let at = blocks.find(slot, p);
-                let key = |d| get(&cache.keys, key_index, spec.heads, spec.key_width, kv_head, at, d);
-                let dot: f64 = q.iter().enumerate().map(|(d, &q)| f64::from(q) * key(d)).sum();
+                let key = &keys[row(p) * spec.key_width..][..spec.key_width];
+                let dot: f64 = q.iter().zip(key).map(|(&q, key)| f64::from(q) * key).sum();
                 soft_cap(dot * f64::from(parameters.scale), parameters.softcap)
             };
             let logits: Vec<f64> = (first..=last).map(logit).collect();
             let sink = sinks.map(|s| f64::from(s[head]));
             let mut sums = vec![0.0; spec.value_width];
             for (p, share) in (first..=last).zip(shares(&logits, sink)) {
-                let at = blocks.find(slot, p);
-                for (d, sum) in sums.iter_mut().enumerate() {
-                    *sum += share * get(&cache.values, value_index, spec.heads, spec.value_width, kv_head, at, d);
-                }
+                let value = &values[row(p) * spec.value_width..][..spec.value_width];
+                sums.iter_mut().zip(value).for_each(|(sum, value)| *sum += share * value);
             }
             out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);
         }

@@ -142,12 +142,13 @@ pub fn distribution(suite: &Suite) {
     let shares = [2.0, 8.0, 1.0, 1.0, 4.0];
     let b = suite.backend();
     let draws = 4_000;
-    for (name, p, kept) in [
+    let cases = [
         ("all", Sampling { temperature: 1.0, ..plain() }, [true; 5]),
         ("top-k", Sampling { temperature: 1.0, top_k: 4, ..plain() }, [true, true, true, false, true]),
         ("top-p", Sampling { temperature: 1.0, top_p: 0.8, ..plain() }, [true, true, false, false, true]),
         ("min-p", Sampling { temperature: 1.0, min_p: 0.3, ..plain() }, [false, true, false, false, true]),
-    ] {
+    ];
+    for (name, p, kept) in suite.some("sample_distribution", cases) {
         let parameters: Vec<Sampling> = (0..draws).map(|position| Sampling { seed: 5, position, ..p }).collect();
         let tokens = draw(b, &logits.repeat(draws as usize), 5, &parameters).words;
         let mass: f64 = shares.iter().zip(kept).filter(|(_, kept)| *kept).map(|(share, _)| share).sum();
