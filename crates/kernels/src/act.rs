@@ -1,5 +1,6 @@
 //! Activations as matrix operations read them, made once and shared by all weights that read them.
 
+use crate::gpu::twin::twin;
 use crate::tensor::{Buffer, DeviceId};
 
 /// How precisely activations are kept.
@@ -13,22 +14,24 @@ pub enum Precision {
     Fast,
 }
 
-/// 32 activations as int8: x ≈ scale · q. One cache line.
-#[derive(Clone, Copy, Debug, Default, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C, align(64))]
-pub struct Int8Block {
-    /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
-    pub q: [i32; 8],
-    /// The scale.
-    pub scale: f32,
-    /// Sum of all 32 numbers times the scale.
-    pub sum: f32,
-    /// Sum of each half's numbers.
-    pub half_sums: [i32; 2],
-    /// Sum of each half's numbers times the scale.
-    pub scaled_half_sums: [f32; 2],
-    /// Makes the block a cache line.
-    pub padding: [u32; 2],
+twin! {
+    /// 32 activations as int8: x ≈ scale · q. One cache line.
+    #[derive(Clone, Copy, Debug, Default, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C, align(64))]
+    pub struct Int8Block in "act.h" {
+        /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
+        pub q: [i32; 8],
+        /// The scale.
+        pub scale: f32,
+        /// Sum of all 32 numbers times the scale.
+        pub sum: f32,
+        /// Sum of each half's numbers.
+        pub half_sums: [i32; 2],
+        /// Sum of each half's numbers times the scale.
+        pub scaled_half_sums: [f32; 2],
+        /// Makes the block a cache line.
+        pub padding: [u32; 2],
+    }
 }
 
 /// Prepared activations: `rows` × `cols`, filled by [`crate::ops::Backend::prepare_activations`].

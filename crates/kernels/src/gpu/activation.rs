@@ -1,14 +1,16 @@
 //! The gated activation as kernels get it.
 
+use crate::gpu::twin::twin;
 use crate::ops::Activation;
 
-/// Twin of `Activation` in `kernels/activation.h`.
-#[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-pub(crate) struct ActivationParams {
-    kind: u32,
-    alpha: f32,
-    limit: f32,
+twin! {
+    #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(crate) struct ActivationParams as Activation in "activation.h" {
+        kind: u32,
+        alpha: f32,
+        limit: f32,
+    }
 }
 
 impl From<Activation> for ActivationParams {

@@ -2,6 +2,7 @@
 
 use super::Arg;
 use super::activation::ActivationParams;
+use crate::gpu::twin::twin;
 use crate::ops::{self, Activation};
 use crate::tensor::ViewMut;
 
@@ -32,13 +33,14 @@ impl From<ops::Finish<'_>> for Finish {
     }
 }
 
-/// Twin of `Finish` in `kernels/finish.h`.
-#[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-pub(crate) struct FinishParams {
-    kind: u32,
-    scale: f32,
-    activation: ActivationParams,
+twin! {
+    #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(crate) struct FinishParams as Finish in "finish.h" {
+        kind: u32,
+        scale: f32,
+        activation: ActivationParams,
+    }
 }
 
 impl From<Finish> for FinishParams {

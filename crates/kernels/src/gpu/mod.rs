@@ -17,6 +17,7 @@ pub(crate) mod product;
 mod seam;
 pub(crate) mod small;
 pub mod source;
+pub(crate) mod twin;
 
 pub(crate) use device::Device;
 pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Recording, Region, Text};

@@ -4,6 +4,7 @@ use crate::act::{Act, Precision};
 use crate::error::{Error, Result};
 use crate::gpu::finish::{Finish, FinishParams};
 use crate::gpu::layout::Rows;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg};
 use crate::group::max_tiles;
 use crate::ops::Groups;
@@ -102,27 +103,28 @@ impl Gated<'_> {
     }
 }
 
-/// Twin of `ProductParams` in `kernels/product.h`.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-pub(crate) struct ProductParams {
-    row_bytes: u64,
-    matrix_bytes: u64,
-    y_stride: u64,
-    ids_stride: u64,
-    bias_stride: u64,
-    outputs: u32,
-    blocks: u32,
-    x_rows: u32,
-    y_rows: u32,
-    cut: u32,
-    share: u32,
-    finish: FinishParams,
-    which: u32,
-    biased: u32,
-    second: u32,
-    third: u32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(crate) struct ProductParams in "product.h" {
+        row_bytes: u64,
+        matrix_bytes: u64,
+        y_stride: u64,
+        ids_stride: u64,
+        bias_stride: u64,
+        outputs: u32,
+        blocks: u32,
+        x_rows: u32,
+        y_rows: u32,
+        cut: u32,
+        share: u32,
+        finish: FinishParams,
+        which: u32,
+        biased: u32,
+        second: u32,
+        third: u32,
+        padding: u32,
+    }
 }
 
 impl ProductParams {

@@ -1,5 +1,6 @@
 //! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
 
+use super::twin::Twin;
 use crate::error::{Error, Result};
 use crate::tensor::{Buffer, DeviceId, SharedBytes, View, ViewMut};
 use std::fmt::{self, Debug};
@@ -256,8 +257,8 @@ impl<'a> Arg<'a> {
         Arg::Buffer { region, offset: 0, bytes: region.bytes(), access }
     }
 
-    /// Parameters by value: a `#[repr(C)]` struct whose twin stands in the kernel's text.
-    pub(crate) fn params<P: bytemuck::Pod>(params: &'a P) -> Self {
+    /// Parameters by value.
+    pub(crate) fn params<P: Twin>(params: &'a P) -> Self {
         Arg::Bytes(bytemuck::bytes_of(params))
     }
 

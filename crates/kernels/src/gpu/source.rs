@@ -1,6 +1,7 @@
 //! The text of all kernels: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
 //! implementer of [`super::Gpu`] compiles what [`expand`] gives, so a compiler for a GPU, and a simulator, see the same lines.
 
+use super::twin;
 use std::fmt::Write;
 
 macro_rules! texts {
@@ -105,8 +106,8 @@ pub fn paths() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// A text with its inclusions put in their places, each once, and `#line` directives so that a compiler's complaint
-/// names the right file and line. A text in `instead` takes the place of ours of that name. `None` if there is no such
-/// text, or one that it includes.
+/// names the right file and line, and with assertions on the structs that the host fills. A text in `instead` takes the
+/// place of ours of that name. `None` if there is no such text, or one that it includes.
 pub fn expand(name: &str, instead: &[(&str, &str)]) -> Option<String> {
     let (mut out, mut seen) = (String::new(), Vec::new());
     include(name, instead, &mut seen, &mut out)?;
@@ -133,6 +134,7 @@ fn include<'a>(name: &'a str, instead: &'a [(&str, &str)], seen: &mut Vec<&'a st
             }
         }
     }
+    twin::assertions(name, out);
     Some(())
 }
 

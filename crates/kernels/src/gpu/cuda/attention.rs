@@ -20,6 +20,7 @@ use crate::check::require;
 use crate::error::Result;
 use crate::gpu::small::activations::prepare_activations;
 use crate::gpu::small::{Rows, wide};
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use crate::kv::{KvCache, Placement};
 use crate::ops::{Attention, Norms, Rope, RopeStyle};
@@ -44,54 +45,57 @@ const TILE_ROWS: u32 = 64;
 /// Columns of a block table, so that positions and a tile more are 32 bits wide.
 const MAX_COLUMNS: usize = 1 << 27;
 
-/// Twin of `AttentionParams` in `kernels/attention.cuh`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct AttentionParams {
-    q_stride: u64,
-    out_stride: u64,
-    scale: f32,
-    softcap: f32,
-    tokens: u32,
-    kv_heads: u32,
-    group: u32,
-    key_width: u32,
-    value_width: u32,
-    key_stride: u32,
-    value_stride: u32,
-    window: u32,
-    table_rows: u32,
-    table_cols: u32,
-    blocks: u32,
-    reach: u32,
-    rows: u32,
-    units: u32,
-    whole: u32,
-    splits: u32,
-    walkers: u32,
-    long_runs: u32,
-    wide_q: u32,
-    wide_out: u32,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(super) struct AttentionParams in "attention.cuh" {
+        q_stride: u64,
+        out_stride: u64,
+        scale: f32,
+        softcap: f32,
+        tokens: u32,
+        kv_heads: u32,
+        group: u32,
+        key_width: u32,
+        value_width: u32,
+        key_stride: u32,
+        value_stride: u32,
+        window: u32,
+        table_rows: u32,
+        table_cols: u32,
+        blocks: u32,
+        reach: u32,
+        rows: u32,
+        units: u32,
+        whole: u32,
+        splits: u32,
+        walkers: u32,
+        long_runs: u32,
+        wide_q: u32,
+        wide_out: u32,
+    }
 }
 
-/// Twin of `Placing` in `kernels/attention_decode.cu`.
-#[repr(C)]
-#[derive(Clone, Copy, Default, Pod, Zeroable)]
-struct PlacingParams {
-    placed: u32,
-    normed: u32,
-    pairs: u32,
-    interleaved: u32,
-    eps: f32,
-    magnitude: f32,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Default, Pod, Zeroable)]
+    pub(super) struct PlacingParams as Placing in "attention_place.cuh" {
+        placed: u32,
+        normed: u32,
+        pairs: u32,
+        interleaved: u32,
+        eps: f32,
+        magnitude: f32,
+    }
 }
 
-/// Twin of `DecodeParams` there.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct DecodeParams {
-    attention: AttentionParams,
-    placing: PlacingParams,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(super) struct DecodeParams in "attention_decode.cu" {
+        attention: AttentionParams,
+        placing: PlacingParams,
+    }
 }
 
 /// What becomes of queries, keys and values on the way, as by `place_qkv`.

@@ -13,6 +13,7 @@ use crate::gpu::finish::{Finish, FinishParams};
 use crate::gpu::layout::{Rows, pair, parts};
 use crate::gpu::small::elementwise;
 use crate::gpu::small::route::{self, RouteParams};
+use crate::gpu::twin::twin;
 use crate::gpu::{Arg, Device, Kernel, Launch};
 use crate::ops::{Experts, ExpertsRoom, Routing};
 use crate::tensor::{Buffer, View, ViewMut};
@@ -30,19 +31,20 @@ const BLOCK: u32 = 256;
 const DOWN_ROWS: usize = 8;
 const DOWN_WARPS: usize = 8;
 
-/// Twin of `ExpertsParams` in the kernel's text.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct ExpertsParams {
-    route: RouteParams,
-    row_bytes: u64,
-    matrix_bytes: u64,
-    bias_stride: u64,
-    y_stride: u64,
-    outputs: u32,
-    blocks: u32,
-    cols: u32,
-    finish: FinishParams,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct ExpertsParams in "experts.cu" {
+        route: RouteParams,
+        row_bytes: u64,
+        matrix_bytes: u64,
+        bias_stride: u64,
+        y_stride: u64,
+        outputs: u32,
+        blocks: u32,
+        cols: u32,
+        finish: FinishParams,
+    }
 }
 
 /// What may be compiled.

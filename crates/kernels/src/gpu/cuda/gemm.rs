@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::gpu::finish::{Finish, FinishParams};
 use crate::gpu::layout::Rows;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::group::max_tiles;
 use crate::ops::Activation;
@@ -173,23 +174,24 @@ impl Cut {
     }
 }
 
-/// Twin of `GemmParams` in `kernels/gemm.cuh`.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct GemmParams {
-    row_bytes: u64,
-    matrix_bytes: u64,
-    y_stride: u64,
-    ids_stride: u64,
-    bias_stride: u64,
-    outputs: u32,
-    blocks: u32,
-    x_rows: u32,
-    x_blocks: u32,
-    y_rows: u32,
-    share: u32,
-    finish: FinishParams,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct GemmParams in "gemm.cuh" {
+        row_bytes: u64,
+        matrix_bytes: u64,
+        y_stride: u64,
+        ids_stride: u64,
+        bias_stride: u64,
+        outputs: u32,
+        blocks: u32,
+        x_rows: u32,
+        x_blocks: u32,
+        y_rows: u32,
+        share: u32,
+        finish: FinishParams,
+        padding: u32,
+    }
 }
 
 /// X · Wᵀ + bias, which finishes in Y.

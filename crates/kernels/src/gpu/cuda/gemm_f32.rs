@@ -6,6 +6,7 @@ use crate::act::Act;
 use crate::error::Result;
 use crate::format::Format;
 use crate::gpu::layout::Rows;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::tensor::ViewMut;
 
@@ -20,16 +21,17 @@ const THREADS: u32 = 128;
 /// Blocks along the grid's y.
 const GRID_Y: usize = 65_535;
 
-/// Twin of `GemmF32Params` in the kernel's text.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct GemmF32Params {
-    row_bytes: u64,
-    y_stride: u64,
-    rows: u32,
-    outputs: u32,
-    cols: u32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct GemmF32Params in "gemm_f32.cu" {
+        row_bytes: u64,
+        y_stride: u64,
+        rows: u32,
+        outputs: u32,
+        cols: u32,
+        padding: u32,
+    }
 }
 
 /// What may be compiled.

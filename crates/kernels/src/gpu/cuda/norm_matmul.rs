@@ -9,6 +9,7 @@ use crate::format::Format;
 use crate::gpu::layout::parts;
 use crate::gpu::small::norm_act::{self, fill};
 use crate::gpu::small::{Rows, wide};
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, layout};
 use crate::ops::Norm;
 use crate::tensor::{Buffer, ViewMut};
@@ -26,20 +27,21 @@ const TEAM_ROWS: [(usize, &str); 2] = [(1, "1"), (4, "4")];
 /// Bytes of shared memory that every device has for a block, less what the kernel has besides.
 const SHARED: usize = 44 << 10;
 
-/// Twin of `NormMatmulParams` in the kernel's text.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct NormMatmulParams {
-    x_stride: u64,
-    normed_stride: u64,
-    y_stride: u64,
-    row_bytes: u64,
-    outputs: u32,
-    blocks: u32,
-    cols: u32,
-    team_log2: u32,
-    wide: u32,
-    eps: f32,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct NormMatmulParams in "norm_matmul.cu" {
+        x_stride: u64,
+        normed_stride: u64,
+        y_stride: u64,
+        row_bytes: u64,
+        outputs: u32,
+        blocks: u32,
+        cols: u32,
+        team_log2: u32,
+        wide: u32,
+        eps: f32,
+    }
 }
 
 /// What may be compiled.

@@ -4,6 +4,7 @@ use super::kv::{self, WriteParams, cells_args, cells_define, limit};
 use super::texts::Text;
 use crate::error::Result;
 use crate::gpu::small::{Rows, wide};
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::kv::{KvCache, Placement};
 use crate::ops::{Norms, Rope, RopeStyle};
@@ -17,19 +18,21 @@ const MAX_NORMED: usize = crate::gpu::small::norm::WARP_WIDTH;
 /// Blocks in y.
 const MAX_HEADS: usize = WARPS * 65_535;
 
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct PlaceParams {
-    write: WriteParams,
-    stride: u64,
-    heads: u32,
-    pairs: u32,
-    interleaved: u32,
-    room: u32,
-    normed: u32,
-    wide: u32,
-    eps: f32,
-    magnitude: f32,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(super) struct PlaceParams in "place.cu" {
+        write: WriteParams,
+        stride: u64,
+        heads: u32,
+        pairs: u32,
+        interleaved: u32,
+        room: u32,
+        normed: u32,
+        wide: u32,
+        eps: f32,
+        magnitude: f32,
+    }
 }
 
 /// Every compilation of the text.

@@ -1,6 +1,7 @@
 //! What the device can do at most, measured: the floors that speeds are held against.
 
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use crate::ops::Rates;
 use bytemuck::{Pod, Zeroable};
@@ -15,17 +16,21 @@ const THREADS: u32 = 256;
 const SUMS: f64 = 8.0;
 const ROUNDS: u32 = 20_000;
 
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ReadParams {
-    count: u64,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(super) struct ReadParams in "rates.cu" {
+        count: u64,
+    }
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct MultiplyParams {
-    rounds: u32,
-    padding: u32,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(super) struct MultiplyParams in "rates.cu" {
+        rounds: u32,
+        padding: u32,
+    }
 }
 
 /// Measures; takes a tenth of a second, and up to 4 GiB of the device's memory meanwhile.

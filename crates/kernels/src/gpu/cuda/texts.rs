@@ -2,9 +2,10 @@
 
 use super::jit::{self, Compiler};
 use super::nvrtc::Nvrtc;
-use super::{attention, gemm, gemm_int8, gemv};
+use super::{attention, experts, gemm, gemm_f32, gemm_int8, gemv, norm_matmul, place, rates};
 pub use crate::gpu::Text;
 use crate::gpu::small;
+use crate::gpu::twin::{Layout, Twin};
 
 /// What one kernel of a compiled text needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,14 +28,28 @@ pub fn all() -> Vec<Text> {
     texts.extend(gemv::texts());
     texts.extend(gemm::texts());
     texts.extend(gemm_int8::texts());
-    texts.extend(super::gemm_f32::texts());
-    texts.extend(super::place::texts());
-    texts.extend(super::norm_matmul::texts());
-    texts.extend(super::experts::texts());
+    texts.extend(gemm_f32::texts());
+    texts.extend(place::texts());
+    texts.extend(norm_matmul::texts());
+    texts.extend(experts::texts());
     texts.sort();
     texts.dedup();
     texts
 }
+
+/// Structs that CUDA's own texts declare too.
+pub(in crate::gpu) const TWINS: &[Layout] = &[
+    attention::AttentionParams::LAYOUT,
+    attention::PlacingParams::LAYOUT,
+    attention::DecodeParams::LAYOUT,
+    experts::ExpertsParams::LAYOUT,
+    gemm::GemmParams::LAYOUT,
+    gemm_f32::GemmF32Params::LAYOUT,
+    norm_matmul::NormMatmulParams::LAYOUT,
+    place::PlaceParams::LAYOUT,
+    rates::ReadParams::LAYOUT,
+    rates::MultiplyParams::LAYOUT,
+];
 
 /// Compiles a text for a compute capability (90 for 9.0), past the cache, and reads what its kernels need.
 ///

@@ -17,6 +17,16 @@
 #include "device_cuda.h"
 #endif
 
+// Whether a struct's field is at this byte. For `gpu/twin.rs`; a compiler that cannot say it,
+// as NVRTC, asserts sizes alone.
+#define FIELD_AT(S, field, byte) true
+#ifdef __has_builtin
+#if __has_builtin(__builtin_offsetof)
+#undef FIELD_AT
+#define FIELD_AT(S, field, byte) (__builtin_offsetof(S, field) == byte)
+#endif
+#endif
+
 // Of 64-bit integers, for which `min` and `max` are not everywhere.
 template <class T>
 DEV T larger(T a, T b) { return a < b ? b : a; }

@@ -9,6 +9,7 @@ use crate::check::require;
 use crate::error::Result;
 use crate::gpu::small::kv::{cells_args, cells_define, limit, row_stride};
 use crate::gpu::small::{Rows, wide};
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region, Text};
 use crate::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use crate::ops::Attention;
@@ -41,38 +42,39 @@ const MAX_COLUMNS: usize = 1 << 27;
 /// Threadgroups in y and z of a grid.
 const MAX_HEADS: usize = u16::MAX as usize;
 
-/// Twin of `AttentionParams` in `kernels/attention.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct AttentionParams {
-    q_stride: u64,
-    out_stride: u64,
-    scale: f32,
-    softcap: f32,
-    tokens: u32,
-    kv_heads: u32,
-    group: u32,
-    key_width: u32,
-    value_width: u32,
-    key_stride: u32,
-    value_stride: u32,
-    key_columns: u32,
-    value_columns: u32,
-    query_columns: u32,
-    window: u32,
-    table_rows: u32,
-    table_cols: u32,
-    blocks: u32,
-    reach: u32,
-    unit_heads: u32,
-    whole: u32,
-    splits: u32,
-    walkers: u32,
-    tile_tokens: u32,
-    listed: u32,
-    sunk: u32,
-    wide_out: u32,
-    padding: u32,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(super) struct AttentionParams in "attention.h" {
+        q_stride: u64,
+        out_stride: u64,
+        scale: f32,
+        softcap: f32,
+        tokens: u32,
+        kv_heads: u32,
+        group: u32,
+        key_width: u32,
+        value_width: u32,
+        key_stride: u32,
+        value_stride: u32,
+        key_columns: u32,
+        value_columns: u32,
+        query_columns: u32,
+        window: u32,
+        table_rows: u32,
+        table_cols: u32,
+        blocks: u32,
+        reach: u32,
+        unit_heads: u32,
+        whole: u32,
+        splits: u32,
+        walkers: u32,
+        tile_tokens: u32,
+        listed: u32,
+        sunk: u32,
+        wide_out: u32,
+        padding: u32,
+    }
 }
 
 /// The widths that the kernels which walk over keys are compiled for: queries together, in groups of eight, and panels of

@@ -11,6 +11,7 @@ use crate::gpu::layout::{Rows, pair, parts};
 use crate::gpu::product::{Bias, ProductParams, Which, bias_arg, word};
 use crate::gpu::small::elementwise;
 use crate::gpu::small::route::{self, RouteParams};
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::{Experts, ExpertsRoom, Routing};
 use crate::tensor::{View, ViewMut};
@@ -25,12 +26,13 @@ const MOST_EXPERTS: u32 = 32 * 8;
 const DOWN_WARPS: usize = 8;
 const DOWN_ROWS: usize = 4;
 
-/// Twin of `ExpertsParams` in the kernel's text.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct ExpertsParams {
-    route: RouteParams,
-    product: ProductParams,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct ExpertsParams in "experts.h" {
+        route: RouteParams,
+        product: ProductParams,
+    }
 }
 
 /// [`crate::ops::Backend::experts`], checked: `h` is left as it is.

@@ -9,6 +9,7 @@ use crate::gpu::layout;
 use crate::gpu::product::{Bias, ProductParams, Which, bias_arg, word};
 use crate::gpu::small::norm_act::fill;
 use crate::gpu::small::{Rows, wide};
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::Norm;
 use crate::tensor::{Buffer, ViewMut};
@@ -25,17 +26,18 @@ const NORMED: u32 = 1;
 const ACT: u32 = 2;
 const OTHER: u32 = 4;
 
-/// Twin of `NormMatmulParams` in the kernel's text.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct NormMatmulParams {
-    product: ProductParams,
-    x_stride: u64,
-    normed_stride: u64,
-    eps: f32,
-    wide: u32,
-    parts: u32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct NormMatmulParams in "norm_matmul.h" {
+        product: ProductParams,
+        x_stride: u64,
+        normed_stride: u64,
+        eps: f32,
+        wide: u32,
+        parts: u32,
+        padding: u32,
+    }
 }
 
 /// Whether the kernel is for this product of so many rows.

@@ -4,6 +4,7 @@ use crate::act::Act;
 use crate::check;
 use crate::error::Result;
 use crate::gpu::product::word;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::tensor::View;
 
@@ -17,15 +18,16 @@ pub(crate) fn beside(act: &Act) -> u32 {
     if act.int8.is_empty() { 0 } else { ROUNDED }
 }
 
-/// Twin of `QuantiseParams` in `kernels/activations.gpu`.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct QuantiseParams {
-    x_stride: u64,
-    rows: u32,
-    cols: u32,
-    wide: u32,
-    parts: u32,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct QuantiseParams in "activations.gpu" {
+        x_stride: u64,
+        rows: u32,
+        cols: u32,
+        wide: u32,
+        parts: u32,
+    }
 }
 
 /// [`crate::ops::Backend::prepare_activations`], checked.

@@ -2,6 +2,7 @@
 
 use super::{MOST_BLOCKS, count};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
@@ -11,14 +12,16 @@ pub(super) const SEGMENT: usize = 2048;
 /// Threads of such a block.
 pub(super) const BLOCK: u32 = 256;
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct ArgmaxParams {
-    cols: u64,
-    x_stride: u64,
-    out_stride: u64,
-    rows: u32,
-    segments: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct ArgmaxParams in "argmax.h" {
+        cols: u64,
+        x_stride: u64,
+        out_stride: u64,
+        rows: u32,
+        segments: u32,
+    }
 }
 
 /// [`crate::ops::Backend::argmax`], checked.

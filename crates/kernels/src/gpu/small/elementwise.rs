@@ -3,6 +3,7 @@
 use super::{MOST_BLOCKS, MOST_BLOCKS_Y, Rows, count, wide};
 use crate::error::Result;
 use crate::gpu::finish::{Finish, FinishParams};
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::tensor::{Buffer, View, ViewMut};
 use bytemuck::{Pod, Zeroable};
@@ -11,16 +12,18 @@ use bytemuck::{Pod, Zeroable};
 const BLOCK_COLUMNS: usize = 4 * BLOCK as usize;
 const BLOCK: u32 = 128;
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct ElementsParams {
-    rows: u64,
-    cols: u64,
-    x_stride: u64,
-    y_stride: u64,
-    gate_stride: u64,
-    scale: f32,
-    wide: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct ElementsParams in "elementwise.h" {
+        rows: u64,
+        cols: u64,
+        x_stride: u64,
+        y_stride: u64,
+        gate_stride: u64,
+        scale: f32,
+        wide: u32,
+    }
 }
 
 impl ElementsParams {
@@ -81,18 +84,20 @@ pub(crate) fn scale(device: &Device, scale: f32, y: ViewMut<f32>) -> Result<()> 
     launch(device, "scale_rows", &y, &[Arg::change(&y), Arg::params(&params)])
 }
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct CombineParams {
-    rows: u64,
-    cols: u64,
-    out_stride: u64,
-    weights_stride: u64,
-    y_stride: u64,
-    top_k: u32,
-    wide: u32,
-    finish: FinishParams,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct CombineParams in "elementwise.h" {
+        rows: u64,
+        cols: u64,
+        out_stride: u64,
+        weights_stride: u64,
+        y_stride: u64,
+        top_k: u32,
+        wide: u32,
+        finish: FinishParams,
+        padding: u32,
+    }
 }
 
 /// [`crate::ops::Backend::moe_combine`], checked, whose answer is stored or added.

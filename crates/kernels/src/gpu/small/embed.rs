@@ -4,21 +4,23 @@ use crate::error::Result;
 use crate::format::Format;
 use crate::gpu::layout::single;
 use crate::gpu::product::word;
+use crate::gpu::twin::twin;
 use crate::gpu::{Arg, Device, Kernel, Launch, Text};
 use crate::tensor::{View, ViewMut};
 use crate::weight::Weight;
 
-/// Twin of `EmbedParams` in `kernels/embed.gpu`.
-#[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-#[repr(C)]
-struct EmbedParams {
-    row_bytes: u64,
-    ids_stride: u64,
-    out_stride: u64,
-    rows: u32,
-    blocks: u32,
-    cols: u32,
-    scale: f32,
+twin! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct EmbedParams in "embed.gpu" {
+        row_bytes: u64,
+        ids_stride: u64,
+        out_stride: u64,
+        rows: u32,
+        blocks: u32,
+        cols: u32,
+        scale: f32,
+    }
 }
 
 /// Every compilation of the text.

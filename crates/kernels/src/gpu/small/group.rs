@@ -2,21 +2,24 @@
 
 use super::{MOST_BLOCKS, count};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::Groups;
 use crate::tensor::{Shape, View};
 use bytemuck::{Pod, Zeroable};
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct GroupParams {
-    ids_stride: u64,
-    pairs: u32,
-    top_k: u32,
-    experts: u32,
-    tile_rows: u32,
-    chunk: u32,
-    tables: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct GroupParams in "group.h" {
+        ids_stride: u64,
+        pairs: u32,
+        top_k: u32,
+        experts: u32,
+        tile_rows: u32,
+        chunk: u32,
+        tables: u32,
+    }
 }
 
 /// Pairs that one block sorts; more are cut into chunks of as many. Three launches then cost less than one slow block.

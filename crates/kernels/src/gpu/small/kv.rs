@@ -5,6 +5,7 @@
 
 use crate::check::{elements, require};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Text, memory};
 use crate::kv::{Cells, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement, groups};
 use crate::tensor::{Buffer, View};
@@ -82,20 +83,21 @@ pub(crate) fn bytes(spec: KvSpec, blocks: usize) -> u64 {
     block.saturating_mul(blocks as u64)
 }
 
-/// Twin of `WriteParams` in `kernels/kv.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-pub(crate) struct WriteParams {
-    key_input_stride: u64,
-    value_input_stride: u64,
-    heads: u32,
-    key_width: u32,
-    value_width: u32,
-    key_stride: u32,
-    value_stride: u32,
-    table_rows: u32,
-    table_cols: u32,
-    blocks: u32,
+twin! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(crate) struct WriteParams in "kv.h" {
+        key_input_stride: u64,
+        value_input_stride: u64,
+        heads: u32,
+        key_width: u32,
+        value_width: u32,
+        key_stride: u32,
+        value_stride: u32,
+        table_rows: u32,
+        table_cols: u32,
+        blocks: u32,
+    }
 }
 
 impl WriteParams {

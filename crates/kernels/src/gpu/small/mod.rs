@@ -14,6 +14,7 @@ pub(crate) mod route;
 pub(crate) mod sample;
 
 use super::Text;
+use super::twin::{Layout, Twin};
 use crate::error::{Error, Result};
 use crate::tensor::{Shape, View, ViewMut};
 
@@ -23,6 +24,25 @@ pub(crate) fn texts() -> impl Iterator<Item = Text> {
     let plain = plain.into_iter().map(|file| Text { file, defines: Vec::new() });
     plain.chain(route::texts()).chain(embed::texts()).chain(kv::texts_of("kv.gpu"))
 }
+
+/// Structs that these texts declare too.
+pub(super) const TWINS: &[Layout] = &[
+    activations::QuantiseParams::LAYOUT,
+    argmax::ArgmaxParams::LAYOUT,
+    elementwise::ElementsParams::LAYOUT,
+    elementwise::CombineParams::LAYOUT,
+    embed::EmbedParams::LAYOUT,
+    group::GroupParams::LAYOUT,
+    kv::WriteParams::LAYOUT,
+    norm::NormParams::LAYOUT,
+    norm_act::NormActParams::LAYOUT,
+    rope::RopeParams::LAYOUT,
+    route::RouteParams::LAYOUT,
+    route::RouteAndGroupParams::LAYOUT,
+    sample::Row::LAYOUT,
+    sample::Edit::LAYOUT,
+    sample::SampleParams::LAYOUT,
+];
 
 /// Most blocks in x of a grid; in y and z there may be 65,535.
 const MOST_BLOCKS: usize = i32::MAX as usize;

@@ -2,6 +2,7 @@
 
 use super::{MOST_BLOCKS, Rows, count, wide};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::tensor::{Buffer, Shape, View, ViewMut};
 use bytemuck::{Pod, Zeroable};
@@ -9,18 +10,20 @@ use bytemuck::{Pod, Zeroable};
 /// Stretches of at most so many elements are a warp's.
 pub(crate) const WARP_WIDTH: usize = 512;
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct NormParams {
-    width: u64,
-    x_stride: u64,
-    out_stride: u64,
-    stretches: u32,
-    per_row: u32,
-    eps: f32,
-    wide: u32,
-    by_block: u32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct NormParams in "norm.h" {
+        width: u64,
+        x_stride: u64,
+        out_stride: u64,
+        stretches: u32,
+        per_row: u32,
+        eps: f32,
+        wide: u32,
+        by_block: u32,
+        padding: u32,
+    }
 }
 
 /// Parameters, blocks and threads of a block for stretches of `width` in every row. `None` if there are none.

@@ -3,6 +3,7 @@
 use super::{MOST_BLOCKS, Rows, activations, count, wide};
 use crate::act::{Act, Precision};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::Norm;
 use crate::tensor::{Buffer, ViewMut};
@@ -11,16 +12,18 @@ use bytemuck::{Pod, Zeroable};
 /// Elements of a row that one thread keeps: `KEPT` groups of four.
 const THREAD_ELEMENTS: usize = 8;
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct NormActParams {
-    width: u64,
-    x_stride: u64,
-    normed_stride: u64,
-    eps: f32,
-    wide: u32,
-    parts: u32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct NormActParams in "norm_act.h" {
+        width: u64,
+        x_stride: u64,
+        normed_stride: u64,
+        eps: f32,
+        wide: u32,
+        parts: u32,
+        padding: u32,
+    }
 }
 
 /// Whether one launch can do it: rows fit the registers of a block, and there is at most one of each sort of activations.

@@ -2,24 +2,27 @@
 
 use super::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
 use crate::ops::{Rope, RopeStyle};
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct RopeParams {
-    x_stride: u64,
-    positions_stride: u64,
-    heads: u32,
-    head_width: u32,
-    pairs: u32,
-    interleaved: u32,
-    pair_threads: u32,
-    block_heads: u32,
-    magnitude: f32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct RopeParams in "rope.h" {
+        x_stride: u64,
+        positions_stride: u64,
+        heads: u32,
+        head_width: u32,
+        pairs: u32,
+        interleaved: u32,
+        pair_threads: u32,
+        block_heads: u32,
+        magnitude: f32,
+        padding: u32,
+    }
 }
 
 /// Threads of a block.

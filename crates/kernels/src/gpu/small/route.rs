@@ -3,6 +3,7 @@
 use super::group::{self, GroupParams};
 use super::{MOST_BLOCKS, count};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Text};
 use crate::ops::{Gating, Groups, Routing, SelectionBias};
 use crate::tensor::{View, ViewMut};
@@ -10,24 +11,26 @@ use bytemuck::{Pod, Zeroable};
 
 const FILE: &str = "route.gpu";
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct RouteParams {
-    logits_stride: u64,
-    ids_stride: u64,
-    weights_stride: u64,
-    rows: u32,
-    pub(crate) experts: u32,
-    top_k: u32,
-    gating: u32,
-    groups: u32,
-    top_groups: u32,
-    normalise: u32,
-    whole: u32,
-    scale: f32,
-    near: f32,
-    biased: u32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(crate) struct RouteParams in "route.h" {
+        logits_stride: u64,
+        ids_stride: u64,
+        weights_stride: u64,
+        rows: u32,
+        pub(crate) experts: u32,
+        top_k: u32,
+        gating: u32,
+        groups: u32,
+        top_groups: u32,
+        normalise: u32,
+        whole: u32,
+        scale: f32,
+        near: f32,
+        biased: u32,
+        padding: u32,
+    }
 }
 
 impl RouteParams {
@@ -141,11 +144,13 @@ pub(crate) fn route(
     })
 }
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct RouteAndGroupParams {
-    route: RouteParams,
-    group: GroupParams,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct RouteAndGroupParams in "route_and_group.h" {
+        route: RouteParams,
+        group: GroupParams,
+    }
 }
 
 /// [`crate::ops::Backend::route_and_group`], checked: at once for few tokens, else one after the other.

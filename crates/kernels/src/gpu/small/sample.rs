@@ -3,6 +3,7 @@
 use super::argmax::{BLOCK, SEGMENT};
 use super::{MOST_BLOCKS, count};
 use crate::error::Result;
+use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use crate::ops::Sampling;
 use crate::random;
@@ -18,50 +19,56 @@ const HISTOGRAM: usize = 2 * 256 * size_of::<u32>();
 /// Bytes of a `Search`, a `Kept`, a `SegmentMass`.
 const PART: usize = 16;
 
-/// The parameters of one row; `SampleRow` in the text.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Row {
-    factor: u64,
-    top_p: u64,
-    least: u64,
-    mask: u64,
-    first_edit: u32,
-    edits: u32,
-    shift: i32,
-    top_p_down: u32,
-    top_k: u32,
-    draw: u32,
-    random: u32,
-    reach: f32,
-    repeat_penalty: f32,
-    presence_penalty: f32,
-    frequency_penalty: f32,
-    padding: u32,
+twin! {
+    /// The parameters of one row; `SampleRow` in the text.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct Row as SampleRow in "sample.h" {
+        factor: u64,
+        top_p: u64,
+        least: u64,
+        mask: u64,
+        first_edit: u32,
+        edits: u32,
+        shift: i32,
+        top_p_down: u32,
+        top_k: u32,
+        draw: u32,
+        random: u32,
+        reach: f32,
+        repeat_penalty: f32,
+        presence_penalty: f32,
+        frequency_penalty: f32,
+        padding: u32,
+    }
 }
 
-/// What is done to the logit of a token; `SampleEdit` in the text.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Edit {
-    token: u32,
-    count: u32,
-    value: f32,
+twin! {
+    /// What is done to the logit of a token; `SampleEdit` in the text.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct Edit as SampleEdit in "sample.h" {
+        token: u32,
+        count: u32,
+        value: f32,
+    }
 }
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct SampleParams {
-    cols: u64,
-    logits_stride: u64,
-    out_stride: u64,
-    first_row: u64,
-    segments: u32,
-    count_steps: u32,
-    mass_steps: u32,
-    step: u32,
-    bits: u32,
-    padding: u32,
+twin! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct SampleParams in "sample.h" {
+        cols: u64,
+        logits_stride: u64,
+        out_stride: u64,
+        first_row: u64,
+        segments: u32,
+        count_steps: u32,
+        mass_steps: u32,
+        step: u32,
+        bits: u32,
+        padding: u32,
+    }
 }
 
 impl Row {
