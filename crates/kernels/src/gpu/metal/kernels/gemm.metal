@@ -1,9 +1,9 @@
 // Weights times many rows of activations, dense or grouped by expert: tiles of 64 outputs and 32 rows of X on simdgroup
 // matrices. The grid's x counts groups of outputs, y tasks (`tasks.h`).
 //
-// All is multiplied in f32, weights as decoding gives them. On Apple's GPUs up to the M4 a product in f16 takes as long as
-// one in f32; nothing overflows, whatever the activations are, and nothing is rounded but sums. What f32 costs is twice
-// the threadgroup memory, of which 12 KiB are used.
+// All is multiplied in f32, weights as decoding gives them. On the M1 a product in f16 takes as long as one in f32; nothing
+// overflows, whatever the activations are, and nothing is rounded but sums. What f32 costs is twice the threadgroup memory,
+// of which 12 KiB are used.
 //
 // A step takes 32 columns: each thread unpacks 16 of a weight row and copies 8 of a row of X to threadgroup memory, where
 // they lie in blocks of 8 × 8, those of X transposed. Then each simdgroup multiplies 16 outputs with all rows of X.
