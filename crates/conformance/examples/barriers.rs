@@ -52,26 +52,28 @@ mod prove {
         let languages = [(Language::Cuda, only("metal/")), (Language::Metal, only("cuda/"))];
         let languages = languages.into_iter().filter(|(_, never)| !never).map(|(language, _)| language);
         let looks = if text.is_some() { 1 } else { LOOKS };
-        let maps = languages.map(|language| Map::new(language, looks)).collect::<Result<Vec<_>, _>>()?;
+        let mut maps = languages.map(|language| Map::new(language, looks)).collect::<Result<Vec<_>, _>>()?;
         // Those are the simulator's own.
         let texts = texts().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && wanted(name));
         let calls: Vec<(&'static str, &String, Call)> =
             texts.flat_map(|(name, text)| orders(text).into_iter().map(move |call| (*name, text, call))).collect();
         let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| wanted(bug.file)).collect();
-        // What no case is known to run, nothing notices.
-        let unseen = calls.iter().filter(|(name, ..)| !maps.iter().any(|map| map.has(name)));
+        for map in &mut maps {
+            map.look_for(calls.iter().map(|(name, _, call)| (*name, call)))?;
+        }
+        // Where no case comes, nothing notices anything.
+        let unseen = calls.iter().filter(|(name, _, call)| !maps.iter().any(|map| map.comes_to(name, call)));
         let unseen: Vec<String> =
-            unseen.map(|(name, _, call)| format!("{name}:{}, no case runs it", call.line)).collect();
-        let on_each =
-            |map| calls.iter().map(move |call| (map, call)).filter(|(map, (name, ..)): &(&Map, _)| map.has(name));
-        let calls: Vec<_> = maps.iter().flat_map(on_each).collect();
+            unseen.map(|(name, _, call)| format!("{name}:{}, no case comes there", call.line)).collect();
+        let on_each = maps.iter().flat_map(|map| calls.iter().map(move |call| (map, call)));
+        let calls: Vec<_> = on_each.filter(|(map, (name, _, call))| map.comes_to(name, call)).collect();
         eprintln!("{} calls, {} bugs", calls.len(), bugs.len());
-        let (barriers, mut missed) = table(&calls, |(map, (name, text, call))| {
+        let (barriers, mut missed) = table(&calls, |(map, (name, text, order))| {
             let mut changed = (*text).clone();
-            changed.replace_range(call.at.clone(), call.instead);
-            let (place, call) = (format!("{name}:{}", call.line), call.call.trim_end_matches('('));
+            changed.replace_range(order.at.clone(), order.instead);
+            let (place, call) = (format!("{name}:{}", order.line), order.call.trim_end_matches('('));
             let gpu = map.language();
-            match map.notice(name, &changed) {
+            match map.notice(name, order, &changed) {
                 Some((part, message)) => Ok(format!("| {gpu:?} | {place} | `{call}` | {part} | {} |", cell(&message))),
                 None => Err(format!("{gpu:?}, {place} {call}")),
             }

@@ -185,6 +185,12 @@ impl Simulator {
         expanded.flat_map(names).collect()
     }
 
+    /// Names of texts and lines in them at which threads have waited, in checked mode.
+    pub fn passed(&self) -> BTreeSet<(String, u32)> {
+        let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
+        programs.values().flat_map(|program| program.passed()).collect()
+    }
+
     fn error(&self, what: &str, reason: impl ToString) -> Error {
         Error::Device { device: self.properties.id, what: what.to_owned(), reason: reason.to_string() }
     }

@@ -197,5 +197,5 @@ static inline void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b
 #endif
 
 // Kernels run one after another; in checked mode a thread has to wait nevertheless, where its launch may overlap.
-static inline void dependency_wait() { gpu_sim::depend(); }
+static inline void dependency_wait(GPU_SIM_HERE) { gpu_sim::depend(site); }
 static inline void dependency_launch() {}

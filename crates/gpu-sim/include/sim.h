@@ -102,7 +102,7 @@ struct Hooks {
     void (*product_commit)(Engine*);
     void (*product_wait)(Engine*, u32 left, const Site*);
     // Checked mode: the thread has waited for the launches before.
-    void (*depend)(Engine*);
+    void (*depend)(Engine*, const Site*);
     // Checked mode: memory will be touched.
     void (*touch)(Engine*, const void* at, u64 bytes, Touch, const void* code);
     // Ends the launch; does not return.
@@ -177,9 +177,10 @@ GPU_SIM_UNCHECKED void product_wait(u32 left, Site site) {
     GPU_SIM_CALLED(site);
     engine->hooks->product_wait(engine, left, &site);
 }
-GPU_SIM_UNCHECKED void depend() {
+GPU_SIM_UNCHECKED void depend(Site site) {
+    GPU_SIM_CALLED(site);
 #ifdef GPU_SIM_CHECKED
-    engine->hooks->depend(engine);
+    engine->hooks->depend(engine, &site);
 #endif
 }
 // Reads what no launch writes.

@@ -2,7 +2,7 @@
 
 use crate::engine::abi::Site;
 use crate::fault::Place;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -19,6 +19,8 @@ pub(crate) struct Code {
     pub(crate) end: usize,
     /// The lines of addresses that were asked for.
     pub(crate) known: Mutex<HashMap<usize, Option<Lines>>>,
+    /// Return addresses of calls that have waited, in checked mode.
+    pub(crate) passed: Mutex<HashSet<usize>>,
 }
 
 impl Code {
@@ -56,6 +58,18 @@ impl Code {
     /// places in the code.
     pub(crate) fn same(&self, a: Site, b: Site) -> bool {
         a.code == b.code && a.line == b.line || self.place(a) == self.place(b)
+    }
+
+    /// Keeps addresses of calls that have waited.
+    pub(crate) fn pass(&self, addresses: impl Iterator<Item = usize>) {
+        self.passed.lock().unwrap_or_else(PoisonError::into_inner).extend(addresses);
+    }
+
+    /// Their lines, and the lines of those that called what they are in.
+    pub(crate) fn passed(&self) -> BTreeSet<(String, u32)> {
+        let passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let inside = passed.iter().filter(|address| self.holds(**address, 1));
+        inside.filter_map(|address| self.known_lines(address - self.begin)).flatten().collect()
     }
 
     fn known_lines(&self, offset: usize) -> Option<Lines> {

@@ -8,7 +8,7 @@ use crate::launch::{Access, Arg, Launch, Limits, Signature};
 use crate::{Language, Mode, Source, compile};
 use libloading::Library;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_void};
 use std::path::Path;
 use std::ptr::null;
@@ -53,7 +53,7 @@ impl Program {
             type Address = unsafe extern "C" fn() -> *const u8;
             let begin = library.get::<Address>(b"gpu_sim_begin\0").map_err(failed)?().addr();
             let end = library.get::<Address>(b"gpu_sim_end\0").map_err(failed)?().addr();
-            let code = Arc::new(Code { path, begin, end, known: Default::default() });
+            let code = Arc::new(Code { path, begin, end, known: Default::default(), passed: Default::default() });
             let checked = source.mode == Mode::Checked;
             let language = source.language;
             Ok(Self { kernels: list(first), enter, variables, code, checked, language, _library: library })
@@ -63,6 +63,12 @@ impl Program {
     /// The names of the text's kernels.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.keys().map(String::as_str)
+    }
+
+    /// Names of texts and lines in them at which threads have waited for each other or for memory, in checked mode; where those
+    /// are in functions that are inlined, also the lines that call these.
+    pub fn passed(&self) -> BTreeSet<(String, u32)> {
+        self.code.passed()
     }
 
     /// Runs a launch to its end.

@@ -216,3 +216,29 @@ fn launches_in_several_threads() {
         }
     });
 }
+
+#[test]
+fn where_threads_have_waited_is_known() {
+    let text = "static inline __attribute__((always_inline)) void both() {
+    __syncthreads();
+}
+KERNEL(k)(int* out, int again) {
+    both();
+    if (again) {
+        __syncwarp();
+    }
+    dependency_wait();
+    out[threadIdx.x] = __shfl_sync(~0u, again, 0);
+}";
+    let passed = |mode, again: i32| {
+        let program = compile(text, mode);
+        let mut out = [0; 64];
+        run(&program, "k", 1, 64, 0, Order::Ascending, &[write(&mut out), value(&again)]).unwrap();
+        let lines: Vec<u32> =
+            program.passed().into_iter().filter(|(file, _)| file == "test.cu").map(|(_, l)| l).collect();
+        lines
+    };
+    assert_eq!(passed(Mode::Checked, 0), [2, 5, 9, 10]);
+    assert_eq!(passed(Mode::Checked, 1), [2, 5, 7, 9, 10]);
+    assert!(passed(Mode::Fast, 1).is_empty());
+}

@@ -68,9 +68,8 @@ struct Cases {
     seed: u64,
 }
 
-/// Runs cases in checked mode, with other texts in the place of the checkout's: the texts that they ran with those that
-/// these include, and what was noticed.
-fn run(cases: Cases, instead: &[(&'static str, String)]) -> (BTreeSet<&'static str>, Option<String>) {
+/// Runs cases in checked mode, with other texts in the place of the checkout's: on which devices, and what was noticed.
+fn run(cases: Cases, instead: &[(&'static str, String)]) -> (Vec<Arc<Simulator>>, Option<String>) {
     let simulators = Mutex::new(Vec::new());
     let make = |threads| -> gristmill_kernels::Result<Box<dyn Backend>> {
         let simulator = Simulator::with(cases.language, order(threads), Mode::Checked, instead.to_vec());
@@ -86,16 +85,42 @@ fn run(cases: Cases, instead: &[(&'static str, String)]) -> (BTreeSet<&'static s
         let message = panic.downcast_ref::<String>().cloned();
         message.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
     });
-    let simulators = simulators.lock().unwrap_or_else(PoisonError::into_inner);
-    (simulators.iter().flat_map(|simulator| simulator.texts()).collect(), message)
+    (simulators.into_inner().unwrap_or_else(PoisonError::into_inner), message)
 }
 
 /// What some cases run.
 #[derive(Clone, Debug)]
 struct Seen {
     cases: Cases,
+    /// With those that these include.
     texts: BTreeSet<&'static str>,
+    /// Where they waited.
+    lines: BTreeSet<(String, u32)>,
     time: Duration,
+}
+
+impl Seen {
+    /// Looks at cases in which nothing is changed.
+    ///
+    /// # Errors
+    /// Something is noticed.
+    fn new(cases: Cases) -> Result<Self, String> {
+        let begin = Instant::now();
+        let (simulators, noticed) = run(cases, &[]);
+        let time = begin.elapsed();
+        match noticed {
+            Some(message) => Err(format!("nothing is changed, but {} notices: {message}", cases.part)),
+            None => {
+                let texts = simulators.iter().flat_map(|simulator| simulator.texts()).collect();
+                let lines = simulators.iter().flat_map(|simulator| simulator.passed()).collect();
+                Ok(Self { cases, texts, lines, time })
+            }
+        }
+    }
+
+    fn comes_to(&self, text: &str, call: &Call) -> bool {
+        self.texts.contains(text) && (!call.is_seen() || self.lines.contains(&(text.to_owned(), call.line as u32)))
+    }
 }
 
 /// Which cases run which text on a GPU, and that nothing is noticed in them as long as nothing is changed.
@@ -111,6 +136,9 @@ pub struct Map {
 const SELDOM: &[(Language, &str, &str, Only)] =
     &[(Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact))];
 const MOST_LOOKS: usize = 100;
+
+/// How often one more case of each part is looked at to find one that comes to a call.
+const MOST_ROUNDS: usize = 8;
 
 impl Map {
     /// Runs so many cases of each part of the suite; with a family of CUDA's kernels alone half as many.
@@ -130,21 +158,13 @@ impl Map {
         let any = parts.into_iter().flat_map(|part| repeat_n((part, Only::Any), looks));
         // Those of families take longest, so they begin.
         let all: Vec<Cases> = forced.chain(any).map(|(part, only)| case(part, only)).collect();
-        let look = |&cases: &Cases| {
-            let begin = Instant::now();
-            let (texts, noticed) = run(cases, &[]);
-            match noticed {
-                Some(message) => Err(format!("nothing is changed, but {} notices: {message}", cases.part)),
-                None => Ok(Seen { cases, texts, time: begin.elapsed() }),
-            }
-        };
-        let mut seen = each(&all, look).into_iter().collect::<Result<Vec<_>, _>>()?;
+        let mut seen = each(&all, |&cases| Seen::new(cases)).into_iter().collect::<Result<Vec<_>, _>>()?;
         for &(_, text, part, only) in SELDOM.iter().filter(|(known, ..)| *known == language) {
             for _ in 0..MOST_LOOKS {
                 if seen.iter().any(|seen| seen.texts.contains(text)) {
                     break;
                 }
-                seen.push(look(&case(part, only))?);
+                seen.push(Seen::new(case(part, only))?);
             }
         }
         seen.sort_by_key(|seen| seen.time);
@@ -156,28 +176,54 @@ impl Map {
         self.language
     }
 
-    /// Whether some cases are known to run a text.
-    pub fn has(&self, name: &str) -> bool {
-        self.seen.iter().any(|seen| seen.texts.contains(name))
+    /// Whether some cases are known to come to a call in a text.
+    pub fn comes_to(&self, text: &str, call: &Call) -> bool {
+        self.seen.iter().any(|seen| seen.comes_to(text, call))
     }
 
-    /// What notices another text in the place of `name`: the part, and what it notices. First the cases that are known to run
-    /// the text, then more of the parts that have such. Nothing notices a text that no case is known to run.
+    /// Looks for cases that come to calls to which none is known to come, among what runs their texts.
+    ///
+    /// # Errors
+    /// What was noticed though nothing is changed.
+    pub fn look_for<'a>(
+        &mut self,
+        calls: impl Iterator<Item = (&'static str, &'a Call)> + Clone,
+    ) -> Result<(), String> {
+        for _ in 0..MOST_ROUNDS {
+            let missing: BTreeSet<&str> =
+                calls.clone().filter(|(text, call)| !self.comes_to(text, call)).map(|(text, _)| text).collect();
+            let running = self.seen.iter().filter(|seen| missing.iter().any(|text| seen.texts.contains(text)));
+            let more: Vec<Cases> = ways(running).map(|way| Cases { seed: Rng::fresh_seed(), ..way }).collect();
+            for seen in each(&more, |&cases| Seen::new(cases)) {
+                self.seen.push(seen?);
+            }
+        }
+        self.seen.sort_by_key(|seen| seen.time);
+        Ok(())
+    }
+
+    /// What notices that a call in a text is gone: the part, and what it notices. First the cases that are known to come to it,
+    /// then more of their parts.
     ///
     /// # Panics
     /// If the changed text does not compile: then nothing is shown.
-    pub fn notice(&self, name: &'static str, text: &str) -> Option<(&'static str, String)> {
-        let known: Vec<Cases> =
-            self.seen.iter().filter(|seen| seen.texts.contains(name)).map(|seen| seen.cases).collect();
-        let mut ways: Vec<Cases> = Vec::new();
-        for cases in &known {
-            if !ways.iter().any(|way| (way.part, way.only) == (cases.part, cases.only)) {
-                ways.push(*cases);
-            }
-        }
-        let more = |one_in| ways.iter().map(move |&way| Cases { one_in, seed: Rng::fresh_seed(), ..way });
-        known.iter().copied().chain(more(12)).chain(more(12)).chain(more(4)).find_map(|cases| notice(name, text, cases))
+    pub fn notice(&self, name: &'static str, call: &Call, text: &str) -> Option<(&'static str, String)> {
+        let known = self.seen.iter().filter(|seen| seen.comes_to(name, call));
+        let more = |one_in| ways(known.clone()).map(move |way| Cases { one_in, seed: Rng::fresh_seed(), ..way });
+        let cases = known.clone().map(|seen| seen.cases).chain(more(12)).chain(more(12)).chain(more(4));
+        cases.into_iter().find_map(|cases| notice(name, text, cases))
     }
+}
+
+/// One of the cases of each part and limit.
+fn ways<'a>(seen: impl Iterator<Item = &'a Seen>) -> impl Iterator<Item = Cases> {
+    let mut ways: Vec<Cases> = Vec::new();
+    for Seen { cases, .. } in seen {
+        if !ways.iter().any(|way| (way.part, way.only) == (cases.part, cases.only)) {
+            ways.push(*cases);
+        }
+    }
+    ways.into_iter()
 }
 
 fn notice(name: &'static str, text: &str, cases: Cases) -> Option<(&'static str, String)> {
@@ -247,6 +293,13 @@ pub struct Call {
     pub at: std::ops::Range<usize>,
     /// As above.
     pub instead: &'static str,
+}
+
+impl Call {
+    /// Whether the simulator says that threads come to it.
+    fn is_seen(&self) -> bool {
+        !self.call.starts_with("wgmma_fence")
+    }
 }
 
 /// The words that order, and what is left of each without its order. The first that fits counts.

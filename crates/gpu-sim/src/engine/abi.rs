@@ -89,7 +89,7 @@ pub(crate) struct Hooks {
     pub(crate) product_fence: unsafe extern "C" fn(*mut EngineView),
     pub(crate) product_commit: unsafe extern "C" fn(*mut EngineView),
     pub(crate) product_wait: unsafe extern "C" fn(*mut EngineView, u32, *const Site),
-    pub(crate) depend: unsafe extern "C" fn(*mut EngineView),
+    pub(crate) depend: unsafe extern "C" fn(*mut EngineView, *const Site),
     pub(crate) touch: unsafe extern "C" fn(*mut EngineView, *const c_void, u64, u32, *const c_void),
     pub(crate) fail: unsafe extern "C" fn(*mut EngineView, u32, *const c_char, *const Site) -> !,
 }

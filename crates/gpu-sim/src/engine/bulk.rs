@@ -166,10 +166,11 @@ pub(super) unsafe extern "C" fn tile(
 }
 
 /// The hook: what the thread knows is seen by copies and products that the device makes by itself.
-pub(super) unsafe extern "C" fn fence_async(view: *mut EngineView, _: *const Site) {
+pub(super) unsafe extern "C" fn fence_async(view: *mut EngineView, site: *const Site) {
     let engine: *mut Engine = view.cast();
-    // SAFETY: the view is the engine's first field.
+    // SAFETY: the view is the engine's first field; the site comes from `sim.h`.
     unsafe {
+        (*engine).pass(*site);
         let thread = (*engine).thread().view.linear;
         let threads = (*engine).count();
         if let Some(checks) = &mut (*engine).checks {

@@ -96,6 +96,7 @@ pub(super) unsafe extern "C" fn wait(view: *mut EngineView, left: u32, site: *co
     // SAFETY: the view is the engine's first field. The kernel's author vouches for the addresses, as for those of any
     // other access.
     unsafe {
+        (*engine).pass(*site);
         let thread = (*engine).thread().view.linear as usize;
         let groups = &(&(*engine).copies)[thread].groups;
         let done = groups.len().saturating_sub(left as usize);

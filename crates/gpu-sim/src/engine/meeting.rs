@@ -109,6 +109,7 @@ pub(super) unsafe extern "C" fn meet(
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field, the rest comes from `sim.h`. References end before the switches.
     unsafe {
+        (*engine).pass(*site);
         let thread = (*engine).thread();
         thread.what = (*meeting).what;
         thread.site = *site;
@@ -157,6 +158,7 @@ pub(super) unsafe extern "C" fn barrier(view: *mut EngineView, predicate: u32, m
     let engine: *mut Engine = view.cast();
     // SAFETY: as in `meet`.
     unsafe {
+        (*engine).pass(*site);
         let thread = (*engine).thread();
         thread.what = c"a barrier".as_ptr();
         thread.site = *site;

@@ -36,6 +36,7 @@ use phases::Phases;
 use products::Progress;
 use shared::Shared;
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
@@ -107,6 +108,8 @@ pub(crate) struct Engine {
     code: Arc<Code>,
     /// What is checked, in checked mode.
     checks: Option<Box<Checks>>,
+    /// In checked mode: the return addresses of calls that wait.
+    passed: HashSet<usize>,
     fault: Option<Fault>,
 }
 
@@ -171,6 +174,7 @@ impl Engine {
             products: Vec::new(),
             code: Arc::default(),
             checks: None,
+            passed: HashSet::new(),
             fault: None,
         }))
     }
@@ -181,6 +185,15 @@ impl Engine {
     /// `job` has the arguments that its kernel takes, and the kernel may touch what they point to.
     pub(crate) unsafe fn run(&mut self, job: &Job) -> Result<(), Error> {
         self.begin(job)?;
+        // SAFETY: as the caller says.
+        let result = unsafe { self.run_blocks(job) };
+        job.code.pass(self.passed.drain());
+        result
+    }
+
+    /// # Safety
+    /// As for `run`, which has begun.
+    unsafe fn run_blocks(&mut self, job: &Job) -> Result<(), Error> {
         let this: *mut Self = self;
         CURRENT.set(this);
         let blocks = u64::from(job.grid[0]) * u64::from(job.grid[1]) * u64::from(job.grid[2]);
@@ -202,6 +215,13 @@ impl Engine {
     fn thread(&mut self) -> &mut Thread {
         // SAFETY: the view's thread is one of `threads`, of which it is the first field; they do not move in a launch.
         unsafe { &mut *self.view.thread.cast::<Thread>() }
+    }
+
+    /// Keeps where in the text something is waited for.
+    fn pass(&mut self, site: Site) {
+        if self.checks.is_some() {
+            self.passed.insert(site.code.addr());
+        }
     }
 
     /// How many threads the block has.

@@ -115,6 +115,7 @@ pub(super) unsafe extern "C" fn named(view: *mut EngineView, id: u32, threads: u
     // SAFETY: the view is the engine's first field, the site comes from `sim.h`. References end before the switches.
     unsafe {
         let this = &mut *engine;
+        this.pass(*site);
         let thread = this.thread();
         thread.what = c"a barrier of some warps".as_ptr();
         thread.site = *site;

@@ -149,6 +149,7 @@ pub(super) unsafe extern "C" fn phase(
     let at = at.addr();
     // SAFETY: the view is the engine's first field, the site comes from `sim.h`. References end before the switches.
     unsafe {
+        (*engine).pass(*site);
         let thread = (*engine).thread();
         thread.what = c"a barrier in shared memory".as_ptr();
         thread.site = *site;

@@ -231,10 +231,11 @@ pub(super) unsafe extern "C" fn product_commit(view: *mut EngineView) {
 }
 
 /// The hook: finishes all groups of the thread's warp but the last `left`. Each lane of it calls this, after they met.
-pub(super) unsafe extern "C" fn product_wait(view: *mut EngineView, left: u32, _: *const Site) {
+pub(super) unsafe extern "C" fn product_wait(view: *mut EngineView, left: u32, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field; called on a fibre.
     unsafe {
+        (*engine).pass(*site);
         let view = (*engine).thread().view;
         let (thread, warp) = (view.linear, view.warp as usize);
         let own = &mut (&mut (*engine).products)[warp];

@@ -32,10 +32,11 @@ pub(super) unsafe extern "C" fn touch(
 }
 
 /// The hook: the thread that runs has waited for the launches before.
-pub(super) unsafe extern "C" fn depend(view: *mut EngineView) {
+pub(super) unsafe extern "C" fn depend(view: *mut EngineView, site: *const Site) {
     let engine: *mut Engine = view.cast();
-    // SAFETY: the view is the engine's first field.
+    // SAFETY: the view is the engine's first field; the site comes from `sim.h`.
     unsafe {
+        (*engine).pass(*site);
         let thread = (*engine).thread().view.linear;
         if let Some(checks) = &mut (*engine).checks {
             checks.depend(thread);

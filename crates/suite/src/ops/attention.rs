@@ -146,12 +146,20 @@ pub fn attention(suite: &Suite) {
         (256, 256),
         (300, 20),
     ];
-    for round in suite.some("attention", 0..52) {
+    for round in suite.some("attention", 0..65) {
         let (key_width, value_width) = shapes[round % shapes.len()];
-        let (kv_heads, ratio) = (rng.between(1, 3), [1, 3, 4, 7, 8, 16][round % 6]);
+        let ratio = [1, 3, 4, 7, 8, 16][round % 6];
+        // The last ones are of long sequences, of which a GPU shares the keys out to several blocks of threads. Where heads
+        // share nothing, a GPU's tile of queries is long, and short sequences are several in one.
+        let (kv_heads, lengths) = match round {
+            52.. => (1, vec![rng.pick(&[400, 700, 1300]), rng.pick(&[1, 17, 450])]),
+            _ => {
+                let some: &[usize] =
+                    if ratio == 1 { &[1, 16, 17, 20, 33, 300] } else { &[1, 15, 16, 17, 33, 70, 150, 300] };
+                (rng.between(1, 3), (0..rng.between(1, 4)).map(|_| rng.pick(some)).collect())
+            }
+        };
         let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS) };
-        let sequences = rng.between(1, 4);
-        let lengths = (0..sequences).map(|_| rng.pick(&[1, 15, 16, 17, 33, 70, 150, 300])).collect();
         let layout = Layout::new(rng, spec, lengths);
         let heads = kv_heads * ratio;
         let parameters = Parameters {
@@ -163,11 +171,12 @@ pub fn attention(suite: &Suite) {
         // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between.
         let mut queries = layout.tokens();
         match round % 3 {
-            0 => {}
+            0 if round < 52 => {}
             1 => queries.retain(|&(slot, p)| p as usize + 2 > layout.lengths[slot as usize]),
             _ => {
+                let most = if round < 52 { rng.pick(&[20, 20, 200]) } else { 20 };
                 let order = rng.shuffled(queries.len());
-                queries = order.iter().take(20).map(|&i| queries[i as usize]).collect();
+                queries = order.iter().take(most).map(|&i| queries[i as usize]).collect();
             }
         }
         for _ in 0..rng.below(3) {

@@ -368,7 +368,11 @@ pub fn attend(suite: &Suite) {
         let format = if rng.chance(0.75) { KvFormat::F16 } else { KvFormat::Q8_0 };
         let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format };
         let heads = spec.heads * rng.pick(&[1, 2, 4, 8, 11]);
-        let lengths = (0..rng.between(1, 5)).map(|_| rng.pick(&[1, 2, 16, 17, 60, 129, 150, 300])).collect();
+        let mut lengths: Vec<usize> =
+            (0..rng.between(1, 5)).map(|_| rng.pick(&[1, 2, 16, 17, 60, 129, 150, 300])).collect();
+        if rng.chance(0.1) {
+            lengths[0] = rng.pick(&[450, 1300]);
+        }
         let layout = Layout::new(rng, spec, lengths);
         // The last token of each sequence, or some of the last; and padding.
         let (mut tokens, mut before) = (Vec::new(), layout.tokens());
