@@ -128,6 +128,10 @@ impl Parameters {
     }
 }
 
+/// The rounds of [`attention`] from which on sequences are long, and widths of keys and values in them.
+const LONG_FROM: usize = 52;
+const LONG: [(usize, usize); 4] = [(128, 128), (64, 64), (256, 256), (192, 128)];
+
 /// [`Backend::kv_write`] and [`Backend::attention`]: several sequences in one batch, written in pieces.
 pub fn attention(suite: &Suite) {
     let rng = &mut suite.rng("attention");
@@ -146,13 +150,16 @@ pub fn attention(suite: &Suite) {
         (256, 256),
         (300, 20),
     ];
-    for round in suite.some("attention", 0..65) {
-        let (key_width, value_width) = shapes[round % shapes.len()];
+    for round in suite.some("attention", 0..LONG_FROM + LONG.len()) {
+        let (key_width, value_width) = match round.checked_sub(LONG_FROM) {
+            Some(long) => LONG[long],
+            None => shapes[round % shapes.len()],
+        };
         let ratio = [1, 3, 4, 7, 8, 16][round % 6];
         // The last ones are of long sequences, of which a GPU shares the keys out to several blocks of threads. Where heads
         // share nothing, a GPU's tile of queries is long, and short sequences are several in one.
         let (kv_heads, lengths) = match round {
-            52.. => (1, vec![rng.pick(&[400, 700, 1300]), rng.pick(&[1, 17, 450])]),
+            LONG_FROM.. => (1, vec![rng.pick(&[400, 700, 1300]), rng.pick(&[1, 17, 450])]),
             _ => {
                 let some: &[usize] =
                     if ratio == 1 { &[1, 16, 17, 20, 33, 300] } else { &[1, 15, 16, 17, 33, 70, 150, 300] };
@@ -171,10 +178,10 @@ pub fn attention(suite: &Suite) {
         // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between.
         let mut queries = layout.tokens();
         match round % 3 {
-            0 if round < 52 => {}
+            0 if round < LONG_FROM => {}
             1 => queries.retain(|&(slot, p)| p as usize + 2 > layout.lengths[slot as usize]),
             _ => {
-                let most = if round < 52 { rng.pick(&[20, 20, 200]) } else { 20 };
+                let most = if round < LONG_FROM { rng.pick(&[20, 20, 200]) } else { 20 };
                 let order = rng.shuffled(queries.len());
                 queries = order.iter().take(most).map(|&i| queries[i as usize]).collect();
             }

@@ -370,7 +370,7 @@ pub fn attend(suite: &Suite) {
         let heads = spec.heads * rng.pick(&[1, 2, 4, 8, 11]);
         let mut lengths: Vec<usize> =
             (0..rng.between(1, 5)).map(|_| rng.pick(&[1, 2, 16, 17, 60, 129, 150, 300])).collect();
-        if rng.chance(0.1) {
+        if rng.chance(0.05) {
             lengths[0] = rng.pick(&[450, 1300]);
         }
         let layout = Layout::new(rng, spec, lengths);
