@@ -109,7 +109,7 @@ pub const BUGS: &[Bug] = &[
     metal("group.h", "i < GRIDS; i +=", "i <= GRIDS; i +=", "group_by_expert", &[Kind::OutOfBounds]),
     metal("attention_walk.h", "    // Nobody still reads what the patch had.\n    warp_barrier();", "", "attention", &[Kind::RaceInWarp]),
     metal("attention_walk.h", "        barrier();\n        weigh(", "        weigh(", "attention", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
-    metal("attention_walk.h", "u64 at = (queries.token + i) * p.out_stride", "u64 at = (queries.token + i) / 2 * p.out_stride", "attention", &[Kind::RaceInGrid, Kind::RaceInWarp]),
-    metal("attention_walk.h", "four, width - d, partial || p.wide_out", "four, width - d, true", "attention", &[Kind::Misaligned, Kind::OutOfBounds]),
+    metal("attention.h", "to.out + token * p.out_stride + column", "to.out + token / 2 * p.out_stride + column", "attention", &[Kind::RaceInGrid, Kind::RaceInBlock, Kind::RaceInWarp]),
+    metal("attention.h", "column, four, p.value_width - d, p.wide_out);\n    if (p.prepared)", "column, four, p.value_width - d, true);\n    if (p.prepared)", "attention", &[Kind::Misaligned, Kind::OutOfBounds]),
     metal("attention.h", "            float factor = shuffle(share, split);\n            if (!inside) continue;", "            if (!inside) continue;\n            float factor = shuffle(share, split);", "attention", &[Kind::Collective]),
 ];

@@ -1,9 +1,10 @@
 //! The cache and attention.
 
 use super::{PADDING, at_least, elements, home, homes, id, require, vector};
+use crate::compose::key_and_value_columns;
 use crate::error::{Result, expect};
 use crate::kv::{KV_BLOCK, KvCache, Placement};
-use crate::ops::Attention;
+use crate::ops::{Attention, Norms, Rope};
 use crate::tensor::{DeviceId, View, ViewMut};
 
 /// The parts of a placement that live in host memory and cover T tokens.
@@ -81,6 +82,28 @@ pub(crate) fn kv_copy(device: DeviceId, cache: &KvCache, blocks: &[(u32, u32)]) 
 }
 
 /// [`crate::ops::Backend::attention`].
+/// The parts of [`crate::ops::Backend::place_qkv`].
+pub(crate) fn place_qkv(
+    device: DeviceId,
+    qkv: &mut ViewMut<f32>,
+    heads: usize,
+    norms: Norms,
+    rope: &Rope,
+    cache: &KvCache,
+    place: &Placement,
+) -> Result<()> {
+    let spec = cache.spec();
+    let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, spec)?);
+    for (columns, which) in [(0..k, 0), (k..v, 1)] {
+        let Some((weights, eps)) = norms else { break };
+        super::qk_norm(device, &qkv.reborrow().columns(columns)?, weights[which], eps)?;
+    }
+    let positions = place.positions.view(tokens, 1)?;
+    super::rope(device, &qkv.reborrow().columns(0..v)?, spec.key_width, &positions, rope)?;
+    let read = qkv.as_view();
+    kv_write(device, cache, &read.columns(k..v)?, &read.columns(v..all)?, place)
+}
+
 pub(crate) fn attention(
     device: DeviceId,
     q: &View<f32>,

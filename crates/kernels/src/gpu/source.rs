@@ -91,7 +91,7 @@ texts! {
     "attention_tile.cu" in "cuda/kernels/attention_tile.cu",
     "kv.h" in "kernels/kv.h",
     "kv.gpu" in "kernels/kv.gpu",
-    "place.cu" in "cuda/kernels/place.cu",
+    "place.gpu" in "kernels/place.gpu",
     "attention.h" in "metal/kernels/attention.h",
     "attention_walk.h" in "metal/kernels/attention_walk.h",
     "attention_plan.metal" in "metal/kernels/attention_plan.metal",

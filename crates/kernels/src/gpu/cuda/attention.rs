@@ -14,12 +14,11 @@
 pub(super) mod form;
 
 use super::kv::{cells_args, cells_define, limit, row_stride};
-use super::place;
 use crate::act::{Act, Precision};
 use crate::check::require;
 use crate::error::Result;
 use crate::gpu::small::activations::prepare_activations;
-use crate::gpu::small::{Rows, wide};
+use crate::gpu::small::{Rows, place, wide};
 use crate::gpu::twin::twin;
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use crate::kv::{KvCache, Placement};

@@ -17,11 +17,10 @@ mod matmul;
 mod moe;
 mod norm_matmul;
 pub mod nvrtc;
-mod place;
 mod rates;
 pub mod texts;
 
-use super::small::{activations, argmax, elementwise, embed, group, kv, norm, norm_act, rope, route, sample};
+use super::small::{activations, argmax, elementwise, embed, group, kv, norm, norm_act, place, rope, route, sample};
 use super::{Device, Gpu, ahead, finish, layout, memory, product};
 use crate::act::{Act, Precision};
 use crate::check;
@@ -75,28 +74,6 @@ impl Cuda {
             return Err(Error::Device { device: properties.id, what, reason });
         }
         Ok(Self { device: Device::with(gpu, options.family)?, options, turn: Mutex::default() })
-    }
-
-    /// The checks of [`Backend::place_qkv`]'s parts.
-    fn check_placing(
-        &self,
-        qkv: &mut ViewMut<f32>,
-        heads: usize,
-        norms: Norms,
-        rope: &Rope,
-        cache: &KvCache,
-        place: &Placement,
-    ) -> Result<()> {
-        let (device, spec) = (self.device(), cache.spec());
-        let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, spec)?);
-        for (columns, which) in [(0..k, 0), (k..v, 1)] {
-            let Some((weights, eps)) = norms else { break };
-            check::qk_norm(device, &qkv.reborrow().columns(columns)?, weights[which], eps)?;
-        }
-        let positions = place.positions.view(tokens, 1)?;
-        check::rope(device, &qkv.reborrow().columns(0..v)?, spec.key_width, &positions, rope)?;
-        let read = qkv.as_view();
-        check::kv_write(device, cache, &read.columns(k..v)?, &read.columns(v..all)?, place)
     }
 }
 
@@ -437,7 +414,7 @@ impl Backend for Cuda {
         place: &Placement,
     ) -> Result<()> {
         if place::serves(heads, &norms, cache) {
-            self.check_placing(&mut qkv, heads, norms, rope, cache, place)?;
+            check::place_qkv(self.device(), &mut qkv, heads, norms, rope, cache, place)?;
             return place::place_qkv(&self.device, qkv, heads, norms, rope, cache, place);
         }
         compose::place_qkv(self, qkv, heads, norms, rope, cache, place)
@@ -470,7 +447,7 @@ impl Backend for Cuda {
     ) -> Result<()> {
         let heads = parameters.heads;
         if attention::places(&self.device, heads, &norms, cache, place) {
-            self.check_placing(&mut qkv, heads, norms, rope, cache, place)?;
+            check::place_qkv(self.device(), &mut qkv, heads, norms, rope, cache, place)?;
             let [queries, _] = key_and_value_columns(heads, cache.spec())?;
             let q = qkv.as_view().columns(0..queries)?;
             check::attention(self.device(), &q, cache, place, parameters, &out)?;

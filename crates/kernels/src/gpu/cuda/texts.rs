@@ -2,7 +2,7 @@
 
 use super::jit::{self, Compiler};
 use super::nvrtc::Nvrtc;
-use super::{attention, experts, gemm, gemm_f32, gemm_int8, gemv, norm_matmul, place, rates};
+use super::{attention, experts, gemm, gemm_f32, gemm_int8, gemv, norm_matmul, rates};
 pub use crate::gpu::Text;
 use crate::gpu::small;
 use crate::gpu::twin::{Layout, Twin};
@@ -29,7 +29,6 @@ pub fn all() -> Vec<Text> {
     texts.extend(gemm::texts());
     texts.extend(gemm_int8::texts());
     texts.extend(gemm_f32::texts());
-    texts.extend(place::texts());
     texts.extend(norm_matmul::texts());
     texts.extend(experts::texts());
     texts.sort();
@@ -46,7 +45,6 @@ pub(in crate::gpu) const TWINS: &[Layout] = &[
     gemm::GemmParams::LAYOUT,
     gemm_f32::GemmF32Params::LAYOUT,
     norm_matmul::NormMatmulParams::LAYOUT,
-    place::PlaceParams::LAYOUT,
     rates::ReadParams::LAYOUT,
     rates::MultiplyParams::LAYOUT,
 ];

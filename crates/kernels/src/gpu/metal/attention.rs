@@ -5,6 +5,7 @@
 //! device, and `attention_tile` shares keys and values among neighbours. How a token is cut depends on what it sees; how many
 //! blocks of threads there are, on what the host knows: the number of tokens and the length of the block table.
 
+use crate::act::Act;
 use crate::check::require;
 use crate::error::Result;
 use crate::gpu::small::kv::{cells_args, cells_define, limit, row_stride};
@@ -73,7 +74,7 @@ twin! {
         listed: u32,
         sunk: u32,
         wide_out: u32,
-        padding: u32,
+        prepared: u32,
     }
 }
 
@@ -150,7 +151,7 @@ impl Part {
     }
 }
 
-/// [`crate::ops::Backend::attention`], checked.
+/// [`crate::ops::Backend::attention`], and [`crate::ops::Backend::attention_act`] if there are activations; checked.
 pub(super) fn attention(
     device: &Device,
     q: View<f32>,
@@ -158,8 +159,13 @@ pub(super) fn attention(
     place: &Placement,
     parameters: &Attention,
     out: ViewMut<f32>,
+    act: Option<&mut Act>,
 ) -> Result<()> {
     let (op, spec, tokens, heads) = ("attention", cache.spec, q.rows(), parameters.heads);
+    let act = act.map(|act| {
+        (act.rows, act.cols) = (tokens, heads * spec.value_width);
+        &*act
+    });
     let rule = "must be at most 2^27 on a GPU";
     require(place.table_cols <= MAX_COLUMNS, op, "columns of the block table", place.table_cols, rule)?;
     require(heads <= MAX_HEADS, op, "query heads", heads, "must be at most 65,535 on a GPU")?;
@@ -208,7 +214,7 @@ pub(super) fn attention(
         listed: listed.into(),
         sunk: parameters.sinks.is_some().into(),
         wide_out: wide(spec.value_width, [Rows::of_mut(&out)]),
-        padding: 0,
+        prepared: act.is_some().into(),
     };
 
     let word = size_of::<u32>();
@@ -224,6 +230,7 @@ pub(super) fn attention(
     let [keys, key_scales] = cells_args(&cache.keys, Access::Read);
     let [values, value_scales] = cells_args(&cache.values, Access::Read);
     let (q, sinks, out) = (Arg::read(&q), Arg::optional(parameters.sinks), Arg::write(&out));
+    let exact = act.map_or(Arg::Null, |act| Arg::buffer(&act.exact, Access::Write));
     let read_plan = part(plan, Access::Read);
     let query_bytes = |form: Form| (form.rows() * params.query_columns as usize * size_of::<f32>()) as u32;
     let launch = |kernel: Kernel, grid, block, shared, args: &[Arg]| {
@@ -255,6 +262,7 @@ pub(super) fn attention(
                 sinks,
                 read_plan,
                 out,
+                exact,
                 device.flag(),
                 Arg::params(&params),
             ],
@@ -277,6 +285,7 @@ pub(super) fn attention(
             sinks,
             read_plan,
             out,
+            exact,
             part(vectors, Access::ReadWrite),
             part(stats, Access::ReadWrite),
             device.flag(),
@@ -299,6 +308,7 @@ pub(super) fn attention(
             sinks,
             read_plan,
             out,
+            exact,
             Arg::params(&params),
         ],
     )

@@ -18,7 +18,7 @@ mod moe;
 mod norm_matmul;
 pub mod texts;
 
-use super::small::{activations, argmax, elementwise, embed, group, kv, norm, norm_act, rope, route, sample};
+use super::small::{activations, argmax, elementwise, embed, group, kv, norm, norm_act, place, rope, route, sample};
 use super::{Device, Gpu, ahead, finish, memory};
 use crate::act::{Act, Precision};
 use crate::check;
@@ -26,7 +26,8 @@ use crate::compose;
 use crate::error::Result;
 use crate::kv::{KvCache, KvSpec, Placement};
 use crate::ops::{
-    Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Groups, Norm, Rope, Routing, Sampling, SelectionBias,
+    Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Groups, Norm, Norms, Rope, Routing, Sampling,
+    SelectionBias,
 };
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 use crate::weight::{Footprint, Role, Shape, TensorView, Weight};
@@ -285,7 +286,37 @@ impl Backend for Metal {
         out: ViewMut<f32>,
     ) -> Result<()> {
         check::attention(self.device(), &q, cache, place, parameters, &out)?;
-        attention::attention(&self.device, q, cache, place, parameters, out)
+        attention::attention(&self.device, q, cache, place, parameters, out, None)
+    }
+
+    fn attention_act(
+        &self,
+        q: View<f32>,
+        cache: &KvCache,
+        place: &Placement,
+        parameters: &Attention,
+        out: ViewMut<f32>,
+        act: &mut Act,
+    ) -> Result<()> {
+        check::attention(self.device(), &q, cache, place, parameters, &out)?;
+        check::prepare_activations(self.device(), &out.as_view(), act)?;
+        attention::attention(&self.device, q, cache, place, parameters, out, Some(act))
+    }
+
+    fn place_qkv(
+        &self,
+        mut qkv: ViewMut<f32>,
+        heads: usize,
+        norms: Norms,
+        rope: &Rope,
+        cache: &mut KvCache,
+        place: &Placement,
+    ) -> Result<()> {
+        if place::serves(heads, &norms, cache) {
+            check::place_qkv(self.device(), &mut qkv, heads, norms, rope, cache, place)?;
+            return place::place_qkv(&self.device, qkv, heads, norms, rope, cache, place);
+        }
+        compose::place_qkv(self, qkv, heads, norms, rope, cache, place)
     }
 
     fn norm_act(&self, norm: Norm, normed: ViewMut<f32>, acts: &mut [&mut Act]) -> Result<()> {

@@ -9,6 +9,7 @@ pub(crate) mod group;
 pub(crate) mod kv;
 pub(crate) mod norm;
 pub(crate) mod norm_act;
+pub(crate) mod place;
 pub(crate) mod rope;
 pub(crate) mod route;
 pub(crate) mod sample;
@@ -22,7 +23,7 @@ use crate::tensor::{Shape, View, ViewMut};
 pub(crate) fn texts() -> impl Iterator<Item = Text> {
     let plain = ["activations.gpu", "group.gpu", "rows.gpu", "sample.gpu"];
     let plain = plain.into_iter().map(|file| Text { file, defines: Vec::new() });
-    plain.chain(route::texts()).chain(embed::texts()).chain(kv::texts_of("kv.gpu"))
+    plain.chain(route::texts()).chain(embed::texts()).chain(kv::texts_of("kv.gpu")).chain(place::texts())
 }
 
 /// Structs that these texts declare too.
@@ -36,6 +37,7 @@ pub(super) const TWINS: &[Layout] = &[
     kv::WriteParams::LAYOUT,
     norm::NormParams::LAYOUT,
     norm_act::NormActParams::LAYOUT,
+    place::PlaceParams::LAYOUT,
     rope::RopeParams::LAYOUT,
     route::RouteParams::LAYOUT,
     route::RouteAndGroupParams::LAYOUT,

@@ -52,7 +52,7 @@ struct AttentionParams {
     u32 listed;       // whether `attention_plan` has listed what is to be done
     u32 sunk;         // whether there are sinks
     u32 wide_out;     // rows allow 16-byte accesses
-    u32 padding;
+    u32 prepared;     // whether results are also written as activations of the next product
 };
 
 // Words of what `attention_plan` writes: how many tokens are listed, how many tiles; the tokens, as many as are in the batch
@@ -94,6 +94,18 @@ DEV float sink_of(constant AttentionParams& p, const GLOBAL float* sinks, u32 he
     return p.sunk ? sinks[head] * LOG2_E : MINUS_INFINITY;
 }
 
+// Where results go: rows of the batch, and activations, which are floats side by side.
+struct Results {
+    GLOBAL float* out;
+    GLOBAL float* exact;
+};
+// Four columns of a head, from `d` on.
+DEV void write_result(constant AttentionParams& p, Results to, u32 token, u32 head, u32 d, Four four) {
+    u64 column = u64(head) * p.value_width + d, row = u64(p.kv_heads) * p.group * p.value_width;
+    store_four(to.out + token * p.out_stride + column, four, p.value_width - d, p.wide_out);
+    if (p.prepared) store_four(to.exact + token * row + column, four, p.value_width - d, p.wide_out);
+}
+
 // ---- What the splits of a row leave: a vector of `value_columns`, the maximum of the logits, and the sum of exponentials
 // relative to that. They lie as [place][head][split], where a place is a token, or a block of threads if it walks alone.
 struct Partials {
@@ -105,7 +117,8 @@ DEV u64 partial_of(constant AttentionParams& p, u32 place, u32 head) {
 }
 
 // Joins the splits of a row, by one warp, in their order.
-DEV void join(Here here, constant AttentionParams& p, Partials partials, u64 first, u32 splits, float sink, GLOBAL float* out) {
+DEV void join(Here here, constant AttentionParams& p, Partials partials, u64 first, u32 splits, float sink, Results to,
+              u32 token, u32 head) {
     bool live = here.lane() < splits;
     float2 stats = float2(MINUS_INFINITY, 0.0f);
     if (live) stats = partials.stats[first + here.lane()];
@@ -124,6 +137,6 @@ DEV void join(Here here, constant AttentionParams& p, Partials partials, u64 fir
             for (u32 i = 0; i < 4; i++) total.at[i] = fmaf(factor, v.at[i], total.at[i]);
         }
         if (bad) total = {};
-        if (inside) store_four(out + d, total, p.value_width - d, p.wide_out);
+        if (inside) write_result(p, to, token, head, d, total);
     }
 }

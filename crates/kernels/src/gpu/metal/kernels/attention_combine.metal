@@ -3,7 +3,7 @@
 
 KERNEL_BOUNDED(attention_combine, THREADS, 1)
 (IN(float, vectors, 0), IN(float2, stats, 1), IN(u32, slots, 2), IN(u32, positions, 3), IN(float, sinks, 4),
- IN(u32, plan, 5), OUT(float, out, 6), PARAMS(AttentionParams, p, 7)) {
+ IN(u32, plan, 5), OUT(float, out, 6), OUT(float, exact, 7), PARAMS(AttentionParams, p, 8)) {
     HERE;
     u32 turn = here.block_x(), head = here.block_y() * WARPS + here.warp();
     if (turn >= (p.listed ? plan[0] : p.tokens) || head >= p.kv_heads * p.group) return;
@@ -13,6 +13,6 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)
     // One split is whole already.
     if (splits.count == 1) return;
     Partials partials = {vectors, stats};
-    GLOBAL float* to = out + token * p.out_stride + u64(head) * p.value_width;
-    join(here, p, partials, partial_of(p, turn, head), splits.count, sink_of(p, sinks, head), to);
+    float sink = sink_of(p, sinks, head);
+    join(here, p, partials, partial_of(p, turn, head), splits.count, sink, {out, exact}, token, head);
 }

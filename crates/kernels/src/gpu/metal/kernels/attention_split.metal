@@ -10,7 +10,8 @@
 KERNEL_BOUNDED(attention_split, THREADS, 1)
 (IN(float, q, 0), IN(Cell, keys, 1), IN(u16, key_scales, 2), IN(Cell, values, 3), IN(u16, value_scales, 4),
  IN(u32, slots, 5), IN(u32, positions, 6), IN(u32, table, 7), IN(float, sinks, 8), IN(u32, plan, 9), OUT(float, out, 10),
- INOUT(float, vectors, 11), INOUT(float2, stats, 12), INOUT(u32, flag, 13), PARAMS(AttentionParams, p, 14)) {
+ OUT(float, exact, 11), INOUT(float, vectors, 12), INOUT(float2, stats, 13), INOUT(u32, flag, 14),
+ PARAMS(AttentionParams, p, 15)) {
     HERE;
     DYNAMIC_SHARED(float, query_rows);
     SHARED(float, scores, ROWS * ROUND);
@@ -20,6 +21,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
     Side key_side = {keys, key_scales, p.key_width, p.key_stride};
     Side value_side = {values, value_scales, p.value_width, p.value_stride};
     Partials partials = {vectors, stats};
+    Results results = {out, exact};
     Unit unit = unit_of(p, here.block_y());
 
     u32 count = p.listed ? plan[0] : p.tokens;
@@ -28,7 +30,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
         u32 slot = slots[token], position = positions[token], walker = here.block_z();
         if (!stands(p, slot, position)) {
             if (walker > 0) continue;
-            write_zeros(here, p, unit, token, out);
+            write_zeros(here, p, unit, token, results);
             if (slot != PADDING && here.thread_x() == 0) {
                 if (slot >= p.table_rows) raise(flag, FLAG_SLOT, slot, token, p.table_rows);
                 else raise(flag, FLAG_POSITION, position, token, p.reach * KV_BLOCK);
@@ -44,7 +46,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
         for (u32 split = walker; split < splits.count; split += p.walkers) {
             u32 begin_round = first / ROUND + split * splits.rounds, end = min(begin_round + splits.rounds, all_end);
             if (meets_bad_block(here, p, blocks, slot, first, position, begin_round, end, flag)) {
-                if (splits.count == 1) write_zeros(here, p, unit, token, out);
+                if (splits.count == 1) write_zeros(here, p, unit, token, results);
                 else if (here.thread_x() < unit.heads)
                     stats[partial + here.thread_x() * p.splits + split] = float2(0.0f, BAD_SUM);
                 continue;
@@ -66,15 +68,15 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
                     if (here.lane() == 0) stats[partial + row * p.splits + split] = float2(walk.max[i], walk.sum[i]);
                 }
             }
-            if (splits.count == 1) write_rows(here, p, queries, room, walk, false, out);
-            else write_rows(here, p, queries, room, walk, true, vectors + (partial + split) * p.value_columns);
+            GLOBAL float* to = vectors + (partial + split) * p.value_columns;
+            write_rows(here, p, queries, room, walk, splits.count > 1, to, results);
         }
         if (p.walkers == 1 && splits.count > 1) {
             barrier_global();
             for (u32 row = here.warp(); row < unit.heads; row += WARPS) {
                 u32 head = unit.head_first + row;
-                GLOBAL float* to = out + token * p.out_stride + u64(head) * p.value_width;
-                join(here, p, partials, partial + row * p.splits, splits.count, sink_of(p, sinks, head), to);
+                float sink = sink_of(p, sinks, head);
+                join(here, p, partials, partial + row * p.splits, splits.count, sink, results, token, head);
             }
             // The next token's partials lie at the same place.
             barrier_global();

@@ -6,7 +6,7 @@
 KERNEL_BOUNDED(attention_tile, THREADS, 1)
 (IN(float, q, 0), IN(Cell, keys, 1), IN(u16, key_scales, 2), IN(Cell, values, 3), IN(u16, value_scales, 4),
  IN(u32, slots, 5), IN(u32, positions, 6), IN(u32, table, 7), IN(float, sinks, 8), IN(u32, plan, 9), OUT(float, out, 10),
- INOUT(u32, flag, 11), PARAMS(AttentionParams, p, 12)) {
+ OUT(float, exact, 11), INOUT(u32, flag, 12), PARAMS(AttentionParams, p, 13)) {
     HERE;
     DYNAMIC_SHARED(float, query_rows);
     SHARED(float, scores, ROWS * ROUND);
@@ -16,6 +16,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
     Room room = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
     Side key_side = {keys, key_scales, p.key_width, p.key_stride};
     Side value_side = {values, value_scales, p.value_width, p.value_stride};
+    Results results = {out, exact};
     Unit unit = unit_of(p, here.block_y());
     const GLOBAL u32* tile = plan + PLAN_TOKENS + p.tokens + here.block_x() * 2;
     u32 token = tile[0], tokens = tile[1], slot = slots[token], position = positions[token];
@@ -25,7 +26,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
     u32 first_round = first / ROUND, end = last / ROUND + 1;
 
     if (meets_bad_block(here, p, blocks, slot, first, last, first_round, end, flag)) {
-        for (u32 i = 0; i < tokens; i++) write_zeros(here, p, unit, token + i, out);
+        for (u32 i = 0; i < tokens; i++) write_zeros(here, p, unit, token + i, results);
         return;
     }
     Walk walk;
@@ -38,5 +39,6 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
         float sink = sink_of(p, sinks, unit.head_first + row % unit.heads);
         set_factor(here, room, i, row / unit.heads < tokens ? only_share(walk.max[i], walk.sum[i], sink) : 0.0f);
     }
-    write_rows(here, p, queries, room, walk, false, out);
+    // No splits are to be joined: these go nowhere.
+    write_rows(here, p, queries, room, walk, false, out, results);
 }

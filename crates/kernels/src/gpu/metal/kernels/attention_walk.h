@@ -234,17 +234,15 @@ DEV float only_share(float max, float sum, float sink) {
     return weight / (weight * sum + exp2(sink - top));
 }
 
-// Writes the sums of all rows times their factors: to `out` of the batch, or to where the splits are joined, from the partial
-// of the unit's first head on.
+// Writes the sums of all rows times their factors: as results, or to where the splits are joined, from the partial of the
+// unit's first head on.
 DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Room room, THREAD Walk& walk, bool partial,
-                    GLOBAL float* to) {
+                    GLOBAL float* vectors, Results to) {
     barrier();
     rescale(room, walk);
 #pragma unroll
     for (u32 g = 0; g < ROW_GROUPS; g++) {
         u32 row = g * 8 + here.lane() / 4, i = row / queries.unit.heads, head = row % queries.unit.heads;
-        u64 at = (queries.token + i) * p.out_stride + u64(queries.unit.head_first + head) * p.value_width;
-        if (partial) at = u64(head) * p.splits * p.value_columns;
 #pragma unroll
         for (u32 panel = 0; panel < PANELS; panel++) {
             u32 column = (here.warp() + panel * WARPS) * PATCH, d = column + here.lane() % 4 * 4;
@@ -253,8 +251,9 @@ DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Roo
             for (u32 c = 0; c < 2; c++) simdgroup_store(walk.sums[g][panel][c], room.patch + c * 8, PATCH);
             warp_barrier();
             Four four = *(const GROUP Four*)(room.patch + here.lane() / 4 * PATCH + here.lane() % 4 * 4);
-            u32 width = partial ? p.value_columns : p.value_width;
-            if (i < queries.tokens && d < width) store_four(to + at + d, four, width - d, partial || p.wide_out);
+            if (i >= queries.tokens) continue;
+            if (partial) store_four(vectors + u64(head) * p.splits * p.value_columns + d, four, 4, true);
+            else if (d < p.value_width) write_result(p, to, queries.token + i, queries.unit.head_first + head, d, four);
         }
     }
 }
@@ -265,7 +264,10 @@ DEV void set_factor(Here here, Room room, u32 i, float factor) {
 }
 
 // Zeros for these heads of a token.
-DEV void write_zeros(Here here, constant AttentionParams& p, Unit unit, u32 token, GLOBAL float* out) {
-    GLOBAL float* to = out + token * p.out_stride + u64(unit.head_first) * p.value_width;
-    for (u32 i = here.thread_x(); i < unit.heads * p.value_width; i += THREADS) to[i] = 0.0f;
+DEV void write_zeros(Here here, constant AttentionParams& p, Unit unit, u32 token, Results to) {
+    for (u32 head = here.warp(); head < unit.heads; head += WARPS) {
+        for (u32 d = here.lane() * 4; d < p.value_width; d += 128) {
+            write_result(p, to, token, unit.head_first + head, d, Four{});
+        }
+    }
 }

@@ -1,11 +1,10 @@
-//! Queries, keys and values to their places: `kernels/place.cu`.
+//! Queries, keys and values to their places: `kernels/place.gpu`.
 
 use super::kv::{self, WriteParams, cells_args, cells_define, limit};
-use super::texts::Text;
+use super::{Rows, norm, wide};
 use crate::error::Result;
-use crate::gpu::small::{Rows, wide};
 use crate::gpu::twin::twin;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::gpu::{Access, Arg, Device, Kernel, Launch, Text};
 use crate::kv::{KvCache, Placement};
 use crate::ops::{Norms, Rope, RopeStyle};
 use crate::tensor::{Buffer, ViewMut};
@@ -13,15 +12,15 @@ use bytemuck::{Pod, Zeroable};
 
 /// Warps of a block, each with a head.
 const WARPS: usize = 4;
-/// The widest head that a warp normalises, as [`crate::gpu::small::norm`] has it: the sums are then the same.
-const MAX_NORMED: usize = crate::gpu::small::norm::WARP_WIDTH;
+/// The widest head that a warp normalises, as [`norm`] has it: the sums are then the same.
+const MAX_NORMED: usize = norm::WARP_WIDTH;
 /// Blocks in y.
 const MAX_HEADS: usize = WARPS * 65_535;
 
 twin! {
     #[repr(C)]
     #[derive(Clone, Copy, Pod, Zeroable)]
-    pub(super) struct PlaceParams in "place.cu" {
+    pub(super) struct PlaceParams in "place.gpu" {
         write: WriteParams,
         stride: u64,
         heads: u32,
@@ -36,12 +35,12 @@ twin! {
 }
 
 /// Every compilation of the text.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
-    kv::texts_of("place.cu")
+pub(crate) fn texts() -> impl Iterator<Item = Text> {
+    kv::texts_of("place.gpu")
 }
 
 /// Whether one launch can do it: norms, if there are any, are those of heads.
-pub(super) fn serves(heads: usize, norms: &Norms, cache: &KvCache) -> bool {
+pub(crate) fn serves(heads: usize, norms: &Norms, cache: &KvCache) -> bool {
     let spec = cache.spec;
     let of_heads = |weights: &[&Buffer<f32>; 2]| {
         spec.key_width <= MAX_NORMED && weights.iter().all(|weight| weight.len() == spec.key_width)
@@ -51,7 +50,7 @@ pub(super) fn serves(heads: usize, norms: &Norms, cache: &KvCache) -> bool {
 }
 
 /// [`crate::ops::Backend::place_qkv`], checked, if [`serves`].
-pub(super) fn place_qkv(
+pub(crate) fn place_qkv(
     device: &Device,
     qkv: ViewMut<f32>,
     heads: usize,
@@ -82,7 +81,7 @@ pub(super) fn place_qkv(
     let [keys, key_scales] = cells_args(&cache.keys, Access::Write);
     let [values, value_scales] = cells_args(&cache.values, Access::Write);
     device.launch(&Launch {
-        kernel: Kernel { file: "place.cu", entry: "place_qkv", defines: &[cells_define(spec.format)] },
+        kernel: Kernel { file: "place.gpu", entry: "place_qkv", defines: &[cells_define(spec.format)] },
         grid: [limit(tokens), limit((heads + 2 * spec.heads).div_ceil(WARPS)), 1],
         block: 32 * WARPS as u32,
         shared: limit(WARPS * room * size_of::<f32>()),
