@@ -159,7 +159,7 @@ pub fn attention(suite: &Suite) {
         // The last ones are of long sequences, of which a GPU shares the keys out to several blocks of threads. Where heads
         // share nothing, a GPU's tile of queries is long, and short sequences are several in one.
         let (kv_heads, lengths) = match round {
-            LONG_FROM.. => (1, vec![rng.pick(&[400, 700, 1300]), rng.pick(&[1, 17, 450])]),
+            LONG_FROM.. => (1, vec![rng.pick(&[450, 1300, 1300]), rng.pick(&[1, 17])]),
             _ => {
                 let some: &[usize] =
                     if ratio == 1 { &[1, 16, 17, 20, 33, 300] } else { &[1, 15, 16, 17, 33, 70, 150, 300] };
@@ -171,7 +171,7 @@ pub fn attention(suite: &Suite) {
         let heads = kv_heads * ratio;
         let parameters = Parameters {
             heads,
-            window: rng.chance(0.4).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
+            window: (round < LONG_FROM && rng.chance(0.4)).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
         };
