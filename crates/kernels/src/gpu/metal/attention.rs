@@ -232,6 +232,9 @@ pub(super) fn attention(
     let (q, sinks, out) = (Arg::read(&q), Arg::optional(parameters.sinks), Arg::write(&out));
     let exact = act.map_or(Arg::Null, |act| Arg::buffer(&act.exact, Access::Write));
     let read_plan = part(plan, Access::Read);
+    // What both kernels that walk over keys take first.
+    let walk = [q, keys, key_scales, values, value_scales, slots, positions, table, sinks, read_plan, out, exact];
+    let partials = [part(vectors, Access::ReadWrite), part(stats, Access::ReadWrite)];
     let query_bytes = |form: Form| (form.rows() * params.query_columns as usize * size_of::<f32>()) as u32;
     let launch = |kernel: Kernel, grid, block, shared, args: &[Arg]| {
         device.launch(&Launch { kernel, grid, block, shared, overlap: false, args })
@@ -250,22 +253,7 @@ pub(super) fn attention(
             [limit(tiles), limit(units), 1],
             THREADS,
             query_bytes(tile),
-            &[
-                q,
-                keys,
-                key_scales,
-                values,
-                value_scales,
-                slots,
-                positions,
-                table,
-                sinks,
-                read_plan,
-                out,
-                exact,
-                device.flag(),
-                Arg::params(&params),
-            ],
+            &[&walk[..], &[device.flag(), Arg::params(&params)]].concat(),
         )?;
     }
     launch(
@@ -273,24 +261,7 @@ pub(super) fn attention(
         [limit(places), limit(units), params.walkers],
         THREADS,
         query_bytes(split),
-        &[
-            q,
-            keys,
-            key_scales,
-            values,
-            value_scales,
-            slots,
-            positions,
-            table,
-            sinks,
-            read_plan,
-            out,
-            exact,
-            part(vectors, Access::ReadWrite),
-            part(stats, Access::ReadWrite),
-            device.flag(),
-            Arg::params(&params),
-        ],
+        &[&walk[..], &partials, &[device.flag(), Arg::params(&params)]].concat(),
     )?;
     if params.walkers == 1 {
         return Ok(());

@@ -1,16 +1,13 @@
 //! Products of weights with many rows of activations: the host side of `kernels/gemm.metal`.
 
-use super::matmul::part_args;
+use super::matmul::Product;
 use super::moe::GRIDS;
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::finish::Finish;
 use crate::gpu::layout::Rows;
-use crate::gpu::product::{Bias, ProductParams, Which, bias_arg, lists, word};
-use crate::gpu::{Access, Arg, Device, Kernel, Launch, Text};
-use crate::ops::Activation;
-use crate::tensor::{Buffer, ViewMut};
+use crate::gpu::product::{Which, word};
+use crate::gpu::{Arg, Device, Kernel, Launch, Text};
 
 const FILE: &str = "gemm.metal";
 /// Threads of a block.
@@ -39,60 +36,20 @@ pub(super) fn serves(w: &Rows, x: &Act, which: Which, rows: usize) -> bool {
     }
 }
 
-/// X · Wᵀ + bias, which finishes in Y, for weights that one launch takes (`runs` in [`super::matmul`]).
-pub(super) fn matmul(
-    device: &Device,
-    op: &'static str,
-    run: &[Rows],
-    x: &Act,
-    which: Which,
-    bias: Option<Bias>,
-    finish: Finish,
-    y: &ViewMut<f32>,
-) -> Result<()> {
-    let stride = y.shape().stride();
-    let params = ProductParams::new(op, &run[0], x, which, bias, 0, finish, stride, y.rows())?.joined(op, run)?;
-    let [pairs, tiles, tile_count] = lists(which);
-    let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
-    let (x, bias, to) = (Arg::buffer(&x.exact, Access::Read), bias_arg(bias), finish.output(y));
-    let [weight, second, third] = part_args(run);
-    let (flag, params) = (device.flag(), Arg::params(&params));
-    let args = [weight, second, third, x, ids, pairs, tiles, tile_count, bias, to, flag, params];
-    launch(device, op, "matmul", run, which, TILE_OUTPUTS, y.rows(), &args)
-}
-
-/// activation(gate · x + bias, up · x + bias), for two weights of one shape and format.
-pub(super) fn gate_up(
-    device: &Device,
-    op: &'static str,
-    [gate, up]: [&Rows; 2],
-    x: &Act,
-    which: Which,
-    bias: Option<[&Buffer<f32>; 2]>,
-    activation: Activation,
-    h: &ViewMut<f32>,
-) -> Result<()> {
-    let [gate_bias, up_bias] = Bias::both(bias, gate.rows);
-    let finish = Finish::Gate(activation);
-    let params = ProductParams::new(op, gate, x, which, gate_bias, 0, finish, h.shape().stride(), h.rows())?;
-    let [pairs, tiles, tile_count] = lists(which);
-    let (x, to) = (Arg::buffer(&x.exact, Access::Read), Arg::write(h));
-    let (gate_bias, up_bias, params) = (bias_arg(gate_bias), bias_arg(up_bias), Arg::params(&params));
-    let args = [gate.arg(), up.arg(), x, pairs, tiles, tile_count, gate_bias, up_bias, to, params];
-    launch(device, op, "gate_up", std::slice::from_ref(gate), which, TILE_OUTPUTS / 2, h.rows(), &args)
-}
-
 /// A block for each tile: of experts as many as grouping has found, by a grid that it has written.
-fn launch(
+pub(super) fn launch(
     device: &Device,
     op: &'static str,
-    entry: &'static str,
+    product: Product,
     run: &[Rows],
     which: Which,
-    tile_outputs: usize,
     rows: usize,
     args: &[Arg],
 ) -> Result<()> {
+    let (entry, tile_outputs) = match product {
+        Product::Matmul => ("matmul", TILE_OUTPUTS),
+        Product::GateUp => ("gate_up", TILE_OUTPUTS / 2),
+    };
     let defines = [("FORMAT", run[0].format.name())];
     let outputs: usize = run.iter().map(|part| part.rows).sum();
     let all = outputs.div_ceil(tile_outputs);

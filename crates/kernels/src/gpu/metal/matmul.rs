@@ -6,8 +6,8 @@ use crate::check;
 use crate::error::Result;
 use crate::gpu::finish::Finish;
 use crate::gpu::layout::{Rows, pair, parts};
-use crate::gpu::product::{Bias, Which};
-use crate::gpu::{Arg, Device};
+use crate::gpu::product::{Bias, ProductParams, Which, bias_arg, lists};
+use crate::gpu::{Access, Arg, Device};
 use crate::ops::Activation;
 use crate::tensor::{Buffer, View, ViewMut};
 use crate::weight::{Role, Storage, TensorView, Weight};
@@ -18,6 +18,15 @@ pub(super) fn prepare(device: &Device, tensors: &[TensorView], role: Role) -> Re
     let (experts, rows, cols) = check::prepare(tensors, role)?;
     let parts = tensors.iter().map(|tensor| Rows::of_file(device, tensor)).collect::<Result<_>>()?;
     Ok(Weight { device: device.id(), role, experts, rows, cols, storage: Storage::Rows(parts) })
+}
+
+/// What the kernels of dot products and of tiles both compute, from the same arguments.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Product {
+    /// X · Wᵀ + bias.
+    Matmul,
+    /// activation(gate · x + bias, up · x + bias).
+    GateUp,
 }
 
 /// Weights that a kernel takes at once.
@@ -70,8 +79,19 @@ fn multiply_run(
     finish: Finish,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    let matmul = if gemm::serves(&run[0], x, which, y.rows()) { gemm::matmul } else { gemv::matmul };
-    matmul(device, op, run, x, which, bias, finish, y)
+    let tiles = gemm::serves(&run[0], x, which, y.rows());
+    let team_log2 = if tiles { 0 } else { gemv::team_log2(run[0].spans) };
+    let stride = y.shape().stride();
+    let params = ProductParams::new(op, &run[0], x, which, bias, team_log2, finish, stride, y.rows())?;
+    let params = params.joined(op, run)?;
+    let [pairs, list, tile_count] = lists(which);
+    let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
+    let (x, bias, to) = (Arg::buffer(&x.exact, Access::Read), bias_arg(bias), finish.output(y));
+    let [weight, second, third] = part_args(run);
+    let (flag, params) = (device.flag(), Arg::params(&params));
+    let args = [weight, second, third, x, ids, pairs, list, tile_count, bias, to, flag, params];
+    let launch = if tiles { gemm::launch } else { gemv::launch };
+    launch(device, op, Product::Matmul, run, which, y.rows(), &args)
 }
 
 /// H = activation(gate · x + bias, up · x + bias).
@@ -90,13 +110,36 @@ pub(super) fn multiply_gated(
     }
     let [gate, up] = pair(op, w)?;
     if gate.format == up.format {
-        let gate_up = if gemm::serves(gate, x, which, h.rows()) { gemm::gate_up } else { gemv::gate_up };
-        return gate_up(device, op, [gate, up], x, which, bias, activation, &h);
+        return gate_up_run(device, op, [gate, up], x, which, bias, activation, &h);
     }
     // Two formats are two products: the gates, then what they gate.
     let [gate_bias, up_bias] = Bias::both(bias, w.rows);
     multiply_run(device, op, from_ref(gate), x, which, gate_bias, Finish::Store, &h)?;
     multiply_run(device, op, from_ref(up), x, which, up_bias, Finish::Gate(activation), &h)
+}
+
+/// The same for two weights of one format, which one launch takes.
+fn gate_up_run(
+    device: &Device,
+    op: &'static str,
+    [gate, up]: [&Rows; 2],
+    x: &Act,
+    which: Which,
+    bias: Option<[&Buffer<f32>; 2]>,
+    activation: Activation,
+    h: &ViewMut<f32>,
+) -> Result<()> {
+    let tiles = gemm::serves(gate, x, which, h.rows());
+    let team_log2 = if tiles { 0 } else { gemv::team_log2(gate.spans) };
+    let [gate_bias, up_bias] = Bias::both(bias, gate.rows);
+    let (finish, stride) = (Finish::Gate(activation), h.shape().stride());
+    let params = ProductParams::new(op, gate, x, which, gate_bias, team_log2, finish, stride, h.rows())?;
+    let [pairs, list, tile_count] = lists(which);
+    let (x, to) = (Arg::buffer(&x.exact, Access::Read), Arg::write(h));
+    let (gate_bias, up_bias, params) = (bias_arg(gate_bias), bias_arg(up_bias), Arg::params(&params));
+    let args = [gate.arg(), up.arg(), x, pairs, list, tile_count, gate_bias, up_bias, to, params];
+    let launch = if tiles { gemm::launch } else { gemv::launch };
+    launch(device, op, Product::GateUp, from_ref(gate), which, h.rows(), &args)
 }
 
 /// [`crate::ops::Backend::matmul`], checked.
