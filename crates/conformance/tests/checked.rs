@@ -58,8 +58,8 @@ macro_rules! backends {
             // Not here: what is refused before a kernel runs, and `sample_distribution`, the same kernel very often.
             parts! {
                 matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert
-                route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample attention kv_copy norm_act
-                norm_matmul matmul_finish gate_up_act experts route_and_group place_qkv attend
+                route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample attention attention_long
+                kv_copy norm_act norm_matmul matmul_finish gate_up_act experts route_and_group place_qkv attend
             }
         }
     )* };

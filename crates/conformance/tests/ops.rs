@@ -21,10 +21,12 @@ fn seed() -> u64 {
 const SLOW: &[(&str, &str, usize)] = &[
     ("cuda_sim", "attend", 3),
     ("cuda_sim", "attention", 3),
+    ("cuda_sim", "attention_long", 3),
     ("cuda_sim", "experts", 2),
     ("cuda_sim", "sample_distribution", 4),
     ("metal_sim", "attend", 3),
     ("metal_sim", "attention", 3),
+    ("metal_sim", "attention_long", 3),
     ("metal_sim", "experts", 2),
     ("metal_sim", "sample_distribution", 4),
 ];
@@ -70,8 +72,8 @@ macro_rules! backends {
             parts! {
                 matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine
                 group_by_expert route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample
-                sample_distribution attention kv_copy norm_act norm_matmul matmul_finish gate_up_act experts
-                route_and_group place_qkv attend
+                sample_distribution attention attention_long kv_copy norm_act norm_matmul matmul_finish gate_up_act
+                experts route_and_group place_qkv attend
                 refuse_matrices refuse_experts refuse_rows refuse_attention refuse_memory
             }
         }

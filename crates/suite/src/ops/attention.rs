@@ -128,60 +128,63 @@ impl Parameters {
     }
 }
 
-/// The rounds of [`attention`] from which on sequences are long, and widths of keys and values in them.
-const LONG_FROM: usize = 52;
+/// Widths of keys and values in [`attention`], and in [`attention_long`].
+const SHORT: [(usize, usize); 13] = [
+    (48, 48),
+    (64, 64),
+    (80, 80),
+    (128, 128),
+    (64, 48),
+    (96, 128),
+    (1, 1),
+    (17, 5),
+    (40, 72),
+    (33, 90),
+    (192, 128),
+    (256, 256),
+    (300, 20),
+];
 const LONG: [(usize, usize); 4] = [(128, 128), (64, 64), (256, 256), (192, 128)];
 
 /// [`Backend::kv_write`] and [`Backend::attention`]: several sequences in one batch, written in pieces.
 pub fn attention(suite: &Suite) {
-    let rng = &mut suite.rng("attention");
-    let shapes = [
-        (48, 48),
-        (64, 64),
-        (80, 80),
-        (128, 128),
-        (64, 48),
-        (96, 128),
-        (1, 1),
-        (17, 5),
-        (40, 72),
-        (33, 90),
-        (192, 128),
-        (256, 256),
-        (300, 20),
-    ];
-    for round in suite.some("attention", 0..LONG_FROM + LONG.len()) {
-        let (key_width, value_width) = match round.checked_sub(LONG_FROM) {
-            Some(long) => LONG[long],
-            None => shapes[round % shapes.len()],
-        };
+    rounds(suite, "attention", &SHORT, 52, false);
+}
+
+/// The same for long sequences, of which a GPU shares the keys out to several blocks of threads.
+pub fn attention_long(suite: &Suite) {
+    rounds(suite, "attention_long", &LONG, 8, true);
+}
+
+fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: usize, long: bool) {
+    let rng = &mut suite.rng(part);
+    for round in suite.some(part, 0..rounds) {
+        let (key_width, value_width) = shapes[round % shapes.len()];
         let ratio = [1, 3, 4, 7, 8, 16][round % 6];
-        // The last ones are of long sequences, of which a GPU shares the keys out to several blocks of threads. Where heads
-        // share nothing, a GPU's tile of queries is long, and short sequences are several in one.
-        let (kv_heads, lengths) = match round {
-            LONG_FROM.. => (1, vec![rng.pick(&[450, 1300, 1300]), rng.pick(&[1, 17])]),
-            _ => {
-                let some: &[usize] =
-                    if ratio == 1 { &[1, 16, 17, 20, 33, 300] } else { &[1, 15, 16, 17, 33, 70, 150, 300] };
-                (rng.between(1, 3), (0..rng.between(1, 4)).map(|_| rng.pick(some)).collect())
-            }
+        let (kv_heads, lengths) = if long {
+            (1, vec![rng.pick(&[450, 1300, 1300]), rng.pick(&[1, 17])])
+        } else {
+            // Where heads share nothing, a GPU's tile of queries is long, and short sequences are several in one.
+            let some: &[usize] =
+                if ratio == 1 { &[1, 16, 17, 20, 33, 300] } else { &[1, 15, 16, 17, 33, 70, 150, 300] };
+            (rng.between(1, 3), (0..rng.between(1, 4)).map(|_| rng.pick(some)).collect())
         };
         let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS) };
         let layout = Layout::new(rng, spec, lengths);
         let heads = kv_heads * ratio;
         let parameters = Parameters {
             heads,
-            window: (round < LONG_FROM && rng.chance(0.4)).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
+            window: (!long && rng.chance(0.4)).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
         };
         // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between.
         let mut queries = layout.tokens();
         match round % 3 {
-            0 if round < LONG_FROM => {}
+            0 if !long => {}
             1 => queries.retain(|&(slot, p)| p as usize + 2 > layout.lengths[slot as usize]),
             _ => {
-                let most = if round < LONG_FROM { rng.pick(&[20, 20, 200]) } else { 20 };
+                let most = if long { 20 } else { rng.pick(&[20, 20, 200]) };
                 let order = rng.shuffled(queries.len());
                 queries = order.iter().take(most).map(|&i| queries[i as usize]).collect();
             }

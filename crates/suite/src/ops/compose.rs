@@ -169,9 +169,9 @@ pub fn matmul_finish(suite: &Suite) {
         let bias = rng.chance(0.5).then(|| rng.normals(rows));
         let run = |b: &dyn Backend| {
             let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
-            let act = activations(b, precision, &x, tokens, 256);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             into.finish(b, tokens, rows, &|finish, y| {
+                let act = activations(b, precision, &x, tokens, 256);
                 b.matmul_finish(&weight, &act, bias.as_ref(), finish, y).expect("matmul_finish");
             })
         };
@@ -253,7 +253,6 @@ pub fn experts(suite: &Suite) {
         let run = |b: &dyn Backend| {
             let gate_up = &b.prepare(&gates, Role::GateUp).expect("prepare");
             let down = &b.prepare(&downs, Role::Matrix).expect("prepare");
-            let act = activations(b, precision, &x, tokens, hidden);
             let logits = Framed::of(b, &logits, tokens, count, Frame::ODD);
             let buffers = biases.as_ref().map(|all| all.each_ref().map(|values| buffer(b, values)));
             let experts = Experts {
@@ -272,6 +271,7 @@ pub fn experts(suite: &Suite) {
                 let mut h = Framed::poisoned(b, pairs, inner, Frame::ODD);
                 let mut inner_act = b.alloc_act(precision, pairs + 1, inner).expect("alloc_act");
                 let mut out = Framed::poisoned(b, pairs, outputs, Frame::ODD);
+                let act = activations(b, precision, &x, tokens, hidden);
                 let room = ExpertsRoom {
                     ids: ids.view_mut(),
                     weights: weights.view_mut(),

@@ -94,10 +94,10 @@ pub fn matmul(suite: &Suite) {
             let bias = rng.chance(0.5).then(|| rng.normals(assignment.experts * rows));
             let run = |b: &dyn Backend, assignment: &Assignment, x: &[f32]| {
                 let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
-                let act = activations(b, precision, x, x.len() / cols, cols);
                 let groups = assignment.group(b);
                 let bias = bias.as_ref().map(|bias| buffer(b, bias));
                 let mut out = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
+                let act = activations(b, precision, x, x.len() / cols, cols);
                 b.moe_matmul(&weight, &act, &groups, assignment.top_k, bias.as_ref(), out.view_mut())
                     .expect("moe_matmul");
                 Output::from(out.read(b))

@@ -46,10 +46,10 @@ pub fn dense(suite: &Suite) {
                 let (x, bias) = (rng.normals(tokens * cols), biases(rng, rows));
                 let run = |b: &dyn Backend, first: usize, count: usize| {
                     let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
-                    let act = activations(b, precision, &x[first * cols..(first + count) * cols], count, cols);
                     let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
                     let mut h = Framed::poisoned(b, count, rows, Frame::ODD);
                     let bias = bias.as_ref().map(|both| both.each_ref());
+                    let act = activations(b, precision, &x[first * cols..(first + count) * cols], count, cols);
                     b.gate_up(&weight, &act, bias, activation, h.view_mut()).expect("gate_up");
                     Output::from(h.read(b))
                 };
@@ -88,14 +88,14 @@ pub fn act(suite: &Suite) {
         let (x, bias) = (rng.normals(tokens * 256), biases(rng, inner));
         let run = |b: &dyn Backend| {
             let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
-            let x = activations(b, precision, &x, tokens, 256);
+            let down = b.prepare(&down, Role::Matrix).expect("prepare");
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
             let bias = bias.as_ref().map(|both| both.each_ref());
             let mut h = Framed::poisoned(b, tokens, inner, Frame::ODD);
+            let mut y = Framed::poisoned(b, tokens, 40, Frame::ODD);
+            let x = activations(b, precision, &x, tokens, 256);
             let mut act = b.alloc_act(precision, tokens + 1, inner).expect("alloc_act");
             b.gate_up_act(&weight, &x, bias, activation, h.view_mut(), &mut act).expect("gate_up_act");
-            let down = b.prepare(&down, Role::Matrix).expect("prepare");
-            let mut y = Framed::poisoned(b, tokens, 40, Frame::ODD);
             b.matmul(&down, &act, None, y.view_mut()).expect("matmul");
             Output::from(y.read(b))
         };
@@ -120,11 +120,11 @@ pub fn experts(suite: &Suite) {
         let bias = biases(rng, assignment.experts * rows);
         let run = |b: &dyn Backend| {
             let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
-            let act = activations(b, precision, &x, assignment.tokens, cols);
-            let groups = assignment.group(b);
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
             let bias = bias.as_ref().map(|both| both.each_ref());
             let mut h = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
+            let act = activations(b, precision, &x, assignment.tokens, cols);
+            let groups = assignment.group(b);
             b.moe_gate_up(&weight, &act, &groups, assignment.top_k, bias, activation, h.view_mut())
                 .expect("moe_gate_up");
             Output::from(h.read(b))

@@ -38,9 +38,9 @@ impl Product {
     fn run(&self, b: &dyn Backend, first: usize, count: usize) -> Output {
         let x = &self.x[first * self.cols()..(first + count) * self.cols()];
         let weight = b.prepare(&self.tensors, self.role).expect("prepare");
-        let act = activations(b, self.precision, x, count, self.cols());
         let bias = self.bias.as_ref().map(|bias| buffer(b, bias));
         let mut y = Framed::poisoned(b, count, self.outputs(), Frame::ODD);
+        let act = activations(b, self.precision, x, count, self.cols());
         b.matmul(&weight, &act, bias.as_ref(), y.view_mut()).expect("matmul");
         y.read(b).into()
     }
@@ -138,9 +138,9 @@ pub fn rows(suite: &Suite) {
             let ids: Vec<u32> = (0..chosen).map(|_| rng.below(13) as u32).collect();
             let run = |b: &dyn Backend| {
                 let weight = b.prepare(&product.tensors, product.role).expect("prepare");
-                let act = activations(b, precision, &product.x, 13, 256);
                 let ids = Framed::of(b, &ids, chosen, 1, Frame::ODD);
                 let mut y = Framed::poisoned(b, chosen, 77, Frame::ODD);
+                let act = activations(b, precision, &product.x, 13, 256);
                 b.matmul_rows(&weight, &act, ids.view(), y.view_mut()).expect("matmul_rows");
                 Output::from(y.read(b))
             };

@@ -46,6 +46,7 @@ pub const ALL: &[(&str, Part)] = &[
     ("sample", sample::sample),
     ("sample_distribution", sample::distribution),
     ("attention", attention::attention),
+    ("attention_long", attention::attention_long),
     ("kv_copy", attention::copy),
     ("norm_act", compose::norm_act),
     ("norm_matmul", compose::norm_matmul),
@@ -133,7 +134,8 @@ fn kind(names: [&'static str; 3], tensors: &[TensorView], precision: Precision) 
     names[rounding(tensors, precision) as usize]
 }
 
-/// Activations of a contiguous matrix in a frame.
+/// Activations of a contiguous matrix in a frame. Made last, so that a GPU may begin with what takes them before they are there:
+/// an upload in between would wait for them.
 fn activations(b: &dyn Backend, precision: Precision, x: &[f32], rows: usize, cols: usize) -> Act {
     let x = Framed::of(b, x, rows, cols, Frame::ODD);
     // Room for more than there is, as a bucket of an arena has.
