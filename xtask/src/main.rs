@@ -22,6 +22,8 @@ usage: cargo xtask check
        cargo xtask prove barriers [--text NAME | --output FILE]
            delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of one text; one that the
            simulator's checked mode does not notice is a failure
+       cargo xtask prove checked [--output FILE]
+           all cases of the op suite in the simulator's checked mode, all golden models by kernels of both GPUs, 70,000 tokens
        cargo xtask prove mutations [--only OP] [--list] [--output FILE]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
@@ -42,6 +44,8 @@ fn main() -> ExitCode {
         ["prove", "barriers"] => example("barriers", &[]),
         ["prove", "barriers", "--text", text] => example("barriers", &["--text", text]),
         ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::today()]),
+        ["prove", "checked"] => prove::checked(None),
+        ["prove", "checked", "--output", path] => prove::checked(Some(path)),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };

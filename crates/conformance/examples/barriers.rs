@@ -41,6 +41,7 @@ mod prove {
     pub(super) fn run(text: Option<&str>, output: Option<(&str, &str)>) -> Result<(), String> {
         // What the suite notices is a panic, which is said in the table.
         std::panic::set_hook(Box::new(|_| {}));
+        let begin = Instant::now();
         eprintln!("which cases run which text, and that nothing is noticed in them");
         let wanted = |name: &str| text.is_none_or(|text| text == name);
         if let Some(unknown) = text.filter(|_| !texts().iter().any(|(name, _)| wanted(name))) {
@@ -53,14 +54,19 @@ mod prove {
         let languages = languages.into_iter().filter(|(_, never)| !never).map(|(language, _)| language);
         let looks = if text.is_some() { 1 } else { LOOKS };
         let mut maps = languages.map(|language| Map::new(language, looks)).collect::<Result<Vec<_>, _>>()?;
+        for (what, time) in maps.iter().filter_map(Map::slowest) {
+            eprintln!("{:>3} s: the slowest is {what}, {} s", begin.elapsed().as_secs(), time.as_secs());
+        }
         // Those are the simulator's own.
         let texts = texts().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && wanted(name));
         let calls: Vec<(&'static str, &String, Call)> =
             texts.flat_map(|(name, text)| orders(text).into_iter().map(move |call| (*name, text, call))).collect();
         let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| wanted(bug.file)).collect();
+        eprintln!("which come to which call");
         for map in &mut maps {
             map.look_for(calls.iter().map(|(name, _, call)| (*name, call)))?;
         }
+        eprintln!("{:>3} s", begin.elapsed().as_secs());
         // Where no case comes, nothing notices anything.
         let unseen = calls.iter().filter(|(name, _, call)| !maps.iter().any(|map| map.comes_to(name, call)));
         let unseen: Vec<String> =

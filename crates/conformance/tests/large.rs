@@ -4,8 +4,11 @@
 
 use gristmill_conformance::simulated::Simulator;
 use gristmill_kernels::act::Precision;
+use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec, Placement};
+use gristmill_kernels::ops::{Activation, Attention, Backend, Routing};
+use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::{Role, TensorView};
 use gristmill_suite::rng::Rng;
 use gristmill_suite::weights::tensor;
@@ -102,4 +105,116 @@ fn seventy_thousand_rows_on_metal() {
             );
         }
     }
+}
+
+/// What more rows than some devices' grids have blocks are made into: by the operations of a layer with experts, and by
+/// attention of one token to all of them.
+fn seventy_thousand_tokens(b: &dyn Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
+    let rng = &mut Rng::new(seed);
+    let (tokens, cols, experts, top_k, width) = (70_000, 32, 8, 2, 16);
+    let pairs = tokens * top_k;
+    let floats = |len| b.alloc_f32(len, "a test").expect("alloc");
+    let words = |values: &[u32]| {
+        let mut buffer = b.alloc_u32(values.len(), "a test").expect("alloc");
+        b.upload_u32(values, &mut buffer).expect("upload");
+        buffer
+    };
+    let uploaded = |values: &[f32]| {
+        let mut buffer = floats(values.len());
+        b.upload_f32(values, &mut buffer).expect("upload");
+        buffer
+    };
+    let weight = |tensors: &[TensorView], role| b.prepare(tensors, role).expect("prepare");
+    let table = weight(&[tensor(rng, Format::Q8_0, 1, 200, cols)], Role::Table);
+    let router = weight(&[tensor(rng, Format::F32, 1, experts, cols)], Role::Matrix);
+    let both = [tensor(rng, Format::Q4_0, experts, cols, cols), tensor(rng, Format::Q4_0, experts, cols, cols)];
+    let gate_up = weight(&both, Role::GateUp);
+    let down = weight(&[tensor(rng, Format::Q8_0, experts, cols, cols)], Role::Matrix);
+    let norm = uploaded(&rng.normals(cols));
+    let ids: Vec<u32> = (0..tokens).map(|_| rng.below(200) as u32).collect();
+    let ids = words(&ids);
+
+    let (mut x, mut normed, mut logits) = (floats(tokens * cols), floats(tokens * cols), floats(tokens * experts));
+    b.embed(&table, view_of(&ids, tokens), 1.0, x.view_mut(tokens, cols).expect("inside")).expect("embed");
+    b.rms_norm(view_of(&x, tokens), &norm, 1e-5, normed.view_mut(tokens, cols).expect("inside")).expect("rms_norm");
+    b.add(view_of(&x, tokens), 0.5, normed.view_mut(tokens, cols).expect("inside")).expect("add");
+    let mut act = b.alloc_act(Precision::Exact, tokens, cols).expect("alloc");
+    b.prepare_activations(view_of(&normed, tokens), &mut act).expect("prepare_activations");
+    b.matmul(&router, &act, None, logits.view_mut(tokens, experts).expect("inside")).expect("matmul");
+
+    let (mut chosen, mut shares) = (b.alloc_u32(pairs, "a test").expect("alloc"), floats(pairs));
+    let mut groups = b.alloc_groups(experts, pairs).expect("alloc");
+    let (to, of) = (chosen.view_mut(tokens, top_k).expect("inside"), shares.view_mut(tokens, top_k).expect("inside"));
+    let routing = Routing::softmax(top_k, true);
+    b.route_and_group(view_of(&logits, tokens), &routing, None, to, of, &mut groups).expect("route_and_group");
+    let (mut h, mut out, mut y) = (floats(pairs * cols), floats(pairs * cols), floats(tokens * cols));
+    let to = h.view_mut(pairs, cols).expect("inside");
+    b.moe_gate_up(&gate_up, &act, &groups, top_k, None, Activation::SwiGlu, to).expect("moe_gate_up");
+    let mut inner = b.alloc_act(Precision::Exact, pairs, cols).expect("alloc");
+    b.prepare_activations(view_of(&h, pairs), &mut inner).expect("prepare_activations");
+    let to = out.view_mut(pairs, cols).expect("inside");
+    b.moe_matmul(&down, &inner, &groups, top_k, None, to).expect("moe_matmul");
+    let to = y.view_mut(tokens, cols).expect("inside");
+    b.moe_combine(view_of(&out, pairs), view_of(&shares, tokens), to).expect("moe_combine");
+    let mut best = b.alloc_u32(tokens, "a test").expect("alloc");
+    b.argmax(view_of(&y, tokens), best.view_mut(tokens, 1).expect("inside")).expect("argmax");
+
+    let spec = KvSpec { heads: 1, key_width: width, value_width: width, format: KvFormat::F16 };
+    let blocks = tokens.div_ceil(KV_BLOCK);
+    let place = |positions: &[u32]| Placement {
+        slots: words(&vec![0; positions.len()]),
+        positions: words(positions),
+        table: words(&(0..blocks as u32).collect::<Vec<_>>()),
+        table_rows: 1,
+        table_cols: blocks,
+        reach: blocks,
+        apart: positions.len() == 1,
+    };
+    let all: Vec<u32> = (0..tokens as u32).collect();
+    let mut cache = b.alloc_kv(spec, blocks).expect("alloc");
+    let keys = y.view(tokens, cols).and_then(|y| y.columns(0..width)).expect("inside");
+    let values = y.view(tokens, cols).and_then(|y| y.columns(width..2 * width)).expect("inside");
+    b.kv_write(&mut cache, keys, values, &place(&all)).expect("kv_write");
+    let (q, mut attended) = (uploaded(&rng.normals(2 * width)), floats(2 * width));
+    let parameters = Attention { heads: 2, scale: 0.2, window: None, sinks: None, softcap: None };
+    let last = place(&all[tokens - 1..]);
+    let to = attended.view_mut(1, 2 * width).expect("inside");
+    b.attention(view_of(&q, 1), &cache, &last, &parameters, to).expect("attention");
+
+    let mut results = [vec![0.0; tokens * cols], vec![0.0; 2 * width]];
+    b.download_f32(view_of(&y, tokens), &mut results[0]).expect("download");
+    b.download_f32(view_of(&attended, 1), &mut results[1]).expect("download");
+    let mut numbers = [vec![0; pairs], vec![0; tokens]];
+    b.download_u32(view_of(&chosen, tokens), &mut numbers[0]).expect("download");
+    b.download_u32(view_of(&best, tokens), &mut numbers[1]).expect("download");
+    (results.concat(), numbers.concat())
+}
+
+/// All of a buffer as so many rows.
+fn view_of<T: Copy>(of: &Buffer<T>, rows: usize) -> View<'_, T> {
+    of.view(rows, of.len() / rows).expect("inside")
+}
+
+fn as_on_the_cpu(backend: &dyn Backend) {
+    let seed = Rng::fresh_seed();
+    let cpu = Cpu::new(Level::best(), 2).expect("a CPU");
+    let (expected, numbers) = seventy_thousand_tokens(&cpu, seed);
+    let (found, words) = seventy_thousand_tokens(backend, seed);
+    assert!(numbers == words, "seed {seed}");
+    let square = |x: f32| f64::from(x).powi(2);
+    let error: f64 = found.iter().zip(&expected).map(|(a, b)| square(a - b)).sum();
+    let nmse = error / expected.iter().map(|&x| square(x)).sum::<f64>();
+    assert!(nmse <= 1e-11, "seed {seed}: NMSE {nmse:.1e}");
+}
+
+#[test]
+#[ignore = "twenty seconds"]
+fn seventy_thousand_tokens_with_experts_on_metal() {
+    as_on_the_cpu(&Simulator::metal(2, gpu_sim::Mode::Fast).expect("a simulator"));
+}
+
+#[test]
+#[ignore = "twenty seconds"]
+fn seventy_thousand_tokens_with_experts_on_cuda() {
+    as_on_the_cpu(&Simulator::backend(2, gpu_sim::Mode::Fast).expect("a simulator"));
 }

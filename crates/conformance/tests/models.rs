@@ -254,8 +254,18 @@ mod simulated {
 
     #[test]
     fn some_models_on_cuda() {
+        on_cuda(SOME);
+    }
+
+    #[test]
+    #[ignore = "a minute"]
+    fn all_models_on_cuda() {
+        on_cuda(MODELS);
+    }
+
+    fn on_cuda(models: &[&str]) {
         let backend: [Arc<dyn Backend>; 1] = [Arc::new(Simulator::backend(1, Mode::Fast).unwrap())];
-        check_on(&backend, SOME, Precision::Fast, |golden| golden.tolerance);
+        check_on(&backend, models, Precision::Fast, |golden| golden.tolerance);
     }
 
     /// Metal multiplies floats also where it may round.

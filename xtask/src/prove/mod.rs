@@ -1,9 +1,11 @@
 //! `prove`: what is too long for every run. Each proof prints a dated table, which is committed.
 
+mod checked;
 mod date;
 mod list;
 mod workshop;
 
+pub(crate) use checked::checked;
 pub(crate) use date::today;
 use list::{MUTATIONS, Mutation};
 use std::collections::BTreeSet;

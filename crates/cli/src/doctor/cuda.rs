@@ -15,6 +15,7 @@ use gristmill_kernels::gpu::cuda::{Cuda, texts};
 use gristmill_kernels::ops::{Backend, Rates};
 
 use super::finding::{Findings, Verdict};
+use super::model::Truth;
 use super::ops;
 use crate::console;
 use crate::failure::Failure;
@@ -101,8 +102,8 @@ fn open(number: u32) -> Result<(Arc<Driver>, String), Error> {
     Ok((driver, found))
 }
 
-/// Compiles all kernels for a device, measures it, and runs the op suite on it.
-pub(super) fn device(name: &str, driver: &Arc<Driver>, findings: &mut Findings) -> Result<(), Failure> {
+/// Compiles all kernels for a device, measures it, and runs the op suite and the built-in model on it.
+pub(super) fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: &mut Findings) -> Result<(), Failure> {
     let (texts, start) = (texts::all(), Instant::now());
     let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
     bar.set_length(texts.len() as u64);
@@ -124,7 +125,10 @@ pub(super) fn device(name: &str, driver: &Arc<Driver>, findings: &mut Findings) 
     let rates = rates.map(|rates| rates.map_or(String::new(), describe));
     findings.result(format_args!("{name}: speed"), rates)?;
     let make = |_| Ok(Box::new(Cuda::new(driver.clone())?) as _);
-    ops::all(name, &make, findings)
+    match ops::all(name, &make, findings)? {
+        true => truth.check(name, Cuda::new(driver.clone()), findings),
+        false => Ok(()),
+    }
 }
 
 fn describe(Rates { read_bytes_per_second, ops_per_second }: Rates) -> String {

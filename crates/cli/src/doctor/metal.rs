@@ -9,12 +9,14 @@ use gristmill_kernels::gpu::metal::driver::{self, Driver};
 use gristmill_kernels::gpu::metal::{Metal, texts};
 
 use super::finding::{Findings, Verdict};
+use super::model::Truth;
 use super::ops;
 use crate::console;
 use crate::failure::Failure;
 
-/// Looks for devices, compiles all kernels on each that can be used, and runs the op suite on it. Whether there was one.
-pub(super) fn devices(findings: &mut Findings) -> Result<bool, Failure> {
+/// Looks for devices, compiles all kernels on each that can be used, and runs the op suite and the built-in model on it.
+/// Whether there was one.
+pub(super) fn devices(truth: &Truth, findings: &mut Findings) -> Result<bool, Failure> {
     let count = driver::count();
     if count == 0 {
         findings.add(Verdict::Absent, "Metal", "no devices; models run on the CPU")?;
@@ -26,14 +28,14 @@ pub(super) fn devices(findings: &mut Findings) -> Result<bool, Failure> {
             Err(error) => findings.add(Verdict::Bad, &name, error)?,
             Ok(driver) => {
                 usable = true;
-                device(&name, &driver, findings)?;
+                device(&name, &driver, truth, findings)?;
             }
         }
     }
     Ok(usable)
 }
 
-fn device(name: &str, driver: &Arc<Driver>, findings: &mut Findings) -> Result<(), Failure> {
+fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: &mut Findings) -> Result<(), Failure> {
     let properties = driver.properties();
     let memory = console::bytes(properties.memory);
     let found = format!("{}, Apple family {}, {memory} recommended", properties.name, properties.architecture);
@@ -49,5 +51,8 @@ fn device(name: &str, driver: &Arc<Driver>, findings: &mut Findings) -> Result<(
     let found = format!("{} of {} texts compiled in {seconds:.1} s", all.len() - failed, all.len());
     findings.add(verdict, format_args!("{name}: kernels"), found)?;
     let make = |_| Ok(Box::new(Metal::new(driver.clone())?) as _);
-    ops::all(name, &make, findings)
+    match ops::all(name, &make, findings)? {
+        true => truth.check(name, Metal::new(driver.clone()), findings),
+        false => Ok(()),
+    }
 }

@@ -4,6 +4,7 @@ mod cuda;
 mod finding;
 #[cfg(target_os = "macos")]
 mod metal;
+mod model;
 mod ops;
 
 use std::fs::{self, OpenOptions};
@@ -18,12 +19,13 @@ use crate::bench::machine::memory_rate;
 use crate::console;
 use crate::failure::Failure;
 use finding::{Findings, Verdict};
+use model::Truth;
 
 /// Check what gristmill can use on this machine, and that it computes right.
 ///
 /// Looks for the CPU's level, NVIDIA's driver and devices, the compiler NVRTC and the cache for what it compiles, on macOS for
-/// Metal's devices; compiles all kernels, and compares every operation on every device with slow and simple arithmetic (on the CPU where there is
-/// no device). It takes a minute or some. A check that fails is said with what to do about it, and makes the exit code 1.
+/// Metal's devices; compiles all kernels, and compares every operation on every device, and the built-in model, with slow and simple
+/// arithmetic (on the CPU where there is no device). It takes a minute or some. A check that fails is said with what to do about it, and makes the exit code 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
     /// Write the same as Markdown, for example to send it in.
@@ -43,17 +45,19 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     console::print_line(&title)?;
     let mut findings = Findings::default();
     cpu(&mut findings)?;
+    let truth = Truth::new().map_err(|error| Failure::new(format!("the built-in model: {error}")))?;
     let devices = cuda::devices(&mut findings)?;
     for (name, device) in &devices {
-        cuda::device(name, device, &mut findings)?;
+        cuda::device(name, device, &truth, &mut findings)?;
     }
     #[cfg(target_os = "macos")]
-    let metal = metal::devices(&mut findings)?;
+    let metal = metal::devices(&truth, &mut findings)?;
     #[cfg(not(target_os = "macos"))]
     let metal = false;
     if devices.is_empty() && !metal {
         let threads = |threads| Ok(Box::new(Cpu::new(Level::best(), threads)?) as _);
         ops::all("cpu", &threads, &mut findings)?;
+        truth.check("cpu", Cpu::new(Level::best(), machine::physical_cores()), &mut findings)?;
     }
     if let Some(path) = &args.report {
         fs::write(path, findings.markdown(&title)).map_err(|error| unwritable(path, &error))?;

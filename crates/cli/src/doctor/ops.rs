@@ -11,8 +11,8 @@ use super::finding::Findings;
 use crate::console;
 use crate::failure::Failure;
 
-/// Runs all parts on a backend. One that has lost its device is not asked further.
-pub(super) fn all(name: &str, make: Make, findings: &mut Findings) -> Result<(), Failure> {
+/// Runs all parts on a backend. One that has lost its device is not asked further: whether it is still there.
+pub(super) fn all(name: &str, make: Make, findings: &mut Findings) -> Result<bool, Failure> {
     // A case fails by panicking; what it says is in the finding.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| ()));
@@ -21,7 +21,7 @@ pub(super) fn all(name: &str, make: Make, findings: &mut Findings) -> Result<(),
     outcome
 }
 
-fn parts(name: &str, make: Make, findings: &mut Findings) -> Result<(), Failure> {
+fn parts(name: &str, make: Make, findings: &mut Findings) -> Result<bool, Failure> {
     let bar = console::bar("comparing with the reference {bar:40} {pos}/{len} {msg}");
     bar.set_length(ALL.len() as u64);
     for (part, cases) in ALL {
@@ -32,13 +32,14 @@ fn parts(name: &str, make: Make, findings: &mut Findings) -> Result<(), Failure>
         bar.suspend(|| findings.result(format_args!("{name}: {part}"), ran.map(|worst| describe(&worst, seconds))))?;
         bar.inc(1);
         if lost && let Err(error) = make(1).and_then(|backend| backend.alloc_u32(1, "a test")) {
+            bar.finish_and_clear();
             findings
                 .result(format_args!("{name}: the other operations"), Err::<String, _>(format!("not run: {error}")))?;
-            break;
+            return Ok(false);
         }
     }
     bar.finish_and_clear();
-    Ok(())
+    Ok(true)
 }
 
 /// The time, and the error that is nearest to what is allowed.

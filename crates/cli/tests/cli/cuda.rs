@@ -155,6 +155,9 @@ fn the_doctor_finds_that_a_device_computes_nothing() {
     for line in ["cuda:0: kernels", "NVIDIA driver", "NVRTC", "cache of kernels", "cuda:0: refuse_memory"] {
         assert!(ended.out.lines().any(|l| l.starts_with("ok ") && l.contains(line)), "{line}: {}", ended.out);
     }
+    for precision in ["exact", "fast"] {
+        assert!(ended.out.contains(&format!("FAILED cuda:0: model, {precision} ")), "{}", ended.out);
+    }
     for part in ["matmul", "attention", "sample", "place_qkv"] {
         let wanted = format!("FAILED cuda:0: {part} ");
         let line = ended.out.lines().find(|line| line.starts_with(&wanted)).unwrap_or_else(|| panic!("{}", ended.out));
@@ -193,5 +196,5 @@ fn the_doctor_without_a_device() {
     }
     let page = fs::read_to_string(&report).unwrap();
     assert!(page.starts_with(&format!("# gristmill {}", env!("CARGO_PKG_VERSION"))) && page.ends_with(" 0 failed.\n"));
-    assert_eq!(page.matches("| ok | cpu: ").count(), gristmill_suite::ops::ALL.len());
+    assert_eq!(page.matches("| ok | cpu: ").count(), gristmill_suite::ops::ALL.len() + 2);
 }

@@ -137,8 +137,10 @@ const SELDOM: &[(Language, &str, &str, Only)] =
     &[(Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact))];
 const MOST_LOOKS: usize = 100;
 
-/// How often one more case of each part is looked at to find one that comes to a call.
+/// How often more cases are looked at to find some that come to a call; and of how many of the parts that run its text, which for
+/// the common ones are all.
 const MOST_ROUNDS: usize = 8;
+const MOST_WAYS: usize = 5;
 
 impl Map {
     /// Runs so many cases of each part of the suite; with a family of CUDA's kernels alone half as many.
@@ -176,6 +178,12 @@ impl Map {
         self.language
     }
 
+    /// The slowest of the cases: what they are, and how long they take.
+    pub fn slowest(&self) -> Option<(String, Duration)> {
+        let Seen { cases: Cases { part, only, .. }, time, .. } = self.seen.last()?;
+        Some((format!("{part} of {:?}, {only:?}", self.language), *time))
+    }
+
     /// Whether some cases are known to come to a call in a text.
     pub fn comes_to(&self, text: &str, call: &Call) -> bool {
         self.seen.iter().any(|seen| seen.comes_to(text, call))
@@ -192,8 +200,12 @@ impl Map {
         for _ in 0..MOST_ROUNDS {
             let missing: BTreeSet<&str> =
                 calls.clone().filter(|(text, call)| !self.comes_to(text, call)).map(|(text, _)| text).collect();
-            let running = self.seen.iter().filter(|seen| missing.iter().any(|text| seen.texts.contains(text)));
-            let more: Vec<Cases> = ways(running).map(|way| Cases { seed: Rng::fresh_seed(), ..way }).collect();
+            let running = |text: &&str| {
+                let ways: Vec<Cases> = ways(self.seen.iter().filter(|seen| seen.texts.contains(text))).collect();
+                let chosen = Rng::new(Rng::fresh_seed()).shuffled(ways.len()).into_iter().take(MOST_WAYS);
+                chosen.map(|i| Cases { seed: Rng::fresh_seed(), ..ways[i as usize] }).collect::<Vec<_>>()
+            };
+            let more: Vec<Cases> = missing.iter().flat_map(running).collect();
             for seen in each(&more, |&cases| Seen::new(cases)) {
                 self.seen.push(seen?);
             }

@@ -90,7 +90,8 @@ pub fn matmul(suite: &Suite) {
                 .collect();
             let rows: usize = tensors.iter().map(|t| t.rows).sum();
             let x_rows = if per_pair { assignment.pairs() } else { assignment.tokens };
-            let x = rng.normals(x_rows * cols);
+            let mut x = rng.normals(x_rows * cols);
+            sometimes_huge(rng, &mut x);
             let bias = rng.chance(0.5).then(|| rng.normals(assignment.experts * rows));
             let run = |b: &dyn Backend, assignment: &Assignment, x: &[f32]| {
                 let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");

@@ -145,6 +145,13 @@ fn activations(b: &dyn Backend, precision: Precision, x: &[f32], rows: usize, co
     act
 }
 
+/// Makes activations a million times as large, now and then: 16 bits would not hold them, nor what is made of them.
+fn sometimes_huge(rng: &mut crate::rng::Rng, x: &mut [f32]) {
+    if rng.chance(0.2) {
+        x.iter_mut().for_each(|x| *x *= 1e6);
+    }
+}
+
 /// Whether a GPU chooses the kernel of a dense product by the number of rows.
 fn by_rows(tensors: &[TensorView], precision: Precision) -> bool {
     precision == Precision::Fast || tensors.iter().any(|tensor| tensor.format == Format::F32)

@@ -1,0 +1,138 @@
+//! The built-in model on a device, beside the same model by slow and simple arithmetic: all that lies between the operations,
+//! from weights in the device's memory to the steps of a runner.
+
+use std::sync::Arc;
+
+use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_kernels::ops::Backend;
+use gristmill_kernels::reference::Reference;
+
+use super::finding::{Findings, Verdict};
+use crate::failure::Failure;
+use crate::source::Source;
+
+/// What the model reads.
+const TEXT: &str = "Once upon a time, there was a little girl named Lily. She had a red ball and a small dog. One day, the dog \
+                    took the ball and ran to the big tree. Lily was sad, but then the dog came back with the ball.";
+/// So many tokens are read at once, as in prefill; the others one by one, as in decode.
+const AT_ONCE: usize = 40;
+/// The mean squared error of logits over their mean square, where activations are exact.
+const MOST_ERROR: f64 = 1e-5;
+/// How much the perplexity of the text may change, of 1, where activations are rounded to 8 bits.
+const MOST_CHANGE: f64 = 0.02;
+
+/// What the model has to say.
+pub(super) struct Truth {
+    tokens: Vec<u32>,
+    /// Of each token all logits.
+    logits: Vec<f32>,
+}
+
+impl Truth {
+    /// By the reference.
+    pub(super) fn new() -> Result<Self, String> {
+        let model = load(Arc::new(Reference), Precision::Exact)?;
+        let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
+        let tokens = tokenizer.encode(TEXT, EncodeOptions::default()).map_err(|error| error.to_string())?;
+        let logits = read(model, &tokens)?;
+        Ok(Self { tokens, logits })
+    }
+
+    /// Compares a device with it.
+    pub(super) fn check(
+        &self,
+        name: &str,
+        backend: Result<impl Backend + 'static, gristmill_kernels::Error>,
+        findings: &mut Findings,
+    ) -> Result<(), Failure> {
+        let backend: Arc<dyn Backend> = match backend {
+            Ok(backend) => Arc::new(backend),
+            Err(error) => return findings.add(Verdict::Bad, format_args!("{name}: model"), error),
+        };
+        let logits = |precision| read(load(backend.clone(), precision)?, &self.tokens);
+        let exact = logits(Precision::Exact).and_then(|logits| self.nearly_the_same(&logits));
+        findings.result(format_args!("{name}: model, exact"), exact)?;
+        let fast = logits(Precision::Fast).and_then(|logits| self.as_likely(&logits));
+        findings.result(format_args!("{name}: model, fast"), fast)
+    }
+
+    fn nearly_the_same(&self, logits: &[f32]) -> Result<String, String> {
+        let square = |x: f32| f64::from(x).powi(2);
+        let error: f64 = logits.iter().zip(&self.logits).map(|(found, expected)| square(found - expected)).sum();
+        let error = error / self.logits.iter().map(|&x| square(x)).sum::<f64>();
+        let found = format!("{} tokens, NMSE of logits {error:.1e} of {MOST_ERROR:.0e}", self.tokens.len());
+        // NaN is wrong too.
+        if error <= MOST_ERROR { Ok(found) } else { Err(format!("{found}; models would answer nonsense")) }
+    }
+
+    fn as_likely(&self, logits: &[f32]) -> Result<String, String> {
+        let (found, expected) = (perplexity(logits, &self.tokens), perplexity(&self.logits, &self.tokens));
+        let said = format!("{} tokens, perplexity {found:.3}, should be {expected:.3}", self.tokens.len());
+        if (found / expected - 1.0).abs() <= MOST_CHANGE { Ok(said) } else { Err(said) }
+    }
+}
+
+fn load(backend: Arc<dyn Backend>, precision: Precision) -> Result<Arc<Model>, String> {
+    let file = Source::BuiltIn.open().map_err(|error| error.to_string())?;
+    let options = LoadOptions { precision, ..LoadOptions::default() };
+    Model::with_backend(file, backend, options).map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// The logits of all tokens.
+fn read(model: Arc<Model>, tokens: &[u32]) -> Result<Vec<f32>, String> {
+    let limits = Limits { context: Some(tokens.len()), output_rows: Some(AT_ONCE), ..Limits::default() };
+    let mut runner = Runner::new(model, limits).map_err(|error| error.to_string())?;
+    let sequence = runner.open_sequence().map_err(|error| error.to_string())?;
+    let (first, rest) = tokens.split_at(AT_ONCE.min(tokens.len()));
+    let mut logits = Vec::new();
+    for tokens in [first].into_iter().chain(rest.chunks(1)) {
+        let mut batch = Batch::new();
+        batch.push(sequence, tokens, Outputs::All);
+        let rows = runner.forward(&batch).and_then(|rows| rows.to_vec()).map_err(|error| error.to_string())?;
+        logits.extend(rows);
+    }
+    Ok(logits)
+}
+
+/// exp of the mean of −ln p over all tokens but the first.
+fn perplexity(logits: &[f32], tokens: &[u32]) -> f64 {
+    let rows = logits.chunks(logits.len() / tokens.len());
+    let surprise = |(row, next): (&[f32], &u32)| {
+        let most = row.iter().fold(f64::NEG_INFINITY, |most, &x| most.max(x.into()));
+        let sum: f64 = row.iter().map(|&x| (f64::from(x) - most).exp()).sum();
+        most + sum.ln() - f64::from(row[*next as usize])
+    };
+    let all = rows.zip(&tokens[1..]).map(surprise).sum::<f64>();
+    (all / (tokens.len() - 1) as f64).exp()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gristmill_kernels::cpu::{Cpu, Level};
+
+    #[test]
+    fn this_cpu_is_right() {
+        let truth = Truth::new().unwrap();
+        assert!(truth.tokens.len() > AT_ONCE + 5, "{}", truth.tokens.len());
+        let mut findings = Findings::default();
+        truth.check("cpu", Cpu::new(Level::best(), 2), &mut findings).unwrap_or_else(|_| panic!("stdout"));
+        assert_eq!(findings.failed(), 0, "{}", findings.markdown("what"));
+    }
+
+    #[test]
+    fn what_differs_is_found() {
+        let (tokens, logits) = (vec![0, 1, 2], vec![0.0, 3.0, 1.0, 0.5, 0.0, 4.0, 1.0, 2.0, 3.0]);
+        let truth = Truth { tokens, logits };
+        assert!(truth.nearly_the_same(&truth.logits).is_ok() && truth.as_likely(&truth.logits).is_ok());
+        for at in [0, 5] {
+            for wrong in [f32::NAN, f32::INFINITY, 2.0] {
+                let mut logits = truth.logits.clone();
+                logits[at] = wrong;
+                assert!(truth.nearly_the_same(&logits).is_err(), "{at} {wrong}");
+                assert!(truth.as_likely(&logits).is_err(), "{at} {wrong}");
+            }
+        }
+    }
+}
