@@ -66,11 +66,11 @@ mod prove {
         for map in &mut maps {
             map.look_for(calls.iter().map(|(name, _, call)| (*name, call)))?;
         }
-        eprintln!("{:>3} s", begin.elapsed().as_secs());
         // Where no case comes, nothing notices anything.
         let unseen = calls.iter().filter(|(name, _, call)| !maps.iter().any(|map| map.comes_to(name, call)));
         let unseen: Vec<String> =
             unseen.map(|(name, _, call)| format!("{name}:{}, no case comes there", call.line)).collect();
+        eprintln!("{:>3} s: NOT SEEN {unseen:?}", begin.elapsed().as_secs());
         let on_each = maps.iter().flat_map(|map| calls.iter().map(move |call| (map, call)));
         let calls: Vec<_> = on_each.filter(|(map, (name, _, call))| map.comes_to(name, call)).collect();
         eprintln!("{} calls, {} bugs", calls.len(), bugs.len());

@@ -84,7 +84,7 @@ pub const BUGS: &[Bug] = &[
     wgmma("min(output, p.outputs - 1) * p.row_bytes", "output * p.row_bytes", "matmul", &[Kind::OutOfBounds]),
     wgmma("bool valid = at < x_bytes;", "bool valid = true;", "matmul", &[Kind::OutOfBounds]),
     wgmma("i < TOKENS; i += 32 * COPIERS", "i < TOKENS - 1; i += 32 * COPIERS", "matmul", &[Kind::Uninitialised]),
-    wgmma("mbarrier_init(&full[here.thread_x() - 32 * WARPS], 32);", "mbarrier_init(&full[here.thread_x() - 32 * WARPS], 31);", "matmul", &[Kind::Phase]),
+    wgmma("mbarrier_init(&full[here.thread_x() - 32 * WARPS], 32);", "mbarrier_init(&full[here.thread_x() - 32 * WARPS], 31);", "matmul", &[Kind::Phase, Kind::RaceInBlock]),
     wgmma("mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS);", "mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS + 1);", "moe_matmul", &[Kind::Deadlock, Kind::Phase]),
     wgmma("wgmma_wait<1>();", "wgmma_wait<2>();", "matmul_rows", &[Kind::InFlight]),
     wgmma("wgmma_wait<0>();\n        stages.release(step);", "stages.release(step);\n        wgmma_wait<0>();", "moe_matmul", &[Kind::InFlight, Kind::RaceInBlock]),

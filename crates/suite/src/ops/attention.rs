@@ -178,10 +178,11 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
         };
-        // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between.
+        // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between. Everything
+        // of long sequences would take too long.
         let mut queries = layout.tokens();
-        match round % 3 {
-            0 if !long => {}
+        match if long { 1 + round / shapes.len() % 2 } else { round % 3 } {
+            0 => {}
             1 => queries.retain(|&(slot, p)| p as usize + 2 > layout.lengths[slot as usize]),
             _ => {
                 let most = if long { 20 } else { rng.pick(&[20, 20, 200]) };

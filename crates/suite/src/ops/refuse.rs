@@ -415,6 +415,7 @@ pub fn attention(suite: &Suite) {
             suite.same(case, &out.read(b).into(), &[first, second].concat().into());
         }
     }
+    bad_block_of_many(suite, spec);
     let good = place(&[0, 1], &[0, 31], &table, (2, 2));
     for (case, k, v) in [("keys", (2, 15), (2, 8)), ("values", (2, 16), (2, 7)), ("rows", (2, 16), (1, 8))] {
         let (k, v) = (matrix(k.0, k.1), matrix(v.0, v.1));
@@ -448,6 +449,40 @@ pub fn attention(suite: &Suite) {
     b.attention(matrix(2, 32).view(), &cache, &gone, &window, out.view_mut()).expect("only the last block is seen");
     expect(suite, "kv_copy: from", Kind::Id, b.kv_copy(&mut cache, &[(0, 1), (4, 0)]));
     expect(suite, "kv_copy: to", Kind::Id, b.kv_copy(&mut cache, &[(0, 4)]));
+}
+
+/// A block that is not there, of one of two sequences with many tokens each: the other is as it is without.
+fn bad_block_of_many(suite: &Suite, spec: KvSpec) {
+    let b = suite.backend();
+    let each = KV_BLOCK as u32 + 4;
+    let slots: Vec<u32> = (0..2).flat_map(|slot| (0..each).map(move |_| slot)).collect();
+    let positions: Vec<u32> = (0..2).flat_map(|_| 0..each).collect();
+    let place = |table: &[u32]| Placement {
+        slots: buffer(b, &slots),
+        positions: buffer(b, &positions),
+        table: buffer(b, table),
+        table_rows: 2,
+        table_cols: 2,
+        reach: 2,
+        apart: false,
+    };
+    let rng = &mut suite.rng("refuse_attention");
+    let rows = slots.len();
+    let mut random = |cols: usize| Framed::of(b, &rng.normals(rows * cols), rows, cols, Frame::ODD);
+    let (keys, values, q) = (random(2 * spec.key_width), random(2 * spec.value_width), random(4 * spec.key_width));
+    let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
+    b.kv_write(&mut cache, keys.view(), values.view(), &place(&[0, 1, 2, 3])).expect("kv_write");
+    let mut out = Framed::<f32>::poisoned(b, rows, 4 * spec.value_width, Frame::ODD);
+    let parameters = Attention { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
+    let first = |out: &Framed<f32>| out.read(b)[..each as usize * 4 * spec.value_width].to_vec();
+    b.attention(q.view(), &cache, &place(&[0, 1, 2, 3]), &parameters, out.view_mut()).expect("all blocks are there");
+    let expected = first(&out);
+    let mut out = Framed::<f32>::poisoned(b, rows, 4 * spec.value_width, Frame::ODD);
+    let result = b.attention(q.view(), &cache, &place(&[0, 1, 2, 4]), &parameters, out.view_mut());
+    expect(suite, "attention: a block of many tokens", Kind::Id, result);
+    if b.device() != DeviceId::Cpu {
+        suite.same(&"attention: the sequence beside one with a bad block", &expected.into(), &first(&out).into());
+    }
 }
 
 /// Sizes that no machine has, and views that leave their buffers.

@@ -353,11 +353,9 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             }
             barrier();
         }
-        if (p.walkers == 1 && splits.count > 1) {
-            if (live) {
-                combine(p, partials, place, here.warp(), splits.count, sink, results, token, unit.head_first + here.warp());
-            }
-            barrier();
+        // The next token's partial results are written after a barrier that the warps which join these come to as well.
+        if (p.walkers == 1 && splits.count > 1 && live) {
+            combine(p, partials, place, here.warp(), splits.count, sink, results, token, unit.head_first + here.warp());
         }
     }
     // A kernel that has ended must be one after which all before it have.

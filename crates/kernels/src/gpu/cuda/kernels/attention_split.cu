@@ -179,12 +179,12 @@ KERNEL_BOUNDED(attention_split, THREADS, 2)(
             }
             barrier();
         }
+        // The next token's partial results are written after a barrier that the warps which join these come to as well.
         if (p.walkers == 1 || (splits.count == 1 && walker == 0)) {
             for (u32 r = here.warp(); r < unit.live; r += WARPS) {
                 u32 head = unit.head_first + r;
                 combine(p, partials, place, r, splits.count, sink_of(sinks, head), results, token, head);
             }
-            barrier();
         }
     }
 }

@@ -296,8 +296,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
             // taken by themselves, and added with rounding.
 #pragma unroll
             for (u32 first_n = 0; first_n < VALUE_WIDTH / 8; first_n += COLUMNS) {
-                // Keeps the compiler from taking more of these at once than there are registers.
-                __syncwarp();
+                __syncwarp();  // Orders nothing: the compiler takes no more of these at once than there are registers.
                 float parts[COLUMNS][4] = {};
 #pragma unroll
                 for (u32 k = 0; k < KEYS / 16; k++) {
@@ -340,9 +339,8 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                 }
             }
         }
-        // The next run's queries may take the stages' place.
-        cp_async_wait<0>();
-        barrier();
+        // The next run's queries may take the stages' place: since the last barrier nobody has read those, and no copy is on its
+        // way.
     }
 }
 #endif
