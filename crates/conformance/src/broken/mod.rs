@@ -218,14 +218,16 @@ impl Map {
     }
 
     /// What notices that a call in a text is gone: the part, and what it notices. First the cases that are known to come to it,
-    /// then more of their parts.
+    /// then more of their parts, then more of all that run the text.
     ///
     /// # Panics
     /// If the changed text does not compile: then nothing is shown.
     pub fn notice(&self, name: &'static str, call: &Call, text: &str) -> Option<(&'static str, String)> {
         let known = self.seen.iter().filter(|seen| seen.comes_to(name, call));
-        let more = |one_in| ways(known.clone()).map(move |way| Cases { one_in, seed: Rng::fresh_seed(), ..way });
-        let cases = known.clone().map(|seen| seen.cases).chain(more(12)).chain(more(12)).chain(more(4));
+        let more = |one_in| move |way| Cases { one_in, seed: Rng::fresh_seed(), ..way };
+        let again = ways(known.clone()).map(more(12)).chain(ways(known.clone()).map(more(12)));
+        let running = ways(self.seen.iter().filter(|seen| seen.texts.contains(name))).map(more(4));
+        let cases = known.map(|seen| seen.cases).chain(again).chain(running);
         cases.into_iter().find_map(|cases| notice(name, text, cases))
     }
 }

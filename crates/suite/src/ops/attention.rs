@@ -153,7 +153,7 @@ pub fn attention(suite: &Suite) {
 
 /// The same for long sequences, of which a GPU shares the keys out to several blocks of threads.
 pub fn attention_long(suite: &Suite) {
-    rounds(suite, "attention_long", &LONG, 8, true);
+    rounds(suite, "attention_long", &LONG, 2 * LONG.len() + 2, true);
 }
 
 fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: usize, long: bool) {
@@ -161,7 +161,11 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
     for round in suite.some(part, 0..rounds) {
         let (key_width, value_width) = shapes[round % shapes.len()];
         let ratio = [1, 3, 4, 7, 8, 16][round % 6];
-        let (kv_heads, lengths) = if long {
+        // At the end of the long ones so many tokens that no block of threads has one alone.
+        let many = long && round >= 2 * shapes.len();
+        let (kv_heads, lengths) = if many {
+            (2, vec![300, 300])
+        } else if long {
             (1, vec![rng.pick(&[450, 1300, 1300]), rng.pick(&[1, 17])])
         } else {
             // Where heads share nothing, a GPU's tile of queries is long, and short sequences are several in one.
@@ -181,11 +185,17 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
         // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between. Everything
         // of long sequences would take too long.
         let mut queries = layout.tokens();
-        match if long { 1 + round / shapes.len() % 2 } else { round % 3 } {
+        match if long { 1 + usize::from(round >= shapes.len()) } else { round % 3 } {
             0 => {}
             1 => queries.retain(|&(slot, p)| p as usize + 2 > layout.lengths[slot as usize]),
             _ => {
-                let most = if long { 20 } else { rng.pick(&[20, 20, 200]) };
+                let most = if many {
+                    200
+                } else if long {
+                    20
+                } else {
+                    rng.pick(&[20, 20, 200])
+                };
                 let order = rng.shuffled(queries.len());
                 queries = order.iter().take(most).map(|&i| queries[i as usize]).collect();
             }

@@ -415,7 +415,7 @@ pub fn attention(suite: &Suite) {
             suite.same(case, &out.read(b).into(), &[first, second].concat().into());
         }
     }
-    bad_block_of_many(suite, spec);
+    bad_block(suite);
     let good = place(&[0, 1], &[0, 31], &table, (2, 2));
     for (case, k, v) in [("keys", (2, 15), (2, 8)), ("values", (2, 16), (2, 7)), ("rows", (2, 16), (1, 8))] {
         let (k, v) = (matrix(k.0, k.1), matrix(v.0, v.1));
@@ -451,37 +451,52 @@ pub fn attention(suite: &Suite) {
     expect(suite, "kv_copy: to", Kind::Id, b.kv_copy(&mut cache, &[(0, 4)]));
 }
 
-/// A block that is not there, of one of two sequences with many tokens each: the other is as it is without.
-fn bad_block_of_many(suite: &Suite, spec: KvSpec) {
+/// A block that is not there, of one of two sequences: the other is as it is without. Of the last tokens, and of all, by widths
+/// and formats for which a GPU may have kernels of their own.
+fn bad_block(suite: &Suite) {
     let b = suite.backend();
-    let each = KV_BLOCK as u32 + 4;
-    let slots: Vec<u32> = (0..2).flat_map(|slot| (0..each).map(move |_| slot)).collect();
-    let positions: Vec<u32> = (0..2).flat_map(|_| 0..each).collect();
-    let place = |table: &[u32]| Placement {
-        slots: buffer(b, &slots),
-        positions: buffer(b, &positions),
-        table: buffer(b, table),
-        table_rows: 2,
-        table_cols: 2,
-        reach: 2,
-        apart: false,
-    };
     let rng = &mut suite.rng("refuse_attention");
-    let rows = slots.len();
-    let mut random = |cols: usize| Framed::of(b, &rng.normals(rows * cols), rows, cols, Frame::ODD);
-    let (keys, values, q) = (random(2 * spec.key_width), random(2 * spec.value_width), random(4 * spec.key_width));
-    let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
-    b.kv_write(&mut cache, keys.view(), values.view(), &place(&[0, 1, 2, 3])).expect("kv_write");
-    let mut out = Framed::<f32>::poisoned(b, rows, 4 * spec.value_width, Frame::ODD);
-    let parameters = Attention { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
-    let first = |out: &Framed<f32>| out.read(b)[..each as usize * 4 * spec.value_width].to_vec();
-    b.attention(q.view(), &cache, &place(&[0, 1, 2, 3]), &parameters, out.view_mut()).expect("all blocks are there");
-    let expected = first(&out);
-    let mut out = Framed::<f32>::poisoned(b, rows, 4 * spec.value_width, Frame::ODD);
-    let result = b.attention(q.view(), &cache, &place(&[0, 1, 2, 4]), &parameters, out.view_mut());
-    expect(suite, "attention: a block of many tokens", Kind::Id, result);
-    if b.device() != DeviceId::Cpu {
-        suite.same(&"attention: the sequence beside one with a bad block", &expected.into(), &first(&out).into());
+    let each = KV_BLOCK as u32 + 4;
+    let all: Vec<(u32, u32)> = (0..2).flat_map(|slot| (0..each).map(move |position| (slot, position))).collect();
+    let last: Vec<(u32, u32)> = all.iter().copied().filter(|(_, position)| position + 1 == each).collect();
+    for (key_width, value_width, format) in
+        [(8, 4, KvFormat::F16), (64, 64, KvFormat::Q8_0), (128, 128, KvFormat::F16), (160, 136, KvFormat::F16)]
+    {
+        let spec = KvSpec { heads: 2, key_width, value_width, format };
+        let (k_cols, v_cols, q_cols, out_cols) = (2 * key_width, 2 * value_width, 4 * key_width, 4 * value_width);
+        let place = |tokens: &[(u32, u32)], table: &[u32]| Placement {
+            slots: buffer(b, &tokens.iter().map(|token| token.0).collect::<Vec<_>>()),
+            positions: buffer(b, &tokens.iter().map(|token| token.1).collect::<Vec<_>>()),
+            table: buffer(b, table),
+            table_rows: 2,
+            table_cols: 2,
+            reach: 2,
+            apart: tokens.len() == 2,
+        };
+        let (good, bad) = ([0, 1, 2, 3], [0, 1, 2, 4]);
+        let mut random = |rows: usize, cols: usize| Framed::of(b, &rng.normals(rows * cols), rows, cols, Frame::ODD);
+        let (keys, values) = (random(all.len(), k_cols), random(all.len(), v_cols));
+        let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
+        b.kv_write(&mut cache, keys.view(), values.view(), &place(&all, &good)).expect("kv_write");
+        for tokens in [&last, &all] {
+            let q = random(tokens.len(), q_cols);
+            let parameters = Attention { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
+            let attend = |table: &[u32]| {
+                let mut out = Framed::<f32>::poisoned(b, tokens.len(), out_cols, Frame::ODD);
+                let result = b.attention(q.view(), &cache, &place(tokens, table), &parameters, out.view_mut());
+                (result, out)
+            };
+            let first = |out: &Framed<f32>| out.read(b)[..tokens.len() / 2 * out_cols].to_vec();
+            let (result, out) = attend(&good);
+            result.expect("all blocks are there");
+            let expected = first(&out);
+            let (result, out) = attend(&bad);
+            let case = format!("attention: a bad block of {} tokens, {spec:?}", tokens.len());
+            expect(suite, &case, Kind::Id, result);
+            if b.device() != DeviceId::Cpu {
+                suite.same(&case, &expected.into(), &first(&out).into());
+            }
+        }
     }
 }
 
