@@ -50,7 +50,11 @@ impl Truth {
             Ok(backend) => Arc::new(backend),
             Err(error) => return findings.add(Verdict::Bad, format_args!("{name}: model"), error),
         };
-        let logits = |precision| read(load(backend.clone(), precision)?, &self.tokens);
+        let logits = |precision| {
+            let logits = read(load(backend.clone(), precision)?, &self.tokens)?;
+            let (found, expected) = (logits.len(), self.logits.len());
+            if found == expected { Ok(logits) } else { Err(format!("{found} logits, should be {expected}")) }
+        };
         let exact = logits(Precision::Exact).and_then(|logits| self.nearly_the_same(&logits));
         findings.result(format_args!("{name}: model, exact"), exact)?;
         let fast = logits(Precision::Fast).and_then(|logits| self.as_likely(&logits));
