@@ -64,7 +64,8 @@ mod prove {
         let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| wanted(bug.file)).collect();
         eprintln!("which come to which call");
         for map in &mut maps {
-            map.look_for(calls.iter().map(|(name, _, call)| (*name, call)))?;
+            let rounds = map.look_for(calls.iter().map(|(name, _, call)| (*name, call)))?;
+            eprintln!("{:>3} s: {:?}, in {rounds} more rounds", begin.elapsed().as_secs(), map.language());
         }
         // Where no case comes, nothing notices anything.
         let unseen = calls.iter().filter(|(name, _, call)| !maps.iter().any(|map| map.comes_to(name, call)));

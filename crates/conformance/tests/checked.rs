@@ -34,7 +34,7 @@ fn one_in(part: &str) -> usize {
     // Some of these take seconds.
     match part {
         "attention" | "attend" => 60,
-        "experts" | "place_qkv" => 30,
+        "attention_long" | "experts" | "place_qkv" => 30,
         _ => 12,
     }
 }

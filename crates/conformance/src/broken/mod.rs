@@ -141,8 +141,7 @@ const SELDOM: &[(Language, &str, &str, Only)] =
     &[(Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact))];
 const MOST_LOOKS: usize = 100;
 
-/// How often more cases are looked at to find some that come to a call; and of how many of the parts that run its text, which for
-/// the common ones are all.
+/// How often more cases are looked at to find some that come to a call; and of how many of the parts that come near it.
 const MOST_ROUNDS: usize = 8;
 const MOST_WAYS: usize = 5;
 
@@ -192,33 +191,48 @@ impl Map {
         self.seen.iter().any(|seen| seen.comes_to(text, call))
     }
 
-    /// Looks for cases that come to calls to which none is known to come, among what runs their texts.
+    /// Looks for cases that come to calls to which none is known to come, among what comes near them: in how many rounds.
     ///
     /// # Errors
     /// What was noticed though nothing is changed.
     pub fn look_for<'a>(
         &mut self,
         calls: impl Iterator<Item = (&'static str, &'a Call)> + Clone,
-    ) -> Result<(), String> {
-        for _ in 0..MOST_ROUNDS {
-            let missing: BTreeSet<&str> =
-                calls.clone().filter(|(text, call)| !self.comes_to(text, call)).map(|(text, _)| text).collect();
-            let running = |text: &&str| {
-                let ways: Vec<Cases> = ways(self.seen.iter().filter(|seen| seen.texts.contains(text))).collect();
-                let chosen = Rng::new(Rng::fresh_seed()).shuffled(ways.len()).into_iter().take(MOST_WAYS);
-                chosen.map(|i| Cases { seed: Rng::fresh_seed(), ..ways[i as usize] }).collect::<Vec<_>>()
-            };
-            let more: Vec<Cases> = missing.iter().flat_map(running).collect();
+    ) -> Result<usize, String> {
+        let mut rounds = 0;
+        while rounds < MOST_ROUNDS {
+            let missing = calls.clone().filter(|(text, call)| call.is_on(self.language) && !self.comes_to(text, call));
+            let more: BTreeSet<_> = missing.map(|(text, call)| self.nearest(text, call)).collect();
+            let more = more.into_iter().flat_map(|(text, line)| self.more(text, line)).collect::<Vec<_>>();
+            if more.is_empty() {
+                break;
+            }
+            rounds += 1;
             for seen in each(&more, |&cases| Seen::new(cases)) {
                 self.seen.push(seen?);
             }
         }
         self.seen.sort_by_key(|seen| seen.time);
-        Ok(())
+        Ok(rounds)
+    }
+
+    /// Of a call to which no case is known to come the text, and the line in it nearest to the call to which one comes.
+    fn nearest(&self, text: &'static str, call: &Call) -> (&'static str, Option<u32>) {
+        let lines = self.seen.iter().flat_map(|seen| &seen.lines).filter(|(of, _)| of == text).map(|(_, line)| *line);
+        (text, lines.min_by_key(|line| line.abs_diff(call.line as u32)))
+    }
+
+    /// Other cases of some parts that run a text, if one is given to this line.
+    fn more(&self, text: &'static str, line: Option<u32>) -> Vec<Cases> {
+        let line = line.map(|line| (text.to_owned(), line));
+        let running = |seen: &&Seen| seen.texts.contains(text) && line.iter().all(|line| seen.lines.contains(line));
+        let ways: Vec<Cases> = ways(self.seen.iter().filter(running)).collect();
+        let chosen = Rng::new(Rng::fresh_seed()).shuffled(ways.len()).into_iter().take(MOST_WAYS);
+        chosen.map(|i| Cases { seed: Rng::fresh_seed(), ..ways[i as usize] }).collect()
     }
 
     /// What notices that a call in a text is gone: the part, and what it notices. First the cases that are known to come to it,
-    /// then more of their parts, then more of all that run the text.
+    /// then more of their parts, then more of all that run the text, at last all of those parts.
     ///
     /// # Panics
     /// If the changed text does not compile: then nothing is shown.
@@ -227,7 +241,8 @@ impl Map {
         let more = |one_in| move |way| Cases { one_in, seed: Rng::fresh_seed(), ..way };
         let again = ways(known.clone()).map(more(12)).chain(ways(known.clone()).map(more(12)));
         let running = ways(self.seen.iter().filter(|seen| seen.texts.contains(name))).map(more(4));
-        let cases = known.map(|seen| seen.cases).chain(again).chain(running);
+        let all = ways(known.clone()).map(more(1));
+        let cases = known.map(|seen| seen.cases).chain(again).chain(running).chain(all);
         cases.into_iter().find_map(|cases| notice(name, text, cases))
     }
 }
@@ -313,6 +328,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// Whether it is more than a word on such a device: on Metal no launch waits for another by itself.
+    fn is_on(&self, language: Language) -> bool {
+        language == Language::Cuda || !self.call.starts_with("dependency_wait")
+    }
+
     /// Whether the simulator says that threads come to it.
     fn is_seen(&self) -> bool {
         !self.call.starts_with("wgmma_fence")

@@ -64,11 +64,11 @@ PTX float exp2_approx(float x) {
 PTX int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 
 // ---- Loads.
-// 16 bytes that nobody writes while the kernel runs, not kept in L1: for weights, each read once. The compiler may move
-// it before `dependency_wait`.
+// 16 bytes that nobody writes while the kernel runs, not kept in L1: for weights, each read once. `volatile`, since NVRTC takes
+// other assembly for arithmetic and moves it out of the condition that keeps it within the row.
 PTX uint4 load_stream_16(const void* from) {
     uint4 value;
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
         : "l"(from));
     return value;
