@@ -137,8 +137,10 @@ const NOT_LOOKED_AT: [&str; 5] =
 
 /// Texts that few cases run: the part that has such, with which weights and activations. They are looked at until one is met, at
 /// most so many times.
-const SELDOM: &[(Language, &str, &str, Only)] =
-    &[(Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact))];
+const SELDOM: &[(Language, &str, &str, Only)] = &[
+    (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
+    (Language::Cuda, "experts.cu", "experts", Only::Any),
+];
 const MOST_LOOKS: usize = 100;
 
 /// How often more cases are looked at to find some that come to a call; and of how many of the parts that come near it.
@@ -154,9 +156,9 @@ impl Map {
         let parts = ALL.iter().map(|(name, _)| *name);
         let parts: Vec<&str> = parts.filter(|name| !NOT_LOOKED_AT.contains(name)).collect();
         let case = |part, only| Cases { language, part, only, one_in: 1000, seed: Rng::fresh_seed() };
-        // Small products seldom take the kernels of these by themselves.
-        let forced = [Family::Int8, Family::Mma, Family::Wgmma].map(Only::Family);
-        let forced = forced.into_iter().filter(|_| language == Language::Cuda);
+        // Small products seldom take the kernels of most of these by themselves.
+        let forced = Family::ALL.iter().map(|&family| Only::Family(family));
+        let forced = forced.filter(|_| language == Language::Cuda);
         let forced = forced.flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
         let forced = forced.flat_map(|way| repeat_n(way, looks.div_ceil(2)));
         let any = parts.into_iter().flat_map(|part| repeat_n((part, Only::Any), looks));
