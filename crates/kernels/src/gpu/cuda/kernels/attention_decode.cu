@@ -19,6 +19,12 @@
 #include "attention_mma.cuh"
 #include "attention_place.cuh"
 
+// Twin of `DecodeParams` in attention.rs.
+struct DecodeParams {
+    AttentionParams attention;
+    Placing placing;
+};
+
 #if __CUDA_ARCH__ >= 800
 #define ROWS 8u
 #define WARPS ROWS
@@ -36,12 +42,6 @@ DEV uint4 load_or_zero(const u16* from, bool inside) {
 }
 
 DEV u32 word(const uint4& words, u32 i) { return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w; }
-
-// Twin of `DecodeParams` in attention.rs.
-struct DecodeParams {
-    AttentionParams attention;
-    Placing placing;
-};
 
 // Four elements of a query for each lane, to rows of their high and low parts; what undoes the scale that they get.
 DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
