@@ -163,7 +163,9 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
         let ratio = [1, 3, 4, 7, 8, 16][round % 6];
         // At the end of the long ones so many tokens that no block of threads has one alone.
         let many = long && round >= 2 * shapes.len();
-        let (kv_heads, lengths) = if many {
+        // Now and then more keys in a row than a GPU's tile of queries sees at once, several times over.
+        let full = !long && round % 6 == 3;
+        let (kv_heads, mut lengths): (usize, Vec<usize>) = if many {
             (2, vec![300, 300])
         } else if long {
             (1, vec![rng.pick(&[450, 1300, 1300]), rng.pick(&[1, 17])])
@@ -173,12 +175,15 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
                 if ratio == 1 { &[1, 16, 17, 20, 33, 300] } else { &[1, 15, 16, 17, 33, 70, 150, 300] };
             (rng.between(1, 3), (0..rng.between(1, 4)).map(|_| rng.pick(some)).collect())
         };
+        if full {
+            lengths[0] = 300;
+        }
         let spec = KvSpec { heads: kv_heads, key_width, value_width, format: rng.pick(&FORMATS) };
         let layout = Layout::new(rng, spec, lengths);
         let heads = kv_heads * ratio;
         let parameters = Parameters {
             heads,
-            window: (!long && rng.chance(0.4)).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
+            window: (!long && !full && rng.chance(0.4)).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
         };
