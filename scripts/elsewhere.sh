@@ -121,7 +121,7 @@ old() {
 # arm TESTS...: Arm CPUs with and without dot products, the former with these parts of the op suite.
 arm() {
     need qemu-aarch64-static qemu-user-static aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
-    [ -e /usr/aarch64-linux-gnu/lib/libc.so.6 ] || need /none libc6-dev-arm64-cross
+    [ -e /usr/aarch64-linux-gnu/lib/crt1.o ] || need /none libc6-dev-arm64-cross
     export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
     local with=(qemu-aarch64-static -cpu max -L /usr/aarch64-linux-gnu) built
     local without=(qemu-aarch64-static -cpu cortex-a53 -L /usr/aarch64-linux-gnu)
