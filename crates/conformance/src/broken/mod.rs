@@ -203,7 +203,8 @@ impl Map {
     ) -> Result<usize, String> {
         let mut rounds = 0;
         while rounds < MOST_ROUNDS {
-            let missing = calls.clone().filter(|(text, call)| call.is_on(self.language) && !self.comes_to(text, call));
+            let missing =
+                calls.clone().filter(|(text, call)| call.is_on(self.language, text) && !self.comes_to(text, call));
             let more: BTreeSet<_> = missing.map(|(text, call)| self.nearest(text, call)).collect();
             let more = more.into_iter().flat_map(|(text, line)| self.more(text, line)).collect::<Vec<_>>();
             if more.is_empty() {
@@ -330,9 +331,13 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether it is more than a word on such a device: on Metal no launch waits for another by itself.
-    fn is_on(&self, language: Language) -> bool {
-        language == Language::Cuda || !self.call.starts_with("dependency_wait")
+    /// Whether it is more than a word on such a device, in this text. Both devices' headers are included on both, and on Metal no
+    /// launch waits for another by itself.
+    fn is_on(&self, language: Language, text: &str) -> bool {
+        match language {
+            Language::Cuda => text != "device_metal.h",
+            Language::Metal => text != "device_cuda.h" && !self.call.starts_with("dependency_wait"),
+        }
     }
 
     /// Whether the simulator says that threads come to it.
