@@ -33,18 +33,13 @@ fn is_of_few(text: &Text, capability: u32) -> bool {
 const SPILLS: &[(&str, &str, &str)] = &[
     // Two blocks on a multiprocessor, or two rows of weights more in one, gain more than they cost.
     ("gemm.cu", "gemm", "sums and weights in flight take all registers; some addresses, used once a step, do not fit"),
-    ("gemm_int8.cu", "gemm_int8", "on sm_80, of gate and up in Q6_K: one word, outside of the products"),
+    ("gemm_int8.cu", "gemm_int8", "of gate and up, on sm_80 to sm_89: up to 64 bytes of Q5_0 and 40 of Q6_K"),
     (
         "gemm_wgmma.cu",
         "gemm_wgmma",
-        "of BF16 alone, whose numbers take all registers that are not sums: up to six words, most of them outside the loop",
+        "of BF16 alone, whose numbers take all registers that are not sums: up to 92 bytes, most of them outside the loop",
     ),
     ("experts.cu", "experts_gate_up", "on sm_120a, of Q5_K: three words; no such device has run it"),
-    (
-        "attention_decode.cu",
-        "attention_decode",
-        "on sm_120, two words at a width of 128: keys and values under way and sums take all registers",
-    ),
     (
         "attention_tile.cu",
         "attention_tile",
