@@ -251,7 +251,7 @@ pub fn experts(suite: &Suite) {
         });
         let into = Into::new(rng, tokens * outputs);
         let activation = rng.pick(&[Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }]);
-        if is_smooth(activation, precision) {
+        if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
         let run = |b: &dyn Backend| {

@@ -36,10 +36,10 @@ fn bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64 {
     4.0 * product_bound(tensors, precision, x) + 1e-13
 }
 
-/// Whether a small error of huge inputs is a small error of what an activation makes of them: where those were rounded, a limit
-/// of about 1 turns a sign that is wrong into a result that is.
-pub(super) fn is_smooth(activation: Activation, precision: Precision) -> bool {
-    precision == Precision::Exact || !matches!(activation, Activation::ClampedSwiGlu { .. })
+/// Whether a small error of huge inputs is a small error of what an activation makes of them. A limit of about 1 makes it a
+/// large one, if only where a product happens to cancel to within the limit: in f32 that failed one run in a hundred.
+pub(super) fn is_smooth(activation: Activation) -> bool {
+    !matches!(activation, Activation::ClampedSwiGlu { .. })
 }
 
 fn pair(suite: &Suite, rng: &mut Rng, experts: usize, rows: usize, cols: usize) -> Vec<TensorView> {
@@ -62,7 +62,7 @@ pub fn dense(suite: &Suite) {
                 let (rows, cols) = (if i < OUTPUTS.len() { OUTPUTS[i] } else { rng.between(1, 60) }, 256);
                 let tensors = pair(suite, rng, 1, rows, cols);
                 let (mut x, bias) = (rng.normals(tokens * cols), biases(rng, rows));
-                if is_smooth(activation, precision) {
+                if is_smooth(activation) {
                     sometimes_huge(rng, &mut x);
                 }
                 let run = |b: &dyn Backend, first: usize, count: usize| {
@@ -107,7 +107,7 @@ pub fn act(suite: &Suite) {
         let tensors = pair(suite, rng, 1, inner, 256);
         let down = [tensor(rng, format, 1, 40, inner)];
         let (mut x, bias) = (rng.normals(tokens * 256), biases(rng, inner));
-        if is_smooth(activation, precision) {
+        if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
         let run = |b: &dyn Backend| {
@@ -141,7 +141,7 @@ pub fn experts(suite: &Suite) {
         let (rows, cols) = (rng.between(1, 40), 256);
         let tensors = pair(suite, rng, assignment.experts, rows, cols);
         let mut x = rng.normals(assignment.tokens * cols);
-        if is_smooth(activation, precision) {
+        if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
         let bias = biases(rng, assignment.experts * rows);
