@@ -27,6 +27,8 @@ usage: cargo xtask check
        cargo xtask prove mutations [--only OP] [--list] [--output FILE]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
+       cargo xtask prove seeds [--rounds N] [--output FILE]
+           the op suite again and again (20 times), with fresh inputs each time; a failure in any round is one
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::today()]),
         ["prove", "checked"] => prove::checked(None),
         ["prove", "checked", "--output", path] => prove::checked(Some(path)),
+        ["prove", "seeds", options @ ..] => prove::seeds(options),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };

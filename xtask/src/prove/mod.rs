@@ -3,11 +3,13 @@
 mod checked;
 mod date;
 mod list;
+mod seeds;
 mod workshop;
 
 pub(crate) use checked::checked;
 pub(crate) use date::today;
 use list::{MUTATIONS, Mutation};
+pub(crate) use seeds::seeds;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Instant;
