@@ -1,0 +1,147 @@
+//! `prove seeds`: the op suite many times, with fresh inputs each time. A case that fails one run in a hundred, because the
+//! kernel or the tolerance is wrong, seldom shows in one; and of tolerances it says how much of each was ever needed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::Command;
+use std::time::Instant;
+
+use super::date::today;
+use crate::root;
+
+const ARGUMENTS: &str = "test --workspace --no-fail-fast --test ops --test checked";
+const ROUNDS: usize = 20;
+
+/// What the command line asks of [`seeds`].
+struct Options<'a> {
+    rounds: usize,
+    output: Option<&'a str>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(mut words: &[&'a str]) -> Result<Self, String> {
+        let mut options = Self { rounds: ROUNDS, output: None };
+        loop {
+            match words {
+                [] => return Ok(options),
+                ["--rounds", count, rest @ ..] => {
+                    let rounds = count.parse().ok().filter(|&rounds| rounds > 0);
+                    options.rounds = rounds.ok_or(format!("prove seeds: --rounds {count}: not a positive number"))?;
+                    words = rest;
+                }
+                ["--output", file, rest @ ..] => (options.output, words) = (Some(*file), rest),
+                [other, ..] => return Err(format!("prove seeds: unknown option {other}; see cargo xtask")),
+            }
+        }
+    }
+}
+
+/// Runs the op suite, fast and checked, so many times; fails if any test ever did. The page has each failure with its seed, and for
+/// each kind of case and backend the largest error relative to what is allowed.
+pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
+    let Options { rounds, output } = Options::parse(words)?;
+    let mut failures = Vec::new();
+    let mut worst: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    let start = Instant::now();
+    for round in 1..=rounds {
+        let done = Command::new("cargo").args(ARGUMENTS.split(' ')).current_dir(root()).output();
+        let done = done.map_err(|error| format!("cargo {ARGUMENTS}: {error}"))?;
+        let text = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let failed = failures_of(&text);
+        if failed.is_empty() && !done.status.success() {
+            return Err(format!("cargo {ARGUMENTS}: {}\n{text}", done.status));
+        }
+        for (kind, backend, share) in text.lines().filter_map(error_of) {
+            let entry = worst.entry(kind.to_owned()).or_default().entry(backend.to_owned()).or_insert(0.0);
+            *entry = entry.max(share);
+        }
+        eprintln!("round {round} of {rounds}: {} failed, {} s in all", failed.len(), start.elapsed().as_secs());
+        failed.iter().for_each(|failure| eprintln!("    {failure}"));
+        failures.extend(failed);
+    }
+    let page = page(rounds, start.elapsed().as_secs(), &failures, &worst);
+    println!("{page}");
+    if let Some(file) = output {
+        std::fs::write(file, &page).map_err(|error| format!("cannot write {file}: {error}"))?;
+    }
+    if failures.is_empty() { Ok(()) } else { Err(format!("{} failures in {rounds} rounds", failures.len())) }
+}
+
+/// Each message of a test that failed, in one line.
+fn failures_of(text: &str) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line.starts_with("thread '") && line.contains("panicked at ") {
+            let message = lines.by_ref().take_while(|line| !line.starts_with("stack backtrace") && !line.is_empty());
+            let message: Vec<&str> = message.filter(|line| !line.starts_with("note: run with")).collect();
+            failures.push(message.join("; "));
+        }
+    }
+    let failed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with("FAILED"));
+    // A test may end otherwise than by a panic.
+    failures.extend(failed.skip(failures.len()).map(str::to_owned).collect::<Vec<_>>());
+    failures
+}
+
+/// Of a line "kind  NMSE error of bound  (backend)" the kind, the backend and the share of the bound that was needed.
+fn error_of(line: &str) -> Option<(&str, &str, f64)> {
+    let (kind, rest) = line.strip_prefix("    ")?.split_once(" NMSE ")?;
+    let (numbers, backend) = rest.split_once("  (")?;
+    let (error, bound) = numbers.split_once(" of ")?;
+    let (error, bound): (f64, f64) = (error.parse().ok()?, bound.parse().ok()?);
+    Some((kind.trim(), family(backend.strip_suffix(')')?), if bound > 0.0 { error / bound } else { error }))
+}
+
+/// A backend without what differs between runs: the simulated device's number, its order of threads.
+fn family(backend: &str) -> &str {
+    let names = ["avx2", "avx512", "neon", "portable", "simulated CUDA", "simulated Metal"];
+    names.into_iter().find(|name| backend.contains(name)).unwrap_or(backend)
+}
+
+fn page(rounds: usize, seconds: u64, failures: &[String], worst: &BTreeMap<String, BTreeMap<String, f64>>) -> String {
+    let mut page = format!("# The op suite, {rounds} times, {}\n\n", today());
+    page += "`cargo xtask prove seeds`: inputs are fresh each time. The numbers are the largest error (NMSE) of a kind of case as a\n";
+    page += "share of what is allowed.\n\n";
+    let backends: std::collections::BTreeSet<&String> = worst.values().flat_map(BTreeMap::keys).collect();
+    page += "| kind |";
+    backends.iter().for_each(|backend| page += &format!(" {backend} |"));
+    page += "\n| --- |";
+    page += &" ---: |".repeat(backends.len());
+    for (kind, shares) in worst {
+        let _ = write!(page, "\n| {kind} |");
+        for backend in &backends {
+            page += &shares.get(*backend).map_or(" |".to_owned(), |share| format!(" {share:.2} |"));
+        }
+    }
+    let _ = write!(page, "\n\n{} failures, {seconds} s.\n", failures.len());
+    failures.iter().for_each(|failure| page += &format!("- {failure}\n"));
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, error_of, failures_of};
+
+    #[test]
+    fn errors_and_failures_are_read() {
+        let line = "    gate_up_act exact            NMSE 1.5e-13 of 1.0e-11  (CPU, avx2, 1 threads)";
+        let (kind, backend, share) = error_of(line).unwrap();
+        assert_eq!((kind, backend), ("gate_up_act exact", "avx2"));
+        assert!((share - 0.015).abs() < 1e-9);
+        assert_eq!(error_of("executed: gate_up_act on avx2"), None);
+
+        let text = "test avx2::route ... ok\ntest avx2::add ... FAILED\ntest avx2::rope ... FAILED\n\
+            thread 'avx2::add' (7) panicked at suite.rs:161:9:\nCPU, case 1: NMSE 4\nto repeat: seed 34\nstack backtrace:\n";
+        assert_eq!(failures_of(text), ["CPU, case 1: NMSE 4; to repeat: seed 34", "test avx2::rope ... FAILED"]);
+        assert!(failures_of("test avx2::route ... ok\n").is_empty());
+    }
+
+    #[test]
+    fn options_are_checked() {
+        assert_eq!(Options::parse(&["--rounds", "3"]).map(|options| options.rounds), Ok(3));
+        for wrong in [&["--rounds", "0"][..], &["--rounds", "x"], &["--rounds"], &["--seed", "3"]] {
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
