@@ -28,7 +28,7 @@ usage: cargo xtask check
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
-           the op suite again and again (20 times), with fresh inputs each time; a failure in any round is one
+           the op suite again and again (10 times), with fresh inputs each time; a failure in any round is one
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 

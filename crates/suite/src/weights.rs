@@ -44,6 +44,29 @@ pub fn energy(tensors: &[TensorView], x: &[f32]) -> f64 {
     mean_squares(&weights).iter().zip(mean_squares(x)).map(|(w, x)| w * x).sum()
 }
 
+/// Of quantised weights: how large, relative to [`energy`], that is which cancels in their products. A kernel may multiply codes, of
+/// which none is negative, and add what the lowest weight of a block comes to with the sum of the block's `x`.
+pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
+    const BLOCK: usize = 32;
+    let energy = energy(tensors, x);
+    if tensors.iter().all(|tensor| tensor.format.is_float()) || energy == 0.0 {
+        return 0.0;
+    }
+    let cols = tensors[0].cols;
+    let mean_squares = |values: &[f32], of_block: &dyn Fn(&[f32]) -> f64| {
+        let mut sums = vec![0.0; cols.div_ceil(BLOCK)];
+        for row in values.chunks_exact(cols) {
+            sums.iter_mut().zip(row.chunks(BLOCK)).for_each(|(s, block)| *s += of_block(block).powi(2));
+        }
+        let rows = (values.len() / cols).max(1) as f64;
+        sums.into_iter().map(move |s| s / rows).collect::<Vec<_>>()
+    };
+    let weights: Vec<f32> = tensors.iter().flat_map(decoded).collect();
+    let lowest = mean_squares(&weights, &|block| block.iter().fold(0.0, |low, &w| f64::from(w).min(low)));
+    let sums = mean_squares(x, &|block| block.iter().map(|&x| f64::from(x)).sum());
+    lowest.iter().zip(sums).map(|(w, x)| w * x).sum::<f64>() / energy
+}
+
 /// Columns for a format: `blocks` of its blocks; for floats, whose block is one element, `32 · blocks` less a few.
 pub fn columns(rng: &mut Rng, format: Format, blocks: usize) -> usize {
     if format.is_float() { 32 * blocks - rng.below(32) } else { format.block_len() * blocks }

@@ -10,7 +10,7 @@ use super::date::today;
 use crate::root;
 
 const ARGUMENTS: &str = "test --workspace --no-fail-fast --test ops --test checked";
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 10;
 
 /// What the command line asks of [`seeds`].
 struct Options<'a> {

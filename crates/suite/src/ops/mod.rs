@@ -12,6 +12,7 @@ pub mod sample;
 
 use crate::framed::{Frame, Framed};
 use crate::suite::{NORMAL, Output, Suite, Tolerance};
+use crate::weights::cancelled;
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Backend;
@@ -88,15 +89,21 @@ fn int8(x: &[f32], cols: usize) -> f64 {
     if power > 0.0 { 2.0 * error / power } else { 0.0 }
 }
 
+/// Error of a router's weights, which equal logits share: e^-x, a sum with it, a quotient and the product with the scale are
+/// rounded in turn, each by up to 2⁻²⁴ (the first counts half in the sum).
+const ROUTE: f64 = (3.5 / (1 << 24) as f64) * (3.5 / (1 << 24) as f64);
+
 /// Error of activations rounded to bfloat16, which has 8 significant bits: numbers from 2ⁿ to 2ⁿ⁺¹ lie 2ⁿ⁻⁷ apart, so
-/// rounding has a variance of that squared / 12 (for normals 3e-6 of theirs). Twice that is allowed, as for int8.
+/// rounding has a variance of that squared / 12 (for normals 3e-6 of theirs). Twice that is allowed, as for int8; of few
+/// numbers, whose errors all outputs share, three times that, which is what the largest error comes to.
 fn bf16(x: &[f32]) -> f64 {
     let (mut error, mut power) = (0.0, 0.0);
     for x in x.iter().map(|&x| f64::from(x).abs()).filter(|&x| x > 0.0) {
         error += (x.log2().floor() - 7.0).exp2().powi(2) / 12.0;
         power += x.powi(2);
     }
-    if power > 0.0 { 2.0 * error / power } else { 0.0 }
+    let times = if x.len() < 64 { 3.0 } else { 2.0 };
+    if power > 0.0 { times * error / power } else { 0.0 }
 }
 
 /// What activations are rounded to for these tensors, the coarsest if they differ. For bfloat16 weights a level may round
@@ -116,10 +123,12 @@ fn rounding(tensors: &[TensorView], precision: Precision) -> Rounding {
     }
 }
 
-/// The bound of a product of these tensors with activations of this precision.
+/// The bound of a product of these tensors with activations of this precision. What cancels in it is rounded too, in a few sums
+/// and products, each with a variance of about 2⁻⁴⁸ / 6 of it: six times eight of these are allowed.
 fn product_bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64 {
     let cols = tensors[0].cols;
     exact(cols)
+        + 8.0 * cancelled(tensors, x) * 2.0_f64.powi(-48)
         + match rounding(tensors, precision) {
             Rounding::None => 0.0,
             Rounding::Bf16 => bf16(x),

@@ -46,7 +46,7 @@ pub fn route(suite: &Suite) {
             Output { floats: weights.read(b), words: ids.read(b) }
         };
         let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
-        let got = suite.check("route", &case, nmse(1e-14, 0.0), &run);
+        let got = suite.check("route", &case, nmse(ROUTE, 0.0), &run);
         for (token, ids) in got.words.chunks(top_k).enumerate() {
             let mut sorted = ids.to_vec();
             sorted.sort_unstable();
