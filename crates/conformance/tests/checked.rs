@@ -14,6 +14,7 @@ use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_suite::ops::ALL;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite};
+use gristmill_suite::{fail_aloud, outcome};
 
 fn run(part: &str, make: Make, one_in: usize) {
     let seed = Rng::fresh_seed();
@@ -25,8 +26,10 @@ fn run(part: &str, make: Make, one_in: usize) {
         let precision = rng.pick(suite.precisions());
         suite = suite.multiplying(formats.to_vec(), precision);
     }
-    let cases = ALL.iter().find(|(name, _)| *name == part).map(|(_, cases)| cases);
-    cases.unwrap_or_else(|| panic!("no part {part}"))(&suite);
+    let cases = ALL.iter().find(|(name, _)| *name == part).map(|(_, cases)| *cases);
+    let backend = suite.backend().name();
+    let worst = outcome(cases.unwrap_or_else(|| panic!("no part {part}")), suite);
+    worst.unwrap_or_else(|message| fail_aloud(format_args!("{part} on {backend}, checked"), &message));
 }
 
 /// How many cases of a part there are to one that is run.

@@ -8,6 +8,7 @@ use gristmill_kernels::ops::Backend;
 use gristmill_suite::ops::ALL;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite, Worst};
+use gristmill_suite::{fail_aloud, outcome};
 use std::io::Write;
 
 /// Set this to the seed that a failure printed, to see it again.
@@ -38,11 +39,14 @@ fn run(part: &str, name: &str, make: Make) {
         Ok(suite) => {
             let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part) && SEED.is_none());
             let suite = suite.one_in(slow.map_or(1, |(_, _, one_in)| *one_in));
-            let cases = ALL.iter().find(|(n, _)| *n == part).map(|(_, cases)| cases);
-            cases.unwrap_or_else(|| panic!("no part {part}"))(&suite);
+            let cases = ALL.iter().find(|(n, _)| *n == part).map(|(_, cases)| *cases);
+            let backend = suite.backend().name();
+            let worst = outcome(cases.unwrap_or_else(|| panic!("no part {part}")), suite);
             // To stderr itself, which a test harness does not hide.
-            for Worst { kind, nmse, bound } in suite.errors() {
-                let _ = writeln!(err, "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({})", suite.backend().name());
+            for Worst { kind, nmse, bound } in
+                worst.unwrap_or_else(|m| fail_aloud(format_args!("{part} on {name}"), &m))
+            {
+                let _ = writeln!(err, "    {kind:<28} NMSE {nmse:.1e} of {bound:.1e}  ({backend})");
             }
             let _ = writeln!(err, "executed: {part} on {name}");
         }

@@ -11,15 +11,24 @@ pub mod rng;
 pub mod suite;
 pub mod weights;
 
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a part of the suite, for those who are no test: what failed is an error and no panic. (Cases fail by panicking;
-/// what the program's panic hook does then is its own business.) Answers the largest errors.
+/// Runs a part of the suite with a seed, as [`outcome`] does.
+///
+/// # Errors
+/// That the backend cannot be made, or what failed.
+pub fn run(part: ops::Part, make: suite::Make, seed: u64) -> Result<Vec<suite::Worst>, String> {
+    let suite = suite::Suite::new(make, seed).map_err(|error| error.to_string())?;
+    outcome(part, suite)
+}
+
+/// Runs a part of the suite: what failed is an error and no panic. (Cases fail by panicking; what the program's panic hook does
+/// then is its own business.) Answers the largest errors.
 ///
 /// # Errors
 /// What failed, with the case and the seed that repeats it.
-pub fn run(part: ops::Part, make: suite::Make, seed: u64) -> Result<Vec<suite::Worst>, String> {
-    let suite = suite::Suite::new(make, seed).map_err(|error| error.to_string())?;
+pub fn outcome(part: ops::Part, suite: suite::Suite) -> Result<Vec<suite::Worst>, String> {
     // The suite is dropped with whatever a panic has left half done.
     let outcome = catch_unwind(AssertUnwindSafe(move || {
         part(&suite);
@@ -29,4 +38,11 @@ pub fn run(part: ops::Part, make: suite::Make, seed: u64) -> Result<Vec<suite::W
         Ok(message) => *message,
         Err(panic) => panic.downcast_ref::<&str>().copied().unwrap_or("a failure without words").to_owned(),
     })
+}
+
+/// Says on stderr, past a test harness that shows it at the end or not at all, what failed, in one line; then panics with it.
+pub fn fail_aloud(what: std::fmt::Arguments, message: &str) -> ! {
+    let line = message.lines().collect::<Vec<_>>().join("; ");
+    let _ = writeln!(std::io::stderr(), "failed:   {what}: {line}");
+    panic!("{message}")
 }

@@ -55,7 +55,11 @@ pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
             let entry = worst.entry(kind.to_owned()).or_default().entry(backend.to_owned()).or_insert(0.0);
             *entry = entry.max(share);
         }
-        eprintln!("round {round} of {rounds}: {} failed, {} s in all", failed.len(), start.elapsed().as_secs());
+        let seconds = start.elapsed().as_secs();
+        eprintln!(
+            "round {round} of {rounds}: {}, {seconds} s in all",
+            if failed.is_empty() { "passed" } else { "FAILED" }
+        );
         failed.iter().for_each(|failure| eprintln!("    {failure}"));
         failures.extend(failed);
     }
@@ -64,24 +68,18 @@ pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
     if let Some(file) = output {
         std::fs::write(file, &page).map_err(|error| format!("cannot write {file}: {error}"))?;
     }
-    if failures.is_empty() { Ok(()) } else { Err(format!("{} failures in {rounds} rounds", failures.len())) }
+    if failures.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("the op suite failed in {rounds} rounds:\n{}", failures.join("\n")))
+    }
 }
 
-/// Each message of a test that failed, in one line.
+/// Each test that failed, and what the suite said of it.
 fn failures_of(text: &str) -> Vec<String> {
-    let mut failures = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.next() {
-        if line.starts_with("thread '") && line.contains("panicked at ") {
-            let message = lines.by_ref().take_while(|line| !line.starts_with("stack backtrace") && !line.is_empty());
-            let message: Vec<&str> = message.filter(|line| !line.starts_with("note: run with")).collect();
-            failures.push(message.join("; "));
-        }
-    }
     let failed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with("FAILED"));
-    // A test may end otherwise than by a panic.
-    failures.extend(failed.skip(failures.len()).map(str::to_owned).collect::<Vec<_>>());
-    failures
+    let said = text.lines().filter(|line| line.starts_with("failed: "));
+    failed.chain(said).map(str::to_owned).collect()
 }
 
 /// Of a line "kind  NMSE error of bound  (backend)" the kind, the backend and the share of the bound that was needed.
@@ -114,7 +112,8 @@ fn page(rounds: usize, seconds: u64, failures: &[String], worst: &BTreeMap<Strin
             page += &shares.get(*backend).map_or(" |".to_owned(), |share| format!(" {share:.2} |"));
         }
     }
-    let _ = write!(page, "\n\n{} failures, {seconds} s.\n", failures.len());
+    let failed = if failures.is_empty() { "Nothing failed" } else { "FAILED" };
+    let _ = write!(page, "\n\n{failed}; {seconds} s.\n");
     failures.iter().for_each(|failure| page += &format!("- {failure}\n"));
     page
 }
@@ -131,9 +130,12 @@ mod tests {
         assert!((share - 0.015).abs() < 1e-9);
         assert_eq!(error_of("executed: gate_up_act on avx2"), None);
 
-        let text = "test avx2::route ... ok\ntest avx2::add ... FAILED\ntest avx2::rope ... FAILED\n\
-            thread 'avx2::add' (7) panicked at suite.rs:161:9:\nCPU, case 1: NMSE 4\nto repeat: seed 34\nstack backtrace:\n";
-        assert_eq!(failures_of(text), ["CPU, case 1: NMSE 4; to repeat: seed 34", "test avx2::rope ... FAILED"]);
+        let text =
+            "test avx2::route ... ok\nfailed:   add on avx2: NMSE 4; to repeat: seed 34\ntest avx2::add ... FAILED\n";
+        assert_eq!(
+            failures_of(text),
+            ["test avx2::add ... FAILED", "failed:   add on avx2: NMSE 4; to repeat: seed 34"]
+        );
         assert!(failures_of("test avx2::route ... ok\n").is_empty());
     }
 
