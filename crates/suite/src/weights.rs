@@ -29,42 +29,42 @@ pub fn decoded(tensor: &TensorView) -> Vec<f32> {
     values
 }
 
+/// What `of` makes of blocks of `block` columns of rows of `cols` values: the mean of its squares over the rows.
+fn mean_squares(values: &[f32], cols: usize, block: usize, of: impl Fn(&[f32]) -> f64) -> Vec<f64> {
+    let mut sums = vec![0.0; cols.div_ceil(block)];
+    for row in values.chunks_exact(cols) {
+        sums.iter_mut().zip(row.chunks(block)).for_each(|(sum, block)| *sum += of(block).powi(2));
+    }
+    let rows = (values.len() / cols).max(1) as f64;
+    sums.into_iter().map(|sum| sum / rows).collect()
+}
+
+fn products(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// Mean square of each column of weights under one input.
+pub fn column_energy(tensors: &[TensorView]) -> Vec<f64> {
+    let weights: Vec<f32> = tensors.iter().flat_map(decoded).collect();
+    mean_squares(&weights, tensors[0].cols, 1, |w| f64::from(w[0]))
+}
+
 /// Mean square that the products of a tensor's rows with the rows of `x` (T × cols) have if signs are random.
 pub fn energy(tensors: &[TensorView], x: &[f32]) -> f64 {
-    let cols = tensors[0].cols;
-    let mean_squares = |values: &[f32]| {
-        let mut sums = vec![0.0; cols];
-        for row in values.chunks_exact(cols) {
-            sums.iter_mut().zip(row).for_each(|(s, &v)| *s += f64::from(v).powi(2));
-        }
-        let rows = (values.len() / cols).max(1) as f64;
-        sums.into_iter().map(move |s| s / rows).collect::<Vec<_>>()
-    };
-    let weights: Vec<f32> = tensors.iter().flat_map(decoded).collect();
-    mean_squares(&weights).iter().zip(mean_squares(x)).map(|(w, x)| w * x).sum()
+    products(&column_energy(tensors), &mean_squares(x, tensors[0].cols, 1, |x| f64::from(x[0])))
 }
 
 /// Of quantised weights: how large, relative to [`energy`], that is which cancels in their products. A kernel may multiply codes, of
 /// which none is negative, and add what the lowest weight of a block comes to with the sum of the block's `x`.
 pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
-    const BLOCK: usize = 32;
-    let energy = energy(tensors, x);
+    let (cols, energy) = (tensors[0].cols, energy(tensors, x));
     if tensors.iter().all(|tensor| tensor.format.is_float()) || energy == 0.0 {
         return 0.0;
     }
-    let cols = tensors[0].cols;
-    let mean_squares = |values: &[f32], of_block: &dyn Fn(&[f32]) -> f64| {
-        let mut sums = vec![0.0; cols.div_ceil(BLOCK)];
-        for row in values.chunks_exact(cols) {
-            sums.iter_mut().zip(row.chunks(BLOCK)).for_each(|(s, block)| *s += of_block(block).powi(2));
-        }
-        let rows = (values.len() / cols).max(1) as f64;
-        sums.into_iter().map(move |s| s / rows).collect::<Vec<_>>()
-    };
     let weights: Vec<f32> = tensors.iter().flat_map(decoded).collect();
-    let lowest = mean_squares(&weights, &|block| block.iter().fold(0.0, |low, &w| f64::from(w).min(low)));
-    let sums = mean_squares(x, &|block| block.iter().map(|&x| f64::from(x)).sum());
-    lowest.iter().zip(sums).map(|(w, x)| w * x).sum::<f64>() / energy
+    let lowest = mean_squares(&weights, cols, 32, |block| block.iter().fold(0.0, |low, &w| f64::from(w).min(low)));
+    let sums = mean_squares(x, cols, 32, |block| block.iter().map(|&x| f64::from(x)).sum());
+    products(&lowest, &sums) / energy
 }
 
 /// Columns for a format: `blocks` of its blocks; for floats, whose block is one element, `32 · blocks` less a few.

@@ -12,7 +12,7 @@ pub mod sample;
 
 use crate::framed::{Frame, Framed};
 use crate::suite::{NORMAL, Output, Suite, Tolerance};
-use crate::weights::cancelled;
+use crate::weights::{cancelled, column_energy};
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Backend;
@@ -77,30 +77,35 @@ fn exact(terms: usize) -> f64 {
     1e-14 + terms as f64 * 2.0_f64.powi(-48)
 }
 
-/// Error of int8 activations with a scale per 32, for these rows: rounding to steps of max / 127 has a variance of
-/// step² / 12 (for normals 3e-5 of theirs). Twice that is allowed, because few roundings may be unlucky together.
-fn int8(x: &[f32], cols: usize) -> f64 {
-    let (mut error, mut power) = (0.0, 0.0);
-    for block in x.chunks(cols.max(1)).flat_map(|row| row.chunks(32)) {
-        let largest = block.iter().fold(0.0_f64, |m, &x| m.max(f64::from(x).abs()));
-        error += block.len() as f64 * (largest / 127.0).powi(2) / 12.0;
-        power += block.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-    }
-    if power > 0.0 { 2.0 * error / power } else { 0.0 }
-}
-
 /// Error of a router's weights, which equal logits share: e^-x, a sum with it, a quotient and the product with the scale are
 /// rounded in turn, each by up to 2⁻²⁴ (the first counts half in the sum).
 const ROUTE: f64 = (3.5 / (1 << 24) as f64) * (3.5 / (1 << 24) as f64);
 
-/// Error of activations rounded to bfloat16, which has 8 significant bits: numbers from 2ⁿ to 2ⁿ⁺¹ lie 2ⁿ⁻⁷ apart, so
-/// rounding has a variance of that squared / 12 (for normals 3e-6 of theirs). Twice that is allowed, as for int8; of few
-/// numbers, whose errors all outputs share, three times that, which is what the largest error comes to.
-fn bf16(x: &[f32]) -> f64 {
+/// Error of products of weights with these rows as int8 with a scale per 32: rounding to steps of max / 127 has a variance of
+/// step² / 12 (for normals 3e-5 of theirs). Twice that is allowed, because few roundings may be unlucky together. Errors count as
+/// their column's `weights` do, in mean square: few large activations may meet small ones.
+fn int8(x: &[f32], weights: &[f64]) -> f64 {
     let (mut error, mut power) = (0.0, 0.0);
-    for x in x.iter().map(|&x| f64::from(x).abs()).filter(|&x| x > 0.0) {
-        error += (x.log2().floor() - 7.0).exp2().powi(2) / 12.0;
-        power += x.powi(2);
+    for row in x.chunks(weights.len().max(1)) {
+        for (block, weights) in row.chunks(32).zip(weights.chunks(32)) {
+            let largest = block.iter().fold(0.0_f64, |m, &x| m.max(f64::from(x).abs()));
+            error += weights.iter().sum::<f64>() * (largest / 127.0).powi(2) / 12.0;
+            power += block.iter().zip(weights).map(|(&x, w)| f64::from(x).powi(2) * w).sum::<f64>();
+        }
+    }
+    if power > 0.0 { 2.0 * error / power } else { 0.0 }
+}
+
+/// Error of the same with activations rounded to bfloat16, which has 8 significant bits: numbers from 2ⁿ to 2ⁿ⁺¹ lie 2ⁿ⁻⁷ apart,
+/// so rounding has a variance of that squared / 12 (for normals 3e-6 of theirs). Twice that is allowed, as for int8; of few
+/// numbers, whose errors all outputs share, three times that, which is what the largest error comes to.
+fn bf16(x: &[f32], weights: &[f64]) -> f64 {
+    let (mut error, mut power) = (0.0, 0.0);
+    for row in x.chunks(weights.len().max(1)) {
+        for (x, w) in row.iter().zip(weights).map(|(&x, w)| (f64::from(x).abs(), w)).filter(|(x, _)| *x > 0.0) {
+            error += w * (x.log2().floor() - 7.0).exp2().powi(2) / 12.0;
+            power += w * x.powi(2);
+        }
     }
     let times = if x.len() < 64 { 3.0 } else { 2.0 };
     if power > 0.0 { times * error / power } else { 0.0 }
@@ -131,8 +136,8 @@ fn product_bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64
         + 8.0 * cancelled(tensors, x) * 2.0_f64.powi(-48)
         + match rounding(tensors, precision) {
             Rounding::None => 0.0,
-            Rounding::Bf16 => bf16(x),
-            Rounding::Int8 => int8(x, cols),
+            Rounding::Bf16 => bf16(x, &column_energy(tensors)),
+            Rounding::Int8 => int8(x, &column_energy(tensors)),
         }
 }
 
