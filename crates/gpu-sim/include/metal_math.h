@@ -164,9 +164,24 @@ GPU_SIM_FLOAT_2(copysign, __builtin_copysignf(x, y))
 GPU_SIM_FLOAT_2(fdim, x > y ? x - y : 0.0f)
 GPU_SIM_FLOAT_2(step, y < x ? 0.0f : 1.0f)
 static GPU_SIM_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
-// A product of halves is exact in double, and so is most often the sum.
+// A product of halves is exact in double, and so is the sum where it matters.
 static GPU_SIM_INLINE half fma(half a, half b, half c) { return (half)__builtin_fma((double)a, (double)b, (double)c); }
-static GPU_SIM_INLINE bfloat fma(bfloat a, bfloat b, bfloat c) { return bfloat(__builtin_fmaf(a, b, c)); }
+// Of what was rounded to nearest and lost something, the neighbour on that side if it is odd and this is not: what a later
+// rounding takes for a tie then is one.
+template <typename T, typename Bits> static GPU_SIM_INLINE T gpu_sim_to_odd(T rounded, double lost) {
+    Bits bits = __builtin_bit_cast(Bits, rounded);
+    if (lost != 0 && !(bits & 1)) bits += (lost > 0) != (bool)__builtin_signbit(rounded) ? 1 : -1;
+    return __builtin_bit_cast(T, bits);
+}
+// The numbers of bfloat lie too far apart for that.
+static GPU_SIM_INLINE bfloat fma(bfloat a, bfloat b, bfloat c) {
+    double product = (double)(float)a * (double)(float)b, addend = (float)c, sum = product + addend;
+    if (!__builtin_isfinite(sum)) return bfloat((float)sum);
+    double back = sum - product;
+    sum = gpu_sim_to_odd<double, unsigned long long>(sum, (product - (sum - back)) + (addend - back));
+    float rounded = (float)sum;
+    return bfloat(gpu_sim_to_odd<float, unsigned>(rounded, sum - (double)rounded));
+}
 GPU_SIM_EACH_3(fma)
 #define GPU_SIM_FLOAT_TEST(name, expression)                                                      \
     static GPU_SIM_INLINE bool name(float x) { return expression; }                               \
