@@ -3,6 +3,7 @@
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gristmill_engine::convert::{ConvertError, ConvertOptions, Converter};
 use gristmill_engine::gguf::GgufFile;
@@ -14,8 +15,10 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 impl Folder {
     pub(crate) fn copy(name: &str, case: &str) -> Folder {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/convert").join(name);
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("refuse-{case}"));
-        let _ = fs::remove_dir_all(&folder);
+        // Two tests may name their cases alike.
+        static COPIES: AtomicUsize = AtomicUsize::new(0);
+        let copy = format!("{}-{}-{case}", std::process::id(), COPIES.fetch_add(1, Ordering::Relaxed));
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(copy);
         fs::create_dir_all(&folder).unwrap();
         for entry in fs::read_dir(golden).unwrap() {
             let path = entry.unwrap().path();
