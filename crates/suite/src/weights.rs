@@ -57,14 +57,14 @@ pub fn energy(tensors: &[TensorView], x: &[f32]) -> f64 {
 /// Of quantised weights: how large, relative to [`energy`], that is which cancels in their products. A kernel may multiply codes, of
 /// which none is negative, and add what the lowest weight of a block comes to with the sum of the block's `x`.
 pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
-    let (cols, energy) = (tensors[0].cols, energy(tensors, x));
-    if tensors.iter().all(|tensor| tensor.format.is_float()) || energy == 0.0 {
+    if tensors.iter().all(|tensor| tensor.format.is_float()) {
         return 0.0;
     }
+    let (cols, energy) = (tensors[0].cols, energy(tensors, x));
     let weights: Vec<f32> = tensors.iter().flat_map(decoded).collect();
     let lowest = mean_squares(&weights, cols, 32, |block| block.iter().fold(0.0, |low, &w| f64::from(w).min(low)));
     let sums = mean_squares(x, cols, 32, |block| block.iter().map(|&x| f64::from(x)).sum());
-    products(&lowest, &sums) / energy
+    if energy > 0.0 { products(&lowest, &sums) / energy } else { 0.0 }
 }
 
 /// Columns for a format: `blocks` of its blocks; for floats, whose block is one element, `32 · blocks` less a few.
