@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use gristmill_kernels::gpu::ahead::side_by_side;
-use gristmill_kernels::gpu::cuda::texts::{self, Text, Usage};
+use gristmill_kernels::gpu::cuda::units::{self, Unit, Usage};
 use gristmill_kernels::gpu::source;
 use sha2::{Digest, Sha256};
 
@@ -22,7 +22,7 @@ const ALL: &[u32] = &[75, 80, 86, 89, 90, 100, 120];
 const FEW: &[(u32, &[&str])] = &[(75, &[]), (80, &["Q4_K"]), (90, &["F32", "Q6_K"])];
 
 /// Whether CI compiles a text for a compute capability.
-fn is_of_few(text: &Text, capability: u32) -> bool {
+fn is_of_few(text: &Unit, capability: u32) -> bool {
     let format = text.defines.iter().find(|(name, _)| *name == "FORMAT").map(|(_, format)| format.as_str());
     let is_of = |formats: &[&str]| format.is_none_or(|format| formats.contains(&format));
     let elsewhere = text.file == "gemm.cu" && capability != 80;
@@ -60,7 +60,7 @@ const HOPPER: &[Test] = &[
 
 /// What a text's kernels need on a device of a capability: compiled, or kept from a run before in which text, definitions and
 /// compiler were the same. All texts for all capabilities take half an hour.
-fn usages(text: &Text, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usage>, String> {
+fn usages(text: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usage>, String> {
     let source = source::expand(text.file, &[]).ok_or_else(|| format!("there is no text {}", text.file))?;
     let what = format!("{compiler:?} {capability} {:?}\n{source}", text.defines);
     let name: String = Sha256::digest(what).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -77,7 +77,7 @@ fn usages(text: &Text, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usag
     {
         return Ok(usages);
     }
-    let usages = texts::compile(text, capability)?;
+    let usages = units::compile(text, capability)?;
     let line = |usage: &Usage| format!("{} {} {} {}\n", usage.kernel, usage.registers, usage.spilled, usage.shared);
     let kept: String = usages.iter().map(line).collect();
     let part = file.with_extension("part");
@@ -87,17 +87,17 @@ fn usages(text: &Text, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usag
 }
 
 /// Compiles the wanted texts for the wanted capabilities, and prints a table. A spill that is not known is a failure.
-fn kernels(wanted: impl Fn(&Text, u32) -> bool, output: Option<(&str, &str)>) -> Result<(), String> {
-    let texts = texts::all();
-    let compiler = texts::compiler()?;
+fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) -> Result<(), String> {
+    let texts = units::all();
+    let compiler = units::compiler()?;
     let (mut kernels, mut wrong) = (0, Vec::new());
     // Of each kernel of each text what it needs on each architecture.
     let mut needs = Needs::new();
     let work = ALL.iter().flat_map(|&c| texts.iter().map(move |text| (c, text)));
-    let work: Vec<(u32, &Text)> = work.filter(|(capability, text)| wanted(text, *capability)).collect();
+    let work: Vec<(u32, &Unit)> = work.filter(|(capability, text)| wanted(text, *capability)).collect();
     let compiled = side_by_side(&work, |(capability, text)| usages(text, *capability, compiler), |_| ());
     for ((capability, text), usages) in work.iter().zip(compiled) {
-        let architecture = texts::architecture(*capability);
+        let architecture = units::architecture(*capability);
         for usage in usages.map_err(|error| format!("{text}, {architecture}: {error}"))? {
             kernels += 1;
             let (kernel, spilled) = (&usage.kernel, usage.spilled);
@@ -110,7 +110,7 @@ fn kernels(wanted: impl Fn(&Text, u32) -> bool, output: Option<(&str, &str)>) ->
     }
     for (file, content, defines) in HOPPER {
         let defines = defines.iter().map(|&(name, value)| (name, value.to_owned())).collect();
-        let usages = texts::compile_other(&Text { file, defines }, content, 90);
+        let usages = units::compile_other(&Unit { file, defines }, content, 90);
         let usages = usages.map_err(|error| format!("{file}: {error}"))?;
         wrong.extend(usages.iter().filter(|usage| usage.spilled > 0).map(|usage| format!("{file} spills: {usage:?}")));
     }
@@ -132,7 +132,7 @@ fn page(needs: &Needs, (major, minor): (i32, i32), date: &str) -> String {
     page += "Bytes of shared memory of fixed size, and for each architecture the registers of a thread and, \
              if it spills, the bytes of stores and loads together.";
     page += "\n\n| text | kernel | shared |";
-    ALL.iter().for_each(|&capability| page += &format!(" {} |", texts::architecture(capability)));
+    ALL.iter().for_each(|&capability| page += &format!(" {} |", units::architecture(capability)));
     let _ = writeln!(page, "\n| --- | --- | ---: |{}", " ---: |".repeat(ALL.len()));
     for ((text, kernel), usages) in needs {
         let shared = usages.values().map(|usage| usage.shared).max().unwrap_or_default();

@@ -7,7 +7,8 @@
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Runner};
 use gristmill_kernels::gpu::metal::Metal;
-use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Recording, Region, Text};
+use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit};
+use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,7 +78,7 @@ impl Gpu for Noting {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(address, what);
         Ok(address)
     }
-    fn lend(&self, bytes: &[u8]) -> gristmill_kernels::Result<Option<u64>> {
+    fn map_host(&self, bytes: &[u8]) -> gristmill_kernels::Result<Option<u64>> {
         Ok(Some(bytes.as_ptr().addr() as u64))
     }
     fn free(&self, _: u64) {}
@@ -112,13 +113,13 @@ impl Gpu for Noting {
     fn launch_indirect(&self, launch: &Launch, _: &Region, _: usize) -> gristmill_kernels::Result<()> {
         self.launch(launch)
     }
-    fn record(
+    fn capture(
         &self,
         _: &mut dyn FnMut() -> gristmill_kernels::Result<()>,
-    ) -> gristmill_kernels::Result<Option<Box<dyn Recording>>> {
+    ) -> gristmill_kernels::Result<Option<Box<dyn Graph>>> {
         Ok(None)
     }
-    fn prepare(&self, _: &Text) -> gristmill_kernels::Result<()> {
+    fn prepare(&self, _: &Unit) -> gristmill_kernels::Result<()> {
         Ok(())
     }
 }
@@ -222,7 +223,7 @@ fn cost(note: &Note, file: &GgufFile, gpu: &Noting, facts: &Facts, step: &Step) 
 /// A step after others, as a table, and its bounds.
 fn show(title: &str, file: &GgufFile, facts: &Facts, step: &Step) -> Anything<()> {
     let gpu = Noting::new();
-    let backend = Arc::new(Metal::new(gpu.clone())?);
+    let backend = Arc::new(Metal::backend(gpu.clone())?);
     let model = Arc::new(Model::with_backend(file.clone(), backend, LoadOptions::default())?);
     let (tokens, before) = (step.tokens as usize, step.before as usize);
     let limits = Limits { context: Some(tokens + before), batch_tokens: tokens, ..Limits::default() };

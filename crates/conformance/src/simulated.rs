@@ -1,11 +1,12 @@
 //! A GPU that is not there: the seam [`Gpu`] over the simulator, in host memory. It is CUDA's or Metal's.
 
 use gpu_sim::{Arg as SimArg, Language, Launch as SimLaunch, Mode, Order, Program, Source};
-use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::gpu::metal::Metal;
-use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Recording, Region, Text, source};
+use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit, source};
+use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
-use gristmill_kernels::{Error, Result};
+use gristmill_kernels::{Backend, Error, Result};
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -33,13 +34,13 @@ pub struct Simulator {
     instead: Vec<(&'static str, String)>,
     /// Sizes of the allocations.
     memory: Mutex<HashMap<u64, usize>>,
-    /// Sizes of the host memory that it was lent.
-    lent: Mutex<HashMap<u64, usize>>,
-    programs: RwLock<HashMap<Text, Arc<Program>>>,
+    /// Sizes of the host memory that is mapped.
+    mapped: Mutex<HashMap<u64, usize>>,
+    programs: RwLock<HashMap<Unit, Arc<Program>>>,
     /// Those that launches have written since all work had to end.
     written: Mutex<HashSet<u64>>,
-    /// What is being recorded.
-    recording: Mutex<Option<Vec<Work>>>,
+    /// The graph that is being captured.
+    captured: Mutex<Option<Vec<Work>>>,
 }
 
 /// A launch, or a copy, that can be done again.
@@ -145,18 +146,18 @@ impl Simulator {
                 memory: 64 << 30,
             },
         };
-        let (memory, lent, written, programs, recording) = Default::default();
-        Arc::new(Self { properties, language, order, mode, instead, memory, lent, written, programs, recording })
+        let (memory, mapped, written, programs, captured) = Default::default();
+        Arc::new(Self { properties, language, order, mode, instead, memory, mapped, written, programs, captured })
     }
 
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
-    pub fn backend(threads: usize, mode: Mode) -> Result<Cuda> {
-        Cuda::new(Self::new(order(threads), mode))
+    pub fn cuda(threads: usize, mode: Mode) -> Result<Backend> {
+        Cuda::backend(Self::new(order(threads), mode), Options::default())
     }
 
     /// The same for Metal.
-    pub fn metal(threads: usize, mode: Mode) -> Result<Metal> {
-        Metal::new(Self::with(Language::Metal, order(threads), mode, Vec::new()))
+    pub fn metal(threads: usize, mode: Mode) -> Result<Backend> {
+        Metal::backend(Self::with(Language::Metal, order(threads), mode, Vec::new()))
     }
 
     /// Bytes that are allocated now.
@@ -164,9 +165,9 @@ impl Simulator {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
     }
 
-    /// Bytes of host memory that it is lent now.
-    pub fn lent(&self) -> u64 {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
+    /// Bytes of host memory that are mapped now.
+    pub fn mapped(&self) -> u64 {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
     }
 
     /// Texts that were compiled, or found compiled.
@@ -195,11 +196,11 @@ impl Simulator {
         Error::Device { device: self.properties.id, what: what.to_owned(), reason: reason.to_string() }
     }
 
-    fn program(&self, text: &Text) -> Result<Arc<Program>> {
-        if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(text) {
+    fn program(&self, unit: &Unit) -> Result<Arc<Program>> {
+        if let Some(program) = self.programs.read().unwrap_or_else(PoisonError::into_inner).get(unit) {
             return Ok(Arc::clone(program));
         }
-        let Text { file, defines } = text;
+        let Unit { file, defines } = unit;
         let source = text_with(file, &self.instead).ok_or_else(|| self.error(file, "there is no such text"))?;
         let defines: Vec<(&str, &str)> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let (language, mode) = (self.language, self.mode);
@@ -207,7 +208,7 @@ impl Simulator {
         let cache = if self.instead.is_empty() { cache() } else { cache_of_changed() };
         let program = Program::compile(&source, &cache).map_err(|error| self.error(file, error))?;
         let program = Arc::new(program);
-        self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(text.clone(), Arc::clone(&program));
+        self.programs.write().unwrap_or_else(PoisonError::into_inner).insert(unit.clone(), Arc::clone(&program));
         Ok(program)
     }
 
@@ -215,14 +216,14 @@ impl Simulator {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn recording(&self) -> MutexGuard<'_, Option<Vec<Work>>> {
-        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    fn captured(&self) -> MutexGuard<'_, Option<Vec<Work>>> {
+        self.captured.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does it, or keeps it while something is recorded.
+    /// Runs work, or keeps it while a graph is captured.
     fn run(&self, work: Work) -> Result<()> {
-        if let Some(recording) = &mut *self.recording() {
-            recording.push(work);
+        if let Some(captured) = &mut *self.captured() {
+            captured.push(work);
             return Ok(());
         }
         work.run().map_err(|reason| self.error("a kernel", reason))
@@ -237,7 +238,7 @@ impl Work {
             // SAFETY: as above; the stretches do not overlap.
             Work::Copy { from, to, bytes } => unsafe { pointer(*from).copy_to_nonoverlapping(pointer(*to), *bytes) },
             Work::Launch { program, entry, grid, block, shared, args, order, overlaps } => {
-                let args: Vec<SimArg> = args.iter().map(OwnedArg::lend).collect();
+                let args: Vec<SimArg> = args.iter().map(OwnedArg::borrow).collect();
                 let (grid, block, shared, order, overlaps) = (*grid, [*block, 1, 1], *shared, *order, *overlaps);
                 let launch = SimLaunch { kernel: entry, grid, block, shared, args: &args, order, overlaps };
                 // SAFETY: buffers are parts of regions, and the operations' borrows keep others away from them.
@@ -249,7 +250,7 @@ impl Work {
 }
 
 impl OwnedArg {
-    fn lend(&self) -> SimArg<'_> {
+    fn borrow(&self) -> SimArg<'_> {
         match self {
             OwnedArg::Buffer { address, bytes, access, settled } => {
                 SimArg::Buffer { address: pointer(*address), bytes: *bytes, access: *access, settled: *settled }
@@ -298,18 +299,18 @@ impl Gpu for Simulator {
     }
 
     /// A Metal device reads host memory.
-    fn lend(&self, bytes: &[u8]) -> Result<Option<u64>> {
+    fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
         if self.language != Language::Metal {
             return Ok(None);
         }
         let address = bytes.as_ptr().expose_provenance() as u64;
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes.len());
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).insert(address, bytes.len());
         Ok(Some(address))
     }
 
-    /// Lent memory is not this device's to give back.
+    /// Mapped memory belongs to the host.
     fn free(&self, address: u64) {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         let bytes = self.memory.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         if let Some(layout) = bytes.and_then(layout) {
             // SAFETY: allocated with this layout, and freed once, by the region that owns it.
@@ -322,8 +323,8 @@ impl Gpu for Simulator {
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
-        if self.recording().is_some() {
-            return Err(self.error("recording", "a copy from the host cannot be recorded"));
+        if self.captured().is_some() {
+            return Err(self.error("capturing a graph", "a copy from the host cannot be captured"));
         }
         self.written().clear();
         // SAFETY: a region's own memory; the region has seen that the bytes fit.
@@ -332,8 +333,8 @@ impl Gpu for Simulator {
     }
 
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
-        if self.recording().is_some() {
-            return Err(self.error("recording", "a copy to the host cannot be recorded"));
+        if self.captured().is_some() {
+            return Err(self.error("capturing a graph", "a copy to the host cannot be captured"));
         }
         self.written().clear();
         for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
@@ -348,7 +349,7 @@ impl Gpu for Simulator {
     }
 
     fn launch(&self, launch: &Launch) -> Result<()> {
-        let program = self.program(&launch.kernel.text())?;
+        let program = self.program(&launch.kernel.unit())?;
         let mut written = self.written();
         let args: Vec<OwnedArg> = launch
             .args
@@ -393,33 +394,33 @@ impl Gpu for Simulator {
         if found.contains(&0) { Ok(()) } else { self.launch(&Launch { grid: found, ..*launch }) }
     }
 
-    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
         if self.language == Language::Metal {
             return Ok(None);
         }
         self.written().clear();
-        *self.recording() = Some(Vec::new());
+        *self.captured() = Some(Vec::new());
         let outcome = work();
         self.written().clear();
-        let recorded = self.recording().take().unwrap_or_default();
+        let captured = self.captured().take().unwrap_or_default();
         outcome?;
-        Ok(Some(Box::new(Recorded { device: self.properties.id, work: recorded })))
+        Ok(Some(Box::new(Captured { device: self.properties.id, work: captured })))
     }
 
-    fn prepare(&self, text: &Text) -> Result<()> {
-        self.program(text).map(|_| ())
+    fn prepare(&self, unit: &Unit) -> Result<()> {
+        self.program(unit).map(|_| ())
     }
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct Captured {
     device: DeviceId,
     work: Vec<Work>,
 }
 
-impl Recording for Recorded {
+impl Graph for Captured {
     fn replay(&self) -> Result<()> {
-        let failed = |reason| Error::Device { device: self.device, what: "replaying".to_owned(), reason };
+        let failed = |reason| Error::Device { device: self.device, what: "replaying a graph".to_owned(), reason };
         self.work.iter().try_for_each(|work| work.run().map_err(failed))
     }
 }

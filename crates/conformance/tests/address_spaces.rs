@@ -3,13 +3,13 @@
 
 use gpu_sim::{Error, Language, Source};
 use gristmill_conformance::simulated::text;
-use gristmill_kernels::gpu::Text;
+use gristmill_kernels::gpu::Unit;
 use gristmill_kernels::gpu::ahead::side_by_side;
-use gristmill_kernels::gpu::metal::texts;
+use gristmill_kernels::gpu::metal::units;
 use std::path::Path;
 
 /// Whether there was a Clang that could look.
-fn check(kernel: &Text) -> bool {
+fn check(kernel: &Unit) -> bool {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim");
     let text = text(kernel.file).unwrap_or_else(|| panic!("no text {kernel}"));
     let defines: Vec<_> = kernel.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -24,7 +24,7 @@ fn check(kernel: &Text) -> bool {
 
 #[test]
 fn of_every_text() {
-    let looked = side_by_side(&texts::all(), check, |_| ());
+    let looked = side_by_side(&units::all(), check, |_| ());
     if looked.contains(&false) {
         eprintln!("skipped: there is no Clang on this machine");
     }

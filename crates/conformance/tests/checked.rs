@@ -11,24 +11,26 @@ use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::gpu::cuda::family::Family;
 use gristmill_kernels::gpu::cuda::{Cuda, Options};
-use gristmill_suite::ops::ALL;
+use gristmill_suite::ops::{self, NOT_CHECKED};
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite};
 use gristmill_suite::{fail_aloud, outcome};
 
 fn run(part: &str, make: Make, one_in: usize) {
+    if NOT_CHECKED.contains(&part) {
+        return;
+    }
     let seed = Rng::fresh_seed();
     let mut suite = Suite::new(make, seed).expect("a simulator").one_in(one_in);
     if one_in > 1 {
-        // Each format is a text of its own, which takes seconds to compile.
+        // Each format is a unit of its own, which takes seconds to compile.
         let rng = &mut Rng::new(seed);
         let formats = [(); 2].map(|()| rng.pick(Format::ALL));
         let precision = rng.pick(suite.precisions());
         suite = suite.multiplying(formats.to_vec(), precision);
     }
-    let cases = ALL.iter().find(|(name, _)| *name == part).map(|(_, cases)| *cases);
     let backend = suite.backend().name();
-    let worst = outcome(cases.unwrap_or_else(|| panic!("no part {part}")), suite);
+    let worst = outcome(ops::part(part).unwrap_or_else(|| panic!("no part {part}")), suite);
     worst.unwrap_or_else(|message| fail_aloud(format_args!("{part} on {backend}, checked"), &message));
 }
 
@@ -37,13 +39,13 @@ fn one_in(part: &str) -> usize {
     // Some of these take seconds.
     match part {
         "attention" | "attend" => 60,
-        "attention_long" | "experts" | "place_qkv" => 30,
+        "attention_long" | "experts" | "qkv_write" => 30,
         _ => 12,
     }
 }
 
 macro_rules! parts {
-    ($($part:ident)*) => {
+    ($($part:ident = $module:ident::$function:ident,)*) => {
         $(#[test] fn $part() { run(stringify!($part), super::one_in(stringify!($part))); })*
 
         mod all {
@@ -58,12 +60,7 @@ macro_rules! backends {
             fn run(part: &str, one_in: usize) {
                 super::run(part, &$make, one_in);
             }
-            // Not here: what is refused before a kernel runs, and `sample_distribution`, the same kernel very often.
-            parts! {
-                matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine group_by_expert
-                route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample attention attention_long
-                kv_copy norm_act norm_matmul matmul_finish gate_up_act experts route_and_group place_qkv attend
-            }
+            gristmill_suite::with_parts!(parts);
         }
     )* };
 }
@@ -72,16 +69,15 @@ macro_rules! backends {
 #[test]
 fn wgmma() {
     let options = Options { family: Some(Family::Wgmma) };
-    let make = |threads| Ok(Box::new(Cuda::with(Simulator::new(order(threads), Mode::Checked), options)?) as _);
+    let make = |threads| Cuda::backend(Simulator::new(order(threads), Mode::Checked), options);
     for part in ["matmul_rows", "gate_up", "moe_matmul"] {
         let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator");
         let formats = vec![Rng::new(Rng::fresh_seed()).pick(&[Format::Q4_K, Format::Q6_K, Format::Q5_0])];
-        let cases = ALL.iter().find(|(name, _)| *name == part).map(|(_, cases)| cases);
-        cases.expect("a part")(&suite.one_in(24).multiplying(formats, Precision::Fast));
+        ops::part(part).expect("a part")(&suite.one_in(24).multiplying(formats, Precision::Fast));
     }
 }
 
 backends! {
-    cuda: |threads| Ok(Box::new(super::Simulator::backend(threads, super::Mode::Checked)?)),
-    metal: |threads| Ok(Box::new(super::Simulator::metal(threads, super::Mode::Checked)?)),
+    cuda: |threads| super::Simulator::cuda(threads, super::Mode::Checked),
+    metal: |threads| super::Simulator::metal(threads, super::Mode::Checked),
 }

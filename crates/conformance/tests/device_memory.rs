@@ -8,26 +8,26 @@ use gpu_sim::{Language, Mode, Order};
 use gristmill_conformance::simulated::Simulator;
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Precision, Runner};
-use gristmill_kernels::gpu::cuda::Cuda;
+use gristmill_kernels::Backend;
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::gpu::metal::Metal;
 use gristmill_kernels::kv::KvFormat;
-use gristmill_kernels::ops::Backend;
 
 const LANGUAGES: [Language; 2] = [Language::Cuda, Language::Metal];
 
 /// A golden model on a device of its own, and its plan, which has the bytes of its weights: CUDA's own, Metal's in the file.
 fn loaded(language: Language, name: &str, limits: &Limits, precision: Precision) -> (Arc<Simulator>, Arc<Model>, Plan) {
     let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
-    let backend: Arc<dyn Backend> = match language {
-        Language::Cuda => Arc::new(Cuda::new(gpu.clone()).unwrap()),
-        Language::Metal => Arc::new(Metal::new(gpu.clone()).unwrap()),
+    let backend: Arc<Backend> = match language {
+        Language::Cuda => Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap()),
+        Language::Metal => Arc::new(Metal::backend(gpu.clone()).unwrap()),
     };
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
     let file = GgufFile::open(golden).unwrap();
     let plan = Plan::new(&ModelInfo::read(&file).unwrap(), limits, precision, &*backend).unwrap();
     let before = gpu.taken();
     let model = Model::with_backend(file, backend, LoadOptions { precision, ..LoadOptions::default() }).unwrap();
-    assert_eq!((gpu.taken() - before, gpu.lent()), (plan.weights, plan.mapped), "{name}: weights");
+    assert_eq!((gpu.taken() - before, gpu.mapped()), (plan.weights, plan.mapped), "{name}: weights");
     assert_eq!(plan.mapped > 0, language == Language::Metal);
     assert!(plan.total() >= plan.weights + plan.mapped + plan.state + plan.scratch);
     (gpu, Arc::new(model), plan)

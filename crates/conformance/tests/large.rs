@@ -3,40 +3,50 @@
 #![cfg(all(unix, target_arch = "x86_64"))]
 
 use gristmill_conformance::simulated::Simulator;
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec, Placement};
-use gristmill_kernels::ops::{Activation, Attention, Backend, Routing};
+use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::{Role, TensorView};
 use gristmill_suite::rng::Rng;
 use gristmill_suite::weights::tensor;
 
 /// The products of one token with expert `id`.
-fn products(b: &dyn Backend, tensor: TensorView, id: u32, x: &[f32]) -> Vec<f32> {
+fn products(b: &Backend, tensor: TensorView, id: u32, x: &[f32]) -> Vec<f32> {
     let (experts, rows, cols) = (tensor.experts, tensor.rows, tensor.cols);
     let weight = b.prepare(&[tensor], Role::Matrix).expect("prepare");
     let upload = |values: &[f32]| {
-        let mut buffer = b.alloc_f32(values.len(), "a test").expect("alloc");
-        b.upload_f32(values, &mut buffer).expect("upload");
+        let mut buffer = b.alloc::<f32>(values.len(), "a test").expect("alloc");
+        b.upload(values, &mut buffer).expect("upload");
         buffer
     };
     let mut act = b.alloc_act(Precision::Fast, 1, cols).expect("alloc");
-    b.prepare_activations(upload(x).view(1, cols).expect("inside"), &mut act).expect("prepare_activations");
-    let mut ids = b.alloc_u32(1, "a test").expect("alloc");
-    b.upload_u32(&[id], &mut ids).expect("upload");
+    b.run(PrepareActivations { x: upload(x).view(1, cols).expect("inside"), act: &mut act })
+        .expect("prepare_activations");
+    let mut ids = b.alloc::<u32>(1, "a test").expect("alloc");
+    b.upload(&[id], &mut ids).expect("upload");
     let mut groups = b.alloc_groups(experts, 1).expect("alloc");
-    b.group_by_expert(ids.view(1, 1).expect("inside"), experts, &mut groups).expect("group_by_expert");
+    b.run(GroupByExpert { ids: ids.view(1, 1).expect("inside"), groups: &mut groups }).expect("group_by_expert");
     let mut out = upload(&vec![f32::NAN; rows]);
-    b.moe_matmul(&weight, &act, &groups, 1, None, out.view_mut(1, rows).expect("inside")).expect("moe_matmul");
+    b.run(MoeMatmul {
+        weight: &weight,
+        x: &act,
+        groups: &groups,
+        top_k: 1,
+        bias: None,
+        out: out.view_mut(1, rows).expect("inside"),
+    })
+    .expect("moe_matmul");
     let mut values = vec![0.0; rows];
-    b.download_f32(out.view(1, rows).expect("inside"), &mut values).expect("download");
+    b.download(out.view(1, rows).expect("inside"), &mut values).expect("download");
     values
 }
 
 /// An expert whose matrix begins past 2 GiB gives what it gives in a small weight.
-fn past_two_gibibytes(backend: &dyn Backend) {
+fn past_two_gibibytes(backend: &Backend) {
     let seed = Rng::fresh_seed();
     let rng = &mut Rng::new(seed);
     // As many as keep a device busy, on which the order of a sum may depend.
@@ -64,7 +74,7 @@ fn past_two_gibibytes(backend: &dyn Backend) {
 
 #[test]
 fn an_expert_past_two_gibibytes() {
-    past_two_gibibytes(&Simulator::backend(1, gpu_sim::Mode::Fast).expect("a simulator"));
+    past_two_gibibytes(&Simulator::cuda(1, gpu_sim::Mode::Fast).expect("a simulator"));
 }
 
 #[test]
@@ -84,16 +94,16 @@ fn seventy_thousand_rows_on_metal() {
     for precision in [Precision::Exact, Precision::Fast] {
         let run = |x: &[f32]| {
             let rows = x.len() / cols;
-            let mut buffer = backend.alloc_f32(x.len(), "a test").expect("alloc");
-            backend.upload_f32(x, &mut buffer).expect("upload");
+            let mut buffer = backend.alloc::<f32>(x.len(), "a test").expect("alloc");
+            backend.upload(x, &mut buffer).expect("upload");
             let mut act = backend.alloc_act(precision, rows, cols).expect("alloc");
             backend
-                .prepare_activations(buffer.view(rows, cols).expect("inside"), &mut act)
+                .run(PrepareActivations { x: buffer.view(rows, cols).expect("inside"), act: &mut act })
                 .expect("prepare_activations");
-            let mut y = backend.alloc_f32(rows * outputs, "a test").expect("alloc");
-            backend.matmul(&weight, &act, None, y.view_mut(rows, outputs).expect("inside")).expect("matmul");
+            let mut y = backend.alloc::<f32>(rows * outputs, "a test").expect("alloc");
+            backend.run(Matmul::new(&weight, &act, y.view_mut(rows, outputs).expect("inside"))).expect("matmul");
             let mut values = vec![0.0; rows * outputs];
-            backend.download_f32(y.view(rows, outputs).expect("inside"), &mut values).expect("download");
+            backend.download(y.view(rows, outputs).expect("inside"), &mut values).expect("download");
             values
         };
         let all = run(&x);
@@ -109,19 +119,19 @@ fn seventy_thousand_rows_on_metal() {
 
 /// What more rows than some devices' grids have blocks are made into: by the operations of a layer with experts, and by
 /// attention of one token to all of them.
-fn seventy_thousand_tokens(b: &dyn Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
+fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     let rng = &mut Rng::new(seed);
     let (tokens, cols, experts, top_k, width) = (70_000, 32, 8, 2, 16);
     let pairs = tokens * top_k;
-    let floats = |len| b.alloc_f32(len, "a test").expect("alloc");
+    let floats = |len| b.alloc::<f32>(len, "a test").expect("alloc");
     let words = |values: &[u32]| {
-        let mut buffer = b.alloc_u32(values.len(), "a test").expect("alloc");
-        b.upload_u32(values, &mut buffer).expect("upload");
+        let mut buffer = b.alloc::<u32>(values.len(), "a test").expect("alloc");
+        b.upload(values, &mut buffer).expect("upload");
         buffer
     };
     let uploaded = |values: &[f32]| {
         let mut buffer = floats(values.len());
-        b.upload_f32(values, &mut buffer).expect("upload");
+        b.upload(values, &mut buffer).expect("upload");
         buffer
     };
     let weight = |tensors: &[TensorView], role| b.prepare(tensors, role).expect("prepare");
@@ -135,29 +145,62 @@ fn seventy_thousand_tokens(b: &dyn Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     let ids = words(&ids);
 
     let (mut x, mut normed, mut logits) = (floats(tokens * cols), floats(tokens * cols), floats(tokens * experts));
-    b.embed(&table, view_of(&ids, tokens), 1.0, x.view_mut(tokens, cols).expect("inside")).expect("embed");
-    b.rms_norm(view_of(&x, tokens), &norm, 1e-5, normed.view_mut(tokens, cols).expect("inside")).expect("rms_norm");
-    b.add(view_of(&x, tokens), 0.5, normed.view_mut(tokens, cols).expect("inside")).expect("add");
+    b.run(Embed {
+        table: &table,
+        rows: view_of(&ids, tokens),
+        scale: 1.0,
+        out: x.view_mut(tokens, cols).expect("inside"),
+    })
+    .expect("embed");
+    b.run(RmsNorm {
+        x: view_of(&x, tokens),
+        weight: &norm,
+        eps: 1e-5,
+        out: normed.view_mut(tokens, cols).expect("inside"),
+    })
+    .expect("rms_norm");
+    b.run(Add { x: view_of(&x, tokens), scale: 0.5, y: normed.view_mut(tokens, cols).expect("inside") }).expect("add");
     let mut act = b.alloc_act(Precision::Exact, tokens, cols).expect("alloc");
-    b.prepare_activations(view_of(&normed, tokens), &mut act).expect("prepare_activations");
-    b.matmul(&router, &act, None, logits.view_mut(tokens, experts).expect("inside")).expect("matmul");
+    b.run(PrepareActivations { x: view_of(&normed, tokens), act: &mut act }).expect("prepare_activations");
+    b.run(Matmul::new(&router, &act, logits.view_mut(tokens, experts).expect("inside"))).expect("matmul");
 
-    let (mut chosen, mut shares) = (b.alloc_u32(pairs, "a test").expect("alloc"), floats(pairs));
+    let (mut chosen, mut shares) = (b.alloc::<u32>(pairs, "a test").expect("alloc"), floats(pairs));
     let mut groups = b.alloc_groups(experts, pairs).expect("alloc");
-    let (to, of) = (chosen.view_mut(tokens, top_k).expect("inside"), shares.view_mut(tokens, top_k).expect("inside"));
     let routing = Routing::softmax(top_k, true);
-    b.route_and_group(view_of(&logits, tokens), &routing, None, to, of, &mut groups).expect("route_and_group");
+    let route = Route {
+        logits: view_of(&logits, tokens),
+        routing: &routing,
+        selection_bias: None,
+        ids: chosen.view_mut(tokens, top_k).expect("inside"),
+        weights: shares.view_mut(tokens, top_k).expect("inside"),
+    };
+    b.run(RouteAndGroup { route, groups: &mut groups }).expect("route_and_group");
     let (mut h, mut out, mut y) = (floats(pairs * cols), floats(pairs * cols), floats(tokens * cols));
     let to = h.view_mut(pairs, cols).expect("inside");
-    b.moe_gate_up(&gate_up, &act, &groups, top_k, None, Activation::SwiGlu, to).expect("moe_gate_up");
+    b.run(MoeGateUp {
+        weight: &gate_up,
+        x: &act,
+        groups: &groups,
+        top_k,
+        bias: None,
+        activation: Activation::SwiGlu,
+        h: to,
+    })
+    .expect("moe_gate_up");
     let mut inner = b.alloc_act(Precision::Exact, pairs, cols).expect("alloc");
-    b.prepare_activations(view_of(&h, pairs), &mut inner).expect("prepare_activations");
+    b.run(PrepareActivations { x: view_of(&h, pairs), act: &mut inner }).expect("prepare_activations");
     let to = out.view_mut(pairs, cols).expect("inside");
-    b.moe_matmul(&down, &inner, &groups, top_k, None, to).expect("moe_matmul");
+    b.run(MoeMatmul { weight: &down, x: &inner, groups: &groups, top_k, bias: None, out: to }).expect("moe_matmul");
     let to = y.view_mut(tokens, cols).expect("inside");
-    b.moe_combine(view_of(&out, pairs), view_of(&shares, tokens), to).expect("moe_combine");
-    let mut best = b.alloc_u32(tokens, "a test").expect("alloc");
-    b.argmax(view_of(&y, tokens), best.view_mut(tokens, 1).expect("inside")).expect("argmax");
+    b.run(MoeCombine {
+        out: view_of(&out, pairs),
+        weights: view_of(&shares, tokens),
+        epilogue: Epilogue::Store,
+        y: to,
+    })
+    .expect("moe_combine");
+    let mut best = b.alloc::<u32>(tokens, "a test").expect("alloc");
+    b.run(Argmax { x: view_of(&y, tokens), out: best.view_mut(tokens, 1).expect("inside") }).expect("argmax");
 
     let spec = KvSpec { heads: 1, key_width: width, value_width: width, format: KvFormat::F16 };
     let blocks = tokens.div_ceil(KV_BLOCK);
@@ -167,26 +210,26 @@ fn seventy_thousand_tokens(b: &dyn Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
         table: words(&(0..blocks as u32).collect::<Vec<_>>()),
         table_rows: 1,
         table_cols: blocks,
-        reach: blocks,
-        apart: positions.len() == 1,
+        context_columns: blocks,
+        one_token_per_sequence: positions.len() == 1,
     };
     let all: Vec<u32> = (0..tokens as u32).collect();
     let mut cache = b.alloc_kv(spec, blocks).expect("alloc");
     let keys = y.view(tokens, cols).and_then(|y| y.columns(0..width)).expect("inside");
     let values = y.view(tokens, cols).and_then(|y| y.columns(width..2 * width)).expect("inside");
-    b.kv_write(&mut cache, keys, values, &place(&all)).expect("kv_write");
+    b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &place(&all) }).expect("kv_write");
     let (q, mut attended) = (uploaded(&rng.normals(2 * width)), floats(2 * width));
-    let parameters = Attention { heads: 2, scale: 0.2, window: None, sinks: None, softcap: None };
+    let options = AttentionOptions { heads: 2, scale: 0.2, window: None, sinks: None, softcap: None };
     let last = place(&all[tokens - 1..]);
     let to = attended.view_mut(1, 2 * width).expect("inside");
-    b.attention(view_of(&q, 1), &cache, &last, &parameters, to).expect("attention");
+    b.run(Attention { q: view_of(&q, 1), cache: &cache, placement: &last, options, out: to }).expect("attention");
 
     let mut results = [vec![0.0; tokens * cols], vec![0.0; 2 * width]];
-    b.download_f32(view_of(&y, tokens), &mut results[0]).expect("download");
-    b.download_f32(view_of(&attended, 1), &mut results[1]).expect("download");
+    b.download(view_of(&y, tokens), &mut results[0]).expect("download");
+    b.download(view_of(&attended, 1), &mut results[1]).expect("download");
     let mut numbers = [vec![0; pairs], vec![0; tokens]];
-    b.download_u32(view_of(&chosen, tokens), &mut numbers[0]).expect("download");
-    b.download_u32(view_of(&best, tokens), &mut numbers[1]).expect("download");
+    b.download(view_of(&chosen, tokens), &mut numbers[0]).expect("download");
+    b.download(view_of(&best, tokens), &mut numbers[1]).expect("download");
     (results.concat(), numbers.concat())
 }
 
@@ -195,9 +238,9 @@ fn view_of<T: Copy>(of: &Buffer<T>, rows: usize) -> View<'_, T> {
     of.view(rows, of.len() / rows).expect("inside")
 }
 
-fn as_on_the_cpu(backend: &dyn Backend) {
+fn as_on_the_cpu(backend: &Backend) {
     let seed = Rng::fresh_seed();
-    let cpu = Cpu::new(Level::best(), 2).expect("a CPU");
+    let cpu = Cpu::backend(Level::best(), 2).expect("a CPU");
     let (expected, numbers) = seventy_thousand_tokens(&cpu, seed);
     let (found, words) = seventy_thousand_tokens(backend, seed);
     assert!(numbers == words, "seed {seed}");
@@ -216,5 +259,5 @@ fn seventy_thousand_tokens_with_experts_on_metal() {
 #[test]
 #[ignore = "twenty seconds"]
 fn seventy_thousand_tokens_with_experts_on_cuda() {
-    as_on_the_cpu(&Simulator::backend(2, gpu_sim::Mode::Fast).expect("a simulator"));
+    as_on_the_cpu(&Simulator::cuda(2, gpu_sim::Mode::Fast).expect("a simulator"));
 }

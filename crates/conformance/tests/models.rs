@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, SequenceId};
+use gristmill_kernels::Backend;
 use gristmill_kernels::cpu::{Cpu, Level};
-use gristmill_kernels::gpu::cuda::Cuda;
 use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::reference::Reference;
 
 /// Every model of the script. A missing file fails the test.
@@ -154,23 +154,23 @@ impl Nmse {
     }
 }
 
-fn load(file: &GgufFile, backend: Arc<dyn Backend>, precision: Precision) -> Arc<Model> {
+fn load(file: &GgufFile, backend: Arc<Backend>, precision: Precision) -> Arc<Model> {
     let options = LoadOptions { precision, ..LoadOptions::default() };
     Arc::new(Model::with_backend(file.clone(), backend, options).unwrap())
 }
 
 /// The reference, every level of this CPU, and the first CUDA device. What is not there is named: it is skipped, not passed.
-fn backends() -> Vec<Arc<dyn Backend>> {
-    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Reference)];
+fn backends() -> Vec<Arc<Backend>> {
+    let mut backends: Vec<Arc<Backend>> = vec![Arc::new(Reference::backend())];
     for &name in Level::NAMES {
         match Level::named(name) {
-            Ok(level) => backends.push(Arc::new(Cpu::new(level, 2).unwrap())),
+            Ok(level) => backends.push(Arc::new(Cpu::backend(level, 2).unwrap())),
             Err(error) => println!("SKIPPED: {error}"),
         }
     }
     match driver::count().unwrap() {
         0 => println!("SKIPPED: no CUDA device"),
-        _ => backends.push(Arc::new(Cuda::new(Driver::open(0).unwrap()).unwrap())),
+        _ => backends.push(Arc::new(Cuda::backend(Driver::open(0).unwrap(), Options::default()).unwrap())),
     }
     backends
 }
@@ -196,7 +196,7 @@ fn check_all(models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) 
     check_on(&backends(), models, precision, tolerance);
 }
 
-fn check_on(backends: &[Arc<dyn Backend>], models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
+fn check_on(backends: &[Arc<Backend>], models: &[&str], precision: Precision, tolerance: impl Fn(&Golden) -> f64) {
     let mut wrong = Vec::new();
     for name in models {
         let golden = Golden::read(name);
@@ -264,13 +264,13 @@ mod simulated {
     }
 
     fn on_cuda(models: &[&str]) {
-        let backend: [Arc<dyn Backend>; 1] = [Arc::new(Simulator::backend(1, Mode::Fast).unwrap())];
+        let backend: [Arc<Backend>; 1] = [Arc::new(Simulator::cuda(1, Mode::Fast).unwrap())];
         check_on(&backend, models, Precision::Fast, |golden| golden.tolerance);
     }
 
     /// Metal multiplies floats also where it may round.
     fn on_metal(models: &[&str]) {
-        let backend: [Arc<dyn Backend>; 1] = [Arc::new(Simulator::metal(1, Mode::Fast).unwrap())];
+        let backend: [Arc<Backend>; 1] = [Arc::new(Simulator::metal(1, Mode::Fast).unwrap())];
         check_on(&backend, models, Precision::Fast, |_| EXACT_TOLERANCE);
     }
 
@@ -293,7 +293,7 @@ fn with_exact_activations_every_format_is_as_good_as_f32() {
 
 #[test]
 fn zeroing_any_block_moves_the_logits_far() {
-    let backend: Arc<dyn Backend> = Arc::new(Cpu::new(Level::best(), 2).unwrap());
+    let backend: Arc<Backend> = Arc::new(Cpu::backend(Level::best(), 2).unwrap());
     for name in MODELS {
         let golden = Golden::read(name);
         let bytes = std::fs::read(golden_path(name)).unwrap();

@@ -1,11 +1,11 @@
 //! The op suite on every backend of this machine.
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::Error;
 use gristmill_kernels::cpu::{Cpu, Level};
-use gristmill_kernels::gpu::cuda::Cuda;
 use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-use gristmill_kernels::ops::Backend;
-use gristmill_suite::ops::ALL;
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
+use gristmill_suite::ops;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite, Worst};
 use gristmill_suite::{fail_aloud, outcome};
@@ -39,9 +39,8 @@ fn run(part: &str, name: &str, make: Make) {
         Ok(suite) => {
             let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part) && SEED.is_none());
             let suite = suite.one_in(slow.map_or(1, |(_, _, one_in)| *one_in));
-            let cases = ALL.iter().find(|(n, _)| *n == part).map(|(_, cases)| *cases);
             let backend = suite.backend().name();
-            let worst = outcome(cases.unwrap_or_else(|| panic!("no part {part}")), suite);
+            let worst = outcome(ops::part(part).unwrap_or_else(|| panic!("no part {part}")), suite);
             // To stderr itself, which a test harness does not hide.
             for Worst { kind, nmse, bound } in
                 worst.unwrap_or_else(|m| fail_aloud(format_args!("{part} on {name}"), &m))
@@ -73,40 +72,29 @@ macro_rules! backends {
             fn run(part: &str) {
                 super::run(part, stringify!($backend), &$make);
             }
-            parts! {
-                matmul matmul_joined matmul_rows matmul_extremes gate_up moe_gate_up moe_matmul moe_combine
-                group_by_expert route embed rms_norm layer_norm qk_norm rope add scale copies argmax sample
-                sample_distribution attention attention_long kv_copy norm_act norm_matmul matmul_finish gate_up_act
-                experts route_and_group place_qkv attend
-                refuse_matrices refuse_experts refuse_rows refuse_attention refuse_memory
-            }
+            gristmill_suite::with_parts!(parts);
         }
     )* };
 }
 
 macro_rules! parts {
-    ($($part:ident)*) => {
+    ($($part:ident = $module:ident::$function:ident,)*) => {
         $(#[test] fn $part() { run(stringify!($part)); })*
-
-        #[test]
-        fn every_part_is_run() {
-            assert_eq!(gristmill_suite::ops::ALL.len(), [$(stringify!($part)),*].len());
-        }
     };
 }
 
-fn cpu(level: &'static str, threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
-    Ok(Box::new(Cpu::new(Level::named(level)?, threads)?))
+fn cpu(level: &'static str, threads: usize) -> gristmill_kernels::Result<Backend> {
+    Cpu::backend(Level::named(level)?, threads)
 }
 
 #[cfg(all(target_arch = "x86_64", unix))]
-fn simulated(threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
-    Ok(Box::new(gristmill_conformance::simulated::Simulator::backend(threads, gpu_sim::Mode::Fast)?))
+fn simulated(threads: usize) -> gristmill_kernels::Result<Backend> {
+    gristmill_conformance::simulated::Simulator::cuda(threads, gpu_sim::Mode::Fast)
 }
 
 #[cfg(all(target_arch = "x86_64", unix))]
-fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
-    Ok(Box::new(gristmill_conformance::simulated::Simulator::metal(threads, gpu_sim::Mode::Fast)?))
+fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Backend> {
+    gristmill_conformance::simulated::Simulator::metal(threads, gpu_sim::Mode::Fast)
 }
 
 /// Kernels of one family alone, with what they take: the parts of the suite that multiply.
@@ -126,7 +114,7 @@ mod families {
     use std::sync::Arc;
 
     fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
-        let make = |threads| Ok(Box::new(Cuda::with(gpu(threads)?, Options { family: Some(family) })?) as _);
+        let make = |threads| Cuda::backend(gpu(threads)?, Options { family: Some(family) });
         let suite = Suite::new(&make, seed()).expect("a device");
         let suite = limited(suite.one_in(if SEED.is_some() { 1 } else { one_in }), family);
         for (part, cases) in ALL.iter().filter(|(part, _)| PARTS.contains(part)) {
@@ -158,7 +146,7 @@ mod families {
             if family.runs_on(capability) {
                 run(family, 1, &|_| Ok(Driver::open(0)?));
             } else {
-                let refused = Cuda::with(Driver::open(0).expect("a device"), Options { family: Some(family) });
+                let refused = Cuda::backend(Driver::open(0).expect("a device"), Options { family: Some(family) });
                 assert!(matches!(refused, Err(Error::Device { .. })), "{family}");
                 let _ = writeln!(err, "skipped:  {family}: not on this device");
             }
@@ -170,7 +158,7 @@ mod families {
     #[test]
     fn what_a_family_cannot_do_is_refused() {
         use gristmill_conformance::simulated::Simulator;
-        use gristmill_kernels::ops::Backend;
+        use gristmill_kernels::ops::{Matmul, PrepareActivations};
         use gristmill_kernels::tensor::SharedBytes;
         use gristmill_kernels::weight::{Role, TensorView};
         for (family, format, precision, refused) in [
@@ -184,38 +172,38 @@ mod families {
             (Family::Wgmma, Format::Q8_0, Precision::Fast, false),
         ] {
             let simulator = Simulator::new(gpu_sim::Order::Ascending, gpu_sim::Mode::Fast);
-            let b = Cuda::with(simulator, Options { family: Some(family) }).unwrap();
+            let b = Cuda::backend(simulator, Options { family: Some(family) }).unwrap();
             let bytes = SharedBytes::from(vec![0; 32 / format.block_len() * format.block_bytes()]);
             let tensor = TensorView { name: "w".into(), format, experts: 1, rows: 1, cols: 32, bytes };
             let weight = b.prepare(&[tensor], Role::Matrix).unwrap();
-            let (x, mut y) = (b.alloc_f32(32, "x").unwrap(), b.alloc_f32(1, "y").unwrap());
+            let (x, mut y) = (b.alloc::<f32>(32, "x").unwrap(), b.alloc::<f32>(1, "y").unwrap());
             let mut act = b.alloc_act(precision, 1, 32).unwrap();
-            b.prepare_activations(x.view(1, 32).unwrap(), &mut act).unwrap();
-            let outcome = b.matmul(&weight, &act, None, y.view_mut(1, 1).unwrap());
+            b.run(PrepareActivations { x: x.view(1, 32).unwrap(), act: &mut act }).unwrap();
+            let outcome = b.run(Matmul::new(&weight, &act, y.view_mut(1, 1).unwrap()));
             assert_eq!(matches!(outcome, Err(Error::Range { .. })), refused, "{family}, {format}, {precision:?}");
             assert_eq!(outcome.is_err(), refused, "{family}, {format}, {precision:?}");
         }
     }
 }
 
-fn cuda() -> gristmill_kernels::Result<Box<dyn Backend>> {
-    Ok(Box::new(Cuda::new(Driver::open(0)?)?))
+fn cuda() -> gristmill_kernels::Result<Backend> {
+    Cuda::backend(Driver::open(0)?, Options::default())
 }
 
 /// The simulator runs on x86-64 Unix machines only; elsewhere its line is skipped, like a level that is not there.
 #[cfg(not(all(target_arch = "x86_64", unix)))]
-fn simulated(_: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
+fn simulated(_: usize) -> gristmill_kernels::Result<Backend> {
     Err(Error::Level("simulator"))
 }
 
 /// As above.
 #[cfg(not(all(target_arch = "x86_64", unix)))]
-fn simulated_metal(_: usize) -> gristmill_kernels::Result<Box<dyn Backend>> {
+fn simulated_metal(_: usize) -> gristmill_kernels::Result<Backend> {
     Err(Error::Level("simulator"))
 }
 
 backends! {
-    reference: |_| Ok(Box::new(gristmill_kernels::reference::Reference)),
+    reference: |_| Ok(gristmill_kernels::reference::Reference::backend()),
     portable: |threads| super::cpu("portable", threads),
     avx2: |threads| super::cpu("avx2", threads),
     avx512: |threads| super::cpu("avx512", threads),

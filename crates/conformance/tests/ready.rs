@@ -7,17 +7,18 @@ use std::sync::{Arc, Mutex};
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling};
 use gristmill_kernels::Result;
-use gristmill_kernels::gpu::cuda::Cuda;
-use gristmill_kernels::gpu::{Gpu, Launch, Properties, Recording, Text};
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
+use gristmill_kernels::gpu::{Gpu, Launch, Properties, Unit};
 use gristmill_kernels::kv::KvFormat;
+use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
 
 /// A device that keeps which texts were prepared, and which were launched. What is read from it is zero.
 #[derive(Debug)]
 struct Idle {
     properties: Properties,
-    prepared: Mutex<BTreeSet<Text>>,
-    launched: Mutex<BTreeSet<Text>>,
+    prepared: Mutex<BTreeSet<Unit>>,
+    launched: Mutex<BTreeSet<Unit>>,
 }
 
 impl Gpu for Idle {
@@ -45,13 +46,13 @@ impl Gpu for Idle {
         Ok(())
     }
     fn launch(&self, launch: &Launch) -> Result<()> {
-        self.launched.lock().unwrap().insert(launch.kernel.text());
+        self.launched.lock().unwrap().insert(launch.kernel.unit());
         Ok(())
     }
-    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
         work().map(|()| None)
     }
-    fn prepare(&self, text: &Text) -> Result<()> {
+    fn prepare(&self, text: &Unit) -> Result<()> {
         self.prepared.lock().unwrap().insert(text.clone());
         Ok(())
     }
@@ -83,7 +84,7 @@ fn check(name: &str, architecture: u32, precision: Precision, kv_format: KvForma
         memory: 80 << 30,
     };
     let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
-    let backend = Arc::new(Cuda::new(gpu.clone()).unwrap());
+    let backend = Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap());
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
     let options = LoadOptions { precision, ..LoadOptions::default() };
     let model = Arc::new(Model::with_backend(GgufFile::open(golden).unwrap(), backend, options).unwrap());
@@ -111,7 +112,7 @@ fn check(name: &str, architecture: u32, precision: Precision, kv_format: KvForma
         }
     }
     let (prepared, launched) = (gpu.prepared.lock().unwrap(), gpu.launched.lock().unwrap());
-    let missing: Vec<String> = launched.difference(&prepared).map(Text::to_string).collect();
+    let missing: Vec<String> = launched.difference(&prepared).map(Unit::to_string).collect();
     assert!(
         missing.is_empty() && launched.len() > 5,
         "{name}, sm_{architecture}, {precision:?}: not ready: {missing:?}"

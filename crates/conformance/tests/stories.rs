@@ -91,10 +91,10 @@ fn a_few_tokens_on_simulated_metal() {
     use gristmill_conformance::simulated::Simulator;
     use gristmill_engine::gguf::GgufFile;
     use gristmill_engine::{Batch, Outputs, Runner};
+    use gristmill_kernels::Backend;
     use gristmill_kernels::cpu::{Cpu, Level};
-    use gristmill_kernels::ops::Backend;
 
-    let logits = |backend: Arc<dyn Backend>| {
+    let logits = |backend: Arc<Backend>| {
         let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };
         let model = Arc::new(Model::with_backend(GgufFile::open(path()).unwrap(), backend, options).unwrap());
         let prompt =
@@ -112,7 +112,7 @@ fn a_few_tokens_on_simulated_metal() {
         }
         all
     };
-    let expected = logits(Arc::new(Cpu::new(Level::best(), 2).unwrap()));
+    let expected = logits(Arc::new(Cpu::backend(Level::best(), 2).unwrap()));
     let found = logits(Arc::new(Simulator::metal(1, gpu_sim::Mode::Fast).unwrap()));
     for (i, ((best, expected), (token, found))) in expected.iter().zip(&found).enumerate() {
         let square = |x: f32| f64::from(x).powi(2);

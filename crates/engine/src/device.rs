@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::cpu::{Cpu, Level};
-use gristmill_kernels::gpu::cuda::Cuda;
 use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::gpu::cuda::{Cuda, Options};
 #[cfg(not(target_os = "macos"))]
 use gristmill_kernels::tensor::DeviceId;
 
@@ -25,7 +25,7 @@ pub fn default_threads() -> usize {
 #[derive(Clone)]
 pub struct Opened {
     /// The device.
-    pub backend: Arc<dyn Backend>,
+    pub backend: Arc<Backend>,
     /// For `auto`: why a CUDA device that is there could not be used. The caller tells it to people.
     pub passed_over: Option<Arc<gristmill_kernels::Error>>,
 }
@@ -60,25 +60,25 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     }
 }
 
-fn cuda(number: u32) -> gristmill_kernels::Result<Arc<dyn Backend>> {
-    Ok(Arc::new(Cuda::new(Driver::open(number)?)?))
+fn cuda(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
+    Cuda::backend(Driver::open(number)?, Options::default()).map(Arc::new)
 }
 
 #[cfg(target_os = "macos")]
-fn metal(number: u32) -> gristmill_kernels::Result<Arc<dyn Backend>> {
+fn metal(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
     use gristmill_kernels::gpu::metal::{Metal, driver::Driver};
-    Ok(Arc::new(Metal::new(Driver::open(number)?)?))
+    Metal::backend(Driver::open(number)?).map(Arc::new)
 }
 
 #[cfg(not(target_os = "macos"))]
-fn metal(number: u32) -> gristmill_kernels::Result<Arc<dyn Backend>> {
+fn metal(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
     let (device, what) = (DeviceId::Metal(number), "opening it".to_owned());
     let reason = "Metal is on macOS alone; the device `cpu` is everywhere".to_owned();
     Err(gristmill_kernels::Error::Device { device, what, reason })
 }
 
 /// The CPU, at a level by name or the best that it has.
-fn cpu(level: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>> {
+fn cpu(level: Option<&str>, threads: usize) -> Result<Arc<Backend>> {
     let level = match level {
         None => Level::best(),
         Some(asked) => match Level::NAMES.iter().find(|&&name| name == asked) {
@@ -86,5 +86,5 @@ fn cpu(level: Option<&str>, threads: usize) -> Result<Arc<dyn Backend>> {
             None => return Err(Error::Level { asked: asked.to_owned(), known: Level::NAMES.join(", ") }),
         },
     };
-    Ok(Arc::new(Cpu::new(level, threads)?))
+    Ok(Arc::new(Cpu::backend(level, threads)?))
 }

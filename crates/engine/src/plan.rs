@@ -1,8 +1,8 @@
 //! What memory a model will take, before it is loaded.
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::KvFormat;
-use gristmill_kernels::ops::Backend;
 use gristmill_kernels::weight::Footprint;
 
 use crate::error::{Error, Result};
@@ -83,17 +83,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`Error::Limit`] if a limit is 0, or the context is longer than what the model was trained on.
-    pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &dyn Backend) -> Result<Self> {
+    pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
         Self::with_weights(&info.spec, info.weights.footprint(backend), limits, precision, backend)
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
-    pub(crate) fn loaded(
-        spec: &ModelSpec,
-        limits: &Limits,
-        precision: Precision,
-        backend: &dyn Backend,
-    ) -> Result<Self> {
+    pub(crate) fn loaded(spec: &ModelSpec, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
         Self::with_weights(spec, Footprint::default(), limits, precision, backend)
     }
 
@@ -102,7 +97,7 @@ impl Plan {
         weights: Footprint,
         limits: &Limits,
         precision: Precision,
-        backend: &dyn Backend,
+        backend: &Backend,
     ) -> Result<Self> {
         limits.check()?;
         let device = backend.free_memory()?;
@@ -129,7 +124,7 @@ impl Plan {
     }
 
     /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1.
-    fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &dyn Backend) -> usize {
+    fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend) -> usize {
         let most = spec.context_length.min(DEFAULT_CONTEXT);
         let Some(available) = self.available else { return most };
         let free = (available - available / 10).saturating_sub(self.total());

@@ -1,7 +1,8 @@
 //! The steps that a runner may take, gone through once on a device that computes nothing, so that the real one has compiled
 //! their kernels before the first request.
 
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::Backend;
+use gristmill_kernels::ops::Argmax;
 
 use crate::error::Result;
 use crate::model::{Model, Progress, Scratch, forward};
@@ -17,7 +18,7 @@ impl Model {
     /// As [`crate::Runner::new`], and [`crate::Error::Kernel`] if a kernel does not compile.
     pub fn make_ready(&self, limits: &Limits, mut progress: impl FnMut(Progress)) -> Result<()> {
         let mut walked = Ok(());
-        let mut walk = |backend: &dyn Backend| {
+        let mut walk = |backend: &Backend| {
             walked = self.walk(limits, backend);
             Ok(())
         };
@@ -29,20 +30,21 @@ impl Model {
     }
 
     /// Steps of all sizes that a runner pads to, and some of those between.
-    fn walk(&self, limits: &Limits, backend: &dyn Backend) -> Result<()> {
+    fn walk(&self, limits: &Limits, backend: &Backend) -> Result<()> {
         let (spec, most, rows) = (&self.spec, limits.batch_tokens, limits.rows());
         let plan = Plan::loaded(spec, limits, self.precision, backend)?;
         plan.check()?;
-        let ropes = self.weights.ropes(spec, plan.context, backend)?;
+        let rotaries = self.weights.rotaries(spec, plan.context, backend)?;
         let mut state = State::new(backend, spec, limits, plan.context)?;
         let mut scratch = Scratch::new(backend, spec, self.precision, most, rows)?;
         for tokens in sizes(most) {
             for rows in sizes(rows.min(tokens)) {
-                forward(backend, self, &ropes, &mut state, &mut scratch, tokens, rows)?;
+                forward(backend, self, &rotaries, &mut state, &mut scratch, tokens, rows)?;
             }
         }
-        let mut drawn = backend.alloc_u32(rows, "sampled tokens")?;
-        Ok(backend.argmax(scratch.logits.view(rows, spec.vocab)?, drawn.view_mut(rows, 1)?)?)
+        let mut drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
+        let (x, out) = (scratch.logits.view(rows, spec.vocab)?, drawn.view_mut(rows, 1)?);
+        Ok(backend.run(Argmax { x, out })?)
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::iter::repeat;
 use std::sync::Arc;
 
-use gristmill_kernels::ops::{Backend, Recording, Rope, Sampling};
+use gristmill_kernels::Backend;
+use gristmill_kernels::ops::{Argmax, Graph, Rotary, Sample, Sampling};
 use gristmill_kernels::tensor::Buffer;
 
 use crate::batch::Batch;
@@ -20,20 +21,20 @@ pub struct Runner {
     limits: Limits,
     plan: Plan,
     /// RoPE of each layer, for contexts of this length.
-    ropes: Vec<Arc<Rope>>,
+    rotaries: Vec<Arc<Rotary>>,
     state: State,
     scratch: Scratch,
     /// Token ids as the sampler draws them.
     drawn: Buffer<u32>,
     /// Where each token of the current batch stands.
     places: Vec<(SequenceId, u32)>,
-    /// Forward passes, if the backend records. They name the buffers above.
-    recordings: HashMap<Shape, Box<dyn Recording>>,
+    /// Captured forward passes. They name the buffers above.
+    graphs: HashMap<StepShape, Box<dyn Graph>>,
 }
 
-/// What of a batch decides which operations a forward pass is.
+/// The properties of a batch on which the operations of a forward pass depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Shape {
+struct StepShape {
     /// Tokens, padding included.
     tokens: usize,
     /// Output rows, padding included.
@@ -42,8 +43,8 @@ struct Shape {
     step: Step,
 }
 
-/// Tokens of the longest forward pass that is recorded.
-const LARGEST_RECORDED: usize = 128;
+/// Tokens of the longest forward pass that is captured.
+const LARGEST_CAPTURED: usize = 128;
 
 impl Runner {
     /// Takes memory for all that the limits allow.
@@ -55,13 +56,13 @@ impl Runner {
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
-        let turn = backend.turn();
-        let ropes = model.weights.ropes(spec, plan.context, backend)?;
+        let exclusive = backend.exclusive();
+        let rotaries = model.weights.rotaries(spec, plan.context, backend)?;
         let state = State::new(backend, spec, &limits, plan.context)?;
         let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
-        let drawn = backend.alloc_u32(rows, "sampled tokens")?;
-        drop(turn);
-        Ok(Self { model, limits, plan, ropes, state, scratch, drawn, places: Vec::new(), recordings: HashMap::new() })
+        let drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
+        drop(exclusive);
+        Ok(Self { model, limits, plan, rotaries, state, scratch, drawn, places: Vec::new(), graphs: HashMap::new() })
     }
 
     /// The model.
@@ -153,7 +154,7 @@ impl Runner {
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
         let model = self.model.clone();
-        let turn = model.backend.turn();
+        let exclusive = model.backend.exclusive();
         let before = batch.parts.iter().map(|&(id, _)| Ok((id, self.state.len(id)?))).collect::<Result<Vec<_>>>()?;
         if let Err(error) = self.run(batch) {
             for (id, len) in before {
@@ -161,7 +162,7 @@ impl Runner {
             }
             return Err(error);
         }
-        drop(turn);
+        drop(exclusive);
         Ok(Logits {
             backend: &*self.model.backend,
             rows: batch.outputs(),
@@ -197,44 +198,44 @@ impl Runner {
         if batch.is_empty() {
             return Ok(());
         }
-        let tokens = backend.bucket(batch.len()).min(self.limits.batch_tokens);
-        let rows = backend.bucket(batch.outputs()).min(self.limits.rows());
+        let tokens = backend.batch_bucket(batch.len()).min(self.limits.batch_tokens);
+        let rows = backend.batch_bucket(batch.outputs()).min(self.limits.rows());
         let padded = |values: &[u32], len| values.iter().copied().chain(repeat(0)).take(len).collect::<Vec<u32>>();
         let step = self.state.place(backend, &self.places, tokens)?;
-        backend.upload_u32(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
-        backend.upload_u32(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
-        self.step(Shape { tokens, rows, step })
+        backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
+        backend.upload(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
+        self.step(StepShape { tokens, rows, step })
     }
 
-    /// The forward pass, replayed if one of this shape was recorded.
-    fn step(&mut self, shape: Shape) -> Result<()> {
-        let Shape { tokens, rows, .. } = shape;
-        let Self { model, ropes, state, scratch, recordings, .. } = self;
+    /// The forward pass, replayed if one of this shape was captured.
+    fn step(&mut self, shape: StepShape) -> Result<()> {
+        let StepShape { tokens, rows, .. } = shape;
+        let Self { model, rotaries, state, scratch, graphs, .. } = self;
         if scratch.moe.chosen.is_some() {
-            return forward(&*model.backend, model, ropes, state, scratch, tokens, rows);
+            return forward(&*model.backend, model, rotaries, state, scratch, tokens, rows);
         }
-        if let Some(recording) = recordings.get(&shape) {
-            return Ok(recording.replay()?);
+        if let Some(graph) = graphs.get(&shape) {
+            return Ok(graph.replay()?);
         }
-        forward(&*model.backend, model, ropes, state, scratch, tokens, rows)?;
+        forward(&*model.backend, model, rotaries, state, scratch, tokens, rows)?;
         // Prompts come in all lengths, and are not bound by the time that launches take.
-        if tokens > LARGEST_RECORDED {
+        if tokens > LARGEST_CAPTURED {
             return Ok(());
         }
         let mut outcome = Ok(());
-        let recording = model.backend.record(&mut || {
-            outcome = forward(&*model.backend, model, ropes, state, scratch, tokens, rows);
+        let graph = model.backend.capture(&mut || {
+            outcome = forward(&*model.backend, model, rotaries, state, scratch, tokens, rows);
             Ok(())
         })?;
         outcome?;
-        recordings.extend(recording.map(|recording| (shape, recording)));
+        graphs.extend(graph.map(|graph| (shape, graph)));
         Ok(())
     }
 }
 
 /// The logits of one forward pass: one row for each output of the batch, in the batch's order.
 pub struct Logits<'a> {
-    backend: &'a dyn Backend,
+    backend: &'a Backend,
     rows: usize,
     vocab: usize,
     values: &'a mut Buffer<f32>,
@@ -263,9 +264,9 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.
     pub fn to_vec(&self) -> Result<Vec<f32>> {
-        let _turn = self.backend.turn();
+        let _exclusive = self.backend.exclusive();
         let mut out = vec![0.0; self.rows * self.vocab];
-        self.backend.download_f32(self.values.view(self.rows, self.vocab)?, &mut out)?;
+        self.backend.download(self.values.view(self.rows, self.vocab)?, &mut out)?;
         Ok(out)
     }
 
@@ -279,9 +280,9 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Kernel`] if a parameter is out of range or their number is not that of the rows.
     pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
-        let _turn = self.backend.turn();
+        let _exclusive = self.backend.exclusive();
         let logits = self.values.view_mut(self.rows, self.vocab)?;
-        self.backend.sample(logits, parameters, self.drawn.view_mut(self.rows, 1)?)?;
+        self.backend.run(Sample { logits, parameters, out: self.drawn.view_mut(self.rows, 1)? })?;
         self.drawn_tokens()
     }
 
@@ -290,15 +291,15 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.
     pub fn argmax(&mut self) -> Result<Vec<u32>> {
-        let _turn = self.backend.turn();
-        let logits = self.values.view(self.rows, self.vocab)?;
-        self.backend.argmax(logits, self.drawn.view_mut(self.rows, 1)?)?;
+        let _exclusive = self.backend.exclusive();
+        let x = self.values.view(self.rows, self.vocab)?;
+        self.backend.run(Argmax { x, out: self.drawn.view_mut(self.rows, 1)? })?;
         self.drawn_tokens()
     }
 
     fn drawn_tokens(&self) -> Result<Vec<u32>> {
         let mut out = vec![0; self.rows];
-        self.backend.download_u32(self.drawn.view(self.rows, 1)?, &mut out)?;
+        self.backend.download(self.drawn.view(self.rows, 1)?, &mut out)?;
         Ok(out)
     }
 }

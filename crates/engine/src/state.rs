@@ -10,8 +10,9 @@ mod group;
 
 use std::collections::HashSet;
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::ops::KvCopy;
 
 use crate::error::{Error, Result};
 use crate::model::spec::{AttentionSpec, ModelSpec};
@@ -22,9 +23,9 @@ use group::{Group, blocks_for};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Step {
     /// Each token is of a sequence of its own: [`Placement::apart`].
-    apart: bool,
+    one_token_per_sequence: bool,
     /// [`Placement::reach`].
-    reach: usize,
+    context_columns: usize,
 }
 
 /// The form of a layer's state.
@@ -76,7 +77,7 @@ pub struct SequenceId {
 /// A layer's state during a forward pass.
 pub(crate) struct LayerState<'a> {
     pub(crate) cache: &'a mut KvCache,
-    pub(crate) place: &'a Placement,
+    pub(crate) placement: &'a Placement,
 }
 
 /// A sequence's slot.
@@ -99,7 +100,7 @@ pub(crate) struct State {
 
 impl State {
     /// Bytes of the caches for sequences of `context` tokens.
-    pub(crate) fn bytes(backend: &dyn Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
+    pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
         let layer = |kind: StateKind| {
             let blocks = kind.blocks(context, limits.batch_tokens).saturating_mul(limits.sequences);
             backend.kv_bytes(kind.kv_spec(limits.kv_format), blocks)
@@ -122,7 +123,7 @@ impl State {
     }
 
     /// Room for sequences of `context` tokens. The caller has seen that [`Self::bytes`] is sensible.
-    pub(crate) fn new(backend: &dyn Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
+    pub(crate) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
         let Limits { sequences, batch_tokens, .. } = *limits;
         let mut state = Self { context, slots: vec![Slot::default(); sequences], groups: vec![], layers: vec![] };
         for layer in &spec.layers {
@@ -177,7 +178,7 @@ impl State {
     ///
     /// # Errors
     /// [`Error::ContextOverflow`], [`Error::OutOfBlocks`]; the sequence is then as before.
-    pub(crate) fn append(&mut self, backend: &dyn Backend, id: SequenceId, tokens: usize) -> Result<()> {
+    pub(crate) fn append(&mut self, backend: &Backend, id: SequenceId, tokens: usize) -> Result<()> {
         let slot = self.slot(id)?;
         let have = self.slots[slot].len;
         let len = have.checked_add(tokens).filter(|&len| len <= self.context);
@@ -189,7 +190,7 @@ impl State {
         for (index, group) in self.groups.iter_mut().enumerate() {
             if let Some(copy) = group.grow(slot, have, len)? {
                 for (_, cache) in self.layers.iter_mut().filter(|(of, _)| *of == index) {
-                    backend.kv_copy(cache, &[copy])?;
+                    backend.run(KvCopy { cache, blocks: &[copy] })?;
                 }
             }
         }
@@ -251,13 +252,14 @@ impl State {
 
     /// Tells the backend where the tokens of a batch stand: each token's sequence and position. Up to `padded` tokens,
     /// those that follow are nobody's.
-    pub(crate) fn place(&mut self, backend: &dyn Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<Step> {
+    pub(crate) fn place(&mut self, backend: &Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<Step> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
         let mut met = HashSet::new();
-        let apart = slots.iter().all(|slot| met.insert(*slot));
+        let one_token_per_sequence = slots.iter().all(|slot| met.insert(*slot));
         let last = positions.iter().max().map_or(0, |&position| position as usize);
-        let step = Step { apart, reach: backend.reach(last / KV_BLOCK + 1) };
+        let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
+        let step = Step { one_token_per_sequence, context_columns };
         slots.resize(padded, u32::MAX);
         positions.resize(padded, 0);
         self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, step))?;
@@ -267,7 +269,7 @@ impl State {
     /// The state of each layer, first to last.
     pub(crate) fn layers(&mut self) -> impl Iterator<Item = LayerState<'_>> {
         let groups = &self.groups;
-        self.layers.iter_mut().map(|(group, cache)| LayerState { cache, place: &groups[*group].place })
+        self.layers.iter_mut().map(|(group, cache)| LayerState { cache, placement: &groups[*group].placement })
     }
 }
 
@@ -327,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_window_bounds_the_blocks() {
-        let bytes = |windows: &[_], context| State::bytes(&Reference, &spec(windows), &limits(), context);
+        let bytes = |windows: &[_], context| State::bytes(&Reference::backend(), &spec(windows), &limits(), context);
         let block = (2 + 2) * KV_BLOCK as u64 * 2 * 3;
         // 19 blocks of 16 are 304 tokens; 1 + 40 + 7 positions, wherever they begin, are in 4.
         assert_eq!(bytes(&[None], CONTEXT), 19 * block);
@@ -336,12 +338,13 @@ mod tests {
         assert_eq!(bytes(&[Some(9)], 1 << 40), 4 * block);
         assert_eq!(bytes(&[Some(9)], 20), 2 * block);
         assert_eq!(bytes(&[Some(usize::MAX)], CONTEXT), 19 * block);
-        let mut state = State::new(&Reference, &spec(&[Some(9), None, Some(9)]), &limits(), CONTEXT).unwrap();
+        let mut state =
+            State::new(&Reference::backend(), &spec(&[Some(9), None, Some(9)]), &limits(), CONTEXT).unwrap();
         assert_eq!(state.groups.len(), 2);
         assert_eq!(state.layers().map(|layer| layer.cache.blocks()).collect::<Vec<_>>(), [12, 57, 12]);
         let id = state.open().unwrap();
         for len in 1..=CONTEXT {
-            state.append(&Reference, id, 1).unwrap();
+            state.append(&Reference::backend(), id, 1).unwrap();
             assert_eq!(state.groups[1].held_blocks(0), len.div_ceil(KV_BLOCK));
             assert_eq!(state.groups[0].held_blocks(0), len.div_ceil(KV_BLOCK).min(4));
         }
@@ -359,7 +362,7 @@ mod tests {
         /// Whatever is done: blocks are counted right, none that will be seen is given back, and there are always enough.
         #[test]
         fn blocks_are_never_lost(window in 1usize..60, steps in prop::collection::vec((0usize..3, 0usize..5, 0usize..CONTEXT), 1..200)) {
-            let mut state = State::new(&Reference, &spec(&[Some(window), None]), &limits(), CONTEXT).unwrap();
+            let mut state = State::new(&Reference::backend(), &spec(&[Some(window), None]), &limits(), CONTEXT).unwrap();
             let mut ids: Vec<Option<SequenceId>> = vec![None; 3];
             for (at, what, n) in steps {
                 match (ids[at], what) {
@@ -384,7 +387,7 @@ mod tests {
                         let len = state.len(id).unwrap();
                         let parts = [n % TOKENS, TOKENS - n % TOKENS];
                         let room = CONTEXT - len;
-                        let done = parts.iter().try_for_each(|&n| state.append(&Reference, id, n));
+                        let done = parts.iter().try_for_each(|&n| state.append(&Reference::backend(), id, n));
                         prop_assert_eq!(done.is_ok(), TOKENS <= room);
                         if done.is_err() || n % 3 == 0 {
                             state.truncate(id, len).unwrap();

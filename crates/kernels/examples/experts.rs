@@ -2,10 +2,13 @@
 //!
 //! route → group → gate and up of each token's experts → down → weighted sum.
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::{Activation, Backend, Routing};
+use gristmill_kernels::ops::{
+    Activation, Epilogue, GroupByExpert, Matmul, MoeCombine, MoeGateUp, MoeMatmul, PrepareActivations, Route, Routing,
+};
 use gristmill_kernels::tensor::{Buffer, SharedBytes};
 use gristmill_kernels::weight::{Role, TensorView, Weight};
 
@@ -16,18 +19,18 @@ const EXPERTS: usize = 16;
 const TOP_K: usize = 4;
 
 fn main() -> gristmill_kernels::Result<()> {
-    let cpu = Cpu::new(Level::best(), 2)?;
+    let cpu = Cpu::backend(Level::best(), 2)?;
     println!("{}", cpu.name());
     let router = cpu.prepare(&[random(Format::F32, 1, EXPERTS, HIDDEN)], Role::Matrix)?;
     let pair = [random(Format::Q4_K, EXPERTS, INNER, HIDDEN), random(Format::Q4_K, EXPERTS, INNER, HIDDEN)];
     let gate_up = cpu.prepare(&pair, Role::GateUp)?;
     let down = cpu.prepare(&[random(Format::Q6_K, EXPERTS, HIDDEN, INNER)], Role::Matrix)?;
 
-    let mut x = cpu.alloc_f32(TOKENS * HIDDEN, "x")?;
-    cpu.upload_f32(&numbers(TOKENS * HIDDEN), &mut x)?;
+    let mut x = cpu.alloc::<f32>(TOKENS * HIDDEN, "x")?;
+    cpu.upload(&numbers(TOKENS * HIDDEN), &mut x)?;
     let y = layer(&cpu, &x, &router, &gate_up, &down)?;
     let mut values = vec![0.0; TOKENS * HIDDEN];
-    cpu.download_f32(y.view(TOKENS, HIDDEN)?, &mut values)?;
+    cpu.download(y.view(TOKENS, HIDDEN)?, &mut values)?;
     for (token, row) in values.chunks_exact(HIDDEN).enumerate() {
         println!("token {token}: {:?} …", &row[..4]);
     }
@@ -36,7 +39,7 @@ fn main() -> gristmill_kernels::Result<()> {
 
 /// What the layer answers for each token, TOKENS × HIDDEN.
 fn layer(
-    b: &dyn Backend,
+    b: &Backend,
     x: &Buffer<f32>,
     router: &Weight,
     gate_up: &Weight,
@@ -44,29 +47,55 @@ fn layer(
 ) -> gristmill_kernels::Result<Buffer<f32>> {
     let pairs = TOKENS * TOP_K;
     let mut act = b.alloc_act(Precision::Fast, TOKENS, HIDDEN)?;
-    b.prepare_activations(x.view(TOKENS, HIDDEN)?, &mut act)?;
+    b.run(PrepareActivations { x: x.view(TOKENS, HIDDEN)?, act: &mut act })?;
 
-    let mut logits = b.alloc_f32(TOKENS * EXPERTS, "logits")?;
-    b.matmul(router, &act, None, logits.view_mut(TOKENS, EXPERTS)?)?;
-    let mut ids = b.alloc_u32(pairs, "ids")?;
-    let mut weights = b.alloc_f32(pairs, "weights")?;
+    let mut logits = b.alloc::<f32>(TOKENS * EXPERTS, "logits")?;
+    b.run(Matmul::new(router, &act, logits.view_mut(TOKENS, EXPERTS)?))?;
+    let mut ids = b.alloc::<u32>(pairs, "ids")?;
+    let mut weights = b.alloc::<f32>(pairs, "weights")?;
     let routing = Routing::softmax(TOP_K, true);
     let (to, shares) = (ids.view_mut(TOKENS, TOP_K)?, weights.view_mut(TOKENS, TOP_K)?);
-    b.route(logits.view(TOKENS, EXPERTS)?, &routing, None, to, shares)?;
+    b.run(Route {
+        logits: logits.view(TOKENS, EXPERTS)?,
+        routing: &routing,
+        selection_bias: None,
+        ids: to,
+        weights: shares,
+    })?;
     let mut chosen = vec![0; pairs];
-    b.download_u32(ids.view(TOKENS, TOP_K)?, &mut chosen)?;
+    b.download(ids.view(TOKENS, TOP_K)?, &mut chosen)?;
     println!("experts of each token: {:?}", chosen.chunks_exact(TOP_K).collect::<Vec<_>>());
 
     let mut groups = b.alloc_groups(EXPERTS, pairs)?;
-    b.group_by_expert(ids.view(TOKENS, TOP_K)?, EXPERTS, &mut groups)?;
-    let mut inner = b.alloc_f32(pairs * INNER, "inner")?;
-    b.moe_gate_up(gate_up, &act, &groups, TOP_K, None, Activation::SwiGlu, inner.view_mut(pairs, INNER)?)?;
+    b.run(GroupByExpert { ids: ids.view(TOKENS, TOP_K)?, groups: &mut groups })?;
+    let mut inner = b.alloc::<f32>(pairs * INNER, "inner")?;
+    b.run(MoeGateUp {
+        weight: gate_up,
+        x: &act,
+        groups: &groups,
+        top_k: TOP_K,
+        bias: None,
+        activation: Activation::SwiGlu,
+        h: inner.view_mut(pairs, INNER)?,
+    })?;
     let mut inner_act = b.alloc_act(Precision::Fast, pairs, INNER)?;
-    b.prepare_activations(inner.view(pairs, INNER)?, &mut inner_act)?;
-    let mut out = b.alloc_f32(pairs * HIDDEN, "out")?;
-    b.moe_matmul(down, &inner_act, &groups, TOP_K, None, out.view_mut(pairs, HIDDEN)?)?;
-    let mut y = b.alloc_f32(TOKENS * HIDDEN, "y")?;
-    b.moe_combine(out.view(pairs, HIDDEN)?, weights.view(TOKENS, TOP_K)?, y.view_mut(TOKENS, HIDDEN)?)?;
+    b.run(PrepareActivations { x: inner.view(pairs, INNER)?, act: &mut inner_act })?;
+    let mut out = b.alloc::<f32>(pairs * HIDDEN, "out")?;
+    b.run(MoeMatmul {
+        weight: down,
+        x: &inner_act,
+        groups: &groups,
+        top_k: TOP_K,
+        bias: None,
+        out: out.view_mut(pairs, HIDDEN)?,
+    })?;
+    let mut y = b.alloc::<f32>(TOKENS * HIDDEN, "y")?;
+    b.run(MoeCombine {
+        out: out.view(pairs, HIDDEN)?,
+        weights: weights.view(TOKENS, TOP_K)?,
+        epilogue: Epilogue::Store,
+        y: y.view_mut(TOKENS, HIDDEN)?,
+    })?;
     Ok(y)
 }
 

@@ -4,10 +4,11 @@
 //! Prints, for GEMV the bandwidth at which weights are read (from memory: the matrix is larger than the cache), and
 //! for GEMM the rate of operations (one multiplication and one addition are two).
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::ops::{Matmul, PrepareActivations};
 use gristmill_kernels::tensor::SharedBytes;
 use gristmill_kernels::weight::{Role, TensorView};
 use std::time::Instant;
@@ -18,7 +19,7 @@ fn main() -> gristmill_kernels::Result<()> {
     let name = arguments.get(1);
     let level =
         Level::NAMES.iter().find(|n| name == Some(&n.to_string())).map_or(Ok(Level::best()), |n| Level::named(n))?;
-    let cpu = Cpu::new(level, threads)?;
+    let cpu = Cpu::backend(level, threads)?;
     println!("{}", cpu.name());
     let (rows, cols) = (65_536, 2048);
     println!("format     GEMV GB/s   GEMM(512) Gop/s");
@@ -46,17 +47,17 @@ fn main() -> gristmill_kernels::Result<()> {
 }
 
 /// Median seconds of a matrix operation with `tokens` rows.
-fn time(cpu: &Cpu, w: &gristmill_kernels::weight::Weight, tokens: usize) -> gristmill_kernels::Result<f64> {
-    let mut x = cpu.alloc_f32(tokens * w.cols(), "x")?;
+fn time(cpu: &Backend, w: &gristmill_kernels::weight::Weight, tokens: usize) -> gristmill_kernels::Result<f64> {
+    let mut x = cpu.alloc::<f32>(tokens * w.cols(), "x")?;
     let values: Vec<f32> = (0..x.len()).map(|i| ((i * 7919) % 2003) as f32 / 1000.0 - 1.0).collect();
-    cpu.upload_f32(&values, &mut x)?;
+    cpu.upload(&values, &mut x)?;
     let mut act = cpu.alloc_act(Precision::Fast, tokens, w.cols())?;
-    cpu.prepare_activations(x.view(tokens, w.cols())?, &mut act)?;
-    let mut y = cpu.alloc_f32(tokens * w.rows(), "y")?;
+    cpu.run(PrepareActivations { x: x.view(tokens, w.cols())?, act: &mut act })?;
+    let mut y = cpu.alloc::<f32>(tokens * w.rows(), "y")?;
     let mut seconds: Vec<f64> = Vec::new();
     for _ in 0..7 {
         let start = Instant::now();
-        cpu.matmul(w, &act, None, y.view_mut(tokens, w.rows())?)?;
+        cpu.run(Matmul::new(w, &act, y.view_mut(tokens, w.rows())?))?;
         seconds.push(start.elapsed().as_secs_f64());
     }
     seconds.sort_by(f64::total_cmp);

@@ -1,7 +1,10 @@
 //! Activations as matrix operations read them, made once and shared by all weights that read them.
 
-use crate::gpu::twin::twin;
-use crate::tensor::{Buffer, DeviceId};
+use crate::error::{Error, Result};
+use crate::ops::check::at_least;
+use crate::storage::Storage;
+use crate::tensor::DeviceId;
+use std::any::Any;
 
 /// How precisely activations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,47 +17,32 @@ pub enum Precision {
     Fast,
 }
 
-twin! {
-    /// 32 activations as int8: x ≈ scale · q. One cache line.
-    #[derive(Clone, Copy, Debug, Default, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C, align(64))]
-    pub struct Int8Block in "act.h" {
-        /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
-        pub q: [i32; 8],
-        /// The scale.
-        pub scale: f32,
-        /// Sum of all 32 numbers times the scale.
-        pub sum: f32,
-        /// Sum of each half's numbers.
-        pub half_sums: [i32; 2],
-        /// Sum of each half's numbers times the scale.
-        pub scaled_half_sums: [f32; 2],
-        /// Makes the block a cache line.
-        pub padding: [u32; 2],
-    }
-}
+/// Columns that share a scale, at [`Precision::Fast`].
+pub const ACT_BLOCK: usize = 32;
 
-/// Prepared activations: `rows` × `cols`, filled by [`crate::ops::Backend::prepare_activations`].
+/// Prepared activations: `rows` × `cols`, filled by [`crate::ops::PrepareActivations`] and by operations that prepare
+/// their output.
 ///
-/// All representations that a weight may want are kept: weights of several formats may share one input.
+/// A backend keeps all representations that a weight may want: weights of several formats may share one input.
 #[derive(Debug)]
 pub struct Act {
-    pub(crate) device: DeviceId,
-    pub(crate) precision: Precision,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-    /// rows × cols, contiguous.
-    pub(crate) exact: Buffer<f32>,
-    /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`], and if the backend does not read them.
-    pub(crate) int8: Buffer<Int8Block>,
-    /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero. Has
-    /// 16 words for each block of `int8`, or none if the backend does not read them. For CUDA each row has those 16 words for
-    /// each of its blocks, zeros after its end, and of 16 columns the even ones come before the odd ones: so four lanes that
-    /// have four neighbours each find them at the places that tensor cores give them.
-    pub(crate) bf16: Buffer<u32>,
+    device: DeviceId,
+    precision: Precision,
+    /// Elements and blocks of [`ACT_BLOCK`] columns that fit.
+    capacity: [usize; 2],
+    rows: usize,
+    cols: usize,
+    storage: Storage,
 }
 
 impl Act {
+    /// For a backend: activations of up to `rows` × `cols`, with no row filled.
+    pub fn new(device: DeviceId, precision: Precision, rows: usize, cols: usize, storage: Storage) -> Self {
+        // The backend has allocated as much, so the products fit.
+        let capacity = [rows.saturating_mul(cols), rows.saturating_mul(cols.div_ceil(ACT_BLOCK))];
+        Self { device, precision, capacity, rows: 0, cols, storage }
+    }
+
     /// Rows that are filled.
     pub fn rows(&self) -> usize {
         self.rows
@@ -66,5 +54,41 @@ impl Act {
     /// Where it lives.
     pub fn device(&self) -> DeviceId {
         self.device
+    }
+    /// How precisely its rows are kept.
+    pub fn precision(&self) -> Precision {
+        self.precision
+    }
+
+    /// The backend's own part.
+    ///
+    /// # Errors
+    /// [`Error::ForeignLayout`] if another backend made it.
+    pub fn storage<T: Any>(&self, op: &'static str) -> Result<&T> {
+        self.storage.get().ok_or(Error::ForeignLayout { op, what: "activations" })
+    }
+
+    /// The backend's own part, for writing.
+    ///
+    /// # Errors
+    /// As [`Act::storage`].
+    pub fn storage_mut<T: Any>(&mut self, op: &'static str) -> Result<&mut T> {
+        self.storage.get_mut().ok_or(Error::ForeignLayout { op, what: "activations" })
+    }
+
+    /// Fails unless that many rows and columns fit.
+    pub(crate) fn check_capacity(&self, op: &'static str, rows: usize, cols: usize) -> Result<()> {
+        let [elements, blocks] = self.capacity;
+        at_least(op, "capacity of the activations", elements, rows.saturating_mul(cols))?;
+        if self.precision == Precision::Exact {
+            return Ok(());
+        }
+        let needed = rows.saturating_mul(cols.div_ceil(ACT_BLOCK));
+        at_least(op, "capacity of the activations in blocks of 32", blocks, needed)
+    }
+
+    /// Notes what a checked operation is about to fill.
+    pub(crate) fn fill(&mut self, rows: usize, cols: usize) {
+        (self.rows, self.cols) = (rows, cols);
     }
 }

@@ -35,6 +35,18 @@ pub enum Error {
         /// What it must be.
         expected: usize,
     },
+    /// A buffer is smaller than the operation needs.
+    #[error("{op}: {what} is {found}, must be at least {needed}")]
+    TooSmall {
+        /// The operation.
+        op: &'static str,
+        /// What is too small.
+        what: &'static str,
+        /// Its size.
+        found: usize,
+        /// The least size that is enough.
+        needed: usize,
+    },
     /// A parameter is outside its range.
     #[error("{op}: {what} is {found}; {rule}")]
     Range {
@@ -62,7 +74,7 @@ pub enum Error {
         limit: usize,
     },
     /// A buffer, weight or cache of another device was given.
-    #[error("{op}: a buffer of {found} was given to {expected}")]
+    #[error("{op}: buffer is on {found}, the operation runs on {expected}")]
     ForeignBuffer {
         /// The operation.
         op: &'static str,
@@ -71,9 +83,14 @@ pub enum Error {
         /// The device that the buffer belongs to.
         found: DeviceId,
     },
-    /// A buffer that says it is the CPU's is not in host memory.
-    #[error("a buffer of the CPU is not in host memory")]
-    NotHostMemory,
+    /// A weight, activations or a cache of another backend of the same device was given.
+    #[error("{op}: {what} has the layout of another backend; use the backend that made it")]
+    ForeignLayout {
+        /// The operation.
+        op: &'static str,
+        /// What has the layout.
+        what: &'static str,
+    },
     /// Tensor bytes do not match format and shape.
     #[error("{what}: {rows} rows of {cols} {format} elements need {expected} bytes, not {found}")]
     Bytes {
@@ -123,8 +140,3 @@ pub enum Error {
 
 /// The result of an operation.
 pub type Result<T> = std::result::Result<T, Error>;
-
-/// Fails unless a dimension is what it must be.
-pub(crate) fn expect(op: &'static str, what: &'static str, found: usize, expected: usize) -> Result<()> {
-    if found == expected { Ok(()) } else { Err(Error::Shape { op, what, found, expected }) }
-}

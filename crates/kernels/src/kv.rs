@@ -1,10 +1,13 @@
 //! The paged KV cache of one layer.
 
+use crate::error::{Error, Result};
 use crate::format::BlockFormat;
 use crate::format::q8_0::Q8_0;
 use crate::simd::Portable;
+use crate::storage::Storage;
 use crate::tensor::{Buffer, DeviceId};
 use half::f16;
+use std::any::Any;
 
 /// Tokens in a block of a [`KvCache`]; block tables count in these.
 pub const KV_BLOCK: usize = 16;
@@ -39,22 +42,22 @@ impl KvSpec {
     pub fn block_bytes(&self) -> usize {
         let token = |width: usize| match self.format {
             KvFormat::F16 => width * size_of::<f16>(),
-            KvFormat::Q8_0 => width + groups(width) * size_of::<f16>(),
+            KvFormat::Q8_0 => width + scale_groups(width) * size_of::<f16>(),
         };
         self.heads * (token(self.key_width) + token(self.value_width)) * KV_BLOCK
     }
 }
 
 /// Elements of a key or value that share a scale.
-pub(crate) const KV_GROUP: usize = Q8_0::BLOCK;
+pub const KV_GROUP: usize = Q8_0::BLOCK;
 
 /// Scales of a key or value of this width.
-pub(crate) fn groups(width: usize) -> usize {
+pub fn scale_groups(width: usize) -> usize {
     width.div_ceil(KV_GROUP)
 }
 
 /// Up to [`KV_GROUP`] elements as a block of `Q8_0`: the scale, and a code for each element.
-pub(crate) fn quantise(values: &[f32]) -> (f16, [i8; KV_GROUP]) {
+pub fn quantise(values: &[f32]) -> (f16, [i8; KV_GROUP]) {
     let mut padded = [0.0; KV_GROUP];
     padded[..values.len()].copy_from_slice(values);
     let mut block = [0; Q8_0::BYTES];
@@ -63,29 +66,21 @@ pub(crate) fn quantise(values: &[f32]) -> (f16, [i8; KV_GROUP]) {
     (f16::from_le_bytes([low, high]), codes.map(|code| code as i8))
 }
 
-/// The keys or the values of a cache. Elements lie in this order: block, head, then for keys the element of the key and
-/// the token, so that 16 tokens are 16 lanes; for values the token and the element. Scales lie likewise, with the group
-/// of [`KV_GROUP`] elements for the element.
-#[derive(Debug)]
-pub(crate) enum Cells {
-    F16(Buffer<f16>),
-    Q8_0 { codes: Buffer<i8>, scales: Buffer<f16> },
-}
-
-/// Keys and values of one layer, in blocks of [`KV_BLOCK`] tokens. Which block belongs to whom, the caller's block
-/// tables say.
+/// Keys and values of one layer, in blocks of [`KV_BLOCK`] tokens. The caller's block tables say which sequence has
+/// which block.
 #[derive(Debug)]
 pub struct KvCache {
-    pub(crate) device: DeviceId,
-    pub(crate) spec: KvSpec,
-    pub(crate) blocks: usize,
-    pub(crate) keys: Cells,
-    pub(crate) values: Cells,
-    /// On a GPU: how many pauses its device had made when an operation last wrote to it.
-    pub(crate) written: u64,
+    device: DeviceId,
+    spec: KvSpec,
+    blocks: usize,
+    storage: Storage,
 }
 
 impl KvCache {
+    /// For a backend: a zeroed cache of so many blocks.
+    pub fn new(device: DeviceId, spec: KvSpec, blocks: usize, storage: Storage) -> Self {
+        Self { device, spec, blocks, storage }
+    }
     /// Its shape.
     pub fn spec(&self) -> KvSpec {
         self.spec
@@ -97,6 +92,22 @@ impl KvCache {
     /// Where it lives.
     pub fn device(&self) -> DeviceId {
         self.device
+    }
+
+    /// The backend's own part.
+    ///
+    /// # Errors
+    /// [`Error::ForeignLayout`] if another backend made it.
+    pub fn storage<T: Any>(&self, op: &'static str) -> Result<&T> {
+        self.storage.get().ok_or(Error::ForeignLayout { op, what: "a KV cache" })
+    }
+
+    /// The backend's own part, for writing.
+    ///
+    /// # Errors
+    /// As [`KvCache::storage`].
+    pub fn storage_mut<T: Any>(&mut self, op: &'static str) -> Result<&mut T> {
+        self.storage.get_mut().ok_or(Error::ForeignLayout { op, what: "a KV cache" })
     }
 }
 
@@ -116,10 +127,10 @@ pub struct Placement {
     pub table_rows: usize,
     /// Blocks that a sequence can have.
     pub table_cols: usize,
-    /// Columns of the table that the tokens' positions lie in, at most (beyond `table_cols` it says nothing): where a step
-    /// is known to be short, attention may take less time.
-    pub reach: usize,
-    /// No two of the tokens are of one sequence (padding apart), as in a step that decodes. The caller's word for it: a
-    /// backend may then let no token wait for another's key, and a token of a sequence that has several may miss some.
-    pub apart: bool,
+    /// Columns of the table that the tokens' positions lie in, at most; attention over a short context may take less
+    /// time. A value beyond `table_cols` sets no bound.
+    pub context_columns: usize,
+    /// The caller guarantees at most one token per sequence (padding excepted), as in a decode step; a backend may skip
+    /// the ordering between tokens.
+    pub one_token_per_sequence: bool,
 }

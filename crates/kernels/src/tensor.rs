@@ -1,7 +1,7 @@
 //! Buffers of a device and strided views of them.
 
 use crate::error::{Error, Result};
-use crate::gpu::Region;
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -38,7 +38,15 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// An array on a device. Made by [`crate::ops::Backend`]; the caller owns it and lends it to operations.
+/// Memory of a device, as that device's backend keeps it: freed when dropped.
+pub trait DeviceMemory: Any + fmt::Debug + Send + Sync {
+    /// The device.
+    fn device(&self) -> DeviceId;
+    /// Size in bytes.
+    fn bytes(&self) -> usize;
+}
+
+/// An array on a device, made by [`crate::Backend::alloc`]. The caller owns it and passes it to operations.
 #[derive(Debug)]
 pub struct Buffer<T> {
     memory: Memory<T>,
@@ -47,23 +55,37 @@ pub struct Buffer<T> {
 #[derive(Debug)]
 enum Memory<T> {
     Host(Vec<T>),
-    /// `len` elements at the start of a region.
+    /// `len` elements at the start of the memory.
     Device {
-        region: Region,
+        memory: Box<dyn DeviceMemory>,
         len: usize,
         element: PhantomData<T>,
     },
 }
 
+/// An element of the buffers that [`crate::Backend::alloc`] makes.
+pub trait Element: bytemuck::Pod + Default {}
+
+impl Element for f32 {}
+impl Element for u32 {}
+
 impl<T: Copy + Default> Buffer<T> {
     /// A zeroed buffer in host memory.
     pub fn host_zeroed(len: usize, what: &'static str) -> Result<Self> {
-        let mut memory = Vec::new();
-        let bytes = len.saturating_mul(size_of::<T>());
-        memory.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { what, bytes })?;
-        memory.resize(len, T::default());
-        Ok(Self::host(memory))
+        zeroed(len, what).map(Self::host)
     }
+}
+
+/// Zeroed host memory.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] with what it was for.
+pub fn zeroed<T: Copy + Default>(len: usize, what: &'static str) -> Result<Vec<T>> {
+    let mut memory = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>());
+    memory.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { what, bytes })?;
+    memory.resize(len, T::default());
+    Ok(memory)
 }
 
 impl<T: Copy> Buffer<T> {
@@ -72,10 +94,10 @@ impl<T: Copy> Buffer<T> {
         Self { memory: Memory::Host(values) }
     }
 
-    /// A buffer of all whole elements that a region holds.
-    pub(crate) fn on_device(region: Region) -> Self {
-        let len = region.bytes() / size_of::<T>().max(1);
-        Self { memory: Memory::Device { region, len, element: PhantomData } }
+    /// A buffer of all whole elements that fit into device memory.
+    pub fn on_device(memory: Box<dyn DeviceMemory>) -> Self {
+        let len = memory.bytes() / size_of::<T>().max(1);
+        Self { memory: Memory::Device { memory, len, element: PhantomData } }
     }
 
     /// Elements.
@@ -95,15 +117,15 @@ impl<T: Copy> Buffer<T> {
     pub fn device(&self) -> DeviceId {
         match &self.memory {
             Memory::Host(_) => DeviceId::Cpu,
-            Memory::Device { region, .. } => region.device(),
+            Memory::Device { memory, .. } => memory.device(),
         }
     }
 
-    /// The memory, if it is a GPU's.
-    pub(crate) fn region(&self) -> Option<&Region> {
+    /// The memory, if it is a device's own.
+    pub fn device_memory(&self) -> Option<&dyn DeviceMemory> {
         match &self.memory {
             Memory::Host(_) => None,
-            Memory::Device { region, .. } => Some(region),
+            Memory::Device { memory, .. } => Some(&**memory),
         }
     }
 
@@ -125,27 +147,27 @@ impl<T: Copy> Buffer<T> {
 
     /// The first `rows * cols` elements as a matrix.
     pub fn view(&self, rows: usize, cols: usize) -> Result<View<'_, T>> {
-        let shape = Shape::new(0, rows, cols, cols, self.len())?;
-        Ok(View { buffer: self, shape })
+        let layout = RowLayout::new(0, rows, cols, cols, self.len())?;
+        Ok(View { buffer: self, layout })
     }
 
     /// The first `rows * cols` elements as a matrix, for writing.
     pub fn view_mut(&mut self, rows: usize, cols: usize) -> Result<ViewMut<'_, T>> {
-        let shape = Shape::new(0, rows, cols, cols, self.len())?;
-        Ok(ViewMut { buffer: self, shape })
+        let layout = RowLayout::new(0, rows, cols, cols, self.len())?;
+        Ok(ViewMut { buffer: self, layout })
     }
 }
 
 /// Where the rows of a view lie, in elements. Always inside the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct RowLayout {
     offset: usize,
     rows: usize,
     cols: usize,
     stride: usize,
 }
 
-impl Shape {
+impl RowLayout {
     fn new(offset: usize, rows: usize, cols: usize, stride: usize, len: usize) -> Result<Self> {
         let end = match rows {
             0 => Some(offset),
@@ -182,7 +204,7 @@ impl Shape {
     }
 
     /// From the first element of the first row to the last of the last.
-    pub(crate) fn span(self) -> Range<usize> {
+    pub fn span(self) -> Range<usize> {
         let len = self.rows.checked_sub(1).map_or(0, |last| last * self.stride + self.cols);
         self.offset..self.offset + len
     }
@@ -198,23 +220,23 @@ macro_rules! view_methods {
     () => {
         /// Rows.
         pub fn rows(&self) -> usize {
-            self.shape.rows
+            self.layout.rows
         }
         /// Elements in a row.
         pub fn cols(&self) -> usize {
-            self.shape.cols
+            self.layout.cols
         }
         /// Where the rows lie.
-        pub fn shape(&self) -> Shape {
-            self.shape
+        pub fn layout(&self) -> RowLayout {
+            self.layout
         }
         /// Where the buffer lives.
         pub fn device(&self) -> DeviceId {
             self.buffer.device()
         }
-        /// The buffer's memory and where the rows lie in it, if it is a GPU's.
-        pub(crate) fn region(&self) -> Option<(&Region, Shape)> {
-            Some((self.buffer.region()?, self.shape))
+        /// The buffer's memory and where the rows lie in it, if it is a device's own.
+        pub fn device_memory(&self) -> Option<(&dyn DeviceMemory, RowLayout)> {
+            Some((self.buffer.device_memory()?, self.layout))
         }
     };
 }
@@ -223,7 +245,7 @@ macro_rules! view_methods {
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a, T> {
     buffer: &'a Buffer<T>,
-    shape: Shape,
+    layout: RowLayout,
 }
 
 impl<'a, T: Copy> View<'a, T> {
@@ -231,12 +253,12 @@ impl<'a, T: Copy> View<'a, T> {
 
     /// Some columns of every row.
     pub fn columns(self, columns: Range<usize>) -> Result<Self> {
-        Ok(Self { shape: self.shape.columns(columns, self.buffer.len())?, ..self })
+        Ok(Self { layout: self.layout.columns(columns, self.buffer.len())?, ..self })
     }
 
     /// The buffer's elements and where the rows lie in them, if they are in host memory.
-    pub fn as_host(&self) -> Option<(&'a [T], Shape)> {
-        Some((self.buffer.as_host()?, self.shape))
+    pub fn as_host(&self) -> Option<(&'a [T], RowLayout)> {
+        Some((self.buffer.as_host()?, self.layout))
     }
 }
 
@@ -244,7 +266,7 @@ impl<'a, T: Copy> View<'a, T> {
 #[derive(Debug)]
 pub struct ViewMut<'a, T> {
     buffer: &'a mut Buffer<T>,
-    shape: Shape,
+    layout: RowLayout,
 }
 
 impl<'a, T: Copy> ViewMut<'a, T> {
@@ -252,24 +274,24 @@ impl<'a, T: Copy> ViewMut<'a, T> {
 
     /// Some columns of every row.
     pub fn columns(self, columns: Range<usize>) -> Result<Self> {
-        let shape = self.shape.columns(columns, self.buffer.len())?;
-        Ok(Self { buffer: self.buffer, shape })
+        let layout = self.layout.columns(columns, self.buffer.len())?;
+        Ok(Self { buffer: self.buffer, layout })
     }
 
     /// The same view for reading.
     pub fn as_view(&self) -> View<'_, T> {
-        View { buffer: self.buffer, shape: self.shape }
+        View { buffer: self.buffer, layout: self.layout }
     }
 
     /// The same view again, for a shorter time.
     pub fn reborrow(&mut self) -> ViewMut<'_, T> {
-        ViewMut { buffer: self.buffer, shape: self.shape }
+        ViewMut { buffer: self.buffer, layout: self.layout }
     }
 
     /// The buffer's elements and where the rows lie in them, if they are in host memory.
-    pub fn as_host_mut(&mut self) -> Option<(&mut [T], Shape)> {
-        let shape = self.shape;
-        Some((self.buffer.as_host_mut()?, shape))
+    pub fn as_host_mut(&mut self) -> Option<(&mut [T], RowLayout)> {
+        let layout = self.layout;
+        Some((self.buffer.as_host_mut()?, layout))
     }
 }
 

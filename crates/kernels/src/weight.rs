@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::format::Format;
+use crate::storage::Storage;
 use crate::tensor::{DeviceId, SharedBytes};
+use std::any::Any;
 
 /// A weight tensor in its file format: `experts` matrices of `rows` × `cols`, rows contiguous, experts outermost.
 ///
@@ -65,7 +67,7 @@ impl Role {
 
 /// Format and dimensions of a tensor, as in [`TensorView`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct TensorShape {
     /// Encoding.
     pub format: Format,
     /// Matrices.
@@ -76,14 +78,14 @@ pub struct Shape {
     pub cols: usize,
 }
 
-impl Shape {
+impl TensorShape {
     /// Bytes in the file. The columns must be whole blocks; what cannot be counted is the most that can.
     pub fn file_bytes(&self) -> u64 {
         self.bytes(self.rows, self.format.row_bytes(self.cols))
     }
 
     /// Bytes of so many rows in each matrix.
-    pub(crate) fn bytes(&self, rows: usize, row_bytes: Option<usize>) -> u64 {
+    pub fn bytes(&self, rows: usize, row_bytes: Option<usize>) -> u64 {
         let factors = [Some(self.experts), Some(rows), row_bytes].map(|n| n.and_then(|n| u64::try_from(n).ok()));
         factors.into_iter().try_fold(1_u64, |product, n| product.checked_mul(n?)).unwrap_or(u64::MAX)
     }
@@ -98,7 +100,7 @@ pub struct Footprint {
     pub mapped: u64,
 }
 
-/// A weight in a backend's own layout, made by [`crate::ops::Backend::prepare`].
+/// A weight in a backend's own layout, made by [`crate::Backend::prepare`].
 #[derive(Debug)]
 pub struct Weight {
     pub(crate) device: DeviceId,
@@ -106,20 +108,16 @@ pub struct Weight {
     pub(crate) experts: usize,
     pub(crate) rows: usize,
     pub(crate) cols: usize,
-    pub(crate) storage: Storage,
+    pub(crate) prepared: Prepared,
 }
 
-/// Where a weight's bytes are: one arm per layout.
+/// What a backend makes of tensors.
 #[derive(Debug)]
-pub(crate) enum Storage {
-    /// In the file's layout and memory.
-    Mapped(Vec<TensorView>),
-    /// In tiles of 16 rows.
-    Tiles(Vec<crate::cpu::layout::Tiles>),
-    /// Both.
-    MappedAndTiles(TensorView, crate::cpu::layout::Tiles),
-    /// In a GPU's memory, planes of whole rows.
-    Rows(Vec<crate::gpu::layout::Rows>),
+pub struct Prepared {
+    /// The weight in the backend's layout.
+    pub storage: Storage,
+    /// Bytes of memory that the layout takes beside the file's mapping.
+    pub owned_bytes: usize,
 }
 
 impl Weight {
@@ -145,11 +143,13 @@ impl Weight {
     }
     /// Bytes that preparing it took beyond the file's.
     pub fn owned_bytes(&self) -> usize {
-        match &self.storage {
-            Storage::Mapped(_) => 0,
-            Storage::MappedAndTiles(_, tiles) => tiles.bytes(),
-            Storage::Tiles(parts) => parts.iter().map(|p| p.bytes()).sum(),
-            Storage::Rows(parts) => parts.iter().map(|p| p.bytes()).sum(),
-        }
+        self.prepared.owned_bytes
+    }
+    /// The backend's own part.
+    ///
+    /// # Errors
+    /// [`Error::ForeignLayout`] if another backend prepared it.
+    pub fn storage<T: Any>(&self, op: &'static str) -> Result<&T> {
+        self.prepared.storage.get().ok_or(Error::ForeignLayout { op, what: "a weight" })
     }
 }

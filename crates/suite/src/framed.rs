@@ -1,22 +1,16 @@
 //! Matrices on a device inside a frame of poison: what an operation must not read, and must not touch.
 
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
 /// A type of element, with the value that stands for "nobody wrote this".
-pub trait Element: Copy + Default {
+pub trait Element: gristmill_kernels::tensor::Element {
     /// Bits of the poison. For floats a NaN with a payload.
     const POISON: u32;
-    /// Of these bits.
+    /// The element with these bits.
     fn of(bits: u32) -> Self;
     /// Its bits.
     fn bits(self) -> u32;
-    /// Zeroed memory on a device.
-    fn alloc(backend: &dyn Backend, len: usize) -> Buffer<Self>;
-    /// To a device.
-    fn upload(backend: &dyn Backend, values: &[Self], to: &mut Buffer<Self>);
-    /// From a device.
-    fn download(backend: &dyn Backend, from: View<Self>, to: &mut [Self]);
 }
 
 impl Element for f32 {
@@ -26,15 +20,6 @@ impl Element for f32 {
     }
     fn bits(self) -> u32 {
         self.to_bits()
-    }
-    fn alloc(backend: &dyn Backend, len: usize) -> Buffer<Self> {
-        backend.alloc_f32(len, "a case").expect("alloc_f32")
-    }
-    fn upload(backend: &dyn Backend, values: &[Self], to: &mut Buffer<Self>) {
-        backend.upload_f32(values, to).expect("upload_f32");
-    }
-    fn download(backend: &dyn Backend, from: View<Self>, to: &mut [Self]) {
-        backend.download_f32(from, to).expect("download_f32");
     }
 }
 
@@ -46,21 +31,12 @@ impl Element for u32 {
     fn bits(self) -> u32 {
         self
     }
-    fn alloc(backend: &dyn Backend, len: usize) -> Buffer<Self> {
-        backend.alloc_u32(len, "a case").expect("alloc_u32")
-    }
-    fn upload(backend: &dyn Backend, values: &[Self], to: &mut Buffer<Self>) {
-        backend.upload_u32(values, to).expect("upload_u32");
-    }
-    fn download(backend: &dyn Backend, from: View<Self>, to: &mut [Self]) {
-        backend.download_u32(from, to).expect("download_u32");
-    }
 }
 
 /// Values in a buffer of their own size.
-pub fn buffer<T: Element>(backend: &dyn Backend, values: &[T]) -> Buffer<T> {
-    let mut buffer = T::alloc(backend, values.len());
-    T::upload(backend, values, &mut buffer);
+pub fn buffer<T: Element>(backend: &Backend, values: &[T]) -> Buffer<T> {
+    let mut buffer = backend.alloc(values.len(), "a case").expect("alloc");
+    backend.upload(values, &mut buffer).expect("upload");
     buffer
 }
 
@@ -91,7 +67,7 @@ pub struct Framed<T> {
 
 impl<T: Element> Framed<T> {
     /// A matrix of these values, row after row.
-    pub fn of(backend: &dyn Backend, values: &[T], rows: usize, cols: usize, frame: Frame) -> Self {
+    pub fn of(backend: &Backend, values: &[T], rows: usize, cols: usize, frame: Frame) -> Self {
         assert_eq!(values.len(), rows * cols, "a case with the wrong number of values");
         let stride = frame.left + cols + frame.right;
         let mut all = vec![T::of(T::POISON); (rows + frame.below) * stride];
@@ -102,7 +78,7 @@ impl<T: Element> Framed<T> {
     }
 
     /// A matrix that nobody has written yet.
-    pub fn poisoned(backend: &dyn Backend, rows: usize, cols: usize, frame: Frame) -> Self {
+    pub fn poisoned(backend: &Backend, rows: usize, cols: usize, frame: Frame) -> Self {
         Self::of(backend, &vec![T::of(T::POISON); rows * cols], rows, cols, frame)
     }
 
@@ -124,10 +100,10 @@ impl<T: Element> Framed<T> {
     }
 
     /// The matrix, after making sure that the frame is as it was.
-    pub fn read(&self, backend: &dyn Backend) -> Vec<T> {
+    pub fn read(&self, backend: &Backend) -> Vec<T> {
         let mut all = vec![T::default(); self.buffer.len()];
         let view = self.buffer.view(1, all.len()).expect("a view of all");
-        T::download(backend, view, &mut all);
+        backend.download(view, &mut all).expect("download");
         let stride = self.stride();
         let mut inside = Vec::with_capacity(self.rows * self.cols);
         for (i, &value) in all.iter().enumerate() {
@@ -142,7 +118,7 @@ impl<T: Element> Framed<T> {
     }
 
     /// Fails unless nothing at all was written since [`Framed::poisoned`].
-    pub fn assert_untouched(&self, backend: &dyn Backend, case: &str) {
+    pub fn assert_untouched(&self, backend: &Backend, case: &str) {
         let written = self.read(backend).iter().filter(|v| v.bits() != T::POISON).count();
         assert_eq!(written, 0, "{case}: elements written by a call that was refused");
     }

@@ -1,9 +1,9 @@
 //! Running a case on a backend and on the reference, and comparing.
 
 use crate::rng::Rng;
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::Backend;
 use gristmill_kernels::reference::Reference;
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 pub const THREADS: [usize; 4] = [1, 2, 3, 7];
 
 /// Makes a backend with so many threads.
-pub type Make<'a> = &'a dyn Fn(usize) -> gristmill_kernels::Result<Box<dyn Backend>>;
+pub type Make<'a> = &'a dyn Fn(usize) -> gristmill_kernels::Result<Backend>;
 
 /// What a case computes.
 #[derive(Clone, Debug, Default)]
@@ -79,8 +79,8 @@ pub struct Suite {
     /// What matrix operations are tested with.
     formats: Vec<Format>,
     precisions: Vec<Precision>,
-    reference: Reference,
-    backends: Vec<Box<dyn Backend>>,
+    reference: Backend,
+    backends: Vec<Backend>,
     /// The largest error of each kind of case, with its bound.
     worst: Mutex<BTreeMap<&'static str, (f64, f64)>>,
 }
@@ -93,7 +93,15 @@ impl Suite {
     pub fn new(make: Make, seed: u64) -> gristmill_kernels::Result<Self> {
         let backends = THREADS.iter().map(|&threads| make(threads)).collect::<Result<_, _>>()?;
         let (formats, precisions) = (Format::ALL.to_vec(), vec![Precision::Exact, Precision::Fast]);
-        Ok(Self { seed, one_in: 1, formats, precisions, reference: Reference, backends, worst: Mutex::default() })
+        Ok(Self {
+            seed,
+            one_in: 1,
+            formats,
+            precisions,
+            reference: Reference::backend(),
+            backends,
+            worst: Mutex::default(),
+        })
     }
 
     /// Runs one in so many cases alone, others with each seed: for backends that are slow.
@@ -138,8 +146,8 @@ impl Suite {
     }
 
     /// The backend with one thread.
-    pub fn backend(&self) -> &dyn Backend {
-        &*self.backends[0]
+    pub fn backend(&self) -> &Backend {
+        &self.backends[0]
     }
 
     /// The largest error of each kind of case so far, relative to what is allowed.
@@ -168,12 +176,12 @@ impl Suite {
         kind: &'static str,
         case: &dyn Display,
         tolerance: Tolerance,
-        run: &dyn Fn(&dyn Backend) -> Output,
+        run: &dyn Fn(&Backend) -> Output,
     ) -> Output {
         let (expected, got) = (run(&self.reference), run(self.backend()));
         self.compare(kind, case, tolerance, &expected, &got);
         for (backend, threads) in self.backends.iter().zip(THREADS).skip(1) {
-            self.same(&format_args!("{case}, {threads} threads"), &got, &run(&**backend));
+            self.same(&format_args!("{case}, {threads} threads"), &got, &run(backend));
         }
         got
     }

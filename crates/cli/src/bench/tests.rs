@@ -64,7 +64,7 @@ fn one_token_costs_what_the_tensors_say() {
 fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let path = Scratch::new("run", "mini-moe", 1);
     let file = GgufFile::open(&path.0).unwrap();
-    let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
+    let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     let shape = Shape { batch: 3, depth: 20, prompt: 5, decode: 2, chunk: 512 };
     let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
@@ -93,7 +93,7 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
 fn a_depth_that_was_forgotten_is_read_again() {
     let path = Scratch::new("window", "mini-oss", 2);
     let file = GgufFile::open(&path.0).unwrap();
-    let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
+    let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     for depth in [0, 700] {
         let shape = Shape { batch: 2, depth, prompt: 600, decode: 2, chunk: 512 };
@@ -111,7 +111,7 @@ fn a_depth_that_was_forgotten_is_read_again() {
 fn requests_are_served_whatever_their_lengths() {
     let path = Scratch::new("requests", "mini-moe", 1);
     let file = GgufFile::open(&path.0).unwrap();
-    let backend = Arc::new(Cpu::new(Level::best(), 1).unwrap());
+    let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     let shape = Shape { batch: 3, depth: 0, prompt: 20, decode: 5, chunk: 512 };
     let limits = Limits { context: Some(25), ..shape.limits().unwrap() };

@@ -11,8 +11,8 @@ use gristmill_kernels::gpu::ahead::side_by_side;
 use gristmill_kernels::gpu::cuda::cache::Cache;
 use gristmill_kernels::gpu::cuda::driver::{self, Driver};
 use gristmill_kernels::gpu::cuda::nvrtc::Nvrtc;
-use gristmill_kernels::gpu::cuda::{Cuda, texts};
-use gristmill_kernels::ops::{Backend, Rates};
+use gristmill_kernels::gpu::cuda::{Cuda, Options, units};
+use gristmill_kernels::ops::Rates;
 
 use super::finding::{Findings, Verdict};
 use super::model::Truth;
@@ -104,29 +104,29 @@ fn open(number: u32) -> Result<(Arc<Driver>, String), Error> {
 
 /// Compiles all kernels for a device, measures it, and runs the op suite and the built-in model on it.
 pub(super) fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: &mut Findings) -> Result<(), Failure> {
-    let (texts, start) = (texts::all(), Instant::now());
+    let (units, start) = (units::all(), Instant::now());
     let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
-    bar.set_length(texts.len() as u64);
-    let prepared = side_by_side(&texts, |text| driver.prepare(text), |done| bar.set_position(done as u64));
+    bar.set_length(units.len() as u64);
+    let prepared = side_by_side(&units, |unit| driver.prepare(unit), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let failures: Vec<Error> = prepared.into_iter().filter_map(Result::err).collect();
     for error in failures.iter().take(TOLD) {
         findings.add(Verdict::Bad, format_args!("{name}: a kernel"), error)?;
     }
-    let (all, failed, seconds) = (texts.len(), failures.len(), start.elapsed().as_secs_f64());
+    let (all, failed, seconds) = (units.len(), failures.len(), start.elapsed().as_secs_f64());
     let verdict = if failed > 0 { Verdict::Bad } else { Verdict::Good };
-    let found = format!("{} of {all} texts compiled, or found in the cache, in {seconds:.1} s", all - failed);
+    let found = format!("{} of {all} kernel sources compiled, or found in the cache, in {seconds:.1} s", all - failed);
     findings.add(verdict, format_args!("{name}: kernels"), found)?;
     if let Some(notice) = driver.notice() {
         findings.add(Verdict::Bad, format_args!("{name}: cache"), notice)?;
     }
     // The error says which kernel; that of the rates is no more than one of many.
-    let rates = Cuda::new(driver.clone()).and_then(|cuda| cuda.rates());
+    let rates = Cuda::backend(driver.clone(), Options::default()).and_then(|cuda| cuda.rates());
     let rates = rates.map(|rates| rates.map_or(String::new(), describe));
     findings.result(format_args!("{name}: speed"), rates)?;
-    let make = |_| Ok(Box::new(Cuda::new(driver.clone())?) as _);
+    let make = |_| Cuda::backend(driver.clone(), Options::default());
     match ops::all(name, &make, findings)? {
-        true => truth.check(name, Cuda::new(driver.clone()), findings),
+        true => truth.check(name, Cuda::backend(driver.clone(), Options::default()), findings),
         false => Ok(()),
     }
 }

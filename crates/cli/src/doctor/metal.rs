@@ -6,7 +6,7 @@ use std::time::Instant;
 use gristmill_kernels::gpu::Gpu;
 use gristmill_kernels::gpu::ahead::side_by_side;
 use gristmill_kernels::gpu::metal::driver::{self, Driver};
-use gristmill_kernels::gpu::metal::{Metal, texts};
+use gristmill_kernels::gpu::metal::{Metal, units};
 
 use super::finding::{Findings, Verdict};
 use super::model::Truth;
@@ -40,7 +40,7 @@ fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: &mut Findin
     let memory = console::bytes(properties.memory);
     let found = format!("{}, Apple family {}, {memory} recommended", properties.name, properties.architecture);
     findings.add(Verdict::Good, name, found)?;
-    let (all, start) = (texts::all(), Instant::now());
+    let (all, start) = (units::all(), Instant::now());
     let prepared = side_by_side(&all, |text| driver.prepare(text), |_| ());
     let mut failed = 0;
     for error in prepared.into_iter().filter_map(Result::err) {
@@ -48,11 +48,11 @@ fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: &mut Findin
         findings.add(Verdict::Bad, format_args!("{name}: a kernel"), error)?;
     }
     let (verdict, seconds) = (if failed > 0 { Verdict::Bad } else { Verdict::Good }, start.elapsed().as_secs_f64());
-    let found = format!("{} of {} texts compiled in {seconds:.1} s", all.len() - failed, all.len());
+    let found = format!("{} of {} kernel sources compiled in {seconds:.1} s", all.len() - failed, all.len());
     findings.add(verdict, format_args!("{name}: kernels"), found)?;
-    let make = |_| Ok(Box::new(Metal::new(driver.clone())?) as _);
+    let make = |_| Metal::backend(driver.clone());
     match ops::all(name, &make, findings)? {
-        true => truth.check(name, Metal::new(driver.clone()), findings),
+        true => truth.check(name, Metal::backend(driver.clone()), findings),
         false => Ok(()),
     }
 }

@@ -55,9 +55,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     #[cfg(not(target_os = "macos"))]
     let metal = false;
     if devices.is_empty() && !metal {
-        let threads = |threads| Ok(Box::new(Cpu::new(Level::best(), threads)?) as _);
+        let threads = |threads| Cpu::backend(Level::best(), threads);
         ops::all("cpu", &threads, &mut findings)?;
-        truth.check("cpu", Cpu::new(Level::best(), machine::physical_cores()), &mut findings)?;
+        truth.check("cpu", Cpu::backend(Level::best(), machine::physical_cores()), &mut findings)?;
     }
     if let Some(path) = &args.report {
         fs::write(path, findings.markdown(&title)).map_err(|error| unwritable(path, &error))?;

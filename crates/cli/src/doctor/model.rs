@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 
 use super::finding::{Findings, Verdict};
@@ -32,7 +32,7 @@ pub(super) struct Truth {
 impl Truth {
     /// By the reference.
     pub(super) fn new() -> Result<Self, String> {
-        let model = load(Arc::new(Reference), Precision::Exact)?;
+        let model = load(Arc::new(Reference::backend()), Precision::Exact)?;
         let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
         let tokens = tokenizer.encode(TEXT, EncodeOptions::default()).map_err(|error| error.to_string())?;
         let logits = read(model, &tokens)?;
@@ -43,10 +43,10 @@ impl Truth {
     pub(super) fn check(
         &self,
         name: &str,
-        backend: Result<impl Backend + 'static, gristmill_kernels::Error>,
+        backend: Result<Backend, gristmill_kernels::Error>,
         findings: &mut Findings,
     ) -> Result<(), Failure> {
-        let backend: Arc<dyn Backend> = match backend {
+        let backend: Arc<Backend> = match backend {
             Ok(backend) => Arc::new(backend),
             Err(error) => return findings.add(Verdict::Bad, format_args!("{name}: model"), error),
         };
@@ -77,7 +77,7 @@ impl Truth {
     }
 }
 
-fn load(backend: Arc<dyn Backend>, precision: Precision) -> Result<Arc<Model>, String> {
+fn load(backend: Arc<Backend>, precision: Precision) -> Result<Arc<Model>, String> {
     let file = Source::BuiltIn.open().map_err(|error| error.to_string())?;
     let options = LoadOptions { precision, ..LoadOptions::default() };
     Model::with_backend(file, backend, options).map(Arc::new).map_err(|error| error.to_string())
@@ -121,7 +121,7 @@ mod tests {
         let truth = Truth::new().unwrap();
         assert!(truth.tokens.len() > AT_ONCE + 5, "{}", truth.tokens.len());
         let mut findings = Findings::default();
-        truth.check("cpu", Cpu::new(Level::best(), 2), &mut findings).unwrap_or_else(|_| panic!("stdout"));
+        truth.check("cpu", Cpu::backend(Level::best(), 2), &mut findings).unwrap_or_else(|_| panic!("stdout"));
         assert_eq!(findings.failed(), 0, "{}", findings.markdown("what"));
     }
 

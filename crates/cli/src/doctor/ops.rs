@@ -31,7 +31,7 @@ fn parts(name: &str, make: Make, findings: &mut Findings) -> Result<bool, Failur
         let (lost, seconds) = (ran.is_err(), start.elapsed().as_secs_f64());
         bar.suspend(|| findings.result(format_args!("{name}: {part}"), ran.map(|worst| describe(&worst, seconds))))?;
         bar.inc(1);
-        if lost && let Err(error) = make(1).and_then(|backend| backend.alloc_u32(1, "a test")) {
+        if lost && let Err(error) = make(1).and_then(|backend| backend.alloc::<u32>(1, "a test")) {
             bar.finish_and_clear();
             findings
                 .result(format_args!("{name}: the other operations"), Err::<String, _>(format!("not run: {error}")))?;

@@ -158,7 +158,7 @@ fn the_doctor_finds_that_a_device_computes_nothing() {
     for precision in ["exact", "fast"] {
         assert!(ended.out.contains(&format!("FAILED cuda:0: model, {precision} ")), "{}", ended.out);
     }
-    for part in ["matmul", "attention", "sample", "place_qkv"] {
+    for part in ["matmul", "attention", "sample", "qkv_write"] {
         let wanted = format!("FAILED cuda:0: {part} ");
         let line = ended.out.lines().find(|line| line.starts_with(&wanted)).unwrap_or_else(|| panic!("{}", ended.out));
         assert!(line.contains("to repeat: seed"), "{line}");

@@ -5,29 +5,23 @@ mod bugs;
 pub use bugs::{BUGS, Bug};
 
 use crate::families;
-use crate::ops::{ALL, Part};
+use crate::ops::{self, ALL, NOT_CHECKED};
 use crate::rng::Rng;
 use crate::simulated::{Simulator, order, texts};
 use crate::suite::Suite;
 use gpu_sim::{Language, Mode};
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::gpu::cuda::family::Family;
 use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::gpu::metal::Metal;
-use gristmill_kernels::ops::Backend;
 use std::collections::BTreeSet;
 use std::iter::repeat_n;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// A part of the suite, by name.
-fn part(name: &str) -> Part {
-    let found = ALL.iter().find(|(known, _)| *known == name).map(|(_, cases)| *cases);
-    found.unwrap_or_else(|| panic!("no part {name}"))
-}
 
 /// To what products are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,16 +65,16 @@ struct Cases {
 /// Runs cases in checked mode, with other texts in the place of the checkout's: on which devices, and what was noticed.
 fn run(cases: Cases, instead: &[(&'static str, String)]) -> (Vec<Arc<Simulator>>, Option<String>) {
     let simulators = Mutex::new(Vec::new());
-    let make = |threads| -> gristmill_kernels::Result<Box<dyn Backend>> {
+    let make = |threads| -> gristmill_kernels::Result<Backend> {
         let simulator = Simulator::with(cases.language, order(threads), Mode::Checked, instead.to_vec());
         simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
         Ok(match cases.language {
-            Language::Cuda => Box::new(Cuda::with(simulator, cases.only.options())?),
-            Language::Metal => Box::new(Metal::new(simulator)?),
+            Language::Cuda => Cuda::backend(simulator, cases.only.options())?,
+            Language::Metal => Metal::backend(simulator)?,
         })
     };
     let suite = cases.only.limited(Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in));
-    let panic = catch_unwind(AssertUnwindSafe(|| part(cases.part)(&suite))).err();
+    let panic = catch_unwind(AssertUnwindSafe(|| ops::part(cases.part).expect("a part")(&suite))).err();
     let message = panic.map(|panic| {
         let message = panic.downcast_ref::<String>().cloned();
         message.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
@@ -131,10 +125,6 @@ pub struct Map {
     seen: Vec<Seen>,
 }
 
-/// Parts of the suite that run no kernel, or one very often.
-const NOT_LOOKED_AT: [&str; 5] =
-    ["refuse_matrices", "refuse_experts", "refuse_rows", "refuse_memory", "sample_distribution"];
-
 /// Texts that few cases run: the part that has such, with which weights and activations. They are looked at until one is met, at
 /// most so many times.
 const SELDOM: &[(Language, &str, &str, Only)] = &[
@@ -154,7 +144,7 @@ impl Map {
     /// What was noticed though nothing is changed.
     pub fn new(language: Language, looks: usize) -> Result<Self, String> {
         let parts = ALL.iter().map(|(name, _)| *name);
-        let parts: Vec<&str> = parts.filter(|name| !NOT_LOOKED_AT.contains(name)).collect();
+        let parts: Vec<&str> = parts.filter(|name| !NOT_CHECKED.contains(name)).collect();
         let case = |part, only| Cases { language, part, only, one_in: 1000, seed: Rng::fresh_seed() };
         // Small products seldom take the kernels of most of these by themselves.
         let forced = Family::ALL.iter().map(|&family| Only::Family(family));

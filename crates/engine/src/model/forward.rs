@@ -1,10 +1,15 @@
 //! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each adds its
-//! answer to the residual stream.
+//! output to the residual stream.
 
 use std::sync::Arc;
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Act;
-use gristmill_kernels::ops::{Activation, Attention, Backend, Experts, ExpertsRoom, Finish, Norm, Rope};
+use gristmill_kernels::ops::{
+    Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
+    GateUp, GateUpAct, GroupByExpert, LayerNorm, Matmul, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm,
+    Rotary, Route, Scale,
+};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
 
@@ -15,13 +20,13 @@ use super::weights::{LayerWeights, MlpWeights, MoeWeights, NormWeights, SharedWe
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
-/// Runs the first `tokens` of `scratch.tokens`, placed by `state` and turned by `ropes` (one for each layer), and leaves
-/// the logits of the first `rows` of `scratch.output_rows` in `scratch.logits`. The backend is the model's, or one that
-/// it gave to make things ready.
+/// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer), and
+/// leaves the logits of the first `rows` of `scratch.output_rows` in `scratch.logits`. The backend is the model's, or one
+/// that it gave to make things ready.
 pub(crate) fn forward(
-    backend: &dyn Backend,
+    backend: &Backend,
     model: &Model,
-    ropes: &[Arc<Rope>],
+    rotaries: &[Arc<Rotary>],
     state: &mut State,
     scratch: &mut Scratch,
     tokens: usize,
@@ -30,9 +35,9 @@ pub(crate) fn forward(
     let weights = &model.weights;
     let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
     step.embed(&weights.embedding, scratch)?;
-    let layers = model.spec.layers.iter().zip(&weights.layers).zip(ropes).zip(state.layers());
-    for (((spec, layer), rope), state) in layers {
-        step.attention(&spec.attention, layer, rope, state, scratch)?;
+    let layers = model.spec.layers.iter().zip(&weights.layers).zip(rotaries).zip(state.layers());
+    for (((spec, layer), rotary), state) in layers {
+        step.attention(&spec.attention, layer, rotary, state, scratch)?;
         step.post_norm(layer.attention_post_norm.as_ref(), scratch)?;
         match &layer.mlp {
             MlpWeights::Dense { activation, gate_up, down } => {
@@ -57,7 +62,7 @@ pub(crate) fn forward(
 
 /// What all blocks of one pass share.
 struct Step<'a> {
-    backend: &'a dyn Backend,
+    backend: &'a Backend,
     tokens: usize,
     hidden: usize,
     spec: &'a ModelSpec,
@@ -66,23 +71,20 @@ struct Step<'a> {
 impl Step<'_> {
     /// Tokens to the residual stream.
     fn embed(&self, table: &Weight, s: &mut Scratch) -> Result<()> {
-        let tokens = s.tokens.view(self.tokens, 1)?;
-        let residual = s.residual.view_mut(self.tokens, self.hidden)?;
-        Ok(self.backend.embed(table, tokens, self.spec.embedding_scale, residual)?)
+        let rows = s.tokens.view(self.tokens, 1)?;
+        let out = s.residual.view_mut(self.tokens, self.hidden)?;
+        Ok(self.backend.run(Embed { table, rows, scale: self.spec.embedding_scale, out })?)
     }
 
     /// act = norm(residual).
     fn norm(&self, weights: &NormWeights<Buffer<f32>>, s: &mut Scratch) -> Result<()> {
-        let (b, t, hidden, eps) = (self.backend, self.tokens, self.hidden, self.spec.norm_eps);
-        let (x, mut normed) = (s.residual.view(t, hidden)?, s.normed.view_mut(t, hidden)?);
-        match weights {
-            NormWeights::Rms { weight } => b.norm_act(Norm { x, weight, eps }, normed, &mut [&mut s.act])?,
-            NormWeights::Layer { .. } => {
-                self.norm_rows(weights, x, normed.reborrow())?;
-                b.prepare_activations(normed.as_view(), &mut s.act)?;
-            }
+        let (t, hidden, eps) = (self.tokens, self.hidden, self.spec.norm_eps);
+        let (x, mut out, act) = (s.residual.view(t, hidden)?, s.normed.view_mut(t, hidden)?, &mut s.act);
+        if let NormWeights::Rms { weight } = weights {
+            return Ok(self.backend.run(NormAct { norm: RmsNorm { x, weight, eps, out }, acts: [Some(act), None] })?);
         }
-        Ok(())
+        self.norm_rows(weights, x, out.reborrow())?;
+        Ok(self.backend.run(PrepareActivations { x: out.as_view(), act })?)
     }
 
     /// `act`, and `other` if there is one, are norm(residual), y = w · act + bias.
@@ -92,57 +94,60 @@ impl Step<'_> {
         [residual, normed]: [&mut Buffer<f32>; 2],
         act: &mut Act,
         other: Option<&mut Act>,
-        (w, bias): (&Weight, Option<&Buffer<f32>>),
+        (weight, bias): (&Weight, Option<&Buffer<f32>>),
         y: ViewMut<f32>,
     ) -> Result<()> {
         let (b, t, hidden, eps) = (self.backend, self.tokens, self.hidden, self.spec.norm_eps);
-        let (x, mut normed) = (residual.view(t, hidden)?, normed.view_mut(t, hidden)?);
-        if let NormWeights::Rms { weight } = weights {
-            return Ok(b.norm_matmul(Norm { x, weight, eps }, normed, act, other, w, bias, y)?);
+        let (x, mut out) = (residual.view(t, hidden)?, normed.view_mut(t, hidden)?);
+        if let NormWeights::Rms { weight: norm } = weights {
+            let norm = RmsNorm { x, weight: norm, eps, out };
+            return Ok(b.run(NormMatmul { norm, act, other, weight, bias, y })?);
         }
-        self.norm_rows(weights, x, normed.reborrow())?;
-        b.prepare_activations(normed.as_view(), act)?;
-        other.map_or(Ok(()), |other| b.prepare_activations(normed.as_view(), other))?;
-        Ok(b.matmul(w, act, bias, y)?)
+        self.norm_rows(weights, x, out.reborrow())?;
+        for act in [Some(&mut *act), other].into_iter().flatten() {
+            b.run(PrepareActivations { x: out.as_view(), act })?;
+        }
+        Ok(b.run(Matmul { bias, ..Matmul::new(weight, act, y) })?)
     }
 
     fn norm_rows(&self, weights: &NormWeights<Buffer<f32>>, x: View<f32>, out: ViewMut<f32>) -> Result<()> {
-        let (b, eps) = (self.backend, self.spec.norm_eps);
-        match weights {
-            NormWeights::Rms { weight } => b.rms_norm(x, weight, eps, out)?,
-            NormWeights::Layer { weight, bias } => b.layer_norm(x, weight, bias, eps, out)?,
-        }
-        Ok(())
+        let eps = self.spec.norm_eps;
+        Ok(match weights {
+            NormWeights::Rms { weight } => self.backend.run(RmsNorm { x, weight, eps, out })?,
+            NormWeights::Layer { weight, bias } => self.backend.run(LayerNorm { x, weight, bias, eps, out })?,
+        })
     }
 
-    /// Where a block's answer goes: to the residual stream, or, if a norm comes before that, to `delta`.
-    fn answer<'a>(
+    /// Where a block's output goes: to the residual stream, or, if a norm comes before that, to `delta`.
+    fn output<'a>(
         &self,
         post_norm: bool,
         delta: &'a mut Buffer<f32>,
         residual: &'a mut Buffer<f32>,
-    ) -> Result<(Finish<'a>, ViewMut<'a, f32>)> {
+    ) -> Result<(Epilogue, ViewMut<'a, f32>)> {
         let (t, hidden, scale) = (self.tokens, self.hidden, self.spec.residual_scale);
-        let (delta, residual) = (delta.view_mut(t, hidden)?, residual.view_mut(t, hidden)?);
-        Ok(if post_norm { (Finish::Store, delta) } else { (Finish::Add { scale, room: delta }, residual) })
+        Ok(match post_norm {
+            true => (Epilogue::Store, delta.view_mut(t, hidden)?),
+            false => (Epilogue::Add { scale }, residual.view_mut(t, hidden)?),
+        })
     }
 
     /// With a post norm: residual += scale · post_norm(delta).
     fn post_norm(&self, weights: Option<&NormWeights<Buffer<f32>>>, s: &mut Scratch) -> Result<()> {
         let (t, scale) = (self.tokens, self.spec.residual_scale);
         let Some(weights) = weights else { return Ok(()) };
-        // The block has read its normed input.
+        // The block has read its normed input: `normed` is free.
         self.norm_rows(weights, s.delta.view(t, self.hidden)?, s.normed.view_mut(t, self.hidden)?)?;
-        let normed = s.normed.view(t, self.hidden)?;
-        Ok(self.backend.add(normed, scale, s.residual.view_mut(t, self.hidden)?)?)
+        let (x, y) = (s.normed.view(t, self.hidden)?, s.residual.view_mut(t, self.hidden)?);
+        Ok(self.backend.run(Add { x, scale, y })?)
     }
 
-    /// The answer is output(attention(rope(qk_norm(qkv(norm(residual)))))).
+    /// The output is output(attention(rope(qk_norm(qkv(norm(residual)))))).
     fn attention(
         &self,
         spec: &AttentionSpec,
         layer: &LayerWeights<Weight, Buffer<f32>>,
-        rope: &Rope,
+        rotary: &Rotary,
         state: LayerState,
         s: &mut Scratch,
     ) -> Result<()> {
@@ -150,16 +155,24 @@ impl Step<'_> {
 
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
         self.norm_matmul(&layer.attention_norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
-        let norms = weights.qk_norm.as_ref().map(|[q, k]| ([q, k], self.spec.norm_eps));
-        let (heads, scale, window, sinks) = (spec.heads, spec.scale, spec.window, weights.sinks.as_ref());
-        let parameters = Attention { heads, scale, window, sinks, softcap: None };
-        let (qkv, out) = (s.qkv.view_mut(t, columns)?, s.attended.view_mut(t, spec.attended_columns())?);
-        b.attend(qkv, norms, rope, state.cache, state.place, &parameters, out, &mut s.act)?;
-        let (finish, y) = self.answer(layer.attention_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
-        Ok(b.matmul_finish(&weights.output, &s.act, weights.output_bias.as_ref(), finish, y)?)
+        let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps: self.spec.norm_eps });
+        let AttentionSpec { heads, scale, window, .. } = *spec;
+        b.run(Attend {
+            qkv: s.qkv.view_mut(t, columns)?,
+            norms,
+            rotary,
+            cache: state.cache,
+            placement: state.placement,
+            options: AttentionOptions { heads, scale, window, sinks: weights.sinks.as_ref(), softcap: None },
+            out: s.attended.view_mut(t, spec.attended_columns())?,
+            act: &mut s.act,
+        })?;
+        let (epilogue, y) = self.output(layer.attention_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        let bias = weights.output_bias.as_ref();
+        Ok(b.run(Matmul { bias, epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)
     }
 
-    /// The answer is down(activation(gate(norm(residual)), up(norm(residual)))).
+    /// The output is down(activation(gate(norm(residual)), up(norm(residual)))).
     fn mlp(
         &self,
         activation: Activation,
@@ -169,14 +182,15 @@ impl Step<'_> {
     ) -> Result<()> {
         self.norm(&layer.mlp_norm, s)?;
         self.gate_up(activation, gate_up, s)?;
-        let (finish, y) = self.answer(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
-        Ok(self.backend.matmul_finish(down, &s.inner_act, None, finish, y)?)
+        let (epilogue, y) = self.output(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        Ok(self.backend.run(Matmul { epilogue, ..Matmul::new(down, &s.inner_act, y) })?)
     }
 
     /// inner_act = activation(gate(act), up(act)).
-    fn gate_up(&self, activation: Activation, gate_up: &Weight, s: &mut Scratch) -> Result<()> {
-        let inner = s.inner.view_mut(self.tokens, gate_up.rows())?;
-        Ok(self.backend.gate_up_act(gate_up, &s.act, None, activation, inner, &mut s.inner_act)?)
+    fn gate_up(&self, activation: Activation, weight: &Weight, s: &mut Scratch) -> Result<()> {
+        let h = s.inner.view_mut(self.tokens, weight.rows())?;
+        let gate_up = GateUp { weight, x: &s.act, bias: None, activation, h };
+        Ok(self.backend.run(GateUpAct { gate_up, act: &mut s.inner_act })?)
     }
 
     /// As [`Self::mlp`], by the experts that the router chooses for each token: Σ weight · expert(norm(residual)).
@@ -187,33 +201,42 @@ impl Step<'_> {
         s: &mut Scratch,
     ) -> Result<()> {
         let MoeWeights { activation, routing, router, gate_up, down, biases, .. } = weights;
-        let (t, b, k, hidden) = (self.tokens, self.backend, routing.top_k, self.hidden);
+        let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);
         let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
 
         let (rows, router) = ([&mut s.residual, &mut s.normed], (router, biases.map(|b| &b.router)));
         let logits = moe.router.view_mut(t, count)?;
         self.norm_matmul(&layer.mlp_norm, rows, &mut moe.act, Some(&mut s.act), router, logits)?;
 
-        let experts = Experts {
-            gate_up,
-            down,
-            activation: *activation,
-            gate_up_bias: biases.map(|b| [&b.gate, &b.up]),
-            down_bias: biases.map(|b| &b.down),
-        };
-        let room = ExpertsRoom {
-            ids: moe.ids.view_mut(t, k)?,
-            weights: moe.weights.view_mut(t, k)?,
-            groups: &mut moe.groups,
-            h: s.inner.view_mut(pairs, gate_up.rows())?,
-            act: &mut s.inner_act,
-            out: moe.out.view_mut(pairs, hidden)?,
-        };
-        let (finish, y) = self.answer(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
-        Ok(b.experts(&experts, &s.act, moe.router.view(t, count)?, routing, room, finish, y)?)
+        let (epilogue, y) = self.output(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        Ok(self.backend.run(Experts {
+            route: Route {
+                logits: moe.router.view(t, count)?,
+                routing,
+                selection_bias: None,
+                ids: moe.ids.view_mut(t, k)?,
+                weights: moe.weights.view_mut(t, k)?,
+            },
+            weights: ExpertWeights {
+                gate_up,
+                down,
+                activation: *activation,
+                gate_up_bias: biases.map(|b| [&b.gate, &b.up]),
+                down_bias: biases.map(|b| &b.down),
+            },
+            x: &s.act,
+            scratch: ExpertScratch {
+                groups: &mut moe.groups,
+                h: s.inner.view_mut(pairs, gate_up.rows())?,
+                act: &mut s.inner_act,
+                out: moe.out.view_mut(pairs, hidden)?,
+            },
+            epilogue,
+            y,
+        })?)
     }
 
-    /// After [`Self::moe`]: adds sigmoid(gate · normed) · expert(normed) to its answer, or that without the gate.
+    /// After [`Self::moe`]: adds sigmoid(gate · normed) · expert(normed) to its output, or that without the gate.
     fn shared_expert(
         &self,
         activation: Activation,
@@ -225,29 +248,30 @@ impl Step<'_> {
         self.gate_up(activation, &shared.gate_up, s)?;
         let (scale, y) = if post_norm { (1.0, &mut s.delta) } else { (self.spec.residual_scale, &mut s.residual) };
         let y = y.view_mut(t, hidden)?;
-        // What the experts answered has been combined: there is room for one more.
-        let mut room = s.moe.out.view_mut(t, hidden)?;
         let Some(gate) = &shared.gate else {
-            return Ok(b.matmul_finish(&shared.down, &s.inner_act, None, Finish::Add { scale, room }, y)?);
+            let epilogue = Epilogue::Add { scale };
+            return Ok(b.run(Matmul { epilogue, ..Matmul::new(&shared.down, &s.inner_act, y) })?);
         };
-        b.matmul(&shared.down, &s.inner_act, None, room.reborrow())?;
+        // The experts' outputs have been combined: their scratch is free.
+        let mut out = s.moe.out.view_mut(t, hidden)?;
+        b.run(Matmul::new(&shared.down, &s.inner_act, out.reborrow()))?;
         if scale != 1.0 {
-            b.scale(scale, room.reborrow())?;
+            b.run(Scale { factor: scale, y: out.reborrow() })?;
         }
-        // The router's input is the gate's too; its logits have been used.
-        b.matmul(gate, &s.moe.act, None, s.moe.router.view_mut(t, 1)?)?;
-        Ok(b.add_gated(room.as_view(), s.moe.router.view(t, 1)?, y)?)
+        // The gate reads what the router reads; the router's logits have been used.
+        b.run(Matmul::new(gate, &s.moe.act, s.moe.router.view_mut(t, 1)?))?;
+        Ok(b.run(AddGated { x: out.as_view(), gate: s.moe.router.view(t, 1)?, y })?)
     }
 
-    /// Keeps what the layer's router chose, if someone asked to know: a trip to the host for each layer.
+    /// Keeps what the layer's router chose, if someone asked to know: a copy to the host for each layer.
     fn count_experts(&self, mlp: &MlpWeights<Weight, Buffer<f32>>, s: &mut Scratch) -> Result<()> {
         let Some(chosen) = &mut s.moe.chosen else { return Ok(()) };
         let mut counts = Vec::new();
         if let MlpWeights::Moe(MoeWeights { router, routing, .. }) = mlp {
             counts.resize(router.rows(), 0);
             let ids = s.moe.ids.view(self.tokens, routing.top_k)?;
-            self.backend.group_by_expert(ids, router.rows(), &mut s.moe.groups)?;
-            self.backend.download_u32(s.moe.groups.counts().view(router.rows(), 1)?, &mut counts)?;
+            self.backend.run(GroupByExpert { ids, groups: &mut s.moe.groups })?;
+            self.backend.download(s.moe.groups.counts().view(router.rows(), 1)?, &mut counts)?;
         }
         chosen.push(counts);
         Ok(())
@@ -256,13 +280,10 @@ impl Step<'_> {
     /// Logits of the output rows.
     fn lm_head(&self, weights: &Weights, rows: usize, s: &mut Scratch) -> Result<()> {
         let (b, head) = (self.backend, weights.output.as_ref().unwrap_or(&weights.embedding));
-        let vocab = head.rows();
-        b.matmul_rows(head, &s.act, s.output_rows.view(rows, 1)?, s.logits.view_mut(rows, vocab)?)?;
-        if let Some(bias) = &weights.output_bias {
-            b.add_bias(bias, s.logits.view_mut(rows, vocab)?)?;
-        }
+        let (y, bias) = (s.logits.view_mut(rows, head.rows())?, weights.output_bias.as_ref());
+        b.run(Matmul { rows: Some(s.output_rows.view(rows, 1)?), bias, ..Matmul::new(head, &s.act, y) })?;
         if self.spec.logit_scale != 1.0 {
-            b.scale(self.spec.logit_scale, s.logits.view_mut(rows, vocab)?)?;
+            b.run(Scale { factor: self.spec.logit_scale, y: s.logits.view_mut(rows, head.rows())? })?;
         }
         Ok(())
     }

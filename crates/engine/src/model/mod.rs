@@ -20,8 +20,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
-use gristmill_kernels::ops::{Backend, Rates};
+use gristmill_kernels::ops::Rates;
 
 use crate::device;
 use crate::error::{Error, Result};
@@ -125,7 +126,7 @@ pub struct Model {
     tokenizer: Option<Tokenizer>,
     template: Option<String>,
     unused_keys: Vec<String>,
-    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) backend: Arc<Backend>,
     pub(crate) precision: Precision,
     pub(crate) weights: Weights,
 }
@@ -168,7 +169,7 @@ impl Model {
     ///
     /// # Errors
     /// As [`Self::open`].
-    pub fn with_backend(file: GgufFile, backend: Arc<dyn Backend>, mut options: LoadOptions) -> Result<Self> {
+    pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
         let info = ModelInfo::read(&file)?;
         if options.check_memory {
             // The least that can be run: whatever more there is to be is planned by the runner.
@@ -185,7 +186,7 @@ impl Model {
         };
         report(0);
         let weights = {
-            let _turn = backend.turn();
+            let _exclusive = backend.exclusive();
             weights::load(&file, &info.spec, &*backend, &mut report)?
         };
         let ModelInfo { spec, tokenizer, template, unused_keys, .. } = info;
@@ -239,7 +240,7 @@ impl Model {
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.
     pub fn rates(&self) -> Result<Option<Rates>> {
-        let _turn = self.backend.turn();
+        let _exclusive = self.backend.exclusive();
         Ok(self.backend.rates()?)
     }
 

@@ -1,7 +1,8 @@
 //! Memory for one forward pass, allocated once for the largest batch.
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
-use gristmill_kernels::ops::{Backend, Groups};
+use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;
 
 use super::spec::{MlpSpec, ModelSpec};
@@ -18,7 +19,7 @@ pub(crate) struct Scratch {
     pub(crate) residual: Buffer<f32>,
     /// The residual stream normalised, T × hidden.
     pub(crate) normed: Buffer<f32>,
-    /// What a block adds to the residual stream, T × hidden.
+    /// The output of a block that a norm follows, T × hidden; empty for a model without such norms.
     pub(crate) delta: Buffer<f32>,
     /// What blocks read, and what attention answers, as activations.
     pub(crate) act: Act,
@@ -62,6 +63,7 @@ pub(crate) type ExpertCounts = Vec<Vec<u32>>;
 #[derive(Clone, Copy, Debug, Default)]
 struct Widths {
     hidden: usize,
+    delta: usize,
     vocab: usize,
     qkv: usize,
     attended: usize,
@@ -75,7 +77,8 @@ struct Widths {
 impl Widths {
     fn new(spec: &ModelSpec) -> Self {
         let whole = |n: usize| n.next_multiple_of(32);
-        let mut w = Widths { hidden: spec.hidden, vocab: spec.vocab, act: whole(spec.hidden), ..Self::default() };
+        let (hidden, vocab, delta) = (spec.hidden, spec.vocab, if spec.post_norms { spec.hidden } else { 0 });
+        let mut w = Widths { hidden, vocab, delta, act: whole(hidden), ..Self::default() };
         for layer in &spec.layers {
             let (attended, qkv) = (layer.attention.attended_columns(), layer.attention.qkv_columns());
             let (pairs, width) = match layer.mlp {
@@ -111,7 +114,7 @@ impl Scratch {
             0 => 0,
             experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 2 + 4)),
         };
-        let token = 4 * (1 + 3 * w.hidden + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
+        let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
         let row = 4 * (2 + w.vocab);
         // Groups of experts have some more words whatever the number of tokens; so have grids that a GPU takes from them.
         let experts = 16 * w.experts.max(1) + 1024;
@@ -122,20 +125,20 @@ impl Scratch {
 
     /// Allocates for `tokens` tokens and `rows` rows of logits. The caller has seen that [`Self::bytes`] is sensible.
     pub(crate) fn new(
-        backend: &dyn Backend,
+        backend: &Backend,
         spec: &ModelSpec,
         precision: Precision,
         tokens: usize,
         rows: usize,
     ) -> Result<Self> {
         let w = Widths::new(spec);
-        let floats = |cols: usize, what| backend.alloc_f32(tokens.saturating_mul(cols), what);
+        let floats = |cols: usize, what| backend.alloc::<f32>(tokens.saturating_mul(cols), what);
         Ok(Self {
-            tokens: backend.alloc_u32(tokens, "token ids")?,
-            output_rows: backend.alloc_u32(rows, "output rows")?,
+            tokens: backend.alloc::<u32>(tokens, "token ids")?,
+            output_rows: backend.alloc::<u32>(rows, "output rows")?,
             residual: floats(w.hidden, "the residual stream")?,
             normed: floats(w.hidden, "the residual stream")?,
-            delta: floats(w.hidden, "the residual stream")?,
+            delta: floats(w.delta, "the residual stream")?,
             act: backend.alloc_act(precision, tokens, w.act)?,
             inner_act: backend.alloc_act(precision, tokens, w.inner_act)?,
             qkv: floats(w.qkv, "queries, keys and values")?,
@@ -144,13 +147,13 @@ impl Scratch {
             moe: MoeScratch {
                 act: backend.alloc_act(Precision::Exact, if w.experts > 0 { tokens } else { 0 }, w.hidden)?,
                 router: floats(w.experts, "the router")?,
-                ids: backend.alloc_u32(tokens.saturating_mul(w.top_k), "the router")?,
+                ids: backend.alloc::<u32>(tokens.saturating_mul(w.top_k), "the router")?,
                 weights: floats(w.top_k, "the router")?,
                 groups: backend.alloc_groups(w.experts.max(1), tokens.saturating_mul(w.top_k))?,
                 out: floats(w.top_k.saturating_mul(w.hidden), "the experts")?,
                 chosen: None,
             },
-            logits: backend.alloc_f32(rows.saturating_mul(w.vocab), "logits")?,
+            logits: backend.alloc::<f32>(rows.saturating_mul(w.vocab), "logits")?,
         })
     }
 }

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 
+use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{KV_BLOCK, Placement};
-use gristmill_kernels::ops::Backend;
 
 use super::{StateKind, Step};
 use crate::error::{Error, Result};
@@ -75,13 +75,13 @@ pub(super) struct Group {
     /// The blocks of each slot.
     held: Vec<Held>,
     /// For the tokens of the current batch; its table mirrors `held`.
-    pub(super) place: Placement,
+    pub(super) placement: Placement,
 }
 
 impl Group {
     /// For `sequences` sequences of up to `context` tokens, in batches of at most `tokens` tokens.
     pub(super) fn new(
-        backend: &dyn Backend,
+        backend: &Backend,
         kind: StateKind,
         context: usize,
         sequences: usize,
@@ -98,14 +98,14 @@ impl Group {
             capacity,
             blocks: Blocks::new(blocks),
             held: vec![Held::default(); sequences],
-            place: Placement {
-                slots: backend.alloc_u32(tokens, "slots")?,
-                positions: backend.alloc_u32(tokens, "positions")?,
-                table: backend.alloc_u32(entries as usize, "the block table")?,
+            placement: Placement {
+                slots: backend.alloc::<u32>(tokens, "slots")?,
+                positions: backend.alloc::<u32>(tokens, "positions")?,
+                table: backend.alloc::<u32>(entries as usize, "the block table")?,
                 table_rows: sequences,
                 table_cols: columns,
-                reach: columns,
-                apart: false,
+                context_columns: columns,
+                one_token_per_sequence: false,
             },
         })
     }
@@ -195,17 +195,18 @@ impl Group {
     }
 
     /// Tells the backend where the tokens of a batch stand.
-    pub(super) fn place(&mut self, backend: &dyn Backend, slots: &[u32], positions: &[u32], step: Step) -> Result<()> {
-        (self.place.apart, self.place.reach) = (step.apart, step.reach);
-        let columns = self.place.table_cols;
+    pub(super) fn place(&mut self, backend: &Backend, slots: &[u32], positions: &[u32], step: Step) -> Result<()> {
+        self.placement.one_token_per_sequence = step.one_token_per_sequence;
+        self.placement.context_columns = step.context_columns;
+        let columns = self.placement.table_cols;
         // What has been given back is behind every window, and no entry of it is read.
         let mut table = vec![0; columns * self.held.len()];
         for (row, held) in table.chunks_exact_mut(columns.max(1)).zip(&self.held) {
             row[held.first..].iter_mut().zip(&held.blocks).for_each(|(entry, block)| *entry = *block);
         }
-        backend.upload_u32(slots, &mut self.place.slots)?;
-        backend.upload_u32(positions, &mut self.place.positions)?;
-        Ok(backend.upload_u32(&table, &mut self.place.table)?)
+        backend.upload(slots, &mut self.placement.slots)?;
+        backend.upload(positions, &mut self.placement.positions)?;
+        Ok(backend.upload(&table, &mut self.placement.table)?)
     }
 }
 

@@ -65,7 +65,7 @@ const END_OF_GENERATION: &[&str] = &[
     "</s>",
     "<EOT>",
     "<|call|>",
-    "<end_of_turn>",
+    "<end_of_exclusive>",
     "<|end_of_text|>",
     "<|end|>",
     "<|endoftext|>",

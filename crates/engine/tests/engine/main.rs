@@ -29,7 +29,7 @@ fn model() -> Arc<Model> {
 fn speaking(mut tiny: Tiny) -> Arc<Model> {
     speech::teach(&mut tiny);
     let file = tiny.file(&mut Random::fresh());
-    Arc::new(Model::with_backend(file, Arc::new(Reference), LoadOptions::default()).expect("a good model"))
+    Arc::new(Model::with_backend(file, Arc::new(Reference::backend()), LoadOptions::default()).expect("a good model"))
 }
 
 fn engine(model: &Arc<Model>, sequences: usize, batch_tokens: usize) -> Engine {

@@ -37,7 +37,7 @@ fn options() {
 #[test]
 fn a_model_that_cannot_speak() {
     let file = Tiny::llama().file(&mut Random::fresh());
-    let backend = std::sync::Arc::new(gristmill_kernels::reference::Reference);
+    let backend = std::sync::Arc::new(gristmill_kernels::reference::Reference::backend());
     let model = gristmill_engine::Model::with_backend(file, backend, Default::default()).unwrap();
     let engine = engine(&model.into(), 1, 64);
     assert!(matches!(refusal(&engine, Request::new("x")), EngineError::Model(Error::NoTokenizer)));

@@ -211,7 +211,8 @@ fn progress_goes_from_nothing_to_all() {
     let report = seen.clone();
     let progress = move |progress| report.lock().expect("not poisoned").push(progress);
     let options = LoadOptions { progress: Some(Box::new(progress)), ..LoadOptions::default() };
-    Model::with_backend(Tiny::qwen3().file(&mut Random(1)), Arc::new(Reference), options).expect("a good model");
+    Model::with_backend(Tiny::qwen3().file(&mut Random(1)), Arc::new(Reference::backend()), options)
+        .expect("a good model");
     let seen = seen.lock().expect("not poisoned");
     assert!(seen.len() > 10 && seen[0].done == 0 && seen[0].total > 0);
     assert!(seen.is_sorted_by(|a, b| a.done < b.done && a.total == b.total));

@@ -13,7 +13,7 @@ use gristmill_kernels::reference::Reference;
 
 /// The file on the reference backend.
 fn reference(file: &GgufFile) -> Arc<Model> {
-    let model = Model::with_backend(file.clone(), Arc::new(Reference), LoadOptions::default());
+    let model = Model::with_backend(file.clone(), Arc::new(Reference::backend()), LoadOptions::default());
     Arc::new(model.expect("a good model"))
 }
 

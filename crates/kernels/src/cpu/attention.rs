@@ -6,15 +6,15 @@
 //! maximum, exponentials, values.
 
 use super::Cpu;
-use super::kv::Cells;
-use super::level::with_level;
+use super::cuts::Cuts;
+use super::host::{self, HostRows};
+use super::kv::{Cells, CpuKv, F16Cells, HostPlacement, Q8Cells};
 use super::math::{exp, tanh};
-use super::out::OutRows;
-use crate::check::{PADDING, visible};
-use crate::kv::{KV_BLOCK, KV_GROUP, KvSpec};
-use crate::ops::Attention;
+use super::out::{Fastest, OutRows, Tile};
+use crate::error::Result;
+use crate::kv::{KV_BLOCK, KV_GROUP, KvFormat, KvSpec};
+use crate::ops::{Attention, AttentionOptions, Operation, PADDING, visible};
 use crate::simd::{Kernel, Simd};
-use crate::tensor::Shape;
 use std::ops::Range;
 
 /// Blocks that are scored before their exponentials are taken.
@@ -25,81 +25,109 @@ const STRIP_TOKENS: usize = STRIP * KV_BLOCK;
 const MAX_ROWS: usize = 8;
 
 /// All that the jobs of one call share.
-pub(crate) struct Call<'a> {
-    pub(crate) q: (&'a [f32], Shape),
-    pub(crate) spec: KvSpec,
-    pub(crate) slots: &'a [u32],
-    pub(crate) positions: &'a [u32],
-    pub(crate) table: &'a [u32],
-    pub(crate) table_cols: usize,
-    pub(crate) parameters: &'a Attention<'a>,
-    pub(crate) sinks: Option<&'a [f32]>,
+struct Call<'a> {
+    q: HostRows<'a, f32>,
+    spec: KvSpec,
+    placement: HostPlacement<'a>,
+    table_cols: usize,
+    options: AttentionOptions<'a>,
+    sinks: Option<&'a [f32]>,
 }
 
 impl Cpu {
-    /// One output row for each of `tokens` tokens.
-    pub(crate) fn attend<C: Cells>(&self, call: &Call, keys: C, values: C, tokens: usize, out: OutRows<f32>) {
-        let group = call.parameters.heads / call.spec.heads;
+    /// Flash attention, one output row for each token.
+    pub(super) fn flash_attention(&self, attention: Attention) -> Result<()> {
+        const OP: &str = Attention::NAME;
+        let Attention { q, cache, placement, options, mut out } = attention;
+        let CpuKv { keys, values } = cache.storage(OP)?;
+        let call = Call {
+            q: host::rows(OP, q)?,
+            spec: cache.spec(),
+            placement: HostPlacement::new(OP, placement)?,
+            table_cols: placement.table_cols,
+            options,
+            sinks: options.sinks.map(|sinks| host::slice(OP, sinks)).transpose()?,
+        };
+        let out = host::rows_mut(OP, &mut out)?;
+        match call.spec.format {
+            KvFormat::F16 => self.run_jobs(&call, F16Cells::of(OP, keys)?, F16Cells::of(OP, values)?, &out),
+            KvFormat::Q8_0 => self.run_jobs(&call, Q8Cells::of(OP, keys)?, Q8Cells::of(OP, values)?, &out),
+        }
+        Ok(())
+    }
+
+    /// One job after another, on all threads.
+    fn run_jobs<C: Cells>(&self, call: &Call, keys: C, values: C, out: &OutRows<f32>) {
+        let group = call.options.heads / call.spec.heads;
         // Runs of tokens of one sequence, cut so that a job's rows share their keys.
         let per_job = (MAX_ROWS / group).max(1);
         let mut runs: Vec<(usize, usize)> = Vec::new();
-        for token in 0..tokens {
+        for token in 0..out.rows() {
             match runs.last_mut() {
                 Some((first, len)) if *len < per_job && call.follows(*first, *len, token) => *len += 1,
                 _ => runs.push((token, 1)),
             }
         }
+        let tokens = Cuts::new(runs.iter().map(|&(_, len)| (len, len)));
+        let heads = Cuts::even(out.cols(), group * call.spec.value_width);
         // Long rows first would be fairer; the pool's dynamic chunks even it out.
-        self.pool.run(runs.len() * call.spec.heads, &|i| {
-            let (first, len) = runs[i / call.spec.heads];
-            let head = i % call.spec.heads;
-            if call.slots[first] == PADDING {
-                for token in first..first + len {
-                    let width = group * call.spec.value_width;
-                    // SAFETY: this job owns the columns of its heads of its tokens.
-                    unsafe { out.part(token, head * width..(head + 1) * width) }.fill(0.0);
-                }
+        self.pool.each_tile(out, &tokens, &heads, Fastest::Columns, &|run, head, mut out| {
+            let (first, len) = runs[run];
+            if call.placement.slots[first] == PADDING {
+                (0..len).for_each(|row| out.part(row, heads.get(head).1).fill(0.0));
                 return;
             }
-            let rows: Vec<(usize, usize)> =
-                (first..first + len).flat_map(|t| (0..group).map(move |g| (t, head * group + g))).collect();
+            let rows: Vec<JobRow> = (0..len)
+                .flat_map(|row| {
+                    (0..group).map(move |g| JobRow { token: first + row, row, query_head: head * group + g })
+                })
+                .collect();
             for rows in rows.chunks(MAX_ROWS) {
-                with_level!(self.level, s => s.run(Job { call, keys, values, head, rows, out }));
+                self.level.run(Job { call, keys, values, head, rows, out: &mut out });
             }
         });
     }
 }
 
+/// A row of a job: one query head of one token.
+#[derive(Clone, Copy)]
+struct JobRow {
+    token: usize,
+    /// The token's row in the output's tile.
+    row: usize,
+    query_head: usize,
+}
+
 impl Call<'_> {
     /// Whether `token` comes right after a run in the batch and in the sequence.
     fn follows(&self, first: usize, len: usize, token: usize) -> bool {
-        self.slots[token] == self.slots[first]
-            && self.positions[token] == self.positions[first].wrapping_add(len as u32)
+        self.placement.slots[token] == self.placement.slots[first]
+            && self.placement.positions[token] == self.placement.positions[first].wrapping_add(len as u32)
     }
 
     /// Which (block, head) of the cache holds a block of a sequence, for one head.
     #[inline(always)]
     fn block(&self, slot: u32, block: usize, head: usize) -> usize {
-        let id = self.table[slot as usize * self.table_cols + block] as usize;
+        let id = self.placement.table[slot as usize * self.table_cols + block] as usize;
         id * self.spec.heads + head
     }
 }
 
-struct Job<'a, 'b, C> {
-    call: &'a Call<'b>,
+struct Job<'a, 'c, 't, C> {
+    call: &'a Call<'c>,
     keys: C,
     values: C,
     head: usize,
-    /// (token, query head) of each row, tokens ascending and neighbours in one sequence.
-    rows: &'a [(usize, usize)],
-    out: OutRows<'a, f32>,
+    /// Tokens ascend, and are neighbours in one sequence.
+    rows: &'a [JobRow],
+    out: &'a mut Tile<'t, f32>,
 }
 
-impl<C: Cells> Kernel for Job<'_, '_, C> {
+impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
+    fn run<S: Simd>(mut self, s: S) {
         match self.rows.len() {
             1 => self.attend::<S, 1>(s),
             2..=4 => self.attend::<S, 4>(s),
@@ -107,44 +135,45 @@ impl<C: Cells> Kernel for Job<'_, '_, C> {
             _ => {
                 let (low, high) = self.rows.split_at(4);
                 for rows in [low, high] {
-                    Job { rows, ..self }.attend::<S, 4>(s);
+                    self.rows = rows;
+                    self.attend::<S, 4>(s);
                 }
             }
         }
     }
 }
 
-impl<C: Cells> Job<'_, '_, C> {
+impl<C: Cells> Job<'_, '_, '_, C> {
     /// `R` rows, of which `self.rows.len()` are live; the others compute on zeros and are dropped.
     #[inline(always)]
-    fn attend<S: Simd, const R: usize>(&self, s: S) {
-        let Self { call, keys, values, head, rows, out } = *self;
+    fn attend<S: Simd, const R: usize>(&mut self, s: S) {
+        let Self { call, keys, values, head, rows, .. } = *self;
         let KvSpec { key_width, value_width, .. } = call.spec;
-        let p = call.parameters;
+        let p = call.options;
 
         // Queries transposed and scaled: R neighbours for each element of the key.
         let mut q = vec![[0f32; R]; key_width];
-        for (r, &(token, query_head)) in rows.iter().enumerate() {
-            let row = &call.q.0[call.q.1.row(token)][query_head * key_width..][..key_width];
+        for (r, &JobRow { token, query_head, .. }) in rows.iter().enumerate() {
+            let row = &call.q.row(token)[query_head * key_width..][..key_width];
             q.iter_mut().zip(row).for_each(|(q, x)| q[r] = x * p.scale);
         }
         let span: [(usize, usize); R] = std::array::from_fn(|r| {
-            let token = rows[r.min(rows.len() - 1)].0;
-            visible(call.positions[token], p.window)
+            let token = rows[r.min(rows.len() - 1)].token;
+            visible(call.placement.positions[token], p.window)
         });
         // A sink is a logit without a value: it starts the maximum and the sum.
         let mut max = [f32::NEG_INFINITY; R];
         let mut sum = [0f32; R];
         if let Some(sinks) = call.sinks {
-            for (r, &(_, query_head)) in rows.iter().enumerate() {
-                (max[r], sum[r]) = (sinks[query_head], 1.0);
+            for (r, row) in rows.iter().enumerate() {
+                (max[r], sum[r]) = (sinks[row.query_head], 1.0);
             }
         }
         let columns = value_width.div_ceil(16);
         let mut acc = vec![[[0f32; 16]; R]; columns];
         let mut scores = [[0f32; STRIP_TOKENS]; R];
 
-        let slot = call.slots[rows[0].0];
+        let slot = call.placement.slots[rows[0].token];
         // Rows ascend, so the first sees the earliest position and the last the latest.
         let (first, last) = (span[0].0 / KV_BLOCK, span[R - 1].1 / KV_BLOCK);
         for strip in (first..=last).step_by(STRIP) {
@@ -211,9 +240,8 @@ impl<C: Cells> Job<'_, '_, C> {
                 }
             }
         }
-        for (r, &(token, query_head)) in rows.iter().enumerate() {
-            // SAFETY: this job owns the columns of its heads of its tokens.
-            let out = unsafe { out.part(token, query_head * value_width..(query_head + 1) * value_width) };
+        for (r, &JobRow { row, query_head, .. }) in rows.iter().enumerate() {
+            let out = self.out.part(row, query_head * value_width..(query_head + 1) * value_width);
             for (out, lanes) in out.chunks_mut(16).zip(&acc) {
                 out.iter_mut().zip(&lanes[r]).for_each(|(o, x)| *o = x / sum[r]);
             }

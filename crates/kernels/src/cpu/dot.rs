@@ -4,9 +4,9 @@
 //! and multiplied with up to [`Simd::TOKENS`] activation rows, whose sums stay in registers. The weights stream once
 //! through the cache; lanes are weight rows, so nothing is summed across lanes.
 
+use super::act::Int8Block;
 use super::layout::ROWS;
 use super::level::{Level, with_level};
-use crate::act::Int8Block;
 use crate::format::{Float, Format, Quantised, with_format_kind};
 use crate::simd::{Kernel, Simd};
 use std::array::from_mut;

@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::format::{Format, Plane};
-use crate::weight::{Shape, TensorView};
+use crate::weight::{TensorShape, TensorView};
 use memmap2::MmapMut;
 
 /// Rows in a tile.
@@ -31,7 +31,7 @@ impl Tiles {
     /// Room for a tensor, zeroed. The tensor must have passed [`TensorView::check`].
     pub(crate) fn zeroed(tensor: &TensorView) -> Result<Self> {
         let TensorView { format, experts, rows, cols, .. } = *tensor;
-        let bytes = usize::try_from(bytes(&Shape { format, experts, rows, cols })).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(bytes(&TensorShape { format, experts, rows, cols })).unwrap_or(usize::MAX);
         let refused = |_| Error::OutOfMemory { what: "weights", bytes };
         let memory = MmapMut::map_anon(bytes).map_err(refused)?;
         // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. The gain is within the noise of a busy
@@ -75,7 +75,7 @@ impl std::fmt::Debug for Tiles {
 }
 
 /// Bytes that a tensor takes in tiles.
-pub(crate) fn bytes(shape: &Shape) -> u64 {
+pub(crate) fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows.saturating_add(ROWS - 1) / ROWS * ROWS, shape.format.row_bytes(shape.cols))
 }
 

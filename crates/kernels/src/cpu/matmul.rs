@@ -4,14 +4,19 @@
 //! activations stay in the L2 cache while the weights of the chunk pass by.
 
 use super::Cpu;
+use super::act::{CpuAct, Int8Block};
+use super::cuts::Cuts;
 use super::dot::{Lanes, Rows, dot};
+use super::host;
 use super::layout::{ROWS, Tiles};
-use super::level::Level;
 use super::math::activate;
-use super::out::OutRows;
-use crate::act::{Act, Int8Block, Precision};
+use super::out::{Fastest, OutRows};
+use super::rows::write_out;
+use super::weight::{gate_and_up, tiles};
+use crate::act::Act;
+use crate::error::Result;
 use crate::format::Format;
-use crate::ops::Activation;
+use crate::ops::{Activation, GateUp, Matmul, Operation};
 use std::ops::Range;
 
 /// Activation rows that one chunk serves: 64 rows of 4,096 int8 activations are half a megabyte.
@@ -66,30 +71,25 @@ impl<'a> Gathered<'a> {
 /// Prepared activations in host memory.
 pub(crate) struct Operand<'a> {
     exact: &'a [f32],
-    /// Empty at [`Precision::Exact`].
+    /// Empty at [`crate::act::Precision::Exact`].
     int8: &'a [Int8Block],
-    /// Empty at [`Precision::Exact`], and if the level does not read it.
+    /// Empty at [`crate::act::Precision::Exact`], and if the level does not read it.
     bf16: &'a [u32],
     cols: usize,
 }
 
 impl<'a> Operand<'a> {
-    /// The rows of an [`Act`] for a level; backends check the device first.
-    pub(crate) fn new(act: &'a Act, level: Level) -> Option<Self> {
-        let int8 = match act.precision {
-            Precision::Exact => &[],
-            Precision::Fast => act.int8.as_host()?,
-        };
-        let bf16 = if level.has_bf16() { act.bf16.as_host()? } else { &[] };
-        Some(Self { exact: act.exact.as_host()?, int8, bf16, cols: act.cols })
+    pub(crate) fn new(op: &'static str, act: &'a Act) -> Result<Self> {
+        let CpuAct { exact, int8, bf16 } = act.storage(op)?;
+        Ok(Self { exact, int8, bf16, cols: act.cols() })
     }
 }
 
 /// Results of one row group for the rows of a chunk.
 type Results = [Lanes; TOKEN_BLOCK];
 
-/// Takes results: the row's index among those gathered, the columns, and their values.
-type Store<'a> = dyn Fn(usize, Range<usize>, &[f32]) + 'a;
+/// Takes results: the row's index among those gathered, the columns of the part, and their values.
+type Store<'a> = dyn FnMut(usize, Range<usize>, &[f32]) + 'a;
 
 /// Row groups to a chunk, so that each chunk is worth taking and every thread finds several.
 pub(crate) fn groups_per_chunk(groups: usize, group_bytes: usize, token_blocks: usize, threads: usize) -> usize {
@@ -98,84 +98,68 @@ pub(crate) fn groups_per_chunk(groups: usize, group_bytes: usize, token_blocks: 
     worth.min(spread).clamp(1, groups.max(1))
 }
 
-/// A list of chunks: (part, row groups) for each joined tensor, times token blocks.
-pub(crate) struct Chunks {
-    /// For each part: groups and groups per chunk.
-    parts: Vec<(usize, usize)>,
+/// The columns of joined tensors, cut into chunks of whole row groups: for some activation rows at a time.
+pub(crate) fn column_cuts(parts: &[Tiles], token_blocks: usize, threads: usize) -> Cuts {
+    let groups = |p: &Tiles| groups_per_chunk(p.groups(), p.group_bytes(), token_blocks, threads);
+    Cuts::new(parts.iter().map(|p| (p.rows, groups(p) * ROWS)))
 }
 
-impl Chunks {
-    pub(crate) fn new(parts: &[Tiles], token_blocks: usize, threads: usize) -> Self {
-        let per = |p: &Tiles| groups_per_chunk(p.groups(), p.group_bytes(), token_blocks, threads);
-        Self { parts: parts.iter().map(|p| (p.groups(), per(p))).collect() }
-    }
+/// The same for a gate and an up tensor, which share their columns.
+pub(crate) fn gated_column_cuts([gate, up]: [&Tiles; 2], token_blocks: usize, threads: usize) -> Cuts {
+    let bytes = gate.group_bytes() + up.group_bytes();
+    Cuts::even(gate.rows, groups_per_chunk(gate.groups(), bytes, token_blocks, threads) * ROWS)
+}
 
-    pub(crate) fn len(&self) -> usize {
-        self.parts.iter().map(|&(groups, per)| groups.div_ceil(per)).sum()
-    }
+/// The first columns of joined tensors.
+pub(crate) fn starts(parts: &[Tiles]) -> Vec<usize> {
+    parts.iter().scan(0, |next, p| Some(std::mem::replace(next, *next + p.rows))).collect()
+}
 
-    /// The part and its row groups of chunk `i < len()`.
-    pub(crate) fn get(&self, mut i: usize) -> (usize, Range<usize>) {
-        for (part, &(groups, per)) in self.parts.iter().enumerate() {
-            let chunks = groups.div_ceil(per);
-            if i < chunks {
-                return (part, i * per..groups.min((i + 1) * per));
-            }
-            i -= chunks;
-        }
-        (0, 0..0)
-    }
+/// The row groups of some columns of a tensor.
+pub(crate) fn row_groups(columns: Range<usize>) -> Range<usize> {
+    columns.start / ROWS..columns.end.div_ceil(ROWS)
 }
 
 impl Cpu {
-    /// Dense: y[i] = x[row(i)] · Wᵀ + bias for `count` rows.
-    pub(crate) fn dense(
-        &self,
-        parts: &[Tiles],
-        x: &Operand,
-        count: usize,
-        row: &(dyn Fn(usize) -> usize + Sync),
-        bias: Option<&[f32]>,
-        y: OutRows<f32>,
-    ) {
-        let blocks = count.div_ceil(TOKEN_BLOCK);
-        let chunks = Chunks::new(parts, blocks, self.pool.threads());
-        self.pool.run(chunks.len() * blocks, &|i| {
-            let (part, groups) = chunks.get(i / blocks);
-            let first = i % blocks * TOKEN_BLOCK;
-            let rows = Gathered::new(x, (first..count).map(row));
-            let start: usize = parts[..part].iter().map(|p| p.rows).sum();
-            self.multiply(&parts[part], 0, groups, &rows, bias.map(|b| &b[start..]), &|t, columns, values| {
-                // SAFETY: a chunk owns its columns (of its part and row groups) of its rows.
-                let out = unsafe { y.part(first + t, start + columns.start..start + columns.end) };
-                out.copy_from_slice(values);
+    /// Dense: y[i] = x[row(i)] · Wᵀ + bias, by the epilogue.
+    pub(super) fn multiply_dense(&self, call: Matmul) -> Result<()> {
+        let Matmul { weight, x, rows, bias, epilogue, mut y } = call;
+        let (parts, x) = (tiles(Matmul::NAME, weight)?, Operand::new(Matmul::NAME, x)?);
+        let rows = rows.map(|rows| host::rows(Matmul::NAME, rows)).transpose()?;
+        let x_row = |i: usize| rows.as_ref().map_or(i, |rows| rows.row(i)[0] as usize);
+        let bias = bias.map(|bias| host::slice(Matmul::NAME, bias)).transpose()?;
+        let y: OutRows<f32> = host::rows_mut(Matmul::NAME, &mut y)?;
+        let row_cuts = Cuts::even(y.rows(), TOKEN_BLOCK);
+        let cols = column_cuts(parts, row_cuts.len(), self.pool.threads());
+        let starts = starts(parts);
+        self.pool.each_tile(&y, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut y| {
+            let (part, columns) = cols.get(chunk);
+            let start = starts[part];
+            let rows = Gathered::new(&x, row_cuts.get(block).1.map(x_row));
+            let groups = row_groups(columns.start - start..columns.end - start);
+            self.multiply(&parts[part], 0, groups, &rows, bias.map(|b| &b[start..]), &mut |t, columns, values| {
+                write_out(epilogue, values, y.part(t, start + columns.start..start + columns.end));
             });
         });
+        Ok(())
     }
 
-    /// Dense: h[i] = activation(gate · x[i], up · x[i]) for the first `count` rows.
-    pub(crate) fn dense_gated(
-        &self,
-        weights: [&Tiles; 2],
-        x: &Operand,
-        count: usize,
-        bias: Option<[&[f32]; 2]>,
-        activation: Activation,
-        h: OutRows<f32>,
-    ) {
-        let blocks = count.div_ceil(TOKEN_BLOCK);
-        let (groups, bytes) = (weights[0].groups(), weights[0].group_bytes() + weights[1].group_bytes());
-        let per = groups_per_chunk(groups, bytes, blocks, self.pool.threads());
-        self.pool.run(groups.div_ceil(per) * blocks, &|i| {
-            let first_group = i / blocks * per;
-            let first = i % blocks * TOKEN_BLOCK;
-            let rows = Gathered::new(x, first..count);
-            let range = first_group..groups.min(first_group + per);
-            self.multiply_gated(weights, 0, range, &rows, bias, activation, &|t, columns, values| {
-                // SAFETY: a chunk owns its columns (of its row groups) of its rows.
-                unsafe { h.part(first + t, columns) }.copy_from_slice(values);
+    /// Dense: h[i] = activation(gate · x[i] + bias, up · x[i] + bias).
+    pub(super) fn multiply_dense_gated(&self, call: GateUp) -> Result<()> {
+        let GateUp { weight, x, bias, activation, mut h } = call;
+        let (weights, x) = (gate_and_up(GateUp::NAME, weight)?, Operand::new(GateUp::NAME, x)?);
+        let bias = host::pair(GateUp::NAME, bias)?;
+        let h: OutRows<f32> = host::rows_mut(GateUp::NAME, &mut h)?;
+        let row_cuts = Cuts::even(h.rows(), TOKEN_BLOCK);
+        let cols = gated_column_cuts(weights, row_cuts.len(), self.pool.threads());
+        self.pool.each_tile(&h, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut h| {
+            let rows = Gathered::new(&x, row_cuts.get(block).1);
+            let groups = row_groups(cols.get(chunk).1);
+            self.multiply_gated(weights, 0, groups, &rows, bias, activation, &mut |t, columns, values| {
+                h.part(t, columns).copy_from_slice(values);
             });
         });
+        Ok(())
     }
 
     /// One expert's row groups times gathered rows; `store` gets the row's index, the columns and their values.
@@ -186,7 +170,7 @@ impl Cpu {
         groups: Range<usize>,
         rows: &Gathered,
         bias: Option<&[f32]>,
-        store: &Store,
+        store: &mut Store,
     ) {
         let mut results: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let results = &mut results[..rows.len()];
@@ -204,7 +188,6 @@ impl Cpu {
     }
 
     /// As [`Cpu::multiply`] for a gate and up pair: stores activation(gate, up).
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn multiply_gated(
         &self,
         [gate, up]: [&Tiles; 2],
@@ -213,7 +196,7 @@ impl Cpu {
         rows: &Gathered,
         bias: Option<[&[f32]; 2]>,
         activation: Activation,
-        store: &Store,
+        store: &mut Store,
     ) {
         let mut gates: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let mut ups: Results = [[0.0; ROWS]; TOKEN_BLOCK];

@@ -1,133 +1,81 @@
 //! Expert operations: matrix operations over the tiles of grouped pairs.
 
 use super::Cpu;
-use super::layout::Tiles;
-use super::matmul::{Gathered, Operand, TOKEN_BLOCK, groups_per_chunk};
+use super::host;
+use super::matmul::{Gathered, Operand, TOKEN_BLOCK, column_cuts, gated_column_cuts, row_groups, starts};
 use super::out::OutRows;
-use crate::ops::{Activation, Groups};
-use std::ops::Range;
+use super::weight::{gate_and_up, tiles};
+use crate::error::Result;
+use crate::groups::Groups;
+use crate::ops::{MoeGateUp, MoeMatmul, Operation};
 
-/// A run of pairs of one expert.
-#[derive(Clone, Copy)]
-struct Tile {
-    expert: usize,
-    first: usize,
-    rows: usize,
+/// Rows of a full tile of [`Groups`].
+pub(crate) const TILE_ROWS: usize = TOKEN_BLOCK;
+
+/// The tiles of [`Groups`]: of each, the expert and its pairs.
+struct GroupTiles<'a> {
+    experts: Vec<usize>,
+    pairs: Vec<&'a [u32]>,
 }
 
-/// What the expert operations read of [`Groups`].
-pub(crate) struct Grouped<'a> {
-    pairs: &'a [u32],
-    tiles: &'a [u32],
-    /// Pairs, padding included.
-    total: usize,
-}
-
-impl<'a> Grouped<'a> {
-    /// Groups in host memory; backends check the device first.
-    pub(crate) fn new(groups: &'a Groups) -> Option<Self> {
-        let count = *groups.tile_count.as_host()?.first()? as usize;
-        let tiles = &groups.tiles.as_host()?[..3 * count];
-        Some(Self { pairs: &groups.pairs.as_host()?[..groups.live_pairs], tiles, total: groups.total_pairs })
+impl<'a> GroupTiles<'a> {
+    fn new(op: &'static str, groups: &'a Groups) -> Result<Self> {
+        let count = host::slice(op, groups.tile_count())?[0] as usize;
+        let (tiles, pairs) = (host::slice(op, groups.tiles())?, host::slice(op, groups.pairs())?);
+        let tiles = &tiles.as_chunks::<3>().0[..count];
+        Ok(Self {
+            experts: tiles.iter().map(|&[expert, ..]| expert as usize).collect(),
+            pairs: tiles.iter().map(|&[_, first, rows]| &pairs[first as usize..][..rows as usize]).collect(),
+        })
     }
 
-    fn len(&self) -> usize {
-        self.tiles.len() / 3
+    /// The activation rows of a tile's pairs, of which so many share a row.
+    fn gather<'x>(&self, tile: usize, x: &'x Operand<'x>, pairs_per_row: usize) -> Gathered<'x> {
+        Gathered::new(x, self.pairs[tile].iter().map(|&pair| pair as usize / pairs_per_row))
     }
-
-    fn tile(&self, i: usize) -> Tile {
-        let words = &self.tiles[3 * i..3 * i + 3];
-        Tile { expert: words[0] as usize, first: words[1] as usize, rows: words[2] as usize }
-    }
-
-    /// The pairs of a tile.
-    fn pairs(&self, tile: Tile) -> &'a [u32] {
-        &self.pairs[tile.first..tile.first + tile.rows]
-    }
-}
-
-/// What every expert operation needs to know.
-pub(crate) struct ExpertCall<'a> {
-    pub(crate) x: &'a Operand<'a>,
-    pub(crate) groups: &'a Grouped<'a>,
-    /// Pairs that share a row of X: top-k, or 1 if X has a row for each pair.
-    pub(crate) pairs_per_row: usize,
 }
 
 impl Cpu {
     /// out[p] = W[id of p] · x + bias[id].
-    pub(crate) fn experts(&self, parts: &[Tiles], call: &ExpertCall, bias: Option<&[f32]>, out: OutRows<f32>) {
-        let width: usize = parts.iter().map(|p| p.rows).sum();
-        let mut start = 0;
-        for part in parts {
-            self.for_each_tile(part, 1, call, &|groups, tile, rows| {
-                let pairs = call.groups.pairs(tile);
-                let bias = bias.map(|b| &b[tile.expert * width + start..]);
-                self.multiply(part, tile.expert, groups, rows, bias, &|t, columns, values| {
-                    // SAFETY: a pair is in one tile, and a chunk owns its columns of that tile's pairs.
-                    let row = unsafe { out.part(pairs[t] as usize, start + columns.start..start + columns.end) };
-                    row.copy_from_slice(values);
-                });
-            });
-            start += part.rows;
-        }
-        self.zero_padding(call, out);
-    }
-
-    /// h[p] = activation(gate[id] · x, up[id] · x).
-    pub(crate) fn experts_gated(
-        &self,
-        weights: [&Tiles; 2],
-        call: &ExpertCall,
-        bias: Option<[&[f32]; 2]>,
-        activation: Activation,
-        out: OutRows<f32>,
-    ) {
-        self.for_each_tile(weights[0], 2, call, &|groups, tile, rows| {
-            let pairs = call.groups.pairs(tile);
-            let bias = bias.map(|b| b.map(|b| &b[tile.expert * weights[0].rows..]));
-            self.multiply_gated(weights, tile.expert, groups, rows, bias, activation, &|t, columns, values| {
-                // SAFETY: a pair is in one tile, and a chunk owns its columns of that tile's pairs.
-                unsafe { out.part(pairs[t] as usize, columns) }.copy_from_slice(values);
+    pub(super) fn multiply_experts(&self, call: MoeMatmul) -> Result<()> {
+        const OP: &str = MoeMatmul::NAME;
+        let MoeMatmul { weight, x, groups, top_k, bias, mut out } = call;
+        let pairs_per_row = if x.rows() == out.rows() { 1 } else { top_k };
+        let (parts, x, group_tiles) = (tiles(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
+        let bias = bias.map(|bias| host::slice(OP, bias)).transpose()?;
+        let out: OutRows<f32> = host::rows_mut(OP, &mut out)?;
+        let (width, starts) = (weight.rows(), starts(parts));
+        let cols = column_cuts(parts, group_tiles.pairs.len(), self.pool.threads());
+        self.pool.each_scattered(&out, &group_tiles.pairs, &cols, &|tile, chunk, mut out| {
+            let (part, columns) = cols.get(chunk);
+            let (expert, start) = (group_tiles.experts[tile], starts[part]);
+            let rows = group_tiles.gather(tile, &x, pairs_per_row);
+            let bias = bias.map(|b| &b[expert * width + start..]);
+            let groups = row_groups(columns.start - start..columns.end - start);
+            self.multiply(&parts[part], expert, groups, &rows, bias, &mut |t, columns, values| {
+                out.part(t, start + columns.start..start + columns.end).copy_from_slice(values);
             });
         });
-        self.zero_padding(call, out);
+        Ok(())
     }
 
-    /// Runs `work` on every (row groups, tile), with the tile's activation rows gathered.
-    fn for_each_tile(
-        &self,
-        tiles: &Tiles,
-        matrices: usize,
-        call: &ExpertCall,
-        work: &(dyn Fn(Range<usize>, Tile, &Gathered) + Sync),
-    ) {
-        let count = call.groups.len();
-        let groups = tiles.groups();
-        let per = groups_per_chunk(groups, matrices * tiles.group_bytes(), count, self.pool.threads());
-        let chunks = groups.div_ceil(per);
-        self.pool.run(count * chunks, &|i| {
-            let tile = call.groups.tile(i / chunks);
-            let first = i % chunks * per;
-            let rows = call.groups.pairs(tile).iter().map(|&pair| pair as usize / call.pairs_per_row);
-            let rows = Gathered::new(call.x, rows);
-            work(first..groups.min(first + per), tile, &rows);
+    /// h[p] = activation(gate[id of p] · x + bias[id], up[id] · x + bias[id]).
+    pub(super) fn multiply_experts_gated(&self, call: MoeGateUp) -> Result<()> {
+        const OP: &str = MoeGateUp::NAME;
+        let MoeGateUp { weight, x, groups, top_k, bias, activation, mut h } = call;
+        let (weights, x, group_tiles) = (gate_and_up(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
+        let bias = host::pair(OP, bias)?;
+        let h: OutRows<f32> = host::rows_mut(OP, &mut h)?;
+        let cols = gated_column_cuts(weights, group_tiles.pairs.len(), self.pool.threads());
+        self.pool.each_scattered(&h, &group_tiles.pairs, &cols, &|tile, chunk, mut h| {
+            let expert = group_tiles.experts[tile];
+            let rows = group_tiles.gather(tile, &x, top_k);
+            let bias = bias.map(|both| both.map(|b| &b[expert * weight.rows()..]));
+            let groups = row_groups(cols.get(chunk).1);
+            self.multiply_gated(weights, expert, groups, &rows, bias, activation, &mut |t, columns, values| {
+                h.part(t, columns).copy_from_slice(values);
+            });
         });
-    }
-
-    /// Zeroes the rows of pairs that have no expert.
-    fn zero_padding(&self, call: &ExpertCall, out: OutRows<f32>) {
-        if call.groups.pairs.len() == call.groups.total {
-            return;
-        }
-        let mut live = vec![false; call.groups.total];
-        call.groups.pairs.iter().for_each(|&pair| live[pair as usize] = true);
-        for pair in (0..call.groups.total).filter(|&p| !live[p]) {
-            // SAFETY: this thread is the only one that writes now.
-            unsafe { out.row(pair) }.fill(0.0);
-        }
+        Ok(())
     }
 }
-
-/// Rows of a full tile of [`Groups`].
-pub(crate) const TILE_ROWS: usize = TOKEN_BLOCK;

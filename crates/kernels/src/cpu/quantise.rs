@@ -1,6 +1,6 @@
 //! Activations to int8, 32 at a time, with their scale and sums; and to bfloat16.
 
-use crate::act::Int8Block;
+use super::act::Int8Block;
 use crate::simd::{Kernel, Simd};
 use half::bf16;
 
@@ -54,7 +54,6 @@ fn quantise(x: &[f32; 32]) -> Int8Block {
         sum: scale * (half_sums[0] + half_sums[1]) as f32,
         half_sums,
         scaled_half_sums: half_sums.map(|sum| scale * sum as f32),
-        padding: [0; 2],
     }
 }
 

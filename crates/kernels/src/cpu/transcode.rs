@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Pool;
-use super::out::Out;
 use crate::error::Result;
 use crate::format::Format;
 
@@ -101,13 +100,10 @@ impl Transcoder {
         };
         let bytes = |format: Format, elements: usize| elements / format.block_len() * format.block_bytes();
         let first_bad = AtomicUsize::new(usize::MAX);
-        let output = Out::new(output);
-        self.pool.run(elements.div_ceil(CHUNK), &|chunk| {
+        self.pool.each_chunk(output, bytes(to, CHUNK), &|chunk, blocks| {
             let (start, end) = (chunk * CHUNK, elements.min((chunk + 1) * CHUNK));
             let mut values = [0f32; CHUNK];
             let values = &mut values[..end - start];
-            // SAFETY: each range of blocks is written by the one chunk that has it.
-            let blocks = unsafe { output.part(bytes(to, start)..bytes(to, end)) };
             let source = &input[bytes(from, start)..bytes(from, end)];
             let infinite = |values: &[f32]| values.iter().position(|v| !v.is_finite());
             let mut coded = from.decode(source, values);

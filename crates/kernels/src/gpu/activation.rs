@@ -1,9 +1,8 @@
 //! The gated activation as kernels get it.
 
-use crate::gpu::twin::twin;
 use crate::ops::Activation;
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(crate) struct ActivationParams as Activation in "activation.h" {

@@ -1,7 +1,8 @@
 //! Kernels made ready before they are launched: which ones some work will launch, and compiling them side by side.
 
-use super::seam::{Gpu, Launch, Properties, Recording, Region, Text};
+use super::seam::{Gpu, Launch, Properties, Region, Unit};
 use crate::error::{Error, Result};
+use crate::ops::Graph;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -10,17 +11,17 @@ use std::thread;
 /// Compilations at a time: each takes some 100 MB of memory.
 const MOST_THREADS: usize = 16;
 
-/// Makes ready what `work` would launch on the device that it is given, in which nothing runs. `progress` is told how many
-/// texts are ready, of how many.
+/// Compiles what `work` would launch on the device that it gets, which runs nothing. `progress` gets the number of units
+/// that are compiled, and of all.
 pub(crate) fn make_ready(
     gpu: &Arc<dyn Gpu>,
     work: &mut dyn FnMut(Arc<dyn Gpu>) -> Result<()>,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Result<()> {
-    let notes = Arc::new(Notes { gpu: Arc::clone(gpu), texts: Mutex::default() });
-    work(notes.clone())?;
-    let texts: Vec<Text> = notes.texts().iter().cloned().collect();
-    side_by_side(&texts, |text| gpu.prepare(text), |done| progress(done, texts.len())).into_iter().collect()
+    let dry_run = Arc::new(DryRun { gpu: Arc::clone(gpu), units: Mutex::default() });
+    work(dry_run.clone())?;
+    let units: Vec<Unit> = dry_run.units().iter().cloned().collect();
+    side_by_side(&units, |unit| gpu.prepare(unit), |done| progress(done, units.len())).into_iter().collect()
 }
 
 /// Does `work` for all items, several at a time; answers in the order of the items. `progress` is told how many are done, on
@@ -54,20 +55,20 @@ pub fn side_by_side<T: Sync, R: Send>(
     answered.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// A device that keeps which texts were to be run, and runs nothing. Its memory has addresses and no bytes.
+/// A device that collects the units of launches, and runs nothing. Its memory has addresses and no bytes.
 #[derive(Debug)]
-struct Notes {
+struct DryRun {
     gpu: Arc<dyn Gpu>,
-    texts: Mutex<BTreeSet<Text>>,
+    units: Mutex<BTreeSet<Unit>>,
 }
 
-impl Notes {
-    fn texts(&self) -> std::sync::MutexGuard<'_, BTreeSet<Text>> {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
+impl DryRun {
+    fn units(&self) -> std::sync::MutexGuard<'_, BTreeSet<Unit>> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Gpu for Notes {
+impl Gpu for DryRun {
     fn properties(&self) -> &Properties {
         self.gpu.properties()
     }
@@ -78,7 +79,7 @@ impl Gpu for Notes {
 
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64> {
         match bytes as u64 <= self.properties().memory {
-            // Not null, which would be a buffer that is not there, and aligned as promised.
+            // Any address but null, which stands for an absent buffer; aligned as promised.
             true => Ok(256),
             false => Err(Error::OutOfMemory { what, bytes }),
         }
@@ -104,7 +105,7 @@ impl Gpu for Notes {
     }
 
     fn launch(&self, launch: &Launch) -> Result<()> {
-        self.texts().insert(launch.kernel.text());
+        self.units().insert(launch.kernel.unit());
         Ok(())
     }
 
@@ -112,12 +113,12 @@ impl Gpu for Notes {
         self.launch(launch)
     }
 
-    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
         work().map(|()| None)
     }
 
-    fn prepare(&self, text: &Text) -> Result<()> {
-        self.texts().insert(text.clone());
+    fn prepare(&self, unit: &Unit) -> Result<()> {
+        self.units().insert(unit.clone());
         Ok(())
     }
 }

@@ -1,9 +1,8 @@
 //! A device with what operations need beside their arguments: a flag for bad ids, and a workspace.
 
-use super::cuda::family::Family;
 use super::seam::{Access, Arg, Gpu, Launch, Region};
 use crate::error::{Error, Result};
-use crate::ops::Recording;
+use crate::ops::Graph;
 use crate::tensor::DeviceId;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,60 +21,45 @@ pub(crate) const FLAGS: [(&str, &str); 7] = [
     ("kv_copy", "block"),
 ];
 
-/// A device and its own memory.
+/// A device with what operations need beside their arguments.
 #[derive(Debug)]
-pub(crate) struct Device {
+pub struct Device {
     gpu: Arc<dyn Gpu>,
     flag: Region,
-    /// For partial results within an operation, the last region for new work. Recordings may name the others.
+    /// For partial results within an operation, the last region for new work. Graphs may name the others.
     workspaces: Mutex<Vec<Arc<Region>>>,
-    pauses: AtomicU64,
-    /// The kernels that multiply, if they must not be the fastest.
-    family: Option<Family>,
+    epoch: AtomicU64,
 }
 
 impl Device {
-    pub(crate) fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
-        Self::with(gpu, None)
-    }
-
-    /// The same, where kernels of this family must multiply.
-    pub(crate) fn with(gpu: Arc<dyn Gpu>, family: Option<Family>) -> Result<Self> {
+    /// A device, with its flag.
+    pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
         let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?;
-        Ok(Self { gpu, flag, workspaces: Mutex::default(), pauses: AtomicU64::default(), family })
+        Ok(Self { gpu, flag, workspaces: Mutex::default(), epoch: AtomicU64::default() })
     }
 
-    /// How often all work that was given before had to end before any that was given after could begin: copies from and
-    /// to the host do that, and a recording begins and ends so. What was written before the last of these pauses, a
-    /// kernel may read before `dependency_wait`.
-    pub(crate) fn pauses(&self) -> u64 {
-        self.pauses.load(Ordering::Relaxed)
+    /// The number of synchronisations so far: points at which all earlier work ends before later work begins. Copies from
+    /// and to the host are such points, and the ends of a capture. A kernel may read data that was written in an earlier
+    /// epoch before `dependency_wait`.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Copies from the host.
-    pub(crate) fn write(&self, region: &Region, bytes: &[u8]) -> Result<()> {
-        self.pauses.fetch_add(1, Ordering::Relaxed);
+    /// Copies from the host to the start of a region.
+    pub(crate) fn write_region(&self, region: &Region, bytes: &[u8]) -> Result<()> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
         region.write(0, bytes)
     }
 
-    /// [`Gpu::record`].
-    pub(crate) fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
-        self.pauses.fetch_add(1, Ordering::Relaxed);
-        let recording = self.gpu.record(work);
-        self.pauses.fetch_add(1, Ordering::Relaxed);
-        recording
+    /// [`Gpu::capture`].
+    pub(crate) fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        let graph = self.gpu.capture(work);
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        graph
     }
 
-    /// The family of kernels that must multiply.
-    pub(crate) fn family(&self) -> Option<Family> {
-        self.family
-    }
-
-    /// Whether kernels of a family may multiply.
-    pub(crate) fn may(&self, family: Family) -> bool {
-        self.family.is_none_or(|own| own == family)
-    }
-
+    /// The device's driver.
     pub(crate) fn gpu(&self) -> &Arc<dyn Gpu> {
         &self.gpu
     }
@@ -114,9 +98,9 @@ impl Device {
         Ok(region)
     }
 
-    /// Waits for all work, reads a stretch of a region, and fails if a kernel has met a bad id since the last time.
-    pub(crate) fn read(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
-        self.pauses.fetch_add(1, Ordering::Relaxed);
+    /// Waits for all work, copies memory to the host, and fails if a kernel has met a bad id since the last time.
+    pub(crate) fn read_address(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
         let mut flag = [0_u32; FLAG_WORDS];
         let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
         let used = if pieces[1].1.is_empty() { 1 } else { 2 };

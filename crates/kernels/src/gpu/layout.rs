@@ -7,10 +7,11 @@
 
 use super::Device;
 use super::seam::{Access, Arg, Region};
-use crate::check::elements;
+use super::storage::GpuWeight;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::weight::{Shape, Storage, TensorView, Weight};
+use crate::ops::elements;
+use crate::weight::{TensorShape, TensorView, Weight};
 use std::thread;
 
 /// What planes are padded to, and loaded by.
@@ -22,7 +23,7 @@ const THREAD: usize = 1 << 20;
 
 /// Tensors of one format, their outputs side by side.
 #[derive(Debug)]
-pub struct Rows {
+pub struct PlaneRows {
     /// Encoding.
     pub format: Format,
     /// Matrices.
@@ -38,7 +39,7 @@ pub struct Rows {
     memory: Region,
 }
 
-impl Rows {
+impl PlaneRows {
     /// Brings tensors of one format, and of equal `cols` and `experts`, to a device. They must have passed
     /// [`TensorView::check`].
     pub(crate) fn new(device: &Device, tensors: &[TensorView]) -> Result<Self> {
@@ -69,7 +70,7 @@ impl Rows {
 
     /// Bytes that it holds beside the file's.
     pub fn bytes(&self) -> usize {
-        if self.memory.is_lent() { 0 } else { self.memory.bytes() }
+        if self.memory.is_mapped() { 0 } else { self.memory.bytes() }
     }
 
     /// Bytes from an expert's matrix to the next.
@@ -126,37 +127,29 @@ fn fits(row_bytes: usize) -> Result<()> {
     if fits { Ok(()) } else { Err(Error::Range { op: "prepare", what: "bytes of a row", found, rule }) }
 }
 
-/// The parts of a weight that was prepared for a GPU.
-pub(crate) fn parts<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [Rows]> {
-    match &w.storage {
-        Storage::Rows(parts) => Ok(parts),
-        _ => Err(foreign(op)),
-    }
+/// The parts of a weight.
+pub(crate) fn parts<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [PlaneRows]> {
+    w.storage::<GpuWeight>(op).map(|GpuWeight(parts)| &parts[..])
 }
 
 /// The two parts of a [`crate::weight::Role::GateUp`] weight.
-pub(crate) fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a Rows; 2]> {
+pub(crate) fn pair<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a PlaneRows; 2]> {
     match parts(op, w)? {
         [gate, up] => Ok([gate, up]),
-        _ => Err(foreign(op)),
+        parts => Err(Error::Shape { op, what: "tensors of the weight", found: parts.len(), expected: 2 }),
     }
 }
 
 /// The one part of a [`crate::weight::Role::Table`] weight.
-pub(crate) fn single<'a>(op: &'static str, w: &'a Weight) -> Result<&'a Rows> {
+pub(crate) fn single<'a>(op: &'static str, w: &'a Weight) -> Result<&'a PlaneRows> {
     match parts(op, w)? {
         [only] => Ok(only),
-        _ => Err(foreign(op)),
+        parts => Err(Error::Shape { op, what: "tensors of the weight", found: parts.len(), expected: 1 }),
     }
 }
 
-fn foreign(op: &'static str) -> Error {
-    let rule = "prepare it with the backend that uses it";
-    Error::Range { op, what: "layout of the weight", found: "another backend's".into(), rule }
-}
-
 /// Bytes that a tensor takes on a device.
-pub(crate) fn bytes(shape: &Shape) -> u64 {
+pub(crate) fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows, Some(Planes::new(shape.format, shape.cols).row_bytes))
 }
 

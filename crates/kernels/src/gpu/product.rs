@@ -1,21 +1,22 @@
 //! What all kernels that multiply are told: which rows of X, which part of a bias.
 
-use crate::act::{Act, Precision};
+use super::storage::GpuAct;
+use crate::act::Act;
 use crate::error::{Error, Result};
-use crate::gpu::finish::{Finish, FinishParams};
-use crate::gpu::layout::Rows;
-use crate::gpu::twin::twin;
+use crate::gpu::epilogue::{EpilogueParams, ProductEpilogue};
+use crate::gpu::layout::PlaneRows;
+
+use crate::gpu::seam::region_of;
 use crate::gpu::{Access, Arg};
-use crate::group::max_tiles;
-use crate::ops::Groups;
+use crate::groups::{Groups, max_tiles};
 use crate::tensor::{Buffer, View, ViewMut};
 
 /// The most blocks along the grid's y.
 const GRID_Y: usize = 65_535;
 
-/// Which rows of X are multiplied, and where the products go.
+/// RowSelection rows of X are multiplied, and where the products go.
 #[derive(Clone, Copy)]
-pub(crate) enum Which<'a> {
+pub(crate) enum RowSelection<'a> {
     /// Row i becomes row i of Y.
     All,
     /// Row `ids[i]` becomes row i of Y.
@@ -29,12 +30,12 @@ pub(crate) enum Which<'a> {
     },
 }
 
-impl Which<'_> {
+impl RowSelection<'_> {
     /// Blocks along y of kernels that go by `each_stretch`, `at_once` rows of X at a time.
     pub(crate) fn tasks(self, experts: usize, y_rows: usize, at_once: usize) -> u32 {
         let tasks = match self {
             // One more is for pairs without an expert.
-            Self::Pairs { groups, .. } => max_tiles(experts, y_rows, groups.tile_rows).min(GRID_Y - 1) + 1,
+            Self::Pairs { groups, .. } => max_tiles(experts, y_rows, groups.tile_rows()).min(GRID_Y - 1) + 1,
             _ => y_rows.div_ceil(at_once).min(GRID_Y),
         };
         tasks as u32
@@ -57,10 +58,10 @@ impl<'a> Bias<'a> {
 }
 
 /// The lists of [`crate::ops::Groups`] as arguments: pairs, tiles, number of tiles.
-pub(crate) fn lists(which: Which) -> [Arg; 3] {
+pub(crate) fn lists(which: RowSelection) -> [Arg; 3] {
     match which {
-        Which::Pairs { groups, .. } => {
-            [&groups.pairs, &groups.tiles, &groups.tile_count].map(|list| Arg::buffer(list, Access::Read))
+        RowSelection::Pairs { groups, .. } => {
+            [groups.pairs(), groups.tiles(), groups.tile_count()].map(|list| Arg::buffer(list, Access::Read))
         }
         _ => [Arg::Null; 3],
     }
@@ -69,7 +70,7 @@ pub(crate) fn lists(which: Which) -> [Arg; 3] {
 /// The part of a bias that a product uses.
 pub(crate) fn bias_arg(bias: Option<Bias>) -> Arg {
     let Some(Bias { values, first, .. }) = bias else { return Arg::Null };
-    values.region().map_or(Arg::Null, |region| Arg::Buffer {
+    region_of(values).map_or(Arg::Null, |region| Arg::Buffer {
         region,
         offset: first * size_of::<f32>(),
         bytes: (values.len() - first) * size_of::<f32>(),
@@ -87,23 +88,18 @@ pub(crate) fn word(op: &'static str, what: &'static str, size: usize) -> Result<
 /// Where gate and up go: as they are, and as activations.
 pub(crate) struct Gated<'a> {
     pub(crate) h: Option<&'a ViewMut<'a, f32>>,
-    pub(crate) act: Option<&'a Act>,
+    pub(crate) act: Option<&'a GpuAct>,
 }
 
 impl Gated<'_> {
     /// `h` and the parts of `act` as arguments.
     pub(crate) fn args(&self) -> [Arg<'_>; 4] {
-        let fast = self.act.filter(|act| act.precision == Precision::Fast);
-        [
-            self.h.map_or(Arg::Null, |h| Arg::write(h)),
-            self.act.map_or(Arg::Null, |act| Arg::buffer(&act.exact, Access::Write)),
-            fast.map_or(Arg::Null, |act| Arg::buffer(&act.int8, Access::Write)),
-            fast.map_or(Arg::Null, |act| Arg::buffer(&act.bf16, Access::Write)),
-        ]
+        let [exact, int8, bf16] = self.act.map_or([Arg::Null; 3], GpuAct::outputs);
+        [self.h.map_or(Arg::Null, |h| Arg::write(h)), exact, int8, bf16]
     }
 }
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(crate) struct ProductParams in "product.h" {
@@ -118,7 +114,7 @@ twin! {
         y_rows: u32,
         cut: u32,
         share: u32,
-        finish: FinishParams,
+        finish: EpilogueParams,
         which: u32,
         biased: u32,
         second: u32,
@@ -131,19 +127,19 @@ impl ProductParams {
     /// Products of `y_rows` rows of X with a weight; `cut` as the kernel means it.
     pub(crate) fn new(
         op: &'static str,
-        w: &Rows,
+        w: &PlaneRows,
         x: &Act,
-        which: Which,
+        which: RowSelection,
         bias: Option<Bias>,
         cut: u32,
-        finish: Finish,
+        epilogue: ProductEpilogue,
         y_stride: usize,
         y_rows: usize,
     ) -> Result<Self> {
         let (ids_stride, share, kind) = match which {
-            Which::All => (0, 1, 0),
-            Which::Ids(ids) => (ids.shape().stride(), 1, 1),
-            Which::Pairs { share, .. } => (0, share, 2),
+            RowSelection::All => (0, 1, 0),
+            RowSelection::Ids(ids) => (ids.layout().stride(), 1, 1),
+            RowSelection::Pairs { share, .. } => (0, share, 2),
         };
         let outputs = word(op, "outputs", w.rows)?;
         Ok(Self {
@@ -154,11 +150,11 @@ impl ProductParams {
             bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
             outputs,
             blocks: word(op, "blocks in a row", w.blocks())?,
-            x_rows: word(op, "rows of X", x.rows)?,
+            x_rows: word(op, "rows of X", x.rows())?,
             y_rows: word(op, "rows of Y", y_rows)?,
             cut,
             share: word(op, "pairs of a row", share)?,
-            finish: finish.into(),
+            finish: epilogue.into(),
             which: kind,
             biased: bias.is_some().into(),
             second: outputs,
@@ -168,7 +164,7 @@ impl ProductParams {
     }
 
     /// The same of several weights like the first, side by side: at most three.
-    pub(crate) fn joined(self, op: &'static str, parts: &[Rows]) -> Result<Self> {
+    pub(crate) fn joined(self, op: &'static str, parts: &[PlaneRows]) -> Result<Self> {
         let end = |count| word(op, "outputs", parts.iter().take(count).map(|part| part.rows).sum());
         Ok(Self { second: end(1)?, third: end(2)?, outputs: end(parts.len())?, ..self })
     }

@@ -1,8 +1,10 @@
 //! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
 
-use super::twin::Twin;
+use super::shared_struct::SharedStruct;
 use crate::error::{Error, Result};
-use crate::tensor::{Buffer, DeviceId, SharedBytes, View, ViewMut};
+use crate::ops::Graph;
+use crate::tensor::{Buffer, DeviceId, DeviceMemory, RowLayout, SharedBytes, View, ViewMut};
+use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
@@ -33,9 +35,9 @@ pub trait Gpu: Debug + Send + Sync {
     fn free_memory(&self) -> Result<u64>;
     /// Memory, aligned to 256 bytes. `bytes > 0`.
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64>;
-    /// Makes host memory the device's too, where it lies, to be read by kernels until it is freed: the owner sees to it that
-    /// it stays. `None` if the device cannot; then it is to be copied.
-    fn lend(&self, bytes: &[u8]) -> Result<Option<u64>> {
+    /// Maps host memory into the device's address space, for kernels to read without a copy until it is freed; the owner
+    /// keeps it alive. `None` if the device cannot, and the caller copies.
+    fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
         let _ = bytes;
         Ok(None)
     }
@@ -58,25 +60,19 @@ pub trait Gpu: Debug + Send + Sync {
         let (device, what) = (self.properties().id, launch.kernel.entry.to_owned());
         Err(Error::Device { device, what, reason: "the device has no grids that kernels decide on".to_owned() })
     }
-    /// Keeps what `work` launches instead of running it. `work` may launch, copy within the device and fill with zeros,
-    /// but neither allocate nor talk to the host. `None` if the device cannot record.
-    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>>;
-    /// Makes a text ready, so that a later launch of its kernels need not compile it. From any thread.
-    fn prepare(&self, text: &Text) -> Result<()>;
+    /// Captures what `work` launches into a graph instead of running it. `work` may launch, copy within the device and fill
+    /// with zeros, but neither allocate nor copy from or to the host. `None` if the device captures nothing.
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>>;
+    /// Compiles a unit, so that a later launch of its kernels does not wait. From any thread.
+    fn prepare(&self, unit: &Unit) -> Result<()>;
     /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.
     fn notice(&self) -> Option<String> {
         None
     }
 }
 
-/// Launches that run again, with the same arguments.
-pub trait Recording: Debug + Send + Sync {
-    /// Runs them all.
-    fn replay(&self) -> Result<()>;
-}
-
-/// What kernels count on of memory that they are lent: loads of 16 bytes.
-const LENT_ALIGNMENT: usize = 16;
+/// The alignment of mapped host memory: kernels load 16 bytes at a time.
+const MAPPED_ALIGNMENT: usize = 16;
 
 /// Memory of a device, freed when dropped.
 #[derive(Debug)]
@@ -84,15 +80,15 @@ pub struct Region {
     gpu: Arc<dyn Gpu>,
     address: u64,
     bytes: usize,
-    /// Host memory that the device was lent.
-    lent: Option<SharedBytes>,
+    /// Host memory that is mapped.
+    mapped: Option<SharedBytes>,
 }
 
 impl Region {
     /// Memory with arbitrary content. A region of no bytes has no address.
     pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
         let address = if bytes == 0 { 0 } else { gpu.allocate(bytes, what)? };
-        Ok(Self { gpu: Arc::clone(gpu), address, bytes, lent: None })
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes, mapped: None })
     }
 
     /// Zeroed memory.
@@ -104,21 +100,21 @@ impl Region {
         Ok(region)
     }
 
-    /// Host memory, where it lies if that is aligned to 16 bytes and the device can read it there, else a copy.
+    /// Host memory: mapped if it is aligned to 16 bytes and the device can read it, else copied.
     pub fn of_host(gpu: &Arc<dyn Gpu>, host: SharedBytes, what: &'static str) -> Result<Self> {
         let bytes = host.as_slice().len();
-        let may = bytes > 0 && host.as_slice().as_ptr().addr().is_multiple_of(LENT_ALIGNMENT);
-        if let Some(address) = if may { gpu.lend(host.as_slice())? } else { None } {
-            return Ok(Self { gpu: Arc::clone(gpu), address, bytes, lent: Some(host) });
+        let may = bytes > 0 && host.as_slice().as_ptr().addr().is_multiple_of(MAPPED_ALIGNMENT);
+        if let Some(address) = if may { gpu.map_host(host.as_slice())? } else { None } {
+            return Ok(Self { gpu: Arc::clone(gpu), address, bytes, mapped: Some(host) });
         }
         let region = Self::new(gpu, bytes, what)?;
         region.write(0, host.as_slice())?;
         Ok(region)
     }
 
-    /// Whether it is host memory that was lent, and not its own.
-    pub fn is_lent(&self) -> bool {
-        self.lent.is_some()
+    /// Whether it is mapped host memory.
+    pub fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
     }
 
     /// Where it begins.
@@ -151,6 +147,32 @@ impl Region {
     }
 }
 
+impl DeviceMemory for Region {
+    fn device(&self) -> DeviceId {
+        Region::device(self)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The region that a buffer's memory is, if it is a GPU's.
+pub(crate) fn region_of<T: Copy>(buffer: &Buffer<T>) -> Option<&Region> {
+    region(buffer.device_memory()?)
+}
+
+/// The region of a view and where its rows lie, if it is a GPU's.
+pub(crate) fn region_of_view<'a, T: Copy>(view: &'a View<T>) -> Option<(&'a Region, RowLayout)> {
+    let (memory, layout) = view.device_memory()?;
+    Some((region(memory)?, layout))
+}
+
+fn region(memory: &dyn DeviceMemory) -> Option<&Region> {
+    let any: &dyn Any = memory;
+    any.downcast_ref()
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         if self.bytes > 0 {
@@ -159,16 +181,16 @@ impl Drop for Region {
     }
 }
 
-/// A text of [`super::source`] with definitions: one compilation, of one or several kernels.
+/// A translation unit: a file of [`super::source`] with definitions, of one or several kernels.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Text {
-    /// Its name.
+pub struct Unit {
+    /// The file's name.
     pub file: &'static str,
     /// Macros that are defined before it.
     pub defines: Vec<(&'static str, String)>,
 }
 
-impl fmt::Display for Text {
+impl fmt::Display for Unit {
     /// `gemv.cu FORMAT=Q4_K TOKENS=1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
@@ -176,22 +198,22 @@ impl fmt::Display for Text {
     }
 }
 
-/// Which kernel: an entry of a text of [`super::source`], compiled with definitions.
+/// Which kernel: an entry of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel<'a> {
-    /// The text's name.
+    /// The file's name.
     pub file: &'static str,
     /// The kernel's name in it.
     pub entry: &'static str,
-    /// Macros that are defined before the text.
+    /// Macros that are defined before the file.
     pub defines: &'a [(&'static str, &'a str)],
 }
 
 impl Kernel<'_> {
-    /// The text that has it.
-    pub fn text(&self) -> Text {
+    /// The unit that has it.
+    pub fn unit(&self) -> Unit {
         let defines = self.defines.iter().map(|&(name, value)| (name, value.to_owned()));
-        Text { file: self.file, defines: defines.collect() }
+        Unit { file: self.file, defines: defines.collect() }
     }
 }
 
@@ -227,24 +249,29 @@ pub enum Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// A view that is read: the address of its first element. Its rows' stride is for the parameters.
+    /// A view that is read: the address of its first element. The stride of its rows goes into the parameters.
     pub(crate) fn read<T: Copy>(view: &'a View<T>) -> Self {
-        Self::elements::<T>(view.region().map(|(region, shape)| (region, shape.span())), Access::Read)
+        Self::elements::<T>(region_of_view(view).map(|(region, layout)| (region, layout.span())), Access::Read)
     }
 
     /// A view that is written.
     pub(crate) fn write<T: Copy>(view: &'a ViewMut<T>) -> Self {
-        Self::elements::<T>(view.region().map(|(region, shape)| (region, shape.span())), Access::Write)
+        Self::view_mut(view, Access::Write)
     }
 
     /// A view that is changed.
     pub(crate) fn change<T: Copy>(view: &'a ViewMut<T>) -> Self {
-        Self::elements::<T>(view.region().map(|(region, shape)| (region, shape.span())), Access::ReadWrite)
+        Self::view_mut(view, Access::ReadWrite)
+    }
+
+    fn view_mut<T: Copy>(view: &'a ViewMut<T>, access: Access) -> Self {
+        let memory = view.device_memory().and_then(|(memory, layout)| Some((region(memory)?, layout.span())));
+        Self::elements::<T>(memory, access)
     }
 
     /// A whole buffer.
     pub(crate) fn buffer<T: Copy>(buffer: &'a Buffer<T>, access: Access) -> Self {
-        Self::elements::<T>(buffer.region().map(|region| (region, 0..buffer.len())), access)
+        Self::elements::<T>(region_of(buffer).map(|region| (region, 0..buffer.len())), access)
     }
 
     /// A whole buffer that is read, or none.
@@ -254,11 +281,14 @@ impl<'a> Arg<'a> {
 
     /// A whole region.
     pub(crate) fn region(region: &'a Region, access: Access) -> Self {
-        Arg::Buffer { region, offset: 0, bytes: region.bytes(), access }
+        match region.bytes() {
+            0 => Arg::Null,
+            bytes => Arg::Buffer { region, offset: 0, bytes, access },
+        }
     }
 
     /// Parameters by value.
-    pub(crate) fn params<P: Twin>(params: &'a P) -> Self {
+    pub(crate) fn params<P: SharedStruct>(params: &'a P) -> Self {
         Arg::Bytes(bytemuck::bytes_of(params))
     }
 

@@ -1,7 +1,7 @@
 //! The text of all kernels: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
 //! implementer of [`super::Gpu`] compiles what [`expand`] gives, so a compiler for a GPU, and a simulator, see the same lines.
 
-use super::twin;
+use super::shared_struct;
 use std::fmt::Write;
 
 macro_rules! texts {
@@ -91,7 +91,7 @@ texts! {
     "attention_tile.cu" in "cuda/kernels/attention_tile.cu",
     "kv.h" in "kernels/kv.h",
     "kv.gpu" in "kernels/kv.gpu",
-    "place.gpu" in "kernels/place.gpu",
+    "qkv_write.gpu" in "kernels/qkv_write.gpu",
     "attention.h" in "metal/kernels/attention.h",
     "attention_walk.h" in "metal/kernels/attention_walk.h",
     "attention_plan.metal" in "metal/kernels/attention_plan.metal",
@@ -134,7 +134,7 @@ fn include<'a>(name: &'a str, instead: &'a [(&str, &str)], seen: &mut Vec<&'a st
             }
         }
     }
-    twin::assertions(name, out);
+    shared_struct::assertions(name, out);
     Some(())
 }
 

@@ -1,11 +1,28 @@
 //! The paged cache and attention over it.
 
+use super::matrix::dot;
 use super::rows::{Rows, RowsMut};
-use crate::check::{PADDING, visible};
 use crate::error::Result;
-use crate::kv::{Cells, KV_BLOCK, KV_GROUP, KvCache, Placement, groups, quantise};
-use crate::ops::Attention;
-use crate::tensor::{View, ViewMut};
+use crate::kv::{KV_BLOCK, KV_GROUP, KvFormat, KvSpec, Placement, quantise};
+use crate::ops::{Attention, KvCopy, KvWrite, Operation, PADDING, elements, visible};
+use crate::tensor::zeroed;
+use half::f16;
+
+/// The numbers that a cache holds: for each block, token of the block and head, `width` neighbours, rounded as the
+/// cache's format does.
+#[derive(Debug)]
+pub(super) struct Cells {
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+impl Cells {
+    pub(super) fn zeroed(spec: KvSpec, blocks: usize) -> Result<Self> {
+        let what = "the KV cache";
+        let zeros = |width: usize| zeroed(elements(what, &[blocks, KV_BLOCK, spec.heads, width])?, what);
+        Ok(Self { keys: zeros(spec.key_width)?, values: zeros(spec.value_width)? })
+    }
+}
 
 /// Where each token's sequence has its blocks.
 struct Blocks<'a> {
@@ -16,12 +33,12 @@ struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    fn new(place: &'a Placement) -> Self {
+    fn new(placement: &'a Placement) -> Self {
         Self {
-            slots: place.slots.as_host().unwrap_or(&[]),
-            positions: place.positions.as_host().unwrap_or(&[]),
-            table: place.table.as_host().unwrap_or(&[]),
-            cols: place.table_cols,
+            slots: placement.slots.as_host().unwrap_or(&[]),
+            positions: placement.positions.as_host().unwrap_or(&[]),
+            table: placement.table.as_host().unwrap_or(&[]),
+            cols: placement.table_cols,
         }
     }
 
@@ -31,114 +48,84 @@ impl<'a> Blocks<'a> {
         (slot != PADDING).then_some((slot as usize, self.positions[token]))
     }
 
-    /// Block, and index within it, of a position.
-    fn find(&self, slot: usize, position: usize) -> (usize, usize) {
-        (self.table[slot * self.cols + position / KV_BLOCK] as usize, position % KV_BLOCK)
+    /// The token's place in the cache that a position of a slot has.
+    fn find(&self, slot: usize, position: usize) -> usize {
+        self.table[slot * self.cols + position / KV_BLOCK] as usize * KV_BLOCK + position % KV_BLOCK
     }
 }
 
-/// Index of element `d` of the key of the `at`-th token of a block.
-fn key_index(heads: usize, width: usize, head: usize, (block, at): (usize, usize), d: usize) -> usize {
-    ((block * heads + head) * width + d) * KV_BLOCK + at
-}
-
-fn value_index(heads: usize, width: usize, head: usize, (block, at): (usize, usize), d: usize) -> usize {
-    ((block * heads + head) * KV_BLOCK + at) * width + d
-}
-
-/// One of the two above.
-type Index = fn(usize, usize, usize, (usize, usize), usize) -> usize;
-
-/// Writes a token's keys or values, `width` for each head.
-fn put(cells: &mut Cells, index: Index, x: &[f32], width: usize, at: (usize, usize)) {
-    let heads = x.len() / width;
-    for (head, x) in x.chunks_exact(width).enumerate() {
-        match cells {
-            Cells::F16(cells) => {
-                let Some(cells) = cells.as_host_mut() else { return };
-                for (d, &x) in x.iter().enumerate() {
-                    cells[index(heads, width, head, at, d)] = half::f16::from_f32(x);
-                }
-            }
-            Cells::Q8_0 { codes, scales } => {
-                let (Some(codes), Some(scales)) = (codes.as_host_mut(), scales.as_host_mut()) else { return };
-                for (group, x) in x.chunks(KV_GROUP).enumerate() {
-                    let (scale, quantised) = quantise(x);
-                    scales[index(heads, groups(width), head, at, group)] = scale;
-                    for (i, _) in x.iter().enumerate() {
-                        codes[index(heads, width, head, at, group * KV_GROUP + i)] = quantised[i];
-                    }
-                }
-            }
+/// One head's key or value as the cache keeps it.
+fn rounded(format: KvFormat, x: &[f32]) -> Vec<f32> {
+    match format {
+        KvFormat::F16 => x.iter().map(|&x| f16::from_f32(x).to_f32()).collect(),
+        KvFormat::Q8_0 => {
+            let group = |x: &[f32]| {
+                let (scale, codes) = quantise(x);
+                // A scale has 11 significant bits and a code 7: the product is exact.
+                codes.map(|code| f32::from(code) * scale.to_f32())[..x.len()].to_vec()
+            };
+            x.chunks(KV_GROUP).flat_map(group).collect()
         }
     }
 }
 
-/// Keys or values of a whole cache as numbers: for each block, head and token of the block, `width` neighbours.
-fn numbers(cells: &Cells, index: Index, heads: usize, width: usize, blocks: usize) -> Vec<f64> {
-    let tokens =
-        (0..blocks).flat_map(|block| (0..heads).flat_map(move |head| (0..KV_BLOCK).map(move |at| (block, head, at))));
-    let number = |(block, head, at), d| {
-        let at = (block, at);
-        match cells {
-            Cells::F16(cells) => cells.as_host().map_or(0.0, |cells| cells[index(heads, width, head, at, d)].to_f64()),
-            Cells::Q8_0 { codes, scales } => {
-                let (Some(codes), Some(scales)) = (codes.as_host(), scales.as_host()) else { return 0.0 };
-                let scale = scales[index(heads, groups(width), head, at, d / KV_GROUP)].to_f64();
-                f64::from(codes[index(heads, width, head, at, d)]) * scale
-            }
-        }
-    };
-    tokens.flat_map(|token| (0..width).map(move |d| number(token, d))).collect()
-}
-
-pub(super) fn write(cache: &mut KvCache, k: View<f32>, v: View<f32>, place: &Placement) -> Result<()> {
-    let (k, v, blocks) = (Rows::new("kv_write", k)?, Rows::new("kv_write", v)?, Blocks::new(place));
-    let spec = cache.spec;
+pub(super) fn write(call: KvWrite) -> Result<()> {
+    let KvWrite { cache, k, v, placement } = call;
+    let (k, v, blocks) = (Rows::new(KvWrite::NAME, k)?, Rows::new(KvWrite::NAME, v)?, Blocks::new(placement));
+    let spec = cache.spec();
+    let Cells { keys, values } = cache.storage_mut(KvWrite::NAME)?;
     for t in 0..k.len {
         let Some((slot, position)) = blocks.token(t) else { continue };
-        let at = blocks.find(slot, position as usize);
-        put(&mut cache.keys, key_index, k.row(t), spec.key_width, at);
-        put(&mut cache.values, value_index, v.row(t), spec.value_width, at);
+        let place = blocks.find(slot, position as usize);
+        for (cells, row, width) in [(&mut *keys, k.row(t), spec.key_width), (&mut *values, v.row(t), spec.value_width)]
+        {
+            let cells = &mut cells[place * row.len()..][..row.len()];
+            for (cells, x) in cells.chunks_exact_mut(width).zip(row.chunks_exact(width)) {
+                cells.copy_from_slice(&rounded(spec.format, x));
+            }
+        }
     }
     Ok(())
 }
 
-pub(super) fn attention(
-    q: View<f32>,
-    cache: &KvCache,
-    place: &Placement,
-    parameters: &Attention,
-    mut out: ViewMut<f32>,
-) -> Result<()> {
-    let op = "attention";
-    let (q, blocks, spec) = (Rows::new(op, q)?, Blocks::new(place), cache.spec);
-    let sinks = parameters.sinks.and_then(|s| s.as_host());
-    let keys = numbers(&cache.keys, key_index, spec.heads, spec.key_width, cache.blocks);
-    let values = numbers(&cache.values, value_index, spec.heads, spec.value_width, cache.blocks);
-    RowsMut::new(op, &mut out)?.each(|t, out| {
+pub(super) fn copy(call: KvCopy) -> Result<()> {
+    let KvCopy { cache, blocks } = call;
+    let all = cache.blocks();
+    let Cells { keys, values } = cache.storage_mut(KvCopy::NAME)?;
+    for cells in [keys, values] {
+        let len = cells.len() / all.max(1);
+        for &(from, to) in blocks {
+            let from = from as usize * len;
+            cells.copy_within(from..from + len, to as usize * len);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn attention(call: Attention) -> Result<()> {
+    let Attention { q, cache, placement, options, mut out } = call;
+    let (q, blocks, spec) = (Rows::new(Attention::NAME, q)?, Blocks::new(placement), cache.spec());
+    let Cells { keys, values } = cache.storage(Attention::NAME)?;
+    let sinks = options.sinks.and_then(|s| s.as_host());
+    RowsMut::new(Attention::NAME, &mut out)?.each(|t, out| {
         out.fill(0.0);
         let Some((slot, position)) = blocks.token(t) else { return };
-        let (first, last) = visible(position, parameters.window);
+        let (first, last) = visible(position, options.window);
         for (head, out) in out.chunks_exact_mut(spec.value_width).enumerate() {
             let q = &q.row(t)[head * spec.key_width..][..spec.key_width];
-            let kv_head = head / (parameters.heads / spec.heads);
-            // The token's row among the numbers of the cache.
-            let row = |p: usize| {
-                let (block, at) = blocks.find(slot, p);
-                (block * spec.heads + kv_head) * KV_BLOCK + at
-            };
+            let kv_head = head / (options.heads / spec.heads);
+            // The head's row among the numbers of the cache.
+            let row = |p: usize| blocks.find(slot, p) * spec.heads + kv_head;
             let logit = |p: usize| {
                 let key = &keys[row(p) * spec.key_width..][..spec.key_width];
-                let dot: f64 = q.iter().zip(key).map(|(&q, key)| f64::from(q) * key).sum();
-                soft_cap(dot * f64::from(parameters.scale), parameters.softcap)
+                soft_cap(dot(q, key) * f64::from(options.scale), options.softcap)
             };
             let logits: Vec<f64> = (first..=last).map(logit).collect();
             let sink = sinks.map(|s| f64::from(s[head]));
             let mut sums = vec![0.0; spec.value_width];
             for (p, share) in (first..=last).zip(shares(&logits, sink)) {
                 let value = &values[row(p) * spec.value_width..][..spec.value_width];
-                sums.iter_mut().zip(value).for_each(|(sum, value)| *sum += share * value);
+                sums.iter_mut().zip(value).for_each(|(sum, &value)| *sum += share * f64::from(value));
             }
             out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum as f32);
         }

@@ -2,8 +2,8 @@
 
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
-use crate::ops::{Rope, RopeStyle};
-use crate::tensor::{Buffer, View, ViewMut};
+use crate::ops::{AddGated, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale};
+use crate::tensor::{View, ViewMut};
 
 /// 1 / sqrt(mean(x²) + eps).
 fn inverse_rms(x: &[f32], eps: f32) -> f64 {
@@ -11,9 +11,10 @@ fn inverse_rms(x: &[f32], eps: f32) -> f64 {
     1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt()
 }
 
-pub(super) fn rms_norm(x: View<f32>, weight: &Buffer<f32>, eps: f32, mut out: ViewMut<f32>) -> Result<()> {
-    let (x, weight) = (Rows::new("rms_norm", x)?, weight.as_host().unwrap_or(&[]));
-    RowsMut::new("rms_norm", &mut out)?.each(|t, out| {
+pub(super) fn rms_norm(call: RmsNorm) -> Result<()> {
+    let RmsNorm { x, weight, eps, mut out } = call;
+    let (x, weight) = (Rows::new(RmsNorm::NAME, x)?, weight.as_host().unwrap_or(&[]));
+    RowsMut::new(RmsNorm::NAME, &mut out)?.each(|t, out| {
         let (x, factor) = (x.row(t), inverse_rms(x.row(t), eps));
         for ((out, &x), &weight) in out.iter_mut().zip(x).zip(weight) {
             *out = (f64::from(x) * factor * f64::from(weight)) as f32;
@@ -22,16 +23,11 @@ pub(super) fn rms_norm(x: View<f32>, weight: &Buffer<f32>, eps: f32, mut out: Vi
     Ok(())
 }
 
-pub(super) fn layer_norm(
-    x: View<f32>,
-    weight: &Buffer<f32>,
-    bias: &Buffer<f32>,
-    eps: f32,
-    mut out: ViewMut<f32>,
-) -> Result<()> {
-    let x = Rows::new("layer_norm", x)?;
+pub(super) fn layer_norm(call: LayerNorm) -> Result<()> {
+    let LayerNorm { x, weight, bias, eps, mut out } = call;
+    let x = Rows::new(LayerNorm::NAME, x)?;
     let (weight, bias) = (weight.as_host().unwrap_or(&[]), bias.as_host().unwrap_or(&[]));
-    RowsMut::new("layer_norm", &mut out)?.each(|t, out| {
+    RowsMut::new(LayerNorm::NAME, &mut out)?.each(|t, out| {
         let (x, n) = (x.row(t), x.row(t).len() as f64);
         let mean = x.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
         let variance = x.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n;
@@ -43,9 +39,10 @@ pub(super) fn layer_norm(
     Ok(())
 }
 
-pub(super) fn qk_norm(mut x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Result<()> {
+pub(super) fn qk_norm(call: QkNorm) -> Result<()> {
+    let QkNorm { mut x, weight, eps } = call;
     let weight = weight.as_host().unwrap_or(&[]);
-    RowsMut::new("qk_norm", &mut x)?.each(|_, row| {
+    RowsMut::new(QkNorm::NAME, &mut x)?.each(|_, row| {
         for head in row.chunks_exact_mut(weight.len()) {
             let factor = inverse_rms(head, eps);
             for (x, &weight) in head.iter_mut().zip(weight) {
@@ -56,16 +53,17 @@ pub(super) fn qk_norm(mut x: ViewMut<f32>, weight: &Buffer<f32>, eps: f32) -> Re
     Ok(())
 }
 
-pub(super) fn rope(mut x: ViewMut<f32>, head_width: usize, positions: View<u32>, rope: &Rope) -> Result<()> {
-    let positions = Rows::new("rope", positions)?;
-    let frequencies = rope.frequencies.as_host().unwrap_or(&[]);
-    RowsMut::new("rope", &mut x)?.each(|t, row| {
+pub(super) fn rope(call: Rope) -> Result<()> {
+    let Rope { mut x, head_width, positions, rotary } = call;
+    let positions = Rows::new(Rope::NAME, positions)?;
+    let frequencies = rotary.frequencies.as_host().unwrap_or(&[]);
+    RowsMut::new(Rope::NAME, &mut x)?.each(|t, row| {
         let position = f64::from(positions.row(t)[0]);
         for head in row.chunks_exact_mut(head_width) {
             for (i, &frequency) in frequencies.iter().enumerate() {
                 let (sin, cos) = (position * f64::from(frequency)).sin_cos();
-                let (sin, cos) = (sin * f64::from(rope.magnitude), cos * f64::from(rope.magnitude));
-                let (a, b) = match rope.style {
+                let (sin, cos) = (sin * f64::from(rotary.magnitude), cos * f64::from(rotary.magnitude));
+                let (a, b) = match rotary.style {
                     RopeStyle::Halves => (i, i + frequencies.len()),
                     RopeStyle::Interleaved => (2 * i, 2 * i + 1),
                 };
@@ -89,18 +87,14 @@ pub(super) fn add(op: &'static str, x: View<f32>, mut y: ViewMut<f32>, factor: i
     Ok(())
 }
 
-pub(super) fn add_gated(x: View<f32>, gate: View<f32>, y: ViewMut<f32>) -> Result<()> {
-    let gate = Rows::new("add_gated", gate)?;
-    add("add_gated", x, y, |t| 1.0 / (1.0 + (-f64::from(gate.row(t)[0])).exp()))
+pub(super) fn add_gated(call: AddGated) -> Result<()> {
+    let AddGated { x, gate, y } = call;
+    let gate = Rows::new(AddGated::NAME, gate)?;
+    add(AddGated::NAME, x, y, |t| 1.0 / (1.0 + (-f64::from(gate.row(t)[0])).exp()))
 }
 
-pub(super) fn scale(scale: f32, mut y: ViewMut<f32>) -> Result<()> {
-    RowsMut::new("scale", &mut y)?.each(|_, y| y.iter_mut().for_each(|y| *y *= scale));
-    Ok(())
-}
-
-pub(super) fn add_bias(bias: &Buffer<f32>, mut y: ViewMut<f32>) -> Result<()> {
-    let bias = bias.as_host().unwrap_or(&[]);
-    RowsMut::new("add_bias", &mut y)?.each(|_, y| y.iter_mut().zip(bias).for_each(|(y, &b)| *y += b));
+pub(super) fn scale(call: Scale) -> Result<()> {
+    let Scale { factor, mut y } = call;
+    RowsMut::new(Scale::NAME, &mut y)?.each(|_, y| y.iter_mut().for_each(|y| *y *= factor));
     Ok(())
 }

@@ -1,13 +1,14 @@
 //! Expert operations: routing by a full sort, grouping by looking at every pair for every expert.
 
-use super::matrix::{self, Pair, multiply, multiply_gate_up};
+use super::matrix::{self, Pair, both, finish, gate_and_up, multiply, multiply_gate_up};
 use super::rows::{Rows, RowsMut};
-use crate::act::Act;
-use crate::check::PADDING;
 use crate::error::Result;
-use crate::ops::{Activation, Gating, Groups, Routing};
-use crate::tensor::{Buffer, View, ViewMut};
-use crate::weight::{TensorView, Weight};
+use crate::groups::{GroupLists, Groups};
+use crate::ops::{
+    Checked, Epilogue, Gating, GroupByExpert, MAX_EXPERTS, MoeCombine, MoeGateUp, MoeMatmul, Operation, PADDING, Route,
+    Routing,
+};
+use crate::tensor::Buffer;
 use std::cmp::Ordering;
 
 /// NaN as the smallest of all, so that sums and comparisons need not think of it.
@@ -79,15 +80,11 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
     chosen.iter().map(|&i| i as u32).zip(weights.iter().map(weight)).collect()
 }
 
-pub(super) fn route(
-    logits: View<f32>,
-    routing: &Routing,
-    bias: Option<&[f32]>,
-    mut ids: ViewMut<u32>,
-    mut weights: ViewMut<f32>,
-) -> Result<()> {
-    let (mut ids, mut weights) = (RowsMut::new("route", &mut ids)?, RowsMut::new("route", &mut weights)?);
-    for (t, logits) in Rows::new("route", logits)?.iter().enumerate() {
+pub(super) fn route(call: Route) -> Result<()> {
+    let Route { logits, routing, selection_bias, mut ids, mut weights } = call;
+    let bias = matrix::vector(selection_bias);
+    let (mut ids, mut weights) = (RowsMut::new(Route::NAME, &mut ids)?, RowsMut::new(Route::NAME, &mut weights)?);
+    for (t, logits) in Rows::new(Route::NAME, logits)?.iter().enumerate() {
         for (slot, (id, weight)) in route_row(logits, routing, bias).into_iter().enumerate() {
             ids.row(t)[slot] = id;
             weights.row(t)[slot] = weight;
@@ -96,27 +93,32 @@ pub(super) fn route(
     Ok(())
 }
 
-pub(super) fn group(ids: View<u32>, groups: &mut Groups) -> Result<()> {
-    let ids: Vec<u32> = Rows::new("group_by_expert", ids)?.elements().collect();
+pub(super) fn group(call: Checked<GroupByExpert>) -> Result<()> {
+    let (ids, lists) = call.into_lists();
+    let ids: Vec<u32> = Rows::new(GroupByExpert::NAME, ids)?.elements().collect();
+    let GroupLists { counts, pairs, tiles, tile_count, tile_rows } = lists;
     let of_expert = |e: usize| ids.iter().zip(0_u32..).filter(move |&(&id, _)| id as usize == e).map(|(_, pair)| pair);
-    let (mut counts, mut pairs, mut tiles) = (Vec::new(), Vec::new(), Vec::new());
-    for expert in 0..groups.counts.len() {
-        let first = pairs.len();
-        pairs.extend(of_expert(expert));
-        let count = pairs.len() - first;
-        counts.push(count as u32);
-        for row in (0..count).step_by(groups.tile_rows) {
-            let rows = groups.tile_rows.min(count - row);
-            tiles.extend([expert as u32, (first + row) as u32, rows as u32]);
+    let (mut sorted, mut sizes, mut cut) = (Vec::new(), Vec::new(), Vec::new());
+    for expert in 0..counts.len() {
+        let first = sorted.len();
+        sorted.extend(of_expert(expert));
+        let count = sorted.len() - first;
+        sizes.push(count as u32);
+        for row in (0..count).step_by(*tile_rows) {
+            let rows = (*tile_rows).min(count - row);
+            cut.extend([expert as u32, (first + row) as u32, rows as u32]);
         }
     }
-    crate::host::upload(&counts, &mut groups.counts)?;
-    crate::host::upload(&pairs, &mut groups.pairs)?;
-    crate::host::upload(&tiles, &mut groups.tiles)?;
-    crate::host::upload(&[(tiles.len() / 3) as u32], &mut groups.tile_count)?;
-    groups.live_pairs = pairs.len();
-    groups.total_pairs = ids.len();
+    put(counts, &sizes);
+    put(pairs, &sorted);
+    put(tiles, &cut);
+    put(tile_count, &[(cut.len() / 3) as u32]);
     Ok(())
+}
+
+/// Writes words to the start of a list.
+fn put(list: &mut Buffer<u32>, words: &[u32]) {
+    list.as_host_mut().unwrap_or(&mut []).iter_mut().zip(words).for_each(|(to, word)| *to = *word);
 }
 
 /// Calls `f` with each expert that has pairs, and those: rows of X (one per token or one per pair) and of the output.
@@ -131,57 +133,45 @@ fn each_expert(groups: &Groups, per_pair: bool, top_k: usize, mut f: impl FnMut(
     }
 }
 
-pub(super) fn moe_matmul(
-    w: &Weight,
-    x: &Act,
-    groups: &Groups,
-    top_k: usize,
-    bias: Option<&Buffer<f32>>,
-    mut out: ViewMut<f32>,
-) -> Result<()> {
-    let op = "moe_matmul";
-    let (tensors, rows) = (matrix::tensors(op, w)?, matrix::activations(op, x)?);
-    let mut out = RowsMut::new(op, &mut out)?;
+pub(super) fn moe_matmul(call: MoeMatmul) -> Result<()> {
+    const OP: &str = MoeMatmul::NAME;
+    let MoeMatmul { weight, x, groups, top_k, bias, mut out } = call;
+    let (tensors, rows) = (matrix::tensors(OP, weight)?, matrix::activations(OP, x)?);
+    let mut out = RowsMut::new(OP, &mut out)?;
     out.each(|_, row| row.fill(0.0));
     // With one slot a token is its pair.
     let per_pair = rows.len == out.len;
     each_expert(groups, per_pair, top_k, |expert, pairs| {
-        multiply(tensors, expert, rows, matrix::vector(bias), pairs, &mut out);
+        multiply(tensors, expert, rows, matrix::vector(bias), pairs, Epilogue::Store, &mut out);
     });
     Ok(())
 }
 
-pub(super) fn moe_gate_up(
-    tensors: [&TensorView; 2],
-    x: &Act,
-    groups: &Groups,
-    top_k: usize,
-    bias: Option<[&[f32]; 2]>,
-    activation: Activation,
-    mut h: ViewMut<f32>,
-) -> Result<()> {
-    let op = "moe_gate_up";
-    let rows = matrix::activations(op, x)?;
-    let mut h = RowsMut::new(op, &mut h)?;
+pub(super) fn moe_gate_up(call: MoeGateUp) -> Result<()> {
+    const OP: &str = MoeGateUp::NAME;
+    let MoeGateUp { weight, x, groups, top_k, bias, activation, mut h } = call;
+    let (tensors, rows) = (gate_and_up(OP, weight)?, matrix::activations(OP, x)?);
+    let mut h = RowsMut::new(OP, &mut h)?;
     h.each(|_, row| row.fill(0.0));
     each_expert(groups, false, top_k, |expert, pairs| {
-        multiply_gate_up(tensors, expert, rows, bias, activation, pairs, &mut h);
+        multiply_gate_up(tensors, expert, rows, both(bias), activation, pairs, &mut h);
     });
     Ok(())
 }
 
-pub(super) fn moe_combine(out: View<f32>, weights: View<f32>, mut y: ViewMut<f32>) -> Result<()> {
-    let op = "moe_combine";
-    let (out, weights) = (Rows::new(op, out)?, Rows::new(op, weights)?);
-    RowsMut::new(op, &mut y)?.each(|t, y| {
+pub(super) fn moe_combine(call: MoeCombine) -> Result<()> {
+    const OP: &str = MoeCombine::NAME;
+    let MoeCombine { out, weights, epilogue, mut y } = call;
+    let (out, weights) = (Rows::new(OP, out)?, Rows::new(OP, weights)?);
+    RowsMut::new(OP, &mut y)?.each(|t, y| {
         let weights = weights.row(t);
         for (i, y) in y.iter_mut().enumerate() {
             let term = |(slot, &w): (usize, &f32)| f64::from(w) * f64::from(out.row(t * weights.len() + slot)[i]);
-            *y = weights.iter().enumerate().map(term).sum::<f64>() as f32;
+            *y = finish(epilogue, *y, weights.iter().enumerate().map(term).sum());
         }
     });
     Ok(())
 }
 
 // Padding is no expert.
-const _: () = assert!(PADDING as usize >= crate::check::MAX_EXPERTS);
+const _: () = assert!(PADDING as usize >= MAX_EXPERTS);

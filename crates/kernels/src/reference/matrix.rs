@@ -3,20 +3,74 @@
 use super::rows::{Rows, RowsMut};
 use crate::act::Act;
 use crate::error::{Error, Result};
-use crate::ops::Activation;
+use crate::ops::{Activation, Embed, Epilogue, GateUp, Matmul, Operation, PrepareActivations};
 use crate::tensor::Buffer;
-use crate::weight::{Storage, TensorView, Weight};
+use crate::weight::{TensorView, Weight};
 
 /// The tensors of a weight that the reference has prepared.
 pub(super) fn tensors<'a>(op: &'static str, w: &'a Weight) -> Result<&'a [TensorView]> {
-    match &w.storage {
-        Storage::Mapped(tensors) => Ok(tensors),
-        _ => Err(Error::Range {
-            op,
-            what: "layout of the weight",
-            found: "another backend's".into(),
-            rule: "prepare it with the backend that uses it",
-        }),
+    w.storage::<Vec<TensorView>>(op).map(|tensors| &tensors[..])
+}
+
+/// The two tensors of a gate and up weight.
+pub(super) fn gate_and_up<'a>(op: &'static str, w: &'a Weight) -> Result<[&'a TensorView; 2]> {
+    match tensors(op, w)? {
+        [gate, up] => Ok([gate, up]),
+        tensors => Err(Error::Shape { op, what: "tensors of the weight", found: tensors.len(), expected: 2 }),
+    }
+}
+
+pub(super) fn embed(call: Embed) -> Result<()> {
+    let Embed { table, rows, scale, mut out } = call;
+    let (tensors, ids) = (tensors(Embed::NAME, table)?, Rows::new(Embed::NAME, rows)?);
+    RowsMut::new(Embed::NAME, &mut out)?.each(|t, out| {
+        for tensor in tensors {
+            decode(tensor, 0, ids.row(t)[0] as usize, out);
+        }
+        out.iter_mut().for_each(|x| *x *= scale);
+    });
+    Ok(())
+}
+
+pub(super) fn prepare_activations(call: PrepareActivations) -> Result<()> {
+    let PrepareActivations { x, act } = call;
+    let x = Rows::new(PrepareActivations::NAME, x)?;
+    let copy = act.storage_mut::<Buffer<f32>>(PrepareActivations::NAME)?.as_host_mut().unwrap_or(&mut []);
+    copy.iter_mut().zip(x.elements()).for_each(|(copy, x)| *copy = x);
+    Ok(())
+}
+
+pub(super) fn matmul(call: Matmul) -> Result<()> {
+    const OP: &str = Matmul::NAME;
+    let Matmul { weight, x, rows, bias, epilogue, mut y } = call;
+    let (tensors, x) = (tensors(OP, weight)?, activations(OP, x)?);
+    let pairs: Vec<Pair> = match rows {
+        None => (0..x.len).map(|t| Pair { x: t, y: t }).collect(),
+        Some(rows) => Rows::new(OP, rows)?.elements().enumerate().map(|(y, x)| Pair { x: x as usize, y }).collect(),
+    };
+    multiply(tensors, 0, x, vector(bias), &pairs, epilogue, &mut RowsMut::new(OP, &mut y)?);
+    Ok(())
+}
+
+pub(super) fn gate_up(call: GateUp) -> Result<()> {
+    const OP: &str = GateUp::NAME;
+    let GateUp { weight, x, bias, activation, mut h } = call;
+    let (tensors, x) = (gate_and_up(OP, weight)?, activations(OP, x)?);
+    let pairs: Vec<Pair> = (0..x.len).map(|t| Pair { x: t, y: t }).collect();
+    multiply_gate_up(tensors, 0, x, both(bias), activation, &pairs, &mut RowsMut::new(OP, &mut h)?);
+    Ok(())
+}
+
+/// The elements of optional biases of gate and up.
+pub(super) fn both(bias: Option<[&Buffer<f32>; 2]>) -> Option<[&[f32]; 2]> {
+    bias.and_then(|[gate, up]| Some([gate.as_host()?, up.as_host()?]))
+}
+
+/// What an epilogue leaves where `before` was.
+pub(super) fn finish(epilogue: Epilogue, before: f32, output: f64) -> f32 {
+    match epilogue {
+        Epilogue::Store => output as f32,
+        Epilogue::Add { scale } => (f64::from(before) + f64::from(scale) * output) as f32,
     }
 }
 
@@ -34,7 +88,7 @@ pub(super) fn decode(tensor: &TensorView, expert: usize, row: usize, out: &mut [
 
 /// The exact activations, row by row.
 pub(super) fn activations<'a>(op: &'static str, x: &'a Act) -> Result<Rows<'a, f32>> {
-    Rows::new(op, x.exact.view(x.rows, x.cols)?)
+    Rows::new(op, x.storage::<Buffer<f32>>(op)?.view(x.rows(), x.cols())?)
 }
 
 /// The elements of an optional vector.
@@ -52,13 +106,14 @@ pub(super) struct Pair {
     pub(super) y: usize,
 }
 
-/// Y[pair.y] = W[expert] · X[pair.x] + bias[expert] for all pairs.
+/// Y[pair.y] = W[expert] · X[pair.x] + bias[expert] for all pairs, by the epilogue.
 pub(super) fn multiply(
     tensors: &[TensorView],
     expert: usize,
     x: Rows<f32>,
     bias: Option<&[f32]>,
     pairs: &[Pair],
+    epilogue: Epilogue,
     y: &mut RowsMut<f32>,
 ) {
     let outputs: usize = tensors.iter().map(|t| t.rows).sum();
@@ -70,7 +125,8 @@ pub(super) fn multiply(
             decode(tensor, expert, row, &mut weights);
             let bias = bias.map_or(0.0, |b| f64::from(b[expert * outputs + output]));
             for pair in pairs {
-                y.row(pair.y)[output] = (dot(&weights, x.row(pair.x)) + bias) as f32;
+                let y = &mut y.row(pair.y)[output];
+                *y = finish(epilogue, *y, dot(&weights, x.row(pair.x)) + bias);
             }
             output += 1;
         }

@@ -1,26 +1,25 @@
 //! Rows of views in host memory.
 
 use crate::error::{Error, Result};
-use crate::host::DEVICE;
-use crate::tensor::{Shape, View, ViewMut};
+use crate::tensor::{DeviceId, RowLayout, View, ViewMut};
 
 /// The rows of a view.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a, T> {
     values: &'a [T],
-    shape: Shape,
+    layout: RowLayout,
     pub(super) len: usize,
 }
 
 impl<'a, T: Copy> Rows<'a, T> {
     pub(super) fn new(op: &'static str, view: View<'a, T>) -> Result<Self> {
         let found = view.device();
-        let (values, shape) = view.as_host().ok_or(Error::ForeignBuffer { op, expected: DEVICE, found })?;
-        Ok(Self { values, shape, len: view.rows() })
+        let (values, layout) = view.as_host().ok_or(Error::ForeignBuffer { op, expected: DeviceId::Cpu, found })?;
+        Ok(Self { values, layout, len: view.rows() })
     }
 
     pub(super) fn row(&self, row: usize) -> &'a [T] {
-        &self.values[self.shape.row(row)]
+        &self.values[self.layout.row(row)]
     }
 
     pub(super) fn iter(self) -> impl Iterator<Item = &'a [T]> {
@@ -39,19 +38,19 @@ impl<'a, T: Copy> Rows<'a, T> {
 /// The rows of a view, for writing.
 pub(super) struct RowsMut<'a, T> {
     values: &'a mut [T],
-    shape: Shape,
+    layout: RowLayout,
     pub(super) len: usize,
 }
 
 impl<'a, T: Copy> RowsMut<'a, T> {
     pub(super) fn new(op: &'static str, view: &'a mut ViewMut<T>) -> Result<Self> {
         let (found, len) = (view.device(), view.rows());
-        let (values, shape) = view.as_host_mut().ok_or(Error::ForeignBuffer { op, expected: DEVICE, found })?;
-        Ok(Self { values, shape, len })
+        let (values, layout) = view.as_host_mut().ok_or(Error::ForeignBuffer { op, expected: DeviceId::Cpu, found })?;
+        Ok(Self { values, layout, len })
     }
 
     pub(super) fn row(&mut self, row: usize) -> &mut [T] {
-        &mut self.values[self.shape.row(row)]
+        &mut self.values[self.layout.row(row)]
     }
 
     /// Calls `f` with every row and its index.

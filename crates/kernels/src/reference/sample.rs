@@ -1,11 +1,30 @@
 //! Sampling by the book: every filter on a fully sorted list.
 
 use super::experts::ranking;
-use crate::ops::Sampling;
+use super::rows::{Rows, RowsMut};
+use crate::error::Result;
+use crate::ops::{Argmax, Operation, Sample, Sampling};
 use crate::random;
 
+pub(super) fn argmax(call: Argmax) -> Result<()> {
+    let Argmax { x, mut out } = call;
+    let x = Rows::new(Argmax::NAME, x)?;
+    RowsMut::new(Argmax::NAME, &mut out)?.each(|t, out| {
+        let wide: Vec<f64> = x.row(t).iter().map(|&x| f64::from(x)).collect();
+        out.fill(ranking(&wide)[0] as u32);
+    });
+    Ok(())
+}
+
+pub(super) fn sample(call: Sample) -> Result<()> {
+    let Sample { mut logits, parameters, mut out } = call;
+    let mut out = RowsMut::new(Sample::NAME, &mut out)?;
+    RowsMut::new(Sample::NAME, &mut logits)?.each(|r, row| out.row(r)[0] = sample_row(row, &parameters[r]));
+    Ok(())
+}
+
 /// Adjusts the logits in place and draws a token.
-pub(super) fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
+fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
     let allowed = |token: usize| p.mask.is_none_or(|m| m[token / 32] & (1 << (token % 32)) != 0);
     for (token, logit) in logits.iter_mut().enumerate() {
         if !allowed(token) {

@@ -5,7 +5,6 @@ use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
-use gristmill_kernels::ops::Attention;
 use gristmill_kernels::reference::Reference;
 use gristmill_kernels::tensor::{Buffer, DeviceId};
 use std::ops::Range;
@@ -45,7 +44,7 @@ impl Layout {
         Self { spec, blocks, table_cols, table, lengths }
     }
 
-    pub(super) fn place(&self, b: &dyn Backend, tokens: &[(u32, u32)]) -> Placement {
+    pub(super) fn placement(&self, b: &Backend, tokens: &[(u32, u32)]) -> Placement {
         // Longer than needed, as a bucket's buffers are.
         let with_more = |values: Vec<u32>| buffer(b, &[values, vec![77; 3]].concat());
         Placement {
@@ -54,18 +53,23 @@ impl Layout {
             table: buffer(b, &self.table),
             table_rows: self.lengths.len(),
             table_cols: self.table_cols,
-            reach: tokens.iter().filter(|t| t.0 != u32::MAX).map(|t| t.1 as usize / KV_BLOCK + 1).max().unwrap_or(0),
-            apart: self.apart(tokens),
+            context_columns: tokens
+                .iter()
+                .filter(|t| t.0 != u32::MAX)
+                .map(|t| t.1 as usize / KV_BLOCK + 1)
+                .max()
+                .unwrap_or(0),
+            one_token_per_sequence: self.one_token_per_sequence(tokens),
         }
     }
 
     /// Whether each token is of a sequence of its own.
-    fn apart(&self, tokens: &[(u32, u32)]) -> bool {
+    fn one_token_per_sequence(&self, tokens: &[(u32, u32)]) -> bool {
         (0..self.lengths.len() as u32).all(|slot| tokens.iter().filter(|token| token.0 == slot).count() <= 1)
     }
 
     /// A cache of which every block has been used before, and left with infinities and NaN.
-    pub(super) fn used_cache(&self, b: &dyn Backend, seed: u64) -> KvCache {
+    pub(super) fn used_cache(&self, b: &Backend, seed: u64) -> KvCache {
         let mut cache = b.alloc_kv(self.spec, self.blocks).expect("alloc_kv");
         let all = Layout {
             table: (0..self.blocks as u32).collect(),
@@ -79,7 +83,7 @@ impl Layout {
     }
 
     /// Writes random keys and values of these (slot, position); so many of them are not finite.
-    pub(super) fn write(&self, b: &dyn Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) {
+    pub(super) fn write(&self, b: &Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) {
         let KvSpec { heads, key_width, value_width, .. } = self.spec;
         let mut random = |width: usize| {
             let mut values = rng.normals(tokens.len() * heads * width);
@@ -91,7 +95,8 @@ impl Layout {
             Framed::of(b, &values, tokens.len(), heads * width, Frame::ODD)
         };
         let (keys, values) = (random(key_width), random(value_width));
-        b.kv_write(cache, keys.view(), values.view(), &self.place(b, tokens)).expect("kv_write");
+        b.run(KvWrite { cache, k: keys.view(), v: values.view(), placement: &self.placement(b, tokens) })
+            .expect("kv_write");
     }
 
     /// All tokens of all sequences, sequence after sequence.
@@ -110,14 +115,14 @@ pub(super) struct Parameters {
 
 impl Parameters {
     /// As the operation takes them; `sinks` are these parameters' on a device.
-    pub(super) fn attention<'a>(&self, key_width: usize, sinks: Option<&'a Buffer<f32>>) -> Attention<'a> {
+    pub(super) fn attention<'a>(&self, key_width: usize, sinks: Option<&'a Buffer<f32>>) -> AttentionOptions<'a> {
         let scale = 1.5 / (key_width as f32).sqrt();
-        Attention { heads: self.heads, scale, window: self.window, sinks, softcap: self.softcap }
+        AttentionOptions { heads: self.heads, scale, window: self.window, sinks, softcap: self.softcap }
     }
 
     pub(super) fn attend(
         &self,
-        b: &dyn Backend,
+        b: &Backend,
         layout: &Layout,
         cache: &KvCache,
         q: &[f32],
@@ -128,8 +133,9 @@ impl Parameters {
         let parameters = self.attention(key_width, sinks.as_ref());
         let q = Framed::of(b, q, tokens.len(), self.heads * key_width, Frame::ODD);
         let mut out = Framed::poisoned(b, tokens.len(), self.heads * value_width, Frame::ODD);
-        let place = layout.place(b, tokens);
-        b.attention(q.view(), cache, &place, &parameters, out.view_mut()).expect("attention");
+        let placement = layout.placement(b, tokens);
+        b.run(Attention { q: q.view(), cache, placement: &placement, options: parameters, out: out.view_mut() })
+            .expect("attention");
         out.read(b)
     }
 }
@@ -152,7 +158,7 @@ const SHORT: [(usize, usize); 13] = [
 ];
 const LONG: [(usize, usize); 4] = [(128, 128), (64, 64), (256, 256), (192, 128)];
 
-/// [`Backend::kv_write`] and [`Backend::attention`]: several sequences in one batch, written in pieces.
+/// [`KvWrite`] and [`Attention`]: several sequences in one batch, written in pieces.
 pub fn attention(suite: &Suite) {
     rounds(suite, "attention", &SHORT, 52, false);
 }
@@ -217,7 +223,7 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
         }
         let q = rng.normals(queries.len() * heads * key_width);
         let seed = rng.bits();
-        let fill = |b: &dyn Backend| {
+        let fill = |b: &Backend| {
             let mut cache = layout.used_cache(b, seed);
             let mut rng = Rng::new(seed ^ 1);
             let mut tokens = layout.tokens();
@@ -235,7 +241,7 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
             parameters.softcap,
             queries.len()
         );
-        let run = |b: &dyn Backend| Output::from(parameters.attend(b, &layout, &fill(b), &q, &queries));
+        let run = |b: &Backend| Output::from(parameters.attend(b, &layout, &fill(b), &q, &queries));
         let got = suite.check("attention", &case, nmse(bound(key_width), 0.01), &run);
         for (i, query) in queries.iter().enumerate() {
             let (row, width) = (i * heads * value_width, heads * value_width);
@@ -257,8 +263,8 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
         if suite.backend().device() == DeviceId::Cpu {
             suite.same(&format_args!("{case}, token {i} alone"), &of_whole, &token);
         } else {
-            let q = &q[i * q_width..(i + 1) * q_width];
-            let expected = parameters.attend(&Reference, &layout, &fill(&Reference), q, &queries[i..i + 1]).into();
+            let (q, reference) = (&q[i * q_width..(i + 1) * q_width], Reference::backend());
+            let expected = parameters.attend(&reference, &layout, &fill(&reference), q, &queries[i..i + 1]).into();
             suite.compare(
                 "attention, a token alone",
                 &format_args!("{case}, token {i} alone"),
@@ -275,7 +281,7 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
     }
 }
 
-/// [`Backend::kv_copy`]: a copied sequence attends as the original does, whatever becomes of that.
+/// [`KvCopy`]: a copied sequence attends as the original does, whatever becomes of that.
 pub fn copy(suite: &Suite) {
     let rng = &mut suite.rng("kv_copy");
     for (key_width, value_width, format) in [(64, 64, KvFormat::F16), (48, 80, KvFormat::F16), (48, 80, KvFormat::Q8_0)]
@@ -286,13 +292,13 @@ pub fn copy(suite: &Suite) {
         let (seed, q) = (rng.bits(), rng.normals(4 * key_width));
         let (first, second) = layout.table.split_at(layout.table_cols);
         let blocks: Vec<(u32, u32)> = first.iter().copied().zip(second.iter().copied()).take(3).collect();
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let mut cache = layout.used_cache(b, seed);
             let mut rng = Rng::new(seed ^ 2);
             layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng, 0.0);
             let attend = |cache: &KvCache, slot| parameters.attend(b, &layout, cache, &q, &[(slot, 36)]);
             let original = attend(&cache, 0);
-            b.kv_copy(&mut cache, &blocks).expect("kv_copy");
+            b.run(KvCopy { cache: &mut cache, blocks: &blocks }).expect("kv_copy");
             // Overwrite the original: the copy must be a copy.
             layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng, 0.0);
             let copied = attend(&cache, 1);

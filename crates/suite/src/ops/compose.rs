@@ -4,14 +4,12 @@
 use super::attention::{self, FORMATS, Layout, Parameters};
 use super::gated::{self, is_smooth};
 use super::*;
-use crate::framed::{Element, buffer};
+use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 use crate::weights::{energy, tensor};
+use gristmill_kernels::groups::Groups;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
-use gristmill_kernels::ops::{
-    Activation, Experts, ExpertsRoom, Finish, Gating, Groups, Norm, Rope, RopeStyle, Routing,
-};
 use gristmill_kernels::tensor::{Buffer, ViewMut};
 use gristmill_kernels::weight::Role;
 
@@ -32,7 +30,7 @@ fn uneven(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
     x
 }
 
-/// [`Backend::norm_act`]: the norm, and products with each of the activations.
+/// [`NormAct`]: the norm, and products with each of the activations.
 pub fn norm_act(suite: &Suite) {
     use Precision::{Exact, Fast};
     let rng = &mut suite.rng("norm_act");
@@ -44,18 +42,18 @@ pub fn norm_act(suite: &Suite) {
         let eps = rng.pick(&[1e-5, 1e-6]);
         let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
         let tensors = [tensor(rng, format, 1, 5, cols)];
-        let run = |b: &dyn Backend, part: Part| {
+        let run = |b: &Backend, part: Part| {
             let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
             let mut normed = Framed::poisoned(b, tokens, cols, Frame { left: 4, right: 0, below: 1 });
             let mut acts: Vec<Act> =
                 precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
-            let mut lent: Vec<&mut Act> = acts.iter_mut().collect();
-            let norm = Norm { x: x.view(), weight: &buffer(b, &weight), eps };
-            b.norm_act(norm, normed.view_mut(), &mut lent).expect("norm_act");
+            let mut filled = acts.iter_mut();
+            let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
+            b.run(NormAct { norm, acts: [filled.next(), filled.next()] }).expect("norm_act");
             let Part::Product(which) = part else { return normed.read(b).into() };
             let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
             let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
-            b.matmul(&matrix, &acts[which], None, y.view_mut()).expect("matmul");
+            b.run(Matmul::new(&matrix, &acts[which], y.view_mut())).expect("matmul");
             Output::from(y.read(b))
         };
         let case = format!("{tokens} × {cols}, activations {precisions:?}");
@@ -70,7 +68,7 @@ pub fn norm_act(suite: &Suite) {
     }
 }
 
-/// [`Backend::norm_matmul`]: its answer, the norm, and products with each of the activations, which others may read.
+/// [`NormMatmul`]: its answer, the norm, and products with each of the activations, which others may read.
 pub fn norm_matmul(suite: &Suite) {
     use Precision::{Exact, Fast};
     let rng = &mut suite.rng("norm_matmul");
@@ -90,7 +88,7 @@ pub fn norm_matmul(suite: &Suite) {
         let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
         let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
         let bias = rng.chance(0.5).then(|| rng.normals(rows));
-        let run = |b: &dyn Backend, part: Part| {
+        let run = |b: &Backend, part: Part| {
             let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
             let mut normed = Framed::poisoned(b, tokens, cols, Frame::ODD);
             let mut acts: Vec<Act> =
@@ -99,15 +97,16 @@ pub fn norm_matmul(suite: &Suite) {
             let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
-            let norm = Norm { x: x.view(), weight: &buffer(b, &weight), eps: 1e-5 };
-            let (to, other) = (normed.view_mut(), others.first_mut());
-            b.norm_matmul(norm, to, act, other, &matrix, bias.as_ref(), y.view_mut()).expect("norm_matmul");
+            let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps: 1e-5, out: normed.view_mut() };
+            let (bias, weight) = (bias.as_ref(), &matrix);
+            b.run(NormMatmul { norm, act, other: others.first_mut(), weight, bias, y: y.view_mut() })
+                .expect("norm_matmul");
             match part {
                 Part::Normed => normed.read(b).into(),
                 Part::Answer => y.read(b).into(),
                 Part::Product(which) => {
                     let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
-                    b.matmul(&matrix, &acts[which], bias.as_ref(), y.view_mut()).expect("matmul");
+                    b.run(Matmul { bias, ..Matmul::new(&matrix, &acts[which], y.view_mut()) }).expect("matmul");
                     y.read(b).into()
                 }
             }
@@ -126,38 +125,36 @@ pub fn norm_matmul(suite: &Suite) {
     }
 }
 
-/// How an answer finishes, for a test.
+/// An output as an epilogue leaves it, for a test.
 #[derive(Clone, Debug)]
-struct Into {
-    /// What is there before, and the factor; or nothing, if the answer is stored.
-    add: Option<(Vec<f32>, f32)>,
+struct Target {
+    epilogue: Epilogue,
+    /// What is there before, if the epilogue adds.
+    before: Vec<f32>,
 }
 
-impl Into {
+impl Target {
     fn new(rng: &mut Rng, len: usize) -> Self {
-        Self { add: rng.chance(0.6).then(|| (rng.normals(len), rng.pick(&[1.0, 0.22]))) }
+        let scale = rng.pick(&[1.0, 0.22]);
+        let epilogue = if rng.chance(0.6) { Epilogue::Add { scale } } else { Epilogue::Store };
+        Self { epilogue, before: rng.normals(len) }
     }
 
     /// Calls `work` with an output, and gives what is there afterwards.
-    fn finish(&self, b: &dyn Backend, rows: usize, cols: usize, work: &dyn Fn(Finish, ViewMut<f32>)) -> Output {
-        let mut room = Framed::poisoned(b, rows, cols, Frame::ODD);
-        let mut y = match &self.add {
-            Some((before, _)) => Framed::of(b, before, rows, cols, Frame::ODD),
-            None => Framed::poisoned(b, rows, cols, Frame::ODD),
+    fn after(&self, b: &Backend, rows: usize, cols: usize, work: &dyn Fn(ViewMut<f32>)) -> Output {
+        let mut y = match self.epilogue {
+            Epilogue::Add { .. } => Framed::of(b, &self.before, rows, cols, Frame::ODD),
+            Epilogue::Store => Framed::poisoned(b, rows, cols, Frame::ODD),
         };
-        let finish = match self.add {
-            Some((_, scale)) => Finish::Add { scale, room: room.view_mut() },
-            None => Finish::Store,
-        };
-        work(finish, y.view_mut());
+        work(y.view_mut());
         y.read(b).into()
     }
 }
 
-/// [`Backend::matmul_finish`].
-pub fn matmul_finish(suite: &Suite) {
-    let rng = &mut suite.rng("matmul_finish");
-    for (i, &tokens) in suite.some("matmul_finish", TOKENS.iter().chain(TOKENS).enumerate()) {
+/// [`Matmul`] with every epilogue, of all rows of X and of some.
+pub fn epilogues(suite: &Suite) {
+    let rng = &mut suite.rng("epilogues");
+    for (i, &tokens) in suite.some("epilogues", TOKENS.iter().chain(TOKENS).enumerate()) {
         let precision = PRECISIONS[i % 2];
         let tensors: Vec<_> = (0..rng.between(1, 2))
             .map(|_| {
@@ -166,36 +163,41 @@ pub fn matmul_finish(suite: &Suite) {
             })
             .collect();
         let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
-        let (x, into) = (rng.normals(tokens * 256), Into::new(rng, tokens * rows));
+        let (x, target) = (rng.normals(tokens * 256), Target::new(rng, tokens * rows));
         let bias = rng.chance(0.5).then(|| rng.normals(rows));
-        let run = |b: &dyn Backend| {
+        let chosen =
+            (tokens > 0 && rng.chance(0.4)).then(|| (0..tokens).map(|_| rng.below(tokens) as u32).collect::<Vec<_>>());
+        let run = |b: &Backend| {
             let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
-            into.finish(b, tokens, rows, &|finish, y| {
+            let chosen = chosen.as_ref().map(|chosen| Framed::of(b, chosen, tokens, 1, Frame::ODD));
+            target.after(b, tokens, rows, &|y| {
                 let act = activations(b, precision, &x, tokens, 256);
-                b.matmul_finish(&weight, &act, bias.as_ref(), finish, y).expect("matmul_finish");
+                let (bias, epilogue) = (bias.as_ref(), target.epilogue);
+                let rows = chosen.as_ref().map(Framed::view);
+                b.run(Matmul { rows, bias, epilogue, ..Matmul::new(&weight, &act, y) }).expect("matmul");
             })
         };
-        let case = format!("{} · {tokens}, {precision:?}, added: {}", tensors[0].name, into.add.is_some());
-        let kind = kind(["matmul_finish exact", "matmul_finish bf16", "matmul_finish int8"], &tensors, precision);
+        let case = format!("{} · {tokens}, {precision:?}, {:?}, rows {chosen:?}", tensors[0].name, target.epilogue);
+        let kind = kind(["epilogues exact", "epilogues bf16", "epilogues int8"], &tensors, precision);
         suite.check(kind, &case, nmse(product_bound(&tensors, precision, &x), energy(&tensors, &x)), &run);
     }
 }
 
-fn words(b: &dyn Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
+fn words(b: &Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
     let mut words = vec![0; len];
-    u32::download(b, buffer.view(1, len).expect("within"), &mut words);
+    b.download(buffer.view(1, len).expect("within"), &mut words).expect("download");
     words
 }
 
 /// Tiles with their number in front.
-fn tiles(b: &dyn Backend, groups: &Groups) -> Vec<u32> {
+fn tiles(b: &Backend, groups: &Groups) -> Vec<u32> {
     let count = words(b, groups.tile_count(), 1);
     let tiles = words(b, groups.tiles(), 3 * count[0] as usize);
     [count, tiles].concat()
 }
 
-/// [`Backend::route_and_group`]: ids, counts and pairs exactly, weights closely, tiles as grouping alone gives them.
+/// [`RouteAndGroup`]: ids, counts and pairs exactly, weights closely, tiles as grouping alone gives them.
 pub fn route_and_group(suite: &Suite) {
     let rng = &mut suite.rng("route_and_group");
     for round in suite.some("route_and_group", 0..60) {
@@ -205,16 +207,22 @@ pub fn route_and_group(suite: &Suite) {
         let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
         let logits = rng.normals(tokens * experts);
         let bias = rng.chance(0.3).then(|| rng.normals(experts));
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let logits = Framed::of(b, &logits, tokens, experts, Frame::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
             let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
             let mut groups = b.alloc_groups(experts, tokens * top_k + 3).expect("alloc_groups");
-            let (to, of) = (ids.view_mut(), weights.view_mut());
-            b.route_and_group(logits.view(), &routing, bias.as_ref(), to, of, &mut groups).expect("route_and_group");
+            let route = Route {
+                logits: logits.view(),
+                routing: &routing,
+                selection_bias: bias.as_ref(),
+                ids: ids.view_mut(),
+                weights: weights.view_mut(),
+            };
+            b.run(RouteAndGroup { route, groups: &mut groups }).expect("route_and_group");
             let mut again = b.alloc_groups(experts, tokens * top_k).expect("alloc_groups");
-            b.group_by_expert(ids.view(), experts, &mut again).expect("group_by_expert");
+            b.run(GroupByExpert { ids: ids.view(), groups: &mut again }).expect("group_by_expert");
             suite.same(&"tiles", &tiles(b, &groups).into(), &tiles(b, &again).into());
             let sorted = [words(b, groups.counts(), experts), words(b, groups.pairs(), tokens * top_k)].concat();
             Output { floats: weights.read(b), words: [ids.read(b), sorted].concat() }
@@ -224,7 +232,7 @@ pub fn route_and_group(suite: &Suite) {
     }
 }
 
-/// [`Backend::experts`]: ids exactly, weights closely, and the answer.
+/// [`Experts`]: ids exactly, weights closely, and the answer.
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("experts");
     for round in suite.some("experts", 0..40) {
@@ -245,21 +253,23 @@ pub fn experts(suite: &Suite) {
         let gates = [tensor(rng, gate, count, inner, hidden), tensor(rng, up, count, inner, hidden)];
         let downs = [tensor(rng, down, count, outputs, inner)];
         let (mut x, logits) = (rng.normals(tokens * hidden), rng.normals(tokens * count));
+        let selection_bias = rng.chance(0.2).then(|| rng.normals(count));
         let biases = rng.chance(0.5).then(|| {
             let all = [count * inner, count * inner, count * outputs];
             all.map(|len| rng.normals(len))
         });
-        let into = Into::new(rng, tokens * outputs);
+        let target = Target::new(rng, tokens * outputs);
         let activation = rng.pick(&[Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }]);
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let gate_up = &b.prepare(&gates, Role::GateUp).expect("prepare");
             let down = &b.prepare(&downs, Role::Matrix).expect("prepare");
             let logits = Framed::of(b, &logits, tokens, count, Frame::ODD);
+            let bias = selection_bias.as_ref().map(|bias| buffer(b, bias));
             let buffers = biases.as_ref().map(|all| all.each_ref().map(|values| buffer(b, values)));
-            let experts = Experts {
+            let experts = ExpertWeights {
                 gate_up,
                 down,
                 activation,
@@ -268,7 +278,7 @@ pub fn experts(suite: &Suite) {
             };
             let pairs = tokens * top_k;
             let chosen = std::cell::RefCell::new(Output::default());
-            let answer = into.finish(b, tokens, outputs, &|finish, y| {
+            let output = target.after(b, tokens, outputs, &|y| {
                 let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
                 let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
                 let mut groups = b.alloc_groups(count, pairs + 3).expect("alloc_groups");
@@ -276,25 +286,37 @@ pub fn experts(suite: &Suite) {
                 let mut inner_act = b.alloc_act(precision, pairs + 1, inner).expect("alloc_act");
                 let mut out = Framed::poisoned(b, pairs, outputs, Frame::ODD);
                 let act = activations(b, precision, &x, tokens, hidden);
-                let room = ExpertsRoom {
-                    ids: ids.view_mut(),
-                    weights: weights.view_mut(),
-                    groups: &mut groups,
-                    h: h.view_mut(),
-                    act: &mut inner_act,
-                    out: out.view_mut(),
+                let call = Experts {
+                    route: Route {
+                        logits: logits.view(),
+                        routing: &routing,
+                        selection_bias: bias.as_ref(),
+                        ids: ids.view_mut(),
+                        weights: weights.view_mut(),
+                    },
+                    weights: experts,
+                    x: &act,
+                    scratch: ExpertScratch {
+                        groups: &mut groups,
+                        h: h.view_mut(),
+                        act: &mut inner_act,
+                        out: out.view_mut(),
+                    },
+                    epilogue: target.epilogue,
+                    y,
                 };
-                b.experts(&experts, &act, logits.view(), &routing, room, finish, y).expect("experts");
+                b.run(call).expect("experts");
                 *chosen.borrow_mut() = Output { floats: weights.read(b), words: ids.read(b) };
             });
-            (chosen.into_inner(), answer)
+            (chosen.into_inner(), output)
         };
         let case = format!(
-            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, added: {}",
+            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}",
             gates[0].name,
             gates[1].name,
             downs[0].name,
-            into.add.is_some()
+            target.epilogue,
+            selection_bias.is_some()
         );
         suite.check("experts: weights", &case, nmse(ROUTE, 0.0), &|b| run(b).0);
         // Errors of the gated activations (see `gated`), and of the product with them, which are far from normal: a
@@ -309,12 +331,12 @@ pub fn experts(suite: &Suite) {
     }
 }
 
-/// [`Backend::place_qkv`]: what becomes of queries, keys and values against the reference; and what attention then sees
+/// [`QkvWrite`]: what becomes of queries, keys and values against the reference; and what attention then sees
 /// against that after the parts one by one, bit by bit, because two roundings of a number may fall on two sides of the
 /// cache's.
-pub fn place_qkv(suite: &Suite) {
-    let rng = &mut suite.rng("place_qkv");
-    for round in suite.some("place_qkv", 0..30) {
+pub fn qkv_write(suite: &Suite) {
+    let rng = &mut suite.rng("qkv_write");
+    for round in suite.some("qkv_write", 0..30) {
         let (key_width, value_width) = rng.pick(&[(64, 64), (128, 128), (80, 48), (33, 90), (576, 64)]);
         let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format: FORMATS[round % 2] };
         let heads = spec.heads * rng.pick(&[1, 2, 4]);
@@ -333,35 +355,37 @@ pub fn place_qkv(suite: &Suite) {
         let qkv = rng.normals(tokens.len() * all);
         let queries = rng.normals(tokens.len() * k);
         let seed = rng.bits();
-        let run = |b: &dyn Backend, at_once: bool| {
-            let (place, mut cache) = (layout.place(b, &tokens), layout.used_cache(b, seed));
-            let rope = Rope { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
+        let run = |b: &Backend, at_once: bool| {
+            let (placement, mut cache) = (layout.placement(b, &tokens), layout.used_cache(b, seed));
+            let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
             let weights = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
             let mut x = Framed::of(b, &qkv, tokens.len(), all, Frame::ODD);
             if at_once {
-                let norms = weights.as_ref().map(|both| (both.each_ref(), 1e-6));
-                b.place_qkv(x.view_mut(), heads, norms, &rope, &mut cache, &place).expect("place_qkv");
+                let norms = weights.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6 });
+                let (qkv, cache, placement, rotary) = (x.view_mut(), &mut cache, &placement, &rotary);
+                b.run(QkvWrite { qkv, heads, norms, rotary, cache, placement }).expect("qkv_write");
             } else {
                 for (weight, columns) in weights.iter().flatten().zip([0..k, k..v]) {
-                    b.qk_norm(x.view_mut().columns(columns).expect("within"), weight, 1e-6).expect("qk_norm");
+                    b.run(QkNorm { x: x.view_mut().columns(columns).expect("within"), weight, eps: 1e-6 })
+                        .expect("qk_norm");
                 }
-                let positions = place.positions.view(tokens.len(), 1).expect("one for each token");
+                let positions = placement.positions.view(tokens.len(), 1).expect("one for each token");
                 let turned = x.view_mut().columns(0..v).expect("within");
-                b.rope(turned, key_width, positions, &rope).expect("rope");
+                b.run(Rope { x: turned, head_width: key_width, positions, rotary: &rotary }).expect("rope");
                 let [keys, values] = [k..v, v..all].map(|columns| x.view().columns(columns).expect("within"));
-                b.kv_write(&mut cache, keys, values, &place).expect("kv_write");
+                b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &placement }).expect("kv_write");
             }
             let parameters = Parameters { heads, window: None, sinks: None, softcap: None };
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
         let case = format!("{heads} heads, {spec:?}, {} tokens, norms of {norm_heads:?}, {pairs} pairs", tokens.len());
-        suite.check("place_qkv", &case, nmse(exact(key_width) + 5e-14, 1.0), &|b| run(b, true).0.into());
+        suite.check("qkv_write", &case, nmse(exact(key_width) + 5e-14, 1.0), &|b| run(b, true).0.into());
         let [at_once, parts] = [true, false].map(|at_once| Output::from(run(suite.backend(), at_once).1));
         suite.same(&format_args!("{case}, what attention sees"), &parts, &at_once);
     }
 }
 
-/// [`Backend::attention_act`] and [`Backend::attend`]: results, a product with the activations, and what attention sees
+/// [`AttentionAct`] and [`Attend`]: results, a product with the activations, and what attention sees
 /// afterwards, all of them against the parts one by one, bit by bit; results also against the reference.
 pub fn attend(suite: &Suite) {
     let rng = &mut suite.rng("attend");
@@ -409,41 +433,47 @@ pub fn attend(suite: &Suite) {
         let weights =
             [tensor(rng, if out_width.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 }, 1, 5, out_width)];
         let seed = rng.bits();
-        let run = |b: &dyn Backend, at_once: bool| {
-            let (place, mut cache) = (layout.place(b, &tokens), layout.used_cache(b, seed));
+        let run = |b: &Backend, at_once: bool| {
+            let (placement, mut cache) = (layout.placement(b, &tokens), layout.used_cache(b, seed));
             layout.write(b, &mut cache, &before, &mut Rng::new(seed ^ 1), 0.0);
-            let rope = Rope { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
+            let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
             let norms = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
-            let norms = norms.as_ref().map(|both| (both.each_ref(), 1e-6));
+            let norms = norms.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6 });
             let sinks = parameters.sinks.as_ref().map(|sinks| buffer(b, sinks));
-            let attention = parameters.attention(key_width, sinks.as_ref());
+            let options = parameters.attention(key_width, sinks.as_ref());
             let mut x = Framed::of(b, &qkv, rows, all, frame);
             let mut out = Framed::poisoned(b, rows, out_width, frame);
             let mut act = b.alloc_act(precision, rows + 1, out_width).expect("alloc_act");
             let matrix = b.prepare(&weights, Role::Matrix).expect("prepare");
             if at_once {
-                let (qkv, to) = (x.view_mut(), out.view_mut());
-                b.attend(qkv, norms, &rope, &mut cache, &place, &attention, to, &mut act).expect("attend");
+                let (qkv, out, act, cache) = (x.view_mut(), out.view_mut(), &mut act, &mut cache);
+                let (placement, rotary) = (&placement, &rotary);
+                b.run(Attend { qkv, norms, rotary, cache, placement, options, out, act }).expect("attend");
             } else {
-                b.place_qkv(x.view_mut(), heads, norms, &rope, &mut cache, &place).expect("place_qkv");
+                let (qkv, cache_mut, placement, rotary) = (x.view_mut(), &mut cache, &placement, &rotary);
+                b.run(QkvWrite { qkv, heads, norms, rotary, cache: cache_mut, placement }).expect("qkv_write");
                 let q = x.view().columns(0..q_width).expect("within");
-                b.attention(q, &cache, &place, &attention, out.view_mut()).expect("attention");
-                b.prepare_activations(out.view(), &mut act).expect("prepare_activations");
+                b.run(Attention { q, cache: &cache, placement: &placement, options, out: out.view_mut() })
+                    .expect("attention");
+                b.run(PrepareActivations { x: out.view(), act: &mut act }).expect("prepare_activations");
             }
             let mut y = Framed::poisoned(b, rows, 5, Frame::ODD);
-            b.matmul(&matrix, &act, None, y.view_mut()).expect("matmul");
+            b.run(Matmul::new(&matrix, &act, y.view_mut())).expect("matmul");
             let seen = parameters.attend(b, &layout, &cache, &queries, &tokens);
             // The same from queries that have been placed, if it is not the same operation.
             let mut again = Framed::poisoned(b, rows, 5, Frame::ODD);
             let q = Framed::of(b, &queries, rows, q_width, frame);
             let mut to = Framed::poisoned(b, rows, out_width, frame);
             if at_once {
-                b.attention_act(q.view(), &cache, &place, &attention, to.view_mut(), &mut act).expect("attention_act");
+                let attention =
+                    Attention { q: q.view(), cache: &cache, placement: &placement, options, out: to.view_mut() };
+                b.run(AttentionAct { attention, act: &mut act }).expect("attention_act");
             } else {
-                b.attention(q.view(), &cache, &place, &attention, to.view_mut()).expect("attention");
-                b.prepare_activations(to.view(), &mut act).expect("prepare_activations");
+                b.run(Attention { q: q.view(), cache: &cache, placement: &placement, options, out: to.view_mut() })
+                    .expect("attention");
+                b.run(PrepareActivations { x: to.view(), act: &mut act }).expect("prepare_activations");
             }
-            b.matmul(&matrix, &act, None, again.view_mut()).expect("matmul");
+            b.run(Matmul::new(&matrix, &act, again.view_mut())).expect("matmul");
             (out.read(b), [y.read(b), seen, to.read(b), again.read(b)].concat())
         };
         let case = format!(

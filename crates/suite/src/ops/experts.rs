@@ -3,9 +3,9 @@
 use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
+use gristmill_kernels::groups::Groups;
 
 use crate::weights::{energy, tensor};
-use gristmill_kernels::ops::Groups;
 use gristmill_kernels::weight::Role;
 use std::fmt;
 
@@ -51,10 +51,10 @@ impl Assignment {
         self.tokens * self.top_k
     }
 
-    pub(super) fn group(&self, b: &dyn Backend) -> Groups {
+    pub(super) fn group(&self, b: &Backend) -> Groups {
         let mut groups = b.alloc_groups(self.experts, self.pairs() + 3).expect("alloc_groups");
         let ids = Framed::of(b, &self.ids, self.tokens, self.top_k, Frame::ODD);
-        b.group_by_expert(ids.view(), self.experts, &mut groups).expect("group_by_expert");
+        b.run(GroupByExpert { ids: ids.view(), groups: &mut groups }).expect("group_by_expert");
         groups
     }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Assignment {
     }
 }
 
-/// [`Backend::moe_matmul`], with a row of X per token and per pair.
+/// [`MoeMatmul`], with a row of X per token and per pair.
 pub fn matmul(suite: &Suite) {
     let rng = &mut suite.rng("moe_matmul");
     for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
@@ -93,14 +93,21 @@ pub fn matmul(suite: &Suite) {
             let mut x = rng.normals(x_rows * cols);
             sometimes_huge(rng, &mut x);
             let bias = rng.chance(0.5).then(|| rng.normals(assignment.experts * rows));
-            let run = |b: &dyn Backend, assignment: &Assignment, x: &[f32]| {
+            let run = |b: &Backend, assignment: &Assignment, x: &[f32]| {
                 let weight = b.prepare(&tensors, Role::Matrix).expect("prepare");
                 let groups = assignment.group(b);
                 let bias = bias.as_ref().map(|bias| buffer(b, bias));
                 let mut out = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
                 let act = activations(b, precision, x, x.len() / cols, cols);
-                b.moe_matmul(&weight, &act, &groups, assignment.top_k, bias.as_ref(), out.view_mut())
-                    .expect("moe_matmul");
+                b.run(MoeMatmul {
+                    weight: &weight,
+                    x: &act,
+                    groups: &groups,
+                    top_k: assignment.top_k,
+                    bias: bias.as_ref(),
+                    out: out.view_mut(),
+                })
+                .expect("moe_matmul");
                 Output::from(out.read(b))
             };
             let case = format!("{} ({parts} parts), {assignment}, per pair {per_pair}, {precision:?}", tensors[0].name);
@@ -129,17 +136,18 @@ pub fn matmul(suite: &Suite) {
     }
 }
 
-/// [`Backend::moe_combine`].
+/// [`MoeCombine`].
 pub fn combine(suite: &Suite) {
     let rng = &mut suite.rng("moe_combine");
     for &tokens in TOKENS {
         let (top_k, cols) = (rng.between(1, 9), rng.between(1, 300));
         let (out, weights) = (rng.normals(tokens * top_k * cols), rng.normals(tokens * top_k));
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let out = Framed::of(b, &out, tokens * top_k, cols, Frame::ODD);
             let weights = Framed::of(b, &weights, tokens, top_k, Frame::ODD);
             let mut y = Framed::poisoned(b, tokens, cols, Frame::ODD);
-            b.moe_combine(out.view(), weights.view(), y.view_mut()).expect("moe_combine");
+            b.run(MoeCombine { out: out.view(), weights: weights.view(), epilogue: Epilogue::Store, y: y.view_mut() })
+                .expect("moe_combine");
             Output::from(y.read(b))
         };
         let case = format!("{tokens} tokens, top {top_k}, {cols} columns");

@@ -6,7 +6,6 @@ use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::PRODUCT;
 use crate::weights::tensor;
-use gristmill_kernels::ops::Activation;
 use gristmill_kernels::weight::Role;
 
 const ACTIVATIONS: [Activation; 3] =
@@ -59,7 +58,7 @@ fn biases(rng: &mut Rng, count: usize) -> Option<[Vec<f32>; 2]> {
     rng.chance(0.5).then(|| [rng.normals(count), rng.normals(count)])
 }
 
-/// [`Backend::gate_up`].
+/// [`GateUp`].
 pub fn dense(suite: &Suite) {
     let rng = &mut suite.rng("gate_up");
     for activation in ACTIVATIONS {
@@ -71,13 +70,13 @@ pub fn dense(suite: &Suite) {
                 if is_smooth(activation) {
                     sometimes_huge(rng, &mut x);
                 }
-                let run = |b: &dyn Backend, first: usize, count: usize| {
+                let run = |b: &Backend, first: usize, count: usize| {
                     let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
                     let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
                     let mut h = Framed::poisoned(b, count, rows, Frame::ODD);
                     let bias = bias.as_ref().map(|both| both.each_ref());
                     let act = activations(b, precision, &x[first * cols..(first + count) * cols], count, cols);
-                    b.gate_up(&weight, &act, bias, activation, h.view_mut()).expect("gate_up");
+                    b.run(GateUp { weight: &weight, x: &act, bias, activation, h: h.view_mut() }).expect("gate_up");
                     Output::from(h.read(b))
                 };
                 let case = format!("{} {} · {tokens}, {activation:?}", tensors[0].name, tensors[1].name);
@@ -102,7 +101,7 @@ pub fn dense(suite: &Suite) {
     }
 }
 
-/// [`Backend::gate_up_act`]: the product of a matrix with the activations.
+/// [`GateUpAct`]: the product of a matrix with the activations.
 pub fn act(suite: &Suite) {
     let rng = &mut suite.rng("gate_up_act");
     for (i, &tokens) in suite.some("gate_up_act", TOKENS.iter().chain(TOKENS).enumerate()) {
@@ -116,7 +115,7 @@ pub fn act(suite: &Suite) {
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
         }
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
             let down = b.prepare(&down, Role::Matrix).expect("prepare");
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
@@ -125,8 +124,9 @@ pub fn act(suite: &Suite) {
             let mut y = Framed::poisoned(b, tokens, 40, Frame::ODD);
             let x = activations(b, precision, &x, tokens, 256);
             let mut act = b.alloc_act(precision, tokens + 1, inner).expect("alloc_act");
-            b.gate_up_act(&weight, &x, bias, activation, h.view_mut(), &mut act).expect("gate_up_act");
-            b.matmul(&down, &act, None, y.view_mut()).expect("matmul");
+            let gate_up = GateUp { weight: &weight, x: &x, bias, activation, h: h.view_mut() };
+            b.run(GateUpAct { gate_up, act: &mut act }).expect("gate_up_act");
+            b.run(Matmul::new(&down, &act, y.view_mut())).expect("matmul");
             Output::from(y.read(b))
         };
         let case = format!("{} {} · {tokens}, {activation:?}, {}", tensors[0].name, tensors[1].name, down[0].name);
@@ -139,7 +139,7 @@ pub fn act(suite: &Suite) {
     }
 }
 
-/// [`Backend::moe_gate_up`].
+/// [`MoeGateUp`].
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("moe_gate_up");
     for (i, assignment) in suite.some("assignments", Assignment::several(rng).into_iter().enumerate()) {
@@ -151,15 +151,23 @@ pub fn experts(suite: &Suite) {
             sometimes_huge(rng, &mut x);
         }
         let bias = biases(rng, assignment.experts * rows);
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let weight = b.prepare(&tensors, Role::GateUp).expect("prepare");
             let bias = bias.as_ref().map(|both| both.each_ref().map(|v| buffer(b, v)));
             let bias = bias.as_ref().map(|both| both.each_ref());
             let mut h = Framed::poisoned(b, assignment.pairs(), rows, Frame::ODD);
             let act = activations(b, precision, &x, assignment.tokens, cols);
             let groups = assignment.group(b);
-            b.moe_gate_up(&weight, &act, &groups, assignment.top_k, bias, activation, h.view_mut())
-                .expect("moe_gate_up");
+            b.run(MoeGateUp {
+                weight: &weight,
+                x: &act,
+                groups: &groups,
+                top_k: assignment.top_k,
+                bias,
+                activation,
+                h: h.view_mut(),
+            })
+            .expect("moe_gate_up");
             Output::from(h.read(b))
         };
         let case = format!("{} {}, {assignment}, {activation:?}", tensors[0].name, tensors[1].name);

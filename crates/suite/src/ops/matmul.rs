@@ -35,13 +35,13 @@ impl Product {
     }
 
     /// Runs rows `first..first + count` of X.
-    fn run(&self, b: &dyn Backend, first: usize, count: usize) -> Output {
+    fn run(&self, b: &Backend, first: usize, count: usize) -> Output {
         let x = &self.x[first * self.cols()..(first + count) * self.cols()];
         let weight = b.prepare(&self.tensors, self.role).expect("prepare");
         let bias = self.bias.as_ref().map(|bias| buffer(b, bias));
         let mut y = Framed::poisoned(b, count, self.outputs(), Frame::ODD);
         let act = activations(b, self.precision, x, count, self.cols());
-        b.matmul(&weight, &act, bias.as_ref(), y.view_mut()).expect("matmul");
+        b.run(Matmul { bias: bias.as_ref(), ..Matmul::new(&weight, &act, y.view_mut()) }).expect("matmul");
         y.read(b).into()
     }
 
@@ -136,12 +136,13 @@ pub fn rows(suite: &Suite) {
             let product = Product { bias: None, ..Product::new(rng, tensors, precision, 13) };
             // In any order, some twice.
             let ids: Vec<u32> = (0..chosen).map(|_| rng.below(13) as u32).collect();
-            let run = |b: &dyn Backend| {
+            let run = |b: &Backend| {
                 let weight = b.prepare(&product.tensors, product.role).expect("prepare");
                 let ids = Framed::of(b, &ids, chosen, 1, Frame::ODD);
                 let mut y = Framed::poisoned(b, chosen, 77, Frame::ODD);
                 let act = activations(b, precision, &product.x, 13, 256);
-                b.matmul_rows(&weight, &act, ids.view(), y.view_mut()).expect("matmul_rows");
+                b.run(Matmul { rows: Some(ids.view()), ..Matmul::new(&weight, &act, y.view_mut()) })
+                    .expect("matmul_rows");
                 Output::from(y.read(b))
             };
             let tolerance =
@@ -192,7 +193,7 @@ pub fn extremes(suite: &Suite) {
                     suite.fail(&case, format_args!("row {bad} is not finite, its outputs are {:?}", row(&after, bad)));
                 }
             }
-            let reference = wild.run(&gristmill_kernels::reference::Reference, 0, tokens).floats;
+            let reference = wild.run(&gristmill_kernels::reference::Reference::backend(), 0, tokens).floats;
             let huge = &wild.x[768..1024];
             let large = nmse(product_bound(&wild.tensors, precision, huge), energy(&wild.tensors, huge));
             let kind = kind(["matmul 1e6 exact", "matmul 1e6 bf16", "matmul 1e6 int8"], &wild.tensors, precision);

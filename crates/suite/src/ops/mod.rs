@@ -13,9 +13,10 @@ pub mod sample;
 use crate::framed::{Frame, Framed};
 use crate::suite::{NORMAL, Output, Suite, Tolerance};
 use crate::weights::{cancelled, column_energy};
+use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::TensorView;
 use std::fmt::Display;
@@ -23,46 +24,68 @@ use std::fmt::Display;
 /// A part of the suite.
 pub type Part = fn(&Suite);
 
-/// Every part of the suite, by name.
-pub const ALL: &[(&str, Part)] = &[
-    ("matmul", matmul::shapes),
-    ("matmul_joined", matmul::joined),
-    ("matmul_rows", matmul::rows),
-    ("matmul_extremes", matmul::extremes),
-    ("gate_up", gated::dense),
-    ("moe_gate_up", gated::experts),
-    ("moe_matmul", experts::matmul),
-    ("moe_combine", experts::combine),
-    ("group_by_expert", route::group),
-    ("route", route::route),
-    ("embed", rows::embed),
-    ("rms_norm", rows::rms_norm),
-    ("layer_norm", rows::layer_norm),
-    ("qk_norm", rows::qk_norm),
-    ("rope", rows::rope),
-    ("add", rows::add),
-    ("scale", rows::scale),
-    ("copies", rows::copies),
-    ("argmax", sample::argmax),
-    ("sample", sample::sample),
-    ("sample_distribution", sample::distribution),
-    ("attention", attention::attention),
-    ("attention_long", attention::attention_long),
-    ("kv_copy", attention::copy),
-    ("norm_act", compose::norm_act),
-    ("norm_matmul", compose::norm_matmul),
-    ("matmul_finish", compose::matmul_finish),
-    ("gate_up_act", gated::act),
-    ("experts", compose::experts),
-    ("route_and_group", compose::route_and_group),
-    ("place_qkv", compose::place_qkv),
-    ("attend", compose::attend),
-    ("refuse_matrices", refuse::matrices),
-    ("refuse_experts", refuse::experts),
-    ("refuse_rows", refuse::rows),
-    ("refuse_attention", refuse::attention),
-    ("refuse_memory", refuse::memory),
-];
+/// Passes the list of parts, `name = module::function`, to a macro: the only place that names them.
+#[macro_export]
+macro_rules! with_parts {
+    ($callback:ident) => {
+        $callback! {
+            matmul = matmul::shapes,
+            matmul_joined = matmul::joined,
+            matmul_rows = matmul::rows,
+            matmul_extremes = matmul::extremes,
+            gate_up = gated::dense,
+            moe_gate_up = gated::experts,
+            moe_matmul = experts::matmul,
+            moe_combine = experts::combine,
+            group_by_expert = route::group,
+            route = route::route,
+            embed = rows::embed,
+            rms_norm = rows::rms_norm,
+            layer_norm = rows::layer_norm,
+            qk_norm = rows::qk_norm,
+            rope = rows::rope,
+            add = rows::add,
+            scale = rows::scale,
+            copies = rows::copies,
+            argmax = sample::argmax,
+            sample = sample::sample,
+            sample_distribution = sample::distribution,
+            attention = attention::attention,
+            attention_long = attention::attention_long,
+            kv_copy = attention::copy,
+            norm_act = compose::norm_act,
+            norm_matmul = compose::norm_matmul,
+            epilogues = compose::epilogues,
+            gate_up_act = gated::act,
+            experts = compose::experts,
+            route_and_group = compose::route_and_group,
+            qkv_write = compose::qkv_write,
+            attend = compose::attend,
+            refuse_matrices = refuse::matrices,
+            refuse_experts = refuse::experts,
+            refuse_rows = refuse::rows,
+            refuse_attention = refuse::attention,
+            refuse_memory = refuse::memory,
+        }
+    };
+}
+
+macro_rules! parts {
+    ($($name:ident = $module:ident::$function:ident,)*) => {
+        /// Every part of the suite, by name.
+        pub const ALL: &[(&str, Part)] = &[$((stringify!($name), $module::$function),)*];
+    };
+}
+with_parts!(parts);
+
+/// Parts that run no kernel, or one kernel very often: runs that look at every access leave them out.
+pub const NOT_CHECKED: [&str; 6] =
+    ["refuse_matrices", "refuse_experts", "refuse_rows", "refuse_attention", "refuse_memory", "sample_distribution"];
+
+/// A part by its name.
+pub fn part(name: &str) -> Option<Part> {
+    ALL.iter().find(|(known, _)| *known == name).map(|(_, part)| *part)
+}
 
 /// Row counts around the sizes that kernels like.
 const TOKENS: &[usize] = &[0, 1, 2, 5, 15, 16, 17, 33, 70];
@@ -150,11 +173,11 @@ fn kind(names: [&'static str; 3], tensors: &[TensorView], precision: Precision) 
 
 /// Activations of a contiguous matrix in a frame. Made last, so that a GPU may begin with what takes them before they are there:
 /// an upload in between would wait for them.
-fn activations(b: &dyn Backend, precision: Precision, x: &[f32], rows: usize, cols: usize) -> Act {
+fn activations(b: &Backend, precision: Precision, x: &[f32], rows: usize, cols: usize) -> Act {
     let x = Framed::of(b, x, rows, cols, Frame::ODD);
     // Room for more than there is, as a bucket of an arena has.
     let mut act = b.alloc_act(precision, rows + 1, cols).expect("alloc_act");
-    b.prepare_activations(x.view(), &mut act).expect("prepare_activations");
+    b.run(PrepareActivations { x: x.view(), act: &mut act }).expect("prepare_activations");
     assert_eq!((act.rows(), act.cols()), (rows, cols));
     act
 }

@@ -5,7 +5,6 @@ use crate::framed::{Element, buffer};
 use crate::weights::tensor;
 use gristmill_kernels::Error;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec, Placement};
-use gristmill_kernels::ops::{Activation, Attention, Gating, Rope, RopeStyle, Routing, Sampling};
 use gristmill_kernels::tensor::{DeviceId, SharedBytes};
 use gristmill_kernels::weight::Role;
 use std::slice::from_ref;
@@ -19,13 +18,15 @@ enum Kind {
     Id,
     Bytes,
     Foreign,
+    Layout,
     OutOfMemory,
 }
 
 fn kind_of(error: &Error) -> Option<Kind> {
     match error {
         Error::View { .. } => Some(Kind::View),
-        Error::Shape { .. } => Some(Kind::Shape),
+        Error::Shape { .. } | Error::TooSmall { .. } => Some(Kind::Shape),
+        Error::ForeignLayout { .. } => Some(Kind::Layout),
         Error::Range { .. } => Some(Kind::Range),
         Error::Id { .. } => Some(Kind::Id),
         Error::Bytes { .. } => Some(Kind::Bytes),
@@ -40,7 +41,7 @@ fn kind_of(error: &Error) -> Option<Kind> {
 fn expect<T>(suite: &Suite, case: &str, kind: Kind, result: gristmill_kernels::Result<T>) {
     let result = match result {
         Ok(_) if kind == Kind::Id => {
-            buffer(suite.backend(), &[0_u32]).view(1, 1).and_then(|word| suite.backend().download_u32(word, &mut [0]))
+            buffer(suite.backend(), &[0_u32]).view(1, 1).and_then(|word| suite.backend().download(word, &mut [0]))
         }
         other => other.map(drop),
     };
@@ -58,7 +59,7 @@ fn refused<T: Element>(
     case: &str,
     kind: Kind,
     (rows, cols): (usize, usize),
-    call: impl FnOnce(&dyn Backend, &mut Framed<T>) -> gristmill_kernels::Result<()>,
+    call: impl FnOnce(&Backend, &mut Framed<T>) -> gristmill_kernels::Result<()>,
 ) {
     let b = suite.backend();
     let mut out = Framed::poisoned(b, rows, cols, Frame::ODD);
@@ -103,56 +104,80 @@ pub fn matrices(suite: &Suite) {
     let pair = prepare(&[dense.clone(), dense.clone()], Role::GateUp).expect("prepare");
     let experts = prepare(from_ref(&expert), Role::Matrix).expect("prepare");
     let pairs = prepare(&[expert.clone(), expert], Role::GateUp).expect("prepare");
-    let foreign = gristmill_kernels::reference::Reference.prepare(one, Role::Matrix).expect("prepare");
+    let foreign = gristmill_kernels::reference::Reference::backend().prepare(one, Role::Matrix).expect("prepare");
     for precision in PRECISIONS {
         let act = activations(b, precision, &rng.normals(4 * 64), 4, 64);
         let narrow = activations(b, precision, &rng.normals(4 * 32), 4, 32);
         let bias = buffer(b, &rng.normals(21));
-        refused(suite, "matmul: rows", Kind::Shape, (5, 20), |b, y| b.matmul(&matrix, &act, None, y.view_mut()));
-        refused(suite, "matmul: columns", Kind::Shape, (4, 19), |b, y| b.matmul(&matrix, &act, None, y.view_mut()));
-        refused(suite, "matmul: inputs", Kind::Shape, (4, 20), |b, y| b.matmul(&matrix, &narrow, None, y.view_mut()));
-        refused(suite, "matmul: bias", Kind::Shape, (4, 20), |b, y| b.matmul(&matrix, &act, Some(&bias), y.view_mut()));
-        refused(suite, "matmul: table", Kind::Range, (4, 20), |b, y| b.matmul(&table, &act, None, y.view_mut()));
-        refused(suite, "matmul: experts", Kind::Range, (4, 20), |b, y| b.matmul(&experts, &act, None, y.view_mut()));
+        refused(suite, "matmul: rows", Kind::Shape, (5, 20), |b, y| b.run(Matmul::new(&matrix, &act, y.view_mut())));
+        refused(suite, "matmul: columns", Kind::Shape, (4, 19), |b, y| b.run(Matmul::new(&matrix, &act, y.view_mut())));
+        refused(suite, "matmul: inputs", Kind::Shape, (4, 20), |b, y| {
+            b.run(Matmul::new(&matrix, &narrow, y.view_mut()))
+        });
+        refused(suite, "matmul: bias", Kind::Shape, (4, 20), |b, y| {
+            b.run(Matmul { bias: Some(&bias), ..Matmul::new(&matrix, &act, y.view_mut()) })
+        });
+        refused(suite, "matmul: table", Kind::Range, (4, 20), |b, y| b.run(Matmul::new(&table, &act, y.view_mut())));
+        refused(suite, "matmul: experts", Kind::Range, (4, 20), |b, y| {
+            b.run(Matmul::new(&experts, &act, y.view_mut()))
+        });
         if b.name() != "reference" {
             let case = "matmul: another backend's layout";
-            let kind = if b.device() == DeviceId::Cpu { Kind::Range } else { Kind::Foreign };
-            refused(suite, case, kind, (4, 20), |b, y| b.matmul(&foreign, &act, None, y.view_mut()));
+            let kind = if b.device() == DeviceId::Cpu { Kind::Layout } else { Kind::Foreign };
+            refused(suite, case, kind, (4, 20), |b, y| b.run(Matmul::new(&foreign, &act, y.view_mut())));
         }
 
         let ids = |ids: &[u32]| Framed::of(b, ids, ids.len(), 1, Frame::ODD);
         let (good, far) = (ids(&[0, 3]), ids(&[0, 4]));
         let wide = Framed::of(b, &[0_u32, 1, 2, 3], 2, 2, Frame::ODD);
-        let rows = |ids: &Framed<u32>, y: &mut Framed<f32>| b.matmul_rows(&matrix, &act, ids.view(), y.view_mut());
+        let rows = |ids: &Framed<u32>, y: &mut Framed<f32>| {
+            b.run(Matmul { rows: Some(ids.view()), ..Matmul::new(&matrix, &act, y.view_mut()) })
+        };
         refused(suite, "matmul_rows: id", Kind::Id, (2, 20), |_, y| rows(&far, y));
         refused(suite, "matmul_rows: count", Kind::Shape, (3, 20), |_, y| rows(&good, y));
         refused(suite, "matmul_rows: two columns", Kind::Shape, (2, 20), |_, y| rows(&wide, y));
         refused(suite, "matmul_rows: columns", Kind::Shape, (2, 21), |_, y| rows(&good, y));
 
-        let gate_up = |w, x, h: &mut Framed<f32>| b.gate_up(w, x, None, Activation::SwiGlu, h.view_mut());
+        let gate_up = |w, x, h: &mut Framed<f32>| {
+            b.run(GateUp { weight: w, x, bias: None, activation: Activation::SwiGlu, h: h.view_mut() })
+        };
         refused(suite, "gate_up: a matrix", Kind::Range, (4, 20), |_, h| gate_up(&matrix, &act, h));
         refused(suite, "gate_up: experts", Kind::Range, (4, 20), |_, h| gate_up(&pairs, &act, h));
         refused(suite, "gate_up: both halves", Kind::Shape, (4, 40), |_, h| gate_up(&pair, &act, h));
         refused(suite, "gate_up: rows", Kind::Shape, (3, 20), |_, h| gate_up(&pair, &act, h));
         refused(suite, "gate_up: inputs", Kind::Shape, (4, 20), |_, h| gate_up(&pair, &narrow, h));
         refused(suite, "gate_up: bias", Kind::Shape, (4, 20), |b, h| {
-            b.gate_up(&pair, &act, Some([&bias, &bias]), Activation::SwiGlu, h.view_mut())
+            b.run(GateUp {
+                weight: &pair,
+                x: &act,
+                bias: Some([&bias, &bias]),
+                activation: Activation::SwiGlu,
+                h: h.view_mut(),
+            })
         });
         let unbounded = Activation::ClampedSwiGlu { alpha: 1.0, limit: -1.0 };
         refused(suite, "gate_up: limit", Kind::Range, (4, 20), |b, h| {
-            b.gate_up(&pair, &act, None, unbounded, h.view_mut())
+            b.run(GateUp { weight: &pair, x: &act, bias: None, activation: unbounded, h: h.view_mut() })
         });
 
         let x = Framed::of(b, &rng.normals(5 * 64), 5, 64, Frame::ODD);
         let mut small = b.alloc_act(precision, 4, 64).expect("alloc_act");
-        expect(suite, "prepare_activations: room", Kind::Shape, b.prepare_activations(x.view(), &mut small));
+        expect(
+            suite,
+            "prepare_activations: room",
+            Kind::Shape,
+            b.run(PrepareActivations { x: x.view(), act: &mut small }),
+        );
     }
 
     let far = Framed::of(b, &[0, 20], 2, 1, Frame::ODD);
     let good = Framed::of(b, &[0, 19], 2, 1, Frame::ODD);
-    refused(suite, "embed: id", Kind::Id, (2, 64), |b, y| b.embed(&table, far.view(), 1.0, y.view_mut()));
+    refused(suite, "embed: id", Kind::Id, (2, 64), |b, y| {
+        b.run(Embed { table: &table, rows: far.view(), scale: 1.0, out: y.view_mut() })
+    });
     let padding = Framed::of(b, &[u32::MAX], 1, 1, Frame::ODD);
-    let embed = |y: &mut Framed<f32>| b.embed(&table, padding.view(), 1.0, y.view_mut());
+    let embed =
+        |y: &mut Framed<f32>| b.run(Embed { table: &table, rows: padding.view(), scale: 1.0, out: y.view_mut() });
     if b.device() == DeviceId::Cpu {
         refused(suite, "embed: padding", Kind::Id, (1, 64), |_, y| embed(y));
     } else {
@@ -161,9 +186,15 @@ pub fn matrices(suite: &Suite) {
         embed(&mut y).expect("padding");
         assert!(y.read(b).iter().all(|&y| y == 0.0), "the row of padding is not zero");
     }
-    refused(suite, "embed: count", Kind::Shape, (3, 64), |b, y| b.embed(&table, good.view(), 1.0, y.view_mut()));
-    refused(suite, "embed: columns", Kind::Shape, (2, 63), |b, y| b.embed(&table, good.view(), 1.0, y.view_mut()));
-    refused(suite, "embed: a matrix", Kind::Range, (2, 64), |b, y| b.embed(&matrix, good.view(), 1.0, y.view_mut()));
+    refused(suite, "embed: count", Kind::Shape, (3, 64), |b, y| {
+        b.run(Embed { table: &table, rows: good.view(), scale: 1.0, out: y.view_mut() })
+    });
+    refused(suite, "embed: columns", Kind::Shape, (2, 63), |b, y| {
+        b.run(Embed { table: &table, rows: good.view(), scale: 1.0, out: y.view_mut() })
+    });
+    refused(suite, "embed: a matrix", Kind::Range, (2, 64), |b, y| {
+        b.run(Embed { table: &matrix, rows: good.view(), scale: 1.0, out: y.view_mut() })
+    });
 }
 
 /// Routing and expert products.
@@ -175,7 +206,13 @@ pub fn experts(suite: &Suite) {
         let bias = bias.map(|len| buffer(b, &vec![0.0; len]));
         let mut ids = Framed::<u32>::poisoned(b, 2, columns, Frame::ODD);
         let mut weights = Framed::<f32>::poisoned(b, 2, columns, Frame::ODD);
-        let result = b.route(logits.view(), &routing, bias.as_ref(), ids.view_mut(), weights.view_mut());
+        let result = b.run(Route {
+            logits: logits.view(),
+            routing: &routing,
+            selection_bias: bias.as_ref(),
+            ids: ids.view_mut(),
+            weights: weights.view_mut(),
+        });
         expect(suite, case, kind, result);
         ids.assert_untouched(b, case);
         weights.assert_untouched(b, case);
@@ -200,16 +237,27 @@ pub fn experts(suite: &Suite) {
     let mut groups = b.alloc_groups(3, 8).expect("alloc_groups");
     let ids = |rows: usize, ids: &[u32]| Framed::of(b, ids, rows, ids.len() / rows, Frame::ODD);
     let good = ids(4, &[0, 1, 2, 1, 0, 2, 1, u32::MAX]);
-    b.group_by_expert(good.view(), 3, &mut groups).expect("group_by_expert");
+    b.run(GroupByExpert { ids: good.view(), groups: &mut groups }).expect("group_by_expert");
     let far = ids(2, &[0, 1, 2, 3]);
     let many = ids(3, &[0; 9]);
-    expect(suite, "group_by_expert: id", Kind::Id, b.group_by_expert(far.view(), 3, &mut groups));
-    expect(suite, "group_by_expert: room", Kind::Shape, b.group_by_expert(many.view(), 3, &mut groups));
-    expect(suite, "group_by_expert: experts", Kind::Shape, b.group_by_expert(good.view(), 4, &mut groups));
+    expect(suite, "group_by_expert: id", Kind::Id, b.run(GroupByExpert { ids: far.view(), groups: &mut groups }));
+    expect(suite, "group_by_expert: room", Kind::Shape, b.run(GroupByExpert { ids: many.view(), groups: &mut groups }));
+    let logits = Framed::of(b, &[1.0; 8], 2, 4, Frame::ODD);
+    let mut ids = Framed::<u32>::poisoned(b, 2, 2, Frame::ODD);
+    let mut weights = Framed::<f32>::poisoned(b, 2, 2, Frame::ODD);
+    let route = Route {
+        logits: logits.view(),
+        routing: &plain,
+        selection_bias: None,
+        ids: ids.view_mut(),
+        weights: weights.view_mut(),
+    };
+    expect(suite, "route_and_group: experts", Kind::Shape, b.run(RouteAndGroup { route, groups: &mut groups }));
+    ids.assert_untouched(b, "route_and_group: experts");
 
     // What was refused has left the groups alone, unless a GPU found it: 4 tokens, top 2.
     if b.device() != DeviceId::Cpu {
-        b.group_by_expert(good.view(), 3, &mut groups).expect("group_by_expert");
+        b.run(GroupByExpert { ids: good.view(), groups: &mut groups }).expect("group_by_expert");
     }
     let t = tensor(rng, Format::Q8_0, 3, 20, 64);
     let four = tensor(rng, Format::Q8_0, 4, 20, 64);
@@ -220,7 +268,9 @@ pub fn experts(suite: &Suite) {
         [(4, 64), (5, 64), (4, 32)].map(|(r, c)| activations(b, Precision::Fast, &vec![1.0; r * c], r, c));
     let bias = buffer(b, &[0.0; 59]);
     let moe = |case: &str, kind, w, x, k, bias, shape| {
-        refused(suite, case, kind, shape, |b, out| b.moe_matmul(w, x, &groups, k, bias, out.view_mut()));
+        refused(suite, case, kind, shape, |b, out| {
+            b.run(MoeMatmul { weight: w, x, groups: &groups, top_k: k, bias, out: out.view_mut() })
+        });
     };
     moe("moe_matmul: pairs", Kind::Shape, &w, &act, 2, None, (7, 20));
     moe("moe_matmul: columns", Kind::Shape, &w, &act, 2, None, (8, 21));
@@ -234,7 +284,15 @@ pub fn experts(suite: &Suite) {
     moe("moe_matmul: bias", Kind::Shape, &w, &act, 2, Some(&bias), (8, 20));
     let gate_up = |case: &str, kind, w, x, k, bias, shape| {
         refused(suite, case, kind, shape, |b, h| {
-            b.moe_gate_up(w, x, &groups, k, bias, Activation::SwiGlu, h.view_mut())
+            b.run(MoeGateUp {
+                weight: w,
+                x,
+                groups: &groups,
+                top_k: k,
+                bias,
+                activation: Activation::SwiGlu,
+                h: h.view_mut(),
+            })
         });
     };
     gate_up("moe_gate_up: a matrix", Kind::Range, &w, &act, 2, None, (8, 20));
@@ -244,14 +302,22 @@ pub fn experts(suite: &Suite) {
     gate_up("moe_gate_up: bias", Kind::Shape, &pair, &act, 2, Some([&bias, &bias]), (8, 20));
     let endless = Activation::ClampedSwiGlu { alpha: f32::NAN, limit: 7.0 };
     refused(suite, "moe_gate_up: alpha", Kind::Range, (8, 20), |b, h| {
-        b.moe_gate_up(&pair, &act, &groups, 2, None, endless, h.view_mut())
+        b.run(MoeGateUp {
+            weight: &pair,
+            x: &act,
+            groups: &groups,
+            top_k: 2,
+            bias: None,
+            activation: endless,
+            h: h.view_mut(),
+        })
     });
 
     let combine = |case: &str, pairs: (usize, usize), weights: (usize, usize), y| {
         refused(suite, case, Kind::Shape, y, |b, y: &mut Framed<f32>| {
             let out = Framed::of(b, &vec![1.0; pairs.0 * pairs.1], pairs.0, pairs.1, Frame::ODD);
             let weights = Framed::of(b, &vec![1.0; weights.0 * weights.1], weights.0, weights.1, Frame::ODD);
-            b.moe_combine(out.view(), weights.view(), y.view_mut())
+            b.run(MoeCombine { out: out.view(), weights: weights.view(), epilogue: Epilogue::Store, y: y.view_mut() })
         });
     };
     combine("moe_combine: pairs", (5, 9), (3, 2), (3, 9));
@@ -265,7 +331,9 @@ pub fn rows(suite: &Suite) {
     let x = Framed::of(b, &[1.0; 12], 3, 4, Frame::ODD);
     let vector = |len: usize| buffer(b, &vec![1.0; len]);
     let norm = |case: &str, kind, weight: usize, eps: f32, shape| {
-        refused(suite, case, kind, shape, |b, out| b.rms_norm(x.view(), &vector(weight), eps, out.view_mut()));
+        refused(suite, case, kind, shape, |b, out| {
+            b.run(RmsNorm { x: x.view(), weight: &vector(weight), eps, out: out.view_mut() })
+        });
     };
     norm("rms_norm: weight", Kind::Shape, 5, 1e-6, (3, 4));
     norm("rms_norm: rows", Kind::Shape, 4, 1e-6, (2, 4));
@@ -274,7 +342,7 @@ pub fn rows(suite: &Suite) {
     norm("rms_norm: negative epsilon", Kind::Range, 4, -1e-6, (3, 4));
     let norm = |case: &str, kind, weight: usize, bias: usize, eps: f32, shape| {
         refused(suite, case, kind, shape, |b, out| {
-            b.layer_norm(x.view(), &vector(weight), &vector(bias), eps, out.view_mut())
+            b.run(LayerNorm { x: x.view(), weight: &vector(weight), bias: &vector(bias), eps, out: out.view_mut() })
         });
     };
     norm("layer_norm: weight", Kind::Shape, 5, 4, 1e-6, (3, 4));
@@ -282,15 +350,21 @@ pub fn rows(suite: &Suite) {
     norm("layer_norm: rows", Kind::Shape, 4, 4, 1e-6, (2, 4));
     norm("layer_norm: columns", Kind::Shape, 4, 4, 1e-6, (3, 5));
     norm("layer_norm: epsilon", Kind::Range, 4, 4, f32::NAN, (3, 4));
-    refused(suite, "qk_norm: weight", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(3), 1e-6));
-    refused(suite, "qk_norm: no weight", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(0), 1e-6));
-    refused(suite, "qk_norm: epsilon", Kind::Range, (3, 4), |b, x| b.qk_norm(x.view_mut(), &vector(4), f32::INFINITY));
+    refused(suite, "qk_norm: weight", Kind::Range, (3, 4), |b, x| {
+        b.run(QkNorm { x: x.view_mut(), weight: &vector(3), eps: 1e-6 })
+    });
+    refused(suite, "qk_norm: no weight", Kind::Range, (3, 4), |b, x| {
+        b.run(QkNorm { x: x.view_mut(), weight: &vector(0), eps: 1e-6 })
+    });
+    refused(suite, "qk_norm: epsilon", Kind::Range, (3, 4), |b, x| {
+        b.run(QkNorm { x: x.view_mut(), weight: &vector(4), eps: f32::INFINITY })
+    });
 
     let rope = |case: &str, kind, width: usize, pairs: usize, positions: usize| {
         refused(suite, case, kind, (3, 8), |b, x: &mut Framed<f32>| {
             let positions = Framed::of(b, &vec![0; positions], positions, 1, Frame::ODD);
-            let rope = Rope { style: RopeStyle::Halves, frequencies: vector(pairs), magnitude: 1.0 };
-            b.rope(x.view_mut(), width, positions.view(), &rope)
+            let rotary = Rotary { style: RopeStyle::Halves, frequencies: vector(pairs), magnitude: 1.0 };
+            b.run(Rope { x: x.view_mut(), head_width: width, positions: positions.view(), rotary: &rotary })
         });
     };
     rope("rope: head width", Kind::Range, 3, 1, 3);
@@ -298,21 +372,28 @@ pub fn rows(suite: &Suite) {
     rope("rope: frequencies", Kind::Range, 4, 3, 3);
     rope("rope: positions", Kind::Shape, 4, 2, 2);
 
-    refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.add(x.view(), 1.0, y.view_mut()));
-    refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.add(x.view(), 1.0, y.view_mut()));
-    refused(suite, "add: scale", Kind::Range, (3, 4), |b, y| b.add(x.view(), f32::NAN, y.view_mut()));
+    refused(suite, "add: rows", Kind::Shape, (2, 4), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
+    refused(suite, "add: columns", Kind::Shape, (3, 5), |b, y| b.run(Add { x: x.view(), scale: 1.0, y: y.view_mut() }));
+    refused(suite, "add: scale", Kind::Range, (3, 4), |b, y| {
+        b.run(Add { x: x.view(), scale: f32::NAN, y: y.view_mut() })
+    });
     refused(suite, "scale: infinite", Kind::Range, (3, 4), |b, y: &mut Framed<f32>| {
-        b.scale(f32::INFINITY, y.view_mut())
+        b.run(Scale { factor: f32::INFINITY, y: y.view_mut() })
     });
     let gate = Framed::of(b, &[1.0; 2], 2, 1, Frame::ODD);
-    refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| b.add_gated(x.view(), gate.view(), y.view_mut()));
+    refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| {
+        b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
+    });
     let gate = Framed::of(b, &[1.0; 6], 3, 2, Frame::ODD);
-    refused(suite, "add_gated: columns", Kind::Shape, (3, 4), |b, y| b.add_gated(x.view(), gate.view(), y.view_mut()));
-    refused(suite, "add_bias: columns", Kind::Shape, (3, 4), |b, y| b.add_bias(&vector(5), y.view_mut()));
-    refused(suite, "argmax: rows", Kind::Shape, (2, 1), |b, out| b.argmax(x.view(), out.view_mut()));
-    refused(suite, "argmax: columns", Kind::Shape, (3, 2), |b, out| b.argmax(x.view(), out.view_mut()));
+    refused(suite, "add_gated: columns", Kind::Shape, (3, 4), |b, y| {
+        b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
+    });
+    refused(suite, "argmax: rows", Kind::Shape, (2, 1), |b, out| b.run(Argmax { x: x.view(), out: out.view_mut() }));
+    refused(suite, "argmax: columns", Kind::Shape, (3, 2), |b, out| b.run(Argmax { x: x.view(), out: out.view_mut() }));
     let empty = Framed::of(b, &[], 3, 0, Frame::ODD);
-    refused(suite, "argmax: of nothing", Kind::Range, (3, 1), |b, out| b.argmax(empty.view(), out.view_mut()));
+    refused(suite, "argmax: of nothing", Kind::Range, (3, 1), |b, out| {
+        b.run(Argmax { x: empty.view(), out: out.view_mut() })
+    });
     sampling(suite);
 }
 
@@ -336,7 +417,7 @@ fn sampling(suite: &Suite) {
         refused(suite, case, kind, (2, 1), |b, out: &mut Framed<u32>| {
             let mut logits = Framed::<f32>::poisoned(b, 2, 40, Frame::ODD);
             // The first row is in order: it must not be drawn either.
-            let result = b.sample(logits.view_mut(), &[plain, bad], out.view_mut());
+            let result = b.run(Sample { logits: logits.view_mut(), parameters: &[plain, bad], out: out.view_mut() });
             logits.assert_untouched(b, case);
             result
         });
@@ -356,16 +437,24 @@ fn sampling(suite: &Suite) {
     // Bits past the vocabulary allow nothing.
     check("sample: empty mask", Kind::Range, Sampling { mask: Some(&[0, 0xffff_ff00]), ..plain });
     refused(suite, "sample: rows", Kind::Shape, (3, 1), |b, out: &mut Framed<u32>| {
-        b.sample(Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(), &[plain; 2], out.view_mut())
+        b.run(Sample {
+            logits: Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(),
+            parameters: &[plain; 2],
+            out: out.view_mut(),
+        })
     });
     refused(suite, "sample: parameters", Kind::Shape, (2, 1), |b, out: &mut Framed<u32>| {
-        b.sample(Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(), &[plain; 3], out.view_mut())
+        b.run(Sample {
+            logits: Framed::poisoned(b, 2, 40, Frame::ODD).view_mut(),
+            parameters: &[plain; 3],
+            out: out.view_mut(),
+        })
     });
-    let none = b.sample(
-        Framed::poisoned(b, 1, 0, Frame::ODD).view_mut(),
-        &[plain],
-        Framed::<u32>::poisoned(b, 1, 1, Frame::ODD).view_mut(),
-    );
+    let none = b.run(Sample {
+        logits: Framed::poisoned(b, 1, 0, Frame::ODD).view_mut(),
+        parameters: &[plain],
+        out: Framed::<u32>::poisoned(b, 1, 1, Frame::ODD).view_mut(),
+    });
     expect(suite, "sample: no vocabulary", Kind::Range, none);
 }
 
@@ -379,8 +468,8 @@ pub fn attention(suite: &Suite) {
         table: buffer(b, table),
         table_rows,
         table_cols,
-        reach: usize::MAX,
-        apart: false,
+        context_columns: usize::MAX,
+        one_token_per_sequence: false,
     };
     let limit = 2 * KV_BLOCK as u32;
     let table = [0, 1, 2, 3];
@@ -396,20 +485,38 @@ pub fn attention(suite: &Suite) {
     ];
     let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
     let matrix = |rows: usize, cols: usize| Framed::of(b, &vec![1.0; rows * cols], rows, cols, Frame::ODD);
-    let plain = || Attention { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
-    let attend = |case: &str, kind, cache: &_, place: &Placement, q: (usize, usize), out, parameters: &Attention| {
-        refused(suite, case, kind, out, |b, out| {
-            b.attention(matrix(q.0, q.1).view(), cache, place, parameters, out.view_mut())
-        });
-    };
+    let plain = || AttentionOptions { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
+    let attend =
+        |case: &str, kind, cache: &_, place: &Placement, q: (usize, usize), out, options: &AttentionOptions| {
+            refused(suite, case, kind, out, |b, out| {
+                b.run(Attention {
+                    q: matrix(q.0, q.1).view(),
+                    cache,
+                    placement: place,
+                    options: *options,
+                    out: out.view_mut(),
+                })
+            });
+        };
     for (case, kind, place) in &placements {
         let (k, v) = (matrix(2, 16), matrix(2, 8));
-        expect(suite, &format!("kv_write: {case}"), *kind, b.kv_write(&mut cache, k.view(), v.view(), place));
+        expect(
+            suite,
+            &format!("kv_write: {case}"),
+            *kind,
+            b.run(KvWrite { cache: &mut cache, k: k.view(), v: v.view(), placement: place }),
+        );
         attend(&format!("attention: {case}"), *kind, &cache, place, (2, 32), (2, 16), &plain());
         // On a GPU the token whose ids are wrong gets zeros, and nothing of it is written; the first is in order.
         if *kind == Kind::Id && b.device() != DeviceId::Cpu && place.table_rows > 0 {
             let mut out = Framed::<f32>::poisoned(b, 2, 16, Frame::ODD);
-            let result = b.attention(matrix(2, 32).view(), &cache, place, &plain(), out.view_mut());
+            let result = b.run(Attention {
+                q: matrix(2, 32).view(),
+                cache: &cache,
+                placement: place,
+                options: plain(),
+                out: out.view_mut(),
+            });
             expect(suite, case, *kind, result);
             let (first, second) = ([1.0; 16], [0.0; 16]);
             suite.same(case, &out.read(b).into(), &[first, second].concat().into());
@@ -419,14 +526,27 @@ pub fn attention(suite: &Suite) {
     let good = place(&[0, 1], &[0, 31], &table, (2, 2));
     for (case, k, v) in [("keys", (2, 15), (2, 8)), ("values", (2, 16), (2, 7)), ("rows", (2, 16), (1, 8))] {
         let (k, v) = (matrix(k.0, k.1), matrix(v.0, v.1));
-        expect(suite, &format!("kv_write: {case}"), Kind::Shape, b.kv_write(&mut cache, k.view(), v.view(), &good));
+        expect(
+            suite,
+            &format!("kv_write: {case}"),
+            Kind::Shape,
+            b.run(KvWrite { cache: &mut cache, k: k.view(), v: v.view(), placement: &good }),
+        );
     }
     let sinks = buffer(b, &[0.0; 3]);
     attend("attention: queries", Kind::Shape, &cache, &good, (2, 31), (2, 16), &plain());
     attend("attention: rows", Kind::Shape, &cache, &good, (2, 32), (1, 16), &plain());
     attend("attention: columns", Kind::Shape, &cache, &good, (2, 32), (2, 17), &plain());
-    attend("attention: heads", Kind::Range, &cache, &good, (2, 24), (2, 12), &Attention { heads: 3, ..plain() });
-    attend("attention: no heads", Kind::Range, &cache, &good, (2, 0), (2, 0), &Attention { heads: 0, ..plain() });
+    attend("attention: heads", Kind::Range, &cache, &good, (2, 24), (2, 12), &AttentionOptions { heads: 3, ..plain() });
+    attend(
+        "attention: no heads",
+        Kind::Range,
+        &cache,
+        &good,
+        (2, 0),
+        (2, 0),
+        &AttentionOptions { heads: 0, ..plain() },
+    );
     attend(
         "attention: window",
         Kind::Range,
@@ -434,21 +554,30 @@ pub fn attention(suite: &Suite) {
         &good,
         (2, 32),
         (2, 16),
-        &Attention { window: Some(0), ..plain() },
+        &AttentionOptions { window: Some(0), ..plain() },
     );
-    attend("attention: scale", Kind::Range, &cache, &good, (2, 32), (2, 16), &Attention { scale: f32::NAN, ..plain() });
-    let flat = Attention { softcap: Some(0.0), ..plain() };
+    attend(
+        "attention: scale",
+        Kind::Range,
+        &cache,
+        &good,
+        (2, 32),
+        (2, 16),
+        &AttentionOptions { scale: f32::NAN, ..plain() },
+    );
+    let flat = AttentionOptions { softcap: Some(0.0), ..plain() };
     attend("attention: softcap", Kind::Range, &cache, &good, (2, 32), (2, 16), &flat);
-    let short = Attention { sinks: Some(&sinks), ..plain() };
+    let short = AttentionOptions { sinks: Some(&sinks), ..plain() };
     attend("attention: sinks", Kind::Shape, &cache, &good, (2, 32), (2, 16), &short);
     // A block below a window is not read, and may be gone.
     let gone = place(&[0, 1], &[31, 31], &[9, 1, 9, 3], (2, 2));
     attend("attention: a block of the past", Kind::Id, &cache, &gone, (2, 32), (2, 16), &plain());
     let mut out = Framed::<f32>::poisoned(b, 2, 16, Frame::ODD);
-    let window = Attention { window: Some(KV_BLOCK), ..plain() };
-    b.attention(matrix(2, 32).view(), &cache, &gone, &window, out.view_mut()).expect("only the last block is seen");
-    expect(suite, "kv_copy: from", Kind::Id, b.kv_copy(&mut cache, &[(0, 1), (4, 0)]));
-    expect(suite, "kv_copy: to", Kind::Id, b.kv_copy(&mut cache, &[(0, 4)]));
+    let window = AttentionOptions { window: Some(KV_BLOCK), ..plain() };
+    b.run(Attention { q: matrix(2, 32).view(), cache: &cache, placement: &gone, options: window, out: out.view_mut() })
+        .expect("only the last block is seen");
+    expect(suite, "kv_copy: from", Kind::Id, b.run(KvCopy { cache: &mut cache, blocks: &[(0, 1), (4, 0)] }));
+    expect(suite, "kv_copy: to", Kind::Id, b.run(KvCopy { cache: &mut cache, blocks: &[(0, 4)] }));
 }
 
 /// A block that is not there, of one of two sequences: the other is as it is without. Of the last tokens, and of all, by widths
@@ -470,20 +599,27 @@ fn bad_block(suite: &Suite) {
             table: buffer(b, table),
             table_rows: 2,
             table_cols: 2,
-            reach: 2,
-            apart: tokens.len() == 2,
+            context_columns: 2,
+            one_token_per_sequence: tokens.len() == 2,
         };
         let (good, bad) = ([0, 1, 2, 3], [0, 1, 2, 4]);
         let mut random = |rows: usize, cols: usize| Framed::of(b, &rng.normals(rows * cols), rows, cols, Frame::ODD);
         let (keys, values) = (random(all.len(), k_cols), random(all.len(), v_cols));
         let mut cache = b.alloc_kv(spec, 4).expect("alloc_kv");
-        b.kv_write(&mut cache, keys.view(), values.view(), &place(&all, &good)).expect("kv_write");
+        b.run(KvWrite { cache: &mut cache, k: keys.view(), v: values.view(), placement: &place(&all, &good) })
+            .expect("kv_write");
         for tokens in [&last, &all] {
             let q = random(tokens.len(), q_cols);
-            let parameters = Attention { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
+            let parameters = AttentionOptions { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
             let attend = |table: &[u32]| {
                 let mut out = Framed::<f32>::poisoned(b, tokens.len(), out_cols, Frame::ODD);
-                let result = b.attention(q.view(), &cache, &place(tokens, table), &parameters, out.view_mut());
+                let result = b.run(Attention {
+                    q: q.view(),
+                    cache: &cache,
+                    placement: &place(tokens, table),
+                    options: parameters,
+                    out: out.view_mut(),
+                });
                 (result, out)
             };
             let first = |out: &Framed<f32>| out.read(b)[..tokens.len() / 2 * out_cols].to_vec();
@@ -504,8 +640,8 @@ fn bad_block(suite: &Suite) {
 pub fn memory(suite: &Suite) {
     let b = suite.backend();
     let huge = usize::MAX / 2;
-    expect(suite, "alloc_f32", Kind::OutOfMemory, b.alloc_f32(huge, "a case"));
-    expect(suite, "alloc_u32", Kind::OutOfMemory, b.alloc_u32(usize::MAX, "a case"));
+    expect(suite, "alloc_f32", Kind::OutOfMemory, b.alloc::<f32>(huge, "a case"));
+    expect(suite, "alloc_u32", Kind::OutOfMemory, b.alloc::<u32>(usize::MAX, "a case"));
     for precision in PRECISIONS {
         expect(suite, "alloc_act", Kind::OutOfMemory, b.alloc_act(precision, huge, 1 << 20));
         expect(suite, "alloc_act: one column", Kind::OutOfMemory, b.alloc_act(precision, usize::MAX, 1));
@@ -523,8 +659,8 @@ pub fn memory(suite: &Suite) {
     expect(suite, "alloc_groups: none", Kind::Range, b.alloc_groups(0, 1));
     expect(suite, "alloc_groups: pairs", Kind::OutOfMemory, b.alloc_groups(8, usize::MAX));
 
-    let mut some = b.alloc_f32(10, "a case").expect("alloc_f32");
-    expect(suite, "upload", Kind::Shape, b.upload_f32(&[0.0; 11], &mut some));
+    let mut some = b.alloc::<f32>(10, "a case").expect("alloc_f32");
+    expect(suite, "upload", Kind::Shape, b.upload(&[0.0; 11], &mut some));
     expect(suite, "view", Kind::View, some.view(3, 4));
     expect(suite, "view: overflow", Kind::View, some.view(usize::MAX, usize::MAX));
     expect(suite, "view: mutable", Kind::View, some.view_mut(11, 1));
@@ -533,12 +669,12 @@ pub fn memory(suite: &Suite) {
     #[allow(clippy::reversed_empty_ranges)]
     let reversed = view.columns(4..2);
     expect(suite, "columns: reversed", Kind::View, reversed);
-    expect(suite, "download", Kind::Shape, b.download_f32(view, &mut [0.0; 9]));
-    expect(suite, "download: more", Kind::Shape, b.download_f32(view, &mut [0.0; 11]));
+    expect(suite, "download", Kind::Shape, b.download(view, &mut [0.0; 9]));
+    expect(suite, "download: more", Kind::Shape, b.download(view, &mut [0.0; 11]));
     for len in [0, 1] {
-        let zeroed = b.alloc_f32(len, "a case").expect("alloc_f32");
+        let zeroed = b.alloc::<f32>(len, "a case").expect("alloc_f32");
         let mut values = vec![1.0; len];
-        b.download_f32(zeroed.view(1, len).expect("within"), &mut values).expect("download");
+        b.download(zeroed.view(1, len).expect("within"), &mut values).expect("download");
         if values.iter().any(|&v| v != 0.0) {
             suite.fail(&"alloc_f32", "is not zeroed");
         }

@@ -5,7 +5,6 @@ use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
-use gristmill_kernels::ops::{Gating, Routing};
 
 /// Logits that a router may meet: normal, with ties, far apart, and with what is not finite.
 fn logits(rng: &mut Rng, count: usize) -> Vec<f32> {
@@ -20,7 +19,7 @@ fn logits(rng: &mut Rng, count: usize) -> Vec<f32> {
     (0..count).map(|_| one(rng)).collect()
 }
 
-/// [`Backend::route`]: ids exactly, weights closely.
+/// [`Route`]: ids exactly, weights closely.
 pub fn route(suite: &Suite) {
     let rng = &mut suite.rng("route");
     for round in suite.some("route", 0..300) {
@@ -37,12 +36,19 @@ pub fn route(suite: &Suite) {
         let routing = Routing { top_k, gating, normalise, scale, groups, top_groups };
         let values: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, experts)).collect();
         let bias = rng.chance(0.4).then(|| rng.normals(experts));
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let values = Framed::of(b, &values, tokens, experts, Frame::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
             let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
-            b.route(values.view(), &routing, bias.as_ref(), ids.view_mut(), weights.view_mut()).expect("route");
+            b.run(Route {
+                logits: values.view(),
+                routing: &routing,
+                selection_bias: bias.as_ref(),
+                ids: ids.view_mut(),
+                weights: weights.view_mut(),
+            })
+            .expect("route");
             Output { floats: weights.read(b), words: ids.read(b) }
         };
         let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
@@ -61,7 +67,7 @@ pub fn route(suite: &Suite) {
     }
 }
 
-/// [`Backend::group_by_expert`] against what its contract says.
+/// [`GroupByExpert`] against what its contract says.
 pub fn group(suite: &Suite) {
     let rng = &mut suite.rng("group_by_expert");
     // Some of them more pairs than one block of a GPU sorts.
@@ -70,11 +76,11 @@ pub fn group(suite: &Suite) {
         Assignment { tokens, experts, top_k, ids: (0..tokens * top_k).map(|_| id(rng)).collect() }
     });
     for assignment in suite.some("groups", Assignment::several(rng).into_iter().chain(many)) {
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let groups = assignment.group(b);
             let read = |buffer: &gristmill_kernels::tensor::Buffer<u32>, len: usize| {
                 let mut words = vec![0; len];
-                b.download_u32(buffer.view(1, len).expect("within"), &mut words).expect("download");
+                b.download(buffer.view(1, len).expect("within"), &mut words).expect("download");
                 words
             };
             let live = assignment.ids.iter().filter(|&&id| id != u32::MAX).count();

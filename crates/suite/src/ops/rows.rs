@@ -5,10 +5,9 @@ use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
 use crate::weights::tensor;
-use gristmill_kernels::ops::{Rope, RopeStyle};
 use gristmill_kernels::weight::Role;
 
-/// [`Backend::embed`]: bit by bit.
+/// [`Embed`]: bit by bit.
 pub fn embed(suite: &Suite) {
     let rng = &mut suite.rng("embed");
     for &format in suite.some("embed", Format::ALL) {
@@ -19,11 +18,11 @@ pub fn embed(suite: &Suite) {
         let (tokens, scale) = (rng.pick(TOKENS), rng.pick(&[1.0, 45.254834]));
         let role = rng.pick(&[Role::Table, Role::Tied]);
         let ids: Vec<u32> = (0..tokens).map(|_| rng.below(rows) as u32).collect();
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let table = b.prepare(std::slice::from_ref(&table), role).expect("prepare");
             let ids = Framed::of(b, &ids, tokens, 1, Frame::ODD);
             let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
-            b.embed(&table, ids.view(), scale, out.view_mut()).expect("embed");
+            b.run(Embed { table: &table, rows: ids.view(), scale, out: out.view_mut() }).expect("embed");
             Output::from(out.read(b))
         };
         suite.check(
@@ -51,17 +50,17 @@ fn with_wild_rows(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
     x
 }
 
-/// [`Backend::rms_norm`].
+/// [`RmsNorm`].
 pub fn rms_norm(suite: &Suite) {
     let rng = &mut suite.rng("rms_norm");
     for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 15, 16, 17, 203, 2048] {
             let (x, weight) = (with_wild_rows(rng, tokens, cols), rng.normals(cols));
             let eps = rng.pick(&[1e-5, 1e-6]);
-            let run = |b: &dyn Backend| {
+            let run = |b: &Backend| {
                 let (x, weight) = (Framed::of(b, &x, tokens, cols, Frame::ODD), buffer(b, &weight));
                 let mut out = Framed::poisoned(b, tokens, cols, Frame { left: 0, right: 5, below: 2 });
-                b.rms_norm(x.view(), &weight, eps, out.view_mut()).expect("rms_norm");
+                b.run(RmsNorm { x: x.view(), weight: &weight, eps, out: out.view_mut() }).expect("rms_norm");
                 finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
             };
             suite.check("rms_norm", &format_args!("{tokens} × {cols}"), nmse(exact(cols), 0.1), &run);
@@ -87,17 +86,17 @@ fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
     out
 }
 
-/// [`Backend::qk_norm`], per head and for whole rows.
+/// [`QkNorm`], per head and for whole rows.
 pub fn qk_norm(suite: &Suite) {
     let rng = &mut suite.rng("qk_norm");
     for &tokens in suite.some("rows", TOKENS) {
         for (heads, width) in [(1, 1), (3, 48), (5, 64), (2, 80), (7, 128), (1, 896)] {
             let (x, weight) = (with_wild_rows(rng, tokens * heads, width), rng.normals(width));
             let finite = rows_of(&x, width);
-            let run = |b: &dyn Backend| {
+            let run = |b: &Backend| {
                 let weight = buffer(b, &weight);
                 let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
-                b.qk_norm(x.view_mut(), &weight, 1e-6).expect("qk_norm");
+                b.run(QkNorm { x: x.view_mut(), weight: &weight, eps: 1e-6 }).expect("qk_norm");
                 finite_rows(Output::from(x.read(b)), &finite, width)
             };
             suite.check("qk_norm", &format_args!("{tokens} × {heads} × {width}"), nmse(exact(width), 0.1), &run);
@@ -105,7 +104,7 @@ pub fn qk_norm(suite: &Suite) {
     }
 }
 
-/// [`Backend::rope`], whole and partial, at near and far positions.
+/// [`Rope`], whole and partial, at near and far positions.
 pub fn rope(suite: &Suite) {
     let rng = &mut suite.rng("rope");
     for &tokens in suite.some("rows", TOKENS) {
@@ -118,11 +117,12 @@ pub fn rope(suite: &Suite) {
             let x = rng.normals(tokens * heads * width);
             let furthest = rng.pick(&[8, 40_000, 1 << 20]);
             let positions: Vec<u32> = (0..tokens).map(|_| rng.below(furthest) as u32).collect();
-            let run = |b: &dyn Backend| {
+            let run = |b: &Backend| {
                 let positions = Framed::of(b, &positions, tokens, 1, Frame::ODD);
-                let rope = Rope { style, frequencies: buffer(b, &frequencies), magnitude };
+                let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude };
                 let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
-                b.rope(x.view_mut(), width, positions.view(), &rope).expect("rope");
+                b.run(Rope { x: x.view_mut(), head_width: width, positions: positions.view(), rotary: &rotary })
+                    .expect("rope");
                 Output::from(x.read(b))
             };
             // Angles are products of a position and a frequency: they need f64 or care, an f32 is off by 0.002 here.
@@ -132,7 +132,7 @@ pub fn rope(suite: &Suite) {
     }
 }
 
-/// [`Backend::layer_norm`], with means near 0 and far from it.
+/// [`LayerNorm`], with means near 0 and far from it.
 pub fn layer_norm(suite: &Suite) {
     let rng = &mut suite.rng("layer_norm");
     for &tokens in suite.some("rows", TOKENS) {
@@ -140,11 +140,12 @@ pub fn layer_norm(suite: &Suite) {
             let (mut x, weight, bias) = (with_wild_rows(rng, tokens, cols), rng.normals(cols), rng.normals(cols));
             let mean = rng.pick(&[0.0, 1.0, -100.0]);
             x.iter_mut().for_each(|x| *x += mean);
-            let run = |b: &dyn Backend| {
+            let run = |b: &Backend| {
                 let (x, weight, bias) =
                     (Framed::of(b, &x, tokens, cols, Frame::ODD), buffer(b, &weight), buffer(b, &bias));
                 let mut out = Framed::poisoned(b, tokens, cols, Frame { left: 0, right: 5, below: 2 });
-                b.layer_norm(x.view(), &weight, &bias, 1e-5, out.view_mut()).expect("layer_norm");
+                b.run(LayerNorm { x: x.view(), weight: &weight, bias: &bias, eps: 1e-5, out: out.view_mut() })
+                    .expect("layer_norm");
                 finite_rows(Output::from(out.read(b)), &rows_of(&x.read(b), cols), cols)
             };
             suite.check("layer_norm", &format_args!("{tokens} × {cols}, mean {mean}"), nmse(exact(cols), 0.1), &run);
@@ -152,15 +153,15 @@ pub fn layer_norm(suite: &Suite) {
     }
 }
 
-/// [`Backend::scale`].
+/// [`Scale`].
 pub fn scale(suite: &Suite) {
     let rng = &mut suite.rng("scale");
     for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 17, 300] {
             let (y, scale) = (with_wild_rows(rng, tokens, cols), rng.pick(&[1.0, -0.0625, 0.1, 45.254834]));
-            let run = |b: &dyn Backend| {
+            let run = |b: &Backend| {
                 let mut y = Framed::of(b, &y, tokens, cols, Frame::ODD);
-                b.scale(scale, y.view_mut()).expect("scale");
+                b.run(Scale { factor: scale, y: y.view_mut() }).expect("scale");
                 let finite = rows_of(&y.read(b), cols);
                 finite_rows(Output::from(y.read(b)), &finite, cols)
             };
@@ -169,31 +170,29 @@ pub fn scale(suite: &Suite) {
     }
 }
 
-/// The three additions.
+/// [`Add`] and [`AddGated`].
 pub fn add(suite: &Suite) {
     let rng = &mut suite.rng("add");
     for &tokens in suite.some("rows", TOKENS) {
         for cols in [1, 17, 300] {
             let (x, y) = (rng.normals(tokens * cols), rng.normals(tokens * cols));
             let scale = rng.pick(&[1.0, 0.22, -3.0]);
-            let (gate, bias) = (rng.normals(tokens).iter().map(|g| g * 9.0).collect::<Vec<_>>(), rng.normals(cols));
-            let run = |b: &dyn Backend, op: usize| {
+            let gate: Vec<f32> = rng.normals(tokens).iter().map(|g| g * 9.0).collect();
+            let run = |b: &Backend, op: usize| {
                 let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
                 let mut y = Framed::of(b, &y, tokens, cols, Frame { left: 1, right: 0, below: 1 });
                 match op {
-                    0 => b.add(x.view(), scale, y.view_mut()).expect("add"),
-                    1 => {
+                    0 => b.run(Add { x: x.view(), scale, y: y.view_mut() }).expect("add"),
+                    _ => {
                         let gate = Framed::of(b, &gate, tokens, 1, Frame::ODD);
-                        b.add_gated(x.view(), gate.view(), y.view_mut()).expect("add_gated");
+                        b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() }).expect("add_gated");
                     }
-                    _ => b.add_bias(&buffer(b, &bias), y.view_mut()).expect("add_bias"),
                 }
                 Output::from(y.read(b))
             };
             let case = format!("{tokens} × {cols}");
             suite.check("add", &format_args!("{case}, × {scale}"), nmse(exact(2), 1.0), &|b| run(b, 0));
             suite.check("add_gated", &case, nmse(exact(2), 1.0), &|b| run(b, 1));
-            suite.check("add_bias", &case, Tolerance::Exact, &|b| run(b, 2));
         }
     }
 }
@@ -203,19 +202,19 @@ pub fn copies(suite: &Suite) {
     let rng = &mut suite.rng("copies");
     for (rows, cols) in [(0, 3), (1, 1), (5, 7), (33, 200)] {
         let (values, short) = (rng.normals(rows * cols), rng.normals(rows * cols / 3));
-        let run = |b: &dyn Backend| {
+        let run = |b: &Backend| {
             let framed = Framed::of(b, &values, rows, cols, Frame::ODD);
             let mut down = vec![0.0; rows * cols];
-            b.download_f32(framed.view(), &mut down).expect("download_f32");
+            b.download(framed.view(), &mut down).expect("download_f32");
             let words: Vec<u32> = values.iter().map(|v| v.to_bits()).collect();
             let framed = Framed::of(b, &words, rows, cols, Frame::ODD);
             let mut words = vec![0; rows * cols];
-            b.download_u32(framed.view(), &mut words).expect("download_u32");
+            b.download(framed.view(), &mut words).expect("download_u32");
             // What lies behind the values stays.
             let mut longer = buffer(b, &values);
-            b.upload_f32(&short, &mut longer).expect("upload_f32");
+            b.upload(&short, &mut longer).expect("upload_f32");
             let mut all = vec![0.0; longer.len()];
-            b.download_f32(longer.view(1, longer.len()).expect("all of it"), &mut all).expect("download_f32");
+            b.download(longer.view(1, longer.len()).expect("all of it"), &mut all).expect("download_f32");
             Output { floats: [down, all].concat(), words }
         };
         let case = format!("{rows} × {cols}");

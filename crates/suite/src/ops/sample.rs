@@ -3,7 +3,6 @@
 use super::*;
 use crate::rng::Rng;
 use crate::suite::Output;
-use gristmill_kernels::ops::Sampling;
 
 /// Greedy sampling that changes nothing.
 fn plain() -> Sampling<'static> {
@@ -40,16 +39,16 @@ fn logits(rng: &mut Rng, vocabulary: usize) -> Vec<f32> {
 
 const VOCABULARIES: &[usize] = &[1, 2, 31, 32, 33, 300, 5000];
 
-/// [`Backend::argmax`].
+/// [`Argmax`].
 pub fn argmax(suite: &Suite) {
     let rng = &mut suite.rng("argmax");
     for &tokens in suite.some("argmax", TOKENS) {
         for &vocabulary in VOCABULARIES {
             let x: Vec<f32> = (0..tokens).flat_map(|_| logits(rng, vocabulary)).collect();
-            let run = |b: &dyn Backend| {
+            let run = |b: &Backend| {
                 let x = Framed::of(b, &x, tokens, vocabulary, Frame::ODD);
                 let mut out = Framed::poisoned(b, tokens, 1, Frame::ODD);
-                b.argmax(x.view(), out.view_mut()).expect("argmax");
+                b.run(Argmax { x: x.view(), out: out.view_mut() }).expect("argmax");
                 Output::from(out.read(b))
             };
             suite.check("argmax", &format_args!("{tokens} × {vocabulary}"), Tolerance::Exact, &run);
@@ -103,15 +102,15 @@ impl Lists {
     }
 }
 
-fn draw(b: &dyn Backend, logits: &[f32], vocabulary: usize, parameters: &[Sampling]) -> Output {
+fn draw(b: &Backend, logits: &[f32], vocabulary: usize, parameters: &[Sampling]) -> Output {
     let rows = parameters.len();
     let mut logits = Framed::of(b, logits, rows, vocabulary, Frame::ODD);
     let mut out = Framed::poisoned(b, rows, 1, Frame::ODD);
-    b.sample(logits.view_mut(), parameters, out.view_mut()).expect("sample");
+    b.run(Sample { logits: logits.view_mut(), parameters, out: out.view_mut() }).expect("sample");
     Output { floats: logits.read(b), words: out.read(b) }
 }
 
-/// [`Backend::sample`]: the token and the penalised logits, exactly.
+/// [`Sample`]: the token and the penalised logits, exactly.
 pub fn sample(suite: &Suite) {
     let rng = &mut suite.rng("sample");
     for round in suite.some("sample", 0..300) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gristmill_kernels::ops::Backend;
+use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::{Buffer, SharedBytes};
 use gristmill_kernels::weight::{Role, TensorView, Weight};
 
@@ -16,7 +16,7 @@ use crate::model::spec::ModelSpec;
 pub(crate) fn load(
     file: &GgufFile,
     spec: &ModelSpec,
-    backend: &dyn Backend,
+    backend: &Backend,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Weights> {
     assemble(spec, &mut Load { file, backend, progress })
@@ -24,7 +24,7 @@ pub(crate) fn load(
 
 struct Load<'a> {
     file: &'a GgufFile,
-    backend: &'a dyn Backend,
+    backend: &'a Backend,
     progress: &'a mut dyn FnMut(u64),
 }
 
@@ -88,8 +88,8 @@ impl Make for Load<'_> {
             view.format.decode(view.bytes.as_slice(), &mut values[start..]);
         }
         self.done(tensors)?;
-        let mut buffer = self.backend.alloc_f32(values.len(), "a vector of weights")?;
-        self.backend.upload_f32(&values, &mut buffer)?;
+        let mut buffer = self.backend.alloc::<f32>(values.len(), "a vector of weights")?;
+        self.backend.upload(&values, &mut buffer)?;
         Ok(buffer)
     }
 }

@@ -7,7 +7,8 @@ mod table;
 
 use std::sync::Arc;
 
-use gristmill_kernels::ops::{Activation, Backend, Rope, Routing};
+use gristmill_kernels::Backend;
+use gristmill_kernels::ops::{Activation, Rotary, Routing};
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
 
@@ -103,8 +104,8 @@ pub(crate) struct SharedWeights<M> {
 
 impl Weights {
     /// RoPE of every layer for sequences of up to `context` tokens. Layers with the same spec share one.
-    pub(crate) fn ropes(&self, spec: &ModelSpec, context: usize, backend: &dyn Backend) -> Result<Vec<Arc<Rope>>> {
-        let mut ropes: Vec<Arc<Rope>> = Vec::new();
+    pub(crate) fn rotaries(&self, spec: &ModelSpec, context: usize, backend: &Backend) -> Result<Vec<Arc<Rotary>>> {
+        let mut ropes: Vec<Arc<Rotary>> = Vec::new();
         for (index, layer) in spec.layers.iter().enumerate() {
             let wanted = &layer.attention.rope;
             let known = spec.layers[..index].iter().position(|layer| layer.attention.rope == *wanted);
@@ -119,12 +120,12 @@ impl Weights {
                     };
                     let mut divisors = vec![1.0; factors.map_or(0, Buffer::len)];
                     if let Some(buffer) = factors {
-                        backend.download_f32(buffer.view(1, buffer.len())?, &mut divisors)?;
+                        backend.download(buffer.view(1, buffer.len())?, &mut divisors)?;
                     }
                     let (frequencies, magnitude) = rope::frequencies(wanted, factors.and(Some(&divisors)));
-                    let mut buffer = backend.alloc_f32(frequencies.len(), "RoPE frequencies")?;
-                    backend.upload_f32(&frequencies, &mut buffer)?;
-                    Arc::new(Rope { style: wanted.style, frequencies: buffer, magnitude })
+                    let mut buffer = backend.alloc::<f32>(frequencies.len(), "RoPE frequencies")?;
+                    backend.upload(&frequencies, &mut buffer)?;
+                    Arc::new(Rotary { style: wanted.style, frequencies: buffer, magnitude })
                 }
             });
         }

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use gristmill_kernels::ops::Backend;
-use gristmill_kernels::weight::{Footprint, Role, Shape};
+use gristmill_kernels::Backend;
+use gristmill_kernels::weight::{Footprint, Role, TensorShape};
 
 use super::table::{Make, Wanted, assemble, find};
 use crate::error::{Error, Result};
@@ -15,14 +15,14 @@ use crate::model::spec::ModelSpec;
 pub(crate) struct WeightShapes {
     /// Bytes that are read from the file.
     pub(crate) file: u64,
-    matrices: Vec<(Shape, Role)>,
+    matrices: Vec<(TensorShape, Role)>,
     /// Bytes of all vectors in memory.
     vectors: u64,
 }
 
 impl WeightShapes {
     /// Bytes on a backend.
-    pub(crate) fn footprint(&self, backend: &dyn Backend) -> Footprint {
+    pub(crate) fn footprint(&self, backend: &Backend) -> Footprint {
         let mut all = Footprint { owned: self.vectors, mapped: 0 };
         for (shape, role) in &self.matrices {
             let Footprint { owned, mapped } = backend.footprint(shape, *role);
@@ -67,7 +67,7 @@ impl Make for Survey<'_> {
         for wanted in tensors {
             let format = self.see(wanted)?.format;
             let (experts, rows, cols) = wanted.matrix();
-            self.found.matrices.push((Shape { format, experts, rows, cols }, role));
+            self.found.matrices.push((TensorShape { format, experts, rows, cols }, role));
         }
         Ok(())
     }

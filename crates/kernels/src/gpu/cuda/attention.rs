@@ -8,21 +8,22 @@
 //! product are prepared where results are written, except those of long runs.
 //!
 //! The cut depends on what a token sees; how many blocks of threads there are depends on what the host knows, the number
-//! of tokens and the length of the block table. Which tokens are in long runs is found on the device. So a recorded
+//! of tokens and the length of the block table. RowSelection tokens are in long runs is found on the device. So a recorded
 //! launch serves any lengths, and a token's result depends on its own sequence alone.
 
 pub(super) mod form;
 
-use super::kv::{cells_args, cells_define, limit, row_stride};
-use crate::act::{Act, Precision};
-use crate::check::require;
+use crate::act::Act;
 use crate::error::Result;
-use crate::gpu::small::activations::prepare_activations;
-use crate::gpu::small::{Rows, place, wide};
-use crate::gpu::twin::twin;
+use crate::gpu::common::activations::prepare_activations;
+use crate::gpu::common::kv::{cells_define, limit, placement_args, row_stride};
+use crate::gpu::common::{RowAlignment, qkv_write, wide};
+use crate::gpu::storage::{GpuAct, GpuKv};
+use crate::ops::require;
+
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
-use crate::kv::{KvCache, Placement};
-use crate::ops::{Attention, Norms, Rope, RopeStyle};
+use crate::kv::{KvSpec, Placement};
+use crate::ops::{Attend, Attention, AttentionOptions, Fused, Operation, QkNorms, RopeStyle, Rotary};
 use crate::tensor::{View, ViewMut};
 use bytemuck::{Pod, Zeroable};
 use form::{DECODE_WARPS, Form};
@@ -44,7 +45,7 @@ const TILE_ROWS: u32 = 64;
 /// Columns of a block table, so that positions and a tile more are 32 bits wide.
 const MAX_COLUMNS: usize = 1 << 27;
 
-twin! {
+shared_struct! {
     #[repr(C)]
     #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct AttentionParams in "attention.cuh" {
@@ -75,7 +76,7 @@ twin! {
     }
 }
 
-twin! {
+shared_struct! {
     #[repr(C)]
     #[derive(Clone, Copy, Default, Pod, Zeroable)]
     pub(super) struct PlacingParams as Placing in "attention_place.cuh" {
@@ -88,7 +89,7 @@ twin! {
     }
 }
 
-twin! {
+shared_struct! {
     #[repr(C)]
     #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct DecodeParams in "attention_decode.cu" {
@@ -97,89 +98,67 @@ twin! {
     }
 }
 
-/// What becomes of queries, keys and values on the way, as by `place_qkv`.
-pub(super) struct Placing<'a> {
-    pub(super) norms: Norms<'a>,
-    pub(super) rope: &'a Rope,
-}
-
 /// What all launches of a call share.
 struct Call<'a> {
     device: &'a Device,
-    /// Queries; with keys and values beside them if these are to be placed.
-    q: View<'a, f32>,
-    placing: Option<Placing<'a>>,
-    cache: &'a KvCache,
-    place: &'a Placement,
-    parameters: &'a Attention<'a>,
-    out: ViewMut<'a, f32>,
+    /// Queries; with keys and values beside them if these are to be written to the cache.
+    q: &'a View<'a, f32>,
+    /// The norms and angles, if the kernel is to normalise, rotate and write as [`crate::ops::QkvWrite`] does.
+    write: Option<(Option<QkNorms<'a>>, &'a Rotary)>,
+    cache: &'a GpuKv,
+    spec: KvSpec,
+    /// Blocks of the cache.
+    blocks: usize,
+    placement: &'a Placement,
+    options: &'a AttentionOptions<'a>,
+    out: &'a ViewMut<'a, f32>,
     /// Gets the results too.
-    act: Option<&'a Act>,
+    act: Option<&'a GpuAct>,
 }
 
-/// [`crate::ops::Backend::attention`], checked.
-pub(crate) fn attention(
-    device: &Device,
-    q: View<f32>,
-    cache: &KvCache,
-    place: &Placement,
-    parameters: &Attention,
-    out: ViewMut<f32>,
-) -> Result<()> {
-    Call { device, q, placing: None, cache, place, parameters, out, act: None }.run().map(|_| ())
+/// [`Attention`]; with activations [`crate::ops::AttentionAct`], at once if it can be: a block of activations must not
+/// belong to two heads, and the kernel for long runs writes none.
+pub(super) fn attention(device: &Device, call: Attention, act: Option<&Act>) -> Result<()> {
+    let Attention { q, cache, placement, options, out } = call;
+    let (op, spec) = (Attention::NAME, cache.spec());
+    let storage = act.map(|act| act.storage(op)).transpose()?;
+    let (q, out, options) = (&q, &out, &options);
+    let (cache, blocks) = (cache.storage(op)?, cache.blocks());
+    let call = Call { device, q, write: None, cache, spec, blocks, placement, options, out, act: None };
+    match act {
+        Some(act) if !spec.value_width.is_multiple_of(32) || call.tile().is_some() => {
+            call.run()?;
+            prepare_activations(device, out.as_view(), act)
+        }
+        _ => Call { act: storage, ..call }.run(),
+    }
 }
 
-/// [`crate::ops::Backend::attention_act`], checked.
-pub(super) fn attention_act(
-    device: &Device,
-    q: View<f32>,
-    cache: &KvCache,
-    place: &Placement,
-    parameters: &Attention,
-    out: ViewMut<f32>,
-    act: &mut Act,
-) -> Result<()> {
-    run_act(Call { device, q, placing: None, cache, place, parameters, out, act: None }, act)
-}
-
-/// [`crate::ops::Backend::reach`]: what is not cut into splits takes one launch less.
-pub(super) fn reach(columns: usize) -> usize {
+/// [`crate::Backend::context_bucket`]: a context that is not cut into splits takes one launch less.
+pub(super) fn context_bucket(columns: usize) -> usize {
     if columns <= WHOLE_BLOCKS { WHOLE_BLOCKS } else { usize::MAX }
 }
 
-/// Whether [`attend`] can do it.
-pub(super) fn places(device: &Device, heads: usize, norms: &Norms, cache: &KvCache, place: &Placement) -> bool {
-    let on_tensor_cores = form::decode(device.gpu().properties(), cache.spec).is_some();
-    place.apart && on_tensor_cores && place::serves(heads, norms, cache)
-}
-
-/// [`crate::ops::Backend::attend`], checked, if [`places`].
-pub(super) fn attend(
-    device: &Device,
-    qkv: View<f32>,
-    placing: Placing,
-    cache: &mut KvCache,
-    place: &Placement,
-    parameters: &Attention,
-    out: ViewMut<f32>,
-    act: &mut Act,
-) -> Result<()> {
-    run_act(Call { device, q: qkv, placing: Some(placing), cache, place, parameters, out, act: None }, act)?;
-    cache.written = device.pauses();
-    Ok(())
-}
-
-/// A call whose results are prepared as activations, at once if it can be: a block of these must not be part of two heads,
-/// and long runs leave their results alone.
-fn run_act(call: Call, act: &mut Act) -> Result<()> {
-    let whole = call.cache.spec.value_width.is_multiple_of(32);
-    if !whole || call.tile().is_some() {
-        let device = call.device;
-        let out = call.run()?;
-        return prepare_activations(device, out.as_view(), act);
+/// [`Attend`] at once, where each token is of a sequence of its own and the device has the kernel.
+pub(super) fn attend(device: &Device, call: &mut Attend) -> Result<Fused> {
+    let Attend { qkv, norms, rotary, cache, placement, options, out, act } = call;
+    let (op, spec, blocks) = (Attend::NAME, cache.spec(), cache.blocks());
+    let on_tensor_cores = form::decode(device.gpu().properties(), spec).is_some();
+    let at_once = placement.one_token_per_sequence && on_tensor_cores && qkv_write::serves(options.heads, *norms, spec);
+    if !at_once {
+        return Ok(Fused::No);
     }
-    (act.rows, act.cols) = (call.out.rows(), call.out.cols());
-    Call { act: Some(act), ..call }.run().map(|_| ())
+    let whole = spec.value_width.is_multiple_of(32);
+    let (qkv, write, act) = (qkv.as_view(), Some((*norms, *rotary)), &**act);
+    let storage = if whole { Some(act.storage(op)?) } else { None };
+    let data = cache.storage(op)?;
+    let call = Call { device, q: &qkv, write, cache: data, spec, blocks, placement, options, out, act: storage };
+    call.run()?;
+    if !whole {
+        prepare_activations(device, out.as_view(), act)?;
+    }
+    cache.storage_mut::<GpuKv>(op)?.written = device.epoch();
+    Ok(Fused::Yes)
 }
 
 /// A part of the workspace.
@@ -199,38 +178,32 @@ impl<'a> Partials<'a> {
 impl<'a> Call<'a> {
     /// The kernel for long runs, if there may be any.
     fn tile(&self) -> Option<Form> {
-        let many = self.q.rows() >= LONG_RUN && !self.place.apart;
-        form::tile(self.device.gpu().properties(), self.cache.spec).filter(|_| many)
+        let many = self.q.rows() >= LONG_RUN && !self.placement.one_token_per_sequence;
+        form::tile(self.device.gpu().properties(), self.spec).filter(|_| many)
     }
 
-    /// Runs everything; gives the output back.
-    fn run(self) -> Result<ViewMut<'a, f32>> {
-        let rule = "must be at most 2^27 on a GPU";
-        require(
-            self.place.table_cols <= MAX_COLUMNS,
-            "attention",
-            "columns of the block table",
-            self.place.table_cols,
-            rule,
-        )?;
-        if self.q.rows() > 0 {
-            let tile = self.tile();
-            let params = AttentionParams { long_runs: tile.is_some().into(), ..self.params() };
-            self.splits(&params)?;
-            tile.map_or(Ok(()), |tile| self.long_runs(&tile, &params))?;
+    /// Runs everything.
+    fn run(self) -> Result<()> {
+        let (columns, rule) = (self.placement.table_cols, "must be at most 2^27 on a GPU");
+        require(columns <= MAX_COLUMNS, Attention::NAME, "columns of the block table", columns, rule)?;
+        if self.q.rows() == 0 {
+            return Ok(());
         }
-        Ok(self.out)
+        let tile = self.tile();
+        let params = AttentionParams { long_runs: tile.is_some().into(), ..self.params() };
+        self.splits(&params)?;
+        tile.map_or(Ok(()), |tile| self.long_runs(&tile, &params))
     }
 
     /// Parameters of all launches; those of splits differ in some.
     fn params(&self) -> AttentionParams {
-        let (spec, p, place) = (self.cache.spec, self.parameters, self.place);
+        let (spec, p, place) = (self.spec, self.options, self.placement);
         let decode = form::decode(self.device.gpu().properties(), spec);
         let whole = if decode.is_some() { WHOLE_BLOCKS } else { SPLIT_BLOCKS };
-        let reach = place.reach.min(place.table_cols);
+        let reach = place.context_columns.min(place.table_cols);
         AttentionParams {
-            q_stride: self.q.shape().stride() as u64,
-            out_stride: self.out.shape().stride() as u64,
+            q_stride: self.q.layout().stride() as u64,
+            out_stride: self.out.layout().stride() as u64,
             scale: p.scale,
             softcap: p.softcap.unwrap_or(0.0),
             tokens: limit(self.q.rows()),
@@ -244,7 +217,7 @@ impl<'a> Call<'a> {
             window: p.window.and_then(|window| u32::try_from(window).ok()).unwrap_or(0),
             table_rows: limit(place.table_rows),
             table_cols: limit(place.table_cols),
-            blocks: limit(self.cache.blocks),
+            blocks: limit(self.blocks),
             reach: limit(reach),
             rows: 1,
             units: 1,
@@ -253,50 +226,39 @@ impl<'a> Call<'a> {
             walkers: 1,
             long_runs: 0,
             wide_q: self.wide_q(),
-            wide_out: wide(spec.value_width, [Rows::of_mut(&self.out)]),
+            wide_out: wide(spec.value_width, [RowAlignment::of_mut(self.out)]),
         }
     }
 
     /// Whether heads of queries, and of keys and values beside them, are whole 16-byte words.
     fn wide_q(&self) -> u32 {
-        let spec = self.cache.spec;
-        let values = self.placing.is_none() || spec.value_width.is_multiple_of(4);
-        wide(spec.key_width, [Rows::of(&self.q)]) * u32::from(values)
+        let spec = self.spec;
+        let values = self.write.is_none() || spec.value_width.is_multiple_of(4);
+        wide(spec.key_width, [RowAlignment::of(self.q)]) * u32::from(values)
     }
 
     fn placing(&self) -> PlacingParams {
-        let Some(Placing { norms, rope }) = &self.placing else { return PlacingParams::default() };
+        let Some((norms, rotary)) = self.write else { return PlacingParams::default() };
         PlacingParams {
             placed: 1,
             normed: norms.is_some().into(),
-            pairs: limit(rope.frequencies.len()),
-            interleaved: (rope.style == RopeStyle::Interleaved).into(),
-            eps: norms.map_or(0.0, |(_, eps)| eps),
-            magnitude: rope.magnitude,
+            pairs: limit(rotary.frequencies.len()),
+            interleaved: (rotary.style == RopeStyle::Interleaved).into(),
+            eps: norms.map_or(0.0, |norms| norms.eps),
+            magnitude: rotary.magnitude,
         }
     }
 
     /// The output, then the activations: as they are, as int8, as bfloat16.
     fn results(&self) -> [Arg<'_>; 4] {
-        let out = Arg::write(&self.out);
-        let Some(act) = self.act else { return [out, Arg::Null, Arg::Null, Arg::Null] };
-        let exact = Arg::buffer(&act.exact, Access::Write);
-        match act.precision {
-            Precision::Exact => [out, exact, Arg::Null, Arg::Null],
-            Precision::Fast => {
-                [out, exact, Arg::buffer(&act.int8, Access::Write), Arg::buffer(&act.bf16, Access::Write)]
-            }
-        }
-    }
-
-    fn ids(&self) -> [Arg<'_>; 3] {
-        [&self.place.slots, &self.place.positions, &self.place.table].map(|ids| Arg::buffer(ids, Access::Read))
+        let [exact, int8, bf16] = self.act.map_or([Arg::Null; 3], GpuAct::outputs);
+        [Arg::write(self.out), exact, int8, bf16]
     }
 
     /// All tokens, or those in short runs, by splits.
     fn splits(&self, params: &AttentionParams) -> Result<()> {
         let device = self.device.gpu().properties();
-        let decode = form::decode(device, self.cache.spec);
+        let decode = form::decode(device, self.spec);
         let heads = params.kv_heads * params.group;
         // Query heads of a unit, and how many blocks of threads a multiprocessor has room for.
         let (rows, resident, define) = match params.group {
@@ -323,26 +285,26 @@ impl<'a> Call<'a> {
         let vectors = Partials { region: &region, offset: stats_bytes, bytes: all_bytes - stats_bytes };
 
         let grid = [tokens, units, walkers];
-        let [slots, positions, table] = self.ids();
-        let (q, sinks) = (Arg::read(&self.q), Arg::optional(self.parameters.sinks));
+        let [slots, positions, table] = placement_args(self.placement);
+        let (q, sinks) = (Arg::read(self.q), Arg::optional(self.options.sinks));
         let [out, exact, int8, bf16] = self.results();
         let (vectors_arg, stats_arg) = (vectors.arg(Access::ReadWrite), stats.arg(Access::ReadWrite));
         let (flag, arg) = (self.device.flag(), Arg::params(&params));
         match &decode {
             Some(form) => {
                 let both = DecodeParams { attention: params, placing: self.placing() };
-                let access = if self.placing.is_some() { Access::ReadWrite } else { Access::Read };
-                let norms = self.placing.as_ref().and_then(|placing| placing.norms).map(|(weights, _)| weights);
+                let access = if self.write.is_some() { Access::ReadWrite } else { Access::Read };
+                let norms = self.write.and_then(|(norms, _)| norms).map(|norms| norms.weights);
                 let [q_norm, k_norm] = norms.map_or([Arg::Null; 2], |both| both.map(|w| Arg::buffer(w, Access::Read)));
-                let frequencies = self.placing.as_ref().map(|placing| &placing.rope.frequencies);
-                let [[keys, _], [values, _]] = [&self.cache.keys, &self.cache.values].map(|c| cells_args(c, access));
+                let frequencies = self.write.map(|(_, rotary)| &rotary.frequencies);
+                let [[keys, _], [values, _]] = [&self.cache.keys, &self.cache.values].map(|data| data.args(access));
                 self.device.launch(&Launch {
                     kernel: Kernel { file: "attention_decode.cu", entry: "attention_decode", defines: &form.defines() },
                     grid,
                     block: DECODE_WARPS * 32,
                     shared: form.shared,
                     // When it places, it reads the cache before it waits for the kernel before it.
-                    overlap: self.placing.is_none() || self.cache.written < self.device.pauses(),
+                    overlap: self.write.is_none() || self.cache.written < self.device.epoch(),
                     args: &[
                         q,
                         q_norm,
@@ -366,13 +328,13 @@ impl<'a> Call<'a> {
                 })?;
             }
             None => {
-                let [keys, key_scales] = cells_args(&self.cache.keys, Access::Read);
-                let [values, value_scales] = cells_args(&self.cache.values, Access::Read);
+                let [keys, key_scales] = self.cache.keys.args(Access::Read);
+                let [values, value_scales] = self.cache.values.args(Access::Read);
                 self.device.launch(&Launch {
                     kernel: Kernel {
                         file: "attention_split.cu",
                         entry: "attention_split",
-                        defines: &[("ROWS", define), cells_define(self.cache.spec.format)],
+                        defines: &[("ROWS", define), cells_define(self.spec.format)],
                     },
                     grid,
                     block: THREADS,
@@ -418,9 +380,9 @@ impl<'a> Call<'a> {
     fn long_runs(&self, tile: &Form, params: &AttentionParams) -> Result<()> {
         let tokens = (TILE_ROWS / params.group).max(1);
         let tiles = params.tokens.div_ceil(tokens);
-        let [keys, _] = cells_args(&self.cache.keys, Access::Read);
-        let [values, _] = cells_args(&self.cache.values, Access::Read);
-        let [slots, positions, table] = self.ids();
+        let [keys, _] = self.cache.keys.args(Access::Read);
+        let [values, _] = self.cache.values.args(Access::Read);
+        let [slots, positions, table] = placement_args(self.placement);
         self.device.launch(&Launch {
             kernel: Kernel { file: "attention_tile.cu", entry: "attention_tile", defines: &tile.defines() },
             grid: [tiles * params.kv_heads * params.group.div_ceil(TILE_ROWS), 1, 1],
@@ -428,14 +390,14 @@ impl<'a> Call<'a> {
             shared: tile.shared,
             overlap: true,
             args: &[
-                Arg::read(&self.q),
+                Arg::read(self.q),
                 keys,
                 values,
                 slots,
                 positions,
                 table,
-                Arg::optional(self.parameters.sinks),
-                Arg::write(&self.out),
+                Arg::optional(self.options.sinks),
+                Arg::write(self.out),
                 self.device.flag(),
                 Arg::params(params),
             ],

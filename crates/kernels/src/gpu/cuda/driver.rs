@@ -2,7 +2,7 @@
 //!
 //! cudarc's bindings panic if the driver's library is missing, or one of its functions. [`version`] therefore looks for the
 //! library, and refuses drivers of before CUDA 12.0, the version that the bindings are made for; everything else asks it
-//! first. `driver/` has the context with its stream, and recordings.
+//! first. `driver/` has the context with its stream, and graphs.
 
 mod context;
 mod graph;
@@ -11,11 +11,12 @@ use super::cache::Cache;
 use super::jit::Compiler;
 use super::nvrtc::Nvrtc;
 use crate::error::{Error, Result};
-use crate::gpu::{Arg, Gpu, Kernel, Launch, Properties, Recording, Text};
+use crate::gpu::{Arg, Gpu, Kernel, Launch, Properties, Unit};
+use crate::ops::Graph;
 use crate::tensor::DeviceId;
 use context::{Context, STAGING, Staging, check, error};
 use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
-use graph::Graph;
+use graph::CudaGraph;
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
 use std::fmt::Debug;
@@ -36,9 +37,9 @@ pub struct Driver {
     /// Where machine code is kept, if the system says where.
     cache: Option<Cache>,
     shared: Arc<Context>,
-    /// Compiled texts, and kernels found in them; loaded ones stay.
-    modules: RwLock<HashMap<Text, Module>>,
-    functions: RwLock<HashMap<(Text, &'static str), Function>>,
+    /// Compiled units, and kernels found in them; loaded ones stay.
+    modules: RwLock<HashMap<Unit, Module>>,
+    functions: RwLock<HashMap<(Unit, &'static str), Function>>,
     staging: Mutex<Staging>,
 }
 
@@ -173,7 +174,7 @@ impl Driver {
     }
 
     /// The machine code of a text, loaded.
-    fn module(&self, text: &Text) -> Result<Module> {
+    fn module(&self, text: &Unit) -> Result<Module> {
         if let Some(&module) = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(text) {
             return Ok(module);
         }
@@ -189,7 +190,7 @@ impl Driver {
     }
 
     fn function(&self, kernel: &Kernel) -> Result<Function> {
-        let key = (kernel.text(), kernel.entry);
+        let key = (kernel.unit(), kernel.entry);
         if let Some(&function) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(function);
         }
@@ -348,12 +349,12 @@ impl Gpu for Driver {
         check(self.properties.id, launch.kernel.entry, code)
     }
 
-    fn record(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
-        Ok(Some(Box::new(Graph::record(&self.shared, work)?)))
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+        Ok(Some(Box::new(CudaGraph::capture(&self.shared, work)?)))
     }
 
-    fn prepare(&self, text: &Text) -> Result<()> {
-        self.module(text).map(|_| ())
+    fn prepare(&self, unit: &Unit) -> Result<()> {
+        self.module(unit).map(|_| ())
     }
 
     fn notice(&self) -> Option<String> {

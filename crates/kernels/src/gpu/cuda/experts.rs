@@ -1,24 +1,22 @@
-//! The experts of few tokens in two launches: the host side of `kernels/experts.cu`; and those of many, one operation after
-//! the other.
+//! The experts of few tokens in two launches: the host side of `kernels/experts.cu`.
 
 use super::family::Family;
 use super::gemv::{gate_blocks, int8_text, reads_int8, x_arg};
-use super::moe;
-use super::product::{Bias, Gated, bias_arg, word};
-use super::texts::Text;
-use crate::act::Act;
+use super::product::{Bias, bias_arg, word};
+use super::units::Unit;
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::finish::{Finish, FinishParams};
-use crate::gpu::layout::{Rows, pair, parts};
-use crate::gpu::small::elementwise;
-use crate::gpu::small::route::{self, RouteParams};
-use crate::gpu::twin::twin;
-use crate::gpu::{Arg, Device, Kernel, Launch};
-use crate::ops::{Experts, ExpertsRoom, Routing};
-use crate::tensor::{Buffer, View, ViewMut};
+use crate::gpu::common::route::{self, RouteParams};
+use crate::gpu::epilogue::{EpilogueParams, ProductEpilogue};
+use crate::gpu::layout::{PlaneRows, pair, parts};
+use crate::gpu::storage::GpuAct;
 
-const OP: &str = "experts";
+use super::Cuda;
+use crate::gpu::{Arg, Kernel, Launch};
+use crate::ops::{Experts, Fused, Operation};
+use crate::tensor::Buffer;
+
+const OP: &str = Experts::NAME;
 const FILE: &str = "experts.cu";
 /// Tokens that are few. An expert of several tokens is read for each, from the cache: of 128 experts and 8 of them for each
 /// token, four tokens have 29 different ones in 32.
@@ -31,7 +29,7 @@ const BLOCK: u32 = 256;
 const DOWN_ROWS: usize = 8;
 const DOWN_WARPS: usize = 8;
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(super) struct ExpertsParams in "experts.cu" {
@@ -43,18 +41,18 @@ twin! {
         outputs: u32,
         blocks: u32,
         cols: u32,
-        finish: FinishParams,
+        finish: EpilogueParams,
     }
 }
 
 /// What may be compiled.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
+pub(super) fn units() -> impl Iterator<Item = Unit> {
     let kinds = Format::ALL.iter().flat_map(|&format| [(format, false), (format, true)]);
     let kinds = kinds.filter(|(format, int8)| !(*int8 && format.is_float()));
     kinds.flat_map(|(format, int8)| {
         PER_LANE.map(|per_lane| {
             let defines = defines(format, int8, per_lane);
-            Text { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).to_vec() }
+            Unit { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).to_vec() }
         })
     })
 }
@@ -63,96 +61,48 @@ fn defines(format: Format, int8: bool, per_lane: &'static str) -> [(&'static str
     [("FORMAT", format.name()), ("INT8", int8_text(int8)), ("EXPERTS_PER_LANE", per_lane)]
 }
 
-/// [`crate::ops::Backend::experts`], checked.
-pub(super) fn experts(
-    device: &Device,
-    experts: &Experts,
-    x: &Act,
-    logits: View<f32>,
-    routing: &Routing,
-    room: ExpertsRoom,
-    finish: Finish,
-    y: ViewMut<f32>,
-) -> Result<()> {
-    let few = Few::new(experts, x, &logits, routing, &room)?;
-    match few {
-        Some(few) if device.may(Family::Gemv) => few.launch(device, experts, x, logits, room, finish, y),
-        _ => many(device, experts, x, logits, routing, room, finish, y),
-    }
+/// [`Experts`] in two launches, for few tokens.
+pub(super) fn experts(cuda: &Cuda, call: &mut Experts) -> Result<Fused> {
+    let few = Few::new(call)?.filter(|_| cuda.may(Family::Gemv));
+    few.map_or(Ok(Fused::No), |few| few.launch(cuda, call).map(|()| Fused::Yes))
 }
 
-fn many(
-    device: &Device,
-    experts: &Experts,
-    x: &Act,
-    logits: View<f32>,
-    routing: &Routing,
-    room: ExpertsRoom,
-    finish: Finish,
-    y: ViewMut<f32>,
-) -> Result<()> {
-    let ExpertsRoom { mut ids, mut weights, groups, h, act, mut out } = room;
-    groups.tile_rows = moe::tile_rows(device, logits.cols(), ids.rows() * ids.cols());
-    route::route_and_group(device, logits, routing, None, ids.reborrow(), weights.reborrow(), groups)?;
-    let (k, activation) = (routing.top_k, experts.activation);
-    moe::moe_gate_up(device, experts.gate_up, x, groups, k, experts.gate_up_bias, activation, h, Some(act))?;
-    moe::moe_matmul(device, experts.down, act, groups, k, experts.down_bias, out.reborrow())?;
-    elementwise::moe_combine(device, out.as_view(), weights.as_view(), finish, y)
-}
-
-/// Few tokens, for which the two kernels are.
+/// What the two kernels for few tokens need.
 struct Few<'a> {
     route: RouteParams,
     per_lane: &'static str,
-    gate_up: [&'a Rows; 2],
-    down: &'a Rows,
+    gate_up: [&'a PlaneRows; 2],
+    down: &'a PlaneRows,
 }
 
 impl<'a> Few<'a> {
-    fn new(
-        experts: &Experts<'a>,
-        x: &Act,
-        logits: &View<f32>,
-        routing: &Routing,
-        room: &ExpertsRoom,
-    ) -> Result<Option<Self>> {
-        let route = RouteParams::new(logits, routing, false, &room.ids, &room.weights)?;
+    fn new(call: &Experts<'a>) -> Result<Option<Self>> {
+        let Experts { route: routed, weights, x, .. } = call;
+        let route = RouteParams::new(routed)?;
         let per_lane = route::plain(&route).filter(|per_lane| PER_LANE.contains(per_lane));
-        let (gate_up, down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
+        let (gate_up, down) = (pair(OP, weights.gate_up)?, parts(OP, weights.down)?);
         let one_format = gate_up[0].format == gate_up[1].format;
         Ok(match (per_lane, down) {
-            (Some(per_lane), [down]) if one_format && (1..=FEW).contains(&x.rows) => {
+            (Some(per_lane), [down]) if one_format && (1..=FEW).contains(&x.rows()) => {
                 Some(Self { route, per_lane, gate_up, down })
             }
             _ => None,
         })
     }
 
-    fn launch(
-        &self,
-        device: &Device,
-        experts: &Experts,
-        x: &Act,
-        logits: View<f32>,
-        room: ExpertsRoom,
-        finish: Finish,
-        y: ViewMut<f32>,
-    ) -> Result<()> {
-        let ExpertsRoom { ids, weights, act, .. } = room;
-        let (tokens, k) = (x.rows, weights.cols());
+    fn launch(&self, cuda: &Cuda, call: &Experts) -> Result<()> {
+        let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
+        let (tokens, k, act) = (x.rows(), route.routing.top_k, &*scratch.act);
         let ([gate, up], down) = (self.gate_up, self.down);
-        (act.rows, act.cols) = (tokens * k, gate.rows);
-        let act = &*act;
 
-        let params = self.params(gate, Finish::Gate(experts.activation), 0)?;
+        let params = self.params(gate, ProductEpilogue::Gate(experts.activation), 0)?;
         let biases = experts.gate_up_bias.map(|both| both.map(|values| of_bias(values, gate)));
         let [gate_bias, up_bias] = biases.map_or([Arg::Null; 2], |both| both.map(|bias| bias_arg(Some(bias))));
-        let to = Gated { h: None, act: Some(act) };
-        let [_, exact, of_int8, bf16] = to.args();
+        let [exact, of_int8, bf16] = act.storage::<GpuAct>(OP)?.outputs();
         let int8 = reads_int8(gate, x);
-        let (input, scores) = (x_arg(x, int8), Arg::read(&logits));
-        let (ids, weights, params) = (Arg::write(&ids), Arg::write(&weights), Arg::params(&params));
-        device.launch(&Launch {
+        let (input, scores) = (x_arg(x, int8)?, Arg::read(&route.logits));
+        let (ids, weights, params) = (Arg::write(&route.ids), Arg::write(&route.weights), Arg::params(&params));
+        cuda.device.launch(&Launch {
             kernel: Kernel {
                 file: FILE,
                 entry: "experts_gate_up",
@@ -178,11 +128,12 @@ impl<'a> Few<'a> {
             ],
         })?;
 
-        let params = self.params(down, finish, y.shape().stride())?;
+        let epilogue = ProductEpilogue::from(*epilogue);
+        let params = self.params(down, epilogue, y.layout().stride())?;
         let bias = bias_arg(experts.down_bias.map(|values| of_bias(values, down)));
         let int8 = reads_int8(down, act);
-        let (input, y, params) = (x_arg(act, int8), finish.output(&y), Arg::params(&params));
-        device.launch(&Launch {
+        let (input, y, params) = (x_arg(act, int8)?, epilogue.output(y), Arg::params(&params));
+        cuda.device.launch(&Launch {
             kernel: Kernel { file: FILE, entry: "experts_down", defines: &defines(down.format, int8, self.per_lane) },
             grid: [word(OP, "blocks of outputs", down.rows.div_ceil(DOWN_ROWS))?, tokens as u32, 1],
             block: 32 * k.min(DOWN_WARPS) as u32,
@@ -192,7 +143,7 @@ impl<'a> Few<'a> {
         })
     }
 
-    fn params(&self, w: &Rows, finish: Finish, y_stride: usize) -> Result<ExpertsParams> {
+    fn params(&self, w: &PlaneRows, epilogue: ProductEpilogue, y_stride: usize) -> Result<ExpertsParams> {
         Ok(ExpertsParams {
             route: self.route,
             row_bytes: w.row_bytes as u64,
@@ -202,11 +153,11 @@ impl<'a> Few<'a> {
             outputs: word(OP, "outputs", w.rows)?,
             blocks: word(OP, "blocks in a row", w.blocks())?,
             cols: word(OP, "columns", w.cols)?,
-            finish: finish.into(),
+            finish: epilogue.into(),
         })
     }
 }
 
-fn of_bias<'a>(values: &'a Buffer<f32>, w: &Rows) -> Bias<'a> {
+fn of_bias<'a>(values: &'a Buffer<f32>, w: &PlaneRows) -> Bias<'a> {
     Bias { values, first: 0, matrix: w.rows }
 }

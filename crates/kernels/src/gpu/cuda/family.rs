@@ -1,18 +1,18 @@
 //! The families of kernels that multiply matrices.
 
-use super::product::Which;
+use super::Cuda;
+use super::product::RowSelection;
 use super::{gemm, gemm_int8, gemv};
 use crate::act::Act;
 use crate::error::{Error, Result};
-use crate::gpu::Device;
-use crate::gpu::layout::Rows;
+use crate::gpu::layout::PlaneRows;
 use std::fmt::{self, Display};
 
 /// A family of kernels that multiply matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Family {
-    /// Dot products: `kernels/gemv.cu`. Every device, format and precision; the fastest for one row or two.
+    /// Dot products: `kernels/gemv.cu`. Every cuda, format and precision; the fastest for one row or two.
     Gemv,
     /// Tensor cores on bytes: `kernels/gemm_int8.cu`. Quantised weights, activations of
     /// [`crate::act::Precision::Fast`], compute capability 8.0 and later; for a few rows.
@@ -50,20 +50,20 @@ impl Display for Family {
     }
 }
 
-/// Which family multiplies: the one that was asked for, or else the fastest. `gemm.rs` has both `Mma` and `Wgmma` and chooses
+/// RowSelection family multiplies: the one that was asked for, or else the fastest. `gemm.rs` has both `Mma` and `Wgmma` and chooses
 /// between them by itself.
 pub(super) fn chosen(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    w: &Rows,
+    w: &PlaneRows,
     x: &Act,
-    which: Which,
+    which: RowSelection,
     rows: usize,
 ) -> Result<Family> {
-    let Some(family) = device.family() else {
-        return Ok(if gemm_int8::serves(device, w, x, which, rows) {
+    let Some(family) = cuda.family() else {
+        return Ok(if gemm_int8::serves(cuda, w, x, which, rows) {
             Family::Int8
-        } else if gemm::serves(device, w, x, which, rows) {
+        } else if gemm::serves(cuda, w, x, which, rows) {
             Family::Mma
         } else {
             Family::Gemv
@@ -73,12 +73,12 @@ pub(super) fn chosen(
         Family::Int8 if !gemv::reads_int8(w, x) => {
             "it multiplies quantised weights with activations of precision `Fast`"
         }
-        Family::Mma | Family::Wgmma => match gemm::cannot(device, family, w.format, x.precision) {
+        Family::Mma | Family::Wgmma => match gemm::cannot(cuda, family, w.format, x.precision()) {
             Some(rule) => rule,
             None => return Ok(family),
         },
         _ => return Ok(family),
     };
-    let found = format!("{family}, for {} and activations of precision {:?}", w.format, x.precision);
+    let found = format!("{family}, for {} and activations of precision {:?}", w.format, x.precision());
     Err(Error::Range { op, what: "the family of kernels that was asked for", found, rule })
 }

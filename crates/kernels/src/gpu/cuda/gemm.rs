@@ -2,17 +2,19 @@
 //! `kernels/gemm_wgmma.cu`.
 
 use super::family::Family;
-use super::product::{Bias, Which, bias_arg, lists, word};
-use super::texts::Text;
+use super::product::{Bias, RowSelection, bias_arg, lists, word};
+use super::units::Unit;
 use crate::act::{Act, Precision};
-use crate::check::elements;
 use crate::error::{Error, Result};
 use crate::format::Format;
-use crate::gpu::finish::{Finish, FinishParams};
-use crate::gpu::layout::Rows;
-use crate::gpu::twin::twin;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
-use crate::group::max_tiles;
+use crate::gpu::epilogue::{EpilogueParams, ProductEpilogue};
+use crate::gpu::layout::PlaneRows;
+use crate::gpu::storage::GpuAct;
+use crate::ops::elements;
+
+use super::Cuda;
+use crate::gpu::{Access, Arg, Kernel, Launch};
+use crate::groups::max_tiles;
 use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
@@ -28,7 +30,7 @@ const FEWEST_PAIRS: usize = 3;
 /// How the work is cut.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// Which of the two texts.
+    /// RowSelection of the two units.
     family: Family,
     /// Rows of X at once.
     tokens: usize,
@@ -74,29 +76,29 @@ fn known(format: Format) -> bool {
 }
 
 /// What may be compiled.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
+pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
     let kinds = cuts.flat_map(|(format, cut)| [false, true].map(|both| (cut.file(), cut.defines(format, both))));
-    kinds.map(|(file, defines)| Text { file, defines })
+    kinds.map(|(file, defines)| Unit { file, defines })
 }
 
 /// Whether a product is one for these kernels.
-pub(super) fn serves(device: &Device, w: &Rows, x: &Act, which: Which, y_rows: usize) -> bool {
+pub(super) fn serves(cuda: &Cuda, w: &PlaneRows, x: &Act, which: RowSelection, y_rows: usize) -> bool {
     let enough = match which {
-        Which::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && y_rows >= FEWEST_PAIRS * groups.counts.len(),
+        RowSelection::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && y_rows >= FEWEST_PAIRS * groups.experts(),
         _ => y_rows >= FEWEST_ROWS,
     };
-    enough && cannot(device, Family::Mma, w.format, x.precision).is_none()
+    enough && cannot(cuda, Family::Mma, w.format, x.precision()).is_none()
 }
 
 /// Why a device's kernels of this family do not multiply such a weight with such activations, if so.
-pub(super) fn cannot(device: &Device, family: Family, format: Format, precision: Precision) -> Option<&'static str> {
+pub(super) fn cannot(cuda: &Cuda, family: Family, format: Format, precision: Precision) -> Option<&'static str> {
     if !known(format) {
         Some("tensor cores take quantised weights and BF16")
     } else if precision != Precision::Fast {
         Some("tensor cores round activations, which must be of precision `Fast`")
-    } else if !CUTS.iter().any(|cut| cut.family == family && cut.fits(device, format)) {
+    } else if !CUTS.iter().any(|cut| cut.family == family && cut.fits(cuda, format)) {
         Some("the device has no such instructions, or too little shared memory")
     } else {
         None
@@ -105,13 +107,13 @@ pub(super) fn cannot(device: &Device, family: Family, format: Format, precision:
 
 impl Cut {
     /// The fastest for so many rows of weights, if the router is even.
-    fn new(device: &Device, format: Format, weight_rows: usize, which: Which, y_rows: usize) -> Self {
-        let properties = device.gpu().properties();
+    fn new(cuda: &Cuda, format: Format, weight_rows: usize, which: RowSelection, y_rows: usize) -> Self {
+        let properties = cuda.device.gpu().properties();
         let tiles = |cut: &Cut| match which {
             // Each expert has a last tile, half of which is there on average.
-            Which::Pairs { groups, .. } => {
-                let experts = groups.counts.len();
-                experts.max(experts / 2 + y_rows / cut.tokens.min(groups.tile_rows))
+            RowSelection::Pairs { groups, .. } => {
+                let experts = groups.experts();
+                experts.max(experts / 2 + y_rows / cut.tokens.min(groups.tile_rows()))
             }
             _ => y_rows.div_ceil(cut.tokens),
         };
@@ -123,17 +125,19 @@ impl Cut {
             let fits = match which {
                 // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends: 10%
                 // faster. Large tiles are for the other kernel.
-                Which::Pairs { groups, .. } if cut.family == Family::Mma => cut.blocks > 1 && groups.tile_rows <= TILE,
+                RowSelection::Pairs { groups, .. } if cut.family == Family::Mma => {
+                    cut.blocks > 1 && groups.tile_rows() <= TILE
+                }
                 _ => true,
             };
-            fits && cut.fits(device, format) && device.may(cut.family)
+            fits && cut.fits(cuda, format) && cuda.may(cut.family)
         };
         CUTS.into_iter().filter(fits).min_by_key(cost).unwrap_or(CUTS[0])
     }
 
     /// Whether a device can run it.
-    fn fits(&self, device: &Device, format: Format) -> bool {
-        let properties = device.gpu().properties();
+    fn fits(&self, cuda: &Cuda, format: Format) -> bool {
+        let properties = cuda.device.gpu().properties();
         self.family.runs_on(properties.architecture) && self.shared_bytes(format) <= properties.shared_bytes as usize
     }
 
@@ -164,7 +168,7 @@ impl Cut {
     }
 
     fn shared_bytes(&self, format: Format) -> usize {
-        // Columns of X in a step: `STEP` in the kernels' texts. For `wgmma`, stages begin at a multiple of 1,024.
+        // Columns of X in a step: `STEP` in the kernels' units. For `wgmma`, stages begin at a multiple of 1,024.
         let (step, more) = match self.family {
             Family::Wgmma => (128, 1024),
             _ if format.is_float() => (64, 0),
@@ -174,7 +178,7 @@ impl Cut {
     }
 }
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(super) struct GemmParams in "gemm.cuh" {
@@ -189,63 +193,63 @@ twin! {
         x_blocks: u32,
         y_rows: u32,
         share: u32,
-        finish: FinishParams,
+        finish: EpilogueParams,
         padding: u32,
     }
 }
 
 /// X · Wᵀ + bias, which finishes in Y.
 pub(super) fn matmul(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    w: &Rows,
+    w: &PlaneRows,
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<Bias>,
-    finish: Finish,
+    epilogue: ProductEpilogue,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    launch(device, op, [w, w], x, which, [bias, None], false, finish, y)
+    launch(cuda, op, [w, w], x, which, [bias, None], false, epilogue, y)
 }
 
 /// H = activation(gate · x + bias, up · x + bias), for two weights of one shape and format.
 pub(super) fn gate_up(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    weights: [&Rows; 2],
+    weights: [&PlaneRows; 2],
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
     h: &ViewMut<f32>,
 ) -> Result<()> {
     let matrix = weights[0].rows;
     let bias = Bias::both(bias, matrix);
-    launch(device, op, weights, x, which, bias, true, Finish::Gate(activation), h)
+    launch(cuda, op, weights, x, which, bias, true, ProductEpilogue::Gate(activation), h)
 }
 
 /// `both`: products of the second weight are gated by those of the first.
 fn launch(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    [w, up]: [&Rows; 2],
+    [w, up]: [&PlaneRows; 2],
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: [Option<Bias>; 2],
     both: bool,
-    finish: Finish,
+    epilogue: ProductEpilogue,
     y: &ViewMut<f32>,
 ) -> Result<()> {
     if y.rows() == 0 {
         return Ok(());
     }
     let weight_rows = if both { 2 * w.rows } else { w.rows };
-    let cut = Cut::new(device, w.format, weight_rows, which, y.rows());
+    let cut = Cut::new(cuda, w.format, weight_rows, which, y.rows());
     let (ids_stride, share, tiles) = match which {
-        Which::All => (0, 1, y.rows().div_ceil(cut.tokens)),
-        Which::Ids(ids) => (ids.shape().stride(), 1, y.rows().div_ceil(cut.tokens)),
+        RowSelection::All => (0, 1, y.rows().div_ceil(cut.tokens)),
+        RowSelection::Ids(ids) => (ids.layout().stride(), 1, y.rows().div_ceil(cut.tokens)),
         // One more is for pairs without an expert.
-        Which::Pairs { groups, share } => (0, share, max_tiles(w.experts, y.rows(), groups.tile_rows) + 1),
+        RowSelection::Pairs { groups, share } => (0, share, max_tiles(w.experts, y.rows(), groups.tile_rows()) + 1),
     };
     // The kernel uses the highest bit of a row of Y as a mark.
     if y.rows() > i32::MAX as usize {
@@ -255,16 +259,16 @@ fn launch(
     let params = GemmParams {
         row_bytes: w.row_bytes as u64,
         matrix_bytes: w.matrix_bytes() as u64,
-        y_stride: y.shape().stride() as u64,
+        y_stride: y.layout().stride() as u64,
         ids_stride: ids_stride as u64,
         bias_stride: bias[0].map_or(0, |bias| bias.matrix) as u64,
         outputs: word(op, "outputs", w.rows)?,
         blocks: word(op, "blocks in a row", w.blocks())?,
-        x_rows: word(op, "rows of X", x.rows)?,
-        x_blocks: word(op, "columns", x.cols.div_ceil(32))?,
+        x_rows: word(op, "rows of X", x.rows())?,
+        x_blocks: word(op, "columns", x.cols().div_ceil(32))?,
         y_rows: word(op, "rows of Y", y.rows())?,
         share: word(op, "pairs of a row", share)?,
-        finish: finish.into(),
+        finish: epilogue.into(),
         padding: 0,
     };
     let grid = elements("blocks", &[weight_rows.div_ceil(cut.weight_rows()), tiles])?;
@@ -272,18 +276,19 @@ fn launch(
     let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let file = cut.file();
     let entry = file.trim_end_matches(".cu");
-    let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
+    let ids = if let RowSelection::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
     let [pairs, tiles, tile_count] = lists(which);
     let [bias, up_bias] = bias.map(bias_arg);
-    let (x, up) = (Arg::buffer(&x.bf16, Access::Read), if both { up.arg() } else { Arg::Null });
-    let y = if both { Arg::write(y) } else { finish.output(y) };
+    let x: &GpuAct = x.storage(op)?;
+    let (x, up) = (x.bf16(Access::Read), if both { up.arg() } else { Arg::Null });
+    let y = if both { Arg::write(y) } else { epilogue.output(y) };
     let params = Arg::params(&params);
-    device.launch(&Launch {
+    cuda.device.launch(&Launch {
         kernel: Kernel { file, entry, defines: &defines },
         grid: [word(op, "blocks", grid)?, 1, 1],
         block: 32 * (cut.warps + cut.copiers) as u32,
         shared: cut.shared_bytes(w.format) as u32,
         overlap: true,
-        args: &[w.arg(), up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, device.flag(), params],
+        args: &[w.arg(), up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, cuda.device.flag(), params],
     })
 }

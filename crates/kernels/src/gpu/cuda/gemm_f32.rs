@@ -1,13 +1,15 @@
 //! Products of f32 weights with many rows of f32 activations: the host side of `kernels/gemm_f32.cu`.
 
-use super::product::{Bias, Which, bias_arg, word};
-use super::texts::Text;
+use super::product::{Bias, RowSelection, bias_arg, word};
+use super::units::Unit;
 use crate::act::Act;
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::layout::Rows;
-use crate::gpu::twin::twin;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::gpu::layout::PlaneRows;
+use crate::gpu::storage::GpuAct;
+
+use super::Cuda;
+use crate::gpu::{Access, Arg, Kernel, Launch};
 use crate::tensor::ViewMut;
 
 const FILE: &str = "gemm_f32.cu";
@@ -21,7 +23,7 @@ const THREADS: u32 = 128;
 /// Blocks along the grid's y.
 const GRID_Y: usize = 65_535;
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(super) struct GemmF32Params in "gemm_f32.cu" {
@@ -35,37 +37,37 @@ twin! {
 }
 
 /// What may be compiled.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
-    [Text { file: FILE, defines: Vec::new() }].into_iter()
+pub(super) fn units() -> impl Iterator<Item = Unit> {
+    [Unit { file: FILE, defines: Vec::new() }].into_iter()
 }
 
 /// Whether a product is one for this kernel.
-pub(super) fn serves(w: &Rows, which: Which, rows: usize) -> bool {
+pub(super) fn serves(w: &PlaneRows, which: RowSelection, rows: usize) -> bool {
     // Rows are read by four floats.
     let whole = w.cols.is_multiple_of(4) && w.rows.div_ceil(OUTPUTS) <= GRID_Y;
-    w.format == Format::F32 && matches!(which, Which::All) && whole && rows >= FEWEST
+    w.format == Format::F32 && matches!(which, RowSelection::All) && whole && rows >= FEWEST
 }
 
 /// Y = X · Wᵀ + bias.
 pub(super) fn matmul(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    w: &Rows,
+    w: &PlaneRows,
     x: &Act,
     bias: Option<Bias>,
     y: &ViewMut<f32>,
 ) -> Result<()> {
     let params = GemmF32Params {
         row_bytes: w.row_bytes as u64,
-        y_stride: y.shape().stride() as u64,
+        y_stride: y.layout().stride() as u64,
         rows: word(op, "rows of X", y.rows())?,
         outputs: word(op, "outputs", w.rows)?,
         cols: word(op, "columns", w.cols)?,
         padding: 0,
     };
-    let x = Arg::buffer(&x.exact, Access::Read);
+    let x = x.storage::<GpuAct>(op)?.exact(Access::Read);
     let args = [w.arg(), x, bias_arg(bias), Arg::write(y), Arg::params(&params)];
-    device.launch(&Launch {
+    cuda.device.launch(&Launch {
         kernel: Kernel { file: FILE, entry: "gemm_f32", defines: &[] },
         grid: [params.rows.div_ceil(ROWS as u32), params.outputs.div_ceil(OUTPUTS as u32), 1],
         block: THREADS,

@@ -1,14 +1,16 @@
 //! Products of weights with a few rows of activations, on tensor cores: the host side of `kernels/gemm_int8.cu`.
 
+use super::Cuda;
 use super::gemv::reads_int8;
-use super::product::{Bias, Gated, ProductParams, Which, bias_arg, lists, word};
-use super::texts::Text;
+use super::product::{Bias, Gated, ProductParams, RowSelection, bias_arg, lists, word};
+use super::units::Unit;
 use crate::act::Act;
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::finish::Finish;
-use crate::gpu::layout::Rows;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::gpu::epilogue::ProductEpilogue;
+use crate::gpu::layout::PlaneRows;
+use crate::gpu::storage::GpuAct;
+use crate::gpu::{Access, Arg, Kernel, Launch};
 use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 use std::ops::RangeInclusive;
@@ -36,10 +38,10 @@ const ROWS: RangeInclusive<usize> = 3..=16;
 const PAIRS: [usize; 2] = [1, 6];
 
 /// What may be compiled.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
+pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().filter(|format| !format.is_float());
     let kinds = formats.flat_map(|&format| [false, true].map(|both| defines(format, both)));
-    kinds.map(|defines| Text { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).into() })
+    kinds.map(|defines| Unit { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).into() })
 }
 
 /// `both`: for a gate and an up weight.
@@ -48,39 +50,39 @@ fn defines(format: Format, both: bool) -> [(&'static str, &'static str); 2] {
 }
 
 /// Whether a product is one for these kernels.
-pub(super) fn serves(device: &Device, w: &Rows, x: &Act, which: Which, y_rows: usize) -> bool {
+pub(super) fn serves(cuda: &Cuda, w: &PlaneRows, x: &Act, which: RowSelection, y_rows: usize) -> bool {
     let enough = match which {
-        Which::Pairs { groups, .. } => {
-            let [from, below] = PAIRS.map(|pairs| pairs * groups.counts.len());
+        RowSelection::Pairs { groups, .. } => {
+            let [from, below] = PAIRS.map(|pairs| pairs * groups.experts());
             y_rows > 1 && (from..below).contains(&y_rows)
         }
         _ => ROWS.contains(&y_rows),
     };
-    device.gpu().properties().architecture >= 80 && reads_int8(w, x) && enough
+    cuda.device.gpu().properties().architecture >= 80 && reads_int8(w, x) && enough
 }
 
 /// X · Wᵀ + bias, which finishes in Y.
 pub(super) fn matmul(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    w: &Rows,
+    w: &PlaneRows,
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<Bias>,
-    finish: Finish,
+    epilogue: ProductEpilogue,
     y: &ViewMut<f32>,
 ) -> Result<()> {
-    let to = [finish.output(y), Arg::Null, Arg::Null, Arg::Null];
-    launch(device, op, [w, w], x, which, [bias, None], false, finish, to, y.shape().stride(), y.rows())
+    let to = [epilogue.output(y), Arg::Null, Arg::Null, Arg::Null];
+    launch(cuda, op, [w, w], x, which, [bias, None], false, epilogue, to, y.layout().stride(), y.rows())
 }
 
 /// activation(gate · x + bias, up · x + bias), for two weights of one shape and format, of so many rows.
 pub(super) fn gate_up(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    weights: [&Rows; 2],
+    weights: [&PlaneRows; 2],
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
     rows: usize,
@@ -88,20 +90,20 @@ pub(super) fn gate_up(
 ) -> Result<()> {
     let matrix = weights[0].rows;
     let bias = Bias::both(bias, matrix);
-    let stride = to.h.map_or(0, |h| h.shape().stride());
-    launch(device, op, weights, x, which, bias, true, Finish::Gate(activation), to.args(), stride, rows)
+    let stride = to.h.map_or(0, |h| h.layout().stride());
+    launch(cuda, op, weights, x, which, bias, true, ProductEpilogue::Gate(activation), to.args(), stride, rows)
 }
 
 /// `both`: products of the second weight are gated by those of the first.
 fn launch(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    [w, up]: [&Rows; 2],
+    [w, up]: [&PlaneRows; 2],
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: [Option<Bias>; 2],
     both: bool,
-    finish: Finish,
+    epilogue: ProductEpilogue,
     to: [Arg; 4],
     y_stride: usize,
     y_rows: usize,
@@ -111,16 +113,17 @@ fn launch(
     }
     // The order of sums depends on the warps, and these on the weight alone.
     let warps = w.cols.div_ceil(COLUMNS).clamp(1, MOST_WARPS);
-    let slabs = slabs(device, w, which, both, y_rows);
+    let slabs = slabs(cuda, w, which, both, y_rows);
     let blocks = w.rows.div_ceil(OUTPUTS * slabs);
-    let params = ProductParams::new(op, w, x, which, bias[0], slabs as u32, finish, y_stride, y_rows)?;
-    let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
+    let params = ProductParams::new(op, w, x, which, bias[0], slabs as u32, epilogue, y_stride, y_rows)?;
+    let ids = if let RowSelection::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
     let [pairs, tiles, tile_count] = lists(which);
     let [bias, up_bias] = bias.map(bias_arg);
-    let (x, up) = (Arg::buffer(&x.int8, Access::Read), if both { up.arg() } else { Arg::Null });
+    let x: &GpuAct = x.storage(op)?;
+    let (x, up) = (x.int8(Access::Read), if both { up.arg() } else { Arg::Null });
     let [y, exact, int8, bf16] = to;
     let (params, defines) = (Arg::params(&params), defines(w.format, both));
-    device.launch(&Launch {
+    cuda.device.launch(&Launch {
         kernel: Kernel { file: FILE, entry: "gemm_int8", defines: &defines },
         grid: [word(op, "blocks of outputs", blocks)?, which.tasks(w.experts, y_rows, AT_ONCE), 1],
         block: 32 * warps as u32,
@@ -140,7 +143,7 @@ fn launch(
             exact,
             int8,
             bf16,
-            device.flag(),
+            cuda.device.flag(),
             params,
         ],
     })
@@ -148,13 +151,13 @@ fn launch(
 
 /// Times 16 outputs of a block: as many as there are sums for in shared memory, if that makes blocks enough to keep the
 /// device busy. Of gate and up an even number, since 32 outputs are rounded together.
-fn slabs(device: &Device, w: &Rows, which: Which, both: bool, y_rows: usize) -> usize {
+fn slabs(cuda: &Cuda, w: &PlaneRows, which: RowSelection, both: bool, y_rows: usize) -> usize {
     let busy = match which {
         // As many experts as have pairs, if the router is even.
-        Which::Pairs { .. } => w.experts.min(y_rows),
+        RowSelection::Pairs { .. } => w.experts.min(y_rows),
         _ => y_rows.div_ceil(AT_ONCE),
     };
-    let wanted = BLOCKS_EACH * device.gpu().properties().multiprocessors.max(1) as usize;
+    let wanted = BLOCKS_EACH * cuda.device.gpu().properties().multiprocessors.max(1) as usize;
     let enough = |slabs: &usize| w.rows.div_ceil(OUTPUTS * slabs).saturating_mul(busy) >= wanted;
     let (most, least) = if both { (4, 2) } else { (8, 1) };
     std::iter::successors(Some(most), |slabs| (slabs / 2 >= least).then_some(slabs / 2)).find(enough).unwrap_or(least)

@@ -1,13 +1,15 @@
 //! Products of weights with few rows of activations: the host side of `kernels/gemv.cu`.
 
-use super::product::{Bias, Gated, ProductParams, Which, bias_arg, lists, word};
-use super::texts::Text;
+use super::Cuda;
+use super::product::{Bias, Gated, ProductParams, RowSelection, bias_arg, lists, word};
+use super::units::Unit;
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::finish::Finish;
-use crate::gpu::layout::Rows;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::gpu::epilogue::ProductEpilogue;
+use crate::gpu::layout::PlaneRows;
+use crate::gpu::storage::GpuAct;
+use crate::gpu::{Access, Arg, Kernel, Launch};
 use crate::ops::Activation;
 use crate::tensor::{Buffer, ViewMut};
 
@@ -29,13 +31,13 @@ const USUAL_EXPERTS: usize = 32;
 
 /// X · Wᵀ + bias, which finishes in Y.
 pub(crate) fn matmul(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    w: &Rows,
+    w: &PlaneRows,
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<Bias>,
-    finish: Finish,
+    epilogue: ProductEpilogue,
     y: &ViewMut<f32>,
 ) -> Result<()> {
     let Some(call) = Call::new(w, x, which, y.rows()) else { return Ok(()) };
@@ -43,16 +45,16 @@ pub(crate) fn matmul(
     // Not of `team_rows`: the order of a sum must not depend on the rows of X.
     let team_log2 = team_log2(w.spans, w.rows.div_ceil(TEAM_ROWS[0]) * w.experts.min(USUAL_EXPERTS), BLOCK);
     let blocks = w.rows.div_ceil(team_rows).div_ceil(BLOCK >> team_log2);
-    let params = ProductParams::new(op, w, x, which, bias, team_log2, finish, y.shape().stride(), y.rows())?;
+    let params = ProductParams::new(op, w, x, which, bias, team_log2, epilogue, y.layout().stride(), y.rows())?;
     let [pairs, tiles, tile_count] = lists(which);
-    let (bias, ids) = (bias_arg(bias), if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null });
-    let (x, y, params) = (call.x(x), finish.output(y), Arg::params(&params));
+    let (bias, ids) = (bias_arg(bias), if let RowSelection::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null });
+    let (x, y, params) = (call.x(x)?, epilogue.output(y), Arg::params(&params));
     call.launch(
-        device,
+        cuda,
         op,
         "matmul",
         blocks,
-        &[w.arg(), x, ids, pairs, tiles, tile_count, bias, y, device.flag(), params],
+        &[w.arg(), x, ids, pairs, tiles, tile_count, bias, y, cuda.device.flag(), params],
     )
 }
 
@@ -63,11 +65,11 @@ pub(crate) fn gate_blocks(outputs: usize) -> usize {
 
 /// activation(gate · x + bias, up · x + bias), for two weights of one shape and format, of so many rows.
 pub(crate) fn gate_up(
-    device: &Device,
+    cuda: &Cuda,
     op: &'static str,
-    [gate, up]: [&Rows; 2],
+    [gate, up]: [&PlaneRows; 2],
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
     rows: usize,
@@ -75,16 +77,16 @@ pub(crate) fn gate_up(
 ) -> Result<()> {
     let Some(call) = Call::new(gate, x, which, rows) else { return Ok(()) };
     let [gate_bias, up_bias] = Bias::both(bias, gate.rows);
-    let stride = to.h.map_or(0, |h| h.shape().stride());
-    let params = ProductParams::new(op, gate, x, which, gate_bias, 0, Finish::Gate(activation), stride, rows)?;
+    let stride = to.h.map_or(0, |h| h.layout().stride());
+    let params = ProductParams::new(op, gate, x, which, gate_bias, 0, ProductEpilogue::Gate(activation), stride, rows)?;
     let [pairs, tiles, tile_count] = lists(which);
     let (gate_bias, up_bias) = (bias_arg(gate_bias), bias_arg(up_bias));
     let ([h, exact, int8, bf16], params) = (to.args(), Arg::params(&params));
     let lists = [pairs, tiles, tile_count, gate_bias, up_bias];
     let [pairs, tiles, tile_count, gate_bias, up_bias] = lists;
     let args =
-        [gate.arg(), up.arg(), call.x(x), pairs, tiles, tile_count, gate_bias, up_bias, h, exact, int8, bf16, params];
-    call.launch(device, op, "gate_up", gate_blocks(gate.rows), &args)
+        [gate.arg(), up.arg(), call.x(x)?, pairs, tiles, tile_count, gate_bias, up_bias, h, exact, int8, bf16, params];
+    call.launch(cuda, op, "gate_up", gate_blocks(gate.rows), &args)
 }
 
 /// What is common to the products of some rows of X with a weight.
@@ -100,13 +102,13 @@ struct Call {
 
 impl Call {
     /// `None` if there is nothing to do.
-    fn new(w: &Rows, x: &Act, which: Which, y_rows: usize) -> Option<Self> {
+    fn new(w: &PlaneRows, x: &Act, which: RowSelection, y_rows: usize) -> Option<Self> {
         let int8 = reads_int8(w, x);
         let rows = match which {
-            Which::Pairs { share, .. } if y_rows <= share => 1,
+            RowSelection::Pairs { share, .. } if y_rows <= share => 1,
             // Of each expert twice the mean: few have more. (On an H200, gate and up for 32 tokens, 8 of 128 experts each,
             // takes 99 µs with four rows at once, 108 with two, 130 with one or eight.)
-            Which::Pairs { groups, .. } => (2 * y_rows).div_ceil(groups.counts.len()),
+            RowSelection::Pairs { groups, .. } => (2 * y_rows).div_ceil(groups.experts()),
             _ => y_rows,
         };
         let (at_once, tokens) = rows_at_once(rows, int8);
@@ -114,33 +116,27 @@ impl Call {
         (y_rows > 0).then_some(Self { format: w.format, int8, at_once, tokens, tasks })
     }
 
-    fn x<'x>(&self, x: &'x Act) -> Arg<'x> {
+    fn x<'x>(&self, x: &'x Act) -> Result<Arg<'x>> {
         x_arg(x, self.int8)
     }
 
-    fn launch(
-        &self,
-        device: &Device,
-        op: &'static str,
-        entry: &'static str,
-        blocks: usize,
-        args: &[Arg],
-    ) -> Result<()> {
+    fn launch(&self, cuda: &Cuda, op: &'static str, entry: &'static str, blocks: usize, args: &[Arg]) -> Result<()> {
         let defines = defines(self.format, self.int8, self.tokens);
         let kernel = Kernel { file: "gemv.cu", entry, defines: &defines };
         let grid = [word(op, "blocks of outputs", blocks)?, self.tasks, 1];
-        device.launch(&Launch { kernel, grid, block: BLOCK as u32, shared: 0, overlap: true, args })
+        cuda.device.launch(&Launch { kernel, grid, block: BLOCK as u32, shared: 0, overlap: true, args })
     }
 }
 
 /// Whether a product with this weight reads activations as int8, or exact ones.
-pub(super) fn reads_int8(w: &Rows, x: &Act) -> bool {
-    x.precision == Precision::Fast && !w.format.is_float()
+pub(super) fn reads_int8(w: &PlaneRows, x: &Act) -> bool {
+    x.precision() == Precision::Fast && !w.format.is_float()
 }
 
 /// The activations that a product reads.
-pub(super) fn x_arg(x: &Act, int8: bool) -> Arg<'_> {
-    if int8 { Arg::buffer(&x.int8, Access::Read) } else { Arg::buffer(&x.exact, Access::Read) }
+pub(super) fn x_arg(x: &Act, int8: bool) -> Result<Arg<'_>> {
+    let x: &GpuAct = x.storage("matmul")?;
+    Ok(if int8 { x.int8(Access::Read) } else { x.exact(Access::Read) })
 }
 
 /// Rows of X that kernels multiply at once: of int8 activations, and of exact ones, which are not for speed.
@@ -163,23 +159,23 @@ fn defines(format: Format, int8: bool, tokens: &'static str) -> [(&'static str, 
     [("FORMAT", format.name()), ("INT8", int8_text(int8)), ("TOKENS", tokens)]
 }
 
-/// Whether activations are int8, as texts know it.
+/// Whether activations are int8, as units know it.
 pub(super) fn int8_text(int8: bool) -> &'static str {
     if int8 { "1" } else { "0" }
 }
 
 /// Every compilation of `gemv.cu`.
-pub(super) fn texts() -> Vec<Text> {
+pub(super) fn units() -> Vec<Unit> {
     let kinds = Format::ALL.iter().flat_map(|&format| [(format, false), (format, true)]);
     // Float formats do not read int8 activations.
     let kinds = kinds.filter(|(format, int8)| !(*int8 && format.is_float()));
-    let texts = kinds.flat_map(|(format, int8)| {
-        at_once(int8).iter().map(move |(_, tokens)| Text {
+    let units = kinds.flat_map(|(format, int8)| {
+        at_once(int8).iter().map(move |(_, tokens)| Unit {
             file: "gemv.cu",
             defines: defines(format, int8, tokens).map(|(name, value)| (name, value.to_owned())).to_vec(),
         })
     });
-    texts.collect()
+    units.collect()
 }
 
 /// The size of a team, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because

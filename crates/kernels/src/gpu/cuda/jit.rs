@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::nvrtc::Nvrtc;
-use crate::gpu::{Text, source};
+use crate::gpu::{Unit, source};
 use sha2::{Digest, Sha256};
 
 /// Compiles kernels for one architecture.
@@ -26,14 +26,14 @@ impl Compiler {
     }
 
     /// The machine code of a text and the compiler's log, or why there is none. With options beside those that all have.
-    pub(crate) fn compile(&self, text: &Text, further: &[&str]) -> Result<(Vec<u8>, String), String> {
+    pub(crate) fn compile(&self, text: &Unit, further: &[&str]) -> Result<(Vec<u8>, String), String> {
         let (source, mut options) = self.input(text)?;
         options.extend(further.iter().map(|&option| option.to_owned()));
         self.nvrtc.compile(&source, text.file, &options)
     }
 
     /// The machine code of a text, from the cache or compiled.
-    pub(crate) fn cubin(&self, text: &Text, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
+    pub(crate) fn cubin(&self, text: &Unit, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
         let Some(cache) = cache else { return self.compile(text, &[]).map(|(code, _log)| code) };
         let (source, options) = self.input(text)?;
         let name = self.name(&source, &options);
@@ -48,7 +48,7 @@ impl Compiler {
     /// The same as [`Compiler::compile`] of a text that is not among ours but may include them: its content.
     pub(crate) fn compile_other(
         &self,
-        text: &Text,
+        text: &Unit,
         content: &str,
         further: &[&str],
     ) -> Result<(Vec<u8>, String), String> {
@@ -58,11 +58,11 @@ impl Compiler {
     }
 
     /// What NVRTC is given: the text with its inclusions, and options.
-    fn input(&self, text: &Text) -> Result<(String, Vec<String>), String> {
+    fn input(&self, text: &Unit) -> Result<(String, Vec<String>), String> {
         self.input_with(text, &[])
     }
 
-    fn input_with(&self, text: &Text, instead: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
+    fn input_with(&self, text: &Unit, instead: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
         let missing = || format!("there is no text {}, or one that it includes", text.file);
         let source = source::expand(text.file, instead).ok_or_else(missing)?;
         let mut options = vec![

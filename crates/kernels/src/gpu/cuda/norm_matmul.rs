@@ -1,19 +1,19 @@
 //! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.cu`.
 
+use super::family::Family;
 use super::gemv::{int8_text, reads_int8, team_log2};
 use super::product::{Bias, bias_arg, word};
-use super::texts::Text;
-use crate::act::{Act, Precision};
+use super::units::Unit;
+use crate::act::Act;
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::layout::parts;
-use crate::gpu::small::norm_act::{self, fill};
-use crate::gpu::small::{Rows, wide};
-use crate::gpu::twin::twin;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch, layout};
-use crate::ops::Norm;
-use crate::tensor::{Buffer, ViewMut};
-use crate::weight::Weight;
+use crate::gpu::common::norm_act::NormActs;
+use crate::gpu::common::{RowAlignment, wide};
+use crate::gpu::layout::{PlaneRows, parts};
+
+use super::Cuda;
+use crate::gpu::{Access, Arg, Kernel, Launch};
+use crate::ops::{Fused, NormMatmul, Operation, RmsNorm};
 
 const FILE: &str = "norm_matmul.cu";
 /// Threads of a block.
@@ -27,7 +27,7 @@ const TEAM_ROWS: [(usize, &str); 2] = [(1, "1"), (4, "4")];
 /// Bytes of shared memory that every device has for a block, less what the kernel has besides.
 const SHARED: usize = 44 << 10;
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(super) struct NormMatmulParams in "norm_matmul.cu" {
@@ -45,13 +45,13 @@ twin! {
 }
 
 /// What may be compiled.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
+pub(super) fn units() -> impl Iterator<Item = Unit> {
     let kinds = Format::ALL.iter().flat_map(|&format| [(format, false), (format, true)]);
     let kinds = kinds.filter(|(format, int8)| !(*int8 && format.is_float()));
     kinds.flat_map(|(format, int8)| {
         TEAM_ROWS.map(|(_, rows)| {
             let defines = defines(format, int8, rows);
-            Text { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).to_vec() }
+            Unit { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).to_vec() }
         })
     })
 }
@@ -66,62 +66,54 @@ fn shared_bytes(cols: usize, int8: bool) -> usize {
 }
 
 /// Whether the kernel is for this product of so many rows.
-pub(super) fn serves(w: &[layout::Rows], rows: usize, act: &Act, other: Option<&Act>) -> bool {
-    let few = |part: &layout::Rows| rows == 1 || (rows <= MOST_ROWS && part.rows <= SMALL);
-    let fits = |part: &layout::Rows| shared_bytes(part.cols, reads_int8(part, act)) <= SHARED;
-    let sorts = other.is_none_or(|other| other.precision != act.precision);
-    rows > 0 && sorts && w.iter().all(|part| few(part) && fits(part) && part.cols > 0)
+fn serves(w: &[PlaneRows], rows: usize, act: &Act) -> bool {
+    let few = |part: &PlaneRows| rows == 1 || (rows <= MOST_ROWS && part.rows <= SMALL);
+    let fits = |part: &PlaneRows| shared_bytes(part.cols, reads_int8(part, act)) <= SHARED;
+    rows > 0 && w.iter().all(|part| few(part) && fits(part) && part.cols > 0)
 }
 
-/// [`crate::ops::Backend::norm_matmul`], checked, if [`serves`].
-pub(super) fn norm_matmul(
-    device: &Device,
-    norm: Norm,
-    normed: ViewMut<f32>,
-    act: &mut Act,
-    other: Option<&mut Act>,
-    w: &Weight,
-    bias: Option<&Buffer<f32>>,
-    mut y: ViewMut<f32>,
-) -> Result<()> {
-    let op = "norm_matmul";
-    let (rows, cols) = (norm.x.rows(), norm.x.cols());
-    let precision = act.precision;
-    let mut acts: Vec<&mut Act> = [Some(act), other].into_iter().flatten().collect();
-    fill(&mut acts, rows, cols);
+/// [`NormMatmul`] in one launch for each part of the weight, for few rows.
+pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
+    const OP: &str = NormMatmul::NAME;
+    let NormMatmul { norm: RmsNorm { x, weight, eps, out }, act, other, weight: w, bias, y } = call;
+    let (rows, cols, parts) = (x.rows(), x.cols(), parts(OP, w)?);
+    let Some(acts) = NormActs::new(OP, [Some(act), other.as_deref()])? else { return Ok(Fused::No) };
+    if !cuda.may(Family::Gemv) || !serves(parts, rows, act) {
+        return Ok(Fused::No);
+    }
     let mut first = 0;
-    for part in parts(op, w)? {
+    for part in parts {
         let y = y.reborrow().columns(first..first + part.rows)?;
-        let int8 = precision == Precision::Fast && !part.format.is_float();
+        let int8 = reads_int8(part, act);
         let (team_rows, team_text) = TEAM_ROWS[usize::from(part.rows > SMALL)];
         let team_log2 = team_log2(part.spans, part.rows.div_ceil(team_rows), BLOCK);
         let params = NormMatmulParams {
-            x_stride: norm.x.shape().stride() as u64,
-            normed_stride: normed.shape().stride() as u64,
-            y_stride: y.shape().stride() as u64,
+            x_stride: x.layout().stride() as u64,
+            normed_stride: out.layout().stride() as u64,
+            y_stride: y.layout().stride() as u64,
             row_bytes: part.row_bytes as u64,
-            outputs: word(op, "outputs", part.rows)?,
-            blocks: word(op, "blocks in a row", part.blocks())?,
-            cols: word(op, "columns", cols)?,
+            outputs: word(OP, "outputs", part.rows)?,
+            blocks: word(OP, "blocks in a row", part.blocks())?,
+            cols: word(OP, "columns", cols)?,
             team_log2,
-            wide: wide(cols, [Rows::of(&norm.x), Rows::of_mut(&normed)]),
-            eps: norm.eps,
+            wide: wide(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
+            eps: *eps,
         };
-        // The first part's first block writes what others read.
+        // The first part's first block writes the copies.
         let mut copies = [Arg::Null; 5];
         if first == 0 {
-            let [exact, int8, bf16, other] = norm_act::parts(&acts);
-            copies = [Arg::write(&normed), exact, int8, bf16, other];
+            let [exact, int8, bf16, other] = acts.args();
+            copies = [Arg::write(out), exact, int8, bf16, other];
         }
         let [copy, exact, of_int8, bf16, other] = copies;
-        let bias = bias_arg(bias.map(|values| Bias { values, first, matrix: w.rows }));
-        let (x, weight) = (Arg::read(&norm.x), Arg::buffer(norm.weight, Access::Read));
+        let bias = bias_arg(bias.map(|values| Bias { values, first, matrix: w.rows() }));
+        let (x, weight) = (Arg::read(x), Arg::buffer(weight, Access::Read));
         let (y, params) = (Arg::write(&y), Arg::params(&params));
         let defines = defines(part.format, int8, team_text);
         let blocks = part.rows.div_ceil(team_rows).div_ceil(BLOCK >> team_log2);
-        device.launch(&Launch {
+        cuda.device.launch(&Launch {
             kernel: Kernel { file: FILE, entry: "norm_matmul", defines: &defines },
-            grid: [word(op, "blocks of outputs", blocks)?, rows as u32, 1],
+            grid: [word(OP, "blocks of outputs", blocks)?, rows as u32, 1],
             block: BLOCK as u32,
             shared: shared_bytes(cols, int8) as u32,
             overlap: true,
@@ -129,5 +121,5 @@ pub(super) fn norm_matmul(
         })?;
         first += part.rows;
     }
-    Ok(())
+    Ok(Fused::Yes)
 }

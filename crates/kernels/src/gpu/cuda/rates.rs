@@ -1,7 +1,7 @@
 //! What the device can do at most, measured: the floors that speeds are held against.
 
 use crate::error::Result;
-use crate::gpu::twin::twin;
+
 use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use crate::ops::Rates;
 use bytemuck::{Pod, Zeroable};
@@ -16,7 +16,7 @@ const THREADS: u32 = 256;
 const SUMS: f64 = 8.0;
 const ROUNDS: u32 = 20_000;
 
-twin! {
+shared_struct! {
     #[repr(C)]
     #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct ReadParams in "rates.cu" {
@@ -24,7 +24,7 @@ twin! {
     }
 }
 
-twin! {
+shared_struct! {
     #[repr(C)]
     #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct MultiplyParams in "rates.cu" {
@@ -64,7 +64,7 @@ fn fastest(device: &Device, sums: &Region, launch: &Launch) -> Result<f64> {
     for _ in 0..=REPEATS {
         let begun = Instant::now();
         device.launch(launch)?;
-        device.read(sums.address(), &mut [0; 4])?;
+        device.read_address(sums.address(), &mut [0; 4])?;
         best = best.min(begun.elapsed().as_secs_f64());
     }
     Ok(best)

@@ -38,17 +38,6 @@ KERNEL(add_gated)
     store_four(y + row * p.y_stride + col, b, left, p.wide);
 }
 
-KERNEL(add_bias)
-(IN(float, bias, 0), INOUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
-    HERE;
-    dependency_launch();
-    dependency_wait();
-    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
-    if (row >= p.rows || col >= p.cols) return;
-    Four a = load_four(bias + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
-    for (u32 i = 0; i < 4; i++) b.at[i] += a.at[i];
-    store_four(y + row * p.y_stride + col, b, left, p.wide);
-}
 
 KERNEL(scale_rows)
 (INOUT(float, y, 0), PARAMS(ElementsParams, p, 1)) {

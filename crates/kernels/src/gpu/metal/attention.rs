@@ -6,16 +6,15 @@
 //! blocks of threads there are, on what the host knows: the number of tokens and the length of the block table.
 
 use crate::act::Act;
-use crate::check::require;
 use crate::error::Result;
-use crate::gpu::small::kv::{cells_args, cells_define, limit, row_stride};
-use crate::gpu::small::{Rows, wide};
-use crate::gpu::twin::twin;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region, Text};
-use crate::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
-use crate::ops::Attention;
-use crate::tensor::{View, ViewMut};
+use crate::gpu::common::kv::{cells_define, limit, placement_args, row_stride};
+use crate::gpu::common::{RowAlignment, wide};
+use crate::gpu::storage::{GpuAct, GpuKv};
+use crate::gpu::{Access, Arg, Device, Kernel, Launch, Region, Unit};
+use crate::kv::{KV_BLOCK, KvFormat, KvSpec};
+use crate::ops::{Attention, Operation, require};
 use bytemuck::{Pod, Zeroable};
+use std::sync::Arc;
 
 /// Threads of the kernels that walk over keys, and their SIMD groups.
 const THREADS: u32 = 128;
@@ -43,7 +42,7 @@ const MAX_COLUMNS: usize = 1 << 27;
 /// Threadgroups in y and z of a grid.
 const MAX_HEADS: usize = u16::MAX as usize;
 
-twin! {
+shared_struct! {
     #[repr(C)]
     #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct AttentionParams in "attention.h" {
@@ -118,16 +117,16 @@ impl Form {
 }
 
 /// Every text of attention, for common widths of keys and values.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
+pub(super) fn units() -> impl Iterator<Item = Unit> {
     let plain = ["attention_plan.metal", "attention_combine.metal"];
-    let plain = plain.into_iter().map(|file| Text { file, defines: Vec::new() });
+    let plain = plain.into_iter().map(|file| Unit { file, defines: Vec::new() });
     let widths = [64, 128, 256].into_iter().flat_map(|width| [(width, KvFormat::F16), (width, KvFormat::Q8_0)]);
     plain.chain(widths.flat_map(|(width, format)| {
         let spec = KvSpec { heads: 1, key_width: width, value_width: width, format };
         [("attention_split.metal", Form::split(spec)), ("attention_tile.metal", Form::tile(spec))].map(
             |(file, form)| {
                 let defines = form.defines(format).map(|(name, value)| (name, value.to_owned()));
-                Text { file, defines: defines.to_vec() }
+                Unit { file, defines: defines.to_vec() }
             },
         )
     }))
@@ -151,136 +150,199 @@ impl Part {
     }
 }
 
-/// [`crate::ops::Backend::attention`], and [`crate::ops::Backend::attention_act`] if there are activations; checked.
-pub(super) fn attention(
-    device: &Device,
-    q: View<f32>,
-    cache: &KvCache,
-    place: &Placement,
-    parameters: &Attention,
-    out: ViewMut<f32>,
-    act: Option<&mut Act>,
-) -> Result<()> {
-    let (op, spec, tokens, heads) = ("attention", cache.spec, q.rows(), parameters.heads);
-    let act = act.map(|act| {
-        (act.rows, act.cols) = (tokens, heads * spec.value_width);
-        &*act
-    });
-    let rule = "must be at most 2^27 on a GPU";
-    require(place.table_cols <= MAX_COLUMNS, op, "columns of the block table", place.table_cols, rule)?;
+/// [`Attention`]; with activations [`crate::ops::AttentionAct`].
+pub(super) fn attention(device: &Device, call: Attention, act: Option<&Act>) -> Result<()> {
+    let (op, tokens, heads) = (Attention::NAME, call.q.rows(), call.options.heads);
+    let (columns, rule) = (call.placement.table_cols, "must be at most 2^27 on a GPU");
+    require(columns <= MAX_COLUMNS, op, "columns of the block table", columns, rule)?;
     require(heads <= MAX_HEADS, op, "query heads", heads, "must be at most 65,535 on a GPU")?;
     if tokens == 0 {
         return Ok(());
     }
-    let listed = tokens >= LONG_RUN && !place.apart;
-    let group = heads / spec.heads;
-    let units_of = |form: Form| spec.heads * group.div_ceil(form.rows());
-    let columns = |width: usize| width.next_multiple_of(PATCH);
-    let reach = place.reach.min(place.table_cols);
-    let rounds = (reach * KV_BLOCK).div_ceil(ROUND);
-    let splits = if rounds <= WHOLE_ROUNDS { 1 } else { rounds.min(MAX_SPLITS) };
+    let act = act.map(|act| act.storage::<GpuAct>(op)).transpose()?;
+    let plan = Plan::new(&call, act.is_some());
+    Launches::new(device, &call, act, &plan)?.run()
+}
 
-    let (split, tile) = (Form::split(spec), Form::tile(spec));
-    let units = units_of(split);
-    // Where there are few tokens, several blocks of threads share the splits of one unit.
-    let shared = tokens * units < BUSY;
-    let places = if shared { tokens } else { tokens.min(BUSY.div_ceil(units)) };
-    let params = AttentionParams {
-        q_stride: q.shape().stride() as u64,
-        out_stride: out.shape().stride() as u64,
-        scale: parameters.scale,
-        softcap: parameters.softcap.unwrap_or(0.0),
-        tokens: limit(tokens),
-        kv_heads: limit(spec.heads),
-        group: limit(group),
-        key_width: limit(spec.key_width),
-        value_width: limit(spec.value_width),
-        key_stride: limit(row_stride(spec.key_width, spec.format)),
-        value_stride: limit(row_stride(spec.value_width, spec.format)),
-        key_columns: limit(columns(spec.key_width)),
-        value_columns: limit(columns(spec.value_width)),
-        query_columns: limit(columns(spec.key_width).min(QUERY_COLUMNS)),
-        // Positions are 32 bits wide: a larger window sees them all.
-        window: parameters.window.and_then(|window| u32::try_from(window).ok()).unwrap_or(0),
-        table_rows: limit(place.table_rows),
-        table_cols: limit(place.table_cols),
-        blocks: limit(cache.blocks),
-        reach: limit(reach),
-        unit_heads: limit(group.min(split.rows())),
-        whole: limit(WHOLE_ROUNDS),
-        splits: limit(splits),
-        walkers: if shared { limit(splits) } else { 1 },
-        tile_tokens: limit((tile.rows() / group).max(1)),
-        listed: listed.into(),
-        sunk: parameters.sinks.is_some().into(),
-        wide_out: wide(spec.value_width, [Rows::of_mut(&out)]),
-        prepared: act.is_some().into(),
-    };
+/// How a call is cut into blocks of threads.
+struct Plan {
+    split: Form,
+    tile: Form,
+    params: AttentionParams,
+    /// Blocks of `attention_split` along x.
+    split_tokens: usize,
+    /// Elements of the partial results of a split: statistics and vectors of this many rows.
+    partials: usize,
+}
 
-    let word = size_of::<u32>();
-    let plan = Part { offset: 0, bytes: if listed { (2 + 3 * tokens) * word } else { word } };
-    let partials = if splits > 1 { places * heads * splits } else { 1 };
-    let stats = Part::after(plan, partials * 2 * word);
-    let vectors = Part::after(stats, partials * columns(spec.value_width) * word);
-    let workspace = device.workspace(vectors.offset + vectors.bytes)?;
-    let part = |part: Part, access| part.arg(&workspace, access);
+impl Plan {
+    fn new(call: &Attention, prepared: bool) -> Self {
+        let Attention { q, cache, placement, options, out } = call;
+        let (spec, tokens, heads) = (cache.spec(), q.rows(), options.heads);
+        let (split, tile) = (Form::split(spec), Form::tile(spec));
+        let group = heads / spec.heads;
+        let columns = |width: usize| width.next_multiple_of(PATCH);
+        let context = placement.context_columns.min(placement.table_cols);
+        let rounds = (context * KV_BLOCK).div_ceil(ROUND);
+        let splits = if rounds <= WHOLE_ROUNDS { 1 } else { rounds.min(MAX_SPLITS) };
+        let units = spec.heads * group.div_ceil(split.rows());
+        // Where there are few tokens, several blocks of threads share the splits of one unit.
+        let shared = tokens * units < BUSY;
+        let split_tokens = if shared { tokens } else { tokens.min(BUSY.div_ceil(units)) };
+        let params = AttentionParams {
+            q_stride: q.layout().stride() as u64,
+            out_stride: out.layout().stride() as u64,
+            scale: options.scale,
+            softcap: options.softcap.unwrap_or(0.0),
+            tokens: limit(tokens),
+            kv_heads: limit(spec.heads),
+            group: limit(group),
+            key_width: limit(spec.key_width),
+            value_width: limit(spec.value_width),
+            key_stride: limit(row_stride(spec.key_width, spec.format)),
+            value_stride: limit(row_stride(spec.value_width, spec.format)),
+            key_columns: limit(columns(spec.key_width)),
+            value_columns: limit(columns(spec.value_width)),
+            query_columns: limit(columns(spec.key_width).min(QUERY_COLUMNS)),
+            // Positions are 32 bits wide: a larger window sees them all.
+            window: options.window.and_then(|window| u32::try_from(window).ok()).unwrap_or(0),
+            table_rows: limit(placement.table_rows),
+            table_cols: limit(placement.table_cols),
+            blocks: limit(cache.blocks()),
+            reach: limit(context),
+            unit_heads: limit(group.min(split.rows())),
+            whole: limit(WHOLE_ROUNDS),
+            splits: limit(splits),
+            walkers: if shared { limit(splits) } else { 1 },
+            tile_tokens: limit((tile.rows() / group).max(1)),
+            listed: (tokens >= LONG_RUN && !placement.one_token_per_sequence).into(),
+            sunk: options.sinks.is_some().into(),
+            wide_out: wide(spec.value_width, [RowAlignment::of_mut(out)]),
+            prepared: prepared.into(),
+        };
+        let partials = if splits > 1 { split_tokens * heads * splits } else { 1 };
+        Self { split, tile, params, split_tokens, partials }
+    }
+}
 
-    let [slots, positions, table] =
-        [&place.slots, &place.positions, &place.table].map(|ids| Arg::buffer(ids, Access::Read));
-    let [keys, key_scales] = cells_args(&cache.keys, Access::Read);
-    let [values, value_scales] = cells_args(&cache.values, Access::Read);
-    let (q, sinks, out) = (Arg::read(&q), Arg::optional(parameters.sinks), Arg::write(&out));
-    let exact = act.map_or(Arg::Null, |act| Arg::buffer(&act.exact, Access::Write));
-    let read_plan = part(plan, Access::Read);
-    // What both kernels that walk over keys take first.
-    let walk = [q, keys, key_scales, values, value_scales, slots, positions, table, sinks, read_plan, out, exact];
-    let partials = [part(vectors, Access::ReadWrite), part(stats, Access::ReadWrite)];
-    let query_bytes = |form: Form| (form.rows() * params.query_columns as usize * size_of::<f32>()) as u32;
-    let launch = |kernel: Kernel, grid, block, shared, args: &[Arg]| {
-        device.launch(&Launch { kernel, grid, block, shared, overlap: false, args })
-    };
-    let kernel = |file, entry| Kernel { file, entry, defines: &[] };
+/// The launches of a call, and the arguments that they share.
+struct Launches<'a> {
+    device: &'a Device,
+    plan: &'a Plan,
+    format: KvFormat,
+    workspace: Arc<Region>,
+    /// Runs of tokens, statistics and vectors of splits, in the workspace.
+    runs: Part,
+    stats: Part,
+    vectors: Part,
+    q: Arg<'a>,
+    /// Keys, their scales, values, their scales.
+    cache: [Arg<'a>; 4],
+    /// Slots, positions, block table.
+    ids: [Arg<'a>; 3],
+    sinks: Arg<'a>,
+    out: Arg<'a>,
+    /// The output's copy in activations.
+    exact: Arg<'a>,
+}
 
-    if listed {
-        let args = [slots, positions, part(plan, Access::Write), Arg::params(&params)];
-        launch(kernel("attention_plan.metal", "attention_plan"), [1, 1, 1], PLAN_THREADS, 0, &args)?;
-        let (defines, units) = (tile.defines(spec.format), units_of(tile));
-        let params = AttentionParams { unit_heads: limit(group.min(tile.rows())), ..params };
+impl<'a> Launches<'a> {
+    fn new(device: &'a Device, call: &'a Attention, act: Option<&'a GpuAct>, plan: &'a Plan) -> Result<Self> {
+        let (params, word) = (&plan.params, size_of::<u32>());
+        let listed = params.listed != 0;
+        let runs = Part { offset: 0, bytes: if listed { (2 + 3 * params.tokens as usize) * word } else { word } };
+        let stats = Part::after(runs, plan.partials * 2 * word);
+        let vectors = Part::after(stats, plan.partials * params.value_columns as usize * word);
+        let GpuKv { keys, values, .. } = call.cache.storage(Attention::NAME)?;
+        let [keys, key_scales] = keys.args(Access::Read);
+        let [values, value_scales] = values.args(Access::Read);
+        Ok(Self {
+            device,
+            plan,
+            format: call.cache.spec().format,
+            workspace: device.workspace(vectors.offset + vectors.bytes)?,
+            runs,
+            stats,
+            vectors,
+            q: Arg::read(&call.q),
+            cache: [keys, key_scales, values, value_scales],
+            ids: placement_args(call.placement),
+            sinks: Arg::optional(call.options.sinks),
+            out: Arg::write(&call.out),
+            exact: act.map_or(Arg::Null, |act| act.exact(Access::Write)),
+        })
+    }
+
+    fn run(&self) -> Result<()> {
+        if self.plan.params.listed != 0 {
+            self.list_runs()?;
+            self.long_runs()?;
+        }
+        self.splits()?;
+        if self.plan.params.walkers == 1 { Ok(()) } else { self.combine() }
+    }
+
+    fn launch(&self, kernel: Kernel, grid: [u32; 3], block: u32, shared: u32, args: &[Arg]) -> Result<()> {
+        self.device.launch(&Launch { kernel, grid, block, shared, overlap: false, args })
+    }
+
+    fn part(&self, part: Part, access: Access) -> Arg<'_> {
+        part.arg(&self.workspace, access)
+    }
+
+    /// What both kernels that walk over keys take first.
+    fn walk_args(&self) -> Vec<Arg<'_>> {
+        let Self { q, cache, ids, sinks, out, exact, .. } = self;
+        [&[*q][..], cache, ids, &[*sinks, self.part(self.runs, Access::Read), *out, *exact]].concat()
+    }
+
+    /// Bytes of threadgroup memory for the queries.
+    fn query_bytes(&self, form: Form) -> u32 {
+        (form.rows() * self.plan.params.query_columns as usize * size_of::<f32>()) as u32
+    }
+
+    /// Lists the runs of [`LONG_RUN`] tokens and more.
+    fn list_runs(&self) -> Result<()> {
+        let kernel = Kernel { file: "attention_plan.metal", entry: "attention_plan", defines: &[] };
+        let [slots, positions, _] = self.ids;
+        let args = [slots, positions, self.part(self.runs, Access::Write), Arg::params(&self.plan.params)];
+        self.launch(kernel, [1, 1, 1], PLAN_THREADS, 0, &args)
+    }
+
+    /// The tokens of listed runs.
+    fn long_runs(&self) -> Result<()> {
+        let Plan { tile, params, .. } = self.plan;
+        let params = AttentionParams { unit_heads: params.group.min(limit(tile.rows())), ..*params };
+        let (tokens, kv_heads) = (params.tokens as usize, params.kv_heads as usize);
+        let units = kv_heads * (params.group as usize).div_ceil(tile.rows());
         // A run has at most two tiles that are not full.
         let tiles = tokens.div_ceil(params.tile_tokens as usize) + 2 * (tokens / LONG_RUN);
-        launch(
-            Kernel { defines: &defines, ..kernel("attention_tile.metal", "attention_tile") },
-            [limit(tiles), limit(units), 1],
-            THREADS,
-            query_bytes(tile),
-            &[&walk[..], &[device.flag(), Arg::params(&params)]].concat(),
-        )?;
+        let defines = tile.defines(self.format);
+        let kernel = Kernel { file: "attention_tile.metal", entry: "attention_tile", defines: &defines };
+        let args = [self.walk_args(), vec![self.device.flag(), Arg::params(&params)]].concat();
+        self.launch(kernel, [limit(tiles), limit(units), 1], THREADS, self.query_bytes(*tile), &args)
     }
-    launch(
-        Kernel { defines: &split.defines(spec.format), ..kernel("attention_split.metal", "attention_split") },
-        [limit(places), limit(units), params.walkers],
-        THREADS,
-        query_bytes(split),
-        &[&walk[..], &partials, &[device.flag(), Arg::params(&params)]].concat(),
-    )?;
-    if params.walkers == 1 {
-        return Ok(());
+
+    /// All other tokens, split by split.
+    fn splits(&self) -> Result<()> {
+        let Plan { split, params, split_tokens, .. } = self.plan;
+        let units = params.kv_heads as usize * (params.group as usize).div_ceil(split.rows());
+        let defines = split.defines(self.format);
+        let kernel = Kernel { file: "attention_split.metal", entry: "attention_split", defines: &defines };
+        let [vectors, stats] = [self.vectors, self.stats].map(|part| self.part(part, Access::ReadWrite));
+        let args = [self.walk_args(), vec![vectors, stats, self.device.flag(), Arg::params(params)]].concat();
+        let grid = [limit(*split_tokens), limit(units), params.walkers];
+        self.launch(kernel, grid, THREADS, self.query_bytes(*split), &args)
     }
-    launch(
-        kernel("attention_combine.metal", "attention_combine"),
-        [limit(tokens), limit(heads.div_ceil(WARPS)), 1],
-        THREADS,
-        0,
-        &[
-            part(vectors, Access::Read),
-            part(stats, Access::Read),
-            slots,
-            positions,
-            sinks,
-            read_plan,
-            out,
-            exact,
-            Arg::params(&params),
-        ],
-    )
+
+    /// Joins the splits that several blocks of threads have worked on.
+    fn combine(&self) -> Result<()> {
+        let kernel = Kernel { file: "attention_combine.metal", entry: "attention_combine", defines: &[] };
+        let [vectors, stats, runs] = [self.vectors, self.stats, self.runs].map(|part| self.part(part, Access::Read));
+        let [slots, positions, _] = self.ids;
+        let params = &self.plan.params;
+        let args = [vectors, stats, slots, positions, self.sinks, runs, self.out, self.exact, Arg::params(params)];
+        let heads = (params.kv_heads * params.group) as usize;
+        self.launch(kernel, [params.tokens, limit(heads.div_ceil(WARPS)), 1], THREADS, 0, &args)
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! Memory is shared with the host, so addresses are the host's. What is launched goes into one command buffer, with one
 //! compute encoder whose dispatches may overlap, until the host reads: barriers stand where declared access conflicts
-//! ([`super::hazards`]). Resources are tracked by Metal, but for lent ones that nobody writes: tracking orders encoders and
+//! ([`super::hazards`]). Resources are tracked by Metal, except mapped ones, which nobody writes: tracking orders encoders and
 //! command buffers, of which a step has one, so it costs little, and copies need no fences. It does not order dispatches of
 //! one encoder; those that Metal orders one by one cannot overlap.
 //!
@@ -13,7 +13,8 @@ mod memory;
 mod work;
 
 use crate::error::{Error, Result};
-use crate::gpu::{Access, Arg, Gpu, Launch, Properties, Recording, Region, Text};
+use crate::gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit};
+use crate::ops::Graph;
 use crate::tensor::DeviceId;
 use compile::Compiler;
 use memory::Memory;
@@ -137,7 +138,7 @@ impl Gpu for Driver {
     }
 
     fn free_memory(&self) -> Result<u64> {
-        // Whether the system counts lent memory as allocated, it does not say; the device needs it like its own.
+        // Apple does not document whether mapped memory counts as allocated; it is counted here.
         let taken = self.memory.bytes().max(self.device.currentAllocatedSize() as u64);
         Ok(self.properties.memory.saturating_sub(taken))
     }
@@ -146,14 +147,14 @@ impl Gpu for Driver {
         autoreleasepool(|_| self.memory.allocate(&self.device, bytes, what))
     }
 
-    fn lend(&self, bytes: &[u8]) -> Result<Option<u64>> {
-        autoreleasepool(|_| Ok(self.memory.lend(&self.device, bytes)))
+    fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
+        autoreleasepool(|_| Ok(self.memory.map_host(&self.device, bytes)))
     }
 
     fn free(&self, address: u64) {
         // Work that was not sent off yet, or not done, keeps its buffers. Lent memory goes away by itself, though.
         autoreleasepool(|_| {
-            if self.memory.is_lent(address) {
+            if self.memory.is_mapped(address) {
                 // A failure is the next read's to tell.
                 let _ = self.finish(&mut self.work());
             }
@@ -225,11 +226,11 @@ impl Gpu for Driver {
         })
     }
 
-    fn record(&self, _work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Recording>>> {
+    fn capture(&self, _work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
         Ok(None)
     }
 
-    fn prepare(&self, text: &Text) -> Result<()> {
+    fn prepare(&self, text: &Unit) -> Result<()> {
         autoreleasepool(|_| self.compiler.prepare(text))
     }
 }

@@ -1,22 +1,20 @@
-//! The experts of few tokens in two launches: the host side of `kernels/experts.h`; and those of many, one operation after the
-//! other.
+//! The experts of few tokens in two launches: the host side of `kernels/experts.h`.
 
 use super::gemv::{BLOCK, FILE, GATE_ROWS, team_log2};
-use super::matmul::prepared;
-use super::moe;
+use super::matmul::act_output;
 use crate::act::Act;
 use crate::error::Result;
-use crate::gpu::finish::Finish;
-use crate::gpu::layout::{Rows, pair, parts};
-use crate::gpu::product::{Bias, ProductParams, Which, bias_arg, word};
-use crate::gpu::small::elementwise;
-use crate::gpu::small::route::{self, RouteParams};
-use crate::gpu::twin::twin;
-use crate::gpu::{Access, Arg, Device, Kernel, Launch};
-use crate::ops::{Experts, ExpertsRoom, Routing};
-use crate::tensor::{View, ViewMut};
+use crate::gpu::common::route::{self, RouteParams};
+use crate::gpu::epilogue::ProductEpilogue;
+use crate::gpu::layout::{PlaneRows, pair, parts};
+use crate::gpu::product::{Bias, ProductParams, RowSelection, bias_arg, word};
+use crate::gpu::storage::GpuAct;
 
-const OP: &str = "experts";
+use crate::gpu::{Access, Arg, Device, Kernel, Launch};
+use crate::ops::{Experts, Fused, Operation};
+use crate::tensor::ViewMut;
+
+const OP: &str = Experts::NAME;
 /// Tokens that are few. An expert of several tokens is read for each, from the cache: of 128 experts and 8 of them for each
 /// token, four tokens have 29 different ones in 32.
 const FEW: usize = 4;
@@ -26,7 +24,7 @@ const MOST_EXPERTS: u32 = 32 * 8;
 const DOWN_WARPS: usize = 8;
 const DOWN_ROWS: usize = 4;
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(super) struct ExpertsParams in "experts.h" {
@@ -35,104 +33,67 @@ twin! {
     }
 }
 
-/// [`crate::ops::Backend::experts`], checked: `h` is left as it is.
-pub(super) fn experts(
-    device: &Device,
-    experts: &Experts,
-    x: &Act,
-    logits: View<f32>,
-    routing: &Routing,
-    room: ExpertsRoom,
-    finish: Finish,
-    y: ViewMut<f32>,
-) -> Result<()> {
-    match Few::new(experts, x, &logits, routing, &room)? {
-        Some(few) => few.launch(device, experts, x, logits, room, finish, y),
-        None => many(device, experts, x, logits, routing, room, finish, y),
-    }
+/// [`Experts`] in two launches, for few tokens; `h` is left as it is.
+pub(super) fn experts(device: &Device, call: &mut Experts) -> Result<Fused> {
+    Few::new(call)?.map_or(Ok(Fused::No), |few| few.launch(device, call).map(|()| Fused::Yes))
 }
 
-fn many(
-    device: &Device,
-    experts: &Experts,
-    x: &Act,
-    logits: View<f32>,
-    routing: &Routing,
-    room: ExpertsRoom,
-    finish: Finish,
-    y: ViewMut<f32>,
-) -> Result<()> {
-    let ExpertsRoom { mut ids, mut weights, groups, act, mut out, .. } = room;
-    let k = routing.top_k;
-    route::route_and_group(device, logits, routing, None, ids.reborrow(), weights.reborrow(), groups)?;
-    let h = prepared(act, ids.rows() * k, experts.gate_up.rows())?;
-    moe::moe_gate_up(device, experts.gate_up, x, groups, k, experts.gate_up_bias, experts.activation, h)?;
-    moe::moe_matmul(device, experts.down, act, groups, k, experts.down_bias, out.reborrow())?;
-    elementwise::moe_combine(device, out.as_view(), weights.as_view(), finish, y)
-}
-
-/// Few tokens, for which the two kernels are.
+/// What the two kernels for few tokens need.
 struct Few<'a> {
     route: RouteParams,
-    gate_up: [&'a Rows; 2],
-    down: &'a Rows,
+    gate_up: [&'a PlaneRows; 2],
+    down: &'a PlaneRows,
 }
 
 impl<'a> Few<'a> {
-    fn new(
-        experts: &Experts<'a>,
-        x: &Act,
-        logits: &View<f32>,
-        routing: &Routing,
-        room: &ExpertsRoom,
-    ) -> Result<Option<Self>> {
-        let route = RouteParams::new(logits, routing, false, &room.ids, &room.weights)?;
+    fn new(call: &Experts<'a>) -> Result<Option<Self>> {
+        let Experts { route: routed, weights, x, .. } = call;
+        let route = RouteParams::new(routed)?;
         let plain = route::plain(&route).is_some() && route.experts <= MOST_EXPERTS;
-        let (gate_up, down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
+        let (gate_up, down) = (pair(OP, weights.gate_up)?, parts(OP, weights.down)?);
         let one_format = gate_up[0].format == gate_up[1].format;
         Ok(match down {
-            [down] if plain && one_format && (1..=FEW).contains(&x.rows) => Some(Self { route, gate_up, down }),
+            [down] if plain && one_format && (1..=FEW).contains(&x.rows()) => Some(Self { route, gate_up, down }),
             _ => None,
         })
     }
 
-    fn launch(
-        &self,
-        device: &Device,
-        experts: &Experts,
-        x: &Act,
-        logits: View<f32>,
-        room: ExpertsRoom,
-        finish: Finish,
-        y: ViewMut<f32>,
-    ) -> Result<()> {
-        let ExpertsRoom { ids, weights, act, .. } = room;
-        let ([gate, up], down) = (self.gate_up, self.down);
-        let (tokens, k) = (x.rows, weights.cols());
-        let logits = Arg::read(&logits);
+    fn launch(&self, device: &Device, call: &mut Experts) -> Result<()> {
+        let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
+        let ([gate, up], down, act) = (self.gate_up, self.down, &mut *scratch.act);
+        let (tokens, k) = (x.rows(), route.routing.top_k);
+        let logits = Arg::read(&route.logits);
 
-        let h = prepared(act, tokens * k, gate.rows)?;
+        let h = act_output(OP, act, tokens * k, gate.rows)?;
         let biases = Bias::both(experts.gate_up_bias, gate.rows);
-        let activation = Finish::Gate(experts.activation);
+        let activation = ProductEpilogue::Gate(experts.activation);
         let params = self.params(gate, x, biases[0], activation, &h)?;
         let [gate_bias, up_bias] = biases.map(bias_arg);
         let (rows, product) = (GATE_ROWS * (BLOCK >> team_log2(gate.spans)), Arg::params(&params));
-        let (ids, weights) = (Arg::write(&ids), Arg::write(&weights));
-        let x = Arg::buffer(&x.exact, Access::Read);
-        let args = [gate.arg(), up.arg(), x, logits, gate_bias, up_bias, ids, weights, Arg::write(&h), product];
+        let (ids, weights) = (Arg::write(&route.ids), Arg::write(&route.weights));
+        let input = x.storage::<GpuAct>(OP)?.exact(Access::Read);
+        let args = [gate.arg(), up.arg(), input, logits, gate_bias, up_bias, ids, weights, Arg::write(&h), product];
         launch(device, "experts_gate_up", gate, rows, tokens * k, BLOCK, &args)?;
 
         let bias = experts.down_bias.map(|values| Bias { values, first: 0, matrix: down.rows });
-        let params = self.params(down, act, bias, finish, &y)?;
+        let epilogue = ProductEpilogue::from(*epilogue);
+        let params = self.params(down, act, bias, epilogue, y)?;
         let (rows, product) = (DOWN_ROWS * (32 >> team_log2(down.spans)), Arg::params(&params));
-        let x = Arg::buffer(&act.exact, Access::Read);
-        let args = [down.arg(), x, logits, bias_arg(bias), finish.output(&y), product];
+        let input = act.storage::<GpuAct>(OP)?.exact(Access::Read);
+        let args = [down.arg(), input, logits, bias_arg(bias), epilogue.output(y), product];
         launch(device, "experts_down", down, rows, tokens, 32 * k.min(DOWN_WARPS), &args)
     }
 
-    fn params(&self, w: &Rows, x: &Act, bias: Option<Bias>, finish: Finish, y: &ViewMut<f32>) -> Result<ExpertsParams> {
-        let (which, stride) = (Which::All, y.shape().stride());
-        let product = ProductParams::new(OP, w, x, which, bias, team_log2(w.spans), finish, stride, y.rows())?;
+    fn params(
+        &self,
+        w: &PlaneRows,
+        x: &Act,
+        bias: Option<Bias>,
+        epilogue: ProductEpilogue,
+        y: &ViewMut<f32>,
+    ) -> Result<ExpertsParams> {
+        let (which, stride) = (RowSelection::All, y.layout().stride());
+        let product = ProductParams::new(OP, w, x, which, bias, team_log2(w.spans), epilogue, stride, y.rows())?;
         Ok(ExpertsParams { route: self.route, product })
     }
 }
@@ -141,7 +102,7 @@ impl<'a> Few<'a> {
 fn launch(
     device: &Device,
     entry: &'static str,
-    w: &Rows,
+    w: &PlaneRows,
     rows: usize,
     tasks: usize,
     block: usize,

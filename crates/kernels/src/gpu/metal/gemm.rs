@@ -1,13 +1,14 @@
 //! Products of weights with many rows of activations: the host side of `kernels/gemm.metal`.
 
+use super::GRIDS;
 use super::matmul::Product;
-use super::moe::GRIDS;
 use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::layout::Rows;
-use crate::gpu::product::{Which, word};
-use crate::gpu::{Arg, Device, Kernel, Launch, Text};
+use crate::gpu::layout::PlaneRows;
+use crate::gpu::product::{RowSelection, word};
+use crate::gpu::seam::region_of;
+use crate::gpu::{Arg, Device, Kernel, Launch, Unit};
 
 const FILE: &str = "gemm.metal";
 /// Threads of a block.
@@ -22,16 +23,16 @@ const FEW: usize = 8;
 const FEW_PAIRS: usize = 4;
 
 /// Every compilation of the text.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
-    Format::ALL.iter().map(|format| Text { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
+pub(super) fn units() -> impl Iterator<Item = Unit> {
+    Format::ALL.iter().map(|format| Unit { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
 }
 
 /// Whether a product is one for these kernels. Sums are taken in another order than in `gemv.metal`, which exact activations
 /// may show with float weights in F32 alone (`crate::ops`).
-pub(super) fn serves(w: &Rows, x: &Act, which: Which, rows: usize) -> bool {
-    let fast = x.precision == Precision::Fast;
+pub(super) fn serves(w: &PlaneRows, x: &Act, which: RowSelection, rows: usize) -> bool {
+    let fast = x.precision() == Precision::Fast;
     match which {
-        Which::Pairs { groups, .. } => fast && rows >= FEW_PAIRS * groups.counts.len(),
+        RowSelection::Pairs { groups, .. } => fast && rows >= FEW_PAIRS * groups.experts(),
         _ => (fast || w.format == Format::F32) && rows > FEW,
     }
 }
@@ -41,8 +42,8 @@ pub(super) fn launch(
     device: &Device,
     op: &'static str,
     product: Product,
-    run: &[Rows],
-    which: Which,
+    run: &[PlaneRows],
+    which: RowSelection,
     rows: usize,
     args: &[Arg],
 ) -> Result<()> {
@@ -55,7 +56,7 @@ pub(super) fn launch(
     let all = outputs.div_ceil(tile_outputs);
     let (blocks, grid) = match which {
         // A block takes several tiles where there are more than grids.
-        Which::Pairs { groups, .. } => (all.div_ceil(all.div_ceil(GRIDS)), groups.tile_count.region()),
+        RowSelection::Pairs { groups, .. } => (all.div_ceil(all.div_ceil(GRIDS)), region_of(groups.tile_count())),
         _ => (all, None),
     };
     let launch = Launch {

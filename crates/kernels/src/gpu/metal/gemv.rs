@@ -3,9 +3,9 @@
 use super::matmul::Product;
 use crate::error::Result;
 use crate::format::Format;
-use crate::gpu::layout::Rows;
-use crate::gpu::product::{Which, word};
-use crate::gpu::{Arg, Device, Kernel, Launch, Text};
+use crate::gpu::layout::PlaneRows;
+use crate::gpu::product::{RowSelection, word};
+use crate::gpu::{Arg, Device, Kernel, Launch, Unit};
 
 pub(super) const FILE: &str = "gemv.metal";
 /// Threads of a block.
@@ -25,8 +25,8 @@ pub(super) fn team_log2(spans: usize) -> u32 {
 }
 
 /// Every compilation of the text.
-pub(super) fn texts() -> impl Iterator<Item = Text> {
-    Format::ALL.iter().map(|format| Text { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
+pub(super) fn units() -> impl Iterator<Item = Unit> {
+    Format::ALL.iter().map(|format| Unit { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
 }
 
 /// Launches a product of `rows` rows for weights that one launch takes (`runs` in [`super::matmul`]), with teams of
@@ -35,15 +35,15 @@ pub(super) fn launch(
     device: &Device,
     op: &'static str,
     product: Product,
-    run: &[Rows],
-    which: Which,
+    run: &[PlaneRows],
+    which: RowSelection,
     rows: usize,
     args: &[Arg],
 ) -> Result<()> {
     let w = &run[0];
     let several = match which {
         // Twice the mean of an expert: few have more.
-        Which::Pairs { groups, share } => rows > share && 2 * rows > groups.counts.len(),
+        RowSelection::Pairs { groups, share } => rows > share && 2 * rows > groups.experts(),
         _ => rows > 1,
     };
     // For a row of X at a time, and for several; and outputs of a team.

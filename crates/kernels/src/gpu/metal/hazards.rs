@@ -1,4 +1,4 @@
-//! Which launches must wait for which others, by the access that they declare.
+//! RowSelection launches must wait for which others, by the access that they declare.
 
 use crate::gpu::Access;
 use std::ops::Range;

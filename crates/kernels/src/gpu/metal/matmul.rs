@@ -1,24 +1,17 @@
-//! Dense matrix operations, and the preparation of weights.
+//! Products with weights, dense and of experts.
 
 use super::{gemm, gemv};
 use crate::act::Act;
-use crate::check;
 use crate::error::Result;
-use crate::gpu::finish::Finish;
-use crate::gpu::layout::{Rows, pair, parts};
-use crate::gpu::product::{Bias, ProductParams, Which, bias_arg, lists};
+use crate::gpu::epilogue::ProductEpilogue;
+use crate::gpu::layout::{PlaneRows, pair, parts};
+use crate::gpu::product::{Bias, ProductParams, RowSelection, bias_arg, lists};
+use crate::gpu::storage::GpuAct;
 use crate::gpu::{Access, Arg, Device};
 use crate::ops::Activation;
-use crate::tensor::{Buffer, View, ViewMut};
-use crate::weight::{Role, Storage, TensorView, Weight};
+use crate::tensor::{Buffer, ViewMut};
+use crate::weight::Weight;
 use std::slice::from_ref;
-
-/// [`crate::ops::Backend::prepare`]: each tensor stays by itself, as the file has it.
-pub(super) fn prepare(device: &Device, tensors: &[TensorView], role: Role) -> Result<Weight> {
-    let (experts, rows, cols) = check::prepare(tensors, role)?;
-    let parts = tensors.iter().map(|tensor| Rows::of_file(device, tensor)).collect::<Result<_>>()?;
-    Ok(Weight { device: device.id(), role, experts, rows, cols, storage: Storage::Rows(parts) })
-}
 
 /// What the kernels of dot products and of tiles both compute, from the same arguments.
 #[derive(Clone, Copy, Debug)]
@@ -34,13 +27,13 @@ const JOINED: usize = 3;
 
 /// The parts of a weight, by those that one launch multiplies: up to three neighbours of one format, whose outputs are side
 /// by side. Experts are by themselves.
-pub(super) fn runs(parts: &[Rows]) -> impl Iterator<Item = &[Rows]> {
+pub(super) fn runs(parts: &[PlaneRows]) -> impl Iterator<Item = &[PlaneRows]> {
     parts.chunk_by(|a, b| a.format == b.format && a.experts == 1).flat_map(|run| run.chunks(JOINED))
 }
 
 /// A run as arguments.
-pub(super) fn part_args(run: &[Rows]) -> [Arg<'_>; JOINED] {
-    std::array::from_fn(|i| run.get(i).map_or(Arg::Null, Rows::arg))
+pub(super) fn part_args(run: &[PlaneRows]) -> [Arg<'_>; JOINED] {
+    std::array::from_fn(|i| run.get(i).map_or(Arg::Null, PlaneRows::arg))
 }
 
 /// X · Wᵀ + bias, which finishes in Y, run by run.
@@ -49,9 +42,9 @@ pub(super) fn multiply(
     op: &'static str,
     w: &Weight,
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<&Buffer<f32>>,
-    finish: Finish,
+    epilogue: ProductEpilogue,
     mut y: ViewMut<f32>,
 ) -> Result<()> {
     if y.rows() == 0 {
@@ -61,8 +54,8 @@ pub(super) fn multiply(
     for run in runs(parts(op, w)?) {
         let outputs: usize = run.iter().map(|part| part.rows).sum();
         let y = y.reborrow().columns(first..first + outputs)?;
-        let bias = bias.map(|values| Bias { values, first, matrix: w.rows });
-        multiply_run(device, op, run, x, which, bias, finish, &y)?;
+        let bias = bias.map(|values| Bias { values, first, matrix: w.rows() });
+        multiply_run(device, op, run, x, which, bias, epilogue, &y)?;
         first += outputs;
     }
     Ok(())
@@ -72,21 +65,22 @@ pub(super) fn multiply(
 fn multiply_run(
     device: &Device,
     op: &'static str,
-    run: &[Rows],
+    run: &[PlaneRows],
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<Bias>,
-    finish: Finish,
+    epilogue: ProductEpilogue,
     y: &ViewMut<f32>,
 ) -> Result<()> {
     let tiles = gemm::serves(&run[0], x, which, y.rows());
     let team_log2 = if tiles { 0 } else { gemv::team_log2(run[0].spans) };
-    let stride = y.shape().stride();
-    let params = ProductParams::new(op, &run[0], x, which, bias, team_log2, finish, stride, y.rows())?;
+    let stride = y.layout().stride();
+    let params = ProductParams::new(op, &run[0], x, which, bias, team_log2, epilogue, stride, y.rows())?;
     let params = params.joined(op, run)?;
     let [pairs, list, tile_count] = lists(which);
-    let ids = if let Which::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
-    let (x, bias, to) = (Arg::buffer(&x.exact, Access::Read), bias_arg(bias), finish.output(y));
+    let ids = if let RowSelection::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
+    let x: &GpuAct = x.storage(op)?;
+    let (x, bias, to) = (x.exact(Access::Read), bias_arg(bias), epilogue.output(y));
     let [weight, second, third] = part_args(run);
     let (flag, params) = (device.flag(), Arg::params(&params));
     let args = [weight, second, third, x, ids, pairs, list, tile_count, bias, to, flag, params];
@@ -100,7 +94,7 @@ pub(super) fn multiply_gated(
     op: &'static str,
     w: &Weight,
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
     h: ViewMut<f32>,
@@ -113,18 +107,18 @@ pub(super) fn multiply_gated(
         return gate_up_run(device, op, [gate, up], x, which, bias, activation, &h);
     }
     // Two formats are two products: the gates, then what they gate.
-    let [gate_bias, up_bias] = Bias::both(bias, w.rows);
-    multiply_run(device, op, from_ref(gate), x, which, gate_bias, Finish::Store, &h)?;
-    multiply_run(device, op, from_ref(up), x, which, up_bias, Finish::Gate(activation), &h)
+    let [gate_bias, up_bias] = Bias::both(bias, w.rows());
+    multiply_run(device, op, from_ref(gate), x, which, gate_bias, ProductEpilogue::Store, &h)?;
+    multiply_run(device, op, from_ref(up), x, which, up_bias, ProductEpilogue::Gate(activation), &h)
 }
 
 /// The same for two weights of one format, which one launch takes.
 fn gate_up_run(
     device: &Device,
     op: &'static str,
-    [gate, up]: [&Rows; 2],
+    [gate, up]: [&PlaneRows; 2],
     x: &Act,
-    which: Which,
+    which: RowSelection,
     bias: Option<[&Buffer<f32>; 2]>,
     activation: Activation,
     h: &ViewMut<f32>,
@@ -132,66 +126,18 @@ fn gate_up_run(
     let tiles = gemm::serves(gate, x, which, h.rows());
     let team_log2 = if tiles { 0 } else { gemv::team_log2(gate.spans) };
     let [gate_bias, up_bias] = Bias::both(bias, gate.rows);
-    let (finish, stride) = (Finish::Gate(activation), h.shape().stride());
-    let params = ProductParams::new(op, gate, x, which, gate_bias, team_log2, finish, stride, h.rows())?;
+    let (epilogue, stride) = (ProductEpilogue::Gate(activation), h.layout().stride());
+    let params = ProductParams::new(op, gate, x, which, gate_bias, team_log2, epilogue, stride, h.rows())?;
     let [pairs, list, tile_count] = lists(which);
-    let (x, to) = (Arg::buffer(&x.exact, Access::Read), Arg::write(h));
+    let x: &GpuAct = x.storage(op)?;
+    let (x, to) = (x.exact(Access::Read), Arg::write(h));
     let (gate_bias, up_bias, params) = (bias_arg(gate_bias), bias_arg(up_bias), Arg::params(&params));
     let args = [gate.arg(), up.arg(), x, pairs, list, tile_count, gate_bias, up_bias, to, params];
     let launch = if tiles { gemm::launch } else { gemv::launch };
     launch(device, op, Product::GateUp, from_ref(gate), which, h.rows(), &args)
 }
 
-/// [`crate::ops::Backend::matmul`], checked.
-pub(super) fn matmul(device: &Device, w: &Weight, x: &Act, bias: Option<&Buffer<f32>>, y: ViewMut<f32>) -> Result<()> {
-    multiply(device, "matmul", w, x, Which::All, bias, Finish::Store, y)
-}
-
-/// [`crate::ops::Backend::matmul_finish`], checked.
-pub(super) fn matmul_finish(
-    device: &Device,
-    w: &Weight,
-    x: &Act,
-    bias: Option<&Buffer<f32>>,
-    finish: Finish,
-    y: ViewMut<f32>,
-) -> Result<()> {
-    multiply(device, "matmul_finish", w, x, Which::All, bias, finish, y)
-}
-
-/// [`crate::ops::Backend::matmul_rows`], checked.
-pub(super) fn matmul_rows(device: &Device, w: &Weight, x: &Act, rows: View<u32>, y: ViewMut<f32>) -> Result<()> {
-    multiply(device, "matmul_rows", w, x, Which::Ids(rows), None, Finish::Store, y)
-}
-
-/// [`crate::ops::Backend::gate_up_act`], checked: `h` is left as it is.
-pub(super) fn gate_up_act(
-    device: &Device,
-    w: &Weight,
-    x: &Act,
-    bias: Option<[&Buffer<f32>; 2]>,
-    activation: Activation,
-    rows: usize,
-    act: &mut Act,
-) -> Result<()> {
-    let h = prepared(act, rows, w.rows())?;
-    multiply_gated(device, "gate_up_act", w, x, Which::All, bias, activation, h)
-}
-
 /// Activations of so many rows and columns that are about to be written: they are floats, like any output.
-pub(super) fn prepared(act: &mut Act, rows: usize, cols: usize) -> Result<ViewMut<'_, f32>> {
-    (act.rows, act.cols) = (rows, cols);
-    act.exact.view_mut(rows, cols)
-}
-
-/// [`crate::ops::Backend::gate_up`], checked.
-pub(super) fn gate_up(
-    device: &Device,
-    w: &Weight,
-    x: &Act,
-    bias: Option<[&Buffer<f32>; 2]>,
-    activation: Activation,
-    h: ViewMut<f32>,
-) -> Result<()> {
-    multiply_gated(device, "gate_up", w, x, Which::All, bias, activation, h)
+pub(super) fn act_output<'a>(op: &'static str, act: &'a mut Act, rows: usize, cols: usize) -> Result<ViewMut<'a, f32>> {
+    act.storage_mut::<GpuAct>(op)?.exact.view_mut(rows, cols)
 }

@@ -4,16 +4,14 @@ use super::gemv::{self, BLOCK, team_log2};
 use super::matmul::{part_args, runs};
 use crate::act::Act;
 use crate::error::Result;
-use crate::gpu::finish::Finish;
+use crate::gpu::common::{RowAlignment, wide};
+use crate::gpu::epilogue::ProductEpilogue;
 use crate::gpu::layout;
-use crate::gpu::product::{Bias, ProductParams, Which, bias_arg, word};
-use crate::gpu::small::norm_act::fill;
-use crate::gpu::small::{Rows, wide};
-use crate::gpu::twin::twin;
+use crate::gpu::product::{Bias, ProductParams, RowSelection, bias_arg, word};
+use crate::gpu::storage::GpuAct;
+
 use crate::gpu::{Access, Arg, Device, Kernel, Launch};
-use crate::ops::Norm;
-use crate::tensor::{Buffer, ViewMut};
-use crate::weight::Weight;
+use crate::ops::{Fused, NormMatmul, Operation, RmsNorm};
 
 /// A weight of more rows than this is large: bytes cost time, and one row of X at a time would read them again.
 const SMALL: usize = 1024;
@@ -26,7 +24,7 @@ const NORMED: u32 = 1;
 const ACT: u32 = 2;
 const OTHER: u32 = 4;
 
-twin! {
+shared_struct! {
     #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
     pub(super) struct NormMatmulParams in "norm_matmul.h" {
@@ -40,62 +38,51 @@ twin! {
     }
 }
 
-/// Whether the kernel is for this product of so many rows.
-pub(super) fn serves(w: &Weight, rows: usize) -> bool {
-    rows == 1 || (2..=MOST_ROWS).contains(&rows) && w.rows() <= SMALL
-}
-
-/// [`crate::ops::Backend::norm_matmul`], checked, if [`serves`].
-pub(super) fn norm_matmul(
-    device: &Device,
-    norm: Norm,
-    normed: ViewMut<f32>,
-    act: &mut Act,
-    mut other: Option<&mut Act>,
-    w: &Weight,
-    bias: Option<&Buffer<f32>>,
-    mut y: ViewMut<f32>,
-) -> Result<()> {
-    let op = "norm_matmul";
-    let (rows, cols) = (norm.x.rows(), norm.x.cols());
-    fill(&mut [&mut *act], rows, cols);
-    other.iter_mut().for_each(|other| fill(&mut [&mut **other], rows, cols));
-    fn write(act: &Act) -> Arg<'_> {
-        Arg::buffer(&act.exact, Access::Write)
+/// [`NormMatmul`] in one launch for each run of the weight's parts, for few rows.
+pub(super) fn norm_matmul(device: &Device, call: &mut NormMatmul) -> Result<Fused> {
+    const OP: &str = NormMatmul::NAME;
+    let NormMatmul { norm: RmsNorm { x, weight, eps, out }, act, other, weight: w, bias, y } = call;
+    let (rows, cols) = (x.rows(), x.cols());
+    if !(rows == 1 || (2..=MOST_ROWS).contains(&rows) && w.rows() <= SMALL) {
+        return Ok(Fused::No);
     }
-    let (copies, all) = match &other {
-        Some(other) => ([Arg::write(&normed), write(act), write(other)], NORMED | ACT | OTHER),
-        None => ([Arg::write(&normed), write(act), Arg::Null], NORMED | ACT),
+    fn exact(act: &Act) -> Result<Arg<'_>> {
+        Ok(act.storage::<GpuAct>(OP)?.exact(Access::Write))
+    }
+    let copy = Arg::write(out);
+    let (copies, all) = match other {
+        Some(other) => ([copy, exact(act)?, exact(other)?], NORMED | ACT | OTHER),
+        None => ([copy, exact(act)?, Arg::Null], NORMED | ACT),
     };
     let mut first = 0;
-    for run in runs(layout::parts(op, w)?) {
+    for run in runs(layout::parts(OP, w)?) {
         let outputs: usize = run.iter().map(|part| part.rows).sum();
         let y = y.reborrow().columns(first..first + outputs)?;
-        let bias = bias.map(|values| Bias { values, first, matrix: w.rows });
-        let (team_rows, entry) = SORTS[usize::from(w.rows > SMALL)];
+        let bias = bias.map(|values| Bias { values, first, matrix: w.rows() });
+        let (team_rows, entry) = SORTS[usize::from(w.rows() > SMALL)];
         let log2 = team_log2(run[0].spans);
-        let (which, stride) = (Which::All, y.shape().stride());
+        let (which, stride) = (RowSelection::All, y.layout().stride());
         let params = NormMatmulParams {
-            product: ProductParams::new(op, &run[0], act, which, bias, log2, Finish::Store, stride, rows)?
-                .joined(op, run)?,
-            x_stride: norm.x.shape().stride() as u64,
-            normed_stride: normed.shape().stride() as u64,
-            eps: norm.eps,
-            wide: wide(cols, [Rows::of(&norm.x), Rows::of_mut(&normed)]),
-            // The first launch writes what others read.
+            product: ProductParams::new(OP, &run[0], act, which, bias, log2, ProductEpilogue::Store, stride, rows)?
+                .joined(OP, run)?,
+            x_stride: x.layout().stride() as u64,
+            normed_stride: out.layout().stride() as u64,
+            eps: *eps,
+            wide: wide(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
+            // The first launch writes the copies.
             parts: if first == 0 { all } else { 0 },
             padding: 0,
         };
-        let [weight, second, third] = part_args(run);
+        let [part, second, third] = part_args(run);
         let [copy, exact, other] = if first == 0 { copies } else { [Arg::Null; 3] };
-        let (x, norm) = (Arg::read(&norm.x), Arg::buffer(norm.weight, Access::Read));
+        let (x, norm) = (Arg::read(x), Arg::buffer(weight, Access::Read));
         let args =
-            [weight, second, third, x, norm, bias_arg(bias), Arg::write(&y), copy, exact, other, Arg::params(&params)];
+            [part, second, third, x, norm, bias_arg(bias), Arg::write(&y), copy, exact, other, Arg::params(&params)];
         let defines = [("FORMAT", run[0].format.name())];
         let blocks = outputs.div_ceil(team_rows).div_ceil(BLOCK >> log2);
         device.launch(&Launch {
             kernel: Kernel { file: gemv::FILE, entry, defines: &defines },
-            grid: [word(op, "blocks of outputs", blocks)?, rows as u32, 1],
+            grid: [word(OP, "blocks of outputs", blocks)?, rows as u32, 1],
             block: BLOCK as u32,
             shared: 0,
             overlap: true,
@@ -103,5 +90,5 @@ pub(super) fn norm_matmul(
         })?;
         first += outputs;
     }
-    Ok(())
+    Ok(Fused::Yes)
 }

@@ -1,6 +1,6 @@
-//! Which kernel serves a cache, and the definitions that it is compiled with.
+//! RowSelection kernel serves a cache, and the definitions that it is compiled with.
 
-use super::super::texts::Text;
+use super::super::units::Unit;
 use super::TILE_ROWS;
 use crate::gpu::Properties;
 use crate::kv::{KvFormat, KvSpec};
@@ -64,8 +64,8 @@ pub(super) fn tile(device: &Properties, spec: KvSpec) -> Option<Form> {
     (form.shared <= device.shared_bytes).then_some(form)
 }
 
-/// The texts of attention for common widths of keys and values.
-pub(in super::super) fn texts() -> Vec<Text> {
+/// The units of attention for common widths of keys and values.
+pub(in super::super) fn units() -> Vec<Unit> {
     let device = Properties {
         id: crate::tensor::DeviceId::Cuda(0),
         name: String::new(),
@@ -74,9 +74,9 @@ pub(in super::super) fn texts() -> Vec<Text> {
         shared_bytes: u32::MAX,
         memory: 0,
     };
-    let mut texts = vec![Text { file: "attention_combine.cu", defines: Vec::new() }];
+    let mut units = vec![Unit { file: "attention_combine.cu", defines: Vec::new() }];
     for (rows, cells) in ["1", "4", "8"].into_iter().flat_map(|rows| [(rows, "CELLS_F16"), (rows, "CELLS_Q8_0")]) {
-        texts.push(Text {
+        units.push(Unit {
             file: "attention_split.cu",
             defines: vec![("ROWS", rows.to_owned()), (cells, "1".to_owned())],
         });
@@ -84,7 +84,7 @@ pub(in super::super) fn texts() -> Vec<Text> {
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };
         let forms = [("attention_decode.cu", decode(&device, spec)), ("attention_tile.cu", tile(&device, spec))];
-        texts.extend(forms.into_iter().filter_map(|(file, form)| Some(Text { file, defines: form?.defines })));
+        units.extend(forms.into_iter().filter_map(|(file, form)| Some(Unit { file, defines: form?.defines })));
     }
-    texts
+    units
 }

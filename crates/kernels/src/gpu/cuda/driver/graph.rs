@@ -1,42 +1,42 @@
-//! Recorded steps: CUDA graphs.
+//! CUDA graphs.
 
 use super::context::{Context, check};
 use crate::error::Result;
-use crate::gpu::Recording;
+use crate::ops::Graph;
 use cudarc::driver::sys;
 use std::fmt::Debug;
 use std::ptr;
 use std::sync::Arc;
 
 /// A CUDA graph.
-pub(super) struct Graph {
+pub(super) struct CudaGraph {
     executable: sys::CUgraphExec,
     context: Arc<Context>,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for Graph {}
+unsafe impl Send for CudaGraph {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for Graph {}
+unsafe impl Sync for CudaGraph {}
 
-impl Debug for Graph {
+impl Debug for CudaGraph {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Graph")
+        f.write_str("CudaGraph")
     }
 }
 
-impl Graph {
-    /// Keeps what `work` does in the context's stream instead of running it.
-    pub(super) fn record(context: &Arc<Context>, work: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
+impl CudaGraph {
+    /// Captures what `work` does in the context's stream instead of running it.
+    pub(super) fn capture(context: &Arc<Context>, work: &mut dyn FnMut() -> Result<()>) -> Result<Self> {
         context.enter()?;
         let (id, stream) = (context.id, context.stream);
         let mode = sys::CUstreamCaptureMode_enum::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream lives as long as the context.
-        check(id, "recording", unsafe { sys::cuStreamBeginCapture_v2(stream, mode) })?;
+        check(id, "capturing a graph", unsafe { sys::cuStreamBeginCapture_v2(stream, mode) })?;
         let outcome = work();
         let mut graph = ptr::null_mut();
         // SAFETY: the stream is being captured; the graph's place lives through the call.
-        let ended = check(id, "recording", unsafe { sys::cuStreamEndCapture(stream, &mut graph) });
+        let ended = check(id, "capturing a graph", unsafe { sys::cuStreamEndCapture(stream, &mut graph) });
         outcome?;
         ended?;
         let mut executable = ptr::null_mut();
@@ -46,20 +46,20 @@ impl Graph {
             sys::cuGraphDestroy(graph);
             code
         };
-        check(id, "preparing a recording", code)?;
+        check(id, "instantiating a graph", code)?;
         Ok(Self { executable, context: Arc::clone(context) })
     }
 }
 
-impl Recording for Graph {
+impl Graph for CudaGraph {
     fn replay(&self) -> Result<()> {
         self.context.enter()?;
         // SAFETY: the graph lives as long as `self`; the buffers that it names are its maker's to keep.
-        check(self.context.id, "replaying", unsafe { sys::cuGraphLaunch(self.executable, self.context.stream) })
+        check(self.context.id, "replaying a graph", unsafe { sys::cuGraphLaunch(self.executable, self.context.stream) })
     }
 }
 
-impl Drop for Graph {
+impl Drop for CudaGraph {
     fn drop(&mut self) {
         // SAFETY: nobody else has the handle. A failure at the end has nobody to tell.
         unsafe {

@@ -2,7 +2,7 @@
 
 use super::error;
 use crate::error::Result;
-use crate::gpu::{Kernel, Text, source};
+use crate::gpu::{Kernel, Unit, source};
 use crate::tensor::DeviceId;
 use objc2::rc::Retained;
 use objc2::runtime::ProtocolObject;
@@ -22,7 +22,7 @@ const WARP: usize = 32;
 pub(super) struct Compiler {
     id: DeviceId,
     device: Retained<ProtocolObject<dyn MTLDevice>>,
-    pipelines: RwLock<HashMap<(Text, String), Pipeline>>,
+    pipelines: RwLock<HashMap<(Unit, String), Pipeline>>,
 }
 
 /// A kernel, ready.
@@ -42,7 +42,7 @@ impl Compiler {
     }
 
     /// All kernels of a text.
-    pub(super) fn prepare(&self, text: &Text) -> Result<()> {
+    pub(super) fn prepare(&self, text: &Unit) -> Result<()> {
         let library = self.library(text)?;
         for name in library.functionNames() {
             let pipeline = self.build(&library, text, &name)?;
@@ -54,7 +54,7 @@ impl Compiler {
 
     /// A kernel for blocks of so many threads.
     pub(super) fn pipeline(&self, kernel: &Kernel, threads: u32) -> Result<Pipeline> {
-        let (text, name) = (kernel.text(), kernel.entry.to_owned());
+        let (text, name) = (kernel.unit(), kernel.entry.to_owned());
         let failed = |reason: &str| error(self.id, &format!("kernel {} of {text}", kernel.entry), reason);
         let key = (text.clone(), name);
         let known = || self.pipelines.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
@@ -71,7 +71,7 @@ impl Compiler {
         Ok(pipeline)
     }
 
-    fn library(&self, text: &Text) -> Result<Retained<ProtocolObject<dyn MTLLibrary>>> {
+    fn library(&self, text: &Unit) -> Result<Retained<ProtocolObject<dyn MTLLibrary>>> {
         let what = text.to_string();
         let missing = || error(self.id, &what, "there is no such text, or one that it includes");
         let mut source = String::new();
@@ -93,7 +93,7 @@ impl Compiler {
         library.map_err(|refused| error(self.id, &what, said(&refused)))
     }
 
-    fn build(&self, library: &ProtocolObject<dyn MTLLibrary>, text: &Text, name: &NSString) -> Result<Pipeline> {
+    fn build(&self, library: &ProtocolObject<dyn MTLLibrary>, text: &Unit, name: &NSString) -> Result<Pipeline> {
         let failed = |reason: String| error(self.id, &format!("kernel {name} of {text}"), reason);
         let function =
             library.newFunctionWithName(name).ok_or_else(|| failed("the text has no such kernel".to_owned()))?;

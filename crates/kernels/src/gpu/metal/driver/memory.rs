@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What the seam asks of addresses.
 const ALIGNMENT: usize = 256;
-/// What memory must be in whole parts of to be lent: a page of Apple's processors.
+/// The granularity of mapped memory: a page of Apple's processors.
 const PAGE: usize = 16 << 10;
 
 /// All of a device's memory that this process has.
@@ -36,10 +36,10 @@ struct Table {
 
 struct Entry {
     buffer: Retained<ProtocolObject<dyn MTLBuffer>>,
-    /// Bytes of the buffer before the address: lent memory need not begin with a page.
+    /// Bytes of the buffer before the address: mapped memory need not begin with a page.
     before: usize,
     bytes: usize,
-    lent: bool,
+    mapped: bool,
 }
 
 // SAFETY: buffers and residency sets may be used from any thread, one at a time, which the mutex sees to.
@@ -81,7 +81,7 @@ impl Memory {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Bytes of all of it, own and lent.
+    /// Bytes of all of it, own and mapped.
     pub(super) fn bytes(&self) -> u64 {
         self.table().buffers.values().map(|entry| entry.bytes as u64).sum()
     }
@@ -100,12 +100,12 @@ impl Memory {
             return Err(refused);
         };
         let address = buffer.contents().addr().get() as u64;
-        self.table().insert(address, Entry { buffer, before: 0, bytes, lent: false });
+        self.table().insert(address, Entry { buffer, before: 0, bytes, mapped: false });
         Ok(address)
     }
 
     /// Whole pages around the bytes become a buffer. `None` if the system refuses.
-    pub(super) fn lend(&self, device: &ProtocolObject<dyn MTLDevice>, bytes: &[u8]) -> Option<u64> {
+    pub(super) fn map_host(&self, device: &ProtocolObject<dyn MTLDevice>, bytes: &[u8]) -> Option<u64> {
         let address = bytes.as_ptr().addr();
         let before = address % PAGE;
         let length = before.checked_add(bytes.len())?.checked_next_multiple_of(PAGE)?;
@@ -119,7 +119,7 @@ impl Memory {
         // them, and no more than the bytes, as the simulator checks.
         let buffer =
             unsafe { device.newBufferWithBytesNoCopy_length_options_deallocator(start, length, options, None) }?;
-        let entry = Entry { buffer, before, bytes: bytes.len(), lent: true };
+        let entry = Entry { buffer, before, bytes: bytes.len(), mapped: true };
         let mut table = self.table();
         // The same bytes twice would be one entry.
         if table.buffers.contains_key(&(address as u64)) {
@@ -129,8 +129,8 @@ impl Memory {
         Some(address as u64)
     }
 
-    pub(super) fn is_lent(&self, address: u64) -> bool {
-        self.table().buffers.get(&address).is_some_and(|entry| entry.lent)
+    pub(super) fn is_mapped(&self, address: u64) -> bool {
+        self.table().buffers.get(&address).is_some_and(|entry| entry.mapped)
     }
 
     pub(super) fn free(&self, address: u64) {

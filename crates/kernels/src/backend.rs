@@ -1,0 +1,236 @@
+//! One device, and the only door to its kernels.
+
+use crate::act::{Act, Precision};
+use crate::error::{Error, Result};
+use crate::groups::{Groups, max_tiles};
+use crate::kv::{KvCache, KvSpec};
+use crate::ops::check::{MAX_EXPERTS, at_least, elements, expect, on_device, require};
+use crate::ops::{self, Graph, Kernels, Operation, Rates};
+use crate::tensor::{Buffer, DeviceId, Element, View};
+use crate::weight::{Footprint, Role, TensorShape, TensorView, Weight};
+use std::fmt;
+use std::sync::MutexGuard;
+
+/// One device. All of it is `&self`: a backend may be shared, operations of several threads take turns.
+pub struct Backend {
+    kernels: Box<dyn Kernels>,
+}
+
+impl Backend {
+    /// The door to these kernels.
+    pub fn new(kernels: impl Kernels + 'static) -> Self {
+        Self { kernels: Box::new(kernels) }
+    }
+
+    /// Checks an operation's arguments and runs it.
+    ///
+    /// # Errors
+    /// What its arguments must be and are not, in which case nothing was written; what the device says.
+    pub fn run<O: Operation>(&self, operation: O) -> Result<()> {
+        ops::run(&*self.kernels, operation)
+    }
+
+    /// The device's name and level, for people.
+    pub fn name(&self) -> String {
+        self.kernels.name()
+    }
+
+    /// Which device.
+    pub fn device(&self) -> DeviceId {
+        self.kernels.device()
+    }
+
+    /// Bytes that can still be allocated, or `None` for host memory, which is the system's to tell.
+    pub fn free_memory(&self) -> Result<Option<u64>> {
+        self.kernels.free_memory()
+    }
+
+    /// What the device can do at most, measured in a moment; `None` for the CPU, whose levels others can measure.
+    pub fn rates(&self) -> Result<Option<Rates>> {
+        self.kernels.rates()
+    }
+
+    /// Rows that a step of `rows` rows is padded to, so that one captured graph serves several counts. `rows` itself for
+    /// a backend that captures nothing.
+    pub fn batch_bucket(&self, rows: usize) -> usize {
+        self.kernels.batch_bucket(rows)
+    }
+
+    /// The [`crate::kv::Placement::context_columns`] of a step whose tokens reach `columns` columns of the block table, so
+    /// that one captured graph serves several lengths. `columns` itself for a backend that captures nothing.
+    pub fn context_bucket(&self, columns: usize) -> usize {
+        self.kernels.context_bucket(columns)
+    }
+
+    /// Captures the operations that `work` runs into a graph, instead of running them. `work` must have run once before,
+    /// with the same shapes and buffers. `None` if this backend captures nothing; `work` has not run then.
+    pub fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+        self.kernels.capture(work)
+    }
+
+    /// Makes ready what `work` would need, without doing it: on a GPU kernels are compiled, several at a time. `work` gets
+    /// a backend that takes this one's buffers and weights, and computes nothing. `progress` gets the number of kernel
+    /// sources that are compiled, and of all.
+    ///
+    /// # Errors
+    /// What `work` refuses, or why something cannot be made ready.
+    pub fn make_ready(
+        &self,
+        work: &mut dyn FnMut(&Backend) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        self.kernels.make_ready(work, progress)
+    }
+
+    /// Exclusive use of the device, to be held around operations that belong together when several threads share a
+    /// backend: a GPU has one order of work, one workspace, and captures whatever is launched meanwhile. `None` on a
+    /// CPU, where operations share nothing but their arguments.
+    pub fn exclusive(&self) -> Option<MutexGuard<'_, ()>> {
+        self.kernels.exclusive()
+    }
+
+    /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.
+    pub fn notice(&self) -> Option<String> {
+        self.kernels.notice()
+    }
+
+    /// A zeroed buffer. `what` names it in an out-of-memory error.
+    pub fn alloc<T: Element>(&self, len: usize, what: &'static str) -> Result<Buffer<T>> {
+        match self.kernels.heap() {
+            None => Buffer::host_zeroed(len, what),
+            Some(heap) => Ok(Buffer::on_device(heap.allocate(elements(what, &[len, size_of::<T>()])?, what)?)),
+        }
+    }
+
+    /// Storage for activations of up to `rows` × `cols`.
+    pub fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
+        elements("activations", &[rows, cols.next_multiple_of(crate::act::ACT_BLOCK)])?;
+        self.kernels.alloc_act(precision, rows, cols)
+    }
+
+    /// A zeroed cache.
+    pub fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
+        let (op, rule) = ("alloc_kv", "must not be 0");
+        require(spec.heads > 0, op, "heads", spec.heads, rule)?;
+        require(spec.key_width > 0, op, "key width", spec.key_width, rule)?;
+        require(spec.value_width > 0, op, "value width", spec.value_width, rule)?;
+        self.kernels.alloc_kv(spec, blocks)
+    }
+
+    /// Bytes that [`Backend::alloc_kv`] takes.
+    pub fn kv_bytes(&self, spec: KvSpec, blocks: usize) -> u64 {
+        self.kernels.kv_bytes(spec, blocks)
+    }
+
+    /// Lists for grouping up to `pairs` pairs over `experts`.
+    pub fn alloc_groups(&self, experts: usize, pairs: usize) -> Result<Groups> {
+        let supported = (1..=MAX_EXPERTS).contains(&experts);
+        require(supported, "alloc_groups", "experts", experts, "1 to 1024 are supported")?;
+        let (what, tiling) = ("expert groups", self.kernels.tiling());
+        let tiles = elements(what, &[max_tiles(experts, pairs, tiling.tile_rows), 3])?;
+        Ok(Groups {
+            counts: self.alloc(experts, what)?,
+            pairs: self.alloc(pairs, what)?,
+            tiles: self.alloc(tiles, what)?,
+            tile_count: self.alloc(1 + tiling.grid_words, what)?,
+            tile_rows: tiling.tile_rows,
+            total_pairs: 0,
+        })
+    }
+
+    /// Copies host values to the start of a buffer.
+    pub fn upload<T: Element>(&self, values: &[T], to: &mut Buffer<T>) -> Result<()> {
+        on_device("upload", self.device(), &[to.device()])?;
+        at_least("upload", "length of the buffer", to.len(), values.len())?;
+        if let Some(memory) = to.as_host_mut() {
+            memory[..values.len()].copy_from_slice(values);
+            return Ok(());
+        }
+        match (self.kernels.heap(), to.device_memory()) {
+            (Some(heap), Some(memory)) => heap.write(memory, bytemuck::cast_slice(values)),
+            _ => Err(self.foreign("upload", to)),
+        }
+    }
+
+    /// Copies a view to host memory, contiguous. On a GPU the elements between its rows are copied along.
+    pub fn download<T: Element>(&self, from: View<T>, to: &mut [T]) -> Result<()> {
+        on_device("download", self.device(), &[from.device()])?;
+        expect("download", "length of the target", to.len(), elements("download", &[from.rows(), from.cols()])?)?;
+        if from.cols() == 0 {
+            return Ok(());
+        }
+        if let Some((values, layout)) = from.as_host() {
+            for (row, out) in to.chunks_exact_mut(from.cols()).enumerate() {
+                out.copy_from_slice(&values[layout.row(row)]);
+            }
+            return Ok(());
+        }
+        let (Some(heap), Some((memory, layout))) = (self.kernels.heap(), from.device_memory()) else {
+            let (expected, found) = (self.device(), from.device());
+            return Err(Error::ForeignBuffer { op: "download", expected, found });
+        };
+        let (span, start) = (layout.span(), layout.span().start * size_of::<T>());
+        if span.len() == to.len() {
+            return heap.read(memory, start, bytemuck::cast_slice_mut(to));
+        }
+        let mut all = vec![T::default(); span.len()];
+        heap.read(memory, start, bytemuck::cast_slice_mut(&mut all))?;
+        for (row, out) in to.chunks_exact_mut(layout.cols()).enumerate() {
+            out.copy_from_slice(&all[row * layout.stride()..][..layout.cols()]);
+        }
+        Ok(())
+    }
+
+    fn foreign<T: Element>(&self, op: &'static str, buffer: &Buffer<T>) -> Error {
+        Error::ForeignBuffer { op, expected: self.device(), found: buffer.device() }
+    }
+
+    /// Bytes that [`Backend::prepare`] takes for a tensor; for several, their sum.
+    pub fn footprint(&self, shape: &TensorShape, role: Role) -> Footprint {
+        self.kernels.footprint(shape, role)
+    }
+
+    /// Brings weights into this backend's layout. The only door for weights. [`Role::Matrix`] joins any number of
+    /// tensors of equal `cols` and `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] and [`Role::Tied`]
+    /// one. A weight of role Tied serves wherever one of role Table or Matrix does.
+    pub fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
+        let (experts, rows, cols) = joined(tensors, role)?;
+        let prepared = self.kernels.prepare(tensors, role)?;
+        Ok(Weight { device: self.device(), role, experts, rows, cols, prepared })
+    }
+}
+
+/// Experts, rows and columns of the weight that these tensors make.
+fn joined(tensors: &[TensorView], role: Role) -> Result<(usize, usize, usize)> {
+    let op = "prepare";
+    tensors.iter().try_for_each(TensorView::check)?;
+    require(!tensors.is_empty(), op, "tensors", 0, "at least one is needed")?;
+    let first = &tensors[0];
+    for other in tensors {
+        expect(op, "columns of a joined tensor", other.cols, first.cols)?;
+        expect(op, "experts of a joined tensor", other.experts, first.experts)?;
+    }
+    match role {
+        Role::Matrix => {
+            let rows = tensors.iter().try_fold(0_usize, |n, t| n.checked_add(t.rows));
+            let rows = rows.ok_or(Error::OutOfMemory { what: "joined weights", bytes: usize::MAX })?;
+            Ok((first.experts, rows, first.cols))
+        }
+        Role::GateUp => {
+            expect(op, "tensors of a gate and up pair", tensors.len(), 2)?;
+            expect(op, "rows of the up tensor", tensors[1].rows, first.rows)?;
+            Ok((first.experts, first.rows, first.cols))
+        }
+        Role::Table | Role::Tied => {
+            expect(op, "tensors of a table", tensors.len(), 1)?;
+            expect(op, "experts of a table", first.experts, 1)?;
+            Ok((1, first.rows, first.cols))
+        }
+    }
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Backend({})", self.name())
+    }
+}

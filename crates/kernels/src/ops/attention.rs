@@ -1,0 +1,380 @@
+//! The KV cache and attention over it.
+
+use super::check::*;
+use super::elementwise::{Rope, Rotary};
+use super::kernels::{Check, Compose, Operation, Parts};
+use super::matrix::{PrepareActivations, fill};
+use super::norm::{QkNorm, segments};
+use crate::act::Act;
+use crate::error::Result;
+use crate::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+
+/// Parameters of attention.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionOptions<'a> {
+    /// Query heads; a multiple of the cache's heads.
+    pub heads: usize,
+    /// Multiplies q · k.
+    pub scale: f32,
+    /// Only the last `window` positions, the token's own included, are seen.
+    pub window: Option<usize>,
+    /// A logit per query head that takes part in the softmax and has no value (gpt-oss).
+    pub sinks: Option<&'a Buffer<f32>>,
+    /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
+    pub softcap: Option<f32>,
+}
+
+impl AttentionOptions<'_> {
+    fn check(&self, op: &'static str, device: DeviceId, spec: KvSpec) -> Result<()> {
+        let divides = self.heads > 0 && self.heads.is_multiple_of(spec.heads);
+        require(divides, op, "query heads", self.heads, "must be a multiple of the cache's heads")?;
+        require(self.scale.is_finite(), op, "scale", self.scale, "must be finite")?;
+        require(self.window != Some(0), op, "window", 0, "must be at least 1")?;
+        if let Some(softcap) = self.softcap {
+            require(softcap.is_finite() && softcap > 0.0, op, "softcap", softcap, "must be finite and above 0")?;
+        }
+        vectors(op, "number of sinks", device, self.sinks, self.heads)
+    }
+}
+
+/// The parts of a placement that live in host memory and cover T tokens.
+struct HostPlacement<'a> {
+    op: &'static str,
+    slots: &'a [u32],
+    positions: &'a [u32],
+    table: &'a [u32],
+    table_cols: usize,
+}
+
+impl<'a> HostPlacement<'a> {
+    /// Fails unless the placement covers the tokens and lies on the device. `None` if that is not the host.
+    fn new(op: &'static str, device: DeviceId, placement: &'a Placement, tokens: usize) -> Result<Option<Self>> {
+        let Placement { slots, positions, table, table_rows, table_cols, .. } = placement;
+        on_device(op, device, &[slots.device(), positions.device(), table.device()])?;
+        at_least(op, "number of slots", slots.len(), tokens)?;
+        at_least(op, "number of positions", positions.len(), tokens)?;
+        at_least(op, "entries of the block table", table.len(), elements("block table", &[*table_rows, *table_cols])?)?;
+        let host = (slots.as_host(), positions.as_host(), table.as_host());
+        let (Some(slots), Some(positions), Some(table)) = host else { return Ok(None) };
+        let (slots, positions) = (&slots[..tokens], &positions[..tokens]);
+        let limit = placement.table_cols.min(placement.context_columns).saturating_mul(KV_BLOCK);
+        for (index, (&slot, &position)) in slots.iter().zip(positions).enumerate() {
+            if slot != PADDING {
+                id(op, "slot", slot, index, *table_rows)?;
+                id(op, "position", position, index, limit)?;
+            }
+        }
+        Ok(Some(Self { op, slots, positions, table, table_cols: *table_cols }))
+    }
+
+    /// Checks the table's entries for blocks `from..=to` of a slot.
+    fn blocks(&self, slot: u32, from: usize, to: usize, limit: usize) -> Result<()> {
+        let row = slot as usize * self.table_cols;
+        (row + from..=row + to).try_for_each(|i| id(self.op, "block", self.table[i], i, limit))
+    }
+
+    /// The tokens that are not padding: slot and position.
+    fn tokens(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.slots.iter().copied().zip(self.positions.iter().copied()).filter(|&(slot, _)| slot != PADDING)
+    }
+
+    /// Checks the blocks that each token writes.
+    fn check_written(&self, limit: usize) -> Result<()> {
+        self.tokens().try_for_each(|(slot, position)| {
+            let block = position as usize / KV_BLOCK;
+            self.blocks(slot, block, block, limit)
+        })
+    }
+
+    /// Checks the blocks that each token sees.
+    fn check_visible(&self, window: Option<usize>, limit: usize) -> Result<()> {
+        // Neighbouring tokens see nearly the same blocks: each run of them is looked at once.
+        let mut seen: Option<(u32, usize, usize)> = None;
+        for (slot, position) in self.tokens() {
+            let (first, last) = visible(position, window);
+            let (first, last) = (first / KV_BLOCK, last / KV_BLOCK);
+            match seen {
+                Some((s, from, to)) if s == slot && from <= first && first <= to => {
+                    if last > to {
+                        self.blocks(slot, to + 1, last, limit)?;
+                        seen = Some((slot, from, last));
+                    }
+                }
+                _ => {
+                    self.blocks(slot, first, last, limit)?;
+                    seen = Some((slot, first, last));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// First and last position that a token at `position` sees.
+pub fn visible(position: u32, window: Option<usize>) -> (usize, usize) {
+    let last = position as usize;
+    (window.map_or(0, |w| (last + 1).saturating_sub(w)), last)
+}
+
+/// Writes keys and values into the cache.
+#[derive(Debug)]
+pub struct KvWrite<'a> {
+    /// The cache.
+    pub cache: &'a mut KvCache,
+    /// Keys, T × H·Dk.
+    pub k: View<'a, f32>,
+    /// Values, T × H·Dv.
+    pub v: View<'a, f32>,
+    /// Where each token goes.
+    pub placement: &'a Placement,
+}
+
+impl Check for KvWrite<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { cache, k, v, placement } = self;
+        on_device(Self::NAME, device, &[cache.device(), k.device(), v.device()])?;
+        expect(Self::NAME, "rows of the values", v.rows(), k.rows())?;
+        if k.rows() == 0 {
+            return Ok(());
+        }
+        let spec = cache.spec();
+        expect(Self::NAME, "columns of the keys", k.cols(), spec.heads * spec.key_width)?;
+        expect(Self::NAME, "columns of the values", v.cols(), spec.heads * spec.value_width)?;
+        let placement = HostPlacement::new(Self::NAME, device, placement, k.rows())?;
+        placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))
+    }
+}
+
+/// Copies whole blocks within a cache, one after another.
+#[derive(Debug)]
+pub struct KvCopy<'a> {
+    /// The cache.
+    pub cache: &'a mut KvCache,
+    /// (from, to).
+    pub blocks: &'a [(u32, u32)],
+}
+
+impl Check for KvCopy<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { cache, blocks } = self;
+        on_device(Self::NAME, device, &[cache.device()])?;
+        for (index, &(from, to)) in blocks.iter().enumerate() {
+            id(Self::NAME, "source block", from, index, cache.blocks())?;
+            id(Self::NAME, "target block", to, index, cache.blocks())?;
+        }
+        Ok(())
+    }
+}
+
+/// Causal attention of each token over its own sequence's cache, itself included. The keys of all positions up to the
+/// token's must have been written. Padding tokens get zeros.
+#[derive(Debug)]
+pub struct Attention<'a> {
+    /// Queries, T × heads·Dk.
+    pub q: View<'a, f32>,
+    /// The cache.
+    pub cache: &'a KvCache,
+    /// Where each token stands.
+    pub placement: &'a Placement,
+    /// The parameters.
+    pub options: AttentionOptions<'a>,
+    /// T × heads·Dv.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Attention<'_> {
+    /// The same call again, for a shorter time.
+    pub fn reborrow(&mut self) -> Attention<'_> {
+        Attention { out: self.out.reborrow(), ..*self }
+    }
+}
+
+impl Check for Attention<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { q, cache, placement, options, out } = self;
+        on_device(Self::NAME, device, &[q.device()])?;
+        attends(Self::NAME, device, [q.rows(), q.cols()], cache, placement, options, out)
+    }
+}
+
+/// Fails unless so many queries can attend to the cache.
+fn attends(
+    op: &'static str,
+    device: DeviceId,
+    [tokens, columns]: [usize; 2],
+    cache: &KvCache,
+    placement: &Placement,
+    options: &AttentionOptions,
+    out: &ViewMut<f32>,
+) -> Result<()> {
+    on_device(op, device, &[cache.device(), out.device()])?;
+    let spec = cache.spec();
+    expect(op, OUTPUT[0], out.rows(), tokens)?;
+    options.check(op, device, spec)?;
+    if tokens == 0 {
+        return Ok(());
+    }
+    expect(op, "columns of the queries", columns, elements("queries", &[options.heads, spec.key_width])?)?;
+    expect(op, OUTPUT[1], out.cols(), elements("outputs", &[options.heads, spec.value_width])?)?;
+    let placement = HostPlacement::new(op, device, placement, tokens)?;
+    placement.map_or(Ok(()), |placement| placement.check_visible(options.window, cache.blocks()))
+}
+
+/// [`Attention`], whose output is also prepared as activations.
+#[derive(Debug)]
+pub struct AttentionAct<'a> {
+    /// The attention.
+    pub attention: Attention<'a>,
+    /// Gets its output.
+    pub act: &'a mut Act,
+}
+
+impl Check for AttentionAct<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        self.attention.check(device)?;
+        fill(Self::NAME, device, self.act, self.attention.out.rows(), self.attention.out.cols())
+    }
+}
+
+impl Compose for AttentionAct<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut attention, act } = self;
+        parts.run(attention.reborrow())?;
+        parts.run(PrepareActivations { x: attention.out.as_view(), act })
+    }
+}
+
+/// Norms of queries and of keys.
+#[derive(Clone, Copy, Debug)]
+pub struct QkNorms<'a> {
+    /// Of queries and of keys: per head, or of the whole row.
+    pub weights: [&'a Buffer<f32>; 2],
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// First columns of keys and of values in a row that has queries, keys and values side by side.
+pub fn key_and_value_columns(heads: usize, spec: KvSpec) -> Result<[usize; 2]> {
+    let keys = elements("queries", &[heads, spec.key_width])?;
+    Ok([keys, elements("keys", &[heads.saturating_add(spec.heads), spec.key_width])?])
+}
+
+/// Queries, keys and values as they come from their product, side by side: queries and keys are normalised and rotated
+/// in place, keys and values written to the cache.
+#[derive(Debug)]
+pub struct QkvWrite<'a> {
+    /// T × heads·Dk + H·Dk + H·Dv.
+    pub qkv: ViewMut<'a, f32>,
+    /// Query heads.
+    pub heads: usize,
+    /// Norms, if there are any.
+    pub norms: Option<QkNorms<'a>>,
+    /// The angles.
+    pub rotary: &'a Rotary,
+    /// The cache.
+    pub cache: &'a mut KvCache,
+    /// Where each token goes.
+    pub placement: &'a Placement,
+}
+
+impl Check for QkvWrite<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { qkv, heads, norms, rotary, cache, placement } = self;
+        on_device(Self::NAME, device, &[qkv.device()])?;
+        written(Self::NAME, device, qkv, *heads, norms, rotary, cache, placement)
+    }
+}
+
+/// Fails unless queries, keys and values side by side can be normalised, rotated and written to the cache.
+fn written(
+    op: &'static str,
+    device: DeviceId,
+    qkv: &ViewMut<f32>,
+    heads: usize,
+    norms: &Option<QkNorms>,
+    rotary: &Rotary,
+    cache: &KvCache,
+    placement: &Placement,
+) -> Result<()> {
+    let (tokens, spec) = (qkv.rows(), cache.spec());
+    on_device(op, device, &[cache.device()])?;
+    let [k, v] = key_and_value_columns(heads, spec)?;
+    if let Some(QkNorms { weights: [q_norm, k_norm], eps }) = norms {
+        segments(op, device, q_norm, *eps, k)?;
+        segments(op, device, k_norm, *eps, v - k)?;
+    }
+    rotary.check(op, device, spec.key_width, v)?;
+    if tokens == 0 {
+        return Ok(());
+    }
+    let columns = elements("values", &[spec.heads, spec.value_width])?.saturating_add(v);
+    expect(op, "columns of queries, keys and values", qkv.cols(), columns)?;
+    let placement = HostPlacement::new(op, device, placement, tokens)?;
+    placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))
+}
+
+impl Compose for QkvWrite<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut qkv, heads, norms, rotary, cache, placement } = self;
+        let (tokens, all, [k, v]) = (qkv.rows(), qkv.cols(), key_and_value_columns(heads, cache.spec())?);
+        if tokens == 0 {
+            return Ok(());
+        }
+        if let Some(QkNorms { weights: [q_norm, k_norm], eps }) = norms {
+            parts.run(QkNorm { x: qkv.reborrow().columns(0..k)?, weight: q_norm, eps })?;
+            parts.run(QkNorm { x: qkv.reborrow().columns(k..v)?, weight: k_norm, eps })?;
+        }
+        // Queries and keys are neighbours and have the same width: one rotation serves both.
+        let (x, positions) = (qkv.reborrow().columns(0..v)?, placement.positions.view(tokens, 1)?);
+        parts.run(Rope { x, head_width: cache.spec().key_width, positions, rotary })?;
+        let qkv = qkv.as_view();
+        parts.run(KvWrite { cache, k: qkv.columns(k..v)?, v: qkv.columns(v..all)?, placement })
+    }
+}
+
+/// [`QkvWrite`], then [`AttentionAct`] of the queries.
+#[derive(Debug)]
+pub struct Attend<'a> {
+    /// T × heads·Dk + H·Dk + H·Dv. May be left undefined.
+    pub qkv: ViewMut<'a, f32>,
+    /// Norms, if there are any.
+    pub norms: Option<QkNorms<'a>>,
+    /// The angles.
+    pub rotary: &'a Rotary,
+    /// The cache.
+    pub cache: &'a mut KvCache,
+    /// Where each token stands.
+    pub placement: &'a Placement,
+    /// The parameters.
+    pub options: AttentionOptions<'a>,
+    /// T × heads·Dv.
+    pub out: ViewMut<'a, f32>,
+    /// Gets the output too.
+    pub act: &'a mut Act,
+}
+
+impl Check for Attend<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { qkv, norms, rotary, cache, placement, options, out, act } = self;
+        on_device(Self::NAME, device, &[qkv.device()])?;
+        written(Self::NAME, device, qkv, options.heads, norms, rotary, cache, placement)?;
+        let [queries, _] = key_and_value_columns(options.heads, cache.spec())?;
+        attends(Self::NAME, device, [qkv.rows(), queries], cache, placement, options, out)?;
+        fill(Self::NAME, device, act, out.rows(), out.cols())
+    }
+}
+
+impl Compose for Attend<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut qkv, norms, rotary, cache, placement, options, out, act } = self;
+        let heads = options.heads;
+        let [queries, _] = key_and_value_columns(heads, cache.spec())?;
+        parts.run(QkvWrite { qkv: qkv.reborrow(), heads, norms, rotary, cache: &mut *cache, placement })?;
+        if qkv.rows() == 0 {
+            return Ok(());
+        }
+        let q = qkv.as_view().columns(0..queries)?;
+        parts.run(AttentionAct { attention: Attention { q, cache, placement, options, out }, act })
+    }
+}

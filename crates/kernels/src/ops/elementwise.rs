@@ -1,0 +1,115 @@
+//! Rotation, sums and factors, element by element.
+
+use super::check::*;
+use super::kernels::{Check, Operation};
+use super::norm::same_shape;
+use crate::error::Result;
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+
+/// How a rotation's pairs lie in a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RopeStyle {
+    /// Elements `i` and `i + rotated / 2` (GPT-NeoX; Hugging Face order).
+    Halves,
+    /// Elements `2·i` and `2·i + 1` (Llama's GGUF order).
+    Interleaved,
+}
+
+/// Rotary position embedding, prepared: the angle of pair `i` at position `p` is `p · frequencies[i]`.
+///
+/// All scalings (linear, YaRN, Llama 3) are frequencies and one magnitude.
+#[derive(Debug)]
+pub struct Rotary {
+    /// Pair order.
+    pub style: RopeStyle,
+    /// Angle per position of each pair; `2 · len` elements of a head are rotated, the rest pass.
+    pub frequencies: Buffer<f32>,
+    /// Multiplies sine and cosine (YaRN's attention factor; otherwise 1).
+    pub magnitude: f32,
+}
+
+impl Rotary {
+    /// Fails unless heads of `head_width` in rows of `columns` can be rotated.
+    pub(super) fn check(&self, op: &'static str, device: DeviceId, head_width: usize, columns: usize) -> Result<()> {
+        on_device(op, device, &[self.frequencies.device()])?;
+        let divides = head_width > 0 && columns.is_multiple_of(head_width);
+        require(divides, op, "head width", head_width, "must divide the columns")?;
+        let pairs = self.frequencies.len();
+        require(pairs <= head_width / 2, op, "frequencies", pairs, "at most half the head width")
+    }
+}
+
+/// Rotates the heads of each row in place.
+#[derive(Debug)]
+pub struct Rope<'a> {
+    /// T × H·D.
+    pub x: ViewMut<'a, f32>,
+    /// D.
+    pub head_width: usize,
+    /// T × 1.
+    pub positions: View<'a, u32>,
+    /// The angles.
+    pub rotary: &'a Rotary,
+}
+
+impl Check for Rope<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { x, head_width, positions, rotary } = self;
+        on_device(Self::NAME, device, &[x.device()])?;
+        rotary.check(Self::NAME, device, *head_width, x.cols())?;
+        column(Self::NAME, "number of positions", device, positions, x.rows())
+    }
+}
+
+/// y += scale · x.
+#[derive(Debug)]
+pub struct Add<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// The factor.
+    pub scale: f32,
+    /// T × K.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for Add<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        same_shape(Self::NAME, device, &self.x, &self.y)?;
+        require(self.scale.is_finite(), Self::NAME, "scale", self.scale, "must be finite")
+    }
+}
+
+/// `y[t] += sigmoid(gate[t]) · x[t]` (a shared expert's gate).
+#[derive(Debug)]
+pub struct AddGated<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// T × 1.
+    pub gate: View<'a, f32>,
+    /// T × K.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for AddGated<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        same_shape(Self::NAME, device, &self.x, &self.y)?;
+        column(Self::NAME, "number of gates", device, &self.gate, self.x.rows())
+    }
+}
+
+/// y = factor · y.
+#[derive(Debug)]
+pub struct Scale<'a> {
+    /// The factor.
+    pub factor: f32,
+    /// T × K.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for Scale<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        on_device(Self::NAME, device, &[self.y.device()])?;
+        require(self.factor.is_finite(), Self::NAME, "factor", self.factor, "must be finite")
+    }
+}

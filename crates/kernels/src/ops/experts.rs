@@ -1,0 +1,253 @@
+//! Products of experts.
+
+use super::check::*;
+use super::kernels::{Check, Compose, Operation, Parts};
+use super::matrix::{Activation, Epilogue, PrepareActivations, fill};
+use super::route::{Route, RouteAndGroup, pairs};
+use crate::act::Act;
+use crate::error::Result;
+use crate::groups::Groups;
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+use crate::weight::{Role, Weight};
+
+/// The matrices of a layer's experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertWeights<'a> {
+    /// Gate and up, a [`Role::GateUp`] weight: inner × hidden each.
+    pub gate_up: &'a Weight,
+    /// Down: hidden × inner.
+    pub down: &'a Weight,
+    /// Between them.
+    pub activation: Activation,
+    /// Biases of gate and up, E × inner each.
+    pub gate_up_bias: Option<[&'a Buffer<f32>; 2]>,
+    /// Bias of down, E × hidden.
+    pub down_bias: Option<&'a Buffer<f32>>,
+}
+
+/// `out[p]` (T·k × N) = `W[id of pair p] · x + bias[id]`. Serves one token and many. Rows of padding pairs are zeroed.
+#[derive(Debug)]
+pub struct MoeMatmul<'a> {
+    /// W, a [`Role::Matrix`] weight: E × N × K.
+    pub weight: &'a Weight,
+    /// A row per token (T), or one per pair (T·k).
+    pub x: &'a Act,
+    /// The pairs by expert.
+    pub groups: &'a Groups,
+    /// k.
+    pub top_k: usize,
+    /// E × N.
+    pub bias: Option<&'a Buffer<f32>>,
+    /// T·k × N.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Check for MoeMatmul<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { weight, x, groups, top_k, bias, out } = self;
+        let tokens = grouped(Self::NAME, device, weight, Role::Matrix, x, groups, *top_k, out)?;
+        if x.rows() != out.rows() {
+            expect(Self::NAME, "rows of the activations", x.rows(), tokens)?;
+        }
+        let len = elements("bias", &[weight.experts(), weight.rows()])?;
+        vectors(Self::NAME, "length of the bias", device, *bias, len)
+    }
+}
+
+/// What products of experts share: the groups fit the weight, and the output has a row for each pair. Returns the tokens.
+fn grouped(
+    op: &'static str,
+    device: DeviceId,
+    weight: &Weight,
+    wanted: Role,
+    x: &Act,
+    groups: &Groups,
+    top_k: usize,
+    out: &ViewMut<f32>,
+) -> Result<usize> {
+    on_device(op, device, &[weight.device(), x.device(), groups.device(), out.device()])?;
+    role(op, weight, wanted)?;
+    require(top_k > 0, op, "top-k", top_k, "must not be 0")?;
+    expect(op, "experts of the groups", groups.experts(), weight.experts())?;
+    shape(op, OUTPUT, out, groups.total_pairs, weight.rows())?;
+    require(out.rows().is_multiple_of(top_k), op, "top-k", top_k, "must divide the number of pairs")?;
+    expect(op, "columns of the activations", x.cols(), weight.cols())?;
+    Ok(out.rows() / top_k)
+}
+
+/// `H[p]` (T·k × N) = `activation(gate[id of pair p] · x + bias[id], up[id] · x + bias[id])`. Rows of padding pairs are
+/// zeroed.
+#[derive(Debug)]
+pub struct MoeGateUp<'a> {
+    /// Gate and up, a [`Role::GateUp`] weight: E × N × K each.
+    pub weight: &'a Weight,
+    /// A row per token (T).
+    pub x: &'a Act,
+    /// The pairs by expert.
+    pub groups: &'a Groups,
+    /// k.
+    pub top_k: usize,
+    /// Biases of gate and up, E × N each.
+    pub bias: Option<[&'a Buffer<f32>; 2]>,
+    /// Between them.
+    pub activation: Activation,
+    /// T·k × N.
+    pub h: ViewMut<'a, f32>,
+}
+
+impl MoeGateUp<'_> {
+    /// The same call again, for a shorter time.
+    pub fn reborrow(&mut self) -> MoeGateUp<'_> {
+        MoeGateUp { h: self.h.reborrow(), ..*self }
+    }
+}
+
+impl Check for MoeGateUp<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { weight, x, groups, top_k, bias, activation, h } = self;
+        let tokens = grouped(Self::NAME, device, weight, Role::GateUp, x, groups, *top_k, h)?;
+        expect(Self::NAME, "rows of the activations", x.rows(), tokens)?;
+        let len = elements("bias", &[weight.experts(), weight.rows()])?;
+        vectors(Self::NAME, "length of a bias", device, bias.iter().flatten().copied(), len)?;
+        activation.check(Self::NAME)
+    }
+}
+
+/// [`MoeGateUp`], whose output is prepared as activations, a row per pair.
+#[derive(Debug)]
+pub struct MoeGateUpAct<'a> {
+    /// The product. Its `h` may be left undefined.
+    pub gate_up: MoeGateUp<'a>,
+    /// Gets H.
+    pub act: &'a mut Act,
+}
+
+impl Check for MoeGateUpAct<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        self.gate_up.check(device)?;
+        fill(Self::NAME, device, self.act, self.gate_up.h.rows(), self.gate_up.h.cols())
+    }
+}
+
+impl Compose for MoeGateUpAct<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut gate_up, act } = self;
+        parts.run(gate_up.reborrow())?;
+        parts.run(PrepareActivations { x: gate_up.h.as_view(), act })
+    }
+}
+
+/// `output[t] = Σ weights[t, slot] · out[t·k + slot]` over slots, in order.
+#[derive(Debug)]
+pub struct MoeCombine<'a> {
+    /// Outputs of the experts, T·k × N.
+    pub out: View<'a, f32>,
+    /// T × k.
+    pub weights: View<'a, f32>,
+    /// What becomes of the sums.
+    pub epilogue: Epilogue,
+    /// T × N.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for MoeCombine<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { out, weights, epilogue, y } = self;
+        on_device(Self::NAME, device, &[out.device(), weights.device(), y.device()])?;
+        expect(Self::NAME, "rows of the weights", weights.rows(), y.rows())?;
+        let pairs = elements("pairs", &[weights.rows(), weights.cols()])?;
+        expect(Self::NAME, "rows of the pairs", out.rows(), pairs)?;
+        if out.rows() > 0 {
+            expect(Self::NAME, OUTPUT[1], y.cols(), out.cols())?;
+        }
+        epilogue.check(Self::NAME)
+    }
+}
+
+/// Scratch between a router's logits and the experts' output. All of it may be left undefined, but for what
+/// [`Route`] gives back.
+#[derive(Debug)]
+pub struct ExpertScratch<'a> {
+    /// The pairs by expert.
+    pub groups: &'a mut Groups,
+    /// T·k × inner.
+    pub h: ViewMut<'a, f32>,
+    /// The same as activations.
+    pub act: &'a mut Act,
+    /// The experts' outputs, T·k × hidden.
+    pub out: ViewMut<'a, f32>,
+}
+
+/// The experts that the router's logits choose for each token: what each makes of x, times its weight, summed.
+#[derive(Debug)]
+pub struct Experts<'a> {
+    /// The routing: logits T × E.
+    pub route: Route<'a>,
+    /// The matrices.
+    pub weights: ExpertWeights<'a>,
+    /// T × hidden.
+    pub x: &'a Act,
+    /// Between the kernels.
+    pub scratch: ExpertScratch<'a>,
+    /// What becomes of the sums.
+    pub epilogue: Epilogue,
+    /// T × hidden.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for Experts<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        const OP: &str = Experts::NAME;
+        let Self { route, weights, x, scratch, epilogue, y } = self;
+        let ExpertWeights { gate_up, down, activation, gate_up_bias, down_bias } = *weights;
+        let ExpertScratch { groups, h, act, out } = scratch;
+        route.check(device)?;
+        let (tokens, experts) = (route.logits.rows(), route.logits.cols());
+        on_device(OP, device, &[gate_up.device(), down.device(), x.device(), groups.device()])?;
+        on_device(OP, device, &[h.device(), out.device(), y.device()])?;
+        role(OP, gate_up, Role::GateUp)?;
+        role(OP, down, Role::Matrix)?;
+        if tokens > 0 {
+            expect(OP, "experts of the groups", groups.experts(), experts)?;
+            expect(OP, "experts of gate and up", gate_up.experts(), experts)?;
+            expect(OP, "experts of down", down.experts(), experts)?;
+        }
+        expect(OP, "rows of the activations", x.rows(), tokens)?;
+        expect(OP, "columns of the activations", x.cols(), gate_up.cols())?;
+        expect(OP, "columns of down", down.cols(), gate_up.rows())?;
+        let pairs = pairs(OP, groups, tokens, route.routing.top_k)?;
+        let gated = ["rows of the gated activations", "columns of the gated activations"];
+        shape(OP, gated, h, pairs, gate_up.rows())?;
+        shape(OP, ["rows of the experts' outputs", "columns of the experts' outputs"], out, pairs, down.rows())?;
+        shape(OP, OUTPUT, y, tokens, down.rows())?;
+        activation.check(OP)?;
+        epilogue.check(OP)?;
+        let len = elements("bias", &[gate_up.experts(), gate_up.rows()])?;
+        vectors(OP, "length of a bias", device, gate_up_bias.iter().flatten().copied(), len)?;
+        let len = elements("bias", &[down.experts(), down.rows()])?;
+        vectors(OP, "length of the bias", device, down_bias, len)?;
+        fill(OP, device, act, pairs, gate_up.rows())?;
+        groups.total_pairs = pairs;
+        Ok(())
+    }
+}
+
+impl Compose for Experts<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut route, x, .. } = self;
+        let ExpertWeights { gate_up, down, activation, gate_up_bias, down_bias } = self.weights;
+        let ExpertScratch { groups, mut h, act, mut out } = self.scratch;
+        let top_k = route.routing.top_k;
+        parts.run(RouteAndGroup { route: route.reborrow(), groups: &mut *groups })?;
+        let h = h.reborrow();
+        let gate_up = MoeGateUp { weight: gate_up, x, groups, top_k, bias: gate_up_bias, activation, h };
+        parts.run(MoeGateUpAct { gate_up, act: &mut *act })?;
+        parts.run(MoeMatmul { weight: down, x: act, groups, top_k, bias: down_bias, out: out.reborrow() })?;
+        parts.run(MoeCombine {
+            out: out.as_view(),
+            weights: route.weights.as_view(),
+            epilogue: self.epilogue,
+            y: self.y,
+        })
+    }
+}

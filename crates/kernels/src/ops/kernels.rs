@@ -1,0 +1,289 @@
+//! What a backend implements, and the proof that its arguments were checked.
+
+use super::*;
+use crate::Backend;
+use crate::act::{Act, Precision};
+use crate::error::Result;
+use crate::groups::{GroupLists, Tiling};
+use crate::kv::{KvCache, KvSpec};
+use crate::tensor::{DeviceId, DeviceMemory, View};
+use crate::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
+use std::fmt::Debug;
+use std::ops::{Deref, DerefMut};
+use std::sync::MutexGuard;
+
+/// An operation with its arguments, to be run by [`Backend::run`].
+pub trait Operation: Check {
+    /// The name of its method in [`Kernels`].
+    const NAME: &'static str;
+
+    /// Calls the backend's kernel, or runs the parts of a composition that the backend does not fuse.
+    fn dispatch(call: Checked<Self>, kernels: &dyn Kernels) -> Result<()>;
+}
+
+/// What an operation refuses. Sealed: the module is private.
+pub trait Check: Sized {
+    /// Fails unless all dimensions agree, all ids are in range and every buffer is on the device. Then notes in prepared
+    /// activations and groups what the operation is about to fill. Nothing else is written.
+    fn check(&mut self, device: DeviceId) -> Result<()>;
+}
+
+/// A composition: what it means in terms of other operations.
+pub(super) trait Compose {
+    /// Runs the parts. They were checked together with the composition.
+    fn compose(self, parts: &Parts) -> Result<()>;
+}
+
+/// Arguments that [`Backend::run`] has checked. Nobody else can make one, so a kernel cannot be called past the check:
+///
+/// ```compile_fail
+/// use gristmill_kernels::ops::{Checked, Kernels, Scale};
+/// use gristmill_kernels::tensor::ViewMut;
+///
+/// fn past_the_check(kernels: &dyn Kernels, y: ViewMut<f32>) {
+///     let _ = kernels.scale(Checked(Scale { factor: f32::NAN, y }));
+/// }
+/// ```
+///
+/// The same operation through the door compiles:
+///
+/// ```
+/// use gristmill_kernels::ops::Scale;
+/// use gristmill_kernels::tensor::ViewMut;
+/// use gristmill_kernels::{Backend, Error};
+///
+/// fn through_the_check(backend: &Backend, y: ViewMut<f32>) {
+///     assert!(matches!(backend.run(Scale { factor: f32::NAN, y }), Err(Error::Range { .. })));
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Checked<O>(O);
+
+impl<O> Checked<O> {
+    /// The arguments.
+    pub fn into_inner(self) -> O {
+        self.0
+    }
+}
+
+impl<O> Deref for Checked<O> {
+    type Target = O;
+
+    fn deref(&self) -> &O {
+        &self.0
+    }
+}
+
+impl<O> DerefMut for Checked<O> {
+    fn deref_mut(&mut self) -> &mut O {
+        &mut self.0
+    }
+}
+
+impl<'a> Checked<GroupByExpert<'a>> {
+    /// The ids, and the lists to be filled.
+    pub fn into_lists(self) -> (View<'a, u32>, GroupLists<'a>) {
+        (self.0.ids, self.0.groups.lists())
+    }
+}
+
+impl<'a> Checked<RouteAndGroup<'a>> {
+    /// The routing, and the lists to be filled.
+    pub fn lists(&mut self) -> (&mut Route<'a>, GroupLists<'_>) {
+        (&mut self.0.route, self.0.groups.lists())
+    }
+}
+
+/// Whether a backend has run a composition at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Fused {
+    /// It has run.
+    Yes,
+    /// Nothing has run; the parts run instead.
+    No,
+}
+
+/// Runs the parts of a composition whose arguments have been checked as a whole.
+pub(super) struct Parts<'k>(&'k dyn Kernels);
+
+impl Parts<'_> {
+    pub(super) fn run<O: Operation>(&self, part: O) -> Result<()> {
+        O::dispatch(Checked(part), self.0)
+    }
+}
+
+/// Checks an operation and runs it.
+pub(crate) fn run<O: Operation>(kernels: &dyn Kernels, mut operation: O) -> Result<()> {
+    operation.check(kernels.device())?;
+    O::dispatch(Checked(operation), kernels)
+}
+
+/// What a device can do at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    /// Bytes read from its memory.
+    pub read_bytes_per_second: f64,
+    /// Operations (a product and a sum are two) of its fastest products that the kernels use: bfloat16 for CUDA.
+    pub ops_per_second: f64,
+}
+
+/// Launches captured into a graph, replayed with the same arguments.
+pub trait Graph: Debug + Send + Sync {
+    /// Runs them all.
+    fn replay(&self) -> Result<()>;
+}
+
+/// Memory of a device that is not the host's.
+pub trait Heap {
+    /// Zeroed memory. `what` names it in an out-of-memory error.
+    fn allocate(&self, bytes: usize, what: &'static str) -> Result<Box<dyn DeviceMemory>>;
+    /// Copies from the host to the start of the memory; the bytes fit.
+    fn write(&self, to: &dyn DeviceMemory, bytes: &[u8]) -> Result<()>;
+    /// Waits for all work and copies to the host, from `offset` on; the bytes are there. Fails if a kernel has met a bad
+    /// id since the last time.
+    fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()>;
+}
+
+macro_rules! operations {
+    (
+        kernels { $($kernel:ident($Kernel:ident),)* }
+        compositions { $($composition:ident($Composition:ident),)* }
+    ) => {
+        /// What a backend implements: a kernel for each operation, and compositions that it runs at once. Callers use
+        /// [`Backend`], which checks the arguments. All of it is `&self`: operations of several threads take turns.
+        pub trait Kernels: Send + Sync {
+            /// The device's name and level, for people.
+            fn name(&self) -> String;
+            /// Which device.
+            fn device(&self) -> DeviceId;
+            /// The device's own memory; `None` for host memory.
+            fn heap(&self) -> Option<&dyn Heap> {
+                None
+            }
+            /// See [`Backend::free_memory`].
+            fn free_memory(&self) -> Result<Option<u64>> {
+                Ok(None)
+            }
+            /// See [`Backend::rates`].
+            fn rates(&self) -> Result<Option<Rates>> {
+                Ok(None)
+            }
+            /// See [`Backend::batch_bucket`].
+            fn batch_bucket(&self, rows: usize) -> usize {
+                rows
+            }
+            /// See [`Backend::context_bucket`].
+            fn context_bucket(&self, columns: usize) -> usize {
+                columns
+            }
+            /// See [`Backend::capture`].
+            fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+                let _ = work;
+                Ok(None)
+            }
+            /// See [`Backend::make_ready`].
+            fn make_ready(
+                &self,
+                work: &mut dyn FnMut(&Backend) -> Result<()>,
+                progress: &mut dyn FnMut(usize, usize),
+            ) -> Result<()> {
+                let _ = (work, progress);
+                Ok(())
+            }
+            /// See [`Backend::exclusive`].
+            fn exclusive(&self) -> Option<MutexGuard<'_, ()>> {
+                None
+            }
+            /// See [`Backend::notice`].
+            fn notice(&self) -> Option<String> {
+                None
+            }
+            /// Storage for activations of up to `rows` × `cols`, whose product fits memory.
+            fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act>;
+            /// A zeroed cache; the spec has been checked.
+            fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache>;
+            /// Bytes that [`Kernels::alloc_kv`] takes.
+            fn kv_bytes(&self, spec: KvSpec, blocks: usize) -> u64 {
+                (spec.block_bytes() as u64).saturating_mul(blocks as u64)
+            }
+            /// How pairs are cut into tiles.
+            fn tiling(&self) -> Tiling;
+            /// Bytes that [`Kernels::prepare`] takes for a tensor.
+            fn footprint(&self, shape: &TensorShape, role: Role) -> Footprint;
+            /// Brings tensors, which have been checked, into the backend's layout.
+            fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Prepared>;
+
+            $(
+                #[doc = concat!("[`", stringify!($Kernel), "`].")]
+                fn $kernel(&self, call: Checked<$Kernel>) -> Result<()>;
+            )*
+            $(
+                #[doc = concat!("[`", stringify!($Composition), "`] at once. The parts run if the answer is [`Fused::No`].")]
+                fn $composition(&self, call: &mut Checked<$Composition>) -> Result<Fused> {
+                    let _ = call;
+                    Ok(Fused::No)
+                }
+            )*
+        }
+
+        $(
+            impl Operation for $Kernel<'_> {
+                const NAME: &'static str = stringify!($kernel);
+
+                fn dispatch(call: Checked<Self>, kernels: &dyn Kernels) -> Result<()> {
+                    kernels.$kernel(call)
+                }
+            }
+        )*
+        $(
+            impl Operation for $Composition<'_> {
+                const NAME: &'static str = stringify!($composition);
+
+                fn dispatch(mut call: Checked<Self>, kernels: &dyn Kernels) -> Result<()> {
+                    match kernels.$composition(&mut call)? {
+                        Fused::Yes => Ok(()),
+                        Fused::No => call.0.compose(&Parts(kernels)),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+operations! {
+    kernels {
+        embed(Embed),
+        prepare_activations(PrepareActivations),
+        matmul(Matmul),
+        gate_up(GateUp),
+        route(Route),
+        group_by_expert(GroupByExpert),
+        moe_matmul(MoeMatmul),
+        moe_gate_up(MoeGateUp),
+        moe_combine(MoeCombine),
+        rms_norm(RmsNorm),
+        layer_norm(LayerNorm),
+        qk_norm(QkNorm),
+        rope(Rope),
+        add(Add),
+        add_gated(AddGated),
+        scale(Scale),
+        argmax(Argmax),
+        sample(Sample),
+        kv_write(KvWrite),
+        kv_copy(KvCopy),
+        attention(Attention),
+    }
+    compositions {
+        norm_act(NormAct),
+        norm_matmul(NormMatmul),
+        gate_up_act(GateUpAct),
+        route_and_group(RouteAndGroup),
+        moe_gate_up_act(MoeGateUpAct),
+        experts(Experts),
+        qkv_write(QkvWrite),
+        attention_act(AttentionAct),
+        attend(Attend),
+    }
+}

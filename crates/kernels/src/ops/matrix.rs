@@ -1,0 +1,221 @@
+//! Embeddings, activations and dense products.
+
+use super::check::*;
+use super::kernels::{Check, Compose, Operation, Parts};
+use crate::act::Act;
+use crate::error::Result;
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+use crate::weight::{Role, Weight};
+
+/// The gated activation of an MLP.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Activation {
+    /// silu(gate) · up.
+    SwiGlu,
+    /// gelu(gate) · up with the tanh approximation.
+    GeGlu,
+    /// gate' · sigmoid(alpha · gate') · (up' + 1), gate' = min(gate, limit), up' = clamp(up, −limit, limit) (gpt-oss).
+    ClampedSwiGlu {
+        /// Slope of the sigmoid.
+        alpha: f32,
+        /// The clamp.
+        limit: f32,
+    },
+}
+
+impl Activation {
+    pub(super) fn check(self, op: &'static str) -> Result<()> {
+        let Self::ClampedSwiGlu { alpha, limit } = self else { return Ok(()) };
+        require(alpha.is_finite(), op, "alpha", alpha, "must be finite")?;
+        require(limit > 0.0, op, "limit", limit, "must be above 0")
+    }
+}
+
+/// What a product does with its output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Epilogue {
+    /// y = output.
+    Store,
+    /// y += scale · output.
+    Add {
+        /// The factor.
+        scale: f32,
+    },
+}
+
+impl Epilogue {
+    pub(super) fn check(self, op: &'static str) -> Result<()> {
+        let Self::Add { scale } = self else { return Ok(()) };
+        require(scale.is_finite(), op, "scale", scale, "must be finite")
+    }
+}
+
+/// Decodes row `rows[i]` of a [`Role::Table`] weight into row `i` of `out` (T × cols), times `scale`. On a GPU a padding
+/// id ([`PADDING`]) gives a row of zeros; on the CPU it is an error.
+#[derive(Debug)]
+pub struct Embed<'a> {
+    /// The table.
+    pub table: &'a Weight,
+    /// Row ids, T × 1.
+    pub rows: View<'a, u32>,
+    /// Multiplies every element.
+    pub scale: f32,
+    /// T × cols.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Check for Embed<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { table, rows, out, .. } = self;
+        on_device(Self::NAME, device, &[table.device(), out.device()])?;
+        role(Self::NAME, table, Role::Table)?;
+        column(Self::NAME, "number of row ids", device, rows, out.rows())?;
+        shape(Self::NAME, OUTPUT, out, rows.rows(), table.cols())?;
+        ids(Self::NAME, "row", rows, table.rows(), false)
+    }
+}
+
+/// Prepares activations (T × K) for products.
+#[derive(Debug)]
+pub struct PrepareActivations<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// Gets the rows, in all representations that weights may want.
+    pub act: &'a mut Act,
+}
+
+impl Check for PrepareActivations<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { x, act } = self;
+        on_device(Self::NAME, device, &[x.device()])?;
+        fill(Self::NAME, device, act, x.rows(), x.cols())
+    }
+}
+
+/// Checks that activations can be filled with so many rows and columns, and notes it. The last check of an operation.
+pub(super) fn fill(op: &'static str, device: DeviceId, act: &mut Act, rows: usize, cols: usize) -> Result<()> {
+    fits(op, device, act, rows, cols)?;
+    act.fill(rows, cols);
+    Ok(())
+}
+
+/// Checks that activations can be filled with so many rows and columns.
+pub(super) fn fits(op: &'static str, device: DeviceId, act: &Act, rows: usize, cols: usize) -> Result<()> {
+    on_device(op, device, &[act.device()])?;
+    act.check_capacity(op, rows, cols)
+}
+
+/// Y (T × N) = X · Wᵀ + bias, for all rows of X or for some.
+#[derive(Debug)]
+pub struct Matmul<'a> {
+    /// W, a dense [`Role::Matrix`] weight: N × K.
+    pub weight: &'a Weight,
+    /// X.
+    pub x: &'a Act,
+    /// The rows of X to multiply, T × 1, as the output head does; all rows in order if there are none.
+    pub rows: Option<View<'a, u32>>,
+    /// N.
+    pub bias: Option<&'a Buffer<f32>>,
+    /// What becomes of the product.
+    pub epilogue: Epilogue,
+    /// T × N.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl<'a> Matmul<'a> {
+    /// Y = X · Wᵀ.
+    pub fn new(weight: &'a Weight, x: &'a Act, y: ViewMut<'a, f32>) -> Self {
+        Self { weight, x, rows: None, bias: None, epilogue: Epilogue::Store, y }
+    }
+}
+
+impl Check for Matmul<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { weight, x, rows, bias, epilogue, y } = self;
+        product(Self::NAME, device, weight, Role::Matrix, [x.cols(), y.cols()], y)?;
+        on_device(Self::NAME, device, &[x.device()])?;
+        match rows {
+            Some(rows) => {
+                column(Self::NAME, "number of row ids", device, rows, y.rows())?;
+                ids(Self::NAME, "row", rows, x.rows(), false)?;
+            }
+            None => expect(Self::NAME, OUTPUT[0], y.rows(), x.rows())?,
+        }
+        vectors(Self::NAME, "length of the bias", device, *bias, weight.rows())?;
+        epilogue.check(Self::NAME)
+    }
+}
+
+/// What dense products share: a dense weight of this role, whose columns are the input's.
+pub(super) fn product(
+    op: &'static str,
+    device: DeviceId,
+    weight: &Weight,
+    wanted: Role,
+    [inputs, outputs]: [usize; 2],
+    y: &ViewMut<f32>,
+) -> Result<()> {
+    on_device(op, device, &[weight.device(), y.device()])?;
+    role(op, weight, wanted)?;
+    dense(op, weight)?;
+    expect(op, "columns of the activations", inputs, weight.cols())?;
+    if y.rows() == 0 { Ok(()) } else { expect(op, OUTPUT[1], outputs, weight.rows()) }
+}
+
+/// H (T × N) = activation(gate · x + bias, up · x + bias).
+#[derive(Debug)]
+pub struct GateUp<'a> {
+    /// Gate and up, a dense [`Role::GateUp`] weight: N × K each.
+    pub weight: &'a Weight,
+    /// T × K.
+    pub x: &'a Act,
+    /// Biases of gate and up, N each.
+    pub bias: Option<[&'a Buffer<f32>; 2]>,
+    /// Between them.
+    pub activation: Activation,
+    /// T × N.
+    pub h: ViewMut<'a, f32>,
+}
+
+impl GateUp<'_> {
+    /// The same call again, for a shorter time.
+    pub fn reborrow(&mut self) -> GateUp<'_> {
+        GateUp { h: self.h.reborrow(), ..*self }
+    }
+}
+
+impl Check for GateUp<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { weight, x, bias, activation, h } = self;
+        product(Self::NAME, device, weight, Role::GateUp, [x.cols(), h.cols()], h)?;
+        on_device(Self::NAME, device, &[x.device()])?;
+        expect(Self::NAME, OUTPUT[0], h.rows(), x.rows())?;
+        vectors(Self::NAME, "length of a bias", device, bias.iter().flatten().copied(), weight.rows())?;
+        activation.check(Self::NAME)
+    }
+}
+
+/// [`GateUp`], whose output is prepared as activations.
+#[derive(Debug)]
+pub struct GateUpAct<'a> {
+    /// The product. Its `h` may be left undefined.
+    pub gate_up: GateUp<'a>,
+    /// Gets H.
+    pub act: &'a mut Act,
+}
+
+impl Check for GateUpAct<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        self.gate_up.check(device)?;
+        fill(Self::NAME, device, self.act, self.gate_up.h.rows(), self.gate_up.h.cols())
+    }
+}
+
+impl Compose for GateUpAct<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut gate_up, act } = self;
+        parts.run(gate_up.reborrow())?;
+        parts.run(PrepareActivations { x: gate_up.h.as_view(), act })
+    }
+}

@@ -1,0 +1,174 @@
+//! Norms, and norms together with what reads their output.
+
+use super::check::*;
+use super::kernels::{Check, Compose, Operation, Parts};
+use super::matrix::{Epilogue, Matmul, PrepareActivations, fill, fits, product};
+use crate::act::Act;
+use crate::error::Result;
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+use crate::weight::{Role, Weight};
+
+/// out = x / sqrt(mean(x²) + eps) · weight, for every row.
+#[derive(Debug)]
+pub struct RmsNorm<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// K.
+    pub weight: &'a Buffer<f32>,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// T × K.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl RmsNorm<'_> {
+    /// The same call again, for a shorter time.
+    pub fn reborrow(&mut self) -> RmsNorm<'_> {
+        RmsNorm { out: self.out.reborrow(), ..*self }
+    }
+}
+
+impl Check for RmsNorm<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { x, weight, eps, out } = self;
+        same_shape(Self::NAME, device, x, out)?;
+        epsilon(Self::NAME, *eps)?;
+        vector(Self::NAME, "length of the weight", device, weight, x.cols())
+    }
+}
+
+/// Fails unless two matrices on the device have one shape.
+pub(super) fn same_shape(op: &'static str, device: DeviceId, x: &View<f32>, y: &ViewMut<f32>) -> Result<()> {
+    on_device(op, device, &[x.device(), y.device()])?;
+    shape(op, OUTPUT, y, x.rows(), x.cols())
+}
+
+fn epsilon(op: &'static str, eps: f32) -> Result<()> {
+    require(eps.is_finite() && eps >= 0.0, op, "epsilon", eps, "must be finite and not negative")
+}
+
+/// out = (x − mean(x)) / sqrt(variance(x) + eps) · weight + bias, for every row; the variance is that of all K, not
+/// of a sample.
+#[derive(Debug)]
+pub struct LayerNorm<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// K.
+    pub weight: &'a Buffer<f32>,
+    /// K.
+    pub bias: &'a Buffer<f32>,
+    /// Added to the variance.
+    pub eps: f32,
+    /// T × K.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Check for LayerNorm<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { x, weight, bias, eps, out } = self;
+        same_shape(Self::NAME, device, x, out)?;
+        epsilon(Self::NAME, *eps)?;
+        vector(Self::NAME, "length of the weight", device, weight, x.cols())?;
+        vector(Self::NAME, "length of the bias", device, bias, x.cols())
+    }
+}
+
+/// In place, each segment of `weight.len()` columns normalised by itself: per head if that is D, whole row if that is
+/// the row.
+#[derive(Debug)]
+pub struct QkNorm<'a> {
+    /// T × columns, a multiple of the weight's length.
+    pub x: ViewMut<'a, f32>,
+    /// Of a segment.
+    pub weight: &'a Buffer<f32>,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl Check for QkNorm<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        segments(Self::NAME, device, self.weight, self.eps, self.x.cols())?;
+        on_device(Self::NAME, device, &[self.x.device()])
+    }
+}
+
+/// Fails unless segments of the weight's length can be normalised in so many columns.
+pub(super) fn segments(
+    op: &'static str,
+    device: DeviceId,
+    weight: &Buffer<f32>,
+    eps: f32,
+    columns: usize,
+) -> Result<()> {
+    on_device(op, device, &[weight.device()])?;
+    epsilon(op, eps)?;
+    let divides = !weight.is_empty() && columns.is_multiple_of(weight.len());
+    require(divides, op, "length of the weight", weight.len(), "must divide the columns")
+}
+
+/// [`RmsNorm`], whose output is also prepared as activations.
+#[derive(Debug)]
+pub struct NormAct<'a> {
+    /// The norm.
+    pub norm: RmsNorm<'a>,
+    /// Get its output.
+    pub acts: [Option<&'a mut Act>; 2],
+}
+
+impl Check for NormAct<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { norm, acts } = self;
+        let (rows, cols) = (norm.x.rows(), norm.x.cols());
+        norm.check(device)?;
+        acts.iter().flatten().try_for_each(|act| fits(Self::NAME, device, act, rows, cols))?;
+        acts.iter_mut().flatten().try_for_each(|act| fill(Self::NAME, device, act, rows, cols))
+    }
+}
+
+impl Compose for NormAct<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut norm, acts } = self;
+        parts.run(norm.reborrow())?;
+        let mut acts = acts.into_iter().flatten();
+        acts.try_for_each(|act| parts.run(PrepareActivations { x: norm.out.as_view(), act }))
+    }
+}
+
+/// [`NormAct`] for `act` and another, then [`Matmul`] of `act`.
+#[derive(Debug)]
+pub struct NormMatmul<'a> {
+    /// The norm.
+    pub norm: RmsNorm<'a>,
+    /// Gets the norm's output, and is multiplied.
+    pub act: &'a mut Act,
+    /// Gets the norm's output too.
+    pub other: Option<&'a mut Act>,
+    /// A dense [`Role::Matrix`] weight: N × K.
+    pub weight: &'a Weight,
+    /// N.
+    pub bias: Option<&'a Buffer<f32>>,
+    /// T × N.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for NormMatmul<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { norm, act, other, weight, bias, y } = self;
+        let (rows, cols) = (norm.x.rows(), norm.x.cols());
+        norm.check(device)?;
+        product(Self::NAME, device, weight, Role::Matrix, [cols, y.cols()], y)?;
+        expect(Self::NAME, OUTPUT[0], y.rows(), rows)?;
+        vectors(Self::NAME, "length of the bias", device, *bias, weight.rows())?;
+        fits(Self::NAME, device, act, rows, cols)?;
+        other.iter_mut().try_for_each(|other| fill(Self::NAME, device, other, rows, cols))?;
+        fill(Self::NAME, device, act, rows, cols)
+    }
+}
+
+impl Compose for NormMatmul<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { norm, act, other, weight, bias, y } = self;
+        parts.run(NormAct { norm, acts: [Some(&mut *act), other] })?;
+        parts.run(Matmul { weight, x: act, rows: None, bias, epilogue: Epilogue::Store, y })
+    }
+}

@@ -1,0 +1,160 @@
+//! The router, and the grouping of what it chose.
+
+use super::check::{self, *};
+use super::kernels::{Check, Compose, Operation, Parts};
+use crate::error::Result;
+use crate::groups::Groups;
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+
+/// What a router does with its logits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Gating {
+    /// Softmax over all experts, then the top k.
+    Softmax,
+    /// The top k, then softmax over those alone.
+    SoftmaxOfChosen,
+    /// Sigmoid of each logit, then the top k.
+    Sigmoid,
+    /// SparseMixer (<https://arxiv.org/abs/2409.12136>, in its inference form; Phi-3.5-MoE): experts are chosen one
+    /// after another, each the best of the remaining ones, with logit m. Its weight is its softmax over the remaining
+    /// experts with a near logit: (m − logit) ≤ `near` · max(|logit|, m).
+    SparseMixer {
+        /// How far a logit may be below the best and still be near it, as a share: at least 0.
+        near: f32,
+    },
+}
+
+/// The router's parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Routing {
+    /// Experts per token, 1..=E.
+    pub top_k: usize,
+    /// How logits become weights.
+    pub gating: Gating,
+    /// Divide the chosen weights by their sum (at least 6.1e-5, the smallest normal f16, as everyone does).
+    pub normalise: bool,
+    /// Multiplies the final weights.
+    pub scale: f32,
+    /// Experts are in this many equal groups (1: no groups); only the best `top_groups` groups take part, judged by
+    /// the sum of their two highest selection scores (DeepSeek-V3).
+    pub groups: usize,
+    /// Groups that take part.
+    pub top_groups: usize,
+}
+
+impl Routing {
+    /// Top-k softmax routing without groups.
+    pub fn softmax(top_k: usize, normalise: bool) -> Self {
+        Self { top_k, gating: Gating::Softmax, normalise, scale: 1.0, groups: 1, top_groups: 1 }
+    }
+
+    fn check(&self, op: &'static str, experts: usize) -> Result<()> {
+        let Self { top_k, groups, top_groups, .. } = *self;
+        require((1..=MAX_EXPERTS).contains(&experts), op, "experts", experts, "1 to 1024 are supported")?;
+        require((1..=experts).contains(&top_k), op, "top-k", top_k, "from 1 to the number of experts")?;
+        let divides = groups > 0 && experts.is_multiple_of(groups);
+        require(divides, op, "expert groups", groups, "must divide the number of experts")?;
+        require((1..=groups).contains(&top_groups), op, "top groups", top_groups, "from 1 to the number of groups")?;
+        let enough = top_groups * (experts / groups) >= top_k;
+        require(enough, op, "top-k", top_k, "the chosen groups must hold that many experts")?;
+        let Gating::SparseMixer { near } = self.gating else { return Ok(()) };
+        require(near.is_finite() && near >= 0.0, op, "near", near, "must be finite and not negative")
+    }
+}
+
+/// Router: logits to expert ids and weights, by descending score, the smaller index first on a tie. NaN counts as the
+/// smallest score.
+#[derive(Debug)]
+pub struct Route<'a> {
+    /// T × E.
+    pub logits: View<'a, f32>,
+    /// The parameters.
+    pub routing: &'a Routing,
+    /// Added to the scores for selection only (DeepSeek-V3), E.
+    pub selection_bias: Option<&'a Buffer<f32>>,
+    /// T × k.
+    pub ids: ViewMut<'a, u32>,
+    /// T × k.
+    pub weights: ViewMut<'a, f32>,
+}
+
+impl Route<'_> {
+    /// The same call again, for a shorter time.
+    pub fn reborrow(&mut self) -> Route<'_> {
+        Route { ids: self.ids.reborrow(), weights: self.weights.reborrow(), ..*self }
+    }
+}
+
+impl Check for Route<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { logits, routing, selection_bias, ids, weights } = self;
+        on_device(Self::NAME, device, &[logits.device(), ids.device(), weights.device()])?;
+        if logits.rows() > 0 {
+            routing.check(Self::NAME, logits.cols())?;
+        }
+        shape(Self::NAME, ["rows of the ids", "columns of the ids"], ids, logits.rows(), routing.top_k)?;
+        shape(Self::NAME, ["rows of the weights", "columns of the weights"], weights, logits.rows(), routing.top_k)?;
+        if logits.rows() == 0 {
+            return Ok(());
+        }
+        vectors(Self::NAME, "length of the selection bias", device, *selection_bias, logits.cols())
+    }
+}
+
+/// Sorts (token, slot) pairs by expert.
+#[derive(Debug)]
+pub struct GroupByExpert<'a> {
+    /// Expert ids, T × k. [`PADDING`] is a pair without an expert.
+    pub ids: View<'a, u32>,
+    /// Gets the pairs.
+    pub groups: &'a mut Groups,
+}
+
+impl Check for GroupByExpert<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { ids, groups } = self;
+        on_device(Self::NAME, device, &[ids.device(), groups.device()])?;
+        check::ids(Self::NAME, "expert", ids, groups.experts(), true)?;
+        groups.total_pairs = pairs(Self::NAME, groups, ids.rows(), ids.cols())?;
+        Ok(())
+    }
+}
+
+/// The number of pairs, if the groups can hold them.
+pub(super) fn pairs(op: &'static str, groups: &Groups, tokens: usize, top_k: usize) -> Result<usize> {
+    let pairs = elements("pairs", &[tokens, top_k])?;
+    require(pairs < PADDING as usize, op, "pairs", pairs, "must be below 2^32 - 1")?;
+    at_least(op, "capacity for pairs", groups.pairs.len(), pairs)?;
+    Ok(pairs)
+}
+
+/// [`Route`], then [`GroupByExpert`] of its ids.
+#[derive(Debug)]
+pub struct RouteAndGroup<'a> {
+    /// The routing.
+    pub route: Route<'a>,
+    /// Gets the pairs.
+    pub groups: &'a mut Groups,
+}
+
+impl Check for RouteAndGroup<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { route, groups } = self;
+        route.check(device)?;
+        on_device(Self::NAME, device, &[groups.device()])?;
+        if route.logits.rows() > 0 {
+            expect(Self::NAME, "experts of the groups", groups.experts(), route.logits.cols())?;
+        }
+        groups.total_pairs = pairs(Self::NAME, groups, route.logits.rows(), route.routing.top_k)?;
+        Ok(())
+    }
+}
+
+impl Compose for RouteAndGroup<'_> {
+    fn compose(self, parts: &Parts) -> Result<()> {
+        let Self { mut route, groups } = self;
+        parts.run(route.reborrow())?;
+        parts.run(GroupByExpert { ids: route.ids.as_view(), groups })
+    }
+}

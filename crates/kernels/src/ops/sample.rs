@@ -1,0 +1,112 @@
+//! What is done with logits.
+
+use super::check::*;
+use super::kernels::{Check, Operation};
+use crate::error::Result;
+use crate::tensor::{DeviceId, View, ViewMut};
+
+/// Index of the largest element of each row, the smaller index on a tie; NaN is the smallest.
+#[derive(Debug)]
+pub struct Argmax<'a> {
+    /// R × columns.
+    pub x: View<'a, f32>,
+    /// R × 1.
+    pub out: ViewMut<'a, u32>,
+}
+
+impl Check for Argmax<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { x, out } = self;
+        on_device(Self::NAME, device, &[x.device()])?;
+        column(Self::NAME, "rows of the output", device, &out.as_view(), x.rows())?;
+        countable(Self::NAME, "columns", x.rows(), x.cols())
+    }
+}
+
+/// Fails unless ids can count the columns, if there are rows.
+fn countable(op: &'static str, what: &'static str, rows: usize, columns: usize) -> Result<()> {
+    let fits = rows == 0 || (1..=PADDING as usize).contains(&columns);
+    require(fits, op, what, columns, "from 1 to 2^32 - 1")
+}
+
+/// Sampling parameters of one row of logits, applied in this order: mask, bias, penalties, temperature, top-k, top-p,
+/// min-p, draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling<'a> {
+    /// Bit `i % 32` of word `i / 32` allows token `i` (a grammar); `None` allows all.
+    pub mask: Option<&'a [u32]>,
+    /// Added to the logits of these tokens.
+    pub bias: &'a [(u32, f32)],
+    /// How often each token occurs in the text so far; what penalties look at. Each token once.
+    pub counts: &'a [(u32, u32)],
+    /// Divides a positive and multiplies a negative logit of tokens that occur; 1 changes nothing.
+    pub repeat_penalty: f32,
+    /// Subtracted once from tokens that occur.
+    pub presence_penalty: f32,
+    /// Subtracted for each occurrence.
+    pub frequency_penalty: f32,
+    /// 0 is greedy (argmax after mask, bias and penalties).
+    pub temperature: f32,
+    /// Keep the k most likely; 0 keeps all.
+    pub top_k: u32,
+    /// Keep the smallest set with at least this much probability, and at least one; 1 keeps all.
+    pub top_p: f32,
+    /// Drop tokens that are less likely than this share of the most likely; 0 keeps all.
+    pub min_p: f32,
+    /// The generator's key.
+    pub seed: u64,
+    /// The generator's counter: the position of the token to be drawn.
+    pub position: u64,
+}
+
+impl Sampling<'_> {
+    fn check(&self, op: &'static str, vocabulary: usize) -> Result<()> {
+        let (finite, share) = ("must be finite", "must be from 0 to 1");
+        let t = self.temperature;
+        require(t.is_finite() && t >= 0.0, op, "temperature", t, "must be finite and not negative")?;
+        require((0.0..=1.0).contains(&self.top_p), op, "top-p", self.top_p, share)?;
+        require((0.0..=1.0).contains(&self.min_p), op, "min-p", self.min_p, share)?;
+        let repeat = self.repeat_penalty;
+        require(repeat.is_finite() && repeat > 0.0, op, "repeat penalty", repeat, "must be finite and above 0")?;
+        require(self.presence_penalty.is_finite(), op, "presence penalty", self.presence_penalty, finite)?;
+        require(self.frequency_penalty.is_finite(), op, "frequency penalty", self.frequency_penalty, finite)?;
+        for (index, &(token, bias)) in self.bias.iter().enumerate() {
+            id(op, "biased token", token, index, vocabulary)?;
+            require(!bias.is_nan(), op, "bias", bias, "must be a number")?;
+        }
+        for (index, &(token, _)) in self.counts.iter().enumerate() {
+            id(op, "counted token", token, index, vocabulary)?;
+        }
+        let Some(mask) = self.mask else { return Ok(()) };
+        expect(op, "words of the mask", mask.len(), vocabulary.div_ceil(32))?;
+        let tail = vocabulary % 32;
+        let allows = mask.iter().enumerate().any(|(i, &word)| {
+            let last = i + 1 == mask.len() && tail != 0;
+            (if last { word & ((1 << tail) - 1) } else { word }) != 0
+        });
+        require(allows, op, "allowed tokens", 0, "the mask must allow at least one token")
+    }
+}
+
+/// Draws one token per row of logits, which are left penalised. The uniform number of a draw is a function of (seed,
+/// position) alone, never of the batch row.
+#[derive(Debug)]
+pub struct Sample<'a> {
+    /// R × vocabulary.
+    pub logits: ViewMut<'a, f32>,
+    /// One for each row.
+    pub parameters: &'a [Sampling<'a>],
+    /// R × 1.
+    pub out: ViewMut<'a, u32>,
+}
+
+impl Check for Sample<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        let Self { logits, parameters, out } = self;
+        on_device(Self::NAME, device, &[logits.device()])?;
+        expect(Self::NAME, "number of parameter sets", parameters.len(), logits.rows())?;
+        column(Self::NAME, "rows of the output", device, &out.as_view(), logits.rows())?;
+        countable(Self::NAME, "vocabulary", logits.rows(), logits.cols())?;
+        parameters.iter().try_for_each(|p| p.check(Self::NAME, logits.cols()))
+    }
+}
