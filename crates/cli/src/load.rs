@@ -24,7 +24,7 @@ pub(crate) fn model(
     if let Some(error) = passed_over {
         say.info(format_args!("{error}; the CPU is used"));
     }
-    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &*backend)?;
+    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &backend)?;
     say.detail(format_args!("memory: {}", describe(&plan)));
     say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()?));
     plan.check()?;

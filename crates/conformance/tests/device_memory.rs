@@ -24,7 +24,7 @@ fn loaded(language: Language, name: &str, limits: &Limits, precision: Precision)
     };
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
     let file = GgufFile::open(golden).unwrap();
-    let plan = Plan::new(&ModelInfo::read(&file).unwrap(), limits, precision, &*backend).unwrap();
+    let plan = Plan::new(&ModelInfo::read(&file).unwrap(), limits, precision, &backend).unwrap();
     let before = gpu.taken();
     let model = Model::with_backend(file, backend, LoadOptions { precision, ..LoadOptions::default() }).unwrap();
     assert_eq!((gpu.taken() - before, gpu.mapped()), (plan.weights, plan.mapped), "{name}: weights");

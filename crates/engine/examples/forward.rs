@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let limits = Limits::default();
     let options = LoadOptions::default();
     let device = open_device(&options)?.backend;
-    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &*device)?;
+    let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &device)?;
     eprintln!("{} bytes for a context of {} tokens", plan.total(), plan.context);
     plan.check()?;
 

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = open_device(&LoadOptions::default())?.backend;
     for sequences in [1, 8, 64] {
         let limits = Limits { context, sequences, ..Limits::default() };
-        let plan = Plan::new(&info, &limits, Precision::Fast, &*device)?;
+        let plan = Plan::new(&info, &limits, Precision::Fast, &device)?;
         let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         println!(
             "{sequences:>2} sequences of {} tokens: {:.2} GB, of which {:.2} GB is KV cache; {}",

@@ -52,7 +52,7 @@ impl Runner {
     /// # Errors
     /// [`Error::Limit`] for a limit that is 0 or beyond the model, [`Error::Memory`] if it does not fit.
     pub fn new(model: Arc<Model>, limits: Limits) -> Result<Self> {
-        let plan = Plan::loaded(&model.spec, &limits, model.precision, &*model.backend)?;
+        let plan = Plan::loaded(&model.spec, &limits, model.precision, &model.backend)?;
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
@@ -164,7 +164,7 @@ impl Runner {
         }
         drop(exclusive);
         Ok(Logits {
-            backend: &*self.model.backend,
+            backend: &self.model.backend,
             rows: batch.outputs(),
             vocab: self.model.spec.vocab,
             values: &mut self.scratch.logits,
@@ -212,19 +212,19 @@ impl Runner {
         let StepShape { tokens, rows, .. } = shape;
         let Self { model, rotaries, state, scratch, graphs, .. } = self;
         if scratch.moe.chosen.is_some() {
-            return forward(&*model.backend, model, rotaries, state, scratch, tokens, rows);
+            return forward(&model.backend, model, rotaries, state, scratch, tokens, rows);
         }
         if let Some(graph) = graphs.get(&shape) {
             return Ok(graph.replay()?);
         }
-        forward(&*model.backend, model, rotaries, state, scratch, tokens, rows)?;
+        forward(&model.backend, model, rotaries, state, scratch, tokens, rows)?;
         // Prompts come in all lengths, and are not bound by the time that launches take.
         if tokens > LARGEST_CAPTURED {
             return Ok(());
         }
         let mut outcome = Ok(());
         let graph = model.backend.capture(&mut || {
-            outcome = forward(&*model.backend, model, rotaries, state, scratch, tokens, rows);
+            outcome = forward(&model.backend, model, rotaries, state, scratch, tokens, rows);
             Ok(())
         })?;
         outcome?;

@@ -112,10 +112,11 @@ impl Step<'_> {
 
     fn norm_rows(&self, weights: &NormWeights<Buffer<f32>>, x: View<f32>, out: ViewMut<f32>) -> Result<()> {
         let eps = self.spec.norm_eps;
-        Ok(match weights {
+        match weights {
             NormWeights::Rms { weight } => self.backend.run(RmsNorm { x, weight, eps, out })?,
             NormWeights::Layer { weight, bias } => self.backend.run(LayerNorm { x, weight, bias, eps, out })?,
-        })
+        }
+        Ok(())
     }
 
     /// Where a block's output goes: to the residual stream, or, if a norm comes before that, to `delta`.

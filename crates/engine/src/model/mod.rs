@@ -174,7 +174,7 @@ impl Model {
         if options.check_memory {
             // The least that can be run: whatever more there is to be is planned by the runner.
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
-            Plan::new(&info, &least, options.precision, &*backend)?.check()?;
+            Plan::new(&info, &least, options.precision, &backend)?.check()?;
         }
         let total = info.weights.file;
         let (mut done, mut report) = (0, options.progress.take());
@@ -187,7 +187,7 @@ impl Model {
         report(0);
         let weights = {
             let _exclusive = backend.exclusive();
-            weights::load(&file, &info.spec, &*backend, &mut report)?
+            weights::load(&file, &info.spec, &backend, &mut report)?
         };
         let ModelInfo { spec, tokenizer, template, unused_keys, .. } = info;
         let precision = options.precision;

@@ -156,7 +156,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn route(&self, call: Checked<Route>) -> Result<()> {
-        route::route(self.gpu(), &mut call.into_inner())
+        route::route(self.gpu(), &call.into_inner())
     }
 
     fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
