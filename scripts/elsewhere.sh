@@ -107,13 +107,18 @@ tests() {
         $((SECONDS - start))
 }
 
-# old ARGUMENTS...: an x86-64 CPU without AVX runs what `cargo test --workspace` builds, the kernels' unit tests with these.
+# The tests of the SIMD levels and of the formats in them: binaries that `cargo test --no-run` names.
+CPU_TESTS=(gristmill_kernels gristmill_cpu blocks)
+
+# old ARGUMENTS...: an x86-64 CPU without AVX runs what `cargo test --workspace` builds, the levels' tests with these.
 old() {
     need qemu-x86_64-static qemu-user-static
-    local cpu=(qemu-x86_64-static -cpu core2duo) built
+    local cpu=(qemu-x86_64-static -cpu core2duo) built name
     refuses cc 'vpaddd %ymm0, %ymm0, %ymm0' "${cpu[@]}"
     built=$(cargo test --workspace --no-run 2>&1) || { tail -50 <<<"$built"; return 1; }
-    tests "x86-64 without AVX, kernels" "${cpu[@]}" "$(binary gristmill_kernels <<<"$built")" --nocapture "$@"
+    for name in "${CPU_TESTS[@]}"; do
+        tests "x86-64 without AVX, $name" "${cpu[@]}" "$(binary "$name" <<<"$built")" --nocapture "$@"
+    done
     tests "x86-64 without AVX, op suite" "${cpu[@]}" "$(binary ops <<<"$built")" "${PARTS[@]}" avx2::add avx512::add
     tests "x86-64 without AVX, a model" "${cpu[@]}" "$(binary models <<<"$built")" one_small_model
 }
@@ -143,11 +148,13 @@ run() {
 all() {
     old
     arm neon::
-    local cpu built
-    built=$(across "$ARM" test --no-run -p gristmill-kernels --lib 2>&1) || { tail -50 <<<"$built"; return 1; }
+    local cpu built name
+    built=$(across "$ARM" test --no-run -p gristmill-kernels -p gristmill-cpu --lib --test blocks 2>&1) || { tail -50 <<<"$built"; return 1; }
     for cpu in max cortex-a53; do
-        tests "Arm ($cpu), kernels" qemu-aarch64-static -cpu "$cpu" -L /usr/aarch64-linux-gnu \
-            "$(binary gristmill_kernels <<<"$built")" --nocapture
+        for name in "${CPU_TESTS[@]}"; do
+            tests "Arm ($cpu), $name" qemu-aarch64-static -cpu "$cpu" -L /usr/aarch64-linux-gnu \
+                "$(binary "$name" <<<"$built")" --nocapture
+        done
     done
 }
 
@@ -155,7 +162,7 @@ check() {
     # For Windows with Microsoft's library, since the other asks for tools even to check. Lints of style are left out:
     # they change with the compiler, which may be Debian's here.
     across "aarch64-apple-darwin x86_64-pc-windows-msvc" clippy --quiet \
-        -p gristmill-kernels -p gristmill-engine -p gristmill -- \
+        -p gristmill-kernels -p gristmill-cpu -p gristmill-cuda -p gristmill-metal -p gristmill-engine -p gristmill -- \
         -D unused -D clippy::correctness -D clippy::suspicious
     echo "the published crates type-check for macOS on Arm and for Windows on x86-64"
 }

@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use gristmill_cpu::MAX_THREADS;
 use gristmill_engine::tokenizer::Tokenizer;
 use gristmill_engine::{Error, LoadOptions, Precision, SamplingOptions, machine};
-use gristmill_kernels::cpu::MAX_THREADS;
 use gristmill_kernels::kv::KvFormat;
 
 use crate::console;

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
-use gristmill_kernels::cpu::Level;
+use gristmill_cpu::Level;
 
 /// Run quantised language models from a GGUF file.
 #[derive(Parser)]

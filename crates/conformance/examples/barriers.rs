@@ -7,8 +7,8 @@
 mod prove {
     use gpu_sim::Language;
     use gristmill_conformance::broken::{BUGS, Bug, Call, Map, each, orders, plant};
-    use gristmill_conformance::simulated::{cache_of_changed, texts};
-    use gristmill_kernels::gpu::source;
+    use gristmill_conformance::simulated::cache_of_changed;
+    use gristmill_conformance::sources;
     use std::fmt::Write as _;
     use std::time::Instant;
 
@@ -44,21 +44,18 @@ mod prove {
         let begin = Instant::now();
         eprintln!("which cases run which text, and that nothing is noticed in them");
         let wanted = |name: &str| text.is_none_or(|text| text == name);
-        if let Some(unknown) = text.filter(|_| !texts().iter().any(|(name, _)| wanted(name))) {
+        if let Some(unknown) = text.filter(|_| !sources::all().iter().any(|(name, _)| wanted(name))) {
             return Err(format!("there is no text {unknown}"));
         }
-        // Where a text lies says which GPU may run it.
-        let paths: Vec<&str> = source::paths().filter(|(name, _)| wanted(name)).map(|(_, path)| path).collect();
-        let only = |folder: &str| paths.iter().all(|path| path.starts_with(folder));
-        let languages = [(Language::Cuda, only("metal/")), (Language::Metal, only("cuda/"))];
-        let languages = languages.into_iter().filter(|(_, never)| !never).map(|(language, _)| language);
+        let languages = [Language::Cuda, Language::Metal].into_iter();
+        let languages = languages.filter(|&language| text.is_none_or(|text| sources::has(language, text)));
         let looks = if text.is_some() { 1 } else { LOOKS };
         let mut maps = languages.map(|language| Map::new(language, looks)).collect::<Result<Vec<_>, _>>()?;
         for (what, time) in maps.iter().filter_map(Map::slowest) {
             eprintln!("{:>3} s: the slowest is {what}, {} s", begin.elapsed().as_secs(), time.as_secs());
         }
         // Those are the simulator's own.
-        let texts = texts().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && wanted(name));
+        let texts = sources::all().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && wanted(name));
         let calls: Vec<(&'static str, &String, Call)> =
             texts.flat_map(|(name, text)| orders(text).into_iter().map(move |call| (*name, text, call))).collect();
         let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| wanted(bug.file)).collect();

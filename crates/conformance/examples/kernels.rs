@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use gristmill_kernels::gpu::ahead::side_by_side;
-use gristmill_kernels::gpu::cuda::units::{self, Unit, Usage};
-use gristmill_kernels::gpu::source;
+use gristmill_cuda::units::{self, Unit, Usage};
+use gristmill_gpu::ahead::side_by_side;
+use gristmill_gpu::source;
 use sha2::{Digest, Sha256};
 
 /// Compute capabilities that are promised.
@@ -61,7 +61,8 @@ const HOPPER: &[Test] = &[
 /// What a text's kernels need on a device of a capability: compiled, or kept from a run before in which text, definitions and
 /// compiler were the same. All texts for all capabilities take half an hour.
 fn usages(text: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usage>, String> {
-    let source = source::expand(text.file, &[]).ok_or_else(|| format!("there is no text {}", text.file))?;
+    let source =
+        source::expand(text, gristmill_cuda::SOURCES, &[]).ok_or_else(|| format!("there is no text {}", text.file))?;
     let what = format!("{compiler:?} {capability} {:?}\n{source}", text.defines);
     let name: String = Sha256::digest(what).iter().map(|byte| format!("{byte:02x}")).collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kernels");

@@ -6,10 +6,10 @@
 
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Runner};
-use gristmill_kernels::gpu::metal::Metal;
-use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit};
+use gristmill_gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
+use gristmill_metal::Metal;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,9 +1,9 @@
 //! Families of CUDA's kernels, for the op suite with one of them forced
-//! ([`gristmill_kernels::gpu::cuda::Options`]): what they take.
+//! ([`gristmill_cuda::Options`]): what they take.
 
+use gristmill_cuda::family::Family;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::gpu::cuda::family::Family;
 use gristmill_suite::suite::Suite;
 
 /// The parts of the suite that multiply.

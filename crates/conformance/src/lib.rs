@@ -6,6 +6,8 @@ pub mod broken;
 pub mod families;
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod simulated;
+#[cfg(all(target_arch = "x86_64", unix))]
+pub mod sources;
 
 #[cfg(all(target_arch = "x86_64", unix))]
 use gristmill_suite::{ops, rng, suite};

@@ -1,17 +1,18 @@
 //! A GPU that is not there: the seam [`Gpu`] over the simulator, in host memory. It is CUDA's or Metal's.
 
+use crate::sources;
 use gpu_sim::{Arg as SimArg, Language, Launch as SimLaunch, Mode, Order, Program, Source};
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
-use gristmill_kernels::gpu::metal::Metal;
-use gristmill_kernels::gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit, source};
+use gristmill_cuda::{Cuda, Options};
+use gristmill_gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::{Backend, Error, Result};
+use gristmill_metal::Metal;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// What allocations are aligned to, as by CUDA.
 const ALIGNMENT: usize = 256;
@@ -84,30 +85,6 @@ pub fn cache_of_changed() -> PathBuf {
     cache().join("changed")
 }
 
-/// All texts by their names, as they are in the checkout now, so that a change of a kernel needs nothing built but the
-/// kernel.
-pub fn texts() -> &'static [(&'static str, String)] {
-    static TEXTS: OnceLock<Vec<(&str, String)>> = OnceLock::new();
-    TEXTS.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels/src/gpu");
-        let read = |(name, path)| Some((name, std::fs::read_to_string(folder.join(path)).ok()?));
-        source::paths().filter_map(read).collect()
-    })
-}
-
-/// The text of a kernel as the simulator compiles it; inline PTX in plain C++.
-pub fn text(file: &str) -> Option<String> {
-    text_with(file, &[])
-}
-
-fn text_with(file: &str, instead: &[(&'static str, String)]) -> Option<String> {
-    let own = instead.iter().chain(texts()).map(|(name, text)| (*name, text.as_str()));
-    source::expand(
-        file,
-        &[("ptx.cuh", gpu_sim::PTX), ("hopper.cuh", gpu_sim::HOPPER)].into_iter().chain(own).collect::<Vec<_>>(),
-    )
-}
-
 /// The order that one of the suite's numbers of threads stands for.
 pub fn order(threads: usize) -> Order {
     match threads {
@@ -175,13 +152,13 @@ impl Simulator {
         self.programs.read().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Their names, with those of texts that they include.
-    pub fn texts(&self) -> BTreeSet<&'static str> {
+    /// The files that their sources consist of.
+    pub fn files(&self) -> BTreeSet<&'static str> {
         let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
-        let expanded = programs.keys().filter_map(|text| text_with(text.file, &self.instead));
-        let names = |text: String| {
-            let known = texts().iter().map(|(name, _)| *name);
-            known.filter(move |name| text.contains(&format!("#line 1 \"{name}\""))).collect::<Vec<_>>()
+        let expanded = programs.keys().filter_map(|unit| sources::expand(unit, self.language, &self.instead));
+        let names = |source: String| {
+            let known = sources::all().iter().map(|(name, _)| *name);
+            known.filter(move |name| source.contains(&format!("#line 1 \"{name}\""))).collect::<Vec<_>>()
         };
         expanded.flat_map(names).collect()
     }
@@ -201,7 +178,8 @@ impl Simulator {
             return Ok(Arc::clone(program));
         }
         let Unit { file, defines } = unit;
-        let source = text_with(file, &self.instead).ok_or_else(|| self.error(file, "there is no such text"))?;
+        let source = sources::expand(unit, self.language, &self.instead);
+        let source = source.ok_or_else(|| self.error(file, "there is no such source, or none of its format"))?;
         let defines: Vec<(&str, &str)> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let (language, mode) = (self.language, self.mode);
         let source = Source { language, name: file, text: &source, defines: &defines, mode, ..Source::default() };

@@ -2,16 +2,16 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::{Error, Language, Source};
-use gristmill_conformance::simulated::text;
-use gristmill_kernels::gpu::Unit;
-use gristmill_kernels::gpu::ahead::side_by_side;
-use gristmill_kernels::gpu::metal::units;
+use gristmill_conformance::sources;
+use gristmill_gpu::Unit;
+use gristmill_gpu::ahead::side_by_side;
+use gristmill_metal::units;
 use std::path::Path;
 
 /// Whether there was a Clang that could look.
 fn check(kernel: &Unit) -> bool {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim");
-    let text = text(kernel.file).unwrap_or_else(|| panic!("no text {kernel}"));
+    let text = sources::expand(kernel, Language::Metal, &[]).unwrap_or_else(|| panic!("no text {kernel}"));
     let defines: Vec<_> = kernel.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let (language, name) = (Language::Metal, kernel.file);
     let source = Source { language, name, text: &text, defines: &defines, ..Source::default() };

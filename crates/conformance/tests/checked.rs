@@ -7,10 +7,10 @@
 
 use gpu_sim::Mode;
 use gristmill_conformance::simulated::{Simulator, order};
+use gristmill_cuda::family::Family;
+use gristmill_cuda::{Cuda, Options};
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::gpu::cuda::family::Family;
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_suite::ops::{self, NOT_CHECKED};
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite};

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use gpu_sim::{Language, Mode, Order};
 use gristmill_conformance::simulated::Simulator;
+use gristmill_cuda::{Cuda, Options};
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, ModelInfo, Outputs, Plan, Precision, Runner};
 use gristmill_kernels::Backend;
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
-use gristmill_kernels::gpu::metal::Metal;
 use gristmill_kernels::kv::KvFormat;
+use gristmill_metal::Metal;
 
 const LANGUAGES: [Language; 2] = [Language::Cuda, Language::Metal];
 

@@ -3,9 +3,9 @@
 #![cfg(all(unix, target_arch = "x86_64"))]
 
 use gristmill_conformance::simulated::Simulator;
+use gristmill_cpu::{Cpu, Level};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
-use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::format::Format;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::*;

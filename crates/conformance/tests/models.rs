@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use gristmill_cpu::{Cpu, Level};
+use gristmill_cuda::driver::{self, Driver};
+use gristmill_cuda::{Cuda, Options};
 use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, SequenceId};
 use gristmill_kernels::Backend;
-use gristmill_kernels::cpu::{Cpu, Level};
-use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_kernels::reference::Reference;
 
 /// Every model of the script. A missing file fails the test.

@@ -1,10 +1,10 @@
 //! The op suite on every backend of this machine.
 
+use gristmill_cpu::{Cpu, Level};
+use gristmill_cuda::driver::{self, Driver};
+use gristmill_cuda::{Cuda, Options};
 use gristmill_kernels::Backend;
 use gristmill_kernels::Error;
-use gristmill_kernels::cpu::{Cpu, Level};
-use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
 use gristmill_suite::ops;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite, Worst};
@@ -101,13 +101,13 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Backend> {
 mod families {
     use super::{SEED, seed};
     use gristmill_conformance::families::{PARTS, limited};
+    use gristmill_cuda::driver::{self, Driver};
+    use gristmill_cuda::family::Family;
+    use gristmill_cuda::{Cuda, Options};
+    use gristmill_gpu::Gpu;
     use gristmill_kernels::Error;
     use gristmill_kernels::act::Precision;
     use gristmill_kernels::format::Format;
-    use gristmill_kernels::gpu::Gpu;
-    use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-    use gristmill_kernels::gpu::cuda::family::Family;
-    use gristmill_kernels::gpu::cuda::{Cuda, Options};
     use gristmill_suite::ops::ALL;
     use gristmill_suite::suite::{Suite, Worst};
     use std::io::Write;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use gristmill_cuda::{Cuda, Options};
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling};
+use gristmill_gpu::{Gpu, Launch, Properties, Unit};
 use gristmill_kernels::Result;
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
-use gristmill_kernels::gpu::{Gpu, Launch, Properties, Unit};
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;

@@ -2,12 +2,13 @@
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::{Language, Mode, Order};
-use gristmill_conformance::simulated::{Simulator, texts};
-use gristmill_kernels::gpu::{Gpu, Unit};
+use gristmill_conformance::simulated::Simulator;
+use gristmill_conformance::sources;
+use gristmill_gpu::{Gpu, Unit};
 
 /// What compiling a text says when a struct that it includes has been changed.
 fn refusal(language: Language, file: &'static str, changed: &'static str, [from, to]: [&str; 2]) -> String {
-    let text = &texts().iter().find(|(name, _)| *name == changed).expect("a text").1;
+    let text = &sources::all().iter().find(|(name, _)| *name == changed).expect("a text").1;
     assert!(text.contains(from), "{changed} has no `{from}` any more");
     let simulator =
         Simulator::with(language, Order::Ascending, Mode::Fast, vec![(changed, text.replacen(from, to, 1))]);

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
+use gristmill_cpu::Level;
 use gristmill_engine::template::{ChatTemplate, Message, RenderOptions};
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
-use gristmill_kernels::cpu::Level;
 use serde::Deserialize;
 
 use perplexity::perplexity;

@@ -89,10 +89,10 @@ fn sentences(text: &str) -> Vec<String> {
 #[test]
 fn a_few_tokens_on_simulated_metal() {
     use gristmill_conformance::simulated::Simulator;
+    use gristmill_cpu::{Cpu, Level};
     use gristmill_engine::gguf::GgufFile;
     use gristmill_engine::{Batch, Outputs, Runner};
     use gristmill_kernels::Backend;
-    use gristmill_kernels::cpu::{Cpu, Level};
 
     let logits = |backend: Arc<Backend>| {
         let options = LoadOptions { precision: Precision::Exact, ..LoadOptions::default() };

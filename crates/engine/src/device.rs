@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use gristmill_cpu::{Cpu, Level};
+use gristmill_cuda::driver::{self, Driver};
+use gristmill_cuda::{Cuda, Options};
 use gristmill_kernels::Backend;
-use gristmill_kernels::cpu::{Cpu, Level};
-use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
 #[cfg(not(target_os = "macos"))]
 use gristmill_kernels::tensor::DeviceId;
 
@@ -66,7 +66,7 @@ fn cuda(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
 
 #[cfg(target_os = "macos")]
 fn metal(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
-    use gristmill_kernels::gpu::metal::{Metal, driver::Driver};
+    use gristmill_metal::{Metal, driver::Driver};
     Metal::backend(Driver::open(number)?).map(Arc::new)
 }
 

@@ -7,9 +7,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use gristmill_cpu::TranscodeError;
 use gristmill_engine::gguf::{Array, GgufFile, GgufWriter, Value};
 use gristmill_engine::quantize::{Keep, Mix, QuantizeError, Quantizer, check_output};
-use gristmill_kernels::cpu::TranscodeError;
 use gristmill_kernels::format::Format;
 
 /// A folder of its own, removed at the end.

@@ -8,7 +8,6 @@ use std::any::Any;
 
 /// How precisely activations are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Precision {
     /// f32: the exact path of every format, for tests and reference runs.
     Exact,

@@ -14,7 +14,6 @@ pub const KV_BLOCK: usize = 16;
 
 /// How keys and values are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum KvFormat {
     /// 16 bits each.
     #[default]

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 /// Which device a buffer lives on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum DeviceId {
     /// Host memory, shared by all CPU backends of the process.
     Cpu,

@@ -45,7 +45,6 @@ impl TensorView {
 
 /// What a weight is for; a backend chooses its layout by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum Role {
     /// A matrix (or one per expert) that is multiplied with activations. Several tensors of the same `cols` and
     /// `experts` are joined: their outputs stand side by side, in order.

@@ -6,7 +6,7 @@ pub(super) struct Mutation {
     pub(super) op: &'static str,
     /// Parts of the op suite.
     pub(super) parts: &'static [&'static str],
-    /// File below `crates/kernels/src`.
+    /// File below `crates`.
     pub(super) file: &'static str,
     /// Text that is there exactly once.
     pub(super) find: &'static str,

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// Crates that the op suite needs.
+const MEMBERS: &[&str] = &["kernels", "cpu", "gpu", "cuda", "metal", "suite", "gpu-sim", "conformance"];
+
 /// A run of the suite that takes longer hangs: a mutated loop may never end.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -64,8 +67,10 @@ impl Workshop {
         if tree.exists() {
             fs::remove_dir_all(&tree).map_err(|e| format!("cannot clear {}: {e}", tree.display()))?;
         }
-        for part in ["Cargo.lock", "crates/kernels", "crates/suite", "crates/gpu-sim", "crates/conformance/src"] {
-            copy(&root.join(part), &tree.join(part))?;
+        copy(&root.join("Cargo.lock"), &tree.join("Cargo.lock"))?;
+        for name in MEMBERS {
+            let part = format!("crates/{name}{}", if *name == "conformance" { "/src" } else { "" });
+            copy(&root.join(&part), &tree.join(part))?;
         }
         let edit = |file: &str, edit: &dyn Fn(&str) -> String| {
             let text = read(&root.join(file))?;
@@ -76,8 +81,8 @@ impl Workshop {
         edit("Cargo.toml", &|text| {
             let members = |line: &str| match line.starts_with("members") {
                 true => {
-                    "members = [\"crates/kernels\", \"crates/suite\", \"crates/gpu-sim\", \"crates/conformance\"]\n"
-                        .to_owned()
+                    let members: Vec<String> = MEMBERS.iter().map(|name| format!("\"crates/{name}\"")).collect();
+                    format!("members = [{}]\n", members.join(", "))
                 }
                 false => format!("{line}\n"),
             };
@@ -99,7 +104,7 @@ impl Workshop {
         mutation: &Mutation,
         run: impl FnOnce() -> Result<Outcome, String>,
     ) -> Result<Outcome, String> {
-        let file = self.tree.join("crates/kernels/src").join(mutation.file);
+        let file = self.tree.join("crates").join(mutation.file);
         let text = read(&file)?;
         let found = text.matches(mutation.find).count();
         if found != 1 {
@@ -141,6 +146,7 @@ impl Workshop {
         let output = Command::new(env!("CARGO"))
             .args(["test", "--quiet", "-p", "gristmill-conformance", "--test", "ops", "--no-run"])
             .args(["--message-format", "json", "--config", "profile.dev.package.gristmill-kernels.opt-level=1"])
+            .args(["--config", "profile.dev.package.gristmill-cpu.opt-level=1"])
             .args(["--config", "profile.dev.debug=false"])
             .env("CARGO_TARGET_DIR", &self.target)
             .current_dir(&self.tree)

@@ -5,9 +5,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use gristmill_cpu::Level;
 use gristmill_engine::Model;
 use gristmill_engine::machine::available_memory;
-use gristmill_kernels::cpu::Level;
 use gristmill_kernels::ops::Rates;
 use gristmill_kernels::simd::{Kernel, Simd};
 use serde::Serialize;

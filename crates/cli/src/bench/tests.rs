@@ -1,8 +1,8 @@
 use std::sync::Arc;
 
+use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{LoadOptions, Model, ModelInfo};
-use gristmill_kernels::cpu::{Cpu, Level};
 use gristmill_kernels::kv::KvFormat;
 
 use super::cost::{Span, Step};

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use gristmill_cuda::cache::Cache;
+use gristmill_cuda::driver::{self, Driver};
+use gristmill_cuda::nvrtc::Nvrtc;
+use gristmill_cuda::{Cuda, Options, units};
+use gristmill_gpu::Gpu;
+use gristmill_gpu::ahead::side_by_side;
 use gristmill_kernels::Error;
-use gristmill_kernels::gpu::Gpu;
-use gristmill_kernels::gpu::ahead::side_by_side;
-use gristmill_kernels::gpu::cuda::cache::Cache;
-use gristmill_kernels::gpu::cuda::driver::{self, Driver};
-use gristmill_kernels::gpu::cuda::nvrtc::Nvrtc;
-use gristmill_kernels::gpu::cuda::{Cuda, Options, units};
 use gristmill_kernels::ops::Rates;
 
 use super::finding::{Findings, Verdict};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use gristmill_kernels::gpu::Gpu;
-use gristmill_kernels::gpu::ahead::side_by_side;
-use gristmill_kernels::gpu::metal::driver::{self, Driver};
-use gristmill_kernels::gpu::metal::{Metal, units};
+use gristmill_gpu::Gpu;
+use gristmill_gpu::ahead::side_by_side;
+use gristmill_metal::driver::{self, Driver};
+use gristmill_metal::{Metal, units};
 
 use super::finding::{Findings, Verdict};
 use super::model::Truth;

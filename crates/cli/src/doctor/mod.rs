@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
+use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{clock, machine};
-use gristmill_kernels::cpu::{Cpu, Level};
 
 use crate::bench::machine::memory_rate;
 use crate::console;

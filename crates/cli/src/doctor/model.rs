@@ -114,7 +114,7 @@ fn perplexity(logits: &[f32], tokens: &[u32]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gristmill_kernels::cpu::{Cpu, Level};
+    use gristmill_cpu::{Cpu, Level};
 
     #[test]
     fn this_cpu_is_right() {

@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use gristmill_cpu::Level;
 use gristmill_engine::gguf::{DataWriter, GgufFile, GgufWriter, write_atomically};
 use gristmill_kernels::format::Format;
 
@@ -55,7 +56,7 @@ impl Recorder<'_> {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         self.shifted.clear();
         self.shifted.extend(logits.iter().map(|&x| x - max));
-        let fits = Format::F16.encode(&self.shifted, &mut self.bytes);
+        let fits = Level::best().encode(Format::F16, &self.shifted, &mut self.bytes);
         fits.ok_or_else(|| Failure::new("a row of logits does not have the size of the vocabulary"))?;
         Ok(self.out.write_chunk(&self.bytes)?)
     }

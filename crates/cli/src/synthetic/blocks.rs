@@ -6,6 +6,7 @@
 
 use super::rng::{Random, scale};
 use super::shapes::TensorPlan;
+use gristmill_cpu::Level;
 use gristmill_kernels::format::Format;
 
 /// Elements in a pool: whole blocks of every format, and small enough for the first caches.
@@ -30,7 +31,7 @@ impl Pool {
         let values: Vec<f32> = (0..POOL).map(|_| mean + deviation * random.normal()).collect();
         let format = tensor.format;
         let mut bytes = vec![0; POOL / format.block_len() * format.block_bytes()];
-        let encoded = format.encode(&values, &mut bytes);
+        let encoded = Level::best().encode(format, &values, &mut bytes);
         debug_assert!(encoded.is_some(), "a pool is whole blocks");
         Pool { bytes, block: format.block_bytes(), run: run_bytes(format), picks: Random::new(random.next()) }
     }

@@ -1,7 +1,7 @@
 //! Bugs that are put into the project's own kernels: mistakes that someone could make, written apart from the checker.
 
 use gpu_sim::{Kind, Language};
-use gristmill_kernels::gpu::cuda::family::Family;
+use gristmill_cuda::family::Family;
 
 /// What becomes what in which text, and what it may be noticed as.
 #[derive(Clone, Copy, Debug)]

@@ -7,15 +7,16 @@ pub use bugs::{BUGS, Bug};
 use crate::families;
 use crate::ops::{self, ALL, NOT_CHECKED};
 use crate::rng::Rng;
-use crate::simulated::{Simulator, order, texts};
+use crate::simulated::{Simulator, order};
+use crate::sources;
 use crate::suite::Suite;
 use gpu_sim::{Language, Mode};
+use gristmill_cuda::family::Family;
+use gristmill_cuda::{Cuda, Options};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::gpu::cuda::family::Family;
-use gristmill_kernels::gpu::cuda::{Cuda, Options};
-use gristmill_kernels::gpu::metal::Metal;
+use gristmill_metal::Metal;
 use std::collections::BTreeSet;
 use std::iter::repeat_n;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -105,7 +106,7 @@ impl Seen {
         match noticed {
             Some(message) => Err(format!("nothing is changed, but {} notices: {message}", cases.part)),
             None => {
-                let texts = simulators.iter().flat_map(|simulator| simulator.texts()).collect();
+                let texts = simulators.iter().flat_map(|simulator| simulator.files()).collect();
                 let lines = simulators.iter().flat_map(|simulator| simulator.passed()).collect();
                 Ok(Self { cases, texts, lines, time })
             }
@@ -285,7 +286,7 @@ pub fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R
 /// The text has changed, nothing is noticed, or something of another kind.
 pub fn plant(bug: &Bug) -> Result<String, String> {
     let Bug { language, file, find, replace, part, family, kinds } = *bug;
-    let text = texts().iter().find(|(known, _)| *known == file).map(|(_, text)| text);
+    let text = sources::all().iter().find(|(known, _)| *known == file).map(|(_, text)| text);
     let Some(text) = text.filter(|text| text.contains(find)) else {
         return Err(format!("{file} has no {find:?} any more: plant another bug"));
     };

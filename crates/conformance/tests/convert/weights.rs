@@ -4,9 +4,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use gristmill_cpu::TranscodeError;
 use gristmill_engine::convert::{ConvertError, ConvertOptions, Converter};
 use gristmill_engine::quantize::Mix;
-use gristmill_kernels::cpu::TranscodeError;
 use serde_json::{Value, json};
 
 use super::folder::{FIRST, Folder, INDEX, SECOND, case};

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
-use gristmill_kernels::cpu::TranscodeError;
+use gristmill_cpu::TranscodeError;
 use thiserror::Error;
 
 use super::safetensors::SafetensorsError;

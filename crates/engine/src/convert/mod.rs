@@ -27,7 +27,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use gristmill_kernels::cpu::Transcoder;
+use gristmill_cpu::Transcoder;
 use gristmill_kernels::format::Format;
 
 use crate::gguf::{GgufWriter, Value, write_atomically};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gristmill_kernels::cpu::TranscodeError;
+use gristmill_cpu::TranscodeError;
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 

@@ -28,7 +28,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use gristmill_kernels::cpu::Transcoder;
+use gristmill_cpu::Transcoder;
 use gristmill_kernels::format::Format;
 
 use crate::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use gristmill_kernels::cpu::{TranscodeError, Transcoder};
+use gristmill_cpu::{TranscodeError, Transcoder};
 use gristmill_kernels::format::Format;
 
 use super::Planned;

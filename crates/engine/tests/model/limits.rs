@@ -82,8 +82,7 @@ fn a_plan_counts_what_is_taken() {
     let info = gristmill_engine::ModelInfo::read(&file).expect("a good model");
     let limits =
         Limits { context: Some(33), sequences: 2, batch_tokens: 10, output_rows: Some(3), ..Limits::default() };
-    let backend =
-        Arc::new(gristmill_kernels::cpu::Cpu::backend(gristmill_kernels::cpu::Level::best(), 1).expect("one"));
+    let backend = Arc::new(gristmill_cpu::Cpu::backend(gristmill_cpu::Level::best(), 1).expect("one"));
     let plan = Plan::new(&info, &limits, Precision::Fast, &backend).expect("good limits");
     // 3 blocks of 16 tokens for each of 2 sequences; 2 layers of 2 heads of 48 + 48 numbers in f16.
     assert_eq!((plan.context, plan.state), (33, 3 * 2 * 16 * 2 * 2 * 96 * 2));

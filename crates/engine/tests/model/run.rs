@@ -1,7 +1,7 @@
 //! However tokens are split into batches, the logits are the same.
 
+use gristmill_cpu::Level;
 use gristmill_engine::{Batch, Error, Limits, Outputs, Precision, Runner, SequenceId};
-use gristmill_kernels::cpu::Level;
 use gristmill_kernels::format::Format;
 
 use crate::tiny::{Random, Tiny, VOCAB};

@@ -1,6 +1,7 @@
 //! Where the bits of an element lie in its block: stated once for decoding, encoding and unpacking.
 
-use crate::simd::{Simd, eight};
+use crate::eight;
+use crate::simd::Simd;
 use half::f16;
 
 /// The f16 at byte `at` of a block.

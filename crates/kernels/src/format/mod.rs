@@ -9,13 +9,10 @@
 
 use std::marker::PhantomData;
 
-use crate::cpu::Level;
-use crate::simd::{Kernel, Simd};
+use crate::simd::{Kernel, Portable, Runner, Simd};
 
 mod bits;
 mod fit;
-#[cfg(test)]
-mod tests;
 
 /// A run of bytes inside a block that a layout may move as a whole.
 ///
@@ -57,7 +54,7 @@ pub trait Float: BlockFormat {
     /// Whether elements are bfloat16, which some CPUs multiply in pairs: see [`Simd::dot_bf16`].
     const IS_BF16: bool = false;
 
-    /// Loads the 16 rows' values of column `k` from a tile (see [`crate::cpu::layout`]).
+    /// Loads the 16 rows' values of column `k` from a tile.
     fn load<S: Simd>(s: S, tile: &[u8], k: usize) -> S::F32;
 }
 
@@ -103,7 +100,6 @@ macro_rules! formats {
         /// An encoding of tensor data in a GGUF file.
         #[allow(missing_docs)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
         pub enum Format { $($fname,)* $($qname,)* }
 
         impl Format {
@@ -122,6 +118,19 @@ macro_rules! formats {
             pub fn name(self) -> &'static str {
                 match self { $(Format::$fname => stringify!($fname),)* $(Format::$qname => stringify!($qname),)* }
             }
+            /// How kernels for GPUs read its blocks: the file's name, and its content.
+            pub fn gpu_source(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Format::$fname => (
+                        concat!("format/", stringify!($fdir), "/blocks.h"),
+                        include_str!(concat!(stringify!($fdir), "/blocks.h")),
+                    ),)*
+                    $(Format::$qname => (
+                        concat!("format/", stringify!($qdir), "/blocks.h"),
+                        include_str!(concat!(stringify!($qdir), "/blocks.h")),
+                    ),)*
+                }
+            }
             /// Whether elements are plain floats.
             pub fn is_float(self) -> bool {
                 match self { $(Format::$fname => true,)* $(Format::$qname => false,)* }
@@ -129,6 +138,7 @@ macro_rules! formats {
         }
 
         /// Runs generic code for the type behind a [`Format`]: `with_format!(format, F => expression)`.
+        #[macro_export]
         macro_rules! with_format {
             ($f:expr, $T:ident => $e:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
@@ -137,6 +147,7 @@ macro_rules! formats {
         }
 
         /// Like `with_format!`, with one arm for float and one for quantised formats.
+        #[macro_export]
         macro_rules! with_format_kind {
             ($f:expr, float $T:ident => $e:expr, quantised $U:ident => $q:expr) => { match $f {
                 $($crate::format::Format::$fname => { type $T = $crate::format::$fdir::$fname; $e })*
@@ -169,7 +180,7 @@ formats! {
     }
 }
 
-pub(crate) use {with_format, with_format_kind};
+pub use {with_format, with_format_kind};
 
 impl Format {
     /// The format of this name, in any case.
@@ -220,15 +231,15 @@ impl Format {
 
     /// Encodes floats into whole blocks. Returns `None` unless `bytes` is exactly the blocks of `values`.
     pub fn encode(self, values: &[f32], bytes: &mut [u8]) -> Option<()> {
-        self.encode_at(Level::best(), values, bytes)
+        self.encode_by(Portable, values, bytes)
     }
 
-    /// [`Format::encode`] at a CPU level; all give the same bytes.
-    pub fn encode_at(self, level: Level, values: &[f32], bytes: &mut [u8]) -> Option<()> {
+    /// [`Format::encode`] by a level of the CPU; all give the same bytes.
+    pub fn encode_by(self, level: impl Runner, values: &[f32], bytes: &mut [u8]) -> Option<()> {
         if self.row_bytes(values.len())? != bytes.len() {
             return None;
         }
-        with_format!(self, F => level.run(Encode::<F> { values, bytes, format: PhantomData }));
+        with_format!(self, F => level.run_kernel(Encode::<F> { values, bytes, format: PhantomData }));
         Some(())
     }
 }

@@ -8,7 +8,6 @@ use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
 /// How a rotation's pairs lie in a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum RopeStyle {
     /// Elements `i` and `i + rotated / 2` (GPT-NeoX; Hugging Face order).
     Halves,

@@ -9,7 +9,6 @@ use crate::weight::{Role, Weight};
 
 /// The gated activation of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Activation {
     /// silu(gate) · up.
     SwiGlu,

@@ -8,7 +8,6 @@ use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
 /// What a router does with its logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum Gating {
     /// Softmax over all experts, then the top k.
     Softmax,

@@ -5,28 +5,18 @@
 //! needs no horizontal sum, and a kernel is the same text for AVX-512 (one register), AVX2 (two), NEON (four) and plain
 //! Rust.
 //!
-//! Implementors are tokens. Holding one proves that the CPU has the features ([`crate::cpu::Level`] makes them), which
-//! is why the operations are safe to call. They are `#[inline(always)]` and must be inlined into a
-//! function with the level's `#[target_feature]`: see [`Simd::run`].
+//! Implementors are tokens. Holding one proves that the CPU has the features, which is why the operations are safe to
+//! call. They are `#[inline(always)]` and must be inlined into a function with the level's `#[target_feature]`: see
+//! [`Simd::run`]. [`Portable`] is here; the levels that need instructions of a CPU are the CPU backend's.
 
-#[cfg(target_arch = "x86_64")]
-mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
-#[cfg(target_arch = "aarch64")]
-mod neon;
 mod portable;
 
-#[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2;
-#[cfg(target_arch = "x86_64")]
-pub use avx512::Avx512;
-#[cfg(target_arch = "aarch64")]
-pub use neon::Neon;
 pub use portable::Portable;
 
 /// `[e(0), e(1)]`, written out. In vector code, closures (and so `array::from_fn` and `map`) are to be avoided: a closure
 /// is compiled without the level's instructions unless the inliner happens to take it, and is then 50 times slower.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! two {
     ($j:ident => $e:expr) => {
         [
@@ -41,33 +31,36 @@ macro_rules! two {
         ]
     };
 }
-pub(crate) use two;
 
 /// `[e(0), …, e(3)]`, written out for the same reason.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! four {
     ($j:ident => $e:expr) => {{
-        let [[a, b], [c, d]] = $crate::simd::two!(half => $crate::simd::two!(one => {
+        let [[a, b], [c, d]] = $crate::two!(half => $crate::two!(one => {
             let $j = 2 * half + one;
             $e
         }));
         [a, b, c, d]
     }};
 }
-pub(crate) use four;
 
 /// `[e(0), …, e(7)]`, written out for the same reason.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! eight {
     ($j:ident => $e:expr) => {{
-        let [[a, b, c, d], [e, f, g, h]] = $crate::simd::two!(half => $crate::simd::four!(one => {
+        let [[a, b, c, d], [e, f, g, h]] = $crate::two!(half => $crate::four!(one => {
             let $j = 4 * half + one;
             $e
         }));
         [a, b, c, d, e, f, g, h]
     }};
 }
-pub(crate) use eight;
 
 /// What a level says of [`Simd::dot_bf16`] if it has no such instruction.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! no_bf16 {
     () => {
         type Bf16 = std::convert::Infallible;
@@ -77,7 +70,7 @@ macro_rules! no_bf16 {
             None
         }
         #[inline(always)]
-        fn run_bf16<K: Kernel>(self, proof: Self::Bf16, _: K) -> K::Output {
+        fn run_bf16<K: $crate::simd::Kernel>(self, proof: Self::Bf16, _: K) -> K::Output {
             match proof {}
         }
         #[inline(always)]
@@ -86,7 +79,6 @@ macro_rules! no_bf16 {
         }
     };
 }
-pub(crate) use no_bf16;
 
 /// Generic code that [`Simd::run`] compiles with the features of a level.
 pub trait Kernel {
@@ -94,6 +86,18 @@ pub trait Kernel {
     type Output;
     /// The body; mark it `#[inline(always)]`.
     fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// Something that runs generic code: a level, or a choice among levels.
+pub trait Runner: Copy {
+    /// Runs a kernel compiled for the level.
+    fn run_kernel<K: Kernel>(self, kernel: K) -> K::Output;
+}
+
+impl Runner for Portable {
+    fn run_kernel<K: Kernel>(self, kernel: K) -> K::Output {
+        kernel.run(self)
+    }
 }
 
 /// One CPU level: 16-lane vectors. Loads take a slice and an offset, and panic if the load would leave the slice.
@@ -278,6 +282,3 @@ pub trait Simd: Copy + Send + Sync + 'static {
         out
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -453,8 +453,7 @@ pub fn attend(suite: &Suite) {
                 let (qkv, cache_mut, placement, rotary) = (x.view_mut(), &mut cache, &placement, &rotary);
                 b.run(QkvWrite { qkv, heads, norms, rotary, cache: cache_mut, placement }).expect("qkv_write");
                 let q = x.view().columns(0..q_width).expect("within");
-                b.run(Attention { q, cache: &cache, placement, options, out: out.view_mut() })
-                    .expect("attention");
+                b.run(Attention { q, cache: &cache, placement, options, out: out.view_mut() }).expect("attention");
                 b.run(PrepareActivations { x: out.view(), act: &mut act }).expect("prepare_activations");
             }
             let mut y = Framed::poisoned(b, rows, 5, Frame::ODD);

@@ -5,7 +5,8 @@
 
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit};
-use crate::simd::{Simd, two};
+use crate::two;
+use crate::simd::Simd;
 
 /// The format `Q2_K`.
 #[derive(Clone, Copy, Default)]

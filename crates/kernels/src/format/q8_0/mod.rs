@@ -3,7 +3,8 @@
 //! Block (34 bytes): `d` f16, `qs` i8 × 32.
 
 use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
-use crate::simd::{Simd, eight};
+use crate::eight;
+use crate::simd::Simd;
 
 /// The format `Q8_0`.
 #[derive(Clone, Copy, Default)]

@@ -1,0 +1,71 @@
+//! Activations: f32, beside them int8 with a scale per 32 and, where the level multiplies it, bfloat16.
+
+use super::Cpu;
+use super::out::OutRows;
+use super::quantise;
+use super::{DEVICE, host};
+use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{Operation, PrepareActivations, elements};
+use gristmill_kernels::storage::Storage;
+use gristmill_kernels::tensor::zeroed;
+
+/// 32 activations as int8: x ≈ scale · q. One cache line.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(super) struct Int8Block {
+    /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
+    pub(super) q: [i32; 8],
+    /// The scale.
+    pub(super) scale: f32,
+    /// Sum of all 32 numbers times the scale.
+    pub(super) sum: f32,
+    /// Sum of each half's numbers.
+    pub(super) half_sums: [i32; 2],
+    /// Sum of each half's numbers times the scale.
+    pub(super) scaled_half_sums: [f32; 2],
+}
+
+/// All representations of activations that some weight reads.
+#[derive(Debug)]
+pub(super) struct CpuAct {
+    /// rows × cols, contiguous.
+    pub(super) exact: Vec<f32>,
+    /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`].
+    pub(super) int8: Vec<Int8Block>,
+    /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero. Empty
+    /// at [`Precision::Exact`], and if the level does not multiply bfloat16.
+    pub(super) bf16: Vec<u32>,
+}
+
+impl Cpu {
+    /// See [`gristmill_kernels::Backend::alloc_act`].
+    pub(super) fn new_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
+        let (what, fast) = ("activations", precision == Precision::Fast);
+        let blocks = if fast { elements(what, &[rows, cols.div_ceil(ACT_BLOCK)])? } else { 0 };
+        let pairs = if fast && self.level.has_bf16() { elements(what, &[blocks, ACT_BLOCK / 2])? } else { 0 };
+        let exact = zeroed(elements(what, &[rows, cols])?, what)?;
+        let storage = CpuAct { exact, int8: zeroed(blocks, what)?, bf16: zeroed(pairs, what)? };
+        Ok(Act::new(DEVICE, precision, rows, cols, Storage::new(storage)))
+    }
+
+    /// Fills all representations that were allocated.
+    pub(super) fn fill_act(&self, call: PrepareActivations) -> Result<()> {
+        let PrepareActivations { x, act } = call;
+        let (rows, cols) = (x.rows(), x.cols());
+        let x = host::rows(PrepareActivations::NAME, x)?;
+        let CpuAct { exact, int8, bf16 } = act.storage_mut(PrepareActivations::NAME)?;
+        // What is not there has rows of no elements.
+        let blocks = if int8.is_empty() { 0 } else { cols.div_ceil(ACT_BLOCK) };
+        let pairs = if bf16.is_empty() { 0 } else { cols.div_ceil(2) };
+        let int8 = OutRows::contiguous(int8, rows, blocks);
+        let outputs = (OutRows::contiguous(exact, rows, cols), (int8, OutRows::contiguous(bf16, rows, pairs)));
+        self.each_row(outputs, cols, &|row, (exact, (int8, bf16))| {
+            let x = x.row(row);
+            exact.copy_from_slice(x);
+            self.level.run(quantise::QuantiseRow { x, out: int8 });
+            self.level.run(quantise::RoundRow { x, out: bf16 });
+        });
+        Ok(())
+    }
+}

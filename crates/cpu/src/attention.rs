@@ -1,0 +1,323 @@
+//! Flash attention over the paged cache.
+//!
+//! A *job* is one KV head and up to `R` query rows that share it: the heads of the group, of neighbouring tokens of
+//! one sequence. Keys are stored transposed per block, so 16 tokens are 16 lanes of a score vector; values are stored
+//! token by token, so 16 lanes are 16 columns of the output. Four blocks (64 tokens) at a time: scores, running
+//! maximum, exponentials, values.
+
+use super::Cpu;
+use super::cuts::Cuts;
+use super::host::{self, HostRows};
+use super::kv::{Cells, CpuKv, F16Cells, HostPlacement, Q8Cells};
+use super::math::{exp, tanh};
+use super::out::{Fastest, OutRows, Tile};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::kv::{KV_BLOCK, KV_GROUP, KvFormat, KvSpec};
+use gristmill_kernels::ops::{Attention, AttentionOptions, Operation, PADDING, visible};
+use gristmill_kernels::simd::{Kernel, Simd};
+use std::ops::Range;
+
+/// Blocks that are scored before their exponentials are taken.
+const STRIP: usize = 4;
+/// Tokens of a strip.
+const STRIP_TOKENS: usize = STRIP * KV_BLOCK;
+/// The most query rows of a job.
+const MAX_ROWS: usize = 8;
+
+/// All that the jobs of one call share.
+struct Call<'a> {
+    q: HostRows<'a, f32>,
+    spec: KvSpec,
+    placement: HostPlacement<'a>,
+    table_cols: usize,
+    options: AttentionOptions<'a>,
+    sinks: Option<&'a [f32]>,
+}
+
+impl Cpu {
+    /// Flash attention, one output row for each token.
+    pub(super) fn flash_attention(&self, attention: Attention) -> Result<()> {
+        const OP: &str = Attention::NAME;
+        let Attention { q, cache, placement, options, mut out } = attention;
+        let CpuKv { keys, values } = cache.storage(OP)?;
+        let call = Call {
+            q: host::rows(OP, q)?,
+            spec: cache.spec(),
+            placement: HostPlacement::new(OP, placement)?,
+            table_cols: placement.table_cols,
+            options,
+            sinks: options.sinks.map(|sinks| host::slice(OP, sinks)).transpose()?,
+        };
+        let out = host::rows_mut(OP, &mut out)?;
+        match call.spec.format {
+            KvFormat::F16 => self.run_jobs(&call, F16Cells::of(OP, keys)?, F16Cells::of(OP, values)?, &out),
+            KvFormat::Q8_0 => self.run_jobs(&call, Q8Cells::of(OP, keys)?, Q8Cells::of(OP, values)?, &out),
+        }
+        Ok(())
+    }
+
+    /// One job after another, on all threads.
+    fn run_jobs<C: Cells>(&self, call: &Call, keys: C, values: C, out: &OutRows<f32>) {
+        let group = call.options.heads / call.spec.heads;
+        // Runs of tokens of one sequence, cut so that a job's rows share their keys.
+        let per_job = (MAX_ROWS / group).max(1);
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for token in 0..out.rows() {
+            match runs.last_mut() {
+                Some((first, len)) if *len < per_job && call.follows(*first, *len, token) => *len += 1,
+                _ => runs.push((token, 1)),
+            }
+        }
+        let tokens = Cuts::new(runs.iter().map(|&(_, len)| (len, len)));
+        let heads = Cuts::even(out.cols(), group * call.spec.value_width);
+        // Long rows first would be fairer; the pool's dynamic chunks even it out.
+        self.pool.each_tile(out, &tokens, &heads, Fastest::Columns, &|run, head, mut out| {
+            let (first, len) = runs[run];
+            if call.placement.slots[first] == PADDING {
+                (0..len).for_each(|row| out.part(row, heads.get(head).1).fill(0.0));
+                return;
+            }
+            let rows: Vec<JobRow> = (0..len)
+                .flat_map(|row| {
+                    (0..group).map(move |g| JobRow { token: first + row, row, query_head: head * group + g })
+                })
+                .collect();
+            for rows in rows.chunks(MAX_ROWS) {
+                self.level.run(Job { call, keys, values, head, rows, out: &mut out });
+            }
+        });
+    }
+}
+
+/// A row of a job: one query head of one token.
+#[derive(Clone, Copy)]
+struct JobRow {
+    token: usize,
+    /// The token's row in the output's tile.
+    row: usize,
+    query_head: usize,
+}
+
+impl Call<'_> {
+    /// Whether `token` comes right after a run in the batch and in the sequence.
+    fn follows(&self, first: usize, len: usize, token: usize) -> bool {
+        self.placement.slots[token] == self.placement.slots[first]
+            && self.placement.positions[token] == self.placement.positions[first].wrapping_add(len as u32)
+    }
+
+    /// Which (block, head) of the cache holds a block of a sequence, for one head.
+    #[inline(always)]
+    fn block(&self, slot: u32, block: usize, head: usize) -> usize {
+        let id = self.placement.table[slot as usize * self.table_cols + block] as usize;
+        id * self.spec.heads + head
+    }
+}
+
+struct Job<'a, 'c, 't, C> {
+    call: &'a Call<'c>,
+    keys: C,
+    values: C,
+    head: usize,
+    /// Tokens ascend, and are neighbours in one sequence.
+    rows: &'a [JobRow],
+    out: &'a mut Tile<'t, f32>,
+}
+
+impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        match self.rows.len() {
+            1 => self.attend::<S, 1>(s),
+            2..=4 => self.attend::<S, 4>(s),
+            _ if S::TOKENS >= 8 => self.attend::<S, 8>(s),
+            _ => {
+                let (low, high) = self.rows.split_at(4);
+                for rows in [low, high] {
+                    self.rows = rows;
+                    self.attend::<S, 4>(s);
+                }
+            }
+        }
+    }
+}
+
+impl<C: Cells> Job<'_, '_, '_, C> {
+    /// `R` rows, of which `self.rows.len()` are live; the others compute on zeros and are dropped.
+    #[inline(always)]
+    fn attend<S: Simd, const R: usize>(&mut self, s: S) {
+        let Self { call, keys, values, head, rows, .. } = *self;
+        let KvSpec { key_width, value_width, .. } = call.spec;
+        let p = call.options;
+
+        // Queries transposed and scaled: R neighbours for each element of the key.
+        let mut q = vec![[0f32; R]; key_width];
+        for (r, &JobRow { token, query_head, .. }) in rows.iter().enumerate() {
+            let row = &call.q.row(token)[query_head * key_width..][..key_width];
+            q.iter_mut().zip(row).for_each(|(q, x)| q[r] = x * p.scale);
+        }
+        let span: [(usize, usize); R] = std::array::from_fn(|r| {
+            let token = rows[r.min(rows.len() - 1)].token;
+            visible(call.placement.positions[token], p.window)
+        });
+        // A sink is a logit without a value: it starts the maximum and the sum.
+        let mut max = [f32::NEG_INFINITY; R];
+        let mut sum = [0f32; R];
+        if let Some(sinks) = call.sinks {
+            for (r, row) in rows.iter().enumerate() {
+                (max[r], sum[r]) = (sinks[row.query_head], 1.0);
+            }
+        }
+        let columns = value_width.div_ceil(16);
+        let mut acc = vec![[[0f32; 16]; R]; columns];
+        let mut scores = [[0f32; STRIP_TOKENS]; R];
+
+        let slot = call.placement.slots[rows[0].token];
+        // Rows ascend, so the first sees the earliest position and the last the latest.
+        let (first, last) = (span[0].0 / KV_BLOCK, span[R - 1].1 / KV_BLOCK);
+        for strip in (first..=last).step_by(STRIP) {
+            let blocks = STRIP.min(last + 1 - strip);
+            for b in 0..blocks {
+                let keys = keys.part(call.block(slot, strip + b, head), key_width);
+                let mut dots = [s.splat(0.0); R];
+                for (group, q) in q.chunks(KV_GROUP).enumerate() {
+                    let scale = keys.key_scale(s, group);
+                    for (d, q) in q.iter().enumerate() {
+                        let k = keys.key(s, group * KV_GROUP + d, scale);
+                        for r in 0..R {
+                            dots[r] = s.mul_add(k, s.splat(q[r]), dots[r]);
+                        }
+                    }
+                }
+                for r in 0..R {
+                    if let Some(cap) = p.softcap {
+                        dots[r] = s.mul(s.splat(cap), tanh(s, s.mul(dots[r], s.splat(1.0 / cap))));
+                    }
+                    s.store_f32(dots[r], &mut scores[r], b * KV_BLOCK);
+                }
+            }
+            let tokens = blocks * KV_BLOCK;
+            // What each row sees of this strip.
+            let seen: [Range<usize>; R] = std::array::from_fn(|r| {
+                let inside = |position: usize| position.saturating_sub(strip * KV_BLOCK).min(tokens);
+                inside(span[r].0)..inside(span[r].1 + 1)
+            });
+            for r in 0..R {
+                let row = &mut scores[r][..tokens];
+                row[..seen[r].start].fill(f32::NEG_INFINITY);
+                row[seen[r].end..].fill(f32::NEG_INFINITY);
+                let scale = soften(s, row, &mut max[r], &mut sum[r]);
+                if scale != 1.0 {
+                    for lanes in &mut acc {
+                        lanes[r].iter_mut().for_each(|x| *x *= scale);
+                    }
+                }
+            }
+            for b in 0..blocks {
+                let values = values.part(call.block(slot, strip + b, head), value_width);
+                let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
+                let all = b * KV_BLOCK..(b + 1) * KV_BLOCK;
+                let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
+                for (c, acc) in acc.iter_mut().enumerate() {
+                    let full = 16 * (c + 1) <= value_width;
+                    if whole && full {
+                        add_values(s, values, value_width, c, 0..KV_BLOCK, &scores, acc);
+                        continue;
+                    }
+                    // What a row does not see is not read: another sequence may have left infinities there, and
+                    // 0 · ∞ is not 0.
+                    for r in 0..R {
+                        let start = seen[r].start.clamp(all.start, all.end) - all.start;
+                        let end = seen[r].end.clamp(all.start, all.end) - all.start;
+                        let (scores, acc) = (scores[r], &mut acc[r]);
+                        if full {
+                            add_values(s, values, value_width, c, start..end, &[scores], std::array::from_mut(acc));
+                        } else {
+                            add_last_values(values, value_width, c, start..end, scores, acc);
+                        }
+                    }
+                }
+            }
+        }
+        for (r, &JobRow { row, query_head, .. }) in rows.iter().enumerate() {
+            let out = self.out.part(row, query_head * value_width..(query_head + 1) * value_width);
+            for (out, lanes) in out.chunks_mut(16).zip(&acc) {
+                out.iter_mut().zip(&lanes[r]).for_each(|(o, x)| *o = x / sum[r]);
+            }
+        }
+    }
+}
+
+/// Replaces scores (a multiple of 16) by their exponentials relative to the new maximum; updates maximum and sum;
+/// returns what earlier results must be multiplied with.
+#[inline(always)]
+fn soften<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f32 {
+    let mut lanes = s.load_f32(scores, 0);
+    for at in (16..scores.len()).step_by(16) {
+        lanes = s.max(lanes, s.load_f32(scores, at));
+    }
+    // NaN is not larger than anything: it reaches the sum below.
+    let new = s.to_array(lanes).iter().fold(*max, |m, &x| if x > m { x } else { m });
+    if new == f32::NEG_INFINITY {
+        // Nothing visible yet (or NaN alone, which stays).
+        scores.iter_mut().for_each(|x| *x = if x.is_nan() { f32::NAN } else { 0.0 });
+        *sum += scores.iter().sum::<f32>();
+        return 1.0;
+    }
+    let mut total = s.splat(0.0);
+    for at in (0..scores.len()).step_by(16) {
+        let x = s.load_f32(scores, at);
+        // Masked scores are −∞: their exponential must be 0, not the smallest number that `exp` gives.
+        let e = exp(s, s.sub(x, s.splat(new)));
+        let e = s.sub(e, s.splat(f32::MIN_POSITIVE));
+        s.store_f32(s.max(s.splat(0.0), e), scores, at);
+        total = s.add(total, s.load_f32(scores, at));
+    }
+    let scale = if *max == f32::NEG_INFINITY { 0.0 } else { (*max - new).exp() };
+    *sum = *sum * scale + s.to_array(total).iter().sum::<f32>();
+    *max = new;
+    scale
+}
+
+/// acc[r] += Σ over some tokens of a block of score · value, for 16 columns.
+#[inline(always)]
+fn add_values<C: Cells, S: Simd, const R: usize>(
+    s: S,
+    values: C,
+    width: usize,
+    column: usize,
+    tokens: Range<usize>,
+    scores: &[&[f32; KV_BLOCK]; R],
+    acc: &mut [[f32; 16]; R],
+) {
+    let mut sums = [s.splat(0.0); R];
+    for r in 0..R {
+        sums[r] = s.load_f32(&acc[r], 0);
+    }
+    for t in tokens {
+        let v = values.value(s, width, t, column);
+        for r in 0..R {
+            sums[r] = s.mul_add(v, s.splat(scores[r][t]), sums[r]);
+        }
+    }
+    for r in 0..R {
+        s.store_f32(sums[r], &mut acc[r], 0);
+    }
+}
+
+/// The same for one row and the last columns of a width that is not a multiple of 16.
+fn add_last_values<C: Cells>(
+    values: C,
+    width: usize,
+    column: usize,
+    tokens: Range<usize>,
+    scores: &[f32; KV_BLOCK],
+    acc: &mut [f32; 16],
+) {
+    for t in tokens {
+        for (a, d) in acc.iter_mut().zip(16 * column..width) {
+            *a += scores[t] * values.element(width, t, d);
+        }
+    }
+}

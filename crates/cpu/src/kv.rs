@@ -1,0 +1,257 @@
+//! Keys and values in the cache: how attention reads them, and how a token's are written.
+
+use super::{DEVICE, host};
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::kv::{KV_BLOCK, KV_GROUP, KvCache, KvFormat, KvSpec, Placement, quantise, scale_groups};
+use gristmill_kernels::ops::{KvCopy, KvWrite, Operation, PADDING, elements};
+use gristmill_kernels::simd::Simd;
+use gristmill_kernels::storage::Storage;
+use gristmill_kernels::tensor::zeroed;
+use half::f16;
+
+/// The keys or the values of a cache. Elements lie in this order: block, head, then for keys the element of the key and
+/// the token, so that 16 tokens are 16 lanes; for values the token and the element. Scales lie likewise, with the group
+/// of [`KV_GROUP`] elements for the element.
+#[derive(Debug)]
+pub(super) enum KvData {
+    /// [`KvFormat::F16`].
+    F16(Vec<f16>),
+    /// [`KvFormat::Q8_0`].
+    Q8_0 {
+        /// A byte for each element.
+        codes: Vec<i8>,
+        /// A scale for each group of a key or value.
+        scales: Vec<f16>,
+    },
+}
+
+impl KvData {
+    fn zeroed(spec: KvSpec, blocks: usize, width: usize) -> Result<Self> {
+        let what = "the KV cache";
+        let count = |width: usize| elements(what, &[blocks, spec.heads, width, KV_BLOCK]);
+        Ok(match spec.format {
+            KvFormat::F16 => Self::F16(zeroed(count(width)?, what)?),
+            KvFormat::Q8_0 => {
+                Self::Q8_0 { codes: zeroed(count(width)?, what)?, scales: zeroed(count(scale_groups(width))?, what)? }
+            }
+        })
+    }
+
+    /// Copies whole blocks, of which there are `all`.
+    fn copy(&mut self, all: usize, blocks: &[(u32, u32)]) {
+        fn copy<T: Copy>(data: &mut [T], all: usize, blocks: &[(u32, u32)]) {
+            let len = data.len() / all.max(1);
+            for &(from, to) in blocks {
+                let from = from as usize * len;
+                data.copy_within(from..from + len, to as usize * len);
+            }
+        }
+        match self {
+            Self::F16(data) => copy(data, all, blocks),
+            Self::Q8_0 { codes, scales } => {
+                copy(codes, all, blocks);
+                copy(scales, all, blocks);
+            }
+        }
+    }
+}
+
+/// The CPU's part of a [`KvCache`].
+#[derive(Debug)]
+pub(super) struct CpuKv {
+    pub(super) keys: KvData,
+    pub(super) values: KvData,
+}
+
+/// See [`gristmill_kernels::Backend::alloc_kv`].
+pub(super) fn new_cache(spec: KvSpec, blocks: usize) -> Result<KvCache> {
+    let keys = KvData::zeroed(spec, blocks, spec.key_width)?;
+    let values = KvData::zeroed(spec, blocks, spec.value_width)?;
+    Ok(KvCache::new(DEVICE, spec, blocks, Storage::new(CpuKv { keys, values })))
+}
+
+/// [`KvCopy`].
+pub(super) fn copy(call: KvCopy) -> Result<()> {
+    let KvCopy { cache, blocks } = call;
+    let all = cache.blocks();
+    let CpuKv { keys, values } = cache.storage_mut(KvCopy::NAME)?;
+    keys.copy(all, blocks);
+    values.copy(all, blocks);
+    Ok(())
+}
+
+/// [`KvWrite`].
+pub(super) fn write(call: KvWrite) -> Result<()> {
+    let KvWrite { cache, k, v, placement } = call;
+    let (tokens, spec) = (k.rows(), cache.spec());
+    let (k, v) = (host::rows(KvWrite::NAME, k)?, host::rows(KvWrite::NAME, v)?);
+    let HostPlacement { slots, positions, table } = HostPlacement::new(KvWrite::NAME, placement)?;
+    let cache: &mut CpuKv = cache.storage_mut(KvWrite::NAME)?;
+    for token in (0..tokens).filter(|&token| slots[token] != PADDING) {
+        let position = positions[token] as usize;
+        let block = table[slots[token] as usize * placement.table_cols + position / KV_BLOCK] as usize;
+        write_token(cache, spec, block, position % KV_BLOCK, k.row(token), v.row(token));
+    }
+    Ok(())
+}
+
+/// The lists of a [`Placement`].
+pub(super) struct HostPlacement<'a> {
+    pub(super) slots: &'a [u32],
+    pub(super) positions: &'a [u32],
+    pub(super) table: &'a [u32],
+}
+
+impl<'a> HostPlacement<'a> {
+    pub(super) fn new(op: &'static str, placement: &'a Placement) -> Result<Self> {
+        let list = |list| host::slice(op, list);
+        Ok(Self {
+            slots: list(&placement.slots)?,
+            positions: list(&placement.positions)?,
+            table: list(&placement.table)?,
+        })
+    }
+}
+
+/// Keys or values of a cache, or of one head of one block of it: what attention needs of a [`KvFormat`].
+pub(super) trait Cells: Copy + Send + Sync {
+    /// The `index`-th (block, head) of a cache with this width.
+    fn part(self, index: usize, width: usize) -> Self;
+    /// What [`Self::key`] wants for the elements of a group of [`KV_GROUP`].
+    fn key_scale<S: Simd>(self, s: S, group: usize) -> S::F32;
+    /// Element `d` of the keys of 16 tokens.
+    fn key<S: Simd>(self, s: S, d: usize, scale: S::F32) -> S::F32;
+    /// 16 elements of a token's value, from `16 * column`.
+    fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32;
+    /// Element `d` of a token's value.
+    fn element(self, width: usize, token: usize, d: usize) -> f32;
+}
+
+/// [`KvData::F16`].
+#[derive(Clone, Copy)]
+pub(super) struct F16Cells<'a>(&'a [f16]);
+
+impl<'a> F16Cells<'a> {
+    /// The cells of this format.
+    pub(super) fn of(op: &'static str, data: &'a KvData) -> Result<Self> {
+        match data {
+            KvData::F16(data) => Ok(Self(data)),
+            KvData::Q8_0 { .. } => Err(Error::ForeignLayout { op, what: "a KV cache" }),
+        }
+    }
+}
+
+impl Cells for F16Cells<'_> {
+    #[inline(always)]
+    fn part(self, index: usize, width: usize) -> Self {
+        Self(&self.0[index * width * KV_BLOCK..][..width * KV_BLOCK])
+    }
+
+    #[inline(always)]
+    fn key_scale<S: Simd>(self, s: S, _group: usize) -> S::F32 {
+        s.splat(1.0)
+    }
+
+    #[inline(always)]
+    fn key<S: Simd>(self, s: S, d: usize, _scale: S::F32) -> S::F32 {
+        s.load_f16(bytemuck::cast_slice(self.0), d * KV_BLOCK * 2)
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32 {
+        s.load_f16(bytemuck::cast_slice(self.0), (token * width + 16 * column) * 2)
+    }
+
+    #[inline(always)]
+    fn element(self, width: usize, token: usize, d: usize) -> f32 {
+        self.0[token * width + d].to_f32()
+    }
+}
+
+/// [`KvData::Q8_0`].
+#[derive(Clone, Copy)]
+pub(super) struct Q8Cells<'a> {
+    codes: &'a [i8],
+    scales: &'a [f16],
+}
+
+impl<'a> Q8Cells<'a> {
+    /// The cells of this format.
+    pub(super) fn of(op: &'static str, data: &'a KvData) -> Result<Self> {
+        match data {
+            KvData::Q8_0 { codes, scales } => Ok(Self { codes, scales }),
+            KvData::F16(_) => Err(Error::ForeignLayout { op, what: "a KV cache" }),
+        }
+    }
+}
+
+impl Cells for Q8Cells<'_> {
+    #[inline(always)]
+    fn part(self, index: usize, width: usize) -> Self {
+        let (codes, scales) = (width * KV_BLOCK, scale_groups(width) * KV_BLOCK);
+        Self { codes: &self.codes[index * codes..][..codes], scales: &self.scales[index * scales..][..scales] }
+    }
+
+    #[inline(always)]
+    fn key_scale<S: Simd>(self, s: S, group: usize) -> S::F32 {
+        s.load_f16(bytemuck::cast_slice(self.scales), group * KV_BLOCK * 2)
+    }
+
+    #[inline(always)]
+    fn key<S: Simd>(self, s: S, d: usize, scale: S::F32) -> S::F32 {
+        s.mul(s.to_f32(s.load_i8(bytemuck::cast_slice(self.codes), d * KV_BLOCK)), scale)
+    }
+
+    #[inline(always)]
+    fn value<S: Simd>(self, s: S, width: usize, token: usize, column: usize) -> S::F32 {
+        let scale = self.scales[token * scale_groups(width) + 16 * column / KV_GROUP];
+        let codes = s.load_i8(bytemuck::cast_slice(self.codes), token * width + 16 * column);
+        s.mul(s.to_f32(codes), s.splat(scale.to_f32()))
+    }
+
+    #[inline(always)]
+    fn element(self, width: usize, token: usize, d: usize) -> f32 {
+        let scale = self.scales[token * scale_groups(width) + d / KV_GROUP];
+        f32::from(self.codes[token * width + d]) * scale.to_f32()
+    }
+}
+
+/// Where one token's elements of one head go: the first, and the step to the next.
+struct Target {
+    first: usize,
+    step: usize,
+}
+
+/// Writes one token's keys and values into its block.
+fn write_token(cache: &mut CpuKv, spec: KvSpec, block: usize, at: usize, k: &[f32], v: &[f32]) {
+    let KvSpec { heads, key_width, value_width, .. } = spec;
+    for head in 0..heads {
+        let index = block * heads + head;
+        // Keys are transposed: the tokens of a block lie side by side.
+        let key = |width: usize| Target { first: index * width * KV_BLOCK + at, step: KV_BLOCK };
+        let value = |width: usize| Target { first: (index * KV_BLOCK + at) * width, step: 1 };
+        put(&mut cache.keys, &k[head * key_width..][..key_width], &key);
+        put(&mut cache.values, &v[head * value_width..][..value_width], &value);
+    }
+}
+
+fn put(data: &mut KvData, x: &[f32], target: &dyn Fn(usize) -> Target) {
+    let Target { first, step } = target(x.len());
+    match data {
+        KvData::F16(data) => {
+            for (d, &x) in x.iter().enumerate() {
+                data[first + d * step] = f16::from_f32(x);
+            }
+        }
+        KvData::Q8_0 { codes, scales } => {
+            let scale_target = target(scale_groups(x.len()));
+            for (group, x) in x.chunks(KV_GROUP).enumerate() {
+                let (scale, quantised) = quantise(x);
+                scales[scale_target.first + group * scale_target.step] = scale;
+                for (d, code) in (group * KV_GROUP..).zip(&quantised[..x.len()]) {
+                    codes[first + d * step] = *code;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The layout of prepared weights: tiles of 16 rows, planes interleaved by units.
+//!
+//! A tile is one block of each of 16 rows. It is a permutation of the file's bytes (same size), so that one 64-byte
+//! load brings 4 bytes of each of 16 rows and no kernel needs a horizontal sum. Tiles of a row group follow each
+//! other along the columns; row groups follow each other; experts are outermost. Missing rows of the last group are
+//! zero bytes, which every format decodes to finite numbers; they are never written out.
+
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::format::{Format, Plane};
+use gristmill_kernels::weight::{TensorShape, TensorView};
+use memmap2::MmapMut;
+
+/// Rows in a tile.
+pub const ROWS: usize = 16;
+
+/// One tensor in tiles.
+pub struct Tiles {
+    /// Encoding.
+    pub format: Format,
+    /// Matrices.
+    pub experts: usize,
+    /// Outputs of one matrix.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    /// Pages of its own: aligned, zeroed when first touched, and huge where the system offers that.
+    memory: MmapMut,
+}
+
+impl Tiles {
+    /// Room for a tensor, zeroed. The tensor must have passed [`TensorView::check`].
+    pub(crate) fn zeroed(tensor: &TensorView) -> Result<Self> {
+        let TensorView { format, experts, rows, cols, .. } = *tensor;
+        let bytes = usize::try_from(bytes(&TensorShape { format, experts, rows, cols })).unwrap_or(usize::MAX);
+        let refused = |_| Error::OutOfMemory { what: "weights", bytes };
+        let memory = MmapMut::map_anon(bytes).map_err(refused)?;
+        // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. The gain is within the noise of a busy
+        // machine for 100 MB (docs/benchmarks.md). A system that refuses is no worse than before.
+        #[cfg(target_os = "linux")]
+        let _ = memory.advise(memmap2::Advice::HugePage);
+        Ok(Self { format, experts, rows, cols, memory })
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Row groups of one matrix.
+    pub fn groups(&self) -> usize {
+        self.rows.div_ceil(ROWS)
+    }
+
+    /// Bytes of one row group: tiles along the columns.
+    pub(crate) fn group_bytes(&self) -> usize {
+        self.cols / self.format.block_len() * self.format.block_bytes() * ROWS
+    }
+
+    /// The tiles of a row group. `expert < experts`, `group < groups()`.
+    pub(crate) fn group(&self, expert: usize, group: usize) -> &[u8] {
+        let bytes = self.group_bytes();
+        &self.memory[(expert * self.groups() + group) * bytes..][..bytes]
+    }
+
+    /// All row groups, for filling: expert-major, [`Tiles::group_bytes`] each.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory
+    }
+}
+
+impl std::fmt::Debug for Tiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Tiles({} × {} × {} {})", self.experts, self.rows, self.cols, self.format)
+    }
+}
+
+/// Bytes that a tensor takes in tiles.
+pub(crate) fn bytes(shape: &TensorShape) -> u64 {
+    shape.bytes(shape.rows.saturating_add(ROWS - 1) / ROWS * ROWS, shape.format.row_bytes(shape.cols))
+}
+
+/// Fills one row group from the file's rows (`rows.len() <= 16 · row bytes`); missing rows become zero bytes.
+pub(crate) fn fill_group(format: Format, cols: usize, rows: &[u8], group: &mut [u8]) {
+    let (block, row) = (format.block_bytes(), cols / format.block_len() * format.block_bytes());
+    for (i, tile) in group.chunks_exact_mut(ROWS * block).enumerate() {
+        let mut blocks: [&[u8]; ROWS] = [&[]; ROWS];
+        let mut live = 0;
+        for (slot, row) in blocks.iter_mut().zip(rows.chunks_exact(row)) {
+            *slot = &row[i * block..][..block];
+            live += 1;
+        }
+        interleave(format.planes(), &blocks[..live], tile);
+    }
+}
+
+/// Permutes one block of each of up to 16 rows into a tile. `blocks` holds each row's block; missing rows are zeroed.
+///
+/// `tile.len()` must be 16 × the block's bytes, which is the sum of the planes' bytes.
+pub fn interleave(planes: &[Plane], blocks: &[&[u8]], tile: &mut [u8]) {
+    if blocks.len() < ROWS {
+        tile.fill(0);
+    }
+    let mut rest = tile;
+    for plane in planes {
+        let (out, after) = rest.split_at_mut(ROWS * plane.bytes);
+        match plane.unit {
+            1 => interleave_units::<1>(plane.start, blocks, out),
+            2 => interleave_units::<2>(plane.start, blocks, out),
+            _ => interleave_units::<4>(plane.start, blocks, out),
+        }
+        rest = after;
+    }
+}
+
+fn interleave_units<const UNIT: usize>(start: usize, blocks: &[&[u8]], out: &mut [u8]) {
+    for (i, units) in out.chunks_exact_mut(ROWS * UNIT).enumerate() {
+        let at = start + i * UNIT;
+        for (unit, block) in units.chunks_exact_mut(UNIT).zip(blocks) {
+            unit.copy_from_slice(&block[at..at + UNIT]);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which instructions a CPU backend uses, chosen once at run time.
+
+use crate::simd::*;
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::format::Format;
+use gristmill_kernels::simd::{Kernel, Runner, Simd};
+
+/// Declares every level once, slowest first. Columns: architecture (none: all of them), type of the token, name.
+macro_rules! levels {
+    ($($(#[doc = $doc:literal])* $(#[cfg($($arch:tt)*)])? $token:ident = $name:literal,)*) => {
+        /// A CPU level. Having one proves that the CPU has its features.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Level { $($(#[cfg($($arch)*)])? $(#[doc = $doc])* $token($token),)* }
+
+        /// Runs generic code with the token of a level: `with_level!(level, s => expression)`.
+        macro_rules! with_level {
+            ($level:expr, $s:ident => $e:expr) => {
+                match $level { $($(#[cfg($($arch)*)])? $crate::Level::$token($s) => $e,)* }
+            };
+        }
+
+        impl Level {
+            /// Names of all levels of this architecture, slowest first.
+            pub const NAMES: &'static [&'static str] = &[$($(#[cfg($($arch)*)])? $name,)*];
+
+            /// The level of a name in [`Level::NAMES`], if this CPU has it.
+            pub fn named(name: &'static str) -> Result<Self> {
+                match name {
+                    $($(#[cfg($($arch)*)])? $name => $token::detect().map(Level::$token),)*
+                    _ => None,
+                }
+                .ok_or(Error::Level(name))
+            }
+
+            /// The name in [`Level::NAMES`].
+            pub fn name(self) -> &'static str {
+                match self { $($(#[cfg($($arch)*)])? Level::$token(_) => $name,)* }
+            }
+        }
+    };
+}
+
+levels! {
+    /// What every CPU of the architecture has.
+    Portable = "portable",
+    /// AVX2, FMA and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2 = "avx2",
+    /// AVX-512 F, BW, VL and VNNI.
+    #[cfg(target_arch = "x86_64")]
+    Avx512 = "avx512",
+    /// NEON with its dot products.
+    #[cfg(target_arch = "aarch64")]
+    Neon = "neon",
+}
+
+impl Level {
+    /// The fastest level of this CPU.
+    pub fn best() -> Self {
+        Self::NAMES.iter().rev().find_map(|name| Self::named(name).ok()).unwrap_or(Level::Portable(Portable))
+    }
+
+    /// Whether the CPU multiplies pairs of bfloat16.
+    pub(crate) fn has_bf16(self) -> bool {
+        with_level!(self, s => s.bf16().is_some())
+    }
+
+    /// Runs a kernel compiled for the level.
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        with_level!(self, s => s.run(kernel))
+    }
+
+    /// The same of a kernel that multiplies pairs of bfloat16, or `None` if the CPU does not.
+    pub(crate) fn run_bf16<K: Kernel>(self, kernel: K) -> Option<K::Output> {
+        with_level!(self, s => s.bf16().map(|proof| s.run_bf16(proof, kernel)))
+    }
+
+    /// [`Format::encode`] with the level's instructions; all levels give the same bytes.
+    pub fn encode(self, format: Format, values: &[f32], bytes: &mut [u8]) -> Option<()> {
+        format.encode_by(self, values, bytes)
+    }
+}
+
+impl Runner for Level {
+    fn run_kernel<K: Kernel>(self, kernel: K) -> K::Output {
+        self.run(kernel)
+    }
+}

@@ -1,0 +1,127 @@
+//! Exponentials and what is made of them, 16 lanes at a time.
+
+use super::dot::Lanes;
+use super::level::Level;
+use gristmill_kernels::ops::Activation;
+use gristmill_kernels::simd::{Kernel, Simd};
+
+/// e^x to about 1 ulp: 2^n · e^r with n = round(x / ln 2) and |r| ≤ ln 2 / 2, e^r by its Taylor series to degree 7
+/// (the rest is below 6e-9). Below −87.3 the result is the smallest normal number or 0; above 88.7 infinity. NaN stays.
+#[inline(always)]
+pub(crate) fn exp<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    // Bounds first, so that NaN passes through `max` and `min`.
+    let x = s.min(s.splat(88.8), s.max(s.splat(-87.3), x));
+    let n = s.round_i32(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
+    let nf = s.to_f32(n);
+    // ln 2 in two parts, the first exact when multiplied by n.
+    let r = s.mul_add(nf, s.splat(-0.693_359_4), x);
+    let r = s.mul_add(nf, s.splat(2.121_944_4e-4), r);
+    let mut sum = s.splat(1.0 / 5040.0);
+    for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+        sum = s.mul_add(sum, r, s.splat(c));
+    }
+    // 2^n in two factors, since 2^128 alone is not a number.
+    let half = s.add_i32(s.shr_i32(s.add_i32(n, s.splat_i32(256)), 1), s.splat_i32(-128));
+    let rest = s.add_i32(n, s.mul_i32(half, s.splat_i32(-1)));
+    s.mul(s.mul(sum, power(s, half)), power(s, rest))
+}
+
+/// 2^n for −127 < n < 128.
+#[inline(always)]
+fn power<S: Simd>(s: S, n: S::I32) -> S::F32 {
+    s.as_f32(s.shl_i32(s.add_i32(n, s.splat_i32(127)), 23))
+}
+
+/// 1 / (1 + e^−x).
+#[inline(always)]
+pub(crate) fn sigmoid<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    s.div(s.splat(1.0), s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), x))))
+}
+
+/// tanh(x) = 1 − 2 / (e^2x + 1).
+#[inline(always)]
+pub(crate) fn tanh<S: Simd>(s: S, x: S::F32) -> S::F32 {
+    let e = exp(s, s.add(x, x));
+    s.sub(s.splat(1.0), s.div(s.splat(2.0), s.add(e, s.splat(1.0))))
+}
+
+#[inline(always)]
+fn gated<S: Simd>(s: S, activation: Activation, gate: S::F32, up: S::F32) -> S::F32 {
+    match activation {
+        Activation::SwiGlu => s.mul(s.mul(gate, sigmoid(s, gate)), up),
+        Activation::GeGlu => {
+            // 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …)
+            let cube = s.mul(s.mul(gate, gate), gate);
+            let inner = s.mul_add(cube, s.splat(0.044_715), gate);
+            let twice = s.mul(inner, s.splat(2.0 * 0.797_884_6));
+            s.mul(s.mul(gate, sigmoid(s, twice)), up)
+        }
+        Activation::ClampedSwiGlu { alpha, limit } => {
+            let gate = s.min(s.splat(limit), gate);
+            let up = s.max(s.splat(-limit), s.min(s.splat(limit), up));
+            let glu = s.mul(gate, sigmoid(s, s.mul(gate, s.splat(alpha))));
+            s.mul(glu, s.add(up, s.splat(1.0)))
+        }
+    }
+}
+
+struct Activate<'a> {
+    activation: Activation,
+    gates: &'a mut [Lanes],
+    ups: &'a [Lanes],
+}
+
+impl Kernel for Activate<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for (gate, up) in self.gates.iter_mut().zip(self.ups) {
+            let h = gated(s, self.activation, s.load_f32(gate, 0), s.load_f32(up, 0));
+            s.store_f32(h, gate, 0);
+        }
+    }
+}
+
+/// gates = activation(gates, ups).
+pub(crate) fn activate(level: Level, activation: Activation, gates: &mut [Lanes], ups: &[Lanes]) {
+    level.run(Activate { activation, gates, ups });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Level;
+
+    struct Exp([f32; 16]);
+    impl Kernel for Exp {
+        type Output = [f32; 16];
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> [f32; 16] {
+            s.to_array(exp(s, s.load_f32(&self.0, 0)))
+        }
+    }
+
+    #[test]
+    fn exp_is_exact_to_a_few_ulp_at_every_level() {
+        for level in Level::NAMES.iter().filter_map(|n| Level::named(n).ok()) {
+            let mut worst = 0f64;
+            for i in 0..20_000 {
+                let x: [f32; 16] = std::array::from_fn(|l| (i * 16 + l) as f32 / 320_000.0 * 175.5 - 87.0);
+                let y = level.run(Exp(x));
+                for (x, y) in x.iter().zip(y) {
+                    let want = f64::from(*x).exp();
+                    if want < f64::from(f32::MAX) {
+                        worst = worst.max((f64::from(y) / want - 1.0).abs());
+                    }
+                }
+            }
+            assert!(worst < 3e-7, "{}: {worst}", level.name());
+            let mut edges = [0.0; 16];
+            edges[..6].copy_from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, 89.0, -200.0]);
+            let edges = level.run(Exp(edges));
+            assert!(edges[0].is_nan() && edges[1].is_infinite() && edges[2] < 2e-38 && edges[3] == 1.0);
+            assert!(edges[4].is_infinite() && edges[5] < 2e-38);
+        }
+    }
+}

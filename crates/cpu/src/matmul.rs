@@ -1,0 +1,221 @@
+//! Matrix operations: which tile is multiplied with which activation rows, by whom, and where the result goes.
+//!
+//! Work is cut into chunks of some row groups × up to [`TOKEN_BLOCK`] activation rows, small enough that the
+//! activations stay in the L2 cache while the weights of the chunk pass by.
+
+use super::Cpu;
+use super::act::{CpuAct, Int8Block};
+use super::cuts::Cuts;
+use super::dot::{Lanes, Rows, dot};
+use super::host;
+use super::layout::{ROWS, Tiles};
+use super::math::activate;
+use super::out::{Fastest, OutRows};
+use super::rows::write_out;
+use super::weight::{gate_and_up, tiles};
+use gristmill_kernels::act::Act;
+use gristmill_kernels::error::Result;
+use gristmill_kernels::format::Format;
+use gristmill_kernels::ops::{Activation, GateUp, Matmul, Operation};
+use std::ops::Range;
+
+/// Activation rows that one chunk serves: 64 rows of 4,096 int8 activations are half a megabyte.
+pub(crate) const TOKEN_BLOCK: usize = 64;
+
+/// Weight bytes that one chunk reads, at least: about 5 µs of one of two cores that share 49 GB/s.
+const CHUNK_BYTES: usize = 128 << 10;
+
+/// The activation rows of a chunk, by reference.
+pub(crate) struct Gathered<'a> {
+    int8: [&'a [Int8Block]; TOKEN_BLOCK],
+    bf16: [&'a [u32]; TOKEN_BLOCK],
+    exact: [&'a [f32]; TOKEN_BLOCK],
+    len: usize,
+}
+
+impl<'a> Gathered<'a> {
+    /// Collects rows (at most [`TOKEN_BLOCK`]) of `x`.
+    pub(crate) fn new(x: &'a Operand, rows: impl Iterator<Item = usize>) -> Self {
+        let mut this = Self { int8: [&[]; TOKEN_BLOCK], bf16: [&[]; TOKEN_BLOCK], exact: [&[]; TOKEN_BLOCK], len: 0 };
+        for row in rows.take(TOKEN_BLOCK) {
+            this.exact[this.len] = &x.exact[row * x.cols..][..x.cols];
+            if !x.int8.is_empty() {
+                let blocks = x.cols.div_ceil(32);
+                this.int8[this.len] = &x.int8[row * blocks..][..blocks];
+            }
+            if !x.bf16.is_empty() {
+                let pairs = x.cols.div_ceil(2);
+                this.bf16[this.len] = &x.bf16[row * pairs..][..pairs];
+            }
+            this.len += 1;
+        }
+        this
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The rows as weights of this format read them.
+    fn rows(&self, format: Format) -> Rows<'_> {
+        if !format.is_float() && !self.int8[0].is_empty() {
+            Rows::Int8(&self.int8[..self.len])
+        } else if format.is_bf16() && !self.bf16[0].is_empty() {
+            Rows::Bf16(&self.bf16[..self.len])
+        } else {
+            Rows::Exact(&self.exact[..self.len])
+        }
+    }
+}
+
+/// Prepared activations in host memory.
+pub(crate) struct Operand<'a> {
+    exact: &'a [f32],
+    /// Empty at [`gristmill_kernels::act::Precision::Exact`].
+    int8: &'a [Int8Block],
+    /// Empty at [`gristmill_kernels::act::Precision::Exact`], and if the level does not read it.
+    bf16: &'a [u32],
+    cols: usize,
+}
+
+impl<'a> Operand<'a> {
+    pub(crate) fn new(op: &'static str, act: &'a Act) -> Result<Self> {
+        let CpuAct { exact, int8, bf16 } = act.storage(op)?;
+        Ok(Self { exact, int8, bf16, cols: act.cols() })
+    }
+}
+
+/// Results of one row group for the rows of a chunk.
+type Results = [Lanes; TOKEN_BLOCK];
+
+/// Takes results: the row's index among those gathered, the columns of the part, and their values.
+type Store<'a> = dyn FnMut(usize, Range<usize>, &[f32]) + 'a;
+
+/// Row groups to a chunk, so that each chunk is worth taking and every thread finds several.
+pub(crate) fn groups_per_chunk(groups: usize, group_bytes: usize, token_blocks: usize, threads: usize) -> usize {
+    let worth = CHUNK_BYTES.div_ceil(group_bytes.max(1));
+    let spread = (groups * token_blocks).div_ceil(4 * threads);
+    worth.min(spread).clamp(1, groups.max(1))
+}
+
+/// The columns of joined tensors, cut into chunks of whole row groups: for some activation rows at a time.
+pub(crate) fn column_cuts(parts: &[Tiles], token_blocks: usize, threads: usize) -> Cuts {
+    let groups = |p: &Tiles| groups_per_chunk(p.groups(), p.group_bytes(), token_blocks, threads);
+    Cuts::new(parts.iter().map(|p| (p.rows, groups(p) * ROWS)))
+}
+
+/// The same for a gate and an up tensor, which share their columns.
+pub(crate) fn gated_column_cuts([gate, up]: [&Tiles; 2], token_blocks: usize, threads: usize) -> Cuts {
+    let bytes = gate.group_bytes() + up.group_bytes();
+    Cuts::even(gate.rows, groups_per_chunk(gate.groups(), bytes, token_blocks, threads) * ROWS)
+}
+
+/// The first columns of joined tensors.
+pub(crate) fn starts(parts: &[Tiles]) -> Vec<usize> {
+    parts.iter().scan(0, |next, p| Some(std::mem::replace(next, *next + p.rows))).collect()
+}
+
+/// The row groups of some columns of a tensor.
+pub(crate) fn row_groups(columns: Range<usize>) -> Range<usize> {
+    columns.start / ROWS..columns.end.div_ceil(ROWS)
+}
+
+impl Cpu {
+    /// Dense: y[i] = x[row(i)] · Wᵀ + bias, by the epilogue.
+    pub(super) fn multiply_dense(&self, call: Matmul) -> Result<()> {
+        let Matmul { weight, x, rows, bias, epilogue, mut y } = call;
+        let (parts, x) = (tiles(Matmul::NAME, weight)?, Operand::new(Matmul::NAME, x)?);
+        let rows = rows.map(|rows| host::rows(Matmul::NAME, rows)).transpose()?;
+        let x_row = |i: usize| rows.as_ref().map_or(i, |rows| rows.row(i)[0] as usize);
+        let bias = bias.map(|bias| host::slice(Matmul::NAME, bias)).transpose()?;
+        let y: OutRows<f32> = host::rows_mut(Matmul::NAME, &mut y)?;
+        let row_cuts = Cuts::even(y.rows(), TOKEN_BLOCK);
+        let cols = column_cuts(parts, row_cuts.len(), self.pool.threads());
+        let starts = starts(parts);
+        self.pool.each_tile(&y, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut y| {
+            let (part, columns) = cols.get(chunk);
+            let start = starts[part];
+            let rows = Gathered::new(&x, row_cuts.get(block).1.map(x_row));
+            let groups = row_groups(columns.start - start..columns.end - start);
+            self.multiply(&parts[part], 0, groups, &rows, bias.map(|b| &b[start..]), &mut |t, columns, values| {
+                write_out(epilogue, values, y.part(t, start + columns.start..start + columns.end));
+            });
+        });
+        Ok(())
+    }
+
+    /// Dense: h[i] = activation(gate · x[i] + bias, up · x[i] + bias).
+    pub(super) fn multiply_dense_gated(&self, call: GateUp) -> Result<()> {
+        let GateUp { weight, x, bias, activation, mut h } = call;
+        let (weights, x) = (gate_and_up(GateUp::NAME, weight)?, Operand::new(GateUp::NAME, x)?);
+        let bias = host::pair(GateUp::NAME, bias)?;
+        let h: OutRows<f32> = host::rows_mut(GateUp::NAME, &mut h)?;
+        let row_cuts = Cuts::even(h.rows(), TOKEN_BLOCK);
+        let cols = gated_column_cuts(weights, row_cuts.len(), self.pool.threads());
+        self.pool.each_tile(&h, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut h| {
+            let rows = Gathered::new(&x, row_cuts.get(block).1);
+            let groups = row_groups(cols.get(chunk).1);
+            self.multiply_gated(weights, 0, groups, &rows, bias, activation, &mut |t, columns, values| {
+                h.part(t, columns).copy_from_slice(values);
+            });
+        });
+        Ok(())
+    }
+
+    /// One expert's row groups times gathered rows; `store` gets the row's index, the columns and their values.
+    pub(crate) fn multiply(
+        &self,
+        tiles: &Tiles,
+        expert: usize,
+        groups: Range<usize>,
+        rows: &Gathered,
+        bias: Option<&[f32]>,
+        store: &mut Store,
+    ) {
+        let mut results: Results = [[0.0; ROWS]; TOKEN_BLOCK];
+        let results = &mut results[..rows.len()];
+        for group in groups {
+            let columns = group * ROWS..tiles.rows.min((group + 1) * ROWS);
+            dot(self.level, tiles.format, tiles.group(expert, group), rows.rows(tiles.format), results);
+            for (t, values) in results.iter_mut().enumerate() {
+                let values = &mut values[..columns.len()];
+                if let Some(bias) = bias {
+                    values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b);
+                }
+                store(t, columns.clone(), values);
+            }
+        }
+    }
+
+    /// As [`Cpu::multiply`] for a gate and up pair: stores activation(gate, up).
+    pub(crate) fn multiply_gated(
+        &self,
+        [gate, up]: [&Tiles; 2],
+        expert: usize,
+        groups: Range<usize>,
+        rows: &Gathered,
+        bias: Option<[&[f32]; 2]>,
+        activation: Activation,
+        store: &mut Store,
+    ) {
+        let mut gates: Results = [[0.0; ROWS]; TOKEN_BLOCK];
+        let mut ups: Results = [[0.0; ROWS]; TOKEN_BLOCK];
+        let (gates, ups) = (&mut gates[..rows.len()], &mut ups[..rows.len()]);
+        for group in groups {
+            let columns = group * ROWS..gate.rows.min((group + 1) * ROWS);
+            dot(self.level, gate.format, gate.group(expert, group), rows.rows(gate.format), gates);
+            dot(self.level, up.format, up.group(expert, group), rows.rows(up.format), ups);
+            if let Some([gate_bias, up_bias]) = bias {
+                for (lanes, bias) in [(&mut *gates, gate_bias), (&mut *ups, up_bias)] {
+                    for values in lanes {
+                        values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b);
+                    }
+                }
+            }
+            activate(self.level, activation, gates, ups);
+            for (t, values) in gates.iter().enumerate() {
+                store(t, columns.clone(), &values[..columns.len()]);
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Outputs that several threads write, each its own part: rows, tiles, or chunks of a slice. The parts are disjoint by
+//! construction, so callers need no `unsafe`.
+
+#![allow(unsafe_code)]
+
+use super::cuts::Cuts;
+use super::pool::Pool;
+use gristmill_kernels::tensor::ViewMut;
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// A slice that threads write in disjoint parts.
+struct Shared<'a, T> {
+    start: *mut T,
+    len: usize,
+    life: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: `part` asks its callers for disjoint parts, so this is a slice that is split among threads.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
+
+impl<'a, T> Shared<'a, T> {
+    fn new(slice: &'a mut [T]) -> Self {
+        Self { start: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
+    }
+
+    /// A part of the slice. Panics if it does not lie inside.
+    ///
+    /// # Safety
+    /// While the result lives, no one else may have a part that overlaps it.
+    unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
+        // SAFETY: inside the slice by the assertion, exclusive by the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
+    }
+}
+
+/// Rows of a matrix in host memory.
+pub(crate) struct OutRows<'a, T> {
+    memory: Shared<'a, T>,
+    offset: usize,
+    rows: usize,
+    cols: usize,
+    /// Elements from a row to the next, at least `cols` if there are several rows.
+    stride: usize,
+}
+
+impl<'a, T: Copy> OutRows<'a, T> {
+    /// The rows of a view, if it is in host memory.
+    pub(crate) fn new(view: &'a mut ViewMut<'_, T>) -> Option<Self> {
+        let (slice, layout) = view.as_host_mut()?;
+        let (rows, cols, stride) = (layout.rows(), layout.cols(), layout.stride());
+        let offset = if rows == 0 { 0 } else { layout.row(0).start };
+        Some(Self { memory: Shared::new(slice), offset, rows, cols, stride })
+    }
+
+    /// Rows of `cols` elements, one after another.
+    pub(crate) fn contiguous(slice: &'a mut [T], rows: usize, cols: usize) -> Self {
+        Self { memory: Shared::new(slice), offset: 0, rows, cols, stride: cols }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// # Safety
+    /// While the result lives, no one else may have an overlapping part of this row.
+    unsafe fn part(&self, row: usize, columns: Range<usize>) -> &'a mut [T] {
+        assert!(row < self.rows && columns.end <= self.cols, "row {row}, columns {columns:?}");
+        let start = self.offset + row * self.stride;
+        // SAFETY: rows do not overlap, as the stride says; within a row, the caller's promise.
+        unsafe { self.memory.part(start + columns.start..start + columns.end) }
+    }
+}
+
+/// Outputs of which each row is written by itself: one matrix, or several with the same rows.
+pub(crate) trait EachRow: Sync {
+    /// One row of each.
+    type Row;
+    /// Rows.
+    fn count(&self) -> usize;
+    /// # Safety
+    /// Each row may be taken once.
+    unsafe fn row(&self, row: usize) -> Self::Row;
+}
+
+impl<'a, T: Copy + Send> EachRow for OutRows<'a, T> {
+    type Row = &'a mut [T];
+
+    fn count(&self) -> usize {
+        self.rows
+    }
+
+    unsafe fn row(&self, row: usize) -> &'a mut [T] {
+        // SAFETY: the caller's promise.
+        unsafe { self.part(row, 0..self.cols) }
+    }
+}
+
+impl<A: EachRow, B: EachRow> EachRow for (A, B) {
+    type Row = (A::Row, B::Row);
+
+    fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    unsafe fn row(&self, row: usize) -> Self::Row {
+        // SAFETY: the caller's promise.
+        unsafe { (self.0.row(row), self.1.row(row)) }
+    }
+}
+
+/// Which rows of the output a tile has.
+enum TileRows<'a> {
+    /// Neighbours.
+    Range(Range<usize>),
+    /// These.
+    List(&'a [u32]),
+}
+
+/// A rectangle of an output that one chunk owns.
+pub(crate) struct Tile<'a, T> {
+    out: &'a OutRows<'a, T>,
+    rows: TileRows<'a>,
+    cols: Range<usize>,
+}
+
+impl<T: Copy> Tile<'_, T> {
+    /// Some columns of the tile's row `row`; columns count in the output.
+    pub(crate) fn part(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
+        assert!(self.cols.start <= columns.start && columns.end <= self.cols.end, "{columns:?} of {:?}", self.cols);
+        let row = match &self.rows {
+            TileRows::Range(rows) => {
+                assert!(row < rows.len(), "row {row} of {rows:?}");
+                rows.start + row
+            }
+            TileRows::List(rows) => rows[row] as usize,
+        };
+        // SAFETY: the tile's columns of its rows are this tile's alone (`each_tile`, `each_scattered`), and `self` is
+        // borrowed while the result lives.
+        unsafe { self.out.part(row, columns) }
+    }
+}
+
+/// Which index runs fastest over the chunks of a grid.
+#[derive(Clone, Copy)]
+pub(crate) enum Fastest {
+    Rows,
+    Columns,
+}
+
+impl Pool {
+    /// Calls `work` with the index of every row and the row, `per_chunk` rows to a chunk.
+    pub(crate) fn each_row<R: EachRow>(&self, per_chunk: usize, rows: R, work: &(dyn Fn(usize, R::Row) + Sync)) {
+        let cuts = Cuts::even(rows.count(), per_chunk);
+        self.run(cuts.len(), &|chunk| {
+            // SAFETY: a row is in one chunk, and `rows` is given up here.
+            cuts.get(chunk).1.for_each(|row| work(row, unsafe { rows.row(row) }));
+        });
+    }
+
+    /// Calls `work` with the index of every chunk of a slice and the chunk: `len` elements each, the last one fewer.
+    pub(crate) fn each_chunk<T: Copy + Send>(
+        &self,
+        slice: &mut [T],
+        len: usize,
+        work: &(dyn Fn(usize, &mut [T]) + Sync),
+    ) {
+        let (cuts, shared) = (Cuts::even(slice.len(), len), Shared::new(slice));
+        // SAFETY: the chunks do not overlap.
+        self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.part(cuts.get(chunk).1) }));
+    }
+
+    /// Calls `work` with the indices of every range of rows and of columns, and their tile of the output.
+    pub(crate) fn each_tile<T: Copy + Send>(
+        &self,
+        out: &OutRows<T>,
+        rows: &Cuts,
+        cols: &Cuts,
+        fastest: Fastest,
+        work: &(dyn Fn(usize, usize, Tile<T>) + Sync),
+    ) {
+        self.run(rows.len() * cols.len(), &|i| {
+            let (row, col) = match fastest {
+                Fastest::Rows => (i % rows.len(), i / rows.len()),
+                Fastest::Columns => (i / cols.len(), i % cols.len()),
+            };
+            work(row, col, Tile { out, rows: TileRows::Range(rows.get(row).1), cols: cols.get(col).1 });
+        });
+    }
+
+    /// Calls `work` with the index of every list of rows and of every range of columns, and their tile of the output,
+    /// columns fastest. Rows that are in no list are filled with zeros.
+    ///
+    /// # Panics
+    /// If a row is in two lists, or twice in one.
+    pub(crate) fn each_scattered(
+        &self,
+        out: &OutRows<f32>,
+        lists: &[&[u32]],
+        cols: &Cuts,
+        work: &(dyn Fn(usize, usize, Tile<f32>) + Sync),
+    ) {
+        let mut listed = vec![false; out.rows];
+        for &row in lists.iter().copied().flatten() {
+            assert!(!std::mem::replace(&mut listed[row as usize], true), "row {row} is in two tiles");
+        }
+        self.run(lists.len() * cols.len(), &|i| {
+            let (list, col) = (i / cols.len(), i % cols.len());
+            work(list, col, Tile { out, rows: TileRows::List(lists[list]), cols: cols.get(col).1 });
+        });
+        for row in (0..out.rows).filter(|&row| !listed[row]) {
+            // SAFETY: the job is done: nobody else has a part.
+            unsafe { out.part(row, 0..out.cols) }.fill(0.0);
+        }
+    }
+}

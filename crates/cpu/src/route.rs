@@ -1,0 +1,220 @@
+//! The router of one token: scores, the top k, their weights. Scalar and exact, so that every backend on the host
+//! shares it.
+//!
+//! Scores are f64: rounding makes no ties that the logits do not have. NaN ranks below −∞ and has no weight.
+
+use super::{Cpu, host};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{Gating, MAX_EXPERTS, Operation, Route, Routing};
+use std::cmp::Ordering;
+
+/// The least sum that weights are divided by: the smallest normal f16.
+const LEAST_SUM: f64 = 6.103_515_625e-5;
+
+/// Descending, NaN last. Equal scores are `Equal`: a stable scan then keeps the smaller index.
+fn descending(a: f64, b: f64) -> Ordering {
+    b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+}
+
+impl Cpu {
+    /// [`Route`], row by row.
+    pub(super) fn route_rows(&self, call: Route) -> Result<()> {
+        let Route { logits, routing, selection_bias, mut ids, mut weights } = call;
+        let cols = logits.cols();
+        let logits = host::rows(Route::NAME, logits)?;
+        let bias = selection_bias.map(|bias| host::slice(Route::NAME, bias)).transpose()?;
+        let outputs = (host::rows_mut(Route::NAME, &mut ids)?, host::rows_mut(Route::NAME, &mut weights)?);
+        // Routing a row costs some hundred operations for each expert chosen.
+        self.each_row(outputs, cols * routing.top_k, &|row, (ids, weights)| {
+            route_row(logits.row(row), routing, bias, ids, weights);
+        });
+        Ok(())
+    }
+}
+
+/// Routes one token: `logits.len()` experts (at most 1,024) to `ids.len() == weights.len() == routing.top_k`. The
+/// arguments have passed the check of [`Route`].
+fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>, ids: &mut [u32], weights: &mut [f32]) {
+    let experts = logits.len();
+    let (mut values, mut scores) = ([0.0; MAX_EXPERTS], [0.0; MAX_EXPERTS]);
+    let (values, scores) = (&mut values[..experts], &mut scores[..experts]);
+
+    // Values become weights; scores, biased, choose.
+    for (value, &logit) in values.iter_mut().zip(logits) {
+        *value = f64::from(logit);
+    }
+    match routing.gating {
+        Gating::Softmax => softmax(values),
+        Gating::Sigmoid => values.iter_mut().for_each(|v| *v = 1.0 / (1.0 + (-*v).exp())),
+        Gating::SoftmaxOfChosen | Gating::SparseMixer { .. } => {}
+    }
+    scores.copy_from_slice(values);
+    if let Some(bias) = bias {
+        scores.iter_mut().zip(bias).for_each(|(s, &b)| *s += f64::from(b));
+    }
+
+    let mut taken = [false; MAX_EXPERTS];
+    if routing.top_groups < routing.groups {
+        exclude_groups(scores, routing, &mut taken);
+    }
+    let mut chosen = [0.0; MAX_EXPERTS];
+    let chosen = &mut chosen[..ids.len()];
+    for (c, id) in chosen.iter_mut().zip(ids) {
+        let best = take_best(scores, &mut taken);
+        *id = best as u32;
+        *c = match routing.gating {
+            Gating::SparseMixer { near } => share_of_near(values, &taken, best, near.into()),
+            _ => values[best],
+        };
+    }
+    if routing.gating == Gating::SoftmaxOfChosen {
+        softmax(chosen);
+    }
+    chosen.iter_mut().filter(|c| c.is_nan()).for_each(|c| *c = 0.0);
+    let sum: f64 = chosen.iter().sum();
+    let factor = if routing.normalise { f64::from(routing.scale) / sum.max(LEAST_SUM) } else { routing.scale.into() };
+    for (weight, c) in weights.iter_mut().zip(chosen) {
+        *weight = (*c * factor) as f32;
+    }
+}
+
+/// In place. NaN stays NaN and takes no share; +∞ shares all among its equals; all −∞ gives zeros.
+fn softmax(values: &mut [f64]) {
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let share = |v: f64| match v {
+        v if v.is_nan() => v,
+        v if v == f64::NEG_INFINITY => 0.0,
+        v if v == max => 1.0,
+        v => (v - max).exp(),
+    };
+    values.iter_mut().for_each(|v| *v = share(*v));
+    let sum: f64 = values.iter().filter(|v| !v.is_nan()).sum();
+    if sum > 0.0 {
+        values.iter_mut().for_each(|v| *v /= sum);
+    }
+}
+
+/// The share that `best`, just taken, has of itself and what is left and near it. See [`Gating::SparseMixer`].
+fn share_of_near(logits: &[f64], taken: &[bool], best: usize, near: f64) -> f64 {
+    let max = logits[best];
+    if max.is_nan() || max == f64::NEG_INFINITY {
+        return 0.0;
+    }
+    let is_near = |&logit: &f64| logit == max || max - logit <= near * logit.abs().max(max);
+    let rest = logits.iter().zip(taken).filter(|(_, taken)| !**taken).map(|(logit, _)| logit);
+    let shares = rest.filter(|logit| is_near(logit)).map(|&logit| if logit == max { 1.0 } else { (logit - max).exp() });
+    1.0 / (1.0 + shares.sum::<f64>())
+}
+
+/// The best that is not taken, which it marks; the smaller index on a tie. Some must be left.
+fn take_best(scores: &[f64], taken: &mut [bool]) -> usize {
+    let free = (0..scores.len()).filter(|&i| !taken[i]);
+    let best = free.reduce(|best, i| if descending(scores[i], scores[best]).is_lt() { i } else { best });
+    let best = best.unwrap_or(0);
+    taken[best] = true;
+    best
+}
+
+/// Marks the experts of all groups but the best as taken. A group is worth its two highest scores.
+fn exclude_groups(scores: &[f64], routing: &Routing, taken: &mut [bool]) {
+    let size = scores.len() / routing.groups;
+    let mut worth = [0.0; MAX_EXPERTS];
+    let worth = &mut worth[..routing.groups];
+    for (w, group) in worth.iter_mut().zip(scores.chunks_exact(size)) {
+        let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+        for &score in group.iter().filter(|s| !s.is_nan()) {
+            if score > first {
+                (first, second) = (score, first);
+            } else if score > second {
+                second = score;
+            }
+        }
+        *w = if size == 1 { first } else { first + second };
+    }
+    let mut kept = [false; MAX_EXPERTS];
+    for _ in 0..routing.top_groups {
+        take_best(worth, &mut kept);
+    }
+    for (marks, kept) in taken.chunks_exact_mut(size).zip(kept).take(routing.groups) {
+        marks.fill(!kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(logits: &[f32], routing: Routing, bias: Option<&[f32]>) -> (Vec<u32>, Vec<f32>) {
+        let (mut ids, mut weights) = (vec![9; routing.top_k], vec![9.0; routing.top_k]);
+        route_row(logits, &routing, bias, &mut ids, &mut weights);
+        (ids, weights)
+    }
+
+    #[test]
+    fn the_smaller_index_wins_a_tie_and_nan_comes_last() {
+        let logits = [1.0, f32::NAN, 2.0, 2.0, f32::NEG_INFINITY];
+        let (ids, weights) = route(&logits, Routing::softmax(5, true), None);
+        assert_eq!(ids, [2, 3, 0, 4, 1]);
+        let e = (-1.0_f32).exp();
+        let sum = 2.0 + e;
+        for (weight, expected) in weights.iter().zip([1.0 / sum, 1.0 / sum, e / sum, 0.0, 0.0]) {
+            assert!((weight - expected).abs() < 1e-6, "{weights:?}");
+        }
+    }
+
+    #[test]
+    fn infinities_share_and_nothing_gives_zeros() {
+        let inf = f32::INFINITY;
+        assert_eq!(
+            route(&[0.0, inf, 1.0, inf], Routing::softmax(3, false), None),
+            (vec![1, 3, 0], vec![0.5, 0.5, 0.0])
+        );
+        let none = [f32::NEG_INFINITY, f32::NAN, f32::NEG_INFINITY];
+        for gating in [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid, Gating::SparseMixer { near: 0.02 }] {
+            let routing = Routing { gating, ..Routing::softmax(3, true) };
+            assert_eq!(route(&none, routing, None), (vec![0, 2, 1], vec![0.0; 3]), "{gating:?}");
+        }
+    }
+
+    #[test]
+    fn sparse_mixer_shares_with_what_is_near_and_left() {
+        let gating = Gating::SparseMixer { near: 0.02 };
+        let route = |logits: &[f32]| route(logits, Routing { gating, ..Routing::softmax(2, false) }, None);
+        let share = |distance: f64| (1.0 / (1.0 + (-distance).exp())) as f32;
+        // Far apart, both have all of it; the runner-up shares only with what comes after it.
+        assert_eq!(route(&[1.0, -3.0, 5.0]), (vec![2, 0], vec![1.0, 1.0]));
+        assert_eq!(route(&[9.875, -3.0, 10.0]), (vec![2, 0], vec![share(0.125), 1.0]));
+        assert_eq!(route(&[9.875, 10.0, 9.875]), (vec![1, 0], vec![1.0 / (1.0 + 2.0 * (-0.125_f32).exp()), 0.5]));
+        // What is near a negative logit is measured by the other.
+        assert_eq!(route(&[-10.0, -10.125, -10.5]), (vec![0, 1], vec![share(0.125), 1.0]));
+        assert_eq!(route(&[f32::INFINITY, 0.0, f32::INFINITY]), (vec![0, 2], vec![0.5, 1.0]));
+    }
+
+    #[test]
+    fn the_sum_is_clamped_and_the_scale_comes_last() {
+        let routing = Routing { gating: Gating::Sigmoid, scale: 2.5, ..Routing::softmax(2, true) };
+        let (_, weights) = route(&[-20.0, -21.0], routing, None);
+        let expected = (1.0 / (1.0 + 20.0_f64.exp()) / LEAST_SUM * 2.5) as f32;
+        assert!((weights[0] - expected).abs() < 1e-9, "{weights:?}");
+        let (_, weights) = route(&[0.0, 0.0], routing, None);
+        assert_eq!(weights, [1.25, 1.25]);
+    }
+
+    #[test]
+    fn the_bias_chooses_but_does_not_weigh() {
+        let routing = Routing { gating: Gating::Sigmoid, ..Routing::softmax(1, false) };
+        assert_eq!(route(&[0.0, 3.0], routing, Some(&[1.0, 0.0])), (vec![0], vec![0.5]));
+    }
+
+    #[test]
+    fn only_the_best_groups_take_part() {
+        // Worth 3 + 0, 2 + 2, 0 + 0: the best single score is in the second-best group.
+        let logits = [3.0, 0.0, 2.0, 2.0, 0.0, 0.0];
+        let routing = Routing { gating: Gating::SoftmaxOfChosen, groups: 3, ..Routing::softmax(2, false) };
+        assert_eq!(route(&logits, routing, None), (vec![2, 3], vec![0.5, 0.5]));
+        let (ids, _) = route(&logits, Routing { top_groups: 2, ..routing }, None);
+        assert_eq!(ids, [0, 2]);
+        let (ids, _) = route(&[f32::NAN; 6], Routing { top_groups: 2, ..routing }, None);
+        assert_eq!(ids, [0, 1]);
+    }
+}

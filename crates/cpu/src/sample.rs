@@ -1,0 +1,159 @@
+//! Drawing the token of one row of logits. Scalar, in f64 where it adds,
+//!
+//! The order is that of [`Sampling`]: mask, bias, penalties, temperature, top-k, top-p, min-p, draw. What is kept is
+//! drawn by inverting the cumulative distribution **in the order of token ids**, which needs no sort and is the same
+//! on every device. NaN is the smallest logit; it is drawn only if nothing else is allowed.
+
+use super::{Cpu, host};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{Argmax, Operation, Sample, Sampling};
+use gristmill_kernels::random;
+use std::cmp::Ordering;
+use std::sync::PoisonError;
+
+/// A token that may be drawn, with its logit (later its share).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    logit: f32,
+    token: u32,
+}
+
+/// A token's share is nothing beside the largest below e^−NEGLIGIBLE: 2⁻⁶⁴ of it.
+const NEGLIGIBLE: f64 = 44.4;
+
+/// The larger logit first, then the smaller token; NaN last. A total order.
+fn rank(a: &Candidate, b: &Candidate) -> Ordering {
+    let by_logit = b.logit.partial_cmp(&a.logit).unwrap_or_else(|| a.logit.is_nan().cmp(&b.logit.is_nan()));
+    by_logit.then(a.token.cmp(&b.token))
+}
+
+fn allowed(mask: Option<&[u32]>, token: usize) -> bool {
+    mask.is_none_or(|m| m[token / 32] >> (token % 32) & 1 == 1)
+}
+
+impl Cpu {
+    /// [`Argmax`], row by row.
+    pub(super) fn argmax_rows(&self, call: Argmax) -> Result<()> {
+        let Argmax { x, mut out } = call;
+        let cols = x.cols();
+        let x = host::rows(Argmax::NAME, x)?;
+        let out = host::rows_mut(Argmax::NAME, &mut out)?;
+        self.each_row(out, cols, &|row, out| out.fill(argmax(x.row(row))));
+        Ok(())
+    }
+
+    /// [`Sample`], one row after another.
+    pub(super) fn sample_rows(&self, call: Sample) -> Result<()> {
+        let Sample { mut logits, parameters, mut out } = call;
+        let foreign = || gristmill_kernels::Error::ForeignLayout { op: Sample::NAME, what: "a buffer" };
+        let (logits, logits_at) = logits.as_host_mut().ok_or_else(foreign)?;
+        let (out, out_at) = out.as_host_mut().ok_or_else(foreign)?;
+        let mut scratch = self.candidates.lock().unwrap_or_else(PoisonError::into_inner);
+        for (row, parameters) in parameters.iter().enumerate() {
+            out[out_at.row(row)][0] = sample_row(&mut logits[logits_at.row(row)], parameters, &mut scratch);
+        }
+        Ok(())
+    }
+}
+
+/// Index of the largest value, the smaller on a tie; NaN is the smallest. 0 for no values.
+fn argmax(values: &[f32]) -> u32 {
+    let mut best = (0, f32::NAN);
+    for (i, &value) in values.iter().enumerate() {
+        if value > best.1 || best.1.is_nan() && !value.is_nan() {
+            best = (i, value);
+        }
+    }
+    best.0 as u32
+}
+
+/// Draws a token. Leaves the logits masked (−∞), biased and penalised. `scratch` is room to be used again. The
+/// parameters must have passed the checks of [`gristmill_kernels::ops::Backend::sample`].
+fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) -> u32 {
+    adjust(logits, p);
+    let greedy = argmax(logits);
+    let max = logits[greedy as usize];
+    // A masked logit is −∞ and ranks above an allowed NaN: with nothing above −∞, the mask decides.
+    if max.is_nan() || max == f32::NEG_INFINITY {
+        let candidates = (0..logits.len()).filter(|&i| allowed(p.mask, i));
+        let best = candidates.map(|i| Candidate { logit: logits[i], token: i as u32 }).min_by(rank);
+        return best.map_or(greedy, |c| c.token);
+    }
+    if p.temperature == 0.0 {
+        return greedy;
+    }
+
+    let temperature = f64::from(p.temperature);
+    // Equal infinities have no difference; all else is finite, −∞ or NaN.
+    let exponent = |logit: f32| if logit == max { 0.0 } else { (f64::from(logit) - f64::from(max)) / temperature };
+    let share = |c: &Candidate| exponent(c.logit).exp();
+
+    scratch.clear();
+    let all = logits.iter().zip(0_u32..).map(|(&logit, token)| Candidate { logit, token });
+    scratch.extend(all.filter(|c| exponent(c.logit) > -NEGLIGIBLE));
+    if p.top_k > 0 && (p.top_k as usize) < scratch.len() {
+        scratch.select_nth_unstable_by(p.top_k as usize - 1, rank);
+        scratch.truncate(p.top_k as usize);
+    }
+    if p.top_p < 1.0 {
+        keep_mass(scratch, p.top_p.into(), share);
+    }
+    if p.min_p > 0.0 {
+        scratch.retain(|c| share(c) >= p.min_p.into());
+    }
+
+    scratch.sort_unstable_by_key(|c| c.token);
+    let total: f64 = scratch.iter().map(share).sum();
+    let mut left = random::uniform(p.seed, p.position) * total;
+    for candidate in scratch.iter() {
+        left -= share(candidate);
+        if left < 0.0 {
+            return candidate.token;
+        }
+    }
+    // Rounding can leave a crumb: it belongs to the last.
+    scratch.last().map_or(greedy, |c| c.token)
+}
+
+/// Mask, bias and penalties, in place.
+fn adjust(logits: &mut [f32], p: &Sampling) {
+    if p.mask.is_some() {
+        for (token, logit) in logits.iter_mut().enumerate() {
+            if !allowed(p.mask, token) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
+    for &(token, bias) in p.bias {
+        logits[token as usize] += bias;
+    }
+    for &(token, count) in p.counts.iter().filter(|&&(_, count)| count > 0) {
+        let logit = &mut logits[token as usize];
+        *logit = if *logit > 0.0 { *logit / p.repeat_penalty } else { *logit * p.repeat_penalty };
+        *logit -= p.presence_penalty + count as f32 * p.frequency_penalty;
+    }
+}
+
+/// Keeps the smallest set of the most likely with at least this share of the whole, and at least one.
+fn keep_mass(candidates: &mut Vec<Candidate>, share_kept: f64, share: impl Fn(&Candidate) -> f64) {
+    let wanted = share_kept * candidates.iter().map(&share).sum::<f64>();
+    // Mostly a few suffice: sort only as many as needed, four times as many on each attempt.
+    let (mut sorted, mut mass, mut batch) = (0, 0.0, 64);
+    while sorted < candidates.len() {
+        let rest = &mut candidates[sorted..];
+        let batch_len = batch.min(rest.len());
+        if batch_len < rest.len() {
+            rest.select_nth_unstable_by(batch_len - 1, rank);
+        }
+        rest[..batch_len].sort_unstable_by(rank);
+        for i in 0..batch_len {
+            mass += share(&rest[i]);
+            if mass >= wanted {
+                candidates.truncate(sorted + i + 1);
+                return;
+            }
+        }
+        sorted += batch_len;
+        batch *= 4;
+    }
+}

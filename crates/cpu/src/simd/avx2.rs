@@ -1,0 +1,266 @@
+//! AVX2 with FMA and F16C: two registers are one vector, rows 0..8 and 8..16.
+
+#![allow(unsafe_code)]
+
+use gristmill_kernels::simd::{Kernel, Simd};
+use gristmill_kernels::{no_bf16, two};
+use std::arch::x86_64::*;
+
+/// Proof that the CPU has AVX2, FMA and F16C.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// The token, if this CPU has the features.
+    pub fn detect() -> Option<Self> {
+        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"))
+            .then_some(Self(()))
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+#[inline]
+fn enter<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
+    kernel.run(s)
+}
+
+type Pair<T> = [T; 2];
+
+/// The same for each half.
+macro_rules! both {
+    ($a:expr, |$x:ident| $e:expr) => {{
+        let a = $a;
+        two!(i => {
+            let $x = a[i];
+            $e
+        })
+    }};
+}
+
+/// The same for each half of two vectors.
+macro_rules! zip {
+    ($a:expr, $b:expr, |$x:ident, $y:ident| $e:expr) => {{
+        let (a, b) = ($a, $b);
+        two!(i => {
+            let ($x, $y) = (a[i], b[i]);
+            $e
+        })
+    }};
+}
+
+/// The addresses of two halves of `2 * N` bytes at `at`, checked.
+#[inline(always)]
+fn halves<const N: usize>(bytes: &[u8], at: usize) -> Pair<*const u8> {
+    let slice = &bytes[at..at + 2 * N];
+    [slice.as_ptr(), slice[N..].as_ptr()]
+}
+
+// SAFETY of every block below: the token proves the CPU features, and `halves` (or the slice index) proves that the
+// bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Avx2 {
+    type Codes = Pair<__m256i>;
+    type I32 = Pair<__m256i>;
+    type F32 = Pair<__m256>;
+
+    const SIGNED_BIAS: i32 = 0;
+    const TOKENS: usize = 4;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        unsafe { enter(self, kernel) }
+    }
+
+    no_bf16!();
+
+    #[inline(always)]
+    fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {
+        both!(halves::<32>(bytes, at), |p| unsafe { _mm256_loadu_si256(p.cast()) })
+    }
+    #[inline(always)]
+    fn store_codes(self, v: Self::Codes, bytes: &mut [u8], at: usize) {
+        for (half, v) in bytes[at..at + 64].chunks_exact_mut(32).zip(v) {
+            unsafe { _mm256_storeu_si256(half.as_mut_ptr().cast(), v) }
+        }
+    }
+    #[inline(always)]
+    fn splat_codes(self, byte: u8) -> Self::Codes {
+        [unsafe { _mm256_set1_epi8(byte as i8) }; 2]
+    }
+    #[inline(always)]
+    fn shr_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
+        let shifted = both!(v, |v| unsafe { _mm256_srl_epi16(v, _mm_cvtsi32_si128(n as i32)) });
+        self.and(shifted, self.splat_codes(mask))
+    }
+    #[inline(always)]
+    fn shl_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
+        let shifted = both!(v, |v| unsafe { _mm256_sll_epi16(v, _mm_cvtsi32_si128(n as i32)) });
+        self.and(shifted, self.splat_codes(mask))
+    }
+    #[inline(always)]
+    fn and(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
+        zip!(a, b, |a, b| unsafe { _mm256_and_si256(a, b) })
+    }
+    #[inline(always)]
+    fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
+        zip!(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
+        let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
+        both!(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
+    }
+    #[inline(always)]
+    fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
+        // Pair sums are at most 2 · 127 · 127 < 2^15, so maddubs does not saturate.
+        zip!(acc, codes, |acc, codes| unsafe {
+            let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x));
+            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        })
+    }
+    #[inline(always)]
+    fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
+        // |code| · (x with the code's sign): at most 2 · 128 · 127 < 2^15, so maddubs does not saturate.
+        zip!(acc, codes, |acc, codes| unsafe {
+            let x = _mm256_sign_epi8(_mm256_set1_epi32(x), codes);
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), x);
+            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        })
+    }
+    #[inline(always)]
+    fn byte(self, v: Self::Codes, i: u32) -> Self::I32 {
+        self.and_i32(self.shr_i32(v, 8 * i), self.splat_i32(255))
+    }
+    #[inline(always)]
+    fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32 {
+        both!(self.shl_i32(v, 24 - 8 * i), |v| unsafe { _mm256_srai_epi32::<24>(v) })
+    }
+    #[inline(always)]
+    fn as_codes(self, v: Self::I32) -> Self::Codes {
+        v
+    }
+
+    #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().wrapping_add(at).cast()) }
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> Self::I32 {
+        [unsafe { _mm256_set1_epi32(x) }; 2]
+    }
+    #[inline(always)]
+    fn load_u8(self, bytes: &[u8], at: usize) -> Self::I32 {
+        both!(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(p.cast())) })
+    }
+    #[inline(always)]
+    fn load_i8(self, bytes: &[u8], at: usize) -> Self::I32 {
+        both!(halves::<8>(bytes, at), |p| unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) })
+    }
+    #[inline(always)]
+    fn load_u16(self, bytes: &[u8], at: usize) -> Self::I32 {
+        both!(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())) })
+    }
+    #[inline(always)]
+    fn load_i32(self, bytes: &[u8], at: usize) -> Self::I32 {
+        self.load_codes(bytes, at)
+    }
+    #[inline(always)]
+    fn and_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        self.and(a, b)
+    }
+    #[inline(always)]
+    fn or_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        self.or(a, b)
+    }
+    #[inline(always)]
+    fn shr_i32(self, v: Self::I32, n: u32) -> Self::I32 {
+        both!(v, |v| unsafe { _mm256_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) })
+    }
+    #[inline(always)]
+    fn shl_i32(self, v: Self::I32, n: u32) -> Self::I32 {
+        both!(v, |v| unsafe { _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) })
+    }
+    #[inline(always)]
+    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip!(a, b, |a, b| unsafe { _mm256_add_epi32(a, b) })
+    }
+    #[inline(always)]
+    fn mul_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip!(a, b, |a, b| unsafe { _mm256_mullo_epi32(a, b) })
+    }
+    #[inline(always)]
+    fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32 {
+        let greater = zip!(a, b, |a, b| unsafe { _mm256_cmpgt_epi32(a, b) });
+        two!(i => unsafe { _mm256_blendv_epi8(y[i], x[i], greater[i]) })
+    }
+    #[inline(always)]
+    fn to_f32(self, v: Self::I32) -> Self::F32 {
+        both!(v, |v| unsafe { _mm256_cvtepi32_ps(v) })
+    }
+    #[inline(always)]
+    fn as_f32(self, v: Self::I32) -> Self::F32 {
+        both!(v, |v| unsafe { _mm256_castsi256_ps(v) })
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F32 {
+        [unsafe { _mm256_set1_ps(x) }; 2]
+    }
+    #[inline(always)]
+    fn load_f32(self, x: &[f32], at: usize) -> Self::F32 {
+        let x = &x[at..at + 16];
+        both!([x.as_ptr(), x[8..].as_ptr()], |p| unsafe { _mm256_loadu_ps(p) })
+    }
+    #[inline(always)]
+    fn store_f32(self, v: Self::F32, x: &mut [f32], at: usize) {
+        for (half, v) in x[at..at + 16].chunks_exact_mut(8).zip(v) {
+            unsafe { _mm256_storeu_ps(half.as_mut_ptr(), v) }
+        }
+    }
+    #[inline(always)]
+    fn load_f32_bytes(self, bytes: &[u8], at: usize) -> Self::F32 {
+        self.as_f32(self.load_codes(bytes, at))
+    }
+    #[inline(always)]
+    fn load_f16(self, bytes: &[u8], at: usize) -> Self::F32 {
+        both!(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) })
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_sub_ps(a, b) })
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        two!(i => unsafe { _mm256_fmadd_ps(a[i], b[i], c[i]) })
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_max_ps(a, b) })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
+    }
+    #[inline(always)]
+    fn select_lt(self, a: Self::F32, b: Self::F32, x: Self::F32, y: Self::F32) -> Self::F32 {
+        let less = zip!(a, b, |a, b| unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) });
+        two!(i => unsafe { _mm256_blendv_ps(y[i], x[i], less[i]) })
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { _mm256_div_ps(a, b) })
+    }
+    #[inline(always)]
+    fn round_i32(self, v: Self::F32) -> Self::I32 {
+        both!(v, |v| unsafe { _mm256_cvtps_epi32(v) })
+    }
+}

@@ -1,0 +1,19 @@
+//! The levels that need instructions of a CPU: implementations of [`gristmill_kernels::simd::Simd`].
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub use avx512::Avx512;
+pub use gristmill_kernels::simd::Portable;
+#[cfg(target_arch = "aarch64")]
+pub use neon::Neon;
+
+#[cfg(test)]
+mod tests;

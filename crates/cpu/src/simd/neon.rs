@@ -1,0 +1,359 @@
+//! NEON with dot products (Armv8.2 `FEAT_DotProd`): four registers are one vector, rows 0..4, 4..8, 8..12 and 12..16.
+//!
+//! `FEAT_I8MM` is not used. Its `usdot` multiplies unsigned with signed bytes, but codes of at most 127 are signed bytes
+//! already. Its `smmla` halves the dot products and needs two rows of 8 columns in one register, where a tile has four
+//! rows of 4.
+
+#![allow(unsafe_code)]
+
+use gristmill_kernels::simd::{Kernel, Simd};
+use gristmill_kernels::{four, no_bf16};
+use std::arch::aarch64::*;
+use std::arch::asm;
+
+/// Proof that the CPU has NEON and dot products.
+#[derive(Clone, Copy, Debug)]
+pub struct Neon(());
+
+impl Neon {
+    /// The token, if this CPU has the features.
+    pub fn detect() -> Option<Self> {
+        use std::arch::is_aarch64_feature_detected;
+        (is_aarch64_feature_detected!("neon") && is_aarch64_feature_detected!("dotprod")).then_some(Self(()))
+    }
+}
+
+#[target_feature(enable = "neon,dotprod")]
+#[inline]
+fn enter<K: Kernel>(s: Neon, kernel: K) -> K::Output {
+    kernel.run(s)
+}
+
+type Quad<T> = [T; 4];
+
+/// The same for each quarter.
+macro_rules! each {
+    ($a:expr, |$x:ident| $e:expr) => {{
+        let a = $a;
+        four!(i => {
+            let $x = a[i];
+            $e
+        })
+    }};
+}
+
+/// The same for each quarter of two vectors.
+macro_rules! zip {
+    ($a:expr, $b:expr, |$x:ident, $y:ident| $e:expr) => {{
+        let (a, b) = ($a, $b);
+        four!(i => {
+            let ($x, $y) = (a[i], b[i]);
+            $e
+        })
+    }};
+}
+
+/// The addresses of four quarters of `4 * N` bytes at `at`, checked.
+#[inline(always)]
+fn quarters<const N: usize>(bytes: &[u8], at: usize) -> Quad<*const u8> {
+    let slice = &bytes[at..at + 4 * N];
+    [slice.as_ptr(), slice[N..].as_ptr(), slice[2 * N..].as_ptr(), slice[3 * N..].as_ptr()]
+}
+
+/// acc + for each lane Σ of four products of `codes` with word `LANE` of `x`. The intrinsic is unstable in Rust 1.95.
+///
+/// # Safety
+/// The CPU must have dot products, and the caller must be compiled for them.
+#[inline(always)]
+unsafe fn sdot<const LANE: usize>(mut acc: int32x4_t, codes: uint8x16_t, x: int32x4_t) -> int32x4_t {
+    // SAFETY: an instruction on registers alone, which the caller's CPU has.
+    unsafe {
+        asm!(
+            "sdot {acc:v}.4s, {codes:v}.16b, {x:v}.4b[{lane}]",
+            acc = inout(vreg) acc,
+            codes = in(vreg) codes,
+            x = in(vreg) x,
+            lane = const LANE,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    acc
+}
+
+/// sums += dot products of 16 columns from vector `j` of codes on. One load brings four words of a row, of which `sdot`
+/// picks one. Codes, which alone would take all registers, are read once for all rows.
+#[inline(always)]
+fn add_dots<const N: usize, const J: usize>(
+    sums: &mut [Quad<int32x4_t>; N],
+    codes: &[Quad<uint8x16_t>; J],
+    x: [&[i32; J]; N],
+    j: usize,
+) {
+    // SAFETY: only a level that has dot products calls this, and the slice index proves that the words are there.
+    unsafe {
+        let mut words = [vdupq_n_s32(0); N];
+        for t in 0..N {
+            words[t] = vld1q_s32(x[t][j..j + 4].as_ptr());
+        }
+        for t in 0..N {
+            sums[t] = zip!(sums[t], codes[j], |sum, codes| sdot::<0>(sum, codes, words[t]));
+        }
+        for t in 0..N {
+            sums[t] = zip!(sums[t], codes[j + 1], |sum, codes| sdot::<1>(sum, codes, words[t]));
+        }
+        for t in 0..N {
+            sums[t] = zip!(sums[t], codes[j + 2], |sum, codes| sdot::<2>(sum, codes, words[t]));
+        }
+        for t in 0..N {
+            sums[t] = zip!(sums[t], codes[j + 3], |sum, codes| sdot::<3>(sum, codes, words[t]));
+        }
+    }
+}
+
+/// The lanes' bytes as one number each.
+#[inline(always)]
+fn as_i32(v: Quad<uint8x16_t>) -> Quad<int32x4_t> {
+    // SAFETY: the same bits; NEON is part of the architecture's baseline.
+    each!(v, |v| unsafe { vreinterpretq_s32_u8(v) })
+}
+
+impl Neon {
+    /// The quarters of a vector of 16 unsigned bytes.
+    #[inline(always)]
+    fn widen(self, v: uint8x16_t) -> Quad<uint32x4_t> {
+        // SAFETY: the token proves the CPU features.
+        unsafe {
+            let (low, high) = (vmovl_u8(vget_low_u8(v)), vmovl_high_u8(v));
+            [vmovl_u16(vget_low_u16(low)), vmovl_high_u16(low), vmovl_u16(vget_low_u16(high)), vmovl_high_u16(high)]
+        }
+    }
+}
+
+// SAFETY of every block below: the token proves the CPU features, and `quarters` (or the slice index) proves that the
+// bytes read or written lie inside the slice; no load or store needs more than the alignment of its element, and those
+// of bytes are of bytes.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Simd for Neon {
+    type Codes = Quad<uint8x16_t>;
+    type I32 = Quad<int32x4_t>;
+    type F32 = Quad<float32x4_t>;
+
+    const SIGNED_BIAS: i32 = 0;
+    const TOKENS: usize = 4;
+    const TOGETHER: usize = 4;
+
+    #[inline(always)]
+    fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        unsafe { enter(self, kernel) }
+    }
+
+    no_bf16!();
+
+    #[inline(always)]
+    fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {
+        each!(quarters::<16>(bytes, at), |p| unsafe { vld1q_u8(p) })
+    }
+    #[inline(always)]
+    fn store_codes(self, v: Self::Codes, bytes: &mut [u8], at: usize) {
+        for (quarter, v) in bytes[at..at + 64].chunks_exact_mut(16).zip(v) {
+            unsafe { vst1q_u8(quarter.as_mut_ptr(), v) }
+        }
+    }
+    #[inline(always)]
+    fn prefetch(self, bytes: &[u8], at: usize) {
+        // The intrinsic is unstable in Rust 1.95. The instruction does nothing for an address that is not mapped.
+        let address = bytes.as_ptr().wrapping_add(at);
+        unsafe { asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags)) }
+    }
+    #[inline(always)]
+    fn splat_codes(self, byte: u8) -> Self::Codes {
+        [unsafe { vdupq_n_u8(byte) }; 4]
+    }
+    #[inline(always)]
+    fn shr_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
+        let shifted = each!(v, |v| unsafe { vshlq_u8(v, vdupq_n_s8(-(n as i8))) });
+        // Bytes are shifted alone here: often there is nothing to mask.
+        if mask == 255 >> n { shifted } else { self.and(shifted, self.splat_codes(mask)) }
+    }
+    #[inline(always)]
+    fn shl_and(self, v: Self::Codes, n: u32, mask: u8) -> Self::Codes {
+        let shifted = each!(v, |v| unsafe { vshlq_u8(v, vdupq_n_s8(n as i8)) });
+        if mask == 255 << n { shifted } else { self.and(shifted, self.splat_codes(mask)) }
+    }
+    #[inline(always)]
+    fn and(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
+        zip!(a, b, |a, b| unsafe { vandq_u8(a, b) })
+    }
+    #[inline(always)]
+    fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
+        zip!(a, b, |a, b| unsafe { vorrq_u8(a, b) })
+    }
+    #[inline(always)]
+    fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
+        let table = unsafe { vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())) };
+        each!(v, |v| unsafe { vqtbl1q_u8(table, v) })
+    }
+    #[inline(always)]
+    fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
+        zip!(acc, codes, |acc, codes| unsafe { sdot::<0>(acc, codes, vdupq_n_s32(x)) })
+    }
+    #[inline(always)]
+    fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
+        self.dot(acc, codes, x)
+    }
+    #[inline(always)]
+    fn dots<const N: usize, const J: usize>(
+        self,
+        start: [i32; N],
+        codes: &[Self::Codes; J],
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        const { assert!(J == 4 || J == 8, "16 or 32 columns") }
+        let mut sums = [self.splat_i32(0); N];
+        for t in 0..N {
+            sums[t] = self.splat_i32(start[t]);
+        }
+        add_dots(&mut sums, codes, x, 0);
+        if J == 8 {
+            add_dots(&mut sums, codes, x, 4);
+        }
+        sums
+    }
+    #[inline(always)]
+    fn dots_signed<const N: usize, const J: usize>(
+        self,
+        start: [i32; N],
+        codes: &[Self::Codes; J],
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        self.dots(start, codes, x)
+    }
+    #[inline(always)]
+    fn byte(self, v: Self::Codes, i: u32) -> Self::I32 {
+        self.and_i32(self.shr_i32(as_i32(v), 8 * i), self.splat_i32(255))
+    }
+    #[inline(always)]
+    fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32 {
+        each!(self.shl_i32(as_i32(v), 24 - 8 * i), |v| unsafe { vshrq_n_s32::<24>(v) })
+    }
+    #[inline(always)]
+    fn as_codes(self, v: Self::I32) -> Self::Codes {
+        each!(v, |v| unsafe { vreinterpretq_u8_s32(v) })
+    }
+
+    #[inline(always)]
+    fn splat_i32(self, x: i32) -> Self::I32 {
+        [unsafe { vdupq_n_s32(x) }; 4]
+    }
+    #[inline(always)]
+    fn load_u8(self, bytes: &[u8], at: usize) -> Self::I32 {
+        let v = unsafe { vld1q_u8(bytes[at..at + 16].as_ptr()) };
+        each!(self.widen(v), |v| unsafe { vreinterpretq_s32_u32(v) })
+    }
+    #[inline(always)]
+    fn load_i8(self, bytes: &[u8], at: usize) -> Self::I32 {
+        each!(self.shl_i32(self.load_u8(bytes, at), 24), |v| unsafe { vshrq_n_s32::<24>(v) })
+    }
+    #[inline(always)]
+    fn load_u16(self, bytes: &[u8], at: usize) -> Self::I32 {
+        each!(quarters::<8>(bytes, at), |p| unsafe {
+            vreinterpretq_s32_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(p))))
+        })
+    }
+    #[inline(always)]
+    fn load_i32(self, bytes: &[u8], at: usize) -> Self::I32 {
+        as_i32(self.load_codes(bytes, at))
+    }
+    #[inline(always)]
+    fn and_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip!(a, b, |a, b| unsafe { vandq_s32(a, b) })
+    }
+    #[inline(always)]
+    fn or_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip!(a, b, |a, b| unsafe { vorrq_s32(a, b) })
+    }
+    #[inline(always)]
+    fn shr_i32(self, v: Self::I32, n: u32) -> Self::I32 {
+        each!(v, |v| unsafe { vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-(n as i32)))) })
+    }
+    #[inline(always)]
+    fn shl_i32(self, v: Self::I32, n: u32) -> Self::I32 {
+        each!(v, |v| unsafe { vshlq_s32(v, vdupq_n_s32(n as i32)) })
+    }
+    #[inline(always)]
+    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip!(a, b, |a, b| unsafe { vaddq_s32(a, b) })
+    }
+    #[inline(always)]
+    fn mul_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
+        zip!(a, b, |a, b| unsafe { vmulq_s32(a, b) })
+    }
+    #[inline(always)]
+    fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32 {
+        four!(i => unsafe { vbslq_s32(vcgtq_s32(a[i], b[i]), x[i], y[i]) })
+    }
+    #[inline(always)]
+    fn to_f32(self, v: Self::I32) -> Self::F32 {
+        each!(v, |v| unsafe { vcvtq_f32_s32(v) })
+    }
+    #[inline(always)]
+    fn as_f32(self, v: Self::I32) -> Self::F32 {
+        each!(v, |v| unsafe { vreinterpretq_f32_s32(v) })
+    }
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F32 {
+        [unsafe { vdupq_n_f32(x) }; 4]
+    }
+    #[inline(always)]
+    fn load_f32(self, x: &[f32], at: usize) -> Self::F32 {
+        let x = &x[at..at + 16];
+        four!(i => unsafe { vld1q_f32(x[4 * i..].as_ptr()) })
+    }
+    #[inline(always)]
+    fn store_f32(self, v: Self::F32, x: &mut [f32], at: usize) {
+        for (quarter, v) in x[at..at + 16].chunks_exact_mut(4).zip(v) {
+            unsafe { vst1q_f32(quarter.as_mut_ptr(), v) }
+        }
+    }
+    #[inline(always)]
+    fn load_f32_bytes(self, bytes: &[u8], at: usize) -> Self::F32 {
+        self.as_f32(self.load_i32(bytes, at))
+    }
+    #[inline(always)]
+    fn load_f16(self, bytes: &[u8], at: usize) -> Self::F32 {
+        each!(quarters::<8>(bytes, at), |p| unsafe { vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))) })
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { vaddq_f32(a, b) })
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { vsubq_f32(a, b) })
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { vmulq_f32(a, b) })
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
+        four!(i => unsafe { vfmaq_f32(c[i], a[i], b[i]) })
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { vbslq_f32(vcltq_f32(a, b), a, b) })
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
+        zip!(a, b, |a, b| unsafe { vdivq_f32(a, b) })
+    }
+    #[inline(always)]
+    fn round_i32(self, v: Self::F32) -> Self::I32 {
+        each!(v, |v| unsafe { vcvtnq_s32_f32(v) })
+    }
+}

@@ -1,0 +1,369 @@
+//! The CUDA driver as a [`Gpu`].
+//!
+//! cudarc's bindings panic if the driver's library is missing, or one of its functions. [`version`] therefore looks for the
+//! library, and refuses drivers of before CUDA 12.0, the version that the bindings are made for; everything else asks it
+//! first. `driver/` has the context with its stream, and graphs.
+
+mod context;
+mod graph;
+
+use super::cache::Cache;
+use super::jit::Compiler;
+use super::nvrtc::Nvrtc;
+use context::{Context, STAGING, Staging, check, error};
+use cudarc::driver::sys::{self, CUdevice_attribute_enum as Attribute, CUresult};
+use graph::CudaGraph;
+use gristmill_gpu::{Arg, Gpu, Kernel, Launch, Properties, Unit};
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::Graph;
+use gristmill_kernels::tensor::DeviceId;
+use std::collections::HashMap;
+use std::ffi::{CString, c_void};
+use std::fmt::Debug;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// The oldest driver, as the driver tells it: 1,000 · major + 10 · minor of its CUDA version.
+const OLDEST_DRIVER: i32 = 12_000;
+/// The oldest compute capability that the kernels are compiled for.
+const OLDEST_CAPABILITY: u32 = 75;
+/// Arguments that a kernel can have here.
+const MOST_ARGUMENTS: usize = 24;
+
+/// A device under NVIDIA's driver.
+pub struct Driver {
+    properties: Properties,
+    compiler: Compiler,
+    /// Where machine code is kept, if the system says where.
+    cache: Option<Cache>,
+    shared: Arc<Context>,
+    /// Compiled units, and kernels found in them; loaded ones stay.
+    modules: RwLock<HashMap<Unit, Module>>,
+    functions: RwLock<HashMap<(Unit, &'static str), Function>>,
+    staging: Mutex<Staging>,
+}
+
+#[derive(Clone, Copy)]
+struct Module(sys::CUmodule);
+
+#[derive(Clone, Copy)]
+struct Function(sys::CUfunction);
+
+// SAFETY: the driver's handles may be used from any thread, see `Context`; these are never given back.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+// SAFETY: as above.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+impl Debug for Driver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Driver({:?})", self.properties)
+    }
+}
+
+/// The CUDA version of the driver that is there: major, minor. `None` if there is no driver.
+///
+/// # Errors
+/// [`Error::Device`] if it is too old.
+pub fn version() -> Result<Option<(u32, u32)>> {
+    let id = DeviceId::Cuda(0);
+    // SAFETY: opening NVIDIA's library has no requirements.
+    if !unsafe { sys::is_culib_present() } {
+        return Ok(None);
+    }
+    let mut version = 0;
+    // SAFETY: the place of the result lives through the call. This function is in every driver.
+    check(id, "asking for the driver's version", unsafe { sys::cuDriverGetVersion(&mut version) })?;
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    if version < OLDEST_DRIVER {
+        let reason = format!("it is for CUDA {major}.{minor}; install one for CUDA 12.0 or newer");
+        return Err(error(id, "the driver is too old", reason));
+    }
+    Ok(Some((major as u32, minor as u32)))
+}
+
+/// Devices that the driver has: 0 if there is no driver.
+///
+/// # Errors
+/// [`Error::Device`] if there is a driver that cannot be used.
+pub fn count() -> Result<u32> {
+    if version()?.is_none() {
+        return Ok(0);
+    }
+    let (id, mut devices) = (DeviceId::Cuda(0), 0);
+    // SAFETY: the driver is there, and new enough to have all functions.
+    let code = unsafe { sys::cuInit(0) };
+    if code == CUresult::CUDA_ERROR_NO_DEVICE {
+        return Ok(0);
+    }
+    check(id, "starting the driver", code)?;
+    // SAFETY: as above; the place of the number lives through the call.
+    check(id, "counting devices", unsafe { sys::cuDeviceGetCount(&mut devices) })?;
+    Ok(u32::try_from(devices).unwrap_or(0))
+}
+
+/// What a device is, by its number. It need not be one that can be used.
+///
+/// # Errors
+/// [`Error::Device`]: there is no driver or device.
+pub fn properties(number: u32) -> Result<Properties> {
+    find(number).map(|(_, properties)| properties)
+}
+
+fn find(number: u32) -> Result<(sys::CUdevice, Properties)> {
+    let id = DeviceId::Cuda(number);
+    let devices = count()?;
+    if number >= devices {
+        let reason = match devices {
+            0 => "there is no NVIDIA driver with a device here; the device `cpu` is everywhere".to_owned(),
+            _ => format!("there are {devices}, numbered from 0"),
+        };
+        return Err(error(id, "no such device", reason));
+    }
+    let mut device = 0;
+    // SAFETY: the driver has been started and has this device.
+    check(id, "opening it", unsafe { sys::cuDeviceGet(&mut device, number as i32) })?;
+    let attribute = |attribute: Attribute| {
+        let mut value = 0;
+        // SAFETY: the place of the value lives through the call.
+        check(id, "asking for its properties", unsafe { sys::cuDeviceGetAttribute(&mut value, attribute, device) })?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    let (mut name, mut memory) = ([0; 256], 0);
+    // SAFETY: there is room for as many characters as is said; the memory's place lives through the call.
+    unsafe {
+        check(id, "asking for its name", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device))?;
+        check(id, "asking for its memory", sys::cuDeviceTotalMem_v2(&mut memory, device))?;
+    }
+    let name: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+    let properties = Properties {
+        id,
+        name: String::from_utf8_lossy(&name).into_owned(),
+        architecture: 10 * attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared_bytes: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        memory: memory as u64,
+    };
+    Ok((device, properties))
+}
+
+impl Driver {
+    /// Opens a device by its number.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: there is no driver or device, it is too old, or there is no NVRTC.
+    pub fn open(number: u32) -> Result<Arc<Self>> {
+        let (device, properties) = find(number)?;
+        let (id, architecture) = (properties.id, properties.architecture);
+        if architecture < OLDEST_CAPABILITY {
+            let (major, minor) = (architecture / 10, architecture % 10);
+            let reason =
+                format!("{} has compute capability {major}.{minor}; 7.5 is needed, or `--device cpu`", properties.name);
+            return Err(error(id, "the device is too old", reason));
+        }
+        let nvrtc = Nvrtc::open().map_err(|reason| error(id, "compiling kernels", reason))?;
+        let compiler = Compiler::new(nvrtc, architecture);
+        let shared = Arc::new(Context::new(id, device)?);
+        let staging = Mutex::new(shared.staging()?);
+        let (modules, functions) = Default::default();
+        Ok(Arc::new(Self { properties, compiler, cache: Cache::of_user(), shared, modules, functions, staging }))
+    }
+
+    /// The machine code of a text, loaded.
+    fn module(&self, text: &Unit) -> Result<Module> {
+        if let Some(&module) = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(text) {
+            return Ok(module);
+        }
+        let id = self.properties.id;
+        let cubin = self.compiler.cubin(text, self.cache.as_ref());
+        let cubin = cubin.map_err(|reason| error(id, &text.to_string(), reason))?;
+        self.shared.enter()?;
+        let mut module = ptr::null_mut();
+        // SAFETY: the machine code is NVRTC's or has its hash; the module is never unloaded.
+        check(id, &text.to_string(), unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) })?;
+        let mut modules = self.modules.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(*modules.entry(text.clone()).or_insert(Module(module)))
+    }
+
+    fn function(&self, kernel: &Kernel) -> Result<Function> {
+        let key = (kernel.unit(), kernel.entry);
+        if let Some(&function) = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(function);
+        }
+        let id = self.properties.id;
+        let module = self.module(&key.0)?;
+        let what = || format!("kernel {} of {}", kernel.entry, key.0);
+        let entry = CString::new(kernel.entry).map_err(|_| error(id, &what(), "a name with a zero byte"))?;
+        self.shared.enter()?;
+        let (mut function, mut fixed) = (ptr::null_mut(), 0);
+        let asked = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+        let most = sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the module stays loaded, and with it the function.
+        unsafe {
+            check(id, &what(), sys::cuModuleGetFunction(&mut function, module.0, entry.as_ptr()))?;
+            check(id, &what(), sys::cuFuncGetAttribute(&mut fixed, asked, function))?;
+            let room = self.properties.shared_bytes as i32 - fixed;
+            check(id, &what(), sys::cuFuncSetAttribute(function, most, room.max(0)))?;
+        }
+        let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(*functions.entry(key).or_insert(Function(function)))
+    }
+
+    fn staging(&self) -> MutexGuard<'_, Staging> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if self.shared.enter().is_ok() && self.shared.wait().is_ok() {
+            self.staging().release();
+        }
+    }
+}
+
+impl Gpu for Driver {
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        self.shared.enter()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: the places of the numbers live through the call.
+        check(self.properties.id, "asking for free memory", unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) })?;
+        Ok(free as u64)
+    }
+
+    fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        self.shared.enter()?;
+        let mut address = 0;
+        // SAFETY: the address's place lives through the call.
+        match unsafe { sys::cuMemAlloc_v2(&mut address, bytes) } {
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(Error::OutOfMemory { what, bytes }),
+            code => check(self.properties.id, "allocating memory", code).map(|()| address),
+        }
+    }
+
+    fn free(&self, address: u64) {
+        // SAFETY: a `Region` frees what it allocated, once. The driver waits for work that uses it. A failure means that
+        // the device is lost, which the next operation tells.
+        unsafe {
+            if self.shared.enter().is_ok() {
+                sys::cuMemFree_v2(address);
+            }
+        }
+    }
+
+    fn zero(&self, address: u64, bytes: usize) -> Result<()> {
+        self.shared.enter()?;
+        // SAFETY: a `Region` names its own memory.
+        let code = unsafe { sys::cuMemsetD8Async(address, 0, bytes, self.shared.stream) };
+        check(self.properties.id, "zeroing memory", code)
+    }
+
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
+        self.shared.enter()?;
+        // SAFETY: a `Region` names its own memory, and has seen that the bytes fit. The driver copies pageable host memory
+        // before it returns.
+        let code =
+            unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.shared.stream) };
+        check(self.properties.id, "copying to it", code)
+    }
+
+    fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+        self.shared.enter()?;
+        let staging = self.staging();
+        let total: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+        let pinned = total <= STAGING;
+        let mut at = 0;
+        for (address, bytes) in pieces.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
+            // SAFETY: inside the staging memory, since all pieces together fit.
+            let to = if pinned { unsafe { staging.start().add(at) } } else { bytes.as_mut_ptr() };
+            at += bytes.len();
+            // SAFETY: the target has room for the bytes and lives until the wait below; the source is inside a region.
+            let code =
+                unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), *address, bytes.len(), self.shared.stream) };
+            check(self.properties.id, "copying from it", code)?;
+        }
+        self.shared.wait()?;
+        let mut at = 0;
+        for (_, bytes) in pieces.iter_mut().filter(|_| pinned) {
+            // SAFETY: the bytes were copied there above; the staging memory and the target do not overlap.
+            unsafe { ptr::copy_nonoverlapping(staging.start().add(at), bytes.as_mut_ptr(), bytes.len()) };
+            at += bytes.len();
+        }
+        Ok(())
+    }
+
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()> {
+        self.shared.enter()?;
+        // SAFETY: a `Region` names its own memory.
+        let code = unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, bytes, self.shared.stream) };
+        check(self.properties.id, "copying within it", code)
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<()> {
+        let function = self.function(&launch.kernel)?;
+        self.shared.enter()?;
+        let mut addresses = [0_u64; MOST_ARGUMENTS];
+        let mut arguments = [ptr::null_mut::<c_void>(); MOST_ARGUMENTS];
+        if launch.args.len() > MOST_ARGUMENTS {
+            return Err(error(self.properties.id, launch.kernel.entry, "too many arguments"));
+        }
+        for ((arg, address), argument) in launch.args.iter().zip(&mut addresses).zip(&mut arguments) {
+            *argument = match arg {
+                Arg::Buffer { region, offset, .. } => {
+                    *address = region.address() + *offset as u64;
+                    ptr::from_mut(address).cast()
+                }
+                Arg::Null => ptr::from_mut(address).cast(),
+                Arg::Bytes(bytes) => bytes.as_ptr().cast_mut().cast(),
+            };
+        }
+        let mut overlap = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID_enum::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let [x, y, z] = launch.grid;
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: launch.block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: launch.shared,
+            hStream: self.shared.stream,
+            attrs: &mut overlap,
+            numAttrs: u32::from(launch.overlap && self.properties.architecture >= 90),
+        };
+        // SAFETY: the arguments live through the call, which copies them. That they are what the kernel takes, and that it
+        // stays within them, is what the simulator checks.
+        let code = unsafe { sys::cuLaunchKernelEx(&config, function.0, arguments.as_mut_ptr(), ptr::null_mut()) };
+        check(self.properties.id, launch.kernel.entry, code)
+    }
+
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+        Ok(Some(Box::new(CudaGraph::capture(&self.shared, work)?)))
+    }
+
+    fn prepare(&self, unit: &Unit) -> Result<()> {
+        self.module(unit).map(|_| ())
+    }
+
+    fn notice(&self) -> Option<String> {
+        match &self.cache {
+            Some(cache) => cache.notice(),
+            None => Some(
+                "compiled kernels cannot be kept, as there is no home folder; they are compiled at each start"
+                    .to_owned(),
+            ),
+        }
+    }
+}

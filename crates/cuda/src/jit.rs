@@ -1,0 +1,89 @@
+//! Kernel text to machine code: compiled by NVRTC, kept on disk.
+
+use super::SOURCES;
+use super::cache::Cache;
+use super::nvrtc::Nvrtc;
+use gristmill_gpu::{Unit, source};
+use sha2::{Digest, Sha256};
+
+/// Compiles kernels for one architecture.
+#[derive(Debug)]
+pub(crate) struct Compiler {
+    nvrtc: Nvrtc,
+    /// As NVRTC names it: `sm_90a`.
+    architecture: String,
+}
+
+/// NVRTC's name of a compute capability (90 for 9.0). From 9.0 on an architecture has features of its own, which the
+/// kernels may use.
+pub(crate) fn architecture(capability: u32) -> String {
+    format!("sm_{capability}{}", if capability >= 90 { "a" } else { "" })
+}
+
+impl Compiler {
+    /// A compiler for a compute capability.
+    pub(crate) fn new(nvrtc: Nvrtc, capability: u32) -> Self {
+        Self { nvrtc, architecture: architecture(capability) }
+    }
+
+    /// The machine code of a text and the compiler's log, or why there is none. With options beside those that all have.
+    pub(crate) fn compile(&self, text: &Unit, further: &[&str]) -> Result<(Vec<u8>, String), String> {
+        let (source, mut options) = self.input(text)?;
+        options.extend(further.iter().map(|&option| option.to_owned()));
+        self.nvrtc.compile(&source, text.file, &options)
+    }
+
+    /// The machine code of a text, from the cache or compiled.
+    pub(crate) fn cubin(&self, text: &Unit, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
+        let Some(cache) = cache else { return self.compile(text, &[]).map(|(code, _log)| code) };
+        let (source, options) = self.input(text)?;
+        let name = self.name(&source, &options);
+        if let Some(code) = cache.get(&name) {
+            return Ok(code);
+        }
+        let (code, _log) = self.nvrtc.compile(&source, text.file, &options)?;
+        cache.keep(&name, &code);
+        Ok(code)
+    }
+
+    /// The same as [`Compiler::compile`] of a text that is not among ours but may include them: its content.
+    pub(crate) fn compile_other(
+        &self,
+        text: &Unit,
+        content: &str,
+        further: &[&str],
+    ) -> Result<(Vec<u8>, String), String> {
+        let (source, mut options) = self.input_with(text, &[(text.file, content)])?;
+        options.extend(further.iter().map(|&option| option.to_owned()));
+        self.nvrtc.compile(&source, text.file, &options)
+    }
+
+    /// What NVRTC is given: the text with its inclusions, and options.
+    fn input(&self, text: &Unit) -> Result<(String, Vec<String>), String> {
+        self.input_with(text, &[])
+    }
+
+    fn input_with(&self, text: &Unit, instead: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
+        let missing = || format!("there is no text {}, or one that it includes", text.file);
+        let source = source::expand(text, SOURCES, instead).ok_or_else(missing)?;
+        let mut options = vec![
+            format!("--gpu-architecture={}", self.architecture),
+            "--std=c++17".to_owned(),
+            "-default-device".to_owned(),
+        ];
+        options.extend(text.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        Ok((source, options))
+    }
+
+    /// The cache's name of what these would compile to.
+    fn name(&self, source: &str, options: &[String]) -> String {
+        let mut hash = Sha256::new();
+        let version = format!("{:?}", self.nvrtc.version());
+        for part in options.iter().map(String::as_str).chain([version.as_str(), source]) {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{hex}.cubin")
+    }
+}

@@ -1,0 +1,148 @@
+// What the matrix products on tensor cores share: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
+//
+// Weights are rounded to bfloat16 after scaling in f32. With activations rounded as well, that is an NMSE of about 6e-6
+// where int8 activations have 3e-5.
+//
+// Defines: FORMAT, GATED (0 or 1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (times so many rows of weights of a warp or warpgroup).
+#pragma once
+#include "format.h"
+#include "finish.h"
+
+// Twin of `GemmParams` in `gpu/cuda/gemm.rs`.
+struct GemmParams {
+    // Bytes of a weight row and of an expert's matrix.
+    u64 row_bytes, matrix_bytes;
+    // Elements from a row of Y to the next, from a row id to the next, of the bias from an expert to the next.
+    u64 y_stride, ids_stride, bias_stride;
+    // Outputs, and blocks of the format in a row.
+    u32 outputs, blocks;
+    // Rows of X, 32 columns of which are 64 bytes, and of Y.
+    u32 x_rows, x_blocks, y_rows;
+    // Pairs of experts that share a row of X.
+    u32 share;
+    Finish finish;
+    u32 padding;
+};
+
+// The scale of a piece, and what the floats of `pair_of` have too much.
+struct Scale {
+    float scale, offset;
+};
+
+template <class F>
+DEV Scale scale_of(const typename F::Raw& raw, int piece) {
+    float scale, min;
+    F::scale(raw, piece, scale, min);
+    float offset = -(F::SIGNED ? 32768.0f + 128.0f : 128.0f + F::ZERO) * scale;
+    if (F::HAS_MIN) offset -= min;
+    return {scale, offset};
+}
+
+// Of the four columns whose codes are a word, the even ones (`odd` = 0) or the odd ones, as bfloat16. A byte in the mantissa
+// of a float is that byte and a constant, so that conversion, zero and minimum are one multiply-add in f32. A scale of 2^113
+// or more, which MXFP4 alone can have, overflows in it: NaN.
+template <class F>
+DEV u32 pair_of(u32 word, Scale scale, int odd) {
+    if (F::SIGNED) {
+        // 2^15 + byte, the byte from bit 8.
+        float value[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float x = __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x47000000u, 0x7404 | (2 * i + odd) << 4));
+            value[i] = fmaf(x, scale.scale, scale.offset);
+        }
+        return pack_bf16(value[0], value[1]);
+    }
+    // Two at once, 128 + byte from bits 0 and 16: the lower is moved up; the upper is used as it is, with 0x4300 / 2^16 of a
+    // unit too much and up to 127 / 2^16 that nobody will miss.
+    float above = fmaf(-17152.0f / 65536.0f, scale.scale, scale.offset);
+    u32 two = __byte_perm(word, 0x43, 0x4240 + 0x101 * odd);
+    return pack_bf16(fmaf(__uint_as_float(two << 16), scale.scale, scale.offset), fmaf(__uint_as_float(two), scale.scale, above));
+}
+
+// Rows of X that are multiplied with rows of one matrix: in the order of Y or of `pairs`.
+struct Rows {
+    u32 expert, first, end;
+};
+
+// Those of this number of `tokens` rows or, after `dependency_wait`, of a tile of experts. There is one tile more: it zeroes
+// outputs `from` to `to` of the pairs without an expert, which follow those of the last tile.
+DEV Rows rows_of(u32 tile, u32 from, u32 to, const u32* pairs, const u32* tiles, const u32* tile_count, float* y,
+                 const GemmParams& p) {
+    if (tiles == nullptr) return {0, tile * TOKENS, min((tile + 1) * TOKENS, p.y_rows)};
+    u32 tasks = *tile_count;
+    if (tile < tasks) {
+        const u32* own = tiles + 3 * u64(tile);
+        return {own[0], own[1], own[1] + own[2]};
+    }
+    const u32* last = tiles + 3 * (u64(tasks) - 1);
+    u32 begin = tile > tasks ? p.y_rows : tasks == 0 ? 0 : last[1] + last[2];
+    for (u32 i = begin; i < p.y_rows; i++) {
+        for (u32 o = from + here.thread_x(); o < min(to, p.outputs); o += here.block_width()) y[pairs[i] * p.y_stride + o] = 0.0f;
+    }
+    return {0, 0, 0};
+}
+
+// Marks a row of Y that has no row of X: it stays zero. Rows are below 2^31.
+#define NO_ROW 0x80000000u
+
+struct Line {
+    // Bytes before the row of X, and the row of Y, which may be marked.
+    u64 x;
+    u32 y;
+};
+
+// Row `i` of `count` from `first` on. Past the end the first row of X stands in; what comes of it is not written.
+DEV Line line_of(u32 i, u32 first, u32 count, const u32* ids, const u32* pairs, u32* flag, const GemmParams& p) {
+    u32 from = 0, to = first + i;
+    bool missing = false;
+    if (i < count) {
+        from = to;
+        if (pairs != nullptr) {
+            to = pairs[to];
+            from = to / p.share;
+        } else if (ids != nullptr) {
+            from = ids[to * p.ids_stride];
+            missing = from >= p.x_rows;
+            if (missing && from != PADDING) raise(flag, FLAG_MATMUL_ROW, from, to, p.x_rows);
+        }
+    }
+    return {u64(missing ? 0 : from) * 64 * p.x_blocks, missing ? NO_ROW | to : to};
+}
+
+// Writes what a lane has sums of: those of output `output_of(m, h)` and the lane's row `i` % 2 of eight rows `j` of X are
+// `sum(m, h, j, i)`. Of two weights, h = 1 is the second's.
+template <int EIGHTS, class OutputOf, class Sum>
+DEV void write_sums(OutputOf output_of, Sum sum, const u32* y_of, u32 count, u32 expert, const float* bias,
+                    const float* up_bias, float* y, const GemmParams& p) {
+    auto write = [&](u32 output, Finish how, auto product) {
+        if (output >= p.outputs) return;
+#pragma unroll
+        for (int j = 0; j < 2 * EIGHTS; j++) {
+            u32 token = j / 2 * 8 + 2 * (here.lane() % 4) + j % 2;
+            if (token >= count) continue;
+            u32 to = y_of[token];
+            finish(how, y + (to & ~NO_ROW) * p.y_stride + output, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
+        }
+    };
+    auto bias_of = [&](const float* bias, u32 output) {
+        return bias == nullptr ? 0.0f : bias[expert * p.bias_stride + min(output, p.outputs - 1)];
+    };
+#pragma unroll
+    for (int m = 0; m < FRAGMENTS; m++) {
+        if (GATED) {
+            u32 output = output_of(m, 0);
+            float gate_add = bias_of(bias, output), up_add = bias_of(up_bias, output);
+            write(output, {STORE}, [&](int j, int i) {
+                return activate(p.finish.activation, sum(m, 0, j, i) + gate_add, sum(m, 1, j, i) + up_add);
+            });
+        } else {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                u32 output = output_of(m, h);
+                float add = bias_of(bias, output);
+                write(output, p.finish, [&](int j, int i) { return sum(m, h, j, i) + add; });
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+// Weights times a few rows of activations on tensor cores, in bytes: dense ones, and those of experts. Between GEMV, whose
+// work grows with the rows of X, and `gemm.cu`, whose tiles are large.
+//
+// A block multiplies some times 16 outputs with up to 8 rows of X. Its warps share the columns, 256 in turns, and work
+// alone: a warp loads 16 weight rows' spans of 256 columns to registers, one step ahead, unpacks them to bytes and scales in
+// shared memory, and multiplies those (`mma` m16n8k32, weights on the side of 16) with the 256 columns of X, which it keeps
+// in registers for all outputs of the block. Products of the 16 or 32 columns that have one scale are whole numbers, which
+// are scaled and added in f32. At the end the warps' sums are added in order. So a result depends on the weight's shape alone.
+//
+// An expert of more than 8 rows of X is read again for every 8, mostly from the second-level cache. On an H200, gate and up
+// of Qwen3-30B-A3B's experts in Q4_K for 32 tokens take 89 µs (GEMV 113, `gemm.cu` 123): reading alone 54 this way, and 44
+// at the memory's rate; some 410 instructions for 16 × 256 weights 38 if one were issued in every cycle.
+//
+// Compiled for a format (FORMAT), and for one weight or for gate and up (GATED 0 or 1).
+#define TOKENS 8
+#include "act.h"
+#include "format.h"
+#include "gated_out.cuh"
+#include "stretch.cuh"
+
+typedef FORMAT Format;
+
+#if __CUDA_ARCH__ >= 800
+
+// Columns that a warp takes at once; their blocks of 32, spans, and groups with one scale in a row of weights.
+constexpr u32 COLUMNS = 256, BLOCKS = COLUMNS / 32, SPANS = COLUMNS / 16 / Format::PIECES, GROUPS = COLUMNS / Format::SCALED;
+// Groups in a block of 32.
+constexpr u32 PARTS = GROUPS / BLOCKS;
+// Spans of 16 rows that a lane loads.
+constexpr u32 LOADS = 16 * SPANS / 32;
+// Blocks whose products are asked for before the first is used: it comes some 30 cycles later.
+constexpr u32 AHEAD = 4;
+// Groups of the formats that have most of them.
+constexpr u32 MOST_GROUPS = COLUMNS / 16;
+
+// A float's bits whose lowest ones are a whole number between ±2²², so that numbers added to them need no conversion. Sums
+// of 32 products of bytes stay below 2²⁰.
+constexpr int WHOLE = 0x4b400000;
+DEV float whole_to_float(int bits) { return __int_as_float(bits) - 12582912.0f; }
+
+// Blocks of a multiprocessor that the registers must suffice for.
+constexpr int LEAST_BLOCKS = Format::HAS_MIN && (PARTS == 2 || sizeof(Format::Raw) > 48) ? 2 : 3;
+
+// Where columns 16 · `at` of a row's codes lie in it. What eight lanes store or load at once lies in different banks: the
+// same columns of eight rows, and what the spans of one or two rows are unpacked to.
+DEV u32 place(u32 row, u32 at) { return 16 * (at ^ (at >> 3 & 1) << 1 ^ __brev(row) >> 29); }
+
+// A warp's part of shared memory; the sums of all warps follow. Twin of `ROOM` in `gpu/cuda/gemm_int8.rs`.
+struct Room {
+    u8 codes[16][COLUMNS];
+    // Scale and minimum of each row, and a row more, so that neighbours lie in different banks.
+    float2 scales[MOST_GROUPS][17];
+    // Of each row of X its scale and what else the format wants: the sum of its numbers, scaled; or WHOLE − ZERO · that sum.
+    float2 columns[MOST_GROUPS][TOKENS];
+};
+// Sums of 16 outputs and 8 rows of X, as `mma` gives them: of lane 4g + t, outputs g and g + 8 of rows 2t and 2t + 1.
+struct alignas(16) Sums {
+    float of[32][4];
+};
+
+struct Multiplier {
+    Room* room;
+    // Row lane / 4 of X, and its blocks.
+    const Int8Block* x;
+    u32 x_blocks;
+    // Its part of the 256 columns.
+    u32 b[BLOCKS][2];
+
+    // The lane's row of the 16 for its load `i`, and its span.
+    static DEV u32 row(u32 i) { return here.lane() / SPANS + 32 / SPANS * i; }
+    static DEV u32 span() { return here.lane() % SPANS; }
+
+    // Takes columns 256 · `chunk` … of X. Past its end all is zero.
+    DEV void take(u32 chunk) {
+        u32 t = here.lane() % 4, g = here.lane() / 4;
+#pragma unroll
+        for (u32 j = 0; j < BLOCKS; j++) {
+            u32 at = chunk * BLOCKS + j;
+            b[j][0] = at < x_blocks ? x[at].q[t] : 0;
+            b[j][1] = at < x_blocks ? x[at].q[4 + t] : 0;
+        }
+#pragma unroll
+        for (u32 i = 0; i < GROUPS / 4; i++) {
+            u32 group = 4 * i + t, at = chunk * BLOCKS + group / PARTS, half = group % PARTS;
+            float scale = 0.0f, other = Format::HAS_MIN ? 0.0f : __int_as_float(WHOLE);
+            if (at < x_blocks) {
+                const Int8Block* block = x + at;
+                scale = block->scale;
+                if (Format::HAS_MIN) {
+                    other = PARTS == 1 ? block->sum : block->scaled_half_sums[half];
+                } else if (Format::ZERO != 0) {
+                    int sum = PARTS == 1 ? block->half_sums[0] + block->half_sums[1] : block->half_sums[half];
+                    other = __int_as_float(WHOLE - Format::ZERO * sum);
+                }
+            }
+            room->columns[group][g] = make_float2(scale, other);
+        }
+    }
+
+    DEV void keep_scale(const Format::Raw& raw, int piece, u32 group, u32 row) const {
+        float scale, min;
+        Format::scale(raw, piece, scale, min);
+        room->scales[group][row] = make_float2(scale, min);
+    }
+
+    // Brings weights to shared memory as codes and scales.
+    DEV void unpack(const Format::Raw (&raw)[LOADS]) const {
+#pragma unroll
+        for (u32 i = 0; i < LOADS; i++) {
+#pragma unroll
+            for (int piece = 0; piece < Format::PIECES; piece++) {
+                u32 words[4];
+                Format::codes(raw[i], piece, words);
+                u8* codes = room->codes[row(i)] + place(row(i), Format::at(span(), piece));
+                *reinterpret_cast<uint4*>(codes) = make_uint4(words[0], words[1], words[2], words[3]);
+            }
+            if (Format::SCALED == 16) {
+#pragma unroll
+                for (int piece = 0; piece < Format::PIECES; piece++)
+                    keep_scale(raw[i], piece, Format::at(span(), piece), row(i));
+            } else if (SPANS == GROUPS) {
+                // As many spans as groups: each span's lane unpacks the scale of one.
+                int piece = Format::at(span(), 0) / 2 == span() ? 0 : 1;
+                keep_scale(raw[i], piece, span(), row(i));
+            } else if (span() % 2 == 0) {
+                keep_scale(raw[i], 0, span() / 2, row(i));
+            }
+        }
+    }
+
+    // Adds the products with the 256 columns.
+    DEV void multiply(Sums& sums) const {
+        u32 t = here.lane() % 4, g = here.lane() / 4;
+        float4 f = *reinterpret_cast<const float4*>(sums.of[here.lane()]);
+        const u8* codes = room->codes[here.lane() % 16];
+#pragma unroll
+        for (u32 j = 0; j < BLOCKS; j += AHEAD) {
+            u32 a[AHEAD][4];
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; i++) ldmatrix_x4(a[i], codes + place(here.lane() % 16, 2 * (j + i) + here.lane() / 16));
+            int d[AHEAD * PARTS][4];
+            float4 column[AHEAD * PARTS];
+#pragma unroll
+            for (u32 i = 0; i < AHEAD * PARTS; i++) {
+                u32 block = j + i / PARTS, half = i % PARTS;
+                column[i] = *reinterpret_cast<const float4*>(&room->columns[j * PARTS + i][2 * t]);
+                d[i][0] = d[i][2] = Format::ZERO != 0 ? __float_as_int(column[i].y) : WHOLE;
+                d[i][1] = d[i][3] = Format::ZERO != 0 ? __float_as_int(column[i].w) : WHOLE;
+                // For one half of a block's columns, the other half of X is zeros.
+                u32 part[2] = {PARTS == 2 && half == 1 ? 0 : b[block][0], PARTS == 2 && half == 0 ? 0 : b[block][1]};
+                mma_m16n8k32_s8(d[i], a[i / PARTS], part);
+            }
+#pragma unroll
+            for (u32 i = 0; i < AHEAD * PARTS; i++) {
+                float2 low = room->scales[j * PARTS + i][g], high = room->scales[j * PARTS + i][g + 8];
+                float4 c = column[i];
+                f.x = fmaf(whole_to_float(d[i][0]), __fmul_rn(low.x, c.x), f.x);
+                f.y = fmaf(whole_to_float(d[i][1]), __fmul_rn(low.x, c.z), f.y);
+                f.z = fmaf(whole_to_float(d[i][2]), __fmul_rn(high.x, c.x), f.z);
+                f.w = fmaf(whole_to_float(d[i][3]), __fmul_rn(high.x, c.z), f.w);
+                if (Format::HAS_MIN) {
+                    f.x = fmaf(-low.y, c.y, f.x);
+                    f.y = fmaf(-low.y, c.w, f.y);
+                    f.z = fmaf(-high.y, c.y, f.z);
+                    f.w = fmaf(-high.y, c.w, f.w);
+                }
+            }
+        }
+        *reinterpret_cast<float4*>(sums.of[here.lane()]) = f;
+    }
+};
+
+// One weight: Y = X · Wᵀ + bias, which finishes. Gate and up: activation(gate · x + bias, up · x + bias), as it is, or as
+// activations, or both; then a block has a multiple of 32 outputs. The grid's x counts blocks of outputs.
+KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
+(IN(u8, weight, 0), IN(u8, up, 1), IN(Int8Block, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
+ IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), OUT(float, exact, 10),
+ OUT(Int8Block, int8, 11), OUT(u32, bf16, 12), INOUT(u32, flag, 13), PARAMS(ProductParams, p, 14)) {
+    DYNAMIC_SHARED(Room, rooms);
+    SHARED(u32, missing, TOKENS);
+    const u32 warps = here.block_width() / 32, slabs = p.cut, all = slabs * (GATED ? 2 : 1), first_output = here.block_x() * slabs * 16;
+    const u32 chunks = (p.blocks * Format::BLOCK + COLUMNS - 1) / COLUMNS;
+    // Of each warp, of gate and then of up, of 16 outputs each.
+    Sums* sums = reinterpret_cast<Sums*>(rooms + warps);
+    if (tiles != nullptr) dependency_wait();
+    dependency_launch();
+    Rows rows = {ids, pairs, tiles, tile_count, flag};
+    Gated out = {y, exact, int8, bf16, p.y_stride, p.outputs};
+
+    auto serve = [&](u32 expert, u32 begin, u32 end) {
+        // Row `i` of what the lane loads of 256 columns of 16 outputs. Past the end the last one stands in.
+        Format::Raw raw[LOADS];
+        auto load = [&](u32 chunk, u32 slab) {
+            bool second = GATED && slab >= slabs;
+            const u8* matrix = (second ? up : weight) + expert * p.matrix_bytes;
+            u32 first = first_output + 16 * (second ? slab - slabs : slab), span = chunk * SPANS + Multiplier::span();
+#pragma unroll
+            for (u32 i = 0; i < LOADS; i++) {
+                Row row = {matrix + min(first + Multiplier::row(i), p.outputs - 1) * p.row_bytes, p.blocks};
+                // A row may end within the 256: scales of zero.
+                if (Format::BLOCK == COLUMNS || span < p.blocks * Format::SPANS)
+                    raw[i] = Format::load(row, span);
+                else
+                    raw[i] = Format::Raw{};
+            }
+        };
+        if (here.warp() < chunks) load(here.warp(), 0);
+        Sums* own = sums + here.warp() * all;
+        for (u32 i = 0; i < all; i++) *reinterpret_cast<float4*>(own[i].of[here.lane()]) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        dependency_wait();
+        u32 number = begin + here.lane() / 4, from = number < end ? input_row(p, rows, number) : NO_ROW;
+        if (here.warp() == 0 && here.lane() % 4 == 0) missing[here.lane() / 4] = from == NO_ROW;
+        // Without rows of X all are missing; of one that is missing nothing is kept.
+        u32 x_blocks = (p.blocks * Format::BLOCK + 31) / 32;
+        Multiplier multiplier;
+        multiplier.room = rooms + here.warp();
+        multiplier.x = x + u64(from == NO_ROW ? 0 : from) * x_blocks;
+        multiplier.x_blocks = p.x_rows == 0 ? 0 : x_blocks;
+        for (u32 chunk = here.warp(); chunk < chunks; chunk += warps) {
+            multiplier.take(chunk);
+#pragma unroll 1
+            for (u32 slab = 0; slab < all; slab++) {
+                multiplier.unpack(raw);
+                warp_barrier();
+                bool last = slab + 1 == all;
+                u32 next = last ? chunk + warps : chunk;
+                if (next < chunks) load(next, last ? 0 : slab + 1);
+                multiplier.multiply(own[slab]);
+                warp_barrier();
+            }
+        }
+        barrier();
+        // Rows of X by the block's outputs, in place of the codes.
+        float* staged = reinterpret_cast<float*>(rooms);
+        for (u32 i = here.thread_x(); i < slabs * 128; i += here.block_width()) {
+            // One of the four sums of a lane, of an output in the slab and a row of X.
+            u32 slab = i / 128, at = i % 32, k = i / 32 % 4, o = at / 4 + 8 * (k / 2), t = 2 * (at % 4) + k % 2;
+            u32 output = first_output + 16 * slab + o;
+            bool there = output < p.outputs && begin + t < end;
+            float product[2] = {0.0f, 0.0f};
+            for (u32 w = 0; w < warps; w++) {
+                product[0] += sums[w * all + slab].of[at][k];
+                if (GATED) product[1] += sums[w * all + slabs + slab].of[at][k];
+            }
+            const float* biases[2] = {bias, up_bias};
+#pragma unroll
+            for (int k = 0; k < 1 + GATED; k++)
+                if (biases[k] != nullptr && there) product[k] += biases[k][expert * p.bias_stride + output];
+            if (GATED) {
+                float value = there ? activate(p.finish.activation, product[0], product[1]) : 0.0f;
+                staged[t * slabs * 16 + 16 * slab + o] = value;
+            } else if (there) {
+                finish(p.finish, y + output_row(rows, begin + t) * p.y_stride + output, missing[t] ? 0.0f : product[0]);
+            }
+        }
+        barrier();
+        if (GATED) {
+            for (u32 i = 0; i < slabs / 2; i++)
+                out.write(reinterpret_cast<const Four*>(staged) + 8 * i, slabs * 4, end - begin, here.block_x() * slabs / 2 + i, warps,
+                          [&](u32 t) { return output_row(rows, begin + t); });
+            barrier();
+        }
+    };
+    auto zero = [&](u32 row) {
+        if (GATED) {
+            Four* staged = reinterpret_cast<Four*>(rooms);
+            if (here.thread_x() < 8) staged[here.thread_x()] = {};
+            barrier();
+            for (u32 i = 0; i < slabs / 2; i++)
+                out.write(staged, 8, 1, here.block_x() * slabs / 2 + i, warps, [&](u32) { return row; });
+            barrier();
+        } else {
+            u32 stop = min(first_output + slabs * 16, p.outputs);
+            for (u32 o = first_output + here.thread_x(); o < stop; o += here.block_width()) y[row * p.y_stride + o] = 0.0f;
+        }
+    };
+    each_stretch(p, rows, serve, zero);
+}
+#endif

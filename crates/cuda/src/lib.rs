@@ -1,0 +1,205 @@
+//! CUDA: which kernels multiply, attention, and the driver. What all GPUs do alike is in [`gristmill_gpu`].
+//!
+//! From here: [`matmul`] decides which family of kernels multiplies ([`family`]), [`attention`] works on the paged cache,
+//! [`driver`] runs launches. The kernels' sources are in `kernels/`.
+
+mod attention;
+pub mod cache;
+pub mod driver;
+mod experts;
+pub mod family;
+mod gemm;
+mod gemm_f32;
+mod gemm_int8;
+mod gemv;
+mod jit;
+mod matmul;
+mod moe;
+mod norm_matmul;
+pub mod nvrtc;
+mod rates;
+pub mod units;
+
+use family::Family;
+use gristmill_gpu::epilogue::ProductEpilogue;
+use gristmill_gpu::layout::{self, PlaneRows};
+use gristmill_gpu::product::RowSelection;
+use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
+use gristmill_gpu::source::{COMMON, Library};
+use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
+use gristmill_kernels::Backend;
+use gristmill_kernels::act::Act;
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::groups::Tiling;
+use gristmill_kernels::ops::*;
+use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
+use std::sync::Arc;
+
+/// The kernel sources of the backend.
+pub const SOURCES: &[Library] = &[COMMON, OWN];
+
+const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.h"), SHARED_STRUCTS,
+    [
+        "attention.cuh",
+        "attention_combine.cu",
+        "attention_decode.cu",
+        "attention_mma.cuh",
+        "attention_place.cuh",
+        "attention_split.cu",
+        "attention_tile.cu", "device_cuda.h",
+        "experts.cu",
+        "gated.cuh",
+        "gated_out.cuh",
+        "gemm.cu",
+        "gemm.cuh",
+        "gemm_f32.cu",
+        "gemm_int8.cu",
+        "gemm_wgmma.cu",
+        "gemv.cu",
+        "gemv.cuh",
+        "hopper.cuh",
+        "kept.cuh",
+        "norm_matmul.cu",
+        "ptx.cuh",
+        "rates.cu",
+        "stretch.cuh",
+    ]
+);
+
+/// Structs that the sources declare and the host fills.
+const SHARED_STRUCTS: &[StructLayout] = &[
+    attention::AttentionParams::LAYOUT,
+    attention::PlacingParams::LAYOUT,
+    attention::DecodeParams::LAYOUT,
+    experts::ExpertsParams::LAYOUT,
+    gemm::GemmParams::LAYOUT,
+    gemm_f32::GemmF32Params::LAYOUT,
+    norm_matmul::NormMatmulParams::LAYOUT,
+    rates::ReadParams::LAYOUT,
+    rates::MultiplyParams::LAYOUT,
+];
+
+/// Steps of more rows than this are not padded, and so hardly ever come again.
+const LARGEST_BUCKET: usize = 128;
+
+/// CUDA's part of a backend.
+#[derive(Debug)]
+pub struct Cuda {
+    device: Device,
+    options: Options,
+}
+
+/// What a backend may be told. The default is what is fastest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The kernels that multiply matrices, for tests of each: instead of the fastest for each product, those of this
+    /// family. A product that they cannot do is an [`Error::Range`].
+    pub family: Option<Family>,
+}
+
+impl Cuda {
+    /// A backend over a device: a real one, or a simulator's.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the device has no kernels of the family that the options name.
+    pub fn backend(gpu: Arc<dyn Gpu>, options: Options) -> Result<Backend> {
+        Ok(Backend::new(GpuBackend::new(Self::new(gpu, options)?)))
+    }
+
+    fn new(gpu: Arc<dyn Gpu>, options: Options) -> Result<Self> {
+        let properties = gpu.properties();
+        if let Some(family) = options.family.filter(|family| !family.runs_on(properties.architecture)) {
+            let (what, capability) = (format!("kernels of the family {family}"), properties.architecture);
+            let reason = format!("they are not for compute capability {}.{}", capability / 10, capability % 10);
+            return Err(Error::Device { device: properties.id, what, reason });
+        }
+        Ok(Self { device: Device::new(gpu)?, options })
+    }
+
+    /// The family of kernels that must multiply.
+    fn family(&self) -> Option<Family> {
+        self.options.family
+    }
+
+    /// Whether kernels of a family may multiply.
+    fn may(&self, family: Family) -> bool {
+        self.options.family.is_none_or(|own| own == family)
+    }
+}
+
+impl Vendor for Cuda {
+    const ROUNDS_ACTIVATIONS: bool = true;
+    const TILING: Tiling = Tiling { tile_rows: moe::TILE_ROWS, grid_words: 0 };
+
+    fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
+        Self::new(gpu, self.options)
+    }
+
+    fn device(&self) -> &Device {
+        &self.device
+    }
+
+    fn batch_bucket(&self, rows: usize) -> usize {
+        if rows == 0 || rows > LARGEST_BUCKET { rows } else { rows.next_power_of_two() }
+    }
+
+    fn context_bucket(&self, columns: usize) -> usize {
+        attention::context_bucket(columns)
+    }
+
+    fn rates(&self) -> Result<Option<Rates>> {
+        rates::measure(&self.device).map(Some)
+    }
+
+    fn footprint(&self, shape: &TensorShape) -> Footprint {
+        Footprint { owned: layout::bytes(shape), mapped: 0 }
+    }
+
+    fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Vec<PlaneRows>> {
+        matmul::prepare(self, tensors, role)
+    }
+
+    fn tile_rows(&self, experts: usize, pairs: usize) -> usize {
+        moe::tile_rows(self, experts, pairs)
+    }
+
+    fn matmul(&self, call: Matmul) -> Result<()> {
+        let Matmul { weight, x, rows, bias, epilogue, y } = call;
+        let which = rows.map_or(RowSelection::All, RowSelection::Ids);
+        matmul::multiply(self, Matmul::NAME, weight, x, which, bias, epilogue.into(), y)
+    }
+
+    fn gate_up(&self, call: GateUp, act: Option<&mut Act>) -> Result<()> {
+        let GateUp { weight, x, bias, activation, h } = call;
+        matmul::multiply_gated(self, GateUp::NAME, weight, x, RowSelection::All, bias, activation, h, act.as_deref())
+    }
+
+    fn moe_matmul(&self, call: MoeMatmul) -> Result<()> {
+        let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
+        // A row of X for each pair, or for each token.
+        let which = RowSelection::Pairs { groups, share: if x.rows() == out.rows() { 1 } else { top_k } };
+        matmul::multiply(self, MoeMatmul::NAME, weight, x, which, bias, ProductEpilogue::Store, out)
+    }
+
+    fn moe_gate_up(&self, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
+        let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
+        let which = RowSelection::Pairs { groups, share: top_k };
+        matmul::multiply_gated(self, MoeGateUp::NAME, weight, x, which, bias, activation, h, act.as_deref())
+    }
+
+    fn attention(&self, call: Attention, act: Option<&mut Act>) -> Result<()> {
+        attention::attention(&self.device, call, act.as_deref())
+    }
+
+    fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused> {
+        norm_matmul::norm_matmul(self, call)
+    }
+
+    fn experts(&self, call: &mut Experts) -> Result<Fused> {
+        experts::experts(self, call)
+    }
+
+    fn attend(&self, call: &mut Attend) -> Result<Fused> {
+        attention::attend(&self.device, call)
+    }
+}

@@ -1,0 +1,111 @@
+//! Which units the backend may compile, with which definitions: for those who compile all of them ahead.
+
+use super::jit::{self, Compiler};
+use super::nvrtc::Nvrtc;
+use super::{attention, experts, gemm, gemm_f32, gemm_int8, gemv, norm_matmul};
+pub use gristmill_gpu::Unit;
+use gristmill_gpu::common;
+
+/// What one kernel of a compiled text needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// The kernel's name.
+    pub kernel: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes that a thread spills to memory, stores and loads together.
+    pub spilled: u32,
+    /// Shared memory of fixed size, in bytes.
+    pub shared: u32,
+}
+
+/// Every text that the backend may compile.
+pub fn all() -> Vec<Unit> {
+    let mut units = vec![Unit { file: "rates.cu", defines: Vec::new() }];
+    units.extend(common::units());
+    units.extend(attention::form::units());
+    units.extend(gemv::units());
+    units.extend(gemm::units());
+    units.extend(gemm_int8::units());
+    units.extend(gemm_f32::units());
+    units.extend(norm_matmul::units());
+    units.extend(experts::units());
+    units.sort();
+    units.dedup();
+    units
+}
+
+/// Compiles a text for a compute capability (90 for 9.0), past the cache, and reads what its kernels need.
+///
+/// # Errors
+/// Why not, for people: there is no NVRTC, or it refused the text.
+pub fn compile(text: &Unit, capability: u32) -> Result<Vec<Usage>, String> {
+    let (_, log) = Compiler::new(Nvrtc::open()?, capability).compile(text, &["--ptxas-options=-v"])?;
+    Ok(usages(&log))
+}
+
+/// The same of a text that is not among the backend's but may include them, as a test's: its content.
+///
+/// # Errors
+/// As for [`compile`].
+pub fn compile_other(text: &Unit, content: &str, capability: u32) -> Result<Vec<Usage>, String> {
+    let compiler = Compiler::new(Nvrtc::open()?, capability);
+    let (_, log) = compiler.compile_other(text, content, &["--ptxas-options=-v"])?;
+    Ok(usages(&log))
+}
+
+/// The compiler's version: major and minor.
+///
+/// # Errors
+/// There is no NVRTC.
+pub fn compiler() -> Result<(i32, i32), String> {
+    Ok(Nvrtc::open()?.version())
+}
+
+/// NVRTC's name of a compute capability.
+pub fn architecture(capability: u32) -> String {
+    jit::architecture(capability)
+}
+
+/// Reads ptxas' report.
+fn usages(log: &str) -> Vec<Usage> {
+    let number_before = |line: &str, words: &str| -> Option<u32> {
+        let before = line.split(words).next().filter(|before| before.len() < line.len())?;
+        before.rsplit(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let mut found: Vec<Usage> = Vec::new();
+    for line in log.lines() {
+        if let Some(name) = line.split("Compiling entry function '").nth(1).and_then(|rest| rest.split('\'').next()) {
+            found.push(Usage { kernel: name.to_owned(), registers: 0, spilled: 0, shared: 0 });
+        }
+        let Some(last) = found.last_mut() else { continue };
+        for words in [" bytes spill stores", " bytes spill loads"] {
+            last.spilled += number_before(line, words).unwrap_or(0);
+        }
+        if let Some(registers) = number_before(line, " registers") {
+            last.registers = registers;
+            last.shared = number_before(line, " bytes smem").unwrap_or(0);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_ptxas_is_read() {
+        let log = "ptxas info    : 0 bytes gmem\n\
+            ptxas info    : Compiling entry function 'read_all' for 'sm_90a'\n\
+            ptxas info    : Function properties for read_all\n\
+            ptxas         .     8 bytes stack frame, 16 bytes spill stores, 12 bytes spill loads\n\
+            ptxas info    : Used 40 registers, used 1 barriers, 8 bytes cumulative stack size, 1024 bytes smem\n\
+            ptxas info    : Compiling entry function 'other' for 'sm_90a'\n\
+            ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n\
+            ptxas info    : Used 12 registers, used 0 barriers\n";
+        let usage =
+            |kernel: &str, registers, spilled, shared| Usage { kernel: kernel.to_owned(), registers, spilled, shared };
+        assert_eq!(usages(log), [usage("read_all", 40, 28, 1024), usage("other", 12, 0, 0)]);
+    }
+}

@@ -1,0 +1,25 @@
+//! The gated activation as kernels get it.
+
+use gristmill_kernels::ops::Activation;
+
+shared_struct! {
+    /// A gated activation.
+    #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub struct ActivationParams as Activation in "activation.h" {
+        kind: u32,
+        alpha: f32,
+        limit: f32,
+    }
+}
+
+impl From<Activation> for ActivationParams {
+    fn from(activation: Activation) -> Self {
+        let (kind, alpha, limit) = match activation {
+            Activation::SwiGlu => (0, 0.0, 0.0),
+            Activation::GeGlu => (1, 0.0, 0.0),
+            Activation::ClampedSwiGlu { alpha, limit } => (2, alpha, limit),
+        };
+        Self { kind, alpha, limit }
+    }
+}

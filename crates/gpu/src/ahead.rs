@@ -1,0 +1,140 @@
+//! Kernels made ready before they are launched: which ones some work will launch, and compiling them side by side.
+
+use crate::seam::{Gpu, Launch, Properties, Region, Unit};
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::Graph;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+
+/// Compilations at a time: each takes some 100 MB of memory.
+const MOST_THREADS: usize = 16;
+
+/// Compiles what `work` would launch on the device that it gets, which runs nothing. `progress` gets the number of units
+/// that are compiled, and of all.
+pub fn make_ready(
+    gpu: &Arc<dyn Gpu>,
+    work: &mut dyn FnMut(Arc<dyn Gpu>) -> Result<()>,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<()> {
+    let dry_run = Arc::new(DryRun { gpu: Arc::clone(gpu), units: Mutex::default() });
+    work(dry_run.clone())?;
+    let units: Vec<Unit> = dry_run.units().iter().cloned().collect();
+    side_by_side(&units, |unit| gpu.prepare(unit), |done| progress(done, units.len())).into_iter().collect()
+}
+
+/// Does `work` for all items, several at a time; answers in the order of the items. `progress` is told how many are done, on
+/// the caller's thread.
+pub fn side_by_side<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+    mut progress: impl FnMut(usize),
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(MOST_THREADS).min(items.len());
+    let (answers, inbox) = mpsc::channel();
+    let mut answered: Vec<(usize, R)> = thread::scope(|scope| {
+        for _ in 0..threads {
+            let (next, work, answers) = (&next, &work, answers.clone());
+            scope.spawn(move || {
+                while let Some((i, item)) = {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    items.get(i).map(|item| (i, item))
+                } {
+                    // The receiver lives as long as the scope.
+                    let _ = answers.send((i, work(item)));
+                }
+            });
+        }
+        drop(answers);
+        progress(0);
+        inbox.iter().zip(1..).inspect(|(_, done)| progress(*done)).map(|(answer, _)| answer).collect()
+    });
+    answered.sort_by_key(|(i, _)| *i);
+    answered.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// A device that collects the units of launches, and runs nothing. Its memory has addresses and no bytes.
+#[derive(Debug)]
+struct DryRun {
+    gpu: Arc<dyn Gpu>,
+    units: Mutex<BTreeSet<Unit>>,
+}
+
+impl DryRun {
+    fn units(&self) -> std::sync::MutexGuard<'_, BTreeSet<Unit>> {
+        self.units.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Gpu for DryRun {
+    fn properties(&self) -> &Properties {
+        self.gpu.properties()
+    }
+
+    fn free_memory(&self) -> Result<u64> {
+        self.gpu.free_memory()
+    }
+
+    fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64> {
+        match bytes as u64 <= self.properties().memory {
+            // Any address but null, which stands for an absent buffer; aligned as promised.
+            true => Ok(256),
+            false => Err(Error::OutOfMemory { what, bytes }),
+        }
+    }
+
+    fn free(&self, _address: u64) {}
+
+    fn zero(&self, _address: u64, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn write(&self, _address: u64, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()> {
+        pieces.iter_mut().for_each(|(_, bytes)| bytes.fill(0));
+        Ok(())
+    }
+
+    fn copy(&self, _from: u64, _to: u64, _bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn launch(&self, launch: &Launch) -> Result<()> {
+        self.units().insert(launch.kernel.unit());
+        Ok(())
+    }
+
+    fn launch_indirect(&self, launch: &Launch, _grid: &Region, _offset: usize) -> Result<()> {
+        self.launch(launch)
+    }
+
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+        work().map(|()| None)
+    }
+
+    fn prepare(&self, unit: &Unit) -> Result<()> {
+        self.units().insert(unit.clone());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_keep_the_order_of_the_items() {
+        for count in [0, 1, 5, 100] {
+            let items: Vec<usize> = (0..count).collect();
+            let mut seen = Vec::new();
+            let answers = side_by_side(&items, |i| i * i, |done| seen.push(done));
+            assert_eq!(answers, items.iter().map(|i| i * i).collect::<Vec<_>>());
+            assert_eq!(seen, (0..=count).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The GPU backend: what all GPUs do alike, over what a [`Vendor`] does by itself.
+
+use crate::common::{
+    activations, argmax, elementwise, embed, group, kv, norm, norm_act, qkv_write, rope, route, sample,
+};
+use crate::device::Device;
+use crate::storage::{GpuAct, GpuWeight};
+use crate::vendor::Vendor;
+use crate::{ahead, seam::Region};
+use gristmill_kernels::Backend;
+use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::groups::Tiling;
+use gristmill_kernels::kv::{KvCache, KvSpec};
+use gristmill_kernels::ops::*;
+use gristmill_kernels::storage::Storage;
+use gristmill_kernels::tensor::{DeviceId, DeviceMemory};
+use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
+use std::any::Any;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The kernels of a GPU.
+#[derive(Debug)]
+pub struct GpuBackend<V> {
+    vendor: V,
+    /// [`Backend::exclusive`].
+    exclusive: Mutex<()>,
+}
+
+impl<V: Vendor> GpuBackend<V> {
+    /// Kernels of one kind of GPU.
+    pub fn new(vendor: V) -> Self {
+        Self { vendor, exclusive: Mutex::default() }
+    }
+
+    fn gpu(&self) -> &Device {
+        self.vendor.device()
+    }
+}
+
+impl Heap for Device {
+    fn allocate(&self, bytes: usize, what: &'static str) -> Result<Box<dyn DeviceMemory>> {
+        Ok(Box::new(Region::zeroed(self.gpu(), bytes, what)?))
+    }
+
+    fn write(&self, to: &dyn DeviceMemory, bytes: &[u8]) -> Result<()> {
+        self.write_region(self.own("upload", to)?, bytes)
+    }
+
+    fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let address = self.own("download", from)?.address() + offset as u64;
+        self.read_address(address, bytes)
+    }
+}
+
+impl Device {
+    /// The region that memory of this device is.
+    fn own<'a>(&self, op: &'static str, memory: &'a dyn DeviceMemory) -> Result<&'a Region> {
+        let any: &dyn Any = memory;
+        any.downcast_ref().ok_or(Error::ForeignLayout { op, what: "a buffer" })
+    }
+}
+
+impl<V: Vendor> Kernels for GpuBackend<V> {
+    fn name(&self) -> String {
+        let properties = self.gpu().gpu().properties();
+        format!("{}, {}", properties.id, properties.name)
+    }
+
+    fn device(&self) -> DeviceId {
+        self.gpu().id()
+    }
+
+    fn heap(&self) -> Option<&dyn Heap> {
+        Some(self.gpu())
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>> {
+        self.gpu().gpu().free_memory().map(Some)
+    }
+
+    fn rates(&self) -> Result<Option<Rates>> {
+        self.vendor.rates()
+    }
+
+    fn batch_bucket(&self, rows: usize) -> usize {
+        self.vendor.batch_bucket(rows)
+    }
+
+    fn context_bucket(&self, columns: usize) -> usize {
+        self.vendor.context_bucket(columns)
+    }
+
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+        self.gpu().capture(work)
+    }
+
+    fn make_ready(
+        &self,
+        work: &mut dyn FnMut(&Backend) -> Result<()>,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<()> {
+        let mut over = |gpu| work(&Backend::new(Self::new(self.vendor.over(gpu)?)));
+        ahead::make_ready(self.gpu().gpu(), &mut over, progress)
+    }
+
+    fn exclusive(&self) -> Option<MutexGuard<'_, ()>> {
+        Some(self.exclusive.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn notice(&self) -> Option<String> {
+        self.gpu().gpu().notice()
+    }
+
+    fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
+        GpuAct::alloc(self.gpu().gpu(), precision, V::ROUNDS_ACTIVATIONS, rows, cols)
+    }
+
+    fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
+        kv::alloc_kv(self.gpu(), spec, blocks)
+    }
+
+    fn kv_bytes(&self, spec: KvSpec, blocks: usize) -> u64 {
+        kv::bytes(spec, blocks)
+    }
+
+    fn tiling(&self) -> Tiling {
+        V::TILING
+    }
+
+    fn footprint(&self, shape: &TensorShape, _role: Role) -> Footprint {
+        self.vendor.footprint(shape)
+    }
+
+    fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Prepared> {
+        let parts = self.vendor.prepare(tensors, role)?;
+        let owned_bytes = parts.iter().map(|part| part.bytes()).sum();
+        Ok(Prepared { storage: Storage::new(GpuWeight(parts)), owned_bytes })
+    }
+
+    fn embed(&self, call: Checked<Embed>) -> Result<()> {
+        embed::embed(self.gpu(), call.into_inner())
+    }
+
+    fn prepare_activations(&self, call: Checked<PrepareActivations>) -> Result<()> {
+        let PrepareActivations { x, act } = call.into_inner();
+        activations::prepare_activations(self.gpu(), x, act)
+    }
+
+    fn matmul(&self, call: Checked<Matmul>) -> Result<()> {
+        self.vendor.matmul(call.into_inner())
+    }
+
+    fn gate_up(&self, call: Checked<GateUp>) -> Result<()> {
+        self.vendor.gate_up(call.into_inner(), None)
+    }
+
+    fn route(&self, call: Checked<Route>) -> Result<()> {
+        route::route(self.gpu(), &call.into_inner())
+    }
+
+    fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
+        let (ids, lists) = call.into_lists();
+        *lists.tile_rows = self.vendor.tile_rows(lists.counts.len(), ids.rows() * ids.cols());
+        group::group_by_expert(self.gpu(), ids, &lists)
+    }
+
+    fn moe_matmul(&self, call: Checked<MoeMatmul>) -> Result<()> {
+        self.vendor.moe_matmul(call.into_inner())
+    }
+
+    fn moe_gate_up(&self, call: Checked<MoeGateUp>) -> Result<()> {
+        self.vendor.moe_gate_up(call.into_inner(), None)
+    }
+
+    fn moe_combine(&self, call: Checked<MoeCombine>) -> Result<()> {
+        elementwise::moe_combine(self.gpu(), call.into_inner())
+    }
+
+    fn rms_norm(&self, call: Checked<RmsNorm>) -> Result<()> {
+        norm::rms_norm(self.gpu(), call.into_inner())
+    }
+
+    fn layer_norm(&self, call: Checked<LayerNorm>) -> Result<()> {
+        norm::layer_norm(self.gpu(), call.into_inner())
+    }
+
+    fn qk_norm(&self, call: Checked<QkNorm>) -> Result<()> {
+        norm::qk_norm(self.gpu(), call.into_inner())
+    }
+
+    fn rope(&self, call: Checked<Rope>) -> Result<()> {
+        rope::rope(self.gpu(), call.into_inner())
+    }
+
+    fn add(&self, call: Checked<Add>) -> Result<()> {
+        elementwise::add(self.gpu(), call.into_inner())
+    }
+
+    fn add_gated(&self, call: Checked<AddGated>) -> Result<()> {
+        elementwise::add_gated(self.gpu(), call.into_inner())
+    }
+
+    fn scale(&self, call: Checked<Scale>) -> Result<()> {
+        elementwise::scale(self.gpu(), call.into_inner())
+    }
+
+    fn argmax(&self, call: Checked<Argmax>) -> Result<()> {
+        argmax::argmax(self.gpu(), call.into_inner())
+    }
+
+    fn sample(&self, call: Checked<Sample>) -> Result<()> {
+        sample::sample(self.gpu(), call.into_inner())
+    }
+
+    fn kv_write(&self, call: Checked<KvWrite>) -> Result<()> {
+        kv::kv_write(self.gpu(), call.into_inner())
+    }
+
+    fn kv_copy(&self, call: Checked<KvCopy>) -> Result<()> {
+        kv::kv_copy(self.gpu(), call.into_inner())
+    }
+
+    fn attention(&self, call: Checked<Attention>) -> Result<()> {
+        self.vendor.attention(call.into_inner(), None)
+    }
+
+    fn norm_act(&self, call: &mut Checked<NormAct>) -> Result<Fused> {
+        norm_act::norm_act(self.gpu(), call)
+    }
+
+    fn norm_matmul(&self, call: &mut Checked<NormMatmul>) -> Result<Fused> {
+        self.vendor.norm_matmul(call)
+    }
+
+    fn gate_up_act(&self, call: &mut Checked<GateUpAct>) -> Result<Fused> {
+        let GateUpAct { gate_up, act } = &mut **call;
+        self.vendor.gate_up(gate_up.reborrow(), Some(act)).map(|()| Fused::Yes)
+    }
+
+    fn route_and_group(&self, call: &mut Checked<RouteAndGroup>) -> Result<Fused> {
+        let pairs = call.groups.total_pairs();
+        let (route, lists) = call.lists();
+        *lists.tile_rows = self.vendor.tile_rows(lists.counts.len(), pairs);
+        route::route_and_group(self.gpu(), route, &lists)
+    }
+
+    fn moe_gate_up_act(&self, call: &mut Checked<MoeGateUpAct>) -> Result<Fused> {
+        let MoeGateUpAct { gate_up, act } = &mut **call;
+        self.vendor.moe_gate_up(gate_up.reborrow(), Some(act)).map(|()| Fused::Yes)
+    }
+
+    fn experts(&self, call: &mut Checked<Experts>) -> Result<Fused> {
+        self.vendor.experts(call)
+    }
+
+    fn qkv_write(&self, call: &mut Checked<QkvWrite>) -> Result<Fused> {
+        qkv_write::qkv_write(self.gpu(), call)
+    }
+
+    fn attention_act(&self, call: &mut Checked<AttentionAct>) -> Result<Fused> {
+        let AttentionAct { attention, act } = &mut **call;
+        self.vendor.attention(attention.reborrow(), Some(act)).map(|()| Fused::Yes)
+    }
+
+    fn attend(&self, call: &mut Checked<Attend>) -> Result<Fused> {
+        self.vendor.attend(call)
+    }
+}

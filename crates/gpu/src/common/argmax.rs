@@ -1,0 +1,51 @@
+//! The largest of each row: `kernels/argmax.h`.
+
+use super::{MOST_BLOCKS, count};
+use gristmill_kernels::error::Result;
+
+use crate::{Access, Arg, Device, Kernel, Launch};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::ops::{Argmax, Operation};
+
+/// Elements of a row that a block looks at: `SEGMENT` in the text.
+pub(super) const SEGMENT: usize = 2048;
+/// Threads of such a block.
+pub(super) const BLOCK: u32 = 256;
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct ArgmaxParams in "argmax.h" {
+        cols: u64,
+        x_stride: u64,
+        out_stride: u64,
+        rows: u32,
+        segments: u32,
+    }
+}
+
+/// [`Argmax`].
+pub(crate) fn argmax(device: &Device, call: Argmax) -> Result<()> {
+    let Argmax { x, out } = call;
+    if x.rows() == 0 {
+        return Ok(());
+    }
+    let segments = x.cols().div_ceil(SEGMENT);
+    let blocks = count(Argmax::NAME, "segments of rows", x.rows().saturating_mul(segments), MOST_BLOCKS)?;
+    let best = device.workspace(size_of::<u64>() * blocks as usize)?;
+    let params = ArgmaxParams {
+        cols: x.cols() as u64,
+        x_stride: x.layout().stride() as u64,
+        out_stride: out.layout().stride() as u64,
+        rows: x.rows() as u32,
+        segments: segments as u32,
+    };
+    let launch = |entry, blocks, args: &[Arg]| {
+        let kernel = Kernel { file: "sample.gpu", entry, defines: &[] };
+        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: BLOCK, shared: 0, overlap: true, args })
+    };
+    let parameters = Arg::params(&params);
+    launch("argmax_segments", blocks, &[Arg::read(&x), Arg::region(&best, Access::Write), parameters])?;
+    let rows = params.rows.div_ceil(BLOCK / 32);
+    launch("argmax_rows", rows, &[Arg::region(&best, Access::Read), Arg::write(&out), parameters])
+}

@@ -1,0 +1,117 @@
+//! Sums and products, element by element, and the combination of experts: `kernels/elementwise.h`.
+
+use super::{MOST_BLOCKS, MOST_BLOCKS_Y, RowAlignment, count, wide};
+use crate::epilogue::{EpilogueParams, ProductEpilogue};
+use gristmill_kernels::error::Result;
+
+use crate::{Arg, Device, Kernel, Launch};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::ops::{Add, AddGated, MoeCombine, Operation, Scale};
+use gristmill_kernels::tensor::{View, ViewMut};
+
+/// Columns of a block: four for each thread.
+const BLOCK_COLUMNS: usize = 4 * BLOCK as usize;
+const BLOCK: u32 = 128;
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct ElementsParams in "elementwise.h" {
+        rows: u64,
+        cols: u64,
+        x_stride: u64,
+        y_stride: u64,
+        gate_stride: u64,
+        scale: f32,
+        wide: u32,
+    }
+}
+
+impl ElementsParams {
+    /// For an output alone.
+    fn of(y: &ViewMut<f32>) -> Self {
+        Self {
+            rows: y.rows() as u64,
+            cols: y.cols() as u64,
+            x_stride: 0,
+            y_stride: y.layout().stride() as u64,
+            gate_stride: 0,
+            scale: 1.0,
+            wide: wide(y.cols(), [RowAlignment::of_mut(y)]),
+        }
+    }
+
+    /// For an input and an output.
+    fn of_two(x: &View<f32>, y: &ViewMut<f32>) -> Self {
+        let wide = wide(y.cols(), [RowAlignment::of(x), RowAlignment::of_mut(y)]);
+        Self { x_stride: x.layout().stride() as u64, wide, ..Self::of(y) }
+    }
+}
+
+/// One block for each row and [`BLOCK_COLUMNS`]; none for no elements.
+fn launch(device: &Device, entry: &'static str, y: &ViewMut<f32>, args: &[Arg]) -> Result<()> {
+    if y.rows() == 0 || y.cols() == 0 {
+        return Ok(());
+    }
+    let rows = count(entry, "rows", y.rows(), MOST_BLOCKS)?;
+    let columns = count(entry, "blocks of columns", y.cols().div_ceil(BLOCK_COLUMNS), MOST_BLOCKS_Y)?;
+    let kernel = Kernel { file: "rows.gpu", entry, defines: &[] };
+    device.launch(&Launch { kernel, grid: [rows, columns, 1], block: BLOCK, shared: 0, overlap: true, args })
+}
+
+/// [`Add`].
+pub(crate) fn add(device: &Device, call: Add) -> Result<()> {
+    let Add { x, scale, y } = call;
+    let params = ElementsParams { scale, ..ElementsParams::of_two(&x, &y) };
+    launch(device, "add_rows", &y, &[Arg::read(&x), Arg::change(&y), Arg::params(&params)])
+}
+
+/// [`AddGated`].
+pub(crate) fn add_gated(device: &Device, call: AddGated) -> Result<()> {
+    let AddGated { x, gate, y } = call;
+    let gate_stride = gate.layout().stride() as u64;
+    let params = ElementsParams { gate_stride, ..ElementsParams::of_two(&x, &y) };
+    launch(device, "add_gated", &y, &[Arg::read(&x), Arg::read(&gate), Arg::change(&y), Arg::params(&params)])
+}
+
+/// [`Scale`].
+pub(crate) fn scale(device: &Device, call: Scale) -> Result<()> {
+    let Scale { factor, y } = call;
+    let params = ElementsParams { scale: factor, ..ElementsParams::of(&y) };
+    launch(device, "scale_rows", &y, &[Arg::change(&y), Arg::params(&params)])
+}
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct CombineParams in "elementwise.h" {
+        rows: u64,
+        cols: u64,
+        out_stride: u64,
+        weights_stride: u64,
+        y_stride: u64,
+        top_k: u32,
+        wide: u32,
+        finish: EpilogueParams,
+        padding: u32,
+    }
+}
+
+/// [`MoeCombine`].
+pub(crate) fn moe_combine(device: &Device, call: MoeCombine) -> Result<()> {
+    let MoeCombine { out, weights, epilogue, y } = call;
+    let epilogue = ProductEpilogue::from(epilogue);
+    let params = CombineParams {
+        rows: y.rows() as u64,
+        cols: y.cols() as u64,
+        out_stride: out.layout().stride() as u64,
+        weights_stride: weights.layout().stride() as u64,
+        y_stride: y.layout().stride() as u64,
+        top_k: count(MoeCombine::NAME, "top-k", weights.cols(), MOST_BLOCKS)?,
+        wide: wide(y.cols(), [RowAlignment::of(&out), RowAlignment::of_mut(&y)]),
+        finish: epilogue.into(),
+        padding: 0,
+    };
+    let args = [Arg::read(&out), Arg::read(&weights), epilogue.output(&y), Arg::params(&params)];
+    launch(device, "moe_combine", &y, &args)
+}

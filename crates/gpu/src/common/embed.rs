@@ -1,0 +1,56 @@
+//! Rows of a table, decoded: `kernels/embed.gpu`.
+
+use crate::layout::single;
+use crate::product::word;
+use gristmill_kernels::error::Result;
+use gristmill_kernels::format::Format;
+
+use crate::{Arg, Device, Kernel, Launch, Unit};
+use gristmill_kernels::ops::{Embed, Operation};
+
+shared_struct! {
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub(super) struct EmbedParams in "embed.gpu" {
+        row_bytes: u64,
+        ids_stride: u64,
+        out_stride: u64,
+        rows: u32,
+        blocks: u32,
+        cols: u32,
+        scale: f32,
+    }
+}
+
+/// Every unit.
+pub(crate) fn units() -> impl Iterator<Item = Unit> {
+    Format::ALL.iter().map(|format| Unit { file: "embed.gpu", defines: vec![("FORMAT", format.name().to_owned())] })
+}
+
+/// [`Embed`].
+pub(crate) fn embed(device: &Device, call: Embed) -> Result<()> {
+    let (Embed { table, rows, scale, out }, op) = (call, Embed::NAME);
+    let table = single(op, table)?;
+    if out.rows() == 0 {
+        return Ok(());
+    }
+    let params = EmbedParams {
+        row_bytes: table.row_bytes as u64,
+        ids_stride: rows.layout().stride() as u64,
+        out_stride: out.layout().stride() as u64,
+        rows: word(op, "rows of the table", table.rows)?,
+        blocks: word(op, "blocks in a row", table.blocks())?,
+        cols: word(op, "columns", table.cols)?,
+        scale,
+    };
+    let defines = [("FORMAT", table.format.name())];
+    let args = [table.arg(), Arg::read(&rows), Arg::write(&out), device.flag(), Arg::params(&params)];
+    device.launch(&Launch {
+        kernel: Kernel { file: "embed.gpu", entry: "embed", defines: &defines },
+        grid: [word(op, "rows", out.rows())?, 1, 1],
+        block: 128,
+        shared: 0,
+        overlap: true,
+        args: &args,
+    })
+}

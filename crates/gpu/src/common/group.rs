@@ -1,0 +1,94 @@
+//! Grouping of pairs by expert: `kernels/group.h`.
+
+use super::{MOST_BLOCKS, count};
+use gristmill_kernels::error::Result;
+
+use crate::{Access, Arg, Device, Kernel, Launch};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::groups::GroupLists;
+use gristmill_kernels::tensor::{RowLayout, View};
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct GroupParams in "group.h" {
+        ids_stride: u64,
+        pairs: u32,
+        top_k: u32,
+        experts: u32,
+        tile_rows: u32,
+        chunk: u32,
+        tables: u32,
+    }
+}
+
+/// Pairs that one block sorts; more are cut into chunks of as many. Three launches then cost less than one slow block.
+const CHUNK: usize = 8192;
+/// Pairs of a thread, when a block is not needed for more.
+const THREAD_PAIRS: usize = 4;
+/// Shared memory for the warps' tables, where a block has as much beside what the kernels have in any case.
+const TABLE_BYTES: u32 = 32 << 10;
+pub(super) const FIXED_BYTES: u32 = 9 << 10;
+
+impl GroupParams {
+    pub(super) fn new(
+        device: &Device,
+        ids: RowLayout,
+        experts: usize,
+        tile_rows: usize,
+        threads: usize,
+    ) -> Result<Self> {
+        let scratch = device.shared(FIXED_BYTES).min(TABLE_BYTES) as usize;
+        let pairs = ids.rows().saturating_mul(ids.cols());
+        Ok(Self {
+            ids_stride: ids.stride() as u64,
+            pairs: count("group_by_expert", "pairs", pairs, MOST_BLOCKS)?,
+            top_k: count("group_by_expert", "top-k", ids.cols(), MOST_BLOCKS)?,
+            experts: experts as u32,
+            tile_rows: tile_rows as u32,
+            chunk: CHUNK as u32,
+            tables: (scratch / (4 * (experts + 1))).min(threads / 32) as u32,
+        })
+    }
+
+    /// Bytes of shared memory for the tables, of a column for each expert and one for pairs without.
+    pub(super) fn scratch(&self) -> u32 {
+        4 * self.tables * (self.experts + 1)
+    }
+}
+
+/// Threads of a block that has so many pairs: at least as many as experts.
+pub(super) fn threads(experts: usize, pairs: usize) -> usize {
+    (pairs / THREAD_PAIRS).max(experts).next_multiple_of(32).min(1024)
+}
+
+/// [`GroupByExpert`].
+pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, lists: &GroupLists) -> Result<()> {
+    let experts = lists.counts.len();
+    let pairs = ids.rows().saturating_mul(ids.cols());
+    let block = threads(experts, pairs.min(CHUNK));
+    let params = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
+    let [counts, sorted, tiles, tile_count] = list_args(lists);
+    let launch = |entry, blocks, shared, args: &[Arg]| {
+        let (kernel, block) = (Kernel { file: "group.gpu", entry, defines: &[] }, block as u32);
+        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared, overlap: true, args })
+    };
+    let (ids, flag, parameters) = (Arg::read(&ids), device.flag(), Arg::params(&params));
+    if pairs <= CHUNK {
+        launch("group", 1, params.scratch(), &[ids, counts, sorted, tiles, tile_count, flag, parameters])?;
+    } else {
+        let chunks = params.pairs.div_ceil(params.chunk);
+        let workspace = device.workspace(4 * chunks as usize * (experts + 1))?;
+        let places = |access| Arg::region(&workspace, access);
+        launch("group_counts", chunks, params.scratch(), &[ids, places(Access::Write), flag, parameters])?;
+        launch("group_sums", 1, 0, &[places(Access::ReadWrite), counts, tiles, tile_count, parameters])?;
+        launch("group_pairs", chunks, params.scratch(), &[ids, places(Access::Read), sorted, parameters])?;
+    }
+    Ok(())
+}
+
+/// The lists as arguments: counts, pairs, tiles, number of tiles.
+pub(super) fn list_args<'a>(lists: &'a GroupLists) -> [Arg<'a>; 4] {
+    let GroupLists { counts, pairs, tiles, tile_count, .. } = lists;
+    [&**counts, &**pairs, &**tiles, &**tile_count].map(|list| Arg::buffer(list, Access::Write))
+}

@@ -1,0 +1,97 @@
+//! Norms: `kernels/norm.h`.
+
+use super::{MOST_BLOCKS, RowAlignment, count, wide};
+use gristmill_kernels::error::Result;
+
+use crate::{Access, Arg, Device, Kernel, Launch};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::ops::{LayerNorm, Operation, QkNorm, RmsNorm};
+use gristmill_kernels::tensor::RowLayout;
+
+/// Stretches of at most so many elements are a warp's.
+pub(crate) const WARP_WIDTH: usize = 512;
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct NormParams in "norm.h" {
+        width: u64,
+        x_stride: u64,
+        out_stride: u64,
+        stretches: u32,
+        per_row: u32,
+        eps: f32,
+        wide: u32,
+        by_block: u32,
+        padding: u32,
+    }
+}
+
+/// Parameters, blocks and threads of a block for stretches of `width` in every row. `None` if there are none.
+fn plan(
+    op: &'static str,
+    (x, out): (RowLayout, RowLayout),
+    width: usize,
+    eps: f32,
+    wide: u32,
+) -> Result<Option<(NormParams, u32, u32)>> {
+    if x.rows() == 0 || x.cols() == 0 {
+        return Ok(None);
+    }
+    let per_row = x.cols() / width;
+    let stretches = count(op, "stretches", x.rows().saturating_mul(per_row), MOST_BLOCKS)?;
+    let by_block = width > WARP_WIDTH;
+    // A warp works alone; a block has about two groups of four elements for each thread.
+    let warps = if by_block { width.div_ceil(8).div_ceil(32).clamp(4, 32) as u32 } else { stretches.min(8) };
+    let params = NormParams {
+        width: width as u64,
+        x_stride: x.stride() as u64,
+        out_stride: out.stride() as u64,
+        stretches,
+        per_row: per_row as u32,
+        eps,
+        wide,
+        by_block: by_block.into(),
+        padding: 0,
+    };
+    Ok(Some((params, if by_block { stretches } else { stretches.div_ceil(warps) }, 32 * warps)))
+}
+
+fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &[Arg]) -> Result<()> {
+    let kernel = Kernel { file: "rows.gpu", entry, defines: &[] };
+    device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared: 0, overlap: true, args })
+}
+
+/// [`RmsNorm`].
+pub(crate) fn rms_norm(device: &Device, call: RmsNorm) -> Result<()> {
+    let RmsNorm { x, weight, eps, out } = call;
+    let wide = wide(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
+    let Some((params, blocks, block)) = plan(RmsNorm::NAME, (x.layout(), out.layout()), x.cols(), eps, wide)? else {
+        return Ok(());
+    };
+    let args = [Arg::read(&x), Arg::buffer(weight, Access::Read), Arg::write(&out), Arg::params(&params)];
+    launch(device, "rms_norm", blocks, block, &args)
+}
+
+/// [`LayerNorm`].
+pub(crate) fn layer_norm(device: &Device, call: LayerNorm) -> Result<()> {
+    let LayerNorm { x, weight, bias, eps, out } = call;
+    let wide = wide(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
+    let Some((params, blocks, block)) = plan(LayerNorm::NAME, (x.layout(), out.layout()), x.cols(), eps, wide)? else {
+        return Ok(());
+    };
+    let (weight, bias) = (Arg::buffer(weight, Access::Read), Arg::buffer(bias, Access::Read));
+    let args = [Arg::read(&x), weight, bias, Arg::write(&out), Arg::params(&params)];
+    launch(device, "layer_norm", blocks, block, &args)
+}
+
+/// [`QkNorm`].
+pub(crate) fn qk_norm(device: &Device, call: QkNorm) -> Result<()> {
+    let QkNorm { x, weight, eps } = call;
+    let wide = wide(weight.len(), [RowAlignment::of_mut(&x)]);
+    let Some((params, blocks, block)) = plan(QkNorm::NAME, (x.layout(), x.layout()), weight.len(), eps, wide)? else {
+        return Ok(());
+    };
+    let args = [Arg::change(&x), Arg::buffer(weight, Access::Read), Arg::params(&params)];
+    launch(device, "qk_norm", blocks, block, &args)
+}

@@ -1,0 +1,91 @@
+//! Norms whose output is prepared as activations: `kernels/norm_act.h`.
+
+use super::{MOST_BLOCKS, RowAlignment, activations, count, wide};
+use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::error::Result;
+
+use crate::storage::GpuAct;
+use crate::{Access, Arg, Device, Kernel, Launch};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::ops::{Fused, NormAct, Operation, RmsNorm};
+
+/// Elements of a row that one thread keeps: `KEPT` groups of four.
+const THREAD_ELEMENTS: usize = 8;
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct NormActParams in "norm_act.h" {
+        width: u64,
+        x_stride: u64,
+        normed_stride: u64,
+        eps: f32,
+        wide: u32,
+        parts: u32,
+        padding: u32,
+    }
+}
+
+/// Activations that a norm fills, at most one of each precision.
+pub struct NormActs<'a> {
+    fast: Option<&'a GpuAct>,
+    exact: Option<&'a GpuAct>,
+}
+
+impl<'a> NormActs<'a> {
+    /// `None` if there are two of one precision.
+    pub fn new(op: &'static str, acts: [Option<&'a Act>; 2]) -> Result<Option<Self>> {
+        let mut of_both = Self { fast: None, exact: None };
+        for act in acts.into_iter().flatten() {
+            let kept = if act.precision() == Precision::Exact { &mut of_both.exact } else { &mut of_both.fast };
+            if kept.replace(act.storage(op)?).is_some() {
+                return Ok(None);
+            }
+        }
+        Ok(Some(of_both))
+    }
+
+    /// Exact, int8 and bf16 copies of fast activations, then the copy of exact ones.
+    pub fn args(&self) -> [Arg<'a>; 4] {
+        let [exact, int8, bf16] = self.fast.map_or([Arg::Null; 3], GpuAct::outputs);
+        [exact, int8, bf16, self.exact.map_or(Arg::Null, |act| act.exact(Access::Write))]
+    }
+
+    /// Which of [`NormActs::args`] are there.
+    fn parts(&self) -> u32 {
+        let fast = self.fast.map_or(0, |act| activations::EXACT | activations::beside(act));
+        fast | if self.exact.is_some() { activations::OTHER } else { 0 }
+    }
+}
+
+/// [`NormAct`] in one launch, if rows fit the registers of a block and there is at most one of each precision.
+pub fn norm_act(device: &Device, call: &NormAct) -> Result<Fused> {
+    let NormAct { norm: RmsNorm { x, weight, eps, out }, acts } = call;
+    let (rows, width) = (x.rows(), x.cols());
+    let acts = NormActs::new(NormAct::NAME, acts.each_ref().map(|act| act.as_deref()))?;
+    let Some(acts) = acts.filter(|_| (1..=1024 * THREAD_ELEMENTS).contains(&width)) else { return Ok(Fused::No) };
+    if rows == 0 {
+        return Ok(Fused::Yes);
+    }
+    let params = NormActParams {
+        width: width as u64,
+        x_stride: x.layout().stride() as u64,
+        normed_stride: out.layout().stride() as u64,
+        eps: *eps,
+        wide: wide(width, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
+        parts: acts.parts(),
+        padding: 0,
+    };
+    let [exact, int8, bf16, other] = acts.args();
+    let weight = Arg::buffer(weight, Access::Read);
+    let args = [Arg::read(x), weight, Arg::write(out), exact, int8, bf16, other, Arg::params(&params)];
+    device.launch(&Launch {
+        kernel: Kernel { file: "rows.gpu", entry: "norm_act", defines: &[] },
+        grid: [count(NormAct::NAME, "rows", rows, MOST_BLOCKS)?, 1, 1],
+        block: width.div_ceil(THREAD_ELEMENTS).next_multiple_of(32) as u32,
+        shared: 0,
+        overlap: true,
+        args: &args,
+    })?;
+    Ok(Fused::Yes)
+}

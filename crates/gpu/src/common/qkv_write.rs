@@ -1,0 +1,102 @@
+//! Queries, keys and values normalised, rotated and written to the cache: `kernels/qkv_write.gpu`.
+
+use super::kv::{self, WriteParams, cells_define, limit, placement_args};
+use super::{RowAlignment, norm, wide};
+use gristmill_kernels::error::Result;
+
+use crate::storage::GpuKv;
+use crate::{Access, Arg, Device, Kernel, Launch, Unit};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::kv::KvSpec;
+use gristmill_kernels::ops::{Fused, Operation, QkNorms, QkvWrite, RopeStyle};
+use gristmill_kernels::tensor::Buffer;
+
+/// Warps of a block, each with a head.
+const WARPS: usize = 4;
+/// The widest head that a warp normalises, as [`norm`] has it: the sums are then the same.
+const MAX_NORMED: usize = norm::WARP_WIDTH;
+/// Blocks in y.
+const MAX_HEADS: usize = WARPS * 65_535;
+
+shared_struct! {
+    #[repr(C)]
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    pub(super) struct QkvWriteParams in "qkv_write.gpu" {
+        write: WriteParams,
+        stride: u64,
+        heads: u32,
+        pairs: u32,
+        interleaved: u32,
+        scratch: u32,
+        normed: u32,
+        wide: u32,
+        eps: f32,
+        magnitude: f32,
+    }
+}
+
+/// Every unit.
+pub fn units() -> impl Iterator<Item = Unit> {
+    kv::units_of("qkv_write.gpu")
+}
+
+/// Whether one launch can do it: norms, if there are any, are those of heads.
+pub fn serves(heads: usize, norms: Option<QkNorms>, spec: KvSpec) -> bool {
+    let of_heads = |weight: &Buffer<f32>| spec.key_width <= MAX_NORMED && weight.len() == spec.key_width;
+    heads.saturating_add(spec.heads.saturating_mul(2)) <= MAX_HEADS
+        && norms.is_none_or(|norms| norms.weights.into_iter().all(of_heads))
+}
+
+/// [`QkvWrite`] in one launch, if it [`serves`].
+pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
+    let QkvWrite { qkv, heads, norms, rotary, cache, placement } = call;
+    let (tokens, spec, stride) = (qkv.rows(), cache.spec(), qkv.layout().stride());
+    if !serves(*heads, *norms, spec) {
+        return Ok(Fused::No);
+    }
+    if tokens == 0 {
+        return Ok(Fused::Yes);
+    }
+    let [q_norm, k_norm] = norms.map_or([None; 2], |norms| norms.weights.map(Some));
+    let scratch = spec.key_width.next_multiple_of(4);
+    let params = QkvWriteParams {
+        write: WriteParams::new(cache, placement, stride, stride),
+        stride: stride as u64,
+        heads: limit(*heads),
+        pairs: limit(rotary.frequencies.len()),
+        interleaved: (rotary.style == RopeStyle::Interleaved).into(),
+        scratch: limit(scratch),
+        normed: norms.is_some().into(),
+        wide: wide(spec.key_width, [RowAlignment::of_mut(qkv)]),
+        eps: norms.map_or(0.0, |norms| norms.eps),
+        magnitude: rotary.magnitude,
+    };
+    let data: &mut GpuKv = cache.storage_mut(QkvWrite::NAME)?;
+    data.written = device.epoch();
+    let [keys, key_scales] = data.keys.args(Access::Write);
+    let [values, value_scales] = data.values.args(Access::Write);
+    let [slots, positions, table] = placement_args(placement);
+    device.launch(&Launch {
+        kernel: Kernel { file: "qkv_write.gpu", entry: "qkv_write", defines: &[cells_define(spec.format)] },
+        grid: [limit(tokens), limit((*heads + 2 * spec.heads).div_ceil(WARPS)), 1],
+        block: 32 * WARPS as u32,
+        shared: limit(WARPS * scratch * size_of::<f32>()),
+        overlap: true,
+        args: &[
+            Arg::change(qkv),
+            Arg::optional(q_norm),
+            Arg::optional(k_norm),
+            Arg::buffer(&rotary.frequencies, Access::Read),
+            slots,
+            positions,
+            table,
+            keys,
+            key_scales,
+            values,
+            value_scales,
+            device.flag(),
+            Arg::params(&params),
+        ],
+    })?;
+    Ok(Fused::Yes)
+}

@@ -1,0 +1,65 @@
+//! Rotary position embedding: `kernels/rope.h`.
+
+use super::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
+use gristmill_kernels::error::Result;
+
+use crate::{Access, Arg, Device, Kernel, Launch};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::ops::{Operation, Rope, RopeStyle};
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct RopeParams in "rope.h" {
+        x_stride: u64,
+        positions_stride: u64,
+        heads: u32,
+        head_width: u32,
+        pairs: u32,
+        interleaved: u32,
+        pair_threads: u32,
+        block_heads: u32,
+        magnitude: f32,
+        padding: u32,
+    }
+}
+
+/// Threads of a block.
+const THREADS: usize = 256;
+/// With as many rows, a block turns all heads of its row with the same angles; with fewer, heads are spread over blocks.
+const MANY_ROWS: usize = 256;
+
+/// [`Rope`].
+pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
+    let Rope { x, head_width, positions, rotary } = call;
+    let (op, pairs, heads) = (Rope::NAME, rotary.frequencies.len(), x.cols() / head_width);
+    if x.rows() == 0 || pairs == 0 || heads == 0 {
+        return Ok(());
+    }
+    let pair_threads = pairs.next_multiple_of(32).min(THREADS);
+    let teams = THREADS / pair_threads;
+    let block_heads = if x.rows() < MANY_ROWS { teams } else { heads.max(teams) };
+    let params = RopeParams {
+        x_stride: x.layout().stride() as u64,
+        positions_stride: positions.layout().stride() as u64,
+        heads: count(op, "heads", heads, MOST_BLOCKS)?,
+        head_width: count(op, "head width", head_width, MOST_BLOCKS)?,
+        pairs: pairs as u32,
+        interleaved: (rotary.style == RopeStyle::Interleaved).into(),
+        pair_threads: pair_threads as u32,
+        block_heads: count(op, "heads", block_heads, MOST_BLOCKS)?,
+        magnitude: rotary.magnitude,
+        padding: 0,
+    };
+    let blocks =
+        [count(op, "rows", x.rows(), MOST_BLOCKS)?, count(op, "heads", heads.div_ceil(block_heads), MOST_BLOCKS_Y)?, 1];
+    let frequencies = Arg::buffer(&rotary.frequencies, Access::Read);
+    device.launch(&Launch {
+        kernel: Kernel { file: "rows.gpu", entry: "rope", defines: &[] },
+        grid: blocks,
+        block: (pair_threads * teams) as u32,
+        shared: 0,
+        overlap: true,
+        args: &[Arg::change(&x), Arg::read(&positions), frequencies, Arg::params(&params)],
+    })
+}

@@ -1,0 +1,293 @@
+//! Drawing tokens: `kernels/sample.h`.
+
+use super::argmax::{BLOCK, SEGMENT};
+use super::{MOST_BLOCKS, count};
+use gristmill_kernels::error::Result;
+
+use crate::{Access, Arg, Device, Kernel, Launch, Region};
+use bytemuck::{Pod, Zeroable};
+use gristmill_kernels::ops::{Operation, Sample, Sampling};
+use gristmill_kernels::random;
+use gristmill_kernels::tensor::ViewMut;
+
+/// Rows that are drawn at once: what they need on the way is some 16 KiB each.
+const BATCH: usize = 256;
+/// Histograms of a search: `DIGITS` in the text.
+const DIGITS: u32 = 4;
+/// Bytes of a histogram: two words for each of 256 bins.
+const HISTOGRAM: usize = 2 * 256 * size_of::<u32>();
+/// Bytes of a `Search`, a `Kept`, a `SegmentMass`.
+const PART: usize = 16;
+
+shared_struct! {
+    /// The parameters of one row.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct SampleRow in "sample.h" {
+        factor: u64,
+        top_p: u64,
+        least: u64,
+        mask: u64,
+        first_edit: u32,
+        edits: u32,
+        shift: i32,
+        top_p_down: u32,
+        top_k: u32,
+        draw: u32,
+        random: u32,
+        reach: f32,
+        repeat_penalty: f32,
+        presence_penalty: f32,
+        frequency_penalty: f32,
+        padding: u32,
+    }
+}
+
+shared_struct! {
+    /// A change to the logit of a token.
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct SampleEdit in "sample.h" {
+        token: u32,
+        count: u32,
+        value: f32,
+    }
+}
+
+shared_struct! {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C)]
+    pub(super) struct SampleParams in "sample.h" {
+        cols: u64,
+        logits_stride: u64,
+        out_stride: u64,
+        first_row: u64,
+        segments: u32,
+        count_steps: u32,
+        mass_steps: u32,
+        step: u32,
+        bits: u32,
+        padding: u32,
+    }
+}
+
+impl SampleRow {
+    /// Appends the row's edits and mask to the lists.
+    fn new(p: &Sampling, bits: u32, edits: &mut Vec<SampleEdit>, masks: &mut Vec<u32>) -> Self {
+        let first = edits.len();
+        edits.extend(p.bias.iter().map(|&(token, value)| SampleEdit { token, count: 0, value }));
+        let counted = p.counts.iter().filter(|(_, count)| *count > 0);
+        edits.extend(counted.map(|&(token, count)| SampleEdit { token, count, value: 0.0 }));
+        // Stable: what is done to a token keeps its order, biases first.
+        edits[first..].sort_by_key(|edit| edit.token);
+        let mask = p.mask.map_or(u64::MAX, |_| masks.len() as u64);
+        masks.extend(p.mask.unwrap_or(&[]));
+
+        let greedy = p.temperature == 0.0;
+        let temperature = if greedy { 1.0 } else { f64::from(p.temperature) };
+        // Of exponents of two for one step of a logit: mantissa in [1, 2) · 2^exponent.
+        let rate = 1.0 / (temperature * std::f64::consts::LN_2);
+        let exponent = (rate.to_bits() >> 52) as i32 - 1023;
+        let mantissa = rate.to_bits() & ((1 << 52) - 1) | 1 << 52;
+        let (top_p, top_p_down) = fraction(p.top_p);
+        let (least, least_down) = fraction(p.min_p);
+        Self {
+            factor: mantissa << 11,
+            top_p,
+            // Rounded up: what is less is not kept.
+            least: scaled_up(least, bits as i32 - least_down as i32),
+            mask,
+            first_edit: first as u32,
+            edits: (edits.len() - first) as u32,
+            shift: 54 + exponent,
+            top_p_down: if p.top_p < 1.0 { top_p_down } else { 0 },
+            top_k: p.top_k,
+            draw: (random::uniform(p.seed, p.position) * 4_294_967_296.0) as u32,
+            random: (!greedy).into(),
+            // 2^-60 of the largest is nothing beside it.
+            reach: (60.0 / rate / 64.0) as f32,
+            repeat_penalty: p.repeat_penalty,
+            presence_penalty: p.presence_penalty,
+            frequency_penalty: p.frequency_penalty,
+            padding: 0,
+        }
+    }
+}
+
+/// A number of at least 0 as an integer · 2^-down.
+fn fraction(value: f32) -> (u64, u32) {
+    let (exponent, digits) = (value.to_bits() >> 23 & 255, u64::from(value.to_bits() & ((1 << 23) - 1)));
+    let leading = if exponent == 0 { 0 } else { 1 << 23 };
+    (digits | leading, 150 - exponent.max(1))
+}
+
+/// value · 2^by for a value of 24 bits, rounded up.
+fn scaled_up(value: u64, by: i32) -> u64 {
+    match by {
+        0.. => value << by,
+        -31..0 => (value + (1 << -by) - 1) >> -by,
+        _ => u64::from(value > 0),
+    }
+}
+
+/// Where the parts of the workspace lie, in bytes.
+struct Layout {
+    region: std::sync::Arc<Region>,
+    parts: [usize; 9],
+}
+
+/// The parts.
+#[derive(Clone, Copy)]
+enum Part {
+    Rows,
+    Edits,
+    Masks,
+    Best,
+    Searches,
+    Histograms,
+    Thresholds,
+    Masses,
+}
+
+impl Layout {
+    /// For parts of these lengths.
+    fn new(device: &Device, lengths: [usize; 8]) -> Result<Self> {
+        let mut parts = [0; 9];
+        for (i, length) in lengths.iter().enumerate() {
+            parts[i + 1] = parts[i] + length.next_multiple_of(16);
+        }
+        Ok(Self { region: device.workspace(parts[8])?, parts })
+    }
+
+    fn arg(&self, part: Part, access: Access) -> Arg<'_> {
+        let [offset, end] = [self.parts[part as usize], self.parts[part as usize + 1]];
+        if offset == end {
+            Arg::Null
+        } else {
+            Arg::Buffer { region: &self.region, offset, bytes: end - offset, access }
+        }
+    }
+}
+
+/// [`Sample`].
+pub(crate) fn sample(device: &Device, call: Sample) -> Result<()> {
+    let Sample { logits, parameters, out } = call;
+    let mut batches = parameters.chunks(BATCH).enumerate();
+    batches.try_for_each(|(i, batch)| sample_rows(device, &logits, i * BATCH, batch, &out))
+}
+
+/// Some rows from `first_row` on.
+fn sample_rows(
+    device: &Device,
+    logits: &ViewMut<f32>,
+    first_row: usize,
+    parameters: &[Sampling],
+    out: &ViewMut<u32>,
+) -> Result<()> {
+    let (rows, cols) = (parameters.len(), logits.cols());
+    let segments = cols.div_ceil(SEGMENT);
+    let blocks = count(Sample::NAME, "segments of rows", rows.saturating_mul(segments), MOST_BLOCKS)?;
+    // All shares together are below 2^63.
+    let bits = 52.min(62 - (usize::BITS - cols.leading_zeros()));
+    let (mut edits, mut masks) = (Vec::new(), Vec::new());
+    let table: Vec<SampleRow> = parameters.iter().map(|p| SampleRow::new(p, bits, &mut edits, &mut masks)).collect();
+    count(Sample::NAME, "biased and counted tokens", edits.len(), u32::MAX as usize)?;
+    let steps = |needed: &dyn Fn(&Sampling) -> bool| {
+        if parameters.iter().any(|p| p.temperature > 0.0 && needed(p)) { DIGITS } else { 0 }
+    };
+    let mut params = SampleParams {
+        cols: cols as u64,
+        logits_stride: logits.layout().stride() as u64,
+        out_stride: out.layout().stride() as u64,
+        first_row: first_row as u64,
+        segments: segments as u32,
+        count_steps: steps(&|p| p.top_k > 0 && (p.top_k as usize) < cols),
+        mass_steps: steps(&|p| p.top_p < 1.0),
+        step: 0,
+        bits,
+        padding: 0,
+    };
+    let histograms = params.count_steps + params.mass_steps;
+    let scratch = Layout::new(
+        device,
+        [
+            size_of_val(&table[..]),
+            size_of_val(&edits[..]),
+            size_of_val(&masks[..]),
+            size_of::<u64>() * rows * segments,
+            PART * rows * histograms as usize,
+            HISTOGRAM * rows * histograms as usize,
+            PART * rows,
+            PART * rows * segments,
+        ],
+    )?;
+    scratch.region.write(scratch.parts[Part::Rows as usize], bytemuck::cast_slice(&table))?;
+    scratch.region.write(scratch.parts[Part::Edits as usize], bytemuck::cast_slice(&edits))?;
+    scratch.region.write(scratch.parts[Part::Masks as usize], bytemuck::cast_slice(&masks))?;
+
+    let launch = |entry, blocks, args: &[Arg]| {
+        let kernel = Kernel { file: "sample.gpu", entry, defines: &[] };
+        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: BLOCK, shared: 0, overlap: true, args })
+    };
+    let read = |part| scratch.arg(part, Access::Read);
+    let (change, write) = (|part| scratch.arg(part, Access::ReadWrite), |part| scratch.arg(part, Access::Write));
+    let (rows_of, best) = (read(Part::Rows), read(Part::Best));
+    let view = logits.as_view();
+    launch(
+        "sample_adjust",
+        blocks,
+        &[
+            Arg::change(logits),
+            rows_of,
+            read(Part::Edits),
+            read(Part::Masks),
+            write(Part::Best),
+            write(Part::Histograms),
+            Arg::params(&params),
+        ],
+    )?;
+    for step in 0..histograms {
+        params.step = step;
+        let (searches, histograms) = (change(Part::Searches), change(Part::Histograms));
+        let args = [Arg::read(&view), rows_of, best, searches, histograms, Arg::params(&params)];
+        launch("sample_histogram", blocks, &args)?;
+    }
+    let (thresholds, masses) = (Part::Thresholds, Part::Masses);
+    if parameters.iter().any(|p| p.temperature > 0.0) {
+        launch(
+            "sample_masses",
+            blocks,
+            &[
+                Arg::read(&view),
+                rows_of,
+                best,
+                read(Part::Histograms),
+                change(Part::Searches),
+                write(thresholds),
+                write(masses),
+                Arg::params(&params),
+            ],
+        )?;
+    }
+    let args = [Arg::read(&view), rows_of, best, read(thresholds), read(masses), Arg::write(out), Arg::params(&params)];
+    launch("sample_draw", rows as u32, &args)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_are_exact_and_rounded_up() {
+        for value in [0.0, 1.0, 0.5, 0.95, 1e-40, f32::MIN_POSITIVE, 0.05] {
+            let (mantissa, down) = fraction(value);
+            assert_eq!(mantissa as f64 * 0.5_f64.powi(down as i32), f64::from(value));
+        }
+        let least = |value: f32, bits| {
+            let (mantissa, down) = fraction(value);
+            scaled_up(mantissa, bits - down as i32)
+        };
+        assert_eq!([least(1.0, 52), least(0.5, 40), least(0.0, 44)], [1 << 52, 1 << 39, 0]);
+        assert_eq!([least(1e-40, 44), least(1.5 * 2.0_f32.powi(-44), 44), least(0.75, 0)], [1, 2, 1]);
+    }
+}

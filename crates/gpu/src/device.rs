@@ -1,0 +1,118 @@
+//! A device with what operations need beside their arguments: a flag for bad ids, and a workspace.
+
+use crate::seam::{Access, Arg, Gpu, Launch, Region};
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::Graph;
+use gristmill_kernels::tensor::DeviceId;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Words of the flag: code + 1, id, where it stood, what it must be below. See `raise` in `device.h`.
+const FLAG_WORDS: usize = 4;
+
+/// What kernels find wrong with ids in device memory: (operation, what). The numbers are those of `device.h`.
+pub(crate) const FLAGS: [(&str, &str); 7] = [
+    ("embed", "row"),
+    ("matmul_rows", "row"),
+    ("group_by_expert", "expert"),
+    ("attention", "slot"),
+    ("attention", "position"),
+    ("attention", "block"),
+    ("kv_copy", "block"),
+];
+
+/// A device with what operations need beside their arguments.
+#[derive(Debug)]
+pub struct Device {
+    gpu: Arc<dyn Gpu>,
+    flag: Region,
+    /// For partial results within an operation, the last region for new work. Graphs may name the others.
+    workspaces: Mutex<Vec<Arc<Region>>>,
+    epoch: AtomicU64,
+}
+
+impl Device {
+    /// A device, with its flag.
+    pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
+        let flag = Region::zeroed(&gpu, FLAG_WORDS * size_of::<u32>(), "the device's flag")?;
+        Ok(Self { gpu, flag, workspaces: Mutex::default(), epoch: AtomicU64::default() })
+    }
+
+    /// The number of synchronisations so far: points at which all earlier work ends before later work begins. Copies from
+    /// and to the host are such points, and the ends of a capture. A kernel may read data that was written in an earlier
+    /// epoch before `dependency_wait`.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Copies from the host to the start of a region.
+    pub fn write_region(&self, region: &Region, bytes: &[u8]) -> Result<()> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        region.write(0, bytes)
+    }
+
+    /// [`Gpu::capture`].
+    pub fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        let graph = self.gpu.capture(work);
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        graph
+    }
+
+    /// The device's driver.
+    pub fn gpu(&self) -> &Arc<dyn Gpu> {
+        &self.gpu
+    }
+
+    /// Which device it is.
+    pub fn id(&self) -> DeviceId {
+        self.gpu.properties().id
+    }
+
+    /// Shared memory of a block beside `fixed` bytes that its kernel has: at most what all CUDA devices have in all.
+    pub fn shared(&self, fixed: u32) -> u32 {
+        self.gpu.properties().shared_bytes.min(48 << 10).saturating_sub(fixed)
+    }
+
+    /// [`Gpu::launch`].
+    pub fn launch(&self, launch: &Launch) -> Result<()> {
+        self.gpu.launch(launch)
+    }
+
+    /// [`Gpu::launch_indirect`].
+    pub fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
+        self.gpu.launch_indirect(launch, grid, offset)
+    }
+
+    /// The flag as a kernel's argument.
+    pub fn flag(&self) -> Arg<'_> {
+        Arg::region(&self.flag, Access::ReadWrite)
+    }
+
+    /// At least `bytes` that no other operation uses while this one runs, with arbitrary content.
+    pub fn workspace(&self, bytes: usize) -> Result<Arc<Region>> {
+        let mut regions = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = regions.last().filter(|region| region.bytes() >= bytes) {
+            return Ok(Arc::clone(region));
+        }
+        let region = Arc::new(Region::new(&self.gpu, bytes.next_power_of_two(), "the workspace")?);
+        regions.push(Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// Waits for all work, copies memory to the host, and fails if a kernel has met a bad id since the last time.
+    pub fn read_address(&self, address: u64, bytes: &mut [u8]) -> Result<()> {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+        let mut flag = [0_u32; FLAG_WORDS];
+        let mut pieces = [(self.flag.address(), bytemuck::cast_slice_mut(&mut flag)), (address, bytes)];
+        let used = if pieces[1].1.is_empty() { 1 } else { 2 };
+        self.gpu.read(&mut pieces[..used])?;
+        let [code, id, index, limit] = flag;
+        if code == 0 {
+            return Ok(());
+        }
+        self.gpu.zero(self.flag.address(), self.flag.bytes())?;
+        let (op, what) = FLAGS.get(code as usize - 1).copied().unwrap_or(("a kernel", "id"));
+        Err(Error::Id { op, what, id, index: index as usize, limit: limit as usize })
+    }
+}

@@ -1,0 +1,55 @@
+//! What a kernel does with a product before it is stored.
+
+use crate::Arg;
+use crate::activation::ActivationParams;
+use gristmill_kernels::ops::{Activation, Epilogue};
+use gristmill_kernels::tensor::ViewMut;
+
+/// What a kernel does with a product.
+#[derive(Clone, Copy, Debug)]
+pub enum ProductEpilogue {
+    /// y = product.
+    Store,
+    /// y = activation(y, product): y holds the gate.
+    Gate(Activation),
+    /// y += scale · product.
+    Add(f32),
+}
+
+impl ProductEpilogue {
+    /// Y as an argument.
+    pub fn output<'a>(self, y: &'a ViewMut<f32>) -> Arg<'a> {
+        if let Self::Store = self { Arg::write(y) } else { Arg::change(y) }
+    }
+}
+
+impl From<Epilogue> for ProductEpilogue {
+    fn from(epilogue: Epilogue) -> Self {
+        match epilogue {
+            Epilogue::Store => Self::Store,
+            Epilogue::Add { scale } => Self::Add(scale),
+        }
+    }
+}
+
+shared_struct! {
+    /// [`ProductEpilogue`].
+    #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub struct EpilogueParams as Finish in "finish.h" {
+        kind: u32,
+        scale: f32,
+        activation: ActivationParams,
+    }
+}
+
+impl From<ProductEpilogue> for EpilogueParams {
+    fn from(epilogue: ProductEpilogue) -> Self {
+        let (kind, scale, activation) = match epilogue {
+            ProductEpilogue::Store => (0, 1.0, Activation::SwiGlu),
+            ProductEpilogue::Gate(activation) => (1, 1.0, activation),
+            ProductEpilogue::Add(scale) => (2, scale, Activation::SwiGlu),
+        };
+        Self { kind, scale, activation: activation.into() }
+    }
+}

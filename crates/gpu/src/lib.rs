@@ -1,0 +1,27 @@
+//! What all GPU backends share: the trait [`Gpu`], which a driver or a simulator implements, and the host side of operations.
+//!
+//! A launch is data: which kernel of which source, how many blocks, which arguments with what access. An implementer of
+//! [`Gpu`] allocates, copies and launches; it knows no operation. From here: [`GpuBackend`] runs operations, those that
+//! all GPUs do alike by [`common`], the others by a [`Vendor`]; [`layout`] says how weights lie, [`source`] has the
+//! kernels' sources, [`ahead`] compiles what will be launched.
+
+#[macro_use]
+pub mod shared_struct;
+
+pub mod activation;
+pub mod ahead;
+mod backend;
+pub mod common;
+mod device;
+pub mod epilogue;
+pub mod layout;
+pub mod product;
+mod seam;
+pub mod source;
+pub mod storage;
+mod vendor;
+
+pub use backend::GpuBackend;
+pub use device::Device;
+pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, region_of};
+pub use vendor::Vendor;

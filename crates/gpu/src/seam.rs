@@ -1,0 +1,329 @@
+//! The seam between operations and a device: memory regions, launches as data, the trait [`Gpu`].
+
+use crate::shared_struct::SharedStruct;
+use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::ops::Graph;
+use gristmill_kernels::tensor::{Buffer, DeviceId, DeviceMemory, RowLayout, SharedBytes, View, ViewMut};
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+/// What a device is.
+#[derive(Clone, Debug)]
+pub struct Properties {
+    /// Which device.
+    pub id: DeviceId,
+    /// Its name, for people.
+    pub name: String,
+    /// Of CUDA the compute capability as one number, 90 for 9.0; of Metal the Apple family, 7 for the M1.
+    pub architecture: u32,
+    /// Multiprocessors; 0 if the system does not say.
+    pub multiprocessors: u32,
+    /// Shared memory that a block can have, in bytes.
+    pub shared_bytes: u32,
+    /// Memory of the device, in bytes.
+    pub memory: u64,
+}
+
+/// A device that runs kernels. Work of one device is done in the order in which it is given, except [`Gpu::allocate`].
+///
+/// Addresses are of the device's memory. Nobody but [`Region`] allocates and frees.
+pub trait Gpu: Debug + Send + Sync {
+    /// What it is.
+    fn properties(&self) -> &Properties;
+    /// Bytes that can still be allocated.
+    fn free_memory(&self) -> Result<u64>;
+    /// Memory, aligned to 256 bytes. `bytes > 0`.
+    fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64>;
+    /// Maps host memory into the device's address space, for kernels to read without a copy until it is freed; the owner
+    /// keeps it alive. `None` if the device cannot, and the caller copies.
+    fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
+        let _ = bytes;
+        Ok(None)
+    }
+    /// Gives memory back once the work that was given before is done.
+    fn free(&self, address: u64);
+    /// Fills memory with zeros.
+    fn zero(&self, address: u64, bytes: usize) -> Result<()>;
+    /// Copies from the host. The bytes may be changed after it returns.
+    fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
+    /// Waits for all work and copies to the host, several pieces at once.
+    fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
+    /// Copies within the device; the stretches do not overlap.
+    fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
+    /// Runs a kernel.
+    fn launch(&self, launch: &Launch) -> Result<()>;
+    /// As [`Gpu::launch`], with as many blocks as three words in memory say once the work before is done: at `offset` bytes
+    /// of `grid`, a multiple of four. `launch.grid` says how many there are at most.
+    fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
+        let _ = (grid, offset);
+        let (device, what) = (self.properties().id, launch.kernel.entry.to_owned());
+        Err(Error::Device { device, what, reason: "the device has no grids that kernels decide on".to_owned() })
+    }
+    /// Captures what `work` launches into a graph instead of running it. `work` may launch, copy within the device and fill
+    /// with zeros, but neither allocate nor copy from or to the host. `None` if the device captures nothing.
+    fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>>;
+    /// Compiles a unit, so that a later launch of its kernels does not wait. From any thread.
+    fn prepare(&self, unit: &Unit) -> Result<()>;
+    /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.
+    fn notice(&self) -> Option<String> {
+        None
+    }
+}
+
+/// The alignment of mapped host memory: kernels load 16 bytes at a time.
+const MAPPED_ALIGNMENT: usize = 16;
+
+/// Memory of a device, freed when dropped.
+#[derive(Debug)]
+pub struct Region {
+    gpu: Arc<dyn Gpu>,
+    address: u64,
+    bytes: usize,
+    /// Host memory that is mapped.
+    mapped: Option<SharedBytes>,
+}
+
+impl Region {
+    /// Memory with arbitrary content. A region of no bytes has no address.
+    pub fn new(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
+        let address = if bytes == 0 { 0 } else { gpu.allocate(bytes, what)? };
+        Ok(Self { gpu: Arc::clone(gpu), address, bytes, mapped: None })
+    }
+
+    /// Zeroed memory.
+    pub fn zeroed(gpu: &Arc<dyn Gpu>, bytes: usize, what: &'static str) -> Result<Self> {
+        let region = Self::new(gpu, bytes, what)?;
+        if bytes > 0 {
+            gpu.zero(region.address, bytes)?;
+        }
+        Ok(region)
+    }
+
+    /// Host memory: mapped if it is aligned to 16 bytes and the device can read it, else copied.
+    pub fn of_host(gpu: &Arc<dyn Gpu>, host: SharedBytes, what: &'static str) -> Result<Self> {
+        let bytes = host.as_slice().len();
+        let may = bytes > 0 && host.as_slice().as_ptr().addr().is_multiple_of(MAPPED_ALIGNMENT);
+        if let Some(address) = if may { gpu.map_host(host.as_slice())? } else { None } {
+            return Ok(Self { gpu: Arc::clone(gpu), address, bytes, mapped: Some(host) });
+        }
+        let region = Self::new(gpu, bytes, what)?;
+        region.write(0, host.as_slice())?;
+        Ok(region)
+    }
+
+    /// Whether it is mapped host memory.
+    pub fn is_mapped(&self) -> bool {
+        self.mapped.is_some()
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// How long it is.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The device that has it.
+    pub fn device(&self) -> DeviceId {
+        self.gpu.properties().id
+    }
+
+    /// Copies host bytes to `offset`.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.inside(offset, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.gpu.write(self.address + offset as u64, bytes) }
+    }
+
+    /// Fails unless a stretch lies inside.
+    fn inside(&self, offset: usize, bytes: usize) -> Result<()> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(Error::View { offset, rows: 1, cols: bytes, stride: bytes, len: self.bytes }),
+        }
+    }
+}
+
+impl DeviceMemory for Region {
+    fn device(&self) -> DeviceId {
+        Region::device(self)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The region that a buffer's memory is, if it is a GPU's.
+pub fn region_of<T: Copy>(buffer: &Buffer<T>) -> Option<&Region> {
+    region(buffer.device_memory()?)
+}
+
+/// The region of a view and where its rows lie, if it is a GPU's.
+pub(crate) fn region_of_view<'a, T: Copy>(view: &'a View<T>) -> Option<(&'a Region, RowLayout)> {
+    let (memory, layout) = view.device_memory()?;
+    Some((region(memory)?, layout))
+}
+
+fn region(memory: &dyn DeviceMemory) -> Option<&Region> {
+    let any: &dyn Any = memory;
+    any.downcast_ref()
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.gpu.free(self.address);
+        }
+    }
+}
+
+/// A translation unit: a file of [`crate::source`] with definitions, of one or several kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Unit {
+    /// The file's name.
+    pub file: &'static str,
+    /// Macros that are defined before it.
+    pub defines: Vec<(&'static str, String)>,
+}
+
+impl Unit {
+    /// What a macro is defined as.
+    pub fn define(&self, name: &str) -> Option<&str> {
+        self.defines.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl fmt::Display for Unit {
+    /// `gemv.cu FORMAT=Q4_K TOKENS=1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.file)?;
+        self.defines.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+    }
+}
+
+/// Which kernel: an entry of a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel<'a> {
+    /// The file's name.
+    pub file: &'static str,
+    /// The kernel's name in it.
+    pub entry: &'static str,
+    /// Macros that are defined before the file.
+    pub defines: &'a [(&'static str, &'a str)],
+}
+
+impl Kernel<'_> {
+    /// The unit that has it.
+    pub fn unit(&self) -> Unit {
+        let defines = self.defines.iter().map(|&(name, value)| (name, value.to_owned()));
+        Unit { file: self.file, defines: defines.collect() }
+    }
+}
+
+/// What a kernel does with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reads it.
+    Read,
+    /// Writes all or parts of it, and does not read what it has not written.
+    Write,
+    /// Both.
+    ReadWrite,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg<'a> {
+    /// The address of a part of a region.
+    Buffer {
+        /// The memory.
+        region: &'a Region,
+        /// First byte.
+        offset: usize,
+        /// Bytes that the kernel may touch from there.
+        bytes: usize,
+        /// How.
+        access: Access,
+    },
+    /// A null pointer: a buffer that is not there.
+    Null,
+    /// A struct by value.
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Arg<'a> {
+    /// A view that is read: the address of its first element. The stride of its rows goes into the parameters.
+    pub fn read<T: Copy>(view: &'a View<T>) -> Self {
+        Self::elements::<T>(region_of_view(view).map(|(region, layout)| (region, layout.span())), Access::Read)
+    }
+
+    /// A view that is written.
+    pub fn write<T: Copy>(view: &'a ViewMut<T>) -> Self {
+        Self::view_mut(view, Access::Write)
+    }
+
+    /// A view that is changed.
+    pub fn change<T: Copy>(view: &'a ViewMut<T>) -> Self {
+        Self::view_mut(view, Access::ReadWrite)
+    }
+
+    fn view_mut<T: Copy>(view: &'a ViewMut<T>, access: Access) -> Self {
+        let memory = view.device_memory().and_then(|(memory, layout)| Some((region(memory)?, layout.span())));
+        Self::elements::<T>(memory, access)
+    }
+
+    /// A whole buffer.
+    pub fn buffer<T: Copy>(buffer: &'a Buffer<T>, access: Access) -> Self {
+        Self::elements::<T>(region_of(buffer).map(|region| (region, 0..buffer.len())), access)
+    }
+
+    /// A whole buffer that is read, or none.
+    pub fn optional<T: Copy>(buffer: Option<&'a Buffer<T>>) -> Self {
+        buffer.map_or(Arg::Null, |buffer| Self::buffer(buffer, Access::Read))
+    }
+
+    /// A whole region.
+    pub fn region(region: &'a Region, access: Access) -> Self {
+        match region.bytes() {
+            0 => Arg::Null,
+            bytes => Arg::Buffer { region, offset: 0, bytes, access },
+        }
+    }
+
+    /// Parameters by value.
+    pub fn params<P: SharedStruct>(params: &'a P) -> Self {
+        Arg::Bytes(bytemuck::bytes_of(params))
+    }
+
+    fn elements<T>(part: Option<(&'a Region, std::ops::Range<usize>)>, access: Access) -> Self {
+        // The checks have found every buffer on the device; host memory has no address there.
+        part.filter(|(_, span)| !span.is_empty()).map_or(Arg::Null, |(region, span)| Arg::Buffer {
+            region,
+            offset: span.start * size_of::<T>(),
+            bytes: span.len() * size_of::<T>(),
+            access,
+        })
+    }
+}
+
+/// A kernel with its grid and arguments.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Which kernel.
+    pub kernel: Kernel<'a>,
+    /// Blocks. Up to 2³¹ − 1, 65,535, 65,535.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Dynamic shared memory of a block, in bytes.
+    pub shared: u32,
+    /// The kernel may start before the one before it has ended; it waits by itself (`dependency_wait` in its text).
+    /// A device may ignore it.
+    pub overlap: bool,
+    /// Arguments, in the order of the text.
+    pub args: &'a [Arg<'a>],
+}

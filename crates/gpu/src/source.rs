@@ -1,0 +1,146 @@
+//! Kernel sources: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
+//! implementer of [`crate::Gpu`] compiles what [`expand`] gives, so a GPU's compiler and a simulator see the same lines.
+
+use crate::shared_struct::StructLayout;
+use crate::{Unit, common};
+use gristmill_kernels::format::Format;
+use std::fmt::Write;
+
+/// The kernel sources of a crate.
+#[derive(Clone, Copy, Debug)]
+pub struct Library {
+    /// The crate, whose folder `src/kernels` has the files.
+    pub krate: &'static str,
+    /// Of a GPU's own crate the file that spells [`LANGUAGE`].
+    pub language: Option<&'static str>,
+    /// Names and contents.
+    pub files: &'static [(&'static str, &'static str)],
+    /// The structs that they declare and the host fills.
+    pub structs: &'static [StructLayout],
+}
+
+/// Makes a [`Library`] of files in `src/kernels` beside the file that calls it.
+#[macro_export]
+macro_rules! library {
+    ($krate:literal, language $language:expr, $structs:expr, [$($file:literal),* $(,)?]) => {
+        $crate::source::Library {
+            krate: $krate,
+            language: $language,
+            files: &[$(($file, include_str!(concat!("kernels/", $file))),)*],
+            structs: $structs,
+        }
+    };
+}
+
+/// What all GPUs share.
+pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCTS,
+    [
+        "act.h",
+        "activation.h",
+        "activations.gpu",
+        "argmax.h",
+        "device.h",
+        "elementwise.h",
+        "embed.gpu",
+        "exponential.h",
+        "finish.h",
+        "group.gpu",
+        "group.h",
+        "kv.gpu",
+        "kv.h",
+        "norm.h",
+        "norm_act.h",
+        "order.h",
+        "product.h",
+        "qkv_write.gpu",
+        "quantise.h",
+        "rope.h",
+        "route.gpu",
+        "route.h",
+        "route_and_group.h",
+        "route_plain.h",
+        "rows.gpu",
+        "sample.gpu",
+        "sample.h",
+        "team.h",
+        "weight.h",
+        "wide.h",
+    ]
+);
+
+/// The name by which a source includes the macros and intrinsics of the GPU that it is compiled for.
+pub const LANGUAGE: &str = "language.h";
+
+/// The name by which a source includes the blocks of the format that its unit is compiled for: the one that the unit
+/// defines as `FORMAT`.
+pub const FORMAT: &str = "format.h";
+
+/// The source of a unit: its file with the inclusions in their places, each once, and `#line` directives so that a
+/// compiler's message names the right file and line, and with assertions on the structs that the host fills. A file in
+/// `instead` takes the place of a library's of that name. `None` if there is no such file, or one that it includes.
+pub fn expand(unit: &Unit, libraries: &[Library], instead: &[(&str, &str)]) -> Option<String> {
+    let mut expansion = Expansion { unit, libraries, instead, seen: Vec::new(), out: String::new() };
+    expansion.include(unit.file)?;
+    Some(expansion.out)
+}
+
+struct Expansion<'a> {
+    unit: &'a Unit,
+    libraries: &'a [Library],
+    instead: &'a [(&'a str, &'a str)],
+    seen: Vec<&'a str>,
+    out: String,
+}
+
+impl<'a> Expansion<'a> {
+    fn include(&mut self, name: &'a str) -> Option<()> {
+        let (name, content) = self.find(name)?;
+        if self.seen.contains(&name) {
+            return Some(());
+        }
+        self.seen.push(name);
+        let _ = writeln!(self.out, "#line 1 \"{name}\"");
+        for (number, line) in content.lines().enumerate() {
+            match line.strip_prefix("#include \"").and_then(|rest| rest.split_once('"')) {
+                Some((inner, _)) => {
+                    self.include(inner)?;
+                    let _ = writeln!(self.out, "#line {} \"{name}\"", number + 2);
+                }
+                None if line == "#pragma once" => self.out.push('\n'),
+                None => {
+                    self.out.push_str(line);
+                    self.out.push('\n');
+                }
+            }
+        }
+        let structs = self.libraries.iter().flat_map(|library| library.structs);
+        structs.filter(|layout| layout.file == name).for_each(|layout| layout.assert(&mut self.out));
+        Some(())
+    }
+
+    /// A file's own name and its content.
+    fn find(&self, name: &'a str) -> Option<(&'a str, &'a str)> {
+        let name = match name {
+            LANGUAGE => self.libraries.iter().find_map(|library| library.language)?,
+            FORMAT => Format::named(self.unit.define("FORMAT")?)?.gpu_source().0,
+            name => name,
+        };
+        let formats = Format::ALL.iter().map(|format| format.gpu_source());
+        let files = self.libraries.iter().flat_map(|library| library.files.iter().copied());
+        self.instead.iter().copied().chain(files).chain(formats).find(|(known, _)| *known == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_the_files() {
+        let instead = [("a", "first\n#include \"b\"\nthird\n#include \"b\"\n"), ("b", "#pragma once\nother\n")];
+        let expected = "#line 1 \"a\"\nfirst\n#line 1 \"b\"\n\nother\n#line 3 \"a\"\nthird\n#line 5 \"a\"\n";
+        let unit = |file| Unit { file, defines: Vec::new() };
+        assert_eq!(expand(&unit("a"), &[], &instead).as_deref(), Some(expected));
+        assert_eq!(expand(&unit("c"), &[], &instead), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! What weights, activations and caches are on a GPU.
+
+use crate::layout::PlaneRows;
+use crate::seam::{Access, Arg, Gpu, Region};
+use gristmill_kernels::act::{ACT_BLOCK, Act, Precision};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::kv::KvFormat;
+use gristmill_kernels::ops::elements;
+use gristmill_kernels::storage::Storage;
+use gristmill_kernels::tensor::Buffer;
+use std::sync::Arc;
+
+shared_struct! {
+    /// 32 activations as int8: x ≈ scale · q. One cache line.
+    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
+    #[repr(C)]
+    pub struct Int8Block in "act.h" {
+        /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
+        q: [i32; 8],
+        /// The scale.
+        scale: f32,
+        /// Sum of all 32 numbers times the scale.
+        sum: f32,
+        /// Sum of each half's numbers.
+        half_sums: [i32; 2],
+        /// Sum of each half's numbers times the scale.
+        scaled_half_sums: [f32; 2],
+        /// Makes the block a cache line.
+        padding: [u32; 2],
+    }
+}
+
+/// Activations on a GPU.
+#[derive(Debug)]
+pub struct GpuAct {
+    /// rows × cols, contiguous.
+    pub exact: Buffer<f32>,
+    /// The rounded representations, at [`Precision::Fast`] on a GPU that reads them.
+    pub rounded: Option<RoundedAct>,
+}
+
+/// Activations as CUDA's products read them.
+#[derive(Debug)]
+pub struct RoundedAct {
+    /// rows × ⌈cols / 32⌉ blocks of [`Int8Block`].
+    pub int8: Region,
+    /// Of each block 16 words of two bfloat16, zeros past a row's end. Of 16 columns the even ones come before the odd
+    /// ones: four lanes that have four neighbours each find them at the places where tensor cores want them.
+    pub bf16: Region,
+}
+
+impl GpuAct {
+    /// Storage for `rows` × `cols` activations.
+    pub fn alloc(gpu: &Arc<dyn Gpu>, precision: Precision, rounds: bool, rows: usize, cols: usize) -> Result<Act> {
+        let what = "activations";
+        let zeroed = |dims: &[usize]| Region::zeroed(gpu, elements(what, dims)?, what);
+        let blocks = cols.div_ceil(ACT_BLOCK);
+        let rounded = match precision {
+            Precision::Fast if rounds => Some(RoundedAct {
+                int8: zeroed(&[rows, blocks, size_of::<Int8Block>()])?,
+                bf16: zeroed(&[rows, blocks, ACT_BLOCK * size_of::<u16>()])?,
+            }),
+            _ => None,
+        };
+        let exact = Buffer::on_device(Box::new(zeroed(&[rows, cols, size_of::<f32>()])?));
+        Ok(Act::new(gpu.properties().id, precision, rows, cols, Storage::new(Self { exact, rounded })))
+    }
+
+    /// The exact copy.
+    pub fn exact(&self, access: Access) -> Arg<'_> {
+        Arg::buffer(&self.exact, access)
+    }
+
+    /// The int8 blocks, if they are there.
+    pub fn int8(&self, access: Access) -> Arg<'_> {
+        self.rounded.as_ref().map_or(Arg::Null, |rounded| Arg::region(&rounded.int8, access))
+    }
+
+    /// The bfloat16 words, if they are there.
+    pub fn bf16(&self, access: Access) -> Arg<'_> {
+        self.rounded.as_ref().map_or(Arg::Null, |rounded| Arg::region(&rounded.bf16, access))
+    }
+
+    /// All representations, to be written: exact, int8, bfloat16.
+    pub fn outputs(&self) -> [Arg<'_>; 3] {
+        [self.exact(Access::Write), self.int8(Access::Write), self.bf16(Access::Write)]
+    }
+}
+
+/// The keys or the values of a cache. Both lie alike on a device: block, head, token, element, so that a token's key is
+/// one segment of memory, padded with zeros to a multiple of 16 bytes.
+#[derive(Debug)]
+pub struct KvData {
+    /// Elements, of 16 or 8 bits.
+    pub cells: Region,
+    /// Of 8-bit caches a scale for each group of elements, in the same order.
+    pub scales: Option<Region>,
+}
+
+impl KvData {
+    /// Cells and scales as arguments.
+    pub fn args(&self, access: Access) -> [Arg<'_>; 2] {
+        let scales = self.scales.as_ref().map_or(Arg::Null, |scales| Arg::region(scales, access));
+        [Arg::region(&self.cells, access), scales]
+    }
+}
+
+/// A KV cache on a GPU.
+#[derive(Debug)]
+pub struct GpuKv {
+    /// blocks × heads × 16 tokens × key width.
+    pub keys: KvData,
+    /// blocks × heads × 16 tokens × value width.
+    pub values: KvData,
+    /// The device's epoch when an operation last wrote to the cache; see `Device::epoch`.
+    pub written: u64,
+}
+
+/// Bytes of an element of a cache.
+pub fn cell_bytes(format: KvFormat) -> usize {
+    match format {
+        KvFormat::Q8_0 => 1,
+        _ => size_of::<u16>(),
+    }
+}
+
+/// A weight on a GPU: runs of tensors of one format.
+#[derive(Debug)]
+pub struct GpuWeight(pub Vec<PlaneRows>);

@@ -1,0 +1,69 @@
+//! What differs between GPUs: matrices, experts, attention, and how a device is driven.
+
+use crate::device::Device;
+use crate::layout::PlaneRows;
+use crate::seam::Gpu;
+use gristmill_kernels::act::Act;
+use gristmill_kernels::error::Result;
+use gristmill_kernels::groups::Tiling;
+use gristmill_kernels::ops::*;
+
+use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// One kind of GPU. [`crate::GpuBackend`] does what all GPUs do alike, and asks this for the rest.
+pub trait Vendor: Debug + Send + Sync + Sized + 'static {
+    /// Whether products read rounded activations at [`gristmill_kernels::act::Precision::Fast`].
+    const ROUNDS_ACTIVATIONS: bool;
+    /// How pairs are cut into tiles, at least.
+    const TILING: Tiling;
+
+    /// The same kind with the same options over another device.
+    fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self>;
+    /// The device.
+    fn device(&self) -> &Device;
+
+    /// See [`gristmill_kernels::Backend::batch_bucket`].
+    fn batch_bucket(&self, rows: usize) -> usize {
+        rows
+    }
+    /// See [`gristmill_kernels::Backend::context_bucket`].
+    fn context_bucket(&self, columns: usize) -> usize {
+        columns
+    }
+    /// See [`gristmill_kernels::Backend::rates`].
+    fn rates(&self) -> Result<Option<Rates>> {
+        Ok(None)
+    }
+    /// See [`gristmill_kernels::Backend::footprint`].
+    fn footprint(&self, shape: &TensorShape) -> Footprint;
+    /// The parts of a weight.
+    fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Vec<PlaneRows>>;
+    /// Rows of a full tile for so many pairs.
+    fn tile_rows(&self, experts: usize, pairs: usize) -> usize {
+        let _ = (experts, pairs);
+        Self::TILING.tile_rows
+    }
+
+    /// [`Matmul`].
+    fn matmul(&self, call: Matmul) -> Result<()>;
+    /// [`GateUp`]; with activations [`GateUpAct`], and `h` may be undefined.
+    fn gate_up(&self, call: GateUp, act: Option<&mut Act>) -> Result<()>;
+    /// [`MoeMatmul`].
+    fn moe_matmul(&self, call: MoeMatmul) -> Result<()>;
+    /// [`MoeGateUp`]; with activations [`MoeGateUpAct`], and `h` may be undefined.
+    fn moe_gate_up(&self, call: MoeGateUp, act: Option<&mut Act>) -> Result<()>;
+    /// [`Attention`]; with activations [`AttentionAct`].
+    fn attention(&self, call: Attention, act: Option<&mut Act>) -> Result<()>;
+
+    /// [`NormMatmul`] at once, where that is faster.
+    fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused>;
+    /// [`Experts`] of few tokens at once.
+    fn experts(&self, call: &mut Experts) -> Result<Fused>;
+    /// [`Attend`] at once.
+    fn attend(&self, call: &mut Attend) -> Result<Fused> {
+        let _ = call;
+        Ok(Fused::No)
+    }
+}

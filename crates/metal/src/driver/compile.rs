@@ -1,0 +1,112 @@
+//! Kernels' text to pipelines, once for each device.
+
+use super::error;
+use gristmill_gpu::{Kernel, Unit, source};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::tensor::DeviceId;
+use objc2::rc::Retained;
+use objc2::runtime::ProtocolObject;
+use objc2_foundation::{NSError, NSString};
+use objc2_metal::{
+    MTLCompileOptions, MTLComputePipelineState, MTLDevice, MTLLanguageVersion, MTLLibrary,
+    MTLMathFloatingPointFunctions, MTLMathMode,
+};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::{PoisonError, RwLock};
+
+/// Lanes that kernels count on.
+const WARP: usize = 32;
+
+/// A device's compiler, and what it has compiled.
+pub(super) struct Compiler {
+    id: DeviceId,
+    device: Retained<ProtocolObject<dyn MTLDevice>>,
+    pipelines: RwLock<HashMap<(Unit, String), Pipeline>>,
+}
+
+/// A kernel, ready.
+#[derive(Clone)]
+pub(super) struct Pipeline(pub(super) Retained<ProtocolObject<dyn MTLComputePipelineState>>);
+
+impl Pipeline {
+    /// Threadgroup memory of fixed size, in bytes.
+    pub(super) fn shared(&self) -> usize {
+        self.0.staticThreadgroupMemoryLength()
+    }
+}
+
+impl Compiler {
+    pub(super) fn new(id: DeviceId, device: Retained<ProtocolObject<dyn MTLDevice>>) -> Self {
+        Self { id, device, pipelines: RwLock::default() }
+    }
+
+    /// All kernels of a text.
+    pub(super) fn prepare(&self, text: &Unit) -> Result<()> {
+        let library = self.library(text)?;
+        for name in library.functionNames() {
+            let pipeline = self.build(&library, text, &name)?;
+            let mut pipelines = self.pipelines.write().unwrap_or_else(PoisonError::into_inner);
+            pipelines.entry((text.clone(), name.to_string())).or_insert(pipeline);
+        }
+        Ok(())
+    }
+
+    /// A kernel for blocks of so many threads.
+    pub(super) fn pipeline(&self, kernel: &Kernel, threads: u32) -> Result<Pipeline> {
+        let (text, name) = (kernel.unit(), kernel.entry.to_owned());
+        let failed = |reason: &str| error(self.id, &format!("kernel {} of {text}", kernel.entry), reason);
+        let key = (text.clone(), name);
+        let known = || self.pipelines.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
+        let pipeline = match known() {
+            Some(pipeline) => pipeline,
+            None => {
+                self.prepare(&text)?;
+                known().ok_or_else(|| failed("the text has no such kernel"))?
+            }
+        };
+        if threads as usize > pipeline.0.maxTotalThreadsPerThreadgroup() {
+            return Err(failed(&format!("{threads} threads, and it has registers for fewer")));
+        }
+        Ok(pipeline)
+    }
+
+    fn library(&self, text: &Unit) -> Result<Retained<ProtocolObject<dyn MTLLibrary>>> {
+        let what = text.to_string();
+        let missing = || error(self.id, &what, "there is no such text, or one that it includes");
+        let mut source = String::new();
+        for (name, value) in &text.defines {
+            let _ = writeln!(source, "#define {name} {value}");
+        }
+        source += &source::expand(text, crate::SOURCES, &[]).ok_or_else(missing)?;
+        let options = MTLCompileOptions::new();
+        options.setLanguageVersion(MTLLanguageVersion::Version3_1);
+        // NaN and infinity are what they are elsewhere, and products are rounded where the text says.
+        if objc2::available!(macos = 15.0) {
+            options.setMathMode(MTLMathMode::Safe);
+            options.setMathFloatingPointFunctions(MTLMathFloatingPointFunctions::Precise);
+        } else {
+            #[allow(deprecated)]
+            options.setFastMathEnabled(false);
+        }
+        let library = self.device.newLibraryWithSource_options_error(&NSString::from_str(&source), Some(&options));
+        library.map_err(|refused| error(self.id, &what, said(&refused)))
+    }
+
+    fn build(&self, library: &ProtocolObject<dyn MTLLibrary>, text: &Unit, name: &NSString) -> Result<Pipeline> {
+        let failed = |reason: String| error(self.id, &format!("kernel {name} of {text}"), reason);
+        let function =
+            library.newFunctionWithName(name).ok_or_else(|| failed("the text has no such kernel".to_owned()))?;
+        let pipeline = self.device.newComputePipelineStateWithFunction_error(&function);
+        let pipeline = pipeline.map_err(|refused| failed(said(&refused)))?;
+        match pipeline.threadExecutionWidth() {
+            WARP => Ok(Pipeline(pipeline)),
+            width => Err(failed(format!("its SIMD groups have {width} lanes, not {WARP}"))),
+        }
+    }
+}
+
+/// What Apple's frameworks say of a failure.
+pub(super) fn said(refused: &NSError) -> String {
+    format!("{} ({} {})", refused.localizedDescription(), refused.domain(), refused.code())
+}

@@ -1,0 +1,78 @@
+//! Products of weights with few rows of activations: the host side of `kernels/gemv.metal`.
+
+use super::matmul::Product;
+use gristmill_gpu::layout::PlaneRows;
+use gristmill_gpu::product::{RowSelection, word};
+use gristmill_gpu::{Arg, Device, Kernel, Launch, Unit};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::format::Format;
+
+pub(super) const FILE: &str = "gemv.metal";
+/// Threads of a block.
+pub(super) const BLOCK: usize = 64;
+/// Weight rows that a team multiplies at once in `matmul`, and outputs in `gate_up`: `TEAM_ROWS` and `GATE_ROWS` in the text.
+const TEAM_ROWS: usize = 4;
+pub(super) const GATE_ROWS: usize = 2;
+/// Lanes of a team, as powers of two: fewer would read parts of a line of memory.
+const TEAMS: std::ops::RangeInclusive<u32> = 2..=5;
+/// Rows of X that the kernels multiply at once if there are several.
+const SEVERAL: usize = 4;
+
+/// Lanes for rows of so many spans, as a power of two: as many as leave the fewest without work in the last turn.
+pub(super) fn team_log2(spans: usize) -> u32 {
+    let turns = |log2: &u32| spans.next_multiple_of(1 << log2);
+    TEAMS.rev().min_by_key(turns).unwrap_or(*TEAMS.end())
+}
+
+/// Every compilation of the text.
+pub(super) fn units() -> impl Iterator<Item = Unit> {
+    Format::ALL.iter().map(|format| Unit { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
+}
+
+/// Launches a product of `rows` rows for weights that one launch takes (`runs` in [`super::matmul`]), with teams of
+/// [`team_log2`].
+pub(super) fn launch(
+    device: &Device,
+    op: &'static str,
+    product: Product,
+    run: &[PlaneRows],
+    which: RowSelection,
+    rows: usize,
+    args: &[Arg],
+) -> Result<()> {
+    let w = &run[0];
+    let several = match which {
+        // Twice the mean of an expert: few have more.
+        RowSelection::Pairs { groups, share } => rows > share && 2 * rows > groups.experts(),
+        _ => rows > 1,
+    };
+    // For a row of X at a time, and for several; and outputs of a team.
+    let (entries, team_rows) = match product {
+        Product::Matmul => (["matmul", "matmul_several"], TEAM_ROWS),
+        Product::GateUp => (["gate_up", "gate_up_several"], GATE_ROWS),
+    };
+    let defines = [("FORMAT", w.format.name())];
+    let outputs: usize = run.iter().map(|part| part.rows).sum();
+    let blocks = outputs.div_ceil(team_rows).div_ceil(BLOCK >> team_log2(w.spans));
+    let tasks = which.tasks(w.experts, rows, if several { SEVERAL } else { 1 });
+    device.launch(&Launch {
+        kernel: Kernel { file: FILE, entry: entries[usize::from(several)], defines: &defines },
+        grid: [word(op, "blocks of outputs", blocks)?, tasks, 1],
+        block: BLOCK as u32,
+        shared: 0,
+        overlap: true,
+        args,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn teams_leave_few_lanes_idle() {
+        for (spans, lanes) in [(1, 4), (4, 4), (8, 8), (12, 4), (16, 16), (24, 8), (64, 32), (90, 4), (33, 4)] {
+            assert_eq!(1 << team_log2(spans), lanes, "{spans} spans");
+        }
+    }
+}

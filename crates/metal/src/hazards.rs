@@ -1,0 +1,55 @@
+//! RowSelection launches must wait for which others, by the access that they declare.
+
+use gristmill_gpu::Access;
+use std::ops::Range;
+
+/// What launches have touched since the last barrier. Work of no conflict may run side by side.
+#[derive(Debug, Default)]
+pub(super) struct Hazards {
+    read: Vec<Range<u64>>,
+    written: Vec<Range<u64>>,
+}
+
+impl Hazards {
+    /// Notes stretches of memory that a launch touches, and how. Whether a barrier must go before it: it reads what was
+    /// written, or writes what was touched.
+    pub(super) fn meet(&mut self, touches: &[(Range<u64>, Access)]) -> bool {
+        let meets =
+            |known: &[Range<u64>], new: &Range<u64>| known.iter().any(|k| k.start < new.end && new.start < k.end);
+        let conflict = touches.iter().any(|(stretch, access)| {
+            meets(&self.written, stretch) || *access != Access::Read && meets(&self.read, stretch)
+        });
+        if conflict {
+            self.read.clear();
+            self.written.clear();
+        }
+        for (stretch, access) in touches {
+            let list = if *access == Access::Read { &mut self.read } else { &mut self.written };
+            list.push(stretch.clone());
+        }
+        conflict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Access::{Read, ReadWrite, Write};
+
+    #[test]
+    fn only_conflicts_wait() {
+        let mut hazards = Hazards::default();
+        let mut meet = |touches: &[(Range<u64>, Access)]| hazards.meet(touches);
+        assert!(!meet(&[(0..16, Read), (16..32, Write)]));
+        // The same is read, and neighbours are written.
+        assert!(!meet(&[(0..16, Read), (32..48, Write), (48..48, Write)]));
+        // What was written is read; after the barrier nothing is in the way but that launch itself.
+        assert!(meet(&[(31..33, Read), (64..80, Write)]));
+        assert!(!meet(&[(16..31, ReadWrite)]));
+        // What was read is written, also by who reads it too.
+        assert!(meet(&[(32..40, ReadWrite)]));
+        // What was written is written.
+        assert!(meet(&[(39..41, Write)]));
+        assert!(!meet(&[(64..80, Write), (0..8, Read)]));
+    }
+}
