@@ -40,7 +40,9 @@ fn models() {
     fs::write(safetensors.join("model.safetensors"), [8, 0, 0, 0, 0, 0, 0, 0, b'{', b'}']).unwrap();
     let run = |path: &str| gristmill(&["run", "-m", path, "hello"], b"");
     refused(run(&path("safetensors")), &["safetensors", "GGUF"]);
-    refused(run(&path("safetensors/model.safetensors")), &["safetensors", "GGUF"]);
+    refused(run(&path("safetensors/model.safetensors")), &["safetensors", "GGUF", "gristmill convert"]);
+    let published = concat!(env!("CARGO_MANIFEST_DIR"), "/../conformance/golden/convert/qwen3moe");
+    refused(run(published), &[published, &format!("`gristmill convert {published} -o qwen3moe.gguf`")]);
     fs::write(path("short.gguf"), &fs::read(path("model.gguf")).unwrap()[..1000]).unwrap();
     refused(run(&path("short.gguf")), &["short.gguf"]);
     fs::write(path("empty.gguf"), "").unwrap();

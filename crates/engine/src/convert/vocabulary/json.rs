@@ -12,6 +12,7 @@ use crate::convert::files::read_json;
 
 /// As much of the file as is used.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a tokenizer's steps")]
 pub(super) struct TokenizerJson {
     #[serde(default)]
     added_tokens: Vec<AddedRecord>,
@@ -25,6 +26,7 @@ pub(super) struct TokenizerJson {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with id and content of an added token")]
 struct AddedRecord {
     id: u32,
     content: String,
@@ -34,6 +36,7 @@ struct AddedRecord {
 
 /// The model, byte pair encoding.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with vocab and merges")]
 pub(super) struct Bpe {
     pub(super) vocab: BTreeMap<String, u32>,
     merges: Vec<Merge>,
@@ -51,18 +54,20 @@ pub(super) struct Bpe {
 
 /// Merges are written as `"a b"`, since 2024 as `["a", "b"]`.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a merge is neither a string nor a pair of strings")]
 enum Merge {
     Joined(String),
     Pair(String, String),
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a tokenizer's steps")]
 struct Outline {
     model: ModelOutline,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a tokenizer's model")]
 struct ModelOutline {
     /// Files of before 2020 do not say.
     #[serde(default, rename = "type")]
