@@ -35,6 +35,7 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
+    /// More than the model was trained on is allowed, with a warning.
     #[arg(long, value_name = "TOKENS")]
     ctx: Option<usize>,
     #[command(flatten)]

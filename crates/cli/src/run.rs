@@ -40,6 +40,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
+    /// More than the model was trained on is allowed, with a warning.
     #[arg(long, value_name = "TOKENS")]
     ctx: Option<usize>,
     /// Print one JSON object with the text, how it ended, and the times.

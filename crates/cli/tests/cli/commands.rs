@@ -95,6 +95,36 @@ fn the_built_in_model_tells_a_story() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["layers"].as_array().unwrap().len(), 4);
 }
 
+/// What a file lacks, and a context beyond what the model was trained on, is a warning on stderr and no error.
+#[test]
+fn warnings() {
+    let mut tiny = crate::tiny::Tiny::llama();
+    crate::speech::teach(&mut tiny);
+    tiny.unset("tokenizer.ggml.pre");
+    let model = path("nameless.gguf");
+    fs::write(&model, tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
+    let run = |arguments: &[&str]| {
+        gristmill(&[&["run", "-m", &model, "-n", "1", "--temp", "0"], arguments, &["hello"]].concat(), b"")
+    };
+    let warnings = |err: &str| err.lines().filter(|line| line.starts_with("warning: ")).count();
+    let missing = "warning: the file does not name its pre-tokenizer (`tokenizer.ggml.pre` is missing)";
+    let ended = run(&["--ctx", "100"]);
+    assert!(ended.err.starts_with(missing) && warnings(&ended.err) == 1, "{}", ended.err);
+    let text = ended.good();
+    let ended = run(&["--ctx", "101"]);
+    let long = "the context of 101 tokens is longer than the 100 that the model was trained on";
+    assert!(ended.err.contains(long) && warnings(&ended.err) == 2, "{}", ended.err);
+    assert_eq!(ended.good(), text);
+    assert_eq!(run(&["--ctx", "101", "-q"]).err, "");
+
+    assert!(gristmill(&["tokenize", "-m", &model, "ab"], b"").err.starts_with(missing));
+    let out = gristmill(&["inspect", &model], b"").good();
+    assert!(out.lines().any(|line| line.starts_with("warning ") && line.contains("`tokenizer.ggml.pre`")), "{out}");
+    let json: serde_json::Value = serde_json::from_str(&gristmill(&["inspect", &model, "--json"], b"").good()).unwrap();
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 1);
+    assert!(!gristmill(&["inspect", "MODEL"], b"").good().contains("warning"));
+}
+
 #[test]
 fn seeds_and_threads() {
     let run = |seed: &str, threads: &str| {

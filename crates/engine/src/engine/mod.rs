@@ -28,7 +28,7 @@ pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, SamplingOp
 
 use crate::template::{ChatTemplate, RenderOptions, TemplateError};
 use crate::tokenizer::{EncodeOptions, StreamDecoder};
-use crate::{Limits, Model, Plan, Runner};
+use crate::{Limits, Model, Notice, Plan, Runner};
 use job::Job;
 use worker::Worker;
 
@@ -80,6 +80,11 @@ impl Engine {
     /// The memory that the engine takes beside its model's, and the context that it settled on.
     pub fn plan(&self) -> Plan {
         self.plan
+    }
+
+    /// What a user should know of the model, its device and the context although nothing failed.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.model.notices().into_iter().chain(self.plan.notice()).collect()
     }
 
     /// Tokens that a prompt and its answer may have together.

@@ -20,6 +20,7 @@ pub use error::TokenizerError;
 pub(crate) use spm::byte_token;
 pub use stream::StreamDecoder;
 
+use crate::notice::Notice;
 use bpe::{ByteLevel, Family};
 use merge::Merger;
 use special::{Fragment, Matcher};
@@ -30,7 +31,7 @@ use spm::Scored;
 pub struct Vocabulary {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece-style BPE).
     pub model: String,
-    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; without it, `default`.
+    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; without it `default`, and [`Tokenizer::notice`] says so.
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`: the text of each token, in the byte alphabet for `gpt2`.
     pub tokens: Vec<String>,
@@ -145,6 +146,8 @@ pub struct Tokenizer {
     end_of_generation: Vec<u32>,
     add_bos: bool,
     add_eos: bool,
+    /// Byte-level BPE whose pre-tokenizer the vocabulary does not name.
+    lacks_pre: bool,
 }
 
 impl Tokenizer {
@@ -226,6 +229,7 @@ impl Tokenizer {
         Ok(Self {
             add_bos: vocabulary.add_bos.unwrap_or(habit),
             add_eos: vocabulary.add_eos.unwrap_or(false),
+            lacks_pre: family.is_some() && vocabulary.pre.is_none(),
             bos: vocabulary.bos,
             eos: vocabulary.eos,
             padding: vocabulary.padding,
@@ -263,6 +267,11 @@ impl Tokenizer {
     /// Whether `add_special` puts [`Self::bos`] before a text.
     pub fn adds_bos(&self) -> bool {
         self.add_bos
+    }
+
+    /// Byte-level BPE whose pre-tokenizer the vocabulary does not name: `default` stands in for it.
+    pub fn notice(&self) -> Option<Notice> {
+        self.lacks_pre.then_some(Notice::NoPreTokenizer)
     }
 
     /// Whether a generation ends with this token.

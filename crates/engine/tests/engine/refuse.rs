@@ -56,5 +56,6 @@ fn limits() {
     let error = start(Limits { sequences: 65, batch_tokens: 64, ..limits });
     assert!(matches!(error, EngineError::BatchTooSmall { batch_tokens: 64, sequences: 65 }), "{error}");
     assert!(matches!(start(Limits { sequences: 0, ..limits }), EngineError::Model(Error::Limit { .. })));
-    assert!(matches!(start(Limits { context: Some(101), ..limits }), EngineError::Model(Error::Limit { .. })));
+    let context = Some(gristmill_engine::MAX_CONTEXT + 1);
+    assert!(matches!(start(Limits { context, ..limits }), EngineError::Model(Error::Limit { .. })));
 }

@@ -10,13 +10,12 @@ use std::fmt::Display;
 use crate::error::{Error, Result};
 use crate::gguf::{FromValue, GgufFile, Value};
 use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind};
+use crate::plan::MAX_CONTEXT;
 
 /// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
 const MAX_WIDTH: usize = 1 << 24;
 /// The router handles this many.
 const MAX_EXPERTS: usize = 1024;
-/// Positions are 32-bit, and angles must stay finite.
-const MAX_CONTEXT: usize = 1 << 31;
 
 /// A file whose metadata keys are remembered once they are read.
 pub(crate) struct Source<'a> {
