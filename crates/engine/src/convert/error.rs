@@ -124,7 +124,7 @@ pub enum ConvertError {
         path: PathBuf,
         /// The key.
         key: String,
-        /// Its value.
+        /// Its value, with the type if that is wrong.
         found: String,
         /// What is expected or supported.
         expected: String,

@@ -1,7 +1,7 @@
 //! `tokenizer.json`: the pipeline of the `tokenizers` library.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -14,6 +14,8 @@ use crate::convert::files::read_json;
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a tokenizer's steps")]
 pub(super) struct TokenizerJson {
+    #[serde(skip)]
+    path: PathBuf,
     #[serde(default)]
     added_tokens: Vec<AddedRecord>,
     #[serde(default)]
@@ -84,7 +86,7 @@ impl TokenizerJson {
         if let Some(kind) = read_json::<Outline>(path)?.model.kind.filter(|kind| kind != "BPE") {
             return Err(unsupported(format!("a tokenizer model of type {:?}", cut(kind, 80))));
         }
-        let json: TokenizerJson = read_json(path)?;
+        let json = TokenizerJson { path: path.to_owned(), ..read_json(path)? };
         let Bpe { continuing_subword_prefix, end_of_word_suffix, .. } = &json.model;
         let affix =
             [continuing_subword_prefix, end_of_word_suffix].into_iter().flatten().find(|affix| !affix.is_empty());
@@ -93,6 +95,11 @@ impl TokenizerJson {
         }
         unique(path, &json.model.vocab)?;
         Ok(json)
+    }
+
+    /// An error about a part of the file.
+    pub(super) fn wrong(&self, part: &str, problem: String) -> ConvertError {
+        ConvertError::Vocabulary { path: self.path.clone(), problem: format!("{part}: {problem}") }
     }
 
     /// Id and token of all that were added.
