@@ -66,6 +66,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         let remedy = "continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
     }
+    generating.bias.check(engine.model())?;
     args.say.detail(format_args!("seed: {}", generating.sampling.seed));
     let running = Running::default();
     stop_answer_on_interrupt(&running);
@@ -187,6 +188,7 @@ impl Session {
         request.sampling = self.generating.sampling;
         request.max_tokens = self.generating.max_tokens;
         request.stop = self.generating.stop.clone();
+        self.generating.bias.apply(&mut request, self.engine.model()).map_err(Answer::Failed)?;
         let generation = self.engine.generate(request)?;
         self.set_running(Some(generation.canceller()));
         let outcome = print_all(generation, &mut printer);

@@ -82,6 +82,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     request.sampling = generating.sampling;
     request.max_tokens = generating.max_tokens;
     request.stop = generating.stop;
+    generating.bias.apply(&mut request, engine.model())?;
     args.say.detail(format_args!("seed: {}", request.sampling.seed));
     let seed = request.sampling.seed;
 

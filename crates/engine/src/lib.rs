@@ -28,7 +28,7 @@ mod state;
 
 pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
-pub use engine::{Chat, Engine, EngineError, Generation, Prompt, Request, SamplingOptions};
+pub use engine::{Chat, Dry, Engine, EngineError, Generation, Prompt, Request, SamplingOptions};
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::ops::Sampling;

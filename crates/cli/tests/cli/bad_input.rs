@@ -83,6 +83,31 @@ fn numbers() {
     {
         run_refused(&[option, value, "x"], &["it must be"]);
     }
+    for (option, value, word) in [
+        ("--logit-bias", "the=1", "TOKEN=BIAS"),
+        ("--logit-bias", "260=1", "vocabulary of 260"),
+        ("--logit-bias", "1=NaN", "finite"),
+        ("--logit-bias", "\"hello\"=1", "not one token"),
+        ("--dry-multiplier", "-1", "DRY multiplier"),
+        ("--dry-multiplier", "NaN", "DRY multiplier"),
+    ] {
+        run_refused(&[option, value, "x"], &[word]);
+    }
+    for (option, value, word) in [
+        ("--dry-base", "0.5", "DRY base"),
+        ("--dry-base", "inf", "DRY base"),
+        ("--dry-allowed-length", "0", "DRY allowed length"),
+        ("--dry-penalty-last-n", "-2", "--dry-penalty-last-n is -2"),
+        ("--dry-sequence-breaker", "", "breaker is empty"),
+    ] {
+        run_refused(&["--dry-multiplier", "0.8", option, value, "x"], &[word]);
+        // Without a multiplier DRY is off, and its parameters would be ignored: wrong usage.
+        let alone = gristmill(&["run", "-m", "MODEL", option, value, "x"], b"");
+        assert!(alone.code == Some(2) && alone.err.contains("--dry-multiplier"), "{}", alone.err);
+    }
+    run_refused(&["--logit-bias", "97=1", "--logit-bias", "\"a\"=2", "x"], &["token 97 has two"]);
+    let chat = ["chat", "-m", "MODEL", "--logit-bias", "\"hello\"=1"];
+    refused(gristmill(&chat, b"hello\n"), &["not one token", "gristmill tokenize"]);
     // Not numbers at all: wrong usage, which is exit code 2.
     for arguments in [["--temp", "warm"], ["--threads", "-1"], ["--seed", "x"]] {
         let ended = gristmill(&[&["run", "-m", "MODEL"][..], &arguments, &["x"]].concat(), b"");

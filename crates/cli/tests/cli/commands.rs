@@ -21,6 +21,12 @@ fn help() {
         "--repeat-penalty",
         "--presence-penalty",
         "--frequency-penalty",
+        "--logit-bias",
+        "--dry-multiplier",
+        "--dry-base",
+        "--dry-allowed-length",
+        "--dry-penalty-last-n",
+        "--dry-sequence-breaker",
         "--seed",
         "--threads",
         "--ctx",
@@ -148,6 +154,39 @@ fn stop_strings() {
         return; // Cannot be an argument.
     }
     assert_eq!(run(&["--stop", "not there", "--stop", &stop]), whole[..whole.find(&stop).unwrap()]);
+}
+
+/// A bias on one token repeats it for ever, which DRY ends.
+#[test]
+fn logit_bias_and_dry() {
+    let run = |arguments: &[&str]| {
+        let fixed = ["run", "-m", "MODEL", "--raw", "--temp", "0", "-n", "30", "-q", "hello"];
+        gristmill(&[&fixed[..], arguments].concat(), b"").good()
+    };
+    let looping = "ab".repeat(30) + "\n";
+    for token in ["256=1000", "\"ab\"=1000"] {
+        assert_eq!(run(&["--logit-bias", token]), looping, "{token}");
+    }
+    let bias = ["--logit-bias", "\"ab\"=1000", "--logit-bias", "259=-1000"];
+    let with = |dry: &[&str]| run(&[&bias[..], dry].concat());
+    let ended = with(&["--dry-multiplier", "1"]);
+    assert!(ended.starts_with("ababab") && ended != looping, "{ended}");
+    // Each parameter has an effect: a base of 1 never reaches the bias, longer repetitions are allowed, the text that is looked
+    // at is short, or each token breaks.
+    for parameter in [
+        ["--dry-base", "1"],
+        ["--dry-allowed-length", "40"],
+        ["--dry-penalty-last-n", "5"],
+        ["--dry-penalty-last-n", "0"],
+        ["--dry-sequence-breaker", "b"],
+    ] {
+        assert_eq!(with(&[&["--dry-multiplier", "1"][..], &parameter].concat()), looping, "{parameter:?}");
+    }
+    for none in [["--dry-sequence-breaker", "none"], ["--dry-sequence-breaker", "none\n"]] {
+        assert_eq!(with(&[&["--dry-multiplier", "1"][..], &none].concat()), ended, "{none:?}");
+    }
+    let chat = ["chat", "-m", "MODEL", "--temp", "0", "-n", "5", "-q", "--logit-bias", "\"ab\"=1000"];
+    assert_eq!(gristmill(&chat, b"hello\n").good(), "ab".repeat(5) + "\n");
 }
 
 #[test]

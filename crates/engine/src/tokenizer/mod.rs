@@ -306,6 +306,13 @@ impl Tokenizer {
         range.and_then(|(&start, &end)| self.bytes.get(start..end)).ok_or_else(|| self.out_of_range(id))
     }
 
+    /// The tokens that stand for exactly these bytes, in ascending order: mostly one or none. Spaces count: ` the` and
+    /// `the` are different tokens. A special token stands for its name.
+    pub fn tokens_of_bytes(&self, bytes: &[u8]) -> impl Iterator<Item = u32> {
+        let of = |pair: &[usize]| self.bytes.get(pair[0]..pair[1]);
+        (0..).zip(self.offsets.windows(2)).filter(move |(_, pair)| of(pair) == Some(bytes)).map(|(id, _)| id)
+    }
+
     /// Turns a text into token ids. Time and memory grow linearly with the text, but for a logarithmic factor in its
     /// longest word.
     ///

@@ -6,6 +6,7 @@
 #[path = "../model/tiny.rs"]
 mod tiny;
 
+mod bias;
 mod refuse;
 mod speech;
 
