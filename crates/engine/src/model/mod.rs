@@ -3,7 +3,7 @@
 //! [`spec`] says what a model is made of, as data; `arch` reads it from metadata, one small file for each architecture.
 //! `weights` is the table of tensors, `forward` the maths. [`Model`] holds it all; a [`Runner`](crate::Runner) runs it.
 
-mod arch;
+pub(crate) mod arch;
 mod forward;
 mod rope;
 mod scratch;
