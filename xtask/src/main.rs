@@ -5,7 +5,7 @@ mod model;
 mod prove;
 mod run;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
@@ -29,6 +29,9 @@ usage: cargo xtask check
            suite does not notice is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
            the op suite again and again (10 times), with fresh inputs each time; a failure in any round is one
+       cargo xtask prove synthetic [--output FILE]
+           write every model of `gristmill bench --synthetic` with two layers, and open it with llama.cpp, which is built
+           from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -49,6 +52,8 @@ fn main() -> ExitCode {
         ["prove", "checked"] => prove::checked(None),
         ["prove", "checked", "--output", path] => prove::checked(Some(path)),
         ["prove", "seeds", options @ ..] => prove::seeds(options),
+        ["prove", "synthetic"] => prove::synthetic(None),
+        ["prove", "synthetic", "--output", path] => prove::synthetic(Some(path)),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };
@@ -61,13 +66,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs an example of the conformance crate: this one stays quick to build. It is built with the whole workspace: for its package
-/// alone cargo would compile libraries again, with fewer features, for two minutes.
+/// Runs an example of the conformance crate: this one stays quick to build.
 fn example(name: &str, arguments: &[&str]) -> Result<(), String> {
-    sh("cargo", &["build", "--quiet", "--workspace", "--example", name])?;
+    sh(&build("example", name)?.display().to_string(), arguments)
+}
+
+/// Builds an example or a program (`kind`: `example` or `bin`), and says where it is. It is built with the whole workspace: for
+/// its package alone cargo would compile libraries again, with fewer features, for two minutes.
+fn build(kind: &str, name: &str) -> Result<PathBuf, String> {
+    sh("cargo", &["build", "--quiet", "--workspace", &format!("--{kind}"), name])?;
     let this = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
-    let example = this.with_file_name("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    sh(&example.display().to_string(), arguments)
+    let folder = if kind == "example" { this.with_file_name("examples") } else { this };
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    Ok(if kind == "example" { folder.join(file) } else { folder.with_file_name(file) })
 }
 
 /// The root of the repository.

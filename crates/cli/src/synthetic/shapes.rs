@@ -257,9 +257,7 @@ impl Model {
         if let Some(experts) = self.experts {
             file.set(&key("expert_count"), experts.count)?;
             file.set(&key("expert_used_count"), experts.used)?;
-            if experts.inner != self.inner {
-                file.set(&key("expert_feed_forward_length"), experts.inner)?;
-            }
+            file.set(&key("expert_feed_forward_length"), experts.inner)?;
         }
         if let Some(window) = self.special.window {
             file.set(&key("attention.sliding_window"), window)?;
