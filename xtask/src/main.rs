@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: cargo xtask check
-           all tests, those on a real model included
+usage: cargo xtask check [--no-simulator]
+           all tests, those on a real model included; they need a C++ compiler (g++ or clang), those that --no-simulator leaves
+           do not
        cargo xtask run PROMPT [OPTIONS]
            build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
        cargo xtask model
@@ -39,7 +40,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
-        ["check"] => check::check(),
+        ["check", options @ ..] => check::check(options),
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
