@@ -1,10 +1,150 @@
-//! `check`: all tests.
+//! `check`: all tests, or those that take no C++ compiler.
 
-use crate::{model, sh};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
 
-/// Fetches the model, so that no test has to be skipped for want of it, and runs every test of the workspace.
-pub(crate) fn check() -> Result<(), String> {
+use crate::{model, root, sh};
+
+/// The compilers that the simulator of GPUs tries, in this order (`crates/gpu-sim/src/compile.rs`).
+const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
+
+const NEEDED: &str = "the tests of GPU kernels need a C++ compiler, g++ or clang (Debian, Ubuntu: sudo apt install g++; \
+                      Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install)";
+
+/// Tests that run kernels in the simulator, which compiles them as C++.
+struct Simulated {
+    package: &'static str,
+    /// Test targets of the conformance crate.
+    targets: &'static [&'static str],
+    /// Parts of the names of tests in its other targets.
+    tests: &'static [&'static str],
+}
+
+const SIMULATED: Simulated = Simulated {
+    package: "gpu-sim",
+    targets: &["address_spaces", "checked", "device_memory", "large", "planted", "shared_structs"],
+    tests: &["cuda_sim", "metal_sim", "simulated", "what_a_family_cannot_do_is_refused"],
+};
+
+const CONFORMANCE: &str = "gristmill-conformance";
+
+/// Fetches the model, so that no test is skipped for lack of it, and runs every test of the workspace; with
+/// `--no-simulator` all but those that need a C++ compiler.
+pub(crate) fn check(words: &[&str]) -> Result<(), String> {
+    let simulator = match words {
+        [] => true,
+        ["--no-simulator"] => false,
+        [other, ..] => return Err(format!("check: unknown option {other}; see cargo xtask")),
+    };
+    let found = COMPILERS.iter().find(|name| answers(name));
+    println!("{NEEDED}: {}", found.map_or("none is found".to_owned(), |name| format!("{name} is found")));
+    if simulator && found.is_none() {
+        return Err("install one, or run all other tests: cargo xtask check --no-simulator".to_owned());
+    }
     model::fetch()
         .map_err(|error| format!("{error}\n`cargo test --workspace` runs the tests that need no real model"))?;
-    sh("cargo", &["test", "--workspace", "--no-fail-fast"])
+    if simulator {
+        return sh("cargo", &["test", "--workspace", "--no-fail-fast"]);
+    }
+    let outcomes = without_simulator(&targets()?).map(|arguments| {
+        let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        sh("cargo", &words)
+    });
+    println!("{}", skipped());
+    let failed: Vec<String> = outcomes.into_iter().filter_map(Result::err).collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn answers(compiler: &str) -> bool {
+    Command::new(compiler).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// The test targets of the conformance crate: files, and folders with a `main.rs`.
+fn targets() -> Result<Vec<String>, String> {
+    let folder = root().join("crates/conformance/tests");
+    let failed = |error| format!("cannot list {}: {error}", folder.display());
+    let mut targets = Vec::new();
+    for entry in fs::read_dir(&folder).map_err(failed)? {
+        targets.extend(target(&entry.map_err(failed)?.path()));
+    }
+    targets.sort();
+    Ok(targets)
+}
+
+fn target(path: &Path) -> Option<String> {
+    let is_target = path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").is_file();
+    is_target.then(|| path.file_stem().map(|name| name.to_string_lossy().into_owned())).flatten()
+}
+
+/// The arguments of cargo for all tests that need no simulator: those of the other packages, and those of the conformance
+/// crate.
+fn without_simulator(targets: &[String]) -> [Vec<String>; 2] {
+    let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let all = ["test", "--workspace", "--no-fail-fast"];
+    let others = owned(&[&all[..], &["--exclude", SIMULATED.package, "--exclude", CONFORMANCE]].concat());
+    let mut conformance = owned(&["test", "--package", CONFORMANCE, "--no-fail-fast", "--lib"]);
+    for target in targets.iter().filter(|target| !SIMULATED.targets.contains(&target.as_str())) {
+        conformance.extend(["--test".to_owned(), target.clone()]);
+    }
+    conformance.push("--".to_owned());
+    conformance.extend(SIMULATED.tests.iter().flat_map(|name| ["--skip".to_owned(), (*name).to_owned()]));
+    [others, conformance]
+}
+
+/// What `--no-simulator` leaves out, as one sentence.
+fn skipped() -> String {
+    let Simulated { package, targets, tests } = SIMULATED;
+    format!(
+        "SKIPPED, because they need a C++ compiler: all tests of {package}; of {CONFORMANCE} the targets {}, and the tests \
+         whose names contain {}",
+        targets.join(", "),
+        tests.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(target: &str) -> String {
+        let folder = root().join("crates/conformance/tests");
+        let files = [folder.join(format!("{target}.rs")), folder.join(target).join("main.rs")];
+        files.iter().find_map(|file| fs::read_to_string(file).ok()).expect("a target")
+    }
+
+    /// Whatever names the simulator is in the list, and nothing is listed that is not there.
+    #[test]
+    fn what_needs_the_simulator_is_listed() {
+        let targets = targets().expect("the folder is there");
+        for listed in SIMULATED.targets {
+            assert!(targets.iter().any(|target| target == listed), "there is no target {listed}");
+        }
+        let others = || targets.iter().filter(|target| !SIMULATED.targets.contains(&target.as_str()));
+        for part in SIMULATED.tests {
+            assert!(others().any(|target| text(target).contains(part)), "no test is called {part}");
+        }
+        for target in others() {
+            let text = text(target);
+            let listed = SIMULATED.tests.iter().any(|part| text.contains(part));
+            assert!(listed || !text.contains("Simulator::"), "{target} uses the simulator");
+        }
+    }
+
+    #[test]
+    fn all_other_tests_run() {
+        let targets = ["ops", "checked", "models"].map(String::from);
+        let [others, conformance] = without_simulator(&targets).map(|words| words.join(" "));
+        assert_eq!(others, "test --workspace --no-fail-fast --exclude gpu-sim --exclude gristmill-conformance");
+        assert!(conformance.contains(" --test ops --test models -- --skip cuda_sim "), "{conformance}");
+        assert!(!conformance.contains("checked"));
+        assert!(skipped().contains("gpu-sim") && skipped().contains("checked"), "{}", skipped());
+    }
+
+    #[test]
+    fn options_are_checked() {
+        assert!(check(&["--no-simulators"]).is_err_and(|error| error.contains("--no-simulators")));
+        assert!(NEEDED.contains("g++ or clang") && NEEDED.contains("apt install g++"));
+        assert!(!answers("no-such-compiler"));
+    }
 }

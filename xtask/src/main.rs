@@ -5,12 +5,13 @@ mod model;
 mod prove;
 mod run;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
-usage: cargo xtask check
-           all tests, those on a real model included
+usage: cargo xtask check [--no-simulator]
+           all tests, those on a real model included; they need a C++ compiler (g++ or clang), those that --no-simulator leaves
+           do not
        cargo xtask run PROMPT [OPTIONS]
            build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
        cargo xtask model
@@ -29,6 +30,9 @@ usage: cargo xtask check
            suite does not notice is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
            the op suite again and again (10 times), with fresh inputs each time; a failure in any round is one
+       cargo xtask prove synthetic [--output FILE]
+           write every model of `gristmill bench --synthetic` with two layers, and open it with llama.cpp, which is built
+           from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -36,7 +40,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
-        ["check"] => check::check(),
+        ["check", options @ ..] => check::check(options),
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
         ["prove", "mutations", options @ ..] => prove::mutations(options),
@@ -49,6 +53,8 @@ fn main() -> ExitCode {
         ["prove", "checked"] => prove::checked(None),
         ["prove", "checked", "--output", path] => prove::checked(Some(path)),
         ["prove", "seeds", options @ ..] => prove::seeds(options),
+        ["prove", "synthetic"] => prove::synthetic(None),
+        ["prove", "synthetic", "--output", path] => prove::synthetic(Some(path)),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };
@@ -61,13 +67,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs an example of the conformance crate: this one stays quick to build. It is built with the whole workspace: for its package
-/// alone cargo would compile libraries again, with fewer features, for two minutes.
+/// Runs an example of the conformance crate: this one stays quick to build.
 fn example(name: &str, arguments: &[&str]) -> Result<(), String> {
-    sh("cargo", &["build", "--quiet", "--workspace", "--example", name])?;
+    sh(&build("example", name)?.display().to_string(), arguments)
+}
+
+/// Builds an example or a program (`kind`: `example` or `bin`), and says where it is. It is built with the whole workspace: for
+/// its package alone cargo would compile libraries again, with fewer features, for two minutes.
+fn build(kind: &str, name: &str) -> Result<PathBuf, String> {
+    sh("cargo", &["build", "--quiet", "--workspace", &format!("--{kind}"), name])?;
     let this = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
-    let example = this.with_file_name("examples").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
-    sh(&example.display().to_string(), arguments)
+    let folder = if kind == "example" { this.with_file_name("examples") } else { this };
+    let file = format!("{name}{}", std::env::consts::EXE_SUFFIX);
+    Ok(if kind == "example" { folder.join(file) } else { folder.with_file_name(file) })
 }
 
 /// The root of the repository.

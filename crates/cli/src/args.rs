@@ -10,6 +10,7 @@ use gristmill_engine::tokenizer::Tokenizer;
 use gristmill_engine::{Error, LoadOptions, Precision, SamplingOptions, machine};
 use gristmill_kernels::kv::KvFormat;
 
+use crate::bias::{BiasArgs, Biasing};
 use crate::console;
 use crate::failure::Failure;
 
@@ -172,6 +173,8 @@ pub(crate) struct SamplingArgs {
     /// Stop before this text; may be given several times.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     stop: Vec<String>,
+    #[command(flatten)]
+    bias: BiasArgs,
 }
 
 /// Sampling arguments, checked.
@@ -179,6 +182,7 @@ pub(crate) struct Generating {
     pub(crate) sampling: SamplingOptions,
     pub(crate) max_tokens: Option<usize>,
     pub(crate) stop: Vec<String>,
+    pub(crate) bias: Biasing,
 }
 
 impl SamplingArgs {
@@ -202,7 +206,8 @@ impl SamplingArgs {
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
         }
-        Ok(Generating { sampling, max_tokens: self.max_tokens, stop: self.stop.clone() })
+        let bias = self.bias.check()?;
+        Ok(Generating { sampling, max_tokens: self.max_tokens, stop: self.stop.clone(), bias })
     }
 }
 

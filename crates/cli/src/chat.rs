@@ -35,6 +35,7 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
+    /// More than the model was trained on is allowed, with a warning.
     #[arg(long, value_name = "TOKENS")]
     ctx: Option<usize>,
     #[command(flatten)]
@@ -65,6 +66,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         let remedy = "continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
     }
+    generating.bias.check(engine.model())?;
     args.say.detail(format_args!("seed: {}", generating.sampling.seed));
     let running = Running::default();
     stop_answer_on_interrupt(&running);
@@ -186,6 +188,7 @@ impl Session {
         request.sampling = self.generating.sampling;
         request.max_tokens = self.generating.max_tokens;
         request.stop = self.generating.stop.clone();
+        self.generating.bias.apply(&mut request, self.engine.model()).map_err(Answer::Failed)?;
         let generation = self.engine.generate(request)?;
         self.set_running(Some(generation.canceller()));
         let outcome = print_all(generation, &mut printer);

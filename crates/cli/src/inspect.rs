@@ -44,6 +44,8 @@ struct Report {
     tokenizer: Option<TokenizerReport>,
     chat_template: bool,
     unused_keys: Vec<String>,
+    /// What a user should know although the model runs.
+    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tensors: Vec<TensorReport>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -136,6 +138,7 @@ impl Report {
             tokenizer,
             chat_template: file.metadata().contains("tokenizer.chat_template"),
             unused_keys: info.as_ref().map(|info| info.unused_keys.clone()).unwrap_or_default(),
+            warnings: info.iter().flat_map(ModelInfo::notices).map(|notice| notice.to_string()).collect(),
             tensors,
             keys,
         }
@@ -197,6 +200,9 @@ impl Report {
         }
         for TensorReport { name, format, shape, bytes } in &self.tensors {
             lines.add("tensor", format!("{name}  {format}  {shape:?}  {}", console::bytes(*bytes)));
+        }
+        for warning in &self.warnings {
+            lines.add("warning", warning.clone());
         }
         if let Some(reason) = &self.refused {
             lines.add("cannot run", reason.clone());

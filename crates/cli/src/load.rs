@@ -39,10 +39,13 @@ pub(crate) fn model(
     let model = Arc::new(model?);
     say.detail(format_args!("device: {}", model.device_name()));
     make_ready(&model, &limits, say)?;
+    for notice in model.notices().into_iter().chain(plan.notice()) {
+        say.info(format_args!("warning: {notice}"));
+    }
     Ok(model)
 }
 
-/// Lets the device compile what it lacks, ahead of the first step, and passes on what it has to say.
+/// Lets the device compile what it lacks, ahead of the first step.
 fn make_ready(model: &Model, limits: &Limits, say: &Verbosity) -> Result<(), Failure> {
     let (start, mut kernels) = (Instant::now(), 0);
     let bar = bar(say, "preparing kernels {bar:40} {pos}/{len}");
@@ -55,9 +58,6 @@ fn make_ready(model: &Model, limits: &Limits, say: &Verbosity) -> Result<(), Fai
     ready?;
     if kernels > 0 {
         say.detail(format_args!("kernels: {kernels} ready after {:.2} s", start.elapsed().as_secs_f64()));
-    }
-    if let Some(notice) = model.notice() {
-        say.info(format_args!("{notice}"));
     }
     Ok(())
 }

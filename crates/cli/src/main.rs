@@ -5,6 +5,7 @@
 mod answer;
 mod args;
 mod bench;
+mod bias;
 mod chat;
 mod console;
 mod convert;

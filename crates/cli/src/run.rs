@@ -40,6 +40,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
+    /// More than the model was trained on is allowed, with a warning.
     #[arg(long, value_name = "TOKENS")]
     ctx: Option<usize>,
     /// Print one JSON object with the text, how it ended, and the times.
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     request.sampling = generating.sampling;
     request.max_tokens = generating.max_tokens;
     request.stop = generating.stop;
+    generating.bias.apply(&mut request, engine.model())?;
     args.say.detail(format_args!("seed: {}", request.sampling.seed));
     let seed = request.sampling.seed;
 

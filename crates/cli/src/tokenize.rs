@@ -38,6 +38,9 @@ struct Token<'a> {
 pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
     let file = arguments.model.source().open()?;
     let tokenizer = args::tokenizer(&file)?;
+    if let Some(notice) = tokenizer.notice() {
+        console::note(format_args!("warning: {notice}"));
+    }
     let text = if arguments.text == "-" { console::read_stdin()? } else { arguments.text.clone() };
     let options = EncodeOptions { add_special: arguments.add_special, parse_special: arguments.parse_special };
     let ids = tokenizer.encode(&text, options)?;

@@ -9,10 +9,14 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::model::spec::ModelSpec;
 use crate::model::{ModelInfo, Scratch};
+use crate::notice::Notice;
 use crate::state::State;
 
 /// The context length unless told otherwise, if the model was trained on as much and memory allows.
 pub const DEFAULT_CONTEXT: usize = 8192;
+
+/// The longest context that is supported: positions have 32 bits, and angles of RoPE must stay finite.
+pub const MAX_CONTEXT: usize = 1 << 31;
 
 /// Memory of a device that is left to its driver. Kernels and recorded steps of a model take some tens of MB; attention
 /// puts partial results into up to 64 MB, after smaller pieces that steps which were recorded may still name.
@@ -21,8 +25,8 @@ const RESERVE: u64 = 256 << 20;
 /// How much a [`Runner`](crate::Runner) can do at once. Memory is taken for all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Tokens of one sequence; `None` for the least of what the model was trained on, [`DEFAULT_CONTEXT`], and what
-    /// fits into memory.
+    /// Tokens of one sequence, at most [`MAX_CONTEXT`]; `None` for the least of what the model was trained on,
+    /// [`DEFAULT_CONTEXT`], and what fits into memory. More than the model was trained on is a [`Notice`].
     pub context: Option<usize>,
     /// Sequences at a time.
     pub sequences: usize,
@@ -64,6 +68,8 @@ impl Limits {
 pub struct Plan {
     /// The context length that this is for.
     pub context: usize,
+    /// Tokens that the model was trained on.
+    pub trained: usize,
     /// Prepared weights.
     pub weights: u64,
     /// Weights that are read from the file's map; the system may drop these pages and read them again.
@@ -82,7 +88,7 @@ impl Plan {
     /// Plans for a model that is not loaded yet, on a backend. Memory is not checked, see [`Self::check`].
     ///
     /// # Errors
-    /// [`Error::Limit`] if a limit is 0, or the context is longer than what the model was trained on.
+    /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`].
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
         Self::with_weights(&info.spec, info.weights.footprint(backend), limits, precision, backend)
     }
@@ -103,6 +109,7 @@ impl Plan {
         let device = backend.free_memory()?;
         let mut plan = Self {
             context: 0,
+            trained: spec.context_length,
             weights: weights.owned,
             mapped: weights.mapped,
             state: 0,
@@ -111,8 +118,8 @@ impl Plan {
             available: device.or_else(machine::available_memory),
         };
         plan.context = match limits.context {
-            Some(context) if context > spec.context_length => {
-                let rule = format!("the model was trained on at most {}", spec.context_length);
+            Some(context) if context > MAX_CONTEXT => {
+                let rule = format!("gristmill supports at most {MAX_CONTEXT}");
                 return Err(Error::Limit { what: "the context length", found: context, rule });
             }
             Some(context) => context,
@@ -130,6 +137,12 @@ impl Plan {
         let free = (available - available / 10).saturating_sub(self.total());
         let fits = |context: &usize| State::bytes(backend, spec, limits, *context) <= free;
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
+    }
+
+    /// A context longer than what the model was trained on.
+    pub fn notice(&self) -> Option<Notice> {
+        let Self { context, trained, .. } = *self;
+        (context > trained).then_some(Notice::LongContext { context, trained })
     }
 
     /// All of it.

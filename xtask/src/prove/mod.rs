@@ -4,6 +4,7 @@ mod checked;
 mod date;
 mod list;
 mod seeds;
+mod synthetic;
 mod workshop;
 
 pub(crate) use checked::checked;
@@ -13,6 +14,7 @@ pub(crate) use seeds::seeds;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::Instant;
+pub(crate) use synthetic::synthetic;
 use workshop::{Outcome, Workshop};
 
 /// What the command line asks of [`mutations`].

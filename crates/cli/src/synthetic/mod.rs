@@ -26,7 +26,7 @@ use shapes::{Model, TensorPlan};
 /// The key that says how a file was made; a cached file with another recipe is written anew.
 const RECIPE_KEY: &str = "gristmill.synthetic";
 /// Part of the recipe: raised when the same name would give other bytes.
-const REVISION: u32 = 2;
+const REVISION: u32 = 3;
 
 /// Why a synthetic model could not be made.
 #[derive(Debug, Error)]

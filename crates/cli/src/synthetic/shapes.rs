@@ -257,9 +257,7 @@ impl Model {
         if let Some(experts) = self.experts {
             file.set(&key("expert_count"), experts.count)?;
             file.set(&key("expert_used_count"), experts.used)?;
-            if experts.inner != self.inner {
-                file.set(&key("expert_feed_forward_length"), experts.inner)?;
-            }
+            file.set(&key("expert_feed_forward_length"), experts.inner)?;
         }
         if let Some(window) = self.special.window {
             file.set(&key("attention.sliding_window"), window)?;
@@ -275,12 +273,13 @@ impl Model {
     /// Every tensor in file order.
     pub(super) fn tensors(&self, mix: &Mix) -> Result<Vec<TensorPlan>, SyntheticError> {
         let facts = Facts {
-            architecture: self.architecture.to_owned(),
             layers: self.layers,
             heads: self.heads,
             kv_heads: self.kv_heads,
             experts: self.experts.map_or(0, |experts| experts.count),
+            ..Facts::default()
         };
+        let facts = facts.of(self.architecture);
         let shapes = self.shapes();
         let named: Vec<(&str, &[u64])> = shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..])).collect();
         let choices = choose(mix, &[], &facts, &named)?;

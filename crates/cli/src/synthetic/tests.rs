@@ -94,6 +94,18 @@ fn every_model_is_one_that_runs() {
     }
 }
 
+/// llama.cpp asks gpt-oss for this key also where experts are as wide as the dense MLP that no layer has.
+#[test]
+fn every_model_with_experts_says_how_wide_they_are() {
+    for model in shapes::MODELS {
+        let (_, file) = Synthetic::parse(model.name, Some(1)).unwrap().plan().unwrap();
+        let file = file.preview();
+        let (metadata, architecture) = (file.metadata(), file.metadata().get_str("general.architecture").unwrap());
+        let has = |key: &str| metadata.contains(&format!("{architecture}.{key}"));
+        assert_eq!(has("expert_feed_forward_length"), has("expert_count"), "{}", model.name);
+    }
+}
+
 #[test]
 fn more_bits_go_where_llama_cpp_puts_them() {
     let synthetic = Synthetic::parse("qwen3-30b-a3b", None).unwrap();

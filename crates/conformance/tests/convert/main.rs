@@ -5,6 +5,7 @@ mod files;
 mod folder;
 mod settings;
 mod tokenizers;
+mod types;
 mod weights;
 
 use std::collections::BTreeSet;

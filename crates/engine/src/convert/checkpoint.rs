@@ -26,6 +26,7 @@ struct Shard {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with weight_map")]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }

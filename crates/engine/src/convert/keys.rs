@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::{Expected, Family, Key, Kind, Or};
+use super::family::{Expected, Family, Key, Kind, LAYER_TYPES, Or};
 use crate::gguf::{Array, Value};
 
 /// Keys, without what the architecture is called, and their values.
@@ -25,7 +25,15 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
                 Expected::Flag(flag) => format!("{flag}, nothing else is supported"),
                 Expected::Number(x) => format!("{x}, nothing else is supported"),
             };
-            return Err(config.wrong(expected.setting, found, known));
+            let of_its_type = match expected.value {
+                Expected::Text(_) => found.is_string(),
+                Expected::Flag(_) => found.is_boolean(),
+                Expected::Number(_) => found.is_number(),
+            };
+            return Err(match of_its_type {
+                true => config.wrong(expected.setting, found, known),
+                false => config.wrong_type(expected.setting, found, known),
+            });
         }
     }
     let mut pairs = Pairs::new();
@@ -88,16 +96,17 @@ fn pattern(period: usize, layers: usize) -> Vec<bool> {
     (0..layers).map(|layer| layer % period != period - 1).collect()
 }
 
-/// Whether each layer sees a window only: from a list of types, or from a period as in [`pattern`].
+/// Whether each layer sees a window only: from [`LAYER_TYPES`], or from a period as in [`pattern`].
 fn windows(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
-    let Some(Json::Array(types)) = config.value(setting) else {
+    if setting != LAYER_TYPES {
         let period = config.count(setting)?.unwrap_or_default();
         return match period {
             0 => Err(config.wrong(setting, &period.into(), "at least 1")),
             period => Ok(pattern(period as usize, layers)),
         };
-    };
+    }
+    let types = config.list(setting)?.unwrap_or_default();
     if types.len() != layers {
         return Err(config.wrong(setting, &types.len().into(), format!("a type for each of the {layers} layers")));
     }

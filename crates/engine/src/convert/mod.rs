@@ -38,7 +38,7 @@ use crate::quantize::{
 use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
-use family::Family;
+use family::{Family, NULLS};
 use tensors::Made;
 
 /// How to convert.
@@ -80,6 +80,7 @@ impl Converter {
             found: model_type.to_owned(),
             known: Family::known(),
         })?;
+        let config = config.without_nulls(NULLS).without_nulls(family.nulls);
         let checkpoint = Checkpoint::open(folder)?;
         let rope = rope::read(family, &config)?;
         let made = tensors::plan(family, &config, &checkpoint, rope.vectors)?;
@@ -184,7 +185,9 @@ fn name(folder: &Path, options: &ConvertOptions) -> String {
 
 /// What the publisher recommends for sampling.
 fn sampling(folder: &Path) -> Result<keys::Pairs, ConvertError> {
-    let config = Config::read_optional(&folder.join("generation_config.json"))?;
+    // transformers declares all of these as optional: without a value it uses its own.
+    let nulls = ["top_k", "top_p", "min_p", "temperature", "repetition_penalty"];
+    let config = Config::read_optional(&folder.join("generation_config.json"))?.without_nulls(&nulls);
     let mut pairs = keys::Pairs::new();
     if let Some(k) = config.count("top_k")? {
         pairs.push(("general.sampling.top_k".to_owned(), Value::I32(i32::try_from(k).unwrap_or(i32::MAX))));

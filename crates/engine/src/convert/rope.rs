@@ -13,6 +13,20 @@ const KNOWN: &str = "default, linear, yarn, longrope or llama3";
 /// Settings that would change the maths in a way that no key expresses.
 const REFUSED: &[&str] = &["mscale", "mscale_all_dim", "extrapolation_factor", "mrope_section"];
 
+/// Parameters whose `null` means that they are not set: transformers then uses what the rule recommends, or has no such
+/// parameter. The others it cannot compute with.
+const NULLS: &[&str] = &[
+    "full_attention",
+    "sliding_attention",
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "extrapolation_factor",
+    "mrope_section",
+];
+
 /// The keys, and name and values of tensors: what the frequency of each pair is divided by.
 pub(super) struct Rope {
     pub(super) pairs: Pairs,
@@ -27,6 +41,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
         Some(parameters) => Some(parameters),
         None => config.object("rope_scaling")?,
     };
+    let parameters = parameters.map(|parameters| parameters.without_nulls(NULLS));
     let kind = |name: &str| parameters.as_ref().map_or(Ok(None), |p| p.object(name));
     let (global, windowed) = (kind("full_attention")?, kind("sliding_attention")?);
     let windowed_base = match &windowed {
@@ -38,7 +53,7 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
         }
         None => config.positive("rope_local_base_freq")?,
     };
-    let parameters = global.or(parameters);
+    let parameters = global.map(|global| global.without_nulls(NULLS)).or(parameters);
     for settings in parameters.iter().chain([config]) {
         let key = "partial_rotary_factor";
         if let Some(found) = settings.value(key).filter(|found| found.as_f64() != Some(1.0)) {

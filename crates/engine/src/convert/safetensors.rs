@@ -83,6 +83,7 @@ pub struct Tensor {
 
 /// How a tensor stands in the header.
 #[derive(Deserialize)]
+#[serde(expecting = "an object with dtype, shape and data_offsets")]
 struct Record {
     dtype: String,
     shape: Shape,

@@ -58,7 +58,8 @@ pub(super) fn plan(
     vectors: Vec<(&'static str, Vec<f32>)>,
 ) -> Result<Vec<Made>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
-    let mut planner = Planner { config, checkpoint, used: HashSet::new(), planned: Vec::new() };
+    let tied = config.flag("tie_word_embeddings")?.unwrap_or(false);
+    let mut planner = Planner { config, checkpoint, tied, used: HashSet::new(), planned: Vec::new() };
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
         planner.planned.push(Made { name: name.to_owned(), shape, source: Source::Values(values) });
@@ -86,6 +87,8 @@ pub(super) fn plan(
 struct Planner<'a, 'c> {
     config: &'c Config,
     checkpoint: &'a Checkpoint,
+    /// The output head is the embedding table.
+    tied: bool,
     used: HashSet<&'a str>,
     planned: Vec<Made>,
 }
@@ -116,7 +119,7 @@ impl<'a> Planner<'a, '_> {
             let name = theirs(rule, layer, expert);
             match self.part(rule.stored, &name)? {
                 Some(part) => parts.push(part),
-                None if self.may_lack(rule.need)? => return Ok(()),
+                None if self.may_lack(rule.need) => return Ok(()),
                 None => return Err(ConvertError::MissingTensor { name }),
             }
         }
@@ -202,12 +205,12 @@ impl<'a> Planner<'a, '_> {
         Ok(needed(self.config, setting.unwrap_or(&EXPERT_COUNT[0]))? as usize)
     }
 
-    fn may_lack(&self, need: Need) -> Result<bool, ConvertError> {
-        Ok(match need {
+    fn may_lack(&self, need: Need) -> bool {
+        match need {
             Need::Always => false,
             Need::IfThere => true,
-            Need::UnlessTied => self.config.flag("tie_word_embeddings")?.unwrap_or(false),
-        })
+            Need::UnlessTied => self.tied,
+        }
     }
 
     /// The shape of what is written of a part, outermost dimension first, and its rows.

@@ -54,6 +54,42 @@ pub enum EngineError {
         /// What is allowed.
         rule: &'static str,
     },
+    /// A logit bias is not a finite number.
+    #[error("the logit bias of token {token} is {bias}; it must be a finite number")]
+    LogitBias {
+        /// The token.
+        token: u32,
+        /// Its bias.
+        bias: f32,
+    },
+    /// A logit bias is for a token that does not exist.
+    #[error("token {token} has a logit bias, but is outside the vocabulary of {vocabulary} tokens")]
+    LogitBiasToken {
+        /// The token.
+        token: u32,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// A token has more than one logit bias.
+    #[error("token {token} has two logit biases; give one")]
+    LogitBiasTwice {
+        /// The token.
+        token: u32,
+    },
+    /// A sequence breaker of DRY is empty, and would end every sequence.
+    #[error("a DRY sequence breaker is empty; give at least one character")]
+    EmptyBreaker,
+    /// Sequence breakers are texts, and the model has no tokenizer.
+    #[error(
+        "DRY has sequence breakers, which are texts, but the model has no tokenizer; give an empty list of breakers"
+    )]
+    BreakersWithoutText,
+    /// Sequence breakers cannot be searched for.
+    #[error("the DRY sequence breakers cannot be searched for: {problem}; give fewer or shorter ones")]
+    Breakers {
+        /// Why.
+        problem: String,
+    },
     /// A generation of nothing.
     #[error("the number of tokens to generate is 0; it must be at least 1")]
     NoTokens,

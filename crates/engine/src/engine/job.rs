@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use gristmill_kernels::ops::Sampling;
 
+use super::dry::Repetition;
 use super::stop::{Scan, StopStrings};
 use super::{EngineError, Event, Finish, FinishReason, Piece, Request, SamplingOptions, Usage};
 use crate::tokenizer::{StreamDecoder, Tokenizer};
@@ -22,6 +23,11 @@ pub(super) struct Job {
     ignore_end: bool,
     decoder: StreamDecoder,
     stops: StopStrings,
+    /// The bias that the request asks for, in ascending order of the tokens.
+    given_bias: Vec<(u32, f32)>,
+    /// That together with DRY's penalties, as of the last [`Self::observe`].
+    bias: Vec<(u32, f32)>,
+    repetition: Option<Repetition>,
     /// Tokens generated so far and how often, if a penalty looks at them.
     counts: Vec<(u32, u32)>,
     usage: Usage,
@@ -33,12 +39,14 @@ pub(super) struct Job {
 
 impl Job {
     pub(super) fn new(
-        request: Request,
+        mut request: Request,
         prompt: Vec<u32>,
+        repetition: Option<Repetition>,
         decoder: StreamDecoder,
         events: Sender<Event>,
         cancelled: Arc<AtomicBool>,
     ) -> Job {
+        request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
         Job {
             usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
             prompt,
@@ -47,6 +55,9 @@ impl Job {
             ignore_end: request.ignore_end,
             decoder,
             stops: StopStrings::new(&request.stop),
+            bias: request.logit_bias.clone(),
+            given_bias: request.logit_bias,
+            repetition,
             counts: Vec::new(),
             since: None,
             events,
@@ -65,13 +76,26 @@ impl Job {
         self.since = Some(Instant::now());
     }
 
+    /// Looks at the text so far, prompt included, as far as what is drawn next depends on it.
+    pub(super) fn observe(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) {
+        let Some(repetition) = &mut self.repetition else { return };
+        self.bias.clone_from(&self.given_bias);
+        for (token, penalty) in repetition.penalties(text, tokenizer) {
+            match self.given_bias.binary_search_by_key(&token, |&(token, _)| token) {
+                // Finite numbers may have a sum that is not.
+                Ok(index) => self.bias[index].1 = (self.bias[index].1 - penalty).max(-f32::MAX),
+                Err(_) => self.bias.push((token, -penalty)),
+            }
+        }
+    }
+
     /// How to draw the token at `position`.
     pub(super) fn sampling(&self, position: usize) -> Sampling<'_> {
         let SamplingOptions { temperature, top_k, top_p, min_p, seed, .. } = self.sampling;
         let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
         Sampling {
             mask: None,
-            bias: &[],
+            bias: &self.bias,
             counts: &self.counts,
             repeat_penalty,
             presence_penalty,

@@ -7,9 +7,11 @@
 //! ```
 //! - `request` is what is asked and answered, `error` what can be refused.
 //! - `worker` owns the runner; its `step()` is the whole loop.
+//! - `dry` is a penalty on repetitions, computed from the text so far.
 //! - `schedule` decides which tokens run next and which slot serves a prompt; `job` follows one request to its end;
 //!   `stop` withholds text that may be the start of a stop string.
 
+mod dry;
 mod error;
 mod job;
 mod request;
@@ -23,12 +25,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+pub use dry::Dry;
 pub use error::EngineError;
 pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, SamplingOptions, Usage};
 
 use crate::template::{ChatTemplate, RenderOptions, TemplateError};
 use crate::tokenizer::{EncodeOptions, StreamDecoder};
-use crate::{Limits, Model, Plan, Runner};
+use crate::{Limits, Model, Notice, Plan, Runner};
+use dry::Repetition;
 use job::Job;
 use worker::Worker;
 
@@ -80,6 +84,11 @@ impl Engine {
     /// The memory that the engine takes beside its model's, and the context that it settled on.
     pub fn plan(&self) -> Plan {
         self.plan
+    }
+
+    /// What a user should know of the model, its device and the context although nothing failed.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.model.notices().into_iter().chain(self.plan.notice()).collect()
     }
 
     /// Tokens that a prompt and its answer may have together.
@@ -135,12 +144,10 @@ impl Engine {
     /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range,
     /// a template that refuses the messages. What goes wrong later is an item of the iterator, its last.
     pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
-        request.sampling.check()?;
-        if request.max_tokens == Some(0) {
-            return Err(EngineError::NoTokens);
-        }
-        let prompt = self.tokens(&request.prompt)?;
         let (context, vocabulary) = (self.context(), self.model.spec().vocab);
+        request.check(vocabulary)?;
+        let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
+        let prompt = self.tokens(&request.prompt)?;
         match prompt.len() {
             0 => return Err(EngineError::EmptyPrompt),
             tokens if tokens > context => return Err(EngineError::PromptTooLong { tokens, context }),
@@ -156,7 +163,7 @@ impl Engine {
         };
         let (events, pieces) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let job = Job::new(request, prompt, decoder, events, cancelled.clone());
+        let job = Job::new(request, prompt, repetition, decoder, events, cancelled.clone());
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
         jobs.send(job).map_err(|_| EngineError::Stopped)?;
         Ok(Generation { pieces, cancel: Canceller(cancelled), ended: false })

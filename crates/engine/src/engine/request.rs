@@ -1,8 +1,9 @@
 //! What is asked of an engine, and what comes back.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use super::EngineError;
+use super::{Dry, EngineError};
 use crate::template::Message;
 
 /// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: there may be
@@ -13,6 +14,10 @@ pub struct Request {
     pub prompt: Prompt,
     /// How tokens are drawn.
     pub sampling: SamplingOptions,
+    /// Added to the logits of these tokens before everything else; each token once.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// A penalty on tokens that would continue a repetition; off by default.
+    pub dry: Dry,
     /// The most tokens to generate. `None`: until the context is full.
     pub max_tokens: Option<usize>,
     /// The text ends before the first of these; they are not part of it. They may lie across token boundaries.
@@ -29,11 +34,35 @@ impl Request {
         Request {
             prompt: prompt.into(),
             sampling: SamplingOptions::default(),
+            logit_bias: Vec::new(),
+            dry: Dry::default(),
             max_tokens: None,
             stop: Vec::new(),
             ignore_end: false,
             control_tokens: false,
         }
+    }
+
+    /// Checks everything but the prompt: ranges, and tokens against the size of the vocabulary.
+    pub(super) fn check(&self, vocabulary: usize) -> Result<(), EngineError> {
+        self.sampling.check()?;
+        self.dry.check()?;
+        if self.max_tokens == Some(0) {
+            return Err(EngineError::NoTokens);
+        }
+        let mut seen = HashSet::new();
+        for &(token, bias) in &self.logit_bias {
+            if token as usize >= vocabulary {
+                return Err(EngineError::LogitBiasToken { token, vocabulary });
+            }
+            if !bias.is_finite() {
+                return Err(EngineError::LogitBias { token, bias });
+            }
+            if !seen.insert(token) {
+                return Err(EngineError::LogitBiasTwice { token });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -92,7 +121,7 @@ impl From<&str> for Prompt {
     }
 }
 
-/// How tokens are drawn, in the order: penalties, temperature, top-k, top-p, min-p. See
+/// How tokens are drawn, in the order: logit bias and DRY (see [`Request`]), penalties, temperature, top-k, top-p, min-p. See
 /// [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingOptions {

@@ -113,6 +113,7 @@ impl Worker {
     /// Runs the chunks, and draws a token for each slot whose text is then complete.
     fn forward_and_sample(&mut self, chunks: &[Pending]) -> Result<Vec<(usize, u32)>> {
         self.batch.clear();
+        self.observe(chunks);
         let mut completed = Vec::new();
         let mut sampling = Vec::new();
         for Pending { slot, positions } in chunks {
@@ -135,6 +136,17 @@ impl Worker {
             self.slots[chunk.slot].computed = chunk.positions.end;
         }
         Ok(completed.into_iter().zip(drawn).collect())
+    }
+
+    /// Shows each job the text after which its next token is drawn in this step.
+    fn observe(&mut self, chunks: &[Pending]) {
+        let tokenizer = self.runner.model().tokenizer().ok();
+        for Pending { slot, positions } in chunks {
+            let Slot { tokens, job, .. } = &mut self.slots[*slot];
+            if let Some(job) = job.as_mut().filter(|_| positions.end == tokens.len()) {
+                job.observe(tokens, tokenizer);
+            }
+        }
     }
 
     /// Hands a drawn token to its job.

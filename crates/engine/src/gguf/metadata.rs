@@ -16,29 +16,29 @@ pub enum MetadataError {
     Missing {
         /// The key.
         key: String,
-        /// The type asked for.
+        /// What was asked for, in words.
         expected: &'static str,
     },
     /// The value has another type.
-    #[error("key {} (byte {offset}): {expected} expected, {found} found", Name(.key))]
+    #[error("key {} (byte {offset}) has the type {found}; expected: {expected}", Name(.key))]
     Type {
         /// The key.
         key: String,
         /// The byte offset of the value in its file.
         offset: u64,
-        /// The type asked for.
+        /// What was asked for, in words.
         expected: &'static str,
         /// The type in the file.
         found: String,
     },
     /// The value is a number that the type asked for cannot hold.
-    #[error("key {} (byte {offset}): {found} does not fit {expected}", Name(.key))]
+    #[error("key {} (byte {offset}): {found} is out of range; expected: {expected}", Name(.key))]
     Range {
         /// The key.
         key: String,
         /// The byte offset of the value in its file.
         offset: u64,
-        /// The type asked for.
+        /// What was asked for, in words.
         expected: &'static str,
         /// The value in the file.
         found: String,
@@ -173,7 +173,7 @@ pub enum Unfit {
 /// A type that a metadata value can be read as: integers from any integer type that fits, `f32` and `f64` from either,
 /// `bool`, `&str`, and arrays of these.
 pub trait FromValue<'a>: Sized {
-    /// The name in error messages.
+    /// What is expected, as error messages say it.
     const EXPECTED: &'static str;
 
     /// Reads the value.
@@ -183,33 +183,44 @@ pub trait FromValue<'a>: Sized {
     fn from_value(value: &'a Value) -> Result<Self, Unfit>;
 }
 
+/// Integers, each with its range in words.
 macro_rules! integers {
-    ($($t:ty),*) => {$(
+    ($($t:ty: $range:literal;)*) => {$(
         impl FromValue<'_> for $t {
-            const EXPECTED: &'static str = stringify!($t);
+            const EXPECTED: &'static str = concat!("an integer ", $range);
             fn from_value(value: &Value) -> Result<Self, Unfit> {
                 let v = value.as_integer().ok_or(Unfit::Type)?;
                 v.try_into().map_err(|_| Unfit::Range(v.to_string()))
             }
         }
         impl FromValue<'_> for Vec<$t> {
-            const EXPECTED: &'static str = concat!("array of ", stringify!($t));
+            const EXPECTED: &'static str = concat!("an array of integers ", $range);
             fn from_value(value: &Value) -> Result<Self, Unfit> {
                 let Value::Array(a) = value else { return Err(Unfit::Type) };
                 a.integers()
                     .ok_or(Unfit::Type)?
                     .enumerate()
-                    .map(|(i, v)| v.try_into().map_err(|_| Unfit::Range(format!("element {i} = {v}"))))
+                    .map(|(i, v)| v.try_into().map_err(|_| Unfit::Range(format!("{v} (element {i})"))))
                     .collect()
             }
         }
     )*};
 }
 
-integers!(u8, i8, u16, i16, u32, i32, u64, i64, usize);
+integers! {
+    u8: "from 0 to 255";
+    i8: "from -128 to 127";
+    u16: "from 0 to 65535";
+    i16: "from -32768 to 32767";
+    u32: "from 0 to 4294967295";
+    i32: "from -2147483648 to 2147483647";
+    u64: "from 0 to 18446744073709551615";
+    i64: "from -9223372036854775808 to 9223372036854775807";
+    usize: "of at least 0";
+}
 
 impl FromValue<'_> for f32 {
-    const EXPECTED: &'static str = "f32";
+    const EXPECTED: &'static str = "a float that 32 bits hold";
     fn from_value(value: &Value) -> Result<Self, Unfit> {
         match *value {
             Value::F32(v) => Ok(v),
@@ -221,7 +232,7 @@ impl FromValue<'_> for f32 {
 }
 
 impl FromValue<'_> for f64 {
-    const EXPECTED: &'static str = "f64";
+    const EXPECTED: &'static str = "a float";
     fn from_value(value: &Value) -> Result<Self, Unfit> {
         match *value {
             Value::F32(v) => Ok(v.into()),
@@ -232,7 +243,7 @@ impl FromValue<'_> for f64 {
 }
 
 impl FromValue<'_> for bool {
-    const EXPECTED: &'static str = "bool";
+    const EXPECTED: &'static str = "a boolean";
     fn from_value(value: &Value) -> Result<Self, Unfit> {
         match value {
             Value::Bool(v) => Ok(*v),
@@ -242,7 +253,7 @@ impl FromValue<'_> for bool {
 }
 
 impl<'a> FromValue<'a> for &'a str {
-    const EXPECTED: &'static str = "string";
+    const EXPECTED: &'static str = "a string";
     fn from_value(value: &'a Value) -> Result<Self, Unfit> {
         match value {
             Value::String(v) => Ok(v),
@@ -268,7 +279,7 @@ macro_rules! slices {
 }
 
 slices! {
-    String: String, "array of string";
-    F32: f32, "array of f32";
-    Bool: bool, "array of bool";
+    String: String, "an array of strings";
+    F32: f32, "an array of floats of 32 bits";
+    Bool: bool, "an array of booleans";
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 const NEED_GGUF: &str = "gristmill reads GGUF: look for a GGUF version of the model, or convert it";
+const CONVERT: &str = "make a GGUF file of the folder that it lies in with `gristmill convert`";
 const DOWNLOAD: &str = "download the file itself";
 
 /// Names a file that is not GGUF by its first bytes, with the remedy.
@@ -19,7 +20,7 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
         return Some(("a ggml file of the time before GGUF", NEED_GGUF));
     }
     if is_safetensors(bytes) {
-        return Some(("a safetensors file", NEED_GGUF));
+        return Some(("a safetensors file", CONVERT));
     }
     let text = bytes.get(..64).unwrap_or(bytes).trim_ascii_start().to_ascii_lowercase();
     if text.starts_with(b"<!doctype html") || text.starts_with(b"<html") {
@@ -48,9 +49,45 @@ pub(super) fn directory_hint(path: &Path) -> String {
     let ending = |suffix: &str| names.iter().find(|name| name.ends_with(suffix));
     if let Some(gguf) = ending(".gguf") {
         format!("give the file in it, for example {}", path.join(gguf).display())
+    } else if names.iter().any(|name| name == "config.json") {
+        convert_hint(path)
     } else if ending(".safetensors").is_some() {
-        format!("it holds safetensors; {NEED_GGUF}")
+        format!("it holds safetensors without config.json; {NEED_GGUF}")
     } else {
         "give the path of a GGUF file".to_owned()
+    }
+}
+
+/// The command that converts a model's folder, to be typed as it stands.
+fn convert_hint(folder: &Path) -> String {
+    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or("model");
+    let output = format!("{name}.gguf");
+    let command = format!("gristmill convert {} -o {}", quoted(&folder.display().to_string()), quoted(&output));
+    format!("it holds a model as Hugging Face publishes it; convert it with `{command}` and give that file")
+}
+
+/// A word of a command line: in quotes if a shell would take it apart.
+fn quoted(word: &str) -> String {
+    match !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/\\:._-".contains(c)) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        for (word, typed) in [
+            ("models/Qwen3-0.6B", "models/Qwen3-0.6B"),
+            ("my model", "'my model'"),
+            ("$(x)", "'$(x)'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), typed);
+        }
     }
 }

@@ -50,22 +50,22 @@ impl ValueType {
         self as u32
     }
 
-    /// The name used in messages.
+    /// The name in the specification of GGUF, as messages use it.
     pub fn name(self) -> &'static str {
         match self {
-            ValueType::U8 => "u8",
-            ValueType::I8 => "i8",
-            ValueType::U16 => "u16",
-            ValueType::I16 => "i16",
-            ValueType::U32 => "u32",
-            ValueType::I32 => "i32",
-            ValueType::F32 => "f32",
+            ValueType::U8 => "uint8",
+            ValueType::I8 => "int8",
+            ValueType::U16 => "uint16",
+            ValueType::I16 => "int16",
+            ValueType::U32 => "uint32",
+            ValueType::I32 => "int32",
+            ValueType::F32 => "float32",
             ValueType::Bool => "bool",
             ValueType::String => "string",
             ValueType::Array => "array",
-            ValueType::U64 => "u64",
-            ValueType::I64 => "i64",
-            ValueType::F64 => "f64",
+            ValueType::U64 => "uint64",
+            ValueType::I64 => "int64",
+            ValueType::F64 => "float64",
         }
     }
 

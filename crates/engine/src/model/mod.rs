@@ -3,7 +3,7 @@
 //! [`spec`] says what a model is made of, as data; `arch` reads it from metadata, one small file for each architecture.
 //! `weights` is the table of tensors, `forward` the maths. [`Model`] holds it all; a [`Runner`](crate::Runner) runs it.
 
-mod arch;
+pub(crate) mod arch;
 mod forward;
 mod rope;
 mod scratch;
@@ -27,6 +27,7 @@ use gristmill_kernels::ops::Rates;
 use crate::device;
 use crate::error::{Error, Result};
 use crate::gguf::GgufFile;
+use crate::notice::Notice;
 use crate::plan::{Limits, Plan};
 use crate::tokenizer::Tokenizer;
 use arch::Source;
@@ -116,6 +117,11 @@ impl ModelInfo {
         }
         let template = source.optional::<&str>("tokenizer.chat_template")?.map(str::to_owned);
         Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), weights })
+    }
+
+    /// What a user should know of the file although nothing failed.
+    pub fn notices(&self) -> Vec<Notice> {
+        self.tokenizer.as_ref().and_then(Tokenizer::notice).into_iter().collect()
     }
 }
 
@@ -244,9 +250,10 @@ impl Model {
         Ok(self.backend.rates()?)
     }
 
-    /// What people should know although nothing failed: for instance that the device's compiled kernels cannot be kept.
-    pub fn notice(&self) -> Option<String> {
-        self.backend.notice()
+    /// What a user should know of the file and of the device although nothing failed.
+    pub fn notices(&self) -> Vec<Notice> {
+        let tokenizer = self.tokenizer.as_ref().and_then(Tokenizer::notice);
+        tokenizer.into_iter().chain(self.backend.notice().map(Notice::Device)).collect()
     }
 
     /// How precisely activations are kept.

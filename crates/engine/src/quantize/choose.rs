@@ -3,108 +3,10 @@
 use gristmill_kernels::format::Format;
 
 use super::error::QuantizeError;
-use super::mix::{Mix, Part, When};
-use crate::gguf::{FromValue, Metadata};
-
-/// What the choice of formats depends on, of the whole model.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// `general.architecture`.
-    pub architecture: String,
-    /// `block_count`.
-    pub layers: u32,
-    /// `attention.head_count`.
-    pub heads: u32,
-    /// `attention.head_count_kv`.
-    pub kv_heads: u32,
-    /// `expert_count`; 0 in a dense model.
-    pub experts: u32,
-}
-
-impl Facts {
-    /// Reads the facts. A key that is missing or of another type counts as 0: also models that do not run here can be
-    /// quantised. Of numbers for each layer, the first counts.
-    pub fn read(metadata: &Metadata) -> Facts {
-        let architecture = metadata.get_str("general.architecture").unwrap_or_default().to_owned();
-        let number = |key: &str| {
-            let value = metadata.value(&format!("{architecture}.{key}"));
-            let one = value.and_then(|v| u32::from_value(v).ok());
-            one.or_else(|| Vec::<u32>::from_value(value?).ok()?.first().copied()).unwrap_or(0)
-        };
-        let [layers, heads, kv_heads, experts] =
-            ["block_count", "attention.head_count", "attention.head_count_kv", "expert_count"].map(number);
-        Facts { architecture, layers, heads, kv_heads, experts }
-    }
-
-    /// At least four query heads share a key and value head. Without a number of those, each query head has its own.
-    fn shares_keys(&self) -> bool {
-        self.kv_heads > 0 && self.heads / self.kv_heads >= 4
-    }
-
-    /// llama.cpp gives the value projections of what it takes for 70B models, 80 layers of few value heads, more bits.
-    fn is_70b(&self) -> bool {
-        self.layers == 80
-            && (self.architecture == "qwen2" || self.architecture == "llama" && self.heads != self.kv_heads)
-    }
-}
-
-/// An exception from the mix: tensors whose names match the pattern get this format.
-///
-/// In a pattern `*` stands for any characters, also none, and `?` for one; it must match the whole name. Of several
-/// patterns that match, the last one counts. Only weights that a mix may quantise are matched: norms, biases and
-/// routers stay as they are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keep {
-    /// The pattern.
-    pub pattern: String,
-    /// The format.
-    pub format: Format,
-}
-
-impl Keep {
-    /// Parses `PATTERN=FORMAT`.
-    ///
-    /// # Errors
-    /// If there is no `=`, the pattern is empty, or no format has that name.
-    pub fn parse(text: &str) -> Result<Keep, QuantizeError> {
-        let wrong = || QuantizeError::Keep { text: text.to_owned() };
-        let (pattern, name) = text.rsplit_once('=').ok_or_else(wrong)?;
-        if pattern.is_empty() {
-            return Err(wrong());
-        }
-        let format = Format::named(name).ok_or_else(|| QuantizeError::Format { name: name.to_owned() })?;
-        Ok(Keep { pattern: pattern.to_owned(), format })
-    }
-
-    /// Whether the pattern matches a whole name.
-    pub fn matches(&self, name: &str) -> bool {
-        glob(self.pattern.as_bytes(), name.as_bytes())
-    }
-}
-
-/// Matches in at most pattern × name steps: only the last `*` is ever tried again.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    // After the last `*`: where the pattern goes on, and how much of the name it has taken.
-    let mut star = None;
-    while n < name.len() {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p + 1, n));
-                p += 1;
-            }
-            Some(&c) if c == b'?' || c == name[n] => (p, n) = (p + 1, n + 1),
-            _ => match &mut star {
-                Some((after, taken)) => {
-                    *taken += 1;
-                    (p, n) = (*after, *taken);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[p..].iter().all(|&c| c == b'*')
-}
+use super::facts::Facts;
+use super::keep::Keep;
+use super::mix::{Mix, OUTPUT_OF_OTHER_ROWS, RAISED, SHORTER_BLOCKS, When};
+use super::role::{OUTPUT, Role, is_quantised};
 
 /// The format of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +24,7 @@ pub struct Choice {
 /// use gristmill_engine::quantize::{Facts, Mix, choose};
 /// use gristmill_kernels::format::Format;
 ///
-/// let facts = Facts { architecture: "qwen3".into(), layers: 1, heads: 4, kv_heads: 2, experts: 0 };
+/// let facts = Facts { layers: 1, heads: 4, kv_heads: 2, ..Facts::default() }.of("qwen3");
 /// let tensors: [(&str, &[u64]); 2] = [("blk.0.attn_q.weight", &[256, 256]), ("blk.0.attn_norm.weight", &[256])];
 /// let choices = choose(&Mix::named("Q4_K_M").unwrap(), &[], &facts, &tensors)?;
 /// assert_eq!(choices[0].format, Some(Format::Q4_K));
@@ -159,33 +61,22 @@ pub fn choose(
     Ok(tensors.iter().enumerate().map(|(i, (name, shape))| of(i, name, shape)).collect())
 }
 
-/// The format nearest to `wanted` for rows of this many columns: the one itself, one of blocks of 32 with as many bits
-/// or more, or F16 (llama.cpp's choices).
+/// The format nearest to `wanted` for rows of this many columns: the one itself, the one of shorter blocks that stands in
+/// for it, or F16, whose blocks are single elements.
 fn fitting(wanted: Format, columns: u64) -> Format {
-    let whole = |format: Format| columns.is_multiple_of(format.block_len() as u64);
-    if whole(wanted) {
-        return wanted;
-    }
-    let smaller = match wanted {
-        Format::Q2_K | Format::Q3_K => Format::Q4_0,
-        Format::IQ4_XS => Format::IQ4_NL,
-        Format::Q4_K => Format::Q5_0,
-        Format::Q5_K => Format::Q5_1,
-        Format::Q6_K => Format::Q8_0,
-        _ => Format::F16,
-    };
-    if whole(smaller) { smaller } else { Format::F16 }
+    let whole = |format: &Format| columns.is_multiple_of(format.block_len() as u64);
+    let shorter = SHORTER_BLOCKS.iter().find(|(long, _)| *long == wanted).map(|&(_, short)| short);
+    [Some(wanted), shorter].into_iter().flatten().find(whole).unwrap_or(Format::F16)
 }
 
 fn by_rules(mix: &Mix, facts: &Facts, name: &str, shape: &[u64], tied: bool, values: Option<(u32, u32)>) -> Format {
-    let part = match Part::of(name) {
-        Part::Embedding if tied => Part::Output,
-        part => part,
+    let role = match Role::of(name) {
+        Role::Embedding if tied => Role::Output,
+        role => role,
     };
-    if part == Part::Output && !mix.base.is_float() {
-        // Rows that the base format does not fit get Q8_0, although Q6_K might.
+    if role == Role::Output && !mix.base.is_float() {
         let fits = shape[0].is_multiple_of(mix.base.block_len() as u64);
-        return if fits { mix.output } else { Format::Q8_0 };
+        return if fits { mix.output } else { OUTPUT_OF_OTHER_ROWS };
     }
     // The value projections are counted, since not every layer of every model has one.
     let (layer, layers) = values.unwrap_or_else(|| (layer(name).unwrap_or(0), facts.layers));
@@ -195,16 +86,15 @@ fn by_rules(mix: &Mix, facts: &Facts, name: &str, shape: &[u64], tied: bool, val
         When::FirstShare(n) => layer < layers / n,
         When::MoreBits => more_bits(layer, layers),
         When::SharedKeys => facts.shares_keys(),
+        When::FewValues => facts.few_values,
         When::EightExperts => facts.experts == 8,
         When::NotEightExperts => facts.experts != 8,
         When::Experts => shape.get(2).is_some_and(|&n| n > 1),
     };
-    let rule = mix.rules.iter().find(|&&(of, when, _)| (of == part || of == Part::Any) && holds(when));
+    let rule = mix.rules.iter().find(|&&(of, when, _)| (of == role || of == Role::Any) && holds(when));
     let format = rule.map_or(mix.base, |rule| rule.2);
-    match format {
-        Format::Q3_K | Format::Q4_K if part == Part::Value && facts.is_70b() => Format::Q5_K,
-        other => other,
-    }
+    let raised = RAISED.iter().find(|&&(of, when, from, _)| of == role && from == format && holds(when));
+    raised.map_or(format, |raise| raise.3)
 }
 
 /// The first and the last eighth of the layers, and every third between.
@@ -213,56 +103,9 @@ fn more_bits(layer: u32, layers: u32) -> bool {
     layer < eighth || u64::from(layer) >= 7 * u64::from(layers) / 8 || (layer - eighth) % 3 == 2
 }
 
-const OUTPUT: &str = "output.weight";
-
-/// Parts by what their names contain; the first line that fits counts.
-const PARTS: &[(&str, Part)] = &[
-    ("attn_qkv.weight", Part::Value),
-    ("attn_kv_b.weight", Part::Value),
-    ("attn_v.weight", Part::Value),
-    ("attn_k.weight", Part::Key),
-    ("attn_output.weight", Part::AttentionOutput),
-    ("ffn_down", Part::Down),
-];
-
-/// Matrices that are never quantised, by what their names contain: routers, and small ones that errors hurt.
-const NEVER: &[&str] = &[
-    "_norm.weight",
-    "ffn_gate_inp.weight",
-    "altup",
-    "laurel",
-    "per_layer_model_proj",
-    "ssm_conv1d",
-    "shortconv.conv.weight",
-    "attn_rel_b.weight",
-    "position_embd",
-    "token_types.weight",
-    "time_mix_first.weight",
-    "time_mix_lerp_fused.weight",
-    "time_mix_w",
-    "time_mix_v",
-    "time_mix_a",
-    "time_mix_g",
-    "time_mix_decay_w",
-];
-
-impl Part {
-    fn of(name: &str) -> Part {
-        match name {
-            OUTPUT => Part::Output,
-            "token_embd.weight" | "per_layer_token_embd.weight" => Part::Embedding,
-            _ => PARTS.iter().find(|(text, _)| name.contains(text)).map_or(Part::Other, |(_, part)| *part),
-        }
-    }
-}
-
 /// More than one row.
 fn is_matrix(shape: &[u64]) -> bool {
     shape.iter().skip(1).any(|&n| n > 1)
-}
-
-fn is_quantised(name: &str) -> bool {
-    name.ends_with("weight") && !NEVER.iter().any(|text| name.contains(text))
 }
 
 /// The layer in `blk.LAYER.`.
@@ -272,7 +115,7 @@ fn layer(name: &str) -> Option<u32> {
 
 /// For each value projection its rank among them in the order of layers, and their number.
 fn value_ranks(tensors: &[(&str, &[u64])]) -> Vec<Option<(u32, u32)>> {
-    let mut values: Vec<usize> = (0..tensors.len()).filter(|&i| Part::of(tensors[i].0) == Part::Value).collect();
+    let mut values: Vec<usize> = (0..tensors.len()).filter(|&i| Role::of(tensors[i].0) == Role::Value).collect();
     values.sort_by_key(|&i| (layer(tensors[i].0), tensors[i].0));
     let mut ranks = vec![None; tensors.len()];
     for (rank, &i) in values.iter().enumerate() {
@@ -285,51 +128,11 @@ fn value_ranks(tensors: &[(&str, &[u64])]) -> Vec<Option<(u32, u32)>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn patterns() {
-        let matches = |pattern: &str, name| Keep { pattern: pattern.to_owned(), format: Format::F16 }.matches(name);
-        for (pattern, name) in [
-            ("output.weight", "output.weight"),
-            ("*", "anything"),
-            ("*", ""),
-            ("blk.*.ffn_down*", "blk.12.ffn_down_exps.weight"),
-            ("blk.?.attn_v.weight", "blk.3.attn_v.weight"),
-            ("*attn*weight", "blk.3.attn_attn.weightweight"),
-            ("a*b*c", "axxbxbxc"),
-            ("**x**", "x"),
-        ] {
-            assert!(matches(pattern, name), "{pattern} {name}");
-        }
-        for (pattern, name) in [
-            ("output", "output.weight"),
-            ("blk.?.attn_v.weight", "blk.13.attn_v.weight"),
-            ("", "x"),
-            ("?", ""),
-            ("a*b", "abc"),
-            ("*a", "b"),
-        ] {
-            assert!(!matches(pattern, name), "{pattern} {name}");
-        }
-        // A pattern that makes a backtracking matcher take exponential time.
-        assert!(!matches(&"*a".repeat(1000), &"a".repeat(999)));
-    }
-
-    #[test]
-    fn exceptions_are_parsed() {
-        assert_eq!(Keep::parse("a=b=q8_0").unwrap(), Keep { pattern: "a=b".into(), format: Format::Q8_0 });
-        for text in ["", "x", "=Q8_0"] {
-            assert!(matches!(Keep::parse(text), Err(QuantizeError::Keep { .. })), "{text}");
-        }
-        for text in ["x=", "x=Q4_K_M", "x=Q9"] {
-            assert!(matches!(Keep::parse(text), Err(QuantizeError::Format { .. })), "{text}");
-        }
-    }
-
     const MATRIX: &[u64] = &[512, 512];
 
     fn one(mix: &str, keep: &[&str], name: &str, shape: &[u64]) -> Choice {
         let keep: Vec<Keep> = keep.iter().map(|text| Keep::parse(text).unwrap()).collect();
-        let facts = Facts { architecture: "x".into(), layers: 16, heads: 8, kv_heads: 8, experts: 0 };
+        let facts = Facts { layers: 16, heads: 8, kv_heads: 8, ..Facts::default() };
         choose(&Mix::named(mix).unwrap(), &keep, &facts, &[(name, shape), (OUTPUT, MATRIX)]).unwrap()[0]
     }
 
@@ -358,6 +161,45 @@ mod tests {
         }
         let choice = one("Q4_K_M", &["*=Q6_K"], "blk.7.ffn_up.weight", &[96, 4]);
         assert_eq!(choice, Choice { format: Some(Format::Q8_0), instead_of: Some(Format::Q6_K) });
+    }
+
+    /// Value projections of Q3_K and Q4_K become Q5_K in models of 80 layers with few value heads, by any rule or none.
+    #[test]
+    fn few_values_get_more_bits() {
+        let format = |mix: Mix, architecture: &str, layers: u32, kv_heads: u32, name: &str| {
+            let facts = Facts { layers, heads: 64, kv_heads, ..Facts::default() }.of(architecture);
+            let tensors: Vec<String> = (0..layers).map(|layer| format!("blk.{layer}.{name}")).collect();
+            let tensors: Vec<(&str, &[u64])> = tensors.iter().map(|name| (name.as_str(), MATRIX)).collect();
+            // Layer 13 gets no more bits by its place.
+            choose(&mix, &[], &facts, &tensors).unwrap()[13].format.unwrap()
+        };
+        let named = |name| Mix::named(name).unwrap();
+        let (value, key) = ("attn_v.weight", "attn_k.weight");
+        for (architecture, layers, kv_heads, few) in [
+            ("llama", 80, 8, true),
+            ("llama", 80, 64, false),
+            ("llama", 79, 8, false),
+            ("qwen2", 80, 8, true),
+            ("qwen2", 80, 64, true),
+            ("qwen3", 80, 8, false),
+        ] {
+            let found = |mix, name| format(mix, architecture, layers, kv_heads, name);
+            for (mix, otherwise) in [
+                (named("Q4_K_M"), Format::Q4_K),
+                (named("Q4_K_S"), Format::Q4_K),
+                (named("Q3_K_M"), Format::Q4_K),
+                (named("Q3_K_S"), Format::Q3_K),
+                (named("Q2_K"), if kv_heads == 8 { Format::Q4_K } else { Format::Q3_K }),
+                (Mix::uniform(Format::Q3_K), Format::Q3_K),
+                (Mix::uniform(Format::Q4_K), Format::Q4_K),
+            ] {
+                let expected = if few { Format::Q5_K } else { otherwise };
+                assert_eq!(found(mix, value), expected, "{} {architecture} {layers} {kv_heads}", mix.name());
+            }
+            assert_eq!(found(named("Q4_K_M"), key), Format::Q4_K);
+            assert_eq!(found(named("Q6_K"), value), Format::Q6_K);
+            assert_eq!(found(named("Q4_0"), value), Format::Q4_0);
+        }
     }
 
     #[test]

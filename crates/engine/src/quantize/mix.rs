@@ -6,27 +6,7 @@
 use gristmill_kernels::format::Format::{self, *};
 
 use super::error::QuantizeError;
-
-/// What a weight is for, as far as its format depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// The token embeddings beside an output head of its own.
-    Embedding,
-    /// The output head, or token embeddings that also serve as one.
-    Output,
-    /// Keys of attention.
-    Key,
-    /// Values of attention, also together with queries and keys.
-    Value,
-    /// What attention's heads are mixed by.
-    AttentionOutput,
-    /// The last matrix of an MLP or of experts.
-    Down,
-    /// Any other matrix.
-    Other,
-    /// In rules alone: every part but the output head.
-    Any,
-}
+use super::role::Role;
 
 /// In which models and layers a rule holds.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +20,8 @@ pub(super) enum When {
     MoreBits,
     /// Where at least four query heads share a key and value head: a value projection is small then.
     SharedKeys,
+    /// Where value projections are a small share of the weights: see [`super::Facts::few_values`].
+    FewValues,
     /// In models of exactly eight experts (Mixtral), and of any other number.
     EightExperts,
     NotEightExperts,
@@ -48,7 +30,7 @@ pub(super) enum When {
 }
 
 /// A rule: the first that fits a tensor decides its format.
-pub(super) type Rule = (Part, When, Format);
+pub(super) type Rule = (Role, When, Format);
 
 /// A mix: a format for most weights, and rules for those that get another.
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +45,8 @@ pub struct Mix {
 /// Other names of mixes.
 const ALIASES: &[(&str, &str)] = &[("Q3_K", "Q3_K_M"), ("Q4_K", "Q4_K_M"), ("Q5_K", "Q5_K_M"), ("MXFP4", "MXFP4_MOE")];
 
-use Part::{AttentionOutput, Down, Key, Value};
-use When::{Always, EightExperts, Experts, First, FirstShare, MoreBits, NotEightExperts, SharedKeys};
+use Role::{AttentionOutput, Down, Key, Value};
+use When::{Always, EightExperts, Experts, FewValues, First, FirstShare, MoreBits, NotEightExperts, SharedKeys};
 
 /// A row of the table.
 const fn mix(name: &'static str, file_type: u32, base: Format, output: Format, rules: &'static [Rule]) -> Mix {
@@ -95,6 +77,21 @@ const MIXES: &[Mix] = &[
     mix("Q2_K", 10, Q2_K, Q6_K, Q2_K_M),
 ];
 
+/// What the rules have given such a tensor is raised from one format to another.
+pub(super) const RAISED: &[(Role, When, Format, Format)] =
+    &[(Value, FewValues, Q3_K, Q5_K), (Value, FewValues, Q4_K, Q5_K)];
+
+/// Where rows are not whole blocks of the first format, they may be of the second, which has shorter blocks and at least as many
+/// bits.
+pub(super) const SHORTER_BLOCKS: &[(Format, Format)] =
+    &[(Q2_K, Q4_0), (Q3_K, Q4_0), (Q4_K, Q5_0), (Q5_K, Q5_1), (Q6_K, Q8_0), (IQ4_XS, IQ4_NL)];
+
+/// The format of an output head whose rows are not whole blocks of the mix's base.
+pub(super) const OUTPUT_OF_OTHER_ROWS: Format = Q8_0;
+
+/// What a format is as a mix if it is the base of none: number in `general.file_type`, format of the output head.
+const NO_BASE: (u32, Format) = (38, Q6_K);
+
 /// In a model of eight experts attention is a small share of the weights.
 const VALUE_OF_EIGHT: Rule = (Value, EightExperts, Q8_0);
 const KEY_OF_EIGHT: Rule = (Key, EightExperts, Q8_0);
@@ -108,7 +105,7 @@ const Q4_K_S: &[Rule] =
     &[VALUE_OF_EIGHT, KEY_OF_EIGHT, MIXED_OF_EIGHT, (Value, First(4), Q5_K), (Down, FirstShare(8), Q5_K)];
 const IQ4: &[Rule] =
     &[VALUE_OF_EIGHT, KEY_OF_EIGHT, MIXED_OF_EIGHT, (Value, SharedKeys, Q5_K), (Down, FirstShare(8), Q5_K)];
-const MXFP4_MOE: &[Rule] = &[(Part::Any, Experts, MXFP4)];
+const MXFP4_MOE: &[Rule] = &[(Role::Any, Experts, MXFP4)];
 const Q3_K_L: &[Rule] = &[
     VALUE_OF_EIGHT,
     KEY_OF_EIGHT,
@@ -163,9 +160,8 @@ impl Mix {
 
     /// One format for all weights but the output head, which is `Q6_K` unless the format is a float or `Q8_0`.
     pub fn uniform(format: Format) -> Mix {
-        let output = if format.is_float() || format == Q8_0 { format } else { Q6_K };
-        // llama.cpp has no number for a file that is all MXFP4; every other format is the base of a mix.
-        let file_type = MIXES.iter().find(|mix| mix.base == format).map_or(38, |mix| mix.file_type);
+        let of_base = MIXES.iter().find(|mix| mix.base == format).map(|mix| (mix.file_type, mix.output));
+        let (file_type, output) = of_base.unwrap_or(NO_BASE);
         Mix { name: format.name(), file_type, base: format, output, rules: &[] }
     }
 

@@ -21,8 +21,11 @@
 
 mod choose;
 mod error;
+mod facts;
+mod keep;
 mod mix;
 mod pieces;
+mod role;
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -33,8 +36,10 @@ use gristmill_kernels::format::Format;
 
 use crate::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
 use crate::model::Progress;
-pub use choose::{Choice, Facts, Keep, choose};
+pub use choose::{Choice, choose};
 pub use error::QuantizeError;
+pub use facts::Facts;
+pub use keep::Keep;
 pub use mix::Mix;
 pub(crate) use pieces::{PIECE, PieceError, PieceWriter};
 

@@ -20,6 +20,7 @@ pub use error::TokenizerError;
 pub(crate) use spm::byte_token;
 pub use stream::StreamDecoder;
 
+use crate::notice::Notice;
 use bpe::{ByteLevel, Family};
 use merge::Merger;
 use special::{Fragment, Matcher};
@@ -30,7 +31,7 @@ use spm::Scored;
 pub struct Vocabulary {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece-style BPE).
     pub model: String,
-    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; without it, `default`.
+    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; without it `default`, and [`Tokenizer::notice`] says so.
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`: the text of each token, in the byte alphabet for `gpt2`.
     pub tokens: Vec<String>,
@@ -145,6 +146,8 @@ pub struct Tokenizer {
     end_of_generation: Vec<u32>,
     add_bos: bool,
     add_eos: bool,
+    /// Byte-level BPE whose pre-tokenizer the vocabulary does not name.
+    lacks_pre: bool,
 }
 
 impl Tokenizer {
@@ -226,6 +229,7 @@ impl Tokenizer {
         Ok(Self {
             add_bos: vocabulary.add_bos.unwrap_or(habit),
             add_eos: vocabulary.add_eos.unwrap_or(false),
+            lacks_pre: family.is_some() && vocabulary.pre.is_none(),
             bos: vocabulary.bos,
             eos: vocabulary.eos,
             padding: vocabulary.padding,
@@ -265,6 +269,11 @@ impl Tokenizer {
         self.add_bos
     }
 
+    /// Byte-level BPE whose pre-tokenizer the vocabulary does not name: `default` stands in for it.
+    pub fn notice(&self) -> Option<Notice> {
+        self.lacks_pre.then_some(Notice::NoPreTokenizer)
+    }
+
     /// Whether a generation ends with this token.
     pub fn is_end_of_generation(&self, id: u32) -> bool {
         self.end_of_generation.binary_search(&id).is_ok()
@@ -295,6 +304,13 @@ impl Tokenizer {
     pub fn token_bytes(&self, id: u32) -> Result<&[u8], TokenizerError> {
         let range = self.offsets.get(id as usize).zip(self.offsets.get(id as usize + 1));
         range.and_then(|(&start, &end)| self.bytes.get(start..end)).ok_or_else(|| self.out_of_range(id))
+    }
+
+    /// The tokens that stand for exactly these bytes, in ascending order: mostly one or none. Spaces count: ` the` and
+    /// `the` are different tokens. A special token stands for its name.
+    pub fn tokens_of_bytes(&self, bytes: &[u8]) -> impl Iterator<Item = u32> {
+        let of = |pair: &[usize]| self.bytes.get(pair[0]..pair[1]);
+        (0..).zip(self.offsets.windows(2)).filter(move |(_, pair)| of(pair) == Some(bytes)).map(|(id, _)| id)
     }
 
     /// Turns a text into token ids. Time and memory grow linearly with the text, but for a logarithmic factor in its

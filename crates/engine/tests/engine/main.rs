@@ -6,6 +6,7 @@
 #[path = "../model/tiny.rs"]
 mod tiny;
 
+mod bias;
 mod refuse;
 mod speech;
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use gristmill_engine::engine::{FinishReason, Piece};
 use gristmill_engine::template::Message;
 use gristmill_engine::{
-    Batch, Chat, Engine, EngineError, Limits, LoadOptions, Model, Outputs, Request, Runner, SamplingOptions,
+    Batch, Chat, Engine, EngineError, Limits, LoadOptions, Model, Notice, Outputs, Request, Runner, SamplingOptions,
 };
 use gristmill_kernels::reference::Reference;
 use tiny::{Random, Tiny};
@@ -74,6 +75,21 @@ fn sampling(random: &mut Random) -> SamplingOptions {
         frequency_penalty: 0.3,
         seed: random.next(),
     }
+}
+
+#[test]
+fn notices_are_data() {
+    let mut tiny = Tiny::llama();
+    speech::teach(&mut tiny);
+    tiny.unset("tokenizer.ggml.pre");
+    let file = tiny.file(&mut Random::fresh());
+    assert_eq!(gristmill_engine::ModelInfo::read(&file).unwrap().notices(), [Notice::NoPreTokenizer]);
+    let model = Arc::new(Model::with_backend(file, Arc::new(Reference::backend()), LoadOptions::default()).unwrap());
+    let limits = Limits { context: Some(CONTEXT + 1), ..Limits::default() };
+    let long = Notice::LongContext { context: CONTEXT + 1, trained: CONTEXT };
+    assert_eq!(Engine::start(model, limits).unwrap().notices(), [Notice::NoPreTokenizer, long]);
+    assert!(Notice::NoPreTokenizer.to_string().contains("`tokenizer.ggml.pre` is missing"));
+    assert_eq!(engine(&self::model(), 1, 64).notices(), []);
 }
 
 #[test]

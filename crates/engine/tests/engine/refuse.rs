@@ -1,7 +1,7 @@
 //! Requests that are refused, before anything runs.
 
 use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Engine, EngineError, Error, Limits, Prompt, Request, SamplingOptions};
+use gristmill_engine::{Chat, Dry, Engine, EngineError, Error, Limits, Prompt, Request, SamplingOptions};
 
 use super::{CONTEXT, engine, model, pieces, request};
 use crate::tiny::{Random, Tiny};
@@ -35,6 +35,25 @@ fn options() {
 }
 
 #[test]
+fn logit_bias_and_dry() {
+    let engine = engine(&model(), 1, 64);
+    let bias = |logit_bias: &[(u32, f32)]| Request { logit_bias: logit_bias.to_vec(), ..Request::new("x") };
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let error = refusal(&engine, bias(&[(1, 0.0), (7, bad)]));
+        assert!(matches!(error, EngineError::LogitBias { token: 7, .. }), "{error}");
+    }
+    let error = refusal(&engine, bias(&[(260, 1.0)]));
+    assert!(matches!(error, EngineError::LogitBiasToken { token: 260, vocabulary: 260 }), "{error}");
+    let error = refusal(&engine, bias(&[(3, 1.0), (4, 1.0), (3, -1.0)]));
+    assert!(matches!(error, EngineError::LogitBiasTwice { token: 3 }), "{error}");
+    let dry = |dry: Dry| refusal(&engine, Request { dry, ..Request::new("x") });
+    let error = dry(Dry { multiplier: -1.0, ..Dry::default() });
+    assert!(matches!(error, EngineError::Sampling { what: "DRY multiplier", .. }), "{error}");
+    let error = dry(Dry { sequence_breakers: vec![String::new()], ..Dry::default() });
+    assert!(matches!(error, EngineError::EmptyBreaker), "{error}");
+}
+
+#[test]
 fn a_model_that_cannot_speak() {
     let file = Tiny::llama().file(&mut Random::fresh());
     let backend = std::sync::Arc::new(gristmill_kernels::reference::Reference::backend());
@@ -43,7 +62,11 @@ fn a_model_that_cannot_speak() {
     assert!(matches!(refusal(&engine, Request::new("x")), EngineError::Model(Error::NoTokenizer)));
     let chat = Prompt::from(Chat::new(vec![Message::new("user", "x")]));
     assert!(matches!(refusal(&engine, Request::new(chat)), EngineError::NoTemplate));
+    let dry = Dry { multiplier: 1.0, ..Dry::default() };
+    let error = refusal(&engine, Request { dry, ..Request::new(vec![1, 2]) });
+    assert!(matches!(error, EngineError::BreakersWithoutText), "{error}");
     let mut request = Request::new(vec![1, 2]);
+    request.dry = Dry { multiplier: 1.0, sequence_breakers: vec![], ..Dry::default() };
     request.max_tokens = Some(4);
     let pieces = pieces(&engine, request);
     assert!(pieces.len() == 4 && pieces.iter().all(|piece| piece.text.is_empty()));
@@ -56,5 +79,6 @@ fn limits() {
     let error = start(Limits { sequences: 65, batch_tokens: 64, ..limits });
     assert!(matches!(error, EngineError::BatchTooSmall { batch_tokens: 64, sequences: 65 }), "{error}");
     assert!(matches!(start(Limits { sequences: 0, ..limits }), EngineError::Model(Error::Limit { .. })));
-    assert!(matches!(start(Limits { context: Some(101), ..limits }), EngineError::Model(Error::Limit { .. })));
+    let context = Some(gristmill_engine::MAX_CONTEXT + 1);
+    assert!(matches!(start(Limits { context, ..limits }), EngineError::Model(Error::Limit { .. })));
 }

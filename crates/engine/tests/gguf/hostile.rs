@@ -173,7 +173,7 @@ fn alignments() {
     refuse(file(4, &48u32.to_le_bytes()), "48");
     refuse(file(5, &(-32i32).to_le_bytes()), "-32");
     refuse(file(10, &(1u64 << 32).to_le_bytes()), "4294967296");
-    refuse(file(6, &32f32.to_le_bytes()), "f32");
+    refuse(file(6, &32f32.to_le_bytes()), "float32");
     refuse(file(8, &[0; 8]), "string");
     for alignment in [1u32, 2, 4096, 1 << 31] {
         let file = read(&file(4, &alignment.to_le_bytes()).0).unwrap();

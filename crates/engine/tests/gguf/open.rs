@@ -74,6 +74,9 @@ fn directories_say_what_is_in_them() {
     assert!(text(&folder.0).contains("is a directory; give the path of a GGUF file"));
     folder.file("model.safetensors", "");
     assert!(text(&folder.0).contains("it holds safetensors"));
+    folder.file("config.json", "{}");
+    let (path, name) = (folder.0.display(), folder.0.file_name().unwrap().to_str().unwrap());
+    assert!(text(&folder.0).contains(&format!("`gristmill convert {path} -o {name}.gguf`")), "{}", text(&folder.0));
     let gguf = folder.file("model.gguf", "");
     assert!(text(&folder.0).contains(&format!("for example {}", gguf.display())));
     assert!(text(&folder.0.join("absent.gguf")).contains("no such file"));

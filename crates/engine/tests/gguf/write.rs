@@ -122,18 +122,20 @@ fn getters_convert_and_explain() {
     assert_eq!(m.get_f32_array("empty").unwrap(), [0.0f32; 0]);
     assert_eq!(m.optional::<u32>("absent"), Ok(None));
 
-    let missing = MetadataError::Missing { key: "absent".into(), expected: "u32" };
+    let missing = MetadataError::Missing { key: "absent".into(), expected: "an integer from 0 to 4294967295" };
     assert_eq!(m.get_u32("absent"), Err(missing));
     // The first value stands after the header, the key's length and its name.
     let text = m.get_f32("i8").unwrap_err().to_string();
-    assert_eq!(text, "key `i8` (byte 34): f32 expected, i8 found");
+    assert_eq!(text, "key `i8` (byte 34) has the type int8; expected: a float that 32 bits hold");
     let range = |e: Result<(), MetadataError>| match e {
         Err(MetadataError::Range { key, found, .. }) => format!("{key}: {found}"),
         other => panic!("{other:?}"),
     };
     assert_eq!(range(m.get_u32("u64").map(drop)), format!("u64: {}", u64::MAX));
     assert_eq!(range(m.get_u32("neg").map(drop)), "neg: -1");
-    assert_eq!(range(m.get_u32_array("ints").map(drop)), "ints: element 1 = -1");
+    let text = m.get_usize("neg").unwrap_err().to_string();
+    assert!(text.ends_with("): -1 is out of range; expected: an integer of at least 0"), "{text}");
+    assert_eq!(range(m.get_u32_array("ints").map(drop)), "ints: -1 (element 1)");
     assert!(matches!(m.get_f32("f64"), Err(MetadataError::Range { .. })));
     for error in [
         m.get_u32("text").map(drop),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::{Batch, Error, Limits, LoadOptions, Model, Outputs, Plan, Precision, Runner, Sampling};
+use gristmill_engine::{
+    Batch, Error, Limits, LoadOptions, MAX_CONTEXT, Model, Notice, Outputs, Plan, Precision, Runner, Sampling,
+};
 
 use crate::tiny::{Random, Tiny, VOCAB};
 use crate::{reference, runner};
@@ -61,7 +63,10 @@ fn limits_of_a_runner() {
         (Limits { sequences: 0, ..good }, "the number of sequences is 0; it must be at least 1"),
         (Limits { batch_tokens: 0, ..good }, "the number of tokens in a batch is 0; it must be at least 1"),
         (Limits { output_rows: Some(0), ..good }, "the number of output rows is 0; it must be at least 1"),
-        (Limits { context: Some(101), ..good }, "the context length is 101; the model was trained on at most 100"),
+        (
+            Limits { context: Some(MAX_CONTEXT + 1), ..good },
+            "the context length is 2147483649; gristmill supports at most 2147483648",
+        ),
     ] {
         assert_eq!(Runner::new(model.clone(), bad).expect_err("a bad limit").to_string(), message);
     }
@@ -73,6 +78,30 @@ fn limits_of_a_runner() {
         let error = Runner::new(model.clone(), huge).expect_err("it does not fit");
         assert!(matches!(error, Error::Memory { needed, free, .. } if needed > free), "{error}");
     }
+}
+
+/// Beyond the 100 tokens that the model was trained on a context is allowed, and a notice says so.
+#[test]
+fn a_context_beyond_the_training() {
+    let mut random = Random::fresh();
+    let model = reference(&Tiny::llama().file(&mut random));
+    let limits = |context| Limits { context, sequences: 1, batch_tokens: 200, ..Limits::default() };
+    for (context, notice) in [
+        (None, None),
+        (Some(100), None),
+        (Some(101), Some(Notice::LongContext { context: 101, trained: 100 })),
+        (Some(150), Some(Notice::LongContext { context: 150, trained: 100 })),
+    ] {
+        let mut runner = Runner::new(model.clone(), limits(context)).expect("it fits");
+        assert_eq!((runner.context(), runner.plan().notice()), (context.unwrap_or(100), notice));
+        let id = runner.open_sequence().expect("one is free");
+        let mut batch = Batch::new();
+        batch.push(id, &random.tokens(runner.context()), Outputs::Last);
+        let logits = runner.forward(&batch).expect("it runs").to_vec().expect("host memory");
+        assert!(logits.iter().all(|x| x.is_finite()));
+    }
+    let text = Notice::LongContext { context: 150, trained: 100 }.to_string();
+    assert!(text.contains("150") && text.contains("100 that the model was trained on"), "{text}");
 }
 
 #[test]

@@ -62,27 +62,36 @@ fn numbers_that_make_no_sense_are_named() {
     let int = |n: u64| Value::U64(n);
     for (key, value, says) in [
         ("block_count", int(0), "must be at least 1"),
-        ("block_count", int(u64::MAX), "is more than the"),
+        (
+            "block_count",
+            int(u64::MAX),
+            "18446744073709551615 layers need at least as many tensors, but the file has 20;",
+        ),
+        ("block_count", Value::String("2".into()), "has the type string; expected: an integer of at least 0"),
         ("block_count", int(3), "tensor `blk.2.attn_norm.weight` of shape [48] is missing"),
         ("block_count", int(1), "tensor `blk.1.attn_norm.weight` is not a weight"),
         ("context_length", int(0), "must be at least 1"),
-        ("context_length", int(1 << 40), "is more than the"),
+        ("context_length", int(1 << 40), "that gristmill supports"),
         ("embedding_length", int(0), "must be at least 1"),
-        ("embedding_length", int(1 << 40), "is more than the"),
+        ("embedding_length", int(1 << 40), "that gristmill supports"),
         ("embedding_length", int(64), "tensor `token_embd.weight`"),
         ("feed_forward_length", int(0), "must be at least 1"),
         ("feed_forward_length", int(81), "tensor `blk.0.ffn_gate.weight`"),
-        ("feed_forward_length", Value::I32(-1), "-1 does not fit"),
+        ("feed_forward_length", Value::I32(-1), "-1 is out of range; expected: an integer of at least 0"),
         ("attention.head_count", int(0), "must be at least 1"),
         ("attention.head_count", int(7), "7 is not a multiple of the 2 KV heads"),
         ("attention.head_count", int(8), "tensor `blk.0.attn_q.weight`"),
         ("attention.head_count_kv", int(4), "6 is not a multiple of the 4 KV heads"),
-        ("attention.key_length", int(1 << 60), "is more than the"),
+        ("attention.key_length", int(1 << 60), "is more than the 16777216 that gristmill supports"),
         ("attention.key_length", int(16), "tensor `blk.0.attn_q.weight`"),
         ("attention.value_length", int(9), "tensor `blk.0.attn_v.weight`"),
         ("attention.layer_norm_rms_epsilon", Value::F32(f32::NAN), "must be finite and not negative"),
         ("attention.layer_norm_rms_epsilon", Value::F32(-1.0), "must be finite and not negative"),
-        ("attention.layer_norm_rms_epsilon", Value::String("0".into()), "f32 expected, string found"),
+        (
+            "attention.layer_norm_rms_epsilon",
+            Value::String("0".into()),
+            "has the type string; expected: a float that 32 bits hold",
+        ),
         ("attention.scale", Value::F32(f32::INFINITY), "must be finite and above 0"),
         ("rope.freq_base", Value::F32(0.0), "must be finite and above 0"),
         ("rope.freq_base", Value::F32(f32::NAN), "must be finite and above 0"),
@@ -99,10 +108,10 @@ fn numbers_that_make_no_sense_are_named() {
     }
     for (key, value, says) in [
         ("expert_count", 0, "must be at least 1"),
-        ("expert_count", 1025, "is more than the 1024"),
+        ("expert_count", 1025, "is more than the 1024 that gristmill supports"),
         ("expert_count", 4, "tensor `blk.0.ffn_gate_inp.weight`"),
         ("expert_used_count", 0, "must be at least 1"),
-        ("expert_used_count", 6, "is more than the 5"),
+        ("expert_used_count", 6, "is more than the 5 experts that the model has"),
         ("expert_feed_forward_length", 64, "tensor `blk.0.ffn_gate_exps.weight`"),
     ] {
         let key = format!("qwen3moe.{key}");
@@ -182,8 +191,8 @@ fn windows_alternate() {
     assert_eq!(windows(Some(vec![false, true].into())), [None, Some(5)]);
     for (value, says) in [
         (vec![true; 3].into(), "3 flags are not the 2 layers"),
-        (Value::String("every other".into()), "string found"),
-        (Value::I32(-2), "-2 does not fit"),
+        (Value::String("every other".into()), "has the type string"),
+        (Value::I32(-2), "-2 is out of range"),
     ] {
         let message = refusal(Tiny::gpt_oss(), |tiny| tiny.set("gpt-oss.attention.sliding_window_pattern", value));
         assert!(message.contains("sliding_window_pattern") && message.contains(says), "{message}");

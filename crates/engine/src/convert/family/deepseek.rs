@@ -11,6 +11,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["deepseek"],
     architecture: "deepseek",
     keys: &[COMMON, EXPERTS, KEYS],
+    nulls: &["head_dim", "n_shared_experts"],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: &[expect_text("hidden_act", "silu"), expect_number("moe_layer_freq", 1.0)],

@@ -7,6 +7,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gemma3_text"],
     architecture: "gemma3",
     keys: &[COMMON, KEYS],
+    nulls: &["attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"],
     rope_base: 1_000_000.0,
     yarn_truncates: true,
     expects: EXPECTS,

@@ -10,6 +10,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["gpt_oss"],
     architecture: "gpt-oss",
     keys: &[COMMON, EXPERTS, KEYS],
+    nulls: &[],
     rope_base: 150_000.0,
     yarn_truncates: false,
     expects: EXPECTS,

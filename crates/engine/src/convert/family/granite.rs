@@ -9,6 +9,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["granite"],
     architecture: "granite",
     keys: &[COMMON, KEYS],
+    nulls: &[],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: &[expect_text("hidden_act", "silu")],

@@ -7,6 +7,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["llama", "mistral"],
     architecture: "llama",
     keys: &[COMMON, KEYS],
+    nulls: &["head_dim", "sliding_window"],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: &[expect_text("hidden_act", "silu")],

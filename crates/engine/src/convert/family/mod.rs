@@ -16,7 +16,7 @@ mod qwen2moe;
 mod qwen3;
 mod qwen3moe;
 
-pub(super) use parts::EXPERT_COUNT;
+pub(super) use parts::{EXPERT_COUNT, LAYER_TYPES, NULLS};
 
 /// One line for each family.
 const FAMILIES: &[&Family] = &[
@@ -42,6 +42,9 @@ pub(super) struct Family {
     /// `general.architecture`, which begins the names of its keys.
     pub(super) architecture: &'static str,
     pub(super) keys: &'static [&'static [Key]],
+    /// Settings whose `null` means that they are not set, besides [`NULLS`]: those that transformers declares as optional
+    /// in this family.
+    pub(super) nulls: &'static [&'static str],
     /// The base of RoPE if the settings have none.
     pub(super) rope_base: f64,
     /// Whether YaRN's ramp begins and ends at whole pairs: no key says it, the architecture means it.

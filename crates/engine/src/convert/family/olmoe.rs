@@ -7,6 +7,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["olmoe"],
     architecture: "olmoe",
     keys: &[COMMON, EXPERTS, KEYS],
+    nulls: &["clip_qkv"],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: &[expect_text("hidden_act", "silu")],

@@ -16,9 +16,12 @@ pub(super) const fn renormalised(habit: bool) -> Key {
     Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(habit), or: Or::Flag(false) }
 }
 
+/// The type of each layer, as a list.
+pub(in crate::convert) const LAYER_TYPES: &str = "layer_types";
+
 /// Which layers see a window only; `period`: see [`Kind::WindowsUnless`].
 pub(super) const fn windows(period: usize) -> Key {
-    let theirs = &["layer_types", "sliding_window_pattern"];
+    let theirs = &[LAYER_TYPES, "sliding_window_pattern"];
     Key { ours: "attention.sliding_window_pattern", theirs, kind: Kind::WindowsUnless { period }, or: Or::Skip }
 }
 
@@ -41,6 +44,24 @@ pub(super) const fn expect_flag(setting: &'static str, value: bool) -> Expect {
 pub(super) const fn expect_number(setting: &'static str, value: f64) -> Expect {
     Expect { setting, value: Expected::Number(value) }
 }
+
+/// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
+/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the family's
+/// habit, for RoPE no stretching and the whole head, for an id no such token.
+pub(in crate::convert) const NULLS: &[&str] = &[
+    "num_key_value_heads",
+    LAYER_TYPES,
+    "rope_parameters",
+    "rope_scaling",
+    "partial_rotary_factor",
+    "bos_token_id",
+    "eos_token_id",
+    "unk_token_id",
+    "sep_token_id",
+    "pad_token_id",
+    "cls_token_id",
+    "mask_token_id",
+];
 
 /// Keys of every model.
 pub(super) const COMMON: &[Key] = &[

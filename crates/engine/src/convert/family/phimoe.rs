@@ -10,6 +10,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["phimoe"],
     architecture: "phimoe",
     keys: &[COMMON, EXPERTS, KEYS],
+    nulls: &["head_dim", "sliding_window"],
     rope_base: 10_000.0,
     yarn_truncates: true,
     // No key says how near logits must be to share a token.

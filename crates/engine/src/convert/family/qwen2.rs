@@ -7,6 +7,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2"],
     architecture: "qwen2",
     keys: &[COMMON, KEYS],
+    nulls: &[],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: EXPECTS,

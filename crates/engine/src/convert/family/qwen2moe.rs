@@ -8,6 +8,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2_moe"],
     architecture: "qwen2moe",
     keys: &[COMMON, KEYS, EXPERTS, WIDTHS],
+    nulls: &[],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: EXPECTS,

@@ -8,6 +8,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3"],
     architecture: "qwen3",
     keys: &[COMMON, KEYS, HEADS],
+    nulls: &[],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: EXPECTS,

@@ -8,6 +8,7 @@ pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3_moe"],
     architecture: "qwen3moe",
     keys: &[COMMON, KEYS, HEADS, EXPERTS, MORE],
+    nulls: &["head_dim"],
     rope_base: 10_000.0,
     yarn_truncates: true,
     expects: EXPECTS,

@@ -22,7 +22,7 @@ pub(super) fn read(
     let plain =
         json.model.vocab.iter().map(|(text, &id)| (id, Token { text: text.clone(), score: 0.0, kind: Kind::Normal }));
     // What tokenizer_config.json names as special is so, whatever tokenizer.json says.
-    let named = special::named(about).filter_map(|(_, text)| {
+    let named = special::named(about)?.into_iter().filter_map(|text| {
         let id = *json.model.vocab.get(text)?;
         Some((id, Added { text: text.to_owned(), special: true }))
     });

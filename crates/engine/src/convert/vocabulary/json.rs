@@ -1,7 +1,7 @@
 //! `tokenizer.json`: the pipeline of the `tokenizers` library.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,7 +12,10 @@ use crate::convert::files::read_json;
 
 /// As much of the file as is used.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with a tokenizer's steps")]
 pub(super) struct TokenizerJson {
+    #[serde(skip)]
+    path: PathBuf,
     #[serde(default)]
     added_tokens: Vec<AddedRecord>,
     #[serde(default)]
@@ -25,6 +28,7 @@ pub(super) struct TokenizerJson {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with id and content of an added token")]
 struct AddedRecord {
     id: u32,
     content: String,
@@ -34,6 +38,7 @@ struct AddedRecord {
 
 /// The model, byte pair encoding.
 #[derive(Debug, Deserialize)]
+#[serde(expecting = "an object with vocab and merges")]
 pub(super) struct Bpe {
     pub(super) vocab: BTreeMap<String, u32>,
     merges: Vec<Merge>,
@@ -51,18 +56,20 @@ pub(super) struct Bpe {
 
 /// Merges are written as `"a b"`, since 2024 as `["a", "b"]`.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a merge is neither a string nor a pair of strings")]
 enum Merge {
     Joined(String),
     Pair(String, String),
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a tokenizer's steps")]
 struct Outline {
     model: ModelOutline,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object with a tokenizer's model")]
 struct ModelOutline {
     /// Files of before 2020 do not say.
     #[serde(default, rename = "type")]
@@ -79,7 +86,7 @@ impl TokenizerJson {
         if let Some(kind) = read_json::<Outline>(path)?.model.kind.filter(|kind| kind != "BPE") {
             return Err(unsupported(format!("a tokenizer model of type {:?}", cut(kind, 80))));
         }
-        let json: TokenizerJson = read_json(path)?;
+        let json = TokenizerJson { path: path.to_owned(), ..read_json(path)? };
         let Bpe { continuing_subword_prefix, end_of_word_suffix, .. } = &json.model;
         let affix =
             [continuing_subword_prefix, end_of_word_suffix].into_iter().flatten().find(|affix| !affix.is_empty());
@@ -88,6 +95,11 @@ impl TokenizerJson {
         }
         unique(path, &json.model.vocab)?;
         Ok(json)
+    }
+
+    /// An error about a part of the file.
+    pub(super) fn wrong(&self, part: &str, problem: String) -> ConvertError {
+        ConvertError::Vocabulary { path: self.path.clone(), problem: format!("{part}: {problem}") }
     }
 
     /// Id and token of all that were added.

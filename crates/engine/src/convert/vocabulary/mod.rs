@@ -57,6 +57,20 @@ struct Added {
     special: bool,
 }
 
+/// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no such token, no
+/// template, a space before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
+const NULLS: &[&str] = &[
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+    "chat_template",
+    "add_prefix_space",
+];
+
 /// Reads everything that a file says under `tokenizer.`. Remarks for the user are appended to `notes`.
 ///
 /// `size`: rows of the embedding table. Ids without a token are filled up, as converters do.
@@ -67,7 +81,7 @@ pub(super) fn read(
     pre: Option<&str>,
     notes: &mut Vec<String>,
 ) -> Result<Pairs, ConvertError> {
-    let about = Config::read_optional(&folder.join("tokenizer_config.json"))?;
+    let about = Config::read_optional(&folder.join("tokenizer_config.json"))?.without_nulls(NULLS);
     let [model_path, json_path] = ["tokenizer.model", "tokenizer.json"].map(|name| folder.join(name));
     let json = match json_path.exists() {
         true => Some(TokenizerJson::read(&json_path)?),

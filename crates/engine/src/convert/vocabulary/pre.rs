@@ -108,7 +108,8 @@ fn steps(pre_tokenizer: &Value) -> Option<Vec<Step<'_>>> {
         }
         "Digits" if setting("individual_digits") == Some(true) => vec![Digits],
         "ByteLevel" if setting("add_prefix_space") == Some(false) => {
-            vec![ByteLevel { words: setting("use_regex").unwrap_or(true) }]
+            let words = if pre_tokenizer.get("use_regex").is_none() { true } else { setting("use_regex")? };
+            vec![ByteLevel { words }]
         }
         _ => return None,
     })

@@ -82,8 +82,9 @@ pub(super) fn from_json(
         let score = ranks.get(text.as_str()).map_or(ADDED_SCORE.min(-(ranks.len() as f32)), |&rank| -(rank as f32));
         tokens.insert(id, Token { text: text.clone(), score, kind });
     }
-    let named = special::named(about)
-        .filter_map(|(_, text)| Some((*json.model.vocab.get(text)?, Added { text: text.to_owned(), special: true })));
+    let named = special::named(about)?
+        .into_iter()
+        .filter_map(|text| Some((*json.model.vocab.get(text)?, Added { text: text.to_owned(), special: true })));
     for (id, added) in json.added().chain(named) {
         let (kind, text) = added_token(&added);
         tokens.insert(id, Token { text, score: ADDED_SCORE, kind });

@@ -21,16 +21,19 @@ const ROLES: &[(&str, &str)] = &[
     ("mask", "mask"),
 ];
 
-/// The settings' name and the text of the special tokens that `tokenizer_config.json` names.
-pub(super) fn named(about: &Config) -> impl Iterator<Item = (&'static str, &str)> {
-    ROLES.iter().filter_map(|&(role, _)| Some((role, text(about, role)?)))
+/// The texts of the special tokens that `tokenizer_config.json` names.
+pub(super) fn named(about: &Config) -> Result<Vec<&str>, ConvertError> {
+    ROLES.iter().filter_map(|&(role, _)| text(about, role).transpose()).collect()
 }
 
 /// A token is given as its text, or as an object with a `content`.
-fn text<'a>(about: &'a Config, role: &str) -> Option<&'a str> {
-    match about.value(&format!("{role}_token"))? {
-        Json::String(text) => Some(text),
-        other => other["content"].as_str(),
+fn text<'a>(about: &'a Config, role: &str) -> Result<Option<&'a str>, ConvertError> {
+    let key = format!("{role}_token");
+    let wrong = |found| about.wrong_type(&key, found, "a string, or an object whose \"content\" is one");
+    match about.value(&key) {
+        None => Ok(None),
+        Some(Json::String(text)) => Ok(Some(text)),
+        Some(other) => other["content"].as_str().map(Some).ok_or_else(|| wrong(other)),
     }
 }
 
@@ -40,12 +43,13 @@ pub(super) fn decoder(about: &Config) -> Result<Vec<(u32, Added)>, ConvertError>
     let Some(value) = about.value(key) else { return Ok(Vec::new()) };
     let read = || {
         let entries = value.as_object()?.iter().map(|(id, entry)| {
-            let special = entry["special"].as_bool().unwrap_or(false);
+            let special = entry.get("special").map_or(Some(false), Json::as_bool)?;
             Some((id.parse().ok()?, Added { text: entry["content"].as_str()?.to_owned(), special }))
         });
         entries.collect::<Option<Vec<_>>>()
     };
-    read().ok_or_else(|| about.wrong(key, value, "an object of ids, each with a \"content\""))
+    let expected = "an object of ids, each with a string \"content\" and, if at all, a boolean \"special\"";
+    read().ok_or_else(|| about.wrong_type(key, value, expected))
 }
 
 /// The keys of special tokens.
@@ -60,11 +64,13 @@ pub(super) fn read(
     let mut pairs = Pairs::new();
     let mut ids = [None; ROLES.len()];
     for (&(theirs, ours), found) in ROLES.iter().zip(&mut ids) {
-        let named = text(about, theirs);
+        let named = text(about, theirs)?;
         let key = format!("{theirs}_token_id");
-        // Some models have a list of ids that end a text; the tokenizer's own comes first then.
-        let number = config.value(&key).filter(|value| !value.is_array()).map(|_| config.count(&key));
-        let number = number.transpose()?.flatten();
+        let number = match config.value(&key) {
+            // Some models have a list of ids that end a text; the tokenizer's own comes first then.
+            Some(Json::Array(ids)) if theirs == "eos" && ids.iter().all(Json::is_u64) => None,
+            _ => config.count(&key)?,
+        };
         *found = named.and_then(id_of).or(number);
         if let Some(id) = found.filter(|&id| id as usize >= tokens.len()) {
             notes.push(format!("{key} is {id}, which is no token; it is left out"));
@@ -75,9 +81,12 @@ pub(super) fn read(
         }
     }
 
-    let added = json.map(|json| added(&json.post_processor)).unwrap_or_default();
+    let added = json.map_or(Ok(Ends::default()), |json| {
+        added(&json.post_processor).map_err(|problem| json.wrong("post_processor", problem))
+    })?;
     for (role, ends, id) in [("bos", added.first, ids[0]), ("eos", added.last, ids[1])] {
-        let said = about.flag(&format!("add_{role}_token"))?;
+        let key = format!("add_{role}_token");
+        let said = if about.value(&key) == Some(&Json::Null) { Some(false) } else { about.flag(&key)? };
         let adds = match ends {
             End::Nothing => said,
             End::None => Some(false),
@@ -115,8 +124,16 @@ struct Ends<'a> {
 }
 
 /// Reads the post-processor, one step or a sequence of them.
-fn added(processor: &Json) -> Ends<'_> {
+///
+/// # Errors
+/// What is wrong with it.
+fn added(processor: &Json) -> Result<Ends<'_>, String> {
     let mut ends = Ends::default();
+    let list = |step: &'_ Json, key: &str| match step.get(key) {
+        Some(Json::Array(_)) | None => Ok(()),
+        Some(other) => Err(format!("`{key}` is {}; expected: a list", cut(other, 80))),
+    };
+    list(processor, "processors")?;
     let steps = match processor["processors"].as_array() {
         Some(steps) => steps.as_slice(),
         None => std::slice::from_ref(processor),
@@ -131,15 +148,18 @@ fn added(processor: &Json) -> Ends<'_> {
                 }
             }
             Some("TemplateProcessing") => {
+                list(step, "single")?;
                 let Some([first, .., last]) = step["single"].as_array().map(Vec::as_slice) else { continue };
                 for (end, piece) in [(&mut ends.first, first), (&mut ends.last, last)] {
-                    if let Some(text) = piece["SpecialToken"]["id"].as_str() {
-                        *end = End::Token(text);
+                    if let Some(token) = piece.get("SpecialToken") {
+                        let wrong =
+                            || format!("`SpecialToken` is {}; expected: an object with a string `id`", cut(token, 80));
+                        *end = End::Token(token["id"].as_str().ok_or_else(wrong)?);
                     }
                 }
             }
             _ => {}
         }
     }
-    ends
+    Ok(ends)
 }

@@ -18,14 +18,15 @@ pub(super) fn read(folder: &Path, about: &Config) -> Result<Pairs, ConvertError>
     if path.exists() {
         return Ok(vec![(KEY.to_owned(), read_text(&path)?.into())]);
     }
-    let old = Config::read_optional(&folder.join("chat_template.json"))?;
     let key = "chat_template";
+    let old = Config::read_optional(&folder.join("chat_template.json"))?.without_nulls(&[key]);
     let (from, value) = match (about.value(key), old.value(key)) {
         (Some(value), _) => (about, value),
         (None, Some(value)) => (&old, value),
         (None, None) => return Ok(Pairs::new()),
     };
-    let wrong = || from.wrong(key, value, "a text, or a list of objects with \"name\" and \"template\"");
+    let expected = "a string, or a list of objects with \"name\" and \"template\"";
+    let wrong = || from.wrong_type(key, value, expected);
     let mut pairs = Pairs::new();
     let mut names = Vec::new();
     match value {

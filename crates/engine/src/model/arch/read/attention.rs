@@ -2,9 +2,10 @@
 
 use gristmill_kernels::ops::RopeStyle;
 
-use super::{MAX_CONTEXT, MAX_WIDTH, Reader};
+use super::{MAX_WIDTH, Reader};
 use crate::error::{Error, Result};
 use crate::model::spec::{AttentionSpec, RopeScaling, RopeSpec};
+use crate::plan::MAX_CONTEXT;
 
 impl Reader<'_> {
     /// Grouped-query attention without qk-norm.

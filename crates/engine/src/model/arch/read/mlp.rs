@@ -64,7 +64,8 @@ impl Reader<'_> {
     /// Experts chosen by softmax. `normalise`: the weights of the chosen are renormalised, if the file does not say.
     pub(in crate::model::arch) fn moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
         let experts = self.count("expert_count", MAX_EXPERTS)?;
-        let top_k = self.count("expert_used_count", experts)?;
+        let rule = || format!("is more than the {experts} experts that the model has");
+        let top_k = self.count_within("expert_used_count", experts, rule)?;
         // The latter is the width of a dense MLP, which a file may tell though no layer has one.
         let widths = ["expert_feed_forward_length", "feed_forward_length"];
         let [inner, dense] = widths.map(|suffix| self.optional_count(suffix, MAX_WIDTH));

@@ -10,13 +10,12 @@ use std::fmt::Display;
 use crate::error::{Error, Result};
 use crate::gguf::{FromValue, GgufFile, Value};
 use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind};
+use crate::plan::MAX_CONTEXT;
 
 /// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
 const MAX_WIDTH: usize = 1 << 24;
 /// The router handles this many.
 const MAX_EXPERTS: usize = 1024;
-/// Positions are 32-bit, and angles must stay finite.
-const MAX_CONTEXT: usize = 1 << 31;
 
 /// A file whose metadata keys are remembered once they are read.
 pub(crate) struct Source<'a> {
@@ -48,6 +47,11 @@ impl<'a> Source<'a> {
     }
 }
 
+/// The rule of a limit that is the program's own.
+fn supported(max: usize) -> String {
+    format!("is more than the {max} that gristmill supports")
+}
+
 /// The keys of one architecture: `{arch}.{suffix}`.
 pub(super) struct Reader<'a> {
     source: &'a Source<'a>,
@@ -76,15 +80,21 @@ impl<'a> Reader<'a> {
         match self.source.optional::<usize>(&self.key(suffix))? {
             None | Some(0) => Ok(None),
             Some(n) if n <= max => Ok(Some(n)),
-            Some(n) => self.wrong(suffix, n, format!("is more than the {max} that are supported")),
+            Some(n) => self.wrong(suffix, n, supported(max)),
         }
     }
 
+    /// A count of at least 1 and at most what gristmill supports.
     fn count(&self, suffix: &str, max: usize) -> Result<usize> {
+        self.count_within(suffix, max, || supported(max))
+    }
+
+    /// A count of at least 1 and at most `max`; `rule` says what sets that limit, as a phrase that follows the number.
+    fn count_within(&self, suffix: &str, max: usize, rule: impl Fn() -> String) -> Result<usize> {
         match self.source.required::<usize>(&self.key(suffix))? {
             0 => self.wrong(suffix, 0, "must be at least 1"),
             n if n <= max => Ok(n),
-            n => self.wrong(suffix, n, format!("is more than the {max} that are supported")),
+            n => self.wrong(suffix, n, rule()),
         }
     }
 
@@ -138,7 +148,14 @@ impl<'a> Reader<'a> {
     /// The number of layers. Each has tensors of its own, so that a count which the file cannot hold is refused before
     /// it is used.
     pub(super) fn layers(&self) -> Result<usize> {
-        self.count("block_count", self.source.file.tensors().len())
+        let tensors = self.source.file.tensors().len();
+        let rule = || {
+            format!(
+                "layers need at least as many tensors, but the file has {tensors}; the key is wrong or the file is \
+                 incomplete, convert the model again"
+            )
+        };
+        self.count_within("block_count", tensors, rule)
     }
 
     /// A model whose layers are all alike.

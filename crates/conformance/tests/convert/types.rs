@@ -1,0 +1,319 @@
+//! Settings of a wrong type: every one that is read is refused by its name, with the type found and what is expected.
+
+use serde_json::{Map, Value, json};
+
+use super::FOLDERS;
+use super::folder::Folder;
+
+/// Settings of golden folders that no conversion reads: they are for training, or say again what the weights say.
+const NOT_READ: &[&str] = &[
+    "_sliding_window_pattern",
+    "architectures",
+    "attention_dropout",
+    "decoder_sparse_step",
+    "dtype",
+    "initializer_range",
+    "input_jitter_noise",
+    "lm_head_bias",
+    "max_window_layers",
+    "mlp_bias",
+    "mlp_only_layers",
+    "output_router_logits",
+    "pretraining_tp",
+    "qkv_bias",
+    "quantization_config",
+    "router_aux_loss_coef",
+    "swiglu_alpha",
+    "transformers_version",
+    "use_cache",
+];
+
+/// Settings that only these folders' families read.
+const READ_IN: &[(&str, &[&str])] = &[
+    ("attention_bias", &["gpt-oss", "gpt-oss-dense"]),
+    ("clip_qkv", &["olmoe"]),
+    (
+        "head_dim",
+        &[
+            "deepseek",
+            "gemma3",
+            "gpt-oss",
+            "gpt-oss-dense",
+            "llama-json",
+            "llama-spm",
+            "llama3",
+            "mistral",
+            "mixtral",
+            "phimoe",
+            "qwen3",
+            "qwen3moe",
+            "smollm",
+        ],
+    ),
+    ("n_shared_experts", &["deepseek"]),
+    ("original_max_position_embeddings", &["phimoe"]),
+    ("router_jitter_noise", &["phimoe"]),
+    ("shared_intermediate_size", &["granitemoe"]),
+    (
+        "sliding_window",
+        &[
+            "gemma3",
+            "gpt-oss",
+            "gpt-oss-dense",
+            "llama-json",
+            "llama-spm",
+            "llama3",
+            "mistral",
+            "mixtral",
+            "phimoe",
+            "smollm",
+        ],
+    ),
+    ("sliding_window_pattern", &[]),
+    (
+        "vocab_size",
+        &["deepseek", "granite", "granitemoe", "llama-json", "llama-spm", "llama3", "mistral", "mixtral", "smollm"],
+    ),
+    ("layer_types", &["gemma3", "gpt-oss", "gpt-oss-dense"]),
+];
+
+/// Settings whose `null` means that they are not set, and the folders where that is so; an empty list means all.
+const NULL_IS_NONE: &[(&str, &[&str])] = &[
+    ("attn_logit_softcapping", &[]),
+    ("clip_qkv", &[]),
+    ("eos_token_id", &[]),
+    ("final_logit_softcapping", &[]),
+    (
+        "head_dim",
+        &["deepseek", "llama-json", "llama-spm", "llama3", "mistral", "mixtral", "phimoe", "qwen3moe", "smollm"],
+    ),
+    ("layer_types", &[]),
+    ("n_shared_experts", &[]),
+    ("num_key_value_heads", &[]),
+    ("rope_parameters", &[]),
+    ("sliding_window", &["llama-json", "llama-spm", "llama3", "mistral", "mixtral", "phimoe", "smollm"]),
+    ("use_bidirectional_attention", &[]),
+];
+
+fn listed(list: &[(&str, &[&str])], key: &str, folder: &str) -> bool {
+    list.iter().any(|(listed, folders)| *listed == key && (folders.is_empty() || folders.contains(&folder)))
+}
+
+/// A value of each type of JSON, which are named in messages.
+fn types() -> [(&'static str, Value); 6] {
+    [
+        ("null", Value::Null),
+        ("a boolean", json!(true)),
+        ("a number", json!(7)),
+        ("a string", json!("x")),
+        ("a list", json!([])),
+        ("an object", json!({})),
+    ]
+}
+
+fn type_of(value: &Value) -> &'static str {
+    let same = |(_, other): &(&str, Value)| std::mem::discriminant(other) == std::mem::discriminant(value);
+    types().iter().find(|known| same(known)).expect("all types are listed").0
+}
+
+/// Gives each of these settings a value of every type but its own, and expects a refusal that names the setting and the
+/// type found. `allowed`: settings and types that are something else.
+fn wrong_types_are_refused(
+    folder: &Folder,
+    file: &str,
+    at: &[&str],
+    keys: &[(String, &'static str)],
+    allowed: &dyn Fn(&str, &str) -> bool,
+) {
+    let before = std::fs::read(folder.path(file)).unwrap();
+    for (key, own) in keys {
+        for (name, value) in types().into_iter().filter(|(name, _)| name != own && !allowed(key, name)) {
+            folder.json(file, |settings| {
+                let object = at.iter().fold(settings, |object, key| &mut object[*key]);
+                object[key.as_str()] = value;
+            });
+            let error = match folder.open() {
+                Ok(_) => panic!("{}: {key} may be {name}", folder.0.display()),
+                Err(error) => error.to_string(),
+            };
+            folder.write(file, &before);
+            assert!(error.contains(&format!("`{key}` is ")) && error.contains("expected: "), "{key}, {name}: {error}");
+            let said = if name == "null" { "is null;".to_owned() } else { format!("({name})") };
+            // What may only have one value is told by that value.
+            assert!(
+                error.contains(&said) || error.contains("nothing else") || error.contains("not supported"),
+                "{error}"
+            );
+        }
+    }
+}
+
+fn keys_of(object: &Map<String, Value>) -> Vec<(String, &'static str)> {
+    object.iter().map(|(key, value)| (key.clone(), type_of(value))).collect()
+}
+
+#[test]
+fn every_setting_that_is_read_has_its_type() {
+    for name in FOLDERS {
+        let folder = Folder::copy(name, "types");
+        let config: Value = serde_json::from_slice(&std::fs::read(folder.path("config.json")).unwrap()).unwrap();
+        let read = |key: &str| {
+            let some = READ_IN.iter().any(|(listed, _)| *listed == key);
+            !NOT_READ.contains(&key) && (!some || READ_IN.iter().any(|(k, f)| *k == key && f.contains(name)))
+        };
+        let mut keys = keys_of(config.as_object().unwrap());
+        keys.retain(|(key, _)| read(key));
+        // Those that a golden folder has as null or not at all.
+        for (key, own) in &mut keys {
+            match key.as_str() {
+                "attn_logit_softcapping" | "final_logit_softcapping" | "clip_qkv" | "sliding_window" => {
+                    *own = "a number"
+                }
+                _ => {}
+            }
+        }
+        for (key, own) in
+            [("tie_word_embeddings", "a boolean"), ("rms_norm_eps", "a number"), ("rope_theta", "a number")]
+        {
+            if !keys.iter().any(|(known, _)| known == key) {
+                keys.push((key.to_owned(), own));
+            }
+        }
+        let allowed = |key: &str, kind: &str| match kind {
+            "null" => listed(NULL_IS_NONE, key, name),
+            "a list" => key == "eos_token_id",
+            _ => false,
+        };
+        wrong_types_are_refused(&folder, "config.json", &[], &keys, &allowed);
+    }
+}
+
+/// `null` where transformers takes it for "not set" gives what the missing setting gives.
+#[test]
+fn null_is_what_transformers_takes_it_for() {
+    for name in FOLDERS {
+        for (key, folders) in NULL_IS_NONE {
+            let [null, none] = [Some(Value::Null), None].map(|value| {
+                let folder = Folder::copy(name, &format!("null-{key}"));
+                folder.json("config.json", |config| match value {
+                    Some(value) => config[*key] = value,
+                    None => drop(config.as_object_mut().unwrap().remove(*key)),
+                });
+                match folder.open() {
+                    Ok(converter) => Ok(converter.file_bytes()),
+                    Err(error) => Err(error.to_string().rsplit('/').next().unwrap_or_default().to_owned()),
+                }
+            });
+            if folders.is_empty() || folders.contains(name) {
+                assert_eq!(null, none, "{name}: {key}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_parameter_of_rope_has_its_type() {
+    let plain = |key: &'static str, own: &'static str| (key.to_owned(), own);
+    let numbers = |keys: &[&'static str]| keys.iter().map(|key| plain(key, "a number")).collect::<Vec<_>>();
+    let base = json!({"rope_theta": 1e4, "factor": 2.0, "original_max_position_embeddings": 64});
+    let optional = ["attention_factor", "beta_fast", "beta_slow"];
+    for (kind, keys) in [
+        ("linear", numbers(&["rope_theta", "factor"])),
+        ("yarn", [numbers(&["factor", "original_max_position_embeddings"]), numbers(&optional)].concat()),
+        ("llama3", numbers(&["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"])),
+    ] {
+        let folder = Folder::copy("llama3", kind);
+        let mut rope = base.clone();
+        rope["rope_type"] = kind.into();
+        folder.set("rope_parameters", rope);
+        folder.open().unwrap_or_else(|error| panic!("{kind}: {error}"));
+        let keys = [keys, vec![plain("rope_type", "a string")]].concat();
+        let allowed = |key: &str, found: &str| found == "null" && optional.contains(&key);
+        wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &keys, &allowed);
+    }
+    let folder = Folder::copy("gpt-oss", "truncate");
+    let truncate = [plain("truncate", "a boolean")];
+    wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &truncate, &|_, _| false);
+    let folder = Folder::copy("gemma3", "kinds");
+    let kinds = [plain("full_attention", "an object"), plain("sliding_attention", "an object")];
+    let allowed = |_: &str, found: &str| found == "null";
+    wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &kinds, &allowed);
+}
+
+#[test]
+fn every_setting_beside_config_json_has_its_type() {
+    let plain = |key: &'static str, own: &'static str| (key.to_owned(), own);
+    let folder = Folder::copy("qwen3moe", "generation");
+    folder.write("generation_config.json", "{}");
+    let numbers = ["top_k", "top_p", "min_p", "temperature", "repetition_penalty"].map(|key| plain(key, "a number"));
+    wrong_types_are_refused(&folder, "generation_config.json", &[], &numbers, &|_, found| found == "null");
+
+    for golden in ["llama-spm", "llama-json", "qwen3moe"] {
+        let folder = Folder::copy(golden, "about");
+        let roles =
+            ["bos", "eos", "unk", "sep", "pad", "cls", "mask"].map(|role| (format!("{role}_token"), "a string"));
+        let null = |_: &str, found: &str| found == "null";
+        wrong_types_are_refused(&folder, "tokenizer_config.json", &[], &roles, &null);
+        let flags = [plain("add_bos_token", "a boolean"), plain("add_eos_token", "a boolean")];
+        wrong_types_are_refused(&folder, "tokenizer_config.json", &[], &flags, &null);
+        // A token may be an object with its text.
+        folder.json("tokenizer_config.json", |about| about["unk_token"] = json!({"content": "<unk>", "lstrip": false}));
+        folder.open().unwrap();
+    }
+    let folder = Folder::copy("llama-spm", "decoder");
+    wrong_types_are_refused(
+        &folder,
+        "tokenizer_config.json",
+        &[],
+        &[plain("added_tokens_decoder", "an object")],
+        &|_, _| false,
+    );
+    wrong_types_are_refused(
+        &folder,
+        "tokenizer_config.json",
+        &[],
+        &[plain("add_prefix_space", "a boolean")],
+        &|_, found| found == "null",
+    );
+    let special = |f: &Folder, value: Value| {
+        f.json("tokenizer_config.json", |about| {
+            about["added_tokens_decoder"] = json!({"5": {"content": "x", "special": value}});
+        });
+    };
+    special(&folder, json!("yes"));
+    folder.refused(&["tokenizer_config.json", "`added_tokens_decoder` is ", "a boolean \"special\""]);
+    special(&folder, json!(false));
+    folder.open().unwrap();
+
+    // A file may have its template in a file of its own, which comes first.
+    let folder = Folder::copy("qwen3moe", "template");
+    let _ = std::fs::remove_file(folder.path("chat_template.jinja"));
+    wrong_types_are_refused(
+        &folder,
+        "tokenizer_config.json",
+        &[],
+        &[plain("chat_template", "a string")],
+        &|_, found| {
+            // An empty list has no template that is wrong.
+            found == "null" || found == "a list"
+        },
+    );
+}
+
+#[test]
+fn steps_of_a_tokenizer_have_their_types() {
+    let step = |name: &str, change: &dyn Fn(&mut Value), says: &[&str]| {
+        let folder = Folder::copy("qwen3moe", name);
+        folder.json("tokenizer.json", change);
+        folder.refused(says);
+    };
+    let level = |t: &mut Value| t["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = json!("no");
+    step("use-regex", &level, &["pre-tokenizer is not known"]);
+    let single = |t: &mut Value| t["post_processor"] = json!({"type": "TemplateProcessing", "single": "A"});
+    step("single", &single, &["post_processor: `single` is \"A\"; expected: a list"]);
+    let id = |t: &mut Value| {
+        let piece = json!({"SpecialToken": {"id": 7}});
+        t["post_processor"] = json!({"type": "TemplateProcessing", "single": [piece, {"Sequence": {"id": "A"}}]});
+    };
+    step("id", &id, &["post_processor: `SpecialToken` is ", "a string `id`"]);
+}

@@ -1,0 +1,39 @@
+//! What a user should know although nothing failed.
+
+use std::fmt::{self, Display, Formatter};
+
+/// What a user should know although nothing failed. The library returns notices and prints none; as text, each is one
+/// sentence that says what was found and what can be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The file has a byte-level BPE vocabulary and does not name its pre-tokenizer.
+    NoPreTokenizer,
+    /// The context is longer than what the model was trained on.
+    LongContext {
+        /// Tokens of the context.
+        context: usize,
+        /// Tokens that the model was trained on.
+        trained: usize,
+    },
+    /// The device reports something, for instance that compiled kernels cannot be kept.
+    Device(String),
+}
+
+impl Display for Notice {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        match self {
+            Notice::NoPreTokenizer => f.write_str(
+                "the file does not name its pre-tokenizer (`tokenizer.ggml.pre` is missing), so text is split by the \
+                 rule `default`; answers get worse if the model was trained with another rule: use a newer file of \
+                 this model, or convert it again",
+            ),
+            Notice::LongContext { context, trained } => write!(
+                f,
+                "the context of {context} tokens is longer than the {trained} that the model was trained on; text \
+                 beyond those may get worse or meaningless"
+            ),
+            Notice::Device(text) => f.write_str(text),
+        }
+    }
+}
