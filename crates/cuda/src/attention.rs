@@ -4,7 +4,7 @@
 //! keys and values among them. What any other token sees is cut into splits, each worked on by itself, and joined by
 //! `attention_combine`: by `attention_decode` on tensor cores, or by `attention_split`, which serves every shape of
 //! cache. In a step whose tokens are each of a sequence of its own, there are no runs, and `attention_decode` also
-//! normalises and turns queries and keys and writes to the cache, as `place_qkv` does otherwise. Activations of the next
+//! normalises and turns queries and keys and writes to the cache, as `qkv_write` does otherwise. Activations of the next
 //! product are prepared where results are written, except those of long runs.
 //!
 //! The cut depends on what a token sees; how many blocks of threads there are depends on what the host knows, the number
@@ -15,7 +15,7 @@ pub(super) mod form;
 
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit, placement_args, row_stride};
-use gristmill_gpu::common::{RowAlignment, qkv_write, wide};
+use gristmill_gpu::common::{RowAlignment, aligned, qkv_write};
 use gristmill_gpu::shared_struct;
 use gristmill_gpu::storage::{GpuAct, GpuKv};
 use gristmill_kernels::act::Act;
@@ -65,22 +65,22 @@ shared_struct! {
         table_rows: u32,
         table_cols: u32,
         blocks: u32,
-        reach: u32,
+        context_columns: u32,
         rows: u32,
         units: u32,
         whole: u32,
         splits: u32,
         walkers: u32,
         long_runs: u32,
-        wide_q: u32,
-        wide_out: u32,
+        aligned_q: u32,
+        aligned_out: u32,
     }
 }
 
 shared_struct! {
     #[repr(C)]
     #[derive(Clone, Copy, Default, Pod, Zeroable)]
-    pub(super) struct PlacingParams as Placing in "attention_place.cuh" {
+    pub(super) struct KvWriteParams in "attention_kv_write.cuh" {
         placed: u32,
         normed: u32,
         pairs: u32,
@@ -95,7 +95,7 @@ shared_struct! {
     #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct DecodeParams in "attention_decode.cu" {
         attention: AttentionParams,
-        placing: PlacingParams,
+        kv_write: KvWriteParams,
     }
 }
 
@@ -201,7 +201,7 @@ impl<'a> Call<'a> {
         let (spec, p, place) = (self.spec, self.options, self.placement);
         let decode = form::decode(self.device.gpu().properties(), spec);
         let whole = if decode.is_some() { WHOLE_BLOCKS } else { SPLIT_BLOCKS };
-        let reach = place.context_columns.min(place.table_cols);
+        let context_columns = place.context_columns.min(place.table_cols);
         AttentionParams {
             q_stride: self.q.layout().stride() as u64,
             out_stride: self.out.layout().stride() as u64,
@@ -219,28 +219,32 @@ impl<'a> Call<'a> {
             table_rows: limit(place.table_rows),
             table_cols: limit(place.table_cols),
             blocks: limit(self.blocks),
-            reach: limit(reach),
+            context_columns: limit(context_columns),
             rows: 1,
             units: 1,
             whole: limit(whole),
-            splits: if reach <= whole { 1 } else { limit(reach.div_ceil(SPLIT_BLOCKS).clamp(1, MAX_SPLITS)) },
+            splits: if context_columns <= whole {
+                1
+            } else {
+                limit(context_columns.div_ceil(SPLIT_BLOCKS).clamp(1, MAX_SPLITS))
+            },
             walkers: 1,
             long_runs: 0,
-            wide_q: self.wide_q(),
-            wide_out: wide(spec.value_width, [RowAlignment::of_mut(self.out)]),
+            aligned_q: self.aligned_q(),
+            aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(self.out)]),
         }
     }
 
     /// Whether heads of queries, and of keys and values beside them, are whole 16-byte words.
-    fn wide_q(&self) -> u32 {
+    fn aligned_q(&self) -> u32 {
         let spec = self.spec;
         let values = self.write.is_none() || spec.value_width.is_multiple_of(4);
-        wide(spec.key_width, [RowAlignment::of(self.q)]) * u32::from(values)
+        aligned(spec.key_width, [RowAlignment::of(self.q)]) * u32::from(values)
     }
 
-    fn placing(&self) -> PlacingParams {
-        let Some((norms, rotary)) = self.write else { return PlacingParams::default() };
-        PlacingParams {
+    fn kv_write(&self) -> KvWriteParams {
+        let Some((norms, rotary)) = self.write else { return KvWriteParams::default() };
+        KvWriteParams {
             placed: 1,
             normed: norms.is_some().into(),
             pairs: limit(rotary.frequencies.len()),
@@ -293,7 +297,7 @@ impl<'a> Call<'a> {
         let (flag, arg) = (self.device.flag(), Arg::params(&params));
         match &decode {
             Some(form) => {
-                let both = DecodeParams { attention: params, placing: self.placing() };
+                let both = DecodeParams { attention: params, kv_write: self.kv_write() };
                 let access = if self.write.is_some() { Access::ReadWrite } else { Access::Read };
                 let norms = self.write.and_then(|(norms, _)| norms).map(|norms| norms.weights);
                 let [q_norm, k_norm] = norms.map_or([Arg::Null; 2], |both| both.map(|w| Arg::buffer(w, Access::Read)));

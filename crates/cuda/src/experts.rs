@@ -42,7 +42,7 @@ shared_struct! {
         outputs: u32,
         blocks: u32,
         cols: u32,
-        finish: EpilogueParams,
+        epilogue: EpilogueParams,
     }
 }
 
@@ -154,7 +154,7 @@ impl<'a> Few<'a> {
             outputs: word(OP, "outputs", w.rows)?,
             blocks: word(OP, "blocks in a row", w.blocks())?,
             cols: word(OP, "columns", w.cols)?,
-            finish: epilogue.into(),
+            epilogue: epilogue.into(),
         })
     }
 }

@@ -193,13 +193,13 @@ shared_struct! {
         x_rows: u32,
         x_blocks: u32,
         y_rows: u32,
-        share: u32,
-        finish: EpilogueParams,
+        pairs_per_row: u32,
+        epilogue: EpilogueParams,
         padding: u32,
     }
 }
 
-/// X · Wᵀ + bias, which finishes in Y.
+/// X · Wᵀ + bias, with an epilogue in Y.
 pub(super) fn matmul(
     cuda: &Cuda,
     op: &'static str,
@@ -246,11 +246,13 @@ fn launch(
     }
     let weight_rows = if both { 2 * w.rows } else { w.rows };
     let cut = Cut::new(cuda, w.format, weight_rows, which, y.rows());
-    let (ids_stride, share, tiles) = match which {
+    let (ids_stride, pairs_per_row, tiles) = match which {
         RowSelection::All => (0, 1, y.rows().div_ceil(cut.tokens)),
         RowSelection::Ids(ids) => (ids.layout().stride(), 1, y.rows().div_ceil(cut.tokens)),
         // One more is for pairs without an expert.
-        RowSelection::Pairs { groups, share } => (0, share, max_tiles(w.experts, y.rows(), groups.tile_rows()) + 1),
+        RowSelection::Pairs { groups, pairs_per_row } => {
+            (0, pairs_per_row, max_tiles(w.experts, y.rows(), groups.tile_rows()) + 1)
+        }
     };
     // The kernel uses the highest bit of a row of Y as a mark.
     if y.rows() > i32::MAX as usize {
@@ -268,8 +270,8 @@ fn launch(
         x_rows: word(op, "rows of X", x.rows())?,
         x_blocks: word(op, "columns", x.cols().div_ceil(32))?,
         y_rows: word(op, "rows of Y", y.rows())?,
-        share: word(op, "pairs of a row", share)?,
-        finish: epilogue.into(),
+        pairs_per_row: word(op, "pairs of a row", pairs_per_row)?,
+        epilogue: epilogue.into(),
         padding: 0,
     };
     let grid = elements("blocks", &[weight_rows.div_ceil(cut.weight_rows()), tiles])?;

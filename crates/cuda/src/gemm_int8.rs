@@ -61,7 +61,7 @@ pub(super) fn serves(cuda: &Cuda, w: &PlaneRows, x: &Act, which: RowSelection, y
     cuda.device.gpu().properties().architecture >= 80 && reads_int8(w, x) && enough
 }
 
-/// X · Wᵀ + bias, which finishes in Y.
+/// X · Wᵀ + bias, with an epilogue in Y.
 pub(super) fn matmul(
     cuda: &Cuda,
     op: &'static str,

@@ -29,7 +29,7 @@ const LEAST_TEAM: u32 = 3;
 /// Experts that are busy at once, for the guess at how much is to be done.
 const USUAL_EXPERTS: usize = 32;
 
-/// X · Wᵀ + bias, which finishes in Y.
+/// X · Wᵀ + bias, with an epilogue in Y.
 pub(crate) fn matmul(
     cuda: &Cuda,
     op: &'static str,
@@ -105,7 +105,7 @@ impl Call {
     fn new(w: &PlaneRows, x: &Act, which: RowSelection, y_rows: usize) -> Option<Self> {
         let int8 = reads_int8(w, x);
         let rows = match which {
-            RowSelection::Pairs { share, .. } if y_rows <= share => 1,
+            RowSelection::Pairs { pairs_per_row, .. } if y_rows <= pairs_per_row => 1,
             // Of each expert twice the mean: few have more. (On an H200, gate and up for 32 tokens, 8 of 128 experts each,
             // takes 99 µs with four rows at once, 108 with two, 130 with one or eight.)
             RowSelection::Pairs { groups, .. } => (2 * y_rows).div_ceil(groups.experts()),

@@ -43,10 +43,11 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "attention.cuh",
         "attention_combine.cu",
         "attention_decode.cu",
+        "attention_kv_write.cuh",
         "attention_mma.cuh",
-        "attention_place.cuh",
         "attention_split.cu",
-        "attention_tile.cu", "device_cuda.h",
+        "attention_tile.cu",
+        "device_cuda.h",
         "experts.cu",
         "gated.cuh",
         "gated_out.cuh",
@@ -58,18 +59,18 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "gemv.cu",
         "gemv.cuh",
         "hopper.cuh",
-        "kept.cuh",
         "norm_matmul.cu",
         "ptx.cuh",
         "rates.cu",
-        "stretch.cuh",
+        "row_chunks.cuh",
+        "shared_act.cuh",
     ]
 );
 
 /// Structs that the sources declare and the host fills.
 const SHARED_STRUCTS: &[StructLayout] = &[
     attention::AttentionParams::LAYOUT,
-    attention::PlacingParams::LAYOUT,
+    attention::KvWriteParams::LAYOUT,
     attention::DecodeParams::LAYOUT,
     experts::ExpertsParams::LAYOUT,
     gemm::GemmParams::LAYOUT,
@@ -177,13 +178,13 @@ impl Vendor for Cuda {
     fn moe_matmul(&self, call: MoeMatmul) -> Result<()> {
         let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
         // A row of X for each pair, or for each token.
-        let which = RowSelection::Pairs { groups, share: if x.rows() == out.rows() { 1 } else { top_k } };
+        let which = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k } };
         matmul::multiply(self, MoeMatmul::NAME, weight, x, which, bias, ProductEpilogue::Store, out)
     }
 
     fn moe_gate_up(&self, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
         let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
-        let which = RowSelection::Pairs { groups, share: top_k };
+        let which = RowSelection::Pairs { groups, pairs_per_row: top_k };
         matmul::multiply_gated(self, MoeGateUp::NAME, weight, x, which, bias, activation, h, act.as_deref())
     }
 

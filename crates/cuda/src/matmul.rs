@@ -24,7 +24,7 @@ pub(super) fn prepare(cuda: &Cuda, tensors: &[TensorView], role: Role) -> Result
     }
 }
 
-/// X · Wᵀ + bias, which finishes in Y, part by part. Kernels are chosen by the rows of X, which the host knows.
+/// X · Wᵀ + bias, with an epilogue in Y, part by part. Kernels are chosen by the rows of X, which the host knows.
 pub(super) fn multiply(
     cuda: &Cuda,
     op: &'static str,

@@ -4,7 +4,7 @@ use super::family::Family;
 use super::gemv::{int8_text, reads_int8, team_log2};
 use super::units::Unit;
 use gristmill_gpu::common::norm_act::NormActs;
-use gristmill_gpu::common::{RowAlignment, wide};
+use gristmill_gpu::common::{RowAlignment, aligned};
 use gristmill_gpu::layout::{PlaneRows, parts};
 use gristmill_gpu::product::{Bias, bias_arg, word};
 use gristmill_gpu::shared_struct;
@@ -40,7 +40,7 @@ shared_struct! {
         blocks: u32,
         cols: u32,
         team_log2: u32,
-        wide: u32,
+        aligned: u32,
         eps: f32,
     }
 }
@@ -97,7 +97,7 @@ pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
             blocks: word(OP, "blocks in a row", part.blocks())?,
             cols: word(OP, "columns", cols)?,
             team_log2,
-            wide: wide(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
+            aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
             eps: *eps,
         };
         // The first part's first block writes the copies.

@@ -36,7 +36,7 @@ shared_struct! {
     /// [`ProductEpilogue`].
     #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
     #[repr(C)]
-    pub struct EpilogueParams as Finish in "finish.h" {
+    pub struct EpilogueParams as Epilogue in "epilogue.h" {
         kind: u32,
         scale: f32,
         activation: ActivationParams,

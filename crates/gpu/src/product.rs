@@ -21,12 +21,12 @@ pub enum RowSelection<'a> {
     All,
     /// Row `ids[i]` becomes row i of Y.
     Ids(View<'a, u32>),
-    /// Pair p, with row p / share of X, becomes row p of Y.
+    /// Pair p, with row p / pairs_per_row of X, becomes row p of Y.
     Pairs {
         /// The pairs of each expert.
         groups: &'a Groups,
         /// Pairs that share a row of X: top-k, or 1 if X has a row for each pair.
-        share: usize,
+        pairs_per_row: usize,
     },
 }
 
@@ -119,8 +119,8 @@ shared_struct! {
         x_rows: u32,
         y_rows: u32,
         cut: u32,
-        share: u32,
-        finish: EpilogueParams,
+        pairs_per_row: u32,
+        epilogue: EpilogueParams,
         which: u32,
         biased: u32,
         second: u32,
@@ -142,10 +142,10 @@ impl ProductParams {
         y_stride: usize,
         y_rows: usize,
     ) -> Result<Self> {
-        let (ids_stride, share, kind) = match which {
+        let (ids_stride, pairs_per_row, kind) = match which {
             RowSelection::All => (0, 1, 0),
             RowSelection::Ids(ids) => (ids.layout().stride(), 1, 1),
-            RowSelection::Pairs { share, .. } => (0, share, 2),
+            RowSelection::Pairs { pairs_per_row, .. } => (0, pairs_per_row, 2),
         };
         let outputs = word(op, "outputs", w.rows)?;
         Ok(Self {
@@ -159,8 +159,8 @@ impl ProductParams {
             x_rows: word(op, "rows of X", x.rows())?,
             y_rows: word(op, "rows of Y", y_rows)?,
             cut,
-            share: word(op, "pairs of a row", share)?,
-            finish: epilogue.into(),
+            pairs_per_row: word(op, "pairs of a row", pairs_per_row)?,
+            epilogue: epilogue.into(),
             which: kind,
             biased: bias.is_some().into(),
             second: outputs,

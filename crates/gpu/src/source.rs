@@ -42,8 +42,9 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "device.h",
         "elementwise.h",
         "embed.gpu",
+        "epilogue.h",
         "exponential.h",
-        "finish.h",
+        "float64.h",
         "group.gpu",
         "group.h",
         "kv.gpu",
@@ -54,6 +55,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "product.h",
         "qkv_write.gpu",
         "quantise.h",
+        "reduce.h",
         "rope.h",
         "route.gpu",
         "route.h",
@@ -62,9 +64,7 @@ pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCT
         "rows.gpu",
         "sample.gpu",
         "sample.h",
-        "team.h",
         "weight.h",
-        "wide.h",
     ]
 );
 

@@ -7,7 +7,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use gristmill_gpu::common::kv::{cells_define, limit, placement_args, row_stride};
-use gristmill_gpu::common::{RowAlignment, wide};
+use gristmill_gpu::common::{RowAlignment, aligned};
 use gristmill_gpu::shared_struct;
 use gristmill_gpu::storage::{GpuAct, GpuKv};
 use gristmill_gpu::{Access, Arg, Device, Kernel, Launch, Region, Unit};
@@ -65,7 +65,7 @@ shared_struct! {
         table_rows: u32,
         table_cols: u32,
         blocks: u32,
-        reach: u32,
+        context_columns: u32,
         unit_heads: u32,
         whole: u32,
         splits: u32,
@@ -73,7 +73,7 @@ shared_struct! {
         tile_tokens: u32,
         listed: u32,
         sunk: u32,
-        wide_out: u32,
+        aligned_out: u32,
         prepared: u32,
     }
 }
@@ -210,7 +210,7 @@ impl Plan {
             table_rows: limit(placement.table_rows),
             table_cols: limit(placement.table_cols),
             blocks: limit(cache.blocks()),
-            reach: limit(context),
+            context_columns: limit(context),
             unit_heads: limit(group.min(split.rows())),
             whole: limit(WHOLE_ROUNDS),
             splits: limit(splits),
@@ -218,7 +218,7 @@ impl Plan {
             tile_tokens: limit((tile.rows() / group).max(1)),
             listed: (tokens >= LONG_RUN && !placement.one_token_per_sequence).into(),
             sunk: options.sinks.is_some().into(),
-            wide_out: wide(spec.value_width, [RowAlignment::of_mut(out)]),
+            aligned_out: aligned(spec.value_width, [RowAlignment::of_mut(out)]),
             prepared: prepared.into(),
         };
         let partials = if splits > 1 { split_tokens * heads * splits } else { 1 };

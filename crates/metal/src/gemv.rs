@@ -43,7 +43,7 @@ pub(super) fn launch(
     let w = &run[0];
     let several = match which {
         // Twice the mean of an expert: few have more.
-        RowSelection::Pairs { groups, share } => rows > share && 2 * rows > groups.experts(),
+        RowSelection::Pairs { groups, pairs_per_row } => rows > pairs_per_row && 2 * rows > groups.experts(),
         _ => rows > 1,
     };
     // For a row of X at a time, and for several; and outputs of a team.

@@ -110,7 +110,7 @@ impl Vendor for Metal {
     fn moe_matmul(&self, call: MoeMatmul) -> Result<()> {
         let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
         // A row of X for each pair, or for each token.
-        let which = RowSelection::Pairs { groups, share: if x.rows() == out.rows() { 1 } else { top_k } };
+        let which = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k } };
         multiply(&self.device, MoeMatmul::NAME, weight, x, which, bias, ProductEpilogue::Store, out)
     }
 
@@ -118,7 +118,7 @@ impl Vendor for Metal {
         let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
         let (op, rows) = (MoeGateUp::NAME, h.rows());
         let h = act.map_or(Ok(h), |act| act_output(op, act, rows, weight.rows()))?;
-        let which = RowSelection::Pairs { groups, share: top_k };
+        let which = RowSelection::Pairs { groups, pairs_per_row: top_k };
         multiply_gated(&self.device, op, weight, x, which, bias, activation, h)
     }
 

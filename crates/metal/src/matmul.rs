@@ -36,7 +36,7 @@ pub(super) fn part_args(run: &[PlaneRows]) -> [Arg<'_>; JOINED] {
     std::array::from_fn(|i| run.get(i).map_or(Arg::Null, PlaneRows::arg))
 }
 
-/// X · Wᵀ + bias, which finishes in Y, run by run.
+/// X · Wᵀ + bias, with an epilogue in Y, run by run.
 pub(super) fn multiply(
     device: &Device,
     op: &'static str,

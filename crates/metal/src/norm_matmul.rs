@@ -2,7 +2,7 @@
 
 use super::gemv::{self, BLOCK, team_log2};
 use super::matmul::{part_args, runs};
-use gristmill_gpu::common::{RowAlignment, wide};
+use gristmill_gpu::common::{RowAlignment, aligned};
 use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::layout;
 use gristmill_gpu::product::{Bias, ProductParams, RowSelection, bias_arg, word};
@@ -33,7 +33,7 @@ shared_struct! {
         x_stride: u64,
         normed_stride: u64,
         eps: f32,
-        wide: u32,
+        aligned: u32,
         parts: u32,
         padding: u32,
     }
@@ -69,7 +69,7 @@ pub(super) fn norm_matmul(device: &Device, call: &mut NormMatmul) -> Result<Fuse
             x_stride: x.layout().stride() as u64,
             normed_stride: out.layout().stride() as u64,
             eps: *eps,
-            wide: wide(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
+            aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
             // The first launch writes the copies.
             parts: if first == 0 { all } else { 0 },
             padding: 0,

@@ -28,14 +28,14 @@ struct AttentionParams {
     u32 key_stride, value_stride;  // elements from token to token in the cache
     u32 window;                    // 0 is none
     u32 table_rows, table_cols, blocks;
-    u32 reach;      // columns of the table that positions may lie in
+    u32 context_columns;      // columns of the table that positions may lie in
     u32 rows;       // the most query heads of a unit, a power of two
     u32 units;      // of a token
     u32 whole;      // so many blocks of the cache are not cut into splits
-    u32 splits;     // the most that a token can have, by the reach
+    u32 splits;     // the most that a token can have, by the context_columns
     u32 walkers;    // blocks of threads that share the splits of one unit; one also joins them
     u32 long_runs;  // whether `attention_tile` serves the long runs
-    u32 wide_q, wide_out;  // rows allow 16-byte accesses
+    u32 aligned_q, aligned_out;  // rows allow 16-byte accesses
 };
 
 // Where results go. They may also be prepared as activations of the next product (see act.rs): as they are, as int8 and
@@ -51,9 +51,9 @@ struct Results {
 DEV void write_result(const AttentionParams& p, const Results& to, u32 token, u32 head, u32 base, Four v) {
     u32 d = base + here.lane() * 4, left = d < p.value_width ? p.value_width - d : 0;
     u64 column = u64(head) * p.value_width + d, at = token * (u64(p.kv_heads) * p.group * p.value_width) + column;
-    bool wide = p.wide_out && left > 0;
-    store_four(to.out + token * p.out_stride + column, v, left, wide);
-    if (to.exact) store_four(to.exact + at, v, left, wide);
+    bool aligned = p.aligned_out && left > 0;
+    store_four(to.out + token * p.out_stride + column, v, left, aligned);
+    if (to.exact) store_four(to.exact + at, v, left, aligned);
     if (to.int8) quantise_four(v, to.int8 + at / 32, to.bf16 + at / 32 * 16, here.lane() % 8, left > 0);
 }
 
@@ -72,7 +72,7 @@ DEV bool stand(const AttentionParams& p, const u32* slots, const u32* positions,
     standing.slot = slot;
     standing.first = first_seen(p, position);
     standing.last = position;
-    return slot < p.table_rows && position / KV_BLOCK < p.reach;
+    return slot < p.table_rows && position / KV_BLOCK < p.context_columns;
 }
 
 // Zeros for these heads of a token that does not stand; unless it is padding, the flag is raised. The warps of a block share
@@ -82,7 +82,7 @@ DEV void refuse(
 ) {
     if (standing.slot != PADDING && here.thread_x() == 0) {
         if (standing.slot >= p.table_rows) raise(flag, FLAG_SLOT, standing.slot, token, p.table_rows);
-        else raise(flag, FLAG_POSITION, standing.last, token, p.reach * KV_BLOCK);
+        else raise(flag, FLAG_POSITION, standing.last, token, p.context_columns * KV_BLOCK);
     }
     for (u32 head = head_first + here.warp(); head < head_first + heads; head += here.block_width() / 32) {
         for (u32 base = 0; base < p.value_width; base += 128) write_result(p, to, token, head, base, Four{});
@@ -110,7 +110,7 @@ DEV bool in_long_run(const u32* slots, const u32* positions, u32 tokens, u32 tok
 
 // Whether a token is left to `attention_tile`: part of a long run, and its ids in order. By a whole warp.
 DEV bool left_to_tiles(const AttentionParams& p, const u32* slots, const u32* positions, u32 token) {
-    bool in_order = slots[token] < p.table_rows && positions[token] / KV_BLOCK < p.reach;
+    bool in_order = slots[token] < p.table_rows && positions[token] / KV_BLOCK < p.context_columns;
     return in_long_run(slots, positions, p.tokens, token) && in_order;
 }
 

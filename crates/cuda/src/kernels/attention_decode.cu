@@ -1,5 +1,5 @@
 // Attention over a part of what a token sees, as `attention_split`, on tensor cores with f16 caches; in a step whose
-// tokens are each of a sequence of their own, also what `place_qkv` does before it.
+// tokens are each of a sequence of their own, also what `qkv_write` does before it.
 //
 // A unit is a token, a KV head and up to eight of the query heads that share it. Those are the 16 rows of a matrix
 // product: the high parts of eight queries and their low parts. A warp takes the 16 keys of one block of the cache at a
@@ -17,12 +17,12 @@
 //
 // KEY_WIDTH: rounded up to a multiple of 32. VALUE_WIDTH: to a multiple of 64. sm_80 or newer.
 #include "attention_mma.cuh"
-#include "attention_place.cuh"
+#include "attention_kv_write.cuh"
 
 // Twin of `DecodeParams` in attention.rs.
 struct DecodeParams {
     AttentionParams attention;
-    Placing placing;
+    KvWriteParams kv_write;
 };
 
 #if __CUDA_ARCH__ >= 800
@@ -80,7 +80,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     SHARED(uint4, new_value, VALUE_WIDTH / 8);
     SHARED(u32, left_out, WARPS);
     const AttentionParams& p = both.attention;
-    const Placing& placing = both.placing;
+    const KvWriteParams& kv_write = both.kv_write;
     dependency_launch();
 
     Unit unit = unit_of(p, here.block_y());
@@ -91,7 +91,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
     u32 g = here.lane() / 4, t = here.lane() % 4, d = here.lane() * 4;
     bool live = here.warp() < unit.live, brings_key = here.warp() == WARPS - 1, brings_value = here.warp() == WARPS - 2;
     u32 key_left = d < p.key_width ? p.key_width - d : 0, value_left = d < p.value_width ? p.value_width - d : 0;
-    bool key_wide = p.wide_q && key_left > 0, value_wide = p.wide_q && value_left > 0;
+    bool key_wide = p.aligned_q && key_left > 0, value_wide = p.aligned_q && value_left > 0;
     u32 walker = here.block_z(), place = here.block_x() * p.units + here.block_y();
     // In a prompt nearly all tokens are left to `attention_tile`: the warps look at one each, WARPS turns ahead. Bit 0 is
     // this turn's token; when only the last bit is there, they look again.
@@ -105,15 +105,15 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         }
         float sink = live ? sink_of(sinks, unit.head_first + here.warp()) : minus_infinity();
         Four weights[2] = {};
-        if (placing.normed) {
+        if (kv_write.normed) {
             weights[0] = load_four(q_norm + d, key_left, key_wide);
             weights[1] = load_four(k_norm + d, key_left, key_wide);
         }
-        float angles[TURNS];
+        float angles[ROTATIONS];
 #pragma unroll
-        for (u32 i = 0; i < TURNS; i++) {
+        for (u32 i = 0; i < ROTATIONS; i++) {
             u32 pair = i * 32 + here.lane();
-            angles[i] = pair < placing.pairs ? frequencies[pair] : 0.0f;
+            angles[i] = pair < kv_write.pairs ? frequencies[pair] : 0.0f;
         }
         Standing standing;
         if (!stand(p, slots, positions, token, standing)) {
@@ -125,8 +125,8 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         if (walker >= splits.count) continue;
         const u32* blocks = table + u64(standing.slot) * p.table_cols;
         // Whether this block of threads sees the token's own key, and places it. What is in the cache ends before that.
-        bool newest = placing.placed && (splits.count - 1) % p.walkers == walker;
-        u32 cached_end = standing.last + (placing.placed ? 0 : 1);
+        bool newest = kv_write.placed && (splits.count - 1) % p.walkers == walker;
+        u32 cached_end = standing.last + (kv_write.placed ? 0 : 1);
         u32 own_id = newest && (brings_key || brings_value) ? blocks[standing.last / KV_BLOCK] : PADDING;
 
         // This warp's way through the splits of this walker. Where it ends the id is none.
@@ -143,9 +143,9 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
         Cursor next = settle({now.split, now.block + WARPS});
         u32 id = id_of(now), next_id = id_of(next);
         // While the ids are under way.
-        Rotation turns[TURNS];
+        Rotation turns[ROTATIONS];
 #pragma unroll
-        for (u32 i = 0; i < TURNS; i++) turns[i] = rotation_at(standing.last, angles[i], placing.magnitude);
+        for (u32 i = 0; i < ROTATIONS; i++) turns[i] = rotation_at(standing.last, angles[i], kv_write.magnitude);
 
         uint4 key[2][KEY_WIDTH / 32], value[4][VALUE_WIDTH / 64];
         // What the token does not see is not read: another sequence may have left infinities there; 0 · ∞ is not 0.
@@ -178,7 +178,7 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
                 }
             }
         };
-        if (!placing.placed) dependency_wait();
+        if (!kv_write.placed) dependency_wait();
         load_keys();
         load_values();
         dependency_wait();
@@ -194,17 +194,17 @@ KERNEL_BOUNDED(attention_decode, THREADS, 1)(
             row += u64(heads + p.kv_heads) * p.key_width;
             own[1] = load_four(row + u64(unit.kv_head) * p.value_width + d, value_left, value_wide);
         }
-        float* const rooms[2] = {shared + here.warp() * 128, shared + WARPS * 128};
+        float* const scratches[2] = {shared + here.warp() * 128, shared + WARPS * 128};
         // The first unit of a KV head writes to the cache.
         bool writes = own_id < p.blocks && unit.head_first == unit.kv_head * p.group;
         u64 to = cache_row(p, own_id, unit.kv_head, standing.last % KV_BLOCK);
         if (newest && brings_key) {
-            place_heads<2>(own, weights, turns, placing, p.key_width, rooms);
+            norm_and_rotate<2>(own, weights, turns, kv_write, p.key_width, scratches);
             keep(own[1], KEY_WIDTH, new_key, writes ? keys + to * p.key_stride : nullptr, p.key_stride);
         } else {
             Four query[1] = {own[0]}, weight[1] = {weights[0]};
-            float* const room[1] = {rooms[0]};
-            place_heads<1>(query, weight, turns, placing, p.key_width, room);
+            float* const scratch[1] = {scratches[0]};
+            norm_and_rotate<1>(query, weight, turns, kv_write, p.key_width, scratch);
             own[0] = query[0];
         }
         if (newest && brings_value) {

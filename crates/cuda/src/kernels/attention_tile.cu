@@ -104,10 +104,10 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
         if (slot == PADDING || slot >= p.table_rows) continue;
         for (u32 i = begin; length < LONG_RUN && joined(i); i--) length++;
         for (u32 i = end; length < LONG_RUN && joined(i); i++) length++;
-        if (length < LONG_RUN || first_position / KV_BLOCK >= p.reach) continue;
-        // Positions out of reach are those of the last tokens; their output is zero already.
+        if (length < LONG_RUN || first_position / KV_BLOCK >= p.context_columns) continue;
+        // Positions out of context_columns are those of the last tokens; their output is zero already.
         u32 last_position = first_position + (end - begin) - 1;
-        if (last_position / KV_BLOCK >= p.reach) last_position = p.reach * KV_BLOCK - 1;
+        if (last_position / KV_BLOCK >= p.context_columns) last_position = p.context_columns * KV_BLOCK - 1;
 
         u32 first = first_seen(p, first_position);
         const u32* blocks = table + u64(slot) * p.table_cols;

@@ -6,7 +6,7 @@
 // hold (EXPERTS_PER_LANE).
 #define TOKENS 1
 #define BLOCK_THREADS 256
-#include "finish.h"
+#include "epilogue.h"
 #include "gated.cuh"
 #include "gemv.cuh"
 #include "route_plain.h"
@@ -20,7 +20,7 @@ struct ExpertsParams {
     u64 y_stride;
     // Outputs, blocks of the format in a row, and columns of X.
     u32 outputs, blocks, cols;
-    Finish finish;
+    Epilogue epilogue;
 };
 
 DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
@@ -46,7 +46,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
     const u8* both[2] = {gate, up};
     auto take = [&](u32, u32 column, float value) { reinterpret_cast<float*>(staged)[column] = value; };
     gate_and_up(both, biases, {p.row_bytes, p.matrix_bytes, p.bias_stride, p.outputs, p.blocks},
-                shuffle(chosen.expert, slot), p.finish.activation, [&]() { return inputs; }, 1, parts, take);
+                shuffle(chosen.expert, slot), p.epilogue.activation, [&]() { return inputs; }, 1, parts, take);
     barrier();
     Gated out = {nullptr, exact, int8, bf16, 0, p.outputs};
     out.write(staged, 8, 1, here.block_x(), BLOCK_THREADS / 32, [&](u32) { return pair; });
@@ -105,5 +105,5 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
         barrier();
     }
     u32 output = here.block_x() * BLOCK_ROWS + here.thread_x();
-    if (here.thread_x() < BLOCK_ROWS && output < p.outputs) finish(p.finish, y + token * p.y_stride + output, answer);
+    if (here.thread_x() < BLOCK_ROWS && output < p.outputs) apply_epilogue(p.epilogue, y + token * p.y_stride + output, answer);
 }

@@ -51,7 +51,7 @@ struct Lane<F, false> {
 
     DEV Scale scale(int piece) const {
         typename F::Raw span = raw[piece / F::PIECES];
-        if (!RAGGED && piece >= F::PIECES) share(span, raw[0]);
+        if (!RAGGED && piece >= F::PIECES) copy_head(span, raw[0]);
         return scale_of<F>(span, piece % F::PIECES);
     }
     typedef u32 Codes[4];

@@ -6,7 +6,7 @@
 // Defines: FORMAT, GATED (0 or 1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (times so many rows of weights of a warp or warpgroup).
 #pragma once
 #include "format.h"
-#include "finish.h"
+#include "epilogue.h"
 
 // Twin of `GemmParams` in `gpu/cuda/gemm.rs`.
 struct GemmParams {
@@ -19,8 +19,8 @@ struct GemmParams {
     // Rows of X, 32 columns of which are 64 bytes, and of Y.
     u32 x_rows, x_blocks, y_rows;
     // Pairs of experts that share a row of X.
-    u32 share;
-    Finish finish;
+    u32 pairs_per_row;
+    Epilogue epilogue;
     u32 padding;
 };
 
@@ -100,7 +100,7 @@ DEV Line line_of(u32 i, u32 first, u32 count, const u32* ids, const u32* pairs, 
         from = to;
         if (pairs != nullptr) {
             to = pairs[to];
-            from = to / p.share;
+            from = to / p.pairs_per_row;
         } else if (ids != nullptr) {
             from = ids[to * p.ids_stride];
             missing = from >= p.x_rows;
@@ -115,14 +115,14 @@ DEV Line line_of(u32 i, u32 first, u32 count, const u32* ids, const u32* pairs, 
 template <int EIGHTS, class OutputOf, class Sum>
 DEV void write_sums(OutputOf output_of, Sum sum, const u32* y_of, u32 count, u32 expert, const float* bias,
                     const float* up_bias, float* y, const GemmParams& p) {
-    auto write = [&](u32 output, Finish how, auto product) {
+    auto write = [&](u32 output, Epilogue how, auto product) {
         if (output >= p.outputs) return;
 #pragma unroll
         for (int j = 0; j < 2 * EIGHTS; j++) {
             u32 token = j / 2 * 8 + 2 * (here.lane() % 4) + j % 2;
             if (token >= count) continue;
             u32 to = y_of[token];
-            finish(how, y + (to & ~NO_ROW) * p.y_stride + output, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
+            apply_epilogue(how, y + (to & ~NO_ROW) * p.y_stride + output, to & NO_ROW ? 0.0f : product(j / 2, j % 2));
         }
     };
     auto bias_of = [&](const float* bias, u32 output) {
@@ -134,14 +134,14 @@ DEV void write_sums(OutputOf output_of, Sum sum, const u32* y_of, u32 count, u32
             u32 output = output_of(m, 0);
             float gate_add = bias_of(bias, output), up_add = bias_of(up_bias, output);
             write(output, {STORE}, [&](int j, int i) {
-                return activate(p.finish.activation, sum(m, 0, j, i) + gate_add, sum(m, 1, j, i) + up_add);
+                return activate(p.epilogue.activation, sum(m, 0, j, i) + gate_add, sum(m, 1, j, i) + up_add);
             });
         } else {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 u32 output = output_of(m, h);
                 float add = bias_of(bias, output);
-                write(output, p.finish, [&](int j, int i) { return sum(m, h, j, i) + add; });
+                write(output, p.epilogue, [&](int j, int i) { return sum(m, h, j, i) + add; });
             }
         }
     }

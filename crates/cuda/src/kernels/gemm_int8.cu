@@ -16,7 +16,7 @@
 #include "act.h"
 #include "format.h"
 #include "gated_out.cuh"
-#include "stretch.cuh"
+#include "row_chunks.cuh"
 
 typedef FORMAT Format;
 
@@ -59,7 +59,7 @@ struct alignas(16) Sums {
 };
 
 struct Multiplier {
-    Room* room;
+    Room* scratch;
     // Row lane / 4 of X, and its blocks.
     const Int8Block* x;
     u32 x_blocks;
@@ -93,14 +93,14 @@ struct Multiplier {
                     other = __int_as_float(WHOLE - Format::ZERO * sum);
                 }
             }
-            room->columns[group][g] = make_float2(scale, other);
+            scratch->columns[group][g] = make_float2(scale, other);
         }
     }
 
     DEV void keep_scale(const Format::Raw& raw, int piece, u32 group, u32 row) const {
         float scale, min;
         Format::scale(raw, piece, scale, min);
-        room->scales[group][row] = make_float2(scale, min);
+        scratch->scales[group][row] = make_float2(scale, min);
     }
 
     // Brings weights to shared memory as codes and scales.
@@ -111,7 +111,7 @@ struct Multiplier {
             for (int piece = 0; piece < Format::PIECES; piece++) {
                 u32 words[4];
                 Format::codes(raw[i], piece, words);
-                u8* codes = room->codes[row(i)] + place(row(i), Format::at(span(), piece));
+                u8* codes = scratch->codes[row(i)] + place(row(i), Format::at(span(), piece));
                 *reinterpret_cast<uint4*>(codes) = make_uint4(words[0], words[1], words[2], words[3]);
             }
             if (Format::SCALED == 16) {
@@ -132,7 +132,7 @@ struct Multiplier {
     DEV void multiply(Sums& sums) const {
         u32 t = here.lane() % 4, g = here.lane() / 4;
         float4 f = *reinterpret_cast<const float4*>(sums.of[here.lane()]);
-        const u8* codes = room->codes[here.lane() % 16];
+        const u8* codes = scratch->codes[here.lane() % 16];
 #pragma unroll
         for (u32 j = 0; j < BLOCKS; j += AHEAD) {
             u32 a[AHEAD][4];
@@ -143,7 +143,7 @@ struct Multiplier {
 #pragma unroll
             for (u32 i = 0; i < AHEAD * PARTS; i++) {
                 u32 block = j + i / PARTS, half = i % PARTS;
-                column[i] = *reinterpret_cast<const float4*>(&room->columns[j * PARTS + i][2 * t]);
+                column[i] = *reinterpret_cast<const float4*>(&scratch->columns[j * PARTS + i][2 * t]);
                 d[i][0] = d[i][2] = Format::ZERO != 0 ? __float_as_int(column[i].y) : WHOLE;
                 d[i][1] = d[i][3] = Format::ZERO != 0 ? __float_as_int(column[i].w) : WHOLE;
                 // For one half of a block's columns, the other half of X is zeros.
@@ -152,7 +152,7 @@ struct Multiplier {
             }
 #pragma unroll
             for (u32 i = 0; i < AHEAD * PARTS; i++) {
-                float2 low = room->scales[j * PARTS + i][g], high = room->scales[j * PARTS + i][g + 8];
+                float2 low = scratch->scales[j * PARTS + i][g], high = scratch->scales[j * PARTS + i][g + 8];
                 float4 c = column[i];
                 f.x = fmaf(whole_to_float(d[i][0]), __fmul_rn(low.x, c.x), f.x);
                 f.y = fmaf(whole_to_float(d[i][1]), __fmul_rn(low.x, c.z), f.y);
@@ -176,12 +176,12 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(u8, up, 1), IN(Int8Block, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
  IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), OUT(float, exact, 10),
  OUT(Int8Block, int8, 11), OUT(u32, bf16, 12), INOUT(u32, flag, 13), PARAMS(ProductParams, p, 14)) {
-    DYNAMIC_SHARED(Room, rooms);
+    DYNAMIC_SHARED(Room, scratches);
     SHARED(u32, missing, TOKENS);
     const u32 warps = here.block_width() / 32, slabs = p.cut, all = slabs * (GATED ? 2 : 1), first_output = here.block_x() * slabs * 16;
     const u32 chunks = (p.blocks * Format::BLOCK + COLUMNS - 1) / COLUMNS;
     // Of each warp, of gate and then of up, of 16 outputs each.
-    Sums* sums = reinterpret_cast<Sums*>(rooms + warps);
+    Sums* sums = reinterpret_cast<Sums*>(scratches + warps);
     if (tiles != nullptr) dependency_wait();
     dependency_launch();
     Rows rows = {ids, pairs, tiles, tile_count, flag};
@@ -213,7 +213,7 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
         // Without rows of X all are missing; of one that is missing nothing is kept.
         u32 x_blocks = (p.blocks * Format::BLOCK + 31) / 32;
         Multiplier multiplier;
-        multiplier.room = rooms + here.warp();
+        multiplier.scratch = scratches + here.warp();
         multiplier.x = x + u64(from == NO_ROW ? 0 : from) * x_blocks;
         multiplier.x_blocks = p.x_rows == 0 ? 0 : x_blocks;
         for (u32 chunk = here.warp(); chunk < chunks; chunk += warps) {
@@ -231,7 +231,7 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
         }
         barrier();
         // Rows of X by the block's outputs, in place of the codes.
-        float* staged = reinterpret_cast<float*>(rooms);
+        float* staged = reinterpret_cast<float*>(scratches);
         for (u32 i = here.thread_x(); i < slabs * 128; i += here.block_width()) {
             // One of the four sums of a lane, of an output in the slab and a row of X.
             u32 slab = i / 128, at = i % 32, k = i / 32 % 4, o = at / 4 + 8 * (k / 2), t = 2 * (at % 4) + k % 2;
@@ -247,10 +247,10 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
             for (int k = 0; k < 1 + GATED; k++)
                 if (biases[k] != nullptr && there) product[k] += biases[k][expert * p.bias_stride + output];
             if (GATED) {
-                float value = there ? activate(p.finish.activation, product[0], product[1]) : 0.0f;
+                float value = there ? activate(p.epilogue.activation, product[0], product[1]) : 0.0f;
                 staged[t * slabs * 16 + 16 * slab + o] = value;
             } else if (there) {
-                finish(p.finish, y + output_row(rows, begin + t) * p.y_stride + output, missing[t] ? 0.0f : product[0]);
+                apply_epilogue(p.epilogue, y + output_row(rows, begin + t) * p.y_stride + output, missing[t] ? 0.0f : product[0]);
             }
         }
         barrier();
@@ -263,7 +263,7 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
     };
     auto zero = [&](u32 row) {
         if (GATED) {
-            Four* staged = reinterpret_cast<Four*>(rooms);
+            Four* staged = reinterpret_cast<Four*>(scratches);
             if (here.thread_x() < 8) staged[here.thread_x()] = {};
             barrier();
             for (u32 i = 0; i < slabs / 2; i++)
@@ -274,6 +274,6 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
             for (u32 o = first_output + here.thread_x(); o < stop; o += here.block_width()) y[row * p.y_stride + o] = 0.0f;
         }
     };
-    each_stretch(p, rows, serve, zero);
+    each_row_chunk(p, rows, serve, zero);
 }
 #endif

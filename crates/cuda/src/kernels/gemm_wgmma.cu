@@ -53,7 +53,7 @@ struct Part<F, false> {
         if (F::BLOCK < STEP && span >= row.blocks * F::SPANS) {
             raw = typename F::Raw{};
         } else {
-            raw = F::load(row, span, Quarter{t});
+            raw = F::load(row, span, QuarterSpan{t});
         }
     }
     // Loads what has piece i, if it is the last of its span.
@@ -232,9 +232,9 @@ DEV void write(const Block& block, const float* sums_of, const u32* y_of, const 
         bool missing = y_of[i] & NO_ROW;
         float* to = y + (y_of[i] & ~NO_ROW) * p.y_stride + output;
         if (GATED) {
-            *to = missing ? 0.0f : activate(p.finish.activation, sum[0] + add, sum[OUTPUTS] + up_add);
+            *to = missing ? 0.0f : activate(p.epilogue.activation, sum[0] + add, sum[OUTPUTS] + up_add);
         } else {
-            finish(p.finish, to, missing ? 0.0f : sum[0] + add);
+            apply_epilogue(p.epilogue, to, missing ? 0.0f : sum[0] + add);
         }
     }
 }

@@ -1,9 +1,9 @@
 // Weights times few rows of activations: dense ones, and those of experts, where a block's rows of activations are those of
 // a tile of `Groups`: pairs of one expert.
-#include "finish.h"
+#include "epilogue.h"
 #include "gated.cuh"
 #include "gemv.cuh"
-#include "stretch.cuh"
+#include "row_chunks.cuh"
 
 // Rows `first` to `end`, with a bit of `missing` for each that has no row of X and stays zero.
 DEV Inputs find_inputs(const ProductParams& p, const Rows& rows, const Element* x, u32 first, u32 end, u32& missing) {
@@ -57,7 +57,7 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
             if (output < p.outputs && begin + t < end) {
                 float product = totals.at(i) + (bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output]);
                 if (missing >> t & 1) product = 0.0f;
-                finish(p.finish, y + output_row(rows, begin + t) * p.y_stride + output, product);
+                apply_epilogue(p.epilogue, y + output_row(rows, begin + t) * p.y_stride + output, product);
             }
         }
         meet(team);
@@ -66,7 +66,7 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
         u32 begin = here.block_x() * teams * TEAM_ROWS, end = min(begin + teams * TEAM_ROWS, p.outputs);
         for (u32 output = begin + here.thread_x(); output < end; output += BLOCK_THREADS) y[row * p.y_stride + output] = 0.0f;
     };
-    each_stretch(p, rows, serve, zero);
+    each_row_chunk(p, rows, serve, zero);
 }
 
 // H = activation(gate · x + bias, up · x + bias), of two weights of one shape and format: as it is, or prepared as
@@ -91,7 +91,7 @@ KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
         const u8* weights[2] = {gate, up};
         auto take = [&](u32 t, u32 column, float value) { reinterpret_cast<float*>(staged)[t * 32 + column] = value; };
         gate_and_up(weights, biases, {p.row_bytes, p.matrix_bytes, p.bias_stride, p.outputs, p.blocks}, expert,
-                    p.finish.activation, find, end - begin, parts, take);
+                    p.epilogue.activation, find, end - begin, parts, take);
         barrier();
         out.write(staged, 8, end - begin, here.block_x(), BLOCK_THREADS / 32, [&](u32 t) { return output_row(rows, begin + t); });
         barrier();
@@ -102,5 +102,5 @@ KERNEL_BOUNDED(gate_up, BLOCK_THREADS, LEAST_BLOCKS)
         out.write(staged, 8, 1, here.block_x(), BLOCK_THREADS / 32, [&](u32) { return row; });
         barrier();
     };
-    each_stretch(p, rows, serve, zero);
+    each_row_chunk(p, rows, serve, zero);
 }

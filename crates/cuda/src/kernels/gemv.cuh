@@ -9,7 +9,7 @@
 #pragma once
 #include "act.h"
 #include "format.h"
-#include "team.h"
+#include "reduce.h"
 
 typedef FORMAT Format;
 

@@ -7,7 +7,7 @@
 #define TOKENS 1
 #define BLOCK_THREADS 256
 #include "gemv.cuh"
-#include "kept.cuh"
+#include "shared_act.cuh"
 
 // Twin of `NormMatmulParams` in `gpu/cuda/norm_matmul.rs`.
 struct NormMatmulParams {
@@ -18,7 +18,7 @@ struct NormMatmulParams {
     // Threads of a team, as a power of two.
     u32 team_log2;
     // Rows can be read by four elements.
-    u32 wide;
+    u32 aligned;
     float eps;
 };
 
@@ -31,15 +31,15 @@ struct Copies {
 
 // x · weight to `kept`; what it must still be divided by, √(mean(x²) + eps), is for the products, which so need not wait for
 // the sum. Gives this thread's part of the squares. All threads meet.
-DEV float keep_product(const float* x, const float* weight, const NormMatmulParams& p, Kept* kept) {
+DEV float keep_product(const float* x, const float* weight, const NormMatmulParams& p, SharedAct* kept) {
     float squares = 0.0f;
     // Whole warps: lanes of a block of 32 meet.
     u32 end = (p.cols + 127) & ~127u;
 #pragma unroll 4
     for (u32 at = 4 * here.thread_x(); at < end; at += 4 * BLOCK_THREADS) {
         u64 left = at < p.cols ? p.cols - at : 0;
-        bool wide = p.wide && left > 0;
-        Four v = load_four(x + at, left, wide), w = load_four(weight + at, left, wide);
+        bool aligned = p.aligned && left > 0;
+        Four v = load_four(x + at, left, aligned), w = load_four(weight + at, left, aligned);
         for (u32 i = 0; i < 4; i++) {
             squares = fmaf(v.at[i], v.at[i], squares);
             v.at[i] *= w.at[i];
@@ -54,12 +54,12 @@ DEV void copy(const float* x, const float* weight, float factor, const NormMatmu
     u32 end = (p.cols + 127) & ~127u, blocks = (p.cols + 31) / 32;
     for (u32 at = 4 * here.thread_x(); at < end; at += 4 * BLOCK_THREADS) {
         u64 left = at < p.cols ? p.cols - at : 0;
-        bool wide = p.wide && left > 0;
-        Four v = load_four(x + at, left, wide), w = load_four(weight + at, left, wide);
+        bool aligned = p.aligned && left > 0;
+        Four v = load_four(x + at, left, aligned), w = load_four(weight + at, left, aligned);
         for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor * w.at[i];
-        store_four(to.normed + at, v, left, wide);
-        if (to.exact) store_four(to.exact + at, v, left, wide);
-        if (to.other) store_four(to.other + at, v, left, wide);
+        store_four(to.normed + at, v, left, aligned);
+        if (to.exact) store_four(to.exact + at, v, left, aligned);
+        if (to.other) store_four(to.other + at, v, left, aligned);
         u32 block = at / 32;
         if (to.int8) quantise_four(v, to.int8 + block, to.bf16 + 16 * block, at / 4 % 8, block < blocks);
     }
@@ -69,9 +69,9 @@ DEV void copy(const float* x, const float* weight, float factor, const NormMatmu
 KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(float, x, 1), IN(float, norm, 2), IN(float, bias, 3), OUT(float, y, 4), OUT(float, normed, 5),
  OUT(float, exact, 6), OUT(Int8Block, int8, 7), OUT(u32, bf16, 8), OUT(float, other, 9), PARAMS(NormMatmulParams, p, 10)) {
-    DYNAMIC_SHARED(Kept, kept);
+    DYNAMIC_SHARED(SharedAct, kept);
     SHARED(float, parts, PARTS(TEAM_ROWS));
-    SHARED(float, room, 32);
+    SHARED(float, scratch, 32);
     dependency_launch();
     Team team = team_of(p.team_log2);
     u32 first = (here.block_x() * (BLOCK_THREADS >> p.team_log2) + (here.thread_x() >> p.team_log2)) * TEAM_ROWS;
@@ -85,13 +85,13 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_BLOCKS)
     multiply<Format>(w, team, [&]() {
         dependency_wait();
         float squares = warp_sum(keep_product(x + row * p.x_stride, norm, p, kept));
-        if (here.lane() == 0) room[here.warp()] = squares;
+        if (here.lane() == 0) scratch[here.warp()] = squares;
         barrier();
-        return KeptRow{kept, p.cols, 1};
+        return SharedActRow{kept, p.cols, 1};
     }, sums);
     Totals totals = gather(sums, team, parts);
     float squares = 0.0f;
-    for (u32 i = 0; i < BLOCK_THREADS / 32; i++) squares += room[i];
+    for (u32 i = 0; i < BLOCK_THREADS / 32; i++) squares += scratch[i];
     float factor = 1.0f / sqrtf(squares / (float)p.cols + p.eps);
     for (u32 i = team.member; i < TEAM_ROWS; i += team.size) {
         u32 output = first + i;

@@ -26,7 +26,7 @@ shared_struct! {
         x_stride: u64,
         rows: u32,
         cols: u32,
-        wide: u32,
+        aligned: u32,
         parts: u32,
     }
 }
@@ -40,8 +40,9 @@ pub fn prepare_activations(device: &Device, x: View<f32>, act: &Act) -> Result<(
     }
     let (rows, cols) = (word(op, "rows", x.rows())?, word(op, "columns", x.cols())?);
     let layout = x.layout();
-    let wide = [layout.span().start, layout.stride(), x.cols()].iter().all(|n| n.is_multiple_of(4));
-    let params = QuantiseParams { x_stride: layout.stride() as u64, rows, cols, wide: wide.into(), parts: beside(act) };
+    let aligned = [layout.span().start, layout.stride(), x.cols()].iter().all(|n| n.is_multiple_of(4));
+    let params =
+        QuantiseParams { x_stride: layout.stride() as u64, rows, cols, aligned: aligned.into(), parts: beside(act) };
     let [exact, int8, bf16] = act.outputs();
     let args = [Arg::read(&x), exact, int8, bf16, Arg::params(&params)];
     // Eight threads for 32 elements of a row.

@@ -1,6 +1,6 @@
 //! Sums and products, element by element, and the combination of experts: `kernels/elementwise.h`.
 
-use super::{MOST_BLOCKS, MOST_BLOCKS_Y, RowAlignment, count, wide};
+use super::{MOST_BLOCKS, MOST_BLOCKS_Y, RowAlignment, aligned, count};
 use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 
@@ -23,7 +23,7 @@ shared_struct! {
         y_stride: u64,
         gate_stride: u64,
         scale: f32,
-        wide: u32,
+        aligned: u32,
     }
 }
 
@@ -37,14 +37,14 @@ impl ElementsParams {
             y_stride: y.layout().stride() as u64,
             gate_stride: 0,
             scale: 1.0,
-            wide: wide(y.cols(), [RowAlignment::of_mut(y)]),
+            aligned: aligned(y.cols(), [RowAlignment::of_mut(y)]),
         }
     }
 
     /// For an input and an output.
     fn of_two(x: &View<f32>, y: &ViewMut<f32>) -> Self {
-        let wide = wide(y.cols(), [RowAlignment::of(x), RowAlignment::of_mut(y)]);
-        Self { x_stride: x.layout().stride() as u64, wide, ..Self::of(y) }
+        let aligned = aligned(y.cols(), [RowAlignment::of(x), RowAlignment::of_mut(y)]);
+        Self { x_stride: x.layout().stride() as u64, aligned, ..Self::of(y) }
     }
 }
 
@@ -91,8 +91,8 @@ shared_struct! {
         weights_stride: u64,
         y_stride: u64,
         top_k: u32,
-        wide: u32,
-        finish: EpilogueParams,
+        aligned: u32,
+        epilogue: EpilogueParams,
         padding: u32,
     }
 }
@@ -108,8 +108,8 @@ pub(crate) fn moe_combine(device: &Device, call: MoeCombine) -> Result<()> {
         weights_stride: weights.layout().stride() as u64,
         y_stride: y.layout().stride() as u64,
         top_k: count(MoeCombine::NAME, "top-k", weights.cols(), MOST_BLOCKS)?,
-        wide: wide(y.cols(), [RowAlignment::of(&out), RowAlignment::of_mut(&y)]),
-        finish: epilogue.into(),
+        aligned: aligned(y.cols(), [RowAlignment::of(&out), RowAlignment::of_mut(&y)]),
+        epilogue: epilogue.into(),
         padding: 0,
     };
     let args = [Arg::read(&out), Arg::read(&weights), epilogue.output(&y), Arg::params(&params)];

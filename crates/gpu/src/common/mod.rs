@@ -85,13 +85,13 @@ impl RowAlignment {
     }
 
     /// Whether stretches of `width` 32-bit elements, side by side in each row, are whole 16-byte words.
-    fn wide(&self, width: usize) -> bool {
+    fn allows(&self, width: usize) -> bool {
         let rows = self.layout.rows() <= 1 || self.layout.stride().is_multiple_of(4);
         self.address.is_multiple_of(16) && rows && width.is_multiple_of(4)
     }
 }
 
 /// Whether all of these allow it.
-pub fn wide<const N: usize>(width: usize, rows: [Option<RowAlignment>; N]) -> u32 {
-    rows.iter().all(|rows| rows.as_ref().is_some_and(|rows| rows.wide(width))).into()
+pub fn aligned<const N: usize>(width: usize, rows: [Option<RowAlignment>; N]) -> u32 {
+    rows.iter().all(|rows| rows.as_ref().is_some_and(|rows| rows.allows(width))).into()
 }

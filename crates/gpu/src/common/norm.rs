@@ -1,6 +1,6 @@
 //! Norms: `kernels/norm.h`.
 
-use super::{MOST_BLOCKS, RowAlignment, count, wide};
+use super::{MOST_BLOCKS, RowAlignment, aligned, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
@@ -21,7 +21,7 @@ shared_struct! {
         stretches: u32,
         per_row: u32,
         eps: f32,
-        wide: u32,
+        aligned: u32,
         by_block: u32,
         padding: u32,
     }
@@ -33,7 +33,7 @@ fn plan(
     (x, out): (RowLayout, RowLayout),
     width: usize,
     eps: f32,
-    wide: u32,
+    aligned: u32,
 ) -> Result<Option<(NormParams, u32, u32)>> {
     if x.rows() == 0 || x.cols() == 0 {
         return Ok(None);
@@ -50,7 +50,7 @@ fn plan(
         stretches,
         per_row: per_row as u32,
         eps,
-        wide,
+        aligned,
         by_block: by_block.into(),
         padding: 0,
     };
@@ -65,8 +65,8 @@ fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &
 /// [`RmsNorm`].
 pub(crate) fn rms_norm(device: &Device, call: RmsNorm) -> Result<()> {
     let RmsNorm { x, weight, eps, out } = call;
-    let wide = wide(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
-    let Some((params, blocks, block)) = plan(RmsNorm::NAME, (x.layout(), out.layout()), x.cols(), eps, wide)? else {
+    let aligned = aligned(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
+    let Some((params, blocks, block)) = plan(RmsNorm::NAME, (x.layout(), out.layout()), x.cols(), eps, aligned)? else {
         return Ok(());
     };
     let args = [Arg::read(&x), Arg::buffer(weight, Access::Read), Arg::write(&out), Arg::params(&params)];
@@ -76,8 +76,9 @@ pub(crate) fn rms_norm(device: &Device, call: RmsNorm) -> Result<()> {
 /// [`LayerNorm`].
 pub(crate) fn layer_norm(device: &Device, call: LayerNorm) -> Result<()> {
     let LayerNorm { x, weight, bias, eps, out } = call;
-    let wide = wide(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
-    let Some((params, blocks, block)) = plan(LayerNorm::NAME, (x.layout(), out.layout()), x.cols(), eps, wide)? else {
+    let aligned = aligned(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
+    let Some((params, blocks, block)) = plan(LayerNorm::NAME, (x.layout(), out.layout()), x.cols(), eps, aligned)?
+    else {
         return Ok(());
     };
     let (weight, bias) = (Arg::buffer(weight, Access::Read), Arg::buffer(bias, Access::Read));
@@ -88,8 +89,9 @@ pub(crate) fn layer_norm(device: &Device, call: LayerNorm) -> Result<()> {
 /// [`QkNorm`].
 pub(crate) fn qk_norm(device: &Device, call: QkNorm) -> Result<()> {
     let QkNorm { x, weight, eps } = call;
-    let wide = wide(weight.len(), [RowAlignment::of_mut(&x)]);
-    let Some((params, blocks, block)) = plan(QkNorm::NAME, (x.layout(), x.layout()), weight.len(), eps, wide)? else {
+    let aligned = aligned(weight.len(), [RowAlignment::of_mut(&x)]);
+    let Some((params, blocks, block)) = plan(QkNorm::NAME, (x.layout(), x.layout()), weight.len(), eps, aligned)?
+    else {
         return Ok(());
     };
     let args = [Arg::change(&x), Arg::buffer(weight, Access::Read), Arg::params(&params)];

@@ -1,6 +1,6 @@
 //! Norms whose output is prepared as activations: `kernels/norm_act.h`.
 
-use super::{MOST_BLOCKS, RowAlignment, activations, count, wide};
+use super::{MOST_BLOCKS, RowAlignment, activations, aligned, count};
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::error::Result;
 
@@ -20,7 +20,7 @@ shared_struct! {
         x_stride: u64,
         normed_stride: u64,
         eps: f32,
-        wide: u32,
+        aligned: u32,
         parts: u32,
         padding: u32,
     }
@@ -72,7 +72,7 @@ pub fn norm_act(device: &Device, call: &NormAct) -> Result<Fused> {
         x_stride: x.layout().stride() as u64,
         normed_stride: out.layout().stride() as u64,
         eps: *eps,
-        wide: wide(width, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
+        aligned: aligned(width, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
         parts: acts.parts(),
         padding: 0,
     };

@@ -1,7 +1,7 @@
 //! Queries, keys and values normalised, rotated and written to the cache: `kernels/qkv_write.gpu`.
 
 use super::kv::{self, WriteParams, cells_define, limit, placement_args};
-use super::{RowAlignment, norm, wide};
+use super::{RowAlignment, aligned, norm};
 use gristmill_kernels::error::Result;
 
 use crate::storage::GpuKv;
@@ -29,7 +29,7 @@ shared_struct! {
         interleaved: u32,
         scratch: u32,
         normed: u32,
-        wide: u32,
+        aligned: u32,
         eps: f32,
         magnitude: f32,
     }
@@ -67,7 +67,7 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
         interleaved: (rotary.style == RopeStyle::Interleaved).into(),
         scratch: limit(scratch),
         normed: norms.is_some().into(),
-        wide: wide(spec.key_width, [RowAlignment::of_mut(qkv)]),
+        aligned: aligned(spec.key_width, [RowAlignment::of_mut(qkv)]),
         eps: norms.map_or(0.0, |norms| norms.eps),
         magnitude: rotary.magnitude,
     };

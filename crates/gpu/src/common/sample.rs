@@ -35,7 +35,7 @@ shared_struct! {
         top_k: u32,
         draw: u32,
         random: u32,
-        reach: f32,
+        negligible: f32,
         repeat_penalty: f32,
         presence_penalty: f32,
         frequency_penalty: f32,
@@ -105,7 +105,7 @@ impl SampleRow {
             draw: (random::uniform(p.seed, p.position) * 4_294_967_296.0) as u32,
             random: (!greedy).into(),
             // 2^-60 of the largest is nothing beside it.
-            reach: (60.0 / rate / 64.0) as f32,
+            negligible: (60.0 / rate / 64.0) as f32,
             repeat_penalty: p.repeat_penalty,
             presence_penalty: p.presence_penalty,
             frequency_penalty: p.frequency_penalty,

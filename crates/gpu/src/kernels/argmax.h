@@ -20,7 +20,7 @@ DEV u32 candidate_order(u64 candidate) { return (u32)(candidate >> 32); }
 KERNEL(argmax_segments)
 (IN(float, x, 0), OUT(u64, best, 1), PARAMS(ArgmaxParams, p, 2)) {
     HERE;
-    SHARED(u64, room, 32);
+    SHARED(u64, scratch, 32);
     dependency_launch();
     dependency_wait();
     u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments;
@@ -30,7 +30,7 @@ KERNEL(argmax_segments)
         u64 column = (u64)segment * SEGMENT + i;
         if (column < p.cols) mine = larger(mine, candidate(x[row * p.x_stride + column], (u32)column));
     }
-    mine = block_largest(here, mine, room);
+    mine = block_largest(here, mine, scratch);
     if (here.thread_x() == 0) best[here.block_x()] = mine;
 }
 

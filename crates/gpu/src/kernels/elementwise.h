@@ -1,14 +1,14 @@
 // Sums and products, element by element, and the combination of experts. A block has one row, and four columns a thread.
 #pragma once
-#include "finish.h"
-#include "team.h"
+#include "epilogue.h"
+#include "reduce.h"
 
 struct ElementsParams {
     u64 rows, cols;
     // Elements from one row to the next.
     u64 x_stride, y_stride, gate_stride;
     float scale;
-    u32 wide;
+    u32 aligned;
 };
 
 DEV u64 first_column(Here here) { return ((u64)here.block_y() * here.block_width() + here.thread_x()) * 4; }
@@ -20,9 +20,9 @@ KERNEL(add_rows)
     dependency_wait();
     u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
-    Four a = load_four(x + row * p.x_stride + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
+    Four a = load_four(x + row * p.x_stride + col, left, p.aligned), b = load_four(y + row * p.y_stride + col, left, p.aligned);
     for (u32 i = 0; i < 4; i++) b.at[i] = fmaf(p.scale, a.at[i], b.at[i]);
-    store_four(y + row * p.y_stride + col, b, left, p.wide);
+    store_four(y + row * p.y_stride + col, b, left, p.aligned);
 }
 
 KERNEL(add_gated)
@@ -32,10 +32,10 @@ KERNEL(add_gated)
     dependency_wait();
     u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
-    Four a = load_four(x + row * p.x_stride + col, left, p.wide), b = load_four(y + row * p.y_stride + col, left, p.wide);
+    Four a = load_four(x + row * p.x_stride + col, left, p.aligned), b = load_four(y + row * p.y_stride + col, left, p.aligned);
     float share = sigmoid(gate[row * p.gate_stride]);
     for (u32 i = 0; i < 4; i++) b.at[i] += share * a.at[i];
-    store_four(y + row * p.y_stride + col, b, left, p.wide);
+    store_four(y + row * p.y_stride + col, b, left, p.aligned);
 }
 
 
@@ -46,16 +46,16 @@ KERNEL(scale_rows)
     dependency_wait();
     u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
     if (row >= p.rows || col >= p.cols) return;
-    Four b = load_four(y + row * p.y_stride + col, left, p.wide);
+    Four b = load_four(y + row * p.y_stride + col, left, p.aligned);
     for (u32 i = 0; i < 4; i++) b.at[i] *= p.scale;
-    store_four(y + row * p.y_stride + col, b, left, p.wide);
+    store_four(y + row * p.y_stride + col, b, left, p.aligned);
 }
 
 struct CombineParams {
     u64 rows, cols;
     u64 out_stride, weights_stride, y_stride;
-    u32 top_k, wide;
-    Finish finish;
+    u32 top_k, aligned;
+    Epilogue epilogue;
     u32 padding;
 };
 
@@ -72,13 +72,13 @@ KERNEL(moe_combine)
 #pragma unroll 4
     for (u32 slot = 0; slot < p.top_k; slot++) {
         float weight = weights[row * p.weights_stride + slot];
-        Four v = load_four(pair + slot * p.out_stride, left, p.wide);
+        Four v = load_four(pair + slot * p.out_stride, left, p.aligned);
         for (u32 i = 0; i < 4; i++) sum.at[i] += weight * v.at[i];
     }
     GLOBAL float* to = y + row * p.y_stride + col;
-    if (p.finish.kind == ADD) {
-        Four old = load_four(to, left, p.wide);
-        for (u32 i = 0; i < 4; i++) sum.at[i] = fmaf(p.finish.scale, sum.at[i], old.at[i]);
+    if (p.epilogue.kind == ADD) {
+        Four old = load_four(to, left, p.aligned);
+        for (u32 i = 0; i < 4; i++) sum.at[i] = fmaf(p.epilogue.scale, sum.at[i], old.at[i]);
     }
-    store_four(to, sum, left, p.wide);
+    store_four(to, sum, left, p.aligned);
 }

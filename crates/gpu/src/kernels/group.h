@@ -3,7 +3,7 @@
 // nothing depends on which thread is first. Pairs without an expert come last, where matrix operations find whose rows
 // are to be zeros.
 #pragma once
-#include "team.h"
+#include "reduce.h"
 
 struct GroupParams {
     // Elements from one row of ids to the next.
@@ -84,9 +84,9 @@ DEV void group_scatter(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOB
 struct Starts {
     u32 pair, tile, pairs, tiles;
 };
-DEV Starts group_starts(Here here, u32 count, GROUP u64* room, const GroupParams p) {
+DEV Starts group_starts(Here here, u32 count, GROUP u64* scratch, const GroupParams p) {
     u64 both = (u64)count << 32 | (count + p.tile_rows - 1) / p.tile_rows;
-    RunningSum sum = block_running_sum(here, both, room);
+    RunningSum sum = block_running_sum(here, both, scratch);
     u64 before = sum.upto - both;
     return {(u32)(before >> 32), (u32)before, (u32)(sum.total >> 32), (u32)sum.total};
 }
@@ -121,14 +121,14 @@ DEV void group_grids(Here here, GLOBAL u32* tile_count, u32 tiles) {
 DEV void group_grids(Here, GLOBAL u32*, u32) {}
 #endif
 
-// All in one block, of at least as many threads as experts. `room` has 32 places, `first_pair` and `first_tile` one more
+// All in one block, of at least as many threads as experts. `scratch` has 32 places, `first_pair` and `first_tile` one more
 // than experts.
 DEV void group_block(Here here, const GLOBAL u32* ids, GLOBAL u32* counts, GLOBAL u32* pairs, GLOBAL u32* tiles,
-                     GLOBAL u32* tile_count, GLOBAL u32* flag, GROUP u32* tables, GROUP u64* room,
+                     GLOBAL u32* tile_count, GLOBAL u32* flag, GROUP u32* tables, GROUP u64* scratch,
                      GROUP u32* first_pair, GROUP u32* first_tile, const GroupParams p) {
     group_count(here, ids, tables, flag, p);
     u32 expert = here.thread_x(), count = expert < p.experts ? group_total(tables, expert, p) : 0;
-    Starts starts = group_starts(here, count, room, p);
+    Starts starts = group_starts(here, count, scratch, p);
     if (expert < p.experts) {
         counts[expert] = count;
         first_pair[expert] = starts.pair;
@@ -152,12 +152,12 @@ KERNEL(group)
  INOUT(u32, flag, 5), PARAMS(GroupParams, p, 6)) {
     HERE;
     DYNAMIC_SHARED(u32, tables);
-    SHARED(u64, room, 32);
+    SHARED(u64, scratch, 32);
     SHARED(u32, first_pair, MAX_EXPERTS + 1);
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
     dependency_wait();
-    group_block(here, ids, counts, pairs, tiles, tile_count, flag, tables, room, first_pair, first_tile, p);
+    group_block(here, ids, counts, pairs, tiles, tile_count, flag, tables, scratch, first_pair, first_tile, p);
 }
 
 // The same of many pairs: each block counts a chunk, one block adds up, each block gives its chunk places.
@@ -188,7 +188,7 @@ DEV void group_chunk_places(GLOBAL u32* chunks, u32 column, u32 place, const Gro
 KERNEL(group_sums)
 (INOUT(u32, chunks, 0), OUT(u32, counts, 1), OUT(u32, tiles, 2), OUT(u32, tile_count, 3), PARAMS(GroupParams, p, 4)) {
     HERE;
-    SHARED(u64, room, 32);
+    SHARED(u64, scratch, 32);
     SHARED(u32, first_pair, MAX_EXPERTS + 1);
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
@@ -199,7 +199,7 @@ KERNEL(group_sums)
 #pragma unroll 8
         for (u32 chunk = 0; chunk < number; chunk++) count += chunks[(u64)chunk * group_columns(p) + expert];
     }
-    Starts starts = group_starts(here, count, room, p);
+    Starts starts = group_starts(here, count, scratch, p);
     if (expert < p.experts) {
         counts[expert] = count;
         first_pair[expert] = starts.pair;

@@ -1,6 +1,6 @@
 // Floats as integers of the same order.
 #pragma once
-#include "team.h"
+#include "reduce.h"
 
 // Greater for greater values; −0 is 0, and NaN, 0, is the smallest.
 DEV u32 order_of(float value) {

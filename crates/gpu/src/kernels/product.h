@@ -1,14 +1,14 @@
 // What all kernels that multiply are told.
 #pragma once
-#include "finish.h"
+#include "epilogue.h"
 
 // Which rows of X become which of Y: `Which` in `gpu/product.rs`.
-enum WhichRows {
+enum RowSelection {
     // Row i becomes row i.
     ALL_ROWS,
     // Row ids[i] becomes row i.
     ROW_IDS,
-    // Row p / share becomes row p, where p is a pair of `Groups`.
+    // Row p / pairs_per_row becomes row p, where p is a pair of `Groups`.
     EXPERT_PAIRS,
 };
 
@@ -28,9 +28,9 @@ struct ProductParams {
     // block (`gemm_int8.cu`).
     u32 cut;
     // Pairs of experts that share a row of X.
-    u32 share;
-    Finish finish;
-    // Of WhichRows, and whether there are biases: for kernels that do not ask whether a pointer is null.
+    u32 pairs_per_row;
+    Epilogue epilogue;
+    // Of RowSelection, and whether there are biases: for kernels that do not ask whether a pointer is null.
     u32 which, biased;
     // Where the outputs of a second and a third weight begin, or the end: for Metal, which does not join weights in memory.
     u32 second, third, padding;

@@ -1,7 +1,7 @@
 // Rows as activations: see `act.rs`.
 #pragma once
 #include "act.h"
-#include "team.h"
+#include "reduce.h"
 
 // Parts of activations that a kernel writes: of fast ones, and exact ones beside them.
 enum ActPart { PART_EXACT = 1, PART_ROUNDED = 2, PART_OTHER = 4 };

@@ -1,7 +1,7 @@
 // Rotary position embedding. Angles are kept as fractions of a turn in 64-bit integers, which wrap around as turns do: so
 // the angle of every position is exact to 2^-33 of a turn, and no number larger than a turn is ever reduced.
 #pragma once
-#include "team.h"
+#include "reduce.h"
 
 struct RopeParams {
     u64 x_stride, positions_stride;
@@ -62,7 +62,7 @@ DEV Rotation rotation_at(u32 position, float frequency, float magnitude) {
 
 // Turns a pair. Roundings are written out, so that every kernel has the same.
 template <class Pointer>
-DEV void turn(Rotation r, Pointer a, Pointer b) {
+DEV void rotate(Rotation r, Pointer a, Pointer b) {
     float u = *a, v = *b;
     *a = fmaf(u, r.cosine, -rounded_product(v, r.sine));
     *b = fmaf(u, r.sine, rounded_product(v, r.cosine));
@@ -82,7 +82,7 @@ KERNEL(rope)
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
         for (u32 head = first + team; head < end; head += teams) {
             GLOBAL float* at = row + (u64)head * p.head_width;
-            turn(r, at + a, at + b);
+            rotate(r, at + a, at + b);
         }
     }
 }

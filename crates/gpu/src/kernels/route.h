@@ -2,7 +2,7 @@
 // times, the smaller index on a tie. Scores are those of 64-bit floats, as on the CPU: near 1 even sigmoids of different
 // logits are the same there. Without a bias the logits' order is known to be that of the scores.
 #pragma once
-#include "wide.h"
+#include "float64.h"
 
 enum Gating { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SPARSE_MIXER };
 
@@ -81,20 +81,20 @@ DEV Small sigmoid_value(float x) {
 }
 
 // What orders experts if there is a bias, and what groups are worth.
-DEV Wide score(const Router r, u32 expert, const GLOBAL float* bias, const RouteParams p) {
+DEV Float64 score(const Router r, u32 expert, const GLOBAL float* bias, const RouteParams p) {
     float logit = r.logits[expert];
-    if (logit != logit) return wide_nan();
-    Wide value = wide_of(logit);
+    if (logit != logit) return float64_nan();
+    Float64 value = float64_of(logit);
     Power share;
     if (p.gating == SOFTMAX) {
         value = {0};
-        if (share_of(logit, r.max, &share)) value = wide_quotient(wide_of(share), wide(0, r.sum, -52));
+        if (share_of(logit, r.max, &share)) value = float64_quotient(float64_of(share), float64(0, r.sum, -52));
     } else if (p.gating == SIGMOID) {
-        Wide one = wide_of(1.0f), t = {0};
-        if (share_of(-fabsf(logit), 0.0f, &share)) t = wide_of(share);
-        value = wide_quotient(logit >= 0.0f ? one : t, wide_sum(one, t));
+        Float64 one = float64_of(1.0f), t = {0};
+        if (share_of(-fabsf(logit), 0.0f, &share)) t = float64_of(share);
+        value = float64_quotient(logit >= 0.0f ? one : t, float64_sum(one, t));
     }
-    if (bias) value = wide_sum(value, wide_of(bias[expert]));
+    if (bias) value = float64_sum(value, float64_of(bias[expert]));
     return value;
 }
 
@@ -129,8 +129,8 @@ DEV u32 take_best(Here here, const Ranks ranks, THREAD Best* mine, THREAD u32* t
     return index;
 }
 
-// The experts of all groups but the best are taken. A group is worth its two highest scores. `room`: two words a group.
-DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, const Ranks ranks, GROUP u32* room,
+// The experts of all groups but the best are taken. A group is worth its two highest scores. `scratch`: two words a group.
+DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, const Ranks ranks, GROUP u32* scratch,
                        const RouteParams p) {
     u32 size = p.experts / p.groups;
     for (u32 g = here.lane(); g < p.groups; g += 32) {
@@ -146,22 +146,22 @@ DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, cons
                 second = order, next = i;
             }
         }
-        Wide worth = wide_of(-infinity()), other = worth;
+        Float64 worth = float64_of(-infinity()), other = worth;
         if (first) worth = score(r, best, bias, p);
         if (second) other = score(r, next, bias, p);
-        if (size > 1) worth = wide_sum(worth, other);
-        room[g] = (u32)(order_of(worth) >> 32);
-        room[p.groups + g] = (u32)order_of(worth);
+        if (size > 1) worth = float64_sum(worth, other);
+        scratch[g] = (u32)(order_of(worth) >> 32);
+        scratch[p.groups + g] = (u32)order_of(worth);
     }
     // Until all are told which are kept, a lane reads only what it has written.
-    Ranks groups = {room, room + p.groups, p.groups};
+    Ranks groups = {scratch, scratch + p.groups, p.groups};
     u32 kept = 0;
     Best best = lane_best(here, groups, kept);
     for (u32 i = 0; i < p.top_groups; i++) take_best(here, groups, &best, &kept);
-    for (u32 j = 0, g = here.lane(); g < p.groups; j++, g += 32) room[g] = kept >> j & 1;
+    for (u32 j = 0, g = here.lane(); g < p.groups; j++, g += 32) scratch[g] = kept >> j & 1;
     warp_barrier();
     u32 taken = 0;
-    for (u32 j = 0, i = here.lane(); i < p.experts; j++, i += 32) taken |= (room[i / size] ? 0u : 1u) << j;
+    for (u32 j = 0, i = here.lane(); i < p.experts; j++, i += 32) taken |= (scratch[i / size] ? 0u : 1u) << j;
     return taken;
 }
 
@@ -173,8 +173,8 @@ DEV float share_of_near(Here here, const Router r, u32 best, u32 taken, const Ro
     for (u32 j = 0, i = here.lane(); i < p.experts; j++, i += 32) {
         float logit = r.logits[i];
         if (taken >> j & 1 || logit != logit) continue;
-        Wide distance = wide_sum(wide_of(top), wide_of(-logit));
-        Wide bound = wide_product(p.near, fmaxf(fabsf(logit), top));
+        Float64 distance = float64_sum(float64_of(top), float64_of(-logit));
+        Float64 bound = float64_product(p.near, fmaxf(fabsf(logit), top));
         bool within = order_of(distance) <= order_of(bound) && !is_nan(distance) && !is_nan(bound);
         if (logit == top || within) {
             nearby |= 1u << j;
@@ -202,11 +202,11 @@ DEV Small chosen_value(const Router r, float logit, float most, const RouteParam
 // A share as an integer in units of 2^-52.
 DEV u64 small_fixed(Small value) { return (u64)(halved(value.mantissa, value.halvings) * 4503599627370496.0f); }
 
-// Routes one token by one warp, whatever chooses. `room`: route_words.
+// Routes one token by one warp, whatever chooses. `scratch`: route_words.
 DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
-                   GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
-    Ranks ranks = {room, room + p.experts, p.experts};
-    GROUP u32* groups = room + 2 * p.experts;
+                   GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
+    Ranks ranks = {scratch, scratch + p.experts, p.experts};
+    GROUP u32* groups = scratch + 2 * p.experts;
     GROUP u32* chosen = groups + 2 * p.groups;
     GROUP float* mantissas = (GROUP float*)(chosen + p.top_k);
     GROUP u32* halvings = chosen + 2 * p.top_k;
@@ -220,8 +220,8 @@ DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL 
     }
     for (u32 i = here.lane(); i < p.experts; i += 32) {
         u64 order = bias ? order_of(score(r, i, bias, p)) : (u64)order_of(plain_order(r, r.logits[i], p)) << 32;
-        room[i] = (u32)(order >> 32);
-        room[p.experts + i] = (u32)order;
+        scratch[i] = (u32)(order >> 32);
+        scratch[p.experts + i] = (u32)order;
     }
     warp_barrier();
 

@@ -4,24 +4,24 @@
 #include "route_plain.h"
 #include "group.h"
 
-// One token by one warp. `room`: route_words for each warp.
+// One token by one warp. `scratch`: route_words for each warp.
 DEV void route_row(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
-                   GLOBAL float* weights, GROUP u32* room, const RouteParams p) {
+                   GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
 #ifdef EXPERTS_PER_LANE
     route_plain(here, row, logits, ids, weights, p);
 #else
-    route_any(here, row, logits, p.biased ? bias : nullptr, ids, weights, room + here.warp() * route_words(p), p);
+    route_any(here, row, logits, p.biased ? bias : nullptr, ids, weights, scratch + here.warp() * route_words(p), p);
 #endif
 }
 
 KERNEL(route)
 (IN(float, logits, 0), IN(float, bias, 1), OUT(u32, ids, 2), OUT(float, weights, 3), PARAMS(RouteParams, p, 4)) {
     HERE;
-    DYNAMIC_SHARED(u32, room);
+    DYNAMIC_SHARED(u32, scratch);
     dependency_launch();
     dependency_wait();
     u64 row = (u64)here.block_x() * (here.block_width() / 32) + here.warp();
-    if (row < p.rows) route_row(here, row, logits, bias, ids, weights, room, p);
+    if (row < p.rows) route_row(here, row, logits, bias, ids, weights, scratch, p);
 }
 
 // Threads of a block that have enough registers: `threads` of `Form` in `small/route.rs`.
@@ -40,14 +40,14 @@ KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
 (IN(float, logits, 0), IN(float, bias, 1), INOUT(u32, ids, 2), OUT(float, weights, 3), OUT(u32, counts, 4),
  OUT(u32, pairs, 5), OUT(u32, tiles, 6), OUT(u32, tile_count, 7), PARAMS(RouteAndGroupParams, p, 8)) {
     HERE;
-    DYNAMIC_SHARED(u32, room);
+    DYNAMIC_SHARED(u32, scratch);
     SHARED(u64, sums, 32);
     SHARED(u32, first_pair, MAX_EXPERTS + 1);
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
     dependency_wait();
-    if (here.warp() < p.route.rows) route_row(here, here.warp(), logits, bias, ids, weights, room, p.route);
+    if (here.warp() < p.route.rows) route_row(here, here.warp(), logits, bias, ids, weights, scratch, p.route);
     barrier_global();
     // What the router has chosen are experts: there is nothing to complain of.
-    group_block(here, ids, counts, pairs, tiles, tile_count, nullptr, room, sums, first_pair, first_tile, p.group);
+    group_block(here, ids, counts, pairs, tiles, tile_count, nullptr, scratch, sums, first_pair, first_tile, p.group);
 }

@@ -34,7 +34,7 @@ struct SampleRow {
     // Whether there is a choice: not at temperature 0.
     u32 random;
     // A logit is nothing if, divided by 64, it is further than this below the largest.
-    float reach;
+    float negligible;
     float repeat_penalty, presence_penalty, frequency_penalty;
     u32 padding;
 };
@@ -74,7 +74,7 @@ KERNEL(sample_adjust)
 (INOUT(float, logits, 0), IN(SampleRow, table, 1), IN(SampleEdit, edits, 2), IN(u32, masks, 3), OUT(u64, best, 4),
  OUT(u32, histograms, 5), PARAMS(SampleParams, p, 6)) {
     HERE;
-    SHARED(u64, room, 32);
+    SHARED(u64, scratch, 32);
     dependency_launch();
     dependency_wait();
     u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments;
@@ -107,7 +107,7 @@ KERNEL(sample_adjust)
     u64 mine = 0;
     for (u64 token = first + here.thread_x(); token < end; token += here.block_width())
         if (allowed(r, masks, (u32)token)) mine = larger(mine, candidate(at[token], (u32)token));
-    mine = block_largest(here, mine, room);
+    mine = block_largest(here, mine, scratch);
     if (here.thread_x() == 0) best[here.block_x()] = mine;
     u32 words = (p.count_steps + p.mass_steps) * BINS * 2;
     for (u32 i = segment * here.block_width() + here.thread_x(); i < words; i += p.segments * here.block_width())
@@ -117,12 +117,12 @@ KERNEL(sample_adjust)
 // The share of a logit of the largest's, `max`, which is above −∞.
 DEV u64 sample_share(const SampleRow r, float logit, float max, u32 bits) {
     if (logit == max) return (u64)1 << bits;
-    if (!finite(logit) || !finite(max) || !(max * 0.015625f - logit * 0.015625f < r.reach)) return 0;
+    if (!finite(logit) || !finite(max) || !(max * 0.015625f - logit * 0.015625f < r.negligible)) return 0;
     return power_fixed(power(max, logit, {r.factor, r.shift}), bits);
 }
 // Whether a logit takes part: only what can have a share at all.
 DEV bool sample_near(const SampleRow r, float logit, float max) {
-    return logit == max || (finite(logit) && finite(max) && max * 0.015625f - logit * 0.015625f < r.reach);
+    return logit == max || (finite(logit) && finite(max) && max * 0.015625f - logit * 0.015625f < r.negligible);
 }
 
 // top-p of a mass, rounded up.
@@ -148,8 +148,8 @@ struct SampleState {
     GLOBAL Search* states;
 };
 
-// Where the search is that made histogram `made`, by what it shows; by a whole block of BINS threads. `room`: 33 places.
-DEV Search search_after(Here here, const SampleRow r, SampleState s, u32 made, GROUP u64* room, const SampleParams p) {
+// Where the search is that made histogram `made`, by what it shows; by a whole block of BINS threads. `scratch`: 33 places.
+DEV Search search_after(Here here, const SampleRow r, SampleState s, u32 made, GROUP u64* scratch, const SampleParams p) {
     bool for_mass = made >= p.count_steps;
     u32 digit = for_mass ? made - p.count_steps : made;
     Search search = search_start(r, for_mass);
@@ -159,17 +159,17 @@ DEV Search search_after(Here here, const SampleRow r, SampleState s, u32 made, G
     u32 bin = BINS - 1 - here.thread_x();
     const GLOBAL u32* at = s.histograms + (made * BINS + bin) * 2;
     u64 mine = (u64)at[1] << 32 | at[0];
-    RunningSum sum = block_running_sum(here, mine, room);
+    RunningSum sum = block_running_sum(here, mine, scratch);
     if (for_mass && digit == 0) search.left = wanted_mass(r, sum.total);
     // Fewer than wanted: all of them.
     if (sum.total < search.left) return {0, 0, 1};
     if (sum.upto >= search.left && sum.upto - mine < search.left) {
-        room[32] = search.left - (sum.upto - mine);
-        room[31] = bin;
+        scratch[32] = search.left - (sum.upto - mine);
+        scratch[31] = bin;
     }
     barrier();
-    search.left = room[32];
-    search.prefix |= (u32)room[31] << (24 - 8 * digit);
+    search.left = scratch[32];
+    search.prefix |= (u32)scratch[31] << (24 - 8 * digit);
     // These two places are written again after a barrier only: that of the next running sum.
     return search;
 }
@@ -179,7 +179,7 @@ KERNEL(sample_histogram)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), INOUT(Search, searches, 3), INOUT(u32, histograms, 4),
  PARAMS(SampleParams, p, 5)) {
     HERE;
-    SHARED(u64, room, 33);
+    SHARED(u64, scratch, 33);
     SHARED(u32, low, BINS* COPIES);
     SHARED(u32, high, BINS* COPIES);
     dependency_launch();
@@ -193,7 +193,7 @@ KERNEL(sample_histogram)
 
     Search search = search_start(r, for_mass), counted = {0, 0, 1};
     if (p.step > 0) {
-        Search last = search_after(here, r, s, p.step - 1, room, p);
+        Search last = search_after(here, r, s, p.step - 1, scratch, p);
         if (segment == 0 && here.thread_x() == 0) s.states[p.step - 1] = last;
         // What top-k keeps, for top-p.
         if (for_mass && p.count_steps) {
@@ -239,14 +239,14 @@ KERNEL(sample_histogram)
 }
 
 // What is kept: all of higher order than `order`, and of that order the first `ties`.
-struct Kept {
+struct SharedAct {
     u32 order;
     u64 ties;
 };
-DEV Kept sample_kept(Here here, const SampleRow r, SampleState s, float max, GROUP u64* room, const SampleParams p) {
+DEV SharedAct sample_kept(Here here, const SampleRow r, SampleState s, float max, GROUP u64* scratch, const SampleParams p) {
     u32 steps = p.count_steps + p.mass_steps;
     Search last = {0, 0, 1}, counted = {0, 0, 1};
-    if (steps > 0) last = search_after(here, r, s, steps - 1, room, p);
+    if (steps > 0) last = search_after(here, r, s, steps - 1, scratch, p);
     if (p.mass_steps > 0) {
         if (!last.all) {
             u64 share = sample_share(r, of_order(last.prefix), max, p.bits);
@@ -256,7 +256,7 @@ DEV Kept sample_kept(Here here, const SampleRow r, SampleState s, float max, GRO
     } else {
         counted = last;
     }
-    return counted.all ? Kept{0, 0} : Kept{counted.prefix, counted.left};
+    return counted.all ? SharedAct{0, 0} : SharedAct{counted.prefix, counted.left};
 }
 
 struct SegmentMass {
@@ -265,7 +265,7 @@ struct SegmentMass {
 };
 
 // Mass and ties of `count` neighbouring tokens.
-DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, u64 end, u32 step, float max, Kept kept,
+DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, u64 end, u32 step, float max, SharedAct kept,
                           const SampleParams p) {
     SegmentMass mass = {0, 0};
     for (u64 token = first; token < end; token += step) {
@@ -285,9 +285,9 @@ DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, 
 // The mass that each segment keeps. BINS threads.
 KERNEL(sample_masses)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(u32, histograms, 3), INOUT(Search, searches, 4),
- OUT(Kept, thresholds, 5), OUT(SegmentMass, masses, 6), PARAMS(SampleParams, p, 7)) {
+ OUT(SharedAct, thresholds, 5), OUT(SegmentMass, masses, 6), PARAMS(SampleParams, p, 7)) {
     HERE;
-    SHARED(u64, room, 33);
+    SHARED(u64, scratch, 33);
     dependency_launch();
     dependency_wait();
     u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments, steps = p.count_steps + p.mass_steps;
@@ -296,11 +296,11 @@ KERNEL(sample_masses)
     if (!r.random || top <= ORDER_OF_NOTHING) return;
     float max = of_order(top);
     SampleState s = {histograms + (u64)row * steps * BINS * 2, searches + (u64)row * steps};
-    Kept kept = sample_kept(here, r, s, max, room, p);
+    SharedAct kept = sample_kept(here, r, s, max, scratch, p);
     u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
     const GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
     SegmentMass mass = kept_mass(r, at, first + here.thread_x(), end, here.block_width(), max, kept, p);
-    u64 above = block_running_sum(here, mass.above, room).total, ties = block_running_sum(here, mass.ties, room).total;
+    u64 above = block_running_sum(here, mass.above, scratch).total, ties = block_running_sum(here, mass.ties, scratch).total;
     if (here.thread_x() == 0) masses[here.block_x()] = SegmentMass{above, ties};
     if (here.thread_x() == 0 && segment == 0) thresholds[row] = kept;
 }
@@ -317,11 +317,11 @@ struct Found {
 };
 // One round: each thread has one place, in order. `start`: mass and ties before the round; they move on. True once found.
 DEV bool passes(Here here, SegmentMass mine, u64 index, u64 aim, u64 ties, u64 share, THREAD SegmentMass* start,
-                GROUP Found* found, GROUP u64* room) {
-    RunningSum tied = block_running_sum(here, mine.ties, room);
+                GROUP Found* found, GROUP u64* scratch) {
+    RunningSum tied = block_running_sum(here, mine.ties, scratch);
     u64 before = start->ties + tied.upto - mine.ties;
     u64 mass = mass_with_ties(mine, before, ties, share);
-    RunningSum sum = block_running_sum(here, mass, room);
+    RunningSum sum = block_running_sum(here, mass, scratch);
     u64 end = start->above + sum.upto;
     if (end > aim && end - mass <= aim) *found = Found{index, aim - (end - mass), before};
     *start = {start->above + sum.total, start->ties + tied.total};
@@ -330,10 +330,10 @@ DEV bool passes(Here here, SegmentMass mine, u64 index, u64 aim, u64 ties, u64 s
 
 // Draws. A block for each row.
 KERNEL(sample_draw)
-(IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(Kept, thresholds, 3), IN(SegmentMass, masses, 4),
+(IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(SharedAct, thresholds, 3), IN(SegmentMass, masses, 4),
  OUT(u32, out, 5), PARAMS(SampleParams, p, 6)) {
     HERE;
-    SHARED(u64, room, 32);
+    SHARED(u64, scratch, 32);
     SHARED(Found, found, 1);
     dependency_launch();
     dependency_wait();
@@ -346,7 +346,7 @@ KERNEL(sample_draw)
         return;
     }
     float max = of_order(candidate_order(top));
-    Kept kept = thresholds[row];
+    SharedAct kept = thresholds[row];
     u64 share = kept.ties ? sample_share(r, of_order(kept.order), max, p.bits) : 0;
     u64 ties = share >= r.least ? kept.ties : 0;
 
@@ -356,7 +356,7 @@ KERNEL(sample_draw)
         SegmentMass mass = masses[(u64)row * p.segments + i];
         whole = {whole.above + mass.above, whole.ties + mass.ties};
     }
-    whole = {block_running_sum(here, whole.above, room).total, block_running_sum(here, whole.ties, room).total};
+    whole = {block_running_sum(here, whole.above, scratch).total, block_running_sum(here, whole.ties, scratch).total};
     u64 total = mass_with_ties(whole, 0, ties, share);
     u64 aim = high_product(total, (u64)r.draw << 32);
     SegmentMass start = {0, 0};
@@ -364,7 +364,7 @@ KERNEL(sample_draw)
         u32 segment = i + here.thread_x();
         SegmentMass mass = {0, 0};
         if (segment < p.segments) mass = masses[(u64)row * p.segments + segment];
-        if (passes(here, mass, segment, aim, ties, share, &start, found, room)) break;
+        if (passes(here, mass, segment, aim, ties, share, &start, found, scratch)) break;
     }
     barrier();
     // `passes` meets before it writes it again.
@@ -373,7 +373,7 @@ KERNEL(sample_draw)
     u64 each = SEGMENT / here.block_width();
     u64 first = segment.index * SEGMENT + here.thread_x() * each, end = smaller(first + each, p.cols);
     start = {0, segment.ties};
-    passes(here, kept_mass(r, at, first, end, 1, max, kept, p), first, segment.aim, ties, share, &start, found, room);
+    passes(here, kept_mass(r, at, first, end, 1, max, kept, p), first, segment.aim, ties, share, &start, found, scratch);
     barrier();
     if (found[0].index != first) return;
     u64 passed = 0, tied = found[0].ties, target = found[0].aim;

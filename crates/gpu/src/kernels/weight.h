@@ -68,13 +68,13 @@ DEV uint4 load_floats(Row row, u32 span) {
 }
 
 // What a lane loads of a span: all of it,
-struct Whole {
+struct WholeSpan {
     DEV uint4 codes(const GLOBAL u8* from) const { return load_stream_16(from); }
     // Of a word that has a bit for each of 16 columns.
     DEV u32 bits(u32 word) const { return word; }
 };
 // or what the lane of this number of four needs of columns 4t to 4t + 3 of each piece: they are the first word of `codes`.
-struct Quarter {
+struct QuarterSpan {
     u32 t;
     DEV uint4 codes(const GLOBAL u8* from) const { return make_uint4(load_32(from + 4 * t), 0, 0, 0); }
     DEV u32 bits(u32 word) const { return word >> 4 * t; }
@@ -130,7 +130,7 @@ DEV void look_up(uint4 table, uint4 bytes, int piece, THREAD u32 (&words)[4]) {
 // Takes from another span of the same block what they have in common, so that it need not be loaded twice: for formats
 // that overload it.
 template <class Raw>
-DEV void share(THREAD Raw&, const THREAD Raw&) {}
+DEV void copy_head(THREAD Raw&, const THREAD Raw&) {}
 
 // Code `i` of a piece, less ZERO, as a float.
 template <class F>

@@ -12,7 +12,7 @@
 // ROW_GROUPS: eight rows each. PANELS: of 16 columns of the values, for each warp. CELLS_Q8_0: see `kv.h`.
 #pragma once
 #include "kv.h"
-#include "team.h"
+#include "reduce.h"
 
 #define THREADS 128u
 #define WARPS 4u
@@ -43,15 +43,15 @@ struct AttentionParams {
     u32 query_columns;               // so many of a key at once
     u32 window;                      // 0 is none
     u32 table_rows, table_cols, blocks;
-    u32 reach;        // columns of the table that positions may lie in
+    u32 context_columns;        // columns of the table that positions may lie in
     u32 unit_heads;   // the most query heads of a unit
     u32 whole;        // so many rounds are not cut into splits
-    u32 splits;       // the most that a token can have, by the reach
+    u32 splits;       // the most that a token can have, by the context_columns
     u32 walkers;      // blocks of threads that share the splits of a unit: all of them, or one that also joins them
     u32 tile_tokens;  // tokens of a tile
     u32 listed;       // whether `attention_plan` has listed what is to be done
     u32 sunk;         // whether there are sinks
-    u32 wide_out;     // rows allow 16-byte accesses
+    u32 aligned_out;     // rows allow 16-byte accesses
     u32 prepared;     // whether results are also written as activations of the next product
 };
 
@@ -65,7 +65,7 @@ DEV u32 first_seen(constant AttentionParams& p, u32 position) {
 
 // Whether a token has a sequence and a place in its table.
 DEV bool stands(constant AttentionParams& p, u32 slot, u32 position) {
-    return slot < p.table_rows && position / KV_BLOCK < p.reach;
+    return slot < p.table_rows && position / KV_BLOCK < p.context_columns;
 }
 
 // A KV head and some of the query heads that share it.
@@ -102,8 +102,8 @@ struct Results {
 // Four columns of a head, from `d` on.
 DEV void write_result(constant AttentionParams& p, Results to, u32 token, u32 head, u32 d, Four four) {
     u64 column = u64(head) * p.value_width + d, row = u64(p.kv_heads) * p.group * p.value_width;
-    store_four(to.out + token * p.out_stride + column, four, p.value_width - d, p.wide_out);
-    if (p.prepared) store_four(to.exact + token * row + column, four, p.value_width - d, p.wide_out);
+    store_four(to.out + token * p.out_stride + column, four, p.value_width - d, p.aligned_out);
+    if (p.prepared) store_four(to.exact + token * row + column, four, p.value_width - d, p.aligned_out);
 }
 
 // ---- What the splits of a row leave: a vector of `value_columns`, the maximum of the logits, and the sum of exponentials

@@ -25,7 +25,7 @@ DEV bool begins(constant AttentionParams& p, const GLOBAL u32* slots, const GLOB
 KERNEL(attention_plan)
 (IN(u32, slots, 0), IN(u32, positions, 1), OUT(u32, plan, 2), PARAMS(AttentionParams, p, 3)) {
     HERE;
-    SHARED(u64, room, 32);
+    SHARED(u64, scratch, 32);
     // The tokens listed so far, and the tiles in the upper half.
     u64 before = 0;
     for (u32 chunk = 0; chunk < p.tokens; chunk += here.block_width()) {
@@ -35,7 +35,7 @@ KERNEL(attention_plan)
             tiled = stands(p, slots[token], positions[token]) && in_long_run(p, slots, positions, token);
             first = tiled && begins(p, slots, positions, token);
         }
-        RunningSum sum = block_running_sum(here, u64(there && !tiled) | u64(first) << 32, room);
+        RunningSum sum = block_running_sum(here, u64(there && !tiled) | u64(first) << 32, scratch);
         u64 place = before + sum.upto;
         if (there && !tiled) plan[PLAN_TOKENS + u32(place) - 1] = token;
         if (first) {

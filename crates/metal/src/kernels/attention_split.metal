@@ -17,7 +17,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
     SHARED(float, scores, ROWS * ROUND);
     SHARED(float, factors, ROWS * 8);
     SHARED(float, patches, WARPS * KV_BLOCK * PATCH);
-    Room room = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
+    Room scratch = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
     Side key_side = {keys, key_scales, p.key_width, p.key_stride};
     Side value_side = {values, value_scales, p.value_width, p.value_stride};
     Partials partials = {vectors, stats};
@@ -33,7 +33,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
             write_zeros(here, p, unit, token, results);
             if (slot != PADDING && here.thread_x() == 0) {
                 if (slot >= p.table_rows) raise(flag, FLAG_SLOT, slot, token, p.table_rows);
-                else raise(flag, FLAG_POSITION, position, token, p.reach * KV_BLOCK);
+                else raise(flag, FLAG_POSITION, position, token, p.context_columns * KV_BLOCK);
             }
             continue;
         }
@@ -53,23 +53,23 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
             }
             Walk walk;
             begin(walk);
-            walk_over(here, p, q, key_side, value_side, queries, blocks, begin_round, end, room, walk);
+            walk_over(here, p, q, key_side, value_side, queries, blocks, begin_round, end, scratch, walk);
             // Nobody still reads the last round's factors.
             barrier();
             for (u32 i = 0; i < WARP_ROWS; i++) {
                 u32 row = here.warp() + i * WARPS;
                 if (row >= unit.heads) {
-                    set_factor(here, room, i, 0.0f);
+                    set_factor(here, scratch, i, 0.0f);
                 } else if (splits.count == 1) {
                     float sink = sink_of(p, sinks, unit.head_first + row);
-                    set_factor(here, room, i, only_share(walk.max[i], walk.sum[i], sink));
+                    set_factor(here, scratch, i, only_share(walk.max[i], walk.sum[i], sink));
                 } else {
-                    set_factor(here, room, i, 1.0f);
+                    set_factor(here, scratch, i, 1.0f);
                     if (here.lane() == 0) stats[partial + row * p.splits + split] = float2(walk.max[i], walk.sum[i]);
                 }
             }
             GLOBAL float* to = vectors + (partial + split) * p.value_columns;
-            write_rows(here, p, queries, room, walk, splits.count > 1, to, results);
+            write_rows(here, p, queries, scratch, walk, splits.count > 1, to, results);
         }
         if (p.walkers == 1 && splits.count > 1) {
             barrier_global();

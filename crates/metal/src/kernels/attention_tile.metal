@@ -13,7 +13,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
     SHARED(float, factors, ROWS * 8);
     SHARED(float, patches, WARPS * KV_BLOCK * PATCH);
     if (here.block_x() >= plan[1]) return;
-    Room room = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
+    Room scratch = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
     Side key_side = {keys, key_scales, p.key_width, p.key_stride};
     Side value_side = {values, value_scales, p.value_width, p.value_stride};
     Results results = {out, exact};
@@ -31,14 +31,14 @@ KERNEL_BOUNDED(attention_tile, THREADS, 1)
     }
     Walk walk;
     begin(walk);
-    walk_over(here, p, q, key_side, value_side, queries, blocks, first_round, end, room, walk);
+    walk_over(here, p, q, key_side, value_side, queries, blocks, first_round, end, scratch, walk);
     // Nobody still reads the last round's factors.
     barrier();
     for (u32 i = 0; i < WARP_ROWS; i++) {
         u32 row = here.warp() + i * WARPS;
         float sink = sink_of(p, sinks, unit.head_first + row % unit.heads);
-        set_factor(here, room, i, row / unit.heads < tokens ? only_share(walk.max[i], walk.sum[i], sink) : 0.0f);
+        set_factor(here, scratch, i, row / unit.heads < tokens ? only_share(walk.max[i], walk.sum[i], sink) : 0.0f);
     }
     // No splits are to be joined: these go nowhere.
-    write_rows(here, p, queries, room, walk, false, out, results);
+    write_rows(here, p, queries, scratch, walk, false, out, results);
 }

@@ -54,13 +54,13 @@ DEV void begin(THREAD Walk& walk) {
 }
 
 // Queries, times the scale, from column `panel` on. Rows and columns that are not there are zero.
-DEV void load_queries(Here here, constant AttentionParams& p, const GLOBAL float* q, Queries queries, u32 panel, Room room) {
+DEV void load_queries(Here here, constant AttentionParams& p, const GLOBAL float* q, Queries queries, u32 panel, Room scratch) {
     for (u32 row = here.warp(); row < ROWS; row += WARPS) {
         u32 i = row / queries.unit.heads, head = queries.unit.head_first + row % queries.unit.heads;
         const GLOBAL float* from = q + (queries.token + i) * p.q_stride + u64(head) * p.key_width;
         for (u32 d = here.lane(); d < p.query_columns; d += 32) {
             bool there = i < queries.tokens && panel + d < p.key_width;
-            room.queries[row * p.query_columns + d] = there ? from[panel + d] * p.scale : 0.0f;
+            scratch.queries[row * p.query_columns + d] = there ? from[panel + d] * p.scale : 0.0f;
         }
     }
 }
@@ -96,11 +96,11 @@ DEV void load_patch(Here here, constant AttentionParams& p, Side side, u32 block
 }
 
 // The weights of a round's keys, of the warp's rows; in the place of their scores.
-DEV void weigh(Here here, constant AttentionParams& p, Queries queries, u32 round, Room room, THREAD Walk& walk) {
+DEV void weigh(Here here, constant AttentionParams& p, Queries queries, u32 round, Room scratch, THREAD Walk& walk) {
 #pragma unroll
     for (u32 i = 0; i < WARP_ROWS; i++) {
         u32 row = here.warp() + i * WARPS, position = round * ROUND + here.lane();
-        GROUP float* scores = room.scores + row * ROUND + here.lane();
+        GROUP float* scores = scratch.scores + row * ROUND + here.lane();
         Sight sight = sight_of(p, queries, row);
         float logits[2];
         for (u32 half_of = 0; half_of < 2; half_of++, position += 32) {
@@ -119,17 +119,17 @@ DEV void weigh(Here here, constant AttentionParams& p, Queries queries, u32 roun
         walk.max[i] = top;
         scores[0] = a;
         scores[32] = b;
-        if (here.lane() < 8) room.factors[row * 8 + here.lane()] = factor;
+        if (here.lane() < 8) scratch.factors[row * 8 + here.lane()] = factor;
     }
 }
 
 // Multiplies sums by their rows' factors, element by element: a matrix of which has them in the same places as one of sums,
 // and a product of matrices would bring one row's infinities into others.
-DEV void rescale(Room room, THREAD Walk& walk) {
+DEV void rescale(Room scratch, THREAD Walk& walk) {
 #pragma unroll
     for (u32 g = 0; g < ROW_GROUPS; g++) {
         simdgroup_float8x8 factors;
-        simdgroup_load(factors, room.factors + g * 64, 8);
+        simdgroup_load(factors, scratch.factors + g * 64, 8);
 #pragma unroll
         for (u32 i = 0; i < PANELS; i++) {
             for (u32 c = 0; c < 2; c++) {
@@ -142,11 +142,11 @@ DEV void rescale(Room room, THREAD Walk& walk) {
 // Goes over rounds `begin..end` of what the queries see. `blocks`: the sequence's row of the table, in which all that lies
 // in these rounds is in range.
 DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q, Side keys, Side values, Queries queries,
-                   const GLOBAL u32* blocks, u32 begin, u32 end, Room room, THREAD Walk& walk) {
+                   const GLOBAL u32* blocks, u32 begin, u32 end, Room scratch, THREAD Walk& walk) {
     u32 first = first_seen(p, queries.position), last = queries.position + queries.tokens - 1;
     u32 kv_head = queries.unit.kv_head;
     bool whole_keys = p.query_columns == p.key_columns;
-    if (whole_keys) load_queries(here, p, q, queries, 0, room);
+    if (whole_keys) load_queries(here, p, q, queries, 0, scratch);
     for (u32 round = begin; round < end; round++) {
         u32 own = round * ROUND_BLOCKS + here.warp();
         bool seen = own >= first / KV_BLOCK && own <= last / KV_BLOCK;
@@ -158,20 +158,20 @@ DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q
             // Nobody still reads the scores of the round before, or the queries of the panel before.
             barrier();
             if (!whole_keys) {
-                load_queries(here, p, q, queries, panel, room);
+                load_queries(here, p, q, queries, panel, scratch);
                 barrier();
             }
             u32 columns = min(p.query_columns, p.key_columns - panel);
             for (u32 column = 0; seen && column < columns; column += PATCH) {
                 u32 block = blocks[own];
-                load_patch(here, p, keys, block, kv_head, own * KV_BLOCK, first, last, panel + column, room.patch);
+                load_patch(here, p, keys, block, kv_head, own * KV_BLOCK, first, last, panel + column, scratch.patch);
                 for (u32 d = 0; d < PATCH; d += 8) {
                     simdgroup_float8x8 k[2];
-                    for (u32 c = 0; c < 2; c++) simdgroup_load(k[c], room.patch + c * 8 * PATCH + d, PATCH, ulong2(0), true);
+                    for (u32 c = 0; c < 2; c++) simdgroup_load(k[c], scratch.patch + c * 8 * PATCH + d, PATCH, ulong2(0), true);
 #pragma unroll
                     for (u32 g = 0; g < ROW_GROUPS; g++) {
                         simdgroup_float8x8 rows;
-                        simdgroup_load(rows, room.queries + g * 8 * p.query_columns + column + d, p.query_columns);
+                        simdgroup_load(rows, scratch.queries + g * 8 * p.query_columns + column + d, p.query_columns);
                         for (u32 c = 0; c < 2; c++) simdgroup_multiply_accumulate(dots[g][c], rows, k[c], dots[g][c]);
                     }
                 }
@@ -180,14 +180,14 @@ DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q
         if (seen) {
 #pragma unroll
             for (u32 g = 0; g < ROW_GROUPS; g++) {
-                GROUP float* to = room.scores + g * 8 * ROUND + here.warp() * KV_BLOCK;
+                GROUP float* to = scratch.scores + g * 8 * ROUND + here.warp() * KV_BLOCK;
                 for (u32 c = 0; c < 2; c++) simdgroup_store(dots[g][c], to + c * 8, ROUND);
             }
         }
         barrier();
-        weigh(here, p, queries, round, room, walk);
+        weigh(here, p, queries, round, scratch, walk);
         barrier();
-        rescale(room, walk);
+        rescale(scratch, walk);
         for (u32 b = 0; b < ROUND_BLOCKS; b++) {
             u32 at = round * ROUND_BLOCKS + b;
             // Nobody sees these.
@@ -196,14 +196,14 @@ DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q
             for (u32 i = 0; i < PANELS; i++) {
                 u32 column = (here.warp() + i * WARPS) * PATCH;
                 if (column >= p.value_columns) continue;
-                load_patch(here, p, values, blocks[at], kv_head, at * KV_BLOCK, first, last, column, room.patch);
+                load_patch(here, p, values, blocks[at], kv_head, at * KV_BLOCK, first, last, column, scratch.patch);
                 for (u32 k = 0; k < KV_BLOCK; k += 8) {
                     simdgroup_float8x8 v[2];
-                    for (u32 c = 0; c < 2; c++) simdgroup_load(v[c], room.patch + k * PATCH + c * 8, PATCH);
+                    for (u32 c = 0; c < 2; c++) simdgroup_load(v[c], scratch.patch + k * PATCH + c * 8, PATCH);
 #pragma unroll
                     for (u32 g = 0; g < ROW_GROUPS; g++) {
                         simdgroup_float8x8 weights;
-                        simdgroup_load(weights, room.scores + g * 8 * ROUND + b * KV_BLOCK + k, ROUND);
+                        simdgroup_load(weights, scratch.scores + g * 8 * ROUND + b * KV_BLOCK + k, ROUND);
                         for (u32 c = 0; c < 2; c++) {
                             simdgroup_multiply_accumulate(walk.sums[g][i][c], weights, v[c], walk.sums[g][i][c]);
                         }
@@ -236,10 +236,10 @@ DEV float only_share(float max, float sum, float sink) {
 
 // Writes the sums of all rows times their factors: as results, or to where the splits are joined, from the partial of the
 // unit's first head on.
-DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Room room, THREAD Walk& walk, bool partial,
+DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Room scratch, THREAD Walk& walk, bool partial,
                     GLOBAL float* vectors, Results to) {
     barrier();
-    rescale(room, walk);
+    rescale(scratch, walk);
 #pragma unroll
     for (u32 g = 0; g < ROW_GROUPS; g++) {
         u32 row = g * 8 + here.lane() / 4, i = row / queries.unit.heads, head = row % queries.unit.heads;
@@ -248,9 +248,9 @@ DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Roo
             u32 column = (here.warp() + panel * WARPS) * PATCH, d = column + here.lane() % 4 * 4;
             if (column >= p.value_columns) continue;
             warp_barrier();
-            for (u32 c = 0; c < 2; c++) simdgroup_store(walk.sums[g][panel][c], room.patch + c * 8, PATCH);
+            for (u32 c = 0; c < 2; c++) simdgroup_store(walk.sums[g][panel][c], scratch.patch + c * 8, PATCH);
             warp_barrier();
-            Four four = *(const GROUP Four*)(room.patch + here.lane() / 4 * PATCH + here.lane() % 4 * 4);
+            Four four = *(const GROUP Four*)(scratch.patch + here.lane() / 4 * PATCH + here.lane() % 4 * 4);
             if (i >= queries.tokens) continue;
             if (partial) store_four(vectors + u64(head) * p.splits * p.value_columns + d, four, 4, true);
             else if (d < p.value_width) write_result(p, to, queries.token + i, queries.unit.head_first + head, d, four);
@@ -259,8 +259,8 @@ DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Roo
 }
 
 // Rows' factors for the end.
-DEV void set_factor(Here here, Room room, u32 i, float factor) {
-    if (here.lane() < 8) room.factors[(here.warp() + i * WARPS) * 8 + here.lane()] = factor;
+DEV void set_factor(Here here, Room scratch, u32 i, float factor) {
+    if (here.lane() < 8) scratch.factors[(here.warp() + i * WARPS) * 8 + here.lane()] = factor;
 }
 
 // Zeros for these heads of a token.

@@ -50,7 +50,7 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
         if (team.member != u32(r) || output >= p.outputs) continue;
         float gates = sums[2 * r][0] + bias_of(p, gate_bias, expert, output);
         float ups = sums[2 * r + 1][0] + bias_of(p, up_bias, expert, output);
-        h[pair * p.y_stride + output] = activate(p.finish.activation, gates, ups);
+        h[pair * p.y_stride + output] = activate(p.epilogue.activation, gates, ups);
     }
     if (slot == 0 && here.block_x() == 0 && here.warp() == 0)
         store_choice(here, chosen, weigh(here, scores, chosen, params.route), token, ids, weights, params.route);
@@ -101,5 +101,5 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
         barrier();
     }
     u32 output = here.block_x() * rows + here.thread_x();
-    if (here.thread_x() < rows && output < p.outputs) finish(p.finish, y + token * p.y_stride + output, answer);
+    if (here.thread_x() < rows && output < p.outputs) apply_epilogue(p.epilogue, y + token * p.y_stride + output, answer);
 }

@@ -141,10 +141,10 @@ DEV void multiply_tile(Here here, const Weights weights, const GLOBAL float* x, 
         GLOBAL float* to = y + output_row(p, rows, place) * p.y_stride + o;
         float first = product[0] + bias_of(p, weights.bias, task.expert, o);
         if (GATED) {
-            *to = activate(p.finish.activation, first, product[OUTPUTS] + bias_of(p, weights.up_bias, task.expert, o));
+            *to = activate(p.epilogue.activation, first, product[OUTPUTS] + bias_of(p, weights.up_bias, task.expert, o));
         } else {
             bool missing = p.which == ROW_IDS && input_row(p, rows, place) == NO_ROW;
-            finish(p.finish, to, missing ? 0.0f : first);
+            apply_epilogue(p.epilogue, to, missing ? 0.0f : first);
         }
     }
 }

@@ -7,7 +7,7 @@
 #pragma once
 #include "format.h"
 #include "product.h"
-#include "team.h"
+#include "reduce.h"
 
 typedef FORMAT Format;
 

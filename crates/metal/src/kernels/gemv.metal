@@ -63,7 +63,7 @@ DEV void matmul_of(Here here, const Parts parts, const GLOBAL float* x, const Ro
                 if ((i & (team.size - 1)) == team.member && output < p.outputs && first + t < task.end) {
                     float product = sums[i % TEAM_ROWS][t] + bias_of(p, bias, task.expert, output);
                     GLOBAL float* to = y + output_row(p, rows, first + t) * p.y_stride + output;
-                    finish(p.finish, to, missing >> t & 1 ? 0.0f : product);
+                    apply_epilogue(p.epilogue, to, missing >> t & 1 ? 0.0f : product);
                 }
             }
         }
@@ -116,7 +116,7 @@ DEV void gate_up_of(Here here, const GLOBAL u8* gate, const GLOBAL u8* up, const
                 if ((i & (team.size - 1)) == team.member && output < p.outputs && first + t < task.end) {
                     float gates = sums[2 * r][t] + bias_of(p, gate_bias, task.expert, output);
                     float ups = sums[2 * r + 1][t] + bias_of(p, up_bias, task.expert, output);
-                    h[output_row(p, rows, first + t) * p.y_stride + output] = activate(p.finish.activation, gates, ups);
+                    h[output_row(p, rows, first + t) * p.y_stride + output] = activate(p.epilogue.activation, gates, ups);
                 }
             }
         }

@@ -12,7 +12,7 @@ struct NormMatmulParams {
     u64 x_stride, normed_stride;
     float eps;
     // Rows of X, of the norm's answer and of activations can be read by four elements.
-    u32 wide;
+    u32 aligned;
     // Which of `normed` and the activations this launch writes, of NormPart.
     u32 parts, padding;
 };
@@ -24,11 +24,11 @@ struct Normed {
     const GLOBAL float* row;
     const GLOBAL float* norm;
     u32 cols;
-    bool wide;
+    bool aligned;
     float squares;
     DEV float4 load(int, u32 column) {
         u32 left = column < cols ? cols - column : 0;
-        Four v = load_four(row + column, left, wide && left > 0), w = load_four(norm + column, left, wide && left > 0);
+        Four v = load_four(row + column, left, aligned && left > 0), w = load_four(norm + column, left, aligned && left > 0);
         float4 product;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -51,7 +51,7 @@ DEV void norm_matmul_of(Here here, const Parts parts, const GLOBAL float* x, con
     Row w[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) w[r] = weight_row(p.product, parts, 0, first + r);
-    Normed row = {x + at * p.x_stride, norm, cols, p.wide != 0, 0.0f};
+    Normed row = {x + at * p.x_stride, norm, cols, p.aligned != 0, 0.0f};
     float sums[ROWS][1] = {};
     multiply(w, team, row, sums);
     float factor = 1.0f / sqrt(team_sum(row.squares, team) / float(cols) + p.eps);
@@ -65,11 +65,11 @@ DEV void norm_matmul_of(Here here, const Parts parts, const GLOBAL float* x, con
     if (here.block_x() > 0) return;
     for (u32 column = 4 * here.thread_x(); column < cols; column += 4 * BLOCK_THREADS) {
         u32 left = cols - column;
-        Four v = load_four(row.row + column, left, p.wide), weight = load_four(norm + column, left, p.wide);
+        Four v = load_four(row.row + column, left, p.aligned), weight = load_four(norm + column, left, p.aligned);
         for (u32 i = 0; i < 4; i++) v.at[i] = v.at[i] * factor * weight.at[i];
-        if (p.parts & NORM_NORMED) store_four(normed + at * p.normed_stride + column, v, left, p.wide);
-        if (p.parts & NORM_ACT) store_four(act + at * cols + column, v, left, p.wide);
-        if (p.parts & NORM_OTHER) store_four(other + at * cols + column, v, left, p.wide);
+        if (p.parts & NORM_NORMED) store_four(normed + at * p.normed_stride + column, v, left, p.aligned);
+        if (p.parts & NORM_ACT) store_four(act + at * cols + column, v, left, p.aligned);
+        if (p.parts & NORM_OTHER) store_four(other + at * cols + column, v, left, p.aligned);
     }
 }
 

@@ -48,7 +48,7 @@ DEV u32 output_row(const ProductParams p, const Rows rows, u32 at) {
 #define NO_ROW 0xffffffffu
 // The row of X for this place, or NO_ROW: then the products are zeros.
 DEV u32 input_row(const ProductParams p, const Rows rows, u32 at) {
-    if (p.which == EXPERT_PAIRS) return rows.pairs[at] / p.share;
+    if (p.which == EXPERT_PAIRS) return rows.pairs[at] / p.pairs_per_row;
     if (p.which == ALL_ROWS) return at;
     u32 id = rows.ids[at * p.ids_stride];
     if (id < p.x_rows) return id;

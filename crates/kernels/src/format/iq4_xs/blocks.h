@@ -17,9 +17,9 @@ struct IQ4_XS {
         return {load_words<8>(block + 8 + 16 * (span % 8)), load_64(block), span % 8};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
-        return {mine.codes(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * (span / 8)),
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
+        return {slice.codes(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * (span / 8)),
                 span % 8};
     }
 #endif
@@ -34,4 +34,4 @@ struct IQ4_XS {
     }
 };
 
-DEV void share(THREAD IQ4_XS::Raw& raw, const THREAD IQ4_XS::Raw& other) { raw.head = other.head; }
+DEV void copy_head(THREAD IQ4_XS::Raw& raw, const THREAD IQ4_XS::Raw& other) { raw.head = other.head; }

@@ -15,9 +15,9 @@ struct MXFP4 {
         return {load_words<1>(block + 1), block[0]};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
-        return {mine.codes(row.base + plane(row, 1) + 16 * span), row.base[span]};
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
+        return {slice.codes(row.base + plane(row, 1) + 16 * span), row.base[span]};
     }
 #endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }

@@ -20,11 +20,11 @@ struct Q2_K {
                 load_32(block + 80), span % 2};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         const GLOBAL u8* qs = row.base + plane(row, 16);
         const GLOBAL u8* d = qs + plane(row, 64);
-        return {mine.codes(qs + 16 * span), load_64(row.base + 8 * (span / 2)),
+        return {slice.codes(qs + 16 * span), load_64(row.base + 8 * (span / 2)),
                 load_32(d + 4 * (span / 4)), span % 2};
     }
 #endif

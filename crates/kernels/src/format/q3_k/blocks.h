@@ -26,15 +26,15 @@ struct Q3_K {
                 span % 2};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         const GLOBAL u8* qs = row.base + plane(row, 32);
         const GLOBAL u8* scales = qs + plane(row, 64);
         const GLOBAL u8* d = scales + plane(row, 12);
         u32 block = span / 4;
         scales += 12 * block;
-        return {mine.codes(qs + 16 * span),
-                mine.codes(row.base + 32 * block + 16 * (span % 2)),
+        return {slice.codes(qs + 16 * span),
+                slice.codes(row.base + 32 * block + 16 * (span % 2)),
                 {load_32(scales), load_32(scales + 4)},
                 load_32(scales + 8),
                 load_16(d + 2 * block),

@@ -15,9 +15,9 @@ struct Q4_1 {
         return {load_words<4>(block + 4), load_32(block)};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
-        return {mine.codes(row.base + plane(row, 4) + 16 * span), load_32(row.base + 4 * span)};
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
+        return {slice.codes(row.base + plane(row, 4) + 16 * span), load_32(row.base + 4 * span)};
     }
 #endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }

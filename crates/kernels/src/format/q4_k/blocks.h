@@ -29,9 +29,9 @@ struct Q4_K {
         return {load_words<16>(block + 16 + 16 * (span % 8)), load_words<16>(block), span / 2 % 4};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
-        return {mine.codes(row.base + plane(row, 16) + 16 * span),
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
+        return {slice.codes(row.base + plane(row, 16) + 16 * span),
                 load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
 #endif
@@ -42,4 +42,4 @@ struct Q4_K {
     }
 };
 
-DEV void share(THREAD Q4_K::Raw& raw, const THREAD Q4_K::Raw& other) { raw.head = other.head; }
+DEV void copy_head(THREAD Q4_K::Raw& raw, const THREAD Q4_K::Raw& other) { raw.head = other.head; }

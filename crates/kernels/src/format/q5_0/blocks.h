@@ -15,10 +15,10 @@ struct Q5_0 {
         return {load_words<2>(block + 6), load_word<2>(block + 2), load_16(block)};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         const GLOBAL u8* qh = row.base + plane(row, 2);
-        return {mine.codes(qh + plane(row, 4) + 16 * span), mine.bits(load_32(qh + 4 * span)),
+        return {slice.codes(qh + plane(row, 4) + 16 * span), slice.bits(load_32(qh + 4 * span)),
                 load_16(row.base + 2 * span)};
     }
 #endif

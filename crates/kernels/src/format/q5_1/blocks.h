@@ -15,10 +15,10 @@ struct Q5_1 {
         return {load_words<8>(block + 8), load_64(block)};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
-        Raw raw = {mine.codes(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * span)};
-        raw.head.y = mine.bits(raw.head.y);
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
+        Raw raw = {slice.codes(row.base + plane(row, 8) + 16 * span), load_64(row.base + 8 * span)};
+        raw.head.y = slice.bits(raw.head.y);
         return raw;
     }
 #endif

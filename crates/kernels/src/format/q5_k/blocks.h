@@ -18,11 +18,11 @@ struct Q5_K {
                 load_words<16>(block), span / 2 % 4};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         const GLOBAL u8* qh = row.base + plane(row, 16);
-        return {mine.codes(qh + plane(row, 32) + 16 * span),
-                mine.codes(qh + 32 * (span / 8) + 16 * (span % 2)),
+        return {slice.codes(qh + plane(row, 32) + 16 * span),
+                slice.codes(qh + 32 * (span / 8) + 16 * (span % 2)),
                 load_stream_16(row.base + 16 * (span / 8)), span / 2 % 4};
     }
 #endif
@@ -36,4 +36,4 @@ struct Q5_K {
     }
 };
 
-DEV void share(THREAD Q5_K::Raw& raw, const THREAD Q5_K::Raw& other) { raw.head = other.head; }
+DEV void copy_head(THREAD Q5_K::Raw& raw, const THREAD Q5_K::Raw& other) { raw.head = other.head; }

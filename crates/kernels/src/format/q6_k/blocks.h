@@ -23,15 +23,15 @@ struct Q6_K {
                 load_words_2<2>(block + 192 + 8 * part), load_16(block + 208), side};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
         u32 block = span / 4, part = span / 2 % 2, side = span % 2;
         const GLOBAL u8* d = row.base + plane(row, 16);
         // The first half's low bits and high bits, then the second's.
         const GLOBAL u8* low = d + plane(row, 2) + part * (plane(row, 64) + plane(row, 32));
         const GLOBAL u8* high = low + plane(row, 64) + 32 * block + 16 * side;
         low += 64 * block + 16 * side;
-        return {mine.codes(low), mine.codes(low + 32), mine.codes(high),
+        return {slice.codes(low), slice.codes(low + 32), slice.codes(high),
                 load_64(row.base + 8 * (span / 2)), load_16(d + 2 * block), side};
     }
 #endif

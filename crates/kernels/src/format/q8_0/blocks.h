@@ -15,9 +15,9 @@ struct Q8_0 {
         return {load_words<2>(block + 2 + 16 * (span % 2)), load_16(block)};
     }
 #else
-    template <class Part = Whole>
-    static DEV Raw load(Row row, u32 span, Part mine = Part()) {
-        return {mine.codes(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * (span / 2))};
+    template <class Slice = WholeSpan>
+    static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
+        return {slice.codes(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * (span / 2))};
     }
 #endif
     static DEV u32 at(u32 span, int) { return span; }

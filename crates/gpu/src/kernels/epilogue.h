@@ -1,8 +1,8 @@
-// What becomes of a product: see `gpu/finish.rs`.
+// What becomes of a product: see `gpu/epilogue.rs`.
 #pragma once
 #include "activation.h"
 
-enum FinishKind {
+enum EpilogueKind {
     // Y is the product.
     STORE,
     // Y is the activation of the gate that is there with the product.
@@ -11,14 +11,14 @@ enum FinishKind {
     ADD,
 };
 
-// Twin of `FinishParams` in `gpu/finish.rs`.
-struct Finish {
+// Twin of `FinishParams` in `gpu/epilogue.rs`.
+struct Epilogue {
     u32 kind;
     float scale;
     Activation activation;
 };
 
-DEV void finish(Finish how, GLOBAL float* y, float product) {
+DEV void apply_epilogue(Epilogue how, GLOBAL float* y, float product) {
     if (how.kind == STORE) {
         *y = product;
     } else if (how.kind == ADD) {

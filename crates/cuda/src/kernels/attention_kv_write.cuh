@@ -6,20 +6,20 @@
 #include "rope.h"
 
 // Rotations of a lane.
-#define TURNS ((KEY_WIDTH / 2 + 31) / 32)
+#define ROTATIONS ((KEY_WIDTH / 2 + 31) / 32)
 
-// Twin of `Placing` in attention.rs: what becomes of queries and keys before they are used, if this launch places them.
-struct Placing {
+// Twin of `KvWriteParams` in attention.rs: what becomes of queries and keys before they are used, if this launch places them.
+struct KvWriteParams {
     u32 placed, normed, pairs, interleaved;
     float eps, magnitude;
 };
 
-// Heads of queries or keys, four elements for each lane, normalised and turned as by `place_qkv`. What the lanes wait for,
-// they wait for once for all heads. `rooms`: shared memory of this warp, 128 floats for each.
+// Heads of queries or keys, four elements for each lane, normalised and turned as by `qkv_write`. What the lanes wait for,
+// they wait for once for all heads. `scratches`: shared memory of this warp, 128 floats for each.
 template <u32 HEADS>
-DEV void place_heads(
-    Four (&v)[HEADS], const Four (&weights)[HEADS], const Rotation (&turns)[TURNS], const Placing& p, u32 width,
-    float* const (&rooms)[HEADS]
+DEV void norm_and_rotate(
+    Four (&v)[HEADS], const Four (&weights)[HEADS], const Rotation (&turns)[ROTATIONS], const KvWriteParams& p, u32 width,
+    float* const (&scratches)[HEADS]
 ) {
     if (p.normed) {
         float squares[HEADS] = {};
@@ -39,19 +39,19 @@ DEV void place_heads(
     }
     if (p.pairs == 0) return;
 #pragma unroll
-    for (u32 h = 0; h < HEADS; h++) reinterpret_cast<Four*>(rooms[h])[here.lane()] = v[h];
+    for (u32 h = 0; h < HEADS; h++) reinterpret_cast<Four*>(scratches[h])[here.lane()] = v[h];
     warp_barrier();
 #pragma unroll
-    for (u32 i = 0; i < TURNS; i++) {
+    for (u32 i = 0; i < ROTATIONS; i++) {
         u32 pair = i * 32 + here.lane();
         if (pair >= p.pairs) break;
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
 #pragma unroll
-        for (u32 h = 0; h < HEADS; h++) turn(turns[i], rooms[h] + a, rooms[h] + b);
+        for (u32 h = 0; h < HEADS; h++) rotate(turns[i], scratches[h] + a, scratches[h] + b);
     }
     warp_barrier();
 #pragma unroll
-    for (u32 h = 0; h < HEADS; h++) v[h] = reinterpret_cast<const Four*>(rooms[h])[here.lane()];
+    for (u32 h = 0; h < HEADS; h++) v[h] = reinterpret_cast<const Four*>(scratches[h])[here.lane()];
 }
 
 // Four elements of a new key or value for each lane: to shared memory, and to the cache if there is a place.

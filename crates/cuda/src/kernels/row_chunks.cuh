@@ -17,7 +17,7 @@ DEV u32 output_row(const Rows& rows, u32 at) { return rows.tiles == nullptr ? at
 #define NO_ROW 0xffffffffu
 // The row of X for this pair or row of Y, or NO_ROW.
 DEV u32 input_row(const ProductParams& p, const Rows& rows, u32 at) {
-    if (rows.tiles != nullptr) return rows.pairs[at] / p.share;
+    if (rows.tiles != nullptr) return rows.pairs[at] / p.pairs_per_row;
     if (rows.ids == nullptr) return at;
     u32 id = rows.ids[at * p.ids_stride];
     if (id < p.x_rows) return id;
@@ -28,7 +28,7 @@ DEV u32 input_row(const ProductParams& p, const Rows& rows, u32 at) {
 // Calls `serve(expert, first, end)` for stretches of at most TOKENS rows, `zero(row)` with rows of Y that have no expert.
 // The grid's y counts such stretches, or tiles and one more.
 template <class Serve, class Zero>
-DEV void each_stretch(const ProductParams& p, const Rows& rows, Serve serve, Zero zero) {
+DEV void each_row_chunk(const ProductParams& p, const Rows& rows, Serve serve, Zero zero) {
     bool experts = rows.tiles != nullptr;
     u32 tasks = experts ? *rows.tile_count : (p.y_rows + TOKENS - 1) / TOKENS;
     u32 stride = here.grid_y() - (experts ? 1 : 0);

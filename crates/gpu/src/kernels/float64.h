@@ -4,19 +4,19 @@
 #include "exponential.h"
 #include "order.h"
 
-struct Wide {
+struct Float64 {
     u64 bits;
 };
-DEV Wide wide_nan() { return {0x7ff8000000000000ul}; }
-DEV bool is_nan(Wide a) { return a.bits << 1 > 0xffe0000000000000ul; }
-DEV int exponent_of(Wide a) { return (int)(a.bits >> 52 & 2047); }
-DEV u64 mantissa_of(Wide a) {
+DEV Float64 float64_nan() { return {0x7ff8000000000000ul}; }
+DEV bool is_nan(Float64 a) { return a.bits << 1 > 0xffe0000000000000ul; }
+DEV int exponent_of(Float64 a) { return (int)(a.bits >> 52 & 2047); }
+DEV u64 mantissa_of(Float64 a) {
     u64 fraction = a.bits & 0xffffffffffffful;
     return exponent_of(a) == 0 ? 0 : fraction | (u64)1 << 52;
 }
 
 // ± mantissa · 2^exponent, rounded.
-DEV Wide wide(u64 negative, u64 mantissa, int exponent) {
+DEV Float64 float64(u64 negative, u64 mantissa, int exponent) {
     if (mantissa == 0) return {0};
     int zeros = leading_zeros(mantissa);
     mantissa <<= zeros;
@@ -28,27 +28,27 @@ DEV Wide wide(u64 negative, u64 mantissa, int exponent) {
     return {(bits < 0x7ff0000000000000ul ? bits : 0x7ff0000000000000ul) | negative << 63};
 }
 
-DEV Wide wide_of(float value) {
+DEV Float64 float64_of(float value) {
     u32 bits = bits_of(value), exponent = bits >> 23 & 255;
-    if (value != value) return wide_nan();
+    if (value != value) return float64_nan();
     if (exponent == 255) return {0x7ff0000000000000ul | (u64)(bits >> 31) << 63};
-    return wide(bits >> 31, (bits & 0x7fffffu) | (exponent ? 0x800000u : 0u), (int)max(exponent, 1u) - 150);
+    return float64(bits >> 31, (bits & 0x7fffffu) | (exponent ? 0x800000u : 0u), (int)max(exponent, 1u) - 150);
 }
-DEV Wide wide_of(Power power) { return wide(0, power.mantissa, -62 - (int)power.halvings); }
+DEV Float64 float64_of(Power power) { return float64(0, power.mantissa, -62 - (int)power.halvings); }
 
-DEV Wide wide_negative(Wide a) { return {a.bits ^ (u64)1 << 63}; }
+DEV Float64 float64_negative(Float64 a) { return {a.bits ^ (u64)1 << 63}; }
 
-DEV Wide wide_sum(Wide a, Wide b) {
-    if (is_nan(a) || is_nan(b)) return wide_nan();
+DEV Float64 float64_sum(Float64 a, Float64 b) {
+    if (is_nan(a) || is_nan(b)) return float64_nan();
     if (a.bits << 1 < b.bits << 1) {
-        Wide smaller = a;
+        Float64 smaller = a;
         a = b;
         b = smaller;
     }
     u64 negative = a.bits >> 63;
     bool differ = negative != b.bits >> 63;
     if (exponent_of(a) == 2047) {
-        if (differ && exponent_of(b) == 2047) return wide_nan();
+        if (differ && exponent_of(b) == 2047) return float64_nan();
         return a;
     }
     u64 large = mantissa_of(a) << 10, small = mantissa_of(b) << 10;
@@ -56,23 +56,23 @@ DEV Wide wide_sum(Wide a, Wide b) {
     // What is shifted out is remembered in the last bit.
     u64 lost = down > 63 ? small : small & (((u64)1 << down) - 1);
     small = (down > 63 ? 0 : small >> down) | (lost != 0);
-    return wide(negative, differ ? large - small : large + small, exponent_of(a) - 1085);
+    return float64(negative, differ ? large - small : large + small, exponent_of(a) - 1085);
 }
 
 // a · b for floats.
-DEV Wide wide_product(float a, float b) {
-    Wide x = wide_of(a), y = wide_of(b);
+DEV Float64 float64_product(float a, float b) {
+    Float64 x = float64_of(a), y = float64_of(b);
     u64 negative = (x.bits ^ y.bits) >> 63;
     if (exponent_of(x) == 2047 || exponent_of(y) == 2047) {
         bool defined = !is_nan(x) && !is_nan(y) && x.bits << 1 && y.bits << 1;
-        if (!defined) return wide_nan();
+        if (!defined) return float64_nan();
         return {0x7ff0000000000000ul | negative << 63};
     }
-    return wide(negative, (mantissa_of(x) >> 29) * (mantissa_of(y) >> 29), exponent_of(x) + exponent_of(y) - 2092);
+    return float64(negative, (mantissa_of(x) >> 29) * (mantissa_of(y) >> 29), exponent_of(x) + exponent_of(y) - 2092);
 }
 
 // a / b for finite a ≥ 0 and b > 0, by long division.
-DEV Wide wide_quotient(Wide a, Wide b) {
+DEV Float64 float64_quotient(Float64 a, Float64 b) {
     u64 rest = mantissa_of(a), divisor = mantissa_of(b), quotient = 0;
     if (rest == 0) return {0};
     for (u32 i = 0; i < 56; i++) {
@@ -83,11 +83,11 @@ DEV Wide wide_quotient(Wide a, Wide b) {
         }
         rest *= 2;
     }
-    return wide(0, quotient * 2 | (rest != 0), exponent_of(a) - exponent_of(b) - 56);
+    return float64(0, quotient * 2 | (rest != 0), exponent_of(a) - exponent_of(b) - 56);
 }
 
 // Greater for greater values; −0 is 0, and NaN, 0, is the smallest.
-DEV u64 order_of(Wide a) {
+DEV u64 order_of(Float64 a) {
     if (is_nan(a)) return 0;
     if (a.bits << 1 == 0) a.bits = 0;
     return a.bits >> 63 ? ~a.bits : a.bits | (u64)1 << 63;
