@@ -1,20 +1,14 @@
 //! The router of one token: scores, the top k, their weights. Scalar and exact, so that every backend on the host
 //! shares it.
 //!
-//! Scores are f64: rounding makes no ties that the logits do not have. NaN ranks below −∞ and has no weight.
+//! Scores are f64: rounding makes no ties that the logits do not have.
 
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Gating, MAX_EXPERTS, Operation, Route, Routing};
-use std::cmp::Ordering;
 
 /// The least sum that weights are divided by: the smallest normal f16.
 const LEAST_SUM: f64 = 6.103_515_625e-5;
-
-/// Descending, NaN last. Equal scores are `Equal`: a stable scan then keeps the smaller index.
-fn descending(a: f64, b: f64) -> Ordering {
-    b.partial_cmp(&a).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
-}
 
 impl Cpu {
     /// [`Route`], row by row.
@@ -36,6 +30,10 @@ impl Cpu {
 /// arguments have passed the check of [`Route`].
 fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>, ids: &mut [u32], weights: &mut [f32]) {
     let experts = logits.len();
+    if logits.iter().chain(bias.unwrap_or_default()).any(|x| !x.is_finite()) {
+        ids.iter_mut().zip(0..).for_each(|(id, slot)| *id = slot);
+        return weights.fill(f32::NAN);
+    }
     let (mut values, mut scores) = ([0.0; MAX_EXPERTS], [0.0; MAX_EXPERTS]);
     let (values, scores) = (&mut values[..experts], &mut scores[..experts]);
 
@@ -70,7 +68,6 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>, ids: &mut 
     if routing.gating == Gating::SoftmaxOfChosen {
         softmax(chosen);
     }
-    chosen.iter_mut().filter(|c| c.is_nan()).for_each(|c| *c = 0.0);
     let sum: f64 = chosen.iter().sum();
     let factor = if routing.normalise { f64::from(routing.scale) / sum.max(LEAST_SUM) } else { routing.scale.into() };
     for (weight, c) in weights.iter_mut().zip(chosen) {
@@ -78,38 +75,27 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>, ids: &mut 
     }
 }
 
-/// In place. NaN stays NaN and takes no share; +∞ shares all among its equals; all −∞ gives zeros.
+/// In place, of finite values.
 fn softmax(values: &mut [f64]) {
     let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let share = |v: f64| match v {
-        v if v.is_nan() => v,
-        v if v == f64::NEG_INFINITY => 0.0,
-        v if v == max => 1.0,
-        v => (v - max).exp(),
-    };
-    values.iter_mut().for_each(|v| *v = share(*v));
-    let sum: f64 = values.iter().filter(|v| !v.is_nan()).sum();
-    if sum > 0.0 {
-        values.iter_mut().for_each(|v| *v /= sum);
-    }
+    values.iter_mut().for_each(|v| *v = (*v - max).exp());
+    let sum: f64 = values.iter().sum();
+    values.iter_mut().for_each(|v| *v /= sum);
 }
 
 /// The share that `best`, just taken, has of itself and what is left and near it. See [`Gating::SparseMixer`].
 fn share_of_near(logits: &[f64], taken: &[bool], best: usize, near: f64) -> f64 {
     let max = logits[best];
-    if max.is_nan() || max == f64::NEG_INFINITY {
-        return 0.0;
-    }
     let is_near = |&logit: &f64| logit == max || max - logit <= near * logit.abs().max(max);
     let rest = logits.iter().zip(taken).filter(|(_, taken)| !**taken).map(|(logit, _)| logit);
-    let shares = rest.filter(|logit| is_near(logit)).map(|&logit| if logit == max { 1.0 } else { (logit - max).exp() });
+    let shares = rest.filter(|logit| is_near(logit)).map(|&logit| (logit - max).exp());
     1.0 / (1.0 + shares.sum::<f64>())
 }
 
 /// The best that is not taken, which it marks; the smaller index on a tie. Some must be left.
 fn take_best(scores: &[f64], taken: &mut [bool]) -> usize {
     let free = (0..scores.len()).filter(|&i| !taken[i]);
-    let best = free.reduce(|best, i| if descending(scores[i], scores[best]).is_lt() { i } else { best });
+    let best = free.reduce(|best, i| if scores[i] > scores[best] { i } else { best });
     let best = best.unwrap_or(0);
     taken[best] = true;
     best
@@ -122,7 +108,7 @@ fn exclude_groups(scores: &[f64], routing: &Routing, taken: &mut [bool]) {
     let worth = &mut worth[..routing.groups];
     for (w, group) in worth.iter_mut().zip(scores.chunks_exact(size)) {
         let (mut first, mut second) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
-        for &score in group.iter().filter(|s| !s.is_nan()) {
+        for &score in group {
             if score > first {
                 (first, second) = (score, first);
             } else if score > second {
@@ -151,28 +137,28 @@ mod tests {
     }
 
     #[test]
-    fn the_smaller_index_wins_a_tie_and_nan_comes_last() {
-        let logits = [1.0, f32::NAN, 2.0, 2.0, f32::NEG_INFINITY];
-        let (ids, weights) = route(&logits, Routing::softmax(5, true), None);
-        assert_eq!(ids, [2, 3, 0, 4, 1]);
+    fn the_smaller_index_wins_a_tie() {
+        let (ids, weights) = route(&[1.0, -900.0, 2.0, 2.0], Routing::softmax(4, true), None);
+        assert_eq!(ids, [2, 3, 0, 1]);
         let e = (-1.0_f32).exp();
         let sum = 2.0 + e;
-        for (weight, expected) in weights.iter().zip([1.0 / sum, 1.0 / sum, e / sum, 0.0, 0.0]) {
+        for (weight, expected) in weights.iter().zip([1.0 / sum, 1.0 / sum, e / sum, 0.0]) {
             assert!((weight - expected).abs() < 1e-6, "{weights:?}");
         }
     }
 
     #[test]
-    fn infinities_share_and_nothing_gives_zeros() {
-        let inf = f32::INFINITY;
-        assert_eq!(
-            route(&[0.0, inf, 1.0, inf], Routing::softmax(3, false), None),
-            (vec![1, 3, 0], vec![0.5, 0.5, 0.0])
-        );
-        let none = [f32::NEG_INFINITY, f32::NAN, f32::NEG_INFINITY];
-        for gating in [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid, Gating::SparseMixer { near: 0.02 }] {
-            let routing = Routing { gating, ..Routing::softmax(3, true) };
-            assert_eq!(route(&none, routing, None), (vec![0, 2, 1], vec![0.0; 3]), "{gating:?}");
+    fn a_logit_or_a_bias_that_is_not_finite_shows_in_all_weights() {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            for gating in
+                [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid, Gating::SparseMixer { near: 0.02 }]
+            {
+                let routing = Routing { gating, ..Routing::softmax(2, true) };
+                for (logits, bias) in [([0.0, bad, 1.0], None), ([0.0, 2.0, 1.0], Some(&[0.0, 0.0, bad][..]))] {
+                    let (ids, weights) = route(&logits, routing, bias);
+                    assert!(ids == [0, 1] && weights.iter().all(|w| w.is_nan()), "{gating:?}: {ids:?}, {weights:?}");
+                }
+            }
         }
     }
 
@@ -187,7 +173,6 @@ mod tests {
         assert_eq!(route(&[9.875, 10.0, 9.875]), (vec![1, 0], vec![1.0 / (1.0 + 2.0 * (-0.125_f32).exp()), 0.5]));
         // What is near a negative logit is measured by the other.
         assert_eq!(route(&[-10.0, -10.125, -10.5]), (vec![0, 1], vec![share(0.125), 1.0]));
-        assert_eq!(route(&[f32::INFINITY, 0.0, f32::INFINITY]), (vec![0, 2], vec![0.5, 1.0]));
     }
 
     #[test]
@@ -214,7 +199,5 @@ mod tests {
         assert_eq!(route(&logits, routing, None), (vec![2, 3], vec![0.5, 0.5]));
         let (ids, _) = route(&logits, Routing { top_groups: 2, ..routing }, None);
         assert_eq!(ids, [0, 2]);
-        let (ids, _) = route(&[f32::NAN; 6], Routing { top_groups: 2, ..routing }, None);
-        assert_eq!(ids, [0, 1]);
     }
 }

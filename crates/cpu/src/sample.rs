@@ -1,12 +1,12 @@
-//! Drawing the token of one row of logits. Scalar, in f64 where it adds,
+//! Drawing the token of one row of logits. Scalar, with sums in f64.
 //!
 //! The order is that of [`Sampling`]: mask, bias, penalties, temperature, top-k, top-p, min-p, draw. What is kept is
 //! drawn by inverting the cumulative distribution **in the order of token ids**, which needs no sort and is the same
-//! on every device. NaN is the smallest logit; it is drawn only if nothing else is allowed.
+//! on every device.
 
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{Argmax, Operation, Sample, Sampling};
+use gristmill_kernels::ops::{Argmax, Operation, PADDING, Sample, Sampling};
 use gristmill_kernels::random;
 use std::cmp::Ordering;
 use std::sync::PoisonError;
@@ -38,7 +38,10 @@ impl Cpu {
         let cols = x.cols();
         let x = host::rows(Argmax::NAME, x)?;
         let out = host::rows_mut(Argmax::NAME, &mut out)?;
-        self.each_row(out, cols, &|row, out| out.fill(argmax(x.row(row))));
+        self.each_row(out, cols, &|row, out| {
+            let x = x.row(row);
+            out.fill(if all_finite(x) { argmax(x) } else { PADDING });
+        });
         Ok(())
     }
 
@@ -56,6 +59,12 @@ impl Cpu {
     }
 }
 
+/// Whether all values are finite. Without an early exit, so that it is vectorised: 0.02 ms for a vocabulary of 151,936.
+fn all_finite(values: &[f32]) -> bool {
+    let exponent = f32::INFINITY.to_bits();
+    values.iter().fold(0, |largest, x| (x.to_bits() & exponent).max(largest)) < exponent
+}
+
 /// Index of the largest value, the smaller on a tie; NaN is the smallest. 0 for no values.
 fn argmax(values: &[f32]) -> u32 {
     let mut best = (0, f32::NAN);
@@ -67,10 +76,14 @@ fn argmax(values: &[f32]) -> u32 {
     best.0 as u32
 }
 
-/// Draws a token. Leaves the logits masked (−∞), biased and penalised. `scratch` is room to be used again. The
+/// Draws a token, [`PADDING`] if a logit is not finite. Leaves the logits masked (−∞), biased and penalised. The
 /// parameters must have passed the checks of [`gristmill_kernels::ops::Backend::sample`].
 fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) -> u32 {
+    let finite = all_finite(logits);
     adjust(logits, p);
+    if !finite {
+        return PADDING;
+    }
     let greedy = argmax(logits);
     let max = logits[greedy as usize];
     // A masked logit is −∞ and ranks above an allowed NaN: with nothing above −∞, the mask decides.

@@ -5,6 +5,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::gguf::{GgufError, MetadataError, Name};
+use crate::model::Stage;
 use crate::tokenizer::TokenizerError;
 
 /// The result of loading or running a model.
@@ -198,6 +199,17 @@ pub enum Error {
         found: usize,
         /// The limit.
         limit: usize,
+    },
+    /// A forward pass gives an output that is not finite: no token can be chosen by it.
+    #[error(
+        "position {position}: the output of {stage} is not finite; a weight is damaged, or the values are too large for \
+         the precision: compare the file's checksum, or convert the model again"
+    )]
+    NotFinite {
+        /// The first part of the model with such an output.
+        stage: Stage,
+        /// The token's position in its sequence.
+        position: u32,
     },
     /// A token id outside the vocabulary.
     #[error("token {id} at index {index} of the batch is outside the vocabulary of {vocab} tokens")]

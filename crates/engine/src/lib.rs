@@ -32,7 +32,7 @@ pub use engine::{Chat, Dry, Engine, EngineError, Generation, Prompt, Request, Sa
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::ops::Sampling;
-pub use model::{LoadOptions, Model, ModelInfo, Progress};
+pub use model::{LoadOptions, Model, ModelInfo, Progress, Stage};
 pub use notice::Notice;
 pub use plan::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, Plan};
 pub use runner::{Logits, Runner};

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::iter::repeat;
 use std::sync::Arc;
 
-use gristmill_kernels::Backend;
-use gristmill_kernels::ops::{Argmax, Graph, Rotary, Sample, Sampling};
+use gristmill_kernels::ops::{Argmax, Graph, PADDING, Rotary, Sample, Sampling};
 use gristmill_kernels::tensor::Buffer;
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::model::{Model, Scratch, forward};
+use crate::model::{Inspect, Model, Scratch, Stage, expert_counts, first_not_finite, forward};
 use crate::plan::{Limits, Plan};
 use crate::state::{SequenceId, State, Step};
 
@@ -26,8 +25,14 @@ pub struct Runner {
     scratch: Scratch,
     /// Token ids as the sampler draws them.
     drawn: Buffer<u32>,
-    /// Where each token of the current batch stands.
+    /// Sequence and position of each token of the last batch.
     places: Vec<(SequenceId, u32)>,
+    /// Tokens of the last batch whose logits were computed.
+    output_rows: Vec<u32>,
+    /// The last forward pass.
+    last: Option<StepShape>,
+    /// See [`Self::expert_counts`].
+    expert_counts: Option<Vec<Vec<u32>>>,
     /// Captured forward passes. They name the buffers above.
     graphs: HashMap<StepShape, Box<dyn Graph>>,
 }
@@ -62,7 +67,20 @@ impl Runner {
         let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
         let drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
         drop(exclusive);
-        Ok(Self { model, limits, plan, rotaries, state, scratch, drawn, places: Vec::new(), graphs: HashMap::new() })
+        Ok(Self {
+            model,
+            limits,
+            plan,
+            rotaries,
+            state,
+            scratch,
+            drawn,
+            places: Vec::new(),
+            output_rows: Vec::new(),
+            last: None,
+            expert_counts: None,
+            graphs: HashMap::new(),
+        })
     }
 
     /// The model.
@@ -85,15 +103,16 @@ impl Runner {
         self.state.context()
     }
 
-    /// Whether [`Self::expert_counts`] are to be kept. That takes a trip to the host for each layer.
+    /// Turns [`Self::expert_counts`] on or off. While on, the device waits for the host after each layer, and
+    /// [`Self::forward`] fails at the first layer whose output is not finite.
     pub fn count_experts(&mut self, on: bool) {
-        self.scratch.moe.chosen = on.then(Vec::new);
+        self.expert_counts = on.then(Vec::new);
     }
 
     /// What the routers chose in the last forward pass: for each layer, how many (token, slot) pairs each expert got;
     /// empty for a layer without experts. Empty altogether unless [`Self::count_experts`] asked for it.
     pub fn expert_counts(&self) -> &[Vec<u32>] {
-        self.scratch.moe.chosen.as_deref().unwrap_or_default()
+        self.expert_counts.as_deref().unwrap_or_default()
     }
 
     /// Opens an empty sequence.
@@ -149,8 +168,8 @@ impl Runner {
     /// Appends the batch's tokens to their sequences and computes the logits that it asks for.
     ///
     /// # Errors
-    /// [`Error::BatchTooLarge`], [`Error::Token`], [`Error::ContextOverflow`], [`Error::UnknownSequence`]. All sequences
-    /// are then as before.
+    /// [`Error::BatchTooLarge`], [`Error::Token`], [`Error::ContextOverflow`], [`Error::UnknownSequence`],
+    /// [`Error::NotFinite`] if experts are counted. All sequences are then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
         let model = self.model.clone();
@@ -163,13 +182,7 @@ impl Runner {
             return Err(error);
         }
         drop(exclusive);
-        Ok(Logits {
-            backend: &self.model.backend,
-            rows: batch.outputs(),
-            vocab: self.model.spec.vocab,
-            values: &mut self.scratch.logits,
-            drawn: &mut self.drawn,
-        })
+        Ok(Logits { runner: self })
     }
 
     fn check(&self, batch: &Batch) -> Result<()> {
@@ -187,8 +200,9 @@ impl Runner {
 
     fn run(&mut self, batch: &Batch) -> Result<()> {
         let backend = &*self.model.backend;
-        self.scratch.moe.chosen.iter_mut().for_each(Vec::clear);
+        self.expert_counts.iter_mut().for_each(Vec::clear);
         self.places.clear();
+        self.output_rows.clone_from(&batch.output_rows);
         for &(id, tokens) in &batch.parts {
             let start = self.state.len(id)?;
             self.state.append(backend, id, tokens)?;
@@ -204,102 +218,163 @@ impl Runner {
         let step = self.state.place(backend, &self.places, tokens)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         backend.upload(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
-        self.step(StepShape { tokens, rows, step })
+        let shape = StepShape { tokens, rows, step };
+        self.last = Some(shape);
+        if self.expert_counts.is_some() { self.counted_step(shape) } else { self.step(shape) }
     }
 
     /// The forward pass, replayed if one of this shape was captured.
     fn step(&mut self, shape: StepShape) -> Result<()> {
         let StepShape { tokens, rows, .. } = shape;
         let Self { model, rotaries, state, scratch, graphs, .. } = self;
-        if scratch.moe.chosen.is_some() {
-            return forward(&model.backend, model, rotaries, state, scratch, tokens, rows);
-        }
+        let mut pass = || forward(&model.backend, model, rotaries, state, scratch, tokens, rows, &mut |_, _| Ok(()));
         if let Some(graph) = graphs.get(&shape) {
             return Ok(graph.replay()?);
         }
-        forward(&model.backend, model, rotaries, state, scratch, tokens, rows)?;
+        pass()?;
         // Prompts come in all lengths, and are not bound by the time that launches take.
         if tokens > LARGEST_CAPTURED {
             return Ok(());
         }
         let mut outcome = Ok(());
         let graph = model.backend.capture(&mut || {
-            outcome = forward(&model.backend, model, rotaries, state, scratch, tokens, rows);
+            outcome = pass();
             Ok(())
         })?;
         outcome?;
         graphs.extend(graph.map(|graph| (shape, graph)));
         Ok(())
     }
+
+    /// A forward pass that counts what each layer's router chooses.
+    fn counted_step(&mut self, shape: StepShape) -> Result<()> {
+        let model = self.model.clone();
+        let (counts, tokens) = (self.expert_counts.take(), self.places.len());
+        let mut counts = counts.unwrap_or_default();
+        let result = self.inspected_step(shape, |_| true, &mut |stage, scratch| {
+            let Stage::Layer(layer) = stage else { return Ok(()) };
+            let layer = &model.weights.layers[layer];
+            Ok(counts.push(expert_counts(&model.backend, &layer.mlp, scratch, tokens)?))
+        });
+        self.expert_counts = Some(counts);
+        result
+    }
+
+    /// A forward pass that fails at the first stage whose output is not finite for a token that `counts` admits.
+    fn inspected_step(
+        &mut self,
+        shape: StepShape,
+        counts: impl Fn(usize) -> bool,
+        inspect: &mut Inspect,
+    ) -> Result<()> {
+        let Self { model, rotaries, state, scratch, places, .. } = self;
+        let (backend, sizes) = (&*model.backend, [places.len(), model.spec.hidden]);
+        let StepShape { tokens, rows, .. } = shape;
+        forward(backend, model, rotaries, state, scratch, tokens, rows, &mut |stage, scratch| match first_not_finite(
+            backend, scratch, sizes, &counts,
+        )? {
+            Some(token) => Err(Error::NotFinite { stage, position: places[token].1 }),
+            None => inspect(stage, scratch),
+        })
+    }
+
+    /// Why a row of the last forward pass's logits is not finite. The pass runs again and writes the same keys and values
+    /// to the same places; this time the residual stream of the row's token, and of those that it can see, is looked at
+    /// between the stages.
+    pub(crate) fn not_finite(&mut self, row: usize) -> Error {
+        let Some(shape) = self.last else { return Error::UnknownSequence };
+        let model = self.model.clone();
+        let _exclusive = model.backend.exclusive();
+        let token = self.output_rows[row] as usize;
+        let (places, (sequence, position)) = (self.places.clone(), self.places[token]);
+        let seen = |other: usize| other <= token && places[other].0 == sequence;
+        let inspected = self.inspected_step(shape, seen, &mut |_, _| Ok(()));
+        inspected.err().unwrap_or(Error::NotFinite { stage: Stage::Output, position })
+    }
 }
 
 /// The logits of one forward pass: one row for each output of the batch, in the batch's order.
 pub struct Logits<'a> {
-    backend: &'a Backend,
-    rows: usize,
-    vocab: usize,
-    values: &'a mut Buffer<f32>,
-    drawn: &'a mut Buffer<u32>,
+    runner: &'a mut Runner,
 }
 
 impl std::fmt::Debug for Logits<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Logits({} × {})", self.rows, self.vocab)
+        write!(f, "Logits({} × {})", self.rows(), self.vocab())
     }
 }
 
 impl Logits<'_> {
     /// The number of rows.
     pub fn rows(&self) -> usize {
-        self.rows
+        self.runner.output_rows.len()
     }
 
     /// The length of a row.
     pub fn vocab(&self) -> usize {
-        self.vocab
+        self.runner.model.spec.vocab
     }
 
     /// Copies all rows to host memory, one after another.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if the device refuses.
-    pub fn to_vec(&self) -> Result<Vec<f32>> {
-        let _exclusive = self.backend.exclusive();
-        let mut out = vec![0.0; self.rows * self.vocab];
-        self.backend.download(self.values.view(self.rows, self.vocab)?, &mut out)?;
-        Ok(out)
-    }
-
-    /// The rows one after another, without a copy, if they are in host memory.
-    pub fn as_host(&self) -> Option<&[f32]> {
-        self.values.as_host()?.get(..self.rows * self.vocab)
+    /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
+    pub fn to_vec(&mut self) -> Result<Vec<f32>> {
+        let (rows, vocab) = (self.rows(), self.vocab());
+        let mut out = vec![0.0; rows * vocab];
+        let exclusive = self.runner.model.backend.exclusive();
+        self.runner.model.backend.download(self.runner.scratch.logits.view(rows, vocab)?, &mut out)?;
+        drop(exclusive);
+        match out.iter().position(|x| !x.is_finite()) {
+            Some(at) => Err(self.runner.not_finite(at / vocab)),
+            None => Ok(out),
+        }
     }
 
     /// Draws a token from each row, with one set of parameters for each. The rows are left penalised.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if a parameter is out of range or their number is not that of the rows.
+    /// [`Error::NotFinite`]; [`Error::Kernel`] if a parameter is out of range or their number is not that of the rows.
     pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
-        let _exclusive = self.backend.exclusive();
-        let logits = self.values.view_mut(self.rows, self.vocab)?;
-        self.backend.run(Sample { logits, parameters, out: self.drawn.view_mut(self.rows, 1)? })?;
-        self.drawn_tokens()
+        let drawn = self.draw(parameters)?;
+        self.all_drawn(drawn)
     }
 
     /// The likeliest token of each row, the one with the smaller id on a tie.
     ///
     /// # Errors
-    /// [`Error::Kernel`] if the device refuses.
+    /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
     pub fn argmax(&mut self) -> Result<Vec<u32>> {
-        let _exclusive = self.backend.exclusive();
-        let x = self.values.view(self.rows, self.vocab)?;
-        self.backend.run(Argmax { x, out: self.drawn.view_mut(self.rows, 1)? })?;
-        self.drawn_tokens()
+        let (rows, vocab) = (self.rows(), self.vocab());
+        let model = self.runner.model.clone();
+        let exclusive = model.backend.exclusive();
+        let (x, out) = (self.runner.scratch.logits.view(rows, vocab)?, self.runner.drawn.view_mut(rows, 1)?);
+        model.backend.run(Argmax { x, out })?;
+        let drawn = self.drawn()?;
+        drop(exclusive);
+        self.all_drawn(drawn)
     }
 
-    fn drawn_tokens(&self) -> Result<Vec<u32>> {
-        let mut out = vec![0; self.rows];
-        self.backend.download(self.drawn.view(self.rows, 1)?, &mut out)?;
+    /// As [`Self::sample`], with [`PADDING`] for a row that is not finite; [`Runner::not_finite`] says why.
+    pub(crate) fn draw(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
+        let (rows, vocab) = (self.rows(), self.vocab());
+        let model = self.runner.model.clone();
+        let _exclusive = model.backend.exclusive();
+        let (logits, out) = (self.runner.scratch.logits.view_mut(rows, vocab)?, self.runner.drawn.view_mut(rows, 1)?);
+        model.backend.run(Sample { logits, parameters, out })?;
+        self.drawn()
+    }
+
+    fn drawn(&self) -> Result<Vec<u32>> {
+        let mut out = vec![0; self.rows()];
+        self.runner.model.backend.download(self.runner.drawn.view(out.len(), 1)?, &mut out)?;
         Ok(out)
+    }
+
+    fn all_drawn(&mut self, drawn: Vec<u32>) -> Result<Vec<u32>> {
+        match drawn.iter().position(|&token| token == PADDING) {
+            Some(row) => Err(self.runner.not_finite(row)),
+            None => Ok(drawn),
+        }
     }
 }

@@ -93,7 +93,7 @@ fn read(model: Arc<Model>, tokens: &[u32]) -> Result<Vec<f32>, String> {
     for tokens in [first].into_iter().chain(rest.chunks(1)) {
         let mut batch = Batch::new();
         batch.push(sequence, tokens, Outputs::All);
-        let rows = runner.forward(&batch).and_then(|rows| rows.to_vec()).map_err(|error| error.to_string())?;
+        let rows = runner.forward(&batch).and_then(|mut rows| rows.to_vec()).map_err(|error| error.to_string())?;
         logits.extend(rows);
     }
     Ok(logits)

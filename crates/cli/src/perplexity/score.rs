@@ -56,7 +56,7 @@ impl Scorer {
     ) -> Result<(), Failure> {
         self.batch.clear();
         self.batch.push(sequence, chunk, Outputs::All);
-        let logits = self.runner.forward(&self.batch)?;
+        let mut logits = self.runner.forward(&self.batch)?;
         let vocab = logits.vocab();
         for (row, &token) in logits.to_vec()?.chunks_exact(vocab).zip(next) {
             self.nll -= log_probability(row, token);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
+use gristmill_kernels::ops::PADDING;
+
 use super::EngineError;
 use super::job::Job;
 use super::schedule::{Idle, Pending, choose, share};
@@ -70,8 +72,11 @@ impl Worker {
         self.admit();
         let chunks = share(&self.pending(), self.batch_tokens);
         match self.forward_and_sample(&chunks) {
-            Ok(drawn) => drawn.into_iter().for_each(|(slot, token)| self.emit(slot, token)),
-            Err(error) => self.fail(&chunks, error),
+            Ok(drawn) => drawn.into_iter().for_each(|(slot, token)| match token {
+                Ok(token) => self.emit(slot, token),
+                Err(error) => self.fail([slot], error),
+            }),
+            Err(error) => self.fail(chunks.iter().map(|chunk| chunk.slot), error),
         }
     }
 
@@ -110,8 +115,8 @@ impl Worker {
         self.slots.iter().enumerate().filter(|(_, slot)| slot.job.is_some()).map(of_slot).collect()
     }
 
-    /// Runs the chunks, and draws a token for each slot whose text is then complete.
-    fn forward_and_sample(&mut self, chunks: &[Pending]) -> Result<Vec<(usize, u32)>> {
+    /// Runs the chunks, and draws a token for each slot whose text is then complete, or says why there is none.
+    fn forward_and_sample(&mut self, chunks: &[Pending]) -> Result<Vec<(usize, Result<u32>)>> {
         self.batch.clear();
         self.observe(chunks);
         let mut completed = Vec::new();
@@ -131,10 +136,12 @@ impl Worker {
         }
         tracing::trace!(tokens = self.batch.len(), outputs = completed.len(), "step");
         let mut logits = self.runner.forward(&self.batch)?;
-        let drawn = if completed.is_empty() { Vec::new() } else { logits.sample(&sampling)? };
+        let drawn = if completed.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
         for chunk in chunks {
             self.slots[chunk.slot].computed = chunk.positions.end;
         }
+        let token = |(row, token)| if token == PADDING { Err(self.runner.not_finite(row)) } else { Ok(token) };
+        let drawn = drawn.into_iter().enumerate().map(token);
         Ok(completed.into_iter().zip(drawn).collect())
     }
 
@@ -163,12 +170,12 @@ impl Worker {
         }
     }
 
-    /// Ends the jobs of a pass that failed; their state is not to be trusted.
-    fn fail(&mut self, chunks: &[Pending], error: crate::Error) {
+    /// Ends the jobs of slots whose pass failed; their state is not to be trusted.
+    fn fail(&mut self, slots: impl IntoIterator<Item = usize>, error: crate::Error) {
         tracing::error!(%error, "step failed");
         let error = Arc::new(error);
-        for chunk in chunks {
-            let slot = &mut self.slots[chunk.slot];
+        for slot in slots {
+            let slot = &mut self.slots[slot];
             if let Some(job) = slot.job.take() {
                 job.fail(EngineError::Step(error.clone()));
             }

@@ -7,13 +7,14 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::act::Act;
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
-    GateUp, GateUpAct, GroupByExpert, LayerNorm, Matmul, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm,
-    Rotary, Route, Scale,
+    GateUp, GateUpAct, LayerNorm, Matmul, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary, Route,
+    Scale,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
 
 use super::Model;
+use super::inspect::{Inspect, Stage};
 use super::scratch::Scratch;
 use super::spec::{AttentionSpec, ModelSpec};
 use super::weights::{LayerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights};
@@ -22,7 +23,7 @@ use crate::state::{LayerState, State};
 
 /// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer), and
 /// leaves the logits of the first `rows` of `scratch.output_rows` in `scratch.logits`. The backend is the model's, or one
-/// that it gave to make things ready.
+/// that it gave to make things ready. `inspect` sees the residual stream between stages.
 pub(crate) fn forward(
     backend: &Backend,
     model: &Model,
@@ -31,12 +32,14 @@ pub(crate) fn forward(
     scratch: &mut Scratch,
     tokens: usize,
     rows: usize,
+    inspect: &mut Inspect,
 ) -> Result<()> {
     let weights = &model.weights;
     let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
     step.embed(&weights.embedding, scratch)?;
+    inspect(Stage::Embedding, scratch)?;
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(rotaries).zip(state.layers());
-    for (((spec, layer), rotary), state) in layers {
+    for (index, (((spec, layer), rotary), state)) in layers.enumerate() {
         step.attention(&spec.attention, layer, rotary, state, scratch)?;
         step.post_norm(layer.attention_post_norm.as_ref(), scratch)?;
         match &layer.mlp {
@@ -51,7 +54,7 @@ pub(crate) fn forward(
             }
         }
         step.post_norm(layer.mlp_post_norm.as_ref(), scratch)?;
-        step.count_experts(&layer.mlp, scratch)?;
+        inspect(Stage::Layer(index), scratch)?;
     }
     if rows == 0 {
         return Ok(());
@@ -262,20 +265,6 @@ impl Step<'_> {
         // The gate reads what the router reads; the router's logits have been used.
         b.run(Matmul::new(gate, &s.moe.act, s.moe.router.view_mut(t, 1)?))?;
         Ok(b.run(AddGated { x: out.as_view(), gate: s.moe.router.view(t, 1)?, y })?)
-    }
-
-    /// Keeps what the layer's router chose, if someone asked to know: a copy to the host for each layer.
-    fn count_experts(&self, mlp: &MlpWeights<Weight, Buffer<f32>>, s: &mut Scratch) -> Result<()> {
-        let Some(chosen) = &mut s.moe.chosen else { return Ok(()) };
-        let mut counts = Vec::new();
-        if let MlpWeights::Moe(MoeWeights { router, routing, .. }) = mlp {
-            counts.resize(router.rows(), 0);
-            let ids = s.moe.ids.view(self.tokens, routing.top_k)?;
-            self.backend.run(GroupByExpert { ids, groups: &mut s.moe.groups })?;
-            self.backend.download(s.moe.groups.counts().view(router.rows(), 1)?, &mut counts)?;
-        }
-        chosen.push(counts);
-        Ok(())
     }
 
     /// Logits of the output rows.

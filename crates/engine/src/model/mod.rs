@@ -5,6 +5,7 @@
 
 pub(crate) mod arch;
 mod forward;
+mod inspect;
 mod rope;
 mod scratch;
 pub mod spec;
@@ -12,6 +13,8 @@ mod vocabulary;
 mod weights;
 
 pub(crate) use forward::forward;
+pub use inspect::Stage;
+pub(crate) use inspect::{Inspect, expert_counts, first_not_finite};
 pub(crate) use scratch::Scratch;
 pub use vocabulary::tokenizer;
 pub(crate) use weights::WeightShapes;

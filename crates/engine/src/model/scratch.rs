@@ -52,12 +52,7 @@ pub(crate) struct MoeScratch {
     pub(crate) groups: Groups,
     /// Outputs of the experts, T·k × hidden; then that of the expert that serves every token, T × hidden.
     pub(crate) out: Buffer<f32>,
-    /// What the router chose in the last pass, if someone asked to know.
-    pub(crate) chosen: Option<ExpertCounts>,
 }
-
-/// For each layer, how many (token, slot) pairs each expert got; empty for a layer without experts.
-pub(crate) type ExpertCounts = Vec<Vec<u32>>;
 
 /// The largest widths that occur in a model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -151,7 +146,6 @@ impl Scratch {
                 weights: floats(w.top_k, "the router")?,
                 groups: backend.alloc_groups(w.experts.max(1), tokens.saturating_mul(w.top_k))?,
                 out: floats(w.top_k.saturating_mul(w.hidden), "the experts")?,
-                chosen: None,
             },
             logits: backend.alloc::<f32>(rows.saturating_mul(w.vocab), "logits")?,
         })

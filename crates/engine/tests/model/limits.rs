@@ -150,7 +150,6 @@ fn sampling_is_that_of_the_logits() {
     batch.push(id, &random.tokens(9), Outputs::All);
     let mut logits = runner.forward(&batch).expect("it runs");
     let values = logits.to_vec().expect("host memory");
-    assert_eq!(logits.as_host(), Some(&values[..]));
     let best = |row: &[f32]| (0..row.len()).rev().max_by(|&a, &b| row[a].total_cmp(&row[b])).expect("not empty") as u32;
     let expected: Vec<u32> = values.chunks(VOCAB as usize).map(best).collect();
     assert_eq!(logits.argmax().expect("it runs"), expected);

@@ -12,8 +12,9 @@ struct ArgmaxParams {
 };
 
 // Value and column as one number: the greater of two is that of the larger value, and of the smaller column on a tie.
-// None is 0.
+// None is 0. A value that is not finite makes the row's greatest NOT_FINITE, whose column is PADDING.
 DEV u64 candidate(float value, u32 column) { return (u64)order_of(value) << 32 | ~column; }
+#define NOT_FINITE 0xffffffff00000000ul
 DEV u32 candidate_column(u64 candidate) { return ~(u32)candidate; }
 DEV u32 candidate_order(u64 candidate) { return (u32)(candidate >> 32); }
 
@@ -28,7 +29,9 @@ KERNEL(argmax_segments)
 #pragma unroll 8
     for (u32 i = here.thread_x(); i < SEGMENT; i += here.block_width()) {
         u64 column = (u64)segment * SEGMENT + i;
-        if (column < p.cols) mine = larger(mine, candidate(x[row * p.x_stride + column], (u32)column));
+        if (column >= p.cols) continue;
+        float value = x[row * p.x_stride + column];
+        mine = larger(mine, finite(value) ? candidate(value, (u32)column) : NOT_FINITE);
     }
     mine = block_largest(here, mine, scratch);
     if (here.thread_x() == 0) best[here.block_x()] = mine;

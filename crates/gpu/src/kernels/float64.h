@@ -1,5 +1,5 @@
-// 64-bit floats in integers, for the few comparisons that 32 bits would decide otherwise: not every GPU has them. IEEE 754's
-// format and rounding (to nearest, ties to even), but what is below 2^-1022 is 0.
+// Finite 64-bit floats in integers, for the few comparisons that 32 bits would decide otherwise: not every GPU has them. IEEE
+// 754's format and rounding (to nearest, ties to even), but what is below 2^-1022 is 0. Exponents stay far below the largest.
 #pragma once
 #include "exponential.h"
 #include "order.h"
@@ -7,8 +7,6 @@
 struct Float64 {
     u64 bits;
 };
-DEV Float64 float64_nan() { return {0x7ff8000000000000ul}; }
-DEV bool is_nan(Float64 a) { return a.bits << 1 > 0xffe0000000000000ul; }
 DEV int exponent_of(Float64 a) { return (int)(a.bits >> 52 & 2047); }
 DEV u64 mantissa_of(Float64 a) {
     u64 fraction = a.bits & 0xffffffffffffful;
@@ -25,13 +23,11 @@ DEV Float64 float64(u64 negative, u64 mantissa, int exponent) {
     // The leading bit, and what rounding carried into a new one, count the exponent up.
     u64 bits = ((u64)max(exponent - 1, 0) << 52) + rounded;
     if (exponent < 1) return {0};
-    return {(bits < 0x7ff0000000000000ul ? bits : 0x7ff0000000000000ul) | negative << 63};
+    return {bits | negative << 63};
 }
 
 DEV Float64 float64_of(float value) {
     u32 bits = bits_of(value), exponent = bits >> 23 & 255;
-    if (value != value) return float64_nan();
-    if (exponent == 255) return {0x7ff0000000000000ul | (u64)(bits >> 31) << 63};
     return float64(bits >> 31, (bits & 0x7fffffu) | (exponent ? 0x800000u : 0u), (int)max(exponent, 1u) - 150);
 }
 DEV Float64 float64_of(Power power) { return float64(0, power.mantissa, -62 - (int)power.halvings); }
@@ -39,7 +35,6 @@ DEV Float64 float64_of(Power power) { return float64(0, power.mantissa, -62 - (i
 DEV Float64 float64_negative(Float64 a) { return {a.bits ^ (u64)1 << 63}; }
 
 DEV Float64 float64_sum(Float64 a, Float64 b) {
-    if (is_nan(a) || is_nan(b)) return float64_nan();
     if (a.bits << 1 < b.bits << 1) {
         Float64 smaller = a;
         a = b;
@@ -47,10 +42,6 @@ DEV Float64 float64_sum(Float64 a, Float64 b) {
     }
     u64 negative = a.bits >> 63;
     bool differ = negative != b.bits >> 63;
-    if (exponent_of(a) == 2047) {
-        if (differ && exponent_of(b) == 2047) return float64_nan();
-        return a;
-    }
     u64 large = mantissa_of(a) << 10, small = mantissa_of(b) << 10;
     u32 down = (u32)(exponent_of(a) - exponent_of(b));
     // What is shifted out is remembered in the last bit.
@@ -63,15 +54,10 @@ DEV Float64 float64_sum(Float64 a, Float64 b) {
 DEV Float64 float64_product(float a, float b) {
     Float64 x = float64_of(a), y = float64_of(b);
     u64 negative = (x.bits ^ y.bits) >> 63;
-    if (exponent_of(x) == 2047 || exponent_of(y) == 2047) {
-        bool defined = !is_nan(x) && !is_nan(y) && x.bits << 1 && y.bits << 1;
-        if (!defined) return float64_nan();
-        return {0x7ff0000000000000ul | negative << 63};
-    }
     return float64(negative, (mantissa_of(x) >> 29) * (mantissa_of(y) >> 29), exponent_of(x) + exponent_of(y) - 2092);
 }
 
-// a / b for finite a ≥ 0 and b > 0, by long division.
+// a / b for a ≥ 0 and b > 0, by long division.
 DEV Float64 float64_quotient(Float64 a, Float64 b) {
     u64 rest = mantissa_of(a), divisor = mantissa_of(b), quotient = 0;
     if (rest == 0) return {0};
@@ -86,9 +72,8 @@ DEV Float64 float64_quotient(Float64 a, Float64 b) {
     return float64(0, quotient * 2 | (rest != 0), exponent_of(a) - exponent_of(b) - 56);
 }
 
-// Greater for greater values; −0 is 0, and NaN, 0, is the smallest.
+// Greater for greater values; −0 is 0.
 DEV u64 order_of(Float64 a) {
-    if (is_nan(a)) return 0;
     if (a.bits << 1 == 0) a.bits = 0;
     return a.bits >> 63 ? ~a.bits : a.bits | (u64)1 << 63;
 }

@@ -35,13 +35,13 @@ struct Router {
 #define VANISHES 745.13f
 #define OVERFLOWS 709.78f
 
-// e^(logit − max). False if it is nothing.
+// e^(logit − max). False if that is 0 in 64-bit floats.
 DEV bool share_of(float logit, float max, THREAD Power* share) {
     if (logit == max) {
         *share = {(u64)1 << 62, 0};
-        return max > -infinity();
+        return true;
     }
-    if (!(max - logit < VANISHES) || !finite(max) || !finite(logit)) return false;
+    if (!(max - logit < VANISHES)) return false;
     *share = power(max, logit, natural_rate());
     return true;
 }
@@ -57,12 +57,10 @@ DEV float sigmoid_order(float x) {
     return x;
 }
 
-// What orders experts if there is no bias. NaN stays NaN.
+// What orders experts if there is no bias.
 DEV float plain_order(const Router r, float logit, const RouteParams p) {
     if (p.gating == SIGMOID) return sigmoid_order(logit);
-    if (p.gating != SOFTMAX || logit != logit) return logit;
-    if (r.max == infinity()) return logit == r.max ? 1.0f : 0.0f;
-    return r.max - logit > VANISHES ? -infinity() : logit;
+    return p.gating == SOFTMAX && r.max - logit > VANISHES ? -infinity() : logit;
 }
 
 // mantissa · 2^-halvings: a share with all of its digits, however small.
@@ -83,7 +81,6 @@ DEV Small sigmoid_value(float x) {
 // What orders experts if there is a bias, and what groups are worth.
 DEV Float64 score(const Router r, u32 expert, const GLOBAL float* bias, const RouteParams p) {
     float logit = r.logits[expert];
-    if (logit != logit) return float64_nan();
     Float64 value = float64_of(logit);
     Power share;
     if (p.gating == SOFTMAX) {
@@ -134,7 +131,6 @@ DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, cons
                        const RouteParams p) {
     u32 size = p.experts / p.groups;
     for (u32 g = here.lane(); g < p.groups; g += 32) {
-        // NaN, of order 0, is none of the two; without two there is nothing to add.
         u64 first = 0, second = 0;
         u32 best = 0, next = 0;
         for (u32 i = g * size; i < (g + 1) * size; i++) {
@@ -146,10 +142,8 @@ DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, cons
                 second = order, next = i;
             }
         }
-        Float64 worth = float64_of(-infinity()), other = worth;
-        if (first) worth = score(r, best, bias, p);
-        if (second) other = score(r, next, bias, p);
-        if (size > 1) worth = float64_sum(worth, other);
+        Float64 worth = score(r, best, bias, p);
+        if (size > 1) worth = float64_sum(worth, score(r, next, bias, p));
         scratch[g] = (u32)(order_of(worth) >> 32);
         scratch[p.groups + g] = (u32)order_of(worth);
     }
@@ -168,15 +162,13 @@ DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, cons
 // The share that `best`, just taken, has of itself and what is left and near it.
 DEV float share_of_near(Here here, const Router r, u32 best, u32 taken, const RouteParams p) {
     float top = r.logits[best], most = top;
-    if (!(top > -infinity())) return 0.0f;
     u32 nearby = 0;
     for (u32 j = 0, i = here.lane(); i < p.experts; j++, i += 32) {
         float logit = r.logits[i];
-        if (taken >> j & 1 || logit != logit) continue;
+        if (taken >> j & 1) continue;
         Float64 distance = float64_sum(float64_of(top), float64_of(-logit));
         Float64 bound = float64_product(p.near, fmaxf(fabsf(logit), top));
-        bool within = order_of(distance) <= order_of(bound) && !is_nan(distance) && !is_nan(bound);
-        if (logit == top || within) {
+        if (logit == top || order_of(distance) <= order_of(bound)) {
             nearby |= 1u << j;
             most = fmaxf(most, logit);
         }
@@ -193,7 +185,6 @@ DEV float share_of_near(Here here, const Router r, u32 best, u32 taken, const Ro
 // logit of the chosen.
 DEV Small chosen_value(const Router r, float logit, float most, const RouteParams p) {
     Power share;
-    if (logit != logit) return {0.0f, 0};
     if (p.gating == SIGMOID) return sigmoid_value(logit);
     if (!share_of(logit, p.gating == SOFTMAX ? r.max : most, &share)) return {0.0f, 0};
     return {(float)share.mantissa * 2.168404345e-19f, share.halvings};
@@ -201,6 +192,14 @@ DEV Small chosen_value(const Router r, float logit, float most, const RouteParam
 
 // A share as an integer in units of 2^-52.
 DEV u64 small_fixed(Small value) { return (u64)(halved(value.mantissa, value.halvings) * 4503599627370496.0f); }
+
+// A row in which a logit or a bias is not finite: distinct experts, and weights of NaN.
+DEV void route_not_finite(Here here, u64 row, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+    for (u32 slot = here.lane(); slot < p.top_k; slot += 32) {
+        ids[row * p.ids_stride + slot] = slot;
+        weights[row * p.weights_stride + slot] = not_a_number();
+    }
+}
 
 // Routes one token by one warp, whatever chooses. `scratch`: route_words.
 DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
@@ -212,8 +211,12 @@ DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL 
     GROUP u32* halvings = chosen + 2 * p.top_k;
     Router r = {logits + row * p.logits_stride, -infinity(), 0};
 
-    for (u32 i = here.lane(); i < p.experts; i += 32) r.max = fmaxf(r.max, r.logits[i]);
+    for (u32 i = here.lane(); i < p.experts; i += 32) {
+        bool usable = finite(r.logits[i]) && (!bias || finite(bias[i]));
+        r.max = fmaxf(r.max, usable ? r.logits[i] : infinity());
+    }
     r.max = warp_max(r.max);
+    if (r.max == infinity()) return route_not_finite(here, row, ids, weights, p);
     if (p.gating == SOFTMAX && p.whole) {
         for (u32 i = here.lane(); i < p.experts; i += 32) r.sum += share_fixed(r.logits[i], r.max);
         r.sum = warp_sum(r.sum);

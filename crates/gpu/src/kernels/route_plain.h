@@ -19,14 +19,7 @@ DEV Sum warp_sum(Sum sum) {
     return sum;
 }
 
-// e^(logit − max), of which NaN has nothing and the largest, even if infinite, 1.
-DEV float plain_share(float logit, float max) {
-    if (logit == max) return max > -infinity() ? 1.0f : 0.0f;
-    float share = expf(logit - max);
-    return share == share ? share : 0.0f;
-}
-
-// What a warp has chosen: lane number `slot` has that slot's expert. The rest is for the weights.
+// What a warp has chosen: lane number `slot` has that slot's expert. The largest logit, NaN if some logit is not finite.
 struct Chosen {
     u32 expert;
     float largest;
@@ -44,17 +37,17 @@ DEV Chosen choose(Here here, const GLOBAL float* at, const RouteParams p) {
     }
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
-        // One more than the order: 0 is none, be it taken or not there.
-        orders[j] = here.lane() + 32 * j < p.experts ? order_of(values[j]) + 1 : 0;
+        // One more than the order: 0 is none, be it taken or not there. What is not finite is above all.
+        u32 order = finite(values[j]) ? order_of(values[j]) + 1 : ~0u;
+        orders[j] = here.lane() + 32 * j < p.experts ? order : 0;
         top = max(top, orders[j]);
     }
     top = warp_largest(top);
-    float largest = top == 1 ? -infinity() : of_order(top - 1);
+    float largest = of_order(top - 1);
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
         // What softmax makes 0 is equal.
-        bool nothing = values[j] != largest && (largest == infinity() || largest - values[j] > VANISHES);
-        if (p.gating == SOFTMAX && nothing && orders[j] > 1) orders[j] = ORDER_OF_NOTHING + 1;
+        if (p.gating == SOFTMAX && largest - values[j] > VANISHES && orders[j] > 0) orders[j] = ORDER_OF_NOTHING + 1;
     }
 
     // This lane's best, and its place.
@@ -76,22 +69,21 @@ DEV Chosen choose(Here here, const GLOBAL float* at, const RouteParams p) {
     return {chosen, largest};
 }
 
-// The weight of this lane's slot.
+// The weight of this lane's slot: NaN if the largest logit is.
 DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const RouteParams p) {
     Sum sum = {0.0f, 0.0f};
     bool over_all = p.gating == SOFTMAX;
     if (over_all && !p.normalise) {
-        for (u32 i = here.lane(); i < p.experts; i += 32) sum = sum_of(sum, {plain_share(at[i], chosen.largest), 0.0f});
+        for (u32 i = here.lane(); i < p.experts; i += 32) sum = sum_of(sum, {expf(at[i] - chosen.largest), 0.0f});
         sum = warp_sum(sum);
     }
     bool live = here.lane() < p.top_k;
     float logit = live ? at[chosen.expert] : 0.0f;
-    // Some logit is the largest of the chosen, unless none is a number.
-    float share = live ? plain_share(logit, chosen.largest) : 0.0f;
+    float share = live ? expf(logit - chosen.largest) : 0.0f;
     // Shares of all are divided by their sum; else those of the chosen by theirs.
     if (!over_all || p.normalise) sum = warp_sum(Sum{share, 0.0f});
-    float factor = sum.high > 0.0f ? p.scale / sum.high : 0.0f;
-    float rest = sum.high > 0.0f ? (fmaf(-factor, sum.high, p.scale) - factor * sum.low) / sum.high : 0.0f;
+    // The largest has a share of 1: the sum is at least that.
+    float factor = p.scale / sum.high, rest = (fmaf(-factor, sum.high, p.scale) - factor * sum.low) / sum.high;
     return fmaf(share, factor, share * rest);
 }
 

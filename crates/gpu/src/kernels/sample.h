@@ -69,7 +69,7 @@ DEV bool allowed(const SampleRow r, const GLOBAL u32* masks, u32 token) {
     return r.mask == NO_MASK || (masks[r.mask + token / 32] >> token % 32 & 1);
 }
 
-// Mask, bias and penalties; the best that is allowed; and the histograms zeroed.
+// Mask, bias and penalties; the best that is allowed, or NOT_FINITE; and the histograms zeroed.
 KERNEL(sample_adjust)
 (INOUT(float, logits, 0), IN(SampleRow, table, 1), IN(SampleEdit, edits, 2), IN(u32, masks, 3), OUT(u64, best, 4),
  OUT(u32, histograms, 5), PARAMS(SampleParams, p, 6)) {
@@ -81,11 +81,12 @@ KERNEL(sample_adjust)
     SampleRow r = table[row];
     GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
     u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
-    if (r.mask != NO_MASK) {
-        for (u64 token = first + here.thread_x(); token < end; token += here.block_width())
-            if (!allowed(r, masks, (u32)token)) at[token] = -infinity();
-        barrier_global();
+    u64 mine = 0;
+    for (u64 token = first + here.thread_x(); token < end; token += here.block_width()) {
+        if (!finite(at[token])) mine = NOT_FINITE;
+        if (!allowed(r, masks, (u32)token)) at[token] = -infinity();
     }
+    barrier_global();
     const GLOBAL SampleEdit* list = edits + r.first_edit;
     for (u32 i = here.thread_x(); i < r.edits; i += here.block_width()) {
         u32 token = list[i].token;
@@ -104,7 +105,6 @@ KERNEL(sample_adjust)
         at[token] = logit;
     }
     barrier_global();
-    u64 mine = 0;
     for (u64 token = first + here.thread_x(); token < end; token += here.block_width())
         if (allowed(r, masks, (u32)token)) mine = larger(mine, candidate(at[token], (u32)token));
     mine = block_largest(here, mine, scratch);
@@ -204,7 +204,9 @@ KERNEL(sample_histogram)
     }
     if (search.all) return;
 
-    float max = of_order(candidate_order(row_best(here, best, row, p.segments)));
+    u64 top = row_best(here, best, row, p.segments);
+    if (top == NOT_FINITE) return;
+    float max = of_order(candidate_order(top));
     for (u32 i = here.thread_x(); i < BINS * COPIES; i += here.block_width()) low[i] = high[i] = 0;
     barrier();
     u32 down = 24 - 8 * digit, known = digit == 0 ? 0 : ~0u << (down + 8);
@@ -282,6 +284,10 @@ DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, 
     return mass;
 }
 
+// Whether there is something to draw from, by the row's best: a logit above −∞, and none that is not finite. Else the best is
+// drawn.
+DEV bool has_choice(u64 top) { return top != NOT_FINITE && candidate_order(top) > ORDER_OF_NOTHING; }
+
 // The mass that each segment keeps. BINS threads.
 KERNEL(sample_masses)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(u32, histograms, 3), INOUT(Search, searches, 4),
@@ -292,9 +298,9 @@ KERNEL(sample_masses)
     dependency_wait();
     u32 row = here.block_x() / p.segments, segment = here.block_x() % p.segments, steps = p.count_steps + p.mass_steps;
     SampleRow r = table[row];
-    u32 top = candidate_order(row_best(here, best, row, p.segments));
-    if (!r.random || top <= ORDER_OF_NOTHING) return;
-    float max = of_order(top);
+    u64 top = row_best(here, best, row, p.segments);
+    if (!r.random || !has_choice(top)) return;
+    float max = of_order(candidate_order(top));
     SampleState s = {histograms + (u64)row * steps * BINS * 2, searches + (u64)row * steps};
     SharedAct kept = sample_kept(here, r, s, max, scratch, p);
     u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
@@ -340,8 +346,7 @@ KERNEL(sample_draw)
     u32 row = here.block_x();
     SampleRow r = table[row];
     u64 top = row_best(here, best, row, p.segments);
-    // Nothing above −∞: the best that the mask allows.
-    if (!r.random || candidate_order(top) <= ORDER_OF_NOTHING) {
+    if (!r.random || !has_choice(top)) {
         if (here.thread_x() == 0) out[(p.first_row + row) * p.out_stride] = candidate_column(top);
         return;
     }

@@ -8,7 +8,7 @@ use std::fmt::Display;
 /// The most experts that a router can choose from.
 pub const MAX_EXPERTS: usize = 1024;
 
-/// The padding id: a pair without an expert, a token without a sequence.
+/// The padding id: a pair without an expert, a token without a sequence, a row of logits without a token.
 pub const PADDING: u32 = u32::MAX;
 
 /// Fails unless a dimension is what it must be.

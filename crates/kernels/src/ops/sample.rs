@@ -5,7 +5,8 @@ use super::kernels::{Check, Operation};
 use crate::error::Result;
 use crate::tensor::{DeviceId, View, ViewMut};
 
-/// Index of the largest element of each row, the smaller index on a tie; NaN is the smallest.
+/// Index of the largest element of each row, the smaller index on a tie; [`PADDING`] for a row with an element that is
+/// not finite.
 #[derive(Debug)]
 pub struct Argmax<'a> {
     /// R × columns.
@@ -88,8 +89,9 @@ impl Sampling<'_> {
     }
 }
 
-/// Draws one token per row of logits, which are left penalised. The uniform number of a draw is a function of (seed,
-/// position) alone, never of the batch row.
+/// Draws one token per row of logits, which are left penalised; [`PADDING`] for a row with a logit that is not finite
+/// before it is masked and penalised. The uniform number of a draw is a function of (seed, position) alone, never of the
+/// batch row.
 #[derive(Debug)]
 pub struct Sample<'a> {
     /// R × vocabulary.

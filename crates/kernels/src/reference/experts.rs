@@ -11,40 +11,34 @@ use crate::ops::{
 use crate::tensor::Buffer;
 use std::cmp::Ordering;
 
-/// NaN as the smallest of all, so that sums and comparisons need not think of it.
-fn rankable(x: f64) -> (bool, f64) {
-    (!x.is_nan(), if x.is_nan() { f64::NEG_INFINITY } else { x })
-}
-
 /// Indices by descending score, the smaller first on a tie, NaN last.
 pub(super) fn ranking(scores: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..scores.len()).collect();
-    let compare = |&a: &usize, &b: &usize| rankable(scores[b]).partial_cmp(&rankable(scores[a]));
-    order.sort_by(|a, b| compare(a, b).unwrap_or(Ordering::Equal).then(a.cmp(b)));
+    let key = |i: usize| (!scores[i].is_nan(), if scores[i].is_nan() { 0.0 } else { scores[i] });
+    order.sort_by(|&a, &b| key(b).partial_cmp(&key(a)).unwrap_or(Ordering::Equal).then(a.cmp(&b)));
     order
 }
 
-/// Softmax in which NaN has no share, and infinities have all of it.
+/// Softmax. −∞ has no share; the largest is finite.
 pub(super) fn softmax(logits: &[f64]) -> Vec<f64> {
     let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let share = |x: f64| if x == max && max > f64::NEG_INFINITY { 1.0 } else { (x - max).exp() };
-    let shares: Vec<f64> = logits.iter().map(|&x| share(x)).map(|s| if s.is_nan() { 0.0 } else { s }).collect();
+    let shares: Vec<f64> = logits.iter().map(|x| (x - max).exp()).collect();
     let sum: f64 = shares.iter().sum();
-    shares.iter().map(|s| if sum > 0.0 { s / sum } else { 0.0 }).collect()
+    shares.iter().map(|s| s / sum).collect()
 }
 
 /// Routes one token: ids and weights in order.
 fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u32, f32)> {
+    if logits.iter().chain(bias.unwrap_or_default()).any(|x| !x.is_finite()) {
+        return (0..routing.top_k as u32).map(|id| (id, f32::NAN)).collect();
+    }
     let logits: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
     let values = match routing.gating {
         Gating::Softmax => softmax(&logits),
         Gating::SoftmaxOfChosen | Gating::SparseMixer { .. } => logits.clone(),
         Gating::Sigmoid => logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect(),
     };
-    let score = |i: usize| match logits[i] {
-        x if x.is_nan() => x,
-        _ => values[i] + bias.map_or(0.0, |b| f64::from(b[i])),
-    };
+    let score = |i: usize| values[i] + bias.map_or(0.0, |b| f64::from(b[i]));
     let mut scores: Vec<f64> = (0..logits.len()).map(score).collect();
 
     let size = logits.len() / routing.groups;
@@ -52,7 +46,7 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
         .chunks(size)
         .map(|group| {
             let best = ranking(group);
-            best.iter().take(2).map(|&i| rankable(group[i]).1).sum()
+            best.iter().take(2).map(|&i| group[i]).sum()
         })
         .collect();
     let groups = &ranking(&worth)[..routing.top_groups];
@@ -74,10 +68,9 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
         };
         scores = (0..routing.top_k).map(share).collect();
     }
-    let weights: Vec<f64> = scores.iter().map(|&w| if w.is_nan() { 0.0 } else { w }).collect();
-    let sum = if routing.normalise { weights.iter().sum::<f64>().max(2.0_f64.powi(-14)) } else { 1.0 };
+    let sum = if routing.normalise { scores.iter().sum::<f64>().max(2.0_f64.powi(-14)) } else { 1.0 };
     let weight = |w: &f64| (w / sum * f64::from(routing.scale)) as f32;
-    chosen.iter().map(|&i| i as u32).zip(weights.iter().map(weight)).collect()
+    chosen.iter().map(|&i| i as u32).zip(scores.iter().map(weight)).collect()
 }
 
 pub(super) fn route(call: Route) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::experts::ranking;
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
-use crate::ops::{Argmax, Operation, Sample, Sampling};
+use crate::ops::{Argmax, Operation, PADDING, Sample, Sampling};
 use crate::random;
 
 pub(super) fn argmax(call: Argmax) -> Result<()> {
@@ -11,7 +11,8 @@ pub(super) fn argmax(call: Argmax) -> Result<()> {
     let x = Rows::new(Argmax::NAME, x)?;
     RowsMut::new(Argmax::NAME, &mut out)?.each(|t, out| {
         let wide: Vec<f64> = x.row(t).iter().map(|&x| f64::from(x)).collect();
-        out.fill(ranking(&wide)[0] as u32);
+        let finite = wide.iter().all(|x| x.is_finite());
+        out.fill(if finite { ranking(&wide)[0] as u32 } else { PADDING });
     });
     Ok(())
 }
@@ -25,6 +26,7 @@ pub(super) fn sample(call: Sample) -> Result<()> {
 
 /// Adjusts the logits in place and draws a token.
 fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
+    let finite = logits.iter().all(|x| x.is_finite());
     let allowed = |token: usize| p.mask.is_none_or(|m| m[token / 32] & (1 << (token % 32)) != 0);
     for (token, logit) in logits.iter_mut().enumerate() {
         if !allowed(token) {
@@ -45,6 +47,9 @@ fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
     let wide: Vec<f64> = logits.iter().map(|&x| f64::from(x)).collect();
     let order: Vec<usize> = ranking(&wide).into_iter().filter(|&token| allowed(token)).collect();
     let best = order.first().copied().unwrap_or(0);
+    if !finite {
+        return PADDING;
+    }
     let hopeless = wide[best].is_nan() || wide[best] == f64::NEG_INFINITY;
     if p.temperature == 0.0 || hopeless {
         return best as u32;

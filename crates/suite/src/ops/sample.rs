@@ -124,7 +124,11 @@ pub fn sample(suite: &Suite) {
         let got = suite.check("sample", &case, Tolerance::Exact, &|b| draw(b, &values, vocabulary, &parameters));
         for (row, p) in parameters.iter().enumerate() {
             let token = got.words[row] as usize;
-            if p.mask.is_some_and(|m| m[token / 32] >> (token % 32) & 1 == 0) {
+            let finite = values[row * vocabulary..(row + 1) * vocabulary].iter().all(|x| x.is_finite());
+            if finite != (token != PADDING as usize) {
+                suite.fail(&case, format_args!("row {row} is finite ({finite}), its token is {token}"));
+            }
+            if finite && p.mask.is_some_and(|m| m[token / 32] >> (token % 32) & 1 == 0) {
                 suite.fail(&case, format_args!("row {row}: the mask forbids {token}"));
             }
             // The same draw alone: the row of the batch does not matter.
