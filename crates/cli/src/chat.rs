@@ -1,6 +1,5 @@
 //! `chat`: a conversation on the terminal, or line by line from a pipe.
 
-use std::process;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,6 +7,7 @@ use clap::Args;
 use gristmill_engine::engine::{Canceller, Finish};
 use gristmill_engine::template::Message;
 use gristmill_engine::{Chat, Engine, EngineError, Generation, Prompt, Request};
+use signal_hook::consts::SIGINT;
 
 use crate::answer::{Printer, Show};
 use crate::args::{DeviceArgs, Generating, SamplingArgs, Verbosity};
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::lines::Lines;
 use crate::source::{ModelArg, Source};
 use crate::think::Thinking;
-use crate::{console, load, run};
+use crate::{console, interrupt, load, run};
 
 /// Talk with a model.
 ///
@@ -93,7 +93,7 @@ fn stop_answer_on_interrupt(running: &Running) {
         let answer = running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         match answer {
             Some(answer) => answer.cancel(),
-            None => process::exit(130),
+            None => interrupt::end(SIGINT),
         }
     });
 }

@@ -1,10 +1,12 @@
-//! How a command ends that did not succeed: one sentence on stderr and exit code 1, or nothing for a closed pipe.
+//! How a command ends that did not succeed: one sentence on stderr and exit code 1, nothing for a closed pipe, or the
+//! signal that stopped it.
 
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
 use crate::console;
+use crate::interrupt::{self, Interrupt};
 
 /// Why a command did not finish.
 #[derive(Debug)]
@@ -13,12 +15,22 @@ pub(crate) enum Failure {
     ClosedPipe,
     /// One sentence with the remedy, without "error:".
     Message(String),
+    /// A signal stopped the command, which has cleaned up.
+    Interrupted { signal: i32, message: String },
 }
 
 impl Failure {
     /// A failure with this sentence.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure::Message(message.into())
+    }
+
+    /// From an error after which a signal may have stopped the command.
+    pub(crate) fn stopped(interrupt: &Interrupt, error: impl Into<Failure>) -> Failure {
+        match (error.into(), interrupt.signal()) {
+            (Failure::Message(message), Some(signal)) => Failure::Interrupted { signal, message },
+            (failure, _) => failure,
+        }
     }
 
     /// From an error of writing to stdout.
@@ -37,13 +49,18 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Reports a failure and gives the exit code: 1 for an error. (Wrong usage is 2, which clap reports.)
+/// Reports a failure and gives the exit code: 1 for an error. (Wrong usage is 2, which clap reports.) A command that a
+/// signal stopped ends by that signal.
 pub(crate) fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Err(Failure::Message(message)) => {
             console::note(format_args!("error: {}", one_line(&message)));
             ExitCode::FAILURE
+        }
+        Err(Failure::Interrupted { signal, message }) => {
+            console::note(format_args!("error: {}", one_line(&message)));
+            interrupt::end(signal)
         }
     }
 }

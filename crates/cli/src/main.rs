@@ -13,6 +13,7 @@ mod doctor;
 mod experts;
 mod failure;
 mod inspect;
+mod interrupt;
 mod lines;
 mod load;
 mod output;

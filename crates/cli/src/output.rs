@@ -1,20 +1,17 @@
-//! Writing a model file: threads, room on the disk, what the formats become, progress, Ctrl-C.
+//! Writing a model file: threads, free space on the disk, what the formats become, progress, interruption.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use gristmill_engine::quantize::{Planned, check_output};
 use gristmill_engine::{Progress, machine};
 use gristmill_kernels::format::Format;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::args::{Verbosity, threads};
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 use crate::{console, load};
 
 /// What the commands that write a model share.
@@ -48,26 +45,21 @@ impl OutputArgs {
         Ok(threads)
     }
 
-    /// Runs `write` with a bar that shows its progress; Ctrl-C and a request to terminate stop it.
+    /// Runs `write` with a bar that shows its progress. A signal stops it, so that it removes its partial file.
     pub(crate) fn with_progress<E: Into<Failure>>(
         &self,
         doing: &str,
         write: impl FnOnce(&mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<(), E>,
     ) -> Result<(), Failure> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        // Without these a signal would leave the temporary file behind. (SIGHUP is left alone for `nohup`.)
-        for signal in [SIGINT, SIGTERM] {
-            flag::register(signal, stopped.clone())
-                .map_err(|e| Failure::new(format!("cannot prepare to be interrupted: {e}; try again")))?;
-        }
+        let interrupt = Interrupt::watch()?;
         let bar = load::bar(&self.say, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
         let written = write(&mut |progress| {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
-            if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if interrupt.signal().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.finish_and_clear();
-        written.map_err(Into::into)
+        written.map_err(|error| Failure::stopped(&interrupt, error))
     }
 }
 

@@ -20,7 +20,7 @@ const DARKEST: f64 = 3.0;
 
 /// Writes the picture.
 pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
-    write_atomically(path, |out| out.write_all(draw(report).as_bytes()).map_err(|e| WriteError::Io(e).into()))
+    write_atomically(path, |out| Ok(out.write_all(draw(report).as_bytes()).map_err(WriteError::from)?))
 }
 
 /// White for none, light blue for an even share, dark blue for [`DARKEST`].

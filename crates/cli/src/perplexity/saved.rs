@@ -3,16 +3,15 @@
 //! A row holds logits less their maximum. Softmax over the rounded values makes probabilities of them again, so that the
 //! rounding (2^-11 of a value) enters a divergence in the second order only.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use gristmill_cpu::Level;
-use gristmill_engine::gguf::{DataWriter, GgufFile, GgufWriter, write_atomically};
+use gristmill_engine::gguf::{DataWriter, GgufFile, GgufWriter, NewFile, write_atomically};
 use gristmill_kernels::format::Format;
 
 use super::score;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 
 /// Tokens of a window.
 const CTX: &str = "gristmill.logits.context";
@@ -37,22 +36,28 @@ pub(super) fn save(
     for window in 0..tokens.len() / ctx {
         file.tensor(&tensor_name(window), Format::F16, &[vocab as u64, score::rows(ctx) as u64])?;
     }
+    let interrupt = Interrupt::watch()?;
     write_atomically(path, |out| {
-        let mut recorder = Recorder { out: file.begin(out)?, shifted: Vec::new(), bytes: vec![0; 2 * vocab] };
+        let (shifted, bytes) = (Vec::new(), vec![0; 2 * vocab]);
+        let mut recorder = Recorder { out: file.begin(out)?, interrupt, shifted, bytes };
         work(&mut recorder)?;
-        recorder.out.finish()?.flush().map_err(Failure::from)
+        Ok(recorder.out.finish().map(drop)?)
     })
 }
 
 /// Takes rows of logits in order.
 pub(super) struct Recorder<'a> {
-    out: DataWriter<&'a mut BufWriter<File>>,
+    out: DataWriter<&'a mut NewFile>,
+    interrupt: Interrupt,
     shifted: Vec<f32>,
     bytes: Vec<u8>,
 }
 
 impl Recorder<'_> {
     pub(super) fn add(&mut self, logits: &[f32]) -> Result<(), Failure> {
+        if self.interrupt.signal().is_some() {
+            return Err(Failure::stopped(&self.interrupt, Failure::new("stopped; nothing was written")));
+        }
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         self.shifted.clear();
         self.shifted.extend(logits.iter().map(|&x| x - max));

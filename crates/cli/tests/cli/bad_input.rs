@@ -214,7 +214,23 @@ fn quantize_leaves_nothing_when_the_disk_is_full() {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_gristmill"), &path("model.gguf")]).arg(&output);
     fs::write(&output, "old").unwrap();
-    refused(Ended::new(shell.output().unwrap()), &["cannot write"]);
+    let ended = Ended::new(shell.output().unwrap());
+    assert!(!ended.err.contains(".partial"), "{}", ended.err);
+    refused(ended, &["out.gguf: cannot write"]);
     assert_eq!(fs::read(&output).unwrap(), b"old");
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "a temporary file is left");
+}
+
+/// A picture for which there is no room: the message names the file that was asked for.
+#[cfg(unix)]
+#[test]
+fn a_picture_on_a_full_disk() {
+    let (text, svg) = (path("text for a picture"), path("no room.svg"));
+    fs::write(&text, "abcdefgh".repeat(20)).unwrap();
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" experts -m \"$1\" -f \"$2\" --ctx 50 --svg \"$3\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_gristmill"), &path("model.gguf"), &text, &svg]);
+    let ended = Ended::new(shell.output().unwrap());
+    assert!(!ended.err.contains(".partial"), "{}", ended.err);
+    refused(ended, &["no room.svg: cannot write"]);
 }

@@ -2,11 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use gristmill_engine::gguf::GgufWriter;
-use gristmill_kernels::format::Format;
+use std::process::Command;
 
 use super::gristmill;
 
@@ -93,37 +89,6 @@ fn a_disk_that_fills_up_leaves_nothing() {
     let ended = Command::new("sh").args(["-c", &script]).output().expect("sh runs");
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("cannot write"), "{errors}");
+    assert!(errors.contains("out.gguf: cannot write") && !errors.contains(".partial"), "{errors}");
     assert_eq!(fs::read_dir(&scratch).expect("it is there").count(), 0, "something was left");
-}
-
-#[cfg(unix)]
-#[test]
-fn signals_leave_nothing() {
-    let scratch = scratch("signals");
-    let [input, output] = ["in.gguf", "out.gguf"].map(|name| scratch.join(name));
-    let mut plan = GgufWriter::new();
-    plan.set("general.architecture", "llama").expect("a key");
-    // 1 GiB of zeros that take no room on the disk, and some seconds to quantise.
-    plan.tensor("blk.0.ffn_down.weight", Format::F32, &[4096, 1 << 16]).expect("a tensor");
-    let (file, bytes) = (fs::File::create(&input).expect("it is created"), plan.file_bytes());
-    drop(plan.begin(&file).expect("the header is written"));
-    file.set_len(bytes).expect("it is made longer");
-    for signal in ["TERM", "INT"] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
-        command.arg("quantize").args([&input, &output]).args(["Q4_K", "--quiet"]).stderr(Stdio::piped());
-        let child = command.spawn().expect("the binary starts");
-        let entries = || fs::read_dir(&scratch).expect("it is there").count();
-        let start = Instant::now();
-        while entries() < 2 && start.elapsed() < Duration::from_secs(60) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let killed = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
-        assert!(killed.expect("kill runs").success());
-        let ended = child.wait_with_output().expect("it ends");
-        let errors = String::from_utf8_lossy(&ended.stderr);
-        assert!(ended.status.code() == Some(1) && errors.contains("nothing was written"), "{signal}: {errors}");
-        assert_eq!(entries(), 1, "{signal}: something was left");
-    }
-    fs::remove_dir_all(&scratch).expect("it is removed");
 }

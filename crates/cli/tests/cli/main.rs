@@ -12,6 +12,8 @@ mod commands;
 mod convert;
 #[cfg(target_os = "linux")]
 mod cuda;
+#[cfg(unix)]
+mod interrupt;
 
 use std::ffi::OsStr;
 use std::fs;
