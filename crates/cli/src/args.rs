@@ -11,14 +11,15 @@ use gristmill_engine::{Error, LoadOptions, Precision, SamplingOptions, machine};
 use gristmill_kernels::kv::KvFormat;
 
 use crate::bias::{BiasArgs, Biasing};
-use crate::console;
 use crate::failure::Failure;
+use crate::numbers::MaxTokens;
+use crate::{console, numbers};
 
 /// What the model runs on.
 #[derive(Args)]
 pub(crate) struct DeviceArgs {
     /// Threads [default: one on each physical core that this process may use].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
     pub(crate) threads: Option<usize>,
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N.
     #[arg(long, default_value = "auto")]
@@ -70,25 +71,20 @@ impl From<KvArg> for KvFormat {
 
 impl DeviceArgs {
     /// The number of threads.
-    pub(crate) fn threads(&self) -> Result<usize, Failure> {
+    pub(crate) fn threads(&self) -> usize {
         threads(self.threads, machine::physical_cores())
     }
 
     /// Options for loading, without a callback.
-    pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
-        let (device, threads) = (self.device.clone(), Some(self.threads()?));
-        Ok(LoadOptions { device, threads, precision: self.precision.into(), ..LoadOptions::default() })
+    pub(crate) fn load_options(&self) -> LoadOptions {
+        let (device, threads) = (self.device.clone(), Some(self.threads()));
+        LoadOptions { device, threads, precision: self.precision.into(), ..LoadOptions::default() }
     }
 }
 
 /// The number of threads: as asked, or one on each of the cores.
-pub(crate) fn threads(asked: Option<usize>, cores: usize) -> Result<usize, Failure> {
-    let threads = asked.unwrap_or(cores.min(MAX_THREADS));
-    if (1..=MAX_THREADS).contains(&threads) {
-        return Ok(threads);
-    }
-    let remedy = format!("leave it out to use one thread on each of the {cores} cores");
-    Err(Failure::new(format!("--threads is {threads}; it must be between 1 and {MAX_THREADS}: {remedy}")))
+pub(crate) fn threads(asked: Option<usize>, cores: usize) -> usize {
+    asked.unwrap_or(cores.min(MAX_THREADS))
 }
 
 /// A text that the model reads in windows.
@@ -98,18 +94,20 @@ pub(crate) struct TextArgs {
     #[arg(short, long, value_name = "TEXT")]
     file: PathBuf,
     /// Tokens of one window.
-    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
-    pub(crate) ctx: usize,
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true, value_parser = numbers::whole)]
+    ctx: i64,
 }
 
 impl TextArgs {
-    /// The text. `least`: tokens that a window must have.
-    pub(crate) fn read(&self, least: usize) -> Result<String, Failure> {
-        if self.ctx < least {
-            let found = self.ctx;
-            return Err(Failure::new(format!("--ctx is {found}; it must be at least {least} (512 is usual)")));
+    /// The text, and the tokens of a window, of which there must be `least`.
+    pub(crate) fn read(&self, least: usize) -> Result<(String, usize), Failure> {
+        match usize::try_from(self.ctx) {
+            Ok(ctx) if ctx >= least => Ok((console::read_text(&self.file)?, ctx)),
+            _ => {
+                let found = self.ctx;
+                Err(Failure::new(format!("--ctx is {found}; it must be at least {least} (512 is usual)")))
+            }
         }
-        console::read_text(&self.file)
     }
 }
 
@@ -143,32 +141,32 @@ impl Verbosity {
 /// How tokens are drawn, and when to stop.
 #[derive(Args)]
 pub(crate) struct SamplingArgs {
-    /// The most tokens to generate [default: until the model ends its text or the context is full].
-    #[arg(short = 'n', long = "max-tokens", value_name = "N")]
-    max_tokens: Option<usize>,
+    /// The most tokens to generate; -1 for no limit [default: until the model ends its text or the context is full].
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::max_tokens)]
+    max_tokens: Option<MaxTokens>,
     /// Temperature; 0 always takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = SamplingOptions::default().temperature, allow_hyphen_values = true)]
+    #[arg(long, value_name = "T", default_value_t = SamplingOptions::default().temperature, allow_hyphen_values = true, value_parser = numbers::number)]
     temp: f32,
     /// Keep the K most likely tokens; 0 keeps all.
-    #[arg(long, value_name = "K", default_value_t = SamplingOptions::default().top_k)]
+    #[arg(long, value_name = "K", default_value_t = SamplingOptions::default().top_k, allow_negative_numbers = true, value_parser = numbers::at_least::<u32>(0))]
     top_k: u32,
     /// Keep the smallest set of tokens with at least this probability; 1 keeps all.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().top_p, allow_hyphen_values = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().top_p, allow_hyphen_values = true, value_parser = numbers::number)]
     top_p: f32,
     /// Drop tokens less likely than this share of the most likely; 0 keeps all.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p, allow_hyphen_values = true)]
+    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p, allow_hyphen_values = true, value_parser = numbers::number)]
     min_p: f32,
     /// Make generated tokens less likely to come again; 1 turns it off.
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true, value_parser = numbers::number)]
     repeat_penalty: f32,
     /// Lower the logits of tokens that were generated.
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true, value_parser = numbers::number)]
     presence_penalty: f32,
     /// Lower the logits of generated tokens each time they come.
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true, value_parser = numbers::number)]
     frequency_penalty: f32,
     /// The same seed gives the same text [default: a random one, told with --verbose].
-    #[arg(long)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<u64>(0))]
     seed: Option<u64>,
     /// Stop before this text; may be given several times.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -196,19 +194,22 @@ impl SamplingArgs {
             repeat_penalty: self.repeat_penalty,
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            // The keys of a hash map are random: all the randomness that a seed needs.
-            seed: self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
+            seed: self.seed.unwrap_or_else(draw_seed),
         };
         sampling.check()?;
-        if self.max_tokens == Some(0) {
-            return Err(Failure::new("-n is 0; it must be at least 1, or leave it out"));
-        }
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
         }
         let bias = self.bias.check()?;
-        Ok(Generating { sampling, max_tokens: self.max_tokens, stop: self.stop.clone(), bias })
+        let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);
+        Ok(Generating { sampling, max_tokens, stop: self.stop.clone(), bias })
     }
+}
+
+/// A random seed below 2^53: readers of JSON that keep numbers as doubles read it as it is.
+fn draw_seed() -> u64 {
+    // The keys of a hash map are random: all the randomness that a seed needs.
+    RandomState::new().build_hasher().finish() >> 11
 }
 
 /// The tokenizer of a file whose model need not be one that runs.

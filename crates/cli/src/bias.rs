@@ -4,6 +4,7 @@ use clap::Args;
 use gristmill_engine::{Dry, EngineError, Model, Request};
 
 use crate::failure::Failure;
+use crate::numbers;
 
 /// Logit bias and DRY.
 #[derive(Args)]
@@ -13,16 +14,16 @@ pub(crate) struct BiasArgs {
     #[arg(long, value_name = "TOKEN=BIAS", allow_hyphen_values = true)]
     logit_bias: Vec<String>,
     /// Lower the logits of tokens that would continue a repetition (DRY) by X; 0 turns it off, 0.8 is usual.
-    #[arg(long, value_name = "X", default_value_t = Dry::default().multiplier, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value_t = Dry::default().multiplier, allow_hyphen_values = true, value_parser = numbers::number)]
     dry_multiplier: f32,
     /// What each further repeated token multiplies DRY's penalty with.
-    #[arg(long, value_name = "X", default_value_t = Dry::default().base, allow_hyphen_values = true, requires = "dry_multiplier")]
+    #[arg(long, value_name = "X", default_value_t = Dry::default().base, allow_hyphen_values = true, value_parser = numbers::number, requires = "dry_multiplier")]
     dry_base: f32,
     /// The length of a repetition, in tokens, from which on DRY penalises what continues it.
-    #[arg(long, value_name = "N", default_value_t = Dry::default().allowed_length, requires = "dry_multiplier")]
+    #[arg(long, value_name = "N", default_value_t = Dry::default().allowed_length, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), requires = "dry_multiplier")]
     dry_allowed_length: usize,
     /// The last tokens, prompt included, in which DRY looks for repetitions; -1 for all, 0 turns DRY off.
-    #[arg(long, value_name = "N", default_value_t = -1, allow_hyphen_values = true, requires = "dry_multiplier")]
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = numbers::whole, requires = "dry_multiplier")]
     dry_penalty_last_n: i64,
     /// A text that ends a repetition; may be given several times. "none" stands for no breakers [default: line break, colon,
     /// double quote, asterisk].

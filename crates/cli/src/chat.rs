@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::lines::Lines;
 use crate::source::{ModelArg, Source};
 use crate::think::Thinking;
-use crate::{console, interrupt, load, run};
+use crate::{console, interrupt, load, numbers, run};
 
 /// Talk with a model.
 ///
@@ -36,7 +36,7 @@ pub(crate) struct ChatArgs {
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
     /// More than the model was trained on is allowed, with a warning.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     ctx: Option<usize>,
     #[command(flatten)]
     say: Verbosity,

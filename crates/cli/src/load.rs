@@ -18,7 +18,7 @@ pub(crate) fn model(
     limits: Limits,
     say: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    let mut options = device.load_options()?;
+    let mut options = device.load_options();
     let file = source.open()?;
     let Opened { backend, passed_over } = open_device(&options)?;
     if let Some(error) = passed_over {
@@ -26,7 +26,7 @@ pub(crate) fn model(
     }
     let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &backend)?;
     say.detail(format_args!("memory: {}", describe(&plan)));
-    say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()?));
+    say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     plan.check()?;
     let bar = bar(say, "loading {bar:40} {bytes}/{total_bytes}");
     let progress = bar.clone();

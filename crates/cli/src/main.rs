@@ -16,6 +16,7 @@ mod inspect;
 mod interrupt;
 mod lines;
 mod load;
+mod numbers;
 mod output;
 mod perplexity;
 mod quantize;
@@ -26,10 +27,12 @@ mod synthetic;
 mod think;
 mod tokenize;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
+use failure::Failure;
 use gristmill_cpu::Level;
 
 /// Run quantised language models from a GGUF file.
@@ -73,7 +76,16 @@ gristmill runs quantised language models from a GGUF file.
 gristmill --help lists everything.";
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        // Wrong usage, on stderr.
+        Err(error) if error.use_stderr() => error.exit(),
+        // What was asked for, such as --help.
+        Err(text) => {
+            return failure::exit_code(text.print().and_then(|()| io::stdout().flush()).map_err(Failure::output));
+        }
+    };
+    let outcome = match command {
         None => console::print_line(EXAMPLES),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Chat(args)) => chat::run(&args),

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use clap::Args;
+use gristmill_cpu::MAX_THREADS;
 use gristmill_engine::quantize::{Planned, check_output};
 use gristmill_engine::{Progress, machine};
 use gristmill_kernels::format::Format;
@@ -12,7 +13,7 @@ use gristmill_kernels::format::Format;
 use crate::args::{Verbosity, threads};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::{console, load};
+use crate::{console, load, numbers};
 
 /// What the commands that write a model share.
 #[derive(Args)]
@@ -21,7 +22,7 @@ pub(crate) struct OutputArgs {
     #[arg(short, long)]
     force: bool,
     /// Threads [default: one on each core that this process may use].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
     threads: Option<usize>,
     #[command(flatten)]
     pub(crate) say: Verbosity,
@@ -37,7 +38,7 @@ impl OutputArgs {
         bytes: u64,
         tensors: &[Planned],
     ) -> Result<usize, Failure> {
-        let threads = threads(self.threads, machine::logical_cpus())?;
+        let threads = threads(self.threads, machine::logical_cpus());
         check_output(inputs, output, self.force)?;
         make_room(output, bytes)?;
         warn_shapes(tensors, &self.say);

@@ -14,7 +14,7 @@ use crate::args::{DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::source::ModelArg;
 use crate::think::Thinking;
-use crate::{console, load};
+use crate::{console, load, numbers};
 
 /// Answer a prompt, or continue a text.
 ///
@@ -41,7 +41,7 @@ pub(crate) struct RunArgs {
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
     /// More than the model was trained on is allowed, with a warning.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     ctx: Option<usize>,
     /// Print one JSON object with the text, how it ended, and the times.
     #[arg(long)]

@@ -18,6 +18,7 @@ use crate::args::{DeviceArgs, Verbosity};
 use crate::console;
 use crate::failure::Failure;
 use crate::load;
+use crate::numbers::at_least;
 use crate::source::{ModelArg, Source};
 use crate::synthetic::Synthetic;
 use cost::{Cost, Step};
@@ -35,32 +36,32 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with = "model")]
     synthetic: Option<String>,
     /// Layers of the synthetic model [default: as published].
-    #[arg(long, value_name = "N", requires = "synthetic")]
+    #[arg(long, value_name = "N", requires = "synthetic", allow_negative_numbers = true, value_parser = at_least::<u32>(1))]
     layers: Option<u32>,
     /// Where to write the synthetic model [default: the cache]. A file that already holds it is used as it is.
     #[arg(short, long, value_name = "FILE", requires = "synthetic")]
     output: Option<PathBuf>,
     /// Prompt tokens of each sequence; 0 leaves prefill out.
-    #[arg(short, long, default_value_t = 512, value_name = "N")]
+    #[arg(short, long, default_value_t = 512, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
     prompt: usize,
     /// Tokens to decode in each sequence; 0 leaves decode out.
-    #[arg(short = 'n', long, default_value_t = 128, value_name = "N")]
+    #[arg(short = 'n', long, default_value_t = 128, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
     decode: usize,
     /// Tokens of one forward pass in prefill.
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, default_value_t = 512, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     chunk: usize,
     /// Sequences side by side.
-    #[arg(short, long, default_value_t = 1, value_parser = at_least_one)]
+    #[arg(short, long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     batch: usize,
     /// Tokens that each sequence has in its cache before the measurement.
-    #[arg(short, long, default_value_t = 0, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
     depth: usize,
     /// Repetitions, of which the median is told.
-    #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = at_least_one)]
+    #[arg(short, long, default_value_t = 5, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     repeats: usize,
     /// Instead, serve so many requests of those lengths through the engine, and tell the device's free memory before and
     /// after.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     requests: Option<usize>,
     /// Requests of random lengths up to those given, one in eight of them cancelled.
     #[arg(long, requires = "requests")]
@@ -74,16 +75,8 @@ pub(crate) struct BenchArgs {
     say: Verbosity,
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("it must be at least 1".to_owned()),
-        Ok(n) => Ok(n),
-        Err(error) => Err(format!("{error}")),
-    }
-}
-
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let threads = args.device.threads()?;
+    let threads = args.device.threads();
     let path = match &args.synthetic {
         Some(spec) => Some(synthetic(args, &Synthetic::parse(spec, args.layers)?)?),
         None => args.model.model.clone(),

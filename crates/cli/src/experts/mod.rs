@@ -89,7 +89,7 @@ impl Layer {
 }
 
 pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
-    let (text, ctx) = (args.text.read(1)?, args.text.ctx);
+    let (text, ctx) = args.text.read(1)?;
     let limits = Limits {
         context: Some(ctx),
         batch_tokens: ctx.min(512),

@@ -65,7 +65,7 @@ struct Report {
 }
 
 pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
-    let (text, ctx) = (args.text.read(4)?, args.text.ctx);
+    let (text, ctx) = args.text.read(4)?;
     let base = args.kl_base.as_deref().map(Saved::open).transpose()?;
     let limits = Limits {
         context: Some(ctx),

@@ -141,6 +141,52 @@ fn seeds_and_threads() {
     assert_ne!(run("1", "2"), run("2", "2"));
 }
 
+/// A seed that the program draws is a whole number for readers that keep numbers as doubles; one that is given stays.
+#[test]
+fn seeds_in_json() {
+    let run = |arguments: &[&str]| {
+        let fixed = ["run", "-m", "MODEL", "-n", "1", "--json", "hello"];
+        let out = gristmill(&[&fixed[..], arguments].concat(), b"").good();
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["seed"].as_u64().unwrap()
+    };
+    let drawn: Vec<u64> = (0..4).map(|_| run(&[])).collect();
+    assert!(drawn.iter().all(|&seed| seed < 1 << 53) && drawn.iter().any(|&seed| seed != drawn[0]), "{drawn:?}");
+    assert_eq!(run(&["--seed", "18446744073709551615"]), u64::MAX);
+}
+
+#[test]
+fn no_limit_of_tokens() {
+    let run = |n: &[&str]| {
+        let fixed = ["run", "-m", "MODEL", "--raw", "--temp", "0", "--json", "hello"];
+        let out = gristmill(&[&fixed[..], n].concat(), b"").good();
+        serde_json::from_str::<serde_json::Value>(&out).unwrap()["text"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(run(&["-n", "-1"]), run(&[]));
+}
+
+/// `gristmill --help > /dev/full`
+#[cfg(target_os = "linux")]
+#[test]
+fn what_cannot_be_written_is_an_error() {
+    for arguments in [
+        &[][..],
+        &["--help"],
+        &["-h"],
+        &["run", "--help"],
+        &["--version"],
+        &["help", "chat"],
+        &["man"],
+        &["completions", "bash"],
+    ] {
+        let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+        let ended = command.args(arguments).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!((ended.status.code(), errors.lines().count()), (Some(1), 1), "{arguments:?}: {errors}");
+        assert!(errors.starts_with("error: cannot write the output: "), "{arguments:?}: {errors}");
+    }
+}
+
 #[test]
 fn stop_strings() {
     let run = |arguments: &[&str]| {

@@ -70,8 +70,6 @@ fn outputs_that_are_refused() {
     assert_eq!(gristmill(&["convert", &copy, "-o", &nowhere], b"").code, Some(1));
     let kind = gristmill(&["convert", &copy, "-o", "x.gguf", "--type", "q9"], b"");
     assert!(kind.last_line().contains("q9") && kind.last_line().contains("Q4_K_M"), "{}", kind.err);
-    let threads = gristmill(&["convert", &copy, "-o", "x.gguf", "--threads", "0"], b"");
-    assert!(threads.last_line().contains("--threads is 0"), "{}", threads.err);
     assert_eq!(gristmill(&["convert", &copy], b"").code, Some(2));
 }
 
