@@ -55,7 +55,7 @@ type Running = Arc<Mutex<Option<Canceller>>>;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     let generating = args.sampling.check()?;
-    let source = args.model.source();
+    let source = args.model.source()?;
     if matches!(source, Source::BuiltIn) {
         let next = "gristmill chat -m model.gguf";
         let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model with -m, as in:";

@@ -1,7 +1,6 @@
 //! `inspect`: what is in a file, whether the model runs or not.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use clap::Args;
 use gristmill_engine::ModelInfo;
@@ -11,13 +10,13 @@ use serde::Serialize;
 
 use crate::console;
 use crate::failure::Failure;
-use crate::source::Source;
+use crate::source::ModelArg;
 
 /// Show what is in a model file.
 #[derive(Args)]
 pub(crate) struct InspectArgs {
-    /// The model: a GGUF file; of a split model, any part [default: the built-in one].
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArg,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -101,7 +100,7 @@ struct TensorReport {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let report = Report::new(&Source::of(args.model.as_deref()).open()?, args.all);
+    let report = Report::new(&args.model.source()?.open()?, args.all);
     if args.json { console::print_json(&report) } else { console::print(report.text()) }
 }
 

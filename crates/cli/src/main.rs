@@ -19,6 +19,7 @@ mod load;
 mod numbers;
 mod output;
 mod perplexity;
+mod prompt;
 mod quantize;
 mod run;
 mod shell;
@@ -68,10 +69,10 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 const EXAMPLES: &str = "\
 gristmill runs quantised language models from a GGUF file.
 
-  gristmill run \"Once upon a time\"                      a story by the built-in model
-  gristmill run -m model.gguf \"Why is the sky blue?\"    answer once
-  gristmill chat -m model.gguf                          talk
-  gristmill inspect model.gguf                          see what is in the file
+  gristmill run \"Once upon a time\"                   a story by the built-in model
+  gristmill run model.gguf \"Why is the sky blue?\"    answer once
+  gristmill chat model.gguf                          talk
+  gristmill inspect model.gguf                       see what is in the file
 
 gristmill --help lists everything.";
 

@@ -1,6 +1,7 @@
 //! `run`: one prompt, one answer.
 
-use std::io::{self, IsTerminal};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,23 +13,40 @@ use serde::Serialize;
 use crate::answer::{Printer, Said, Show};
 use crate::args::{DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
-use crate::source::ModelArg;
+use crate::source::{ModelOption, TextWord};
 use crate::think::Thinking;
-use crate::{console, load, numbers};
+use crate::{console, load, numbers, prompt};
 
 /// Answer a prompt, or continue a text.
 ///
 /// The model's chat template is applied if the file has one; --raw continues the text as it stands. The text goes to
 /// stdout; the last line on stderr says which of the two was done, and how fast.
+///
+/// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is the prompt.
+/// A prompt and a file (-f) are joined: the prompt, an empty line, the file's text. Of a text from a file or stdin the last
+/// line end is dropped.
 #[derive(Args)]
 pub(crate) struct RunArgs {
+    /// The model: a GGUF file; of a split model, any part [default: the built-in one, which tells short stories].
+    #[arg(value_name = "MODEL")]
+    first: Option<OsString>,
+    /// The prompt, in quotes; - reads it from stdin. Without a prompt, stdin is read if it is not a terminal.
+    #[arg(value_name = "PROMPT")]
+    second: Option<String>,
+    /// Words of a prompt without quotes, which are refused.
+    #[arg(hide = true)]
+    more: Vec<String>,
     #[command(flatten)]
-    model: ModelArg,
-    /// The prompt; - reads it from stdin.
+    model: ModelOption,
+    /// The prompt, also one that begins with a hyphen or looks like a model.
+    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// The prompt, if it begins with a hyphen or for those used to it.
-    #[arg(short, long = "prompt", value_name = "PROMPT", conflicts_with = "prompt", allow_hyphen_values = true)]
-    prompt_option: Option<String>,
+    /// A file with the prompt, or with the text that the prompt is about; - reads it from stdin.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The system message: who the model is to be.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "raw")]
+    system: Option<String>,
     /// Continue the text as it stands, without a chat template.
     #[arg(long)]
     raw: bool,
@@ -50,6 +68,9 @@ pub(crate) struct RunArgs {
     say: Verbosity,
 }
 
+const PROMPT: TextWord =
+    TextWord { name: "prompt", otherwise: "give it with -p if it is the prompt, with -f if the prompt is in it" };
+
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -68,15 +89,22 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let generating = args.sampling.check()?;
-    let source = args.model.source();
-    let text = prompt(args)?;
-    if text.is_empty() {
-        return Err(Failure::new("the prompt is empty; give at least one character"));
-    }
+    let (source, words) = args.model.split(PROMPT, args.first.as_deref(), args.second.iter().chain(&args.more))?;
+    let words = match (words, args.prompt.as_deref()) {
+        (Some(words), Some(prompt)) => {
+            return Err(Failure::new(format!("\"{words}\" and -p \"{prompt}\" are two prompts; give one of them")));
+        }
+        (words, prompt) => words.or(prompt),
+    };
+    let text = prompt::read(words, args.file.as_deref())?;
     let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.say)?;
     let chat = !args.raw && engine.model().template().is_some();
     let (mut request, thinking) = match chat {
-        true => asked(&engine, text, args.no_think)?,
+        true => asked(&engine, args.system.as_deref(), text, args.no_think)?,
+        false if args.system.is_some() => {
+            let remedy = "leave it out, or write it into the prompt";
+            return Err(Failure::new(format!("{source} has no chat template, so --system has no place; {remedy}")));
+        }
         false => (Request::new(text), Thinking::none()),
     };
     request.sampling = generating.sampling;
@@ -112,21 +140,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The prompt, wherever it stands.
-fn prompt(args: &RunArgs) -> Result<String, Failure> {
-    match args.prompt_option.as_ref().or(args.prompt.as_ref()) {
-        Some(text) if text == "-" && args.prompt_option.is_none() => console::read_stdin(),
-        Some(text) => Ok(text.clone()),
-        None if io::stdin().is_terminal() => {
-            Err(Failure::new("no prompt is given; write it as the last argument, or talk with gristmill chat"))
-        }
-        None => Err(Failure::new("no prompt is given; write it as the last argument, or - to read it from stdin")),
-    }
-}
-
 /// The request of a conversation's first message, and how its answer shows thinking.
-fn asked(engine: &Engine, text: String, no_think: bool) -> Result<(Request, Thinking), Failure> {
-    let mut chat = Chat::new(vec![Message::new("user", text)]);
+fn asked(engine: &Engine, system: Option<&str>, text: String, no_think: bool) -> Result<(Request, Thinking), Failure> {
+    let system = system.map(|text| Message::new("system", text));
+    let mut chat = Chat::new(system.into_iter().chain([Message::new("user", text)]).collect());
     chat.thinking = no_think.then_some(false);
     let thinking = Thinking::after(&engine.render(&chat)?);
     let mut request = Request::new(chat);

@@ -33,7 +33,7 @@ pub(crate) struct BenchArgs {
     /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b, mixtral-8x7b, olmoe-1b-7b,
     /// smollm2-135m, gpt-oss-20b, mini-moe or mini-oss. FORMAT is any format of GGUF files, or a mix such as Q4_K_M,
     /// the default (of gpt-oss, MXFP4_MOE: experts in MXFP4, the rest in Q8_0, as it is published).
-    #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with = "model")]
+    #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path"])]
     synthetic: Option<String>,
     /// Layers of the synthetic model [default: as published].
     #[arg(long, value_name = "N", requires = "synthetic", allow_negative_numbers = true, value_parser = at_least::<u32>(1))]
@@ -77,11 +77,12 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let threads = args.device.threads();
-    let path = match &args.synthetic {
-        Some(spec) => Some(synthetic(args, &Synthetic::parse(spec, args.layers)?)?),
-        None => args.model.model.clone(),
+    let written = |spec: &String| synthetic(args, &Synthetic::parse(spec, args.layers)?);
+    let path = args.synthetic.as_ref().map(written).transpose()?;
+    let source = match &path {
+        Some(path) => Source::File(path),
+        None => args.model.source()?,
     };
-    let source = Source::of(path.as_deref());
     if args.prompt == 0 && args.decode == 0 {
         return Ok(());
     }

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
         kv_format: args.device.kv.into(),
         ..Limits::default()
     };
-    let source = args.model.source();
+    let source = args.model.source()?;
     let model = load::model(source, &args.device, limits, &args.say)?;
     let top_k = |mlp: &MlpSpec| match mlp {
         MlpSpec::Moe { routing, .. } => Some(routing.top_k),

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         output_rows: Some(score::AT_A_TIME.min(ctx)),
         kv_format: args.device.kv.into(),
     };
-    let model = load::model(args.model.source(), &args.device, limits, &args.say)?;
+    let model = load::model(args.model.source()?, &args.device, limits, &args.say)?;
     let tokenizer = model.tokenizer()?;
     let mut tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false })?;
     let windows = tokens.len() / ctx;

@@ -14,6 +14,7 @@ mod convert;
 mod cuda;
 #[cfg(unix)]
 mod interrupt;
+mod positions;
 
 use std::ffi::OsStr;
 use std::fs;
