@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
-use gristmill_engine::engine::{Canceller, Finish};
+use gristmill_engine::engine::{Canceller, Finish, FinishReason};
 use gristmill_engine::template::Message;
 use gristmill_engine::{Chat, Engine, EngineError, Generation, Prompt, Request};
 use signal_hook::consts::SIGINT;
@@ -19,7 +19,8 @@ use crate::{console, interrupt, load, numbers, run};
 
 /// Talk with a model.
 ///
-/// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands.
+/// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands. A message may have several lines: paste them,
+/// press Alt-Enter between them, or end a line with a backslash, which also continues a line of a pipe.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
@@ -43,6 +44,7 @@ pub(crate) struct ChatArgs {
 }
 
 const HELP: &str = "\
+Enter sends the message. Alt-Enter, or a backslash before Enter, begins another line; pasted lines are one message.
 /reset          forget the conversation
 /system TEXT    set the system message and begin again; without TEXT, remove it
 /stats          tokens and times so far
@@ -74,11 +76,19 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if lines.interactive() {
         args.say.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
     }
-    let system = args.system.clone();
-    let mut session =
-        Session { engine, load_time, generating, no_think: args.no_think, running, system, turns: vec![], last: None };
-    while let Some(line) = lines.next()? {
-        if !session.take(line.trim())? {
+    let mut session = Session {
+        engine,
+        load_time,
+        generating,
+        no_think: args.no_think,
+        quiet: args.say.quiet,
+        running,
+        system: args.system.clone(),
+        turns: vec![],
+        last: None,
+    };
+    while let Some(message) = lines.next()? {
+        if !session.take(&message)? {
             break;
         }
     }
@@ -98,12 +108,19 @@ fn stop_answer_on_interrupt(running: &Running) {
     });
 }
 
+/// Whether a word is written as the commands are: `/reset`. A path or a comment of C is not.
+fn is_command(word: &str) -> bool {
+    let name = word.strip_prefix('/').unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic())
+}
+
 /// A conversation.
 struct Session {
     engine: Engine,
     load_time: Duration,
     generating: Generating,
     no_think: bool,
+    quiet: bool,
     running: Running,
     system: Option<String>,
     /// Messages after the system message, in turns of user and assistant.
@@ -112,8 +129,9 @@ struct Session {
 }
 
 impl Session {
-    /// Takes a line: a command, or something said. Returns whether the conversation goes on.
-    fn take(&mut self, line: &str) -> Result<bool, Failure> {
+    /// Takes a message: a command, or something said. Returns whether the conversation goes on.
+    fn take(&mut self, message: &str) -> Result<bool, Failure> {
+        let line = message.trim();
         let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         match command {
             "" => {}
@@ -130,10 +148,10 @@ impl Session {
                 let what = if self.system.is_some() { "set" } else { "removed" };
                 console::note(format_args!("the system message is {what}; the conversation begins again"));
             }
-            _ if command.starts_with('/') => {
+            _ if is_command(command) && !line.contains('\n') => {
                 console::note(format_args!("{command} is not a command; /help lists them"));
             }
-            _ => self.answer(line)?,
+            _ => self.answer(message.trim_end())?,
         }
         Ok(true)
     }
@@ -161,8 +179,8 @@ impl Session {
     }
 
     /// Says something and prints the answer. A request that is refused is taken back; the conversation goes on.
-    fn answer(&mut self, line: &str) -> Result<(), Failure> {
-        self.turns.push(Message::new("user", line));
+    fn answer(&mut self, message: &str) -> Result<(), Failure> {
+        self.turns.push(Message::new("user", message));
         match self.generate() {
             Ok(answer) => self.turns.push(Message::new("assistant", answer)),
             Err(Answer::Refused(error)) => {
@@ -196,10 +214,31 @@ impl Session {
         let finish = outcome?;
         let answer = printer.finish().map_err(Answer::Failed)?.answer;
         match finish {
-            Some(_) => self.last = finish,
+            Some(finish) => {
+                self.last = Some(finish);
+                self.tell_cut(&finish);
+            }
             None => console::note(format_args!("(stopped)")),
         }
         Ok(answer)
+    }
+
+    /// Says why an answer has no end.
+    fn tell_cut(&self, finish: &Finish) {
+        let tokens = finish.usage.generated_tokens;
+        match (finish.reason, self.generating.max_tokens) {
+            _ if self.quiet => {}
+            (FinishReason::Length, Some(most)) if tokens >= most => {
+                console::note(format_args!("(cut after {tokens} tokens, by -n)"));
+            }
+            (FinishReason::Length, _) => {
+                let context = self.engine.context();
+                console::note(format_args!(
+                    "(cut: the context of {context} tokens is full; /reset forgets the conversation)"
+                ));
+            }
+            _ => {}
+        }
     }
 
     fn set_running(&self, canceller: Option<Canceller>) {

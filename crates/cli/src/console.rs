@@ -54,6 +54,11 @@ pub(crate) fn columns() -> usize {
     terminal_size::terminal_size_of(io::stdout()).map_or(usize::MAX, |(width, _)| usize::from(width.0))
 }
 
+/// Whether text may be coloured and dimmed: `NO_COLOR` (<https://no-color.org>) is not set, or empty.
+pub(crate) fn styles_allowed() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// The bytes as text.
 pub(crate) fn utf8(bytes: Vec<u8>, what: impl Display) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|e| {

@@ -1,4 +1,4 @@
-//! Where a chat's lines come from: an editor with history on a terminal, otherwise stdin as it is.
+//! Where a chat's messages come from: an editor with history on a terminal, otherwise stdin line by line.
 
 use std::borrow::Cow;
 use std::env;
@@ -10,15 +10,16 @@ use reedline::{FileBackedHistory, Prompt, PromptEditMode, PromptHistorySearch, R
 
 use crate::args::Verbosity;
 use crate::console;
+use crate::continuation::{Continuations, JoinedHistory, continued};
 use crate::failure::Failure;
 
 /// Lines that are remembered.
 const HISTORY_LINES: usize = 1_000;
 
-/// A source of lines.
+/// A source of messages, each of a line or several.
 pub(crate) enum Lines {
     /// A terminal.
-    Editor(Box<Reedline>),
+    Editor(Box<Reedline>, Continuations),
     /// A pipe or a file.
     Pipe,
 }
@@ -29,39 +30,62 @@ impl Lines {
         if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
             return Lines::Pipe;
         }
-        let editor = Reedline::create();
-        Lines::Editor(Box::new(match history() {
-            Ok(history) => editor.with_history(Box::new(history)),
-            Err(reason) => {
-                say.detail(format_args!("the history is not kept: {reason}"));
-                editor
-            }
-        }))
+        let continuations = Continuations::default();
+        let inner = history().unwrap_or_else(|reason| {
+            say.detail(format_args!("the history is not kept: {reason}"));
+            FileBackedHistory::default()
+        });
+        let editor = Reedline::create()
+            .with_history(Box::new(JoinedHistory { inner, continuations: continuations.clone() }))
+            .with_validator(Box::new(continuations.clone()))
+            .with_ansi_colors(console::styles_allowed())
+            // On Windows pastes come as keys, whatever is asked for.
+            .use_bracketed_paste(cfg!(not(windows)));
+        Lines::Editor(Box::new(editor), continuations)
     }
 
     /// Whether a person types the lines.
     pub(crate) fn interactive(&self) -> bool {
-        matches!(self, Lines::Editor(_))
+        matches!(self, Lines::Editor(..))
     }
 
-    /// The next line; `None` at the end.
+    /// The next message; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<String>, Failure> {
         match self {
-            Lines::Editor(editor) => loop {
+            Lines::Editor(editor, continuations) => loop {
+                continuations.clear();
                 match editor.read_line(&Arrow) {
-                    Ok(Signal::Success(line)) => return Ok(Some(line)),
+                    Ok(Signal::Success(message)) => return Ok(Some(continuations.join(&message))),
                     Ok(Signal::CtrlD) => return Ok(None),
                     Ok(_) => console::note(format_args!("(Ctrl-D or /quit ends)")),
                     Err(error) => return Err(Failure::new(format!("cannot read from the terminal: {error}"))),
                 }
             },
-            Lines::Pipe => {
-                let mut bytes = Vec::new();
-                let read = io::stdin().lock().read_until(b'\n', &mut bytes);
-                match read.map_err(|error| Failure::new(format!("cannot read stdin: {error}")))? {
-                    0 => Ok(None),
-                    _ => console::utf8(bytes, "stdin").map(Some),
-                }
+            Lines::Pipe => read_message(&mut io::stdin().lock()),
+        }
+    }
+}
+
+/// A line, and the lines that continue it.
+fn read_message(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
+    let mut message = None::<String>;
+    loop {
+        let mut bytes = Vec::new();
+        let read = input.read_until(b'\n', &mut bytes);
+        if read.map_err(|error| Failure::new(format!("cannot read stdin: {error}")))? == 0 {
+            return Ok(message);
+        }
+        let line = console::utf8(bytes, "stdin")?;
+        let line = line.trim_end_matches(['\n', '\r']);
+        let message = message.get_or_insert_default();
+        match continued(line) {
+            Some(line) => {
+                message.push_str(line);
+                message.push('\n');
+            }
+            None => {
+                message.push_str(line);
+                return Ok(Some(std::mem::take(message)));
             }
         }
     }
@@ -112,5 +136,17 @@ impl Prompt for Arrow {
     }
     fn render_prompt_history_search_indicator(&self, search: PromptHistorySearch) -> Cow<'_, str> {
         Cow::Owned(format!("(search: {}) ", search.term))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_gives_messages() {
+        let mut input = &b"one\n\ntwo\\\r\n  three\\\\\nfour\\"[..];
+        let messages: Vec<String> = std::iter::from_fn(|| read_message(&mut input).unwrap()).collect();
+        assert_eq!(messages, ["one", "", "two\n  three\\\\", "four\n"]);
     }
 }

@@ -8,6 +8,7 @@ mod bench;
 mod bias;
 mod chat;
 mod console;
+mod continuation;
 mod convert;
 mod doctor;
 mod experts;
@@ -27,6 +28,7 @@ mod source;
 mod synthetic;
 mod think;
 mod tokenize;
+mod wrap;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

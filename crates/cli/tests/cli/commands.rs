@@ -245,6 +245,13 @@ fn chat_by_the_line() {
     }
     assert!(!ended.err.contains("error"), "{}", ended.err);
     assert!(ended.good().ends_with('\n'));
+    // An answer that is cut says so, and by what; a path is no command.
+    let endless = path("endless.gguf");
+    let ended = gristmill(&["chat", &endless, "-n", "2"], b"/etc/hosts?\nhello\n");
+    assert_eq!(ended.err.matches("(cut after 2 tokens, by -n)").count(), 2, "{}", ended.err);
+    let ended = gristmill(&["chat", &endless], b"hello\n");
+    assert!(ended.err.contains("(cut: the context of 100 tokens is full"), "{}", ended.err);
+    assert_eq!(gristmill(&["chat", &endless, "-n", "2", "-q"], b"hello\n").err, "");
     // More than the context holds is refused, and the conversation goes on.
     let input = format!("{}\n/stats\n", "x".repeat(200));
     let ended = gristmill(&chat, input.as_bytes());

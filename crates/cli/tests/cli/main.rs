@@ -15,6 +15,8 @@ mod cuda;
 #[cfg(unix)]
 mod interrupt;
 mod positions;
+#[cfg(unix)]
+mod terminal;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,9 +25,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
+use gristmill_engine::gguf::{Array, Value};
 use tiny::{Random, Tiny};
 
-/// A folder with `model.gguf` (speaks) and `mute.gguf` (no vocabulary).
+/// A folder with `model.gguf` (speaks), `endless.gguf` (has no token that ends an answer) and `mute.gguf` (no vocabulary).
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
     fs::create_dir_all(&folder).expect("a temporary folder");
@@ -34,6 +37,18 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     fs::write(folder.join("mute.gguf"), tiny.bytes(&mut random)).expect("it is written");
     speech::teach(&mut tiny);
     fs::write(folder.join("model.gguf"), tiny.bytes(&mut random)).expect("it is written");
+    tiny.unset("tokenizer.ggml.eos_token_id");
+    for (_, value) in &mut tiny.pairs {
+        match value {
+            // What a name tells ends an answer as well.
+            Value::Array(Array::String(tokens)) => {
+                tokens.iter_mut().for_each(|token| *token = token.replace("im_end", "next"))
+            }
+            Value::String(template) => *template = template.replace("im_end", "next"),
+            _ => {}
+        }
+    }
+    fs::write(folder.join("endless.gguf"), tiny.bytes(&mut random)).expect("it is written");
     folder
 });
 
