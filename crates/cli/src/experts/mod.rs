@@ -27,7 +27,7 @@ pub(crate) struct ExpertsArgs {
     #[command(flatten)]
     text: TextArgs,
     /// Draw the heat map, layer by expert, into this file.
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
@@ -122,11 +122,11 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
     let layers = (0..).zip(top_k).zip(counts).filter_map(|((layer, k), counts)| Some(Layer::new(layer, k?, counts)));
     let name = model.spec().name.clone().unwrap_or_else(|| source.to_string());
     let report = Report { model: name, tokens: tokens.len(), layers: layers.collect() };
-    if args.json {
-        return console::print_json(&report);
-    }
     if let Some(path) = &args.svg {
         picture::write(&report, path)?;
+    }
+    if args.json {
+        return console::print_json(&report);
     }
     console::print(blocks::Blocks { report: &report, columns: console::columns() })
 }

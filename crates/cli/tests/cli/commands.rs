@@ -402,7 +402,12 @@ fn experts() {
     assert_eq!(run(&["--json", "--ctx", "50"]).good(), run(&["--json", "--ctx", "50", "-t", "1"]).good());
     let people = run(&["--svg", &svg, "--ctx", "50"]).good();
     assert_eq!(people.lines().count(), 2 + json["layers"].as_array().unwrap().len(), "{people}");
-    assert!(fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+    let picture = fs::read_to_string(&svg).unwrap();
+    assert!(picture.starts_with("<svg"));
+    // Numbers and picture at once.
+    fs::remove_file(&svg).unwrap();
+    let both: serde_json::Value = serde_json::from_str(&run(&["--svg", &svg, "--json", "--ctx", "50"]).good()).unwrap();
+    assert_eq!((&both, fs::read_to_string(&svg).unwrap()), (&json, picture));
 }
 
 #[test]
