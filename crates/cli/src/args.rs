@@ -144,21 +144,25 @@ pub(crate) struct SamplingArgs {
     /// The most tokens to generate; -1 for no limit [default: until the model ends its text or the context is full].
     #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::max_tokens)]
     max_tokens: Option<MaxTokens>,
-    /// Temperature; 0 always takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = SamplingOptions::default().temperature, allow_hyphen_values = true, value_parser = numbers::number)]
-    temp: f32,
-    /// Keep the K most likely tokens; 0 keeps all.
-    #[arg(long, value_name = "K", default_value_t = SamplingOptions::default().top_k, allow_negative_numbers = true, value_parser = numbers::at_least::<u32>(0))]
-    top_k: u32,
-    /// Keep the smallest set of tokens with at least this probability; 1 keeps all.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().top_p, allow_hyphen_values = true, value_parser = numbers::number)]
-    top_p: f32,
-    /// Drop tokens less likely than this share of the most likely; 0 keeps all.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p, allow_hyphen_values = true, value_parser = numbers::number)]
-    min_p: f32,
-    /// Make generated tokens less likely to come again; 1 turns it off.
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true, value_parser = numbers::number)]
-    repeat_penalty: f32,
+    /// Temperature; 0 always takes the most likely token [default: as the model file recommends, or 0.7; of the built-in
+    /// model 0.6].
+    #[arg(long, value_name = "T", allow_hyphen_values = true, value_parser = numbers::number)]
+    temp: Option<f32>,
+    /// Keep the K most likely tokens; 0 keeps all [default: as the model file recommends, or 40].
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = numbers::at_least::<u32>(0))]
+    top_k: Option<u32>,
+    /// Keep the smallest set of tokens with at least this probability; 1 keeps all [default: as the model file
+    /// recommends, or 0.95].
+    #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
+    top_p: Option<f32>,
+    /// Drop tokens less likely than this share of the most likely; 0 keeps all [default: as the model file recommends, or
+    /// 0.05].
+    #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
+    min_p: Option<f32>,
+    /// Make generated tokens less likely to come again; 1 turns it off [default: as the model file recommends, or
+    /// 1; of the built-in model 1.15].
+    #[arg(long, value_name = "X", allow_hyphen_values = true, value_parser = numbers::number)]
+    repeat_penalty: Option<f32>,
     /// Lower the logits of tokens that were generated.
     #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true, value_parser = numbers::number)]
     presence_penalty: f32,
@@ -186,16 +190,8 @@ pub(crate) struct Generating {
 impl SamplingArgs {
     /// Checks the ranges, before a model is loaded for nothing.
     pub(crate) fn check(&self) -> Result<Generating, Failure> {
-        let sampling = SamplingOptions {
-            temperature: self.temp,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repeat_penalty: self.repeat_penalty,
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            seed: self.seed.unwrap_or_else(draw_seed),
-        };
+        let seed = self.seed.unwrap_or_else(draw_seed);
+        let sampling = self.over(SamplingOptions { seed, ..SamplingOptions::default() });
         sampling.check()?;
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
@@ -203,6 +199,32 @@ impl SamplingArgs {
         let bias = self.bias.check()?;
         let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);
         Ok(Generating { sampling, max_tokens, stop: self.stop.clone(), bias })
+    }
+
+    /// What is given, over what holds without it.
+    fn over(&self, base: SamplingOptions) -> SamplingOptions {
+        SamplingOptions {
+            temperature: self.temp.unwrap_or(base.temperature),
+            top_k: self.top_k.unwrap_or(base.top_k),
+            top_p: self.top_p.unwrap_or(base.top_p),
+            min_p: self.min_p.unwrap_or(base.min_p),
+            repeat_penalty: self.repeat_penalty.unwrap_or(base.repeat_penalty),
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            seed: base.seed,
+        }
+    }
+}
+
+impl Generating {
+    /// What is given, over what is recommended for the model.
+    pub(crate) fn adopt(&mut self, given: &SamplingArgs, recommended: SamplingOptions, say: &Verbosity) {
+        self.sampling = given.over(SamplingOptions { seed: self.sampling.seed, ..recommended });
+        let SamplingOptions { temperature, top_k, top_p, min_p, repeat_penalty, seed, .. } = self.sampling;
+        say.detail(format_args!(
+            "sampling: temperature {temperature}, top-k {top_k}, top-p {top_p}, min-p {min_p}, repeat penalty {repeat_penalty}"
+        ));
+        say.detail(format_args!("seed: {seed}"));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::lines::Lines;
 use crate::source::{ModelArg, Source};
 use crate::think::Thinking;
-use crate::{console, interrupt, load, numbers, run};
+use crate::{console, interrupt, load, numbers, recommended, run};
 
 /// Talk with a model.
 ///
@@ -56,7 +56,7 @@ Ctrl-C          stop the answer";
 type Running = Arc<Mutex<Option<Canceller>>>;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
-    let generating = args.sampling.check()?;
+    let mut generating = args.sampling.check()?;
     let source = args.model.source()?;
     if matches!(source, Source::BuiltIn) {
         let next = "gristmill chat -m model.gguf";
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
     }
     generating.bias.check(engine.model())?;
-    args.say.detail(format_args!("seed: {}", generating.sampling.seed));
+    generating.adopt(&args.sampling, recommended::sampling(source, engine.model().file(), &args.say), &args.say);
     let running = Running::default();
     stop_answer_on_interrupt(&running);
     let mut lines = Lines::open(&args.say);

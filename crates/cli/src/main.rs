@@ -22,6 +22,7 @@ mod output;
 mod perplexity;
 mod prompt;
 mod quantize;
+mod recommended;
 mod run;
 mod shell;
 mod source;

@@ -15,7 +15,7 @@ use crate::args::{DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::source::{ModelOption, TextWord};
 use crate::think::Thinking;
-use crate::{console, load, numbers, prompt};
+use crate::{console, load, numbers, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
 ///
@@ -88,7 +88,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let generating = args.sampling.check()?;
+    let mut generating = args.sampling.check()?;
     let (source, words) = args.model.split(PROMPT, args.first.as_deref(), args.second.iter().chain(&args.more))?;
     let words = match (words, args.prompt.as_deref()) {
         (Some(words), Some(prompt)) => {
@@ -107,11 +107,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         }
         false => (Request::new(text), Thinking::none()),
     };
+    generating.adopt(&args.sampling, recommended::sampling(source, engine.model().file(), &args.say), &args.say);
     request.sampling = generating.sampling;
     request.max_tokens = generating.max_tokens;
     request.stop = generating.stop;
     generating.bias.apply(&mut request, engine.model())?;
-    args.say.detail(format_args!("seed: {}", request.sampling.seed));
     let seed = request.sampling.seed;
 
     let show = match (args.json, args.no_think) {

@@ -15,6 +15,7 @@ mod cuda;
 #[cfg(unix)]
 mod interrupt;
 mod positions;
+mod sampling;
 #[cfg(unix)]
 mod terminal;
 
