@@ -273,16 +273,16 @@ fn quantize_leaves_nothing_when_the_disk_is_full() {
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "a temporary file is left");
 }
 
-/// A picture for which there is no room: the message names the file that was asked for.
+/// A picture on a full disk: the message names the file that was asked for.
 #[cfg(unix)]
 #[test]
 fn a_picture_on_a_full_disk() {
-    let (text, svg) = (path("text for a picture"), path("no room.svg"));
+    let (text, svg) = (path("text for a picture"), path("no space.svg"));
     fs::write(&text, "abcdefgh".repeat(20)).unwrap();
     let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" experts -m \"$1\" -f \"$2\" --ctx 50 --svg \"$3\"";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_gristmill"), &path("model.gguf"), &text, &svg]);
     let ended = Ended::new(shell.output().unwrap());
     assert!(!ended.err.contains(".partial"), "{}", ended.err);
-    refused(ended, &["no room.svg: cannot write"]);
+    refused(ended, &["no space.svg: cannot write"]);
 }

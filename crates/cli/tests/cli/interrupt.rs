@@ -1,7 +1,7 @@
 //! What a signal leaves behind, and how the command ends then: by the signal, which a shell shows as 128 + its number.
 
 use std::fs;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -112,12 +112,16 @@ fn every_command_ends_by_the_signal() {
         // It waits for its prompt.
         let run = gristmill(&["run", "-"]);
         let mut chat = gristmill(&["chat", "-m", &path("model.gguf"), "-q"]);
-        // It has answered, with a line of its own for a command.
-        std::io::Write::write_all(chat.stdin.as_mut().unwrap(), b"/stats\n").unwrap();
-        chat.stderr.take().unwrap().read_exact(&mut [0]).unwrap();
-        for mut child in [run, chat] {
+        // It has answered a command, so it waits for the next message.
+        chat.stdin.as_mut().unwrap().write_all(b"/stats\n").unwrap();
+        chat.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        for (command, mut child) in [("run", run), ("chat", chat)] {
+            // At the end of its input a chat would end as well.
+            let _input = child.stdin.take();
             send(name, &child);
-            assert_eq!(child.wait().unwrap().signal(), Some(number), "{name}");
+            let ended = child.wait_with_output().unwrap();
+            let errors = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.signal(), Some(number), "{command} {name}: {}: {errors}", ended.status);
         }
     }
 }
