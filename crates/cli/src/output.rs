@@ -40,7 +40,7 @@ impl OutputArgs {
     ) -> Result<usize, Failure> {
         let threads = threads(self.threads, machine::logical_cpus());
         check_output(inputs, output, self.force)?;
-        make_room(output, bytes)?;
+        check_space(output, bytes)?;
         warn_shapes(tensors, &self.say);
         self.say.detail(format_args!("{}; {threads} threads", formats(tensors)));
         Ok(threads)
@@ -64,9 +64,14 @@ impl OutputArgs {
     }
 }
 
-/// Refuses an output that its disk has no room for.
-fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+/// The folder of a file to be written.
+pub(crate) fn folder(output: &Path) -> &Path {
+    output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Fails if the disk of `output` has less than `needed` bytes free.
+pub(crate) fn check_space(output: &Path, needed: u64) -> Result<(), Failure> {
+    let folder = folder(output);
     let free = fs4::available_space(folder).map_err(|e| {
         Failure::new(format!("{}: {e}; name a folder that exists and can be written", folder.display()))
     })?;

@@ -55,9 +55,7 @@ pub(super) struct Recorder<'a> {
 
 impl Recorder<'_> {
     pub(super) fn add(&mut self, logits: &[f32]) -> Result<(), Failure> {
-        if self.interrupt.signal().is_some() {
-            return Err(Failure::stopped(&self.interrupt, Failure::new("stopped; nothing was written")));
-        }
+        self.interrupt.check()?;
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         self.shifted.clear();
         self.shifted.extend(logits.iter().map(|&x| x - max));

@@ -13,13 +13,14 @@ mod tests;
 mod vocabulary;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gristmill_engine::gguf::{GgufFile, GgufWriter, WriteError};
 use gristmill_engine::quantize::{Mix, QuantizeError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
+use crate::failure::Failure;
 pub(crate) use rng::Random;
 use shapes::{Model, TensorPlan};
 
@@ -54,24 +55,6 @@ pub(crate) enum SyntheticError {
     /// No format fits a tensor.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The disk is too full.
-    #[error("{}: the model takes {needed} bytes and {free} are free; name another place with -o, or fewer --layers", .path.display())]
-    NoSpace {
-        /// The file to be written.
-        path: PathBuf,
-        /// Its size.
-        needed: u64,
-        /// What the disk has.
-        free: u64,
-    },
-    /// The directory cannot be made or asked for its free space.
-    #[error("{}: {source}", .path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: std::io::Error,
-    },
     /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -140,11 +123,12 @@ impl Synthetic {
         Ok((tensors, file))
     }
 
-    /// Writes the file, under a temporary name until it is complete. `progress` is told bytes written and in all.
+    /// Writes the file under a temporary name, which it has until it is complete. `progress` takes the bytes written and
+    /// the size of the file.
     ///
     /// # Errors
-    /// If the disk has too little room (nothing is written then), or refuses.
-    pub(crate) fn write(&self, path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<(), SyntheticError> {
+    /// If the disk has too little free space (nothing is written then), a write fails, or a signal arrives.
+    pub(crate) fn write(&self, path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<(), Failure> {
         let (tensors, file) = self.plan()?;
         write::write(path, &tensors, file, progress)
     }

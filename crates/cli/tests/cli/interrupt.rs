@@ -71,6 +71,37 @@ fn a_partial_file_is_removed() {
 }
 
 #[test]
+fn a_synthetic_model_is_removed_and_the_bench_after_it_ends() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupt-synthetic");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let output = folder.join("out.gguf").display().to_string();
+    for (name, number) in SIGNALS {
+        let child = gristmill(&["bench", "--synthetic", "qwen3-8b", "-o", &output, "-q"]);
+        wait_until("there is no partial file", || entries(&folder) == 1);
+        send(name, &child);
+        let ended = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.signal(), Some(number), "{name}: {errors}");
+        assert!(errors.contains("nothing was written"), "{name}: {errors}");
+        assert_eq!(entries(&folder), 0, "{name}: a file is left");
+
+        let endless = ["--synthetic", "mini-moe", "--layers", "1", "-o", &output, "--repeats", "1000000", "-q"];
+        let mut child = gristmill(&[&["bench"][..], &endless].concat());
+        wait_until("there is no model", || Path::new(&output).exists());
+        // The first signal may arrive while the file is being completed.
+        wait_until("the bench goes on", || {
+            send(name, &child);
+            sleep(Duration::from_millis(20));
+            child.try_wait().unwrap().is_some()
+        });
+        assert_eq!(child.wait().unwrap().signal(), Some(number), "{name}");
+        fs::remove_file(&output).unwrap();
+    }
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn saved_logits_are_removed() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("interrupt-perplexity");
     let _ = fs::remove_dir_all(&folder);
