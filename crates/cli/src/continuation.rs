@@ -1,5 +1,5 @@
-//! A backslash at the end of a line continues the message on the next one. In the editor only a backslash before a typed
-//! Enter does; one in a pasted text stays, because shell scripts and C macros end lines so.
+//! A backslash at the end of a line continues the message on the next line. In the editor this holds for a typed Enter;
+//! a backslash in a pasted text stays, because lines of shell scripts and C macros end in backslashes.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -14,7 +14,8 @@ pub(crate) fn continued(line: &str) -> Option<&str> {
     if (line.len() - before.len()).is_multiple_of(2) { None } else { line.strip_suffix('\\') }
 }
 
-/// What stood in the editor whenever Enter continued the message: each a beginning of the next, unless it was edited.
+/// The editor's content at each Enter that continued the message. Each entry is a prefix of the next, unless the user
+/// edited it.
 #[derive(Clone, Default)]
 pub(crate) struct Continuations(Arc<Mutex<Vec<String>>>);
 
@@ -26,7 +27,7 @@ impl Continuations {
     /// The message without the backslashes that continued it.
     pub(crate) fn join(&self, message: &str) -> String {
         let mut joined = message.to_owned();
-        // From the last to the first, so that what stands before is as it was.
+        // From the last to the first: earlier prefixes then still match.
         for beginning in self.beginnings().iter().rev() {
             if joined.strip_prefix(beginning.as_str()).is_some_and(|rest| rest.starts_with('\n')) {
                 joined.remove(beginning.len() - 1);
@@ -35,7 +36,7 @@ impl Continuations {
         joined
     }
 
-    /// Begins another message.
+    /// Begins a new message.
     pub(crate) fn clear(&self) {
         self.beginnings().clear();
     }
@@ -51,7 +52,7 @@ impl Validator for Continuations {
     }
 }
 
-/// A history that keeps messages without the backslashes that continued them, so that one that is recalled is the same.
+/// A history of messages without continuation backslashes, so that a recalled message equals the sent one.
 pub(crate) struct JoinedHistory {
     pub(crate) inner: FileBackedHistory,
     pub(crate) continuations: Continuations,
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn only_typed_continuations_are_joined() {
         let typed = Continuations::default();
-        // A paste with the end of a script's line, then lines that are typed.
+        // A pasted line of a script, then typed lines.
         let text = "x \\\n  y\\";
         assert!(matches!(typed.validate(text), ValidationResult::Incomplete));
         let text = format!("{text}\nz\\");
@@ -113,7 +114,7 @@ mod tests {
         let text = format!("{text}\nend");
         assert!(matches!(typed.validate(&text), ValidationResult::Complete));
         assert_eq!(typed.join(&text), "x \\\n  y\nz\nend");
-        // What was edited since is text.
+        // An edited line is text.
         assert_eq!(typed.join("x \\\n  y\\ \nz"), "x \\\n  y\\ \nz");
         typed.clear();
         assert_eq!(typed.join(&text), text);

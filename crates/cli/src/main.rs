@@ -1,4 +1,5 @@
-//! The `gristmill` command line. One file per subcommand; each takes its own arguments and answers [`failure::Failure`].
+//! The `gristmill` command line: one file per subcommand, with its arguments and a function that may fail with
+//! [`failure::Failure`].
 
 #![forbid(unsafe_code)]
 
@@ -13,9 +14,9 @@ mod convert;
 mod doctor;
 mod experts;
 mod failure;
+mod input;
 mod inspect;
 mod interrupt;
-mod lines;
 mod load;
 mod numbers;
 mod output;
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli.command,
         // Wrong usage, on stderr.
         Err(error) if error.use_stderr() => error.exit(),
-        // What was asked for, such as --help.
+        // --help or --version, on stdout.
         Err(text) => {
             return failure::exit_code(text.print().and_then(|()| io::stdout().flush()).map_err(Failure::output));
         }

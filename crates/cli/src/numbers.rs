@@ -1,10 +1,9 @@
-//! Numbers on the command line. What is no number, or out of range, is answered with the rule, a negative one too: an
-//! option with such a parser also needs `allow_negative_numbers` or `allow_hyphen_values`, because clap takes `-1` for an
-//! option otherwise.
+//! Parsers of numbers on the command line, whose errors state the valid range. An option with such a parser also needs
+//! `allow_negative_numbers` or `allow_hyphen_values`; clap otherwise reads `-1` as an option.
 
 use std::num::IntErrorKind;
 
-/// Reads whole numbers between `least` and what the type holds.
+/// Reads whole numbers of at least `least` that fit into `T`.
 pub(crate) fn at_least<T: TryFrom<i128>>(least: u32) -> impl Fn(&str) -> Result<T, String> + Clone {
     let rule = if least == 0 { "0 or greater".to_owned() } else { format!("at least {least}") };
     move |text| match parse(text) {
@@ -22,7 +21,7 @@ pub(crate) fn between(least: usize, most: usize) -> impl Fn(&str) -> Result<usiz
     }
 }
 
-/// Reads whole numbers whose range is checked later.
+/// Reads whole numbers; the caller checks the range.
 pub(crate) fn whole(text: &str) -> Result<i64, String> {
     let clamp = |n: i128| n.clamp(i64::MIN.into(), i64::MAX.into()) as i64;
     parse(text).map(clamp).ok_or_else(|| "it must be a whole number".to_owned())
@@ -41,12 +40,12 @@ pub(crate) fn max_tokens(text: &str) -> Result<MaxTokens, String> {
     }
 }
 
-/// Reads numbers with a fraction, whose range is checked later.
+/// Reads numbers with a fraction; the caller checks the range.
 pub(crate) fn number(text: &str) -> Result<f32, String> {
     text.parse().map_err(|_| "it must be a number".to_owned())
 }
 
-/// The whole number, or the nearest that an `i128` holds.
+/// The whole number, saturated to the range of `i128`.
 fn parse(text: &str) -> Option<i128> {
     match text.parse::<i128>().map_err(|error| *error.kind()) {
         Ok(n) => Some(n),

@@ -1,4 +1,4 @@
-//! Writing a model file: threads, free space on the disk, what the formats become, progress, interruption.
+//! Writing a model file: threads, free space on the disk, formats, progress, signals.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::{console, load, numbers};
 
-/// What the commands that write a model share.
+/// Arguments of the commands that write a model.
 #[derive(Args)]
 pub(crate) struct OutputArgs {
     /// Replace an existing output.
@@ -25,12 +25,12 @@ pub(crate) struct OutputArgs {
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
     threads: Option<usize>,
     #[command(flatten)]
-    pub(crate) say: Verbosity,
+    pub(crate) log: Verbosity,
 }
 
 impl OutputArgs {
-    /// Refuses what cannot be written: onto the `inputs`, onto other files without `--force`, more than there is room
-    /// for. Says what the formats become, and gives the number of threads.
+    /// Fails for an output that is one of the `inputs`, exists (without `--force`) or exceeds the free space. Prints the
+    /// formats and returns the number of threads.
     pub(crate) fn prepare<'a>(
         &self,
         inputs: impl IntoIterator<Item = &'a Path>,
@@ -41,19 +41,19 @@ impl OutputArgs {
         let threads = threads(self.threads, machine::logical_cpus());
         check_output(inputs, output, self.force)?;
         check_space(output, bytes)?;
-        warn_shapes(tensors, &self.say);
-        self.say.detail(format_args!("{}; {threads} threads", formats(tensors)));
+        warn_shapes(tensors, &self.log);
+        self.log.detail(format_args!("{}; {threads} threads", formats(tensors)));
         Ok(threads)
     }
 
-    /// Runs `write` with a bar that shows its progress. A signal stops it, so that it removes its partial file.
+    /// Runs `write` with a progress bar. A signal stops `write`, which then removes its partial file.
     pub(crate) fn with_progress<E: Into<Failure>>(
         &self,
         doing: &str,
         write: impl FnOnce(&mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<(), E>,
     ) -> Result<(), Failure> {
         let interrupt = Interrupt::watch()?;
-        let bar = load::bar(&self.say, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
+        let bar = load::bar(&self.log, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
         let written = write(&mut |progress| {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
@@ -82,25 +82,25 @@ pub(crate) fn check_space(output: &Path, needed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names the tensors whose rows do not fit the format that was asked for.
-fn warn_shapes(tensors: &[Planned], say: &Verbosity) {
+/// Names the tensors whose rows do not fit the requested format.
+fn warn_shapes(tensors: &[Planned], log: &Verbosity) {
     let mut shapes: BTreeMap<(Format, Format), Vec<&str>> = BTreeMap::new();
     for tensor in tensors {
-        if let Some(asked) = tensor.instead_of {
-            shapes.entry((asked, tensor.to)).or_default().push(&tensor.name);
+        if let Some(requested) = tensor.instead_of {
+            shapes.entry((requested, tensor.to)).or_default().push(&tensor.name);
         }
     }
-    for ((asked, to), names) in shapes {
-        let (n, block) = (names.len(), asked.block_len());
-        say.info(format_args!(
-            "{n} of {} tensors become {to} instead of {asked}, since their rows are not multiples of {block}: {}",
+    for ((requested, to), names) in shapes {
+        let (n, block) = (names.len(), requested.block_len());
+        log.info(format_args!(
+            "{n} of {} tensors become {to} instead of {requested}, because their rows are not multiples of {block}: {}",
             tensors.len(),
             some(&names)
         ));
     }
 }
 
-/// The first names.
+/// The first three names.
 pub(crate) fn some(names: &[&str]) -> String {
     let more = if names.len() > 3 { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(3)].join(", "))

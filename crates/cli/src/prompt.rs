@@ -1,4 +1,4 @@
-//! The prompt of `run`: words, a file, both, or stdin.
+//! The prompt of `run`: words of the command line, a file, both, or stdin.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -6,32 +6,30 @@ use std::path::Path;
 use crate::console;
 use crate::failure::Failure;
 
-/// What is read before the generation begins. `-` among the words, and as the file, is stdin; without either, stdin is
-/// read if it is not a terminal.
+/// Reads the prompt. `-` in place of the words or of the file is stdin; without words and file, stdin is read unless it is
+/// a terminal.
 pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, Failure> {
-    let file_is_stdin = file.is_some_and(|path| path.as_os_str() == "-");
-    let words = match words {
-        Some("-") if file_is_stdin => return Err(Failure::new("- and -f - both read stdin; give one of them")),
-        Some("-") => Some(without_line_end(console::read_stdin()?)),
-        Some(words) => Some(words.to_owned()),
-        None => None,
-    };
-    let text = file.map(console::read_text).transpose()?.map(without_line_end);
-    let prompt = match (words, text) {
-        (Some(words), Some(text)) => join(&words, &text),
-        (Some(prompt), None) | (None, Some(prompt)) => prompt,
+    let prompt = match (words, file) {
+        (Some("-"), Some(path)) if path.as_os_str() == "-" => {
+            return Err(Failure::new("- and -f - both read stdin; give one of them"));
+        }
+        // An instruction, and the text that it is about.
+        (Some(words), Some(path)) => {
+            format!("{}\n\n{}", words_or_stdin(words)?, without_line_end(console::read_text(path)?))
+        }
+        (Some(words), None) => words_or_stdin(words)?,
+        (None, Some(path)) => without_line_end(console::read_text(path)?),
         (None, None) if io::stdin().is_terminal() => {
             let ways = "write it as the last argument, in quotes, or talk with gristmill chat";
             return Err(Failure::new(format!("no prompt is given; {ways}")));
         }
-        (None, None) => {
-            let prompt = without_line_end(console::read_stdin()?);
-            if prompt.is_empty() {
+        (None, None) => match words_or_stdin("-")? {
+            prompt if prompt.is_empty() => {
                 let ways = "write it as the last argument, in quotes, or pass it on stdin (-) or in a file (-f)";
                 return Err(Failure::new(format!("no prompt is given, and stdin is empty; {ways}")));
             }
-            prompt
-        }
+            prompt => prompt,
+        },
     };
     if prompt.is_empty() {
         return Err(Failure::new("the prompt is empty; give at least one character"));
@@ -39,12 +37,12 @@ pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, F
     Ok(prompt)
 }
 
-/// An instruction and the text that it is about.
-fn join(words: &str, text: &str) -> String {
-    format!("{words}\n\n{text}")
+/// The words; stdin for `-`.
+fn words_or_stdin(words: &str) -> Result<String, Failure> {
+    if words == "-" { console::read_stdin().map(without_line_end) } else { Ok(words.to_owned()) }
 }
 
-/// Without the line end with which a file or the output of a program ends.
+/// Removes one line end at the end, which editors and programs add.
 fn without_line_end(mut text: String) -> String {
     if text.ends_with('\n') {
         text.pop();

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::args;
 use crate::console;
 use crate::failure::Failure;
-use crate::source::{ModelOption, TextWord};
+use crate::source::{ModelOption, TextArgument};
 
 /// Print the tokens of a text.
 ///
@@ -20,10 +20,10 @@ pub(crate) struct TokenizeArgs {
     /// The model: a GGUF file; of a split model, any part [default: the built-in one].
     #[arg(value_name = "MODEL", allow_hyphen_values = true)]
     first: Option<OsString>,
-    /// The text, in quotes; - reads it from stdin. Without a text, stdin is read if it is not a terminal.
-    #[arg(value_name = "TEXT")]
+    /// The text, in quotes; - reads it from stdin. Without a text, stdin is read unless it is a terminal.
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     second: Option<String>,
-    /// Words of a text without quotes, which are refused.
+    /// Further words of a text without quotes, which is an error.
     #[arg(hide = true)]
     more: Vec<String>,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(crate) struct TokenizeArgs {
     /// Add the tokens that the model wants around a text, such as BOS.
     #[arg(long)]
     add_special: bool,
-    /// Read control tokens written in the text, such as <|im_start|>, as such.
+    /// Read control tokens in the text, such as <|im_start|>, as single tokens.
     #[arg(long)]
     parse_special: bool,
     /// Print JSON.
@@ -39,12 +39,12 @@ pub(crate) struct TokenizeArgs {
     json: bool,
 }
 
-const TEXT: TextWord = TextWord { name: "text", otherwise: "pass it on stdin if it is the text" };
+const TEXT: TextArgument = TextArgument { name: "text", alternative: "pass it on stdin if it is the text" };
 
 #[derive(Serialize)]
 struct Token<'a> {
     id: u32,
-    /// As the vocabulary writes it.
+    /// In the spelling of the vocabulary.
     token: &'a str,
 }
 

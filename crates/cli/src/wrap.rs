@@ -1,18 +1,18 @@
-//! Breaks a text that comes in pieces into lines of a terminal, between words.
+//! Breaks a streamed text into lines of a terminal, between words.
 
 use std::mem;
 
 use unicode_width::UnicodeWidthChar;
 
-/// A tab goes to the next multiple of this.
+/// Distance of tab stops, in columns.
 const TAB: usize = 8;
 
-/// Where the text stands. A word is held back until it is complete, because it may have to go to the next line.
+/// The state of the current line. A word is held back until it is complete, because it may not fit into the line.
 #[derive(Debug, Default)]
 pub(crate) struct Wrap {
-    /// Columns that are taken of this line.
+    /// Used columns of the line.
     column: usize,
-    /// White space after what was given out, and its columns. A line that breaks there drops it.
+    /// White space after the last word, dropped if the line breaks there.
     gap: String,
     gap_width: usize,
     word: String,
@@ -20,7 +20,7 @@ pub(crate) struct Wrap {
 }
 
 impl Wrap {
-    /// Takes the next piece. What can be shown of the text so far, on lines of at most `columns`.
+    /// Takes the next piece. Returns the complete words, on lines of at most `columns`.
     pub(crate) fn push(&mut self, text: &str, columns: usize) -> String {
         let columns = columns.max(1);
         let mut out = String::new();
@@ -42,7 +42,7 @@ impl Wrap {
         out
     }
 
-    /// The last word.
+    /// Returns the last word.
     pub(crate) fn finish(&mut self, columns: usize) -> String {
         let mut out = String::new();
         self.put_word(columns.max(1), &mut out);
@@ -51,7 +51,7 @@ impl Wrap {
 
     fn push_char(&mut self, c: char, columns: usize, out: &mut String) {
         let width = c.width().unwrap_or(0);
-        // Chinese and Japanese have no spaces: a line may break before and after each wide character.
+        // Chinese and Japanese have no spaces, so a line may break before and after each wide character.
         let wide = width > 1;
         if wide {
             self.put_word(columns, out);
@@ -67,7 +67,7 @@ impl Wrap {
         }
     }
 
-    /// Gives the word out, on the next line if it does not fit into this one.
+    /// Appends the word to `out`, on the next line if it does not fit into this one.
     fn put_word(&mut self, columns: usize, out: &mut String) {
         if self.word.is_empty() {
             return;
@@ -92,7 +92,7 @@ impl Wrap {
 mod tests {
     use super::*;
 
-    /// The text laid out, for pieces of `n` characters.
+    /// Wraps a text that arrives in pieces of `n` characters.
     fn laid_out(text: &str, columns: usize, n: usize) -> String {
         let (mut wrap, mut out) = (Wrap::default(), String::new());
         let chars: Vec<char> = text.chars().collect();
@@ -115,10 +115,10 @@ mod tests {
             // A word longer than a line.
             (4, "abcdefghij k", "abcd\nefgh\nij k"),
             (4, "a bcdefg", "a\nbcde\nfg"),
-            // Wide characters break anywhere, and are whole.
+            // A line may break between wide characters.
             (5, "水車小屋", "水車\n小屋"),
             (5, "a 水車 b", "a 水\n車 b"),
-            // An accent of its own takes no column; a tab goes to the next stop.
+            // A combining accent has no width; a tab reaches the next stop.
             (4, "e\u{301}e\u{301}e\u{301}e\u{301} x", "e\u{301}e\u{301}e\u{301}e\u{301}\nx"),
             (10, "a\tb c", "a\tb\nc"),
             (1, "ab c", "a\nb\nc"),

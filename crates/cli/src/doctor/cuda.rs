@@ -1,4 +1,4 @@
-//! NVIDIA's driver, compiler and devices.
+//! CUDA: NVIDIA's driver, compiler and devices.
 
 use std::fs;
 use std::path::Path;
@@ -15,15 +15,15 @@ use gristmill_kernels::Error;
 use gristmill_kernels::ops::Rates;
 
 use super::finding::{Findings, Verdict};
-use super::model::Truth;
+use super::model::ReferenceRun;
 use super::ops;
 use crate::console;
 use crate::failure::Failure;
 
-/// Kernels that did not compile and are told one by one.
-const TOLD: usize = 5;
+/// Kernels that fail to compile and are listed.
+const MAX_LISTED: usize = 5;
 
-/// Looks for a driver, NVRTC, the cache and devices; the devices that can be used, with their names.
+/// Checks the driver, NVRTC, the kernel cache and the devices. Returns the usable devices with their names.
 pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver>)>, Failure> {
     let count = match driver::version() {
         Err(error) => findings.add(Verdict::Bad, "NVIDIA driver", error).map(|()| 0)?,
@@ -40,7 +40,7 @@ pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver
             }
         }
     };
-    // What only a device needs is nothing to complain of where there is none.
+    // Without a device, a missing NVRTC or cache is no failure.
     let missing = if count > 0 { Verdict::Bad } else { Verdict::Absent };
     match Nvrtc::open() {
         Err(reason) => findings.add(missing, "NVRTC", reason)?,
@@ -66,30 +66,30 @@ pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver
     Ok(usable)
 }
 
-/// The version of the driver's kernel module, which Linux tells.
+/// The version of the driver's kernel module; Linux only.
 fn module() -> String {
     let text = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let line = text.lines().next().and_then(|line| line.strip_prefix("NVRM version:"));
     line.map(|line| format!(",{line}")).unwrap_or_default()
 }
 
-/// Where the cache is, and what it has; or why it is of no use.
+/// The folder and the content of the cache, or why it is unusable.
 fn cache() -> Result<String, String> {
     let cache = Cache::of_user().ok_or("there is no home folder for it: kernels are compiled at each start")?;
-    let folder = shown(cache.folder());
+    let folder = abbreviated(cache.folder());
     let failed = |error| format!("{folder}: {error}; kernels are compiled at each start until it can be written");
     cache.try_write().map_err(failed)?;
     let (files, bytes) = cache.usage().map_err(failed)?;
     Ok(format!("{folder}, writable, {files} files, {}", console::bytes(bytes)))
 }
 
-/// A path as people may publish it: the user's home is `~`.
-fn shown(path: &Path) -> String {
+/// A path without the user's name: the home folder is `~`.
+fn abbreviated(path: &Path) -> String {
     let below = std::env::home_dir().and_then(|home| path.strip_prefix(home).ok().map(Path::to_path_buf));
     below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()))
 }
 
-/// A device, and what it is. One that is too old is described in its error.
+/// A device and its description. The error of a device that is too old has the description.
 fn open(number: u32) -> Result<(Arc<Driver>, String), Error> {
     let driver = Driver::open(number)?;
     let properties = driver.properties();
@@ -102,15 +102,20 @@ fn open(number: u32) -> Result<(Arc<Driver>, String), Error> {
     Ok((driver, found))
 }
 
-/// Compiles all kernels for a device, measures it, and runs the op suite and the built-in model on it.
-pub(super) fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: &mut Findings) -> Result<(), Failure> {
+/// Compiles all kernels for a device, measures its rates, and runs the op suite and the built-in model.
+pub(super) fn device(
+    name: &str,
+    driver: &Arc<Driver>,
+    reference: &ReferenceRun,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
     let (units, start) = (units::all(), Instant::now());
     let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
     bar.set_length(units.len() as u64);
     let prepared = side_by_side(&units, |unit| driver.prepare(unit), |done| bar.set_position(done as u64));
     bar.finish_and_clear();
     let failures: Vec<Error> = prepared.into_iter().filter_map(Result::err).collect();
-    for error in failures.iter().take(TOLD) {
+    for error in failures.iter().take(MAX_LISTED) {
         findings.add(Verdict::Bad, format_args!("{name}: a kernel"), error)?;
     }
     let (all, failed, seconds) = (units.len(), failures.len(), start.elapsed().as_secs_f64());
@@ -120,13 +125,12 @@ pub(super) fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: 
     if let Some(notice) = driver.notice() {
         findings.add(Verdict::Bad, format_args!("{name}: cache"), notice)?;
     }
-    // The error says which kernel; that of the rates is no more than one of many.
     let rates = Cuda::backend(driver.clone(), Options::default()).and_then(|cuda| cuda.rates());
     let rates = rates.map(|rates| rates.map_or(String::new(), describe));
     findings.result(format_args!("{name}: speed"), rates)?;
     let make = |_| Cuda::backend(driver.clone(), Options::default());
     match ops::all(name, &make, findings)? {
-        true => truth.check(name, Cuda::backend(driver.clone(), Options::default()), findings),
+        true => reference.check(name, Cuda::backend(driver.clone(), Options::default()), findings),
         false => Ok(()),
     }
 }

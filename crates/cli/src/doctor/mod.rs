@@ -1,4 +1,4 @@
-//! `doctor`: what is there, whether it can be used, and whether it computes right.
+//! `doctor`: checks drivers, devices, and the results of their operations.
 
 mod cuda;
 mod finding;
@@ -19,45 +19,44 @@ use crate::bench::machine::memory_rate;
 use crate::console;
 use crate::failure::Failure;
 use finding::{Findings, Verdict};
-use model::Truth;
+use model::ReferenceRun;
 
-/// Check what gristmill can use on this machine, and that it computes right.
+/// Check drivers and devices of this machine, and the results of their operations.
 ///
-/// Looks for the CPU's level, NVIDIA's driver and devices, the compiler NVRTC and the cache for what it compiles, on macOS for
-/// Metal's devices; compiles all kernels, and compares every operation on every device, and the built-in model, with slow and simple
-/// arithmetic (on the CPU where there is no device). It takes a minute or some. A check that fails is said with what to do about it, and makes the exit code 1.
+/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache, on macOS Metal's devices. Compiles
+/// all kernels, and compares every operation of every device (of the CPU without a device) and the built-in model with a
+/// simple reference. It takes some minutes. The line of a failed check has a remedy; the exit code is then 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
-    /// Write the same as Markdown, for example to send it in.
+    /// Also write the results as Markdown, for example for a bug report.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     if let Some(path) = &args.report {
-        // Before minutes of work. What is there stays until then.
+        // Checked before minutes of work; an existing file keeps its content until the end.
         let opened = OpenOptions::new().create(true).append(true).open(path);
         opened.map_err(|error| unwritable(path, &error))?;
     }
-    // The format is known.
     let today = clock::format(SystemTime::now(), "%F").unwrap_or_default();
     let title = format!("gristmill {} doctor, {today}", crate::VERSION.as_str());
     console::print_line(&title)?;
     let mut findings = Findings::default();
     cpu(&mut findings)?;
-    let truth = Truth::new().map_err(|error| Failure::new(format!("the built-in model: {error}")))?;
+    let reference = ReferenceRun::new().map_err(|error| Failure::new(format!("the built-in model: {error}")))?;
     let devices = cuda::devices(&mut findings)?;
     for (name, device) in &devices {
-        cuda::device(name, device, &truth, &mut findings)?;
+        cuda::device(name, device, &reference, &mut findings)?;
     }
     #[cfg(target_os = "macos")]
-    let metal = metal::devices(&truth, &mut findings)?;
+    let metal = metal::devices(&reference, &mut findings)?;
     #[cfg(not(target_os = "macos"))]
     let metal = false;
     if devices.is_empty() && !metal {
         let threads = |threads| Cpu::backend(Level::best(), threads);
         ops::all("cpu", &threads, &mut findings)?;
-        truth.check("cpu", Cpu::backend(Level::best(), machine::physical_cores()), &mut findings)?;
+        reference.check("cpu", Cpu::backend(Level::best(), machine::physical_cores()), &mut findings)?;
     }
     if let Some(path) = &args.report {
         fs::write(path, findings.markdown(&title)).map_err(|error| unwritable(path, &error))?;

@@ -1,9 +1,8 @@
-//! Synthetic models: random weights in the exact shapes and type mix of published models, for measuring speed.
+//! Synthetic models for speed measurements: random weights in the exact shapes and formats of published models.
 //!
 //! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a format or a mix ([`gristmill_engine::quantize`]).
-//! The file is a valid GGUF with a
-//! vocabulary of the published size, so that any engine loads it; its text means nothing. The same name always gives
-//! the same bytes.
+//! The file is a valid GGUF file with a vocabulary of the published size, so any engine loads it; its text is random.
+//! The same name always gives the same bytes.
 
 mod blocks;
 mod rng;
@@ -24,32 +23,32 @@ use crate::failure::Failure;
 pub(crate) use rng::Random;
 use shapes::{Model, TensorPlan};
 
-/// The key that says how a file was made; a cached file with another recipe is written anew.
+/// The key of the recipe. A cached file with another recipe is replaced.
 const RECIPE_KEY: &str = "gristmill.synthetic";
-/// Part of the recipe: raised when the same name would give other bytes.
+/// Part of the recipe: raised with each change of the bytes of a name.
 const REVISION: u32 = 3;
 
-/// Why a synthetic model could not be made.
+/// Why a synthetic model cannot be made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub(crate) enum SyntheticError {
-    /// No such model.
+    /// Unknown model.
     #[error("there is no synthetic model `{name}`; known are {known}")]
     Model {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// All names.
         known: String,
     },
-    /// No such mix of formats.
+    /// Unknown mix or format.
     #[error("there is no format `{name}` for a synthetic model; known are {known}")]
     Mix {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// All names.
         known: String,
     },
-    /// The number of layers is zero or absurd.
+    /// The number of layers is out of range.
     #[error("--layers must be 1 to {max}, found {0}", max = shapes::MAX_LAYERS)]
     Layers(u32),
     /// No format fits a tensor.
@@ -60,7 +59,7 @@ pub(crate) enum SyntheticError {
     Write(#[from] WriteError),
 }
 
-/// A mix by name. A format's own name means that format throughout (but for the output head), to measure it.
+/// A mix by name. The name of a format stands for that format in all weights but the output head.
 fn find_mix(name: &str) -> Option<Mix> {
     Format::named(name).map(Mix::uniform).or_else(|| Mix::named(name))
 }
@@ -72,7 +71,7 @@ fn mix_names() -> Vec<&'static str> {
     names
 }
 
-/// A synthetic model, chosen but not written.
+/// A synthetic model before it is written.
 #[derive(Debug, Clone)]
 pub(crate) struct Synthetic {
     model: Model,
@@ -100,7 +99,7 @@ impl Synthetic {
         Ok(Synthetic { model, mix })
     }
 
-    /// Everything that decides the bytes.
+    /// Everything that determines the bytes.
     fn recipe(&self) -> String {
         format!("{} {} layers={} revision={REVISION}", self.model.name, self.mix.name(), self.model.layers)
     }
@@ -133,7 +132,7 @@ impl Synthetic {
         write::write(path, &tensors, file, progress)
     }
 
-    /// Whether `path` is already this model, whole.
+    /// Whether `path` holds this model, complete.
     pub(crate) fn is_written(&self, path: &Path) -> bool {
         let Ok((_, plan)) = self.plan() else { return false };
         let Ok(file) = GgufFile::open(path) else { return false };

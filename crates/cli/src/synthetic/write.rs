@@ -1,4 +1,4 @@
-//! Writes a model's file from all cores at once.
+//! Writes a model's file with several threads.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{check_space, folder};
 
-/// Runs written at once: about 16 MiB.
+/// Runs of one job: about 16 MiB.
 const RUNS: u64 = 1 << 16;
 
-/// A part of a tensor.
+/// A slice of a tensor.
 struct Job {
     tensor: usize,
     first_run: u64,

@@ -1,10 +1,10 @@
-//! One clear sentence with the remedy on stderr, a non-zero exit code, nothing on stdout, never a backtrace.
+//! Errors: one sentence with the remedy on stderr, a non-zero exit code, an empty stdout, no backtrace.
 
 use std::fs;
 
 use super::{Ended, FOLDER, gristmill, path};
 
-/// Fails unless the run was refused by one line that holds all of these words.
+/// Fails unless the run ended with exit code 1 and one error line with all of these words.
 #[track_caller]
 fn refused(ended: Ended, words: &[&str]) {
     let Ended { code, out, err } = &ended;
@@ -51,7 +51,7 @@ fn models() {
     refused(gristmill(&["chat", "-m", &path("mute.gguf")], b""), &["chat template", "--raw"]);
 }
 
-/// Fails unless clap refused the run as wrong usage, with these words.
+/// Fails unless clap rejected the arguments with these words.
 #[track_caller]
 fn misused(arguments: &[&str], words: &[&str]) {
     let Ended { code, out, err } = gristmill(arguments, b"");
@@ -60,7 +60,7 @@ fn misused(arguments: &[&str], words: &[&str]) {
         err.starts_with("error: ") && words.iter().all(|word| err.contains(word)),
         "{err:?} lacks one of {words:?}"
     );
-    // clap's tip for what looks like an option, and Rust's names of types and reasons.
+    // clap's tip about `--`, and the names of Rust types and parse errors.
     for word in [" tip:", "-- -", "usize", "u64", "digit", "literal", "target type"] {
         assert!(!err.contains(word), "{err:?} says {word:?}");
     }
@@ -132,7 +132,7 @@ fn numbers() {
         ("--dry-sequence-breaker", "", "breaker is empty"),
     ] {
         run_refused(&["--dry-multiplier", "0.8", option, value, "x"], &[word]);
-        // Without a multiplier DRY is off, and its parameters would be ignored: wrong usage.
+        // Without a multiplier DRY is off, so its parameters are wrong usage.
         let alone = gristmill(&["run", "-m", "MODEL", option, value, "x"], b"");
         assert!(alone.code == Some(2) && alone.err.contains("--dry-multiplier"), "{}", alone.err);
     }
@@ -149,7 +149,7 @@ fn numbers() {
     run_misused(&["--temp", "warm"], &["--temp", "warm", "must be a number"]);
 }
 
-/// What a file holds is told in people's words.
+/// Errors about a file's numbers name no Rust types.
 #[test]
 fn numbers_in_files() {
     let refusal = |change: &dyn Fn(&mut crate::tiny::Tiny), words: &[&str]| {
@@ -167,7 +167,7 @@ fn numbers_in_files() {
     refusal(&|tiny| tiny.set("llama.block_count", 500_u32), &["block_count", "500 layers", "the file has 20"]);
 }
 
-/// Trained on more than any machine's memory holds.
+/// A model trained on a context that exceeds any machine's memory.
 #[test]
 fn a_context_larger_than_memory() {
     let mut tiny = crate::tiny::Tiny::llama();
@@ -176,8 +176,8 @@ fn a_context_larger_than_memory() {
     let model = path("long.gguf");
     fs::write(&model, tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
     refused(gristmill(&["run", "-m", &model, "--ctx", "2147483648", "x"], b""), &["free", "use a shorter context"]);
-    // Without --ctx, what fits is taken.
-    gristmill(&["run", "-m", &model, "-n", "1", "x"], b"").good();
+    // The default context fits into memory.
+    gristmill(&["run", "-m", &model, "-n", "1", "x"], b"").success();
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn perplexity() {
     let (long, other, saved) = (path("a long text"), path("another long text"), path("bad saved logits"));
     fs::write(&long, "abcdefgh".repeat(20)).unwrap();
     fs::write(&other, "abcdefgi".repeat(20)).unwrap();
-    run(&["-q", "-f", &long, "--ctx", "50", "--save-logits", &saved]).good();
+    run(&["-q", "-f", &long, "--ctx", "50", "--save-logits", &saved]).success();
     let compare = |text: &str, ctx: &str, base: &str| run(&["-f", text, "--ctx", ctx, "--kl-base", base]);
     refused(compare(&long, "40", &saved), &["--kl-base", "--ctx 50"]);
     refused(compare(&other, "50", &saved), &["--kl-base", "token 7", "same text"]);
@@ -215,7 +215,7 @@ fn perplexity() {
 /// The built-in model has no chat template.
 #[test]
 fn talking_to_the_built_in_model() {
-    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat -m"]);
+    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat model.gguf"]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn quantize() {
     assert!(!std::path::Path::new(&new).exists());
 }
 
-/// A limit on the size of files stands for a full disk: the write fails in the middle.
+/// A limit on the size of files simulates a full disk: the write fails in the middle.
 #[cfg(unix)]
 #[test]
 fn quantize_leaves_nothing_when_the_disk_is_full() {
@@ -270,10 +270,10 @@ fn quantize_leaves_nothing_when_the_disk_is_full() {
     assert!(!ended.err.contains(".partial"), "{}", ended.err);
     refused(ended, &["out.gguf: cannot write"]);
     assert_eq!(fs::read(&output).unwrap(), b"old");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "a temporary file is left");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the temporary file remains");
 }
 
-/// A picture on a full disk: the message names the file that was asked for.
+/// The error about a picture on a full disk names the requested file.
 #[cfg(unix)]
 #[test]
 fn a_picture_on_a_full_disk() {

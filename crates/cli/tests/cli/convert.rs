@@ -23,45 +23,45 @@ fn a_folder_becomes_a_file_that_runs() {
     let out = scratch("runs").join("out.gguf").display().to_string();
     let ended = gristmill(&["convert", &folder(), "-o", &out], b"");
     assert!(ended.err.contains("out.gguf") && ended.err.contains("27 tensors"), "{}", ended.err);
-    assert_eq!(ended.good(), "");
-    let report = gristmill(&["inspect", &out], b"").good();
+    assert_eq!(ended.success(), "");
+    let report = gristmill(&["inspect", &out], b"").success();
     assert!(report.contains("architecture  qwen3moe") && report.contains("qwen2, 288 tokens"), "{report}");
     assert!(!report.contains("cannot run") && report.contains("BF16"), "{report}");
-    gristmill(&["run", "-m", &out, "--raw", "The mill", "-n", "3", "--temp", "0"], b"").good();
+    gristmill(&["run", "-m", &out, "--raw", "The mill", "-n", "3", "--temp", "0"], b"").success();
 
-    // A second time only if it is allowed.
+    // An existing output needs --force.
     let again = gristmill(&["convert", &folder(), "-o", &out, "--type", "q4_k_m"], b"");
     assert_eq!(again.code, Some(1));
     assert!(again.last_line().contains("exists") && again.last_line().contains("--force"), "{}", again.err);
     let forced = gristmill(&["convert", &folder(), "-o", &out, "--type", "q4_k_m", "--force"], b"");
-    assert!(forced.err.contains("instead of Q4_K, since their rows are not multiples of 256"), "{}", forced.err);
-    forced.good();
-    assert!(gristmill(&["inspect", &out], b"").good().contains("Q5_0"));
+    assert!(forced.err.contains("instead of Q4_K, because their rows are not multiples of 256"), "{}", forced.err);
+    forced.success();
+    assert!(gristmill(&["inspect", &out], b"").success().contains("Q5_0"));
 }
 
 #[test]
-fn outputs_that_are_refused() {
+fn refused_outputs() {
     let scratch = scratch("refused");
     let copy = scratch.join("model");
     fs::create_dir(&copy).expect("a folder");
     for entry in fs::read_dir(folder()).expect("the golden folder") {
         let path = entry.expect("an entry").path();
-        fs::copy(&path, copy.join(path.file_name().expect("a name"))).expect("it is copied");
+        fs::copy(&path, copy.join(path.file_name().expect("a name"))).expect("a copy");
     }
     let shard = copy.join("model-00001-of-00003.safetensors");
-    let before = fs::read(&shard).expect("it is there");
+    let before = fs::read(&shard).expect("a readable path");
     let (copy, shard_path) = (copy.display().to_string(), shard.display().to_string());
     let onto = gristmill(&["convert", &copy, "-o", &shard_path, "--force"], b"");
     assert!(onto.last_line().contains("the output is the input"), "{}", onto.err);
-    assert_eq!(fs::read(&shard).expect("it is there"), before);
+    assert_eq!(fs::read(&shard).expect("a readable path"), before);
 
-    // Nor any other file of the model, and no folder.
+    // The other files of the input, and a folder, are refused too.
     for name in ["config.json", "tokenizer.json", "model.safetensors.index.json"] {
         let path = Path::new(&copy).join(name);
-        let before = fs::read(&path).expect("it is there");
+        let before = fs::read(&path).expect("a readable path");
         let onto = gristmill(&["convert", &copy, "-o", &path.display().to_string(), "--force"], b"");
         assert!(onto.last_line().contains("the output is the input"), "{}", onto.err);
-        assert_eq!(fs::read(&path).expect("it is there"), before);
+        assert_eq!(fs::read(&path).expect("a readable path"), before);
     }
     let into = gristmill(&["convert", &copy, "-o", &copy, "--force"], b"");
     assert!(into.last_line().contains("a folder or a device"), "{}", into.err);
@@ -73,10 +73,10 @@ fn outputs_that_are_refused() {
     assert_eq!(gristmill(&["convert", &copy], b"").code, Some(2));
 }
 
-/// A file-size limit stands in for a full disk: both make a write fail in the middle.
+/// A limit on the size of files simulates a full disk: the write fails in the middle.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_fills_up_leaves_nothing() {
+fn a_full_disk_leaves_no_partial_file() {
     let scratch = scratch("full");
     let script = format!(
         "trap '' XFSZ; ulimit -f 64; exec {} convert {} -o {}/out.gguf --type f32",
@@ -88,5 +88,5 @@ fn a_disk_that_fills_up_leaves_nothing() {
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{errors}");
     assert!(errors.contains("out.gguf: cannot write") && !errors.contains(".partial"), "{errors}");
-    assert_eq!(fs::read_dir(&scratch).expect("it is there").count(), 0, "something was left");
+    assert_eq!(fs::read_dir(&scratch).expect("a readable path").count(), 0, "a file remains");
 }

@@ -1,4 +1,4 @@
-//! What a signal leaves behind, and how the command ends then: by the signal, which a shell shows as 128 + its number.
+//! Signals: commands remove their partial files and end by the signal, which a shell shows as 128 + its number.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ use super::path;
 
 const SIGNALS: [(&str, i32); 3] = [("HUP", 1), ("INT", 2), ("TERM", 15)];
 
-/// A new empty folder with `in.gguf`: 1 GiB of zeros that take no room on the disk, and some seconds to quantise.
+/// A new folder with `in.gguf`: a sparse file of 1 GiB of zeros, which takes some seconds to quantise.
 fn zeros(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("interrupt-{test}"));
     let _ = fs::remove_dir_all(&folder);
@@ -65,7 +65,7 @@ fn a_partial_file_is_removed() {
         let errors = String::from_utf8_lossy(&ended.stderr);
         assert_eq!((ended.status.signal(), errors.lines().count()), (Some(number), 1), "{name}: {errors}");
         assert!(errors.contains("nothing was written"), "{name}: {errors}");
-        assert_eq!(entries(&folder), 1, "{name}: something was left");
+        assert_eq!(entries(&folder), 1, "{name}: a file remains");
     }
     fs::remove_dir_all(&folder).unwrap();
 }
@@ -84,13 +84,13 @@ fn a_synthetic_model_is_removed_and_the_bench_after_it_ends() {
         let errors = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.signal(), Some(number), "{name}: {errors}");
         assert!(errors.contains("nothing was written"), "{name}: {errors}");
-        assert_eq!(entries(&folder), 0, "{name}: a file is left");
+        assert_eq!(entries(&folder), 0, "{name}: a file remains");
 
         let endless = ["--synthetic", "mini-moe", "--layers", "1", "-o", &output, "--repeats", "1000000", "-q"];
         let mut child = gristmill(&[&["bench"][..], &endless].concat());
         wait_until("there is no model", || Path::new(&output).exists());
         // The first signal may arrive while the file is being completed.
-        wait_until("the bench goes on", || {
+        wait_until("the bench does not end", || {
             send(name, &child);
             sleep(Duration::from_millis(20));
             child.try_wait().unwrap().is_some()
@@ -115,14 +115,14 @@ fn saved_logits_are_removed() {
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.signal(), Some(number), "{name}: {errors}");
-        assert_eq!(entries(&folder), 1, "{name}: something was left");
+        assert_eq!(entries(&folder), 1, "{name}: a file remains");
     }
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// `nohup` has its command ignore SIGHUP.
+/// `nohup` starts its command with SIGHUP ignored.
 #[test]
-fn a_signal_that_is_ignored_stays_so() {
+fn an_ignored_signal_stays_ignored() {
     let folder = zeros("nohup");
     let [input, output] = ["in.gguf", "out.gguf"].map(|name| folder.join(name).display().to_string());
     let script = "trap '' HUP; exec \"$@\"";
@@ -136,18 +136,18 @@ fn a_signal_that_is_ignored_stays_so() {
     fs::remove_dir_all(&folder).unwrap();
 }
 
-/// One that writes no file ends the same way, as does a chat between two answers.
+/// Commands that write no file end the same way, also a chat between two answers.
 #[test]
 fn every_command_ends_by_the_signal() {
     for (name, number) in SIGNALS {
-        // It waits for its prompt.
+        // Waits for its prompt.
         let run = gristmill(&["run", "-"]);
         let mut chat = gristmill(&["chat", "-m", &path("model.gguf"), "-q"]);
-        // It has answered a command, so it waits for the next message.
+        // After its answer to a command, the chat waits for the next message.
         chat.stdin.as_mut().unwrap().write_all(b"/stats\n").unwrap();
         chat.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         for (command, mut child) in [("run", run), ("chat", chat)] {
-            // At the end of its input a chat would end as well.
+            // A chat also ends at the end of its input, so stdin stays open.
             let _input = child.stdin.take();
             send(name, &child);
             let ended = child.wait_with_output().unwrap();

@@ -1,4 +1,4 @@
-//! How tokens are drawn where the command line does not say.
+//! Default sampling settings.
 
 use std::collections::HashSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use super::tiny::{Random, Tiny};
 use super::{gristmill, path, speech};
 
-/// What `--verbose` tells of the settings.
+/// The settings that `--verbose` prints, and stderr.
 #[track_caller]
 fn settings(arguments: &[&str]) -> (String, String) {
     let err = gristmill(&[&["run", "-n", "1", "-v"], arguments].concat(), b"").err;
@@ -15,7 +15,7 @@ fn settings(arguments: &[&str]) -> (String, String) {
 }
 
 #[test]
-fn a_file_recommends_and_the_user_decides() {
+fn the_command_line_overrides_the_file() {
     let mut tiny = Tiny::llama();
     speech::teach(&mut tiny);
     tiny.set("general.sampling.temp", 0.25_f32);
@@ -32,11 +32,11 @@ fn a_file_recommends_and_the_user_decides() {
     assert_eq!(settings(&[&[model.as_str(), "x"], &given[..]].concat()).0, expected);
     assert_eq!(settings(&[&model, "x", "--temp", "2"]).0, all.replace("temperature 0.25", "temperature 2"));
     assert_eq!(settings(&["MODEL", "x"]).0, "temperature 0.7, top-k 40, top-p 0.95, min-p 0.05, repeat penalty 1");
-    // In a chat too.
+    // The same holds for a chat.
     let chat = gristmill(&["chat", &model, "-n", "1", "-v"], b"x\n").err;
     assert!(chat.contains(&format!("sampling: {all}")), "{chat}");
 
-    // What makes no sense is told and left out.
+    // Values out of range are reported and left out.
     tiny.set("general.sampling.temp", -1_f32);
     tiny.set("general.sampling.top_k", -1_i32);
     tiny.set("general.sampling.min_p", "small");
@@ -48,12 +48,12 @@ fn a_file_recommends_and_the_user_decides() {
     }
 }
 
-/// The built-in model's settings keep it from repeating itself: of its runs of four words, few come twice in a story.
+/// With its default settings, the built-in model repeats less than 2% of the runs of four words in a story.
 #[test]
 fn stories_repeat_little() {
     let (mut again, mut all) = (0, 0);
     for seed in 1..=20 {
-        let story = gristmill(&["run", "-q", "--seed", &seed.to_string(), "Once upon a time"], b"").good();
+        let story = gristmill(&["run", "-q", "--seed", &seed.to_string(), "Once upon a time"], b"").success();
         let words: Vec<String> = story.split(|c: char| !c.is_alphabetic()).map(str::to_lowercase).collect();
         let words: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
         let mut known = HashSet::new();

@@ -1,4 +1,4 @@
-//! The program on a terminal: what is typed and pasted into a chat, and how text is laid out.
+//! The program on a terminal: typed and pasted messages of a chat, and line breaks.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,18 +15,18 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::{gristmill, path};
 
-/// What a terminal sends around a paste, if the program has asked for that.
+/// The marks around a bracketed paste.
 const PASTE: [&str; 2] = ["\x1b[200~", "\x1b[201~"];
 const PASTES_ARE_BRACKETED: &str = "\x1b[?2004h";
 const WHERE_IS_THE_CURSOR: &[u8] = b"\x1b[6n";
-/// More than any wait takes, also on a machine that is busy.
+/// Longer than any wait, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program on a terminal of its own.
+/// The program on its own pseudo-terminal.
 struct Terminal {
     keys: File,
     shown: Arc<Mutex<Vec<u8>>>,
-    /// What was shown up to here has been waited for.
+    /// The end of the latest awaited output.
     seen: usize,
     child: Child,
 }
@@ -53,13 +53,13 @@ impl Terminal {
         terminal
     }
 
-    /// Gathers what the program writes, and answers where the cursor is: anywhere will do.
+    /// Collects the program's output, and answers its queries for the cursor position with row 1, column 1.
     fn show(&self) {
         let (mut master, mut keys) = (self.keys.try_clone().unwrap(), self.keys.try_clone().unwrap());
         let shown = self.shown.clone();
         thread::spawn(move || {
             let (mut bytes, mut answered) = ([0; 4096], 0);
-            // The end is an error: nobody has the other side open.
+            // At the end of the program, read fails.
             while let Ok(n @ 1..) = master.read(&mut bytes) {
                 let mut shown = shown.lock().unwrap();
                 shown.extend_from_slice(&bytes[..n]);
@@ -75,7 +75,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
-    /// Waits until the program has shown this after all that was waited for before.
+    /// Waits until the program shows these words after the latest awaited output.
     #[track_caller]
     fn wait(&mut self, words: &str) {
         let start = Instant::now();
@@ -84,7 +84,7 @@ impl Terminal {
                 self.seen += at + words.len();
                 return;
             }
-            assert!(start.elapsed() < PATIENCE, "{words:?} does not come in {:?}", self.text());
+            assert!(start.elapsed() < PATIENCE, "{words:?} is missing in {:?}", self.text());
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -94,12 +94,12 @@ impl Terminal {
     }
 
     fn paste(&mut self, text: &str) {
-        // A terminal sends a line end as the key Enter does.
+        // Terminals send line ends as Enter.
         let text = text.replace('\n', "\r");
         self.keys(&format!("{}{text}{}", PASTE[0], PASTE[1]));
     }
 
-    /// What was shown, when the program has ended well.
+    /// Waits for the end of the program, which must succeed. Returns the whole output.
     #[track_caller]
     fn end(mut self) -> String {
         let start = Instant::now();
@@ -107,7 +107,7 @@ impl Terminal {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(start.elapsed() < PATIENCE, "it does not end: {:?}", self.text());
+            assert!(start.elapsed() < PATIENCE, "the program does not end: {:?}", self.text());
             thread::sleep(Duration::from_millis(2));
         };
         thread::sleep(Duration::from_millis(50));
@@ -120,7 +120,7 @@ fn find(text: &[u8], words: &[u8]) -> Option<usize> {
     text.windows(words.len()).position(|window| window == words)
 }
 
-/// A chat with the model that never ends an answer, and the folder with its history.
+/// A chat with `endless.gguf`, and the path of its history.
 fn chat(test: &str) -> (Terminal, PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chat-{test}"));
     let _ = fs::remove_dir_all(&folder);
@@ -132,12 +132,12 @@ fn chat(test: &str) -> (Terminal, PathBuf) {
     (terminal, folder.join("gristmill/history"))
 }
 
-/// The messages that the history keeps.
+/// The messages in the history.
 fn messages(history: &Path) -> Vec<String> {
     fs::read_to_string(history).unwrap().lines().map(|line| line.replace("<\\n>", "\n")).collect()
 }
 
-/// Tokens of a conversation's first prompt, of a chat that reads this from a pipe.
+/// The tokens of the first prompt of a chat that reads `lines` from a pipe.
 fn prompt_tokens(lines: &str) -> usize {
     let input = format!("{lines}\n/stats\n");
     let err = gristmill(&["chat", &path("endless.gguf"), "-n", "3"], input.as_bytes()).err;
@@ -147,7 +147,7 @@ fn prompt_tokens(lines: &str) -> usize {
 
 #[test]
 fn a_paste_arrives_whole() {
-    // The end of a line of a script is no continuation of the message.
+    // A pasted backslash at the end of a line does not continue the message.
     let line = "for x in one two; do echo $x \\\n    && sleep 1; done\n";
     let template = prompt_tokens("x") - 1;
     for (test, times) in [("short", 1), ("long", 2_000)] {
@@ -157,7 +157,7 @@ fn a_paste_arrives_whole() {
         terminal.keys("\r");
         match times {
             1 => terminal.wait("cut after 3 tokens"),
-            // More than the context: refused, with the number of tokens, of which each byte is one.
+            // Longer than the context: the error has the number of tokens, one for each byte.
             _ => terminal.wait(&format!("the prompt has {} tokens", template + text.trim_end().len())),
         }
         terminal.wait("> ");
@@ -167,7 +167,7 @@ fn a_paste_arrives_whole() {
     }
 }
 
-/// Without brackets: a terminal that does not know them, or keys that were typed ahead.
+/// A paste without brackets, as from terminals that lack them, or keys typed ahead.
 #[test]
 fn many_keys_at_once_do_not_freeze() {
     let (mut terminal, history) = chat("keys");
@@ -193,12 +193,12 @@ fn a_message_of_several_lines() {
         terminal.end();
         assert_eq!(messages(&history), ["one\ntwo\nsix", "/stats", "/quit"], "{test}");
     }
-    // The pipe: three lines are one message, of 11 bytes.
+    // The three lines from the pipe are one message of 11 bytes.
     assert_ne!(tokens, prompt_tokens("one"));
     assert_eq!(tokens, prompt_tokens("elevenbytes"));
 }
 
-/// Colours and dimmed text of what was shown; not the return to what is usual.
+/// Escape sequences for colours and dimmed text, without resets.
 fn styles(text: &str) -> Vec<&str> {
     let sequences = text.split("\x1b[").skip(1).filter_map(|rest| rest.split_once('m').map(|(style, _)| style));
     sequences
@@ -224,7 +224,7 @@ fn no_color() {
 #[test]
 fn lines_break_between_words() {
     let run = ["run", "--seed", "7", "-n", "120", "-q", "--raw", "--device", "cpu", "Once upon a time"];
-    let whole = gristmill(&run, b"").good();
+    let whole = gristmill(&run, b"").success();
     assert!(whole.lines().any(|line| line.len() > 100), "{whole}");
     let shown = Terminal::start(40, &[], &run).end();
     let lines: Vec<&str> = shown.lines().map(|line| line.trim_end_matches('\r')).collect();

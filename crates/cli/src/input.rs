@@ -1,4 +1,4 @@
-//! Where a chat's messages come from: an editor with history on a terminal, otherwise stdin line by line.
+//! The messages of a chat: from an editor with history on a terminal, otherwise from stdin line by line.
 
 use std::borrow::Cow;
 use std::env;
@@ -13,46 +13,46 @@ use crate::console;
 use crate::continuation::{Continuations, JoinedHistory, continued};
 use crate::failure::Failure;
 
-/// Lines that are remembered.
-const HISTORY_LINES: usize = 1_000;
+/// Messages in the history.
+const HISTORY_LENGTH: usize = 1_000;
 
-/// A source of messages, each of a line or several.
-pub(crate) enum Lines {
+/// A source of messages of one or several lines.
+pub(crate) enum Input {
     /// A terminal.
     Editor(Box<Reedline>, Continuations),
     /// A pipe or a file.
     Pipe,
 }
 
-impl Lines {
-    /// The editor if both ends are a terminal. A history that cannot be kept is no obstacle.
-    pub(crate) fn open(say: &Verbosity) -> Lines {
+impl Input {
+    /// An editor if stdin and stdout are a terminal. Without a writable history file the history lasts for one chat.
+    pub(crate) fn open(log: &Verbosity) -> Input {
         if !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
-            return Lines::Pipe;
+            return Input::Pipe;
         }
         let continuations = Continuations::default();
         let inner = history().unwrap_or_else(|reason| {
-            say.detail(format_args!("the history is not kept: {reason}"));
+            log.detail(format_args!("the history is not kept: {reason}"));
             FileBackedHistory::default()
         });
         let editor = Reedline::create()
             .with_history(Box::new(JoinedHistory { inner, continuations: continuations.clone() }))
             .with_validator(Box::new(continuations.clone()))
             .with_ansi_colors(console::styles_allowed())
-            // On Windows pastes come as keys, whatever is asked for.
+            // Windows consoles send a paste as keys.
             .use_bracketed_paste(cfg!(not(windows)));
-        Lines::Editor(Box::new(editor), continuations)
+        Input::Editor(Box::new(editor), continuations)
     }
 
-    /// Whether a person types the lines.
+    /// Whether messages are typed.
     pub(crate) fn interactive(&self) -> bool {
-        matches!(self, Lines::Editor(..))
+        matches!(self, Input::Editor(..))
     }
 
     /// The next message; `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<String>, Failure> {
         match self {
-            Lines::Editor(editor, continuations) => loop {
+            Input::Editor(editor, continuations) => loop {
                 continuations.clear();
                 match editor.read_line(&Arrow) {
                     Ok(Signal::Success(message)) => return Ok(Some(continuations.join(&message))),
@@ -61,12 +61,12 @@ impl Lines {
                     Err(error) => return Err(Failure::new(format!("cannot read from the terminal: {error}"))),
                 }
             },
-            Lines::Pipe => read_message(&mut io::stdin().lock()),
+            Input::Pipe => read_message(&mut io::stdin().lock()),
         }
     }
 }
 
-/// A line, and the lines that continue it.
+/// Reads a line and the lines that continue it.
 fn read_message(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
     let mut message = None::<String>;
     loop {
@@ -95,7 +95,7 @@ fn read_message(input: &mut impl BufRead) -> Result<Option<String>, Failure> {
 fn history() -> Result<FileBackedHistory, String> {
     let path = data_dir().ok_or("there is no home directory")?.join("gristmill").join("history");
     check_writable(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    FileBackedHistory::with_file(HISTORY_LINES, path).map_err(|error| error.to_string())
+    FileBackedHistory::with_file(HISTORY_LENGTH, path).map_err(|error| error.to_string())
 }
 
 fn check_writable(path: &Path) -> io::Result<()> {
@@ -105,7 +105,7 @@ fn check_writable(path: &Path) -> io::Result<()> {
     fs::OpenOptions::new().create(true).append(true).open(path).map(drop)
 }
 
-/// Where the platform keeps a user's data.
+/// The platform's folder for a user's data.
 fn data_dir() -> Option<PathBuf> {
     let set = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if cfg!(windows) {
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pipe_gives_messages() {
+    fn a_pipe_is_split_into_messages() {
         let mut input = &b"one\n\ntwo\\\r\n  three\\\\\nfour\\"[..];
         let messages: Vec<String> = std::iter::from_fn(|| read_message(&mut input).unwrap()).collect();
         assert_eq!(messages, ["one", "", "two\n  three\\\\", "four\n"]);
