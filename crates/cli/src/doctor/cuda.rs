@@ -3,14 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use gristmill_cuda::cache::Cache;
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::nvrtc::Nvrtc;
 use gristmill_cuda::{Cuda, Options, units};
 use gristmill_gpu::Gpu;
-use gristmill_gpu::ahead::side_by_side;
 use gristmill_kernels::Error;
 use gristmill_kernels::ops::Rates;
 
@@ -20,26 +18,9 @@ use super::ops;
 use crate::console;
 use crate::failure::Failure;
 
-/// Kernels that fail to compile and are listed.
-const MAX_LISTED: usize = 5;
-
 /// Checks the driver, NVRTC, the kernel cache and the devices. Returns the usable devices with their names.
 pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver>)>, Failure> {
-    let count = match driver::version() {
-        Err(error) => findings.add(Verdict::Bad, "NVIDIA driver", error).map(|()| 0)?,
-        Ok(None) => {
-            let found = "not here; models run on the CPU";
-            findings.add(Verdict::Absent, "NVIDIA driver", found).map(|()| 0)?
-        }
-        Ok(Some((major, minor))) => {
-            findings.add(Verdict::Good, "NVIDIA driver", format!("for CUDA {major}.{minor}{}", module()))?;
-            match driver::count() {
-                Err(error) => findings.add(Verdict::Bad, "devices", error).map(|()| 0)?,
-                Ok(0) => findings.add(Verdict::Absent, "devices", "none; models run on the CPU").map(|()| 0)?,
-                Ok(count) => count,
-            }
-        }
-    };
+    let count = count(findings)?;
     // Without a device, a missing NVRTC or cache is no failure.
     let missing = if count > 0 { Verdict::Bad } else { Verdict::Absent };
     match Nvrtc::open() {
@@ -55,15 +36,34 @@ pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver
     }
     let mut usable = Vec::new();
     for number in 0..count {
+        let name = format!("cuda:{number}");
         match open(number) {
-            Err(error) => findings.add(Verdict::Bad, format_args!("cuda:{number}"), error)?,
+            Err(error) => findings.add(Verdict::Bad, &name, error)?,
             Ok((driver, found)) => {
-                findings.add(Verdict::Good, format_args!("cuda:{number}"), found)?;
-                usable.push((format!("cuda:{number}"), driver));
+                findings.add(Verdict::Good, &name, found)?;
+                usable.push((name, driver));
             }
         }
     }
     Ok(usable)
+}
+
+/// Checks the driver and returns the number of devices.
+fn count(findings: &mut Findings) -> Result<u32, Failure> {
+    let version = match driver::version() {
+        Err(error) => return findings.add(Verdict::Bad, "NVIDIA driver", error).map(|()| 0),
+        Ok(None) => {
+            let found = "not here; models run on the CPU";
+            return findings.add(Verdict::Absent, "NVIDIA driver", found).map(|()| 0);
+        }
+        Ok(Some(version)) => version,
+    };
+    findings.add(Verdict::Good, "NVIDIA driver", format!("for CUDA {}.{}{}", version.0, version.1, module()))?;
+    match driver::count() {
+        Err(error) => findings.add(Verdict::Bad, "devices", error).map(|()| 0),
+        Ok(0) => findings.add(Verdict::Absent, "devices", "none; models run on the CPU").map(|()| 0),
+        Ok(count) => Ok(count),
+    }
 }
 
 /// The version of the driver's kernel module; Linux only.
@@ -109,19 +109,7 @@ pub(super) fn device(
     reference: &ReferenceRun,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    let (units, start) = (units::all(), Instant::now());
-    let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
-    bar.set_length(units.len() as u64);
-    let prepared = side_by_side(&units, |unit| driver.prepare(unit), |done| bar.set_position(done as u64));
-    bar.finish_and_clear();
-    let failures: Vec<Error> = prepared.into_iter().filter_map(Result::err).collect();
-    for error in failures.iter().take(MAX_LISTED) {
-        findings.add(Verdict::Bad, format_args!("{name}: a kernel"), error)?;
-    }
-    let (all, failed, seconds) = (units.len(), failures.len(), start.elapsed().as_secs_f64());
-    let verdict = if failed > 0 { Verdict::Bad } else { Verdict::Good };
-    let found = format!("{} of {all} kernel sources compiled, or found in the cache, in {seconds:.1} s", all - failed);
-    findings.add(verdict, format_args!("{name}: kernels"), found)?;
+    super::compile(name, &units::all(), |unit| driver.prepare(unit), findings)?;
     if let Some(notice) = driver.notice() {
         findings.add(Verdict::Bad, format_args!("{name}: cache"), notice)?;
     }

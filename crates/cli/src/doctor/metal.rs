@@ -1,10 +1,8 @@
 //! Metal: Apple's GPUs.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use gristmill_gpu::Gpu;
-use gristmill_gpu::ahead::side_by_side;
 use gristmill_metal::driver::{self, Driver};
 use gristmill_metal::{Metal, units};
 
@@ -40,16 +38,7 @@ fn device(name: &str, driver: &Arc<Driver>, reference: &ReferenceRun, findings: 
     let memory = console::bytes(properties.memory);
     let found = format!("{}, Apple family {}, {memory} recommended", properties.name, properties.architecture);
     findings.add(Verdict::Good, name, found)?;
-    let (all, start) = (units::all(), Instant::now());
-    let prepared = side_by_side(&all, |unit| driver.prepare(unit), |_| ());
-    let mut failed = 0;
-    for error in prepared.into_iter().filter_map(Result::err) {
-        failed += 1;
-        findings.add(Verdict::Bad, format_args!("{name}: a kernel"), error)?;
-    }
-    let (verdict, seconds) = (if failed > 0 { Verdict::Bad } else { Verdict::Good }, start.elapsed().as_secs_f64());
-    let found = format!("{} of {} kernel sources compiled in {seconds:.1} s", all.len() - failed, all.len());
-    findings.add(verdict, format_args!("{name}: kernels"), found)?;
+    super::compile(name, &units::all(), |unit| driver.prepare(unit), findings)?;
     let make = |_| Metal::backend(driver.clone());
     match ops::all(name, &make, findings)? {
         true => reference.check(name, Metal::backend(driver.clone()), findings),

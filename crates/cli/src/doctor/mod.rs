@@ -9,11 +9,13 @@ mod ops;
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{clock, machine};
+use gristmill_gpu::ahead::side_by_side;
+use gristmill_kernels::Error;
 
 use crate::bench::machine::memory_rate;
 use crate::console;
@@ -70,6 +72,31 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("--report {}: {error}; name a file that can be written", path.display()))
+}
+
+/// Kernels that fail to compile and are listed.
+const MAX_LISTED: usize = 5;
+
+/// Compiles all kernel sources for a device.
+fn compile<U: Sync>(
+    device: &str,
+    units: &[U],
+    prepare: impl Fn(&U) -> Result<(), Error> + Sync,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let start = Instant::now();
+    let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
+    bar.set_length(units.len() as u64);
+    let prepared = side_by_side(units, prepare, |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let failures: Vec<Error> = prepared.into_iter().filter_map(Result::err).collect();
+    for error in failures.iter().take(MAX_LISTED) {
+        findings.add(Verdict::Bad, format_args!("{device}: a kernel"), error)?;
+    }
+    let (all, compiled, seconds) = (units.len(), units.len() - failures.len(), start.elapsed().as_secs_f64());
+    let verdict = if failures.is_empty() { Verdict::Good } else { Verdict::Bad };
+    let found = format!("{compiled} of {all} kernel sources compiled, or found in the cache, in {seconds:.1} s");
+    findings.add(verdict, format_args!("{device}: kernels"), found)
 }
 
 /// The processor and its memory.

@@ -1,7 +1,6 @@
 //! Help, warnings, and the commands that read or write a model file.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use super::{gristmill, path};
 
@@ -90,8 +89,9 @@ fn output_that_cannot_be_written_is_an_error() {
         &["man"],
         &["completions", "bash"],
     ] {
+        use std::process::Stdio;
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_gristmill"));
         let ended = command.args(arguments).stdin(Stdio::null()).stdout(full).stderr(Stdio::piped()).output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
         assert_eq!((ended.status.code(), errors.lines().count()), (Some(1), 1), "{arguments:?}: {errors}");

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use super::gristmill;
 
@@ -84,7 +83,7 @@ fn a_full_disk_leaves_no_partial_file() {
         folder(),
         scratch.display()
     );
-    let ended = Command::new("sh").args(["-c", &script]).output().expect("sh runs");
+    let ended = std::process::Command::new("sh").args(["-c", &script]).output().expect("sh runs");
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{errors}");
     assert!(errors.contains("out.gguf: cannot write") && !errors.contains(".partial"), "{errors}");
