@@ -1,87 +1,136 @@
-//! Prints an answer as it comes, with the model's thinking dimmed before it, and keeps both.
+//! An answer: its request, and its text on stdout as it is generated, thinking dimmed. On a terminal lines break between
+//! words.
 
 use std::io::{self, IsTerminal};
 use std::mem;
 
+use gristmill_engine::template::Message;
+use gristmill_engine::{Chat, Engine, EngineError, Request};
+
 use crate::console;
 use crate::failure::Failure;
-use crate::think::{Part, Thinking};
+use crate::think::{Segment, Thinking};
+use crate::wrap::Wrap;
 
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-/// What a model said.
-#[derive(Debug, Default)]
-pub(crate) struct Said {
-    pub(crate) thinking: String,
-    pub(crate) answer: String,
+/// The request for the answer to a conversation, and the parser of that answer's thinking.
+pub(crate) fn request(
+    engine: &Engine,
+    system: Option<&str>,
+    turns: &[Message],
+    no_think: bool,
+) -> Result<(Request, Thinking), EngineError> {
+    let system = system.map(|text| Message::new("system", text));
+    let mut chat = Chat::new(system.into_iter().chain(turns.iter().cloned()).collect());
+    chat.thinking = no_think.then_some(false);
+    let thinking = Thinking::after(&engine.render(&chat)?);
+    let mut request = Request::new(chat);
+    request.control_tokens = thinking.marks_are_control_tokens();
+    Ok((request, thinking))
 }
 
-/// What of an answer is printed.
+/// A generated text.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    pub(crate) thinking: String,
+    /// The text after the thinking.
+    pub(crate) text: String,
+}
+
+/// The printed part of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Show {
     All,
+    /// The text without the thinking.
     Answer,
     Nothing,
 }
 
-/// Prints what a model says.
+/// Prints an answer in pieces.
 pub(crate) struct Printer {
     thinking: Thinking,
     show: Show,
-    /// stdout is a terminal that can dim.
+    /// Breaks lines between words; for a terminal.
+    wrap: Option<Wrap>,
+    /// Thinking is dimmed.
     dims: bool,
-    /// A thought was printed, and nothing since.
-    thought: bool,
+    /// The latest printed segment is thinking.
+    in_thought: bool,
     ends_line: bool,
-    said: Said,
+    answer: Answer,
 }
 
 impl Printer {
     pub(crate) fn new(thinking: Thinking, show: Show) -> Printer {
-        let dims = io::stdout().is_terminal();
-        Printer { thinking, show, dims, thought: false, ends_line: false, said: Said::default() }
+        let terminal = io::stdout().is_terminal();
+        let (wrap, dims) = (terminal.then(Wrap::default), terminal && console::styles_allowed());
+        Printer { thinking, show, wrap, dims, in_thought: false, ends_line: false, answer: Answer::default() }
     }
 
-    /// Takes the next text.
+    /// Takes the next piece of text.
     pub(crate) fn push(&mut self, text: &str) -> Result<(), Failure> {
-        self.thinking.push(text).into_iter().try_for_each(|part| self.take(part))
+        self.thinking.push(text).into_iter().try_for_each(|segment| self.take(segment))
     }
 
-    fn take(&mut self, part: Part) -> Result<(), Failure> {
-        match part {
-            Part::Thought(text) => {
-                self.said.thinking.push_str(&text);
-                match self.show {
-                    Show::All if self.dims => self.print(&text, format_args!("{DIM}{text}{PLAIN}"))?,
-                    Show::All => self.print(&text, format_args!("{text}"))?,
-                    Show::Answer | Show::Nothing => return Ok(()),
+    fn take(&mut self, segment: Segment) -> Result<(), Failure> {
+        match segment {
+            Segment::Thought(text) => {
+                self.answer.thinking.push_str(&text);
+                if self.show == Show::All {
+                    self.in_thought = true;
+                    self.print(&text)?;
                 }
-                self.thought = true;
             }
-            Part::Answer(text) => {
-                self.said.answer.push_str(&text);
+            Segment::Answer(text) => {
+                self.answer.text.push_str(&text);
                 if self.show != Show::Nothing {
-                    let gap = if mem::take(&mut self.thought) { "\n\n" } else { "" };
-                    self.print(&text, format_args!("{gap}{text}"))?;
+                    if self.in_thought {
+                        self.print_held()?;
+                        self.in_thought = false;
+                        self.print("\n\n")?;
+                    }
+                    self.print(&text)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn print(&mut self, text: &str, shown: std::fmt::Arguments) -> Result<(), Failure> {
+    fn print(&mut self, text: &str) -> Result<(), Failure> {
         self.ends_line = text.ends_with('\n');
-        console::print(shown)
+        match &mut self.wrap {
+            Some(wrap) => {
+                let lines = wrap.push(text, console::columns());
+                self.write(&lines)
+            }
+            None => self.write(text),
+        }
     }
 
-    /// Prints what was held back, and ends the line. What was said in all.
-    pub(crate) fn finish(mut self) -> Result<Said, Failure> {
+    /// Prints the word that [`Wrap`] holds back.
+    fn print_held(&mut self) -> Result<(), Failure> {
+        let word = self.wrap.as_mut().map(|wrap| wrap.finish(console::columns()));
+        self.write(&word.unwrap_or_default())
+    }
+
+    fn write(&self, text: &str) -> Result<(), Failure> {
+        match text {
+            "" => Ok(()),
+            _ if self.in_thought && self.dims => console::print(format_args!("{DIM}{text}{PLAIN}")),
+            _ => console::print(text),
+        }
+    }
+
+    /// Prints the rest and a line end; returns the whole answer.
+    pub(crate) fn finish(mut self) -> Result<Answer, Failure> {
         let rest = mem::replace(&mut self.thinking, Thinking::none()).finish();
-        rest.into_iter().try_for_each(|part| self.take(part))?;
+        rest.into_iter().try_for_each(|segment| self.take(segment))?;
+        self.print_held()?;
         if self.show != Show::Nothing && !self.ends_line {
             console::print("\n")?;
         }
-        Ok(self.said)
+        Ok(self.answer)
     }
 }

@@ -1,4 +1,4 @@
-//! Arguments that several subcommands share, and what becomes of them.
+//! Arguments that several subcommands share.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -7,26 +7,27 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use gristmill_cpu::MAX_THREADS;
 use gristmill_engine::tokenizer::Tokenizer;
-use gristmill_engine::{Error, LoadOptions, Precision, SamplingOptions, machine};
+use gristmill_engine::{Error, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
 use gristmill_kernels::kv::KvFormat;
 
-use crate::bias::{BiasArgs, Biasing};
-use crate::console;
+use crate::bias::{BiasArgs, BiasOptions};
 use crate::failure::Failure;
+use crate::numbers::MaxTokens;
+use crate::{console, numbers};
 
-/// What the model runs on.
+/// Device, threads and number formats.
 #[derive(Args)]
 pub(crate) struct DeviceArgs {
     /// Threads [default: one on each physical core that this process may use].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
     pub(crate) threads: Option<usize>,
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N.
     #[arg(long, default_value = "auto")]
     pub(crate) device: String,
-    /// How the cache keeps keys and values. q8_0 takes 53% of the memory.
+    /// Format of keys and values in the cache. q8_0 takes 53% of the memory of f16.
     #[arg(long, value_name = "FORMAT", default_value = "f16")]
     pub(crate) kv: KvArg,
-    /// What weights are multiplied with. exact is slower.
+    /// Precision of the activations that weights are multiplied with. exact is slower.
     #[arg(long, value_name = "PRECISION", default_value = "fast")]
     pub(crate) precision: PrecisionArg,
 }
@@ -34,9 +35,9 @@ pub(crate) struct DeviceArgs {
 /// [`Precision`] on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum PrecisionArg {
-    /// Activations of 8 bits, with a scale for 32; of 16 bits where that is as fast.
+    /// Activations of 8 bits with one scale for 32 values; of 16 bits where that is as fast.
     Fast,
-    /// Activations as they are, of 32 bits.
+    /// Activations of 32 bits.
     Exact,
 }
 
@@ -52,9 +53,9 @@ impl From<PrecisionArg> for Precision {
 /// [`KvFormat`] on the command line.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum KvArg {
-    /// 16 bits each.
+    /// 16 bits for each value.
     F16,
-    /// 8 bits each, and a scale for 32.
+    /// 8 bits for each value, and one scale for 32 values.
     #[value(name = "q8_0")]
     Q8_0,
 }
@@ -70,25 +71,20 @@ impl From<KvArg> for KvFormat {
 
 impl DeviceArgs {
     /// The number of threads.
-    pub(crate) fn threads(&self) -> Result<usize, Failure> {
+    pub(crate) fn threads(&self) -> usize {
         threads(self.threads, machine::physical_cores())
     }
 
-    /// Options for loading, without a callback.
-    pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
-        let (device, threads) = (self.device.clone(), Some(self.threads()?));
-        Ok(LoadOptions { device, threads, precision: self.precision.into(), ..LoadOptions::default() })
+    /// Options for loading, without a progress callback.
+    pub(crate) fn load_options(&self) -> LoadOptions {
+        let (device, threads) = (self.device.clone(), Some(self.threads()));
+        LoadOptions { device, threads, precision: self.precision.into(), ..LoadOptions::default() }
     }
 }
 
-/// The number of threads: as asked, or one on each of the cores.
-pub(crate) fn threads(asked: Option<usize>, cores: usize) -> Result<usize, Failure> {
-    let threads = asked.unwrap_or(cores.min(MAX_THREADS));
-    if (1..=MAX_THREADS).contains(&threads) {
-        return Ok(threads);
-    }
-    let remedy = format!("leave it out to use one thread on each of the {cores} cores");
-    Err(Failure::new(format!("--threads is {threads}; it must be between 1 and {MAX_THREADS}: {remedy}")))
+/// The number of threads: `requested`, or one for each core.
+pub(crate) fn threads(requested: Option<usize>, cores: usize) -> usize {
+    requested.unwrap_or(cores.min(MAX_THREADS))
 }
 
 /// A text that the model reads in windows.
@@ -98,28 +94,30 @@ pub(crate) struct TextArgs {
     #[arg(short, long, value_name = "TEXT")]
     file: PathBuf,
     /// Tokens of one window.
-    #[arg(long, value_name = "TOKENS", default_value_t = 512)]
-    pub(crate) ctx: usize,
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true, value_parser = numbers::whole)]
+    ctx: i64,
 }
 
 impl TextArgs {
-    /// The text. `least`: tokens that a window must have.
-    pub(crate) fn read(&self, least: usize) -> Result<String, Failure> {
-        if self.ctx < least {
-            let found = self.ctx;
-            return Err(Failure::new(format!("--ctx is {found}; it must be at least {least} (512 is usual)")));
+    /// The text and the window size in tokens, which must be at least `least`.
+    pub(crate) fn read(&self, least: usize) -> Result<(String, usize), Failure> {
+        match usize::try_from(self.ctx) {
+            Ok(ctx) if ctx >= least => Ok((console::read_text(&self.file)?, ctx)),
+            _ => {
+                let found = self.ctx;
+                Err(Failure::new(format!("--ctx is {found}; it must be at least {least} (512 is usual)")))
+            }
         }
-        console::read_text(&self.file)
     }
 }
 
-/// How much to tell on stderr.
+/// The amount of output on stderr.
 #[derive(Args)]
 pub(crate) struct Verbosity {
-    /// Say nothing on stderr but errors.
+    /// Print only errors to stderr.
     #[arg(short, long)]
     pub(crate) quiet: bool,
-    /// Say what is being done: memory plan, context, threads, seed.
+    /// Print details to stderr: memory plan, context, threads, sampling, seed.
     #[arg(short, long, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
 }
@@ -140,35 +138,39 @@ impl Verbosity {
     }
 }
 
-/// How tokens are drawn, and when to stop.
+/// Sampling, and where generation stops.
 #[derive(Args)]
 pub(crate) struct SamplingArgs {
-    /// The most tokens to generate [default: until the model ends its text or the context is full].
-    #[arg(short = 'n', long = "max-tokens", value_name = "N")]
-    max_tokens: Option<usize>,
-    /// Temperature; 0 always takes the most likely token.
-    #[arg(long, value_name = "T", default_value_t = SamplingOptions::default().temperature, allow_hyphen_values = true)]
-    temp: f32,
-    /// Keep the K most likely tokens; 0 keeps all.
-    #[arg(long, value_name = "K", default_value_t = SamplingOptions::default().top_k)]
-    top_k: u32,
-    /// Keep the smallest set of tokens with at least this probability; 1 keeps all.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().top_p, allow_hyphen_values = true)]
-    top_p: f32,
-    /// Drop tokens less likely than this share of the most likely; 0 keeps all.
-    #[arg(long, value_name = "P", default_value_t = SamplingOptions::default().min_p, allow_hyphen_values = true)]
-    min_p: f32,
-    /// Make generated tokens less likely to come again; 1 turns it off.
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_hyphen_values = true)]
-    repeat_penalty: f32,
-    /// Lower the logits of tokens that were generated.
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    /// The most tokens to generate; -1 for no limit [default: until the model ends its text or the context is full].
+    #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::max_tokens)]
+    max_tokens: Option<MaxTokens>,
+    /// Temperature; 0 always takes the most likely token [default: as the model file recommends, or 0.7; of the built-in
+    /// model 0.6].
+    #[arg(long, value_name = "T", allow_hyphen_values = true, value_parser = numbers::number)]
+    temp: Option<f32>,
+    /// Keep the K most likely tokens; 0 keeps all [default: as the model file recommends, or 40].
+    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = numbers::at_least::<u32>(0))]
+    top_k: Option<u32>,
+    /// Keep the smallest set of tokens with at least this probability; 1 keeps all [default: as the model file
+    /// recommends, or 0.95].
+    #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
+    top_p: Option<f32>,
+    /// Drop tokens less likely than this share of the most likely; 0 keeps all [default: as the model file recommends, or
+    /// 0.05].
+    #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
+    min_p: Option<f32>,
+    /// Make tokens of the generated text less likely; 1 turns it off [default: as the model file recommends, or
+    /// 1; of the built-in model 1.15].
+    #[arg(long, value_name = "X", allow_hyphen_values = true, value_parser = numbers::number)]
+    repeat_penalty: Option<f32>,
+    /// Lower the logits of tokens in the generated text.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true, value_parser = numbers::number)]
     presence_penalty: f32,
-    /// Lower the logits of generated tokens each time they come.
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true)]
+    /// Lower the logits of tokens in the generated text, once for each occurrence.
+    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true, value_parser = numbers::number)]
     frequency_penalty: f32,
-    /// The same seed gives the same text [default: a random one, told with --verbose].
-    #[arg(long)]
+    /// The same seed gives the same text [default: a random one, printed with --verbose].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<u64>(0))]
     seed: Option<u64>,
     /// Stop before this text; may be given several times.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
@@ -177,41 +179,75 @@ pub(crate) struct SamplingArgs {
     bias: BiasArgs,
 }
 
-/// Sampling arguments, checked.
-pub(crate) struct Generating {
-    pub(crate) sampling: SamplingOptions,
+/// Checked options of a generation.
+pub(crate) struct GenerationOptions {
+    sampling: SamplingOptions,
     pub(crate) max_tokens: Option<usize>,
-    pub(crate) stop: Vec<String>,
-    pub(crate) bias: Biasing,
+    stop: Vec<String>,
+    bias: BiasOptions,
 }
 
 impl SamplingArgs {
-    /// Checks the ranges, before a model is loaded for nothing.
-    pub(crate) fn check(&self) -> Result<Generating, Failure> {
-        let sampling = SamplingOptions {
-            temperature: self.temp,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repeat_penalty: self.repeat_penalty,
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            // The keys of a hash map are random: all the randomness that a seed needs.
-            seed: self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
-        };
+    /// Checks the ranges before the model is loaded.
+    pub(crate) fn check(&self) -> Result<GenerationOptions, Failure> {
+        let seed = self.seed.unwrap_or_else(draw_seed);
+        let sampling = self.or(SamplingOptions { seed, ..SamplingOptions::default() });
         sampling.check()?;
-        if self.max_tokens == Some(0) {
-            return Err(Failure::new("-n is 0; it must be at least 1, or leave it out"));
-        }
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
         }
         let bias = self.bias.check()?;
-        Ok(Generating { sampling, max_tokens: self.max_tokens, stop: self.stop.clone(), bias })
+        let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);
+        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias })
+    }
+
+    /// The settings on the command line, completed by `defaults`.
+    fn or(&self, defaults: SamplingOptions) -> SamplingOptions {
+        SamplingOptions {
+            temperature: self.temp.unwrap_or(defaults.temperature),
+            top_k: self.top_k.unwrap_or(defaults.top_k),
+            top_p: self.top_p.unwrap_or(defaults.top_p),
+            min_p: self.min_p.unwrap_or(defaults.min_p),
+            repeat_penalty: self.repeat_penalty.unwrap_or(defaults.repeat_penalty),
+            presence_penalty: self.presence_penalty,
+            frequency_penalty: self.frequency_penalty,
+            seed: defaults.seed,
+        }
     }
 }
 
-/// The tokenizer of a file whose model need not be one that runs.
+impl GenerationOptions {
+    /// Completes the settings of the command line by those recommended for the model.
+    pub(crate) fn resolve(&mut self, args: &SamplingArgs, recommended: SamplingOptions, log: &Verbosity) {
+        self.sampling = args.or(SamplingOptions { seed: self.sampling.seed, ..recommended });
+        let SamplingOptions { temperature, top_k, top_p, min_p, repeat_penalty, seed, .. } = self.sampling;
+        log.detail(format_args!(
+            "sampling: temperature {temperature}, top-k {top_k}, top-p {top_p}, min-p {min_p}, repeat penalty {repeat_penalty}"
+        ));
+        log.detail(format_args!("seed: {seed}"));
+    }
+
+    /// Writes the options into a request to this model.
+    pub(crate) fn apply(&self, request: &mut Request, model: &Model) -> Result<(), Failure> {
+        request.sampling = self.sampling;
+        request.max_tokens = self.max_tokens;
+        request.stop = self.stop.clone();
+        self.bias.apply(request, model)
+    }
+
+    /// Fails if a bias names no token of this model, or several.
+    pub(crate) fn check_bias(&self, model: &Model) -> Result<(), Failure> {
+        self.bias.apply(&mut Request::new(""), model)
+    }
+}
+
+/// A random seed below 2^53, which a JSON reader that keeps numbers as doubles represents exactly.
+fn draw_seed() -> u64 {
+    // The standard library seeds each `RandomState` with system randomness.
+    RandomState::new().build_hasher().finish() >> 11
+}
+
+/// The tokenizer of a file, also of a file whose model cannot run.
 pub(crate) fn tokenizer(file: &gristmill_engine::gguf::GgufFile) -> Result<Tokenizer, Failure> {
     Ok(gristmill_engine::model::tokenizer(file)?.ok_or(Error::NoTokenizer)?)
 }

@@ -1,9 +1,10 @@
-//! What is added to logits before a token is drawn: the user's own bias, and DRY.
+//! Changes of logits before sampling: logit bias, and the repetition penalty DRY.
 
 use clap::Args;
 use gristmill_engine::{Dry, EngineError, Model, Request};
 
 use crate::failure::Failure;
+use crate::numbers;
 
 /// Logit bias and DRY.
 #[derive(Args)]
@@ -13,16 +14,16 @@ pub(crate) struct BiasArgs {
     #[arg(long, value_name = "TOKEN=BIAS", allow_hyphen_values = true)]
     logit_bias: Vec<String>,
     /// Lower the logits of tokens that would continue a repetition (DRY) by X; 0 turns it off, 0.8 is usual.
-    #[arg(long, value_name = "X", default_value_t = Dry::default().multiplier, allow_hyphen_values = true)]
+    #[arg(long, value_name = "X", default_value_t = Dry::default().multiplier, allow_hyphen_values = true, value_parser = numbers::number)]
     dry_multiplier: f32,
-    /// What each further repeated token multiplies DRY's penalty with.
-    #[arg(long, value_name = "X", default_value_t = Dry::default().base, allow_hyphen_values = true, requires = "dry_multiplier")]
+    /// The factor by which each further repeated token raises DRY's penalty.
+    #[arg(long, value_name = "X", default_value_t = Dry::default().base, allow_hyphen_values = true, value_parser = numbers::number, requires = "dry_multiplier")]
     dry_base: f32,
-    /// The length of a repetition, in tokens, from which on DRY penalises what continues it.
-    #[arg(long, value_name = "N", default_value_t = Dry::default().allowed_length, requires = "dry_multiplier")]
+    /// The length of a repetition, in tokens, from which on DRY penalises its continuation.
+    #[arg(long, value_name = "N", default_value_t = Dry::default().allowed_length, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), requires = "dry_multiplier")]
     dry_allowed_length: usize,
     /// The last tokens, prompt included, in which DRY looks for repetitions; -1 for all, 0 turns DRY off.
-    #[arg(long, value_name = "N", default_value_t = -1, allow_hyphen_values = true, requires = "dry_multiplier")]
+    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = numbers::whole, requires = "dry_multiplier")]
     dry_penalty_last_n: i64,
     /// A text that ends a repetition; may be given several times. "none" stands for no breakers [default: line break, colon,
     /// double quote, asterisk].
@@ -30,22 +31,22 @@ pub(crate) struct BiasArgs {
     dry_sequence_breaker: Vec<String>,
 }
 
-/// What `--logit-bias` names.
+/// The token in `--logit-bias`.
 #[derive(Debug, PartialEq)]
 enum TokenName {
     Id(u32),
     Text(String),
 }
 
-/// [`BiasArgs`], checked as far as that takes no model.
-pub(crate) struct Biasing {
+/// [`BiasArgs`] with checked ranges; names of tokens need a model.
+pub(crate) struct BiasOptions {
     named: Vec<(TokenName, f32)>,
     dry: Dry,
 }
 
 impl BiasArgs {
-    /// Checks the ranges, before a model is loaded for nothing.
-    pub(crate) fn check(&self) -> Result<Biasing, Failure> {
+    /// Checks the ranges before the model is loaded.
+    pub(crate) fn check(&self) -> Result<BiasOptions, Failure> {
         let penalty_last_n = match self.dry_penalty_last_n {
             -1 => None,
             n => Some(usize::try_from(n).map_err(|_| {
@@ -65,7 +66,7 @@ impl BiasArgs {
             sequence_breakers,
         };
         dry.check()?;
-        Ok(Biasing { named: self.logit_bias.iter().map(|text| parse(text)).collect::<Result<_, _>>()?, dry })
+        Ok(BiasOptions { named: self.logit_bias.iter().map(|text| parse(text)).collect::<Result<_, _>>()?, dry })
     }
 }
 
@@ -84,18 +85,13 @@ fn parse(text: &str) -> Result<(TokenName, f32), Failure> {
     Ok((name, bias))
 }
 
-impl Biasing {
-    /// Writes bias and DRY into a request to this model.
+impl BiasOptions {
+    /// Writes bias and DRY into a request to this model. Fails if a name stands for no token of this model, or for several.
     pub(crate) fn apply(&self, request: &mut Request, model: &Model) -> Result<(), Failure> {
         request.dry = self.dry.clone();
         request.logit_bias =
             self.named.iter().map(|(name, bias)| Ok((id(name, model)?, *bias))).collect::<Result<_, Failure>>()?;
         Ok(())
-    }
-
-    /// Fails if a name stands for no token of this model, or for several.
-    pub(crate) fn check(&self, model: &Model) -> Result<(), Failure> {
-        self.apply(&mut Request::new(""), model)
     }
 }
 
@@ -134,7 +130,7 @@ mod tests {
             ("\"a=b\"=3", text("a=b"), 3.0),
             ("\"\\n\"=0", text("\n"), 0.0),
         ] {
-            assert_eq!(parse(given).expect("it is good"), (name, bias), "{given}");
+            assert_eq!(parse(given).expect("valid"), (name, bias), "{given}");
         }
         for bad in ["", "42", "=1", "the=1", "-1=1", "42=", "42=x", "\"a=1", "a\"=1", "4294967296=1"] {
             let Err(Failure::Message(message)) = parse(bad) else { panic!("{bad}") };

@@ -1,33 +1,33 @@
 //! `chat`: a conversation on the terminal, or line by line from a pipe.
 
-use std::process;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Args;
-use gristmill_engine::engine::{Canceller, Finish};
+use gristmill_engine::engine::{Canceller, Finish, FinishReason};
 use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Engine, EngineError, Generation, Prompt, Request};
+use gristmill_engine::{Engine, EngineError, Generation};
+use signal_hook::consts::SIGINT;
 
-use crate::answer::{Printer, Show};
-use crate::args::{DeviceArgs, Generating, SamplingArgs, Verbosity};
+use crate::answer::{self, Printer, Show};
+use crate::args::{DeviceArgs, GenerationOptions, SamplingArgs, Verbosity};
 use crate::failure::Failure;
-use crate::lines::Lines;
+use crate::input::Input;
 use crate::source::{ModelArg, Source};
-use crate::think::Thinking;
-use crate::{console, load, run};
+use crate::{console, interrupt, load, numbers, recommended, run};
 
 /// Talk with a model.
 ///
-/// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands.
+/// Ctrl-C stops the answer, Ctrl-D ends the program. /help lists the commands. A message may have several lines: paste
+/// them, press Alt-Enter between them, or end a line with a backslash, which also continues a line of a pipe.
 #[derive(Args)]
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     model: ModelArg,
-    /// The system message: who the model is to be.
+    /// The system message, which sets the model's role.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     system: Option<String>,
-    /// Do not let the model think before it answers, if its template knows how to ask for that; hide it if it does.
+    /// Turn thinking off, if the chat template has a switch for it; hide it otherwise.
     #[arg(long)]
     no_think: bool,
     #[command(flatten)]
@@ -36,13 +36,14 @@ pub(crate) struct ChatArgs {
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
     /// More than the model was trained on is allowed, with a warning.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     ctx: Option<usize>,
     #[command(flatten)]
-    say: Verbosity,
+    log: Verbosity,
 }
 
 const HELP: &str = "\
+Enter sends the message. Alt-Enter, or a backslash before Enter, begins another line; pasted lines are one message.
 /reset          forget the conversation
 /system TEXT    set the system message and begin again; without TEXT, remove it
 /stats          tokens and times so far
@@ -50,73 +51,83 @@ const HELP: &str = "\
 /quit           end (also Ctrl-D)
 Ctrl-C          stop the answer";
 
-/// The running answer, for Ctrl-C.
+/// Cancels the running answer, if there is one.
 type Running = Arc<Mutex<Option<Canceller>>>;
 
 pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
-    let generating = args.sampling.check()?;
-    let source = args.model.source();
+    let mut options = args.sampling.check()?;
+    let source = args.model.source()?;
     if matches!(source, Source::BuiltIn) {
-        let next = "gristmill chat -m model.gguf";
-        let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model with -m, as in:";
+        let next = "gristmill chat model.gguf";
+        let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model, as in:";
         return Err(Failure::new(format!("the built-in model tells stories and cannot talk; {can} {next}")));
     }
-    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.say)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.log)?;
     if engine.model().template().is_none() {
         let remedy = "continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));
     }
-    generating.bias.check(engine.model())?;
-    args.say.detail(format_args!("seed: {}", generating.sampling.seed));
+    options.check_bias(engine.model())?;
+    options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     let running = Running::default();
     stop_answer_on_interrupt(&running);
-    let mut lines = Lines::open(&args.say);
-    if lines.interactive() {
-        args.say.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
+    let mut input = Input::open(&args.log);
+    if input.interactive() {
+        args.log.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
     }
-    let system = args.system.clone();
+    let (no_think, quiet, system) = (args.no_think, args.log.quiet, args.system.clone());
     let mut session =
-        Session { engine, load_time, generating, no_think: args.no_think, running, system, turns: vec![], last: None };
-    while let Some(line) = lines.next()? {
-        if !session.take(line.trim())? {
+        Session { engine, load_time, options, no_think, quiet, running, system, turns: vec![], last: None };
+    while let Some(message) = input.next()? {
+        if !session.take(&message)? {
             break;
         }
     }
     Ok(())
 }
 
-/// Ctrl-C ends the running answer; without one, the program.
+/// Ctrl-C cancels the running answer; between answers it ends the program.
 fn stop_answer_on_interrupt(running: &Running) {
     let running = running.clone();
-    // The only handler of this process, set once.
+    // Fails only for a second handler; this is the only one.
     let _ = ctrlc::set_handler(move || {
         let answer = running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         match answer {
             Some(answer) => answer.cancel(),
-            None => process::exit(130),
+            None => interrupt::end(SIGINT),
         }
     });
+}
+
+/// Whether a word has the form of a command, such as `/reset`. A path or a C comment has another form.
+fn is_command(word: &str) -> bool {
+    let name = word.strip_prefix('/').unwrap_or_default();
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
 /// A conversation.
 struct Session {
     engine: Engine,
     load_time: Duration,
-    generating: Generating,
+    options: GenerationOptions,
     no_think: bool,
+    quiet: bool,
     running: Running,
     system: Option<String>,
-    /// Messages after the system message, in turns of user and assistant.
+    /// Messages after the system message: user and assistant alternate.
     turns: Vec<Message>,
     last: Option<Finish>,
 }
 
 impl Session {
-    /// Takes a line: a command, or something said. Returns whether the conversation goes on.
-    fn take(&mut self, line: &str) -> Result<bool, Failure> {
+    /// Runs a command or answers a message. Returns false at the end of the conversation.
+    fn take(&mut self, message: &str) -> Result<bool, Failure> {
+        let line = message.trim();
         let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
         match command {
             "" => {}
+            // Commands have one line, except /system.
+            _ if line.contains('\n') && command != "/system" => self.answer(message.trim_end())?,
             "/quit" | "/exit" => return Ok(false),
             "/help" => console::note(format_args!("{HELP}")),
             "/stats" => self.stats(),
@@ -130,42 +141,32 @@ impl Session {
                 let what = if self.system.is_some() { "set" } else { "removed" };
                 console::note(format_args!("the system message is {what}; the conversation begins again"));
             }
-            _ if command.starts_with('/') => {
+            _ if is_command(command) => {
                 console::note(format_args!("{command} is not a command; /help lists them"));
             }
-            _ => self.answer(line)?,
+            _ => self.answer(message.trim_end())?,
         }
         Ok(true)
     }
 
     fn stats(&self) {
-        let context = self.engine.context();
+        let (context, costs) = (self.engine.context(), run::costs(self.load_time));
         match &self.last {
             Some(finish) => {
                 let used = finish.usage.prompt_tokens + finish.usage.generated_tokens;
                 let rates = run::rates(finish);
-                let costs = run::costs(self.load_time);
                 console::note(format_args!("{rates}; context {used} of {context} tokens, {costs}"));
             }
-            None => {
-                console::note(format_args!("no answer yet; context {context} tokens, {}", run::costs(self.load_time)))
-            }
+            None => console::note(format_args!("no answer yet; context {context} tokens, {costs}")),
         }
     }
 
-    fn chat(&self) -> Chat {
-        let system = self.system.iter().map(|text| Message::new("system", text));
-        let mut chat = Chat::new(system.chain(self.turns.iter().cloned()).collect());
-        chat.thinking = self.no_think.then_some(false);
-        chat
-    }
-
-    /// Says something and prints the answer. A request that is refused is taken back; the conversation goes on.
-    fn answer(&mut self, line: &str) -> Result<(), Failure> {
-        self.turns.push(Message::new("user", line));
+    /// Answers a message. A refused message is removed again; the conversation goes on.
+    fn answer(&mut self, message: &str) -> Result<(), Failure> {
+        self.turns.push(Message::new("user", message));
         match self.generate() {
             Ok(answer) => self.turns.push(Message::new("assistant", answer)),
-            Err(Answer::Refused(error)) => {
+            Err(AnswerError::Refused(error)) => {
                 self.turns.pop();
                 let remedy = match error {
                     EngineError::PromptTooLong { .. } => "; /reset forgets the conversation",
@@ -173,33 +174,44 @@ impl Session {
                 };
                 console::note(format_args!("error: {error}{remedy}"));
             }
-            Err(Answer::Failed(failure)) => return Err(failure),
+            Err(AnswerError::Failed(failure)) => return Err(failure),
         }
         Ok(())
     }
 
-    /// Prints the answer as it comes, thinking dimmed, and returns it without the thinking, which is for no later turn.
-    fn generate(&mut self) -> Result<String, Answer> {
-        let chat = self.chat();
-        let thinking = Thinking::after(&self.engine.render(&chat)?);
-        let mut request = Request::new(Prompt::Chat(chat));
-        request.control_tokens = thinking.marks_are_control_tokens();
+    /// Prints the answer as it is generated. Returns it without its thinking, because no later turn includes thinking.
+    fn generate(&mut self) -> Result<String, AnswerError> {
+        let (mut request, thinking) =
+            answer::request(&self.engine, self.system.as_deref(), &self.turns, self.no_think)?;
+        self.options.apply(&mut request, self.engine.model())?;
         let mut printer = Printer::new(thinking, if self.no_think { Show::Answer } else { Show::All });
-        request.sampling = self.generating.sampling;
-        request.max_tokens = self.generating.max_tokens;
-        request.stop = self.generating.stop.clone();
-        self.generating.bias.apply(&mut request, self.engine.model()).map_err(Answer::Failed)?;
         let generation = self.engine.generate(request)?;
         self.set_running(Some(generation.canceller()));
         let outcome = print_all(generation, &mut printer);
         self.set_running(None);
         let finish = outcome?;
-        let answer = printer.finish().map_err(Answer::Failed)?.answer;
+        let answer = printer.finish()?.text;
         match finish {
-            Some(_) => self.last = finish,
+            Some(finish) => {
+                self.last = Some(finish);
+                self.report_cut(&finish);
+            }
             None => console::note(format_args!("(stopped)")),
         }
         Ok(answer)
+    }
+
+    /// Prints which limit cut an answer.
+    fn report_cut(&self, finish: &Finish) {
+        if self.quiet || finish.reason != FinishReason::Length {
+            return;
+        }
+        let tokens = finish.usage.generated_tokens;
+        if self.options.max_tokens.is_some_and(|most| tokens >= most) {
+            return console::note(format_args!("(cut after {tokens} tokens, by -n)"));
+        }
+        let context = self.engine.context();
+        console::note(format_args!("(cut: the context of {context} tokens is full; /reset forgets the conversation)"));
     }
 
     fn set_running(&self, canceller: Option<Canceller>) {
@@ -207,29 +219,36 @@ impl Session {
     }
 }
 
-/// Prints the pieces as they come. How the answer ended; `None` if it was stopped.
-fn print_all(generation: Generation, printer: &mut Printer) -> Result<Option<Finish>, Answer> {
+/// Prints the pieces as they are generated. Returns how the answer ended; `None` for a cancelled one.
+fn print_all(generation: Generation, printer: &mut Printer) -> Result<Option<Finish>, AnswerError> {
     let mut finish = None;
     for piece in generation {
         let piece = piece?;
-        printer.push(&piece.text).map_err(Answer::Failed)?;
+        printer.push(&piece.text)?;
         finish = piece.finish;
     }
     Ok(finish)
 }
 
-/// Why there is no answer.
-enum Answer {
-    /// This request cannot be served, another may.
+/// Why a message has no answer.
+enum AnswerError {
+    /// The engine refuses this request; the next may succeed.
     Refused(EngineError),
+    /// The chat ends.
     Failed(Failure),
 }
 
-impl From<EngineError> for Answer {
-    fn from(error: EngineError) -> Answer {
+impl From<EngineError> for AnswerError {
+    fn from(error: EngineError) -> AnswerError {
         match error {
-            EngineError::Stopped => Answer::Failed(error.into()),
-            error => Answer::Refused(error),
+            EngineError::Stopped => AnswerError::Failed(error.into()),
+            error => AnswerError::Refused(error),
         }
+    }
+}
+
+impl From<Failure> for AnswerError {
+    fn from(failure: Failure) -> AnswerError {
+        AnswerError::Failed(failure)
     }
 }

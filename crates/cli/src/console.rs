@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::Failure;
 
-/// Writes to stdout at once: text is seen as it is generated.
+/// Writes to stdout and flushes, so that text appears as it is generated.
 pub(crate) fn print(text: impl Display) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     write!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::output)
@@ -29,7 +29,7 @@ pub(crate) fn note(line: Arguments) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
-/// Everything that stands on stdin, which must be UTF-8.
+/// All of stdin, which must be UTF-8.
 pub(crate) fn read_stdin() -> Result<String, Failure> {
     if io::stdin().is_terminal() {
         note(format_args!("reading the text from the terminal; end it with Ctrl-D"));
@@ -39,7 +39,7 @@ pub(crate) fn read_stdin() -> Result<String, Failure> {
     utf8(bytes, "stdin")
 }
 
-/// The text of a file, or what stands on stdin for `-`.
+/// The text of a file; `-` is stdin.
 pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     if path.as_os_str() == "-" {
         return read_stdin();
@@ -49,9 +49,14 @@ pub(crate) fn read_text(path: &Path) -> Result<String, Failure> {
     utf8(bytes, path.display())
 }
 
-/// Columns of the terminal on stdout; where there is none, more than any table has.
+/// Columns of the terminal on stdout; `usize::MAX` for a file or a pipe.
 pub(crate) fn columns() -> usize {
     terminal_size::terminal_size_of(io::stdout()).map_or(usize::MAX, |(width, _)| usize::from(width.0))
+}
+
+/// Whether text may be coloured and dimmed: `NO_COLOR` (<https://no-color.org>) is not set, or empty.
+pub(crate) fn styles_allowed() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// The bytes as text.
@@ -68,7 +73,7 @@ pub(crate) fn bar(template: &str) -> ProgressBar {
     ProgressBar::no_length().with_style(style)
 }
 
-/// A number of bytes for people, in powers of ten: `18.6 GB`.
+/// A readable number of bytes, in powers of ten: `18.6 GB`.
 pub(crate) fn bytes(n: u64) -> String {
     match n {
         0..1_000 => format!("{n} B"),
@@ -78,7 +83,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A large number for people: `30.5 billion`.
+/// A readable large number: `30.5 billion`.
 pub(crate) fn count(n: u64) -> String {
     match n {
         0..1_000_000 => n.to_string(),

@@ -1,4 +1,4 @@
-//! `convert`: a model as Hugging Face publishes it into one file.
+//! `convert`: from a Hugging Face folder to one GGUF file.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,8 +14,8 @@ use crate::output::OutputArgs;
 /// Make a GGUF file of a model as Hugging Face publishes it.
 ///
 /// The folder holds config.json, model.safetensors (or its parts with model.safetensors.index.json), and tokenizer.json
-/// or tokenizer.model; tokenizer_config.json, generation_config.json and chat_template.jinja are used if they are there.
-/// The model is never in memory as a whole.
+/// or tokenizer.model; tokenizer_config.json, generation_config.json and chat_template.jinja are optional. Tensors are
+/// converted one by one, so memory does not have to hold the whole model.
 #[derive(Args)]
 pub(crate) struct ConvertArgs {
     /// The folder of the model.
@@ -24,14 +24,14 @@ pub(crate) struct ConvertArgs {
     /// The file to write.
     #[arg(short, long, value_name = "OUT.gguf")]
     output: PathBuf,
-    /// The type of the weights: f32, f16, bf16, or a mix or format as for `gristmill quantize` [default: the type that
-    /// they have]. Norms, biases and routers are f32.
+    /// The type of the weights: f32, f16, bf16, or a mix or format as for `gristmill quantize` [default: their own
+    /// type]. Norms, biases and routers are f32.
     #[arg(long = "type", value_name = "TYPE")]
     format: Option<String>,
-    /// The pre-tokenizer, as tokenizer.ggml.pre names it, if tokenizer.json has one that is not recognised.
+    /// The pre-tokenizer, as tokenizer.ggml.pre names it, if the one in tokenizer.json is unknown.
     #[arg(long, value_name = "NAME")]
     pre: Option<String>,
-    /// The name of the model [default: that of the folder].
+    /// The name of the model [default: the folder's name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -42,15 +42,15 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<(), Failure> {
     let mix = args.format.as_deref().map(Mix::parse).transpose()?;
     let options = ConvertOptions { mix, pre: args.pre.clone(), name: args.name.clone() };
     let converter = Converter::new(&args.folder, &options)?;
-    let (bytes, say) = (converter.file_bytes(), &args.to.say);
+    let (bytes, log) = (converter.file_bytes(), &args.to.log);
     let threads = args.to.prepare(converter.files(), &args.output, bytes, converter.tensors())?;
     for note in converter.notes() {
-        say.info(format_args!("{note}"));
+        log.info(format_args!("{note}"));
     }
 
     let start = Instant::now();
     args.to.with_progress("converting", |progress| converter.write(&args.output, threads, progress))?;
-    say.info(format_args!(
+    log.info(format_args!(
         "{}: {} in {} tensors, {:.1} s",
         args.output.display(),
         console::bytes(bytes),

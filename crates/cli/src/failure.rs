@@ -1,24 +1,36 @@
-//! How a command ends that did not succeed: one sentence on stderr and exit code 1, or nothing for a closed pipe.
+//! How a command fails: one sentence on stderr and exit code 1, silently after a closed pipe, or by the signal that
+//! stopped it.
 
 use std::fmt::Display;
 use std::io;
 use std::process::ExitCode;
 
 use crate::console;
+use crate::interrupt::{self, Interrupt};
 
 /// Why a command did not finish.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Whoever read the output has closed it, as `head` does. Not an error.
+    /// The reader closed the output, as `head` does. The exit code is 0.
     ClosedPipe,
-    /// One sentence with the remedy, without "error:".
+    /// One sentence with the remedy; "error: " is added when it is printed.
     Message(String),
+    /// A signal stopped the command; its partial file is removed.
+    Interrupted { signal: i32, message: String },
 }
 
 impl Failure {
     /// A failure with this sentence.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure::Message(message.into())
+    }
+
+    /// From an error that a recorded signal may have caused.
+    pub(crate) fn stopped(interrupt: &Interrupt, error: impl Into<Failure>) -> Failure {
+        match (error.into(), interrupt.signal()) {
+            (Failure::Message(message), Some(signal)) => Failure::Interrupted { signal, message },
+            (failure, _) => failure,
+        }
     }
 
     /// From an error of writing to stdout.
@@ -30,14 +42,15 @@ impl Failure {
     }
 }
 
-/// Any typed error is its message.
+/// The message of any typed error.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure::Message(error.to_string())
     }
 }
 
-/// Reports a failure and gives the exit code: 1 for an error. (Wrong usage is 2, which clap reports.)
+/// Reports a failure and returns the exit code: 1 for an error. (clap reports wrong usage, with exit code 2.) After a
+/// signal the process ends by that signal.
 pub(crate) fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
@@ -45,10 +58,14 @@ pub(crate) fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
             console::note(format_args!("error: {}", one_line(&message)));
             ExitCode::FAILURE
         }
+        Err(Failure::Interrupted { signal, message }) => {
+            console::note(format_args!("error: {}", one_line(&message)));
+            interrupt::end(signal)
+        }
     }
 }
 
-/// Error messages are sentences, but a message of the system or of a template may have several lines.
+/// Joins lines: a message of the system or of a chat template may have several.
 fn one_line(message: &(impl Display + ?Sized)) -> String {
     message.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -1,7 +1,6 @@
-//! `inspect`: what is in a file, whether the model runs or not.
+//! `inspect`: the contents of a model file, also of a model that cannot run.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use clap::Args;
 use gristmill_engine::ModelInfo;
@@ -11,13 +10,13 @@ use serde::Serialize;
 
 use crate::console;
 use crate::failure::Failure;
-use crate::source::Source;
+use crate::source::ModelArg;
 
-/// Show what is in a model file.
+/// Show the contents of a model file.
 #[derive(Args)]
 pub(crate) struct InspectArgs {
-    /// The model: a GGUF file; of a split model, any part [default: the built-in one].
-    model: Option<PathBuf>,
+    #[command(flatten)]
+    model: ModelArg,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -26,12 +25,12 @@ pub(crate) struct InspectArgs {
     all: bool,
 }
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Serialize)]
 struct Report {
     architecture: Option<String>,
     name: Option<String>,
-    /// Why the model cannot be run.
+    /// Why the model cannot run.
     refused: Option<String>,
     parameters: u64,
     file_bytes: u64,
@@ -44,7 +43,7 @@ struct Report {
     tokenizer: Option<TokenizerReport>,
     chat_template: bool,
     unused_keys: Vec<String>,
-    /// What a user should know although the model runs.
+    /// Notices about a model that runs.
     warnings: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tensors: Vec<TensorReport>,
@@ -101,7 +100,7 @@ struct TensorReport {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let report = Report::new(&Source::of(args.model.as_deref()).open()?, args.all);
+    let report = Report::new(&args.model.source()?.open()?, args.all);
     if args.json { console::print_json(&report) } else { console::print(report.text()) }
 }
 
@@ -144,35 +143,16 @@ impl Report {
         }
     }
 
-    /// For people: a name and a value on each line.
+    /// Readable text: a name and a value on each line.
     fn text(&self) -> String {
-        let mut lines = Lines(String::new());
+        let mut lines = Listing(String::new());
         let unknown = || "not given".to_owned();
         lines.add("architecture", self.architecture.clone().unwrap_or_else(unknown));
         lines.add("name", self.name.clone().unwrap_or_else(unknown));
         lines.add("parameters", console::count(self.parameters));
         let parts = if self.parts > 1 { format!(" in {} parts", self.parts) } else { String::new() };
         lines.add("file", format!("{}{parts}, GGUF version {}", console::bytes(self.file_bytes), self.gguf_version));
-        if let Some(shape) = &self.shape {
-            let Shape { layers, hidden, heads, kv_heads, key_width, value_width, mlp_width, .. } = shape;
-            lines.add("layers", format!("{layers}, hidden size {hidden}, MLP {mlp_width}"));
-            let widths = if key_width == value_width {
-                format!("{key_width}")
-            } else {
-                format!("{key_width} (keys), {value_width} (values)")
-            };
-            lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
-            match &shape.experts {
-                Some(Experts { count, used, shared_width }) => {
-                    let shared =
-                        shared_width.map_or(String::new(), |width| format!(", and one of width {width} for all"));
-                    lines.add("experts", format!("{count}, {used} used for each token{shared}"));
-                }
-                None => lines.add("experts", "none (dense)".to_owned()),
-            }
-            lines.add("context", format!("{} tokens", shape.context_length));
-            lines.add("embeddings", if shape.tied_embeddings { "tied" } else { "not tied" }.to_owned());
-        }
+        self.shape.iter().for_each(|shape| shape.list(&mut lines));
         for (format, share) in &self.formats {
             let percent = 100.0 * share.bytes as f64 / self.file_bytes.max(1) as f64;
             lines.add(format, format!("{} in {} tensors, {percent:.1}%", console::bytes(share.bytes), share.tensors));
@@ -182,39 +162,25 @@ impl Report {
         }
         match &self.tokenizer {
             None => lines.add("tokenizer", "none".to_owned()),
-            Some(t) => {
-                let kind = [t.model.as_deref(), t.pre_tokenizer.as_deref()];
-                let kind: Vec<&str> = kind.into_iter().flatten().collect();
-                lines.add("tokenizer", format!("{}, {} tokens", kind.join(" / "), t.tokens));
-                let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
-                let added = if t.adds_bos { " (added)" } else { "" };
-                let ends = t.end_of_generation.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-                lines.add("special", format!("BOS {}{added}, EOS {}, ends {ends}", id(t.bos), id(t.eos)));
-            }
+            Some(tokenizer) => tokenizer.list(&mut lines),
         }
         lines.add("template", if self.chat_template { "yes" } else { "none" }.to_owned());
         let unused = if self.unused_keys.is_empty() { "none".to_owned() } else { self.unused_keys.join(", ") };
         lines.add("unused keys", unused);
-        for key in &self.keys {
-            lines.add("key", key.clone());
-        }
+        self.keys.iter().for_each(|key| lines.add("key", key.clone()));
         for TensorReport { name, format, shape, bytes } in &self.tensors {
             lines.add("tensor", format!("{name}  {format}  {shape:?}  {}", console::bytes(*bytes)));
         }
-        for warning in &self.warnings {
-            lines.add("warning", warning.clone());
-        }
-        if let Some(reason) = &self.refused {
-            lines.add("cannot run", reason.clone());
-        }
+        self.warnings.iter().for_each(|warning| lines.add("warning", warning.clone()));
+        self.refused.iter().for_each(|reason| lines.add("cannot run", reason.clone()));
         lines.0
     }
 }
 
-struct Lines(String);
+struct Listing(String);
 
-impl Lines {
-    /// What stands in the file is not trusted to be printable.
+impl Listing {
+    /// Adds a line; control characters of the file are replaced.
     fn add(&mut self, name: &str, value: String) {
         let safe: String = value.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
         self.0.push_str(&format!("{name:<13} {safe}\n"));
@@ -222,7 +188,7 @@ impl Lines {
 }
 
 impl Shape {
-    /// That of the first layer with experts, or of the first, where layers differ.
+    /// The shape of the first layer with experts; without experts, of the first layer.
     fn new(spec: &ModelSpec) -> Option<Shape> {
         let moe = spec.layers.iter().find(|layer| matches!(layer.mlp, MlpSpec::Moe { .. }));
         let layer = moe.or(spec.layers.first())?;
@@ -249,6 +215,25 @@ impl Shape {
             experts,
         })
     }
+
+    fn list(&self, lines: &mut Listing) {
+        let Shape { layers, hidden, heads, kv_heads, key_width, value_width, mlp_width, .. } = self;
+        lines.add("layers", format!("{layers}, hidden size {hidden}, MLP {mlp_width}"));
+        let widths = match key_width == value_width {
+            true => key_width.to_string(),
+            false => format!("{key_width} (keys), {value_width} (values)"),
+        };
+        lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
+        match &self.experts {
+            Some(Experts { count, used, shared_width }) => {
+                let shared = shared_width.map_or(String::new(), |width| format!(", and one of width {width} for all"));
+                lines.add("experts", format!("{count}, {used} used for each token{shared}"));
+            }
+            None => lines.add("experts", "none (dense)".to_owned()),
+        }
+        lines.add("context", format!("{} tokens", self.context_length));
+        lines.add("embeddings", if self.tied_embeddings { "tied" } else { "not tied" }.to_owned());
+    }
 }
 
 impl TokenizerReport {
@@ -266,6 +251,15 @@ impl TokenizerReport {
             end_of_generation: tokenizer.end_of_generation().to_vec(),
         }
     }
+
+    fn list(&self, lines: &mut Listing) {
+        let kind: Vec<&str> = self.model.iter().chain(&self.pre_tokenizer).map(String::as_str).collect();
+        lines.add("tokenizer", format!("{}, {} tokens", kind.join(" / "), self.tokens));
+        let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
+        let added = if self.adds_bos { " (added)" } else { "" };
+        let ends = self.end_of_generation.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        lines.add("special", format!("BOS {}{added}, EOS {}, ends {ends}", id(self.bos), id(self.eos)));
+    }
 }
 
 impl TensorReport {
@@ -275,8 +269,8 @@ impl TensorReport {
     }
 }
 
-/// Bytes of weights that one token reads: of experts the share that is used, of the embedding table one row, unless it
-/// is the output head as well.
+/// Bytes of weights that one token reads: the used share of the experts, and one row of the embedding table. A tied
+/// embedding table is also read as the output head.
 fn bytes_per_token(file: &GgufFile, spec: &ModelSpec) -> u64 {
     let experts = Shape::new(spec).and_then(|shape| shape.experts);
     let read = |tensor: &TensorInfo| match &experts {

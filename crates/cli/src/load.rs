@@ -1,4 +1,4 @@
-//! From a model file to an engine that is ready: memory plan, progress bar, load, start.
+//! Loads a model file and starts an engine: memory plan, progress bar, load, start.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,24 +11,24 @@ use crate::console;
 use crate::failure::Failure;
 use crate::source::Source;
 
-/// Plans the memory for a model within limits, refuses what does not fit, and loads it.
+/// Plans the memory of a model within limits and loads it. Fails if the memory does not suffice.
 pub(crate) fn model(
     source: Source,
     device: &DeviceArgs,
     limits: Limits,
-    say: &Verbosity,
+    log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    let mut options = device.load_options()?;
+    let mut options = device.load_options();
     let file = source.open()?;
     let Opened { backend, passed_over } = open_device(&options)?;
     if let Some(error) = passed_over {
-        say.info(format_args!("{error}; the CPU is used"));
+        log.info(format_args!("{error}; the CPU is used"));
     }
     let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &backend)?;
-    say.detail(format_args!("memory: {}", describe(&plan)));
-    say.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()?));
+    log.detail(format_args!("memory: {}", describe(&plan)));
+    log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
     plan.check()?;
-    let bar = bar(say, "loading {bar:40} {bytes}/{total_bytes}");
+    let bar = bar(log, "loading {bar:40} {bytes}/{total_bytes}");
     let progress = bar.clone();
     options.progress = Some(Box::new(move |p| {
         progress.set_length(p.total);
@@ -37,18 +37,18 @@ pub(crate) fn model(
     let model = Model::with_backend(file, backend, options);
     bar.finish_and_clear();
     let model = Arc::new(model?);
-    say.detail(format_args!("device: {}", model.device_name()));
-    make_ready(&model, &limits, say)?;
+    log.detail(format_args!("device: {}", model.device_name()));
+    make_ready(&model, &limits, log)?;
     for notice in model.notices().into_iter().chain(plan.notice()) {
-        say.info(format_args!("warning: {notice}"));
+        log.info(format_args!("warning: {notice}"));
     }
     Ok(model)
 }
 
-/// Lets the device compile what it lacks, ahead of the first step.
-fn make_ready(model: &Model, limits: &Limits, say: &Verbosity) -> Result<(), Failure> {
+/// Compiles the kernels that are missing from the device's cache.
+fn make_ready(model: &Model, limits: &Limits, log: &Verbosity) -> Result<(), Failure> {
     let (start, mut kernels) = (Instant::now(), 0);
-    let bar = bar(say, "preparing kernels {bar:40} {pos}/{len}");
+    let bar = bar(log, "preparing kernels {bar:40} {pos}/{len}");
     let ready = model.make_ready(limits, |progress| {
         kernels = progress.total;
         bar.set_length(progress.total);
@@ -57,7 +57,7 @@ fn make_ready(model: &Model, limits: &Limits, say: &Verbosity) -> Result<(), Fai
     bar.finish_and_clear();
     ready?;
     if kernels > 0 {
-        say.detail(format_args!("kernels: {kernels} ready after {:.2} s", start.elapsed().as_secs_f64()));
+        log.detail(format_args!("kernels: {kernels} ready after {:.2} s", start.elapsed().as_secs_f64()));
     }
     Ok(())
 }
@@ -67,17 +67,17 @@ pub(crate) fn engine(
     source: Source,
     device: &DeviceArgs,
     context: Option<usize>,
-    say: &Verbosity,
+    log: &Verbosity,
 ) -> Result<(Engine, Duration), Failure> {
     let limits = Limits { context, kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
-    let model = model(source, device, limits, say)?;
+    let model = model(source, device, limits, log)?;
     Ok((Engine::start(model, limits)?, start.elapsed()))
 }
 
-/// A progress bar on stderr: only on a terminal, and not with `--quiet`.
-pub(crate) fn bar(say: &Verbosity, template: &str) -> ProgressBar {
-    if say.quiet { ProgressBar::hidden() } else { console::bar(template) }
+/// A progress bar on stderr; hidden with `--quiet`, and on anything but a terminal.
+pub(crate) fn bar(log: &Verbosity, template: &str) -> ProgressBar {
+    if log.quiet { ProgressBar::hidden() } else { console::bar(template) }
 }
 
 /// A plan in one line.

@@ -1,4 +1,5 @@
-//! The `gristmill` command line. One file per subcommand; each takes its own arguments and answers [`failure::Failure`].
+//! The `gristmill` command line: one file per subcommand, with its arguments and a function that may fail with
+//! [`failure::Failure`].
 
 #![forbid(unsafe_code)]
 
@@ -8,27 +9,35 @@ mod bench;
 mod bias;
 mod chat;
 mod console;
+mod continuation;
 mod convert;
 mod doctor;
 mod experts;
 mod failure;
+mod input;
 mod inspect;
-mod lines;
+mod interrupt;
 mod load;
+mod numbers;
 mod output;
 mod perplexity;
+mod prompt;
 mod quantize;
+mod recommended;
 mod run;
 mod shell;
 mod source;
 mod synthetic;
 mod think;
 mod tokenize;
+mod wrap;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
+use failure::Failure;
 use gristmill_cpu::Level;
 
 /// Run quantised language models from a GGUF file.
@@ -64,15 +73,24 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 const EXAMPLES: &str = "\
 gristmill runs quantised language models from a GGUF file.
 
-  gristmill run \"Once upon a time\"                      a story by the built-in model
-  gristmill run -m model.gguf \"Why is the sky blue?\"    answer once
-  gristmill chat -m model.gguf                          talk
-  gristmill inspect model.gguf                          see what is in the file
+  gristmill run \"Once upon a time\"                   a story by the built-in model
+  gristmill run model.gguf \"Why is the sky blue?\"    answer once
+  gristmill chat model.gguf                          talk
+  gristmill inspect model.gguf                       see what is in the file
 
 gristmill --help lists everything.";
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        // Wrong usage, on stderr.
+        Err(error) if error.use_stderr() => error.exit(),
+        // --help or --version, on stdout.
+        Err(text) => {
+            return failure::exit_code(text.print().and_then(|()| io::stdout().flush()).map_err(Failure::output));
+        }
+    };
+    let outcome = match command {
         None => console::print_line(EXAMPLES),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Chat(args)) => chat::run(&args),

@@ -1,38 +1,36 @@
-//! Writing a model file: threads, room on the disk, what the formats become, progress, Ctrl-C.
+//! Writing a model file: threads, free space on the disk, formats, progress, signals.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
+use gristmill_cpu::MAX_THREADS;
 use gristmill_engine::quantize::{Planned, check_output};
 use gristmill_engine::{Progress, machine};
 use gristmill_kernels::format::Format;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
 
 use crate::args::{Verbosity, threads};
 use crate::failure::Failure;
-use crate::{console, load};
+use crate::interrupt::Interrupt;
+use crate::{console, load, numbers};
 
-/// What the commands that write a model share.
+/// Arguments of the commands that write a model.
 #[derive(Args)]
 pub(crate) struct OutputArgs {
     /// Replace an existing output.
     #[arg(short, long)]
     force: bool,
     /// Threads [default: one on each core that this process may use].
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
     threads: Option<usize>,
     #[command(flatten)]
-    pub(crate) say: Verbosity,
+    pub(crate) log: Verbosity,
 }
 
 impl OutputArgs {
-    /// Refuses what cannot be written: onto the `inputs`, onto other files without `--force`, more than there is room
-    /// for. Says what the formats become, and gives the number of threads.
+    /// Fails for an output that is one of the `inputs`, exists (without `--force`) or exceeds the free space. Prints the
+    /// formats and returns the number of threads.
     pub(crate) fn prepare<'a>(
         &self,
         inputs: impl IntoIterator<Item = &'a Path>,
@@ -40,40 +38,40 @@ impl OutputArgs {
         bytes: u64,
         tensors: &[Planned],
     ) -> Result<usize, Failure> {
-        let threads = threads(self.threads, machine::logical_cpus())?;
+        let threads = threads(self.threads, machine::logical_cpus());
         check_output(inputs, output, self.force)?;
-        make_room(output, bytes)?;
-        warn_shapes(tensors, &self.say);
-        self.say.detail(format_args!("{}; {threads} threads", formats(tensors)));
+        check_space(output, bytes)?;
+        warn_shapes(tensors, &self.log);
+        self.log.detail(format_args!("{}; {threads} threads", formats(tensors)));
         Ok(threads)
     }
 
-    /// Runs `write` with a bar that shows its progress; Ctrl-C and a request to terminate stop it.
+    /// Runs `write` with a progress bar. A signal stops `write`, which then removes its partial file.
     pub(crate) fn with_progress<E: Into<Failure>>(
         &self,
         doing: &str,
         write: impl FnOnce(&mut dyn FnMut(Progress) -> ControlFlow<()>) -> Result<(), E>,
     ) -> Result<(), Failure> {
-        let stopped = Arc::new(AtomicBool::new(false));
-        // Without these a signal would leave the temporary file behind. (SIGHUP is left alone for `nohup`.)
-        for signal in [SIGINT, SIGTERM] {
-            flag::register(signal, stopped.clone())
-                .map_err(|e| Failure::new(format!("cannot prepare to be interrupted: {e}; try again")))?;
-        }
-        let bar = load::bar(&self.say, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
+        let interrupt = Interrupt::watch()?;
+        let bar = load::bar(&self.log, &format!("{doing} {{bar:40}} {{bytes}}/{{total_bytes}} {{eta}}"));
         let written = write(&mut |progress| {
             bar.set_length(progress.total);
             bar.set_position(progress.done);
-            if stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if interrupt.signal().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.finish_and_clear();
-        written.map_err(Into::into)
+        written.map_err(|error| Failure::stopped(&interrupt, error))
     }
 }
 
-/// Refuses an output that its disk has no room for.
-fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
-    let folder = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+/// The folder of a file to be written.
+pub(crate) fn folder(output: &Path) -> &Path {
+    output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Fails if the disk of `output` has less than `needed` bytes free.
+pub(crate) fn check_space(output: &Path, needed: u64) -> Result<(), Failure> {
+    let folder = folder(output);
     let free = fs4::available_space(folder).map_err(|e| {
         Failure::new(format!("{}: {e}; name a folder that exists and can be written", folder.display()))
     })?;
@@ -84,25 +82,25 @@ fn make_room(output: &Path, needed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names the tensors whose rows do not fit the format that was asked for.
-fn warn_shapes(tensors: &[Planned], say: &Verbosity) {
+/// Names the tensors whose rows do not fit the requested format.
+fn warn_shapes(tensors: &[Planned], log: &Verbosity) {
     let mut shapes: BTreeMap<(Format, Format), Vec<&str>> = BTreeMap::new();
     for tensor in tensors {
-        if let Some(asked) = tensor.instead_of {
-            shapes.entry((asked, tensor.to)).or_default().push(&tensor.name);
+        if let Some(requested) = tensor.instead_of {
+            shapes.entry((requested, tensor.to)).or_default().push(&tensor.name);
         }
     }
-    for ((asked, to), names) in shapes {
-        let (n, block) = (names.len(), asked.block_len());
-        say.info(format_args!(
-            "{n} of {} tensors become {to} instead of {asked}, since their rows are not multiples of {block}: {}",
+    for ((requested, to), names) in shapes {
+        let (n, block) = (names.len(), requested.block_len());
+        log.info(format_args!(
+            "{n} of {} tensors become {to} instead of {requested}, because their rows are not multiples of {block}: {}",
             tensors.len(),
             some(&names)
         ));
     }
 }
 
-/// The first names.
+/// The first three names.
 pub(crate) fn some(names: &[&str]) -> String {
     let more = if names.len() > 3 { ", …" } else { "" };
     format!("{}{more}", names[..names.len().min(3)].join(", "))

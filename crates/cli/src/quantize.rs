@@ -1,4 +1,4 @@
-//! `quantize`: a model file into a smaller one.
+//! `quantize`: from a model file to a smaller one.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -17,8 +17,8 @@ use crate::output::{OutputArgs, some};
 ///
 /// FORMAT is a mix or a format, named as llama.cpp does: F32 BF16 F16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S
 /// IQ4_NL IQ4_XS Q4_1 Q4_0 MXFP4_MOE Q3_K_L Q3_K_M Q3_K_S Q2_K; Q5_K, Q4_K and Q3_K are short for the _M mixes, MXFP4
-/// for MXFP4_MOE (experts in MXFP4, the rest in Q8_0). Norms, biases and routers stay as they are. Which weights a mix
-/// treats differently is as in llama.cpp.
+/// for MXFP4_MOE (experts in MXFP4, the rest in Q8_0). Norms, biases and routers keep their format. A mix assigns
+/// formats to weights as llama.cpp does.
 #[derive(Args)]
 pub(crate) struct QuantizeArgs {
     /// The model to read: a GGUF file, best F16, BF16 or F32; of a split model, any part.
@@ -31,7 +31,7 @@ pub(crate) struct QuantizeArgs {
     #[arg(value_name = "FORMAT")]
     format: String,
     /// Give the tensors of these names another format; * stands for any characters, ? for one. May be given several
-    /// times: of those that match, the last counts.
+    /// times: the last match counts.
     #[arg(long, value_name = "PATTERN=FORMAT")]
     keep: Vec<String>,
     #[command(flatten)]
@@ -43,14 +43,14 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let file = GgufFile::open(&args.input)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;
-    let (bytes, say) = (quantizer.file_bytes(), &args.to.say);
+    let (bytes, log) = (quantizer.file_bytes(), &args.to.log);
     let threads = args.to.prepare(file.paths(), &args.output, bytes, quantizer.tensors())?;
-    warn_again(quantizer.tensors(), say);
+    warn_again(quantizer.tensors(), log);
 
     let start = Instant::now();
     args.to.with_progress("quantising", |progress| quantizer.write(&args.output, threads, progress))?;
     let (from, seconds) = (file.file_bytes(), start.elapsed().as_secs_f64());
-    say.info(format_args!(
+    log.info(format_args!(
         "{}: {} from {}, {:.1} s, {}/s read",
         args.output.display(),
         console::bytes(bytes),
@@ -59,16 +59,16 @@ pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
         console::bytes((from as f64 / seconds) as u64)
     ));
     if let Some(peak) = machine::peak_memory() {
-        say.detail(format_args!("peak memory {}, pages of the mapped input included", console::bytes(peak)));
+        log.detail(format_args!("peak memory {}, pages of the mapped input included", console::bytes(peak)));
     }
     Ok(())
 }
 
-/// Names the tensors that are quantised already.
-fn warn_again(tensors: &[Planned], say: &Verbosity) {
+/// Names the tensors that the input has in a quantised format.
+fn warn_again(tensors: &[Planned], log: &Verbosity) {
     let again: Vec<&str> = tensors.iter().filter(|t| t.is_requantised()).map(|t| t.name.as_str()).collect();
     if !again.is_empty() {
-        say.info(format_args!(
+        log.info(format_args!(
             "{} of {} tensors are quantised already and lose again; an F16 or BF16 file of this model gives a better one: {}",
             again.len(),
             tensors.len(),

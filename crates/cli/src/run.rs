@@ -1,38 +1,56 @@
 //! `run`: one prompt, one answer.
 
-use std::io::{self, IsTerminal};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::engine::{Finish, Usage};
 use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Engine, Request, machine};
+use gristmill_engine::{Engine, Request, machine};
 use serde::Serialize;
 
-use crate::answer::{Printer, Said, Show};
+use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
-use crate::source::ModelArg;
+use crate::source::{ModelOption, Source, TextArgument};
 use crate::think::Thinking;
-use crate::{console, load};
+use crate::{console, load, numbers, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
 ///
-/// The model's chat template is applied if the file has one; --raw continues the text as it stands. The text goes to
-/// stdout; the last line on stderr says which of the two was done, and how fast.
+/// The model's chat template is applied if the file has one; --raw continues the text without it. The text goes to
+/// stdout; the last line on stderr names the mode (chat template or raw text) and the speed.
+///
+/// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is the prompt.
+/// A prompt and a file (-f) are joined: the prompt, an empty line, the file's text. The last line end of a file or of
+/// stdin is dropped.
 #[derive(Args)]
 pub(crate) struct RunArgs {
+    /// The model: a GGUF file; of a split model, any part [default: the built-in one, which tells short stories].
+    #[arg(value_name = "MODEL")]
+    first: Option<OsString>,
+    /// The prompt, in quotes; - reads it from stdin. Without a prompt, stdin is read unless it is a terminal.
+    #[arg(value_name = "PROMPT")]
+    second: Option<String>,
+    /// Further words of a prompt without quotes, which is an error.
+    #[arg(hide = true)]
+    more: Vec<String>,
     #[command(flatten)]
-    model: ModelArg,
-    /// The prompt; - reads it from stdin.
+    model: ModelOption,
+    /// The prompt, also one that begins with a hyphen or looks like a model.
+    #[arg(short, long, value_name = "PROMPT", allow_hyphen_values = true)]
     prompt: Option<String>,
-    /// The prompt, if it begins with a hyphen or for those used to it.
-    #[arg(short, long = "prompt", value_name = "PROMPT", conflicts_with = "prompt", allow_hyphen_values = true)]
-    prompt_option: Option<String>,
-    /// Continue the text as it stands, without a chat template.
+    /// A file with the prompt, or with the text that the prompt is about; - reads it from stdin.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The system message, which sets the model's role.
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true, conflicts_with = "raw")]
+    system: Option<String>,
+    /// Continue the text without a chat template.
     #[arg(long)]
     raw: bool,
-    /// Do not let the model think before it answers, if its template knows how to ask for that; hide it if it does.
+    /// Turn thinking off, if the chat template has a switch for it; hide it otherwise.
     #[arg(long, conflicts_with = "raw")]
     no_think: bool,
     #[command(flatten)]
@@ -41,16 +59,19 @@ pub(crate) struct RunArgs {
     device: DeviceArgs,
     /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
     /// More than the model was trained on is allowed, with a warning.
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     ctx: Option<usize>,
     /// Print one JSON object with the text, how it ended, and the times.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    say: Verbosity,
+    log: Verbosity,
 }
 
-/// What `--json` prints.
+const PROMPT: TextArgument =
+    TextArgument { name: "prompt", alternative: "give it with -p if it is the prompt, with -f if the prompt is in it" };
+
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
     text: &'a str,
@@ -67,38 +88,62 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
-    let generating = args.sampling.check()?;
-    let source = args.model.source();
-    let text = prompt(args)?;
-    if text.is_empty() {
-        return Err(Failure::new("the prompt is empty; give at least one character"));
-    }
-    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.say)?;
+    let mut options = args.sampling.check()?;
+    let (source, text) = args.input()?;
+    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
     let (mut request, thinking) = match chat {
-        true => asked(&engine, text, args.no_think)?,
+        true => answer::request(&engine, args.system.as_deref(), &[Message::new("user", text)], args.no_think)?,
+        false if args.system.is_some() => {
+            let remedy = "leave --system out, or write its text into the prompt";
+            return Err(Failure::new(format!("{source} has no chat template, which --system needs; {remedy}")));
+        }
         false => (Request::new(text), Thinking::none()),
     };
-    request.sampling = generating.sampling;
-    request.max_tokens = generating.max_tokens;
-    request.stop = generating.stop;
-    generating.bias.apply(&mut request, engine.model())?;
-    args.say.detail(format_args!("seed: {}", request.sampling.seed));
+    options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
+    options.apply(&mut request, engine.model())?;
     let seed = request.sampling.seed;
 
-    let show = match (args.json, args.no_think) {
-        (true, _) => Show::Nothing,
-        (_, true) => Show::Answer,
-        _ => Show::All,
-    };
-    let (said, finish) = generate(&engine, request, Printer::new(thinking, show))?;
-    let mode = if chat { "chat template" } else { "raw text" };
+    let (answer, finish) = generate(&engine, request, Printer::new(thinking, args.show()))?;
     if args.json {
-        console::print_json(&Report {
-            text: &said.answer,
-            thinking: Some(said.thinking.as_str()).filter(|text| !text.is_empty()),
+        let mode = if chat { "chat" } else { "raw" };
+        console::print_json(&Report::new(&answer, &finish, mode, seed, load_time))?;
+    }
+    let mode = if chat { "chat template" } else { "raw text" };
+    args.log.info(format_args!("{mode}: {}, {}", rates(&finish), costs(load_time)));
+    Ok(())
+}
+
+impl RunArgs {
+    /// The model and the prompt.
+    fn input(&self) -> Result<(Source<'_>, String), Failure> {
+        let more = self.second.iter().chain(&self.more);
+        let (source, words) = self.model.split(PROMPT, self.first.as_deref(), more)?;
+        let words = match (words, self.prompt.as_deref()) {
+            (Some(words), Some(prompt)) => {
+                return Err(Failure::new(format!("\"{words}\" and -p \"{prompt}\" are two prompts; give one of them")));
+            }
+            (words, prompt) => words.or(prompt),
+        };
+        Ok((source, prompt::read(words, self.file.as_deref())?))
+    }
+
+    fn show(&self) -> Show {
+        match (self.json, self.no_think) {
+            (true, _) => Show::Nothing,
+            (_, true) => Show::Answer,
+            _ => Show::All,
+        }
+    }
+}
+
+impl<'a> Report<'a> {
+    fn new(answer: &'a Answer, finish: &Finish, mode: &'a str, seed: u64, load_time: Duration) -> Report<'a> {
+        Report {
+            text: &answer.text,
+            thinking: Some(answer.thinking.as_str()).filter(|text| !text.is_empty()),
             finish_reason: finish.reason.name(),
-            mode: if chat { "chat" } else { "raw" },
+            mode,
             seed,
             prompt_tokens: finish.usage.prompt_tokens,
             generated_tokens: finish.usage.generated_tokens,
@@ -106,52 +151,28 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
             decode_tokens_per_second: finish.usage.decode_rate(),
             load_seconds: load_time.as_secs_f64(),
             peak_memory_bytes: machine::peak_memory(),
-        })?;
-    }
-    args.say.info(format_args!("{mode}: {}, {}", rates(&finish), costs(load_time)));
-    Ok(())
-}
-
-/// The prompt, wherever it stands.
-fn prompt(args: &RunArgs) -> Result<String, Failure> {
-    match args.prompt_option.as_ref().or(args.prompt.as_ref()) {
-        Some(text) if text == "-" && args.prompt_option.is_none() => console::read_stdin(),
-        Some(text) => Ok(text.clone()),
-        None if io::stdin().is_terminal() => {
-            Err(Failure::new("no prompt is given; write it as the last argument, or talk with gristmill chat"))
         }
-        None => Err(Failure::new("no prompt is given; write it as the last argument, or - to read it from stdin")),
     }
 }
 
-/// The request of a conversation's first message, and how its answer shows thinking.
-fn asked(engine: &Engine, text: String, no_think: bool) -> Result<(Request, Thinking), Failure> {
-    let mut chat = Chat::new(vec![Message::new("user", text)]);
-    chat.thinking = no_think.then_some(false);
-    let thinking = Thinking::after(&engine.render(&chat)?);
-    let mut request = Request::new(chat);
-    request.control_tokens = thinking.marks_are_control_tokens();
-    Ok((request, thinking))
-}
-
-/// Generates to the end, with the text on stdout as it comes.
-fn generate(engine: &Engine, request: Request, mut printer: Printer) -> Result<(Said, Finish), Failure> {
+/// Generates to the end and prints the text as it is generated.
+fn generate(engine: &Engine, request: Request, mut printer: Printer) -> Result<(Answer, Finish), Failure> {
     let mut end = None;
     for piece in engine.generate(request)? {
         let piece = piece?;
         printer.push(&piece.text)?;
         end = piece.finish;
     }
-    let said = printer.finish()?;
+    let answer = printer.finish()?;
     let end = end.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
-    Ok((said, end))
+    Ok((answer, end))
 }
 
 /// Tokens and rates of a generation.
 pub(crate) fn rates(finish: &Finish) -> String {
     let Usage { prompt_tokens, reused_tokens, generated_tokens, .. } = finish.usage;
     let rate = |rate: Option<f64>| rate.map(|r| format!(" at {r:.1} tok/s")).unwrap_or_default();
-    let reused = if reused_tokens > 0 { format!(" ({reused_tokens} of them known)") } else { String::new() };
+    let reused = if reused_tokens > 0 { format!(" ({reused_tokens} of them cached)") } else { String::new() };
     let prefill = rate(finish.usage.prefill_rate());
     let decode = rate(finish.usage.decode_rate());
     let reason = finish.reason.name();

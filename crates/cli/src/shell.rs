@@ -1,4 +1,4 @@
-//! `completions` and `man`: what packagers install.
+//! `completions` and `man`: files for packagers.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -1,30 +1,120 @@
-//! Where a model comes from: a file, or the program itself.
+//! The model of a command: a file, named by `-m` or by the first word, or the built-in model.
 
+use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gristmill_engine::gguf::{GgufError, GgufFile};
 
-/// The model inside the program; `model/README.md` describes it.
+use crate::failure::Failure;
+
+/// The built-in model; `model/README.md` describes it.
 static STORIES: &[u8] = include_bytes!("../model/gristmill-stories.gguf");
 
-/// Which model.
+/// The model, for a command without other positional arguments.
 #[derive(Args)]
 pub(crate) struct ModelArg {
     /// The model: a GGUF file; of a split model, any part [default: the built-in one, which tells short stories].
+    #[arg(value_name = "MODEL")]
+    path: Option<PathBuf>,
+    #[command(flatten)]
+    option: ModelOption,
+}
+
+/// The model, as an option.
+#[derive(Args)]
+pub(crate) struct ModelOption {
+    /// The same as MODEL, as an option.
     #[arg(short, long, value_name = "MODEL")]
-    pub(crate) model: Option<PathBuf>,
+    model: Option<PathBuf>,
 }
 
 impl ModelArg {
-    /// The file that is named, or the built-in model.
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source::of(self.model.as_deref())
+    /// The named file, or the built-in model.
+    pub(crate) fn source(&self) -> Result<Source<'_>, Failure> {
+        match (self.path.as_deref(), self.option.model.as_deref()) {
+            (Some(path), Some(model)) => {
+                let (path, model) = (path.display(), model.display());
+                Err(Failure::new(format!("both {path} and -m {model} name the model; name one of them")))
+            }
+            (path, model) => Ok(Source::of(path.or(model))),
+        }
     }
 }
 
-/// A model that is not opened yet.
+/// The text that a command takes after the model.
+#[derive(Clone, Copy)]
+pub(crate) struct TextArgument {
+    /// `prompt`.
+    pub(crate) name: &'static str,
+    /// How to pass a text that looks like a model.
+    pub(crate) alternative: &'static str,
+}
+
+impl ModelOption {
+    /// Splits positional arguments into model and text. The first word is the model if it ends in `.gguf`, or if it is an
+    /// existing file or folder.
+    pub(crate) fn split<'a>(
+        &'a self,
+        text: TextArgument,
+        first: Option<&'a OsStr>,
+        more: impl IntoIterator<Item = &'a String>,
+    ) -> Result<(Source<'a>, Option<&'a str>), Failure> {
+        let model = self.model.as_deref();
+        let TextArgument { name, alternative } = text;
+        let Some(first) = first else { return Ok((Source::of(model), None)) };
+        let mut words: Vec<&str> = more.into_iter().map(String::as_str).collect();
+        let path = Path::new(first);
+        let Some(kind) = kind(path) else {
+            let first = first.to_str().ok_or_else(|| Failure::new(format!("the {name} is not UTF-8 text")))?;
+            words.insert(0, first);
+            return Ok((Source::of(model), one_word(&words, name)?));
+        };
+        let word = path.display();
+        if let Some(model) = model {
+            let model = model.display();
+            return Err(Failure::new(format!(
+                "`{word}` is {kind}, so it names the model, and so does -m {model}; name one of them, or {alternative}"
+            )));
+        }
+        let source = Source::File(path);
+        if !is_gguf(path) {
+            source.open().map_err(|error| {
+                Failure::new(format!("{error} (`{word}` is {kind}, so it is taken for the model; {alternative})"))
+            })?;
+        }
+        Ok((source, one_word(&words, name)?))
+    }
+}
+
+/// What makes a word a model.
+fn kind(path: &Path) -> Option<&'static str> {
+    match () {
+        () if is_gguf(path) => Some("named like a GGUF file"),
+        () if path.is_dir() => Some("a folder"),
+        () if path.exists() => Some("a file"),
+        () => None,
+    }
+}
+
+fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"))
+}
+
+/// The only word, if there is one.
+fn one_word<'a>(words: &[&'a str], name: &str) -> Result<Option<&'a str>, Failure> {
+    match words {
+        [] => Ok(None),
+        [word] => Ok(Some(word)),
+        _ => {
+            let (count, all) = (words.len(), words.join(" "));
+            Err(Failure::new(format!("the {name} is {count} words; put quotes around it: \"{all}\"")))
+        }
+    }
+}
+
+/// A model before it is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     File(&'a Path),
@@ -32,7 +122,7 @@ pub(crate) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// A file, or the built-in model where none is named.
+    /// A file, or the built-in model for `None`.
     pub(crate) fn of(path: Option<&'a Path>) -> Source<'a> {
         path.map_or(Source::BuiltIn, Source::File)
     }
@@ -51,6 +141,49 @@ impl Display for Source<'_> {
         match self {
             Source::File(path) => path.display().fmt(f),
             Source::BuiltIn => f.write_str("the built-in model"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: TextArgument = TextArgument { name: "prompt", alternative: "use -p" };
+
+    /// Model and prompt of a command line, or the error message.
+    fn split(model: Option<&str>, words: &[&str]) -> Result<(String, Option<String>), String> {
+        let option = ModelOption { model: model.map(PathBuf::from) };
+        let more: Vec<String> = words.iter().skip(1).map(ToString::to_string).collect();
+        match option.split(TEXT, words.first().map(|first| OsStr::new(*first)), &more) {
+            Ok((source, text)) => Ok((source.to_string(), text.map(str::to_owned))),
+            Err(Failure::Message(message)) => Err(message),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_first_word_is_the_model_if_it_looks_like_one() {
+        let built_in = "the built-in model".to_owned();
+        let split_into = |model: &str, text: Option<&str>| Ok((model.to_owned(), text.map(str::to_owned)));
+        assert_eq!(split(None, &[]), split_into(&built_in, None));
+        assert_eq!(split(None, &["Why?"]), split_into(&built_in, Some("Why?")));
+        assert_eq!(split(None, &[""]), split_into(&built_in, Some("")));
+        assert_eq!(split(None, &["a.gguf", "Why?"]), split_into("a.gguf", Some("Why?")));
+        assert_eq!(split(None, &["a.GGUF"]), split_into("a.GGUF", None));
+        assert_eq!(
+            split(None, &["Why?", "a.gguf"]).unwrap_err(),
+            "the prompt is 2 words; put quotes around it: \"Why? a.gguf\""
+        );
+        assert!(split(None, &["a.gguf", "Once", "upon"]).unwrap_err().contains("\"Once upon\""));
+        assert_eq!(split(Some("b.gguf"), &["Why?"]), split_into("b.gguf", Some("Why?")));
+        let both = split(Some("b.gguf"), &["a.gguf", "Why?"]).unwrap_err();
+        assert!(["`a.gguf`", "-m b.gguf", "one of them", "use -p"].iter().all(|word| both.contains(word)), "{both}");
+        // The working directory of tests is the crate's folder.
+        for (word, kind) in [("Cargo.toml", "a file"), ("src", "a folder")] {
+            let error = split(None, &[word, "Why?"]).unwrap_err();
+            assert!(error.contains(kind) && error.contains("taken for the model; use -p"), "{error}");
+            assert!(split(Some("b.gguf"), &[word]).unwrap_err().contains(kind));
         }
     }
 }

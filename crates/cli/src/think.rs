@@ -1,23 +1,23 @@
-//! Tells a model's thinking from its answer, in whichever of two forms it has:
+//! Separates a model's thinking from its answer, in two formats:
 //! - `<think>…</think>`, then the answer (Qwen, DeepSeek);
-//! - messages of several channels (Harmony, gpt-oss): `<|channel|>analysis<|message|>…<|end|>`, then
-//!   `<|start|>assistant<|channel|>final<|message|>…`. What is not on the channel `final` is thinking.
+//! - messages on several channels (Harmony, gpt-oss): `<|channel|>analysis<|message|>…<|end|>`, then
+//!   `<|start|>assistant<|channel|>final<|message|>…`. Text on any channel but `final` is thinking.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 
-/// How the prompt of a model with channels ends.
+/// The end of a prompt in the Harmony format.
 const TURN: &str = "<|start|>assistant";
 const CHANNEL: &str = "<|channel|>";
 const MESSAGE: &str = "<|message|>";
-/// What ends a message. A model may forget to, hence the last two.
+/// Ends of a message. The last two begin the next message, for a model that omits the end.
 const ENDS: [&str; 5] = ["<|end|>", "<|return|>", "<|call|>", "<|start|>", CHANNEL];
 
-/// Splits a stream of text. Marks may lie across pieces; they are not part of the output.
+/// Splits a stream of text. A mark may span pieces; marks are dropped from the output.
 #[derive(Debug)]
 pub(crate) struct Thinking {
     state: State,
-    /// Not decided yet: it may be the start of a mark, or belongs to a message's head.
+    /// Undecided text: a possible start of a mark, or the head of a message.
     held: String,
 }
 
@@ -26,44 +26,44 @@ enum State {
     /// Only white space so far.
     Start,
     Inside,
-    /// The answer, at its beginning, where white space is dropped if there was thinking.
+    /// After the thinking; white space before the answer is dropped.
     After,
     Answer,
-    /// Before a message, which `said` tells whether it is the first.
+    /// Before a message; `said` is false before the first.
     Head {
         said: bool,
     },
-    /// In a message of a channel.
+    /// In a message on a channel.
     Message {
         is_final: bool,
     },
 }
 
-/// A stretch of text.
+/// A piece of the output.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// The model thinks.
+pub(crate) enum Segment {
+    /// Thinking.
     Thought(String),
-    /// The model answers.
+    /// Answer.
     Answer(String),
 }
 
-impl Part {
+impl Segment {
     fn text(&self) -> &str {
         match self {
-            Part::Thought(text) | Part::Answer(text) => text,
+            Segment::Thought(text) | Segment::Answer(text) => text,
         }
     }
 }
 
-/// The length of what ends `text` and may be the start of one of these marks.
+/// The length of the longest end of `text` that may be the start of a mark.
 fn begun(text: &str, marks: &[&str]) -> usize {
     let longest = |mark: &&str| (1..mark.len()).rev().find(|&n| text.ends_with(&mark[..n])).unwrap_or(0);
     marks.iter().map(longest).max().unwrap_or(0)
 }
 
 impl Thinking {
-    /// For the answer to this prompt, which may have opened the thinking itself.
+    /// For the answer to this prompt, whose end may already open the thinking.
     pub(crate) fn after(prompt: &str) -> Thinking {
         let prompt = prompt.trim_end();
         let state = match prompt {
@@ -74,27 +74,27 @@ impl Thinking {
         Thinking { state, held: String::new() }
     }
 
-    /// For a text that is no answer: all of it counts as one.
+    /// For a continued text, which has no thinking.
     pub(crate) fn none() -> Thinking {
         Thinking { state: State::Answer, held: String::new() }
     }
 
-    /// Whether the marks are control tokens, so that the text must come with them.
+    /// Whether the marks are control tokens, which the generated text then has to include.
     pub(crate) fn marks_are_control_tokens(&self) -> bool {
         matches!(self.state, State::Head { .. } | State::Message { .. })
     }
 
-    /// Takes the next text.
-    pub(crate) fn push(&mut self, text: &str) -> Vec<Part> {
+    /// Takes the next piece of text.
+    pub(crate) fn push(&mut self, text: &str) -> Vec<Segment> {
         self.held.push_str(text);
-        let mut parts = Vec::new();
-        while self.step(&mut parts) {}
-        parts.retain(|part| !part.text().is_empty());
-        parts
+        let mut segments = Vec::new();
+        while self.step(&mut segments) {}
+        segments.retain(|segment| !segment.text().is_empty());
+        segments
     }
 
-    /// Decides about what is held as far as possible. Returns whether the state has changed, so that there is more to do.
-    fn step(&mut self, parts: &mut Vec<Part>) -> bool {
+    /// Processes the held text in one state. Returns whether the state changed, which calls for another step.
+    fn step(&mut self, segments: &mut Vec<Segment>) -> bool {
         let before = self.state;
         match self.state {
             State::Start => {
@@ -107,7 +107,7 @@ impl Thinking {
                 }
             }
             State::Inside => {
-                parts.push(Part::Thought(self.take_until(&[CLOSE])));
+                segments.push(Segment::Thought(self.take_until(&[CLOSE])));
                 if let Some(rest) = self.held.strip_prefix(CLOSE) {
                     self.held = rest.to_owned();
                     self.state = State::After;
@@ -119,7 +119,7 @@ impl Thinking {
                     self.state = State::Answer;
                 }
             }
-            State::Answer => parts.push(Part::Answer(std::mem::take(&mut self.held))),
+            State::Answer => segments.push(Segment::Answer(std::mem::take(&mut self.held))),
             State::Head { .. } => {
                 if let Some((head, rest)) = self.held.split_once(MESSAGE) {
                     // `<|channel|>final`, `<|channel|>commentary to=functions.x <|constrain|>json`
@@ -131,7 +131,7 @@ impl Thinking {
             }
             State::Message { is_final } => {
                 let text = self.take_until(&ENDS);
-                parts.push(if is_final { Part::Answer(text) } else { Part::Thought(text) });
+                segments.push(if is_final { Segment::Answer(text) } else { Segment::Thought(text) });
                 if ENDS.iter().any(|end| self.held.starts_with(end)) {
                     self.state = State::Head { said: true };
                 }
@@ -140,7 +140,7 @@ impl Thinking {
         self.state != before
     }
 
-    /// Takes what is held up to the first of these marks, or to what may become one.
+    /// Takes the held text up to the first mark, or up to a possible start of one.
     fn take_until(&mut self, marks: &[&str]) -> String {
         let found = marks.iter().filter_map(|mark| self.held.find(mark)).min();
         let at = found.unwrap_or_else(|| self.held.len() - begun(&self.held, marks));
@@ -148,15 +148,17 @@ impl Thinking {
         std::mem::replace(&mut self.held, rest)
     }
 
-    /// Ends the text and returns what was held.
-    pub(crate) fn finish(self) -> Option<Part> {
+    /// Ends the text and returns the rest.
+    pub(crate) fn finish(self) -> Option<Segment> {
         match self.state {
             _ if self.held.is_empty() => None,
-            State::Inside | State::Message { is_final: false } => Some(Part::Thought(self.held)),
+            State::Inside | State::Message { is_final: false } => Some(Segment::Thought(self.held)),
             State::After | State::Head { said: true } => None,
-            // Without any mark it is an answer after all.
+            // A text without marks is an answer.
             State::Head { said: false } if self.held.contains(CHANNEL) => None,
-            State::Start | State::Answer | State::Head { .. } | State::Message { .. } => Some(Part::Answer(self.held)),
+            State::Start | State::Answer | State::Head { .. } | State::Message { .. } => {
+                Some(Segment::Answer(self.held))
+            }
         }
     }
 }
@@ -168,16 +170,16 @@ mod tests {
     /// Thought and answer, for the text cut into pieces of `n` bytes.
     fn split(prompt: &str, text: &str, n: usize) -> (String, String) {
         let mut thinking = Thinking::after(prompt);
-        let mut parts = Vec::new();
+        let mut segments = Vec::new();
         for piece in text.as_bytes().chunks(n) {
-            parts.extend(thinking.push(std::str::from_utf8(piece).unwrap()));
+            segments.extend(thinking.push(std::str::from_utf8(piece).unwrap()));
         }
-        parts.extend(thinking.finish());
+        segments.extend(thinking.finish());
         let (mut thought, mut answer) = (String::new(), String::new());
-        for part in parts {
-            match part {
-                Part::Thought(text) => thought += &text,
-                Part::Answer(text) => answer += &text,
+        for segment in segments {
+            match segment {
+                Segment::Thought(text) => thought += &text,
+                Segment::Answer(text) => answer += &text,
             }
         }
         (thought, answer)

@@ -1,5 +1,8 @@
 //! `tokenize`: the tokens of a text.
 
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
 use clap::Args;
 use gristmill_engine::tokenizer::EncodeOptions;
 use serde::Serialize;
@@ -7,20 +10,28 @@ use serde::Serialize;
 use crate::args;
 use crate::console;
 use crate::failure::Failure;
-use crate::source::ModelArg;
+use crate::source::{ModelOption, TextArgument};
 
 /// Print the tokens of a text.
+///
+/// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is the text.
 #[derive(Args)]
 pub(crate) struct TokenizeArgs {
+    /// The model: a GGUF file; of a split model, any part [default: the built-in one].
+    #[arg(value_name = "MODEL", allow_hyphen_values = true)]
+    first: Option<OsString>,
+    /// The text, in quotes; - reads it from stdin. Without a text, stdin is read unless it is a terminal.
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    second: Option<String>,
+    /// Further words of a text without quotes, which is an error.
+    #[arg(hide = true)]
+    more: Vec<String>,
     #[command(flatten)]
-    model: ModelArg,
-    /// The text; - reads it from stdin.
-    #[arg(allow_hyphen_values = true)]
-    text: String,
+    model: ModelOption,
     /// Add the tokens that the model wants around a text, such as BOS.
     #[arg(long)]
     add_special: bool,
-    /// Read control tokens written in the text, such as <|im_start|>, as such.
+    /// Read control tokens in the text, such as <|im_start|>, as single tokens.
     #[arg(long)]
     parse_special: bool,
     /// Print JSON.
@@ -28,20 +39,30 @@ pub(crate) struct TokenizeArgs {
     json: bool,
 }
 
+const TEXT: TextArgument = TextArgument { name: "text", alternative: "pass it on stdin if it is the text" };
+
 #[derive(Serialize)]
 struct Token<'a> {
     id: u32,
-    /// As the vocabulary writes it.
+    /// In the spelling of the vocabulary.
     token: &'a str,
 }
 
 pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
-    let file = arguments.model.source().open()?;
+    let more = arguments.second.iter().chain(&arguments.more);
+    let (source, text) = arguments.model.split(TEXT, arguments.first.as_deref(), more)?;
+    let file = source.open()?;
     let tokenizer = args::tokenizer(&file)?;
     if let Some(notice) = tokenizer.notice() {
         console::note(format_args!("warning: {notice}"));
     }
-    let text = if arguments.text == "-" { console::read_stdin()? } else { arguments.text.clone() };
+    let text = match text {
+        None if io::stdin().is_terminal() => {
+            return Err(Failure::new("no text is given; write it as the last argument, in quotes"));
+        }
+        None | Some("-") => console::read_stdin()?,
+        Some(text) => text.to_owned(),
+    };
     let options = EncodeOptions { add_special: arguments.add_special, parse_special: arguments.parse_special };
     let ids = tokenizer.encode(&text, options)?;
     let tokens = ids.iter().map(|&id| Ok(Token { id, token: tokenizer.token_text(id)? }));

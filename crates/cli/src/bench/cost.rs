@@ -1,57 +1,58 @@
-//! What a forward pass must read and compute at least: the work that the limit is made of.
+//! The least that a forward pass reads and computes, from which the speed limit follows.
 
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::model::spec::{AttentionSpec, MlpSpec, ModelSpec};
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 
-/// Tokens of one sequence in a step: how many it had before, and how many are added.
+/// Tokens that a step adds to one sequence.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span {
+    /// Tokens in the cache before the step.
     pub(super) start: usize,
     pub(super) count: usize,
-    /// The logits of the last token are wanted.
+    /// The step outputs the logits of the last token.
     pub(super) output: bool,
 }
 
-/// One forward pass.
+/// One forward pass: sequences and their spans.
 pub(super) type Step = Vec<(usize, Span)>;
 
-/// What some steps take together.
+/// The work of several steps.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Work {
-    /// Tokens that go in.
+    /// Input tokens.
     pub(super) tokens: usize,
-    /// Bytes of weights and cache that are read.
+    /// Bytes read of weights and cache.
     pub(super) bytes: f64,
-    /// A product and a sum are two.
+    /// Operations; a multiplication and an addition are two.
     pub(super) ops: f64,
 }
 
 /// The costs of a model.
 pub(super) struct Cost {
-    /// Weights that every step reads, and their products per token.
+    /// Weights that every step reads.
     dense: Matrix,
     head: Matrix,
     /// One row of the embedding table.
     embedding_row: f64,
-    layers: Vec<Layer>,
+    layers: Vec<LayerCost>,
 }
 
-/// Bytes and multiplications.
+/// Bytes of weights, and multiplications per token.
 #[derive(Clone, Copy, Default)]
 struct Matrix {
     bytes: f64,
     products: f64,
 }
 
-struct Layer {
+struct LayerCost {
     /// One expert.
     expert: Matrix,
     experts: usize,
     top_k: usize,
     /// Multiplications for one query token and one cached token.
     attention: f64,
-    /// The cache of one token.
+    /// Bytes of one token in the cache.
     cache_bytes: f64,
     window: usize,
 }
@@ -66,7 +67,7 @@ impl Cost {
             };
             let AttentionSpec { kv_heads: heads, key_width, value_width, .. } = *attention;
             let cache = KvSpec { heads, key_width, value_width, format };
-            Layer {
+            LayerCost {
                 expert: Matrix::default(),
                 experts,
                 top_k,
@@ -97,7 +98,7 @@ impl Cost {
         cost
     }
 
-    /// What these steps take in all, if a step reads `distinct[i]` experts of layer `i` in the mean.
+    /// The work of these steps, in which a step reads `distinct[i]` experts of layer `i` on average.
     pub(super) fn of_steps(&self, steps: &[Step], distinct: &[f64]) -> Work {
         let mut work = Work::default();
         for step in steps {

@@ -1,4 +1,4 @@
-//! What the machine can do: bytes read from memory per second, and int8 operations per second.
+//! The machine's limits: bytes read from memory per second, and int8 operations per second.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -14,28 +14,28 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Memory that is read, over all threads: far more than any cache.
+/// Bytes of the buffers of all threads, far more than any cache.
 const BUFFER: u64 = 2 << 30;
-/// Passes over it, of which the fastest counts.
+/// Passes over the buffers; the fastest counts.
 const PASSES: usize = 6;
-/// How long integer products are timed, and how often.
+/// Length and number of the timed runs of integer products.
 const SLICE: Duration = Duration::from_millis(50);
 const SLICES: usize = 6;
 
-/// What was measured.
+/// Measured rates.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Machine {
     /// The CPU level of both measurements, or `cuda`.
     pub(super) level: &'static str,
-    /// Bytes per second that all threads read from memory.
+    /// Bytes per second read from memory by all threads.
     pub(super) read_bytes_per_second: f64,
-    /// What is multiplied: `int8`, or `bf16` on a GPU.
+    /// Type of the multiplied numbers: `int8`, or `bf16` on a GPU.
     pub(super) numbers: &'static str,
-    /// Operations (a product and a sum are two) per second of all threads, on those.
+    /// Operations per second of all threads on those numbers; a multiplication and an addition are two.
     pub(super) ops_per_second: f64,
 }
 
-/// What the model's device can do: as it says itself, or the CPU with this many threads.
+/// The rates of the model's device: as reported by the device, or measured on the CPU with this many threads.
 pub(super) fn of(model: &Model, threads: usize) -> Result<Machine, Failure> {
     Ok(match model.rates()? {
         Some(Rates { read_bytes_per_second, ops_per_second }) => {
@@ -50,17 +50,17 @@ fn measure(level: Level, threads: usize) -> Machine {
     measure_with(level, threads, buffer())
 }
 
-/// Bytes per second that so many threads read from memory; takes a second.
+/// Bytes per second that this many threads read from memory; takes a second.
 pub(crate) fn memory_rate(level: Level, threads: usize) -> f64 {
     read_rate(level, threads, buffer() as usize / threads)
 }
 
-/// A quarter of what is free leaves the rest in peace; with so little memory caches are small too.
+/// Bytes of the buffers, at most a quarter of the free memory.
 fn buffer() -> u64 {
     available_memory().map_or(BUFFER, |free| BUFFER.min(free / 4))
 }
 
-/// As [`measure`], reading a buffer of this size.
+/// As [`measure`], with buffers of `buffer` bytes in all.
 pub(super) fn measure_with(level: Level, threads: usize, buffer: u64) -> Machine {
     Machine {
         level: level.name(),
@@ -70,7 +70,7 @@ pub(super) fn measure_with(level: Level, threads: usize, buffer: u64) -> Machine
     }
 }
 
-/// Runs `work` on all threads at once and adds up what they did per second: the best round of several.
+/// Runs `work` on all threads at once. Returns the summed amounts per second of the best round.
 fn best_round<W: FnMut() -> f64>(threads: usize, rounds: usize, make: impl Fn() -> W + Sync) -> f64 {
     let start = Barrier::new(threads);
     let worker = || {
@@ -89,7 +89,7 @@ fn best_round<W: FnMut() -> f64>(threads: usize, rounds: usize, make: impl Fn() 
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
     let round = |i: usize| {
-        // A round lasts as long as its slowest thread.
+        // The slowest thread determines the time of a round.
         let amount: f64 = results.iter().map(|rounds| rounds[i].0).sum();
         amount / results.iter().map(|rounds| rounds[i].1).fold(f64::MIN_POSITIVE, f64::max)
     };
@@ -98,7 +98,7 @@ fn best_round<W: FnMut() -> f64>(threads: usize, rounds: usize, make: impl Fn() 
 
 fn read_rate(level: Level, threads: usize, bytes: usize) -> f64 {
     best_round(threads, PASSES, || {
-        // Written by the thread that reads it, so that it lies in memory near that thread.
+        // The reading thread writes the buffer first, so the system allocates it in that thread's NUMA node.
         let buffer = vec![1; bytes.max(1 << 20)];
         move || {
             let aligned = &buffer[buffer.as_ptr().align_offset(64)..];
@@ -128,13 +128,13 @@ impl Kernel for Sum<'_> {
 }
 
 fn int8_rate(level: Level, threads: usize) -> f64 {
-    // Which number of independent sums is fastest depends on the registers that a level has.
+    // The fastest number of independent sums depends on the number of registers.
     let few = best_round(threads, SLICES, || move || timed(|| black_box(level.run(Products::<4>))));
     let many = best_round(threads, SLICES, || move || timed(|| black_box(level.run(Products::<8>))));
     few.max(many)
 }
 
-/// Calls `work`, which answers how many operations it did, for a while.
+/// Repeats `work` for [`SLICE`] and sums the returned numbers of operations.
 fn timed(mut work: impl FnMut() -> f64) -> f64 {
     let begun = Instant::now();
     let mut done = 0.0;
@@ -161,7 +161,7 @@ impl<const N: usize> Kernel for Products<N> {
             }
         }
         black_box(sums.map(|sum| s.to_array(s.to_f32(sum))));
-        // 16 rows × 4 products and sums.
+        // 16 rows × 4 multiplications and additions.
         f64::from(ROUNDS) * N as f64 * 128.0
     }
 }

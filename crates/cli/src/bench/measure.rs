@@ -10,9 +10,9 @@ use super::cost::{Span, Step};
 use crate::failure::Failure;
 use crate::synthetic::Random;
 
-/// What is measured: each of `batch` sequences has `depth` tokens, and gets `prompt` or `decode` more.
+/// The measured workload: `batch` sequences of `depth` tokens, to which `prompt` or `decode` tokens are added.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct Shape {
+pub(super) struct Workload {
     pub(super) batch: usize,
     pub(super) depth: usize,
     pub(super) prompt: usize,
@@ -21,8 +21,8 @@ pub(super) struct Shape {
     pub(super) chunk: usize,
 }
 
-impl Shape {
-    /// What a runner must be able to do for it.
+impl Workload {
+    /// The limits of a runner for this workload.
     pub(super) fn limits(&self) -> Result<Limits, Failure> {
         let context = self.depth.checked_add(self.prompt.max(self.decode));
         Ok(Limits {
@@ -34,44 +34,43 @@ impl Shape {
     }
 }
 
-/// Steps that were run.
+/// Measurements of steps.
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) seconds: f64,
-    /// For each layer the distinct experts that a step read, in the mean; 0 without experts. Empty if none were counted.
+    /// The mean number of distinct experts that a step read, for each layer; 0 without experts. Empty if counting is off.
     pub(super) distinct: Vec<f64>,
 }
 
-/// A model with sequences of the wanted depth.
+/// A runner with sequences of the workload's depth.
 pub(super) struct Bench {
     runner: Runner,
     sequences: Vec<SequenceId>,
-    shape: Shape,
+    workload: Workload,
     random: Random,
     batch: Batch,
 }
 
 impl Bench {
-    /// Opens the sequences and fills them to their depth. `limits` are those of `shape`.
-    pub(super) fn new(model: Arc<Model>, shape: Shape, limits: Limits) -> Result<Bench, Failure> {
+    /// Opens the sequences and fills them to their depth. `limits` are those of `workload`.
+    pub(super) fn new(model: Arc<Model>, workload: Workload, limits: Limits) -> Result<Bench, Failure> {
         let mut runner = Runner::new(model, limits)?;
-        let sequences = (0..shape.batch).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
+        let sequences = (0..workload.batch).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
         let random = Random::named("gristmill bench");
-        let mut bench = Bench { runner, sequences, shape, random, batch: Batch::new() };
-        bench.forward(&prefill_steps(shape.chunk, shape.batch, 0, shape.depth))?;
+        let mut bench = Bench { runner, sequences, workload, random, batch: Batch::new() };
+        bench.forward(&prefill_steps(workload.chunk, workload.batch, 0, workload.depth))?;
         Ok(bench)
     }
 
     pub(super) fn prefill_steps(&self) -> Vec<Step> {
-        prefill_steps(self.shape.chunk, self.shape.batch, self.shape.depth, self.shape.prompt)
+        prefill_steps(self.workload.chunk, self.workload.batch, self.workload.depth, self.workload.prompt)
     }
 
     pub(super) fn decode_steps(&self) -> Vec<Step> {
-        decode_steps(self.shape.batch, self.shape.depth, self.shape.decode)
+        decode_steps(self.workload.batch, self.workload.depth, self.workload.decode)
     }
 
-    /// One repetition of both that is not to be timed: it brings weights into memory and threads into motion, and
-    /// counts what the routers choose.
+    /// An untimed repetition of both, which loads weights into memory, starts threads and counts the routers' choices.
     pub(super) fn warm_up(&mut self) -> Result<[Ran; 2], Failure> {
         self.runner.count_experts(true);
         let ran = [self.prefill()?, self.decode()?];
@@ -87,25 +86,24 @@ impl Bench {
         self.run(&self.decode_steps())
     }
 
-    /// Runs steps, then brings the sequences back to their depth.
+    /// Runs steps, then restores the depth of the sequences.
     fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
-        let (ran, depth) = (self.forward(steps)?, self.shape.depth);
-        let mut forgotten = false;
+        let (ran, depth) = (self.forward(steps)?, self.workload.depth);
+        let mut dropped = false;
         for &sequence in &self.sequences {
-            // Layers that see a window only may have forgotten what the next token would see.
-            forgotten |= depth < self.runner.shortest(sequence)?;
+            // Layers with a sliding window may have dropped positions that the next token attends to.
+            dropped |= depth < self.runner.shortest(sequence)?;
         }
         for &sequence in &self.sequences {
-            self.runner.truncate(sequence, if forgotten { 0 } else { depth })?;
+            self.runner.truncate(sequence, if dropped { 0 } else { depth })?;
         }
-        if forgotten {
-            self.forward(&prefill_steps(self.shape.chunk, self.shape.batch, 0, depth))?;
+        if dropped {
+            self.forward(&prefill_steps(self.workload.chunk, self.workload.batch, 0, depth))?;
         }
         Ok(ran)
     }
 
-    /// Runs steps with fresh random tokens. A step that wants logits also takes the likeliest token of each, as greedy
-    /// decoding would.
+    /// Runs steps with new random tokens. A step with logits also computes their argmax, as greedy decoding does.
     fn forward(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();
@@ -131,30 +129,31 @@ impl Bench {
     }
 }
 
-/// `count` tokens for each of `batch` sequences that have `start`, in passes of `chunk`, sequence after sequence.
+/// Steps that add `count` tokens to each of `batch` sequences of `start` tokens: `chunk` tokens in a step, sequence after
+/// sequence.
 fn prefill_steps(chunk: usize, batch: usize, start: usize, count: usize) -> Vec<Step> {
     let mut steps = vec![Step::new()];
-    let mut room = chunk;
+    let mut free = chunk;
     for sequence in 0..batch {
         let mut done = 0;
         while done < count {
-            if room == 0 {
+            if free == 0 {
                 steps.push(Step::new());
-                room = chunk;
+                free = chunk;
             }
-            let part = room.min(count - done);
-            let span = Span { start: start + done, count: part, output: done + part == count };
+            let taken = free.min(count - done);
+            let span = Span { start: start + done, count: taken, output: done + taken == count };
             if let Some(step) = steps.last_mut() {
                 step.push((sequence, span));
             }
-            (done, room) = (done + part, room - part);
+            (done, free) = (done + taken, free - taken);
         }
     }
     steps.retain(|step| !step.is_empty());
     steps
 }
 
-/// `count` steps of one token for each sequence.
+/// `count` steps that add one token to each sequence.
 fn decode_steps(batch: usize, start: usize, count: usize) -> Vec<Step> {
     let span = |step| Span { start: start + step, count: 1, output: true };
     (0..count).map(|step| (0..batch).map(|sequence| (sequence, span(step))).collect()).collect()

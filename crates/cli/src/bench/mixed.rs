@@ -1,4 +1,4 @@
-//! Many requests through the engine: throughput, and whether the device's memory comes back.
+//! Many requests through the engine: throughput, and the device's free memory before and after.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::Instant;
 use gristmill_engine::{Engine, Generation, Limits, Model, Prompt, Request, SamplingOptions};
 use serde::Serialize;
 
-use super::measure::Shape;
+use super::measure::Workload;
 use crate::console;
 use crate::failure::Failure;
 use crate::synthetic::Random;
 
-/// One in so many mixed requests is cancelled, after a random number of its tokens.
+/// One in this many mixed requests is cancelled, after a random number of tokens.
 const CANCELLED: u64 = 8;
 
-/// What came of them.
+/// Results of the requests.
 #[derive(Debug, Serialize)]
 pub(super) struct Served {
     requests: usize,
@@ -23,23 +23,23 @@ pub(super) struct Served {
     prompt_tokens: usize,
     generated_tokens: usize,
     seconds: f64,
-    /// Free memory of the device after the first requests, and after the last; none on the CPU.
+    /// Free bytes of the device after the warm-up, and after the last request; `None` on the CPU.
     free_before: Option<u64>,
     free_after: Option<u64>,
 }
 
-/// A request with what is to become of it.
+/// A request before it is sent.
 struct Planned {
     request: Request,
-    /// Cancelled after so many tokens.
+    /// The number of tokens after which it is cancelled.
     cancel: Option<usize>,
 }
 
-/// Serves `requests`, as many at a time as the shape's batch. Mixed ones have random lengths up to the shape's, and some
-/// are cancelled.
+/// Serves `requests`, `workload.batch` at a time. Mixed requests have random lengths up to the workload's, and some are
+/// cancelled.
 pub(super) fn serve(
     model: Arc<Model>,
-    shape: Shape,
+    workload: Workload,
     limits: Limits,
     requests: usize,
     mixed: bool,
@@ -48,7 +48,7 @@ pub(super) fn serve(
     let vocab = model.spec().vocab as u64;
     let mut plan = || {
         let mut length = |most: usize| if mixed { 1 + random.below(most as u64) as usize } else { most };
-        let (prompt, decode) = (length(shape.prompt.max(1)), length(shape.decode.max(1)));
+        let (prompt, decode) = (length(workload.prompt.max(1)), length(workload.decode.max(1)));
         let tokens = (0..prompt).map(|_| random.below(vocab) as u32).collect();
         let cancel = (mixed && random.below(CANCELLED) == 0).then(|| random.below(decode as u64) as usize);
         let sampling = SamplingOptions { seed: random.next(), ..SamplingOptions::default() };
@@ -57,8 +57,8 @@ pub(super) fn serve(
         Planned { request, cancel }
     };
     let engine = Engine::start(model.clone(), limits)?;
-    // What is compiled and recorded on the way must not count as lost: every batch size comes up once.
-    for together in 1..=shape.batch {
+    // Warm-up with every batch size: kernels and graphs that stay in memory exist before the first measurement.
+    for together in 1..=workload.batch {
         batch(&engine, (0..together).map(|_| plan()).collect())?;
     }
     let free_before = model.free_memory()?;
@@ -74,7 +74,7 @@ pub(super) fn serve(
     };
     let mut left = requests;
     while left > 0 {
-        let together = left.min(4 * shape.batch);
+        let together = left.min(4 * workload.batch);
         left -= together;
         let planned: Vec<Planned> = (0..together).map(|_| plan()).collect();
         served.cancelled += planned.iter().filter(|planned| planned.cancel.is_some()).count();
@@ -87,7 +87,7 @@ pub(super) fn serve(
     Ok(served)
 }
 
-/// Serves some requests to their ends: tokens read and generated of those that were not cancelled.
+/// Serves requests to their ends. Returns the prompt and generated tokens of the requests without cancellation.
 fn batch(engine: &Engine, planned: Vec<Planned>) -> Result<(usize, usize), Failure> {
     let mut running: Vec<(Generation, Option<usize>)> = Vec::with_capacity(planned.len());
     for Planned { request, cancel } in planned {
@@ -96,7 +96,7 @@ fn batch(engine: &Engine, planned: Vec<Planned>) -> Result<(usize, usize), Failu
     let (mut prompts, mut generated) = (0, 0);
     for (mut generation, cancel) in running {
         match cancel {
-            // Dropping it cancels it.
+            // Dropping a generation cancels it.
             Some(tokens) => generation.by_ref().take(tokens).try_for_each(|piece| piece.map(|_| ()))?,
             None => {
                 for piece in generation {

@@ -1,4 +1,4 @@
-//! `gristmill bench`: how fast a model runs, and how near that is to what the machine can do.
+//! `bench`: the speed of a model, and its share of the machine's limit.
 
 mod cost;
 pub(crate) mod machine;
@@ -9,22 +9,24 @@ mod report;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use etcetera::BaseStrategy;
-use gristmill_engine::Limits;
+use gristmill_engine::{Limits, Model};
 
 use crate::args::{DeviceArgs, Verbosity};
 use crate::console;
 use crate::failure::Failure;
 use crate::load;
+use crate::numbers::at_least;
 use crate::source::{ModelArg, Source};
 use crate::synthetic::Synthetic;
 use cost::{Cost, Step};
-use measure::{Ran, Shape};
+use measure::{Ran, Workload};
 use report::{Report, Row};
 
-/// Measure prefill and decode speed, and how near it is to what the machine can do.
+/// Measure prefill and decode speed, also as a share of the machine's limit.
 #[derive(Args)]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
@@ -32,37 +34,37 @@ pub(crate) struct BenchArgs {
     /// Random weights in the shapes of a published model: qwen3-30b-a3b, qwen3-8b, mixtral-8x7b, olmoe-1b-7b,
     /// smollm2-135m, gpt-oss-20b, mini-moe or mini-oss. FORMAT is any format of GGUF files, or a mix such as Q4_K_M,
     /// the default (of gpt-oss, MXFP4_MOE: experts in MXFP4, the rest in Q8_0, as it is published).
-    #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with = "model")]
+    #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path"])]
     synthetic: Option<String>,
     /// Layers of the synthetic model [default: as published].
-    #[arg(long, value_name = "N", requires = "synthetic")]
+    #[arg(long, value_name = "N", requires = "synthetic", allow_negative_numbers = true, value_parser = at_least::<u32>(1))]
     layers: Option<u32>,
     /// Where to write the synthetic model [default: the cache]. A file that already holds it is used as it is.
     #[arg(short, long, value_name = "FILE", requires = "synthetic")]
     output: Option<PathBuf>,
     /// Prompt tokens of each sequence; 0 leaves prefill out.
-    #[arg(short, long, default_value_t = 512, value_name = "N")]
+    #[arg(short, long, default_value_t = 512, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
     prompt: usize,
     /// Tokens to decode in each sequence; 0 leaves decode out.
-    #[arg(short = 'n', long, default_value_t = 128, value_name = "N")]
+    #[arg(short = 'n', long, default_value_t = 128, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
     decode: usize,
     /// Tokens of one forward pass in prefill.
-    #[arg(long, default_value_t = 512, value_name = "N", value_parser = at_least_one)]
+    #[arg(long, default_value_t = 512, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     chunk: usize,
-    /// Sequences side by side.
-    #[arg(short, long, default_value_t = 1, value_parser = at_least_one)]
+    /// Sequences in a batch.
+    #[arg(short, long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     batch: usize,
     /// Tokens that each sequence has in its cache before the measurement.
-    #[arg(short, long, default_value_t = 0, value_name = "N")]
+    #[arg(short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
     depth: usize,
-    /// Repetitions, of which the median is told.
-    #[arg(short, long, default_value_t = 5, value_name = "N", value_parser = at_least_one)]
+    /// Repetitions; the median is printed.
+    #[arg(short, long, default_value_t = 5, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     repeats: usize,
-    /// Instead, serve so many requests of those lengths through the engine, and tell the device's free memory before and
-    /// after.
-    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    /// Serve this many requests of these lengths through the engine instead, and print the device's free memory before
+    /// and after.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
     requests: Option<usize>,
-    /// Requests of random lengths up to those given, one in eight of them cancelled.
+    /// Requests of random lengths up to --prompt and --decode; one in eight is cancelled.
     #[arg(long, requires = "requests")]
     mixed: bool,
     /// Print JSON.
@@ -71,41 +73,45 @@ pub(crate) struct BenchArgs {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    say: Verbosity,
-}
-
-fn at_least_one(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(0) => Err("it must be at least 1".to_owned()),
-        Ok(n) => Ok(n),
-        Err(error) => Err(format!("{error}")),
-    }
+    log: Verbosity,
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
-    let threads = args.device.threads()?;
-    let path = match &args.synthetic {
-        Some(spec) => Some(synthetic(args, &Synthetic::parse(spec, args.layers)?)?),
-        None => args.model.model.clone(),
+    let written = |spec: &String| synthetic(args, &Synthetic::parse(spec, args.layers)?);
+    let path = args.synthetic.as_ref().map(written).transpose()?;
+    let source = match &path {
+        Some(path) => Source::File(path),
+        None => args.model.source()?,
     };
-    let source = Source::of(path.as_deref());
     if args.prompt == 0 && args.decode == 0 {
         return Ok(());
     }
     let BenchArgs { batch, depth, prompt, decode, chunk, .. } = *args;
-    let shape = Shape { batch, depth, prompt, decode, chunk };
-    let limits = Limits { kv_format: args.device.kv.into(), ..shape.limits()? };
-    let model = load::model(source, &args.device, limits, &args.say)?;
+    let workload = Workload { batch, depth, prompt, decode, chunk };
+    let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
+    let model = load::model(source, &args.device, limits, &args.log)?;
     if let Some(requests) = args.requests {
         let limits = Limits { context: Some(prompt.saturating_add(decode)), ..limits };
-        let served = mixed::serve(model, shape, limits, requests, args.mixed)?;
+        let served = mixed::serve(model, workload, limits, requests, args.mixed)?;
         return if args.json { console::print_json(&served) } else { console::print(&served) };
     }
+    let report = measure(args, source, model, workload, limits)?;
+    if args.json { console::print_json(&report) } else { console::print(&report) }
+}
+
+/// Measures the machine and the model.
+fn measure(
+    args: &BenchArgs,
+    source: Source,
+    model: Arc<Model>,
+    workload: Workload,
+    limits: Limits,
+) -> Result<Report, Failure> {
+    let threads = args.device.threads();
     let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
     let machine = machine::of(&model, threads)?;
-
-    let mut bench = measure::Bench::new(model.clone(), shape, limits)?;
-    let bar = load::bar(&args.say, "measuring {bar:40} {pos}/{len}");
+    let mut bench = measure::Bench::new(model.clone(), workload, limits)?;
+    let bar = load::bar(&args.log, "measuring {bar:40} {pos}/{len}");
     bar.set_length((args.repeats as u64).saturating_add(1));
     let [warm_prefill, warm_decode] = bench.warm_up()?;
     bar.inc(1);
@@ -117,46 +123,44 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
 
-    // A model without experts has a count of 0 for each layer.
     let row = |steps: &[Step], Ran { distinct, .. }: Ran, seconds| {
         Row::new(&cost.of_steps(steps, &distinct), &distinct, seconds, &machine)
     };
-    let report = Report {
+    Ok(Report {
         model: source.to_string(),
         architecture: model.spec().architecture.clone(),
         layers: model.spec().layers.len(),
         file_bytes: model.file().file_bytes(),
         device: model.device_name(),
         threads,
-        shape,
+        workload,
         repeats: args.repeats,
         machine,
         prefill: row(&bench.prefill_steps(), warm_prefill, prefill),
         decode: row(&bench.decode_steps(), warm_decode, decode),
-    };
-    if args.json { console::print_json(&report) } else { console::print(&report) }
+    })
 }
 
-/// Writes the synthetic model, unless it is there.
+/// Writes the synthetic model, unless the file already holds it.
 fn synthetic(args: &BenchArgs, model: &Synthetic) -> Result<PathBuf, Failure> {
     let path = match &args.output {
         Some(path) => path.clone(),
         None => cache()?.join(model.file_name()),
     };
     if !model.is_written(&path) {
-        let bar = load::bar(&args.say, "writing {bar:40} {bytes}/{total_bytes}");
+        let bar = load::bar(&args.log, "writing {bar:40} {bytes}/{total_bytes}");
         model.write(&path, &|done, total| {
             bar.set_length(total);
-            // Threads report out of order.
+            // Threads may report out of order.
             bar.set_position(bar.position().max(done));
         })?;
         bar.finish_and_clear();
-        args.say.info(format_args!("wrote {}", path.display()));
+        args.log.info(format_args!("wrote {}", path.display()));
     }
     Ok(path)
 }
 
-/// Where synthetic models are kept.
+/// The folder of synthetic models.
 fn cache() -> Result<PathBuf, Failure> {
     let base = etcetera::choose_base_strategy();
     let base =

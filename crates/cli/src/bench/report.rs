@@ -1,4 +1,4 @@
-//! What is printed, as a table or as JSON.
+//! The results, as a table or as JSON.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::cost::Work;
 use super::machine::Machine;
-use super::measure::Shape;
+use super::measure::Workload;
 use crate::console;
 
 /// All results.
@@ -19,7 +19,7 @@ pub(super) struct Report {
     pub(super) device: String,
     pub(super) threads: usize,
     #[serde(flatten)]
-    pub(super) shape: Shape,
+    pub(super) workload: Workload,
     pub(super) repeats: usize,
     pub(super) machine: Machine,
     pub(super) prefill: Option<Row>,
@@ -37,14 +37,14 @@ pub(super) struct Row {
     median_tokens_per_second: f64,
     min_tokens_per_second: f64,
     max_tokens_per_second: f64,
-    /// What one repetition must read and compute.
+    /// Bytes and operations of one repetition at least.
     bytes: f64,
     operations: f64,
-    /// Distinct experts that a step read of a layer that has any: the mean, counted in the warm-up.
+    /// Mean number of distinct experts that a step read of a layer with experts, counted in the warm-up.
     mean_distinct_experts: Option<f64>,
-    /// max(bytes / bandwidth, operations / their rate) as a speed.
+    /// The speed at which a repetition takes max(bytes / bandwidth, operations / rate).
     limit_tokens_per_second: f64,
-    /// How much of that the median reaches.
+    /// The median speed, as a share of the limit.
     fraction_of_limit: f64,
 }
 
@@ -75,18 +75,20 @@ impl Row {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { model, architecture, layers, device, shape, machine, .. } = self;
+        let Report { model, architecture, layers, device, workload, machine, .. } = self;
         writeln!(f, "{model}")?;
         writeln!(f, "{architecture}, {layers} layers, {}, on {device}", console::bytes(self.file_bytes))?;
         let (read, ops) = (machine.read_bytes_per_second / 1e9, machine.ops_per_second / 1e9);
         writeln!(f, "machine: reads {read:.1} GB/s, {ops:.0} {} Gop/s ({})", machine.numbers, machine.level)?;
-        let sequences = if shape.batch == 1 { "sequence" } else { "sequences" };
-        writeln!(f, "{} {sequences} at depth {}, median of {}", shape.batch, shape.depth, self.repeats)?;
+        let sequences = if workload.batch == 1 { "sequence" } else { "sequences" };
+        writeln!(f, "{} {sequences} at depth {}, median of {}", workload.batch, workload.depth, self.repeats)?;
         writeln!(f)?;
         let head = ["", "tok/s", "min .. max", "MB/tok", "Gop/tok", "experts", "limit", "reached"];
         let [name, speed, spread, bytes, ops, experts, limit, reached] = head;
         writeln!(f, "{name:14} {speed:>9} {spread:>19} {bytes:>8} {ops:>8} {experts:>8} {limit:>9} {reached:>8}")?;
-        for (name, length, row) in [("prefill", shape.prompt, &self.prefill), ("decode", shape.decode, &self.decode)] {
+        for (name, length, row) in
+            [("prefill", workload.prompt, &self.prefill), ("decode", workload.decode, &self.decode)]
+        {
             if let Some(row) = row {
                 let tokens = row.tokens as f64;
                 let spread = format!("{:.2} .. {:.2}", row.min_tokens_per_second, row.max_tokens_per_second);

@@ -1,14 +1,12 @@
-use std::sync::Arc;
-
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::gguf::GgufFile;
-use gristmill_engine::{LoadOptions, Model, ModelInfo};
+use gristmill_engine::{LoadOptions, ModelInfo};
 use gristmill_kernels::kv::KvFormat;
 
 use super::cost::{Span, Step};
 use super::*;
 
-/// A small synthetic model that is removed when the test ends.
+/// A small synthetic model, removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -51,11 +49,11 @@ fn one_token_costs_what_the_tensors_say() {
     assert!((work.bytes - (2.0 * f16 + 4.0 * f32)).abs() < 1e-3, "{work:?}");
     assert_eq!(work.tokens, 1);
 
-    // Two tokens that share an expert in the second layer only.
+    // Two tokens with one common expert, in the second layer.
     let pair: Step = vec![(0, span(0, 1)), (1, span(0, 1))];
-    let [apart, shared] = [8.0, 7.0].map(|second| cost.of_steps(std::slice::from_ref(&pair), &[8.0, second]).bytes);
-    assert_eq!(apart - shared, 2.0 * expert);
-    // Without logits the head is not read.
+    let [distinct, shared] = [8.0, 7.0].map(|second| cost.of_steps(std::slice::from_ref(&pair), &[8.0, second]).bytes);
+    assert_eq!(distinct - shared, 2.0 * expert);
+    // A step without logits does not read the head.
     let silent = cost.of_steps(&[vec![(0, Span { output: false, ..span(9, 1) })]], &[4.0, 4.0]);
     assert_eq!(work.bytes - silent.bytes, 2.0 * hidden * vocab);
 }
@@ -66,8 +64,8 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let file = GgufFile::open(&path.0).unwrap();
     let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
-    let shape = Shape { batch: 3, depth: 20, prompt: 5, decode: 2, chunk: 512 };
-    let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
+    let workload = Workload { batch: 3, depth: 20, prompt: 5, decode: 2, chunk: 512 };
+    let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap()).unwrap();
     let [prefill, decode] = bench.warm_up().unwrap();
     // 15 tokens, and 2 steps of 3 tokens, that choose 4 of 16 experts each.
     assert!(matches!(prefill.distinct[..], [n] if (4.0..=16.0).contains(&n) && n.fract() == 0.0), "{prefill:?}");
@@ -88,16 +86,16 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     assert!(Row::new(&work, &[], vec![], &machine).is_none());
 }
 
-/// 512 tokens of a batch and a window of 32 are kept: the prompt's 600 are more.
+/// The cache keeps a batch of 512 tokens and a window of 32; the prompt of 600 tokens is longer.
 #[test]
-fn a_depth_that_was_forgotten_is_read_again() {
+fn dropped_positions_are_read_again() {
     let path = Scratch::new("window", "mini-oss", 2);
     let file = GgufFile::open(&path.0).unwrap();
     let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     for depth in [0, 700] {
-        let shape = Shape { batch: 2, depth, prompt: 600, decode: 2, chunk: 512 };
-        let mut bench = measure::Bench::new(model.clone(), shape, shape.limits().unwrap()).unwrap();
+        let workload = Workload { batch: 2, depth, prompt: 600, decode: 2, chunk: 512 };
+        let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap()).unwrap();
         for _ in 0..2 {
             bench.prefill().unwrap();
             assert_eq!(bench.lengths(), [depth; 2]);
@@ -113,10 +111,10 @@ fn requests_are_served_whatever_their_lengths() {
     let file = GgufFile::open(&path.0).unwrap();
     let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
-    let shape = Shape { batch: 3, depth: 0, prompt: 20, decode: 5, chunk: 512 };
-    let limits = Limits { context: Some(25), ..shape.limits().unwrap() };
+    let workload = Workload { batch: 3, depth: 0, prompt: 20, decode: 5, chunk: 512 };
+    let limits = Limits { context: Some(25), ..workload.limits().unwrap() };
     for mixed in [false, true] {
-        let served = mixed::serve(model.clone(), shape, limits, 30, mixed).unwrap();
+        let served = mixed::serve(model.clone(), workload, limits, 30, mixed).unwrap();
         let served = serde_json::to_value(served).unwrap();
         assert_eq!(served["requests"], 30);
         assert!(served["free_after"].is_null());
@@ -124,7 +122,7 @@ fn requests_are_served_whatever_their_lengths() {
             (served["prompt_tokens"].as_u64().unwrap(), served["generated_tokens"].as_u64().unwrap());
         match mixed {
             false => assert_eq!((served["cancelled"].as_u64(), prompts, answers), (Some(0), 600, 150)),
-            // The same each time: one in eight is cancelled, the rest have lengths up to those.
+            // The random numbers are the same in each run.
             true => assert!(served["cancelled"] != 0 && prompts < 600 && answers < 150, "{served}"),
         }
     }
@@ -134,7 +132,7 @@ fn requests_are_served_whatever_their_lengths() {
 fn the_machine_has_a_bandwidth_and_a_rate_at_every_level() {
     for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {
         let machine = machine::measure_with(level, 2, 32 << 20);
-        // Whatever runs these tests reads more than 100 MB/s and does more than 100 Mop/s.
+        // Lower bounds for any machine: 100 MB/s and 100 Mop/s.
         assert!((1e8..1e13).contains(&machine.read_bytes_per_second), "{machine:?}");
         assert!((1e8..1e14).contains(&machine.ops_per_second), "{machine:?}");
     }

@@ -1,46 +1,27 @@
-//! NVIDIA's driver, compiler and devices.
+//! CUDA: NVIDIA's driver, compiler and devices.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use gristmill_cuda::cache::Cache;
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::nvrtc::Nvrtc;
 use gristmill_cuda::{Cuda, Options, units};
 use gristmill_gpu::Gpu;
-use gristmill_gpu::ahead::side_by_side;
 use gristmill_kernels::Error;
 use gristmill_kernels::ops::Rates;
 
 use super::finding::{Findings, Verdict};
-use super::model::Truth;
+use super::model::ReferenceRun;
 use super::ops;
 use crate::console;
 use crate::failure::Failure;
 
-/// Kernels that did not compile and are told one by one.
-const TOLD: usize = 5;
-
-/// Looks for a driver, NVRTC, the cache and devices; the devices that can be used, with their names.
+/// Checks the driver, NVRTC, the kernel cache and the devices. Returns the usable devices with their names.
 pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver>)>, Failure> {
-    let count = match driver::version() {
-        Err(error) => findings.add(Verdict::Bad, "NVIDIA driver", error).map(|()| 0)?,
-        Ok(None) => {
-            let found = "not here; models run on the CPU";
-            findings.add(Verdict::Absent, "NVIDIA driver", found).map(|()| 0)?
-        }
-        Ok(Some((major, minor))) => {
-            findings.add(Verdict::Good, "NVIDIA driver", format!("for CUDA {major}.{minor}{}", module()))?;
-            match driver::count() {
-                Err(error) => findings.add(Verdict::Bad, "devices", error).map(|()| 0)?,
-                Ok(0) => findings.add(Verdict::Absent, "devices", "none; models run on the CPU").map(|()| 0)?,
-                Ok(count) => count,
-            }
-        }
-    };
-    // What only a device needs is nothing to complain of where there is none.
+    let count = count(findings)?;
+    // Without a device, a missing NVRTC or cache is no failure.
     let missing = if count > 0 { Verdict::Bad } else { Verdict::Absent };
     match Nvrtc::open() {
         Err(reason) => findings.add(missing, "NVRTC", reason)?,
@@ -55,41 +36,60 @@ pub(super) fn devices(findings: &mut Findings) -> Result<Vec<(String, Arc<Driver
     }
     let mut usable = Vec::new();
     for number in 0..count {
+        let name = format!("cuda:{number}");
         match open(number) {
-            Err(error) => findings.add(Verdict::Bad, format_args!("cuda:{number}"), error)?,
+            Err(error) => findings.add(Verdict::Bad, &name, error)?,
             Ok((driver, found)) => {
-                findings.add(Verdict::Good, format_args!("cuda:{number}"), found)?;
-                usable.push((format!("cuda:{number}"), driver));
+                findings.add(Verdict::Good, &name, found)?;
+                usable.push((name, driver));
             }
         }
     }
     Ok(usable)
 }
 
-/// The version of the driver's kernel module, which Linux tells.
+/// Checks the driver and returns the number of devices.
+fn count(findings: &mut Findings) -> Result<u32, Failure> {
+    let version = match driver::version() {
+        Err(error) => return findings.add(Verdict::Bad, "NVIDIA driver", error).map(|()| 0),
+        Ok(None) => {
+            let found = "not here; models run on the CPU";
+            return findings.add(Verdict::Absent, "NVIDIA driver", found).map(|()| 0);
+        }
+        Ok(Some(version)) => version,
+    };
+    findings.add(Verdict::Good, "NVIDIA driver", format!("for CUDA {}.{}{}", version.0, version.1, module()))?;
+    match driver::count() {
+        Err(error) => findings.add(Verdict::Bad, "devices", error).map(|()| 0),
+        Ok(0) => findings.add(Verdict::Absent, "devices", "none; models run on the CPU").map(|()| 0),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// The version of the driver's kernel module; Linux only.
 fn module() -> String {
     let text = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let line = text.lines().next().and_then(|line| line.strip_prefix("NVRM version:"));
     line.map(|line| format!(",{line}")).unwrap_or_default()
 }
 
-/// Where the cache is, and what it has; or why it is of no use.
+/// The folder and the content of the cache, or why it is unusable.
 fn cache() -> Result<String, String> {
     let cache = Cache::of_user().ok_or("there is no home folder for it: kernels are compiled at each start")?;
-    let folder = shown(cache.folder());
+    let folder = abbreviated(cache.folder());
     let failed = |error| format!("{folder}: {error}; kernels are compiled at each start until it can be written");
     cache.try_write().map_err(failed)?;
     let (files, bytes) = cache.usage().map_err(failed)?;
     Ok(format!("{folder}, writable, {files} files, {}", console::bytes(bytes)))
 }
 
-/// A path as people may publish it: the user's home is `~`.
-fn shown(path: &Path) -> String {
+/// A path without the user's name: the home folder is `~`.
+fn abbreviated(path: &Path) -> String {
     let below = std::env::home_dir().and_then(|home| path.strip_prefix(home).ok().map(Path::to_path_buf));
     below.map_or_else(|| path.display().to_string(), |below| format!("~/{}", below.display()))
 }
 
-/// A device, and what it is. One that is too old is described in its error.
+/// A device and its description. The error of a device that is too old has the description.
 fn open(number: u32) -> Result<(Arc<Driver>, String), Error> {
     let driver = Driver::open(number)?;
     let properties = driver.properties();
@@ -102,31 +102,23 @@ fn open(number: u32) -> Result<(Arc<Driver>, String), Error> {
     Ok((driver, found))
 }
 
-/// Compiles all kernels for a device, measures it, and runs the op suite and the built-in model on it.
-pub(super) fn device(name: &str, driver: &Arc<Driver>, truth: &Truth, findings: &mut Findings) -> Result<(), Failure> {
-    let (units, start) = (units::all(), Instant::now());
-    let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
-    bar.set_length(units.len() as u64);
-    let prepared = side_by_side(&units, |unit| driver.prepare(unit), |done| bar.set_position(done as u64));
-    bar.finish_and_clear();
-    let failures: Vec<Error> = prepared.into_iter().filter_map(Result::err).collect();
-    for error in failures.iter().take(TOLD) {
-        findings.add(Verdict::Bad, format_args!("{name}: a kernel"), error)?;
-    }
-    let (all, failed, seconds) = (units.len(), failures.len(), start.elapsed().as_secs_f64());
-    let verdict = if failed > 0 { Verdict::Bad } else { Verdict::Good };
-    let found = format!("{} of {all} kernel sources compiled, or found in the cache, in {seconds:.1} s", all - failed);
-    findings.add(verdict, format_args!("{name}: kernels"), found)?;
+/// Compiles all kernels for a device, measures its rates, and runs the op suite and the built-in model.
+pub(super) fn device(
+    name: &str,
+    driver: &Arc<Driver>,
+    reference: &ReferenceRun,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    super::compile(name, &units::all(), |unit| driver.prepare(unit), findings)?;
     if let Some(notice) = driver.notice() {
         findings.add(Verdict::Bad, format_args!("{name}: cache"), notice)?;
     }
-    // The error says which kernel; that of the rates is no more than one of many.
     let rates = Cuda::backend(driver.clone(), Options::default()).and_then(|cuda| cuda.rates());
     let rates = rates.map(|rates| rates.map_or(String::new(), describe));
     findings.result(format_args!("{name}: speed"), rates)?;
     let make = |_| Cuda::backend(driver.clone(), Options::default());
     match ops::all(name, &make, findings)? {
-        true => truth.check(name, Cuda::backend(driver.clone(), Options::default()), findings),
+        true => reference.check(name, Cuda::backend(driver.clone(), Options::default()), findings),
         false => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! What the doctor finds, line by line: printed as it comes, and kept for the report.
+//! The results of the doctor's checks: printed one by one, and kept for the report.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Good,
-    /// Nothing is wrong, but something is not there.
+    /// An optional part is missing.
     Absent,
     Bad,
 }
@@ -37,8 +37,8 @@ struct Finding {
 pub(super) struct Findings(Vec<Finding>);
 
 impl Findings {
-    /// Prints a finding and keeps it. What was found may be the words of a library, of several lines, or all that a case
-    /// of the op suite has: it becomes one line, of which the middle is left out if it is very long.
+    /// Prints a finding and keeps it. `found` may be a message of a library, or a case of the op suite with its data: it
+    /// becomes one line, and a long line loses its middle.
     pub(super) fn add(&mut self, verdict: Verdict, what: impl Display, found: impl Display) -> Result<(), Failure> {
         let (what, found) = (what.to_string(), shortened(&found.to_string()));
         console::print_line(format_args!("{verdict:<7}{what:<28} {found}"))?;
@@ -75,15 +75,15 @@ impl Findings {
     }
 }
 
-/// Characters of a line that is left whole, and of the parts of one that is not.
-const WHOLE: usize = 600;
+/// Most characters of a line, and the characters of both ends of a longer one.
+const MAX_LINE: usize = 600;
 const START: usize = 400;
 const END: usize = 150;
 
 fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let characters: Vec<char> = line.chars().collect();
-    if characters.len() <= WHOLE {
+    if characters.len() <= MAX_LINE {
         return line;
     }
     let (start, end) = (&characters[..START], &characters[characters.len() - END..]);

@@ -1,4 +1,4 @@
-//! `doctor`: what is there, whether it can be used, and whether it computes right.
+//! `doctor`: checks drivers, devices, and the results of their operations.
 
 mod cuda;
 mod finding;
@@ -9,55 +9,56 @@ mod ops;
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::{clock, machine};
+use gristmill_gpu::ahead::side_by_side;
+use gristmill_kernels::Error;
 
 use crate::bench::machine::memory_rate;
 use crate::console;
 use crate::failure::Failure;
 use finding::{Findings, Verdict};
-use model::Truth;
+use model::ReferenceRun;
 
-/// Check what gristmill can use on this machine, and that it computes right.
+/// Check drivers and devices of this machine, and the results of their operations.
 ///
-/// Looks for the CPU's level, NVIDIA's driver and devices, the compiler NVRTC and the cache for what it compiles, on macOS for
-/// Metal's devices; compiles all kernels, and compares every operation on every device, and the built-in model, with slow and simple
-/// arithmetic (on the CPU where there is no device). It takes a minute or some. A check that fails is said with what to do about it, and makes the exit code 1.
+/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache, on macOS Metal's devices. Compiles
+/// all kernels, and compares every operation of every device (of the CPU without a device) and the built-in model with a
+/// simple reference. It takes some minutes. The line of a failed check has a remedy; the exit code is then 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
-    /// Write the same as Markdown, for example to send it in.
+    /// Also write the results as Markdown, for example for a bug report.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     if let Some(path) = &args.report {
-        // Before minutes of work. What is there stays until then.
+        // Checked before minutes of work; an existing file keeps its content until the end.
         let opened = OpenOptions::new().create(true).append(true).open(path);
         opened.map_err(|error| unwritable(path, &error))?;
     }
-    // The format is known.
     let today = clock::format(SystemTime::now(), "%F").unwrap_or_default();
     let title = format!("gristmill {} doctor, {today}", crate::VERSION.as_str());
     console::print_line(&title)?;
     let mut findings = Findings::default();
     cpu(&mut findings)?;
-    let truth = Truth::new().map_err(|error| Failure::new(format!("the built-in model: {error}")))?;
+    let reference = ReferenceRun::new().map_err(|error| Failure::new(format!("the built-in model: {error}")))?;
     let devices = cuda::devices(&mut findings)?;
     for (name, device) in &devices {
-        cuda::device(name, device, &truth, &mut findings)?;
+        cuda::device(name, device, &reference, &mut findings)?;
     }
     #[cfg(target_os = "macos")]
-    let metal = metal::devices(&truth, &mut findings)?;
+    let metal = metal::devices(&reference, &mut findings)?;
     #[cfg(not(target_os = "macos"))]
     let metal = false;
     if devices.is_empty() && !metal {
         let threads = |threads| Cpu::backend(Level::best(), threads);
         ops::all("cpu", &threads, &mut findings)?;
-        truth.check("cpu", Cpu::backend(Level::best(), machine::physical_cores()), &mut findings)?;
+        reference.check("cpu", Cpu::backend(Level::best(), machine::physical_cores()), &mut findings)?;
     }
     if let Some(path) = &args.report {
         fs::write(path, findings.markdown(&title)).map_err(|error| unwritable(path, &error))?;
@@ -71,6 +72,31 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("--report {}: {error}; name a file that can be written", path.display()))
+}
+
+/// Kernels that fail to compile and are listed.
+const MAX_LISTED: usize = 5;
+
+/// Compiles all kernel sources for a device.
+fn compile<U: Sync>(
+    device: &str,
+    units: &[U],
+    prepare: impl Fn(&U) -> Result<(), Error> + Sync,
+    findings: &mut Findings,
+) -> Result<(), Failure> {
+    let start = Instant::now();
+    let bar = console::bar("preparing kernels {bar:40} {pos}/{len}");
+    bar.set_length(units.len() as u64);
+    let prepared = side_by_side(units, prepare, |done| bar.set_position(done as u64));
+    bar.finish_and_clear();
+    let failures: Vec<Error> = prepared.into_iter().filter_map(Result::err).collect();
+    for error in failures.iter().take(MAX_LISTED) {
+        findings.add(Verdict::Bad, format_args!("{device}: a kernel"), error)?;
+    }
+    let (all, compiled, seconds) = (units.len(), units.len() - failures.len(), start.elapsed().as_secs_f64());
+    let verdict = if failures.is_empty() { Verdict::Good } else { Verdict::Bad };
+    let found = format!("{compiled} of {all} kernel sources compiled, or found in the cache, in {seconds:.1} s");
+    findings.add(verdict, format_args!("{device}: kernels"), found)
 }
 
 /// The processor and its memory.

@@ -1,5 +1,5 @@
-//! The built-in model on a device, beside the same model by slow and simple arithmetic: all that lies between the operations,
-//! from weights in the device's memory to the steps of a runner.
+//! The built-in model on a device, compared with the same model on the reference backend. This covers the parts beyond
+//! single operations, from weights in the device's memory to the steps of a runner.
 
 use std::sync::Arc;
 
@@ -12,25 +12,24 @@ use super::finding::{Findings, Verdict};
 use crate::failure::Failure;
 use crate::source::Source;
 
-/// What the model reads.
+/// The input of the model.
 const TEXT: &str = "Once upon a time, there was a little girl named Lily. She had a red ball and a small dog. One day, the dog \
                     took the ball and ran to the big tree. Lily was sad, but then the dog came back with the ball.";
-/// So many tokens are read at once, as in prefill; the others one by one, as in decode.
-const AT_ONCE: usize = 40;
-/// The mean squared error of logits over their mean square, where activations are exact.
-const MOST_ERROR: f64 = 1e-5;
-/// How much the perplexity of the text may change, of 1, where activations are rounded to 8 bits.
-const MOST_CHANGE: f64 = 0.02;
+/// Tokens of the first batch, as in prefill; the others are read one by one, as in decode.
+const PREFILL: usize = 40;
+/// Largest NMSE of logits (mean squared error over mean square) with exact activations.
+const MAX_NMSE: f64 = 1e-5;
+/// Largest relative change of the perplexity with activations of 8 bits.
+const MAX_CHANGE: f64 = 0.02;
 
-/// What the model has to say.
-pub(super) struct Truth {
+/// The text's tokens and the reference's logits.
+pub(super) struct ReferenceRun {
     tokens: Vec<u32>,
-    /// Of each token all logits.
     logits: Vec<f32>,
 }
 
-impl Truth {
-    /// By the reference.
+impl ReferenceRun {
+    /// Runs the reference.
     pub(super) fn new() -> Result<Self, String> {
         let model = load(Arc::new(Reference::backend()), Precision::Exact)?;
         let tokenizer = model.tokenizer().map_err(|error| error.to_string())?;
@@ -39,7 +38,7 @@ impl Truth {
         Ok(Self { tokens, logits })
     }
 
-    /// Compares a device with it.
+    /// Compares a device with the reference.
     pub(super) fn check(
         &self,
         name: &str,
@@ -55,25 +54,25 @@ impl Truth {
             let (found, expected) = (logits.len(), self.logits.len());
             if found == expected { Ok(logits) } else { Err(format!("{found} logits, should be {expected}")) }
         };
-        let exact = logits(Precision::Exact).and_then(|logits| self.nearly_the_same(&logits));
+        let exact = logits(Precision::Exact).and_then(|logits| self.check_logits(&logits));
         findings.result(format_args!("{name}: model, exact"), exact)?;
-        let fast = logits(Precision::Fast).and_then(|logits| self.as_likely(&logits));
+        let fast = logits(Precision::Fast).and_then(|logits| self.check_perplexity(&logits));
         findings.result(format_args!("{name}: model, fast"), fast)
     }
 
-    fn nearly_the_same(&self, logits: &[f32]) -> Result<String, String> {
+    fn check_logits(&self, logits: &[f32]) -> Result<String, String> {
         let square = |x: f32| f64::from(x).powi(2);
         let error: f64 = logits.iter().zip(&self.logits).map(|(found, expected)| square(found - expected)).sum();
         let error = error / self.logits.iter().map(|&x| square(x)).sum::<f64>();
-        let found = format!("{} tokens, NMSE of logits {error:.1e} of {MOST_ERROR:.0e}", self.tokens.len());
-        // NaN is wrong too.
-        if error <= MOST_ERROR { Ok(found) } else { Err(format!("{found}; models would answer nonsense")) }
+        let found = format!("{} tokens, NMSE of logits {error:.1e} of {MAX_NMSE:.0e}", self.tokens.len());
+        // False for NaN.
+        if error <= MAX_NMSE { Ok(found) } else { Err(format!("{found}; models would generate nonsense")) }
     }
 
-    fn as_likely(&self, logits: &[f32]) -> Result<String, String> {
+    fn check_perplexity(&self, logits: &[f32]) -> Result<String, String> {
         let (found, expected) = (perplexity(logits, &self.tokens), perplexity(&self.logits, &self.tokens));
         let said = format!("{} tokens, perplexity {found:.3}, should be {expected:.3}", self.tokens.len());
-        if (found / expected - 1.0).abs() <= MOST_CHANGE { Ok(said) } else { Err(said) }
+        if (found / expected - 1.0).abs() <= MAX_CHANGE { Ok(said) } else { Err(said) }
     }
 }
 
@@ -85,10 +84,10 @@ fn load(backend: Arc<Backend>, precision: Precision) -> Result<Arc<Model>, Strin
 
 /// The logits of all tokens.
 fn read(model: Arc<Model>, tokens: &[u32]) -> Result<Vec<f32>, String> {
-    let limits = Limits { context: Some(tokens.len()), output_rows: Some(AT_ONCE), ..Limits::default() };
+    let limits = Limits { context: Some(tokens.len()), output_rows: Some(PREFILL), ..Limits::default() };
     let mut runner = Runner::new(model, limits).map_err(|error| error.to_string())?;
     let sequence = runner.open_sequence().map_err(|error| error.to_string())?;
-    let (first, rest) = tokens.split_at(AT_ONCE.min(tokens.len()));
+    let (first, rest) = tokens.split_at(PREFILL.min(tokens.len()));
     let mut logits = Vec::new();
     for tokens in [first].into_iter().chain(rest.chunks(1)) {
         let mut batch = Batch::new();
@@ -118,24 +117,26 @@ mod tests {
 
     #[test]
     fn this_cpu_is_right() {
-        let truth = Truth::new().unwrap();
-        assert!(truth.tokens.len() > AT_ONCE + 5, "{}", truth.tokens.len());
+        let reference = ReferenceRun::new().unwrap();
+        assert!(reference.tokens.len() > PREFILL + 5, "{}", reference.tokens.len());
         let mut findings = Findings::default();
-        truth.check("cpu", Cpu::backend(Level::best(), 2), &mut findings).unwrap_or_else(|_| panic!("stdout"));
+        reference.check("cpu", Cpu::backend(Level::best(), 2), &mut findings).unwrap_or_else(|_| panic!("stdout"));
         assert_eq!(findings.failed(), 0, "{}", findings.markdown("what"));
     }
 
     #[test]
-    fn what_differs_is_found() {
+    fn differences_are_found() {
         let (tokens, logits) = (vec![0, 1, 2], vec![0.0, 3.0, 1.0, 0.5, 0.0, 4.0, 1.0, 2.0, 3.0]);
-        let truth = Truth { tokens, logits };
-        assert!(truth.nearly_the_same(&truth.logits).is_ok() && truth.as_likely(&truth.logits).is_ok());
+        let reference = ReferenceRun { tokens, logits };
+        assert!(
+            reference.check_logits(&reference.logits).is_ok() && reference.check_perplexity(&reference.logits).is_ok()
+        );
         for at in [0, 5] {
             for wrong in [f32::NAN, f32::INFINITY, 2.0] {
-                let mut logits = truth.logits.clone();
+                let mut logits = reference.logits.clone();
                 logits[at] = wrong;
-                assert!(truth.nearly_the_same(&logits).is_err(), "{at} {wrong}");
-                assert!(truth.as_likely(&logits).is_err(), "{at} {wrong}");
+                assert!(reference.check_logits(&logits).is_err(), "{at} {wrong}");
+                assert!(reference.check_perplexity(&logits).is_err(), "{at} {wrong}");
             }
         }
     }

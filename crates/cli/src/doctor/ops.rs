@@ -11,9 +11,9 @@ use super::finding::Findings;
 use crate::console;
 use crate::failure::Failure;
 
-/// Runs all parts on a backend. One that has lost its device is not asked further: whether it is still there.
+/// Runs the suite on a backend, until it loses its device. Returns whether the device remains.
 pub(super) fn all(name: &str, make: Make, findings: &mut Findings) -> Result<bool, Failure> {
-    // A case fails by panicking; what it says is in the finding.
+    // A failed case panics; its message becomes the finding.
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| ()));
     let outcome = parts(name, make, findings);
@@ -42,7 +42,7 @@ fn parts(name: &str, make: Make, findings: &mut Findings) -> Result<bool, Failur
     Ok(true)
 }
 
-/// The time, and the error that is nearest to what is allowed.
+/// The time, and the error nearest to its bound.
 fn describe(worst: &[Worst], seconds: f64) -> String {
     let nearest = worst.iter().max_by(|a, b| (a.nmse / a.bound).total_cmp(&(b.nmse / b.bound)));
     let error = nearest.map(|w| format!(", NMSE {:.1e} of {:.1e} ({})", w.nmse, w.bound, w.kind)).unwrap_or_default();

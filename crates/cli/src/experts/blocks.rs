@@ -1,19 +1,19 @@
-//! The heat map as blocks in a terminal.
+//! The heat map as block characters in a terminal.
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Layer, Report};
+use super::{LayerUsage, Report};
 
-/// From less than a quarter of an even share to seven quarters and more. An expert that is not used has none.
+/// Shares from less than 0.25 to 1.75 and more, in steps of 0.25. An unused expert has a space.
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// A line for each layer, more if its experts do not fit into the terminal's columns.
+/// One line for each layer, and further lines for experts beyond the terminal's columns.
 pub(super) struct Blocks<'a> {
     pub(super) report: &'a Report,
     pub(super) columns: usize,
 }
 
-/// What stands before the blocks.
+/// The columns before the blocks.
 const HEAD: &str = "layer entropy least  most  ";
 
 fn block(share: f64) -> char {
@@ -28,11 +28,11 @@ impl Display for Blocks<'_> {
         let Report { model, tokens, layers } = self.report;
         writeln!(f, "{model}, {tokens} tokens")?;
         writeln!(f, "{}experts ({} under 0.25 of an even share, {} over 1.75)", HEAD, BLOCKS[0], BLOCKS[7])?;
-        let room = self.columns.saturating_sub(HEAD.len()).max(8);
+        let width = self.columns.saturating_sub(HEAD.len()).max(8);
         for layer in layers {
-            let Layer { entropy, least, most, .. } = layer;
+            let LayerUsage { entropy, least, most, .. } = layer;
             let experts: Vec<char> = layer.shares().into_iter().map(block).collect();
-            for (i, experts) in experts.chunks(room).enumerate() {
+            for (i, experts) in experts.chunks(width).enumerate() {
                 match i {
                     0 => write!(f, "{:5} {entropy:7.3} {least:5.2} {most:5.2}  ", layer.layer)?,
                     _ => write!(f, "{:1$}", "", HEAD.len())?,
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn experts_wrap_and_none_is_lost() {
-        let layer = Layer::new(7, 2, (0..20).map(|i| if i == 3 { 0 } else { 10 }).collect());
+        let layer = LayerUsage::new(7, 2, (0..20).map(|i| if i == 3 { 0 } else { 10 }).collect());
         let report = Report { model: "m".into(), tokens: 95, layers: vec![layer] };
         for (columns, lines) in [(200, 1), (HEAD.len() + 9, 3), (1, 3)] {
             let text = Blocks { report: &report, columns }.to_string();

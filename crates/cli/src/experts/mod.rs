@@ -1,4 +1,4 @@
-//! `experts`: which experts a model's routers choose for a text.
+//! `experts`: the experts that a model's routers choose for a text.
 
 mod blocks;
 mod picture;
@@ -18,8 +18,9 @@ use crate::{console, load};
 
 /// Show which experts fire in which layer.
 ///
-/// The model reads the text in windows of --ctx tokens, and what its routers choose is counted. An even share of 1 means
-/// that an expert got as many tokens as if all were chosen alike. The entropy is that of the shares, 1 if they are even.
+/// The model reads the text in windows of --ctx tokens, and the routers' choices are counted. A share is relative to an
+/// even distribution: 1 means as many tokens as in an even distribution. The entropy is that of the shares, 1 if they
+/// are even.
 #[derive(Args)]
 pub(crate) struct ExpertsArgs {
     #[command(flatten)]
@@ -27,7 +28,7 @@ pub(crate) struct ExpertsArgs {
     #[command(flatten)]
     text: TextArgs,
     /// Draw the heat map, layer by expert, into this file.
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
@@ -35,22 +36,22 @@ pub(crate) struct ExpertsArgs {
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
-    say: Verbosity,
+    log: Verbosity,
 }
 
-/// What was counted.
+/// The counts of all layers.
 #[derive(Debug, Serialize)]
 struct Report {
     /// `general.name`, or the path.
     model: String,
     tokens: usize,
-    /// Those with experts.
-    layers: Vec<Layer>,
+    /// The layers with experts.
+    layers: Vec<LayerUsage>,
 }
 
-/// One layer's experts.
+/// The use of one layer's experts.
 #[derive(Debug, Serialize)]
-struct Layer {
+struct LayerUsage {
     /// Its index in the model.
     layer: usize,
     /// Experts chosen for each token.
@@ -59,17 +60,17 @@ struct Layer {
     counts: Vec<u64>,
     /// `−Σ p · ln p / ln E`.
     entropy: f64,
-    /// The least used expert's part of an even share.
+    /// The share of the least used expert, relative to an even distribution.
     least: f64,
-    /// The most used expert's part of an even share.
+    /// The share of the most used expert, relative to an even distribution.
     most: f64,
-    /// Experts that no token chose.
+    /// Experts without a token.
     unused: usize,
 }
 
-impl Layer {
-    fn new(layer: usize, top_k: usize, counts: Vec<u64>) -> Layer {
-        let mut this = Layer { layer, top_k, counts, entropy: 0.0, least: 0.0, most: 0.0, unused: 0 };
+impl LayerUsage {
+    fn new(layer: usize, top_k: usize, counts: Vec<u64>) -> LayerUsage {
+        let mut this = LayerUsage { layer, top_k, counts, entropy: 0.0, least: 0.0, most: 0.0, unused: 0 };
         let shares = this.shares();
         let even = shares.len() as f64;
         let sum: f64 = shares.iter().map(|share| share / even).map(|p| if p > 0.0 { -p * p.ln() } else { 0.0 }).sum();
@@ -80,7 +81,7 @@ impl Layer {
         this
     }
 
-    /// Each expert's part of an even share.
+    /// Each expert's share, relative to an even distribution.
     fn shares(&self) -> Vec<f64> {
         let all: u64 = self.counts.iter().sum();
         let even = all as f64 / self.counts.len() as f64;
@@ -89,19 +90,15 @@ impl Layer {
 }
 
 pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
-    let (text, ctx) = (args.text.read(1)?, args.text.ctx);
+    let (text, ctx) = args.text.read(1)?;
     let limits = Limits {
         context: Some(ctx),
         batch_tokens: ctx.min(512),
         kv_format: args.device.kv.into(),
         ..Limits::default()
     };
-    let source = args.model.source();
-    let model = load::model(source, &args.device, limits, &args.say)?;
-    let top_k = |mlp: &MlpSpec| match mlp {
-        MlpSpec::Moe { routing, .. } => Some(routing.top_k),
-        _ => None,
-    };
+    let source = args.model.source()?;
+    let model = load::model(source, &args.device, limits, &args.log)?;
     let top_k: Vec<Option<usize>> = model.spec().layers.iter().map(|layer| top_k(&layer.mlp)).collect();
     if top_k.iter().all(Option::is_none) {
         let remedy = "give a mixture-of-experts model";
@@ -113,25 +110,34 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
         return Err(Failure::new("the text is empty; give a text to read"));
     }
 
-    let mut runner = Runner::new(model.clone(), limits)?;
-    let bar = load::bar(&args.say, "reading {bar:40} {pos}/{len} tokens");
+    let bar = load::bar(&args.log, "reading {bar:40} {pos}/{len} tokens");
     bar.set_length(tokens.len() as u64);
+    let mut runner = Runner::new(model.clone(), limits)?;
     let counts = count(&mut runner, &tokens, ctx, &mut |done| bar.inc(done as u64))?;
     bar.finish_and_clear();
 
-    let layers = (0..).zip(top_k).zip(counts).filter_map(|((layer, k), counts)| Some(Layer::new(layer, k?, counts)));
+    let layers = (0..).zip(top_k).zip(counts);
+    let layers = layers.filter_map(|((layer, k), counts)| Some(LayerUsage::new(layer, k?, counts)));
     let name = model.spec().name.clone().unwrap_or_else(|| source.to_string());
     let report = Report { model: name, tokens: tokens.len(), layers: layers.collect() };
-    if args.json {
-        return console::print_json(&report);
-    }
     if let Some(path) = &args.svg {
         picture::write(&report, path)?;
+    }
+    if args.json {
+        return console::print_json(&report);
     }
     console::print(blocks::Blocks { report: &report, columns: console::columns() })
 }
 
-/// Tokens of each expert of each layer. `progress` is told how many tokens were just read.
+/// Experts that a layer chooses for each token; `None` without experts.
+fn top_k(mlp: &MlpSpec) -> Option<usize> {
+    match mlp {
+        MlpSpec::Moe { routing, .. } => Some(routing.top_k),
+        _ => None,
+    }
+}
+
+/// Counts the tokens of each expert of each layer. `progress` takes the tokens of each batch.
 fn count(
     runner: &mut Runner,
     tokens: &[u32],
@@ -165,13 +171,13 @@ mod tests {
 
     #[test]
     fn balance_and_entropy_are_those_of_the_definitions() {
-        let even = Layer::new(3, 2, vec![5; 8]);
+        let even = LayerUsage::new(3, 2, vec![5; 8]);
         assert_eq!((even.layer, even.least, even.most, even.unused), (3, 1.0, 1.0, 0));
         assert!((even.entropy - 1.0).abs() < 1e-12);
-        let one = Layer::new(0, 1, vec![0, 7, 0, 0]);
+        let one = LayerUsage::new(0, 1, vec![0, 7, 0, 0]);
         assert_eq!((one.entropy, one.least, one.most, one.unused), (0.0, 0.0, 4.0, 3));
-        let half = Layer::new(0, 1, vec![9, 9, 0, 0]);
+        let half = LayerUsage::new(0, 1, vec![9, 9, 0, 0]);
         assert!((half.entropy - 0.5).abs() < 1e-12);
-        assert_eq!(Layer::new(0, 1, vec![4]).entropy, 1.0);
+        assert_eq!(LayerUsage::new(0, 1, vec![4]).entropy, 1.0);
     }
 }

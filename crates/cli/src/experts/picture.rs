@@ -1,4 +1,4 @@
-//! The heat map as a picture: rows are layers, columns experts.
+//! The heat map as an SVG picture: rows are layers, columns are experts.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -6,24 +6,23 @@ use std::path::Path;
 
 use gristmill_engine::gguf::{WriteError, write_atomically};
 
-use super::{Layer, Report};
+use super::{LayerUsage, Report};
 use crate::failure::Failure;
 
-/// Where the cells begin, in pixels.
+/// Margins around the cells, in pixels. The right one holds the entropies.
 const LEFT: usize = 56;
 const TOP: usize = 64;
-/// Room for the entropies.
 const RIGHT: usize = 72;
 const BOTTOM: usize = 56;
-/// Shares of this and more have the darkest colour.
+/// Larger shares have the same colour.
 const DARKEST: f64 = 3.0;
 
-/// Writes the picture.
+/// Writes the picture to a file.
 pub(super) fn write(report: &Report, path: &Path) -> Result<(), Failure> {
-    write_atomically(path, |out| out.write_all(draw(report).as_bytes()).map_err(|e| WriteError::Io(e).into()))
+    write_atomically(path, |out| Ok(out.write_all(draw(report).as_bytes()).map_err(WriteError::from)?))
 }
 
-/// White for none, light blue for an even share, dark blue for [`DARKEST`].
+/// White for a share of 0, light blue for 1, dark blue for [`DARKEST`].
 fn colour(share: f64) -> String {
     const STOPS: [(f64, [f64; 3]); 3] =
         [(0.0, [255.0, 255.0, 255.0]), (1.0, [140.0, 190.0, 230.0]), (DARKEST, [8.0, 40.0, 100.0])];
@@ -34,14 +33,14 @@ fn colour(share: f64) -> String {
     format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
 }
 
-/// Text as XML wants it.
+/// Escapes text for XML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn draw(report: &Report) -> String {
     let experts = report.layers.iter().map(|layer| layer.counts.len()).max().unwrap_or(0);
-    // Cells are as large as fits 1,000 pixels, within reason.
+    // All cells of a row take about 1,000 pixels.
     let cell = (1000 / experts.max(1)).clamp(6, 28);
     let (width, height) = ((LEFT + experts * cell + RIGHT).max(480), TOP + report.layers.len() * cell + BOTTOM);
     let mut svg = String::new();
@@ -69,7 +68,7 @@ fn draw(report: &Report) -> String {
     svg
 }
 
-fn draw_layer(svg: &mut String, layer: &Layer, top: usize, cell: usize, experts: usize) {
+fn draw_layer(svg: &mut String, layer: &LayerUsage, top: usize, cell: usize, experts: usize) {
     let middle = top + cell / 2 + 4;
     let _ = writeln!(svg, "<text x=\"{}\" y=\"{middle}\" text-anchor=\"end\">{}</text>", LEFT - 8, layer.layer);
     for (expert, (share, count)) in layer.shares().into_iter().zip(&layer.counts).enumerate() {
@@ -108,7 +107,7 @@ mod tests {
 
     #[test]
     fn every_expert_has_a_cell_and_text_is_escaped() {
-        let layers = vec![Layer::new(1, 2, vec![1, 0, 3]), Layer::new(2, 2, vec![2, 2, 0])];
+        let layers = vec![LayerUsage::new(1, 2, vec![1, 0, 3]), LayerUsage::new(2, 2, vec![2, 2, 0])];
         let svg = draw(&Report { model: "a<b&c".into(), tokens: 2, layers });
         assert_eq!(svg.matches("<title>").count(), 6);
         assert!(svg.contains("a&lt;b&amp;c") && !svg.contains("a<b"));

@@ -1,4 +1,4 @@
-//! How far predictions are from saved ones.
+//! The divergence of predictions from saved ones.
 
 use serde::Serialize;
 
@@ -6,22 +6,21 @@ use super::saved::Saved;
 use super::score::{log_probability, log_sum};
 use crate::failure::Failure;
 
-/// Over all scored tokens.
+/// Statistics over all scored tokens.
 #[derive(Debug, Serialize)]
 pub(super) struct Divergence {
     /// Perplexity of the saved predictions.
     pub(super) base_perplexity: f64,
-    /// Kullback-Leibler divergence of the model's predictions from the saved ones, in nats: Σ p · ln(p / q), where p are
-    /// the saved probabilities and q the model's.
+    /// Kullback-Leibler divergence in nats: Σ p · ln(p / q), p of the saved predictions and q of the model.
     pub(super) mean: f64,
     pub(super) median: f64,
     pub(super) percentile_99: f64,
     pub(super) largest: f64,
-    /// Share of tokens for which both find the same token most likely.
+    /// Share of positions at which both have the same most likely token.
     pub(super) same_top: f64,
 }
 
-/// Compares row by row.
+/// Accumulates the comparison row by row.
 pub(super) struct Divergences<'a> {
     base: &'a Saved,
     row: Vec<f32>,
@@ -46,7 +45,7 @@ impl<'a> Divergences<'a> {
     }
 
     pub(super) fn summary(mut self) -> Divergence {
-        // NaN sorts last, so that it shows.
+        // NaN sorts last and becomes the largest value.
         self.found.sort_by(f64::total_cmp);
         let count = self.found.len();
         let quantile = |share: f64| {
@@ -93,7 +92,7 @@ mod tests {
         let found = divergence(&logits(&[0.5, 0.5]), &logits(&[0.25, 0.75]));
         assert!((found - expected).abs() < 1e-6, "{found} {expected}");
         assert!(divergence(&logits(&[0.1, 0.9]), &logits(&[0.1, 0.9])).abs() < 1e-9);
-        // What is impossible in the base costs nothing; what is impossible in the model alone costs everything.
+        // A probability of 0 contributes 0 in the base, and infinity in the model alone.
         let sure = [0.0, f32::NEG_INFINITY];
         assert!((divergence(&sure, &[0.0, 0.0]) - 2_f64.ln()).abs() < 1e-9);
         assert_eq!(divergence(&[0.0, 0.0], &sure), f64::INFINITY);

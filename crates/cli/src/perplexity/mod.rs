@@ -1,4 +1,4 @@
-//! `perplexity`: how well a model predicts a text, and how far its predictions are from another's.
+//! `perplexity`: how well a model predicts a text, and how far its predictions are from another model's.
 
 mod divergence;
 mod saved;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::tokenizer::{EncodeOptions, Tokenizer};
 use gristmill_engine::{Limits, Runner};
 use serde::Serialize;
 
@@ -23,11 +23,11 @@ use score::Scorer;
 /// Measure how well the model predicts a text.
 ///
 /// The text is cut into windows of --ctx tokens that do not overlap; the tokens of each window's second half are scored,
-/// as llama.cpp's llama-perplexity does. If the model begins its texts with a BOS token, that replaces the first token of
-/// each window.
+/// as by llama.cpp's llama-perplexity. If the model adds a BOS token to texts, BOS replaces the first token of each
+/// window.
 ///
-/// To see what a quantisation costs, save the logits of the model before it with --save-logits, and give that file as
-/// --kl-base with the quantised model: the Kullback-Leibler divergence of its predictions from the saved ones is told.
+/// To measure the loss of a quantisation, save the logits of the original model with --save-logits, and give that file as
+/// --kl-base with the quantised model. The output then has the Kullback-Leibler divergence from the saved predictions.
 #[derive(Args)]
 pub(crate) struct PerplexityArgs {
     #[command(flatten)]
@@ -37,7 +37,7 @@ pub(crate) struct PerplexityArgs {
     /// Write the logits of all scored tokens to this file: two bytes for each token and entry of the vocabulary.
     #[arg(long, value_name = "FILE")]
     save_logits: Option<PathBuf>,
-    /// Compare with the logits that --save-logits wrote for the same text, vocabulary and --ctx.
+    /// Compare with logits from --save-logits, of the same text, vocabulary and --ctx.
     #[arg(long, value_name = "FILE")]
     kl_base: Option<PathBuf>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub(crate) struct PerplexityArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    say: Verbosity,
+    log: Verbosity,
 }
 
 #[derive(Serialize)]
@@ -65,43 +65,31 @@ struct Report {
 }
 
 pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
-    let (text, ctx) = (args.text.read(4)?, args.text.ctx);
+    let (text, ctx) = args.text.read(4)?;
     let base = args.kl_base.as_deref().map(Saved::open).transpose()?;
     let limits = Limits {
         context: Some(ctx),
         sequences: 1,
         batch_tokens: ctx.min(512),
-        output_rows: Some(score::AT_A_TIME.min(ctx)),
+        output_rows: Some(score::BATCH_ROWS.min(ctx)),
         kv_format: args.device.kv.into(),
     };
-    let model = load::model(args.model.source(), &args.device, limits, &args.say)?;
-    let tokenizer = model.tokenizer()?;
-    let mut tokens = tokenizer.encode(&text, EncodeOptions { add_special: true, parse_special: false })?;
-    let windows = tokens.len() / ctx;
-    if windows == 0 {
-        let found = tokens.len();
-        let remedy = "give a longer text, or a smaller --ctx";
-        return Err(Failure::new(format!("the text has {found} tokens, one window of --ctx has {ctx}; {remedy}")));
-    }
-    tokens.truncate(windows * ctx);
-    if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
-        tokens.iter_mut().step_by(ctx).for_each(|first| *first = bos);
-    }
+    let model = load::model(args.model.source()?, &args.device, limits, &args.log)?;
+    let tokens = windows(model.tokenizer()?, &text, ctx)?;
     let vocab = model.spec().vocab;
     if let Some(base) = &base {
         base.check(vocab, ctx, &tokens)?;
     }
 
     let start = Instant::now();
+    let bar = load::bar(&args.log, "window {pos}/{len} {bar:40} {msg}");
+    bar.set_length((tokens.len() / ctx) as u64);
     let mut scorer = Scorer::new(Runner::new(model.clone(), limits)?);
     let mut divergences = base.as_ref().map(Divergences::new);
-    let bar = load::bar(&args.say, "window {pos}/{len} {bar:40} {msg}");
-    bar.set_length(windows as u64);
-    let mut score = |recorder: Option<&mut Recorder>| -> Result<(), Failure> {
-        let mut recorder = recorder;
+    let mut score = |mut recorder: Option<&mut Recorder>| -> Result<(), Failure> {
         for window in tokens.chunks_exact(ctx) {
             scorer.window(window, &mut |row, next| {
-                divergences.as_mut().map_or(Ok(()), |d| d.add(row, next))?;
+                divergences.as_mut().map_or(Ok(()), |divergences| divergences.add(row, next))?;
                 recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(row))
             })?;
             bar.inc(1);
@@ -120,15 +108,31 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         perplexity: nll.exp(),
         nll,
         tokens_scored: scorer.scored(),
-        windows,
+        windows: tokens.len() / ctx,
         ctx,
         seconds,
         divergence: divergences.map(Divergences::summary),
     };
-    if args.json { console::print_json(&report) } else { print(&report, &args.say) }
+    if args.json { console::print_json(&report) } else { print(&report, &args.log) }
 }
 
-fn print(report: &Report, say: &Verbosity) -> Result<(), Failure> {
+/// The text as whole windows of `ctx` tokens, at least one. Each begins with BOS if the model adds BOS.
+fn windows(tokenizer: &Tokenizer, text: &str, ctx: usize) -> Result<Vec<u32>, Failure> {
+    let mut tokens = tokenizer.encode(text, EncodeOptions { add_special: true, parse_special: false })?;
+    let count = tokens.len() / ctx;
+    if count == 0 {
+        let found = tokens.len();
+        let remedy = "give a longer text, or a smaller --ctx";
+        return Err(Failure::new(format!("the text has {found} tokens, one window of --ctx has {ctx}; {remedy}")));
+    }
+    tokens.truncate(count * ctx);
+    if let Some(bos) = tokenizer.bos().filter(|_| tokenizer.adds_bos()) {
+        tokens.iter_mut().step_by(ctx).for_each(|first| *first = bos);
+    }
+    Ok(tokens)
+}
+
+fn print(report: &Report, log: &Verbosity) -> Result<(), Failure> {
     let Report { perplexity, nll, tokens_scored, windows, ctx, seconds, .. } = report;
     console::print_line(format_args!("perplexity {perplexity:.4}"))?;
     if let Some(divergence) = &report.divergence {
@@ -140,6 +144,6 @@ fn print(report: &Report, say: &Verbosity) -> Result<(), Failure> {
         console::print_line(format_args!("same most likely token {:.2}%", 100.0 * same_top))?;
     }
     let rate = (windows * ctx) as f64 / seconds;
-    say.info(format_args!("nll {nll:.6} over {tokens_scored} tokens in {windows} windows of {ctx}, {rate:.1} tok/s"));
+    log.info(format_args!("nll {nll:.6} over {tokens_scored} tokens in {windows} windows of {ctx}, {rate:.1} tok/s"));
     Ok(())
 }

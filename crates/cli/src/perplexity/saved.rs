@@ -1,29 +1,28 @@
 //! The file of `--save-logits`: a GGUF file with one F16 tensor for each window, vocabulary × scored tokens.
 //!
-//! A row holds logits less their maximum. Softmax over the rounded values makes probabilities of them again, so that the
-//! rounding (2^-11 of a value) enters a divergence in the second order only.
+//! A row holds logits less their maximum. Probabilities are the softmax of the rounded values, so a rounding by 2^-11 of
+//! a value has a second-order effect on a divergence.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use gristmill_cpu::Level;
-use gristmill_engine::gguf::{DataWriter, GgufFile, GgufWriter, write_atomically};
+use gristmill_engine::gguf::{DataWriter, GgufFile, GgufWriter, NewFile, write_atomically};
 use gristmill_kernels::format::Format;
 
 use super::score;
 use crate::failure::Failure;
+use crate::interrupt::Interrupt;
 
-/// Tokens of a window.
+/// Key of the window size in tokens.
 const CTX: &str = "gristmill.logits.context";
-/// The tokens of all windows.
+/// Key of the tokens of all windows.
 const TOKENS: &str = "gristmill.logits.tokens";
 
 fn tensor_name(window: usize) -> String {
     format!("window.{window}")
 }
 
-/// Writes the file while `work` hands its rows to the recorder.
+/// Writes the file; `work` passes the rows to the recorder.
 pub(super) fn save(
     path: &Path,
     vocab: usize,
@@ -37,22 +36,26 @@ pub(super) fn save(
     for window in 0..tokens.len() / ctx {
         file.tensor(&tensor_name(window), Format::F16, &[vocab as u64, score::rows(ctx) as u64])?;
     }
+    let interrupt = Interrupt::watch()?;
     write_atomically(path, |out| {
-        let mut recorder = Recorder { out: file.begin(out)?, shifted: Vec::new(), bytes: vec![0; 2 * vocab] };
+        let (shifted, bytes) = (Vec::new(), vec![0; 2 * vocab]);
+        let mut recorder = Recorder { out: file.begin(out)?, interrupt, shifted, bytes };
         work(&mut recorder)?;
-        recorder.out.finish()?.flush().map_err(Failure::from)
+        Ok(recorder.out.finish().map(drop)?)
     })
 }
 
 /// Takes rows of logits in order.
 pub(super) struct Recorder<'a> {
-    out: DataWriter<&'a mut BufWriter<File>>,
+    out: DataWriter<&'a mut NewFile>,
+    interrupt: Interrupt,
     shifted: Vec<f32>,
     bytes: Vec<u8>,
 }
 
 impl Recorder<'_> {
     pub(super) fn add(&mut self, logits: &[f32]) -> Result<(), Failure> {
+        self.interrupt.check()?;
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         self.shifted.clear();
         self.shifted.extend(logits.iter().map(|&x| x - max));
@@ -101,7 +104,7 @@ impl Saved {
         Ok(Saved { path: path.to_owned(), file, ctx, tokens, vocab: vocab as usize })
     }
 
-    /// Fails unless it is of these tokens.
+    /// Fails unless the file belongs to these tokens.
     pub(super) fn check(&self, vocab: usize, ctx: usize, tokens: &[u32]) -> Result<(), Failure> {
         let wrong = |what: String| Err(Failure::new(format!("--kl-base {}: {what}", self.path.display())));
         if self.ctx != ctx {
@@ -118,18 +121,18 @@ impl Saved {
             None => {
                 wrong(format!("it has {} tokens, the text {}; give the same text", self.tokens.len(), tokens.len()))
             }
-            Some(at) => wrong(format!("token {at} of the text is another there; give the same text")),
+            Some(at) => wrong(format!("token {at} of the text differs from the saved one; give the same text")),
         }
     }
 
-    /// Bytes of the `index`-th row of all windows together.
+    /// Bytes of row `index`, counted over all windows.
     fn row_bytes(&self, index: usize) -> Option<&[u8]> {
         let rows = score::rows(self.ctx);
         let data = self.file.data(self.file.tensor(&tensor_name(index / rows))?);
         data.chunks_exact(2 * self.vocab).nth(index % rows)
     }
 
-    /// Reads the `index`-th row of all windows together. `Some(())` if there is one.
+    /// Reads row `index`, counted over all windows; `None` past the last.
     pub(super) fn row(&self, index: usize, row: &mut Vec<f32>) -> Option<()> {
         row.resize(self.vocab, 0.0);
         Format::F16.decode(self.row_bytes(index)?, row)

@@ -4,21 +4,21 @@ use gristmill_engine::{Batch, Outputs, Runner, SequenceId};
 
 use crate::failure::Failure;
 
-/// Rows of logits at a time: with the largest vocabularies they take 80 MB.
-pub(super) const AT_A_TIME: usize = 128;
+/// Rows of logits of one forward pass: 80 MB with the largest vocabularies.
+pub(super) const BATCH_ROWS: usize = 128;
 
-/// Scored tokens of a window of `ctx` tokens. What the last token predicts lies in the next window.
+/// Scored tokens of a window of `ctx` tokens. The last position predicts a token of the next window, so it has none.
 pub(super) fn rows(ctx: usize) -> usize {
     ctx - ctx / 2 - 1
 }
 
-/// Is told each row of logits and the token that follows.
+/// Takes each row of logits and the token that follows.
 pub(super) type Listener<'a> = dyn FnMut(&[f32], u32) -> Result<(), Failure> + 'a;
 
 pub(super) struct Scorer {
     runner: Runner,
     batch: Batch,
-    /// Sum.
+    /// Sum of the negative logarithms of probabilities.
     nll: f64,
     scored: usize,
 }
@@ -28,8 +28,7 @@ impl Scorer {
         Self { runner, batch: Batch::new(), nll: 0.0, scored: 0 }
     }
 
-    /// Scores the second half of a window: each token but the half's first, given all before it. (The first one's
-    /// prediction is that of an unscored position.)
+    /// Scores the second half of a window but for its first token, which the first half predicts.
     pub(super) fn window(&mut self, tokens: &[u32], listener: &mut Listener) -> Result<(), Failure> {
         let half = tokens.len() / 2;
         let sequence = self.runner.open_sequence()?;
@@ -39,7 +38,7 @@ impl Scorer {
             self.runner.forward(&self.batch)?;
         }
         let mut at = half;
-        for chunk in tokens[half..tokens.len() - 1].chunks(AT_A_TIME) {
+        for chunk in tokens[half..tokens.len() - 1].chunks(BATCH_ROWS) {
             self.score(sequence, chunk, &tokens[at + 1..], listener)?;
             at += chunk.len();
         }
@@ -76,7 +75,7 @@ impl Scorer {
     }
 }
 
-/// What must be subtracted from logits to make them logarithms of probabilities: `ln Σ e^logit`.
+/// `ln Σ e^logit`: a logit less this is the logarithm of a probability.
 pub(super) fn log_sum(logits: &[f32]) -> f64 {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|&x| f64::from(x - max).exp()).sum();

@@ -1,17 +1,17 @@
 //! Random tensor data at memory speed.
 //!
-//! Encoding 18 GB of floats would take minutes. So a tensor has a pool of blocks, encoded from its own random floats,
-//! and its data are runs of the pool picked at random: every format works, every scale is a sane one, and the codes
-//! are distributed as in a real tensor.
+//! Encoding 18 GB of floats would take minutes. So each tensor has a pool of blocks, encoded from random floats, and its
+//! data are random runs of the pool: this works for every format, and scales and codes are distributed as in a real
+//! tensor.
 
 use super::rng::{Random, scale};
 use super::shapes::TensorPlan;
 use gristmill_cpu::Level;
 use gristmill_kernels::format::Format;
 
-/// Elements in a pool: whole blocks of every format, and small enough for the first caches.
+/// Elements in a pool: whole blocks of every format, within the L1 or L2 cache.
 const POOL: usize = 32_768;
-/// A run has at least this many bytes.
+/// The least bytes of a run.
 const RUN: usize = 256;
 
 /// The pool of one tensor.
@@ -19,12 +19,12 @@ pub(super) struct Pool {
     bytes: Vec<u8>,
     block: usize,
     run: usize,
-    /// Picks run `i` by number `i`.
+    /// Random number `i` selects run `i`.
     picks: Random,
 }
 
 impl Pool {
-    /// The pool of a tensor, the same at every call.
+    /// The pool of a tensor; equal for equal names.
     pub(super) fn new(tensor: &TensorPlan) -> Pool {
         let mut random = Random::named(&tensor.name);
         let (mean, deviation) = if tensor.is_norm { (1.0, 0.1) } else { (0.0, (tensor.shape[0] as f32).powf(-0.5)) };

@@ -1,9 +1,8 @@
-//! Synthetic models: random weights in the exact shapes and type mix of published models, for measuring speed.
+//! Synthetic models for speed measurements: random weights in the exact shapes and formats of published models.
 //!
 //! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a format or a mix ([`gristmill_engine::quantize`]).
-//! The file is a valid GGUF with a
-//! vocabulary of the published size, so that any engine loads it; its text means nothing. The same name always gives
-//! the same bytes.
+//! The file is a valid GGUF file with a vocabulary of the published size, so any engine loads it; its text is random.
+//! The same name always gives the same bytes.
 
 mod blocks;
 mod rng;
@@ -13,71 +12,54 @@ mod tests;
 mod vocabulary;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gristmill_engine::gguf::{GgufFile, GgufWriter, WriteError};
 use gristmill_engine::quantize::{Mix, QuantizeError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
+use crate::failure::Failure;
 pub(crate) use rng::Random;
 use shapes::{Model, TensorPlan};
 
-/// The key that says how a file was made; a cached file with another recipe is written anew.
+/// The key of the recipe. A cached file with another recipe is replaced.
 const RECIPE_KEY: &str = "gristmill.synthetic";
-/// Part of the recipe: raised when the same name would give other bytes.
+/// Part of the recipe: raised with each change of the bytes of a name.
 const REVISION: u32 = 3;
 
-/// Why a synthetic model could not be made.
+/// Why a synthetic model cannot be made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub(crate) enum SyntheticError {
-    /// No such model.
+    /// Unknown model.
     #[error("there is no synthetic model `{name}`; known are {known}")]
     Model {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// All names.
         known: String,
     },
-    /// No such mix of formats.
+    /// Unknown mix or format.
     #[error("there is no format `{name}` for a synthetic model; known are {known}")]
     Mix {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// All names.
         known: String,
     },
-    /// The number of layers is zero or absurd.
+    /// The number of layers is out of range.
     #[error("--layers must be 1 to {max}, found {0}", max = shapes::MAX_LAYERS)]
     Layers(u32),
     /// No format fits a tensor.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The disk is too full.
-    #[error("{}: the model takes {needed} bytes and {free} are free; name another place with -o, or fewer --layers", .path.display())]
-    NoSpace {
-        /// The file to be written.
-        path: PathBuf,
-        /// Its size.
-        needed: u64,
-        /// What the disk has.
-        free: u64,
-    },
-    /// The directory cannot be made or asked for its free space.
-    #[error("{}: {source}", .path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The operating system's reason.
-        source: std::io::Error,
-    },
     /// The file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-/// A mix by name. A format's own name means that format throughout (but for the output head), to measure it.
+/// A mix by name. The name of a format stands for that format in all weights but the output head.
 fn find_mix(name: &str) -> Option<Mix> {
     Format::named(name).map(Mix::uniform).or_else(|| Mix::named(name))
 }
@@ -89,7 +71,7 @@ fn mix_names() -> Vec<&'static str> {
     names
 }
 
-/// A synthetic model, chosen but not written.
+/// A synthetic model before it is written.
 #[derive(Debug, Clone)]
 pub(crate) struct Synthetic {
     model: Model,
@@ -117,7 +99,7 @@ impl Synthetic {
         Ok(Synthetic { model, mix })
     }
 
-    /// Everything that decides the bytes.
+    /// Everything that determines the bytes.
     fn recipe(&self) -> String {
         format!("{} {} layers={} revision={REVISION}", self.model.name, self.mix.name(), self.model.layers)
     }
@@ -140,16 +122,17 @@ impl Synthetic {
         Ok((tensors, file))
     }
 
-    /// Writes the file, under a temporary name until it is complete. `progress` is told bytes written and in all.
+    /// Writes the file under a temporary name, which it has until it is complete. `progress` takes the bytes written and
+    /// the size of the file.
     ///
     /// # Errors
-    /// If the disk has too little room (nothing is written then), or refuses.
-    pub(crate) fn write(&self, path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<(), SyntheticError> {
+    /// If the disk has too little free space (nothing is written then), a write fails, or a signal arrives.
+    pub(crate) fn write(&self, path: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<(), Failure> {
         let (tensors, file) = self.plan()?;
         write::write(path, &tensors, file, progress)
     }
 
-    /// Whether `path` is already this model, whole.
+    /// Whether `path` holds this model, complete.
     pub(crate) fn is_written(&self, path: &Path) -> bool {
         let Ok((_, plan)) = self.plan() else { return false };
         let Ok(file) = GgufFile::open(path) else { return false };

@@ -1,4 +1,4 @@
-//! The models: their shapes as data.
+//! The shapes of the models, as data.
 
 use gristmill_engine::gguf::{GgufWriter, WriteError};
 use gristmill_engine::model::spec::QkNorm;
@@ -24,7 +24,7 @@ pub(crate) struct Model {
     kv_heads: u32,
     head_width: u32,
     qk_norm: Option<QkNorm>,
-    /// Width of the dense MLP. An MoE model states it and does not use it.
+    /// Width of the dense MLP. The files of MoE models state it too; those models have no dense MLP.
     inner: u32,
     experts: Option<Experts>,
     pub(crate) vocabulary: u32,
@@ -35,20 +35,20 @@ pub(crate) struct Model {
     special: Special,
 }
 
-/// What only some models have.
+/// Features of some models.
 #[derive(Debug, Clone, Copy)]
 struct Special {
-    /// The mix in which the model is published, and which it has unless told otherwise.
+    /// The mix of the published model, and the default.
     mix: &'static str,
-    /// Layers with a window see this many positions.
+    /// Positions in the window of layers with sliding-window attention.
     window: Option<u32>,
-    /// YaRN's factor, and the context that was stretched by it.
+    /// YaRN's factor and original context.
     yarn: Option<(f32, u32)>,
-    /// The norm of what the MLP reads.
+    /// Name of the norm before the MLP.
     mlp_norm: &'static str,
-    /// Each head has a sink.
+    /// Each head has an attention sink.
     sinks: bool,
-    /// All of attention, the router and the experts have biases.
+    /// Attention, router and experts have biases.
     biases: bool,
 }
 
@@ -71,7 +71,7 @@ struct Experts {
     inner: u32,
 }
 
-/// Every model. Published shapes are those of the `config.json` of the model's repository.
+/// All models. The shapes are those of `config.json` in the published repositories.
 pub(crate) const MODELS: &[Model] = &[
     Model {
         name: "qwen3-30b-a3b",
@@ -219,7 +219,7 @@ pub(crate) const MODELS: &[Model] = &[
     },
 ];
 
-/// One tensor to be written.
+/// A tensor before it is written.
 #[derive(Debug, Clone)]
 pub(crate) struct TensorPlan {
     pub(crate) name: String,
@@ -231,7 +231,7 @@ pub(crate) struct TensorPlan {
 }
 
 impl Model {
-    /// The mix of a model that is named without one.
+    /// The default mix.
     pub(super) fn mix(&self) -> &'static str {
         self.special.mix
     }

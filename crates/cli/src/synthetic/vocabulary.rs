@@ -1,7 +1,7 @@
-//! A byte-level BPE vocabulary of any size, in the form that Qwen's files have: 256 bytes, merges, special tokens.
+//! A byte-level BPE vocabulary of any size, in the form of Qwen's files: 256 bytes, merges, special tokens.
 //!
 //! The merges build every run of two and three lower-case letters, with and without a space before it, and as many
-//! runs of four as the size allows, so that English text takes about as many tokens as with a real vocabulary.
+//! runs of four as the size allows. English text then has about as many tokens as with a real vocabulary.
 
 use gristmill_engine::gguf::{GgufWriter, WriteError};
 
@@ -10,7 +10,7 @@ const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
 /// Token types of `tokenizer.ggml.token_type`.
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
-/// How byte-level BPE writes a space.
+/// A space in byte-level BPE.
 const SPACE: &str = "Ġ";
 
 const TEMPLATE: &str = "{%- for message in messages -%}\
@@ -53,7 +53,7 @@ fn bytes() -> Vec<String> {
     own.chain(others).filter_map(char::from_u32).map(String::from).collect()
 }
 
-/// Merges in rank order: each joins two tokens that came before it.
+/// Merges in rank order; each joins two earlier tokens.
 fn pairs() -> impl Iterator<Item = (String, String)> {
     let one: Vec<String> = ('a'..='z').map(String::from).collect();
     let joined = |left: &[String]| product(left.to_vec(), one.clone()).map(|(a, b)| a + &b).collect::<Vec<_>>();

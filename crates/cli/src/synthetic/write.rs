@@ -1,4 +1,4 @@
-//! Writes a model's file from all cores at once.
+//! Writes a model's file with several threads.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,14 +9,16 @@ use std::thread;
 
 use gristmill_engine::gguf::{DEFAULT_ALIGNMENT, GgufWriter, WriteError, write_atomically};
 
-use super::SyntheticError;
 use super::blocks::{Pool, run_bytes};
 use super::shapes::TensorPlan;
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::output::{check_space, folder};
 
-/// Runs written at once: about 16 MiB.
+/// Runs of one job: about 16 MiB.
 const RUNS: u64 = 1 << 16;
 
-/// A part of a tensor.
+/// A slice of a tensor.
 struct Job {
     tensor: usize,
     first_run: u64,
@@ -29,35 +31,26 @@ pub(super) fn write(
     tensors: &[TensorPlan],
     file: GgufWriter,
     progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<(), SyntheticError> {
+) -> Result<(), Failure> {
     let total = file.file_bytes();
-    make_room(path, total)?;
+    let folder = folder(path);
+    fs::create_dir_all(folder).map_err(|e| {
+        Failure::new(format!("cannot make {}: {e}; name a place that can be written with -o", folder.display()))
+    })?;
+    check_space(path, total)?;
     let mut header = Vec::new();
     file.begin(&mut header)?;
     let jobs = jobs(tensors, header.len() as u64);
 
+    let interrupt = Interrupt::watch()?;
     write_atomically(path, |out| {
         out.write_all(&header).and_then(|()| out.flush()).map_err(WriteError::Io)?;
         let file = out.get_ref();
         file.set_len(total).map_err(WriteError::Io)?;
-        fill(file, tensors, &jobs, &|done| progress(header.len() as u64 + done, total)).map_err(WriteError::Io)?;
-        Ok(())
+        let progress = |done| progress(header.len() as u64 + done, total);
+        fill(file, tensors, &jobs, &interrupt, &progress).map_err(WriteError::Io)?;
+        interrupt.check()
     })
-}
-
-/// Makes the directory, and refuses what does not fit.
-fn make_room(path: &Path, needed: u64) -> Result<(), SyntheticError> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let error = |source| SyntheticError::Directory { path: directory.to_owned(), source };
-    fs::create_dir_all(directory).map_err(error)?;
-    let free = fs4::available_space(directory).map_err(error)?;
-    if needed > free {
-        return Err(SyntheticError::NoSpace { path: path.to_owned(), needed, free });
-    }
-    Ok(())
 }
 
 fn jobs(tensors: &[TensorPlan], data_start: u64) -> Vec<Job> {
@@ -76,15 +69,21 @@ fn jobs(tensors: &[TensorPlan], data_start: u64) -> Vec<Job> {
     jobs
 }
 
-/// Writes all jobs. Padding between tensors stays zero.
-fn fill(file: &File, tensors: &[TensorPlan], jobs: &[Job], progress: &(dyn Fn(u64) + Sync)) -> io::Result<()> {
+/// Writes all jobs, or some of them after a signal. Padding between tensors stays zero.
+fn fill(
+    file: &File,
+    tensors: &[TensorPlan],
+    jobs: &[Job],
+    interrupt: &Interrupt,
+    progress: &(dyn Fn(u64) + Sync),
+) -> io::Result<()> {
     let next = AtomicUsize::new(0);
     let done = AtomicU64::new(0);
     let failure = Mutex::new(None);
     let work = || {
         let mut buffer = Vec::new();
         let mut pool: Option<(usize, Pool)> = None;
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| interrupt.signal().is_none()) {
             let pool = match &mut pool {
                 Some((tensor, pool)) if *tensor == job.tensor => pool,
                 stale => &mut stale.insert((job.tensor, Pool::new(&tensors[job.tensor]))).1,

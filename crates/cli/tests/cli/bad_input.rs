@@ -1,10 +1,10 @@
-//! One clear sentence with the remedy on stderr, a non-zero exit code, nothing on stdout, never a backtrace.
+//! Errors: one sentence with the remedy on stderr, a non-zero exit code, an empty stdout, no backtrace.
 
 use std::fs;
 
 use super::{Ended, FOLDER, gristmill, path};
 
-/// Fails unless the run was refused by one line that holds all of these words.
+/// Fails unless the run ended with exit code 1 and one error line with all of these words.
 #[track_caller]
 fn refused(ended: Ended, words: &[&str]) {
     let Ended { code, out, err } = &ended;
@@ -51,6 +51,21 @@ fn models() {
     refused(gristmill(&["chat", "-m", &path("mute.gguf")], b""), &["chat template", "--raw"]);
 }
 
+/// Fails unless clap rejected the arguments with these words.
+#[track_caller]
+fn misused(arguments: &[&str], words: &[&str]) {
+    let Ended { code, out, err } = gristmill(arguments, b"");
+    assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
+    assert!(
+        err.starts_with("error: ") && words.iter().all(|word| err.contains(word)),
+        "{err:?} lacks one of {words:?}"
+    );
+    // clap's tip about `--`, and the names of Rust types and parse errors.
+    for word in [" tip:", "-- -", "usize", "u64", "digit", "literal", "target type"] {
+        assert!(!err.contains(word), "{err:?} says {word:?}");
+    }
+}
+
 #[test]
 fn prompts() {
     run_refused(&[""], &["empty"]);
@@ -65,13 +80,30 @@ fn prompts() {
 
 #[test]
 fn numbers() {
-    for n in ["0", "10000"] {
-        run_refused(&["--threads", n, "x"], &["--threads", n, "between 1 and"]);
+    let run_misused = |option: &[&str], words: &[&str]| {
+        misused(&[&["run", "-m", "MODEL"][..], option, &["x"]].concat(), words);
+    };
+    for n in ["0", "-1", "10000", "99999999999999999999999", "two"] {
+        run_misused(&["--threads", n], &["--threads", n, "whole number between 1 and"]);
     }
-    run_refused(&["--ctx", "0", "x"], &["context", "at least 1"]);
+    for n in ["0", "-1"] {
+        run_misused(&["--ctx", n], &["--ctx", n, "at least 1"]);
+    }
     run_refused(&["--ctx", "100000000000", "x"], &["context", "gristmill supports at most 2147483648"]);
     run_refused(&["--device", "tpu", "x"], &["tpu", "cpu", "cuda"]);
-    run_refused(&["-n", "0", "x"], &["-n", "at least 1"]);
+    for n in ["0", "-2", "all"] {
+        run_misused(&["-n", n], &["--max-tokens", n, "at least 1, or -1 for no limit"]);
+    }
+    run_misused(&["--top-k", "-1"], &["--top-k", "-1", "0 or greater"]);
+    run_misused(&["--seed", "-1"], &["--seed", "-1", "0 or greater"]);
+    run_misused(&["--seed", "18446744073709551616"], &["--seed", "too large"]);
+    for option in ["--chunk", "--batch", "--repeats", "--requests", "--prompt", "--decode", "--depth"] {
+        misused(&["bench", option, "-1"], &[option, "-1", "whole number"]);
+    }
+    misused(&["bench", "--synthetic", "mini-moe", "--layers", "-1"], &["--layers", "at least 1"]);
+    misused(&["quantize", "a", "b", "F32", "--threads", "-1"], &["--threads", "between 1 and"]);
+    misused(&["convert", "a", "-o", "b", "--threads", "-1"], &["--threads", "between 1 and"]);
+    misused(&["chat", "--ctx", "-1"], &["--ctx", "at least 1"]);
     run_refused(&["--stop", "", "x"], &["--stop"]);
     for option in ["--temp", "--top-p", "--min-p", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"] {
         for value in ["NaN", "inf", "-inf"] {
@@ -96,27 +128,46 @@ fn numbers() {
     for (option, value, word) in [
         ("--dry-base", "0.5", "DRY base"),
         ("--dry-base", "inf", "DRY base"),
-        ("--dry-allowed-length", "0", "DRY allowed length"),
         ("--dry-penalty-last-n", "-2", "--dry-penalty-last-n is -2"),
         ("--dry-sequence-breaker", "", "breaker is empty"),
     ] {
         run_refused(&["--dry-multiplier", "0.8", option, value, "x"], &[word]);
-        // Without a multiplier DRY is off, and its parameters would be ignored: wrong usage.
+        // Without a multiplier DRY is off, so its parameters are wrong usage.
         let alone = gristmill(&["run", "-m", "MODEL", option, value, "x"], b"");
         assert!(alone.code == Some(2) && alone.err.contains("--dry-multiplier"), "{}", alone.err);
     }
     run_refused(&["--logit-bias", "97=1", "--logit-bias", "\"a\"=2", "x"], &["token 97 has two"]);
     let chat = ["chat", "-m", "MODEL", "--logit-bias", "\"hello\"=1"];
     refused(gristmill(&chat, b"hello\n"), &["not one token", "gristmill tokenize"]);
-    // Not numbers at all: wrong usage, which is exit code 2.
-    for arguments in [["--temp", "warm"], ["--threads", "-1"], ["--seed", "x"]] {
-        let ended = gristmill(&[&["run", "-m", "MODEL"][..], &arguments, &["x"]].concat(), b"");
-        assert_eq!(ended.code, Some(2), "{}", ended.err);
-        assert!(ended.err.starts_with("error: ") && ended.out.is_empty());
+    for n in ["0", "-1"] {
+        run_misused(
+            &["--dry-multiplier", "0.8", "--dry-allowed-length", n],
+            &["--dry-allowed-length", n, "at least 1"],
+        );
     }
+    run_misused(&["--dry-multiplier", "strong"], &["--dry-multiplier", "must be a number"]);
+    run_misused(&["--temp", "warm"], &["--temp", "warm", "must be a number"]);
 }
 
-/// Trained on more than any machine's memory holds.
+/// Errors about a file's numbers name no Rust types.
+#[test]
+fn numbers_in_files() {
+    let refusal = |change: &dyn Fn(&mut crate::tiny::Tiny), words: &[&str]| {
+        let mut tiny = crate::tiny::Tiny::llama();
+        change(&mut tiny);
+        fs::write(path("odd.gguf"), tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
+        let ended = gristmill(&["run", "-m", &path("odd.gguf"), "x"], b"");
+        assert!(!ended.err.contains("usize") && !ended.err.contains("supported"), "{}", ended.err);
+        refused(ended, words);
+    };
+    refusal(
+        &|tiny| tiny.set("llama.block_count", -1_i32),
+        &["block_count", "-1 is out of range", "an integer of at least 0"],
+    );
+    refusal(&|tiny| tiny.set("llama.block_count", 500_u32), &["block_count", "500 layers", "the file has 20"]);
+}
+
+/// A model trained on a context that exceeds any machine's memory.
 #[test]
 fn a_context_larger_than_memory() {
     let mut tiny = crate::tiny::Tiny::llama();
@@ -125,8 +176,8 @@ fn a_context_larger_than_memory() {
     let model = path("long.gguf");
     fs::write(&model, tiny.bytes(&mut crate::tiny::Random::fresh())).unwrap();
     refused(gristmill(&["run", "-m", &model, "--ctx", "2147483648", "x"], b""), &["free", "use a shorter context"]);
-    // Without --ctx, what fits is taken.
-    gristmill(&["run", "-m", &model, "-n", "1", "x"], b"").good();
+    // The default context fits into memory.
+    gristmill(&["run", "-m", &model, "-n", "1", "x"], b"").success();
 }
 
 #[test]
@@ -136,14 +187,16 @@ fn perplexity() {
     let run = |arguments: &[&str]| gristmill(&[&["perplexity", "-m", "MODEL"], arguments].concat(), b"");
     refused(run(&["-f", &text, "--ctx", "50"]), &["10 tokens", "--ctx", "longer"]);
     refused(run(&["-q", "-f", &text]), &["10 tokens", "--ctx has 512", "longer"]);
-    refused(run(&["-f", &text, "--ctx", "3"]), &["--ctx", "at least 4"]);
+    for ctx in ["3", "-1"] {
+        refused(run(&["-f", &text, "--ctx", ctx]), &["--ctx", ctx, "at least 4"]);
+    }
     refused(run(&["-f", &path("no such text"), "--ctx", "50"]), &["no such text"]);
     refused(run(&["-f", &path("model.gguf"), "--ctx", "50"]), &["UTF-8"]);
 
     let (long, other, saved) = (path("a long text"), path("another long text"), path("bad saved logits"));
     fs::write(&long, "abcdefgh".repeat(20)).unwrap();
     fs::write(&other, "abcdefgi".repeat(20)).unwrap();
-    run(&["-q", "-f", &long, "--ctx", "50", "--save-logits", &saved]).good();
+    run(&["-q", "-f", &long, "--ctx", "50", "--save-logits", &saved]).success();
     let compare = |text: &str, ctx: &str, base: &str| run(&["-f", text, "--ctx", ctx, "--kl-base", base]);
     refused(compare(&long, "40", &saved), &["--kl-base", "--ctx 50"]);
     refused(compare(&other, "50", &saved), &["--kl-base", "token 7", "same text"]);
@@ -162,7 +215,7 @@ fn perplexity() {
 /// The built-in model has no chat template.
 #[test]
 fn talking_to_the_built_in_model() {
-    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat -m"]);
+    refused(gristmill(&["chat"], b"hello"), &["built-in", "cannot talk", "gristmill chat model.gguf"]);
 }
 
 #[test]
@@ -190,7 +243,6 @@ fn quantize() {
     refused(run(&["MODEL", &new, "Q8_0", "--keep", "*=Q4_K_M"]), &["`Q4_K_M`", "Q4_K"]);
     refused(run(&["MODEL", &new, "Q8_0", "--keep", "ouptut*=F16"]), &["`ouptut*`", "no tensor", "inspect"]);
     refused(run(&["MODEL", &new, "Q8_0", "--keep", "*norm*=F16"]), &["never quantised"]);
-    refused(run(&["MODEL", &new, "Q8_0", "--threads", "0"]), &["--threads", "between 1 and"]);
     refused(run(&["MODEL", "MODEL", "Q8_0"]), &["model.gguf", "the output is the input"]);
     refused(run(&["MODEL", "MODEL", "Q8_0", "--force"]), &["the output is the input"]);
     refused(run(&["MODEL", &path("mute.gguf"), "Q8_0"]), &["mute.gguf", "exists", "--force"]);
@@ -203,7 +255,7 @@ fn quantize() {
     assert!(!std::path::Path::new(&new).exists());
 }
 
-/// A limit on the size of files stands for a full disk: the write fails in the middle.
+/// A limit on the size of files simulates a full disk: the write fails in the middle.
 #[cfg(unix)]
 #[test]
 fn quantize_leaves_nothing_when_the_disk_is_full() {
@@ -214,7 +266,23 @@ fn quantize_leaves_nothing_when_the_disk_is_full() {
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_gristmill"), &path("model.gguf")]).arg(&output);
     fs::write(&output, "old").unwrap();
-    refused(Ended::new(shell.output().unwrap()), &["cannot write"]);
+    let ended = Ended::new(shell.output().unwrap());
+    assert!(!ended.err.contains(".partial"), "{}", ended.err);
+    refused(ended, &["out.gguf: cannot write"]);
     assert_eq!(fs::read(&output).unwrap(), b"old");
-    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "a temporary file is left");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "the temporary file remains");
+}
+
+/// The error about a picture on a full disk names the requested file.
+#[cfg(unix)]
+#[test]
+fn a_picture_on_a_full_disk() {
+    let (text, svg) = (path("text for a picture"), path("no space.svg"));
+    fs::write(&text, "abcdefgh".repeat(20)).unwrap();
+    let script = "trap '' XFSZ; ulimit -f 0; exec \"$0\" experts -m \"$1\" -f \"$2\" --ctx 50 --svg \"$3\"";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_gristmill"), &path("model.gguf"), &text, &svg]);
+    let ended = Ended::new(shell.output().unwrap());
+    assert!(!ended.err.contains(".partial"), "{}", ended.err);
+    refused(ended, &["no space.svg: cannot write"]);
 }

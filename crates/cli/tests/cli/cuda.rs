@@ -1,5 +1,5 @@
-//! A driver, a compiler or a device that is missing, old or broken: libraries made up for the test answer as those would.
-//! What they compute is nothing, so this shows errors and fallbacks; that results are right, the op suite shows.
+//! Errors and fallbacks with a missing, old or broken driver, compiler or device, which stub libraries simulate. The stubs
+//! compute nothing; the op suite tests results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 
 use super::{Ended, FOLDER, gristmill_with};
 
-/// A folder with `libcuda.so` and NVRTC, as `made_up/` has them.
+/// A folder with the stubs of `libcuda.so` and NVRTC.
 static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = FOLDER.join("libraries");
     fs::create_dir_all(&folder).expect("a temporary folder");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/made_up");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/stub");
     for (library, source) in [("libcuda.so", "cuda.c"), ("libnvrtc.so.13", "nvrtc.c")] {
         let mut compiler = Command::new("cc");
         compiler.args(["-shared", "-fPIC", "-O1", "-o"]).arg(folder.join(library)).arg(sources.join(source));
@@ -21,18 +21,18 @@ static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// A folder with that driver alone.
+/// A folder with the stub driver alone.
 static DRIVER_ALONE: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = FOLDER.join("driver alone");
     fs::create_dir_all(&folder).expect("a temporary folder");
-    fs::copy(LIBRARIES.join("libcuda.so"), folder.join("libcuda.so")).expect("it is there");
+    fs::copy(LIBRARIES.join("libcuda.so"), folder.join("libcuda.so")).expect("the stub driver");
     folder
 });
 
-/// A home that nothing can be written to.
+/// A home folder that cannot be written.
 const NO_HOME: &str = "/dev/null/home";
 
-/// An empty home.
+/// An empty home folder.
 fn home(name: &str) -> PathBuf {
     let home = FOLDER.join(name);
     let _ = fs::remove_dir_all(&home);
@@ -40,29 +40,29 @@ fn home(name: &str) -> PathBuf {
     home
 }
 
-/// Runs the program where the libraries give these answers.
-fn on(answers: &str, home: impl AsRef<Path>, arguments: &[&str]) -> Ended {
-    with(&LIBRARIES, answers, home, arguments)
+/// Runs the program with the stubs in these modes.
+fn on(modes: &str, home: impl AsRef<Path>, arguments: &[&str]) -> Ended {
+    with(&LIBRARIES, modes, home, arguments)
 }
 
-/// Runs it with the libraries of a folder.
-fn with(libraries: &Path, answers: &str, home: impl AsRef<Path>, arguments: &[&str]) -> Ended {
+/// Runs the program with the libraries of a folder.
+fn with(libraries: &Path, modes: &str, home: impl AsRef<Path>, arguments: &[&str]) -> Ended {
     let variables = [
         ("LD_LIBRARY_PATH", libraries.as_os_str()),
-        ("ANSWERS", answers.as_ref()),
+        ("STUB_MODES", modes.as_ref()),
         ("HOME", home.as_ref().as_os_str()),
-        // A cache elsewhere, or another NVRTC, would not be the test's.
+        // Hides other caches and other NVRTCs.
         ("XDG_CACHE_HOME", "".as_ref()),
         ("VIRTUAL_ENV", "".as_ref()),
     ];
     gristmill_with(&variables, arguments, b"")
 }
 
-fn run(answers: &str, device: &str) -> Ended {
-    on(answers, NO_HOME, &["run", "-m", "MODEL", "-n", "3", "--temp", "0", "--device", device, "hello"])
+fn run(modes: &str, device: &str) -> Ended {
+    on(modes, NO_HOME, &["run", "-m", "MODEL", "-n", "3", "--temp", "0", "--device", device, "hello"])
 }
 
-/// One line says all of these words, and there is no result.
+/// Fails unless the last line is an error with all of these words, and stdout is empty.
 #[track_caller]
 fn refused(ended: &Ended, words: &[&str]) {
     let error = ended.last_line();
@@ -72,26 +72,26 @@ fn refused(ended: &Ended, words: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_or_passed_over() {
-    for (answers, words) in [
+fn unusable_devices_are_refused_or_skipped() {
+    for (modes, words) in [
         ("old-driver", ["driver is too old", "11.4", "12.0 or newer"]),
         ("no-device", ["no such device", "no NVIDIA driver", "`cpu`"]),
         ("old-device", ["device is too old", "6.1", "7.5"]),
     ] {
-        refused(&run(answers, "cuda"), &words);
-        refused(&run(answers, "cuda:0"), &words);
-        // `auto` says why it takes the CPU, unless there is nothing to pass over.
-        let auto = run(answers, "auto");
+        refused(&run(modes, "cuda"), &words);
+        refused(&run(modes, "cuda:0"), &words);
+        // `auto` prints why it uses the CPU, if there is a device.
+        let auto = run(modes, "auto");
         let said = auto.err.contains(words[0]) && auto.err.contains("the CPU is used");
-        assert_eq!(said, answers != "no-device", "{}", auto.err);
-        assert!(!auto.good().is_empty());
+        assert_eq!(said, modes != "no-device", "{}", auto.err);
+        assert!(!auto.success().is_empty());
     }
     refused(&run("", "cuda:1"), &["no such device", "there are 1"]);
 }
 
 #[test]
-fn a_compiler_that_is_missing_or_old_or_refuses() {
-    // A machine with a toolkit has another NVRTC.
+fn missing_old_and_failing_compilers() {
+    // A CUDA toolkit has its own NVRTC.
     if !["/usr/local/cuda", "/opt/cuda"].iter().any(|folder| Path::new(folder).exists()) {
         let alone = with(&DRIVER_ALONE, "", NO_HOME, &["run", "-m", "MODEL", "--device", "cuda", "hello"]);
         refused(&alone, &["NVRTC, was not found", "pip install nvidia-cuda-nvrtc"]);
@@ -103,13 +103,13 @@ fn a_compiler_that_is_missing_or_old_or_refuses() {
 }
 
 #[test]
-fn memory_that_is_not_there() {
+fn too_little_memory() {
     refused(&run("little-memory", "cuda"), &["the model needs", "1.05 MB", "use a smaller"]);
     refused(&run("no-memory", "cuda"), &["cannot allocate", "weights", "use a smaller"]);
 }
 
 #[test]
-fn a_device_that_is_lost() {
+fn a_lost_device() {
     refused(
         &run("lost-device", "cuda"),
         &["CUDA device 0", "unspecified launch failure", "lost", "start again", "doctor"],
@@ -117,16 +117,16 @@ fn a_device_that_is_lost() {
 }
 
 #[test]
-fn the_cache_of_kernels() {
-    let run = |answers: &str, home: &Path| {
-        on(answers, home, &["run", "-v", "-m", "MODEL", "-n", "3", "--temp", "0", "--device", "cuda", "hello"])
+fn the_kernel_cache() {
+    let run = |modes: &str, home: &Path| {
+        on(modes, home, &["run", "-v", "-m", "MODEL", "-n", "3", "--temp", "0", "--device", "cuda", "hello"])
     };
     let home = home("home");
     let first = run("", &home);
     assert!(first.err.contains("kernels: ") && !first.err.contains("cannot be kept"), "{}", first.err);
-    first.good();
-    // From now on nothing needs compiling.
-    run("refuses", &home).good();
+    first.success();
+    // All kernels are in the cache.
+    run("refuses", &home).success();
     let cache = home.join(".cache/gristmill/kernels");
     let mut files = 0;
     for entry in fs::read_dir(&cache).unwrap() {
@@ -137,18 +137,18 @@ fn the_cache_of_kernels() {
     }
     assert!(files > 5);
     refused(&run("refuses", &home), &["the test says no"]);
-    run("", &home).good();
-    run("refuses", &home).good();
+    run("", &home).success();
+    run("refuses", &home).success();
 
-    // One that cannot be written is said, once.
+    // A cache that cannot be written is reported once.
     let ended = run("", Path::new(NO_HOME));
     assert_eq!(ended.err.matches("cannot be kept in /dev/null/home").count(), 1, "{}", ended.err);
-    ended.good();
+    ended.success();
 }
 
 #[test]
-fn the_doctor_finds_that_a_device_computes_nothing() {
-    let report = FOLDER.join("made-up.md");
+fn the_doctor_finds_wrong_results() {
+    let report = FOLDER.join("stub.md");
     let ended = on("", home("doctor"), &["doctor", "--report", report.to_str().unwrap()]);
     assert_eq!(ended.code, Some(1), "{}", ended.err);
     assert!(ended.last_line().contains("checks failed"), "{}", ended.err);
@@ -165,7 +165,7 @@ fn the_doctor_finds_that_a_device_computes_nothing() {
     }
     assert!(fs::read_to_string(&report).unwrap().contains("| FAILED | cuda:0: matmul |"));
 
-    // One that cannot be written, and one that is lost on the way.
+    // A cache that cannot be written, and a device that is lost during the checks.
     let unkept = on("refuses", NO_HOME, &["doctor"]);
     assert!(unkept.out.contains("FAILED cache of kernels") && unkept.out.contains(" ~/.cache"), "{}", unkept.out);
     assert!(
@@ -178,7 +178,7 @@ fn the_doctor_finds_that_a_device_computes_nothing() {
     assert!(lost.out.lines().last().unwrap().contains("not run: CUDA device 0"), "{}", lost.out);
 }
 
-/// The whole suite on the CPU, into a pipe. Without a device an unwritable cache is nothing to complain of.
+/// The whole suite on the CPU. Without a device, an unwritable cache is no failure.
 #[test]
 fn the_doctor_without_a_device() {
     let folder = FOLDER.join("no folder");
@@ -186,10 +186,10 @@ fn the_doctor_without_a_device() {
     refused(&refusal, &["--report", "no folder", "name a file"]);
 
     let report = FOLDER.join("report.md");
-    fs::write(&report, "what was here before").unwrap();
+    fs::write(&report, "old content").unwrap();
     let ended = on("no-device", NO_HOME, &["doctor", "--report", report.to_str().unwrap()]);
     assert_eq!(ended.err, "");
-    let out = ended.good();
+    let out = ended.success();
     for line in ["ok     CPU ", "ok     memory ", "-      devices ", "-      cache of kernels ", "ok     cpu: matmul "]
     {
         assert!(out.contains(line), "{line}: {out}");

@@ -1,4 +1,4 @@
-//! The binary as people use it, on a tiny model that each run writes anew: what comes out where, and what is refused.
+//! Tests of the binary, on tiny random models that each run writes: output, exit codes and errors.
 
 #[allow(dead_code)]
 #[path = "../../../engine/tests/model/tiny.rs"]
@@ -12,6 +12,14 @@ mod commands;
 mod convert;
 #[cfg(target_os = "linux")]
 mod cuda;
+mod generate;
+#[cfg(unix)]
+mod interrupt;
+mod measure;
+mod positions;
+mod sampling;
+#[cfg(unix)]
+mod terminal;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,17 +28,30 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
+use gristmill_engine::gguf::{Array, Value};
 use tiny::{Random, Tiny};
 
-/// A folder with `model.gguf` (speaks) and `mute.gguf` (no vocabulary).
+/// A folder with `model.gguf`, `endless.gguf` (without end-of-generation tokens) and `mute.gguf` (without vocabulary).
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cli");
     fs::create_dir_all(&folder).expect("a temporary folder");
     let mut random = Random::fresh();
     let mut tiny = Tiny::qwen3moe();
-    fs::write(folder.join("mute.gguf"), tiny.bytes(&mut random)).expect("it is written");
+    fs::write(folder.join("mute.gguf"), tiny.bytes(&mut random)).expect("a written model");
     speech::teach(&mut tiny);
-    fs::write(folder.join("model.gguf"), tiny.bytes(&mut random)).expect("it is written");
+    fs::write(folder.join("model.gguf"), tiny.bytes(&mut random)).expect("a written model");
+    tiny.unset("tokenizer.ggml.eos_token_id");
+    for (_, value) in &mut tiny.pairs {
+        match value {
+            // The name `<|im_end|>` makes a token end the generation.
+            Value::Array(Array::String(tokens)) => {
+                tokens.iter_mut().for_each(|token| *token = token.replace("im_end", "next"))
+            }
+            Value::String(template) => *template = template.replace("im_end", "next"),
+            _ => {}
+        }
+    }
+    fs::write(folder.join("endless.gguf"), tiny.bytes(&mut random)).expect("a written model");
     folder
 });
 
@@ -39,17 +60,17 @@ fn path(name: &str) -> String {
     FOLDER.join(name).display().to_string()
 }
 
-/// Runs the binary with these arguments, of which `MODEL` is the tiny model, and this stdin.
+/// Runs the binary with these arguments and this stdin. `MODEL` stands for the path of `model.gguf`.
 fn gristmill(arguments: &[&str], stdin: &[u8]) -> Ended {
     gristmill_with(&[], arguments, stdin)
 }
 
-/// With further environment variables; without those that are empty.
+/// As [`gristmill`], with environment variables; an empty value removes a variable.
 fn gristmill_with(variables: &[(&str, &OsStr)], arguments: &[&str], stdin: &[u8]) -> Ended {
     let model = path("model.gguf");
     let arguments = arguments.iter().map(|&a| if a == "MODEL" { model.as_str() } else { a });
     let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
-    // A home that cannot be read or written must not matter, so all tests run with one.
+    // All tests run with a home folder that cannot be read or written.
     command.args(arguments).env("HOME", "/dev/null/home").env_remove("XDG_DATA_HOME").env("RUST_BACKTRACE", "1");
     for (name, value) in variables {
         if value.is_empty() {
@@ -60,9 +81,9 @@ fn gristmill_with(variables: &[(&str, &OsStr)], arguments: &[&str], stdin: &[u8]
     }
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the binary starts");
-    // A child that does not read its input closes it early.
-    let _ = child.stdin.take().expect("it is piped").write_all(stdin);
-    Ended::new(child.wait_with_output().expect("it ends"))
+    // Fails if the child ends without reading its input.
+    let _ = child.stdin.take().expect("a pipe").write_all(stdin);
+    Ended::new(child.wait_with_output().expect("an exit status"))
 }
 
 /// How a run ended.
@@ -78,9 +99,9 @@ impl Ended {
         Ended { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 
-    /// It succeeded; what it wrote to stdout.
+    /// Fails unless the exit code is 0; returns stdout.
     #[track_caller]
-    fn good(self) -> String {
+    fn success(self) -> String {
         assert_eq!(self.code, Some(0), "{}", self.err);
         self.out
     }

@@ -15,9 +15,8 @@
 //! ```
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 
 use gristmill_kernels::format::Format;
 use thiserror::Error;
@@ -39,16 +38,19 @@ const MAX_TENSOR_NAME_BYTES: usize = 63;
 #[non_exhaustive]
 pub enum WriteError {
     /// The operating system refused.
-    #[error("cannot write: {0}")]
-    Io(#[from] io::Error),
-    /// The operating system refused to create or rename a file.
-    #[error("{path}: cannot write: {source}")]
+    #[error("cannot write: {}{}", .0, remedy(.0))]
+    Io(io::Error),
+    /// The operating system refused to create, write or rename a file.
+    #[error("{path}: cannot write: {source}{}", remedy(.source))]
     Path {
         /// The file.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
     },
+    /// The temporary file of an earlier process, which was killed, has the name that this one needs.
+    #[error("{}: a partial file of another run is in the way; remove it", .0.display())]
+    InTheWay(PathBuf),
     /// The key or tensor name is already there.
     #[error("{} is already there", Name(.0))]
     Duplicate(String),
@@ -100,6 +102,24 @@ pub enum WriteError {
         /// The bytes needed.
         expected: u64,
     },
+}
+
+/// Also takes out an error that passed through [`io::Write`], such as that of a [`NewFile`](super::NewFile).
+impl From<io::Error> for WriteError {
+    fn from(error: io::Error) -> WriteError {
+        error.downcast().unwrap_or_else(WriteError::Io)
+    }
+}
+
+/// What to do about the operating system's reason, as far as it is plain.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, or name another place",
+        io::ErrorKind::FileTooLarge => "; the file system or a limit allows no larger file, name another place",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
+        io::ErrorKind::NotFound => "; name a folder that exists",
+        _ => "",
+    }
 }
 
 /// The plan of a file: its metadata and tensor records. [`begin`](Self::begin) writes them and takes the data.
@@ -383,31 +403,4 @@ impl<W: Write> DataWriter<W> {
         self.out.flush()?;
         Ok(self.out)
     }
-}
-
-/// Writes a file under a temporary name beside `path` and renames it when it is complete and on the disk, so that `path`
-/// never holds half a file. On failure the temporary file is removed.
-///
-/// # Errors
-/// Those of `write`, and [`WriteError::Path`] if the temporary file cannot be created or written, or not be renamed.
-pub fn write_atomically<E: From<WriteError>>(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> Result<(), E>,
-) -> Result<(), E> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".{}.partial", std::process::id()));
-    let partial = PathBuf::from(partial);
-    let error = |path: &Path, source| E::from(WriteError::Path { path: path.to_owned(), source });
-
-    let file = File::create_new(&partial).map_err(|e| error(&partial, e))?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    let written = write(&mut out)
-        // Renamed before its data is on the disk, a crash could leave an empty file under the final name.
-        .and_then(|()| out.flush().and_then(|()| out.get_ref().sync_all()).map_err(|e| error(&partial, e)))
-        .and_then(|()| fs::rename(&partial, path).map_err(|e| error(path, e)));
-    if written.is_err() {
-        // The first error is the one to report.
-        let _ = fs::remove_file(&partial);
-    }
-    written
 }

@@ -1,19 +1,19 @@
-/* A CUDA driver that is not one, for tests of what goes wrong: device memory is the host's, kernels do nothing, and the
- * words in the variable ANSWERS say what else it answers. */
+/* A stub of the CUDA driver for tests of failures: device memory is host memory, kernels do nothing. The words in the
+ * environment variable STUB_MODES select failures. */
 #include <stdlib.h>
 #include <string.h>
 
 enum { OUT_OF_MEMORY = 2, NO_DEVICE = 100, NO_BINARY_FOR_GPU = 209, LAUNCH_FAILED = 719 };
 typedef unsigned long long address;
 
-/* Of the device. What measures it takes half. */
+/* Bytes of device memory. The measurement of rates allocates half. */
 #define MEMORY ((size_t)1 << 30)
 
 static int lost = 0;
 
 static int has(const char *word) {
-    const char *answers = getenv("ANSWERS");
-    return answers && strstr(answers, word);
+    const char *modes = getenv("STUB_MODES");
+    return modes && strstr(modes, word);
 }
 
 static int answer(void) { return lost ? LAUNCH_FAILED : 0; }
@@ -22,7 +22,7 @@ int cuDriverGetVersion(int *version) { *version = has("old-driver") ? 11040 : 13
 int cuInit(unsigned flags) { (void)flags; return has("no-device") ? NO_DEVICE : 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return 0; }
 int cuDeviceGet(int *device, int number) { *device = number; return 0; }
-int cuDeviceGetName(char *name, int room, int device) { (void)device; strncpy(name, "Made up", room); return 0; }
+int cuDeviceGetName(char *name, int size, int device) { (void)device; strncpy(name, "Stub", size); return 0; }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = MEMORY; return 0; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;

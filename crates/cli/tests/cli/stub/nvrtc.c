@@ -1,18 +1,18 @@
-/* An NVRTC that is not one, see cuda.c: it takes any text, or with "refuses" among ANSWERS none. */
+/* A stub of NVRTC, see cuda.c: it accepts any source, or none with "refuses" in STUB_MODES. */
 #include <stdlib.h>
 #include <string.h>
 
 static const char LOG[] = "gemv.cu(1): error: the test says no";
 
 static int has(const char *word) {
-    const char *answers = getenv("ANSWERS");
-    return answers && strstr(answers, word);
+    const char *modes = getenv("STUB_MODES");
+    return modes && strstr(modes, word);
 }
 
 int nvrtcVersion(int *major, int *minor) { *major = has("old-nvrtc") ? 11 : 13; *minor = 2; return 0; }
-int nvrtcCreateProgram(void **program, const char *text, const char *name, int headers, const char *const *sources,
+int nvrtcCreateProgram(void **program, const char *source, const char *name, int headers, const char *const *sources,
                        const char *const *names) {
-    (void)text; (void)name; (void)headers; (void)sources; (void)names;
+    (void)source; (void)name; (void)headers; (void)sources; (void)names;
     *program = (void *)LOG;
     return 0;
 }

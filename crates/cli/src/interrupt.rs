@@ -1,0 +1,74 @@
+//! Signals that end a command: partial files are removed first, and the exit status is the one that shells expect.
+
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+
+use crate::failure::Failure;
+
+/// While it lives, SIGINT, SIGTERM and SIGHUP are recorded; after that they end the process again.
+pub(crate) struct Interrupt {
+    recorded: Arc<AtomicUsize>,
+    over: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    /// Records signals from now on.
+    pub(crate) fn watch() -> Result<Interrupt, Failure> {
+        let (recorded, over) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        for signal in [SIGINT, SIGTERM].into_iter().chain(hangup()) {
+            flag::register_conditional_default(signal, over.clone())
+                .and_then(|_| flag::register_usize(signal, recorded.clone(), signal as usize))
+                .map_err(|e| Failure::new(format!("cannot install a signal handler: {e}; try again")))?;
+        }
+        Ok(Interrupt { recorded, over })
+    }
+
+    /// The latest recorded signal.
+    pub(crate) fn signal(&self) -> Option<i32> {
+        i32::try_from(self.recorded.load(Ordering::Relaxed)).ok().filter(|&signal| signal != 0)
+    }
+
+    /// Fails after a signal; for code that removes its partial file on failure.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match self.signal() {
+            None => Ok(()),
+            Some(_) => Err(Failure::stopped(self, Failure::new("stopped; nothing was written"))),
+        }
+    }
+}
+
+impl Drop for Interrupt {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// SIGHUP, unless this process ignores it, as under `nohup`. Reading a process's own disposition takes unsafe code; a child
+/// process inherits the disposition, so the exit status of a shell that sends itself SIGHUP shows it.
+#[cfg(unix)]
+fn hangup() -> Option<i32> {
+    use signal_hook::consts::SIGHUP;
+    use std::os::unix::process::ExitStatusExt;
+    let mut shell = process::Command::new("/bin/sh");
+    shell.args(["-c", "kill -HUP $$"]).stdin(process::Stdio::null());
+    match shell.status() {
+        Ok(status) if status.signal().is_none() => None,
+        _ => Some(SIGHUP),
+    }
+}
+
+#[cfg(not(unix))]
+fn hangup() -> Option<i32> {
+    None
+}
+
+/// Ends the process by the signal's default action: a shell sees 128 + its number, and stops its loop after Ctrl-C.
+pub(crate) fn end(signal: i32) -> ! {
+    // Returns only for an unknown signal.
+    let _ = low_level::emulate_default_handler(signal);
+    process::exit(128 + signal)
+}

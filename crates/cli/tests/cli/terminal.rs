@@ -1,0 +1,234 @@
+//! The program on a terminal: typed and pasted messages of a chat, and line breaks.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+
+use super::{gristmill, path};
+
+/// The marks around a bracketed paste.
+const PASTE: [&str; 2] = ["\x1b[200~", "\x1b[201~"];
+const PASTES_ARE_BRACKETED: &str = "\x1b[?2004h";
+const WHERE_IS_THE_CURSOR: &[u8] = b"\x1b[6n";
+/// Longer than any wait, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program on its own pseudo-terminal.
+struct Terminal {
+    keys: File,
+    shown: Arc<Mutex<Vec<u8>>>,
+    /// The end of the latest awaited output.
+    seen: usize,
+    child: Child,
+}
+
+impl Terminal {
+    fn start(columns: u16, variables: &[(&str, &OsStr)], arguments: &[&str]) -> Terminal {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let master = openpt(flags).unwrap();
+        grantpt(&master).unwrap();
+        unlockpt(&master).unwrap();
+        tcsetwinsize(&master, Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        let name = ptsname(&master, Vec::new()).unwrap();
+        let side = || File::options().read(true).write(true).open(OsStr::from_bytes(name.as_bytes())).unwrap();
+        let endless = path("endless.gguf");
+        let arguments = arguments.iter().map(|&a| if a == "ENDLESS" { endless.as_str() } else { a });
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+        command.args(arguments).env("HOME", "/dev/null/home").env("TERM", "xterm-256color");
+        command.env_remove("XDG_DATA_HOME").env_remove("NO_COLOR").envs(variables.iter().copied());
+        let child = command.stdin(side()).stdout(side()).stderr(side()).spawn().unwrap();
+        drop(command);
+        let (keys, shown) = (File::from(master), Arc::default());
+        let terminal = Terminal { keys, shown, seen: 0, child };
+        terminal.show();
+        terminal
+    }
+
+    /// Collects the program's output, and answers its queries for the cursor position with row 1, column 1.
+    fn show(&self) {
+        let (mut master, mut keys) = (self.keys.try_clone().unwrap(), self.keys.try_clone().unwrap());
+        let shown = self.shown.clone();
+        thread::spawn(move || {
+            let (mut bytes, mut answered) = ([0; 4096], 0);
+            // At the end of the program, read fails.
+            while let Ok(n @ 1..) = master.read(&mut bytes) {
+                let mut shown = shown.lock().unwrap();
+                shown.extend_from_slice(&bytes[..n]);
+                while let Some(at) = find(&shown[answered..], WHERE_IS_THE_CURSOR) {
+                    answered += at + WHERE_IS_THE_CURSOR.len();
+                    keys.write_all(b"\x1b[1;1R").unwrap();
+                }
+            }
+        });
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
+    }
+
+    /// Waits until the program shows these words after the latest awaited output.
+    #[track_caller]
+    fn wait(&mut self, words: &str) {
+        let start = Instant::now();
+        loop {
+            if let Some(at) = find(&self.shown.lock().unwrap()[self.seen..], words.as_bytes()) {
+                self.seen += at + words.len();
+                return;
+            }
+            assert!(start.elapsed() < PATIENCE, "{words:?} is missing in {:?}", self.text());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn keys(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn paste(&mut self, text: &str) {
+        // Terminals send line ends as Enter.
+        let text = text.replace('\n', "\r");
+        self.keys(&format!("{}{text}{}", PASTE[0], PASTE[1]));
+    }
+
+    /// Waits for the end of the program, which must succeed. Returns the whole output.
+    #[track_caller]
+    fn end(mut self) -> String {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status;
+            }
+            assert!(start.elapsed() < PATIENCE, "the program does not end: {:?}", self.text());
+            thread::sleep(Duration::from_millis(2));
+        };
+        thread::sleep(Duration::from_millis(50));
+        assert!(status.success(), "{:?}", self.text());
+        self.text()
+    }
+}
+
+fn find(text: &[u8], words: &[u8]) -> Option<usize> {
+    text.windows(words.len()).position(|window| window == words)
+}
+
+/// A chat with `endless.gguf`, and the path of its history.
+fn chat(test: &str) -> (Terminal, PathBuf) {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("chat-{test}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let arguments = ["chat", "ENDLESS", "-n", "3"];
+    let mut terminal = Terminal::start(80, &[("XDG_DATA_HOME", folder.as_os_str())], &arguments);
+    terminal.wait(PASTES_ARE_BRACKETED);
+    terminal.wait("> ");
+    (terminal, folder.join("gristmill/history"))
+}
+
+/// The messages in the history.
+fn messages(history: &Path) -> Vec<String> {
+    fs::read_to_string(history).unwrap().lines().map(|line| line.replace("<\\n>", "\n")).collect()
+}
+
+/// The tokens of the first prompt of a chat that reads `lines` from a pipe.
+fn prompt_tokens(lines: &str) -> usize {
+    let input = format!("{lines}\n/stats\n");
+    let err = gristmill(&["chat", &path("endless.gguf"), "-n", "3"], input.as_bytes()).err;
+    let (_, told) = err.split_once("prompt ").unwrap_or_else(|| panic!("{err}"));
+    told.split_once(" tokens").unwrap().0.parse().unwrap()
+}
+
+#[test]
+fn a_paste_arrives_whole() {
+    // A pasted backslash at the end of a line does not continue the message.
+    let line = "for x in one two; do echo $x \\\n    && sleep 1; done\n";
+    let template = prompt_tokens("x") - 1;
+    for (test, times) in [("short", 1), ("long", 2_000)] {
+        let text = line.repeat(times);
+        let (mut terminal, history) = chat(test);
+        terminal.paste(&text);
+        terminal.keys("\r");
+        match times {
+            1 => terminal.wait("cut after 3 tokens"),
+            // Longer than the context: the error has the number of tokens, one for each byte.
+            _ => terminal.wait(&format!("the prompt has {} tokens", template + text.trim_end().len())),
+        }
+        terminal.wait("> ");
+        terminal.keys("/quit\r");
+        terminal.end();
+        assert!(messages(&history) == [&text, "/quit"], "{test}");
+    }
+}
+
+/// A paste without brackets, as from terminals that lack them, or keys typed ahead.
+#[test]
+fn many_keys_at_once_do_not_freeze() {
+    let (mut terminal, history) = chat("keys");
+    let text = "a word and another ".repeat(150);
+    terminal.keys(&text);
+    terminal.keys("\r/quit\r");
+    terminal.end();
+    assert_eq!(messages(&history), [&text, "/quit"]);
+}
+
+#[test]
+fn a_message_of_several_lines() {
+    let tokens = prompt_tokens("one\\\ntwo\\\nsix");
+    for (test, keys) in [("backslash", "one\\\rtwo\\\rsix\r"), ("key", "one\x1b\rtwo\x1b\rsix\r")] {
+        let (mut terminal, history) = chat(test);
+        terminal.keys(keys);
+        terminal.wait("cut");
+        terminal.wait("> ");
+        terminal.keys("/stats\r");
+        terminal.wait(&format!("prompt {tokens} tokens"));
+        terminal.wait("> ");
+        terminal.keys("/quit\r");
+        terminal.end();
+        assert_eq!(messages(&history), ["one\ntwo\nsix", "/stats", "/quit"], "{test}");
+    }
+    // The three lines from the pipe are one message of 11 bytes.
+    assert_ne!(tokens, prompt_tokens("one"));
+    assert_eq!(tokens, prompt_tokens("elevenbytes"));
+}
+
+/// Escape sequences for colours and dimmed text, without resets.
+fn styles(text: &str) -> Vec<&str> {
+    let sequences = text.split("\x1b[").skip(1).filter_map(|rest| rest.split_once('m').map(|(style, _)| style));
+    sequences
+        .filter(|style| style.bytes().all(|b| b.is_ascii_digit() || b == b';') && !["", "0"].contains(style))
+        .collect()
+}
+
+#[test]
+fn no_color() {
+    for (value, coloured) in [("", true), ("1", false)] {
+        let arguments = ["chat", "ENDLESS", "-n", "3"];
+        let mut terminal = Terminal::start(80, &[("NO_COLOR", OsStr::new(value))], &arguments);
+        terminal.wait("> ");
+        terminal.keys("one\x1b\rtwo\r");
+        terminal.wait("cut");
+        terminal.wait("> ");
+        terminal.keys("/quit\r");
+        let text = terminal.end();
+        assert_eq!(!styles(&text).is_empty(), coloured, "NO_COLOR={value}: {:?}", styles(&text));
+    }
+}
+
+#[test]
+fn lines_break_between_words() {
+    let run = ["run", "--seed", "7", "-n", "120", "-q", "--raw", "--device", "cpu", "Once upon a time"];
+    let whole = gristmill(&run, b"").success();
+    assert!(whole.lines().any(|line| line.len() > 100), "{whole}");
+    let shown = Terminal::start(40, &[], &run).end();
+    let lines: Vec<&str> = shown.lines().map(|line| line.trim_end_matches('\r')).collect();
+    assert!(lines.len() > 5 && lines.iter().all(|line| line.chars().count() <= 40), "{lines:?}");
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(words(&shown), words(&whole));
+}
