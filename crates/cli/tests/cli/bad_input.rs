@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use gristmill_engine::gguf::GgufFile;
+
 use super::{Ended, FOLDER, gristmill, path};
 
 /// Fails unless the run ended with exit code 1 and one error line with all of these words.
@@ -285,4 +287,29 @@ fn a_picture_on_a_full_disk() {
     let ended = Ended::new(shell.output().unwrap());
     assert!(!ended.err.contains(".partial"), "{}", ended.err);
     refused(ended, &["no space.svg: cannot write"]);
+}
+
+#[test]
+fn weights_that_are_not_finite() {
+    let file = GgufFile::open(path("model.gguf")).unwrap();
+    for (tensor, value) in [("blk.1.attn_q.weight", f32::NAN), ("blk.1.ffn_gate_inp.weight", f32::INFINITY)] {
+        let mut bytes = fs::read(path("model.gguf")).unwrap();
+        let at = file.tensor(tensor).unwrap().offset as usize;
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        let model = path(&format!("{tensor}.gguf"));
+        fs::write(&model, bytes).unwrap();
+        let text = path("not_finite.txt");
+        fs::write(&text, "a text of more than a few tokens. ".repeat(20)).unwrap();
+        let words = ["layer 1 (`blk.1`)", "not finite", "convert the model again"];
+        for arguments in [
+            &["run", "-m", &model, "hello"][..],
+            &["run", "-m", &model, "hello", "--temp", "1"],
+            &["perplexity", "-m", &model, "-f", &text, "--ctx", "32"],
+            &["perplexity", "-m", &model, "-f", &text, "--ctx", "32", "--json"],
+            &["experts", "-m", &model, "-f", &text, "--ctx", "32"],
+            &["bench", "-m", &model, "-p", "16", "-n", "4", "-r", "1"],
+        ] {
+            refused(gristmill(arguments, b""), &words);
+        }
+    }
 }
