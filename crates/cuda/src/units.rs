@@ -21,7 +21,7 @@ pub struct Usage {
 
 /// Every text that the backend may compile.
 pub fn all() -> Vec<Unit> {
-    let mut units = vec![Unit { file: "rates.cu", defines: Vec::new() }];
+    let mut units = vec![Unit::new("rates.cu", &[])];
     units.extend(common::units());
     units.extend(attention::form::units());
     units.extend(gemv::units());

@@ -2,6 +2,7 @@
 
 use crate::shared_struct::SharedStruct;
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::{Buffer, DeviceId, DeviceMemory, RowLayout, SharedBytes, View, ViewMut};
 use std::any::Any;
@@ -191,6 +192,16 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// A file with definitions.
+    pub fn new(file: &'static str, defines: &[(&'static str, &str)]) -> Self {
+        Self { file, defines: defines.iter().map(|&(name, value)| (name, value.to_owned())).collect() }
+    }
+
+    /// A file for each format of weights.
+    pub fn by_format(file: &'static str) -> impl Iterator<Item = Self> {
+        Format::ALL.iter().map(move |format| Self::new(file, &[("FORMAT", format.name())]))
+    }
+
     /// What a macro is defined as.
     pub fn define(&self, name: &str) -> Option<&str> {
         self.defines.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
@@ -217,10 +228,14 @@ pub struct Kernel<'a> {
 }
 
 impl Kernel<'_> {
+    /// A kernel of a file without definitions.
+    pub fn plain(file: &'static str, entry: &'static str) -> Self {
+        Self { file, entry, defines: &[] }
+    }
+
     /// The unit that has it.
     pub fn unit(&self) -> Unit {
-        let defines = self.defines.iter().map(|&(name, value)| (name, value.to_owned()));
-        Unit { file: self.file, defines: defines.collect() }
+        Unit::new(self.file, self.defines)
     }
 }
 
@@ -326,4 +341,11 @@ pub struct Launch<'a> {
     pub overlap: bool,
     /// Arguments, in the order of the text.
     pub args: &'a [Arg<'a>],
+}
+
+impl<'a> Launch<'a> {
+    /// A launch without dynamic shared memory that may overlap the one before.
+    pub fn new(kernel: Kernel<'a>, grid: [u32; 3], block: u32, args: &'a [Arg<'a>]) -> Self {
+        Self { kernel, grid, block, shared: 0, overlap: true, args }
+    }
 }

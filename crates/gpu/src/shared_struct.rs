@@ -4,6 +4,9 @@
 
 use std::fmt::Write;
 
+/// A field: name, first byte and bytes.
+pub type Field = (&'static str, usize, usize);
+
 /// The layout of a struct as the host has it, and where a kernel source declares it.
 #[derive(Clone, Copy, Debug)]
 pub struct StructLayout {
@@ -13,8 +16,8 @@ pub struct StructLayout {
     pub name: &'static str,
     /// Its size.
     pub bytes: usize,
-    /// Name, first byte and bytes.
-    pub fields: &'static [(&'static str, usize, usize)],
+    /// The fields; of a struct that begins with another's fields, these come first.
+    pub fields: [&'static [Field]; 2],
 }
 
 impl StructLayout {
@@ -22,10 +25,10 @@ impl StructLayout {
     pub fn assert(&self, out: &mut String) {
         let Self { name, bytes, fields, .. } = self;
         let _ = writeln!(out, "static_assert(sizeof({name}) == {bytes}, \"size of {name}\");");
-        for (field, first, bytes) in *fields {
-            let place = format!("FIELD_AT({name}, {field}, {first})");
+        for (field, first, bytes) in fields.iter().copied().flatten() {
+            let offset = format!("FIELD_AT({name}, {field}, {first})");
             let size = format!("sizeof({name}::{field}) == {bytes}");
-            let _ = writeln!(out, "static_assert({place} && {size}, \"{field} of {name}\");");
+            let _ = writeln!(out, "static_assert({offset} && {size}, \"{field} of {name}\");");
         }
     }
 }
@@ -37,7 +40,7 @@ pub trait SharedStruct: bytemuck::Pod {
 }
 
 /// Declares a struct that a kernel source declares with fields of the same names: `struct Here as There in "file.h" { … }`,
-/// or `struct Both in "file.h" { … }`.
+/// or `struct Both in "file.h" { … }`. `..begin: Other,` stands for the fields of another shared struct, without padding.
 #[macro_export]
 macro_rules! shared_struct {
     ($(#[$meta:meta])* $vis:vis struct $name:ident in $($rest:tt)*) => {
@@ -46,11 +49,15 @@ macro_rules! shared_struct {
     (
         $(#[$meta:meta])*
         $vis:vis struct $name:ident as $there:ident in $file:literal {
+            $(..$begin:ident: $begin_ty:ty,)?
             $($(#[$doc:meta])* $field_vis:vis $field:ident: $ty:ty,)*
         }
     ) => {
         $(#[$meta])*
+        #[derive(Clone, Copy, ::bytemuck::Pod, ::bytemuck::Zeroable)]
+        #[repr(C)]
         $vis struct $name {
+            $($begin: $begin_ty,)?
             $($(#[$doc])* $field_vis $field: $ty,)*
         }
 
@@ -59,7 +66,10 @@ macro_rules! shared_struct {
                 file: $file,
                 name: stringify!($there),
                 bytes: size_of::<Self>(),
-                fields: &[$((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$ty>()),)*],
+                fields: [
+                    [$(<$begin_ty as $crate::shared_struct::SharedStruct>::LAYOUT.fields[1],)? &[]][0],
+                    &[$((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$ty>()),)*],
+                ],
             };
         }
     };

@@ -4,7 +4,6 @@ use super::{MOST_BLOCKS, RowAlignment, aligned, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::ops::{LayerNorm, Operation, QkNorm, RmsNorm};
 use gristmill_kernels::tensor::RowLayout;
 
@@ -12,8 +11,6 @@ use gristmill_kernels::tensor::RowLayout;
 pub(crate) const WARP_WIDTH: usize = 512;
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct NormParams in "norm.h" {
         width: u64,
         x_stride: u64,
@@ -58,8 +55,7 @@ fn plan(
 }
 
 fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &[Arg]) -> Result<()> {
-    let kernel = Kernel { file: "rows.gpu", entry, defines: &[] };
-    device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared: 0, overlap: true, args })
+    device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [blocks, 1, 1], block, args))
 }
 
 /// [`RmsNorm`].
