@@ -15,9 +15,9 @@ const MAX_COLUMNS: usize = 1 << 27;
 /// Query heads: they are along y of a grid.
 const MAX_HEADS: usize = 65_535;
 
-shared_struct! {
+shared_fields! {
     /// The fields that every `AttentionParams` begins with. A softcap or a window of 0 is none.
-    pub struct AttentionSizes in "" {
+    pub struct AttentionSizes {
         q_stride: u64,
         out_stride: u64,
         scale: f32,

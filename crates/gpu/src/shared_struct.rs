@@ -16,7 +16,7 @@ pub struct StructLayout {
     pub name: &'static str,
     /// Its size.
     pub bytes: usize,
-    /// The fields; of a struct that begins with another's fields, these come first.
+    /// The fields: [`SharedFields::FIELDS`].
     pub fields: [&'static [Field]; 2],
 }
 
@@ -33,22 +33,24 @@ impl StructLayout {
     }
 }
 
+/// A struct whose fields a kernel source declares too, made by [`crate::shared_fields!`].
+pub trait SharedFields: bytemuck::Pod {
+    /// The fields that it begins with, if these are another struct's, and its own.
+    const FIELDS: [&'static [Field]; 2];
+}
+
 /// A struct that a kernel source declares too, made by [`crate::shared_struct!`].
-pub trait SharedStruct: bytemuck::Pod {
+pub trait SharedStruct: SharedFields {
     /// How it lies.
     const LAYOUT: StructLayout;
 }
 
-/// Declares a struct that a kernel source declares with fields of the same names: `struct Here as There in "file.h" { … }`,
-/// or `struct Both in "file.h" { … }`. `..begin: Other,` stands for the fields of another shared struct, without padding.
+/// Declares fields that several shared structs begin with: `..begin: Fields,` in [`crate::shared_struct!`].
 #[macro_export]
-macro_rules! shared_struct {
-    ($(#[$meta:meta])* $vis:vis struct $name:ident in $($rest:tt)*) => {
-        $crate::shared_struct! { $(#[$meta])* $vis struct $name as $name in $($rest)* }
-    };
+macro_rules! shared_fields {
     (
         $(#[$meta:meta])*
-        $vis:vis struct $name:ident as $there:ident in $file:literal {
+        $vis:vis struct $name:ident {
             $(..$begin:ident: $begin_ty:ty,)?
             $($(#[$doc:meta])* $field_vis:vis $field:ident: $ty:ty,)*
         }
@@ -61,15 +63,31 @@ macro_rules! shared_struct {
             $($(#[$doc])* $field_vis $field: $ty,)*
         }
 
+        impl $crate::shared_struct::SharedFields for $name {
+            const FIELDS: [&'static [$crate::shared_struct::Field]; 2] = [
+                [$(<$begin_ty as $crate::shared_struct::SharedFields>::FIELDS[1],)? &[]][0],
+                &[$((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$ty>()),)*],
+            ];
+        }
+    };
+}
+
+/// Declares a struct that a kernel source declares with fields of the same names: `struct Here as There in "file.h" { … }`,
+/// or `struct Both in "file.h" { … }`.
+#[macro_export]
+macro_rules! shared_struct {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident in $($rest:tt)*) => {
+        $crate::shared_struct! { $(#[$meta])* $vis struct $name as $name in $($rest)* }
+    };
+    ($(#[$meta:meta])* $vis:vis struct $name:ident as $there:ident in $file:literal { $($fields:tt)* }) => {
+        $crate::shared_fields! { $(#[$meta])* $vis struct $name { $($fields)* } }
+
         impl $crate::shared_struct::SharedStruct for $name {
             const LAYOUT: $crate::shared_struct::StructLayout = $crate::shared_struct::StructLayout {
                 file: $file,
                 name: stringify!($there),
                 bytes: size_of::<Self>(),
-                fields: [
-                    [$(<$begin_ty as $crate::shared_struct::SharedStruct>::LAYOUT.fields[1],)? &[]][0],
-                    &[$((stringify!($field), std::mem::offset_of!($name, $field), size_of::<$ty>()),)*],
-                ],
+                fields: <Self as $crate::shared_struct::SharedFields>::FIELDS,
             };
         }
     };
