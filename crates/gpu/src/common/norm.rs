@@ -7,7 +7,7 @@ use crate::{Access, Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{LayerNorm, Operation, QkNorm, RmsNorm};
 use gristmill_kernels::tensor::RowLayout;
 
-/// Stretches of at most so many elements are a warp's.
+/// The widest row chunk that a warp normalises.
 pub(crate) const WARP_WIDTH: usize = 512;
 
 shared_struct! {
@@ -24,7 +24,7 @@ shared_struct! {
     }
 }
 
-/// Parameters, blocks and threads of a block for stretches of `width` in every row. `None` if there are none.
+/// Parameters, blocks and threads of a block for chunks of `width` in every row. `None` if there are none.
 fn plan(
     op: &'static str,
     (x, out): (RowLayout, RowLayout),
