@@ -173,20 +173,20 @@ impl Driver {
         Ok(Arc::new(Self { properties, compiler, cache: Cache::of_user(), shared, modules, functions, staging }))
     }
 
-    /// The machine code of a text, loaded.
-    fn module(&self, text: &Unit) -> Result<Module> {
-        if let Some(&module) = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(text) {
+    /// The machine code of a unit, loaded.
+    fn module(&self, unit: &Unit) -> Result<Module> {
+        if let Some(&module) = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(unit) {
             return Ok(module);
         }
         let id = self.properties.id;
-        let cubin = self.compiler.cubin(text, self.cache.as_ref());
-        let cubin = cubin.map_err(|reason| error(id, &text.to_string(), reason))?;
+        let cubin = self.compiler.cubin(unit, self.cache.as_ref());
+        let cubin = cubin.map_err(|reason| error(id, &unit.to_string(), reason))?;
         self.shared.enter()?;
         let mut module = ptr::null_mut();
         // SAFETY: the machine code is NVRTC's or has its hash; the module is never unloaded.
-        check(id, &text.to_string(), unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) })?;
+        check(id, &unit.to_string(), unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) })?;
         let mut modules = self.modules.write().unwrap_or_else(PoisonError::into_inner);
-        Ok(*modules.entry(text.clone()).or_insert(Module(module)))
+        Ok(*modules.entry(unit.clone()).or_insert(Module(module)))
     }
 
     fn function(&self, kernel: &Kernel) -> Result<Function> {

@@ -2,16 +2,14 @@
 
 use super::Cuda;
 use super::{gemm, gemm_int8, gemv};
-use gristmill_gpu::layout::PlaneRows;
-use gristmill_gpu::product::RowSelection;
-use gristmill_kernels::act::Act;
+use gristmill_gpu::product::Product;
 use gristmill_kernels::error::{Error, Result};
 use std::fmt::{self, Display};
 
 /// A family of kernels that multiply matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// Dot products: `kernels/gemv.cu`. Every cuda, format and precision; the fastest for one row or two.
+    /// Dot products: `kernels/gemv.cu`. Every device, format and precision; the fastest for one row or two.
     Gemv,
     /// Tensor cores on bytes: `kernels/gemm_int8.cu`. Quantised weights, activations of
     /// [`gristmill_kernels::act::Precision::Fast`], compute capability 8.0 and later; for a few rows.
@@ -49,35 +47,26 @@ impl Display for Family {
     }
 }
 
-/// RowSelection family multiplies: the one that was asked for, or else the fastest. `gemm.rs` has both `Mma` and `Wgmma` and chooses
-/// between them by itself.
-pub(super) fn chosen(
-    cuda: &Cuda,
-    op: &'static str,
-    w: &PlaneRows,
-    x: &Act,
-    which: RowSelection,
-    rows: usize,
-) -> Result<Family> {
+/// The family that multiplies: the one that was asked for, or else the fastest. For `Mma` and `Wgmma`, `gemm.rs` chooses.
+pub(super) fn chosen(cuda: &Cuda, product: &Product) -> Result<Family> {
+    let (format, x) = (product.format(), product.x);
     let Some(family) = cuda.family() else {
-        return Ok(if gemm_int8::serves(cuda, w, x, which, rows) {
+        return Ok(if gemm_int8::serves(cuda, product) {
             Family::Int8
-        } else if gemm::serves(cuda, w, x, which, rows) {
+        } else if gemm::serves(cuda, product) {
             Family::Mma
         } else {
             Family::Gemv
         });
     };
     let rule = match family {
-        Family::Int8 if !gemv::reads_int8(w, x) => {
-            "it multiplies quantised weights with activations of precision `Fast`"
+        Family::Int8 if !gemv::reads_int8(product.weight(), x) => {
+            Some("it multiplies quantised weights with activations of precision `Fast`")
         }
-        Family::Mma | Family::Wgmma => match gemm::cannot(cuda, family, w.format, x.precision()) {
-            Some(rule) => rule,
-            None => return Ok(family),
-        },
-        _ => return Ok(family),
+        Family::Mma | Family::Wgmma => gemm::cannot(cuda, family, format, x.precision()),
+        _ => None,
     };
-    let found = format!("{family}, for {} and activations of precision {:?}", w.format, x.precision());
-    Err(Error::Range { op, what: "the family of kernels that was asked for", found, rule })
+    let Some(rule) = rule else { return Ok(family) };
+    let found = format!("{family}, for {format} and activations of precision {:?}", x.precision());
+    Err(Error::Range { op: product.op, what: "the family of kernels that was asked for", found, rule })
 }

@@ -1,23 +1,17 @@
 //! Products of weights with many rows of activations, on tensor cores: the host side of `kernels/gemm.cu` and
 //! `kernels/gemm_wgmma.cu`.
 
+use super::Cuda;
 use super::family::Family;
 use super::units::Unit;
-use gristmill_gpu::epilogue::{EpilogueParams, ProductEpilogue};
-use gristmill_gpu::layout::PlaneRows;
-use gristmill_gpu::product::{Bias, RowSelection, bias_arg, lists, word};
-use gristmill_gpu::shared_struct;
-use gristmill_gpu::storage::GpuAct;
-use gristmill_kernels::act::{Act, Precision};
+use gristmill_gpu::epilogue::EpilogueParams;
+use gristmill_gpu::product::{Product, RowSelection, word};
+use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};
+use gristmill_kernels::act::Precision;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::elements;
-
-use super::Cuda;
-use gristmill_gpu::{Access, Arg, Kernel, Launch};
 use gristmill_kernels::groups::max_tiles;
-use gristmill_kernels::ops::Activation;
-use gristmill_kernels::tensor::{Buffer, ViewMut};
+use gristmill_kernels::ops::elements;
 
 /// Rows of a full tile of [`gristmill_kernels::ops::Groups`] for `gemm.cu`.
 const TILE: usize = super::moe::TILE_ROWS;
@@ -31,7 +25,7 @@ const FEWEST_PAIRS: usize = 3;
 /// How the work is cut.
 #[derive(Clone, Copy)]
 struct Cut {
-    /// RowSelection of the two units.
+    /// `Mma` or `Wgmma`.
     family: Family,
     /// Rows of X at once.
     tokens: usize,
@@ -76,21 +70,23 @@ fn known(format: Format) -> bool {
     !format.is_float() || format.is_bf16()
 }
 
-/// What may be compiled.
+/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
-    let kinds = cuts.flat_map(|(format, cut)| [false, true].map(|both| (cut.file(), cut.defines(format, both))));
-    kinds.map(|(file, defines)| Unit { file, defines })
+    cuts.flat_map(|(format, cut)| {
+        [false, true].map(|gated| Unit { file: cut.file(), defines: cut.defines(format, gated) })
+    })
 }
 
-/// Whether a product is one for these kernels.
-pub(super) fn serves(cuda: &Cuda, w: &PlaneRows, x: &Act, which: RowSelection, y_rows: usize) -> bool {
-    let enough = match which {
-        RowSelection::Pairs { groups, .. } => y_rows >= FEWEST_ROWS && y_rows >= FEWEST_PAIRS * groups.experts(),
-        _ => y_rows >= FEWEST_ROWS,
+/// Whether these kernels are for a product.
+pub(super) fn serves(cuda: &Cuda, product: &Product) -> bool {
+    let y_rows = product.y.rows();
+    let enough = match product.rows {
+        RowSelection::Pairs { groups, .. } => y_rows >= FEWEST_PAIRS * groups.experts(),
+        _ => true,
     };
-    enough && cannot(cuda, Family::Mma, w.format, x.precision()).is_none()
+    enough && y_rows >= FEWEST_ROWS && cannot(cuda, Family::Mma, product.format(), product.x.precision()).is_none()
 }
 
 /// Why a device's kernels of this family do not multiply such a weight with such activations, if so.
@@ -107,23 +103,15 @@ pub(super) fn cannot(cuda: &Cuda, family: Family, format: Format, precision: Pre
 }
 
 impl Cut {
-    /// The fastest for so many rows of weights, if the router is even.
-    fn new(cuda: &Cuda, format: Format, weight_rows: usize, which: RowSelection, y_rows: usize) -> Self {
+    /// The fastest for a product, if the router is even.
+    fn new(cuda: &Cuda, product: &Product) -> Self {
         let properties = cuda.device.gpu().properties();
-        let tiles = |cut: &Cut| match which {
-            // Each expert has a last tile, half of which is there on average.
-            RowSelection::Pairs { groups, .. } => {
-                let experts = groups.experts();
-                experts.max(experts / 2 + y_rows / cut.tokens.min(groups.tile_rows()))
-            }
-            _ => y_rows.div_ceil(cut.tokens),
-        };
         let cost = |cut: &Cut| {
-            let blocks = weight_rows.div_ceil(cut.weight_rows()) * tiles(cut);
+            let blocks = weight_rows(product).div_ceil(cut.weight_rows()) * cut.likely_tiles(product);
             cut.time * blocks.div_ceil(properties.multiprocessors.max(1) as usize)
         };
         let fits = |cut: &Cut| {
-            let fits = match which {
+            let fits = match product.rows {
                 // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends: 10%
                 // faster. Large tiles are for the other kernel.
                 RowSelection::Pairs { groups, .. } if cut.family == Family::Mma => {
@@ -131,9 +119,32 @@ impl Cut {
                 }
                 _ => true,
             };
-            fits && cut.fits(cuda, format) && cuda.may(cut.family)
+            fits && cut.fits(cuda, product.format()) && cuda.may(cut.family)
         };
         CUTS.into_iter().filter(fits).min_by_key(cost).unwrap_or(CUTS[0])
+    }
+
+    /// Tiles of rows of X, if the router is even.
+    fn likely_tiles(&self, product: &Product) -> usize {
+        match product.rows {
+            // Each expert has a last tile, half of which is there on average.
+            RowSelection::Pairs { groups, .. } => {
+                let experts = groups.experts();
+                experts.max(experts / 2 + product.y.rows() / self.tokens.min(groups.tile_rows()))
+            }
+            _ => product.y.rows().div_ceil(self.tokens),
+        }
+    }
+
+    /// Tiles of rows of X, at most.
+    fn tiles(&self, product: &Product) -> usize {
+        match product.rows {
+            // One more is for pairs without an expert.
+            RowSelection::Pairs { groups, .. } => {
+                max_tiles(product.weight().experts, product.y.rows(), groups.tile_rows()) + 1
+            }
+            _ => product.y.rows().div_ceil(self.tokens),
+        }
     }
 
     /// Whether a device can run it.
@@ -147,15 +158,19 @@ impl Cut {
         16 * self.warps * self.fragments / self.split
     }
 
+    fn threads(&self) -> u32 {
+        32 * (self.warps + self.copiers) as u32
+    }
+
     fn file(&self) -> &'static str {
         if self.family == Family::Wgmma { "gemm_wgmma.cu" } else { "gemm.cu" }
     }
 
-    /// The text's definitions. `both`: for a gate and an up weight.
-    fn defines(&self, format: Format, both: bool) -> Vec<(&'static str, String)> {
+    /// The definitions of a unit.
+    fn defines(&self, format: Format, gated: bool) -> Vec<(&'static str, String)> {
         let mut defines = vec![
             ("FORMAT", format.name().to_owned()),
-            ("GATED", usize::from(both).to_string()),
+            ("GATED", usize::from(gated).to_string()),
             ("TOKENS", self.tokens.to_string()),
             ("WARPS", self.warps.to_string()),
             ("FRAGMENTS", self.fragments.to_string()),
@@ -180,8 +195,6 @@ impl Cut {
 }
 
 shared_struct! {
-    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
     pub(super) struct GemmParams in "gemm.cuh" {
         row_bytes: u64,
         matrix_bytes: u64,
@@ -199,61 +212,11 @@ shared_struct! {
     }
 }
 
-/// X · Wᵀ + bias, with an epilogue in Y.
-pub(super) fn matmul(
-    cuda: &Cuda,
-    op: &'static str,
-    w: &PlaneRows,
-    x: &Act,
-    which: RowSelection,
-    bias: Option<Bias>,
-    epilogue: ProductEpilogue,
-    y: &ViewMut<f32>,
-) -> Result<()> {
-    launch(cuda, op, [w, w], x, which, [bias, None], false, epilogue, y)
-}
-
-/// H = activation(gate · x + bias, up · x + bias), for two weights of one shape and format.
-pub(super) fn gate_up(
-    cuda: &Cuda,
-    op: &'static str,
-    weights: [&PlaneRows; 2],
-    x: &Act,
-    which: RowSelection,
-    bias: Option<[&Buffer<f32>; 2]>,
-    activation: Activation,
-    h: &ViewMut<f32>,
-) -> Result<()> {
-    let matrix = weights[0].rows;
-    let bias = Bias::both(bias, matrix);
-    launch(cuda, op, weights, x, which, bias, true, ProductEpilogue::Gate(activation), h)
-}
-
-/// `both`: products of the second weight are gated by those of the first.
-fn launch(
-    cuda: &Cuda,
-    op: &'static str,
-    [w, up]: [&PlaneRows; 2],
-    x: &Act,
-    which: RowSelection,
-    bias: [Option<Bias>; 2],
-    both: bool,
-    epilogue: ProductEpilogue,
-    y: &ViewMut<f32>,
-) -> Result<()> {
-    if y.rows() == 0 {
-        return Ok(());
-    }
-    let weight_rows = if both { 2 * w.rows } else { w.rows };
-    let cut = Cut::new(cuda, w.format, weight_rows, which, y.rows());
-    let (ids_stride, pairs_per_row, tiles) = match which {
-        RowSelection::All => (0, 1, y.rows().div_ceil(cut.tokens)),
-        RowSelection::Ids(ids) => (ids.layout().stride(), 1, y.rows().div_ceil(cut.tokens)),
-        // One more is for pairs without an expert.
-        RowSelection::Pairs { groups, pairs_per_row } => {
-            (0, pairs_per_row, max_tiles(w.experts, y.rows(), groups.tile_rows()) + 1)
-        }
-    };
+/// Launches a product; activations are the caller's to prepare.
+pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
+    let Product { op, x, rows, biases: [bias, _], epilogue, y, up, .. } = *product;
+    let (w, gated, (ids_stride, pairs_per_row)) = (product.weight(), up.is_some(), rows.strides());
+    let cut = Cut::new(cuda, product);
     // The kernel uses the highest bit of a row of Y as a mark.
     if y.rows() > i32::MAX as usize {
         let rule = "must be below 2^31 on a GPU";
@@ -264,7 +227,7 @@ fn launch(
         matrix_bytes: w.matrix_bytes() as u64,
         y_stride: y.layout().stride() as u64,
         ids_stride: ids_stride as u64,
-        bias_stride: bias[0].map_or(0, |bias| bias.matrix) as u64,
+        bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
         outputs: word(op, "outputs", w.rows)?,
         blocks: word(op, "blocks in a row", w.blocks())?,
         x_rows: word(op, "rows of X", x.rows())?,
@@ -274,24 +237,20 @@ fn launch(
         epilogue: epilogue.into(),
         padding: 0,
     };
-    let grid = elements("blocks", &[weight_rows.div_ceil(cut.weight_rows()), tiles])?;
-    let defines = cut.defines(w.format, both);
+    let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
+    let defines = cut.defines(w.format, gated);
     let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let file = cut.file();
-    let entry = file.trim_end_matches(".cu");
-    let ids = if let RowSelection::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
-    let [pairs, tiles, tile_count] = lists(which);
-    let [bias, up_bias] = bias.map(bias_arg);
-    let x: &GpuAct = x.storage(op)?;
-    let (x, up) = (x.bf16(Access::Read), if both { up.arg() } else { Arg::Null });
-    let y = if both { Arg::write(y) } else { epilogue.output(y) };
-    let params = Arg::params(&params);
-    cuda.device.launch(&Launch {
-        kernel: Kernel { file, entry, defines: &defines },
-        grid: [word(op, "blocks", grid)?, 1, 1],
-        block: 32 * (cut.warps + cut.copiers) as u32,
-        shared: cut.shared_bytes(w.format) as u32,
-        overlap: true,
-        args: &[w.arg(), up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, cuda.device.flag(), params],
-    })
+    let kernel = Kernel { file, entry: file.trim_end_matches(".cu"), defines: &defines };
+    let ([ids, pairs, tiles, tile_count], [bias, up_bias]) = (product.rows.args(), product.bias_args());
+    let (weight, up, x, y) = (w.arg(), product.up_arg(), product.x()?.bf16(Access::Read), product.y_arg());
+    let (flag, params) = (cuda.device.flag(), Arg::params(&params));
+    let args = [weight, up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, flag, params];
+    let launch = Launch::new(kernel, [word(op, "blocks", blocks)?, 1, 1], cut.threads(), &args);
+    cuda.device.launch(&Launch { shared: cut.shared_bytes(w.format) as u32, ..launch })
+}
+
+/// Rows of all weights of a product.
+fn weight_rows(product: &Product) -> usize {
+    product.weight().rows * if product.up.is_some() { 2 } else { 1 }
 }

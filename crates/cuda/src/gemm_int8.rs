@@ -3,29 +3,23 @@
 use super::Cuda;
 use super::gemv::reads_int8;
 use super::units::Unit;
-use gristmill_gpu::epilogue::ProductEpilogue;
-use gristmill_gpu::layout::PlaneRows;
-use gristmill_gpu::product::{Bias, Gated, ProductParams, RowSelection, bias_arg, lists, word};
-use gristmill_gpu::storage::GpuAct;
+use gristmill_gpu::product::{Product, ProductParams, RowSelection};
 use gristmill_gpu::{Access, Arg, Kernel, Launch};
-use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::ops::Activation;
-use gristmill_kernels::tensor::{Buffer, ViewMut};
 use std::ops::RangeInclusive;
 
 const FILE: &str = "gemm_int8.cu";
-/// Rows of X that are multiplied at once: `TOKENS` in the text.
+/// Rows of X that are multiplied at once: `TOKENS` in the source.
 const AT_ONCE: usize = 8;
-/// Outputs that are multiplied at once, and sums of these.
+/// Outputs that are multiplied at once, and the bytes of their sums.
 const OUTPUTS: usize = 16;
 const SUMS_BYTES: usize = OUTPUTS * AT_ONCE * size_of::<f32>();
 /// Columns that a warp takes at once, and warps of a block.
 const COLUMNS: usize = 256;
 const MOST_WARPS: usize = 4;
-/// Bytes of `Room` in the text: codes, scales, columns.
-const ROOM: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1 + AT_ONCE) * 2 * size_of::<f32>();
+/// Bytes of a warp's scratch: codes, scales, columns.
+const SCRATCH: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1 + AT_ONCE) * 2 * size_of::<f32>();
 /// Blocks that a multiprocessor should have at least, so that its warps hide each other's waiting.
 const BLOCKS_EACH: usize = 3;
 
@@ -37,128 +31,58 @@ const ROWS: RangeInclusive<usize> = 3..=16;
 /// µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four.
 const PAIRS: [usize; 2] = [1, 6];
 
-/// What may be compiled.
+/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().filter(|format| !format.is_float());
-    let kinds = formats.flat_map(|&format| [false, true].map(|both| defines(format, both)));
-    kinds.map(|defines| Unit { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).into() })
+    formats.flat_map(|&format| [false, true].map(|gated| Unit::new(FILE, &defines(format, gated))))
 }
 
-/// `both`: for a gate and an up weight.
-fn defines(format: Format, both: bool) -> [(&'static str, &'static str); 2] {
-    [("FORMAT", format.name()), ("GATED", if both { "1" } else { "0" })]
+fn defines(format: Format, gated: bool) -> [(&'static str, &'static str); 2] {
+    [("FORMAT", format.name()), ("GATED", if gated { "1" } else { "0" })]
 }
 
-/// Whether a product is one for these kernels.
-pub(super) fn serves(cuda: &Cuda, w: &PlaneRows, x: &Act, which: RowSelection, y_rows: usize) -> bool {
-    let enough = match which {
+/// Whether these kernels are for a product.
+pub(super) fn serves(cuda: &Cuda, product: &Product) -> bool {
+    let y_rows = product.y.rows();
+    let enough = match product.rows {
         RowSelection::Pairs { groups, .. } => {
             let [from, below] = PAIRS.map(|pairs| pairs * groups.experts());
             y_rows > 1 && (from..below).contains(&y_rows)
         }
         _ => ROWS.contains(&y_rows),
     };
-    cuda.device.gpu().properties().architecture >= 80 && reads_int8(w, x) && enough
+    cuda.device.gpu().properties().architecture >= 80 && reads_int8(product.weight(), product.x) && enough
 }
 
-/// X · Wᵀ + bias, with an epilogue in Y.
-pub(super) fn matmul(
-    cuda: &Cuda,
-    op: &'static str,
-    w: &PlaneRows,
-    x: &Act,
-    which: RowSelection,
-    bias: Option<Bias>,
-    epilogue: ProductEpilogue,
-    y: &ViewMut<f32>,
-) -> Result<()> {
-    let to = [epilogue.output(y), Arg::Null, Arg::Null, Arg::Null];
-    launch(cuda, op, [w, w], x, which, [bias, None], false, epilogue, to, y.layout().stride(), y.rows())
-}
-
-/// activation(gate · x + bias, up · x + bias), for two weights of one shape and format, of so many rows.
-pub(super) fn gate_up(
-    cuda: &Cuda,
-    op: &'static str,
-    weights: [&PlaneRows; 2],
-    x: &Act,
-    which: RowSelection,
-    bias: Option<[&Buffer<f32>; 2]>,
-    activation: Activation,
-    rows: usize,
-    to: Gated,
-) -> Result<()> {
-    let matrix = weights[0].rows;
-    let bias = Bias::both(bias, matrix);
-    let stride = to.h.map_or(0, |h| h.layout().stride());
-    launch(cuda, op, weights, x, which, bias, true, ProductEpilogue::Gate(activation), to.args(), stride, rows)
-}
-
-/// `both`: products of the second weight are gated by those of the first.
-fn launch(
-    cuda: &Cuda,
-    op: &'static str,
-    [w, up]: [&PlaneRows; 2],
-    x: &Act,
-    which: RowSelection,
-    bias: [Option<Bias>; 2],
-    both: bool,
-    epilogue: ProductEpilogue,
-    to: [Arg; 4],
-    y_stride: usize,
-    y_rows: usize,
-) -> Result<()> {
-    if y_rows == 0 {
-        return Ok(());
-    }
+/// Launches a product.
+pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
+    let (w, gated) = (product.weight(), product.up.is_some());
     // The order of sums depends on the warps, and these on the weight alone.
     let warps = w.cols.div_ceil(COLUMNS).clamp(1, MOST_WARPS);
-    let slabs = slabs(cuda, w, which, both, y_rows);
-    let blocks = w.rows.div_ceil(OUTPUTS * slabs);
-    let params = ProductParams::new(op, w, x, which, bias[0], slabs as u32, epilogue, y_stride, y_rows)?;
-    let ids = if let RowSelection::Ids(ids) = &which { Arg::read(ids) } else { Arg::Null };
-    let [pairs, tiles, tile_count] = lists(which);
-    let [bias, up_bias] = bias.map(bias_arg);
-    let x: &GpuAct = x.storage(op)?;
-    let (x, up) = (x.int8(Access::Read), if both { up.arg() } else { Arg::Null });
-    let [y, exact, int8, bf16] = to;
-    let (params, defines) = (Arg::params(&params), defines(w.format, both));
-    cuda.device.launch(&Launch {
-        kernel: Kernel { file: FILE, entry: "gemm_int8", defines: &defines },
-        grid: [word(op, "blocks of outputs", blocks)?, which.tasks(w.experts, y_rows, AT_ONCE), 1],
-        block: 32 * warps as u32,
-        shared: (warps * (ROOM + (1 + usize::from(both)) * slabs * SUMS_BYTES)) as u32,
-        overlap: true,
-        args: &[
-            w.arg(),
-            up,
-            x,
-            ids,
-            pairs,
-            tiles,
-            tile_count,
-            bias,
-            up_bias,
-            y,
-            exact,
-            int8,
-            bf16,
-            cuda.device.flag(),
-            params,
-        ],
-    })
+    let slabs = slabs(cuda, product);
+    let params = ProductParams::new(product, slabs as u32)?;
+    let [ids, pairs, tiles, tile_count] = product.rows.args();
+    let ([bias, up_bias], [y, exact, int8, bf16]) = (product.bias_args(), product.output_args());
+    let (weight, up, x) = (w.arg(), product.up_arg(), product.x()?.int8(Access::Read));
+    let (flag, params) = (cuda.device.flag(), Arg::params(&params));
+    let args = [weight, up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, exact, int8, bf16, flag, params];
+    let grid = [product.output_blocks(OUTPUTS * slabs)?, product.tasks(AT_ONCE), 1];
+    let kernel = Kernel { file: FILE, entry: "gemm_int8", defines: &defines(w.format, gated) };
+    let shared = (warps * (SCRATCH + (1 + usize::from(gated)) * slabs * SUMS_BYTES)) as u32;
+    cuda.device.launch(&Launch { shared, ..Launch::new(kernel, grid, 32 * warps as u32, &args) })
 }
 
 /// Times 16 outputs of a block: as many as there are sums for in shared memory, if that makes blocks enough to keep the
 /// device busy. Of gate and up an even number, since 32 outputs are rounded together.
-fn slabs(cuda: &Cuda, w: &PlaneRows, which: RowSelection, both: bool, y_rows: usize) -> usize {
-    let busy = match which {
+fn slabs(cuda: &Cuda, product: &Product) -> usize {
+    let (w, y_rows) = (product.weight(), product.y.rows());
+    let busy = match product.rows {
         // As many experts as have pairs, if the router is even.
         RowSelection::Pairs { .. } => w.experts.min(y_rows),
         _ => y_rows.div_ceil(AT_ONCE),
     };
     let wanted = BLOCKS_EACH * cuda.device.gpu().properties().multiprocessors.max(1) as usize;
     let enough = |slabs: &usize| w.rows.div_ceil(OUTPUTS * slabs).saturating_mul(busy) >= wanted;
-    let (most, least) = if both { (4, 2) } else { (8, 1) };
+    let (most, least) = if product.up.is_some() { (4, 2) } else { (8, 1) };
     std::iter::successors(Some(most), |slabs| (slabs / 2 >= least).then_some(slabs / 2)).find(enough).unwrap_or(least)
 }

@@ -1,4 +1,4 @@
-//! Kernel text to machine code: compiled by NVRTC, kept on disk.
+//! Kernel sources to machine code: compiled by NVRTC, kept on disk.
 
 use super::SOURCES;
 use super::cache::Cache;
@@ -26,52 +26,52 @@ impl Compiler {
         Self { nvrtc, architecture: architecture(capability) }
     }
 
-    /// The machine code of a text and the compiler's log, or why there is none. With options beside those that all have.
-    pub(crate) fn compile(&self, text: &Unit, further: &[&str]) -> Result<(Vec<u8>, String), String> {
-        let (source, mut options) = self.input(text)?;
+    /// The machine code of a unit and the compiler's log, or why there is none. With options beside those that all have.
+    pub(crate) fn compile(&self, unit: &Unit, further: &[&str]) -> Result<(Vec<u8>, String), String> {
+        let (source, mut options) = self.input(unit)?;
         options.extend(further.iter().map(|&option| option.to_owned()));
-        self.nvrtc.compile(&source, text.file, &options)
+        self.nvrtc.compile(&source, unit.file, &options)
     }
 
-    /// The machine code of a text, from the cache or compiled.
-    pub(crate) fn cubin(&self, text: &Unit, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
-        let Some(cache) = cache else { return self.compile(text, &[]).map(|(code, _log)| code) };
-        let (source, options) = self.input(text)?;
+    /// The machine code of a unit, from the cache or compiled.
+    pub(crate) fn cubin(&self, unit: &Unit, cache: Option<&Cache>) -> Result<Vec<u8>, String> {
+        let Some(cache) = cache else { return self.compile(unit, &[]).map(|(code, _log)| code) };
+        let (source, options) = self.input(unit)?;
         let name = self.name(&source, &options);
         if let Some(code) = cache.get(&name) {
             return Ok(code);
         }
-        let (code, _log) = self.nvrtc.compile(&source, text.file, &options)?;
+        let (code, _log) = self.nvrtc.compile(&source, unit.file, &options)?;
         cache.keep(&name, &code);
         Ok(code)
     }
 
-    /// The same as [`Compiler::compile`] of a text that is not among ours but may include them: its content.
+    /// The same as [`Compiler::compile`] of a source that is not the backend's but may include its files.
     pub(crate) fn compile_other(
         &self,
-        text: &Unit,
+        unit: &Unit,
         content: &str,
         further: &[&str],
     ) -> Result<(Vec<u8>, String), String> {
-        let (source, mut options) = self.input_with(text, &[(text.file, content)])?;
+        let (source, mut options) = self.input_with(unit, &[(unit.file, content)])?;
         options.extend(further.iter().map(|&option| option.to_owned()));
-        self.nvrtc.compile(&source, text.file, &options)
+        self.nvrtc.compile(&source, unit.file, &options)
     }
 
-    /// What NVRTC is given: the text with its inclusions, and options.
-    fn input(&self, text: &Unit) -> Result<(String, Vec<String>), String> {
-        self.input_with(text, &[])
+    /// The input of NVRTC: the source with its inclusions, and options.
+    fn input(&self, unit: &Unit) -> Result<(String, Vec<String>), String> {
+        self.input_with(unit, &[])
     }
 
-    fn input_with(&self, text: &Unit, instead: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
-        let missing = || format!("there is no text {}, or one that it includes", text.file);
-        let source = source::expand(text, SOURCES, instead).ok_or_else(missing)?;
+    fn input_with(&self, unit: &Unit, instead: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
+        let missing = || format!("there is no source {}, or none that it includes", unit.file);
+        let source = source::expand(unit, SOURCES, instead).ok_or_else(missing)?;
         let mut options = vec![
             format!("--gpu-architecture={}", self.architecture),
             "--std=c++17".to_owned(),
             "-default-device".to_owned(),
         ];
-        options.extend(text.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
+        options.extend(unit.defines.iter().map(|(name, value)| format!("-D{name}={value}")));
         Ok((source, options))
     }
 

@@ -21,14 +21,14 @@ mod rates;
 pub mod units;
 
 use family::Family;
-use gristmill_gpu::epilogue::ProductEpilogue;
+use gristmill_gpu::attention::AttentionCall;
+use gristmill_gpu::experts::FewTokens;
 use gristmill_gpu::layout::{self, PlaneRows};
-use gristmill_gpu::product::RowSelection;
+use gristmill_gpu::product::Product;
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
 use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::Act;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
@@ -131,6 +131,8 @@ impl Cuda {
 impl Vendor for Cuda {
     const ROUNDS_ACTIVATIONS: bool = true;
     const TILING: Tiling = Tiling { tile_rows: moe::TILE_ROWS, grid_words: 0 };
+    // Neighbours are joined when weights are prepared.
+    const JOINED_PARTS: usize = 1;
 
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
         Self::new(gpu, self.options)
@@ -164,43 +166,27 @@ impl Vendor for Cuda {
         moe::tile_rows(self, experts, pairs)
     }
 
-    fn matmul(&self, call: Matmul) -> Result<()> {
-        let Matmul { weight, x, rows, bias, epilogue, y } = call;
-        let which = rows.map_or(RowSelection::All, RowSelection::Ids);
-        matmul::multiply(self, Matmul::NAME, weight, x, which, bias, epilogue.into(), y)
+    fn multiply(&self, product: &Product) -> Result<()> {
+        matmul::multiply(self, product)
     }
 
-    fn gate_up(&self, call: GateUp, act: Option<&mut Act>) -> Result<()> {
-        let GateUp { weight, x, bias, activation, h } = call;
-        matmul::multiply_gated(self, GateUp::NAME, weight, x, RowSelection::All, bias, activation, h, act.as_deref())
-    }
-
-    fn moe_matmul(&self, call: MoeMatmul) -> Result<()> {
-        let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
-        // A row of X for each pair, or for each token.
-        let which = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k } };
-        matmul::multiply(self, MoeMatmul::NAME, weight, x, which, bias, ProductEpilogue::Store, out)
-    }
-
-    fn moe_gate_up(&self, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
-        let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
-        let which = RowSelection::Pairs { groups, pairs_per_row: top_k };
-        matmul::multiply_gated(self, MoeGateUp::NAME, weight, x, which, bias, activation, h, act.as_deref())
-    }
-
-    fn attention(&self, call: Attention, act: Option<&mut Act>) -> Result<()> {
-        attention::attention(&self.device, call, act.as_deref())
+    fn attention(&self, call: &AttentionCall) -> Result<()> {
+        attention::attention(call)
     }
 
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused> {
         norm_matmul::norm_matmul(self, call)
     }
 
-    fn experts(&self, call: &mut Experts) -> Result<Fused> {
-        experts::experts(self, call)
+    fn fuses_experts(&self) -> bool {
+        self.may(Family::Gemv)
+    }
+
+    fn experts(&self, few: &FewTokens, product: &Product) -> Result<()> {
+        experts::multiply(self, few, product)
     }
 
     fn attend(&self, call: &mut Attend) -> Result<Fused> {
-        attention::attend(&self.device, call)
+        attention::attend(self, call)
     }
 }

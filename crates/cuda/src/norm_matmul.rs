@@ -1,19 +1,19 @@
 //! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.cu`.
 
+use super::Cuda;
 use super::family::Family;
-use super::gemv::{int8_text, reads_int8, team_log2};
+use super::gemv::{inputs, int8_define, reads_int8, team_log2};
 use super::units::Unit;
 use gristmill_gpu::common::norm_act::NormActs;
 use gristmill_gpu::common::{RowAlignment, aligned};
+use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::layout::{PlaneRows, parts};
-use gristmill_gpu::product::{Bias, bias_arg, word};
-use gristmill_gpu::shared_struct;
+use gristmill_gpu::matmul::each_run;
+use gristmill_gpu::product::{Product, RowSelection, word};
+use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};
 use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
-
-use super::Cuda;
-use gristmill_gpu::{Access, Arg, Kernel, Launch};
 use gristmill_kernels::ops::{Fused, NormMatmul, Operation, RmsNorm};
 
 const FILE: &str = "norm_matmul.cu";
@@ -29,8 +29,6 @@ const TEAM_ROWS: [(usize, &str); 2] = [(1, "1"), (4, "4")];
 const SHARED: usize = 44 << 10;
 
 shared_struct! {
-    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
     pub(super) struct NormMatmulParams in "norm_matmul.cu" {
         x_stride: u64,
         normed_stride: u64,
@@ -45,20 +43,13 @@ shared_struct! {
     }
 }
 
-/// What may be compiled.
+/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
-    let kinds = Format::ALL.iter().flat_map(|&format| [(format, false), (format, true)]);
-    let kinds = kinds.filter(|(format, int8)| !(*int8 && format.is_float()));
-    kinds.flat_map(|(format, int8)| {
-        TEAM_ROWS.map(|(_, rows)| {
-            let defines = defines(format, int8, rows);
-            Unit { file: FILE, defines: defines.map(|(name, value)| (name, value.to_owned())).to_vec() }
-        })
-    })
+    inputs().flat_map(|(format, int8)| TEAM_ROWS.map(|(_, rows)| Unit::new(FILE, &defines(format, int8, rows))))
 }
 
 fn defines(format: Format, int8: bool, team_rows: &'static str) -> [(&'static str, &'static str); 3] {
-    [("FORMAT", format.name()), ("INT8", int8_text(int8)), ("TEAM_ROWS", team_rows)]
+    [("FORMAT", format.name()), ("INT8", int8_define(int8)), ("TEAM_ROWS", team_rows)]
 }
 
 /// Bytes of shared memory for the prepared row.
@@ -76,51 +67,43 @@ fn serves(w: &[PlaneRows], rows: usize, act: &Act) -> bool {
 /// [`NormMatmul`] in one launch for each part of the weight, for few rows.
 pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
     const OP: &str = NormMatmul::NAME;
-    let NormMatmul { norm: RmsNorm { x, weight, eps, out }, act, other, weight: w, bias, y } = call;
-    let (rows, cols, parts) = (x.rows(), x.cols(), parts(OP, w)?);
+    let NormMatmul { norm, act, other, weight: w, bias, y } = call;
     let Some(acts) = NormActs::new(OP, [Some(act), other.as_deref()])? else { return Ok(Fused::No) };
-    if !cuda.may(Family::Gemv) || !serves(parts, rows, act) {
+    if !cuda.may(Family::Gemv) || !serves(parts(OP, w)?, norm.x.rows(), act) {
         return Ok(Fused::No);
     }
-    let mut first = 0;
-    for part in parts {
-        let y = y.reborrow().columns(first..first + part.rows)?;
-        let int8 = reads_int8(part, act);
-        let (team_rows, team_text) = TEAM_ROWS[usize::from(part.rows > SMALL)];
-        let team_log2 = team_log2(part.spans, part.rows.div_ceil(team_rows), BLOCK);
-        let params = NormMatmulParams {
-            x_stride: x.layout().stride() as u64,
-            normed_stride: out.layout().stride() as u64,
-            y_stride: y.layout().stride() as u64,
-            row_bytes: part.row_bytes as u64,
-            outputs: word(OP, "outputs", part.rows)?,
-            blocks: word(OP, "blocks in a row", part.blocks())?,
-            cols: word(OP, "columns", cols)?,
-            team_log2,
-            aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
-            eps: *eps,
-        };
-        // The first part's first block writes the copies.
-        let mut copies = [Arg::Null; 5];
-        if first == 0 {
-            let [exact, int8, bf16, other] = acts.args();
-            copies = [Arg::write(out), exact, int8, bf16, other];
-        }
-        let [copy, exact, of_int8, bf16, other] = copies;
-        let bias = bias_arg(bias.map(|values| Bias { values, first, matrix: w.rows() }));
-        let (x, weight) = (Arg::read(x), Arg::buffer(weight, Access::Read));
-        let (y, params) = (Arg::write(&y), Arg::params(&params));
-        let defines = defines(part.format, int8, team_text);
-        let blocks = part.rows.div_ceil(team_rows).div_ceil(BLOCK >> team_log2);
-        cuda.device.launch(&Launch {
-            kernel: Kernel { file: FILE, entry: "norm_matmul", defines: &defines },
-            grid: [word(OP, "blocks of outputs", blocks)?, rows as u32, 1],
-            block: BLOCK as u32,
-            shared: shared_bytes(cols, int8) as u32,
-            overlap: true,
-            args: &[part.arg(), x, weight, bias, y, copy, exact, of_int8, bf16, other, params],
-        })?;
-        first += part.rows;
-    }
+    // The first part's first block writes the copies.
+    let launch = |product: &Product| launch(cuda, norm, product, Some(&acts).filter(|_| product.first == 0));
+    each_run(OP, w, 1, act, RowSelection::All, *bias, ProductEpilogue::Store, y, launch)?;
     Ok(Fused::Yes)
+}
+
+/// Launches the product of one part, which also writes the norm's output, if these are given.
+fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormActs>) -> Result<()> {
+    let RmsNorm { x, weight, eps, out } = norm;
+    let (op, part, cols) = (product.op, product.weight(), x.cols());
+    let int8 = reads_int8(part, product.x);
+    let (team_rows, rows_define) = TEAM_ROWS[usize::from(part.rows > SMALL)];
+    let team_log2 = team_log2(part.spans, part.rows.div_ceil(team_rows), BLOCK);
+    let params = NormMatmulParams {
+        x_stride: x.layout().stride() as u64,
+        normed_stride: out.layout().stride() as u64,
+        y_stride: product.y.layout().stride() as u64,
+        row_bytes: part.row_bytes as u64,
+        outputs: word(op, "outputs", part.rows)?,
+        blocks: word(op, "blocks in a row", part.blocks())?,
+        cols: word(op, "columns", cols)?,
+        team_log2,
+        aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
+        eps: *eps,
+    };
+    let [exact, of_int8, bf16, other] = copies.map_or([Arg::Null; 4], NormActs::args);
+    let copy = if copies.is_some() { Arg::write(out) } else { Arg::Null };
+    let (x, norm, y) = (Arg::read(x), Arg::buffer(weight, Access::Read), product.y_arg());
+    let ([bias, _], params) = (product.bias_args(), Arg::params(&params));
+    let args = [part.arg(), x, norm, bias, y, copy, exact, of_int8, bf16, other, params];
+    let kernel = Kernel { file: FILE, entry: "norm_matmul", defines: &defines(part.format, int8, rows_define) };
+    let grid = [product.output_blocks(team_rows * (BLOCK >> team_log2))?, product.y.rows() as u32, 1];
+    let launch = Launch::new(kernel, grid, BLOCK as u32, &args);
+    cuda.device.launch(&Launch { shared: shared_bytes(cols, int8) as u32, ..launch })
 }

@@ -113,17 +113,17 @@ impl Nvrtc {
         Ok(Some(found))
     }
 
-    /// Compiles a text for the architecture that the options name; the machine code and the compiler's log, or the log.
-    pub(crate) fn compile(&self, text: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String), Failure> {
-        let c = |text: &str| CString::new(text).map_err(|_| "a text with a zero byte".to_owned());
-        let (text, name) = (c(text)?, c(name)?);
+    /// Compiles a source for the architecture that the options name; the machine code and the compiler's log, or the log.
+    pub(crate) fn compile(&self, source: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String), Failure> {
+        let c = |text: &str| CString::new(text).map_err(|_| "a source with a zero byte".to_owned());
+        let (source, name) = (c(source)?, c(name)?);
         let options = options.iter().map(|option| c(option)).collect::<Result<Vec<_>, _>>()?;
         let options: Vec<*const c_char> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = ptr::null_mut();
         // SAFETY: the strings live through the call, and there are no headers.
-        let code = unsafe { (self.create)(&mut program, text.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()) };
+        let code = unsafe { (self.create)(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()) };
         if code != 0 {
-            return Err(format!("NVRTC refused the text with code {code}"));
+            return Err(format!("NVRTC refused the source with code {code}"));
         }
         // SAFETY: the program was created above; the options live through the call.
         let code = unsafe { (self.compile)(program, options.len() as c_int, options.as_ptr()) };
@@ -149,7 +149,7 @@ impl Nvrtc {
             return None;
         }
         let mut content = vec![0_u8; bytes];
-        // SAFETY: there is room for as many bytes as the library has just said.
+        // SAFETY: the buffer has as many bytes as the library has just said.
         (unsafe { get(program, content.as_mut_ptr().cast()) } == 0).then_some(content)
     }
 }

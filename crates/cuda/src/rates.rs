@@ -2,7 +2,6 @@
 
 use gristmill_kernels::error::Result;
 
-use bytemuck::{Pod, Zeroable};
 use gristmill_gpu::shared_struct;
 use gristmill_gpu::{Access, Arg, Device, Kernel, Launch, Region};
 use gristmill_kernels::ops::Rates;
@@ -18,16 +17,12 @@ const SUMS: f64 = 8.0;
 const ROUNDS: u32 = 20_000;
 
 shared_struct! {
-    #[repr(C)]
-    #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct ReadParams in "rates.cu" {
         count: u64,
     }
 }
 
 shared_struct! {
-    #[repr(C)]
-    #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct MultiplyParams in "rates.cu" {
         rounds: u32,
         padding: u32,

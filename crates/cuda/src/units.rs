@@ -1,4 +1,4 @@
-//! Which units the backend may compile, with which definitions: for those who compile all of them ahead.
+//! The units that the backend may compile, for tools that compile all of them.
 
 use super::jit::{self, Compiler};
 use super::nvrtc::Nvrtc;
@@ -6,7 +6,7 @@ use super::{attention, experts, gemm, gemm_f32, gemm_int8, gemv, norm_matmul};
 pub use gristmill_gpu::Unit;
 use gristmill_gpu::common;
 
-/// What one kernel of a compiled text needs.
+/// What one kernel of a compiled unit needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// The kernel's name.
@@ -19,9 +19,9 @@ pub struct Usage {
     pub shared: u32,
 }
 
-/// Every text that the backend may compile.
+/// Every unit that the backend may compile.
 pub fn all() -> Vec<Unit> {
-    let mut units = vec![Unit { file: "rates.cu", defines: Vec::new() }];
+    let mut units = vec![Unit::new("rates.cu", &[])];
     units.extend(common::units());
     units.extend(attention::form::units());
     units.extend(gemv::units());
@@ -35,22 +35,22 @@ pub fn all() -> Vec<Unit> {
     units
 }
 
-/// Compiles a text for a compute capability (90 for 9.0), past the cache, and reads what its kernels need.
+/// Compiles a unit for a compute capability (90 for 9.0), past the cache, and reads what its kernels need.
 ///
 /// # Errors
-/// Why not, for people: there is no NVRTC, or it refused the text.
-pub fn compile(text: &Unit, capability: u32) -> Result<Vec<Usage>, String> {
-    let (_, log) = Compiler::new(Nvrtc::open()?, capability).compile(text, &["--ptxas-options=-v"])?;
+/// Why not, for people: there is no NVRTC, or it refused the source.
+pub fn compile(unit: &Unit, capability: u32) -> Result<Vec<Usage>, String> {
+    let (_, log) = Compiler::new(Nvrtc::open()?, capability).compile(unit, &["--ptxas-options=-v"])?;
     Ok(usages(&log))
 }
 
-/// The same of a text that is not among the backend's but may include them, as a test's: its content.
+/// The same of a source that is not the backend's but may include its files, as a test's.
 ///
 /// # Errors
 /// As for [`compile`].
-pub fn compile_other(text: &Unit, content: &str, capability: u32) -> Result<Vec<Usage>, String> {
+pub fn compile_other(unit: &Unit, content: &str, capability: u32) -> Result<Vec<Usage>, String> {
     let compiler = Compiler::new(Nvrtc::open()?, capability);
-    let (_, log) = compiler.compile_other(text, content, &["--ptxas-options=-v"])?;
+    let (_, log) = compiler.compile_other(unit, content, &["--ptxas-options=-v"])?;
     Ok(usages(&log))
 }
 

@@ -4,8 +4,7 @@ use gristmill_kernels::ops::Activation;
 
 shared_struct! {
     /// A gated activation.
-    #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
+    #[derive(Debug)]
     pub struct ActivationParams as Activation in "activation.h" {
         kind: u32,
         alpha: f32,

@@ -6,7 +6,7 @@ use crate::common::{
 use crate::device::Device;
 use crate::storage::{GpuAct, GpuWeight};
 use crate::vendor::Vendor;
-use crate::{ahead, seam::Region};
+use crate::{ahead, attention, experts, matmul, seam::Region};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::error::{Error, Result};
@@ -144,15 +144,15 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn prepare_activations(&self, call: Checked<PrepareActivations>) -> Result<()> {
         let PrepareActivations { x, act } = call.into_inner();
-        activations::prepare_activations(self.gpu(), x, act)
+        activations::prepare_activations(self.gpu(), x, act.storage(PrepareActivations::NAME)?)
     }
 
     fn matmul(&self, call: Checked<Matmul>) -> Result<()> {
-        self.vendor.matmul(call.into_inner())
+        matmul::matmul(&self.vendor, call.into_inner())
     }
 
     fn gate_up(&self, call: Checked<GateUp>) -> Result<()> {
-        self.vendor.gate_up(call.into_inner(), None)
+        matmul::gate_up(&self.vendor, call.into_inner(), None)
     }
 
     fn route(&self, call: Checked<Route>) -> Result<()> {
@@ -166,11 +166,11 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn moe_matmul(&self, call: Checked<MoeMatmul>) -> Result<()> {
-        self.vendor.moe_matmul(call.into_inner())
+        matmul::moe_matmul(&self.vendor, call.into_inner())
     }
 
     fn moe_gate_up(&self, call: Checked<MoeGateUp>) -> Result<()> {
-        self.vendor.moe_gate_up(call.into_inner(), None)
+        matmul::moe_gate_up(&self.vendor, call.into_inner(), None)
     }
 
     fn moe_combine(&self, call: Checked<MoeCombine>) -> Result<()> {
@@ -222,7 +222,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn attention(&self, call: Checked<Attention>) -> Result<()> {
-        self.vendor.attention(call.into_inner(), None)
+        attention::attention(&self.vendor, call.into_inner(), None)
     }
 
     fn norm_act(&self, call: &mut Checked<NormAct>) -> Result<Fused> {
@@ -235,7 +235,7 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn gate_up_act(&self, call: &mut Checked<GateUpAct>) -> Result<Fused> {
         let GateUpAct { gate_up, act } = &mut **call;
-        self.vendor.gate_up(gate_up.reborrow(), Some(act)).map(|()| Fused::Yes)
+        matmul::gate_up(&self.vendor, gate_up.reborrow(), Some(act)).map(|()| Fused::Yes)
     }
 
     fn route_and_group(&self, call: &mut Checked<RouteAndGroup>) -> Result<Fused> {
@@ -247,11 +247,11 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn moe_gate_up_act(&self, call: &mut Checked<MoeGateUpAct>) -> Result<Fused> {
         let MoeGateUpAct { gate_up, act } = &mut **call;
-        self.vendor.moe_gate_up(gate_up.reborrow(), Some(act)).map(|()| Fused::Yes)
+        matmul::moe_gate_up(&self.vendor, gate_up.reborrow(), Some(act)).map(|()| Fused::Yes)
     }
 
     fn experts(&self, call: &mut Checked<Experts>) -> Result<Fused> {
-        self.vendor.experts(call)
+        experts::experts(&self.vendor, call)
     }
 
     fn qkv_write(&self, call: &mut Checked<QkvWrite>) -> Result<Fused> {
@@ -259,8 +259,8 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
     }
 
     fn attention_act(&self, call: &mut Checked<AttentionAct>) -> Result<Fused> {
-        let AttentionAct { attention, act } = &mut **call;
-        self.vendor.attention(attention.reborrow(), Some(act)).map(|()| Fused::Yes)
+        let AttentionAct { attention: call, act } = &mut **call;
+        attention::attention(&self.vendor, call.reborrow(), Some(act)).map(|()| Fused::Yes)
     }
 
     fn attend(&self, call: &mut Checked<Attend>) -> Result<Fused> {

@@ -31,6 +31,32 @@ pub struct Device {
     epoch: AtomicU64,
 }
 
+/// What slices of a workspace are aligned to: kernels access 16 bytes at a time.
+const SLICE_ALIGNMENT: usize = 16;
+
+/// A workspace in slices.
+#[derive(Debug)]
+pub struct Scratch<const N: usize> {
+    region: Arc<Region>,
+    starts: [usize; N],
+    lengths: [usize; N],
+}
+
+impl<const N: usize> Scratch<N> {
+    /// A slice as an argument; null if it is empty.
+    pub fn arg(&self, slice: usize, access: Access) -> Arg<'_> {
+        match self.lengths[slice] {
+            0 => Arg::Null,
+            bytes => Arg::Buffer { region: &self.region, offset: self.starts[slice], bytes, access },
+        }
+    }
+
+    /// Copies host data to a slice.
+    pub fn write<T: bytemuck::NoUninit>(&self, slice: usize, values: &[T]) -> Result<()> {
+        self.region.write(self.starts[slice], bytemuck::cast_slice(values))
+    }
+}
+
 impl Device {
     /// A device, with its flag.
     pub fn new(gpu: Arc<dyn Gpu>) -> Result<Self> {
@@ -90,7 +116,7 @@ impl Device {
     }
 
     /// At least `bytes` that no other operation uses while this one runs, with arbitrary content.
-    pub fn workspace(&self, bytes: usize) -> Result<Arc<Region>> {
+    pub(crate) fn workspace(&self, bytes: usize) -> Result<Arc<Region>> {
         let mut regions = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(region) = regions.last().filter(|region| region.bytes() >= bytes) {
             return Ok(Arc::clone(region));
@@ -98,6 +124,17 @@ impl Device {
         let region = Arc::new(Region::new(&self.gpu, bytes.next_power_of_two(), "the workspace")?);
         regions.push(Arc::clone(&region));
         Ok(region)
+    }
+
+    /// A workspace in slices of so many bytes.
+    pub fn scratch<const N: usize>(&self, lengths: [usize; N]) -> Result<Scratch<N>> {
+        let mut end = 0;
+        let starts = lengths.map(|length| {
+            let start = end;
+            end += length.next_multiple_of(SLICE_ALIGNMENT);
+            start
+        });
+        Ok(Scratch { region: self.workspace(end)?, starts, lengths })
     }
 
     /// Waits for all work, copies memory to the host, and fails if a kernel has met a bad id since the last time.

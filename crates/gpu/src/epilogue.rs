@@ -34,8 +34,7 @@ impl From<Epilogue> for ProductEpilogue {
 
 shared_struct! {
     /// [`ProductEpilogue`].
-    #[derive(Clone, Copy, Debug, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
+    #[derive(Debug)]
     pub struct EpilogueParams as Epilogue in "epilogue.h" {
         kind: u32,
         scale: f32,

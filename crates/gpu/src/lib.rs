@@ -10,11 +10,14 @@ pub mod shared_struct;
 
 pub mod activation;
 pub mod ahead;
+pub mod attention;
 mod backend;
 pub mod common;
 mod device;
 pub mod epilogue;
+pub mod experts;
 pub mod layout;
+pub mod matmul;
 pub mod product;
 mod seam;
 pub mod source;
@@ -22,6 +25,6 @@ pub mod storage;
 mod vendor;
 
 pub use backend::GpuBackend;
-pub use device::Device;
+pub use device::{Device, Scratch};
 pub use seam::{Access, Arg, Gpu, Kernel, Launch, Properties, Region, Unit, region_of};
 pub use vendor::Vendor;

@@ -1,20 +1,20 @@
-//! What all kernels that multiply are told: which rows of X, which part of a bias.
+//! Matrix products as kernels get them: a run of a weight's parts, the rows of X, biases, and where results go.
 
 use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use crate::layout::PlaneRows;
+use crate::seam::region_of;
 use crate::storage::GpuAct;
+use crate::{Access, Arg};
 use gristmill_kernels::act::Act;
 use gristmill_kernels::error::{Error, Result};
-
-use crate::seam::region_of;
-use crate::{Access, Arg};
+use gristmill_kernels::format::Format;
 use gristmill_kernels::groups::{Groups, max_tiles};
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 
 /// The most blocks along the grid's y.
 const GRID_Y: usize = 65_535;
 
-/// RowSelection rows of X are multiplied, and where the products go.
+/// Which rows of X are multiplied, and where the products go.
 #[derive(Clone, Copy)]
 pub enum RowSelection<'a> {
     /// Row i becomes row i of Y.
@@ -31,14 +31,26 @@ pub enum RowSelection<'a> {
 }
 
 impl RowSelection<'_> {
-    /// Blocks along y of kernels that go by `each_stretch`, `at_once` rows of X at a time.
-    pub fn tasks(self, experts: usize, y_rows: usize, at_once: usize) -> u32 {
-        let tasks = match self {
-            // One more is for pairs without an expert.
-            Self::Pairs { groups, .. } => max_tiles(experts, y_rows, groups.tile_rows()).min(GRID_Y - 1) + 1,
-            _ => y_rows.div_ceil(at_once).min(GRID_Y),
-        };
-        tasks as u32
+    /// Elements from an id to the next, and pairs that share a row of X.
+    pub fn strides(self) -> (usize, usize) {
+        match self {
+            Self::All => (0, 1),
+            Self::Ids(ids) => (ids.layout().stride(), 1),
+            Self::Pairs { pairs_per_row, .. } => (0, pairs_per_row),
+        }
+    }
+
+    /// Ids, pairs, tiles and the number of tiles as arguments.
+    pub fn args(&self) -> [Arg<'_>; 4] {
+        match self {
+            Self::All => [Arg::Null; 4],
+            Self::Ids(ids) => [Arg::read(ids), Arg::Null, Arg::Null, Arg::Null],
+            Self::Pairs { groups, .. } => {
+                let lists = [groups.pairs(), groups.tiles(), groups.tile_count()];
+                let [pairs, tiles, tile_count] = lists.map(|list| Arg::buffer(list, Access::Read));
+                [Arg::Null, pairs, tiles, tile_count]
+            }
+        }
     }
 }
 
@@ -53,25 +65,94 @@ pub struct Bias<'a> {
     pub matrix: usize,
 }
 
-impl<'a> Bias<'a> {
-    /// Biases of gate and up, of so many outputs each.
-    pub fn both(biases: Option<[&'a Buffer<f32>; 2]>, outputs: usize) -> [Option<Self>; 2] {
-        biases.map_or([None; 2], |both| both.map(|values| Some(Self { values, first: 0, matrix: outputs })))
-    }
+/// What one launch multiplies: X · Wᵀ + bias; or with a second weight activation(gate · x + bias, up · x + bias).
+#[derive(Clone, Copy)]
+pub struct Product<'a> {
+    /// The operation, for errors.
+    pub op: &'static str,
+    /// Parts of a weight with one format, whose outputs lie side by side; with a second weight the gate alone.
+    pub parts: &'a [PlaneRows],
+    /// The first of these outputs among all of the weight.
+    pub first: usize,
+    /// The second weight, of the gate's shape and format.
+    pub up: Option<&'a PlaneRows>,
+    /// X.
+    pub x: &'a Act,
+    /// Which rows of X.
+    pub rows: RowSelection<'a>,
+    /// The biases of both weights.
+    pub biases: [Option<Bias<'a>>; 2],
+    /// What becomes of a result.
+    pub epilogue: ProductEpilogue,
+    /// Y. May be left undefined if `act` is given.
+    pub y: &'a ViewMut<'a, f32>,
+    /// With a second weight: gets the results as activations.
+    pub act: Option<&'a GpuAct>,
 }
 
-/// The lists of [`Groups`] as arguments: pairs, tiles, number of tiles.
-pub fn lists(which: RowSelection) -> [Arg; 3] {
-    match which {
-        RowSelection::Pairs { groups, .. } => {
-            [groups.pairs(), groups.tiles(), groups.tile_count()].map(|list| Arg::buffer(list, Access::Read))
-        }
-        _ => [Arg::Null; 3],
+impl<'a> Product<'a> {
+    /// The first weight's first part.
+    pub fn weight(&self) -> &'a PlaneRows {
+        &self.parts[0]
+    }
+
+    /// The format of all weights.
+    pub fn format(&self) -> Format {
+        self.weight().format
+    }
+
+    /// Outputs, of one weight.
+    pub fn outputs(&self) -> usize {
+        self.parts.iter().map(|part| part.rows).sum()
+    }
+
+    /// Blocks along x for so many outputs each.
+    pub fn output_blocks(&self, outputs: usize) -> Result<u32> {
+        word(self.op, "blocks of outputs", self.outputs().div_ceil(outputs))
+    }
+
+    /// Blocks along y of kernels that take tasks in turns (`row_chunks.cuh`, `tasks.h`), `at_once` rows of X each.
+    pub fn tasks(&self, at_once: usize) -> u32 {
+        let tasks = match self.rows {
+            // One more is for pairs without an expert.
+            RowSelection::Pairs { groups, .. } => {
+                max_tiles(self.weight().experts, self.y.rows(), groups.tile_rows()).min(GRID_Y - 1) + 1
+            }
+            _ => self.y.rows().div_ceil(at_once).min(GRID_Y),
+        };
+        tasks as u32
+    }
+
+    /// The storage of X.
+    pub fn x(&self) -> Result<&'a GpuAct> {
+        self.x.storage(self.op)
+    }
+
+    /// The second weight as an argument.
+    pub fn up_arg(&self) -> Arg<'a> {
+        self.up.map_or(Arg::Null, PlaneRows::arg)
+    }
+
+    /// The biases as arguments.
+    pub fn bias_args(&self) -> [Arg<'a>; 2] {
+        self.biases.map(bias_arg)
+    }
+
+    /// Y as an argument.
+    pub fn y_arg(&self) -> Arg<'a> {
+        if self.up.is_some() { Arg::write(self.y) } else { self.epilogue.output(self.y) }
+    }
+
+    /// Results as arguments: Y, or exact, int8 and bfloat16 activations.
+    pub fn output_args(&self) -> [Arg<'a>; 4] {
+        let Some(act) = self.act else { return [self.y_arg(), Arg::Null, Arg::Null, Arg::Null] };
+        let [exact, int8, bf16] = act.outputs();
+        [Arg::Null, exact, int8, bf16]
     }
 }
 
 /// The part of a bias that a product uses.
-pub fn bias_arg(bias: Option<Bias>) -> Arg {
+fn bias_arg(bias: Option<Bias>) -> Arg {
     let Some(Bias { values, first, .. }) = bias else { return Arg::Null };
     region_of(values).map_or(Arg::Null, |region| Arg::Buffer {
         region,
@@ -88,26 +169,8 @@ pub fn word(op: &'static str, what: &'static str, size: usize) -> Result<u32> {
     fits.ok_or_else(|| Error::Range { op, what, found: size.to_string(), rule })
 }
 
-/// Where gate and up go: as they are, and as activations.
-pub struct Gated<'a> {
-    /// rows × outputs, if floats are wanted.
-    pub h: Option<&'a ViewMut<'a, f32>>,
-    /// rows × outputs, if activations are wanted.
-    pub act: Option<&'a GpuAct>,
-}
-
-impl Gated<'_> {
-    /// `h` and the parts of `act` as arguments.
-    pub fn args(&self) -> [Arg<'_>; 4] {
-        let [exact, int8, bf16] = self.act.map_or([Arg::Null; 3], GpuAct::outputs);
-        [self.h.map_or(Arg::Null, |h| Arg::write(h)), exact, int8, bf16]
-    }
-}
-
 shared_struct! {
-    /// Sizes and strides of products, which rows of X they are of, and their epilogue.
-    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
+    /// Sizes and strides of a [`Product`], which rows of X it is of, and its epilogue.
     pub struct ProductParams in "product.h" {
         row_bytes: u64,
         matrix_bytes: u64,
@@ -130,48 +193,33 @@ shared_struct! {
 }
 
 impl ProductParams {
-    /// Products of `y_rows` rows of X with a weight; `cut` as the kernel means it.
-    pub fn new(
-        op: &'static str,
-        w: &PlaneRows,
-        x: &Act,
-        which: RowSelection,
-        bias: Option<Bias>,
-        cut: u32,
-        epilogue: ProductEpilogue,
-        y_stride: usize,
-        y_rows: usize,
-    ) -> Result<Self> {
-        let (ids_stride, pairs_per_row, kind) = match which {
-            RowSelection::All => (0, 1, 0),
-            RowSelection::Ids(ids) => (ids.layout().stride(), 1, 1),
-            RowSelection::Pairs { pairs_per_row, .. } => (0, pairs_per_row, 2),
-        };
-        let outputs = word(op, "outputs", w.rows)?;
+    /// The parameters of a product; `cut` as the kernel means it.
+    pub fn new(product: &Product, cut: u32) -> Result<Self> {
+        let Product { op, parts, x, rows, biases: [bias, _], epilogue, y, act, .. } = *product;
+        let (w, (ids_stride, pairs_per_row)) = (product.weight(), rows.strides());
+        let end = |count| word(op, "outputs", parts.iter().take(count).map(|part| part.rows).sum());
         Ok(Self {
             row_bytes: w.row_bytes as u64,
             matrix_bytes: w.matrix_bytes() as u64,
-            y_stride: y_stride as u64,
+            y_stride: if act.is_some() { 0 } else { y.layout().stride() as u64 },
             ids_stride: ids_stride as u64,
             bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
-            outputs,
+            outputs: end(parts.len())?,
             blocks: word(op, "blocks in a row", w.blocks())?,
             x_rows: word(op, "rows of X", x.rows())?,
-            y_rows: word(op, "rows of Y", y_rows)?,
+            y_rows: word(op, "rows of Y", y.rows())?,
             cut,
             pairs_per_row: word(op, "pairs of a row", pairs_per_row)?,
             epilogue: epilogue.into(),
-            which: kind,
+            which: match rows {
+                RowSelection::All => 0,
+                RowSelection::Ids(_) => 1,
+                RowSelection::Pairs { .. } => 2,
+            },
             biased: bias.is_some().into(),
-            second: outputs,
-            third: outputs,
+            second: end(1)?,
+            third: end(2)?,
             padding: 0,
         })
-    }
-
-    /// The same of several weights like the first, side by side: at most three.
-    pub fn joined(self, op: &'static str, parts: &[PlaneRows]) -> Result<Self> {
-        let end = |count| word(op, "outputs", parts.iter().take(count).map(|part| part.rows).sum());
-        Ok(Self { second: end(1)?, third: end(2)?, outputs: end(parts.len())?, ..self })
     }
 }

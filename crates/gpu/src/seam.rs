@@ -2,6 +2,7 @@
 
 use crate::shared_struct::SharedStruct;
 use gristmill_kernels::error::{Error, Result};
+use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::{Buffer, DeviceId, DeviceMemory, RowLayout, SharedBytes, View, ViewMut};
 use std::any::Any;
@@ -27,7 +28,7 @@ pub struct Properties {
 
 /// A device that runs kernels. Work of one device is done in the order in which it is given, except [`Gpu::allocate`].
 ///
-/// Addresses are of the device's memory. Nobody but [`Region`] allocates and frees.
+/// Addresses are of the device's memory. [`Region`] alone allocates and frees.
 pub trait Gpu: Debug + Send + Sync {
     /// What it is.
     fn properties(&self) -> &Properties;
@@ -49,7 +50,7 @@ pub trait Gpu: Debug + Send + Sync {
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()>;
     /// Waits for all work and copies to the host, several pieces at once.
     fn read(&self, pieces: &mut [(u64, &mut [u8])]) -> Result<()>;
-    /// Copies within the device; the stretches do not overlap.
+    /// Copies within the device; the ranges do not overlap.
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
     /// Runs a kernel.
     fn launch(&self, launch: &Launch) -> Result<()>;
@@ -65,7 +66,7 @@ pub trait Gpu: Debug + Send + Sync {
     fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>>;
     /// Compiles a unit, so that a later launch of its kernels does not wait. From any thread.
     fn prepare(&self, unit: &Unit) -> Result<()>;
-    /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.
+    /// A notice for people, for instance that compiled kernels cannot be kept.
     fn notice(&self) -> Option<String> {
         None
     }
@@ -138,7 +139,7 @@ impl Region {
         if bytes.is_empty() { Ok(()) } else { self.gpu.write(self.address + offset as u64, bytes) }
     }
 
-    /// Fails unless a stretch lies inside.
+    /// Fails unless a range lies inside.
     fn inside(&self, offset: usize, bytes: usize) -> Result<()> {
         match offset.checked_add(bytes) {
             Some(end) if end <= self.bytes => Ok(()),
@@ -191,6 +192,16 @@ pub struct Unit {
 }
 
 impl Unit {
+    /// A file with definitions.
+    pub fn new(file: &'static str, defines: &[(&'static str, &str)]) -> Self {
+        Self { file, defines: defines.iter().map(|&(name, value)| (name, value.to_owned())).collect() }
+    }
+
+    /// A file for each format of weights.
+    pub fn by_format(file: &'static str) -> impl Iterator<Item = Self> {
+        Format::ALL.iter().map(move |format| Self::new(file, &[("FORMAT", format.name())]))
+    }
+
     /// What a macro is defined as.
     pub fn define(&self, name: &str) -> Option<&str> {
         self.defines.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
@@ -217,10 +228,14 @@ pub struct Kernel<'a> {
 }
 
 impl Kernel<'_> {
+    /// A kernel of a file without definitions.
+    pub fn plain(file: &'static str, entry: &'static str) -> Self {
+        Self { file, entry, defines: &[] }
+    }
+
     /// The unit that has it.
     pub fn unit(&self) -> Unit {
-        let defines = self.defines.iter().map(|&(name, value)| (name, value.to_owned()));
-        Unit { file: self.file, defines: defines.collect() }
+        Unit::new(self.file, self.defines)
     }
 }
 
@@ -321,9 +336,16 @@ pub struct Launch<'a> {
     pub block: u32,
     /// Dynamic shared memory of a block, in bytes.
     pub shared: u32,
-    /// The kernel may start before the one before it has ended; it waits by itself (`dependency_wait` in its text).
+    /// The kernel may start before the one before it has ended; it waits by itself (`dependency_wait`).
     /// A device may ignore it.
     pub overlap: bool,
-    /// Arguments, in the order of the text.
+    /// Arguments, in the kernel's order.
     pub args: &'a [Arg<'a>],
+}
+
+impl<'a> Launch<'a> {
+    /// A launch without dynamic shared memory that may overlap the one before.
+    pub fn new(kernel: Kernel<'a>, grid: [u32; 3], block: u32, args: &'a [Arg<'a>]) -> Self {
+        Self { kernel, grid, block, shared: 0, overlap: true, args }
+    }
 }

@@ -12,8 +12,6 @@ use std::sync::Arc;
 
 shared_struct! {
     /// 32 activations as int8: x ≈ scale · q. One cache line.
-    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
     pub struct Int8Block in "act.h" {
         /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
         q: [i32; 8],
@@ -98,8 +96,7 @@ pub struct KvData {
 }
 
 impl KvData {
-    /// Cells and scales as arguments.
-    pub fn args(&self, access: Access) -> [Arg<'_>; 2] {
+    fn args(&self, access: Access) -> [Arg<'_>; 2] {
         let scales = self.scales.as_ref().map_or(Arg::Null, |scales| Arg::region(scales, access));
         [Arg::region(&self.cells, access), scales]
     }
@@ -116,8 +113,16 @@ pub struct GpuKv {
     pub written: u64,
 }
 
+impl GpuKv {
+    /// Keys, their scales, values, their scales.
+    pub fn args(&self, access: Access) -> [Arg<'_>; 4] {
+        let [[keys, key_scales], [values, value_scales]] = [&self.keys, &self.values].map(|data| data.args(access));
+        [keys, key_scales, values, value_scales]
+    }
+}
+
 /// Bytes of an element of a cache.
-pub fn cell_bytes(format: KvFormat) -> usize {
+pub(crate) fn cell_bytes(format: KvFormat) -> usize {
     match format {
         KvFormat::Q8_0 => 1,
         _ => size_of::<u16>(),

@@ -1,13 +1,14 @@
 //! What differs between GPUs: matrices, experts, attention, and how a device is driven.
 
+use crate::attention::AttentionCall;
 use crate::device::Device;
+use crate::experts::FewTokens;
 use crate::layout::PlaneRows;
+use crate::product::Product;
 use crate::seam::Gpu;
-use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
-
 use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     const ROUNDS_ACTIVATIONS: bool;
     /// How pairs are cut into tiles, at least.
     const TILING: Tiling;
+    /// Neighbouring parts of one format that a launch multiplies, at most.
+    const JOINED_PARTS: usize;
 
     /// The same kind with the same options over another device.
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self>;
@@ -46,21 +49,19 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
         Self::TILING.tile_rows
     }
 
-    /// [`Matmul`].
-    fn matmul(&self, call: Matmul) -> Result<()>;
-    /// [`GateUp`]; with activations [`GateUpAct`], and `h` may be undefined.
-    fn gate_up(&self, call: GateUp, act: Option<&mut Act>) -> Result<()>;
-    /// [`MoeMatmul`].
-    fn moe_matmul(&self, call: MoeMatmul) -> Result<()>;
-    /// [`MoeGateUp`]; with activations [`MoeGateUpAct`], and `h` may be undefined.
-    fn moe_gate_up(&self, call: MoeGateUp, act: Option<&mut Act>) -> Result<()>;
-    /// [`Attention`]; with activations [`AttentionAct`].
-    fn attention(&self, call: Attention, act: Option<&mut Act>) -> Result<()>;
+    /// A product of at least one row; kernels are chosen by the rows of Y, which the host knows.
+    fn multiply(&self, product: &Product) -> Result<()>;
+    /// Attention of at least one token.
+    fn attention(&self, call: &AttentionCall) -> Result<()>;
 
     /// [`NormMatmul`] at once, where that is faster.
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused>;
-    /// [`Experts`] of few tokens at once.
-    fn experts(&self, call: &mut Experts) -> Result<Fused>;
+    /// Whether [`Vendor::experts`] may run.
+    fn fuses_experts(&self) -> bool {
+        true
+    }
+    /// One of the two products of [`Experts`]: gate and up for each pair, or down with the sum over a token's pairs.
+    fn experts(&self, few: &FewTokens, product: &Product) -> Result<()>;
     /// [`Attend`] at once.
     fn attend(&self, call: &mut Attend) -> Result<Fused> {
         let _ = call;

@@ -2,7 +2,7 @@
 //!
 //! Memory is shared with the host, so addresses are the host's. What is launched goes into one command buffer, with one
 //! compute encoder whose dispatches may overlap, until the host reads: barriers stand where declared access conflicts
-//! ([`super::hazards`]). Resources are tracked by Metal, except mapped ones, which nobody writes: tracking orders encoders and
+//! ([`super::hazards`]). Resources are tracked by Metal, except mapped ones, which are only read: tracking orders encoders and
 //! command buffers, of which a step has one, so it costs little, and copies need no fences. It does not order dispatches of
 //! one encoder; those that Metal orders one by one cannot overlap.
 //!
@@ -152,7 +152,7 @@ impl Gpu for Driver {
     }
 
     fn free(&self, address: u64) {
-        // Work that was not sent off yet, or not done, keeps its buffers. Lent memory goes away by itself, though.
+        // Work that was not sent off yet, or not done, keeps its buffers. Mapped memory goes away by itself.
         autoreleasepool(|_| {
             if self.memory.is_mapped(address) {
                 // A failure is the next read's to tell.
@@ -209,7 +209,7 @@ impl Gpu for Driver {
                 return work.copy(&from, &to, bytes);
             }
             self.finish(&mut work)?;
-            // SAFETY: as for writing; the stretches do not overlap, as the seam says.
+            // SAFETY: as for writing; the ranges do not overlap, as [`Gpu::copy`] says.
             unsafe { ptr::copy_nonoverlapping(from.host(), to.host(), bytes) };
             Ok(())
         })
@@ -230,8 +230,8 @@ impl Gpu for Driver {
         Ok(None)
     }
 
-    fn prepare(&self, text: &Unit) -> Result<()> {
-        autoreleasepool(|_| self.compiler.prepare(text))
+    fn prepare(&self, unit: &Unit) -> Result<()> {
+        autoreleasepool(|_| self.compiler.prepare(unit))
     }
 }
 
@@ -242,7 +242,7 @@ impl Drop for Driver {
     }
 }
 
-/// How much of a stretch a kernel touches, for [`super::hazards`].
+/// The range of memory that a kernel accesses, for [`super::hazards`].
 fn touch(place: &memory::Place, bytes: usize, access: Access) -> (std::ops::Range<u64>, Access) {
     let start = place.host().addr() as u64;
     (start..start + bytes as u64, access)

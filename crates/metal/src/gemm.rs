@@ -1,12 +1,9 @@
 //! Products of weights with many rows of activations: the host side of `kernels/gemm.metal`.
 
 use super::GRIDS;
-use super::matmul::Product;
-use gristmill_gpu::layout::PlaneRows;
-use gristmill_gpu::product::{RowSelection, word};
-use gristmill_gpu::region_of;
-use gristmill_gpu::{Arg, Device, Kernel, Launch, Unit};
-use gristmill_kernels::act::{Act, Precision};
+use gristmill_gpu::product::{Product, RowSelection, word};
+use gristmill_gpu::{Arg, Device, Kernel, Launch, Unit, region_of};
+use gristmill_kernels::act::Precision;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 
@@ -22,51 +19,34 @@ const FEW: usize = 8;
 /// Pairs for each expert that dot products serve better, in the mean. Not measured.
 const FEW_PAIRS: usize = 4;
 
-/// Every compilation of the text.
+/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
-    Format::ALL.iter().map(|format| Unit { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
+    Unit::by_format(FILE)
 }
 
-/// Whether a product is one for these kernels. Sums are taken in another order than in `gemv.metal`, which exact activations
+/// Whether these kernels are for a product. Sums are taken in another order than in `gemv.metal`, which exact activations
 /// may show with float weights in F32 alone (`gristmill_kernels::ops`).
-pub(super) fn serves(w: &PlaneRows, x: &Act, which: RowSelection, rows: usize) -> bool {
-    let fast = x.precision() == Precision::Fast;
-    match which {
+pub(super) fn serves(product: &Product) -> bool {
+    let (rows, fast) = (product.y.rows(), product.x.precision() == Precision::Fast);
+    match product.rows {
         RowSelection::Pairs { groups, .. } => fast && rows >= FEW_PAIRS * groups.experts(),
-        _ => (fast || w.format == Format::F32) && rows > FEW,
+        _ => (fast || product.format() == Format::F32) && rows > FEW,
     }
 }
 
-/// A block for each tile: of experts as many as grouping has found, by a grid that it has written.
-pub(super) fn launch(
-    device: &Device,
-    op: &'static str,
-    product: Product,
-    run: &[PlaneRows],
-    which: RowSelection,
-    rows: usize,
-    args: &[Arg],
-) -> Result<()> {
-    let (entry, tile_outputs) = match product {
-        Product::Matmul => ("matmul", TILE_OUTPUTS),
-        Product::GateUp => ("gate_up", TILE_OUTPUTS / 2),
-    };
-    let defines = [("FORMAT", run[0].format.name())];
-    let outputs: usize = run.iter().map(|part| part.rows).sum();
-    let all = outputs.div_ceil(tile_outputs);
-    let (blocks, grid) = match which {
+/// A block for each tile; of experts as many as grouping has found, by a grid that grouping has written.
+pub(super) fn launch(device: &Device, product: &Product, args: &[Arg]) -> Result<()> {
+    let (entry, tile_outputs) =
+        if product.up.is_none() { ("matmul", TILE_OUTPUTS) } else { ("gate_up", TILE_OUTPUTS / 2) };
+    let all = product.outputs().div_ceil(tile_outputs);
+    let (blocks, grid) = match product.rows {
         // A block takes several tiles where there are more than grids.
         RowSelection::Pairs { groups, .. } => (all.div_ceil(all.div_ceil(GRIDS)), region_of(groups.tile_count())),
         _ => (all, None),
     };
-    let launch = Launch {
-        kernel: Kernel { file: FILE, entry, defines: &defines },
-        grid: [word(op, "blocks of outputs", blocks)?, which.tasks(run[0].experts, rows, TILE_ROWS), 1],
-        block: BLOCK,
-        shared: 0,
-        overlap: true,
-        args,
-    };
+    let kernel = Kernel { file: FILE, entry, defines: &[("FORMAT", product.format().name())] };
+    let most = [word(product.op, "blocks of outputs", blocks)?, product.tasks(TILE_ROWS), 1];
+    let launch = Launch::new(kernel, most, BLOCK, args);
     match grid {
         Some(grid) => device.launch_indirect(&launch, grid, (1 + 3 * (blocks - 1)) * size_of::<u32>()),
         None => device.launch(&launch),

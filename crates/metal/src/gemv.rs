@@ -1,16 +1,13 @@
 //! Products of weights with few rows of activations: the host side of `kernels/gemv.metal`.
 
-use super::matmul::Product;
-use gristmill_gpu::layout::PlaneRows;
-use gristmill_gpu::product::{RowSelection, word};
+use gristmill_gpu::product::{Product, RowSelection};
 use gristmill_gpu::{Arg, Device, Kernel, Launch, Unit};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::format::Format;
 
 pub(super) const FILE: &str = "gemv.metal";
 /// Threads of a block.
 pub(super) const BLOCK: usize = 64;
-/// Weight rows that a team multiplies at once in `matmul`, and outputs in `gate_up`: `TEAM_ROWS` and `GATE_ROWS` in the text.
+/// Weight rows that a team multiplies at once in `matmul`, and outputs in `gate_up`: `TEAM_ROWS` and `GATE_ROWS` in the source.
 const TEAM_ROWS: usize = 4;
 pub(super) const GATE_ROWS: usize = 2;
 /// Lanes of a team, as powers of two: fewer would read parts of a line of memory.
@@ -24,45 +21,29 @@ pub(super) fn team_log2(spans: usize) -> u32 {
     TEAMS.rev().min_by_key(turns).unwrap_or(*TEAMS.end())
 }
 
-/// Every compilation of the text.
+/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
-    Format::ALL.iter().map(|format| Unit { file: FILE, defines: vec![("FORMAT", format.name().to_owned())] })
+    Unit::by_format(FILE)
 }
 
-/// Launches a product of `rows` rows for weights that one launch takes (`runs` in [`super::matmul`]), with teams of
-/// [`team_log2`].
-pub(super) fn launch(
-    device: &Device,
-    op: &'static str,
-    product: Product,
-    run: &[PlaneRows],
-    which: RowSelection,
-    rows: usize,
-    args: &[Arg],
-) -> Result<()> {
-    let w = &run[0];
-    let several = match which {
+/// Launches a product with teams of [`team_log2`].
+pub(super) fn launch(device: &Device, product: &Product, args: &[Arg]) -> Result<()> {
+    let rows = product.y.rows();
+    let several = match product.rows {
         // Twice the mean of an expert: few have more.
         RowSelection::Pairs { groups, pairs_per_row } => rows > pairs_per_row && 2 * rows > groups.experts(),
         _ => rows > 1,
     };
     // For a row of X at a time, and for several; and outputs of a team.
-    let (entries, team_rows) = match product {
-        Product::Matmul => (["matmul", "matmul_several"], TEAM_ROWS),
-        Product::GateUp => (["gate_up", "gate_up_several"], GATE_ROWS),
+    let (entries, team_rows) = match product.up {
+        None => (["matmul", "matmul_several"], TEAM_ROWS),
+        Some(_) => (["gate_up", "gate_up_several"], GATE_ROWS),
     };
-    let defines = [("FORMAT", w.format.name())];
-    let outputs: usize = run.iter().map(|part| part.rows).sum();
-    let blocks = outputs.div_ceil(team_rows).div_ceil(BLOCK >> team_log2(w.spans));
-    let tasks = which.tasks(w.experts, rows, if several { SEVERAL } else { 1 });
-    device.launch(&Launch {
-        kernel: Kernel { file: FILE, entry: entries[usize::from(several)], defines: &defines },
-        grid: [word(op, "blocks of outputs", blocks)?, tasks, 1],
-        block: BLOCK as u32,
-        shared: 0,
-        overlap: true,
-        args,
-    })
+    let blocks = product.output_blocks(team_rows * (BLOCK >> team_log2(product.weight().spans)))?;
+    let grid = [blocks, product.tasks(if several { SEVERAL } else { 1 }), 1];
+    let entry = entries[usize::from(several)];
+    let kernel = Kernel { file: FILE, entry, defines: &[("FORMAT", product.format().name())] };
+    device.launch(&Launch::new(kernel, grid, BLOCK as u32, args))
 }
 
 #[cfg(test)]

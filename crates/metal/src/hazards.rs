@@ -1,4 +1,4 @@
-//! RowSelection launches must wait for which others, by the access that they declare.
+//! Which launches must wait for which others, by the access that they declare.
 
 use gristmill_gpu::Access;
 use std::ops::Range;
@@ -11,21 +11,21 @@ pub(super) struct Hazards {
 }
 
 impl Hazards {
-    /// Notes stretches of memory that a launch touches, and how. Whether a barrier must go before it: it reads what was
-    /// written, or writes what was touched.
+    /// Notes the ranges of memory that a launch accesses. Whether a barrier must go before the launch: it reads what was
+    /// written, or writes what was accessed.
     pub(super) fn meet(&mut self, touches: &[(Range<u64>, Access)]) -> bool {
         let meets =
             |known: &[Range<u64>], new: &Range<u64>| known.iter().any(|k| k.start < new.end && new.start < k.end);
-        let conflict = touches.iter().any(|(stretch, access)| {
-            meets(&self.written, stretch) || *access != Access::Read && meets(&self.read, stretch)
-        });
+        let conflict = touches
+            .iter()
+            .any(|(range, access)| meets(&self.written, range) || *access != Access::Read && meets(&self.read, range));
         if conflict {
             self.read.clear();
             self.written.clear();
         }
-        for (stretch, access) in touches {
+        for (range, access) in touches {
             let list = if *access == Access::Read { &mut self.read } else { &mut self.written };
-            list.push(stretch.clone());
+            list.push(range.clone());
         }
         conflict
     }

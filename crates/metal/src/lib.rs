@@ -17,19 +17,18 @@ mod matmul;
 mod norm_matmul;
 pub mod units;
 
-use gristmill_gpu::epilogue::ProductEpilogue;
+use gristmill_gpu::attention::AttentionCall;
+use gristmill_gpu::experts::FewTokens;
 use gristmill_gpu::layout::PlaneRows;
-use gristmill_gpu::product::RowSelection;
+use gristmill_gpu::product::Product;
 use gristmill_gpu::shared_struct::{SharedStruct, StructLayout};
 use gristmill_gpu::source::{COMMON, Library};
 use gristmill_gpu::{Device, Gpu, GpuBackend, Vendor};
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::groups::Tiling;
 use gristmill_kernels::ops::*;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape, TensorView};
-use matmul::{act_output, multiply, multiply_gated};
 use std::sync::Arc;
 
 /// The kernel sources of the backend.
@@ -76,6 +75,7 @@ impl Metal {
 impl Vendor for Metal {
     const ROUNDS_ACTIVATIONS: bool = false;
     const TILING: Tiling = Tiling { tile_rows: gemm::TILE_ROWS, grid_words: 3 * GRIDS };
+    const JOINED_PARTS: usize = matmul::JOINED_PARTS;
 
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
         Ok(Self { device: Device::new(gpu)? })
@@ -94,43 +94,19 @@ impl Vendor for Metal {
         tensors.iter().map(|tensor| PlaneRows::of_file(&self.device, tensor)).collect()
     }
 
-    fn matmul(&self, call: Matmul) -> Result<()> {
-        let Matmul { weight, x, rows, bias, epilogue, y } = call;
-        let which = rows.map_or(RowSelection::All, RowSelection::Ids);
-        multiply(&self.device, Matmul::NAME, weight, x, which, bias, epilogue.into(), y)
+    fn multiply(&self, product: &Product) -> Result<()> {
+        matmul::multiply(&self.device, product)
     }
 
-    fn gate_up(&self, call: GateUp, act: Option<&mut Act>) -> Result<()> {
-        let GateUp { weight, x, bias, activation, h } = call;
-        let (op, rows) = (GateUp::NAME, h.rows());
-        let h = act.map_or(Ok(h), |act| act_output(op, act, rows, weight.rows()))?;
-        multiply_gated(&self.device, op, weight, x, RowSelection::All, bias, activation, h)
-    }
-
-    fn moe_matmul(&self, call: MoeMatmul) -> Result<()> {
-        let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
-        // A row of X for each pair, or for each token.
-        let which = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k } };
-        multiply(&self.device, MoeMatmul::NAME, weight, x, which, bias, ProductEpilogue::Store, out)
-    }
-
-    fn moe_gate_up(&self, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
-        let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
-        let (op, rows) = (MoeGateUp::NAME, h.rows());
-        let h = act.map_or(Ok(h), |act| act_output(op, act, rows, weight.rows()))?;
-        let which = RowSelection::Pairs { groups, pairs_per_row: top_k };
-        multiply_gated(&self.device, op, weight, x, which, bias, activation, h)
-    }
-
-    fn attention(&self, call: Attention, act: Option<&mut Act>) -> Result<()> {
-        attention::attention(&self.device, call, act.as_deref())
+    fn attention(&self, call: &AttentionCall) -> Result<()> {
+        attention::attention(call)
     }
 
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused> {
         norm_matmul::norm_matmul(&self.device, call)
     }
 
-    fn experts(&self, call: &mut Experts) -> Result<Fused> {
-        experts::experts(&self.device, call)
+    fn experts(&self, few: &FewTokens, product: &Product) -> Result<()> {
+        experts::multiply(&self.device, few, product)
     }
 }

@@ -1,9 +1,9 @@
-//! Which units the backend may compile, with which definitions: for those who compile or check all of them.
+//! The units that the backend may compile, for tools that compile or check all of them.
 
 use super::{attention, gemm, gemv};
 use gristmill_gpu::{Unit, common};
 
-/// Every text that the backend may compile.
+/// Every unit that the backend may compile.
 pub fn all() -> Vec<Unit> {
     common::units().chain(gemv::units()).chain(gemm::units()).chain(attention::units()).collect()
 }

@@ -1,14 +1,15 @@
-//! RowSelection kernel serves a cache, and the definitions that it is compiled with.
+//! Which kernel serves a cache, and its definitions.
 
 use super::super::units::Unit;
 use super::TILE_ROWS;
 use gristmill_gpu::Properties;
+use gristmill_gpu::common::kv::cells_define;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 
 /// Warps of `attention_decode`, and the query heads that it takes at once.
 pub(super) const DECODE_WARPS: u32 = 8;
 
-/// Widths that a kernel is compiled for, and its definitions as text.
+/// The widths that a kernel is compiled for, as definitions.
 pub(super) struct Form {
     defines: Vec<(&'static str, String)>,
     /// Dynamic shared memory, in bytes.
@@ -39,7 +40,7 @@ pub(super) fn decode(device: &Properties, spec: KvSpec) -> Option<Form> {
     if !tensor_cores(device, spec) || keys > 128 || values > 128 {
         return None;
     }
-    // What each warp has found: a quarter of the values for each lane, and a column of padding.
+    // Each warp's results: a quarter of the values for each lane, and a column of padding.
     Form::new(keys, values, DECODE_WARPS as usize * values / 4 * 33 * size_of::<f32>())
 }
 
@@ -74,12 +75,9 @@ pub(in super::super) fn units() -> Vec<Unit> {
         shared_bytes: u32::MAX,
         memory: 0,
     };
-    let mut units = vec![Unit { file: "attention_combine.cu", defines: Vec::new() }];
-    for (rows, cells) in ["1", "4", "8"].into_iter().flat_map(|rows| [(rows, "CELLS_F16"), (rows, "CELLS_Q8_0")]) {
-        units.push(Unit {
-            file: "attention_split.cu",
-            defines: vec![("ROWS", rows.to_owned()), (cells, "1".to_owned())],
-        });
+    let mut units = vec![Unit::new("attention_combine.cu", &[])];
+    for (rows, format) in ["1", "4", "8"].into_iter().flat_map(|rows| [(rows, KvFormat::F16), (rows, KvFormat::Q8_0)]) {
+        units.push(Unit::new("attention_split.cu", &[("ROWS", rows), cells_define(format)]));
     }
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };

@@ -2,26 +2,23 @@
 
 use crate::product::word;
 use crate::storage::GpuAct;
-use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Operation, PrepareActivations, elements};
 use gristmill_kernels::tensor::View;
 
-/// Parts of activations: `ActPart` in the text.
+/// Representations of activations: `ActPart` in the source.
 pub(super) const EXACT: u32 = 1;
 const ROUNDED: u32 = 2;
 pub(super) const OTHER: u32 = 4;
 
-/// The representations of activations beside the exact copy: int8 and bf16, if they were allocated.
-pub fn beside(act: &GpuAct) -> u32 {
+/// The representations that activations have besides the exact one.
+pub(super) fn beside(act: &GpuAct) -> u32 {
     if act.rounded.is_some() { ROUNDED } else { 0 }
 }
 
 shared_struct! {
-    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
     pub(super) struct QuantiseParams in "activations.gpu" {
         x_stride: u64,
         rows: u32,
@@ -31,10 +28,12 @@ shared_struct! {
     }
 }
 
+/// Threads of a block: eight for 32 elements of a row.
+const THREADS: usize = 128;
+
 /// [`PrepareActivations`].
-pub fn prepare_activations(device: &Device, x: View<f32>, act: &Act) -> Result<()> {
+pub fn prepare_activations(device: &Device, x: View<f32>, act: &GpuAct) -> Result<()> {
     let op = PrepareActivations::NAME;
-    let act: &GpuAct = act.storage(op)?;
     if x.rows() == 0 || x.cols() == 0 {
         return Ok(());
     }
@@ -45,15 +44,8 @@ pub fn prepare_activations(device: &Device, x: View<f32>, act: &Act) -> Result<(
         QuantiseParams { x_stride: layout.stride() as u64, rows, cols, aligned: aligned.into(), parts: beside(act) };
     let [exact, int8, bf16] = act.outputs();
     let args = [Arg::read(&x), exact, int8, bf16, Arg::params(&params)];
-    // Eight threads for 32 elements of a row.
-    let blocks = elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
-    const THREADS: usize = 128;
-    device.launch(&Launch {
-        kernel: Kernel { file: "activations.gpu", entry: "prepare_activations", defines: &[] },
-        grid: [word(op, "blocks", blocks.div_ceil(THREADS / 8))?, 1, 1],
-        block: THREADS as u32,
-        shared: 0,
-        overlap: true,
-        args: &args,
-    })
+    let groups = elements("activations", &[x.rows(), x.cols().div_ceil(32)])?;
+    let blocks = word(op, "blocks", groups.div_ceil(THREADS / 8))?;
+    let kernel = Kernel::plain("activations.gpu", "prepare_activations");
+    device.launch(&Launch::new(kernel, [blocks, 1, 1], THREADS as u32, &args))
 }

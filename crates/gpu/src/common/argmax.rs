@@ -4,17 +4,14 @@ use super::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::ops::{Argmax, Operation};
 
-/// Elements of a row that a block looks at: `SEGMENT` in the text.
+/// Elements of a row that a block reads: `SEGMENT` in the source.
 pub(super) const SEGMENT: usize = 2048;
-/// Threads of such a block.
-pub(super) const BLOCK: u32 = 256;
+/// Threads of a block.
+const BLOCK: u32 = 256;
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct ArgmaxParams in "argmax.h" {
         cols: u64,
         x_stride: u64,
@@ -40,12 +37,14 @@ pub(crate) fn argmax(device: &Device, call: Argmax) -> Result<()> {
         rows: x.rows() as u32,
         segments: segments as u32,
     };
-    let launch = |entry, blocks, args: &[Arg]| {
-        let kernel = Kernel { file: "sample.gpu", entry, defines: &[] };
-        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: BLOCK, shared: 0, overlap: true, args })
-    };
     let parameters = Arg::params(&params);
-    launch("argmax_segments", blocks, &[Arg::read(&x), Arg::region(&best, Access::Write), parameters])?;
-    let rows = params.rows.div_ceil(BLOCK / 32);
-    launch("argmax_rows", rows, &[Arg::region(&best, Access::Read), Arg::write(&out), parameters])
+    let args = [Arg::read(&x), Arg::region(&best, Access::Write), parameters];
+    launch(device, "argmax_segments", blocks, &args)?;
+    let args = [Arg::region(&best, Access::Read), Arg::write(&out), parameters];
+    launch(device, "argmax_rows", params.rows.div_ceil(BLOCK / 32), &args)
+}
+
+/// Launches a kernel of `sample.gpu`.
+pub(super) fn launch(device: &Device, entry: &'static str, blocks: u32, args: &[Arg]) -> Result<()> {
+    device.launch(&Launch::new(Kernel::plain("sample.gpu", entry), [blocks, 1, 1], BLOCK, args))
 }

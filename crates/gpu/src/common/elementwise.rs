@@ -5,7 +5,6 @@ use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::ops::{Add, AddGated, MoeCombine, Operation, Scale};
 use gristmill_kernels::tensor::{View, ViewMut};
 
@@ -14,8 +13,6 @@ const BLOCK_COLUMNS: usize = 4 * BLOCK as usize;
 const BLOCK: u32 = 128;
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct ElementsParams in "elementwise.h" {
         rows: u64,
         cols: u64,
@@ -55,8 +52,7 @@ fn launch(device: &Device, entry: &'static str, y: &ViewMut<f32>, args: &[Arg]) 
     }
     let rows = count(entry, "rows", y.rows(), MOST_BLOCKS)?;
     let columns = count(entry, "blocks of columns", y.cols().div_ceil(BLOCK_COLUMNS), MOST_BLOCKS_Y)?;
-    let kernel = Kernel { file: "rows.gpu", entry, defines: &[] };
-    device.launch(&Launch { kernel, grid: [rows, columns, 1], block: BLOCK, shared: 0, overlap: true, args })
+    device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [rows, columns, 1], BLOCK, args))
 }
 
 /// [`Add`].
@@ -82,8 +78,6 @@ pub(crate) fn scale(device: &Device, call: Scale) -> Result<()> {
 }
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct CombineParams in "elementwise.h" {
         rows: u64,
         cols: u64,

@@ -3,14 +3,11 @@
 use crate::layout::single;
 use crate::product::word;
 use gristmill_kernels::error::Result;
-use gristmill_kernels::format::Format;
 
-use crate::{Arg, Device, Kernel, Launch, Unit};
+use crate::{Arg, Device, Kernel, Launch};
 use gristmill_kernels::ops::{Embed, Operation};
 
 shared_struct! {
-    #[derive(Clone, Copy, bytemuck::Zeroable, bytemuck::Pod)]
-    #[repr(C)]
     pub(super) struct EmbedParams in "embed.gpu" {
         row_bytes: u64,
         ids_stride: u64,
@@ -20,11 +17,6 @@ shared_struct! {
         cols: u32,
         scale: f32,
     }
-}
-
-/// Every unit.
-pub(crate) fn units() -> impl Iterator<Item = Unit> {
-    Format::ALL.iter().map(|format| Unit { file: "embed.gpu", defines: vec![("FORMAT", format.name().to_owned())] })
 }
 
 /// [`Embed`].
@@ -43,14 +35,7 @@ pub(crate) fn embed(device: &Device, call: Embed) -> Result<()> {
         cols: word(op, "columns", table.cols)?,
         scale,
     };
-    let defines = [("FORMAT", table.format.name())];
+    let kernel = Kernel { file: "embed.gpu", entry: "embed", defines: &[("FORMAT", table.format.name())] };
     let args = [table.arg(), Arg::read(&rows), Arg::write(&out), device.flag(), Arg::params(&params)];
-    device.launch(&Launch {
-        kernel: Kernel { file: "embed.gpu", entry: "embed", defines: &defines },
-        grid: [word(op, "rows", out.rows())?, 1, 1],
-        block: 128,
-        shared: 0,
-        overlap: true,
-        args: &args,
-    })
+    device.launch(&Launch::new(kernel, [word(op, "rows", out.rows())?, 1, 1], 128, &args))
 }

@@ -4,13 +4,10 @@ use super::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::groups::GroupLists;
 use gristmill_kernels::tensor::{RowLayout, View};
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct GroupParams in "group.h" {
         ids_stride: u64,
         pairs: u32,
@@ -24,7 +21,7 @@ shared_struct! {
 
 /// Pairs that one block sorts; more are cut into chunks of as many. Three launches then cost less than one slow block.
 const CHUNK: usize = 8192;
-/// Pairs of a thread, when a block is not needed for more.
+/// Pairs of a thread, unless a block has too few threads.
 const THREAD_PAIRS: usize = 4;
 /// Shared memory for the warps' tables, where a block has as much beside what the kernels have in any case.
 const TABLE_BYTES: u32 = 32 << 10;
@@ -70,8 +67,8 @@ pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, lists: &GroupList
     let params = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
     let [counts, sorted, tiles, tile_count] = list_args(lists);
     let launch = |entry, blocks, shared, args: &[Arg]| {
-        let (kernel, block) = (Kernel { file: "group.gpu", entry, defines: &[] }, block as u32);
-        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared, overlap: true, args })
+        let launch = Launch::new(Kernel::plain("group.gpu", entry), [blocks, 1, 1], block as u32, args);
+        device.launch(&Launch { shared, ..launch })
     };
     let (ids, flag, parameters) = (Arg::read(&ids), device.flag(), Arg::params(&params));
     if pairs <= CHUNK {

@@ -2,7 +2,6 @@
 
 use crate::storage::{GpuKv, KvData, cell_bytes};
 use crate::{Access, Arg, Device, Kernel, Launch, Region, Unit};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement, scale_groups};
 use gristmill_kernels::ops::{KvCopy, KvWrite, Operation, elements, require};
@@ -28,12 +27,9 @@ pub fn cells_define(format: KvFormat) -> (&'static str, &'static str) {
     }
 }
 
-/// Every unit of a file that knows the formats of the cache.
-pub fn units_of(file: &'static str) -> impl Iterator<Item = Unit> {
-    [KvFormat::F16, KvFormat::Q8_0].into_iter().map(move |format| {
-        let (name, value) = cells_define(format);
-        Unit { file, defines: vec![(name, value.to_owned())] }
-    })
+/// The units of a file that is compiled for each format of the cache.
+pub(super) fn units_of(file: &'static str) -> impl Iterator<Item = Unit> {
+    [KvFormat::F16, KvFormat::Q8_0].into_iter().map(move |format| Unit::new(file, &[cells_define(format)]))
 }
 
 /// A size as a kernel's parameter. Ids are 32 bits wide, so what is beyond them limits none.
@@ -74,8 +70,6 @@ pub fn bytes(spec: KvSpec, blocks: usize) -> u64 {
 }
 
 shared_struct! {
-    #[repr(C)]
-    #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct WriteParams in "kv.h" {
         key_input_stride: u64,
         value_input_stride: u64,
@@ -120,33 +114,17 @@ pub fn kv_write(device: &Device, call: KvWrite) -> Result<()> {
     if k.rows() == 0 {
         return Ok(());
     }
+    let tokens = limit(k.rows());
     let params = WriteParams::new(cache, placement, k.layout().stride(), v.layout().stride());
     let format = cache.spec().format;
     let data: &mut GpuKv = cache.storage_mut(KvWrite::NAME)?;
     data.written = device.epoch();
-    let [keys, key_scales] = data.keys.args(Access::Write);
-    let [values, value_scales] = data.values.args(Access::Write);
+    let [keys, k_scales, values, v_scales] = data.args(Access::Write);
     let [slots, positions, table] = placement_args(placement);
-    device.launch(&Launch {
-        kernel: Kernel { file: "kv.gpu", entry: "kv_write", defines: &[cells_define(format)] },
-        grid: [limit(k.rows()), 1, 1],
-        block: 256,
-        shared: 0,
-        overlap: true,
-        args: &[
-            Arg::read(&k),
-            Arg::read(&v),
-            slots,
-            positions,
-            table,
-            keys,
-            key_scales,
-            values,
-            value_scales,
-            device.flag(),
-            Arg::params(&params),
-        ],
-    })
+    let (k, v, flag, params) = (Arg::read(&k), Arg::read(&v), device.flag(), Arg::params(&params));
+    let args = [k, v, slots, positions, table, keys, k_scales, values, v_scales, flag, params];
+    let kernel = Kernel { file: "kv.gpu", entry: "kv_write", defines: &[cells_define(format)] };
+    device.launch(&Launch::new(kernel, [tokens, 1, 1], 256, &args))
 }
 
 /// The lists of a placement as arguments: slots, positions, block table.

@@ -1,5 +1,5 @@
-//! The operations that all GPUs share, host side: shapes to launches. One file for each family. The parameter structs
-//! have their twins in the kernels' source (`kernels/*.h`).
+//! The operations that all GPUs share, host side: shapes to launches. One file for each family. The sources in
+//! `kernels/` declare the parameter structs too.
 
 pub mod activations;
 pub(crate) mod argmax;
@@ -24,11 +24,12 @@ use crate::storage::Int8Block;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::tensor::{RowLayout, View, ViewMut};
 
-/// Every source of these operations, as a backend may compile it.
+/// Every unit of these operations.
 pub fn units() -> impl Iterator<Item = Unit> {
     let plain = ["activations.gpu", "group.gpu", "rows.gpu", "sample.gpu"];
-    let plain = plain.into_iter().map(|file| Unit { file, defines: Vec::new() });
-    plain.chain(route::units()).chain(embed::units()).chain(kv::units_of("kv.gpu")).chain(qkv_write::units())
+    let plain = plain.into_iter().map(|file| Unit::new(file, &[]));
+    let of_cache = ["kv.gpu", "qkv_write.gpu"].into_iter().flat_map(kv::units_of);
+    plain.chain(route::units()).chain(Unit::by_format("embed.gpu")).chain(of_cache)
 }
 
 /// Structs that these units declare too.
@@ -66,7 +67,7 @@ fn count(op: &'static str, what: &'static str, found: usize, most: usize) -> Res
     number.ok_or_else(|| Error::Range { op, what, found: found.to_string(), rule })
 }
 
-/// What decides whether rows may be accessed 16 bytes at a time: the address of the first, and where the others lie.
+/// The alignment of rows: the address of the first, and where the others lie.
 pub struct RowAlignment {
     address: u64,
     layout: RowLayout,
@@ -84,14 +85,14 @@ impl RowAlignment {
         Self::of(&view.as_view())
     }
 
-    /// Whether stretches of `width` 32-bit elements, side by side in each row, are whole 16-byte words.
+    /// Whether chunks of `width` 32-bit elements, side by side in each row, are whole 16-byte words.
     fn allows(&self, width: usize) -> bool {
         let rows = self.layout.rows() <= 1 || self.layout.stride().is_multiple_of(4);
         self.address.is_multiple_of(16) && rows && width.is_multiple_of(4)
     }
 }
 
-/// Whether all of these allow it.
+/// 1 if all rows allow accesses of 16 bytes, else 0.
 pub fn aligned<const N: usize>(width: usize, rows: [Option<RowAlignment>; N]) -> u32 {
     rows.iter().all(|rows| rows.as_ref().is_some_and(|rows| rows.allows(width))).into()
 }

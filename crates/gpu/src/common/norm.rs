@@ -4,16 +4,13 @@ use super::{MOST_BLOCKS, RowAlignment, aligned, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::ops::{LayerNorm, Operation, QkNorm, RmsNorm};
 use gristmill_kernels::tensor::RowLayout;
 
-/// Stretches of at most so many elements are a warp's.
+/// The widest row chunk that a warp normalises.
 pub(crate) const WARP_WIDTH: usize = 512;
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct NormParams in "norm.h" {
         width: u64,
         x_stride: u64,
@@ -27,7 +24,7 @@ shared_struct! {
     }
 }
 
-/// Parameters, blocks and threads of a block for stretches of `width` in every row. `None` if there are none.
+/// Parameters, blocks and threads of a block for chunks of `width` in every row. `None` if there are none.
 fn plan(
     op: &'static str,
     (x, out): (RowLayout, RowLayout),
@@ -58,8 +55,7 @@ fn plan(
 }
 
 fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &[Arg]) -> Result<()> {
-    let kernel = Kernel { file: "rows.gpu", entry, defines: &[] };
-    device.launch(&Launch { kernel, grid: [blocks, 1, 1], block, shared: 0, overlap: true, args })
+    device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [blocks, 1, 1], block, args))
 }
 
 /// [`RmsNorm`].

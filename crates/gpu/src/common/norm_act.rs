@@ -6,15 +6,12 @@ use gristmill_kernels::error::Result;
 
 use crate::storage::GpuAct;
 use crate::{Access, Arg, Device, Kernel, Launch};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::ops::{Fused, NormAct, Operation, RmsNorm};
 
 /// Elements of a row that one thread keeps: `KEPT` groups of four.
 const THREAD_ELEMENTS: usize = 8;
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct NormActParams in "norm_act.h" {
         width: u64,
         x_stride: u64,
@@ -79,13 +76,8 @@ pub fn norm_act(device: &Device, call: &NormAct) -> Result<Fused> {
     let [exact, int8, bf16, other] = acts.args();
     let weight = Arg::buffer(weight, Access::Read);
     let args = [Arg::read(x), weight, Arg::write(out), exact, int8, bf16, other, Arg::params(&params)];
-    device.launch(&Launch {
-        kernel: Kernel { file: "rows.gpu", entry: "norm_act", defines: &[] },
-        grid: [count(NormAct::NAME, "rows", rows, MOST_BLOCKS)?, 1, 1],
-        block: width.div_ceil(THREAD_ELEMENTS).next_multiple_of(32) as u32,
-        shared: 0,
-        overlap: true,
-        args: &args,
-    })?;
+    let blocks = count(NormAct::NAME, "rows", rows, MOST_BLOCKS)?;
+    let block = width.div_ceil(THREAD_ELEMENTS).next_multiple_of(32) as u32;
+    device.launch(&Launch::new(Kernel::plain("rows.gpu", "norm_act"), [blocks, 1, 1], block, &args))?;
     Ok(Fused::Yes)
 }

@@ -1,12 +1,11 @@
 //! Queries, keys and values normalised, rotated and written to the cache: `kernels/qkv_write.gpu`.
 
-use super::kv::{self, WriteParams, cells_define, limit, placement_args};
+use super::kv::{WriteParams, cells_define, limit, placement_args};
 use super::{RowAlignment, aligned, norm};
 use gristmill_kernels::error::Result;
 
 use crate::storage::GpuKv;
-use crate::{Access, Arg, Device, Kernel, Launch, Unit};
-use bytemuck::{Pod, Zeroable};
+use crate::{Access, Arg, Device, Kernel, Launch};
 use gristmill_kernels::kv::KvSpec;
 use gristmill_kernels::ops::{Fused, Operation, QkNorms, QkvWrite, RopeStyle};
 use gristmill_kernels::tensor::Buffer;
@@ -19,8 +18,6 @@ const MAX_NORMED: usize = norm::WARP_WIDTH;
 const MAX_HEADS: usize = WARPS * 65_535;
 
 shared_struct! {
-    #[repr(C)]
-    #[derive(Clone, Copy, Pod, Zeroable)]
     pub(super) struct QkvWriteParams in "qkv_write.gpu" {
         write: WriteParams,
         stride: u64,
@@ -33,11 +30,6 @@ shared_struct! {
         eps: f32,
         magnitude: f32,
     }
-}
-
-/// Every unit.
-pub fn units() -> impl Iterator<Item = Unit> {
-    kv::units_of("qkv_write.gpu")
 }
 
 /// Whether one launch can do it: norms, if there are any, are those of heads.
@@ -73,30 +65,14 @@ pub fn qkv_write(device: &Device, call: &mut QkvWrite) -> Result<Fused> {
     };
     let data: &mut GpuKv = cache.storage_mut(QkvWrite::NAME)?;
     data.written = device.epoch();
-    let [keys, key_scales] = data.keys.args(Access::Write);
-    let [values, value_scales] = data.values.args(Access::Write);
+    let [keys, k_scales, values, v_scales] = data.args(Access::Write);
     let [slots, positions, table] = placement_args(placement);
-    device.launch(&Launch {
-        kernel: Kernel { file: "qkv_write.gpu", entry: "qkv_write", defines: &[cells_define(spec.format)] },
-        grid: [limit(tokens), limit((*heads + 2 * spec.heads).div_ceil(WARPS)), 1],
-        block: 32 * WARPS as u32,
-        shared: limit(WARPS * scratch * size_of::<f32>()),
-        overlap: true,
-        args: &[
-            Arg::change(qkv),
-            Arg::optional(q_norm),
-            Arg::optional(k_norm),
-            Arg::buffer(&rotary.frequencies, Access::Read),
-            slots,
-            positions,
-            table,
-            keys,
-            key_scales,
-            values,
-            value_scales,
-            device.flag(),
-            Arg::params(&params),
-        ],
-    })?;
+    let (qkv, [q_norm, k_norm]) = (Arg::change(qkv), [q_norm, k_norm].map(Arg::optional));
+    let (angles, flag, params) = (Arg::optional(Some(&rotary.frequencies)), device.flag(), Arg::params(&params));
+    let kernel = Kernel { file: "qkv_write.gpu", entry: "qkv_write", defines: &[cells_define(spec.format)] };
+    let grid = [limit(tokens), limit((*heads + 2 * spec.heads).div_ceil(WARPS)), 1];
+    let args = [qkv, q_norm, k_norm, angles, slots, positions, table, keys, k_scales, values, v_scales, flag, params];
+    let shared = limit(WARPS * scratch * size_of::<f32>());
+    device.launch(&Launch { shared, ..Launch::new(kernel, grid, 32 * WARPS as u32, &args) })?;
     Ok(Fused::Yes)
 }

@@ -4,12 +4,9 @@ use super::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::ops::{Operation, Rope, RopeStyle};
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct RopeParams in "rope.h" {
         x_stride: u64,
         positions_stride: u64,
@@ -51,15 +48,9 @@ pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
         magnitude: rotary.magnitude,
         padding: 0,
     };
-    let blocks =
+    let grid =
         [count(op, "rows", x.rows(), MOST_BLOCKS)?, count(op, "heads", heads.div_ceil(block_heads), MOST_BLOCKS_Y)?, 1];
     let frequencies = Arg::buffer(&rotary.frequencies, Access::Read);
-    device.launch(&Launch {
-        kernel: Kernel { file: "rows.gpu", entry: "rope", defines: &[] },
-        grid: blocks,
-        block: (pair_threads * teams) as u32,
-        shared: 0,
-        overlap: true,
-        args: &[Arg::change(&x), Arg::read(&positions), frequencies, Arg::params(&params)],
-    })
+    let args = [Arg::change(&x), Arg::read(&positions), frequencies, Arg::params(&params)];
+    device.launch(&Launch::new(Kernel::plain("rows.gpu", "rope"), grid, (pair_threads * teams) as u32, &args))
 }

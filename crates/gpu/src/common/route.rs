@@ -5,7 +5,6 @@ use super::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch, Unit};
-use bytemuck::{Pod, Zeroable};
 use gristmill_kernels::groups::GroupLists;
 use gristmill_kernels::ops::{Fused, Gating, Operation, Route};
 
@@ -13,8 +12,6 @@ const FILE: &str = "route.gpu";
 
 shared_struct! {
     /// Sizes and strides of a router, and its rules.
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub struct RouteParams in "route.h" {
         logits_stride: u64,
         ids_stride: u64,
@@ -110,7 +107,7 @@ pub fn plain(params: &RouteParams) -> Option<&'static str> {
 /// Every unit.
 pub fn units() -> impl Iterator<Item = Unit> {
     let forms = PER_LANE.iter().map(|(_, defines)| *defines).chain([&[][..]]);
-    forms.map(|defines| Kernel { file: FILE, entry: "route", defines }.unit())
+    forms.map(|defines| Unit::new(FILE, defines))
 }
 
 /// Warps of a block, each with a token.
@@ -127,19 +124,13 @@ pub fn route(device: &Device, call: &Route) -> Result<()> {
     let form = Form::new(&params);
     let warps = form.warps(params.rows, WARPS, device.shared(0));
     let (logits, bias) = (Arg::read(logits), Arg::optional(*selection_bias));
-    device.launch(&Launch {
-        kernel: Kernel { file: FILE, entry: "route", defines: form.defines },
-        grid: [params.rows.div_ceil(warps), 1, 1],
-        block: 32 * warps,
-        shared: warps * form.scratch,
-        overlap: true,
-        args: &[logits, bias, Arg::write(ids), Arg::write(weights), Arg::params(&params)],
-    })
+    let args = [logits, bias, Arg::write(ids), Arg::write(weights), Arg::params(&params)];
+    let kernel = Kernel { file: FILE, entry: "route", defines: form.defines };
+    let launch = Launch::new(kernel, [params.rows.div_ceil(warps), 1, 1], 32 * warps, &args);
+    device.launch(&Launch { shared: warps * form.scratch, ..launch })
 }
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct RouteAndGroupParams in "route_and_group.h" {
         route: RouteParams,
         group: GroupParams,
@@ -163,23 +154,11 @@ pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Res
     let group = GroupParams::new(device, ids.layout(), experts, *lists.tile_rows, block)?;
     let params = RouteAndGroupParams { route, group };
     let [counts, sorted, tiles, tile_count] = group::list_args(lists);
-    device.launch(&Launch {
-        kernel: Kernel { file: FILE, entry: "route_and_group", defines: form.defines },
-        grid: [1; 3],
-        block: block as u32,
-        shared: scratch.max(params.group.scratch()),
-        overlap: true,
-        args: &[
-            Arg::read(logits),
-            Arg::optional(*selection_bias),
-            Arg::change(ids),
-            Arg::write(weights),
-            counts,
-            sorted,
-            tiles,
-            tile_count,
-            Arg::params(&params),
-        ],
-    })?;
+    let (logits, bias) = (Arg::read(logits), Arg::optional(*selection_bias));
+    let (ids, weights) = (Arg::change(ids), Arg::write(weights));
+    let args = [logits, bias, ids, weights, counts, sorted, tiles, tile_count, Arg::params(&params)];
+    let kernel = Kernel { file: FILE, entry: "route_and_group", defines: form.defines };
+    let shared = scratch.max(params.group.scratch());
+    device.launch(&Launch { shared, ..Launch::new(kernel, [1; 3], block as u32, &args) })?;
     Ok(Fused::Yes)
 }

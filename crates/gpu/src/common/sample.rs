@@ -1,28 +1,25 @@
 //! Drawing tokens: `kernels/sample.h`.
 
-use super::argmax::{BLOCK, SEGMENT};
+use super::argmax::{SEGMENT, launch};
 use super::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
-use crate::{Access, Arg, Device, Kernel, Launch, Region};
-use bytemuck::{Pod, Zeroable};
+use crate::{Access, Arg, Device, Scratch};
 use gristmill_kernels::ops::{Operation, Sample, Sampling};
 use gristmill_kernels::random;
 use gristmill_kernels::tensor::ViewMut;
 
-/// Rows that are drawn at once: what they need on the way is some 16 KiB each.
+/// Rows of a batch: each needs some 16 KiB of workspace.
 const BATCH: usize = 256;
-/// Histograms of a search: `DIGITS` in the text.
+/// Histograms of a search: `DIGITS` in the source.
 const DIGITS: u32 = 4;
 /// Bytes of a histogram: two words for each of 256 bins.
 const HISTOGRAM: usize = 2 * 256 * size_of::<u32>();
 /// Bytes of a `Search`, a `Kept`, a `SegmentMass`.
-const PART: usize = 16;
+const RECORD: usize = 16;
 
 shared_struct! {
     /// The parameters of one row.
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct SampleRow in "sample.h" {
         factor: u64,
         top_p: u64,
@@ -45,8 +42,6 @@ shared_struct! {
 
 shared_struct! {
     /// A change to the logit of a token.
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct SampleEdit in "sample.h" {
         token: u32,
         count: u32,
@@ -55,8 +50,6 @@ shared_struct! {
 }
 
 shared_struct! {
-    #[derive(Clone, Copy, Pod, Zeroable)]
-    #[repr(C)]
     pub(super) struct SampleParams in "sample.h" {
         cols: u64,
         logits_stride: u64,
@@ -130,15 +123,32 @@ fn scaled_up(value: u64, by: i32) -> u64 {
     }
 }
 
-/// Where the parts of the workspace lie, in bytes.
-struct Layout {
-    region: std::sync::Arc<Region>,
-    parts: [usize; 9],
+impl SampleParams {
+    /// For a batch of rows from `first_row` on.
+    fn new(logits: &ViewMut<f32>, first_row: usize, parameters: &[Sampling], out: &ViewMut<u32>) -> Self {
+        let cols = logits.cols();
+        let steps = |needed: &dyn Fn(&Sampling) -> bool| {
+            if parameters.iter().any(|p| p.temperature > 0.0 && needed(p)) { DIGITS } else { 0 }
+        };
+        Self {
+            cols: cols as u64,
+            logits_stride: logits.layout().stride() as u64,
+            out_stride: out.layout().stride() as u64,
+            first_row: first_row as u64,
+            segments: cols.div_ceil(SEGMENT) as u32,
+            count_steps: steps(&|p| p.top_k > 0 && (p.top_k as usize) < cols),
+            mass_steps: steps(&|p| p.top_p < 1.0),
+            step: 0,
+            // All shares together are below 2^63.
+            bits: 52.min(62 - (usize::BITS - cols.leading_zeros())),
+            padding: 0,
+        }
+    }
 }
 
-/// The parts.
+/// Slices of the workspace.
 #[derive(Clone, Copy)]
-enum Part {
+enum Slice {
     Rows,
     Edits,
     Masks,
@@ -149,24 +159,28 @@ enum Part {
     Masses,
 }
 
-impl Layout {
-    /// For parts of these lengths.
-    fn new(device: &Device, lengths: [usize; 8]) -> Result<Self> {
-        let mut parts = [0; 9];
-        for (i, length) in lengths.iter().enumerate() {
-            parts[i + 1] = parts[i] + length.next_multiple_of(16);
-        }
-        Ok(Self { region: device.workspace(parts[8])?, parts })
-    }
-
-    fn arg(&self, part: Part, access: Access) -> Arg<'_> {
-        let [offset, end] = [self.parts[part as usize], self.parts[part as usize + 1]];
-        if offset == end {
-            Arg::Null
-        } else {
-            Arg::Buffer { region: &self.region, offset, bytes: end - offset, access }
-        }
-    }
+/// The workspace of a batch, with the rows' parameters, edits and masks.
+fn workspace(device: &Device, parameters: &[Sampling], params: &SampleParams) -> Result<Scratch<8>> {
+    let (mut edits, mut masks) = (Vec::new(), Vec::new());
+    let rows = parameters.iter().map(|p| SampleRow::new(p, params.bits, &mut edits, &mut masks));
+    let table: Vec<SampleRow> = rows.collect();
+    count(Sample::NAME, "biased and counted tokens", edits.len(), u32::MAX as usize)?;
+    let (rows, segments) = (table.len(), params.segments as usize);
+    let histograms = (params.count_steps + params.mass_steps) as usize;
+    let scratch = device.scratch([
+        size_of_val(&table[..]),
+        size_of_val(&edits[..]),
+        size_of_val(&masks[..]),
+        size_of::<u64>() * rows * segments,
+        RECORD * rows * histograms,
+        HISTOGRAM * rows * histograms,
+        RECORD * rows,
+        RECORD * rows * segments,
+    ])?;
+    scratch.write(Slice::Rows as usize, &table)?;
+    scratch.write(Slice::Edits as usize, &edits)?;
+    scratch.write(Slice::Masks as usize, &masks)?;
+    Ok(scratch)
 }
 
 /// [`Sample`].
@@ -176,7 +190,7 @@ pub(crate) fn sample(device: &Device, call: Sample) -> Result<()> {
     batches.try_for_each(|(i, batch)| sample_rows(device, &logits, i * BATCH, batch, &out))
 }
 
-/// Some rows from `first_row` on.
+/// A batch of rows from `first_row` on.
 fn sample_rows(
     device: &Device,
     logits: &ViewMut<f32>,
@@ -184,93 +198,34 @@ fn sample_rows(
     parameters: &[Sampling],
     out: &ViewMut<u32>,
 ) -> Result<()> {
-    let (rows, cols) = (parameters.len(), logits.cols());
-    let segments = cols.div_ceil(SEGMENT);
-    let blocks = count(Sample::NAME, "segments of rows", rows.saturating_mul(segments), MOST_BLOCKS)?;
-    // All shares together are below 2^63.
-    let bits = 52.min(62 - (usize::BITS - cols.leading_zeros()));
-    let (mut edits, mut masks) = (Vec::new(), Vec::new());
-    let table: Vec<SampleRow> = parameters.iter().map(|p| SampleRow::new(p, bits, &mut edits, &mut masks)).collect();
-    count(Sample::NAME, "biased and counted tokens", edits.len(), u32::MAX as usize)?;
-    let steps = |needed: &dyn Fn(&Sampling) -> bool| {
-        if parameters.iter().any(|p| p.temperature > 0.0 && needed(p)) { DIGITS } else { 0 }
-    };
-    let mut params = SampleParams {
-        cols: cols as u64,
-        logits_stride: logits.layout().stride() as u64,
-        out_stride: out.layout().stride() as u64,
-        first_row: first_row as u64,
-        segments: segments as u32,
-        count_steps: steps(&|p| p.top_k > 0 && (p.top_k as usize) < cols),
-        mass_steps: steps(&|p| p.top_p < 1.0),
-        step: 0,
-        bits,
-        padding: 0,
-    };
-    let histograms = params.count_steps + params.mass_steps;
-    let scratch = Layout::new(
-        device,
-        [
-            size_of_val(&table[..]),
-            size_of_val(&edits[..]),
-            size_of_val(&masks[..]),
-            size_of::<u64>() * rows * segments,
-            PART * rows * histograms as usize,
-            HISTOGRAM * rows * histograms as usize,
-            PART * rows,
-            PART * rows * segments,
-        ],
-    )?;
-    scratch.region.write(scratch.parts[Part::Rows as usize], bytemuck::cast_slice(&table))?;
-    scratch.region.write(scratch.parts[Part::Edits as usize], bytemuck::cast_slice(&edits))?;
-    scratch.region.write(scratch.parts[Part::Masks as usize], bytemuck::cast_slice(&masks))?;
-
-    let launch = |entry, blocks, args: &[Arg]| {
-        let kernel = Kernel { file: "sample.gpu", entry, defines: &[] };
-        device.launch(&Launch { kernel, grid: [blocks, 1, 1], block: BLOCK, shared: 0, overlap: true, args })
-    };
-    let read = |part| scratch.arg(part, Access::Read);
-    let (change, write) = (|part| scratch.arg(part, Access::ReadWrite), |part| scratch.arg(part, Access::Write));
-    let (rows_of, best) = (read(Part::Rows), read(Part::Best));
+    let mut params = SampleParams::new(logits, first_row, parameters, out);
+    let blocks = parameters.len().saturating_mul(params.segments as usize);
+    let blocks = count(Sample::NAME, "segments of rows", blocks, MOST_BLOCKS)?;
+    let scratch = workspace(device, parameters, &params)?;
+    let arg = |slice, access| scratch.arg(slice as usize, access);
+    let read = |slice| arg(slice, Access::Read);
+    let [edits, masks, rows, best] = [Slice::Edits, Slice::Masks, Slice::Rows, Slice::Best].map(read);
+    let [searches, sums] = [Slice::Searches, Slice::Histograms].map(|slice| arg(slice, Access::ReadWrite));
+    let [new_best, new_sums] = [Slice::Best, Slice::Histograms].map(|slice| arg(slice, Access::Write));
     let view = logits.as_view();
-    launch(
-        "sample_adjust",
-        blocks,
-        &[
-            Arg::change(logits),
-            rows_of,
-            read(Part::Edits),
-            read(Part::Masks),
-            write(Part::Best),
-            write(Part::Histograms),
-            Arg::params(&params),
-        ],
-    )?;
-    for step in 0..histograms {
+    let adjusted = Arg::read(&view);
+
+    let args = [Arg::change(logits), rows, edits, masks, new_best, new_sums, Arg::params(&params)];
+    launch(device, "sample_adjust", blocks, &args)?;
+    for step in 0..params.count_steps + params.mass_steps {
         params.step = step;
-        let (searches, histograms) = (change(Part::Searches), change(Part::Histograms));
-        let args = [Arg::read(&view), rows_of, best, searches, histograms, Arg::params(&params)];
-        launch("sample_histogram", blocks, &args)?;
+        let args = [adjusted, rows, best, searches, sums, Arg::params(&params)];
+        launch(device, "sample_histogram", blocks, &args)?;
     }
-    let (thresholds, masses) = (Part::Thresholds, Part::Masses);
     if parameters.iter().any(|p| p.temperature > 0.0) {
-        launch(
-            "sample_masses",
-            blocks,
-            &[
-                Arg::read(&view),
-                rows_of,
-                best,
-                read(Part::Histograms),
-                change(Part::Searches),
-                write(thresholds),
-                write(masses),
-                Arg::params(&params),
-            ],
-        )?;
+        let [thresholds, masses] = [Slice::Thresholds, Slice::Masses].map(|slice| arg(slice, Access::Write));
+        let sums = read(Slice::Histograms);
+        let args = [adjusted, rows, best, sums, searches, thresholds, masses, Arg::params(&params)];
+        launch(device, "sample_masses", blocks, &args)?;
     }
-    let args = [Arg::read(&view), rows_of, best, read(thresholds), read(masses), Arg::write(out), Arg::params(&params)];
-    launch("sample_draw", rows as u32, &args)
+    let [thresholds, masses] = [Slice::Thresholds, Slice::Masses].map(read);
+    let args = [adjusted, rows, best, thresholds, masses, Arg::write(out), Arg::params(&params)];
+    launch(device, "sample_draw", parameters.len() as u32, &args)
 }
 
 #[cfg(test)]

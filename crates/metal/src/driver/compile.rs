@@ -1,4 +1,4 @@
-//! Kernels' text to pipelines, once for each device.
+//! Kernel sources to pipelines, once for each device.
 
 use super::error;
 use gristmill_gpu::{Kernel, Unit, source};
@@ -41,28 +41,28 @@ impl Compiler {
         Self { id, device, pipelines: RwLock::default() }
     }
 
-    /// All kernels of a text.
-    pub(super) fn prepare(&self, text: &Unit) -> Result<()> {
-        let library = self.library(text)?;
+    /// All kernels of a unit.
+    pub(super) fn prepare(&self, unit: &Unit) -> Result<()> {
+        let library = self.library(unit)?;
         for name in library.functionNames() {
-            let pipeline = self.build(&library, text, &name)?;
+            let pipeline = self.build(&library, unit, &name)?;
             let mut pipelines = self.pipelines.write().unwrap_or_else(PoisonError::into_inner);
-            pipelines.entry((text.clone(), name.to_string())).or_insert(pipeline);
+            pipelines.entry((unit.clone(), name.to_string())).or_insert(pipeline);
         }
         Ok(())
     }
 
     /// A kernel for blocks of so many threads.
     pub(super) fn pipeline(&self, kernel: &Kernel, threads: u32) -> Result<Pipeline> {
-        let (text, name) = (kernel.unit(), kernel.entry.to_owned());
-        let failed = |reason: &str| error(self.id, &format!("kernel {} of {text}", kernel.entry), reason);
-        let key = (text.clone(), name);
+        let (unit, name) = (kernel.unit(), kernel.entry.to_owned());
+        let failed = |reason: &str| error(self.id, &format!("kernel {} of {unit}", kernel.entry), reason);
+        let key = (unit.clone(), name);
         let known = || self.pipelines.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned();
         let pipeline = match known() {
             Some(pipeline) => pipeline,
             None => {
-                self.prepare(&text)?;
-                known().ok_or_else(|| failed("the text has no such kernel"))?
+                self.prepare(&unit)?;
+                known().ok_or_else(|| failed("the source has no such kernel"))?
             }
         };
         if threads as usize > pipeline.0.maxTotalThreadsPerThreadgroup() {
@@ -71,17 +71,17 @@ impl Compiler {
         Ok(pipeline)
     }
 
-    fn library(&self, text: &Unit) -> Result<Retained<ProtocolObject<dyn MTLLibrary>>> {
-        let what = text.to_string();
-        let missing = || error(self.id, &what, "there is no such text, or one that it includes");
+    fn library(&self, unit: &Unit) -> Result<Retained<ProtocolObject<dyn MTLLibrary>>> {
+        let what = unit.to_string();
+        let missing = || error(self.id, &what, "there is no such source, or none that it includes");
         let mut source = String::new();
-        for (name, value) in &text.defines {
+        for (name, value) in &unit.defines {
             let _ = writeln!(source, "#define {name} {value}");
         }
-        source += &source::expand(text, crate::SOURCES, &[]).ok_or_else(missing)?;
+        source += &source::expand(unit, crate::SOURCES, &[]).ok_or_else(missing)?;
         let options = MTLCompileOptions::new();
         options.setLanguageVersion(MTLLanguageVersion::Version3_1);
-        // NaN and infinity are what they are elsewhere, and products are rounded where the text says.
+        // NaN and infinity are what they are elsewhere, and products are rounded where the source says.
         if objc2::available!(macos = 15.0) {
             options.setMathMode(MTLMathMode::Safe);
             options.setMathFloatingPointFunctions(MTLMathFloatingPointFunctions::Precise);
@@ -93,10 +93,10 @@ impl Compiler {
         library.map_err(|refused| error(self.id, &what, said(&refused)))
     }
 
-    fn build(&self, library: &ProtocolObject<dyn MTLLibrary>, text: &Unit, name: &NSString) -> Result<Pipeline> {
-        let failed = |reason: String| error(self.id, &format!("kernel {name} of {text}"), reason);
+    fn build(&self, library: &ProtocolObject<dyn MTLLibrary>, unit: &Unit, name: &NSString) -> Result<Pipeline> {
+        let failed = |reason: String| error(self.id, &format!("kernel {name} of {unit}"), reason);
         let function =
-            library.newFunctionWithName(name).ok_or_else(|| failed("the text has no such kernel".to_owned()))?;
+            library.newFunctionWithName(name).ok_or_else(|| failed("the source has no such kernel".to_owned()))?;
         let pipeline = self.device.newComputePipelineStateWithFunction_error(&function);
         let pipeline = pipeline.map_err(|refused| failed(said(&refused)))?;
         match pipeline.threadExecutionWidth() {

@@ -113,7 +113,7 @@ impl Memory {
             return None;
         }
         let start = NonNull::new(bytes.as_ptr().wrapping_sub(before).cast_mut().cast::<c_void>())?;
-        // Nobody writes it: there is nothing to be tracked.
+        // Kernels only read it: there is nothing to track.
         let options = MTLResourceOptions::StorageModeShared | MTLResourceOptions::HazardTrackingModeUntracked;
         // SAFETY: pages of this process, each with some of the bytes, which stay until they are freed; kernels only read
         // them, and no more than the bytes, as the simulator checks.

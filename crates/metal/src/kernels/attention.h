@@ -1,12 +1,13 @@
-// Attention over the paged cache. What its kernels share: parameters, what a token sees, and the walk over keys and values.
+// Attention over the paged cache. What its kernels share: parameters, the context of a token, and the walk over keys and
+// values.
 //
 // Up to ROWS queries that share a KV head walk over keys together, 64 at a time (a round), by products of simdgroup matrices
 // of f32. Each warp makes the scores of one block of the cache, 16 keys; then the warps share the rows and make weights of
 // scores, with the maximum and the sum of exponentials so far (online softmax); then the columns, and add weighted values.
-// Keys and values pass through a patch of 16 × 16 floats that each warp has for itself, so a cache of any width and format
-// is one text, and what nobody sees is zero whatever lies in memory.
+// Keys and values pass through a patch of 16 × 16 floats of each warp, so one source serves a cache of any width and format,
+// and what lies outside of the context is zero.
 //
-// Rounds begin at multiples of 64, and keys that a row does not see change nothing in it. So the result of a row does not
+// Rounds begin at multiples of 64, and a row is independent of keys outside its context. So the result of a row does not
 // depend on the rows beside it.
 //
 // ROW_GROUPS: eight rows each. PANELS: of 16 columns of the values, for each warp. CELLS_Q8_0: see `kv.h`.
@@ -21,9 +22,9 @@
 #define ROUND (ROUND_BLOCKS * KV_BLOCK)
 // Columns of a patch.
 #define PATCH 16u
-// What a token sees is cut into at most so many splits. Twin of `MAX_SPLITS` in attention.rs.
+// The most splits of a token's context; as in attention.rs.
 #define MAX_SPLITS 32u
-// Tokens that stand side by side in the batch and in their sequence are a run; `attention_tile` serves those of this length on.
+// Tokens that are neighbours in the batch and in their sequence are a run; `attention_tile` serves those of this length on.
 #define LONG_RUN 16u
 // Logits are kept times log2 e, so that their exponentials are powers of two.
 #define LOG2_E 1.44269504089f
@@ -31,39 +32,38 @@
 // The sum of a split that met a block id out of range: the output is zero then.
 #define BAD_SUM -1.0f
 
-// Twin of `AttentionParams` in attention.rs.
 struct AttentionParams {
     u64 q_stride, out_stride;  // elements from token to token
     float scale, softcap;      // a softcap of 0 is none
     u32 tokens;                // of the batch
     u32 kv_heads, group;       // query heads are kv_heads · group
     u32 key_width, value_width;
-    u32 key_stride, value_stride;    // elements from token to token in the cache
+    u32 key_stride, value_stride;  // elements from token to token in the cache
+    u32 window;                    // 0 is none
+    u32 table_rows, table_cols, blocks;
+    u32 context_columns;             // columns of the table that positions may lie in
     u32 key_columns, value_columns;  // widths rounded up to patches
     u32 query_columns;               // so many of a key at once
-    u32 window;                      // 0 is none
-    u32 table_rows, table_cols, blocks;
-    u32 context_columns;        // columns of the table that positions may lie in
-    u32 unit_heads;   // the most query heads of a unit
-    u32 whole;        // so many rounds are not cut into splits
-    u32 splits;       // the most that a token can have, by the context_columns
-    u32 walkers;      // blocks of threads that share the splits of a unit: all of them, or one that also joins them
-    u32 tile_tokens;  // tokens of a tile
-    u32 listed;       // whether `attention_plan` has listed what is to be done
-    u32 sunk;         // whether there are sinks
-    u32 aligned_out;     // rows allow 16-byte accesses
-    u32 prepared;     // whether results are also written as activations of the next product
+    u32 unit_heads;                  // the most query heads of a unit
+    u32 whole;                       // the most rounds that are not cut into splits
+    u32 splits;                      // of a token, at most
+    u32 walkers;                     // blocks that share the splits of a unit; one also joins them
+    u32 tile_tokens;                 // tokens of a tile
+    u32 listed;                      // whether `attention_plan` has listed runs
+    u32 sunk;                        // whether there are sinks
+    u32 aligned_out;                 // rows allow 16-byte accesses
+    u32 prepared;                    // whether results are also written as activations of the next product
 };
 
-// Words of what `attention_plan` writes: how many tokens are listed, how many tiles; the tokens, as many as are in the batch
-// at most; then the first token and the tokens of each tile.
+// Words of the plan: the number of listed tokens, and of tiles; the tokens, at most as many as in the batch; then the first
+// token and the number of tokens of each tile.
 #define PLAN_TOKENS 2u
 
 DEV u32 first_seen(constant AttentionParams& p, u32 position) {
     return p.window != 0 && position >= p.window ? position - p.window + 1 : 0;
 }
 
-// Whether a token has a sequence and a place in its table.
+// Whether a token has a sequence, and its position an entry of the block table.
 DEV bool stands(constant AttentionParams& p, u32 slot, u32 position) {
     return slot < p.table_rows && position / KV_BLOCK < p.context_columns;
 }
@@ -77,8 +77,8 @@ DEV Unit unit_of(constant AttentionParams& p, u32 index) {
     return {kv_head, kv_head * p.group + first, min(p.group - first, p.unit_heads)};
 }
 
-// How many splits a token's keys have, and how many rounds each has. It depends on what the token sees and on nothing else,
-// so the result of a token does not depend on the batch or the grid.
+// The splits of a token's context, and the rounds of each. They depend on the context alone, so the result of a token does
+// not depend on the batch or the grid.
 struct Splits {
     u32 count, rounds;
 };
@@ -94,7 +94,7 @@ DEV float sink_of(constant AttentionParams& p, const GLOBAL float* sinks, u32 he
     return p.sunk ? sinks[head] * LOG2_E : MINUS_INFINITY;
 }
 
-// Where results go: rows of the batch, and activations, which are floats side by side.
+// Where results go: rows of the batch, and activations.
 struct Results {
     GLOBAL float* out;
     GLOBAL float* exact;
@@ -107,13 +107,13 @@ DEV void write_result(constant AttentionParams& p, Results to, u32 token, u32 he
 }
 
 // ---- What the splits of a row leave: a vector of `value_columns`, the maximum of the logits, and the sum of exponentials
-// relative to that. They lie as [place][head][split], where a place is a token, or a block of threads if it walks alone.
+// relative to that: [token][head][split], or [block][head][split] if a block takes all splits of a token.
 struct Partials {
     const GLOBAL float* vectors;
     const GLOBAL float2* stats;
 };
-DEV u64 partial_of(constant AttentionParams& p, u32 place, u32 head) {
-    return (u64(place) * p.kv_heads * p.group + head) * p.splits;
+DEV u64 partial_of(constant AttentionParams& p, u32 row, u32 head) {
+    return (u64(row) * p.kv_heads * p.group + head) * p.splits;
 }
 
 // Joins the splits of a row, by one warp, in their order.

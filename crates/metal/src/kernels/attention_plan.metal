@@ -1,11 +1,11 @@
-// Which tokens of a batch are part of long runs, in tiles of neighbours for `attention_tile`, and which others there are, for
-// `attention_split`. By one block of threads.
+// Lists the tokens of long runs, in tiles of neighbours for `attention_tile`, and the others, for `attention_split`. By one
+// block.
 //
-// Tiles begin with a run and at positions that are multiples of their length, so what is a tile depends on a token's own
-// sequence alone. Tokens whose ids are out of range are in none: the others' kernel refuses them.
+// Tiles begin with a run and at positions that are multiples of their length, so a tile depends on its sequence alone. Tokens
+// whose ids are out of range are in no tile: `attention_split` refuses them.
 #include "attention.h"
 
-// Whether token `i` comes right after the one before it, in the batch and in its sequence.
+// Whether token `i` follows the token before it, in the batch and in its sequence.
 DEV bool follows(const GLOBAL u32* slots, const GLOBAL u32* positions, u32 i) {
     return i > 0 && slots[i] == slots[i - 1] && positions[i] == positions[i - 1] + 1 && positions[i] != 0;
 }
@@ -36,15 +36,15 @@ KERNEL(attention_plan)
             first = tiled && begins(p, slots, positions, token);
         }
         RunningSum sum = block_running_sum(here, u64(there && !tiled) | u64(first) << 32, scratch);
-        u64 place = before + sum.upto;
-        if (there && !tiled) plan[PLAN_TOKENS + u32(place) - 1] = token;
+        u64 listed = before + sum.upto;
+        if (there && !tiled) plan[PLAN_TOKENS + u32(listed) - 1] = token;
         if (first) {
             u32 tokens = 1;
             for (u32 i = token + 1; i < p.tokens && !begins(p, slots, positions, i); i++) {
                 if (!stands(p, slots[i], positions[i])) break;
                 tokens++;
             }
-            GLOBAL u32* tile = plan + PLAN_TOKENS + p.tokens + (u32(place >> 32) - 1) * 2;
+            GLOBAL u32* tile = plan + PLAN_TOKENS + p.tokens + (u32(listed >> 32) - 1) * 2;
             tile[0] = token;
             tile[1] = tokens;
         }

@@ -1,32 +1,20 @@
-// Attention of one token over parts of what it sees.
+// Attention of one token over splits of its context.
 //
-// A unit is a token, a KV head and up to eight of the query heads that share it. A block of threads takes splits of the keys
-// of one unit. If a token has several, each leaves what `join` makes the result of: here if the block of threads walks
-// through all of them, else in `attention_combine`.
+// A unit is a token, a KV head and up to eight of the query heads that share it. A block takes splits of the keys of one
+// unit. If a token has several, `join` makes the result of what each leaves: here if the block takes all of them, else in
+// `attention_combine`.
 //
 // ROW_GROUPS: 1.
 #include "attention_walk.h"
 
 KERNEL_BOUNDED(attention_split, THREADS, 1)
-(IN(float, q, 0), IN(Cell, keys, 1), IN(u16, key_scales, 2), IN(Cell, values, 3), IN(u16, value_scales, 4),
- IN(u32, slots, 5), IN(u32, positions, 6), IN(u32, table, 7), IN(float, sinks, 8), IN(u32, plan, 9), OUT(float, out, 10),
- OUT(float, exact, 11), INOUT(float, vectors, 12), INOUT(float2, stats, 13), INOUT(u32, flag, 14),
+(WALK_ARGUMENTS, INOUT(float, vectors, 12), INOUT(float2, stats, 13), INOUT(u32, flag, 14),
  PARAMS(AttentionParams, p, 15)) {
-    HERE;
-    DYNAMIC_SHARED(float, query_rows);
-    SHARED(float, scores, ROWS * ROUND);
-    SHARED(float, factors, ROWS * 8);
-    SHARED(float, patches, WARPS * KV_BLOCK * PATCH);
-    Room scratch = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};
-    Side key_side = {keys, key_scales, p.key_width, p.key_stride};
-    Side value_side = {values, value_scales, p.value_width, p.value_stride};
+    WALK_OPERANDS;
     Partials partials = {vectors, stats};
-    Results results = {out, exact};
-    Unit unit = unit_of(p, here.block_y());
-
     u32 count = p.listed ? plan[0] : p.tokens;
-    for (u32 turn = here.block_x(); turn < count; turn += here.grid_x()) {
-        u32 token = p.listed ? plan[PLAN_TOKENS + turn] : turn, place = p.walkers == 1 ? here.block_x() : turn;
+    for (u32 index = here.block_x(); index < count; index += here.grid_x()) {
+        u32 token = p.listed ? plan[PLAN_TOKENS + index] : index, at = p.walkers == 1 ? here.block_x() : index;
         u32 slot = slots[token], position = positions[token], walker = here.block_z();
         if (!stands(p, slot, position)) {
             if (walker > 0) continue;
@@ -41,7 +29,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
         const GLOBAL u32* blocks = table + u64(slot) * p.table_cols;
         Queries queries = {unit, token, 1, slot, position};
         u32 first = first_seen(p, position), all_end = position / ROUND + 1;
-        u64 partial = partial_of(p, place, unit.head_first);
+        u64 partial = partial_of(p, at, unit.head_first);
 
         for (u32 split = walker; split < splits.count; split += p.walkers) {
             u32 begin_round = first / ROUND + split * splits.rounds, end = min(begin_round + splits.rounds, all_end);
@@ -54,7 +42,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
             Walk walk;
             begin(walk);
             walk_over(here, p, q, key_side, value_side, queries, blocks, begin_round, end, scratch, walk);
-            // Nobody still reads the last round's factors.
+            // All threads have read the last round's factors.
             barrier();
             for (u32 i = 0; i < WARP_ROWS; i++) {
                 u32 row = here.warp() + i * WARPS;
@@ -78,7 +66,7 @@ KERNEL_BOUNDED(attention_split, THREADS, 1)
                 float sink = sink_of(p, sinks, head);
                 join(here, p, partials, partial + row * p.splits, splits.count, sink, results, token, head);
             }
-            // The next token's partials lie at the same place.
+            // The next token's partials overwrite these.
             barrier_global();
         }
     }

@@ -18,7 +18,7 @@ struct Queries {
     u32 token, tokens;
     u32 slot, position;  // position: of the first
 };
-// What a row sees; nothing if there is no such row.
+// The context of a row; empty if there is no such row.
 struct Sight {
     bool live;
     u32 first, last;
@@ -29,15 +29,15 @@ DEV Sight sight_of(constant AttentionParams& p, Queries queries, u32 row) {
 }
 
 // Memory of the block of threads.
-struct Room {
+struct Scratch {
     GROUP float* queries;  // ROWS × query_columns
     GROUP float* scores;   // ROWS × ROUND
     GROUP float* factors;  // ROWS × 8, each row's factor eight times
     GROUP float* patch;    // the warp's own, 16 × PATCH
 };
 
-// What is known after some rounds: sums of the warp's columns, and of its rows (warp, warp + WARPS, …) the largest logit and
-// the sum of exponentials.
+// The state after some rounds: sums of the warp's columns, and of its rows (warp, warp + WARPS, …) the largest logit and the
+// sum of exponentials.
 struct Walk {
     simdgroup_float8x8 sums[ROW_GROUPS][PANELS][2];
     float max[WARP_ROWS], sum[WARP_ROWS];
@@ -54,7 +54,7 @@ DEV void begin(THREAD Walk& walk) {
 }
 
 // Queries, times the scale, from column `panel` on. Rows and columns that are not there are zero.
-DEV void load_queries(Here here, constant AttentionParams& p, const GLOBAL float* q, Queries queries, u32 panel, Room scratch) {
+DEV void load_queries(Here here, constant AttentionParams& p, const GLOBAL float* q, Queries queries, u32 panel, Scratch scratch) {
     for (u32 row = here.warp(); row < ROWS; row += WARPS) {
         u32 i = row / queries.unit.heads, head = queries.unit.head_first + row % queries.unit.heads;
         const GLOBAL float* from = q + (queries.token + i) * p.q_stride + u64(head) * p.key_width;
@@ -87,7 +87,7 @@ DEV void load_patch(Here here, constant AttentionParams& p, Side side, u32 block
         high = float4(as_type<half4>(halves.zw));
 #endif
     }
-    // Nobody still reads what the patch had.
+    // All lanes have read the patch before.
     warp_barrier();
     GROUP float4* to = reinterpret_cast<GROUP float4*>(patch + at * PATCH + eight);
     to[0] = low;
@@ -96,7 +96,7 @@ DEV void load_patch(Here here, constant AttentionParams& p, Side side, u32 block
 }
 
 // The weights of a round's keys, of the warp's rows; in the place of their scores.
-DEV void weigh(Here here, constant AttentionParams& p, Queries queries, u32 round, Room scratch, THREAD Walk& walk) {
+DEV void weigh(Here here, constant AttentionParams& p, Queries queries, u32 round, Scratch scratch, THREAD Walk& walk) {
 #pragma unroll
     for (u32 i = 0; i < WARP_ROWS; i++) {
         u32 row = here.warp() + i * WARPS, position = round * ROUND + here.lane();
@@ -125,7 +125,7 @@ DEV void weigh(Here here, constant AttentionParams& p, Queries queries, u32 roun
 
 // Multiplies sums by their rows' factors, element by element: a matrix of which has them in the same places as one of sums,
 // and a product of matrices would bring one row's infinities into others.
-DEV void rescale(Room scratch, THREAD Walk& walk) {
+DEV void rescale(Scratch scratch, THREAD Walk& walk) {
 #pragma unroll
     for (u32 g = 0; g < ROW_GROUPS; g++) {
         simdgroup_float8x8 factors;
@@ -139,10 +139,10 @@ DEV void rescale(Room scratch, THREAD Walk& walk) {
     }
 }
 
-// Goes over rounds `begin..end` of what the queries see. `blocks`: the sequence's row of the table, in which all that lies
-// in these rounds is in range.
+// Walks over rounds `begin..end` of the queries' context. `blocks`: the sequence's row of the table, whose entries for these
+// rounds are in range.
 DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q, Side keys, Side values, Queries queries,
-                   const GLOBAL u32* blocks, u32 begin, u32 end, Room scratch, THREAD Walk& walk) {
+                   const GLOBAL u32* blocks, u32 begin, u32 end, Scratch scratch, THREAD Walk& walk) {
     u32 first = first_seen(p, queries.position), last = queries.position + queries.tokens - 1;
     u32 kv_head = queries.unit.kv_head;
     bool whole_keys = p.query_columns == p.key_columns;
@@ -155,7 +155,7 @@ DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q
             for (u32 c = 0; c < 2; c++) dots[g][c] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
         }
         for (u32 panel = 0; panel < p.key_columns; panel += p.query_columns) {
-            // Nobody still reads the scores of the round before, or the queries of the panel before.
+            // All threads have read the scores of the round before and the queries of the panel before.
             barrier();
             if (!whole_keys) {
                 load_queries(here, p, q, queries, panel, scratch);
@@ -190,7 +190,7 @@ DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q
         rescale(scratch, walk);
         for (u32 b = 0; b < ROUND_BLOCKS; b++) {
             u32 at = round * ROUND_BLOCKS + b;
-            // Nobody sees these.
+            // Outside of the context.
             if (at < first / KV_BLOCK || at > last / KV_BLOCK) continue;
 #pragma unroll
             for (u32 i = 0; i < PANELS; i++) {
@@ -214,8 +214,8 @@ DEV void walk_over(Here here, constant AttentionParams& p, const GLOBAL float* q
     }
 }
 
-// Whether an entry of the block table, among those of rounds `begin..end` that lie in `first..=last`, is no block. Each warp
-// looks at all of them, which takes no barrier.
+// Whether an entry of the block table, among those of rounds `begin..end` that lie in `first..=last`, is out of range. Each
+// warp reads all of them, so there is no barrier.
 DEV bool meets_bad_block(Here here, constant AttentionParams& p, const GLOBAL u32* blocks, u32 slot, u32 first, u32 last,
                          u32 begin, u32 end, GLOBAL u32* flag) {
     bool bad = false;
@@ -236,7 +236,7 @@ DEV float only_share(float max, float sum, float sink) {
 
 // Writes the sums of all rows times their factors: as results, or to where the splits are joined, from the partial of the
 // unit's first head on.
-DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Room scratch, THREAD Walk& walk, bool partial,
+DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Scratch scratch, THREAD Walk& walk, bool partial,
                     GLOBAL float* vectors, Results to) {
     barrier();
     rescale(scratch, walk);
@@ -259,7 +259,7 @@ DEV void write_rows(Here here, constant AttentionParams& p, Queries queries, Roo
 }
 
 // Rows' factors for the end.
-DEV void set_factor(Here here, Room scratch, u32 i, float factor) {
+DEV void set_factor(Here here, Scratch scratch, u32 i, float factor) {
     if (here.lane() < 8) scratch.factors[(here.warp() + i * WARPS) * 8 + here.lane()] = factor;
 }
 
@@ -271,3 +271,20 @@ DEV void write_zeros(Here here, constant AttentionParams& p, Unit unit, u32 toke
         }
     }
 }
+
+// The first arguments of kernels that walk over keys, and what they make of them.
+#define WALK_ARGUMENTS                                                                                                   \
+    IN(float, q, 0), IN(Cell, keys, 1), IN(u16, key_scales, 2), IN(Cell, values, 3), IN(u16, value_scales, 4),           \
+    IN(u32, slots, 5), IN(u32, positions, 6), IN(u32, table, 7), IN(float, sinks, 8), IN(u32, plan, 9),                  \
+    OUT(float, out, 10), OUT(float, exact, 11)
+#define WALK_OPERANDS                                                                                                    \
+    HERE;                                                                                                                \
+    DYNAMIC_SHARED(float, query_rows);                                                                                   \
+    SHARED(float, scores, ROWS * ROUND);                                                                                 \
+    SHARED(float, factors, ROWS * 8);                                                                                    \
+    SHARED(float, patches, WARPS * KV_BLOCK * PATCH);                                                                    \
+    Scratch scratch = {query_rows, scores, factors, patches + here.warp() * KV_BLOCK * PATCH};                           \
+    Side key_side = {keys, key_scales, p.key_width, p.key_stride};                                                       \
+    Side value_side = {values, value_scales, p.value_width, p.value_stride};                                             \
+    Results results = {out, exact};                                                                                      \
+    Unit unit = unit_of(p, here.block_y())

@@ -1,14 +1,11 @@
-// The experts of few tokens, from the router's logits to the residual stream in two launches, without grouping: tokens that
-// go to the same expert find its weights in the cache. Every simdgroup routes for itself what it needs, which costs less
-// than a launch that does it once.
+// The experts of few tokens, from the router's logits to the residual stream in two launches, without grouping: tokens of
+// the same expert read its weights from the cache. Every simdgroup routes for itself, which costs less than a launch.
 #pragma once
 // Experts that a simdgroup's lanes hold in all: 32 times as many.
 #define EXPERTS_PER_LANE 8
 #include "gemv.h"
 #include "route_plain.h"
-#include "tasks.h"
 
-// Twin of `ExpertsParams` in `gpu/metal/experts.rs`.
 struct ExpertsParams {
     RouteParams route;
     ProductParams product;
@@ -22,7 +19,7 @@ DEV Inputs<1> row_of(const ProductParams p, const GLOBAL float* x, u64 row) {
     return inputs;
 }
 
-// For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Keeps the choice too.
+// For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Writes ids and weights too.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
  OUT(u32, ids, 6), OUT(float, weights, 7), OUT(float, h, 8), PARAMS(ExpertsParams, both, 9)) {
@@ -35,13 +32,9 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
     u32 expert = shuffle(chosen.expert, slot);
     Team team = team_of(here, p.cut);
     u32 first = (here.block_x() * (BLOCK_THREADS >> p.cut) + team.number) * GATE_ROWS;
-    Row w[2 * GATE_ROWS];
-#pragma unroll
-    for (int r = 0; r < GATE_ROWS; r++) {
-        w[2 * r] = weight_row(p, {gate, gate, gate}, expert, first + r);
-        w[2 * r + 1] = weight_row(p, {up, up, up}, expert, first + r);
-    }
-    float sums[2 * GATE_ROWS][1] = {};
+    Row w[TEAM_ROWS];
+    team_weights<true>(p, {{gate, gate, gate}, up, gate_bias, up_bias}, expert, first, w);
+    float sums[TEAM_ROWS][1] = {};
     Inputs<1> inputs = row_of(p, x, token);
     multiply(w, team, inputs, sums);
 #pragma unroll
@@ -56,16 +49,15 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
         store_choice(here, chosen, weigh(here, scores, chosen, params.route), token, ids, weights, params.route);
 }
 
-// Simdgroups of a block, which take a token's pairs in turns, and rows of `down` of a team.
+// Simdgroups of a block, which take a token's pairs in turns.
 #define DOWN_WARPS 8
-#define DOWN_ROWS 4
 
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid.
 KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
 (IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, bias, 3), INOUT(float, y, 4),
  PARAMS(ExpertsParams, both, 5)) {
     HERE;
-    SHARED(float, answers, DOWN_WARPS * 8 * DOWN_ROWS);
+    SHARED(float, partials, DOWN_WARPS * 8 * TEAM_ROWS);
     const ExpertsParams params = both;
     const ProductParams p = params.product;
     u32 token = here.block_y(), k = params.route.top_k, warps = here.block_width() / 32;
@@ -74,32 +66,31 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
     float weights = weigh(here, scores, chosen, params.route);
     Team team = team_of(here, p.cut);
     // Of a simdgroup, as of the block: all have the same rows.
-    u32 rows = (32 >> p.cut) * DOWN_ROWS, column = (here.lane() >> p.cut) * DOWN_ROWS;
+    u32 rows = (32 >> p.cut) * TEAM_ROWS, column = (here.lane() >> p.cut) * TEAM_ROWS;
     u32 first = here.block_x() * rows + column;
-    float answer = 0.0f;
+    float sum = 0.0f;
     for (u32 round = 0; round < k; round += warps) {
         u32 slot = round + here.warp(), present = min(k - round, warps);
         if (slot < k) {
             u32 expert = shuffle(chosen.expert, slot);
             float share = shuffle(weights, slot);
-            Row w[DOWN_ROWS];
-#pragma unroll
-            for (int r = 0; r < DOWN_ROWS; r++) w[r] = weight_row(p, {weight, weight, weight}, expert, first + r);
-            float sums[DOWN_ROWS][1] = {};
+            Row w[TEAM_ROWS];
+            team_weights<false>(p, {{weight, weight, weight}, weight, bias, bias}, expert, first, w);
+            float sums[TEAM_ROWS][1] = {};
             Inputs<1> inputs = row_of(p, x, u64(token) * k + slot);
             multiply(w, team, inputs, sums);
 #pragma unroll
-            for (int r = 0; r < DOWN_ROWS; r++) {
+            for (int r = 0; r < TEAM_ROWS; r++) {
                 if (team.member != u32(r)) continue;
                 float add = bias_of(p, bias, expert, min(first + r, p.outputs - 1));
-                answers[here.warp() * rows + column + r] = share * (sums[r][0] + add);
+                partials[here.warp() * rows + column + r] = share * (sums[r][0] + add);
             }
         }
         barrier();
         if (here.thread_x() < rows)
-            for (u32 i = 0; i < present; i++) answer += answers[i * rows + here.thread_x()];
+            for (u32 i = 0; i < present; i++) sum += partials[i * rows + here.thread_x()];
         barrier();
     }
     u32 output = here.block_x() * rows + here.thread_x();
-    if (here.thread_x() < rows && output < p.outputs) apply_epilogue(p.epilogue, y + token * p.y_stride + output, answer);
+    if (here.thread_x() < rows && output < p.outputs) apply_epilogue(p.epilogue, y + token * p.y_stride + output, sum);
 }

@@ -1,9 +1,8 @@
 // Weights times many rows of activations, dense or grouped by expert: tiles of 64 outputs and 32 rows of X on simdgroup
 // matrices. The grid's x counts groups of outputs, y tasks (`tasks.h`).
 //
-// All is multiplied in f32, weights as decoding gives them. On the M1 a product in f16 takes as long as one in f32; nothing
-// overflows, whatever the activations are, and nothing is rounded but sums. What f32 costs is twice the threadgroup memory,
-// of which 12 KiB are used.
+// All is multiplied in f32, weights as decoding gives them. On the M1 a product in f16 takes as long as one in f32; no
+// activations overflow, and only sums are rounded. f32 costs twice the threadgroup memory, of which 12 KiB are used.
 //
 // A step takes 32 columns: each thread unpacks 16 of a weight row and copies 8 of a row of X to threadgroup memory, where
 // they lie in blocks of 8 × 8, those of X transposed. Then each simdgroup multiplies 16 outputs with all rows of X.
@@ -44,34 +43,6 @@ struct Slices<F, true> {
     DEV void load(Row row, u32 step, u32 side, THREAD float (&out)[16]) { float_values<F>(row, 2 * step + side, out); }
 };
 
-// 8 columns of a row of X from `column` on, zeros past its end.
-struct Eight {
-    float4 low, high;
-};
-DEV Eight load_eight(const GLOBAL float* row, u32 column, u32 cols) {
-    Eight eight = {float4(0.0f), float4(0.0f)};
-    if (cols % 8 == 0) {
-        if (column < cols) {
-            eight.low = *reinterpret_cast<const GLOBAL float4*>(row + column);
-            eight.high = *reinterpret_cast<const GLOBAL float4*>(row + column + 4);
-        }
-        return eight;
-    }
-    for (u32 i = 0; i < 4; i++) {
-        if (column + i < cols) eight.low[i] = row[column + i];
-        if (column + 4 + i < cols) eight.high[i] = row[column + 4 + i];
-    }
-    return eight;
-}
-
-// A weight; or gate, and up, whose rows are the second half of a tile's.
-struct Weights {
-    Parts weight;
-    const GLOBAL u8* up;
-    const GLOBAL float* bias;
-    const GLOBAL float* up_bias;
-};
-
 // One tile: outputs from `output` on. All threads of the block meet.
 template <bool GATED>
 DEV void multiply_tile(Here here, const Weights weights, const GLOBAL float* x, const Rows rows, const Task task, u32 output,
@@ -80,9 +51,9 @@ DEV void multiply_tile(Here here, const Weights weights, const GLOBAL float* x, 
     u32 count = task.end - task.first, cols = p.blocks * Format::BLOCK;
     // This thread's part of the weights,
     u32 own_row = here.thread_x() / 2, side = here.thread_x() % 2;
-    Parts parts = weights.weight;
-    if (GATED && own_row >= OUTPUTS) parts.first = weights.up;
-    Row row = weight_row(p, parts, task.expert, output + own_row % OUTPUTS);
+    u32 own_output = output + own_row % OUTPUTS;
+    Row row = GATED ? gated_row(p, weights, own_row >= OUTPUTS, task.expert, own_output)
+                    : weight_row(p, weights.weight, task.expert, own_output);
     GROUP float* w_to = ws + 2 * side * WEIGHT_COLUMNS + own_row * 8;
     // and of X.
     u32 x_row = here.thread_x() / BLOCKS, x_block = here.thread_x() % BLOCKS;
@@ -100,15 +71,16 @@ DEV void multiply_tile(Here here, const Weights weights, const GLOBAL float* x, 
     for (u32 step = 0; step * STEP < cols; step++) {
         float w[16];
         slices.load(row, step, side, w);
-        Eight eight = load_eight(x_from, step * STEP + x_block * 8, from == NO_ROW ? 0 : cols);
-        // Nobody reads the step before any more.
+        u32 column = step * STEP + x_block * 8, x_cols = from == NO_ROW ? 0 : cols;
+        float4 low = load_columns(x_from, column, x_cols), high = load_columns(x_from, column + 4, x_cols);
+        // All threads have read the step before.
         barrier();
 #pragma unroll
         for (int i = 0; i < 16; i++) w_to[i / 8 * WEIGHT_COLUMNS + i % 8] = w[i];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            x_to[8 * i] = eight.low[i];
-            x_to[8 * i + 32] = eight.high[i];
+            x_to[8 * i] = low[i];
+            x_to[8 * i + 32] = high[i];
         }
         barrier();
 #pragma unroll
@@ -168,23 +140,17 @@ DEV void multiply_tiles(Here here, const Weights weights, const GLOBAL float* x,
 }
 
 KERNEL_BOUNDED(matmul, BLOCK_THREADS, 1)
-(IN(u8, weight, 0), IN(u8, second, 1), IN(u8, third, 2), IN(float, x, 3), IN(u32, ids, 4), IN(u32, pairs, 5),
- IN(u32, tiles, 6), IN(u32, tile_count, 7), IN(float, bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),
- PARAMS(ProductParams, p, 11)) {
+MATMUL_ARGUMENTS {
     HERE;
     SHARED(float, ws, BLOCKS * WEIGHT_COLUMNS);
     SHARED(float, xs, BLOCKS * X_COLUMNS);
-    const Weights weights = {{weight, second, third}, weight, bias, bias};
-    multiply_tiles<false>(here, weights, x, {ids, pairs, tiles, tile_count, flag}, y, p, ws, xs);
+    multiply_tiles<false>(here, MATMUL_OPERANDS, ws, xs);
 }
 
 KERNEL_BOUNDED(gate_up, BLOCK_THREADS, 1)
-(IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
- IN(float, gate_bias, 6), IN(float, up_bias, 7), OUT(float, h, 8), PARAMS(ProductParams, p, 9)) {
+GATE_UP_ARGUMENTS {
     HERE;
     SHARED(float, ws, BLOCKS * WEIGHT_COLUMNS);
     SHARED(float, xs, BLOCKS * X_COLUMNS);
-    const Rows rows = {pairs, pairs, tiles, tile_count, nullptr};
-    const Weights weights = {{gate, gate, gate}, up, gate_bias, up_bias};
-    multiply_tiles<true>(here, weights, x, rows, h, p, ws, xs);
+    multiply_tiles<true>(here, GATE_UP_OPERANDS, ws, xs);
 }

@@ -6,28 +6,16 @@
 // floats: nothing is rounded before the sums.
 #pragma once
 #include "format.h"
-#include "product.h"
 #include "reduce.h"
+#include "tasks.h"
 
 typedef FORMAT Format;
 
 // Threads of a block, and its simdgroups.
 #define BLOCK_THREADS 64
-// Outputs of a team where gate and up are multiplied.
-#define GATE_ROWS 2
-
-// Four elements of a row from `column` on: zeros past its end. Rows of whole fours are aligned.
-DEV float4 load_columns(const GLOBAL float* row, u32 column, u32 cols) {
-    float4 four = float4(0.0f);
-    if (cols % 4 == 0) {
-        if (column < cols) four = *reinterpret_cast<const GLOBAL float4*>(row + column);
-        return four;
-    }
-    for (u32 i = 0; i < 4; i++) {
-        if (column + i < cols) four[i] = row[column + i];
-    }
-    return four;
-}
+// Weight rows of a team, which share reading X; and its outputs where gate and up are multiplied.
+#define TEAM_ROWS 4
+#define GATE_ROWS (TEAM_ROWS / 2)
 
 // Rows of X that are multiplied at once.
 template <int COUNT>
@@ -40,8 +28,8 @@ struct Inputs {
 
 // ---- Products of one span.
 
-// sums[r][t] += Σ over a span of weight row r · row t of X, of which each column is loaded once. With Σ code · x and Σ x of a piece, its scale and minimum are
-// applied once.
+// sums[r][t] += Σ over a span of weight row r · row t of X, of which each column is loaded once. With Σ code · x and Σ x of
+// a piece, its scale and minimum are applied once.
 template <class F, int ROWS, class X, bool IS_FLOAT>
 struct Products {
     static DEV void add(const THREAD typename F::Raw (&raw)[ROWS], u32 span, THREAD X& x,
@@ -141,5 +129,15 @@ DEV void multiply(const THREAD Row (&w)[ROWS], Team team, THREAD X& x, THREAD fl
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
         for (int t = 0; t < X::TOKENS; t++) sums[r][t] = team_sum(sums[r][t], team);
+    }
+}
+
+// The weight rows of a team's outputs from `output` on: those of gate and up in turns.
+template <bool GATED>
+DEV void team_weights(const ProductParams p, const Weights weights, u32 expert, u32 output, THREAD Row (&w)[TEAM_ROWS]) {
+#pragma unroll
+    for (u32 r = 0; r < TEAM_ROWS; r++) {
+        w[r] = GATED ? gated_row(p, weights, r % 2 == 1, expert, output + r / 2)
+                     : weight_row(p, weights.weight, expert, output + r);
     }
 }

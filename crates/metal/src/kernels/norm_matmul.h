@@ -1,20 +1,16 @@
 // A row of activations normalised, prepared, and multiplied by a weight in one launch: for steps of few tokens, where launches
-// and not bytes cost time. Every team sees the whole row, so its squares are summed beside its products; the blocks of the
-// first outputs write what others read.
+// cost the time. Every team reads the whole row, so it sums the squares beside the products; the blocks of the first outputs
+// write the norm's output.
 #pragma once
 #include "gemv.h"
-#include "tasks.h"
 
-// Twin of `NormMatmulParams` in `gpu/metal/norm_matmul.rs`.
 struct NormMatmulParams {
     ProductParams product;
-    // Elements from a row to the next.
-    u64 x_stride, normed_stride;
+    u64 x_stride, normed_stride;  // elements from row to row
     float eps;
-    // Rows of X, of the norm's answer and of activations can be read by four elements.
-    u32 aligned;
-    // Which of `normed` and the activations this launch writes, of NormPart.
-    u32 parts, padding;
+    u32 aligned;  // rows of X, of the norm's output and of activations allow 16-byte accesses
+    u32 parts;    // which of `normed` and the activations this launch writes, of NormPart
+    u32 padding;
 };
 enum NormPart { NORM_NORMED = 1, NORM_ACT = 2, NORM_OTHER = 4 };
 

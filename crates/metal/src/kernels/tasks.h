@@ -3,10 +3,9 @@
 #include "product.h"
 #include "weight.h"
 
-// What the kernels are told of rows; `ProductParams::which` says what of it is there.
+// Row ids, and the lists of `Groups`; `ProductParams::which` says which are bound.
 struct Rows {
     const GLOBAL u32* ids;
-    // The parts of `Groups`.
     const GLOBAL u32* pairs;
     const GLOBAL u32* tiles;
     const GLOBAL u32* tile_count;
@@ -56,6 +55,19 @@ DEV u32 input_row(const ProductParams p, const Rows rows, u32 at) {
     return NO_ROW;
 }
 
+// Four elements of a row of X from `column` on: zeros past its end. Rows of whole fours are aligned.
+DEV float4 load_columns(const GLOBAL float* row, u32 column, u32 cols) {
+    float4 four = float4(0.0f);
+    if (cols % 4 == 0) {
+        if (column < cols) four = *reinterpret_cast<const GLOBAL float4*>(row + column);
+        return four;
+    }
+    for (u32 i = 0; i < 4; i++) {
+        if (column + i < cols) four[i] = row[column + i];
+    }
+    return four;
+}
+
 // A weight's parts, whose outputs are side by side.
 struct Parts {
     const GLOBAL u8* first;
@@ -79,3 +91,28 @@ DEV Row weight_row(const ProductParams p, const Parts parts, u32 expert, u32 out
 DEV float bias_of(const ProductParams p, const GLOBAL float* bias, u32 expert, u32 output) {
     return p.biased ? bias[expert * p.bias_stride + output] : 0.0f;
 }
+
+// A weight; or gate and up.
+struct Weights {
+    Parts weight;
+    const GLOBAL u8* up;
+    const GLOBAL float* bias;
+    const GLOBAL float* up_bias;
+};
+// The row of gate, or of up.
+DEV Row gated_row(const ProductParams p, const Weights weights, bool up, u32 expert, u32 output) {
+    const GLOBAL u8* base = up ? weights.up : weights.weight.first;
+    return weight_row(p, {base, base, base}, expert, output);
+}
+
+// Arguments of the kernels that multiply; and their operands: Weights, x, Rows, y and p.
+#define MATMUL_ARGUMENTS                                                                                                 \
+    (IN(u8, weight, 0), IN(u8, second, 1), IN(u8, third, 2), IN(float, x, 3), IN(u32, ids, 4), IN(u32, pairs, 5),        \
+     IN(u32, tiles, 6), IN(u32, tile_count, 7), IN(float, bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),            \
+     PARAMS(ProductParams, p, 11))
+#define MATMUL_OPERANDS {{weight, second, third}, weight, bias, bias}, x, {ids, pairs, tiles, tile_count, flag}, y, p
+#define GATE_UP_ARGUMENTS                                                                                                \
+    (IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),      \
+     IN(float, gate_bias, 6), IN(float, up_bias, 7), OUT(float, h, 8), PARAMS(ProductParams, p, 9))
+#define GATE_UP_OPERANDS                                                                                                 \
+    {{gate, gate, gate}, up, gate_bias, up_bias}, x, {pairs, pairs, tiles, tile_count, nullptr}, h, p

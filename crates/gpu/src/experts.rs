@@ -1,0 +1,81 @@
+//! The experts of few tokens in two launches, which route for themselves.
+
+use crate::Arg;
+use crate::common::route::{self, RouteParams};
+use crate::epilogue::ProductEpilogue;
+use crate::layout::{pair, parts};
+use crate::matmul::gated_output;
+use crate::product::{Bias, Product, RowSelection};
+use crate::vendor::Vendor;
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{Experts, Fused, Operation};
+use std::slice::from_ref;
+
+const OP: &str = Experts::NAME;
+/// Tokens that are few. An expert of several tokens is read for each, from the cache: of 128 experts and 8 of them for each
+/// token, four tokens have 29 different ones in 32.
+const FEW: usize = 4;
+/// Experts among which a warp routes beside a product; with more there would be no registers for weights.
+const MOST_EXPERTS: u32 = 32 * 8;
+
+/// The routing of few tokens, as both launches get it.
+pub struct FewTokens<'a> {
+    /// The rules.
+    pub route: RouteParams,
+    /// Experts that a lane holds: 4 or 8.
+    pub per_lane: &'static str,
+    /// Experts of a token.
+    pub top_k: usize,
+    /// The router's logits.
+    pub logits: Arg<'a>,
+    /// Where the chosen experts and their weights go.
+    pub chosen: [Arg<'a>; 2],
+}
+
+/// [`Experts`] in two launches, for few tokens.
+pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused> {
+    let Experts { route, weights: experts, x, scratch, epilogue, y } = call;
+    let params = RouteParams::new(route)?;
+    let ([gate, up], down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
+    let (Some(per_lane), [down]) = (route::plain(&params), down) else { return Ok(Fused::No) };
+    let few = (1..=FEW).contains(&x.rows()) && params.experts <= MOST_EXPERTS;
+    if !few || gate.format != up.format || !vendor.fuses_experts() {
+        return Ok(Fused::No);
+    }
+    let (logits, chosen) = (Arg::read(&route.logits), [Arg::write(&route.ids), Arg::write(&route.weights)]);
+    let few = FewTokens { route: params, per_lane, top_k: route.routing.top_k, logits, chosen };
+    let bias = |values, matrix| Some(Bias { values, first: 0, matrix });
+
+    let (h, gated) = gated_output::<V>(OP, experts.gate_up, scratch.h.reborrow(), Some(&mut *scratch.act))?;
+    vendor.experts(
+        &few,
+        &Product {
+            op: OP,
+            parts: from_ref(gate),
+            first: 0,
+            up: Some(up),
+            x,
+            rows: RowSelection::All,
+            biases: experts.gate_up_bias.map_or([None; 2], |both| both.map(|values| bias(values, gate.rows))),
+            epilogue: ProductEpilogue::Gate(experts.activation),
+            y: &h,
+            act: gated,
+        },
+    )?;
+    vendor.experts(
+        &few,
+        &Product {
+            op: OP,
+            parts: from_ref(down),
+            first: 0,
+            up: None,
+            x: &*scratch.act,
+            rows: RowSelection::All,
+            biases: [experts.down_bias.and_then(|values| bias(values, down.rows)), None],
+            epilogue: (*epilogue).into(),
+            y,
+            act: None,
+        },
+    )?;
+    Ok(Fused::Yes)
+}

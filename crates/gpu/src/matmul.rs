@@ -1,0 +1,139 @@
+//! Matrix operations as products that one launch computes.
+
+use crate::common::activations::prepare_activations;
+use crate::epilogue::ProductEpilogue;
+use crate::layout::{PlaneRows, pair, parts};
+use crate::product::{Bias, Product, RowSelection};
+use crate::storage::GpuAct;
+use crate::vendor::Vendor;
+use gristmill_kernels::act::Act;
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{Activation, GateUp, Matmul, MoeGateUp, MoeMatmul, Operation};
+use gristmill_kernels::tensor::{Buffer, ViewMut};
+use gristmill_kernels::weight::Weight;
+use std::slice::from_ref;
+
+/// X · Wᵀ + bias in Y: `launch` gets a product for each run of up to `joined` neighbouring parts of one format. Experts are
+/// not joined.
+pub fn each_run(
+    op: &'static str,
+    w: &Weight,
+    joined: usize,
+    x: &Act,
+    rows: RowSelection,
+    bias: Option<&Buffer<f32>>,
+    epilogue: ProductEpilogue,
+    y: &mut ViewMut<f32>,
+    mut launch: impl FnMut(&Product) -> Result<()>,
+) -> Result<()> {
+    let same = |a: &PlaneRows, b: &PlaneRows| a.format == b.format && a.experts == 1;
+    let mut first = 0;
+    for parts in parts(op, w)?.chunk_by(same).flat_map(|run| run.chunks(joined)) {
+        let end = first + parts.iter().map(|part| part.rows).sum::<usize>();
+        let y = y.reborrow().columns(first..end)?;
+        let bias = bias.map(|values| Bias { values, first, matrix: w.rows() });
+        launch(&Product { op, parts, first, up: None, x, rows, biases: [bias, None], epilogue, y: &y, act: None })?;
+        first = end;
+    }
+    Ok(())
+}
+
+/// [`Matmul`].
+pub(crate) fn matmul<V: Vendor>(vendor: &V, call: Matmul) -> Result<()> {
+    let Matmul { weight, x, rows, bias, epilogue, y } = call;
+    let rows = rows.map_or(RowSelection::All, RowSelection::Ids);
+    multiply(vendor, Matmul::NAME, weight, x, rows, bias, epilogue.into(), y)
+}
+
+/// [`MoeMatmul`].
+pub(crate) fn moe_matmul<V: Vendor>(vendor: &V, call: MoeMatmul) -> Result<()> {
+    let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
+    // A row of X for each pair, or for each token.
+    let rows = RowSelection::Pairs { groups, pairs_per_row: if x.rows() == out.rows() { 1 } else { top_k } };
+    multiply(vendor, MoeMatmul::NAME, weight, x, rows, bias, ProductEpilogue::Store, out)
+}
+
+fn multiply<V: Vendor>(
+    vendor: &V,
+    op: &'static str,
+    w: &Weight,
+    x: &Act,
+    rows: RowSelection,
+    bias: Option<&Buffer<f32>>,
+    epilogue: ProductEpilogue,
+    mut y: ViewMut<f32>,
+) -> Result<()> {
+    if y.rows() == 0 {
+        return Ok(());
+    }
+    each_run(op, w, V::JOINED_PARTS, x, rows, bias, epilogue, &mut y, |product| vendor.multiply(product))
+}
+
+/// [`GateUp`]; with activations [`gristmill_kernels::ops::GateUpAct`], and `h` may be left undefined.
+pub(crate) fn gate_up<V: Vendor>(vendor: &V, call: GateUp, act: Option<&mut Act>) -> Result<()> {
+    let GateUp { weight, x, bias, activation, h } = call;
+    multiply_gated(vendor, GateUp::NAME, weight, x, RowSelection::All, bias, activation, h, act)
+}
+
+/// [`MoeGateUp`]; with activations [`gristmill_kernels::ops::MoeGateUpAct`], and `h` may be left undefined.
+pub(crate) fn moe_gate_up<V: Vendor>(vendor: &V, call: MoeGateUp, act: Option<&mut Act>) -> Result<()> {
+    let MoeGateUp { weight, x, groups, top_k, bias, activation, h } = call;
+    let rows = RowSelection::Pairs { groups, pairs_per_row: top_k };
+    multiply_gated(vendor, MoeGateUp::NAME, weight, x, rows, bias, activation, h, act)
+}
+
+fn multiply_gated<V: Vendor>(
+    vendor: &V,
+    op: &'static str,
+    w: &Weight,
+    x: &Act,
+    rows: RowSelection,
+    bias: Option<[&Buffer<f32>; 2]>,
+    activation: Activation,
+    h: ViewMut<f32>,
+    act: Option<&mut Act>,
+) -> Result<()> {
+    if h.rows() == 0 {
+        return Ok(());
+    }
+    let ([gate, up], (h, act)) = (pair(op, w)?, gated_output::<V>(op, w, h, act)?);
+    let matrix = w.rows();
+    let [gate_bias, up_bias] =
+        bias.map_or([None; 2], |both| both.map(|values| Some(Bias { values, first: 0, matrix })));
+    let epilogue = ProductEpilogue::Gate(activation);
+    let both = Product {
+        op,
+        parts: from_ref(gate),
+        first: 0,
+        up: Some(up),
+        x,
+        rows,
+        biases: [gate_bias, up_bias],
+        epilogue,
+        y: &h,
+        act,
+    };
+    if gate.format == up.format {
+        return vendor.multiply(&both);
+    }
+    // Two formats are two products: the gates, then what they gate.
+    let gates = Product { up: None, biases: [gate_bias, None], epilogue: ProductEpilogue::Store, act: None, ..both };
+    vendor.multiply(&gates)?;
+    vendor.multiply(&Product { parts: from_ref(up), biases: [up_bias, None], epilogue, ..gates })?;
+    act.map_or(Ok(()), |act| prepare_activations(vendor.device(), h.as_view(), act))
+}
+
+/// Where gated results go: H and activations; or activations in the place of H where these are floats alone.
+pub(crate) fn gated_output<'a, V: Vendor>(
+    op: &'static str,
+    w: &Weight,
+    h: ViewMut<'a, f32>,
+    act: Option<&'a mut Act>,
+) -> Result<(ViewMut<'a, f32>, Option<&'a GpuAct>)> {
+    let Some(act) = act else { return Ok((h, None)) };
+    if V::ROUNDS_ACTIVATIONS {
+        return Ok((h, Some(act.storage(op)?)));
+    }
+    let exact = act.storage_mut::<GpuAct>(op)?.exact.view_mut(h.rows(), w.rows())?;
+    Ok((exact, None))
+}
