@@ -5,9 +5,10 @@
 //! in turn: the logits must then move by more than 100 times the tolerance.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use gristmill_conformance::golden::{architectures, models, models_folder};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::{Cuda, Options};
@@ -16,52 +17,8 @@ use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Ru
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 
-/// Every model of the script. A missing file fails the test.
-const MODELS: &[&str] = &[
-    "deepseek-f32",
-    "deepseek-q8_0",
-    "gemma3-f32",
-    "gemma3-q8_0",
-    "gpt-oss-f32",
-    "gpt-oss-mxfp4",
-    "granite-f32",
-    "granitemoe-f32",
-    "granitemoe-q8_0",
-    "llama-linear-f32",
-    "llama-tied-f32",
-    "llama-tied-q8_0",
-    "llama-yarn-f32",
-    "llama3-f32",
-    "llama3-q4_k_m",
-    "llama3-q8_0",
-    "mixtral-f32",
-    "mixtral-q8_0",
-    "odd-f32",
-    "odd-q4_k_m",
-    "odd-q8_0",
-    "olmoe-f32",
-    "olmoe-q4_k_m",
-    "phimoe-f32",
-    "phimoe-q8_0",
-    "qwen2-f32",
-    "qwen2-q4_k_m",
-    "qwen2moe-f32",
-    "qwen2moe-q4_k_m",
-    "qwen2moe-q8_0",
-    "qwen3-f32",
-    "qwen3-q4_k_m",
-    "qwen3-q8_0",
-    "qwen3moe-f32",
-    "qwen3moe-q4_k_m",
-    "qwen3moe-q8_0",
-];
-
 /// With f32 activations nothing but the f16 cache and rounding is left, whatever the weights' format.
 const EXACT_TOLERANCE: f64 = 1e-6;
-
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
-}
 
 /// Token sequences, and the logits of each position.
 struct Golden {
@@ -72,7 +29,7 @@ struct Golden {
 
 impl Golden {
     fn read(name: &str) -> Golden {
-        let file = GgufFile::open(golden().join(format!("{name}.logits.gguf"))).unwrap();
+        let file = GgufFile::open(models_folder().join(format!("{name}.logits.gguf"))).unwrap();
         let tolerance = file.metadata().required::<f32>("golden.tolerance").unwrap().into();
         let (mut sequences, mut logits) = (Vec::new(), Vec::new());
         while let Some(Value::Array(tokens)) = file.metadata().value(&format!("golden.tokens.{}", sequences.len())) {
@@ -217,22 +174,21 @@ fn check_on(backends: &[Arc<Backend>], models: &[&str], precision: Precision, to
 }
 
 fn golden_path(name: &str) -> PathBuf {
-    golden().join(format!("{name}.gguf"))
+    models_folder().join(format!("{name}.gguf"))
 }
 
 #[test]
-fn every_golden_model_is_tested() {
-    let found: BTreeSet<String> = std::fs::read_dir(golden())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter_map(|name| name.strip_suffix(".logits.gguf").map(str::to_owned))
-        .collect();
-    assert_eq!(found, MODELS.iter().map(|&name| name.to_owned()).collect());
+fn every_architecture_has_a_golden_model() {
+    let architecture = |name| {
+        let file = GgufFile::open(golden_path(name)).unwrap();
+        file.metadata().required::<&str>("general.architecture").unwrap().to_owned()
+    };
+    assert_eq!(models().into_iter().map(architecture).collect::<BTreeSet<_>>(), architectures());
 }
 
 #[test]
 fn logits_are_those_of_transformers() {
-    check_all(MODELS, Precision::Fast, |golden| golden.tolerance);
+    check_all(&models(), Precision::Fast, |golden| golden.tolerance);
 }
 
 /// One of them alone, for machines on which all take too long (`scripts/elsewhere.sh`).
@@ -245,8 +201,9 @@ fn one_small_model() {
 /// and one with windows, sinks and biases.
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
-    use super::{Backend, EXACT_TOLERANCE, MODELS, Precision, check_on};
+    use super::{Backend, EXACT_TOLERANCE, Precision, check_on};
     use gpu_sim::Mode;
+    use gristmill_conformance::golden::models;
     use gristmill_conformance::simulated::Simulator;
     use std::sync::Arc;
 
@@ -260,7 +217,7 @@ mod simulated {
     #[test]
     #[ignore = "a minute"]
     fn all_models_on_cuda() {
-        on_cuda(MODELS);
+        on_cuda(&models());
     }
 
     fn on_cuda(models: &[&str]) {
@@ -282,19 +239,19 @@ mod simulated {
     #[test]
     #[ignore = "ten seconds"]
     fn all_models_on_metal() {
-        on_metal(MODELS);
+        on_metal(&models());
     }
 }
 
 #[test]
 fn with_exact_activations_every_format_is_as_good_as_f32() {
-    check_all(MODELS, Precision::Exact, |_| EXACT_TOLERANCE);
+    check_all(&models(), Precision::Exact, |_| EXACT_TOLERANCE);
 }
 
 #[test]
 fn zeroing_any_block_moves_the_logits_far() {
     let backend: Arc<Backend> = Arc::new(Cpu::backend(Level::best(), 2).unwrap());
-    for name in MODELS {
+    for name in models() {
         let golden = Golden::read(name);
         let bytes = std::fs::read(golden_path(name)).unwrap();
         let file = GgufFile::open(golden_path(name)).unwrap();

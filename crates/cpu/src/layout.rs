@@ -35,7 +35,7 @@ impl Tiles {
         let refused = |_| Error::OutOfMemory { what: "weights", bytes };
         let memory = MmapMut::map_anon(bytes).map_err(refused)?;
         // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. The gain is within the noise of a busy
-        // machine for 100 MB (docs/benchmarks.md). A system that refuses is no worse than before.
+        // machine for 100 MB (docs/performance-notes.md). A system that refuses is no worse than before.
         #[cfg(target_os = "linux")]
         let _ = memory.advise(memmap2::Advice::HugePage);
         Ok(Self { format, experts, rows, cols, memory })

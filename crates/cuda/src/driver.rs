@@ -4,6 +4,8 @@
 //! library, and refuses drivers of before CUDA 12.0, the version that the bindings are made for; everything else asks it
 //! first. `driver/` has the context with its stream, and graphs.
 
+#![allow(unsafe_code)]
+
 mod context;
 mod graph;
 

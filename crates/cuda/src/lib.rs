@@ -3,6 +3,8 @@
 //! From here: [`matmul`] decides which family of kernels multiplies ([`family`]), [`attention`] works on the paged cache,
 //! [`driver`] runs launches. The kernels' sources are in `kernels/`.
 
+#![deny(unsafe_code)]
+
 mod attention;
 pub mod cache;
 pub mod driver;

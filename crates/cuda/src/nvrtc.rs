@@ -3,6 +3,8 @@
 //! Bound here by hand, eight functions, because a machine may have it of CUDA 12 or 13, from a toolkit or from the Python
 //! package, or not at all, and none of that may panic.
 
+#![allow(unsafe_code)]
+
 use libloading::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};

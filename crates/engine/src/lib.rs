@@ -7,6 +7,8 @@
 //! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`] serves requests
 //! with one.
 
+#![deny(unsafe_code)]
+
 pub mod clock;
 pub mod convert;
 pub mod engine;

@@ -5,6 +5,8 @@
 //! all GPUs do alike by [`common`], the others by a [`Vendor`]; [`layout`] says how weights lie, [`source`] has the
 //! kernels' sources, [`ahead`] compiles what will be launched.
 
+#![forbid(unsafe_code)]
+
 #[macro_use]
 pub mod shared_struct;
 

@@ -8,6 +8,8 @@
 //!
 //! `driver/` has memory, pending work, and the compiler.
 
+#![allow(unsafe_code)]
+
 mod compile;
 mod memory;
 mod work;

@@ -5,6 +5,8 @@
 //! [`gristmill_gpu`]. Weights stay where the file's map has them (`layout::PlaneRows::of_file`), activations are floats.
 //! `driver` is Apple's framework, on macOS alone.
 
+#![deny(unsafe_code)]
+
 mod attention;
 #[cfg(target_os = "macos")]
 pub mod driver;

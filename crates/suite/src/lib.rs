@@ -5,6 +5,8 @@
 //! a failure prints, beside fixed ragged shapes. Outputs lie in frames of poison ([`framed`]), so that what is not
 //! written, or written outside, shows.
 
+#![forbid(unsafe_code)]
+
 pub mod framed;
 pub mod ops;
 pub mod rng;

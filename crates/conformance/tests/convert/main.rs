@@ -11,9 +11,10 @@ mod weights;
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use gristmill_conformance::golden::{architectures, folders, folders_folder};
 use gristmill_engine::convert::{ConvertOptions, Converter};
 use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::quantize::Mix;
@@ -23,28 +24,6 @@ use gristmill_kernels::format::Format;
 use serde_json::Value as Json;
 
 use folder::Folder;
-
-/// Every folder of the script. A missing one fails the test.
-const FOLDERS: &[&str] = &[
-    "deepseek",
-    "gemma3",
-    "gpt-oss",
-    "gpt-oss-dense",
-    "granite",
-    "granitemoe",
-    "llama-json",
-    "llama-spm",
-    "llama3",
-    "mistral",
-    "mixtral",
-    "olmoe",
-    "phimoe",
-    "qwen2",
-    "qwen2moe",
-    "qwen3",
-    "qwen3moe",
-    "smollm",
-];
 
 const TYPES: &[&str] = &["f32", "f16", "bf16", "q8_0"];
 
@@ -61,18 +40,14 @@ const NOT_COMPARED: &[&str] = &[
     "tokenizer.ggml.add_sep_token",
 ];
 
-fn golden() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/convert")
-}
-
 fn expected(name: &str) -> Json {
-    serde_json::from_slice(&fs::read(golden().join(format!("{name}.json"))).unwrap()).unwrap()
+    serde_json::from_slice(&fs::read(folders_folder().join(format!("{name}.json"))).unwrap()).unwrap()
 }
 
 fn converter(name: &str, mix: Option<&str>) -> Converter {
     let mix = mix.map(|mix| Mix::parse(mix).unwrap());
     let options = ConvertOptions { mix, ..ConvertOptions::default() };
-    Converter::new(&golden().join(name), &options).unwrap_or_else(|error| panic!("{name}: {error}"))
+    Converter::new(&folders_folder().join(name), &options).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// A golden folder, converted. `who`: the test, whose files no other writes.
@@ -109,15 +84,17 @@ fn json(value: &Value) -> Json {
 }
 
 #[test]
-fn every_golden_folder_is_tested() {
-    let names = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let found: BTreeSet<String> = names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect();
-    assert_eq!(found, FOLDERS.iter().map(|&name| name.to_owned()).collect());
+fn every_architecture_is_converted() {
+    let architecture = |name| {
+        let file = converted("architecture", name, None);
+        file.metadata().required::<&str>("general.architecture").unwrap().to_owned()
+    };
+    assert_eq!(folders().into_iter().map(architecture).collect::<BTreeSet<_>>(), architectures());
 }
 
 #[test]
 fn tensors_are_those_of_llama_cpp() {
-    for name in FOLDERS {
+    for name in folders() {
         let expected = expected(name);
         for kind in TYPES {
             let file = converted("tensors", name, Some(kind));
@@ -142,17 +119,17 @@ fn tensors_are_those_of_llama_cpp() {
 #[test]
 fn metadata_is_that_of_llama_cpp() {
     let mut wrong = Vec::new();
-    for name in FOLDERS {
+    for name in folders() {
         let expected = expected(name);
         let file = converted("metadata", name, None);
         let wanted = expected["metadata"].as_object().unwrap();
         for (key, wanted) in wanted.iter().filter(|(key, _)| !NOT_COMPARED.contains(&key.as_str())) {
             // llama.cpp gives all tokens one score where only tokenizer.json is there; ours are checked by the ids of texts.
-            if *name == "llama-json" && key == "tokenizer.ggml.scores" {
+            if name == "llama-json" && key == "tokenizer.ggml.scores" {
                 continue;
             }
             // llama.cpp computes it by a rule of its own, transformers multiplies by what the settings say.
-            if *name == "phimoe" && key == "phimoe.rope.scaling.attn_factor" {
+            if name == "phimoe" && key == "phimoe.rope.scaling.attn_factor" {
                 continue;
             }
             match file.metadata().value(key).map(json) {
@@ -174,7 +151,7 @@ fn metadata_is_that_of_llama_cpp() {
 
 #[test]
 fn ids_of_texts_are_those_of_transformers() {
-    for name in FOLDERS {
+    for name in folders() {
         let expected = expected(name);
         let file = converted("ids", name, None);
         let tokenizer = gristmill_engine::model::tokenizer(&file).unwrap().unwrap();
@@ -212,8 +189,8 @@ fn a_tokenizer_that_lacks_normalisation_is_recognised_and_runs() {
 
 #[test]
 fn logits_are_those_of_transformers() {
-    for name in FOLDERS {
-        let logits = GgufFile::open(golden().join(format!("{name}.logits.gguf"))).unwrap();
+    for name in folders() {
+        let logits = GgufFile::open(folders_folder().join(format!("{name}.logits.gguf"))).unwrap();
         let tolerance = f64::from(logits.metadata().required::<f32>("golden.tolerance").unwrap());
         // F32 holds the values of every checkpoint.
         let file = converted("logits", name, Some("f32"));

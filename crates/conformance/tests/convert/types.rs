@@ -1,8 +1,8 @@
 //! Settings of a wrong type: every one that is read is refused by its name, with the type found and what is expected.
 
+use gristmill_conformance::golden::folders;
 use serde_json::{Map, Value, json};
 
-use super::FOLDERS;
 use super::folder::Folder;
 
 /// Settings of golden folders that no conversion reads: they are for training, or say again what the weights say.
@@ -154,12 +154,12 @@ fn keys_of(object: &Map<String, Value>) -> Vec<(String, &'static str)> {
 
 #[test]
 fn every_setting_that_is_read_has_its_type() {
-    for name in FOLDERS {
+    for name in folders() {
         let folder = Folder::copy(name, "types");
         let config: Value = serde_json::from_slice(&std::fs::read(folder.path("config.json")).unwrap()).unwrap();
         let read = |key: &str| {
             let some = READ_IN.iter().any(|(listed, _)| *listed == key);
-            !NOT_READ.contains(&key) && (!some || READ_IN.iter().any(|(k, f)| *k == key && f.contains(name)))
+            !NOT_READ.contains(&key) && (!some || READ_IN.iter().any(|(k, f)| *k == key && f.contains(&name)))
         };
         let mut keys = keys_of(config.as_object().unwrap());
         keys.retain(|(key, _)| read(key));
@@ -191,7 +191,7 @@ fn every_setting_that_is_read_has_its_type() {
 /// `null` where transformers takes it for "not set" gives what the missing setting gives.
 #[test]
 fn null_is_what_transformers_takes_it_for() {
-    for name in FOLDERS {
+    for name in folders() {
         for (key, folders) in NULL_IS_NONE {
             let [null, none] = [Some(Value::Null), None].map(|value| {
                 let folder = Folder::copy(name, &format!("null-{key}"));
@@ -204,7 +204,7 @@ fn null_is_what_transformers_takes_it_for() {
                     Err(error) => Err(error.to_string().rsplit('/').next().unwrap_or_default().to_owned()),
                 }
             });
-            if folders.is_empty() || folders.contains(name) {
+            if folders.is_empty() || folders.contains(&name) {
                 assert_eq!(null, none, "{name}: {key}");
             }
         }

@@ -3,37 +3,32 @@
 //! One file for each family; what several share is in [`parts`]. The other modules of `convert` follow these tables and
 //! know no family by name.
 
-mod deepseek;
-mod gemma3;
-mod gpt_oss;
-mod granite;
-mod llama;
-mod olmoe;
 mod parts;
-mod phimoe;
-mod qwen2;
-mod qwen2moe;
-mod qwen3;
-mod qwen3moe;
 
 pub(super) use parts::{EXPERT_COUNT, LAYER_TYPES, NULLS};
 
-/// One line for each family.
-const FAMILIES: &[&Family] = &[
-    &deepseek::FAMILY,
-    &gemma3::FAMILY,
-    &gpt_oss::FAMILY,
-    &granite::FAMILY,
-    &granite::MOE,
-    &llama::FAMILY,
-    &llama::MIXTRAL,
-    &olmoe::FAMILY,
-    &phimoe::FAMILY,
-    &qwen2::FAMILY,
-    &qwen2moe::FAMILY,
-    &qwen3::FAMILY,
-    &qwen3moe::FAMILY,
-];
+/// Declares every family once: its file, and the tables in it.
+macro_rules! families {
+    ($($file:ident: $($family:ident),+;)*) => {
+        $(mod $file;)*
+
+        const FAMILIES: &[&Family] = &[$($(&$file::$family,)+)*];
+    };
+}
+
+families! {
+    deepseek: FAMILY;
+    gemma3: FAMILY;
+    gpt_oss: FAMILY;
+    granite: FAMILY, MOE;
+    llama: FAMILY, MIXTRAL;
+    olmoe: FAMILY;
+    phimoe: FAMILY;
+    qwen2: FAMILY;
+    qwen2moe: FAMILY;
+    qwen3: FAMILY;
+    qwen3moe: FAMILY;
+}
 
 /// A family of models.
 pub(super) struct Family {

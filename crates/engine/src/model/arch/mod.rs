@@ -1,16 +1,5 @@
 //! The architectures, one small file each: which metadata keys make the [`ModelSpec`], and nothing else.
 
-mod deepseek;
-mod gemma3;
-mod gpt_oss;
-mod granite;
-mod llama;
-mod olmoe;
-mod phimoe;
-mod qwen2;
-mod qwen2moe;
-mod qwen3;
-mod qwen3moe;
 mod read;
 
 use crate::error::{Error, Result};
@@ -22,21 +11,28 @@ pub(crate) use read::Source;
 /// Reads the spec from the keys of one architecture.
 type Read = fn(&Reader) -> Result<ModelSpec>;
 
-/// One line for each architecture.
-const ARCHITECTURES: &[(&str, Read)] = &[
-    ("deepseek", deepseek::spec),
-    ("gemma3", gemma3::spec),
-    ("gpt-oss", gpt_oss::spec),
-    ("granite", granite::spec),
-    ("granitemoe", granite::spec),
-    ("llama", llama::spec),
-    ("olmoe", olmoe::spec),
-    ("phimoe", phimoe::spec),
-    ("qwen2", qwen2::spec),
-    ("qwen2moe", qwen2moe::spec),
-    ("qwen3", qwen3::spec),
-    ("qwen3moe", qwen3moe::spec),
-];
+/// Declares every architecture once: its file, and the names in `general.architecture` that it reads.
+macro_rules! architectures {
+    ($($file:ident: $($name:literal),+;)*) => {
+        $(mod $file;)*
+
+        const ARCHITECTURES: &[(&str, Read)] = &[$($(($name, $file::spec),)+)*];
+    };
+}
+
+architectures! {
+    deepseek: "deepseek";
+    gemma3: "gemma3";
+    gpt_oss: "gpt-oss";
+    granite: "granite", "granitemoe";
+    llama: "llama";
+    olmoe: "olmoe";
+    phimoe: "phimoe";
+    qwen2: "qwen2";
+    qwen2moe: "qwen2moe";
+    qwen3: "qwen3";
+    qwen3moe: "qwen3moe";
+}
 
 /// Sizes in which value projections are a small share of the weights, as llama.cpp's quantiser knows them ("70B"):
 /// architecture, layers, and whether only where heads share keys and values.

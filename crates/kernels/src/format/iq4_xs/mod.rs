@@ -20,7 +20,11 @@ const QS: usize = 8;
 impl BlockFormat for IQ4_XS {
     const BLOCK: usize = 256;
     const BYTES: usize = 136;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 4, unit: 1 }, Plane { start: 8, bytes: 128, unit: 4 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: 0, bytes: 4, unit: 2 },
+        Plane { start: 4, bytes: 4, unit: 1 },
+        Plane { start: 8, bytes: 128, unit: 4 },
+    ];
     const BATCH: usize = 2;
     const ENCODE_NMSE: f64 = 5.6e-3;
 

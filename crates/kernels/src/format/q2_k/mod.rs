@@ -5,8 +5,8 @@
 
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit};
-use crate::two;
 use crate::simd::Simd;
+use crate::two;
 
 /// The format `Q2_K`.
 #[derive(Clone, Copy, Default)]
@@ -24,7 +24,11 @@ fn code(g: usize) -> Field {
 impl BlockFormat for Q2_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 84;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 16, unit: 1 }, Plane { start: 16, bytes: 64, unit: 4 }, Plane { start: 80, bytes: 4, unit: 2 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: 0, bytes: 16, unit: 1 },
+        Plane { start: 16, bytes: 64, unit: 4 },
+        Plane { start: 80, bytes: 4, unit: 2 },
+    ];
     const BATCH: usize = 1;
     const ENCODE_NMSE: f64 = 6.9e-2;
 

@@ -7,8 +7,8 @@
 
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit};
-use crate::two;
 use crate::simd::Simd;
+use crate::two;
 
 /// The format `Q3_K`.
 #[derive(Clone, Copy, Default)]
@@ -31,7 +31,12 @@ fn high(g: usize) -> Field {
 impl BlockFormat for Q3_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 110;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 32, unit: 4 }, Plane { start: 32, bytes: 64, unit: 4 }, Plane { start: 96, bytes: 12, unit: 1 }, Plane { start: 108, bytes: 2, unit: 2 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: 0, bytes: 32, unit: 4 },
+        Plane { start: 32, bytes: 64, unit: 4 },
+        Plane { start: 96, bytes: 12, unit: 1 },
+        Plane { start: 108, bytes: 2, unit: 2 },
+    ];
     const BATCH: usize = 1;
     const ENCODE_NMSE: f64 = 2.11e-2;
 

@@ -21,7 +21,11 @@ fn code(g: usize) -> Field {
 impl BlockFormat for Q4_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 144;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 12, unit: 1 }, Plane { start: 16, bytes: 128, unit: 4 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: 0, bytes: 4, unit: 2 },
+        Plane { start: 4, bytes: 12, unit: 1 },
+        Plane { start: 16, bytes: 128, unit: 4 },
+    ];
     const BATCH: usize = 2;
     const ENCODE_NMSE: f64 = 5.0e-3;
 

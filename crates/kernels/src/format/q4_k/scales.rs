@@ -48,10 +48,7 @@ pub(crate) fn scale_min_lanes<S: Simd>(s: S, tile: &[u8], g: usize) -> Scale<S> 
         let min = s.or_i32(s.shr_i32(low, 4), top_two(s, byte(s, tile, g)));
         (scale, min)
     };
-    Scale {
-        scale: s.mul(s.load_f16(tile, 0), s.to_f32(scale)),
-        min: s.mul(s.load_f16(tile, 32), s.to_f32(min)),
-    }
+    Scale { scale: s.mul(s.load_f16(tile, 0), s.to_f32(scale)), min: s.mul(s.load_f16(tile, 32), s.to_f32(min)) }
 }
 
 /// Writes the head of block `b` of a batch.

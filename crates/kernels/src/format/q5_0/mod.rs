@@ -16,7 +16,11 @@ const QS: usize = 6;
 impl BlockFormat for Q5_0 {
     const BLOCK: usize = 32;
     const BYTES: usize = 22;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }, Plane { start: 2, bytes: 4, unit: 4 }, Plane { start: 6, bytes: 16, unit: 4 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: 0, bytes: 2, unit: 2 },
+        Plane { start: 2, bytes: 4, unit: 4 },
+        Plane { start: 6, bytes: 16, unit: 4 },
+    ];
     const BATCH: usize = 16;
     const ENCODE_NMSE: f64 = 1.64e-3;
 

@@ -16,7 +16,11 @@ const QS: usize = 8;
 impl BlockFormat for Q5_1 {
     const BLOCK: usize = 32;
     const BYTES: usize = 24;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 4, unit: 4 }, Plane { start: 8, bytes: 16, unit: 4 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: 0, bytes: 4, unit: 2 },
+        Plane { start: 4, bytes: 4, unit: 4 },
+        Plane { start: 8, bytes: 16, unit: 4 },
+    ];
     const BATCH: usize = 16;
     const ENCODE_NMSE: f64 = 1.17e-3;
 

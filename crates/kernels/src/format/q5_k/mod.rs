@@ -28,7 +28,12 @@ fn high(g: usize) -> Field {
 impl BlockFormat for Q5_K {
     const BLOCK: usize = 256;
     const BYTES: usize = 176;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 12, unit: 1 }, Plane { start: 16, bytes: 32, unit: 4 }, Plane { start: 48, bytes: 128, unit: 4 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: 0, bytes: 4, unit: 2 },
+        Plane { start: 4, bytes: 12, unit: 1 },
+        Plane { start: 16, bytes: 32, unit: 4 },
+        Plane { start: 48, bytes: 128, unit: 4 },
+    ];
     const BATCH: usize = 2;
     const ENCODE_NMSE: f64 = 1.23e-3;
 

@@ -6,8 +6,8 @@
 
 use super::bits::{self, Field};
 use super::{BlockFormat, Plane, Quantised, Scale, fit};
-use crate::two;
 use crate::simd::Simd;
+use crate::two;
 
 /// The format `Q6_K`.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +32,14 @@ impl BlockFormat for Q6_K {
     const BYTES: usize = 210;
     // In a tile: scales, d, then for each half its 64 low and 32 high bytes. In the file's order three distant streams
     // would be read in turns, which the prefetcher does not follow: GEMV reached 15 GB/s then, 25 now, of 45.
-    const PLANES: &'static [Plane] = &[Plane { start: SCALES, bytes: 16, unit: 1 }, Plane { start: D, bytes: 2, unit: 2 }, Plane { start: 0, bytes: 64, unit: 4 }, Plane { start: QH, bytes: 32, unit: 4 }, Plane { start: 64, bytes: 64, unit: 4 }, Plane { start: QH + 32, bytes: 32, unit: 4 }];
+    const PLANES: &'static [Plane] = &[
+        Plane { start: SCALES, bytes: 16, unit: 1 },
+        Plane { start: D, bytes: 2, unit: 2 },
+        Plane { start: 0, bytes: 64, unit: 4 },
+        Plane { start: QH, bytes: 32, unit: 4 },
+        Plane { start: 64, bytes: 64, unit: 4 },
+        Plane { start: QH + 32, bytes: 32, unit: 4 },
+    ];
     const BATCH: usize = 1;
     const ENCODE_NMSE: f64 = 2.9e-4;
 
