@@ -106,8 +106,8 @@ fn every_mix_gives_a_file_with_the_tensors_near_their_values() {
         let mut want: Vec<&str> = input.metadata().iter().map(|(key, _)| key).collect();
         want.push("general.quantization_version");
         assert_eq!(keys, want);
-        assert_eq!(output.metadata().get_u32("general.file_type").unwrap(), mix.file_type());
-        assert_eq!(output.metadata().get_u32("general.quantization_version").unwrap(), 2);
+        assert_eq!(output.metadata().required::<u32>("general.file_type").unwrap(), mix.file_type());
+        assert_eq!(output.metadata().required::<u32>("general.quantization_version").unwrap(), 2);
         assert_eq!(output.metadata().value("tokenizer.ggml.tokens"), input.metadata().value("tokenizer.ggml.tokens"));
         assert_eq!(output.tensors().len(), TENSORS.len());
         for tensor in output.tensors() {

@@ -108,7 +108,7 @@ impl GgufFile {
         let part = Part { path: None, bytes, parsed };
         match part.split_count()? {
             0 | 1 => Self::join(vec![part]),
-            count => Err(GgufError::PartInMemory { count }),
+            count => Err(GgufError::PartInMemory(count)),
         }
     }
 
@@ -224,7 +224,7 @@ fn open_parts(opened: Part, path: &Path, count: u16) -> Result<Vec<Part>, GgufEr
         let part = match opened.take_if(|_| i == name.number) {
             Some(part) => part,
             None => Part::open(&name.sibling(i)).map_err(|error| match error {
-                GgufError::NotFound { path } => GgufError::MissingPart { path, part: i, count },
+                GgufError::NotFound(path) => GgufError::MissingPart { path, part: i, count },
                 other => other,
             })?,
         };
@@ -244,7 +244,7 @@ impl Part {
     fn open(path: &Path) -> Result<Part, GgufError> {
         let owned = || path.to_owned();
         let io_error = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => GgufError::NotFound { path: owned() },
+            io::ErrorKind::NotFound => GgufError::NotFound(owned()),
             _ => GgufError::Io { path: owned(), source },
         };
         let kind = fs::metadata(path).map_err(io_error)?;
@@ -256,7 +256,7 @@ impl Part {
             return Err(GgufError::OtherFile { path: owned(), what, remedy });
         }
         if kind.len() == 0 {
-            return Err(GgufError::Empty { path: owned() });
+            return Err(GgufError::Empty(owned()));
         }
         let bytes = Bytes::map(&File::open(path).map_err(io_error)?).map_err(io_error)?;
         if let Some((what, remedy)) = sniff::recognise(&bytes).filter(|_| !bytes.starts_with(&MAGIC)) {

@@ -15,6 +15,8 @@
 //! takes time and memory proportional to the header's own size; every [`FormatError`] names the key or tensor and the
 //! byte offset.
 
+mod atomic;
+mod codec;
 mod cursor;
 mod error;
 mod file;
@@ -26,13 +28,14 @@ mod split;
 mod value;
 mod writer;
 
+pub use atomic::write_atomically;
 pub(crate) use error::Name;
 pub use error::{FormatError, FormatErrorKind, GgufError, Place};
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{FromValue, Metadata, MetadataError, Unfit};
 pub(crate) use source::Bytes;
 pub use value::{Array, Value, ValueType};
-pub use writer::{DataWriter, GgufWriter, WriteError, write_atomically};
+pub use writer::{DataWriter, GgufWriter, WriteError};
 
 /// The first four bytes of every GGUF file.
 pub const MAGIC: [u8; 4] = *b"GGUF";

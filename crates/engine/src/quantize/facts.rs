@@ -22,7 +22,7 @@ impl Facts {
     /// Reads the facts. A key that is missing or of another type counts as 0: also models that do not run here can be
     /// quantised. Of numbers for each layer, the first counts.
     pub fn read(metadata: &Metadata) -> Facts {
-        let architecture = metadata.get_str("general.architecture").unwrap_or_default().to_owned();
+        let architecture = metadata.required::<&str>("general.architecture").unwrap_or_default().to_owned();
         let number = |key: &str| {
             let value = metadata.value(&format!("{architecture}.{key}"));
             let one = value.and_then(|v| u32::from_value(v).ok());
