@@ -17,18 +17,8 @@ use super::config::Config;
 use super::error::{ConvertError, cut};
 use super::keys::Pairs;
 use crate::gguf::{Array, Value};
+use crate::tokenizer::TokenType as Kind;
 use json::TokenizerJson;
-
-/// The values of `tokenizer.ggml.token_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Normal = 1,
-    Unknown = 2,
-    Control = 3,
-    UserDefined = 4,
-    Unused = 5,
-    Byte = 6,
-}
 
 /// A token: text, score, kind.
 #[derive(Debug, Clone)]

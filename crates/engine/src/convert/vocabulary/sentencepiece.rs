@@ -51,9 +51,7 @@ const MODEL_TYPES: [&str; 4] = ["unigram", "BPE", "word", "char"];
 
 impl Piece {
     pub(super) fn kind(&self) -> Option<Kind> {
-        [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte]
-            .into_iter()
-            .find(|&kind| kind as i32 == self.r#type())
+        Kind::new(self.r#type())
     }
 }
 
