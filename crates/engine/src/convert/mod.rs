@@ -71,7 +71,7 @@ impl Converter {
     /// [`ConvertError`] names the file, and the key or tensor.
     pub fn new(folder: &Path, options: &ConvertOptions) -> Result<Converter, ConvertError> {
         if !folder.is_dir() {
-            return Err(ConvertError::NoFolder { path: folder.to_owned() });
+            return Err(ConvertError::NoFolder(folder.to_owned()));
         }
         let config = Config::read(&folder.join("config.json"))?;
         let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type"))?;

@@ -120,7 +120,7 @@ impl<'a> Planner<'a, '_> {
             match self.part(rule.stored, &name)? {
                 Some(part) => parts.push(part),
                 None if self.may_lack(rule.need) => return Ok(()),
-                None => return Err(ConvertError::MissingTensor { name }),
+                None => return Err(ConvertError::MissingTensor(name)),
             }
         }
         let [first, rest @ ..] = parts.as_slice() else {
@@ -171,7 +171,7 @@ impl<'a> Planner<'a, '_> {
             Layout::Mxfp4 => {
                 let scales_name = name.strip_suffix(BLOCKS).unwrap_or(name).to_owned() + SCALES;
                 let scales = self.tensor(&scales_name);
-                let scales = scales.ok_or_else(|| ConvertError::MissingTensor { name: scales_name.clone() })?;
+                let scales = scales.ok_or_else(|| ConvertError::MissingTensor(scales_name.clone()))?;
                 if let Some(other) = [tensor, scales].into_iter().find(|tensor| tensor.dtype != "U8") {
                     return Err(wrong_dtype(other, "U8"));
                 }

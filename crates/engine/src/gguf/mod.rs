@@ -33,6 +33,7 @@ pub(crate) use error::Name;
 pub use error::{FormatError, FormatErrorKind, GgufError, Place};
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{FromValue, Metadata, MetadataError, Unfit};
+pub(crate) use sniff::{file_names, is_lfs_pointer};
 pub(crate) use source::Bytes;
 pub use value::{Array, Value, ValueType};
 pub use writer::{DataWriter, GgufWriter, WriteError};

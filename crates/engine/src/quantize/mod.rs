@@ -29,7 +29,7 @@ mod role;
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gristmill_cpu::Transcoder;
 use gristmill_kernels::format::Format;
@@ -41,7 +41,8 @@ pub use error::QuantizeError;
 pub use facts::Facts;
 pub use keep::Keep;
 pub use mix::Mix;
-pub(crate) use pieces::{PIECE, PieceError, PieceWriter};
+pub use pieces::EncodeError;
+pub(crate) use pieces::{PIECE, PieceWriter};
 
 /// The version of the quantised formats, as llama.cpp counts it (`GGML_QNT_VERSION`).
 pub const QUANTIZATION_VERSION: u32 = 2;
@@ -164,14 +165,14 @@ pub fn check_output<'a>(
 ) -> Result<(), QuantizeError> {
     let Ok(there) = fs::canonicalize(output) else { return Ok(()) };
     if !there.is_file() {
-        return Err(QuantizeError::NoFile { path: output.to_owned() });
+        return Err(QuantizeError::NoFile(output.to_owned()));
     }
     for input in inputs {
         if fs::canonicalize(input).is_ok_and(|input| input == there || same_file(&input, &there)) {
-            return Err(QuantizeError::SameFile { path: output.to_owned() });
+            return Err(QuantizeError::SameFile(output.to_owned()));
         }
     }
-    if force { Ok(()) } else { Err(QuantizeError::Exists { path: PathBuf::from(output) }) }
+    if force { Ok(()) } else { Err(QuantizeError::Exists(output.to_owned())) }
 }
 
 /// Two names of one file.

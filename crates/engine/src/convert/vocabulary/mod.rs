@@ -47,19 +47,9 @@ struct Added {
     special: bool,
 }
 
-/// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no such token, no
-/// template, a space before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
-const NULLS: &[&str] = &[
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-    "chat_template",
-    "add_prefix_space",
-];
+/// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no template, a space
+/// before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
+const NULLS: &[&str] = &["chat_template", "add_prefix_space"];
 
 /// Reads everything that a file says under `tokenizer.`. Remarks for the user are appended to `notes`.
 ///
@@ -92,10 +82,10 @@ pub(super) fn read(
         }
         (None, Some(json)) if json.model.byte_fallback => {
             no_pre(&json_path)?;
-            scored::from_json(&json_path, json, &about, size)?
+            scored::from_json(json, &about, size)?
         }
-        (None, Some(json)) => byte_level::read(&json_path, json, &about, size, pre)?,
-        (None, None) => return Err(ConvertError::NoTokenizer { folder: folder.to_owned() }),
+        (None, Some(json)) => byte_level::read(json, &about, size, pre)?,
+        (None, None) => return Err(ConvertError::NoTokenizer(folder.to_owned())),
     };
 
     let mut pairs = Pairs::new();
@@ -130,13 +120,14 @@ fn looks_special(text: &str) -> bool {
         || between("<unused", ">")
 }
 
-/// Kind and text of a token that was added.
-fn added_token(added: &Added) -> (Kind, String) {
-    if added.special || looks_special(&added.text) {
-        (Kind::Control, added.text.clone())
-    } else {
-        // Spaces are written as they are in tokens that are matched in the text itself.
-        (Kind::UserDefined, added.text.replace('\u{2581}', " "))
+impl Added {
+    /// The token with its id. Spaces are written as they are in tokens that are matched in the text itself.
+    fn with_id(self, id: u32, score: f32) -> (u32, Token) {
+        let (kind, text) = match self.special || looks_special(&self.text) {
+            true => (Kind::Control, self.text),
+            false => (Kind::UserDefined, self.text.replace('\u{2581}', " ")),
+        };
+        (id, Token { text, score, kind })
     }
 }
 

@@ -3,8 +3,6 @@
 //! Only a pipeline whose every step is known has a name: one that differs in a single character of its regular expression
 //! cuts other words, and the model would read other tokens than it was trained on.
 
-use std::path::Path;
-
 use serde_json::Value;
 
 use super::json::TokenizerJson;
@@ -13,12 +11,12 @@ use crate::tokenizer::Family;
 use crate::tokenizer::Step::{self, ByteLevel, Digits, Split};
 
 /// The name of the pipeline.
-pub(super) fn recognise(path: &Path, json: &TokenizerJson) -> Result<&'static str, ConvertError> {
+pub(super) fn recognise(json: &TokenizerJson) -> Result<&'static str, ConvertError> {
     let whole_words = json.model.ignore_merges;
     let found = nfc(&json.normalizer).zip(steps(&json.pre_tokenizer));
     let name = found.and_then(|(nfc, steps)| Family::recognise(nfc, &steps, whole_words));
     name.ok_or_else(|| ConvertError::PreTokenizer {
-        path: path.to_owned(),
+        path: json.path.clone(),
         // Long enough for the longest known expression.
         found: format!(
             "normalizer {}, pre_tokenizer {}, ignore_merges {whole_words}",
