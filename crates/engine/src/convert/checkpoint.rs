@@ -48,7 +48,7 @@ impl Checkpoint {
         Err(ConvertError::NoWeights { folder: folder.to_owned(), hint: hint(folder) })
     }
 
-    /// `named_by`: the file that names these.
+    /// Maps the files with these names; `named_by` is the file that lists them.
     fn read(folder: &Path, names: &[&str], named_by: &Path) -> Result<Checkpoint, ConvertError> {
         let mut checkpoint = Checkpoint { shards: Vec::new(), tensors: BTreeMap::new() };
         for &name in names {
@@ -123,7 +123,7 @@ impl Checkpoint {
         found.and_then(|(shard, _)| self.shards[*shard].bytes.get(tensor.data.clone())).unwrap_or_default()
     }
 
-    /// Says that the data of a tensor will not be read again, so that it leaves memory.
+    /// Frees the pages of a tensor, whose data will not be read again.
     pub(super) fn done(&self, tensor: &Tensor) {
         if let Some((shard, _)) = self.tensors.get(&tensor.name) {
             self.shards[*shard].bytes.release(tensor.data.start, tensor.data.len());
@@ -140,7 +140,7 @@ fn wrong(path: &Path, problem: String) -> ConvertError {
     ConvertError::Checkpoint { path: path.to_owned(), problem }
 }
 
-/// What lies in a folder without safetensors, and what to do.
+/// What a folder without weights in safetensors holds, and what to do.
 fn hint(folder: &Path) -> &'static str {
     let names = file_names(folder);
     let ending = |suffix: &str| names.iter().any(|name| name.ends_with(suffix));

@@ -22,7 +22,7 @@ pub enum ConvertError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// What should be a file is something else.
+    /// The path is not a regular file.
     #[error("{0} is a folder, a pipe or a device, not a file; put the model's own file in its place")]
     NoFile(PathBuf),
     /// A file beside the weights is longer than any of its kind.
@@ -156,7 +156,7 @@ pub enum ConvertError {
         /// What is wrong.
         problem: String,
     },
-    /// How the tokenizer cuts text into words is not known.
+    /// The pre-tokenizer is unknown.
     #[error(
         "{path}: this pre-tokenizer is not known: {found}; if you know which one it equals, name it (--pre); known: {known}"
     )]
@@ -176,8 +176,8 @@ pub enum ConvertError {
         /// What was named.
         pre: String,
     },
-    /// What was converted is not a model that gristmill runs.
-    #[error("converted, this is not a model that gristmill runs: {0}")]
+    /// The converted model is not one that gristmill runs.
+    #[error("the converted model is not one that gristmill runs: {0}")]
     Unrunnable(crate::Error),
     /// The tensors cannot be written.
     #[error(transparent)]
@@ -190,7 +190,7 @@ pub enum ConvertError {
     Write(#[from] WriteError),
 }
 
-/// The beginning of a text, for a message: what strangers' files hold may be of any length.
+/// The beginning of a text, for a message: text of untrusted files may have any length.
 pub(super) fn cut(text: impl Display, chars: usize) -> String {
     let mut text = text.to_string();
     if let Some((end, _)) = text.char_indices().nth(chars) {

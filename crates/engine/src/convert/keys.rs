@@ -49,9 +49,9 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
             return Ok(match key.kind {
                 Kind::Count => config.count(setting)?.map(Value::U32),
                 Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
-                Kind::Unless(habit) => config.flag(setting)?.filter(|&flag| flag != habit).map(Value::Bool),
-                Kind::InverseRootUnless(habit) => {
-                    let x = config.number(setting)?.filter(|_| config.value(setting) != config.value(habit));
+                Kind::Unless(usual) => config.flag(setting)?.filter(|&flag| flag != usual).map(Value::Bool),
+                Kind::InverseRootUnless(usual) => {
+                    let x = config.number(setting)?.filter(|_| config.value(setting) != config.value(usual));
                     if let Some(found) = config.value(setting).filter(|_| x.is_some_and(|x| x <= 0.0)) {
                         return Err(config.wrong(setting, found, "a number above 0"));
                     }
@@ -74,7 +74,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
         (None, Or::Count(n)) => Some(Value::U32(n)),
         (None, Or::Number(x)) => Some(Value::F32(x as f32)),
         (None, Or::Flag(flag)) => match key.kind {
-            Kind::Unless(habit) if habit == flag => None,
+            Kind::Unless(usual) if usual == flag => None,
             _ => Some(Value::Bool(flag)),
         },
         (None, Or::Same(other)) => Some(Value::U32(needed(config, other)?)),
@@ -93,7 +93,7 @@ fn pattern(period: usize, layers: usize) -> Vec<bool> {
     (0..layers).map(|layer| layer % period != period - 1).collect()
 }
 
-/// Whether each layer sees a window only: from [`LAYER_TYPES`], or from a period as in [`pattern`].
+/// Whether each layer has a window: from [`LAYER_TYPES`], or from a period as in [`pattern`].
 fn windows(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     if setting != LAYER_TYPES {

@@ -1,4 +1,4 @@
-//! What can be wrong with a GGUF file, each with its place.
+//! Errors of GGUF files, each with its place.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -20,13 +20,13 @@ pub enum GgufError {
     Directory {
         /// The path as given.
         path: PathBuf,
-        /// What lies in it and what to do.
+        /// What the directory holds and what to do.
         hint: String,
     },
     /// The file at this path has no bytes.
     #[error("{0}: is empty; download it again")]
     Empty(PathBuf),
-    /// The file is something else, which was recognised.
+    /// The file has another known format.
     #[error("{path}: is {what}, not a GGUF file; {remedy}")]
     OtherFile {
         /// The path as given.
@@ -80,7 +80,7 @@ pub enum GgufError {
         path: PathBuf,
         /// The part's number in its metadata, from 1.
         part: u32,
-        /// How many parts its metadata tells of.
+        /// The number of parts in its metadata.
         count: u16,
     },
     /// Bytes in memory hold only one of this many parts of a split model.
@@ -149,7 +149,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Shows an untrusted name: in backquotes, escaped, and not at any length.
+/// Shows an untrusted name: in backquotes, escaped, cut to 100 characters.
 pub(crate) struct Name<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Name<'_> {
@@ -191,7 +191,7 @@ pub enum FormatErrorKind {
         remaining: u64,
     },
     /// A count exceeds what the rest of the file could hold.
-    #[error("a count of {count} cannot be true: the {remaining} bytes that remain hold at most {most}")]
+    #[error("a count of {count} is impossible: the {remaining} bytes that remain hold at most {most}")]
     Count {
         /// The count in the file.
         count: u64,

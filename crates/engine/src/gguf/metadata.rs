@@ -45,7 +45,7 @@ pub enum MetadataError {
     },
 }
 
-/// A key-value pair and where its value stands.
+/// A key-value pair and the offset of its value.
 #[derive(Debug, Clone)]
 struct Entry {
     key: String,
@@ -212,20 +212,14 @@ impl FromValue<'_> for f64 {
 impl FromValue<'_> for bool {
     const EXPECTED: &'static str = "a boolean";
     fn from_value(value: &Value) -> Result<Self, Unfit> {
-        match value {
-            Value::Bool(v) => Ok(*v),
-            _ => Err(Unfit::Type),
-        }
+        if let Value::Bool(v) = value { Ok(*v) } else { Err(Unfit::Type) }
     }
 }
 
 impl<'a> FromValue<'a> for &'a str {
     const EXPECTED: &'static str = "a string";
     fn from_value(value: &'a Value) -> Result<Self, Unfit> {
-        match value {
-            Value::String(v) => Ok(v),
-            _ => Err(Unfit::Type),
-        }
+        if let Value::String(v) = value { Ok(v) } else { Err(Unfit::Type) }
     }
 }
 

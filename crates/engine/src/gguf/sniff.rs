@@ -1,4 +1,4 @@
-//! Recognises what people pass by mistake, so that the error can say what it is and what to do.
+//! Recognises other kinds of files by their first bytes, so that the error can say what they are and what to do.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub(crate) fn file_names(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// What lies in a directory that was given for a file, and what to do.
+/// What a directory given instead of a file holds, and what to do.
 pub(super) fn directory_hint(path: &Path) -> String {
     let mut names = file_names(path);
     names.sort();
@@ -73,7 +73,7 @@ fn convert_hint(folder: &Path) -> String {
     format!("it holds a model as Hugging Face publishes it; convert it with `{command}` and give that file")
 }
 
-/// A word of a command line: in quotes if a shell would take it apart.
+/// A word of a command line, in quotes if a shell would split or expand it.
 fn quoted(word: &str) -> String {
     match !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/\\:._-".contains(c)) {
         true => word.to_owned(),

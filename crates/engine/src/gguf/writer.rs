@@ -199,7 +199,7 @@ impl GgufWriter {
         (self.header().len() as u64).saturating_add(self.data_bytes)
     }
 
-    /// The planned file as it will be read, but without data: to check that it says what it should.
+    /// The planned file as it will be read, without data, to be checked before it is written.
     pub fn preview(&self) -> GgufFile {
         let mut metadata = Metadata::default();
         for (key, value) in &self.pairs {

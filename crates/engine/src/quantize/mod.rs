@@ -51,7 +51,7 @@ pub const QUANTIZATION_VERSION_KEY: &str = "general.quantization_version";
 /// The key of [`Mix::file_type`].
 pub const FILE_TYPE_KEY: &str = "general.file_type";
 
-/// What becomes of one tensor.
+/// One tensor of the output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
     /// Its name.
@@ -73,7 +73,7 @@ impl Planned {
         Planned { name: name.to_owned(), from, to, instead_of, bytes }
     }
 
-    /// Whether an already quantised tensor is quantised again, which adds up two errors.
+    /// Whether an already quantised tensor is quantised again, which adds a second rounding error.
     pub fn is_requantised(&self) -> bool {
         self.from != self.to && !self.from.is_float() && !self.to.is_float()
     }
@@ -117,7 +117,7 @@ impl<'a> Quantizer<'a> {
         Ok(Quantizer { file, tensors, plan })
     }
 
-    /// What becomes of each tensor, in file order.
+    /// The tensors of the output, in file order.
     pub fn tensors(&self) -> &[Planned] {
         &self.tensors
     }
@@ -153,8 +153,8 @@ impl<'a> Quantizer<'a> {
     }
 }
 
-/// Whether a command may write to `output`: not onto one of the files it reads, onto another existing file only with
-/// `force`, and never onto what is no file.
+/// Checks that a command may write to `output`: never onto one of its inputs, a folder or a device, and onto another
+/// existing file only with `force`.
 ///
 /// # Errors
 /// [`QuantizeError::NoFile`], [`QuantizeError::SameFile`] (also through links), [`QuantizeError::Exists`].

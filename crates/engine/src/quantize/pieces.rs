@@ -14,7 +14,7 @@ use crate::model::Progress;
 /// Elements converted at once: whole blocks of every format, at most 4 MiB, enough for many threads.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// Is told the bytes of tensors written, and may stop.
+/// Gets the bytes of tensors written, and may stop.
 type Report<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 /// Why tensors could not be written in their new formats.
@@ -65,7 +65,7 @@ impl<'a, W: Write> PieceWriter<'a, W> {
         for piece in data.chunks(bytes) {
             let (_, to, _) = self.out.due().ok_or(WriteError::NoTensor)?;
             let elements = piece.len() / from.block_bytes() * from.block_len();
-            // What is not whole blocks is refused by the transcoder.
+            // The transcoder refuses partial blocks.
             self.encoded.resize(to.row_bytes(elements).unwrap_or_default(), 0);
             let transcoded = self.transcoder.transcode(from, piece, to, &mut self.encoded);
             transcoded.map_err(|source| self.weights(source))?;
@@ -78,7 +78,7 @@ impl<'a, W: Write> PieceWriter<'a, W> {
         Ok(())
     }
 
-    /// An error of a piece, said of the tensor.
+    /// An error of a piece, with the element counted from the start of the tensor.
     fn weights(&self, source: TranscodeError) -> EncodeError {
         let (name, to, _) = self.out.due().unwrap_or(("", Format::F32, 0));
         let before = self.out.given() / to.block_bytes() as u64 * to.block_len() as u64;

@@ -4,8 +4,8 @@
 //! text ── special ──► fragments ──► bpe (split into words, merge) or spm (merge by score) ──► ids
 //! ids  ── token_bytes ──► bytes ── stream ──► text
 //! ```
-//! The results are those of transformers for the same vocabulary, with one liberty: special tokens are recognised in a
-//! text only if the caller says so ([`EncodeOptions::parse_special`]), so that a user's text cannot forge them.
+//! The results are those of transformers for the same vocabulary, except that special tokens are recognised in a text only
+//! with [`EncodeOptions::parse_special`], so that a user's text cannot forge them.
 
 mod alphabet;
 mod bpe;
@@ -31,7 +31,7 @@ use merge::Merger;
 use special::{Fragment, Matcher};
 use spm::Scored;
 
-/// How [`Tokenizer::encode`] treats special tokens. The default is that of a plain text: neither.
+/// How [`Tokenizer::encode`] treats special tokens. By default both are off, as for plain text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// Adds the beginning-of-sequence and end-of-sequence tokens that the vocabulary asks for. Not for the output of a
@@ -120,12 +120,12 @@ impl Tokenizer {
                 }
             })
         };
-        let habit = family.is_none_or(|family| family.add_bos) && vocabulary.bos.is_some();
+        let default_bos = family.is_none_or(|family| family.add_bos) && vocabulary.bos.is_some();
         Ok(Self {
             defined: matcher(|kind| kind == TokenType::UserDefined)?,
             special: matcher(|kind| kind == TokenType::UserDefined || kind.is_special())?,
             end_of_generation: vocabulary.ends(&types),
-            add_bos: vocabulary.add_bos.unwrap_or(habit),
+            add_bos: vocabulary.add_bos.unwrap_or(default_bos),
             add_eos: vocabulary.add_eos.unwrap_or(false),
             lacks_pre: family.is_some() && vocabulary.pre.is_none(),
             bos: vocabulary.bos,

@@ -165,8 +165,8 @@ impl Pattern {
     pub(super) fn split<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
         let mut rest = text;
         while !rest.is_empty() {
-            // A stretch between two isolated pieces, then the isolated piece itself.
-            let (stretch, isolated) = match self.isolate {
+            // The text before an isolated piece, then the piece.
+            let (before, isolated) = match self.isolate {
                 Isolate::Nothing => (rest.len(), 0),
                 Isolate::Digits => {
                     let at = run(rest, |c| class(c) != Class::Number);
@@ -177,7 +177,7 @@ impl Pattern {
                     (at, run(&rest[at..], is_punctuation))
                 }
             };
-            let (mut between, after) = rest.split_at(stretch);
+            let (mut between, after) = rest.split_at(before);
             while !between.is_empty() {
                 let (piece, remaining) = between.split_at(self.piece(between));
                 if self.triples {

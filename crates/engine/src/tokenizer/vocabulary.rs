@@ -8,7 +8,8 @@ use super::family::Family;
 pub struct Vocabulary {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece-style BPE).
     pub model: String,
-    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; without it `default`, and [`Tokenizer::notice`] says so.
+    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; without it `default`, and [`Tokenizer::notice`] says
+    /// so.
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`: the text of each token, in the byte alphabet for `gpt2`.
     pub tokens: Vec<String>,
@@ -30,7 +31,7 @@ pub struct Vocabulary {
     pub padding: Option<u32>,
     /// `tokenizer.ggml.eot_token_id` and `tokenizer.ggml.eom_token_id`, as far as present: also end a generation.
     pub end_of_generation: Vec<u32>,
-    /// `tokenizer.ggml.add_bos_token`; without it, the family's habit.
+    /// `tokenizer.ggml.add_bos_token`; without it, the family's default.
     pub add_bos: Option<bool>,
     /// `tokenizer.ggml.add_eos_token`; without it, false.
     pub add_eos: Option<bool>,

@@ -1,4 +1,4 @@
-//! gpt-oss: experts whose gate and up matrices take turns row by row, in MXFP4 as published or in floats, which are
+//! gpt-oss: experts whose gate and up matrices alternate row by row, in MXFP4 as published or in floats, which are
 //! stored column by column.
 
 use super::parts::{
@@ -42,8 +42,8 @@ const ROUTER: &[Rule] = &[
 ];
 
 /// Experts, outputs, inputs: gate and up share the outputs.
-const GATE: How = How::Turn { axis: 1, which: 0 };
-const UP: How = How::Turn { axis: 1, which: 1 };
+const GATE: How = How::Interleaved { axis: 1, which: 0 };
+const UP: How = How::Interleaved { axis: 1, which: 1 };
 
 const GATE_WEIGHT: Rule = Rule {
     stored: Layout::Mxfp4,

@@ -37,16 +37,15 @@ pub(super) const fn head_widths(or: Or) -> [Key; 2] {
 /// The embedding width divided by the number of heads.
 pub(super) const WIDTH: Or = Or::Quotient("hidden_size", "num_attention_heads");
 
-/// Whether the weights of the chosen experts are renormalised. `habit`: what files of the architecture mean that do not
-/// say.
-pub(super) const fn renormalised(habit: bool) -> Key {
-    Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(habit), or: Or::Flag(false) }
+/// Whether the weights of the chosen experts are renormalised; `default` is that of the architecture without the key.
+pub(super) const fn renormalised(default: bool) -> Key {
+    Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(default), or: Or::Flag(false) }
 }
 
 /// The type of each layer, as a list.
 pub(in crate::convert) const LAYER_TYPES: &str = "layer_types";
 
-/// Which layers see a window only; `period`: see [`Kind::WindowsUnless`].
+/// Which layers have a window; `period`: see [`Kind::WindowsUnless`].
 pub(super) const fn windows(period: usize) -> Key {
     let theirs = &[LAYER_TYPES, "sliding_window_pattern"];
     Key { ours: "attention.sliding_window_pattern", theirs, kind: Kind::WindowsUnless { period }, or: Or::Skip }
@@ -73,8 +72,8 @@ pub(super) const fn expect_number(setting: &'static str, value: f64) -> Expect {
 }
 
 /// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
-/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the family's
-/// default, for RoPE no scaling and the whole head.
+/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
+/// family's default, for RoPE no scaling and the whole head.
 pub(in crate::convert) const NULLS: &[&str] =
     &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
 
@@ -88,7 +87,7 @@ pub(super) const COMMON: &[Key] = &[
     count("attention.head_count_kv", &["num_key_value_heads"], Or::Same("num_attention_heads")),
 ];
 
-/// What the number of experts is called.
+/// The settings with the number of experts.
 pub(in crate::convert) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
 
 /// Experts that a router chooses.

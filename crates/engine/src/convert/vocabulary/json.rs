@@ -72,7 +72,7 @@ struct Outline {
 #[derive(Deserialize)]
 #[serde(expecting = "an object with a tokenizer's model")]
 struct ModelOutline {
-    /// Files of before 2020 do not say.
+    /// Missing in files from before 2020.
     #[serde(default, rename = "type")]
     kind: Option<String>,
 }
@@ -108,8 +108,8 @@ impl TokenizerJson {
         self.added_tokens.iter().map(|token| token.content.as_str())
     }
 
-    /// Id and token of all that were added. What `tokenizer_config.json` (`about`) names as special is so, whatever this file
-    /// says.
+    /// Id and token of all that were added. What `tokenizer_config.json` (`about`) names as special is so, whatever
+    /// this file says.
     pub(super) fn added_tokens(&self, about: &Config, score: f32) -> Result<Vec<(u32, Token)>, ConvertError> {
         let own = self.added_tokens.iter().map(|token| (token.id, token.content.as_str(), token.special));
         let named = special::named(about)?.into_iter();

@@ -28,7 +28,7 @@ struct Token {
     kind: Kind,
 }
 
-/// What is written of a vocabulary.
+/// A vocabulary to be written.
 struct Vocabulary {
     /// `gpt2` or `llama`.
     model: &'static str,
@@ -36,7 +36,7 @@ struct Vocabulary {
     tokens: Vec<Token>,
     scored: bool,
     merges: Vec<String>,
-    /// `None` says nothing: the model's habit.
+    /// `None` leaves the key out: the model's default.
     space_prefix: Option<bool>,
 }
 
@@ -47,13 +47,13 @@ struct Added {
     special: bool,
 }
 
-/// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no template, a space
-/// before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
+/// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no template, a
+/// space before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
 const NULLS: &[&str] = &["chat_template", "add_prefix_space"];
 
-/// Reads everything that a file says under `tokenizer.`. Remarks for the user are appended to `notes`.
+/// Reads all keys under `tokenizer.`. Notes for the user are appended to `notes`.
 ///
-/// `size`: rows of the embedding table. Ids without a token are filled up, as converters do.
+/// `size`: rows of the embedding table. Ids without a token get fillers.
 pub(super) fn read(
     folder: &Path,
     config: &Config,
@@ -111,7 +111,7 @@ pub(super) fn read(
     Ok(pairs)
 }
 
-/// Tokens that vocabularies list as ordinary, but which mark up a text.
+/// Whether a token marks up a text, although vocabularies list it as ordinary.
 fn looks_special(text: &str) -> bool {
     let between = |open: &str, close: &str| text.starts_with(open) && text.ends_with(close);
     matches!(text, "<pad>" | "<mask>" | "<2mass>" | "[@BOS@]")

@@ -1,7 +1,7 @@
 //! Recognises the pre-tokenizer of byte-level BPE by the steps that `tokenizer.json` lists.
 //!
-//! Only a pipeline whose every step is known has a name: one that differs in a single character of its regular expression
-//! cuts other words, and the model would read other tokens than it was trained on.
+//! Only a pipeline whose every step is known has a name: one that differs in a single character of its regular
+//! expression cuts other words, and the model would read other tokens than it was trained on.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ pub(super) fn recognise(json: &TokenizerJson) -> Result<&'static str, ConvertErr
     })
 }
 
-/// Whether the normaliser is normal form C or none at all; otherwise nothing.
+/// Whether the normaliser is normal form C; `None` for one other than that or none.
 fn nfc(normalizer: &Value) -> Option<bool> {
     match normalizer["type"].as_str() {
         None if normalizer.is_null() => Some(false),

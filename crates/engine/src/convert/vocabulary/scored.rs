@@ -10,7 +10,8 @@ use crate::convert::config::Config;
 use crate::convert::error::{ConvertError, cut};
 use crate::convert::files::read_json;
 
-/// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told another.
+/// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told
+/// another.
 const MAX_TOKEN_BYTES: usize = 1024;
 
 /// Scores that converters give to tokens which no merge makes.
@@ -131,7 +132,7 @@ fn ranks<'j>(json: &'j TokenizerJson) -> Result<HashMap<String, usize>, ConvertE
     Ok(ranks)
 }
 
-/// Whether a space goes before a text. Nothing, if the steps are others than those of SentencePiece.
+/// Whether a space goes before a text; `None` for steps other than SentencePiece's.
 fn space_prefix(json: &TokenizerJson) -> Option<bool> {
     let is_replace = |step: &serde_json::Value| {
         step["type"] == "Replace" && step["pattern"]["String"] == " " && step["content"] == "\u{2581}"

@@ -9,8 +9,8 @@ use crate::convert::error::{ConvertError, cut};
 use crate::convert::keys::Pairs;
 use crate::gguf::Value;
 
-/// What a token is called in the settings and in GGUF (`tokenizer.ggml.{name}_token_id`; the spelling of the separator is
-/// that of the format).
+/// The names of special tokens in the settings and in GGUF (`tokenizer.ggml.{name}_token_id`; the spelling of the
+/// separator is that of the format).
 const ROLES: &[(&str, &str)] = &[
     ("bos", "bos"),
     ("eos", "eos"),
@@ -110,7 +110,7 @@ pub(super) fn read(
 /// What the post-processor adds at one end of a text.
 #[derive(Default, Clone, Copy)]
 enum End<'a> {
-    /// It says nothing about that.
+    /// Unspecified.
     #[default]
     Nothing,
     /// No token.
@@ -124,7 +124,7 @@ struct Ends<'a> {
     last: End<'a>,
 }
 
-/// Reads the post-processor, one step or a sequence of them.
+/// Reads the post-processor, one step or a sequence.
 ///
 /// # Errors
 /// What is wrong with it.
