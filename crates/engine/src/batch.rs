@@ -7,7 +7,7 @@ use crate::state::SequenceId;
 pub enum Outputs {
     /// None: the tokens only fill the state.
     None,
-    /// Those of the last token: what comes next.
+    /// Those of the last token.
     Last,
     /// Those of every token.
     All,
@@ -17,7 +17,7 @@ pub enum Outputs {
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub(crate) tokens: Vec<u32>,
-    /// Whose tokens: each a sequence, and a number of tokens.
+    /// Each sequence with its number of tokens, in order.
     pub(crate) parts: Vec<(SequenceId, usize)>,
     /// Tokens whose logits are wanted, ascending.
     pub(crate) output_rows: Vec<u32>,

@@ -1,22 +1,10 @@
-//! Dates and times for people and templates, in UTC.
+//! Dates and times as text, in UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "Tuesday", "Wednesday"];
+const MONTHS: &str = "January February March April May June July August September October November December";
+/// From the day of the week of 1970-01-01.
+const DAYS: &str = "Thursday Friday Saturday Sunday Monday Tuesday Wednesday";
 
 /// The time as `strftime` formats it in the C locale.
 ///
@@ -26,8 +14,8 @@ pub fn format(time: SystemTime, format: &str) -> Result<String, String> {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);
-    let name = |names: &[&'static str], index: u64| names.get(index as usize).copied().unwrap_or_default();
-    let (month_name, day_name) = (name(&MONTHS, month - 1), name(&DAYS, days % 7));
+    let name = |names: &'static str, index: u64| names.split(' ').nth(index as usize).unwrap_or_default();
+    let (month_name, day_name) = (name(MONTHS, month - 1), name(DAYS, days % 7));
     let mut out = String::new();
     let mut chars = format.chars();
     while let Some(c) = chars.next() {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 use crate::model::LoadOptions;
 
-/// What a device can be called.
+/// The names of devices.
 const DEVICES: &str = "auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)";
 
 /// Threads that a model uses unless told otherwise: one on each physical core within this process's affinity and quota.
@@ -26,7 +26,7 @@ pub fn default_threads() -> usize {
 pub struct Opened {
     /// The device.
     pub backend: Arc<Backend>,
-    /// For `auto`: why a CUDA device that is there could not be used. The caller tells it to people.
+    /// For `auto`: why a CUDA device could not be used, for the caller to report.
     pub passed_over: Option<Arc<gristmill_kernels::Error>>,
 }
 
@@ -36,10 +36,10 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if there is none that can be used.
+/// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if no CUDA device can be used.
 ///
 /// # Errors
-/// [`Error::Device`] for a name that is none, [`Error::Level`], and what the device says if it cannot be used.
+/// [`Error::Device`] for an unknown name, [`Error::Level`], and the error of a device that cannot be used.
 pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     let threads = options.threads.unwrap_or_else(default_threads);
     let cpu = || cpu(options.level.as_deref(), threads);
@@ -73,7 +73,7 @@ fn metal(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
 #[cfg(not(target_os = "macos"))]
 fn metal(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
     let (device, what) = (DeviceId::Metal(number), "opening it".to_owned());
-    let reason = "Metal is on macOS alone; the device `cpu` is everywhere".to_owned();
+    let reason = "Metal exists on macOS only; use the device `cpu`".to_owned();
     Err(gristmill_kernels::Error::Device { device, what, reason })
 }
 

@@ -33,7 +33,7 @@ pub enum Error {
     Architecture {
         /// `general.architecture`.
         found: String,
-        /// The architectures that are.
+        /// The known architectures.
         known: String,
     },
     /// A key asks for something that is not implemented.
@@ -88,16 +88,13 @@ pub enum Error {
         /// The architecture.
         architecture: String,
     },
-    /// The file has a tensor for each expert.
+    /// The file has a tensor for each expert, this one first.
     #[error(
         "tensor {}: a tensor for each expert is the form of files from before April 2024, which is not supported; \
          convert the model again",
-        Name(.name)
+        Name(.0)
     )]
-    SplitExperts {
-        /// The first of them.
-        name: String,
-    },
+    SplitExperts(String),
     /// The vocabulary and the embedding table disagree.
     #[error("the tokenizer has {tokens} tokens, but `token_embd.weight` has {rows} rows; convert the model again")]
     VocabularySize {
@@ -110,20 +107,20 @@ pub enum Error {
     #[error("the file has no tokenizer (`tokenizer.ggml.model` is missing); only token ids can be used with it")]
     NoTokenizer,
 
-    /// A device that is not there.
-    #[error("device {asked:?} is not there; devices: {known}")]
+    /// No device has this name.
+    #[error("device {asked:?} is unknown; devices: {known}")]
     Device {
         /// What was asked for.
         asked: String,
-        /// The devices that are.
+        /// The names of devices.
         known: String,
     },
-    /// A CPU level that this architecture does not have.
+    /// No CPU level of this machine architecture has this name.
     #[error("CPU level {asked:?} is unknown; levels: {known}")]
     Level {
         /// What was asked for.
         asked: String,
-        /// The levels that there are.
+        /// The levels.
         known: String,
     },
     /// A parameter of the caller is out of range.
@@ -136,7 +133,7 @@ pub enum Error {
         /// What is allowed.
         rule: String,
     },
-    /// Memory would not do.
+    /// Memory does not suffice.
     #[error("{what} needs {}, but only {} are free; {remedy}", Bytes(*.needed), Bytes(*.free))]
     Memory {
         /// What for.
@@ -181,16 +178,13 @@ pub enum Error {
         /// The least that is possible, besides 0.
         shortest: usize,
     },
-    /// As many sequences are open as there may be.
-    #[error("all {limit} sequences are open; close one, or allow more in the limits")]
-    OutOfSequences {
-        /// The limit.
-        limit: usize,
-    },
+    /// As many sequences are open as the limits allow.
+    #[error("all {0} sequences are open; close one, or allow more in the limits")]
+    OutOfSequences(usize),
     /// The sequence was closed, or belongs to another runner.
     #[error("this sequence is not open here; it was closed, or belongs to another runner")]
     UnknownSequence,
-    /// A batch has more tokens or more output rows than there is room for.
+    /// A batch has more tokens or more output rows than the limits allow.
     #[error("the batch has {found} {what}, the limit is {limit}; split it, or raise the limit")]
     BatchTooLarge {
         /// What there is too much of.

@@ -4,8 +4,11 @@
 //! file ── gguf ──► metadata + tensors ── model ──► spec, weights          (Model: shared, immutable)
 //! tokens of several sequences ── batch ──► runner: state + forward ──► logits ──► sample
 //! ```
-//! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`] serves requests
-//! with one.
+//! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`]
+//! serves requests with a runner.
+//!
+//! The crate has no SIMD, and one thread of its own: that of an [`Engine`], which owns the runner. Threads that compute belong
+//! to the backends (`gristmill-cpu`); those that transcode weights to its [`Transcoder`](gristmill_cpu::Transcoder).
 
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! What a user should know although nothing failed.
+//! Notices: conditions worth telling a user, none of them an error.
 
 use std::fmt::{self, Display, Formatter};
 
-/// What a user should know although nothing failed. The library returns notices and prints none; as text, each is one
-/// sentence that says what was found and what can be done.
+/// A condition worth telling a user, which is not an error. The library returns notices and prints none; as text, each
+/// is one sentence that says what was found and what can be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {

@@ -1,4 +1,4 @@
-//! What memory a model will take, before it is loaded.
+//! The memory of a model, planned before it is loaded.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
@@ -18,11 +18,11 @@ pub const DEFAULT_CONTEXT: usize = 8192;
 /// The longest context that is supported: positions have 32 bits, and angles of RoPE must stay finite.
 pub const MAX_CONTEXT: usize = 1 << 31;
 
-/// Memory of a device that is left to its driver. Kernels and recorded steps of a model take some tens of MB; attention
-/// puts partial results into up to 64 MB, after smaller pieces that steps which were recorded may still name.
+/// Bytes of a device's memory that are left to its driver. Kernels and captured graphs of a model take some tens of MB;
+/// the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
 const RESERVE: u64 = 256 << 20;
 
-/// How much a [`Runner`](crate::Runner) can do at once. Memory is taken for all of it.
+/// How much a [`Runner`](crate::Runner) can do at once; its memory is allocated for all of this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Tokens of one sequence, at most [`MAX_CONTEXT`]; `None` for the least of what the model was trained on,
@@ -72,15 +72,15 @@ pub struct Plan {
     pub trained: usize,
     /// Prepared weights.
     pub weights: u64,
-    /// Weights that are read from the file's map; the system may drop these pages and read them again.
+    /// Weights that are read from the mapped file; the system may drop these pages and read them again.
     pub mapped: u64,
     /// State (the KV cache) of all sequences.
     pub state: u64,
     /// Intermediate results.
     pub scratch: u64,
-    /// Of a device: left to its driver, for compiled kernels, recorded steps, and what operations take on the way.
+    /// Of a device: left to its driver, for compiled kernels, captured graphs and workspaces.
     pub reserve: u64,
-    /// What is free now on the device, if the system tells.
+    /// What is free on the device; `None` if the system does not tell.
     pub available: Option<u64>,
 }
 
@@ -145,12 +145,12 @@ impl Plan {
         (context > trained).then_some(Notice::LongContext { context, trained })
     }
 
-    /// All of it.
+    /// The sum of all parts.
     pub fn total(&self) -> u64 {
         [self.weights, self.mapped, self.state, self.scratch, self.reserve].into_iter().fold(0, u64::saturating_add)
     }
 
-    /// Fails if it is more than what is free.
+    /// Checks that the total is available.
     ///
     /// # Errors
     /// [`Error::Memory`] with the numbers and what can be done.

@@ -1,5 +1,4 @@
-//! The steps that a runner may take, gone through once on a device that computes nothing, so that the real one has compiled
-//! their kernels before the first request.
+//! Kernels compiled before the first request: the steps of a runner go once through a device that only notes launches.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::Argmax;
@@ -10,9 +9,9 @@ use crate::plan::{Limits, Plan};
 use crate::state::State;
 
 impl Model {
-    /// Makes ready what runners and engines with these limits need. On a GPU kernels that this machine has never compiled
-    /// are compiled, several at a time; without this they are compiled one after another, each when it is first used.
-    /// `progress` is told how many are ready. A CPU has nothing to do.
+    /// Compiles the kernels that runners and engines with these limits need, on a GPU. Kernels that this machine has
+    /// never compiled are compiled several at a time; without this call each is compiled at its first use. `progress`
+    /// gets the number of kernels that are ready. On a CPU this does nothing.
     ///
     /// # Errors
     /// As [`crate::Runner::new`], and [`crate::Error::Kernel`] if a kernel does not compile.
@@ -29,7 +28,7 @@ impl Model {
         Ok(ready?)
     }
 
-    /// Steps of all sizes that a runner pads to, and some of those between.
+    /// Runs steps of all sizes that a runner pads to, and of some sizes between.
     fn walk(&self, limits: &Limits, backend: &Backend) -> Result<()> {
         let (spec, most, rows) = (&self.spec, limits.batch_tokens, limits.rows());
         let plan = Plan::loaded(spec, limits, self.precision, backend)?;

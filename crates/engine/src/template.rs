@@ -8,6 +8,7 @@
 mod budget;
 mod guard;
 mod library;
+mod ops;
 mod print;
 
 use std::borrow::Cow;
@@ -62,42 +63,24 @@ pub enum TemplateError {
         /// The line, from 1.
         line: usize,
     },
-    /// The source nests its tags or expressions too deeply.
-    #[error("the chat template is nested too deeply at line {line}")]
-    TooComplex {
-        /// The line, from 1.
-        line: usize,
-    },
-    /// The template itself refuses its input, by `raise_exception`.
-    #[error("the chat template refuses these messages: {message}")]
-    Raised {
-        /// Its own words.
-        message: String,
-    },
-    /// The rendering ran for too long.
-    #[error("the chat template does not end within {limit} instructions")]
-    TooLong {
-        /// The limit.
-        limit: u64,
-    },
-    /// The rendering made or compared too much text.
-    #[error("the chat template works on more than {limit} bytes of text")]
-    TooMuchText {
-        /// The limit.
-        limit: usize,
-    },
-    /// The rendering asked for too long a range.
-    #[error("the chat template asks for a range of more than {limit} numbers")]
-    RangeTooLong {
-        /// The limit.
-        limit: usize,
-    },
-    /// A value is nested too deeply.
-    #[error("the chat template or its input nests lists or mappings more than {limit} levels deep")]
-    TooDeep {
-        /// The limit.
-        limit: usize,
-    },
+    /// The source nests its tags or expressions too deeply at this line, from 1.
+    #[error("the chat template is nested too deeply at line {0}")]
+    TooComplex(usize),
+    /// The template itself refuses its input, by `raise_exception` with this message.
+    #[error("the chat template refuses these messages: {0}")]
+    Raised(String),
+    /// The rendering ran for more than this many instructions.
+    #[error("the chat template does not end within {0} instructions")]
+    TooLong(u64),
+    /// The rendering made or compared more than this many bytes of text.
+    #[error("the chat template works on more than {0} bytes of text")]
+    TooMuchText(usize),
+    /// The rendering asked for a range of more than this many numbers.
+    #[error("the chat template asks for a range of more than {0} numbers")]
+    RangeTooLong(usize),
+    /// A value is nested deeper than this.
+    #[error("the chat template or its input nests lists or mappings more than {0} levels deep")]
+    TooDeep(usize),
     /// The rendering failed in another way.
     #[error("the chat template failed at line {line}: {message}")]
     Render {
@@ -114,7 +97,7 @@ impl TemplateError {
     }
 }
 
-/// An error without its position, which our own errors give.
+/// The message of an error, without its position.
 fn describe(error: &Error) -> String {
     match error.detail() {
         Some(detail) => format!("{}: {detail}", error.kind()),
@@ -141,10 +124,10 @@ impl Message {
     }
 }
 
-/// What a template is told besides the messages.
+/// The inputs of a template besides the messages.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RenderOptions {
-    /// Ends the prompt with the start of an answer.
+    /// Ends the prompt with the start of a completion.
     pub add_generation_prompt: bool,
     /// The text of the beginning-of-sequence token; undefined in the template if `None`.
     pub bos_token: Option<String>,
@@ -214,29 +197,26 @@ impl ChatTemplate {
         let mut text = String::new();
         let mut output = make_string_output(&mut text);
         let result = Vm::new(&env).eval(&instructions, root, &blocks, &mut output, AutoEscape::None);
-        match result {
-            Ok(_) => {}
-            Err(error) => return Err(budget.failure().unwrap_or_else(|| failure(&error))),
-        }
+        result.map_err(|error| budget.failure().unwrap_or_else(|| failure(&error)))?;
         Ok(text)
     }
 
     /// The rewritten template. It is parsed anew for each rendering, which takes microseconds.
     fn parse(&self) -> Result<minijinja::machinery::ast::Stmt<'_>, TemplateError> {
         let parsed = parse(&self.source, "chat template", Default::default(), WHITESPACE);
-        guard::guard(&parsed.map_err(|error| TemplateError::syntax(&error))?)
+        guard::statement(&parsed.map_err(|error| TemplateError::syntax(&error))?)
     }
 }
 
 fn failure(error: &Error) -> TemplateError {
     match error.kind() {
-        ErrorKind::OutOfFuel => TemplateError::TooLong { limit: MAX_INSTRUCTIONS },
+        ErrorKind::OutOfFuel => TemplateError::TooLong(MAX_INSTRUCTIONS),
         _ => TemplateError::Render { line: error.line().unwrap_or(0), message: describe(error) },
     }
 }
 
-/// `{% generation %}` marks the answers for training; for a prompt it means nothing. It becomes a condition that holds,
-/// so that the whitespace around it is treated in the same way.
+/// Replaces `{% generation %}`, which marks completions for training, by `{% if true %}`, which treats the whitespace
+/// around it alike.
 fn without_generation_tags(source: &str) -> Cow<'_, str> {
     if !source.contains("generation") {
         return Cow::Borrowed(source);

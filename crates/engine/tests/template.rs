@@ -40,7 +40,7 @@ fn prompts_are_those_of_transformers() {
             Some(text) => assert_eq!(result.as_deref(), Ok(text), "{name}: {messages:?}"),
             None => {
                 let message = case["error"].as_str().unwrap().to_owned();
-                assert_eq!(result, Err(TemplateError::Raised { message }), "{name}: {messages:?}");
+                assert_eq!(result, Err(TemplateError::Raised(message)), "{name}: {messages:?}");
             }
         }
     }

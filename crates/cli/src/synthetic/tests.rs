@@ -99,7 +99,8 @@ fn every_model_with_experts_says_how_wide_they_are() {
     for model in shapes::MODELS {
         let (_, file) = Synthetic::parse(model.name, Some(1)).unwrap().plan().unwrap();
         let file = file.preview();
-        let (metadata, architecture) = (file.metadata(), file.metadata().get_str("general.architecture").unwrap());
+        let (metadata, architecture) =
+            (file.metadata(), file.metadata().required::<&str>("general.architecture").unwrap());
         let has = |key: &str| metadata.contains(&format!("{architecture}.{key}"));
         assert_eq!(has("expert_feed_forward_length"), has("expert_count"), "{}", model.name);
     }

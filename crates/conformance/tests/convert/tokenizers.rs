@@ -20,7 +20,7 @@ fn tokenizers_of_unknown_kind() {
     case(
         "merge-unknown",
         tokenizer(|t| t["model"]["merges"][1] = json!(["a", "?!"])),
-        &["converted, this is not a model", "not a token"],
+        &["the converted model is not one", "not a token"],
     );
     case("too-large", tokenizer(|t| t["model"]["vocab"]["zz"] = json!(288)), &["\"zz\" has id 288", "288 tokens"]);
     case("not-json", |f| f.write("tokenizer.json", "x"), &["tokenizer.json", "not as it should be"]);

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use gristmill_cpu::TranscodeError;
 use gristmill_engine::convert::{ConvertError, ConvertOptions, Converter};
-use gristmill_engine::quantize::Mix;
+use gristmill_engine::quantize::{EncodeError, Mix};
 use serde_json::{Value, json};
 
 use super::folder::{FIRST, Folder, INDEX, SECOND, case};
@@ -103,7 +103,7 @@ fn experts_that_are_not_as_their_layout_asks() {
 #[test]
 fn what_is_no_folder_with_weights() {
     let file = Converter::new(Path::new(file!()), &ConvertOptions::default());
-    assert!(matches!(file, Err(ConvertError::NoFolder { .. })));
+    assert!(matches!(file, Err(ConvertError::NoFolder(_))));
     case("no-index", |f| f.remove(INDEX), &["neither model.safetensors nor", "without that index"]);
     let only = |name: &'static str| {
         move |f: &Folder| {
@@ -133,9 +133,9 @@ fn weights_that_no_format_holds_are_named_and_leave_nothing() {
     let converter = Converter::new(&folder.0, &options).unwrap();
     let before = fs::read_dir(&folder.0).unwrap().count();
     let error = converter.write(&folder.path("out.gguf"), 1, &mut |_| ControlFlow::Continue(())).unwrap_err();
-    assert!(matches!(error, ConvertError::Weights { .. }), "{error}");
+    assert!(matches!(error, ConvertError::Encode(EncodeError::Weights { .. })), "{error}");
     let stopped = converter.write(&folder.path("out.gguf"), 1, &mut |_| ControlFlow::Break(()));
-    assert!(matches!(stopped, Err(ConvertError::Stopped)));
+    assert!(matches!(stopped, Err(ConvertError::Encode(EncodeError::Stopped))));
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), before);
 }
 
@@ -160,7 +160,10 @@ fn a_weight_that_is_not_finite_is_named_by_its_place_in_a_large_tensor() {
         let options = ConvertOptions { mix: mix.map(|mix| Mix::parse(mix).unwrap()), ..ConvertOptions::default() };
         let converter = Converter::new(&folder.0, &options).unwrap();
         match converter.write(&folder.path("out.gguf"), 2, &mut |_| ControlFlow::Continue(())) {
-            Err(ConvertError::Weights { name, source: TranscodeError::NotFinite { element, .. } }) => {
+            Err(ConvertError::Encode(EncodeError::Weights {
+                name,
+                source: TranscodeError::NotFinite { element, .. },
+            })) => {
                 assert_eq!((name.as_str(), element), ("blk.1.ffn_down.weight", place), "{mix:?}");
             }
             other => panic!("{mix:?}: {other:?}"),

@@ -1,7 +1,7 @@
 //! All tensors of a folder, from one safetensors file or several.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::error::ConvertError;
 use super::files::read_json;
 use super::safetensors::{self, Tensor};
-use crate::gguf::Bytes;
+use crate::gguf::{Bytes, Name, file_names, is_lfs_pointer};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -48,32 +48,36 @@ impl Checkpoint {
         Err(ConvertError::NoWeights { folder: folder.to_owned(), hint: hint(folder) })
     }
 
-    /// `named_by`: the file that names these.
+    /// Maps the files with these names; `named_by` is the file that lists them.
     fn read(folder: &Path, names: &[&str], named_by: &Path) -> Result<Checkpoint, ConvertError> {
         let mut checkpoint = Checkpoint { shards: Vec::new(), tensors: BTreeMap::new() };
         for &name in names {
             // A name with a path in it could lead anywhere.
             if Path::new(name).file_name().is_none_or(|file| file != name) {
-                return Err(ConvertError::ShardName { index: named_by.to_owned(), name: name.to_owned() });
+                return Err(wrong(named_by, format!("{} is not the name of a file beside it", Name(name))));
             }
             let path = folder.join(name);
             let io = |source| ConvertError::Read { path: path.clone(), source };
             if !path.is_file() {
-                return Err(ConvertError::MissingShard { path, index: named_by.to_owned() });
+                return Err(wrong(&path, format!("is missing, but {} names it; fetch it too", named_by.display())));
             }
             let file = File::open(&path).map_err(io)?;
             // An empty file cannot be mapped.
             let empty = file.metadata().map_err(io)?.len() == 0;
             let bytes = if empty { Bytes::Static(&[]) } else { Bytes::map(&file).map_err(io)? };
-            if bytes.starts_with(b"version https://git-lfs.github.com/") {
-                return Err(ConvertError::LfsPointer { path });
+            if is_lfs_pointer(&bytes) {
+                return Err(wrong(&path, "is a Git LFS pointer; fetch the file itself with `git lfs pull`".to_owned()));
             }
             let tensors =
                 safetensors::read(&bytes).map_err(|source| ConvertError::Safetensors { path: path.clone(), source })?;
             for tensor in tensors {
-                let tensor_name = tensor.name.clone();
-                if checkpoint.tensors.insert(tensor_name.clone(), (checkpoint.shards.len(), tensor)).is_some() {
-                    return Err(ConvertError::TwiceInShards { path, tensor: tensor_name });
+                let name = tensor.name.clone();
+                if checkpoint.tensors.insert(name.clone(), (checkpoint.shards.len(), tensor)).is_some() {
+                    let name = Name(&name);
+                    return Err(wrong(
+                        &path,
+                        format!("tensor {name} is in another file as well; the folder mixes two models"),
+                    ));
                 }
             }
             checkpoint.shards.push(Shard { path, bytes });
@@ -86,16 +90,19 @@ impl Checkpoint {
         for (tensor, shard) in map {
             let found = self.tensors.get(tensor).and_then(|&(number, _)| self.shards[number].path.file_name());
             if found.is_none_or(|found| found != shard.as_str()) {
-                let (index, tensor, shard) = (index.to_owned(), tensor.clone(), shard.clone());
-                return Err(ConvertError::NotInShard { index, tensor, shard });
+                let tensor = Name(tensor);
+                return Err(wrong(
+                    index,
+                    format!("names tensor {tensor}, which {shard} does not have; fetch both again"),
+                ));
             }
         }
         match self.tensors.iter().find(|(tensor, _)| !map.contains_key(*tensor)) {
-            Some((tensor, &(number, _))) => Err(ConvertError::NotInIndex {
-                index: index.to_owned(),
-                tensor: tensor.clone(),
-                shard: self.shards[number].path.clone(),
-            }),
+            Some((tensor, &(number, _))) => {
+                let (tensor, index) = (Name(tensor), index.display());
+                let problem = format!("has tensor {tensor}, which {index} does not name; fetch both again");
+                Err(wrong(&self.shards[number].path, problem))
+            }
             None => Ok(()),
         }
     }
@@ -116,7 +123,7 @@ impl Checkpoint {
         found.and_then(|(shard, _)| self.shards[*shard].bytes.get(tensor.data.clone())).unwrap_or_default()
     }
 
-    /// Says that the data of a tensor will not be read again, so that it leaves memory.
+    /// Frees the pages of a tensor, whose data will not be read again.
     pub(super) fn done(&self, tensor: &Tensor) {
         if let Some((shard, _)) = self.tensors.get(&tensor.name) {
             self.shards[*shard].bytes.release(tensor.data.start, tensor.data.len());
@@ -129,11 +136,13 @@ impl Checkpoint {
     }
 }
 
-/// What lies in a folder without safetensors, and what to do.
+fn wrong(path: &Path, problem: String) -> ConvertError {
+    ConvertError::Checkpoint { path: path.to_owned(), problem }
+}
+
+/// What a folder without weights in safetensors holds, and what to do.
 fn hint(folder: &Path) -> &'static str {
-    // Enough for any model folder, and bounded in any other.
-    let entries = fs::read_dir(folder).into_iter().flatten().take(10_000).flatten();
-    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let names = file_names(folder);
     let ending = |suffix: &str| names.iter().any(|name| name.ends_with(suffix));
     if ending(".safetensors") {
         "its safetensors files come without that index; fetch it too"

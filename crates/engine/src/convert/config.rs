@@ -9,8 +9,8 @@ use super::files::read_json;
 
 /// A JSON object whose getters refuse a value of another type, and say what they expected.
 ///
-/// A `null` is refused like any wrong type: transformers passes it on in the place of the default, which breaks the model.
-/// Where it declares a setting as optional, and `null` means that it is not set, [`Config::without_nulls`] takes it out.
+/// A `null` is refused like any wrong type: transformers uses it instead of the default, which breaks the model. Where
+/// transformers declares a setting as optional, `null` means that it is not set: [`Config::without_nulls`].
 #[derive(Debug, Clone)]
 pub(super) struct Config {
     path: PathBuf,
@@ -23,7 +23,7 @@ impl Config {
         Ok(Config { path: path.to_owned(), entries: read_json(path)? })
     }
 
-    /// Reads a file that need not be there.
+    /// Reads a file, or nothing if there is none.
     pub(super) fn read_optional(path: &Path) -> Result<Config, ConvertError> {
         match path.exists() {
             true => Self::read(path),
@@ -31,7 +31,7 @@ impl Config {
         }
     }
 
-    /// Takes out those of these settings that are `null`: there it means that they are not set.
+    /// Takes out those of these settings that are `null`.
     pub(super) fn without_nulls(mut self, keys: &[&str]) -> Config {
         self.entries.retain(|key, value| !(value.is_null() && keys.contains(&key.as_str())));
         self
@@ -44,121 +44,82 @@ impl Config {
 
     /// An object within, as `rope_parameters`.
     pub(super) fn object(&self, key: &str) -> Result<Option<Config>, ConvertError> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::Object(entries)) => Ok(Some(Config { path: self.path.clone(), entries: entries.clone() })),
-            Some(other) => Err(self.wrong_type(key, other, "an object")),
-        }
+        let entries = self.get(key, Value::is_object, Value::as_object, "an object")?;
+        Ok(entries.map(|entries| Config { path: self.path.clone(), entries: entries.clone() }))
     }
 
     pub(super) fn count(&self, key: &str) -> Result<Option<u32>, ConvertError> {
         let read = |value: &Value| value.as_u64().and_then(|n| u32::try_from(n).ok());
-        self.get(key, Type::Number, read, "a whole number of 32 bits, not negative")
+        self.get(key, Value::is_number, read, "a whole number of 32 bits, not negative")
     }
 
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>, ConvertError> {
-        self.get(key, Type::Number, number, "a number that 32 bits hold")
+        self.get(key, Value::is_number, number, "a number that 32 bits hold")
     }
 
     /// A number above 0.
     pub(super) fn positive(&self, key: &str) -> Result<Option<f64>, ConvertError> {
         let read = |value: &Value| number(value).filter(|&x| x as f32 > 0.0);
-        self.get(key, Type::Number, read, "a number above 0 that 32 bits hold")
+        self.get(key, Value::is_number, read, "a number above 0 that 32 bits hold")
     }
 
     pub(super) fn numbers(&self, key: &str) -> Result<Option<Vec<f64>>, ConvertError> {
         let all = |value: &Value| value.as_array()?.iter().map(number).collect();
-        self.get(key, Type::List, all, "a list of numbers that 32 bits hold")
+        self.get(key, Value::is_array, all, "a list of numbers that 32 bits hold")
     }
 
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>, ConvertError> {
-        self.get(key, Type::Flag, Value::as_bool, "true or false")
+        self.get(key, Value::is_boolean, Value::as_bool, "true or false")
     }
 
-    pub(super) fn list(&self, key: &str) -> Result<Option<&[Value]>, ConvertError> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::Array(values)) => Ok(Some(values)),
-            Some(other) => Err(self.wrong_type(key, other, "a list")),
-        }
+    pub(super) fn list(&self, key: &str) -> Result<Option<&Vec<Value>>, ConvertError> {
+        self.get(key, Value::is_array, Value::as_array, "a list")
     }
 
     pub(super) fn text(&self, key: &str) -> Result<Option<&str>, ConvertError> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(other) => Err(self.wrong_type(key, other, "a string")),
-        }
+        self.get(key, Value::is_string, Value::as_str, "a string")
     }
 
-    fn get<T>(
-        &self,
+    fn get<'a, T>(
+        &'a self,
         key: &str,
-        wanted: Type,
-        read: fn(&Value) -> Option<T>,
+        is_of_type: fn(&Value) -> bool,
+        read: fn(&'a Value) -> Option<T>,
         expected: &'static str,
     ) -> Result<Option<T>, ConvertError> {
         match self.value(key) {
             None => Ok(None),
-            Some(value) if Type::of(value) != wanted => Err(self.wrong_type(key, value, expected)),
+            Some(value) if !is_of_type(value) => Err(self.wrong_type(key, value, expected)),
             Some(value) => read(value).map(Some).ok_or_else(|| self.wrong(key, value, expected)),
         }
     }
 
     /// An error about a value of another type than that of `expected`.
     pub(super) fn wrong_type(&self, key: &str, found: &Value, expected: impl Into<String>) -> ConvertError {
-        let shown = match Type::of(found).name() {
-            None => cut(found, 80),
-            Some(name) => format!("{} ({name})", cut(found, 80)),
+        let kind = match found {
+            // `null` is the name of its type.
+            Value::Null => return self.wrong(key, found, expected),
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "a list",
+            Value::Object(_) => "an object",
         };
-        ConvertError::Setting { path: self.path.clone(), key: key.to_owned(), found: shown, expected: expected.into() }
+        self.setting(key, format!("{} ({kind})", cut(found, 80)), expected)
     }
 
     /// An error about a key's value.
     pub(super) fn wrong(&self, key: &str, found: &Value, expected: impl Into<String>) -> ConvertError {
-        let (path, found) = (self.path.clone(), cut(found, 80));
-        ConvertError::Setting { path, key: key.to_owned(), found, expected: expected.into() }
+        self.setting(key, cut(found, 80), expected)
+    }
+
+    fn setting(&self, key: &str, found: String, expected: impl Into<String>) -> ConvertError {
+        ConvertError::Setting { path: self.path.clone(), key: key.to_owned(), found, expected: expected.into() }
     }
 
     /// An error about a key that is not there.
     pub(super) fn missing(&self, key: &str) -> ConvertError {
         ConvertError::NoSetting { path: self.path.clone(), key: key.to_owned() }
-    }
-}
-
-/// The type of a JSON value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Type {
-    Null,
-    Flag,
-    Number,
-    Text,
-    List,
-    Object,
-}
-
-impl Type {
-    fn of(value: &Value) -> Type {
-        match value {
-            Value::Null => Type::Null,
-            Value::Bool(_) => Type::Flag,
-            Value::Number(_) => Type::Number,
-            Value::String(_) => Type::Text,
-            Value::Array(_) => Type::List,
-            Value::Object(_) => Type::Object,
-        }
-    }
-
-    /// For messages; `null` is a name already.
-    fn name(self) -> Option<&'static str> {
-        match self {
-            Type::Null => None,
-            Type::Flag => Some("a boolean"),
-            Type::Number => Some("a number"),
-            Type::Text => Some("a string"),
-            Type::List => Some("a list"),
-            Type::Object => Some("an object"),
-        }
     }
 }
 

@@ -5,9 +5,9 @@ use std::io::Write;
 use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
-use super::rows::{RowOrder, Rows, Stored};
-use super::tensors::{Made, Source};
-use crate::quantize::{PIECE, PieceError, PieceWriter};
+use super::rows::{RowOrder, RowPlan, Stored};
+use super::tensors::{OutputTensor, Source};
+use crate::quantize::{EncodeError, PIECE, PieceWriter};
 
 /// Converts and writes one tensor after the other.
 pub(super) struct Encoder<'a, W> {
@@ -23,12 +23,12 @@ impl<'a, W: Write> Encoder<'a, W> {
     }
 
     /// Ends the file.
-    pub(super) fn finish(self) -> Result<(), PieceError> {
+    pub(super) fn finish(self) -> Result<(), EncodeError> {
         self.out.finish()
     }
 
     /// Writes the tensor that is due.
-    pub(super) fn write(&mut self, tensor: &Made) -> Result<(), PieceError> {
+    pub(super) fn write(&mut self, tensor: &OutputTensor) -> Result<(), EncodeError> {
         match &tensor.source {
             Source::Values(values) => self.out.write(Format::F32, bytemuck::cast_slice(values)),
             Source::Tensors { parts, format, rows } => parts.iter().try_for_each(|part| {
@@ -44,7 +44,7 @@ impl<'a, W: Write> Encoder<'a, W> {
         }
     }
 
-    fn gather(&mut self, part: &Stored, rows: &Rows, format: Format) -> Result<(), PieceError> {
+    fn gather(&mut self, part: &Stored, rows: &RowPlan, format: Format) -> Result<(), EncodeError> {
         // Rows of one element, those of biases, are whole blocks only together.
         let at_once = (PIECE / rows.columns.max(1)).max(1);
         for first in (0..rows.count).step_by(at_once) {

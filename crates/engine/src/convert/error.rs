@@ -4,12 +4,11 @@ use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
-use gristmill_cpu::TranscodeError;
 use thiserror::Error;
 
 use super::safetensors::SafetensorsError;
 use crate::gguf::{Name, WriteError};
-use crate::quantize::{PieceError, QuantizeError};
+use crate::quantize::{EncodeError, QuantizeError};
 
 /// Why a folder could not be converted. Every message says what was wrong, where, and what to do.
 #[derive(Debug, Error)]
@@ -23,12 +22,9 @@ pub enum ConvertError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// What should be a file is something else.
-    #[error("{path} is a folder, a pipe or a device, not a file; put the model's own file in its place")]
-    NoFile {
-        /// The path.
-        path: PathBuf,
-    },
+    /// The path is not a regular file.
+    #[error("{0} is a folder, a pipe or a device, not a file; put the model's own file in its place")]
+    NoFile(PathBuf),
     /// A file beside the weights is longer than any of its kind.
     #[error("{path} has more than {limit} bytes; no model has such a file, fetch it again")]
     LongFile {
@@ -37,12 +33,9 @@ pub enum ConvertError {
         /// The most bytes that it may have.
         limit: u64,
     },
-    /// What was given is not a folder.
-    #[error("{path} is not a folder; give the folder of a model as Hugging Face publishes it")]
-    NoFolder {
-        /// The path.
-        path: PathBuf,
-    },
+    /// This path is not a folder.
+    #[error("{0} is not a folder; give the folder of a model as Hugging Face publishes it")]
+    NoFolder(PathBuf),
     /// A JSON file cannot be parsed.
     #[error("{path} is not as it should be: {}; it is damaged, fetch it again", json_problem(.source))]
     Json {
@@ -59,27 +52,13 @@ pub enum ConvertError {
         /// What it has instead, and what to do.
         hint: &'static str,
     },
-    /// A file of weights is a placeholder.
-    #[error("{path} is a Git LFS pointer; fetch the file itself with `git lfs pull`")]
-    LfsPointer {
-        /// The file.
+    /// The files of weights are incomplete, or do not belong together.
+    #[error("{path}: {problem}")]
+    Checkpoint {
+        /// The file at fault, or the index.
         path: PathBuf,
-    },
-    /// The index names a file by a path.
-    #[error("{index}: {} is not the name of a file beside it", Name(.name))]
-    ShardName {
-        /// The index.
-        index: PathBuf,
-        /// The name.
-        name: String,
-    },
-    /// A file of weights is not there.
-    #[error("{path} is missing, but {index} names it; fetch it too")]
-    MissingShard {
-        /// The file.
-        path: PathBuf,
-        /// The index.
-        index: PathBuf,
+        /// What is wrong, and what to do.
+        problem: String,
     },
     /// A file of weights is damaged.
     #[error("{path}: {source}")]
@@ -88,34 +67,6 @@ pub enum ConvertError {
         path: PathBuf,
         /// What is wrong.
         source: SafetensorsError,
-    },
-    /// A tensor is in two files.
-    #[error("{path}: tensor {} is in another file as well; the folder mixes two models", Name(.tensor))]
-    TwiceInShards {
-        /// The second file.
-        path: PathBuf,
-        /// The tensor.
-        tensor: String,
-    },
-    /// The index names a tensor that is not there.
-    #[error("{index} names tensor {}, which {shard} does not have; fetch both again", Name(.tensor))]
-    NotInShard {
-        /// The index.
-        index: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// The file where it should be.
-        shard: String,
-    },
-    /// A file has a tensor that the index does not name.
-    #[error("{shard} has tensor {}, which {index} does not name; fetch both again", Name(.tensor))]
-    NotInIndex {
-        /// The index.
-        index: PathBuf,
-        /// The tensor.
-        tensor: String,
-        /// The file that has it.
-        shard: PathBuf,
     },
     /// A setting of a JSON file has another type than it should have, or a value that is not supported.
     #[error("{path}: {} is {found}; expected: {expected}", Name(.key))]
@@ -147,12 +98,9 @@ pub enum ConvertError {
         /// The model types that are known.
         known: String,
     },
-    /// A tensor that the model needs is not there.
-    #[error("tensor {} is missing; the model is incomplete, or a variant that is not supported", Name(.name))]
-    MissingTensor {
-        /// The tensor.
-        name: String,
-    },
+    /// The model needs this tensor.
+    #[error("tensor {} is missing; the model is incomplete, or a variant that is not supported", Name(.0))]
+    MissingTensor(String),
     /// Tensors that the family does not have.
     #[error(
         "{count} tensors are not weights of a {family} model, the first is {}; it is a variant that is not supported, and \
@@ -187,12 +135,9 @@ pub enum ConvertError {
         /// What is expected.
         expected: String,
     },
-    /// There is no tokenizer.
-    #[error("{folder} has neither tokenizer.json nor tokenizer.model; fetch one of them too")]
-    NoTokenizer {
-        /// The folder.
-        folder: PathBuf,
-    },
+    /// The folder has no tokenizer.
+    #[error("{0} has neither tokenizer.json nor tokenizer.model; fetch one of them too")]
+    NoTokenizer(PathBuf),
     /// The tokenizer is of a kind that is not supported.
     #[error("{path}: {found} is not supported; known: {known}")]
     Tokenizer {
@@ -211,7 +156,7 @@ pub enum ConvertError {
         /// What is wrong.
         problem: String,
     },
-    /// How the tokenizer cuts text into words is not known.
+    /// The pre-tokenizer is unknown.
     #[error(
         "{path}: this pre-tokenizer is not known: {found}; if you know which one it equals, name it (--pre); known: {known}"
     )]
@@ -231,39 +176,21 @@ pub enum ConvertError {
         /// What was named.
         pre: String,
     },
-    /// What was converted is not a model that gristmill runs.
-    #[error("converted, this is not a model that gristmill runs: {0}")]
+    /// The converted model is not one that gristmill runs.
+    #[error("the converted model is not one that gristmill runs: {0}")]
     Unrunnable(crate::Error),
-    /// A weight is not finite, or cannot be expressed in its new format.
-    #[error("tensor {}: {source}", Name(.name))]
-    Weights {
-        /// The tensor.
-        name: String,
-        /// Which element, and why.
-        source: TranscodeError,
-    },
+    /// The tensors cannot be written.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// No format fits.
     #[error(transparent)]
     Quantize(#[from] QuantizeError),
-    /// The caller stopped.
-    #[error("stopped; nothing was written")]
-    Stopped,
     /// The output cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
 }
 
-impl From<PieceError> for ConvertError {
-    fn from(error: PieceError) -> Self {
-        match error {
-            PieceError::Weights { name, source } => Self::Weights { name, source },
-            PieceError::Stopped => Self::Stopped,
-            PieceError::Write(error) => Self::Write(error),
-        }
-    }
-}
-
-/// The beginning of a text, for a message: what strangers' files hold may be of any length.
+/// The beginning of a text, for a message: text of untrusted files may have any length.
 pub(super) fn cut(text: impl Display, chars: usize) -> String {
     let mut text = text.to_string();
     if let Some((end, _)) = text.char_indices().nth(chars) {

@@ -31,7 +31,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConvertError> {
     let io = |source| ConvertError::Read { path: path.to_owned(), source };
     let about = fs::metadata(path).map_err(io)?;
     if !about.is_file() {
-        return Err(ConvertError::NoFile { path: path.to_owned() });
+        return Err(ConvertError::NoFile(path.to_owned()));
     }
     let mut bytes = Vec::new();
     if about.len() <= LIMIT {

@@ -1,38 +1,35 @@
 //! Settings to metadata keys, as the tables of [`family`](super::family) say.
 
+use std::mem::discriminant;
+
 use serde_json::Value as Json;
 
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::{Expected, Family, Key, Kind, LAYER_TYPES, Or};
+use super::family::{Expect, Expected, Family, Key, Kind, LAYER_TYPES, Or};
 use crate::gguf::{Array, Value};
 
-/// Keys, without what the architecture is called, and their values.
+/// Keys, without the architecture before them, and their values.
 pub(super) type Pairs = Vec<(String, Value)>;
 
 /// Checks what the family expects, and reads its keys.
 pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertError> {
-    for expected in family.expects {
-        let good = match (config.value(expected.setting), &expected.value) {
-            (None, _) => true,
-            (Some(found), Expected::Text(text)) => found.as_str() == Some(text),
-            (Some(found), Expected::Flag(flag)) => found.as_bool() == Some(*flag),
-            (Some(found), Expected::Number(x)) => found.as_f64() == Some(*x),
+    for Expect { setting, value } in family.expects {
+        let Some(found) = config.value(setting) else { continue };
+        let value: Json = match *value {
+            Expected::Text(text) => text.into(),
+            Expected::Flag(flag) => flag.into(),
+            Expected::Number(x) => x.into(),
         };
-        if let Some(found) = config.value(expected.setting).filter(|_| !good) {
-            let known = match expected.value {
-                Expected::Text(text) => format!("{text:?}, nothing else is supported"),
-                Expected::Flag(flag) => format!("{flag}, nothing else is supported"),
-                Expected::Number(x) => format!("{x}, nothing else is supported"),
-            };
-            let of_its_type = match expected.value {
-                Expected::Text(_) => found.is_string(),
-                Expected::Flag(_) => found.is_boolean(),
-                Expected::Number(_) => found.is_number(),
-            };
-            return Err(match of_its_type {
-                true => config.wrong(expected.setting, found, known),
-                false => config.wrong_type(expected.setting, found, known),
+        let (same, known) = match value.as_f64() {
+            Some(x) => (found.as_f64() == Some(x), x.to_string()),
+            None => (*found == value, value.to_string()),
+        };
+        if !same {
+            let known = format!("{known}, nothing else is supported");
+            return Err(match discriminant(found) == discriminant(&value) {
+                true => config.wrong(setting, found, known),
+                false => config.wrong_type(setting, found, known),
             });
         }
     }
@@ -52,9 +49,9 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
             return Ok(match key.kind {
                 Kind::Count => config.count(setting)?.map(Value::U32),
                 Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
-                Kind::Unless(habit) => config.flag(setting)?.filter(|&flag| flag != habit).map(Value::Bool),
-                Kind::InverseRootUnless(habit) => {
-                    let x = config.number(setting)?.filter(|_| config.value(setting) != config.value(habit));
+                Kind::Unless(usual) => config.flag(setting)?.filter(|&flag| flag != usual).map(Value::Bool),
+                Kind::InverseRootUnless(usual) => {
+                    let x = config.number(setting)?.filter(|_| config.value(setting) != config.value(usual));
                     if let Some(found) = config.value(setting).filter(|_| x.is_some_and(|x| x <= 0.0)) {
                         return Err(config.wrong(setting, found, "a number above 0"));
                     }
@@ -77,7 +74,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
         (None, Or::Count(n)) => Some(Value::U32(n)),
         (None, Or::Number(x)) => Some(Value::F32(x as f32)),
         (None, Or::Flag(flag)) => match key.kind {
-            Kind::Unless(habit) if habit == flag => None,
+            Kind::Unless(usual) if usual == flag => None,
             _ => Some(Value::Bool(flag)),
         },
         (None, Or::Same(other)) => Some(Value::U32(needed(config, other)?)),
@@ -96,7 +93,7 @@ fn pattern(period: usize, layers: usize) -> Vec<bool> {
     (0..layers).map(|layer| layer % period != period - 1).collect()
 }
 
-/// Whether each layer sees a window only: from [`LAYER_TYPES`], or from a period as in [`pattern`].
+/// Whether each layer has a window: from [`LAYER_TYPES`], or from a period as in [`pattern`].
 fn windows(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     if setting != LAYER_TYPES {
@@ -106,7 +103,7 @@ fn windows(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
             period => Ok(pattern(period as usize, layers)),
         };
     }
-    let types = config.list(setting)?.unwrap_or_default();
+    let types = config.list(setting)?.map(Vec::as_slice).unwrap_or_default();
     if types.len() != layers {
         return Err(config.wrong(setting, &types.len().into(), format!("a type for each of the {layers} layers")));
     }

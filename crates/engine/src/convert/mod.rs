@@ -39,15 +39,15 @@ use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
 use family::{Family, NULLS};
-use tensors::Made;
+use tensors::OutputTensor;
 
 /// How to convert.
 #[derive(Clone, Debug, Default)]
 pub struct ConvertOptions {
-    /// The formats of matrices; `None` for that in which the first of them stands. Vectors and routers are F32, and what
-    /// is quantised in the checkpoint stays as it is.
+    /// The formats of matrices; `None` for the format of the first. Vectors and routers are F32; tensors that are
+    /// quantised in the checkpoint keep their format.
     pub mix: Option<Mix>,
-    /// `tokenizer.ggml.pre`; `None` to recognise it, and to refuse what is not known.
+    /// `tokenizer.ggml.pre`; `None` to recognise it, and to refuse an unknown one.
     pub pre: Option<String>,
     /// `general.name`; `None` for the name of the folder.
     pub name: Option<String>,
@@ -59,7 +59,7 @@ pub struct Converter {
     /// Files beside those of weights, as far as they are there.
     beside: Vec<PathBuf>,
     header: GgufWriter,
-    made: Vec<Made>,
+    made: Vec<OutputTensor>,
     tensors: Vec<Planned>,
     notes: Vec<String>,
 }
@@ -71,7 +71,7 @@ impl Converter {
     /// [`ConvertError`] names the file, and the key or tensor.
     pub fn new(folder: &Path, options: &ConvertOptions) -> Result<Converter, ConvertError> {
         if !folder.is_dir() {
-            return Err(ConvertError::NoFolder { path: folder.to_owned() });
+            return Err(ConvertError::NoFolder(folder.to_owned()));
         }
         let config = Config::read(&folder.join("config.json"))?;
         let model_type = config.text("model_type")?.ok_or_else(|| config.missing("model_type"))?;
@@ -109,7 +109,7 @@ impl Converter {
         let shapes: Vec<(&str, &[u64])> = made.iter().map(|t| (t.name.as_str(), t.shape.as_slice())).collect();
         let mut tensors = Vec::with_capacity(made.len());
         for (tensor, choice) in made.iter().zip(choose(&mix, &[], &facts, &shapes)?) {
-            // What the publisher has quantised is not made better by any other format.
+            // Another format would only add an error to published quantised weights.
             let (to, instead_of) = match tensor.format() {
                 from if !from.is_float() => (from, None),
                 _ => (choice.format.unwrap_or(Format::F32), choice.instead_of),
@@ -121,23 +121,23 @@ impl Converter {
         check(&header, &made)?;
         if let Some(kept) = tensors.iter().find(|tensor| !tensor.from.is_float() && options.mix.is_some()) {
             let format = kept.from.name();
-            notes.push(format!("{}: what the model has in {format} stays so, whatever the type", kept.name));
+            notes.push(format!("{}: tensors in {format} keep this format, whatever the type", kept.name));
         }
         let beside = files::NAMES.iter().map(|name| folder.join(name)).filter(|path| path.exists()).collect();
         Ok(Converter { checkpoint, beside, header, made, tensors, notes })
     }
 
-    /// What becomes of each tensor, in the order of the file.
+    /// The tensors of the output, in file order.
     pub fn tensors(&self) -> &[Planned] {
         &self.tensors
     }
 
-    /// Remarks: what was decided that one may want to know.
+    /// Notes for the user on decisions of the conversion.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The files that were read, or will be: those of weights, and what else stands in the folder.
+    /// The input files: those of weights, and the small files of the folder.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.checkpoint.files().chain(self.beside.iter().map(PathBuf::as_path))
     }
@@ -171,9 +171,9 @@ impl Converter {
 }
 
 /// The float format in which the matrices stand in the checkpoint: that of the first.
-fn dtype_of_matrices(tensors: &[Made]) -> Format {
-    let float = |tensor: &&Made| tensor.shape.len() > 1 && tensor.format().is_float();
-    tensors.iter().find(float).map_or(Format::F32, Made::format)
+fn dtype_of_matrices(tensors: &[OutputTensor]) -> Format {
+    let float = |tensor: &&OutputTensor| tensor.shape.len() > 1 && tensor.format().is_float();
+    tensors.iter().find(float).map_or(Format::F32, OutputTensor::format)
 }
 
 /// `general.name`: what the user says, or the folder's name.
@@ -183,7 +183,7 @@ fn name(folder: &Path, options: &ConvertOptions) -> String {
     options.name.clone().unwrap_or_else(|| folder.unwrap_or_default().to_string_lossy().into_owned())
 }
 
-/// What the publisher recommends for sampling.
+/// The publisher's sampling parameters.
 fn sampling(folder: &Path) -> Result<keys::Pairs, ConvertError> {
     // transformers declares all of these as optional: without a value it uses its own.
     let nulls = ["top_k", "top_p", "min_p", "temperature", "repetition_penalty"];
@@ -202,12 +202,12 @@ fn sampling(folder: &Path) -> Result<keys::Pairs, ConvertError> {
     Ok(pairs)
 }
 
-/// Reads the header as a model to be run, so that what would not run is said before anything is written.
-fn check(header: &GgufWriter, tensors: &[Made]) -> Result<(), ConvertError> {
+/// Reads the header as a model to be run, so that a model that does not run is refused before anything is written.
+fn check(header: &GgufWriter, tensors: &[OutputTensor]) -> Result<(), ConvertError> {
     match ModelInfo::read(&header.preview()) {
         Ok(_) => Ok(()),
         Err(crate::Error::TensorShape { name, found, expected, .. }) => {
-            let source = tensors.iter().find(|tensor| tensor.name == name).and_then(Made::source_name);
+            let source = tensors.iter().find(|tensor| tensor.name == name).and_then(OutputTensor::source_name);
             let reversed = |shape: Vec<u64>| shape.into_iter().rev().collect::<Vec<_>>();
             let expected = format!("but config.json asks for {:?}", reversed(expected));
             let name = source.map(|source| format!("{source} ({name})")).unwrap_or(name);

@@ -1,4 +1,4 @@
-//! The rotary position embedding: its base, and how it was stretched to longer contexts.
+//! The rotary position embedding: its base, and its scaling for longer contexts.
 
 use serde_json::Value as Json;
 
@@ -13,8 +13,7 @@ const KNOWN: &str = "default, linear, yarn, longrope or llama3";
 /// Settings that would change the maths in a way that no key expresses.
 const REFUSED: &[&str] = &["mscale", "mscale_all_dim", "extrapolation_factor", "mrope_section"];
 
-/// Parameters whose `null` means that they are not set: transformers then uses what the rule recommends, or has no such
-/// parameter. The others it cannot compute with.
+/// Parameters whose `null` means that they are not set: transformers then uses the default, or has no such parameter.
 const NULLS: &[&str] = &[
     "full_attention",
     "sliding_attention",
@@ -27,15 +26,14 @@ const NULLS: &[&str] = &[
     "mrope_section",
 ];
 
-/// The keys, and name and values of tensors: what the frequency of each pair is divided by.
+/// The keys, and name and values of tensors, which divide the frequency of each pair.
 pub(super) struct Rope {
     pub(super) pairs: Pairs,
     pub(super) vectors: Vec<(&'static str, Vec<f32>)>,
 }
 
-/// Reads `rope_parameters`, or what stood for it before transformers 5: `rope_scaling` and `rope_theta`. Where layers
-/// with a window have a base of their own, there are parameters for each kind of layer, before that
-/// `rope_local_base_freq`.
+/// Reads `rope_parameters` (transformers 5), or `rope_scaling` and `rope_theta`. Where layers with a window have a base
+/// of their own, `rope_parameters` has an object for each kind of layer, older files `rope_local_base_freq`.
 pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertError> {
     let parameters = match config.object("rope_parameters")? {
         Some(parameters) => Some(parameters),
@@ -69,60 +67,83 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
     if let Some(base) = windowed_base {
         rope.pairs.push(("rope.freq_base_swa".to_owned(), Value::F32(base as f32)));
     }
-    let Some(parameters) = parameters else { return Ok(rope) };
-    if let Some((key, found)) = REFUSED.iter().find_map(|key| Some((key, parameters.value(key)?))) {
-        return Err(parameters.wrong(key, found, "no such setting, it is not supported"));
-    }
-    let kind = match parameters.text("rope_type")? {
-        Some(kind) => Some(kind),
-        None => parameters.text("type")?,
-    };
-    let mut set = |key: &str, value: Value| rope.pairs.push((format!("rope.scaling.{key}"), value));
-    let factor = || parameters.positive("factor")?.ok_or_else(|| parameters.missing("factor"));
-    match kind {
-        None | Some("default") => {}
-        Some("linear") => {
-            set("type", "linear".into());
-            set("factor", Value::F32(factor()? as f32));
-        }
-        Some("yarn") => {
-            let (factor, truncates) = (factor()?, parameters.flag("truncate")?.unwrap_or(true));
-            if truncates != family.yarn_truncates {
-                let expected = format!("{}, as models of this family have it", family.yarn_truncates);
-                return Err(parameters.wrong("truncate", &truncates.into(), expected));
-            }
-            set("type", "yarn".into());
-            set("factor", Value::F32(factor as f32));
-            set("original_context_length", Value::U32(original_context(&parameters, config)?));
-            if let Some(magnitude) = parameters.number("attention_factor")? {
-                // The key multiplies YaRN's own magnitude, the setting replaces it.
-                set("attn_factor", Value::F32((magnitude / (0.1 * factor.ln() + 1.0)) as f32));
-            }
-            for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
-                if let Some(beta) = parameters.number(theirs)? {
-                    set(ours, Value::F32(beta as f32));
-                }
-            }
-        }
-        Some("llama3") => rope.vectors.push(("rope_freqs.weight", llama3(config, &parameters, base, factor()?)?)),
-        // The tensors tell the kind.
-        Some("longrope" | "su") => {
-            let context = original_context(&parameters, config)?;
-            set("original_context_length", Value::U32(context));
-            set("attn_factor", Value::F32(longrope_magnitude(config, &parameters, context)? as f32));
-            for (ours, theirs) in
-                [("rope_factors_long.weight", "long_factor"), ("rope_factors_short.weight", "short_factor")]
-            {
-                let factors = parameters.numbers(theirs)?.ok_or_else(|| parameters.missing(theirs))?;
-                if let Some(&found) = factors.iter().find(|&&x| x as f32 <= 0.0) {
-                    return Err(parameters.wrong(theirs, &found.into(), "numbers above 0"));
-                }
-                rope.vectors.push((ours, factors.into_iter().map(|x| x as f32).collect()));
-            }
-        }
-        Some(other) => return Err(parameters.wrong("rope_type", &other.into(), KNOWN)),
+    if let Some(parameters) = &parameters {
+        rope.scaling(family, config, parameters, base)?;
     }
     Ok(rope)
+}
+
+impl Rope {
+    fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.pairs.push((format!("rope.scaling.{key}"), value.into()));
+    }
+
+    fn scaling(
+        &mut self,
+        family: &Family,
+        config: &Config,
+        parameters: &Config,
+        base: f64,
+    ) -> Result<(), ConvertError> {
+        if let Some((key, found)) = REFUSED.iter().find_map(|key| Some((key, parameters.value(key)?))) {
+            return Err(parameters.wrong(key, found, "no such setting, it is not supported"));
+        }
+        let kind = match parameters.text("rope_type")? {
+            Some(kind) => Some(kind),
+            None => parameters.text("type")?,
+        };
+        let factor = || parameters.positive("factor")?.ok_or_else(|| parameters.missing("factor"));
+        match kind {
+            None | Some("default") => {}
+            Some("linear") => {
+                self.set("type", "linear");
+                self.set("factor", factor()? as f32);
+            }
+            Some("yarn") => self.yarn(family, config, parameters, factor()?)?,
+            Some("llama3") => self.vectors.push(("rope_freqs.weight", llama3(config, parameters, base, factor()?)?)),
+            Some("longrope" | "su") => self.longrope(config, parameters)?,
+            Some(other) => return Err(parameters.wrong("rope_type", &other.into(), KNOWN)),
+        }
+        Ok(())
+    }
+
+    fn yarn(&mut self, family: &Family, config: &Config, parameters: &Config, factor: f64) -> Result<(), ConvertError> {
+        let truncates = parameters.flag("truncate")?.unwrap_or(true);
+        if truncates != family.yarn_truncates {
+            let expected = format!("{}, as models of this family have it", family.yarn_truncates);
+            return Err(parameters.wrong("truncate", &truncates.into(), expected));
+        }
+        self.set("type", "yarn");
+        self.set("factor", factor as f32);
+        self.set("original_context_length", original_context(parameters, config)?);
+        if let Some(magnitude) = parameters.number("attention_factor")? {
+            // The key multiplies YaRN's own magnitude, the setting replaces it.
+            self.set("attn_factor", (magnitude / (0.1 * factor.ln() + 1.0)) as f32);
+        }
+        for (ours, theirs) in [("yarn_beta_fast", "beta_fast"), ("yarn_beta_slow", "beta_slow")] {
+            if let Some(beta) = parameters.number(theirs)? {
+                self.set(ours, beta as f32);
+            }
+        }
+        Ok(())
+    }
+
+    /// LongRoPE, which its tensors say and no key.
+    fn longrope(&mut self, config: &Config, parameters: &Config) -> Result<(), ConvertError> {
+        let context = original_context(parameters, config)?;
+        self.set("original_context_length", context);
+        self.set("attn_factor", longrope_magnitude(config, parameters, context)? as f32);
+        for (ours, theirs) in
+            [("rope_factors_long.weight", "long_factor"), ("rope_factors_short.weight", "short_factor")]
+        {
+            let factors = parameters.numbers(theirs)?.ok_or_else(|| parameters.missing(theirs))?;
+            if let Some(&found) = factors.iter().find(|&&x| x as f32 <= 0.0) {
+                return Err(parameters.wrong(theirs, &found.into(), "numbers above 0"));
+            }
+            self.vectors.push((ours, factors.into_iter().map(|x| x as f32).collect()));
+        }
+        Ok(())
+    }
 }
 
 fn original_context(parameters: &Config, config: &Config) -> Result<u32, ConvertError> {
@@ -133,11 +154,11 @@ fn original_context(parameters: &Config, config: &Config) -> Result<u32, Convert
     }
 }
 
-/// What LongRoPE multiplies queries and keys by: a setting, or transformers' rule.
+/// The magnitude of LongRoPE, which multiplies queries and keys: a setting, or transformers' rule.
 fn longrope_magnitude(config: &Config, parameters: &Config, original_context: u32) -> Result<f64, ConvertError> {
     let (short, long) = (parameters.number("short_mscale")?, parameters.number("long_mscale")?);
     if let Some((key, found)) = ["short_mscale", "long_mscale"].iter().find_map(|k| Some((k, parameters.value(k)?))) {
-        // One key has to do for both.
+        // GGUF has one key for both.
         return match (short, long) {
             (Some(short), Some(long)) if short == long => Ok(short),
             _ => Err(parameters.wrong(key, found, "short_mscale and long_mscale with one value")),
@@ -152,7 +173,8 @@ fn longrope_magnitude(config: &Config, parameters: &Config, original_context: u3
 }
 
 /// Llama 3.1's rule (<https://github.com/meta-llama/llama-models>, `apply_scaling`): the frequencies of pairs that turn
-/// often are kept, those of pairs that turn seldom divided by a factor, with a ramp between. In f32, as the converters do.
+/// often are kept, those of pairs that turn seldom divided by a factor, with a ramp between. In f32, as the converters
+/// do.
 fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Result<Vec<f32>, ConvertError> {
     let width = match config.count("head_dim")? {
         Some(width) => width,

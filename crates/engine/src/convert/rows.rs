@@ -21,7 +21,7 @@ pub(super) enum Stored {
 
 /// Which rows of a tensor are written.
 #[derive(Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct RowPlan {
     pub(super) count: usize,
     /// Elements of one.
     pub(super) columns: usize,
@@ -41,8 +41,8 @@ pub(super) enum RowOrder {
         rows: usize,
         which: usize,
     },
-    /// Of two matrices whose rows take turns, the first (0) or the second (1).
-    Turn {
+    /// Of two matrices whose rows alternate, the first (0) or the second (1).
+    Interleaved {
         which: usize,
     },
 }
@@ -57,13 +57,13 @@ impl RowOrder {
                 start + within % 2 * (head / 2) + within / 2
             }
             RowOrder::Half { rows, which } => (row / rows * 2 + which) * rows + row % rows,
-            RowOrder::Turn { which } => 2 * row + which,
+            RowOrder::Interleaved { which } => 2 * row + which,
         }
     }
 }
 
 impl Stored {
-    /// What it is called: the first of its tensors.
+    /// The name of the first tensor.
     pub(super) fn name(&self) -> &str {
         match self {
             Stored::Rows(tensor) | Stored::Columns { tensor, .. } | Stored::Mxfp4 { blocks: tensor, .. } => {
@@ -76,7 +76,7 @@ impl Stored {
     pub(super) fn gather(
         &self,
         checkpoint: &Checkpoint,
-        rows: &Rows,
+        rows: &RowPlan,
         some: Range<usize>,
         format: Format,
         out: &mut Vec<u8>,
@@ -107,7 +107,7 @@ impl Stored {
         }
     }
 
-    /// Says that the data will not be read again.
+    /// Frees the pages of the data, which will not be read again.
     pub(super) fn done(&self, checkpoint: &Checkpoint) {
         match self {
             Stored::Rows(tensor) | Stored::Columns { tensor, .. } => checkpoint.done(tensor),
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(rows(RowOrder::Same, 3), [0, 1, 2]);
         assert_eq!(rows(RowOrder::Pairs { head: 6 }, 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
         assert_eq!(rows(RowOrder::Half { rows: 2, which: 1 }, 4), [2, 3, 6, 7]);
-        assert_eq!(rows(RowOrder::Turn { which: 1 }, 3), [1, 3, 5]);
+        assert_eq!(rows(RowOrder::Interleaved { which: 1 }, 3), [1, 3, 5]);
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! n:u64 | {"NAME":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},…,"__metadata__":{…}} | data
 //! ```
 //!
-//! Files are untrusted: what is returned lies within the file, and does not overlap. (We read the header ourselves because
-//! the `safetensors` crate, as of 0.8, adds the offsets of a lying header without a check for overflow.)
+//! Files are untrusted: all data returned lies within the file and does not overlap. (The `safetensors` crate, as of 0.8, adds
+//! the offsets of a hostile header without a check for overflow.)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,20 +31,12 @@ const MAX_HEADER: u64 = 100_000_000;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SafetensorsError {
-    /// The file ends within its header.
-    #[error("it ends after {found} bytes, within its header; it is incomplete, fetch it again")]
-    Truncated {
-        /// The size of the file.
-        found: u64,
-    },
-    /// The header would be longer than headers may be.
-    #[error(
-        "its header would have {found} bytes, at most {MAX_HEADER} are allowed; it is no safetensors file, or damaged"
-    )]
-    HeaderLength {
-        /// The length that the file states.
-        found: u64,
-    },
+    /// The file ends after this many bytes, within its header.
+    #[error("it ends after {0} bytes, within its header; it is incomplete, fetch it again")]
+    Truncated(u64),
+    /// The file states this length of its header, which is longer than headers may be.
+    #[error("its header would have {0} bytes, at most {MAX_HEADER} are allowed; it is no safetensors file, or damaged")]
+    HeaderLength(u64),
     /// The header is not the JSON that it should be.
     #[error("its header is not as it should be: {}; it is damaged, fetch it again", json_problem(.0))]
     Header(serde_json::Error),
@@ -86,24 +78,24 @@ pub struct Tensor {
 #[serde(expecting = "an object with dtype, shape and data_offsets")]
 struct Record {
     dtype: String,
-    shape: Shape,
+    shape: Dims,
     data_offsets: [u64; 2],
 }
 
 /// At most [`MAX_DIMS`] dimensions.
-struct Shape(Vec<u64>);
+struct Dims(Vec<u64>);
 
-impl<'de> Deserialize<'de> for Shape {
+impl<'de> Deserialize<'de> for Dims {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Dims;
-        impl<'de> Visitor<'de> for Dims {
-            type Value = Shape;
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Dims;
 
             fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
                 write!(f, "at most {MAX_DIMS} dimensions")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut dims: A) -> Result<Shape, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut dims: A) -> Result<Dims, A::Error> {
                 let mut shape = Vec::new();
                 while let Some(dim) = dims.next_element()? {
                     if shape.len() == MAX_DIMS {
@@ -111,10 +103,10 @@ impl<'de> Deserialize<'de> for Shape {
                     }
                     shape.push(dim);
                 }
-                Ok(Shape(shape))
+                Ok(Dims(shape))
             }
         }
-        deserializer.deserialize_seq(Dims)
+        deserializer.deserialize_seq(List)
     }
 }
 
@@ -157,24 +149,11 @@ fn in_tensor<E: serde::de::Error>(name: &str, problem: impl fmt::Display) -> E {
 }
 
 /// Bits of one element of every dtype that the format knows, but for those below one byte.
-const DTYPES: &[(&str, u64)] = &[
-    ("BOOL", 8),
-    ("U8", 8),
-    ("I8", 8),
-    ("F8_E5M2", 8),
-    ("F8_E4M3", 8),
-    ("F8_E8M0", 8),
-    ("I16", 16),
-    ("U16", 16),
-    ("F16", 16),
-    ("BF16", 16),
-    ("I32", 32),
-    ("U32", 32),
-    ("F32", 32),
-    ("C64", 64),
-    ("F64", 64),
-    ("I64", 64),
-    ("U64", 64),
+const DTYPES: &[(u64, &[&str])] = &[
+    (8, &["BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"]),
+    (16, &["I16", "U16", "F16", "BF16"]),
+    (32, &["I32", "U32", "F32"]),
+    (64, &["C64", "F64", "I64", "U64"]),
 ];
 
 /// Reads the header of a whole file.
@@ -182,11 +161,11 @@ const DTYPES: &[(&str, u64)] = &[
 /// # Errors
 /// If the file is cut short, the header is not as the format asks, or tensors overlap, leave gaps, or reach outside.
 pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
-    let truncated = || SafetensorsError::Truncated { found: file.len() as u64 };
+    let truncated = || SafetensorsError::Truncated(file.len() as u64);
     let (length, rest) = file.split_first_chunk().ok_or_else(truncated)?;
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER {
-        return Err(SafetensorsError::HeaderLength { found: length });
+        return Err(SafetensorsError::HeaderLength(length));
     }
     let header = rest.get(..length as usize).ok_or_else(truncated)?;
     let Records(records) = serde_json::from_slice(header).map_err(SafetensorsError::Header)?;
@@ -214,17 +193,15 @@ pub fn read(file: &[u8]) -> Result<Vec<Tensor>, SafetensorsError> {
 
 fn tensor(name: String, record: Record, start: usize, available: u64) -> Result<Tensor, SafetensorsError> {
     let wrong = |problem: String| SafetensorsError::Tensor { name: name.clone(), problem };
-    let Record { dtype, shape: Shape(shape), data_offsets: [from, to] } = record;
-    let bits = DTYPES.iter().find(|(known, _)| *known == dtype);
-    let (_, bits) = bits.ok_or_else(|| wrong(format!("its dtype is {}, which is not known", Name(&dtype))))?;
+    let Record { dtype, shape: Dims(shape), data_offsets: [from, to] } = record;
+    let bits = DTYPES.iter().find(|(_, names)| names.contains(&dtype.as_str()));
+    let (bits, _) = bits.ok_or_else(|| wrong(format!("its dtype is {}, which is not known", Name(&dtype))))?;
     let bytes = shape.iter().try_fold(bits / 8, |n, &dim| n.checked_mul(dim));
-    if from > to || to > available {
-        let problem = format!("its data lies at bytes {from} to {to} of {available}");
-        return Err(if from <= to {
-            SafetensorsError::DataLength { expected: to, found: available }
-        } else {
-            wrong(problem)
-        });
+    if from > to {
+        return Err(wrong(format!("its data lies at bytes {from} to {to} of {available}")));
+    }
+    if to > available {
+        return Err(SafetensorsError::DataLength { expected: to, found: available });
     }
     if bytes != Some(to - from) {
         return Err(wrong(format!("shape {shape:?} of {dtype} does not take the {} bytes that it has", to - from)));
@@ -306,6 +283,6 @@ mod tests {
         assert!(long.len() < 1000 && long.contains("at line 1 column"), "{long}");
         let mut huge = file(GOOD, 16);
         huge[..8].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert!(matches!(read(&huge), Err(SafetensorsError::HeaderLength { found: u64::MAX })));
+        assert!(matches!(read(&huge), Err(SafetensorsError::HeaderLength(u64::MAX))));
     }
 }

@@ -10,11 +10,11 @@ use super::config::Config;
 use super::error::ConvertError;
 use super::family::{EXPERT_COUNT, Family, How, Layout, Need, Rule};
 use super::keys::needed;
-use super::rows::{RowOrder, Rows, Stored};
+use super::rows::{RowOrder, RowPlan, Stored};
 use super::safetensors::Tensor;
 
 /// A tensor of the file to be written.
-pub(super) struct Made {
+pub(super) struct OutputTensor {
     pub(super) name: String,
     /// The innermost dimension first.
     pub(super) shape: Vec<u64>,
@@ -23,13 +23,13 @@ pub(super) struct Made {
 
 /// Where the values of a tensor come from.
 pub(super) enum Source {
-    /// From tensors of the checkpoint one after the other, all of one format and shape, of each of which these rows.
-    Tensors { parts: Vec<Stored>, format: Format, rows: Rows },
-    /// They were computed.
+    /// These rows of each of several tensors of the checkpoint, which have one format and shape.
+    Tensors { parts: Vec<Stored>, format: Format, rows: RowPlan },
+    /// Computed values.
     Values(Vec<f32>),
 }
 
-impl Made {
+impl OutputTensor {
     /// The format of its values before the conversion.
     pub(super) fn format(&self) -> Format {
         match self.source {
@@ -47,7 +47,7 @@ impl Made {
     }
 }
 
-/// Buffers that some checkpoints have, which are no weights.
+/// Buffers of checkpoints that are no weights.
 const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
 
 /// Plans every tensor; `vectors`: name and values of those that the settings say, see [`Rope`](super::rope::Rope).
@@ -56,13 +56,13 @@ pub(super) fn plan(
     config: &Config,
     checkpoint: &Checkpoint,
     vectors: Vec<(&'static str, Vec<f32>)>,
-) -> Result<Vec<Made>, ConvertError> {
+) -> Result<Vec<OutputTensor>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     let tied = config.flag("tie_word_embeddings")?.unwrap_or(false);
     let mut planner = Planner { config, checkpoint, tied, used: HashSet::new(), planned: Vec::new() };
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
-        planner.planned.push(Made { name: name.to_owned(), shape, source: Source::Values(values) });
+        planner.planned.push(OutputTensor { name: name.to_owned(), shape, source: Source::Values(values) });
     }
     for rule in family.globals.iter().copied().flatten() {
         planner.add(rule, 0)?;
@@ -90,7 +90,7 @@ struct Planner<'a, 'c> {
     /// The output head is the embedding table.
     tied: bool,
     used: HashSet<&'a str>,
-    planned: Vec<Made>,
+    planned: Vec<OutputTensor>,
 }
 
 /// The name of a rule's tensor, or of the first of them.
@@ -103,8 +103,8 @@ fn theirs(rule: &Rule, layer: usize, expert: usize) -> String {
 const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
 
-/// A part of a tensor to be written: format and shape, outermost dimension first, of the matrices that it holds.
-struct Part {
+/// An input of an output tensor; its shape has the outermost dimension first.
+struct Input {
     stored: Stored,
     format: Format,
     shape: Vec<u64>,
@@ -120,7 +120,7 @@ impl<'a> Planner<'a, '_> {
             match self.part(rule.stored, &name)? {
                 Some(part) => parts.push(part),
                 None if self.may_lack(rule.need) => return Ok(()),
-                None => return Err(ConvertError::MissingTensor { name }),
+                None => return Err(ConvertError::MissingTensor(name)),
             }
         }
         let [first, rest @ ..] = parts.as_slice() else {
@@ -141,11 +141,11 @@ impl<'a> Planner<'a, '_> {
             (How::PlusOne, Stored::Rows(tensor)) => Source::Values(self.plus_one(tensor, format)?),
             _ => Source::Tensors { format, rows, parts: parts.into_iter().map(|part| part.stored).collect() },
         };
-        self.planned.push(Made { name: rule.ours.replace("{layer}", &layer.to_string()), shape, source });
+        self.planned.push(OutputTensor { name: rule.ours.replace("{layer}", &layer.to_string()), shape, source });
         Ok(())
     }
 
-    /// A tensor, which is used then.
+    /// A tensor of the checkpoint, marked as used.
     fn tensor(&mut self, name: &str) -> Option<&'a Tensor> {
         let tensor = self.checkpoint.tensor(name)?;
         self.used.insert(&tensor.name);
@@ -153,25 +153,25 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Finds a tensor, or two of MXFP4, and checks what their layout asks for.
-    fn part(&mut self, layout: Layout, name: &str) -> Result<Option<Part>, ConvertError> {
+    fn part(&mut self, layout: Layout, name: &str) -> Result<Option<Input>, ConvertError> {
         let Some(tensor) = self.tensor(name) else { return Ok(None) };
         let (mut shape, owned) = (tensor.shape.clone(), tensor.clone());
         if shape.is_empty() || shape.contains(&0) {
             return Err(wrong_shape(name, &shape, "which is no vector or matrix"));
         }
         let part = match layout {
-            Layout::Rows => Part { format: float(tensor)?, shape, stored: Stored::Rows(owned) },
+            Layout::Rows => Input { format: float(tensor)?, shape, stored: Stored::Rows(owned) },
             Layout::Columns => {
                 let &[experts, inputs, outputs] = shape.as_slice() else {
                     return Err(wrong_shape(name, &shape, "which is no stack of matrices"));
                 };
                 let stored = Stored::Columns { tensor: owned, inputs: inputs as usize, outputs: outputs as usize };
-                Part { format: float(tensor)?, shape: vec![experts, outputs, inputs], stored }
+                Input { format: float(tensor)?, shape: vec![experts, outputs, inputs], stored }
             }
             Layout::Mxfp4 => {
                 let scales_name = name.strip_suffix(BLOCKS).unwrap_or(name).to_owned() + SCALES;
                 let scales = self.tensor(&scales_name);
-                let scales = scales.ok_or_else(|| ConvertError::MissingTensor { name: scales_name.clone() })?;
+                let scales = scales.ok_or_else(|| ConvertError::MissingTensor(scales_name.clone()))?;
                 if let Some(other) = [tensor, scales].into_iter().find(|tensor| tensor.dtype != "U8") {
                     return Err(wrong_dtype(other, "U8"));
                 }
@@ -183,7 +183,7 @@ impl<'a> Planner<'a, '_> {
                     return Err(wrong_shape(&scales_name, &scales.shape, expected));
                 }
                 shape = vec![experts, rows, groups * Format::MXFP4.block_len() as u64];
-                Part { format: Format::MXFP4, shape, stored: Stored::Mxfp4 { blocks: owned, scales: scales.clone() } }
+                Input { format: Format::MXFP4, shape, stored: Stored::Mxfp4 { blocks: owned, scales: scales.clone() } }
             }
         };
         Ok(Some(part))
@@ -214,10 +214,10 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// The shape of what is written of a part, outermost dimension first, and its rows.
-    fn rows(&self, how: How, part: &Part) -> Result<(Vec<u64>, Rows), ConvertError> {
+    fn rows(&self, how: How, part: &Input) -> Result<(Vec<u64>, RowPlan), ConvertError> {
         let mut shape = part.shape.clone();
         let refuse = |expected: String| Err(wrong_shape(part.stored.name(), &part.shape, expected));
-        // What is behind this dimension is a row.
+        // A row has the dimensions behind this axis.
         let (axis, order) = match how {
             How::Same | How::PlusOne => (shape.len().saturating_sub(2), RowOrder::Same),
             How::PairRows(settings) => {
@@ -229,20 +229,20 @@ impl<'a> Planner<'a, '_> {
                 }
                 (0, RowOrder::Pairs { head: (rows / u64::from(heads)) as usize })
             }
-            How::Half { axis, which } | How::Turn { axis, which } => {
+            How::Half { axis, which } | How::Interleaved { axis, which } => {
                 let Some(both) = shape.get_mut(axis).filter(|both| both.is_multiple_of(2)) else {
                     return refuse("which is not that of two matrices together".to_owned());
                 };
                 *both /= 2;
                 let rows = *both as usize;
-                let turns = matches!(how, How::Turn { .. });
-                (axis, if turns { RowOrder::Turn { which } } else { RowOrder::Half { rows, which } })
+                let alternate = matches!(how, How::Interleaved { .. });
+                (axis, if alternate { RowOrder::Interleaved { which } } else { RowOrder::Half { rows, which } })
             }
         };
         // The products are at most the elements of a tensor in a file.
         let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
         let (outer, inner) = shape.split_at(axis + 1);
-        let rows = Rows { count: product(outer), columns: product(inner), order };
+        let rows = RowPlan { count: product(outer), columns: product(inner), order };
         Ok((shape, rows))
     }
 

@@ -27,9 +27,9 @@ use crate::tokenizer::Tokenizer;
 pub struct Dry {
     /// The penalty of a sequence of `allowed_length` tokens; 0 turns DRY off.
     pub multiplier: f32,
-    /// What each token beyond that multiplies the penalty with; at least 1.
+    /// Multiplies the penalty for each token beyond `allowed_length`; at least 1.
     pub base: f32,
-    /// The length of a sequence from which on its continuation is penalised; at least 1.
+    /// The shortest repeated sequence whose continuation is penalised; at least 1.
     pub allowed_length: usize,
     /// Only this many last tokens of the text are looked at; `None` for all, 0 turns DRY off.
     pub penalty_last_n: Option<usize>,
@@ -117,8 +117,8 @@ impl Repetition {
         }))
     }
 
-    /// What is to be subtracted from the logits of which tokens, in ascending order of the tokens, to draw the token after
-    /// this text. It begins with the text of the call before.
+    /// Tokens and what to subtract from their logits, in ascending order of the tokens, to draw the token after `text`,
+    /// which begins with the text of the previous call.
     pub(super) fn penalties(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) -> Vec<(u32, f32)> {
         for &token in text.get(self.breaks.len()..).unwrap_or_default() {
             let bytes = tokenizer.and_then(|tokenizer| tokenizer.token_bytes(token).ok()).unwrap_or_default();
@@ -190,9 +190,8 @@ struct Breakers {
 
 impl Breakers {
     fn new(texts: &[String]) -> Result<Breakers, EngineError> {
-        let automaton = NFA::new(texts).map_err(|error| EngineError::Breakers { problem: error.to_string() })?;
-        let state = automaton.start_state(Anchored::No);
-        let state = state.map_err(|error| EngineError::Breakers { problem: error.to_string() })?;
+        let automaton = NFA::new(texts).map_err(|error| EngineError::Breakers(error.to_string()))?;
+        let state = automaton.start_state(Anchored::No).map_err(|error| EngineError::Breakers(error.to_string()))?;
         Ok(Breakers { automaton, state })
     }
 

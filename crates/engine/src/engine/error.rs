@@ -20,10 +20,10 @@ pub enum EngineError {
     /// A conversation was asked of a model that has no template.
     #[error("the model file has no chat template; give a text to be continued instead of messages")]
     NoTemplate,
-    /// There is nothing to continue.
+    /// The prompt is empty.
     #[error("the prompt is empty; give at least one character")]
     EmptyPrompt,
-    /// The prompt leaves no room.
+    /// The prompt is longer than the context.
     #[error(
         "the prompt has {tokens} tokens, but the context holds {context}; shorten it, or use a larger context if the \
          model and the memory allow"
@@ -70,12 +70,9 @@ pub enum EngineError {
         /// Tokens in the vocabulary.
         vocabulary: usize,
     },
-    /// A token has more than one logit bias.
-    #[error("token {token} has two logit biases; give one")]
-    LogitBiasTwice {
-        /// The token.
-        token: u32,
-    },
+    /// This token has more than one logit bias.
+    #[error("token {0} has two logit biases; give one")]
+    LogitBiasTwice(u32),
     /// A sequence breaker of DRY is empty, and would end every sequence.
     #[error("a DRY sequence breaker is empty; give at least one character")]
     EmptyBreaker,
@@ -84,13 +81,10 @@ pub enum EngineError {
         "DRY has sequence breakers, which are texts, but the model has no tokenizer; give an empty list of breakers"
     )]
     BreakersWithoutText,
-    /// Sequence breakers cannot be searched for.
-    #[error("the DRY sequence breakers cannot be searched for: {problem}; give fewer or shorter ones")]
-    Breakers {
-        /// Why.
-        problem: String,
-    },
-    /// A generation of nothing.
+    /// No automaton can be built of the sequence breakers, for this reason.
+    #[error("the DRY sequence breakers cannot be searched for: {0}; give fewer or shorter ones")]
+    Breakers(String),
+    /// The number of tokens to generate is 0.
     #[error("the number of tokens to generate is 0; it must be at least 1")]
     NoTokens,
     /// A batch that cannot hold one token of each sequence.
@@ -101,7 +95,7 @@ pub enum EngineError {
         /// Sequences at a time.
         sequences: usize,
     },
-    /// The system gave no thread.
+    /// The system cannot start a thread.
     #[error("cannot start the engine's thread: {0}")]
     Thread(#[source] io::Error),
     /// A forward pass failed; all requests that took part in it end with this.

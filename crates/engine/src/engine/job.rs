@@ -1,4 +1,4 @@
-//! One request on its way: from its prompt to the piece that ends it.
+//! One request, from its prompt to its last piece.
 
 use std::mem;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::stop::{Scan, StopStrings};
 use super::{EngineError, Event, Finish, FinishReason, Piece, Request, SamplingOptions, Usage};
 use crate::tokenizer::{StreamDecoder, Tokenizer};
 
-/// A request and what has become of it so far.
+/// A request and its progress.
 #[derive(Debug)]
 pub(super) struct Job {
     /// Until the job enters a slot.
@@ -23,9 +23,9 @@ pub(super) struct Job {
     ignore_end: bool,
     decoder: StreamDecoder,
     stops: StopStrings,
-    /// The bias that the request asks for, in ascending order of the tokens.
+    /// The bias of the request, in ascending order of the tokens.
     given_bias: Vec<(u32, f32)>,
-    /// That together with DRY's penalties, as of the last [`Self::observe`].
+    /// `given_bias` and DRY's penalties, as of the last [`Self::observe`].
     bias: Vec<(u32, f32)>,
     repetition: Option<Repetition>,
     /// Tokens generated so far and how often, if a penalty looks at them.
@@ -65,7 +65,7 @@ impl Job {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Whether the caller has cancelled the request.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
     }
@@ -76,7 +76,7 @@ impl Job {
         self.since = Some(Instant::now());
     }
 
-    /// Looks at the text so far, prompt included, as far as what is drawn next depends on it.
+    /// Computes the penalties of the next token from the text so far, prompt included.
     pub(super) fn observe(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) {
         let Some(repetition) = &mut self.repetition else { return };
         self.bias.clone_from(&self.given_bias);
@@ -109,8 +109,8 @@ impl Job {
         }
     }
 
-    /// Takes a generated token, after which the context has room for `room` more, and sends its piece. Returns whether
-    /// the job goes on.
+    /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the job
+    /// goes on.
     pub(super) fn accept(&mut self, token: u32, tokenizer: Option<&Tokenizer>, room: usize) -> bool {
         match self.piece(token, tokenizer, room) {
             Ok(piece) => {
@@ -142,7 +142,7 @@ impl Job {
         Ok(Piece { text, token, finish: reason.map(|reason| Finish { reason, usage }) })
     }
 
-    /// What was withheld: an incomplete character, or the start of a stop string.
+    /// The text that was withheld: an incomplete character, or the start of a stop string.
     fn rest(&mut self) -> String {
         let tail = mem::replace(&mut self.decoder, StreamDecoder::new(true)).finish();
         match self.stops.push(&tail) {
@@ -151,7 +151,7 @@ impl Job {
         }
     }
 
-    /// Tokens, times, and what penalties look at.
+    /// Counts a generated token, in usage and for penalties.
     fn count(&mut self, token: u32) {
         let now = Instant::now();
         let since = self.since.unwrap_or(now);
@@ -173,11 +173,11 @@ impl Job {
 
     /// Ends the job with an error.
     pub(super) fn fail(&self, error: EngineError) {
-        // Nobody hears it if the generation was dropped.
+        // The receiver is gone if the generation was dropped.
         let _ = self.events.send(Err(error));
     }
 
-    /// What it took so far.
+    /// Tokens and times so far.
     pub(super) fn usage(&self) -> &Usage {
         &self.usage
     }

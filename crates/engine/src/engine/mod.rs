@@ -5,8 +5,8 @@
 //!                                                                                                     │
 //! Generation (iterator, dropping it cancels) ◄────────────────── channel of pieces ◄──────────────────┘
 //! ```
-//! - `request` is what is asked and answered, `error` what can be refused.
-//! - `worker` owns the runner; its `step()` is the whole loop.
+//! - `request` has requests and their results, `error` the reasons for a refusal.
+//! - `worker` owns the runner, on the only thread that this crate starts; its `step()` is the whole loop.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
 //! - `schedule` decides which tokens run next and which slot serves a prompt; `job` follows one request to its end;
 //!   `stop` withholds text that may be the start of a stop string.
@@ -36,27 +36,27 @@ use dry::Repetition;
 use job::Job;
 use worker::Worker;
 
-/// What comes to a [`Generation`].
+/// An item of a [`Generation`].
 type Event = Result<Piece, EngineError>;
 
 /// Runs a model for several requests at a time. Dropping it ends all generations and joins its thread.
 ///
-/// It keeps the state of the last texts: a prompt that begins like one of them is read only from where they differ.
-/// So a conversation costs its new messages, not its whole history, at each turn.
+/// The engine keeps the state of the last texts and computes of a prompt only what follows the longest common
+/// beginning. So each turn of a conversation costs its new messages, not its whole history.
 #[derive(Debug)]
 pub struct Engine {
     model: Arc<Model>,
     plan: Plan,
     template: OnceLock<Result<ChatTemplate, TemplateError>>,
-    /// `None` only while it is dropped.
+    /// `None` only while the engine is dropped.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Engine {
-    /// Takes the memory that the limits ask for and starts the engine's thread. On a GPU whose kernels may not have been
-    /// compiled yet, [`Model::make_ready`] before it spares the first requests the wait.
+    /// Takes the memory that the limits ask for and starts the engine's thread. On a GPU, call [`Model::make_ready`]
+    /// first: the first requests then do not wait for kernels to compile.
     ///
     /// # Errors
     /// [`EngineError::Model`] if the limits are out of range or do not fit into memory, [`EngineError::BatchTooSmall`].
@@ -86,12 +86,12 @@ impl Engine {
         self.plan
     }
 
-    /// What a user should know of the model, its device and the context although nothing failed.
+    /// Notices of the model, its device and the context.
     pub fn notices(&self) -> Vec<Notice> {
         self.model.notices().into_iter().chain(self.plan.notice()).collect()
     }
 
-    /// Tokens that a prompt and its answer may have together.
+    /// Tokens that a prompt and its completion may have together.
     pub fn context(&self) -> usize {
         self.plan.context
     }
@@ -116,7 +116,7 @@ impl Engine {
         Ok(template.render(&chat.messages, &options)?)
     }
 
-    /// The tokens of a prompt: what [`generate`](Self::generate) lets the model read.
+    /// The tokens of a prompt, as [`generate`](Self::generate) gives them to the model.
     ///
     /// # Errors
     /// As [`render`](Self::render), and [`EngineError::Model`] if the text cannot be tokenised.
@@ -138,7 +138,7 @@ impl Engine {
         }
     }
 
-    /// Begins to answer a request. It runs on the engine's thread, whether the iterator is asked or not.
+    /// Starts a request. It runs on the engine's thread, independently of the iterator.
     ///
     /// # Errors
     /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range,
@@ -182,8 +182,8 @@ impl Drop for Engine {
     }
 }
 
-/// The answer to a request, piece by piece, one for each token. The last piece says how it ended; after an error there
-/// is nothing more. Dropping it cancels the request.
+/// The completion of a request, one piece for each token. The last piece says how the generation ended; an error is the
+/// last item. Dropping the iterator cancels the request.
 #[derive(Debug)]
 pub struct Generation {
     pieces: Receiver<Event>,
@@ -233,7 +233,7 @@ impl Drop for Generation {
     }
 }
 
-/// Ends a [`Generation`]: its iterator gives what is there already, then nothing.
+/// Ends a [`Generation`]: its iterator gives the pieces that have arrived, then ends.
 #[derive(Debug, Clone)]
 pub struct Canceller(Arc<AtomicBool>);
 
@@ -243,7 +243,7 @@ impl Canceller {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was ended so.
+    /// Whether [`Self::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

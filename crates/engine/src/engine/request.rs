@@ -1,4 +1,4 @@
-//! What is asked of an engine, and what comes back.
+//! Requests to an engine, and their results.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::{Dry, EngineError};
 use crate::template::Message;
 
-/// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: there may be
-/// more fields one day.
+/// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: later
+/// versions may add fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request {
-    /// What the model reads.
+    /// The prompt.
     pub prompt: Prompt,
     /// How tokens are drawn.
     pub sampling: SamplingOptions,
@@ -24,7 +24,7 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Do not end at end-of-generation tokens (for measurements).
     pub ignore_end: bool,
-    /// Control tokens that are generated are a part of the text. Models whose answers have several channels mark them so.
+    /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
 }
 
@@ -59,14 +59,14 @@ impl Request {
                 return Err(EngineError::LogitBias { token, bias });
             }
             if !seen.insert(token) {
-                return Err(EngineError::LogitBiasTwice { token });
+                return Err(EngineError::LogitBiasTwice(token));
             }
         }
         Ok(())
     }
 }
 
-/// What the model reads.
+/// The input of a request.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Prompt {
@@ -82,7 +82,7 @@ pub enum Prompt {
 /// A conversation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Chat {
-    /// What was said, in order.
+    /// The messages, in order.
     pub messages: Vec<Message>,
     /// Whether a model that can think shall do so; left to the template if `None`.
     pub thinking: Option<bool>,
@@ -91,7 +91,7 @@ pub struct Chat {
 }
 
 impl Chat {
-    /// A conversation with nothing else set.
+    /// A conversation without options.
     pub fn new(messages: Vec<Message>) -> Chat {
         Chat { messages, ..Chat::default() }
     }
@@ -121,8 +121,8 @@ impl From<&str> for Prompt {
     }
 }
 
-/// How tokens are drawn, in the order: logit bias and DRY (see [`Request`]), penalties, temperature, top-k, top-p, min-p. See
-/// [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
+/// How tokens are drawn, in the order: logit bias and DRY (see [`Request`]), penalties, temperature, top-k, top-p,
+/// min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingOptions {
     /// Divides the logits; 0 always takes the most likely token.
@@ -190,7 +190,7 @@ impl SamplingOptions {
     }
 }
 
-/// A part of the answer: what one token added.
+/// The text that one token added.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Piece {
@@ -208,7 +208,7 @@ pub struct Piece {
 pub struct Finish {
     /// Why.
     pub reason: FinishReason,
-    /// What it took.
+    /// Tokens and times.
     pub usage: Usage,
 }
 

@@ -1,4 +1,4 @@
-//! What runs next: how the tokens of one step are shared, and which slot serves a new prompt. Pure functions.
+//! Scheduling as pure functions: how the tokens of one step are shared, and which slot serves a new prompt.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ pub(super) struct Pending {
     pub(super) positions: Range<usize>,
 }
 
-/// Shares `budget` tokens among the slots: whoever wants less than an equal share gets all of it, and the rest share
-/// what that leaves (max-min fairness). So a decoding slot, which wants one token, never waits for a prefill, and a
-/// short prompt does not wait for a long one. If there are more slots than tokens, those listed first come first.
+/// Shares `budget` tokens among the slots by max-min fairness: a slot that wants less than an equal share gets all that
+/// it wants, the others share the rest. So a decoding slot, which wants one token, never waits for a prefill, and a
+/// short prompt does not wait for a long one. If there are more slots than tokens, the first slots listed are served.
 ///
 /// The chunks are in the order of `pending`; each is a beginning of what was pending.
 pub(super) fn share(pending: &[Pending], budget: usize) -> Vec<Pending> {
@@ -40,7 +40,7 @@ pub(super) struct Idle<'a> {
     pub(super) slot: usize,
     /// Tokens whose state it still holds.
     pub(super) tokens: &'a [u32],
-    /// The fewest of them, besides none, that can be kept without the others.
+    /// The least length above 0 to which the state can be shortened.
     pub(super) shortest: usize,
     /// When it last served, in steps.
     pub(super) last_used: u64,

@@ -3,7 +3,7 @@
 /// Watches the text of one generation for stop strings, which may begin and end anywhere in a piece.
 ///
 /// Text that could be the beginning of a stop string is withheld until the next text decides; so no part of a stop
-/// string is ever given out, and text that turns out not to be one is given out in full.
+/// string is ever given out, and all other text is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StopStrings {
     /// None is empty.
@@ -12,7 +12,7 @@ pub(super) struct StopStrings {
     held: String,
 }
 
-/// What a piece of text led to.
+/// The result of a piece of text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Scan {
     /// Text to give out, possibly empty.

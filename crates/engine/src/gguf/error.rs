@@ -1,37 +1,32 @@
-//! What can be wrong with a GGUF file, each with its place.
+//! Errors of GGUF files, each with its place.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::MAX_ARRAY_DEPTH;
 use super::metadata::MetadataError;
 
 /// Why a GGUF file could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum GgufError {
-    /// The file does not exist.
-    #[error("{path}: no such file; check the path, or download the model first")]
-    NotFound {
-        /// The path as given.
-        path: PathBuf,
-    },
+    /// There is no file at this path.
+    #[error("{0}: no such file; check the path, or download the model first")]
+    NotFound(PathBuf),
     /// The path is a directory.
     #[error("{path}: is a directory; {hint}")]
     Directory {
         /// The path as given.
         path: PathBuf,
-        /// What lies in it and what to do.
+        /// What the directory holds and what to do.
         hint: String,
     },
-    /// The file has no bytes.
-    #[error("{path}: is empty; download it again")]
-    Empty {
-        /// The path as given.
-        path: PathBuf,
-    },
-    /// The file is something else, which was recognised.
+    /// The file at this path has no bytes.
+    #[error("{0}: is empty; download it again")]
+    Empty(PathBuf),
+    /// The file has another known format.
     #[error("{path}: is {what}, not a GGUF file; {remedy}")]
     OtherFile {
         /// The path as given.
@@ -85,15 +80,12 @@ pub enum GgufError {
         path: PathBuf,
         /// The part's number in its metadata, from 1.
         part: u32,
-        /// How many parts its metadata tells of.
+        /// The number of parts in its metadata.
         count: u16,
     },
-    /// Bytes in memory hold only one part of a split model.
-    #[error("the bytes are one part of a model split into {count}; give a whole file, or open the parts by path")]
-    PartInMemory {
-        /// How many parts there are.
-        count: u16,
-    },
+    /// Bytes in memory hold only one of this many parts of a split model.
+    #[error("the bytes are one part of a model split into {0}; give a whole file, or open the parts by path")]
+    PartInMemory(u16),
     /// Two parts of a split model hold a tensor of the same name.
     #[error("{path}: tensor {} is already in an earlier part; the parts are not of one model", Name(.tensor))]
     PartDuplicate {
@@ -157,7 +149,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Shows an untrusted name: in backquotes, escaped, and not at any length.
+/// Shows an untrusted name: in backquotes, escaped, cut to 100 characters.
 pub(crate) struct Name<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Name<'_> {
@@ -199,7 +191,7 @@ pub enum FormatErrorKind {
         remaining: u64,
     },
     /// A count exceeds what the rest of the file could hold.
-    #[error("a count of {count} cannot be true: the {remaining} bytes that remain hold at most {most}")]
+    #[error("a count of {count} is impossible: the {remaining} bytes that remain hold at most {most}")]
     Count {
         /// The count in the file.
         count: u64,
@@ -225,30 +217,21 @@ pub enum FormatErrorKind {
     /// A boolean is neither 0 nor 1.
     #[error("a boolean must be 0 or 1, found {0}")]
     Bool(u8),
-    /// Arrays nest too deep.
-    #[error("arrays nest deeper than {limit}")]
-    ArrayDepth {
-        /// The limit, [`MAX_ARRAY_DEPTH`](super::MAX_ARRAY_DEPTH).
-        limit: usize,
-    },
-    /// The same key or tensor name occurs twice.
-    #[error("the name is already used at byte {first}")]
-    Duplicate {
-        /// The byte offset of the first use.
-        first: u64,
-    },
+    /// Arrays nest deeper than [`MAX_ARRAY_DEPTH`].
+    #[error("arrays nest deeper than {MAX_ARRAY_DEPTH}")]
+    ArrayDepth,
+    /// The same key or tensor name was used before, at this byte offset.
+    #[error("the name is already used at byte {0}")]
+    Duplicate(u64),
     /// `general.alignment` is no power of two, or no integer that fits.
     #[error("the alignment must be an integer power of two, found {0}")]
     Alignment(String),
     /// A tensor has no dimension, or more than four.
     #[error("{0} dimensions; a tensor has 1 to 4")]
     Dims(u32),
-    /// A dimension is zero.
-    #[error("dimension {dim} is zero")]
-    ZeroDim {
-        /// The dimension, counted from 0, innermost first.
-        dim: usize,
-    },
+    /// This dimension, counted from 0 and innermost first, is zero.
+    #[error("dimension {0} is zero")]
+    ZeroDim(usize),
     /// The tensor type is not one that gristmill reads.
     #[error("tensor type {}; use a quantisation that gristmill lists as supported", type_name(*.0))]
     TensorType(u32),
@@ -284,12 +267,9 @@ pub enum FormatErrorKind {
         /// The file's length.
         len: u64,
     },
-    /// Two tensors share bytes.
-    #[error("the data overlaps that of tensor {}", Name(.other))]
-    Overlap {
-        /// The tensor whose data begins earlier.
-        other: String,
-    },
+    /// The tensor shares bytes with this one, whose data begins earlier.
+    #[error("the data overlaps that of tensor {}", Name(.0))]
+    Overlap(String),
 }
 
 /// Names the tensor types of `enum ggml_type` (ggml.h) that gristmill does not read.

@@ -62,8 +62,8 @@ struct Inner {
     index: HashMap<String, usize>,
 }
 
-/// One file, parsed.
-struct Part {
+/// One file of a model, parsed.
+struct ParsedFile {
     path: Option<PathBuf>,
     bytes: Bytes,
     parsed: Parsed,
@@ -73,14 +73,14 @@ impl GgufFile {
     /// Opens a file by mapping it into memory. For a split model give any part: all are opened, and the metadata is that
     /// of the first.
     ///
-    /// The file must not change while it is open: that tensor data is read from the map at any later time. Replacing the
-    /// file by another of the same name (rename) is safe.
+    /// The file must not change while it is open, because tensor data is read from the mapping at any later time.
+    /// Replacing the file by renaming another is safe.
     ///
     /// # Errors
     /// [`GgufError`] names the file, the key or tensor, the byte offset and a remedy.
     pub fn open(path: impl AsRef<Path>) -> Result<GgufFile, GgufError> {
         let path = path.as_ref();
-        let part = Part::open(path)?;
+        let part = ParsedFile::open(path)?;
         match part.split_count()? {
             0 | 1 => Self::join(vec![part]),
             count => Self::join(open_parts(part, path, count)?),
@@ -105,14 +105,14 @@ impl GgufFile {
 
     fn from_source(bytes: Bytes) -> Result<GgufFile, GgufError> {
         let parsed = parse(&bytes).map_err(|source| GgufError::Format { path: None, source })?;
-        let part = Part { path: None, bytes, parsed };
+        let part = ParsedFile { path: None, bytes, parsed };
         match part.split_count()? {
             0 | 1 => Self::join(vec![part]),
-            count => Err(GgufError::PartInMemory { count }),
+            count => Err(GgufError::PartInMemory(count)),
         }
     }
 
-    /// A file of which nothing but metadata and tensor records is there; all data is empty.
+    /// A file of metadata and tensor records; all data is empty.
     pub(super) fn without_data(metadata: Metadata, tensors: Vec<TensorInfo>) -> GgufFile {
         let index = tensors.iter().enumerate().map(|(i, tensor)| (tensor.name.clone(), i)).collect();
         let parts = vec![Bytes::Static(&[])];
@@ -122,7 +122,7 @@ impl GgufFile {
     }
 
     /// Joins the parts of a model, of which there is at least one.
-    fn join(parts: Vec<Part>) -> Result<GgufFile, GgufError> {
+    fn join(parts: Vec<ParsedFile>) -> Result<GgufFile, GgufError> {
         let mut metadata = None;
         let (mut sources, mut tensors, mut index) = (Vec::new(), Vec::new(), HashMap::new());
         let paths = parts.iter().filter_map(|part| part.path.clone()).collect();
@@ -163,14 +163,13 @@ impl GgufFile {
     /// The data of a tensor of this file, without a copy. It begins at a multiple of [`alignment`](Self::alignment)
     /// from the start of the file; a mapped file begins on a page.
     ///
-    /// A [`TensorInfo`] of another file that points outside this one has no data here: the slice is empty, where a
-    /// tensor's own is never.
+    /// Empty for a [`TensorInfo`] of another file that points outside this one; a tensor's own data is never empty.
     pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
         self.range(tensor).map_or(&[], |(bytes, offset, len)| bytes.get(offset..offset + len).unwrap_or(&[]))
     }
 
-    /// Tells the system that the data of this tensor will not be read soon (it was copied, say), so that its pages leave
-    /// this process. They can still be read. Does nothing for bytes in memory.
+    /// Advises the system that the data of this tensor will not be read soon, so that its pages leave this process.
+    /// They can still be read. Does nothing for bytes in memory.
     pub fn advise_done(&self, tensor: &TensorInfo) {
         if let Some((bytes, offset, len)) = self.range(tensor) {
             bytes.release(offset, len);
@@ -211,7 +210,7 @@ impl GgufFile {
 }
 
 /// Opens the other parts of a split model beside `opened`, which lies at `path`.
-fn open_parts(opened: Part, path: &Path, count: u16) -> Result<Vec<Part>, GgufError> {
+fn open_parts(opened: ParsedFile, path: &Path, count: u16) -> Result<Vec<ParsedFile>, GgufError> {
     let number = opened.required::<u16>(SPLIT_NO)?;
     let name = PartName::parse(path).filter(|name| name.count == count && name.number - 1 == number);
     let Some(name) = name else {
@@ -223,8 +222,8 @@ fn open_parts(opened: Part, path: &Path, count: u16) -> Result<Vec<Part>, GgufEr
     for i in 1..=count {
         let part = match opened.take_if(|_| i == name.number) {
             Some(part) => part,
-            None => Part::open(&name.sibling(i)).map_err(|error| match error {
-                GgufError::NotFound { path } => GgufError::MissingPart { path, part: i, count },
+            None => ParsedFile::open(&name.sibling(i)).map_err(|error| match error {
+                GgufError::NotFound(path) => GgufError::MissingPart { path, part: i, count },
                 other => other,
             })?,
         };
@@ -239,12 +238,12 @@ fn open_parts(opened: Part, path: &Path, count: u16) -> Result<Vec<Part>, GgufEr
     Ok(parts)
 }
 
-impl Part {
+impl ParsedFile {
     /// Maps and parses a file.
-    fn open(path: &Path) -> Result<Part, GgufError> {
+    fn open(path: &Path) -> Result<ParsedFile, GgufError> {
         let owned = || path.to_owned();
         let io_error = |source: io::Error| match source.kind() {
-            io::ErrorKind::NotFound => GgufError::NotFound { path: owned() },
+            io::ErrorKind::NotFound => GgufError::NotFound(owned()),
             _ => GgufError::Io { path: owned(), source },
         };
         let kind = fs::metadata(path).map_err(io_error)?;
@@ -256,14 +255,14 @@ impl Part {
             return Err(GgufError::OtherFile { path: owned(), what, remedy });
         }
         if kind.len() == 0 {
-            return Err(GgufError::Empty { path: owned() });
+            return Err(GgufError::Empty(owned()));
         }
         let bytes = Bytes::map(&File::open(path).map_err(io_error)?).map_err(io_error)?;
         if let Some((what, remedy)) = sniff::recognise(&bytes).filter(|_| !bytes.starts_with(&MAGIC)) {
             return Err(GgufError::OtherFile { path: owned(), what, remedy });
         }
         let parsed = parse(&bytes).map_err(|source: FormatError| GgufError::Format { path: Some(owned()), source })?;
-        Ok(Part { path: Some(owned()), bytes, parsed })
+        Ok(ParsedFile { path: Some(owned()), bytes, parsed })
     }
 
     /// The number of files of the model; 0 or 1 if it is not split.

@@ -45,7 +45,7 @@ pub enum MetadataError {
     },
 }
 
-/// A key-value pair and where its value stands.
+/// A key-value pair and the offset of its value.
 #[derive(Debug, Clone)]
 struct Entry {
     key: String,
@@ -106,21 +106,16 @@ impl Metadata {
     /// # Errors
     /// [`MetadataError::Type`] or [`MetadataError::Range`] if the key is there but its value is not a `T`.
     pub fn optional<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, MetadataError> {
-        let Some(entry) = self.entry(key) else {
-            return Ok(None);
+        let Some(entry) = self.entry(key) else { return Ok(None) };
+        let unfit = match T::from_value(&entry.value) {
+            Ok(v) => return Ok(Some(v)),
+            Err(unfit) => unfit,
         };
-        match T::from_value(&entry.value) {
-            Ok(v) => Ok(Some(v)),
-            Err(Unfit::Type) => Err(MetadataError::Type {
-                key: entry.key.clone(),
-                offset: entry.offset,
-                expected: T::EXPECTED,
-                found: entry.value.describe(),
-            }),
-            Err(Unfit::Range(found)) => {
-                Err(MetadataError::Range { key: entry.key.clone(), offset: entry.offset, expected: T::EXPECTED, found })
-            }
-        }
+        let (key, offset, expected) = (entry.key.clone(), entry.offset, T::EXPECTED);
+        Err(match unfit {
+            Unfit::Type => MetadataError::Type { key, offset, expected, found: entry.value.describe() },
+            Unfit::Range(found) => MetadataError::Range { key, offset, expected, found },
+        })
     }
 
     /// The value as `T`.
@@ -130,34 +125,6 @@ impl Metadata {
     pub fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, MetadataError> {
         self.optional(key)?.ok_or_else(|| MetadataError::Missing { key: key.to_owned(), expected: T::EXPECTED })
     }
-}
-
-/// `get_…`: [`Metadata::required`] with the type in the name.
-macro_rules! getters {
-    ($($name:ident -> $t:ty, $what:literal;)*) => {
-        impl Metadata {$(
-            #[doc = concat!("The required value of `key`: ", $what, ".")]
-            ///
-            /// # Errors
-            /// As [`required`](Self::required).
-            pub fn $name(&self, key: &str) -> Result<$t, MetadataError> {
-                self.required(key)
-            }
-        )*}
-    };
-}
-
-getters! {
-    get_u32 -> u32, "an integer of any type that fits";
-    get_u64 -> u64, "an integer of any type that fits";
-    get_usize -> usize, "an integer of any type that fits";
-    get_f32 -> f32, "f32, or f64 rounded to it";
-    get_bool -> bool, "a boolean";
-    get_str -> &str, "a string";
-    get_strings -> &[String], "an array of strings";
-    get_f32_array -> &[f32], "an array of f32";
-    get_u32_array -> Vec<u32>, "an array of any integer type whose elements fit";
-    get_i32_array -> Vec<i32>, "an array of any integer type whose elements fit";
 }
 
 /// Why a value is not the type asked for.
@@ -245,20 +212,14 @@ impl FromValue<'_> for f64 {
 impl FromValue<'_> for bool {
     const EXPECTED: &'static str = "a boolean";
     fn from_value(value: &Value) -> Result<Self, Unfit> {
-        match value {
-            Value::Bool(v) => Ok(*v),
-            _ => Err(Unfit::Type),
-        }
+        if let Value::Bool(v) = value { Ok(*v) } else { Err(Unfit::Type) }
     }
 }
 
 impl<'a> FromValue<'a> for &'a str {
     const EXPECTED: &'static str = "a string";
     fn from_value(value: &'a Value) -> Result<Self, Unfit> {
-        match value {
-            Value::String(v) => Ok(v),
-            _ => Err(Unfit::Type),
-        }
+        if let Value::String(v) = value { Ok(v) } else { Err(Unfit::Type) }
     }
 }
 

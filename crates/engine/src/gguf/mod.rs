@@ -16,6 +16,7 @@
 //! byte offset.
 
 mod atomic;
+mod codec;
 mod cursor;
 mod error;
 mod file;
@@ -32,6 +33,7 @@ pub(crate) use error::Name;
 pub use error::{FormatError, FormatErrorKind, GgufError, Place};
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{FromValue, Metadata, MetadataError, Unfit};
+pub(crate) use sniff::{file_names, is_lfs_pointer};
 pub(crate) use source::Bytes;
 pub use value::{Array, Value, ValueType};
 pub use writer::{DataWriter, GgufWriter, WriteError};
@@ -44,8 +46,7 @@ pub const DEFAULT_ALIGNMENT: u64 = 32;
 pub const ALIGNMENT_KEY: &str = "general.alignment";
 /// The most dimensions that a tensor may have.
 pub const MAX_DIMS: usize = 4;
-/// Arrays of arrays may nest this deep (a flat array has depth 1). The specification sets no bound and llama.cpp
-/// writes none deeper than 1.
+/// The deepest nesting of arrays; a flat array has depth 1. The specification sets no bound; llama.cpp writes depth 1.
 pub const MAX_ARRAY_DEPTH: usize = 4;
 /// The specification bounds keys at 65,535 bytes. Tensor names get the same bound when read: the specification says 64
 /// bytes, but other writers do not check.

@@ -62,12 +62,8 @@ fn header(cursor: &mut Cursor) -> Result<Header, Fault> {
     let version = match cursor.u32()? {
         version @ (2 | 3) => version,
         // Real versions are small, so a version whose low half is zero was written in the other byte order.
-        version if version != 0 && version & 0xffff == 0 => {
-            return Err(Fault { offset: at, kind: Kind::BigEndian });
-        }
-        version => {
-            return Err(Fault { offset: at, kind: Kind::Version(version) });
-        }
+        version if version != 0 && version & 0xffff == 0 => return Err(Fault { offset: at, kind: Kind::BigEndian }),
+        version => return Err(Fault { offset: at, kind: Kind::Version(version) }),
     };
     let at = cursor.offset();
     let tensors = cursor.u64()?;
@@ -82,8 +78,7 @@ fn metadata(cursor: &mut Cursor, pairs: usize) -> Result<Metadata, FormatError> 
         let key_offset = cursor.offset();
         let key = cursor.name().map_err(|fault| fault.at(Place::KeyNumber(number)))?;
         if let Some(first) = metadata.offset(&key) {
-            let kind = Kind::Duplicate { first };
-            return Err(FormatError { at: Place::Key(key), offset: key_offset, kind });
+            return Err(FormatError { at: Place::Key(key), offset: key_offset, kind: Kind::Duplicate(first) });
         }
         let offset = cursor.offset();
         match cursor.value() {
@@ -109,16 +104,14 @@ fn alignment(metadata: &Metadata) -> Result<u64, FormatError> {
     }
 }
 
-/// A tensor record: all of a [`TensorInfo`] that does not need the start of the data section.
+/// A tensor record, and where parts of it stand in the file. The tensor's offset counts from the start of the data section
+/// until [`place`] has found that.
 struct Record {
-    name: String,
-    format: Format,
-    shape: Vec<u64>,
-    bytes: u64,
-    /// Where the data begins in the data section, and where in the file that offset is written.
-    data_offset: u64,
-    field_offset: u64,
+    tensor: TensorInfo,
+    /// Offset of the field after the name.
     record_offset: u64,
+    /// Offset of the field with the tensor's offset.
+    field_offset: u64,
 }
 
 /// Reads a tensor record after its name.
@@ -132,9 +125,7 @@ fn record(cursor: &mut Cursor, name: &str) -> Result<Record, Fault> {
     for dim in 0..rank {
         let offset = cursor.offset();
         match cursor.u64()? {
-            0 => {
-                return Err(Fault { offset, kind: Kind::ZeroDim { dim } });
-            }
+            0 => return Err(Fault { offset, kind: Kind::ZeroDim(dim) }),
             n => shape.push(n),
         }
     }
@@ -143,8 +134,8 @@ fn record(cursor: &mut Cursor, name: &str) -> Result<Record, Fault> {
     let format = Format::from_ggml_type(id).ok_or(Fault { offset: type_offset, kind: Kind::TensorType(id) })?;
     let bytes = byte_count(format, &shape).map_err(|kind| Fault { offset: shape_offset, kind })?;
     let field_offset = cursor.offset();
-    let data_offset = cursor.u64()?;
-    Ok(Record { name: name.to_owned(), format, shape, bytes, data_offset, field_offset, record_offset })
+    let tensor = TensorInfo { name: name.to_owned(), format, shape, offset: cursor.u64()?, bytes, part: 0 };
+    Ok(Record { tensor, record_offset, field_offset })
 }
 
 /// The bytes of a tensor; also its number of elements fits 64 bits.
@@ -162,8 +153,8 @@ pub(super) fn byte_count(format: Format, shape: &[u64]) -> Result<u64, Kind> {
 fn check_names(records: &[Record]) -> Result<(), FormatError> {
     let mut seen = HashMap::with_capacity(records.len());
     for record in records {
-        if let Some(first) = seen.insert(record.name.as_str(), record.record_offset) {
-            return Err(record.error(record.record_offset, Kind::Duplicate { first }));
+        if let Some(first) = seen.insert(record.tensor.name.as_str(), record.record_offset) {
+            return Err(record.error(record.record_offset, Kind::Duplicate(first)));
         }
     }
     Ok(())
@@ -171,50 +162,38 @@ fn check_names(records: &[Record]) -> Result<(), FormatError> {
 
 impl Record {
     fn error(&self, offset: u64, kind: Kind) -> FormatError {
-        FormatError { at: Place::Tensor(self.name.clone()), offset, kind }
+        FormatError { at: Place::Tensor(self.tensor.name.clone()), offset, kind }
     }
 }
 
 /// Finds each tensor's bytes in the file; `cursor` stands after the last record.
-fn place(records: Vec<Record>, cursor: &Cursor, alignment: u64) -> Result<Vec<TensorInfo>, FormatError> {
+fn place(mut records: Vec<Record>, cursor: &Cursor, alignment: u64) -> Result<Vec<TensorInfo>, FormatError> {
     let len = cursor.offset().saturating_add(cursor.remaining());
     // A file's length fits 63 bits and the alignment 32, so this does not overflow.
     let data_start = cursor.offset().next_multiple_of(alignment);
-
-    let mut starts = Vec::with_capacity(records.len());
-    for record in &records {
+    for record in &mut records {
         let error = |kind| Err(record.error(record.field_offset, kind));
-        let offset = record.data_offset;
+        let TensorInfo { offset, bytes, .. } = record.tensor;
         if offset % alignment != 0 {
             return error(Kind::Misaligned { offset, alignment });
         }
         let start = data_start.checked_add(offset);
-        let (Some(start), Some(end)) = (start, start.and_then(|s| s.checked_add(record.bytes))) else {
+        let (Some(start), Some(end)) = (start, start.and_then(|s| s.checked_add(bytes))) else {
             return error(Kind::OffsetOverflow(offset));
         };
         if end > len {
             return error(Kind::OutOfBounds { end, len });
         }
-        starts.push(start);
+        record.tensor.offset = start;
     }
 
     // No tensor is empty, so if any two overlap, then so do two that are neighbours in order of their starts.
-    let mut order: Vec<(u64, &Record)> = starts.iter().copied().zip(&records).collect();
-    order.sort_by_key(|&(start, _)| start);
+    let mut order: Vec<&Record> = records.iter().collect();
+    order.sort_by_key(|record| record.tensor.offset);
     for (earlier, later) in order.iter().zip(order.iter().skip(1)) {
-        if earlier.0 + earlier.1.bytes > later.0 {
-            let kind = Kind::Overlap { other: earlier.1.name.clone() };
-            return Err(later.1.error(later.1.field_offset, kind));
+        if earlier.tensor.offset + earlier.tensor.bytes > later.tensor.offset {
+            return Err(later.error(later.field_offset, Kind::Overlap(earlier.tensor.name.clone())));
         }
     }
-
-    let tensor = |(r, offset): (Record, u64)| TensorInfo {
-        name: r.name,
-        format: r.format,
-        shape: r.shape,
-        offset,
-        bytes: r.bytes,
-        part: 0,
-    };
-    Ok(records.into_iter().zip(starts).map(tensor).collect())
+    Ok(records.into_iter().map(|record| record.tensor).collect())
 }

@@ -1,4 +1,4 @@
-//! Recognises what people pass by mistake, so that the error can say what it is and what to do.
+//! Recognises other kinds of files by their first bytes, so that the error can say what they are and what to do.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ const DOWNLOAD: &str = "download the file itself";
 /// Names a file that is not GGUF by its first bytes, with the remedy.
 pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let begins = |prefix: &[u8]| bytes.starts_with(prefix);
-    if begins(b"version https://git-lfs.github.com/") {
+    if is_lfs_pointer(bytes) {
         return Some(("a Git LFS pointer", "fetch the file itself with `git lfs pull`"));
     }
     if begins(b"PK\x03\x04") {
@@ -34,17 +34,24 @@ pub(super) fn recognise(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
 
 /// A safetensors file begins with the 64-bit length of a JSON object, then that object.
 fn is_safetensors(bytes: &[u8]) -> bool {
-    let Some((len, rest)) = bytes.split_first_chunk() else {
-        return false;
-    };
+    let Some((len, rest)) = bytes.split_first_chunk() else { return false };
     u64::from_le_bytes(*len) <= rest.len() as u64 && rest.starts_with(b"{")
 }
 
-/// What lies in a directory that was given for a file, and what to do.
+/// A placeholder of Git LFS.
+pub(crate) fn is_lfs_pointer(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"version https://git-lfs.github.com/")
+}
+
+/// The names in a folder: enough for any model's, and bounded in any other.
+pub(crate) fn file_names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().take(10_000).flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// What a directory given instead of a file holds, and what to do.
 pub(super) fn directory_hint(path: &Path) -> String {
-    // Enough for any model folder, and bounded in any other.
-    let names = fs::read_dir(path).into_iter().flatten().take(10_000).flatten().map(|entry| entry.file_name());
-    let mut names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    let mut names = file_names(path);
     names.sort();
     let ending = |suffix: &str| names.iter().find(|name| name.ends_with(suffix));
     if let Some(gguf) = ending(".gguf") {
@@ -66,7 +73,7 @@ fn convert_hint(folder: &Path) -> String {
     format!("it holds a model as Hugging Face publishes it; convert it with `{command}` and give that file")
 }
 
-/// A word of a command line: in quotes if a shell would take it apart.
+/// A word of a command line, in quotes if a shell would split or expand it.
 fn quoted(word: &str) -> String {
     match !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "/\\:._-".contains(c)) {
         true => word.to_owned(),

@@ -1,4 +1,4 @@
-//! Where the bytes of a file are: mapped, static or owned. The only unsafe code of the engine is here.
+//! The bytes of a file: mapped, static or owned. The only unsafe code of the engine is here.
 
 use std::fs::File;
 use std::io;
@@ -26,7 +26,7 @@ impl Bytes {
         unsafe { Mmap::map(file) }.map(Bytes::Mapped)
     }
 
-    /// Tells the system that a range will not be read soon, so that its pages may leave this process.
+    /// Advises the system that a range will not be read soon, so that its pages may leave this process.
     #[cfg(unix)]
     #[allow(unsafe_code)]
     pub(crate) fn release(&self, offset: usize, len: usize) {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// A part's file name, taken apart.
+/// A part's file name, split into stem and numbers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PartName<'a> {
     folder: Option<&'a Path>,

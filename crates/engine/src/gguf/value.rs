@@ -2,44 +2,165 @@
 
 use std::fmt;
 
-/// The type of a metadata value. The numbers are those of the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u32)]
-#[allow(missing_docs)]
-pub enum ValueType {
-    U8 = 0,
-    I8 = 1,
-    U16 = 2,
-    I16 = 3,
-    U32 = 4,
-    I32 = 5,
-    F32 = 6,
-    Bool = 7,
-    String = 8,
-    Array = 9,
-    U64 = 10,
-    I64 = 11,
-    F64 = 12,
+use super::codec::Codec;
+use super::cursor::{Cursor, Fault};
+
+/// What differs between types: Rust's type, the number in a file, the name in the specification of GGUF, which messages
+/// use, and the fewest bytes of a value in a file.
+macro_rules! value_types {
+    ($($variant:ident: $t:ty, $id:literal, $name:literal, $min_bytes:literal;)*) => {
+        /// The type of a metadata value. The numbers are those of the file.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        #[allow(missing_docs)]
+        pub enum ValueType {
+            $($variant = $id,)*
+        }
+
+        impl ValueType {
+            /// Every type, in the order of the file's numbers.
+            pub const ALL: [ValueType; 13] = [$(ValueType::$variant),*];
+
+            /// The name in the specification of GGUF, as messages use it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(ValueType::$variant => $name,)*
+                }
+            }
+
+            /// The fewest bytes that one value of this type takes in a file.
+            pub(super) fn min_bytes(self) -> u64 {
+                match self {
+                    $(ValueType::$variant => $min_bytes,)*
+                }
+            }
+        }
+
+        /// A metadata value.
+        #[derive(Debug, Clone, PartialEq)]
+        #[allow(missing_docs)]
+        pub enum Value {
+            $($variant($t),)*
+        }
+
+        impl Value {
+            /// The type of this value.
+            pub fn value_type(&self) -> ValueType {
+                match self {
+                    $(Value::$variant(_) => ValueType::$variant,)*
+                }
+            }
+
+            /// The value of any integer type.
+            pub fn as_integer(&self) -> Option<i128> {
+                match self {
+                    $(Value::$variant(v) => v.integer(),)*
+                }
+            }
+
+            pub(super) fn read(kind: ValueType, cursor: &mut Cursor) -> Result<Value, Fault> {
+                Ok(match kind {
+                    $(ValueType::$variant => Value::$variant(Codec::read(cursor, 0)?),)*
+                })
+            }
+
+            pub(super) fn write(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Value::$variant(v) => v.write(out),)*
+                }
+            }
+        }
+
+        /// An array of one element type, stored as a vector of that type. Arrays within an array may have different
+        /// element types.
+        #[derive(Debug, Clone, PartialEq)]
+        #[allow(missing_docs)]
+        pub enum Array {
+            $($variant(Vec<$t>),)*
+        }
+
+        impl Array {
+            /// The type of the elements.
+            pub fn element_type(&self) -> ValueType {
+                match self {
+                    $(Array::$variant(_) => ValueType::$variant,)*
+                }
+            }
+
+            /// The number of elements.
+            pub fn len(&self) -> usize {
+                match self {
+                    $(Array::$variant(v) => v.len(),)*
+                }
+            }
+
+            /// The elements of an array of any integer type, or `None`.
+            pub fn integers(&self) -> Option<Box<dyn Iterator<Item = i128> + '_>> {
+                use ValueType as T;
+                if let T::F32 | T::F64 | T::Bool | T::String | T::Array = self.element_type() {
+                    return None;
+                }
+                Some(match self {
+                    $(Array::$variant(v) => Box::new(v.iter().filter_map(Codec::integer)),)*
+                })
+            }
+
+            /// Reads `count` elements within arrays that nest `depth` deep.
+            pub(super) fn read_elements(
+                kind: ValueType, count: usize, cursor: &mut Cursor, depth: usize,
+            ) -> Result<Array, Fault> {
+                Ok(match kind {
+                    $(ValueType::$variant => {
+                        let mut elements = Vec::with_capacity(count);
+                        for _ in 0..count {
+                            elements.push(Codec::read(cursor, depth)?);
+                        }
+                        Array::$variant(elements)
+                    })*
+                })
+            }
+
+            pub(super) fn write_elements(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Array::$variant(v) => v.iter().for_each(|element| element.write(out)),)*
+                }
+            }
+        }
+
+        $(
+            impl From<$t> for Value {
+                fn from(v: $t) -> Value {
+                    Value::$variant(v)
+                }
+            }
+
+            impl From<Vec<$t>> for Value {
+                fn from(v: Vec<$t>) -> Value {
+                    Value::Array(Array::$variant(v))
+                }
+            }
+        )*
+    };
+}
+
+// A string has at least its length, an array the type and the number of its elements.
+value_types! {
+    U8: u8, 0, "uint8", 1;
+    I8: i8, 1, "int8", 1;
+    U16: u16, 2, "uint16", 2;
+    I16: i16, 3, "int16", 2;
+    U32: u32, 4, "uint32", 4;
+    I32: i32, 5, "int32", 4;
+    F32: f32, 6, "float32", 4;
+    Bool: bool, 7, "bool", 1;
+    String: String, 8, "string", 8;
+    Array: Array, 9, "array", 12;
+    U64: u64, 10, "uint64", 8;
+    I64: i64, 11, "int64", 8;
+    F64: f64, 12, "float64", 8;
 }
 
 impl ValueType {
-    /// Every type, in the order of the file's numbers.
-    pub const ALL: [ValueType; 13] = [
-        ValueType::U8,
-        ValueType::I8,
-        ValueType::U16,
-        ValueType::I16,
-        ValueType::U32,
-        ValueType::I32,
-        ValueType::F32,
-        ValueType::Bool,
-        ValueType::String,
-        ValueType::Array,
-        ValueType::U64,
-        ValueType::I64,
-        ValueType::F64,
-    ];
-
     /// The type with this number in a file.
     pub fn from_id(id: u32) -> Option<ValueType> {
         Self::ALL.get(usize::try_from(id).ok()?).copied()
@@ -49,37 +170,6 @@ impl ValueType {
     pub fn id(self) -> u32 {
         self as u32
     }
-
-    /// The name in the specification of GGUF, as messages use it.
-    pub fn name(self) -> &'static str {
-        match self {
-            ValueType::U8 => "uint8",
-            ValueType::I8 => "int8",
-            ValueType::U16 => "uint16",
-            ValueType::I16 => "int16",
-            ValueType::U32 => "uint32",
-            ValueType::I32 => "int32",
-            ValueType::F32 => "float32",
-            ValueType::Bool => "bool",
-            ValueType::String => "string",
-            ValueType::Array => "array",
-            ValueType::U64 => "uint64",
-            ValueType::I64 => "int64",
-            ValueType::F64 => "float64",
-        }
-    }
-
-    /// The fewest bytes that one value of this type takes in a file.
-    pub(super) fn min_bytes(self) -> u64 {
-        match self {
-            ValueType::U8 | ValueType::I8 | ValueType::Bool => 1,
-            ValueType::U16 | ValueType::I16 => 2,
-            ValueType::U32 | ValueType::I32 | ValueType::F32 => 4,
-            ValueType::U64 | ValueType::I64 | ValueType::F64 => 8,
-            ValueType::String => 8, // its length
-            ValueType::Array => 12, // its type and length
-        }
-    }
 }
 
 impl fmt::Display for ValueType {
@@ -88,45 +178,7 @@ impl fmt::Display for ValueType {
     }
 }
 
-/// A metadata value.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs)]
-pub enum Value {
-    U8(u8),
-    I8(i8),
-    U16(u16),
-    I16(i16),
-    U32(u32),
-    I32(i32),
-    F32(f32),
-    Bool(bool),
-    String(String),
-    Array(Array),
-    U64(u64),
-    I64(i64),
-    F64(f64),
-}
-
 impl Value {
-    /// The type of this value.
-    pub fn value_type(&self) -> ValueType {
-        match self {
-            Value::U8(_) => ValueType::U8,
-            Value::I8(_) => ValueType::I8,
-            Value::U16(_) => ValueType::U16,
-            Value::I16(_) => ValueType::I16,
-            Value::U32(_) => ValueType::U32,
-            Value::I32(_) => ValueType::I32,
-            Value::F32(_) => ValueType::F32,
-            Value::Bool(_) => ValueType::Bool,
-            Value::String(_) => ValueType::String,
-            Value::Array(_) => ValueType::Array,
-            Value::U64(_) => ValueType::U64,
-            Value::I64(_) => ValueType::I64,
-            Value::F64(_) => ValueType::F64,
-        }
-    }
-
     /// The type for messages; an array with that of its elements.
     pub(super) fn describe(&self) -> String {
         match self {
@@ -134,103 +186,12 @@ impl Value {
             v => v.value_type().name().to_owned(),
         }
     }
-
-    /// The value of any integer type.
-    pub fn as_integer(&self) -> Option<i128> {
-        Some(match *self {
-            Value::U8(v) => v.into(),
-            Value::I8(v) => v.into(),
-            Value::U16(v) => v.into(),
-            Value::I16(v) => v.into(),
-            Value::U32(v) => v.into(),
-            Value::I32(v) => v.into(),
-            Value::U64(v) => v.into(),
-            Value::I64(v) => v.into(),
-            _ => return None,
-        })
-    }
-}
-
-/// An array of one element type, stored as a vector of that type.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs)]
-pub enum Array {
-    U8(Vec<u8>),
-    I8(Vec<i8>),
-    U16(Vec<u16>),
-    I16(Vec<i16>),
-    U32(Vec<u32>),
-    I32(Vec<i32>),
-    F32(Vec<f32>),
-    Bool(Vec<bool>),
-    String(Vec<String>),
-    /// Arrays of arrays; the inner ones may have different element types.
-    Array(Vec<Array>),
-    U64(Vec<u64>),
-    I64(Vec<i64>),
-    F64(Vec<f64>),
 }
 
 impl Array {
-    /// The type of the elements.
-    pub fn element_type(&self) -> ValueType {
-        match self {
-            Array::U8(_) => ValueType::U8,
-            Array::I8(_) => ValueType::I8,
-            Array::U16(_) => ValueType::U16,
-            Array::I16(_) => ValueType::I16,
-            Array::U32(_) => ValueType::U32,
-            Array::I32(_) => ValueType::I32,
-            Array::F32(_) => ValueType::F32,
-            Array::Bool(_) => ValueType::Bool,
-            Array::String(_) => ValueType::String,
-            Array::Array(_) => ValueType::Array,
-            Array::U64(_) => ValueType::U64,
-            Array::I64(_) => ValueType::I64,
-            Array::F64(_) => ValueType::F64,
-        }
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Array::U8(v) => v.len(),
-            Array::I8(v) => v.len(),
-            Array::U16(v) => v.len(),
-            Array::I16(v) => v.len(),
-            Array::U32(v) => v.len(),
-            Array::I32(v) => v.len(),
-            Array::F32(v) => v.len(),
-            Array::Bool(v) => v.len(),
-            Array::String(v) => v.len(),
-            Array::Array(v) => v.len(),
-            Array::U64(v) => v.len(),
-            Array::I64(v) => v.len(),
-            Array::F64(v) => v.len(),
-        }
-    }
-
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The elements of an array of any integer type, or `None`.
-    pub fn integers(&self) -> Option<Box<dyn Iterator<Item = i128> + '_>> {
-        fn wide<T: Copy + Into<i128>>(v: &[T]) -> Box<dyn Iterator<Item = i128> + '_> {
-            Box::new(v.iter().map(|&x| x.into()))
-        }
-        Some(match self {
-            Array::U8(v) => wide(v),
-            Array::I8(v) => wide(v),
-            Array::U16(v) => wide(v),
-            Array::I16(v) => wide(v),
-            Array::U32(v) => wide(v),
-            Array::I32(v) => wide(v),
-            Array::U64(v) => wide(v),
-            Array::I64(v) => wide(v),
-            _ => return None,
-        })
     }
 
     /// How deep arrays nest: 1 for a flat array.
@@ -240,27 +201,6 @@ impl Array {
             _ => 1,
         }
     }
-}
-
-/// `From` for a scalar and for a vector of it.
-macro_rules! from {
-    ($($variant:ident: $t:ty),*) => {$(
-        impl From<$t> for Value {
-            fn from(v: $t) -> Value {
-                Value::$variant(v)
-            }
-        }
-        impl From<Vec<$t>> for Value {
-            fn from(v: Vec<$t>) -> Value {
-                Value::Array(Array::$variant(v))
-            }
-        }
-    )*};
-}
-
-from! {
-    U8: u8, I8: i8, U16: u16, I16: i16, U32: u32, I32: i32, F32: f32, Bool: bool, String: String, U64: u64, I64: i64,
-    F64: f64, Array: Array
 }
 
 impl From<&str> for Value {

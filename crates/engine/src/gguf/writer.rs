@@ -21,11 +21,12 @@ use std::path::PathBuf;
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
+use super::codec::Codec;
 use super::error::{FormatErrorKind, Name};
 use super::file::{GgufFile, TensorInfo};
 use super::metadata::Metadata;
 use super::parse::byte_count;
-use super::value::{Array, Value};
+use super::value::Value;
 use super::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC, MAX_ARRAY_DEPTH, MAX_DIMS, MAX_NAME_BYTES};
 
 /// The version that is written.
@@ -127,20 +128,12 @@ fn remedy(error: &io::Error) -> &'static str {
 pub struct GgufWriter {
     alignment: u32,
     pairs: Vec<(String, Value)>,
-    tensors: Vec<Planned>,
+    /// Offsets count from the start of the data section.
+    tensors: Vec<TensorInfo>,
     names: HashSet<String>,
     keys: HashSet<String>,
     /// The size of the data section so far, the last tensor padded.
     data_bytes: u64,
-}
-
-#[derive(Debug, Clone)]
-struct Planned {
-    name: String,
-    format: Format,
-    shape: Vec<u64>,
-    offset: u64,
-    bytes: u64,
 }
 
 impl Default for GgufWriter {
@@ -207,7 +200,7 @@ impl GgufWriter {
             return Err(wrong(FormatErrorKind::Dims(u32::try_from(shape.len()).unwrap_or(u32::MAX))));
         }
         if let Some(dim) = shape.iter().position(|&n| n == 0) {
-            return Err(wrong(FormatErrorKind::ZeroDim { dim }));
+            return Err(wrong(FormatErrorKind::ZeroDim(dim)));
         }
         let bytes = byte_count(format, shape).map_err(wrong)?;
         let offset = self.data_bytes;
@@ -217,7 +210,8 @@ impl GgufWriter {
             return Err(WriteError::Duplicate(name.to_owned()));
         }
         self.data_bytes = end;
-        self.tensors.push(Planned { name: name.to_owned(), format, shape: shape.to_vec(), offset, bytes });
+        let shape = shape.to_vec();
+        self.tensors.push(TensorInfo { name: name.to_owned(), format, shape, offset, bytes, part: 0 });
         Ok(self)
     }
 
@@ -226,43 +220,33 @@ impl GgufWriter {
         (self.header().len() as u64).saturating_add(self.data_bytes)
     }
 
-    /// The planned file as it will be read, but without data: to check that it says what it should.
+    /// The planned file as it will be read, without data, to be checked before it is written.
     pub fn preview(&self) -> GgufFile {
         let mut metadata = Metadata::default();
         for (key, value) in &self.pairs {
             metadata.push(key.clone(), value.clone(), 0);
         }
-        let record = |tensor: &Planned| TensorInfo {
-            name: tensor.name.clone(),
-            format: tensor.format,
-            shape: tensor.shape.clone(),
-            offset: tensor.offset,
-            bytes: tensor.bytes,
-            part: 0,
-        };
-        GgufFile::without_data(metadata, self.tensors.iter().map(record).collect())
+        GgufFile::without_data(metadata, self.tensors.clone())
     }
 
     /// Everything before the data section, padded.
     fn header(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.extend(MAGIC);
-        out.extend(VERSION.to_le_bytes());
-        out.extend((self.tensors.len() as u64).to_le_bytes());
-        out.extend((self.pairs.len() as u64).to_le_bytes());
+        VERSION.write(&mut out);
+        (self.tensors.len() as u64).write(&mut out);
+        (self.pairs.len() as u64).write(&mut out);
         for (key, value) in &self.pairs {
-            put_string(&mut out, key);
-            out.extend(value.value_type().id().to_le_bytes());
-            put_value(&mut out, value);
+            key.write(&mut out);
+            value.value_type().id().write(&mut out);
+            value.write(&mut out);
         }
         for tensor in &self.tensors {
-            put_string(&mut out, &tensor.name);
-            out.extend((tensor.shape.len() as u32).to_le_bytes());
-            for dim in &tensor.shape {
-                out.extend(dim.to_le_bytes());
-            }
-            out.extend(tensor.format.ggml_type().to_le_bytes());
-            out.extend(tensor.offset.to_le_bytes());
+            tensor.name.write(&mut out);
+            (tensor.shape.len() as u32).write(&mut out);
+            tensor.shape.iter().for_each(|dim| dim.write(&mut out));
+            tensor.format.ggml_type().write(&mut out);
+            tensor.offset.write(&mut out);
         }
         out.resize(out.len().next_multiple_of(self.alignment as usize), 0);
         out
@@ -285,55 +269,12 @@ fn check_name(name: &str, limit: usize) -> Result<(), WriteError> {
     }
 }
 
-fn put_string(out: &mut Vec<u8>, text: &str) {
-    out.extend((text.len() as u64).to_le_bytes());
-    out.extend(text.as_bytes());
-}
-
-fn put_value(out: &mut Vec<u8>, value: &Value) {
-    match value {
-        Value::U8(v) => out.extend(v.to_le_bytes()),
-        Value::I8(v) => out.extend(v.to_le_bytes()),
-        Value::U16(v) => out.extend(v.to_le_bytes()),
-        Value::I16(v) => out.extend(v.to_le_bytes()),
-        Value::U32(v) => out.extend(v.to_le_bytes()),
-        Value::I32(v) => out.extend(v.to_le_bytes()),
-        Value::F32(v) => out.extend(v.to_le_bytes()),
-        Value::Bool(v) => out.push(u8::from(*v)),
-        Value::String(v) => put_string(out, v),
-        Value::Array(v) => put_array(out, v),
-        Value::U64(v) => out.extend(v.to_le_bytes()),
-        Value::I64(v) => out.extend(v.to_le_bytes()),
-        Value::F64(v) => out.extend(v.to_le_bytes()),
-    }
-}
-
-fn put_array(out: &mut Vec<u8>, array: &Array) {
-    out.extend(array.element_type().id().to_le_bytes());
-    out.extend((array.len() as u64).to_le_bytes());
-    match array {
-        Array::U8(v) => out.extend(v),
-        Array::I8(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::U16(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::I16(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::U32(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::I32(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::F32(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::Bool(v) => out.extend(v.iter().map(|&x| u8::from(x))),
-        Array::String(v) => v.iter().for_each(|x| put_string(out, x)),
-        Array::Array(v) => v.iter().for_each(|x| put_array(out, x)),
-        Array::U64(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::I64(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-        Array::F64(v) => out.extend(v.iter().flat_map(|x| x.to_le_bytes())),
-    }
-}
-
 /// Takes the tensor data in order, whole or in chunks.
 #[derive(Debug)]
 pub struct DataWriter<W> {
     out: W,
     alignment: u64,
-    tensors: Vec<Planned>,
+    tensors: Vec<TensorInfo>,
     /// The tensor whose data is due, and how many of its bytes were given.
     next: usize,
     given: u64,

@@ -1,4 +1,4 @@
-//! What Linux tells in /proc and /sys.
+//! Processors and memory from Linux's /proc and /sys.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! What this machine offers to the process: processors, and memory. Read from the system, on Linux with control groups
-//! taken into account; what cannot be found out is `None`, never a guess.
+//! Processors and memory that this process may use. On Linux control groups count; an unknown value is `None`, never a
+//! guess.
 
 use std::num::NonZeroUsize;
 use std::thread::available_parallelism;
@@ -30,8 +30,8 @@ pub fn cpu_name() -> Option<String> {
     system::cpu_name()
 }
 
-/// Bytes that can be taken without pushing other things out of memory: what the system calls available, or what the
-/// control group has left, whichever is less.
+/// Bytes that can be allocated without swapping: what the system calls available, or what the control group has left,
+/// whichever is less.
 pub fn available_memory() -> Option<u64> {
     system::available_memory()
 }

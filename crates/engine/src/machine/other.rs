@@ -1,4 +1,4 @@
-//! What other systems than Linux tell, through `sysinfo`.
+//! Processors and memory on systems other than Linux, through `sysinfo`.
 
 use sysinfo::System;
 
@@ -9,7 +9,7 @@ pub(super) fn cores() -> Option<usize> {
 pub(super) fn available_memory() -> Option<u64> {
     let mut system = System::new().ok()?;
     system.refresh_memory();
-    // 0 is how it says that it does not know; on macOS it may do so under pressure, when what is free still counts.
+    // `sysinfo` gives 0 for unknown, on macOS also under memory pressure; free memory is then a lower bound.
     [system.available_memory(), system.free_memory()].into_iter().find(|&bytes| bytes > 0)
 }
 

@@ -37,7 +37,7 @@ use arch::Source;
 use spec::ModelSpec;
 use weights::Weights;
 
-/// How far loading has come.
+/// Progress of loading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of weights loaded.
@@ -58,7 +58,7 @@ pub struct LoadOptions {
     pub precision: Precision,
     /// Refuse a model whose weights do not fit into the memory that is free.
     pub check_memory: bool,
-    /// Is called while weights are loaded, on the thread that loads.
+    /// Called while weights are loaded, on the loading thread.
     pub progress: Option<Box<dyn FnMut(Progress) + Send>>,
 }
 
@@ -89,7 +89,7 @@ impl fmt::Debug for LoadOptions {
     }
 }
 
-/// What a file says of its model, checked against its tensors, without loading any.
+/// The description of a model, read from a file and checked against its tensors; no weight is loaded.
 #[derive(Debug)]
 pub struct ModelInfo {
     /// What the model is made of.
@@ -98,9 +98,9 @@ pub struct ModelInfo {
     pub tokenizer: Option<Tokenizer>,
     /// The source of the chat template (Jinja), if the file has one.
     pub template: Option<String>,
-    /// Metadata keys that have no bearing on anything here, in file order.
+    /// Metadata keys that are not used, in file order.
     pub unused_keys: Vec<String>,
-    /// What the weights will take.
+    /// The sizes of the weights.
     pub(crate) weights: WeightShapes,
 }
 
@@ -122,13 +122,13 @@ impl ModelInfo {
         Ok(Self { spec, tokenizer, template, unused_keys: source.unused_keys(), weights })
     }
 
-    /// What a user should know of the file although nothing failed.
+    /// Notices of the file.
     pub fn notices(&self) -> Vec<Notice> {
         self.tokenizer.as_ref().and_then(Tokenizer::notice).into_iter().collect()
     }
 }
 
-/// A loaded model: immutable, and shared by all who run it.
+/// A loaded model: immutable, and shared by its runners.
 pub struct Model {
     file: GgufFile,
     pub(crate) spec: ModelSpec,
@@ -168,20 +168,19 @@ impl Model {
     /// # Errors
     /// As [`Self::open`].
     pub fn from_file(file: GgufFile, options: LoadOptions) -> Result<Self> {
-        // First what costs little: wrong options are refused before a large file is read.
+        // Wrong options are refused before a large file is read.
         let backend = device::open_device(&options)?.backend;
         Self::with_backend(file, backend, options)
     }
 
-    /// Loads an open GGUF file onto a backend of the caller's. Of the options, device, threads and level are the
-    /// backend's business and not looked at.
+    /// Loads an open GGUF file onto the caller's backend; the options `device`, `threads` and `level` are ignored.
     ///
     /// # Errors
     /// As [`Self::open`].
     pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
         let info = ModelInfo::read(&file)?;
         if options.check_memory {
-            // The least that can be run: whatever more there is to be is planned by the runner.
+            // The smallest runner; a larger one makes its own plan.
             let least = Limits { context: Some(1), batch_tokens: 1, ..Limits::default() };
             Plan::new(&info, &least, options.precision, &backend)?.check()?;
         }
@@ -226,12 +225,12 @@ impl Model {
         self.template.as_deref()
     }
 
-    /// Metadata keys that have no bearing on anything here, in file order.
+    /// Metadata keys that are not used, in file order.
     pub fn unused_keys(&self) -> &[String] {
         &self.unused_keys
     }
 
-    /// The device, its level and threads, for people.
+    /// The device with its level and threads, as text.
     pub fn device_name(&self) -> String {
         self.backend.name()
     }
@@ -244,7 +243,7 @@ impl Model {
         Ok(self.backend.free_memory()?)
     }
 
-    /// What the device can do at most, as it measures in a moment; `None` for the CPU.
+    /// The device's peak rates, measured in a moment; `None` for the CPU.
     ///
     /// # Errors
     /// [`Error::Kernel`] if the device refuses.
@@ -253,7 +252,7 @@ impl Model {
         Ok(self.backend.rates()?)
     }
 
-    /// What a user should know of the file and of the device although nothing failed.
+    /// Notices of the file and of the device.
     pub fn notices(&self) -> Vec<Notice> {
         let tokenizer = self.tokenizer.as_ref().and_then(Tokenizer::notice);
         tokenizer.into_iter().chain(self.backend.notice().map(Notice::Device)).collect()
@@ -264,7 +263,7 @@ impl Model {
         self.precision
     }
 
-    /// Bytes that the prepared weights take beyond the file's map.
+    /// Bytes of the prepared weights, without the mapped file.
     pub fn prepared_bytes(&self) -> u64 {
         self.weights.owned_bytes()
     }

@@ -21,13 +21,13 @@ pub(crate) struct Scratch {
     pub(crate) normed: Buffer<f32>,
     /// The output of a block that a norm follows, T × hidden; empty for a model without such norms.
     pub(crate) delta: Buffer<f32>,
-    /// What blocks read, and what attention answers, as activations.
+    /// The input of blocks, and the output of attention, as activations.
     pub(crate) act: Act,
-    /// What is inside an MLP, as activations.
+    /// The gated activation of an MLP, prepared for its second product.
     pub(crate) inner_act: Act,
     /// Queries, keys and values side by side, T × (H·Dk + KV·Dk + KV·Dv).
     pub(crate) qkv: Buffer<f32>,
-    /// What attention answers, T × H·Dv.
+    /// The output of attention, T × H·Dv.
     pub(crate) attended: Buffer<f32>,
     /// The gated activation, T × inner, or T·k × inner with experts.
     pub(crate) inner: Buffer<f32>,
@@ -37,7 +37,7 @@ pub(crate) struct Scratch {
     pub(crate) logits: Buffer<f32>,
 }
 
-/// What only a mixture of experts needs.
+/// Intermediate results of a mixture of experts.
 #[derive(Debug)]
 pub(crate) struct MoeScratch {
     /// The router's input, which is never quantised.
@@ -98,12 +98,12 @@ impl Widths {
 }
 
 impl Scratch {
-    /// Bytes for `tokens` tokens and `rows` rows of logits, with what a runner has beside it: the tokens drawn from the
-    /// rows, and the layers' rotations.
+    /// Bytes for `tokens` tokens and `rows` rows of logits, with the runner's tokens drawn from the rows and the
+    /// layers' RoPE frequencies.
     pub(crate) fn bytes(spec: &ModelSpec, precision: Precision, tokens: usize, rows: usize) -> u64 {
         let w = Widths::new(spec);
-        // An activation is kept as f32, and at the fast precision also as int8, in 64 bytes for every 32; as bfloat16
-        // only on some CPUs, but a plan is for any.
+        // Activations are kept as f32; at the fast precision also as int8, 64 bytes for 32 elements, and as bfloat16,
+        // which only some CPUs use.
         let act = if precision == Precision::Exact { 4 } else { 4 + 2 + 2 };
         let moe = match w.experts {
             0 => 0,
@@ -111,14 +111,14 @@ impl Scratch {
         };
         let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
         let row = 4 * (2 + w.vocab);
-        // Groups of experts have some more words whatever the number of tokens; so have grids that a GPU takes from them.
+        // Groups of experts, and a GPU's grids of them, have some words that do not depend on the number of tokens.
         let experts = 16 * w.experts.max(1) + 1024;
         let ropes: usize = spec.layers.iter().map(|layer| 4 * layer.attention.rope.width.div_ceil(2)).sum();
         let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + (experts + ropes) as u128;
         u64::try_from(total).unwrap_or(u64::MAX)
     }
 
-    /// Allocates for `tokens` tokens and `rows` rows of logits. The caller has seen that [`Self::bytes`] is sensible.
+    /// Allocates for `tokens` tokens and `rows` rows of logits. The caller has checked [`Self::bytes`].
     pub(crate) fn new(
         backend: &Backend,
         spec: &ModelSpec,

@@ -1,5 +1,4 @@
-//! What a model is made of, as data. Reading it from a file is the business of `arch`, computing with it
-//! that of `forward`.
+//! What a model is made of, as data: `arch` reads it from a file, `forward` computes with it.
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Routing};
 
@@ -21,17 +20,17 @@ pub struct ModelSpec {
     pub hidden: usize,
     /// Positions that the model was trained on.
     pub context_length: usize,
-    /// What all norms of rows are.
+    /// The kind of all norms of rows.
     pub norm: NormKind,
     /// Added to the mean square (or the variance) in every norm.
     pub norm_eps: f32,
-    /// `blk.N.{mlp_norm}` names the norm of what an MLP reads.
+    /// `blk.N.{mlp_norm}` names the norm before an MLP.
     pub mlp_norm: &'static str,
-    /// What a block adds to the residual stream is normalised first.
+    /// The output of a block is normalised before it is added to the residual stream.
     pub post_norms: bool,
     /// Multiplies the embeddings.
     pub embedding_scale: f32,
-    /// Multiplies what a block adds to the residual stream.
+    /// Multiplies the output of a block before it is added to the residual stream.
     pub residual_scale: f32,
     /// Multiplies the logits.
     pub logit_scale: f32,
@@ -89,7 +88,7 @@ pub struct AttentionSpec {
     pub rope: RopeSpec,
 }
 
-/// Over what queries and keys are normalised.
+/// The elements over which queries and keys are normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum QkNorm {
@@ -108,13 +107,13 @@ pub struct RopeSpec {
     pub base: f32,
     /// Elements of a head that are rotated, even.
     pub width: usize,
-    /// How it was stretched to a longer context.
+    /// How the frequencies are scaled for a longer context.
     pub scaling: RopeScaling,
     /// The tensor `rope_freqs.weight` divides the frequencies (Llama 3's scaling, computed by the converter).
     pub factors: bool,
 }
 
-/// How RoPE was stretched to a longer context.
+/// How RoPE's frequencies are scaled for a longer context.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RopeScaling {
@@ -129,7 +128,7 @@ pub enum RopeScaling {
     Yarn {
         /// The factor.
         factor: f32,
-        /// The context before stretching.
+        /// The context before scaling.
         original_context: usize,
         /// Pairs that turn more often than this over the original context are kept.
         beta_fast: f32,
@@ -143,7 +142,7 @@ pub enum RopeScaling {
     /// LongRoPE (<https://arxiv.org/abs/2402.13753>): each frequency divided by a factor of its own, from the tensor
     /// `rope_factors_long.weight` if the context is longer than the original one, else `rope_factors_short.weight`.
     Long {
-        /// The context before stretching.
+        /// The context before scaling.
         original_context: usize,
         /// Multiplies sine and cosine.
         magnitude: f32,
@@ -173,7 +172,7 @@ pub enum MlpSpec {
         routing: Routing,
         /// Router and experts have biases.
         bias: bool,
-        /// What every token passes besides.
+        /// The expert that serves every token.
         shared: Option<SharedExpert>,
     },
 }
@@ -183,7 +182,7 @@ pub enum MlpSpec {
 pub struct SharedExpert {
     /// Width of its gate.
     pub inner: usize,
-    /// Its output is multiplied by the sigmoid of a logit that each token has.
+    /// The output is multiplied by the sigmoid of a logit of the token.
     pub gated: bool,
 }
 
@@ -208,7 +207,7 @@ impl AttentionSpec {
         self.query_columns() + self.key_columns() + self.value_columns()
     }
 
-    /// Width of what attention answers, before the output projection.
+    /// Width of the output of attention, before the output projection.
     pub fn attended_columns(&self) -> usize {
         self.heads * self.value_width
     }

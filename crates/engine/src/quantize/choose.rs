@@ -11,10 +11,10 @@ use super::role::{OUTPUT, Role, is_quantised};
 /// The format of one tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The format that it gets. `None` for what is never quantised: anything of one dimension, norms, biases, routers
-    /// and other small matrices. These stay as they are; a conversion writes them in F32.
+    /// The format that the tensor gets. `None` for tensors that are never quantised: vectors, norms, biases, routers
+    /// and other small matrices. They keep their format; a conversion writes them in F32.
     pub format: Option<Format>,
-    /// The format that mix or exception asked for, if the rows of the tensor are not whole blocks of it.
+    /// The format of mix or exception, if the rows of the tensor are not whole blocks of it.
     pub instead_of: Option<Format>,
 }
 
@@ -61,8 +61,8 @@ pub fn choose(
     Ok(tensors.iter().enumerate().map(|(i, (name, shape))| of(i, name, shape)).collect())
 }
 
-/// The format nearest to `wanted` for rows of this many columns: the one itself, the one of shorter blocks that stands in
-/// for it, or F16, whose blocks are single elements.
+/// The format nearest to `wanted` for rows of this many columns: `wanted`, its substitute with shorter blocks, or F16,
+/// whose blocks are single elements.
 fn fitting(wanted: Format, columns: u64) -> Format {
     let whole = |format: &Format| columns.is_multiple_of(format.block_len() as u64);
     let shorter = SHORTER_BLOCKS.iter().find(|(long, _)| *long == wanted).map(|&(_, short)| short);

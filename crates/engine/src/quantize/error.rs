@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 
-use gristmill_cpu::TranscodeError;
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
-use super::{Mix, PieceError};
+use super::{EncodeError, Mix};
 use crate::gguf::{GgufError, Name, WriteError};
 
 /// Why a model could not be quantised. Every message says what was wrong, where, and what to do.
@@ -14,23 +13,14 @@ use crate::gguf::{GgufError, Name, WriteError};
 #[non_exhaustive]
 pub enum QuantizeError {
     /// No mix has this name.
-    #[error("there is no mix {}; known are {}", Name(.name), names(Mix::all().iter().map(Mix::name)))]
-    Mix {
-        /// What was asked for.
-        name: String,
-    },
+    #[error("there is no mix {}; known are {}", Name(.0), names(Mix::all().iter().map(Mix::name)))]
+    Mix(String),
     /// No format has this name.
-    #[error("there is no format {}; known are {}", Name(.name), names(Format::ALL.iter().map(|f| f.name())))]
-    Format {
-        /// What was asked for.
-        name: String,
-    },
-    /// An exception cannot be read.
-    #[error("{} is not PATTERN=FORMAT, as in output.weight=Q8_0 or blk.0.*=F16", Name(.text))]
-    Keep {
-        /// What was given.
-        text: String,
-    },
+    #[error("there is no format {}; known are {}", Name(.0), names(Format::ALL.iter().map(|f| f.name())))]
+    Format(String),
+    /// This text is not an exception.
+    #[error("{} is not PATTERN=FORMAT, as in output.weight=Q8_0 or blk.0.*=F16", Name(.0))]
+    Keep(String),
     /// A pattern matches nothing.
     #[error("pattern {} matches {}", Name(.pattern), no_match(*.small))]
     NoMatch {
@@ -40,34 +30,17 @@ pub enum QuantizeError {
         small: bool,
     },
     /// The output is (a part of) the input.
-    #[error("{}: the output is the input; name another file", .path.display())]
-    SameFile {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("{0}: the output is the input; name another file")]
+    SameFile(PathBuf),
     /// The output is a folder or a device.
-    #[error("{}: this is a folder or a device; name a file", .path.display())]
-    NoFile {
-        /// The path.
-        path: PathBuf,
-    },
+    #[error("{0}: this is a folder or a device; name a file")]
+    NoFile(PathBuf),
     /// There is already a file.
-    #[error("{}: the file exists; name another one, or replace it with --force", .path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The weights of a tensor cannot be encoded.
-    #[error("tensor {}: {source}; the file is damaged or badly converted", Name(.name))]
-    Weights {
-        /// The tensor.
-        name: String,
-        /// What is wrong with them.
-        source: TranscodeError,
-    },
-    /// The caller's progress function asked to stop.
-    #[error("stopped; nothing was written")]
-    Stopped,
+    #[error("{0}: the file exists; name another one, or replace it with --force")]
+    Exists(PathBuf),
+    /// The tensors cannot be written.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// The input cannot be read.
     #[error(transparent)]
     Read(#[from] GgufError),
@@ -77,16 +50,6 @@ pub enum QuantizeError {
     /// The threads cannot be started.
     #[error(transparent)]
     Kernel(#[from] gristmill_kernels::Error),
-}
-
-impl From<PieceError> for QuantizeError {
-    fn from(error: PieceError) -> Self {
-        match error {
-            PieceError::Weights { name, source } => Self::Weights { name, source },
-            PieceError::Stopped => Self::Stopped,
-            PieceError::Write(error) => Self::Write(error),
-        }
-    }
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {

@@ -1,9 +1,9 @@
-//! What the choice of formats depends on, of a whole model.
+//! Properties of a model on which the choice of formats depends.
 
 use crate::gguf::{FromValue, Metadata};
 use crate::model::arch;
 
-/// What the choice of formats depends on, of the whole model.
+/// Properties of a model on which the choice of formats depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// `block_count`.
@@ -19,10 +19,10 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Reads the facts. A key that is missing or of another type counts as 0: also models that do not run here can be
-    /// quantised. Of numbers for each layer, the first counts.
+    /// Reads the facts. A key that is missing or of another type counts as 0, so that models of unknown architectures
+    /// can be quantised. Of a number for each layer, the first counts.
     pub fn read(metadata: &Metadata) -> Facts {
-        let architecture = metadata.get_str("general.architecture").unwrap_or_default().to_owned();
+        let architecture = metadata.required::<&str>("general.architecture").unwrap_or_default().to_owned();
         let number = |key: &str| {
             let value = metadata.value(&format!("{architecture}.{key}"));
             let one = value.and_then(|v| u32::from_value(v).ok());
@@ -33,7 +33,7 @@ impl Facts {
         Facts { layers, heads, kv_heads, experts, few_values: false }.of(&architecture)
     }
 
-    /// These facts of a model of this architecture, which has a say in [`Self::few_values`].
+    /// These facts with [`Self::few_values`] of this architecture.
     pub fn of(self, architecture: &str) -> Facts {
         let few_values = arch::few_values(architecture, self.layers, self.heads, self.kv_heads);
         Facts { few_values, ..self }

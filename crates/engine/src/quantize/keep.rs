@@ -23,12 +23,12 @@ impl Keep {
     /// # Errors
     /// If there is no `=`, the pattern is empty, or no format has that name.
     pub fn parse(text: &str) -> Result<Keep, QuantizeError> {
-        let wrong = || QuantizeError::Keep { text: text.to_owned() };
+        let wrong = || QuantizeError::Keep(text.to_owned());
         let (pattern, name) = text.rsplit_once('=').ok_or_else(wrong)?;
         if pattern.is_empty() {
             return Err(wrong());
         }
-        let format = Format::named(name).ok_or_else(|| QuantizeError::Format { name: name.to_owned() })?;
+        let format = Format::named(name).ok_or_else(|| QuantizeError::Format(name.to_owned()))?;
         Ok(Keep { pattern: pattern.to_owned(), format })
     }
 
@@ -99,10 +99,10 @@ mod tests {
     fn exceptions_are_parsed() {
         assert_eq!(Keep::parse("a=b=q8_0").unwrap(), Keep { pattern: "a=b".into(), format: Format::Q8_0 });
         for text in ["", "x", "=Q8_0"] {
-            assert!(matches!(Keep::parse(text), Err(QuantizeError::Keep { .. })), "{text}");
+            assert!(matches!(Keep::parse(text), Err(QuantizeError::Keep(_))), "{text}");
         }
         for text in ["x=", "x=Q4_K_M", "x=Q9"] {
-            assert!(matches!(Keep::parse(text), Err(QuantizeError::Format { .. })), "{text}");
+            assert!(matches!(Keep::parse(text), Err(QuantizeError::Format(_))), "{text}");
         }
     }
 }

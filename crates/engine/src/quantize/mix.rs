@@ -155,7 +155,7 @@ impl Mix {
     /// # Errors
     /// [`QuantizeError::Mix`].
     pub fn parse(name: &str) -> Result<Mix, QuantizeError> {
-        Self::named(name).ok_or_else(|| QuantizeError::Mix { name: name.to_owned() })
+        Self::named(name).ok_or_else(|| QuantizeError::Mix(name.to_owned()))
     }
 
     /// One format for all weights but the output head, which is `Q6_K` unless the format is a float or `Q8_0`.

@@ -29,7 +29,7 @@ mod role;
 
 use std::fs;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gristmill_cpu::Transcoder;
 use gristmill_kernels::format::Format;
@@ -41,7 +41,8 @@ pub use error::QuantizeError;
 pub use facts::Facts;
 pub use keep::Keep;
 pub use mix::Mix;
-pub(crate) use pieces::{PIECE, PieceError, PieceWriter};
+pub use pieces::EncodeError;
+pub(crate) use pieces::{PIECE, PieceWriter};
 
 /// The version of the quantised formats, as llama.cpp counts it (`GGML_QNT_VERSION`).
 pub const QUANTIZATION_VERSION: u32 = 2;
@@ -50,7 +51,7 @@ pub const QUANTIZATION_VERSION_KEY: &str = "general.quantization_version";
 /// The key of [`Mix::file_type`].
 pub const FILE_TYPE_KEY: &str = "general.file_type";
 
-/// What becomes of one tensor.
+/// One tensor of the output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Planned {
     /// Its name.
@@ -72,7 +73,7 @@ impl Planned {
         Planned { name: name.to_owned(), from, to, instead_of, bytes }
     }
 
-    /// Whether an already quantised tensor is quantised again, which adds up two errors.
+    /// Whether an already quantised tensor is quantised again, which adds a second rounding error.
     pub fn is_requantised(&self) -> bool {
         self.from != self.to && !self.from.is_float() && !self.to.is_float()
     }
@@ -116,7 +117,7 @@ impl<'a> Quantizer<'a> {
         Ok(Quantizer { file, tensors, plan })
     }
 
-    /// What becomes of each tensor, in file order.
+    /// The tensors of the output, in file order.
     pub fn tensors(&self) -> &[Planned] {
         &self.tensors
     }
@@ -152,8 +153,8 @@ impl<'a> Quantizer<'a> {
     }
 }
 
-/// Whether a command may write to `output`: not onto one of the files it reads, onto another existing file only with
-/// `force`, and never onto what is no file.
+/// Checks that a command may write to `output`: never onto one of its inputs, a folder or a device, and onto another
+/// existing file only with `force`.
 ///
 /// # Errors
 /// [`QuantizeError::NoFile`], [`QuantizeError::SameFile`] (also through links), [`QuantizeError::Exists`].
@@ -164,14 +165,14 @@ pub fn check_output<'a>(
 ) -> Result<(), QuantizeError> {
     let Ok(there) = fs::canonicalize(output) else { return Ok(()) };
     if !there.is_file() {
-        return Err(QuantizeError::NoFile { path: output.to_owned() });
+        return Err(QuantizeError::NoFile(output.to_owned()));
     }
     for input in inputs {
         if fs::canonicalize(input).is_ok_and(|input| input == there || same_file(&input, &there)) {
-            return Err(QuantizeError::SameFile { path: output.to_owned() });
+            return Err(QuantizeError::SameFile(output.to_owned()));
         }
     }
-    if force { Ok(()) } else { Err(QuantizeError::Exists { path: PathBuf::from(output) }) }
+    if force { Ok(()) } else { Err(QuantizeError::Exists(output.to_owned())) }
 }
 
 /// Two names of one file.

@@ -5,31 +5,36 @@ use std::ops::ControlFlow;
 
 use gristmill_cpu::{TranscodeError, Transcoder};
 use gristmill_kernels::format::Format;
+use thiserror::Error;
 
 use super::Planned;
-use crate::gguf::{DataWriter, GgufWriter, WriteError};
+use crate::gguf::{DataWriter, GgufWriter, Name, WriteError};
 use crate::model::Progress;
 
 /// Elements converted at once: whole blocks of every format, at most 4 MiB, enough for many threads.
 pub(crate) const PIECE: usize = 1 << 20;
 
-/// Is told the bytes of tensors written, and may stop.
+/// Gets the bytes of tensors written, and may stop.
 type Report<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
-/// Why a piece could not be written.
-pub(crate) enum PieceError {
-    /// A value of this tensor cannot be written.
-    Weights { name: String, source: TranscodeError },
-    /// The caller stopped.
+/// Why tensors could not be written in their new formats.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// A value of a tensor cannot be written.
+    #[error("tensor {}: {source}; the file is damaged or badly converted", Name(.name))]
+    Weights {
+        /// The tensor.
+        name: String,
+        /// Which value, and why.
+        source: TranscodeError,
+    },
+    /// The caller's progress function asked to stop.
+    #[error("stopped; nothing was written")]
     Stopped,
     /// The output cannot be written.
-    Write(WriteError),
-}
-
-impl From<WriteError> for PieceError {
-    fn from(error: WriteError) -> Self {
-        Self::Write(error)
-    }
+    #[error(transparent)]
+    Write(#[from] WriteError),
 }
 
 /// Takes the tensors of a plan in order, in the formats that they have, and writes them in those of the plan.
@@ -49,40 +54,40 @@ impl<'a, W: Write> PieceWriter<'a, W> {
         out: W,
         transcoder: &'a Transcoder,
         report: &'a mut Report<'a>,
-    ) -> Result<Self, PieceError> {
+    ) -> Result<Self, EncodeError> {
         let progress = Progress { done: 0, total: tensors.iter().map(|tensor| tensor.bytes).sum() };
         Ok(Self { out: plan.begin(out)?, transcoder, report, progress, encoded: Vec::new() })
     }
 
     /// Writes the next values of the tensor that is due: whole blocks of `from`, and of the format of the plan.
-    pub(crate) fn write(&mut self, from: Format, data: &[u8]) -> Result<(), PieceError> {
+    pub(crate) fn write(&mut self, from: Format, data: &[u8]) -> Result<(), EncodeError> {
         let Some(bytes) = from.row_bytes(PIECE) else { return Ok(()) };
         for piece in data.chunks(bytes) {
             let (_, to, _) = self.out.due().ok_or(WriteError::NoTensor)?;
             let elements = piece.len() / from.block_bytes() * from.block_len();
-            // What is not whole blocks is refused by the transcoder.
+            // The transcoder refuses partial blocks.
             self.encoded.resize(to.row_bytes(elements).unwrap_or_default(), 0);
             let transcoded = self.transcoder.transcode(from, piece, to, &mut self.encoded);
             transcoded.map_err(|source| self.weights(source))?;
             self.out.write_chunk(&self.encoded)?;
             self.progress.done += self.encoded.len() as u64;
             if (self.report)(self.progress).is_break() {
-                return Err(PieceError::Stopped);
+                return Err(EncodeError::Stopped);
             }
         }
         Ok(())
     }
 
-    /// An error of a piece, said of the tensor.
-    fn weights(&self, source: TranscodeError) -> PieceError {
+    /// An error of a piece, with the element counted from the start of the tensor.
+    fn weights(&self, source: TranscodeError) -> EncodeError {
         let (name, to, _) = self.out.due().unwrap_or(("", Format::F32, 0));
         let before = self.out.given() / to.block_bytes() as u64 * to.block_len() as u64;
         let source = source.after(usize::try_from(before).unwrap_or(usize::MAX));
-        PieceError::Weights { name: name.to_owned(), source }
+        EncodeError::Weights { name: name.to_owned(), source }
     }
 
     /// Ends the file.
-    pub(crate) fn finish(self) -> Result<(), PieceError> {
+    pub(crate) fn finish(self) -> Result<(), EncodeError> {
         self.out.finish()?;
         Ok(())
     }
@@ -93,7 +98,7 @@ mod tests {
     use super::*;
 
     /// Writes one tensor of zeros but for one value, in two parts.
-    fn write(from: Format, to: Format, columns: usize, bad: usize, value: f32) -> Result<Vec<u8>, PieceError> {
+    fn write(from: Format, to: Format, columns: usize, bad: usize, value: f32) -> Result<Vec<u8>, EncodeError> {
         let mut plan = GgufWriter::new();
         plan.tensor("before", Format::F32, &[32])?.tensor("weight", to, &[columns as u64])?;
         let mut values = vec![0.0; columns];
@@ -123,7 +128,7 @@ mod tests {
         ] {
             for bad in [3, PIECE / 2 - 1, PIECE / 2, PIECE + 5, columns - 1] {
                 match write(from, to, columns, bad, f32::INFINITY) {
-                    Err(PieceError::Weights { name, source: TranscodeError::NotFinite { element, .. } }) => {
+                    Err(EncodeError::Weights { name, source: TranscodeError::NotFinite { element, .. } }) => {
                         assert_eq!((name.as_str(), element), ("weight", bad), "{from} to {to}");
                     }
                     _ => panic!("{from} to {to}: {bad} is not refused"),

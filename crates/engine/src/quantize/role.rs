@@ -1,6 +1,6 @@
-//! What a tensor is for, by its name.
+//! The role of a tensor, by its name.
 
-/// What a weight is for, as far as its format depends on it.
+/// The role of a weight, as far as its format depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The token embeddings beside an output head of its own.
@@ -11,7 +11,7 @@ pub(super) enum Role {
     Key,
     /// Values of attention, also together with queries and keys.
     Value,
-    /// What attention's heads are mixed by.
+    /// The output projection of attention.
     AttentionOutput,
     /// The last matrix of an MLP or of experts.
     Down,

@@ -1,8 +1,8 @@
 //! Layers whose state has one form, and which blocks of their caches each sequence has.
 //!
-//! A group without a window keeps all tokens of a sequence. A group with one has room for what its layers see from the
-//! tokens of one batch, and no more: when it needs blocks beyond that, the oldest ones are given back first. Until then
-//! they stay, so that a sequence can be shortened for as long as what its next token sees is still there.
+//! A group without a window keeps all tokens of a sequence. The capacity of a group with a window is the window and one
+//! batch: when a sequence needs more blocks, its oldest ones are freed first. Until then they stay, so that the
+//! sequence can be shortened while all that its next token sees is kept.
 
 use std::collections::VecDeque;
 
@@ -52,7 +52,7 @@ impl Blocks {
     }
 }
 
-/// The blocks of a sequence from the `first`-th on; those before it have been given back.
+/// The blocks of a sequence from the `first`-th on; earlier ones have been freed.
 #[derive(Clone, Debug, Default)]
 struct Held {
     first: usize,
@@ -140,8 +140,8 @@ impl Group {
         Ok(copy)
     }
 
-    /// Blocks to give back before a slot grows to `len` tokens. None of them is seen by the tokens of this batch: the
-    /// capacity is that of the longest batch and the window before it.
+    /// Blocks to free before a slot grows to `len` tokens. They are behind the window of every token of this batch,
+    /// since the capacity is that of the longest batch and the window before it.
     fn surplus(&self, slot: usize, len: usize) -> usize {
         let held = &self.held[slot];
         (blocks_for(len) - held.first).saturating_sub(self.capacity).min(held.blocks.len())
@@ -164,11 +164,10 @@ impl Group {
         Ok(Some((shared, own)))
     }
 
-    /// The least length above 0 to which a slot can be shortened: that at which the next token's window begins with the
-    /// first block that is still there.
+    /// The least length above 0 to which a slot can be shortened: the next token's window then begins with the first
+    /// block that is kept.
     pub(super) fn shortest(&self, slot: usize) -> usize {
-        let StateKind::Paged { window, .. } = self.kind;
-        match (self.held[slot].first, window) {
+        match (self.held[slot].first, self.kind.window) {
             (0, _) | (_, None) => 0,
             (first, Some(window)) => first * KV_BLOCK + window - 1,
         }
@@ -194,12 +193,12 @@ impl Group {
         self.held[to] = held;
     }
 
-    /// Tells the backend where the tokens of a batch stand.
+    /// Uploads slots and positions of a batch, and the block table.
     pub(super) fn place(&mut self, backend: &Backend, slots: &[u32], positions: &[u32], step: Step) -> Result<()> {
         self.placement.one_token_per_sequence = step.one_token_per_sequence;
         self.placement.context_columns = step.context_columns;
         let columns = self.placement.table_cols;
-        // What has been given back is behind every window, and no entry of it is read.
+        // Entries of freed blocks are behind every window and never read.
         let mut table = vec![0; columns * self.held.len()];
         for (row, held) in table.chunks_exact_mut(columns.max(1)).zip(&self.held) {
             row[held.first..].iter_mut().zip(&held.blocks).for_each(|(entry, block)| *entry = *block);
@@ -212,14 +211,13 @@ impl Group {
 
 #[cfg(test)]
 impl Group {
-    /// For tests: all that must hold whatever has been done. `lens` are the tokens of each slot.
+    /// Checks the invariants; `lens` are the tokens of each slot.
     pub(super) fn check(&self, lens: &[usize]) {
-        let StateKind::Paged { window, .. } = self.kind;
         let mut owners = vec![0; self.block_count()];
         for (held, &len) in self.held.iter().zip(lens) {
             assert!(held.blocks.len() <= self.capacity, "{} blocks of {}", held.blocks.len(), self.capacity);
             assert_eq!(held.end(), blocks_for(len).max(held.first));
-            let seen = window.map_or(0, |window| (len + 1).saturating_sub(window)) / KV_BLOCK;
+            let seen = self.kind.window.map_or(0, |window| (len + 1).saturating_sub(window)) / KV_BLOCK;
             assert!(held.first <= seen, "block {seen} is seen, {} is the first", held.first);
             held.blocks.iter().for_each(|&block| owners[block as usize] += 1);
         }

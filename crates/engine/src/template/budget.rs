@@ -1,4 +1,4 @@
-//! What one rendering may cost.
+//! The cost limits of one rendering.
 //!
 //! minijinja counts instructions (fuel), but one instruction may copy or compare any amount of text. Each operation
 //! whose cost grows with its operands is therefore charged here, in bytes, before or as it happens; see `guard`.
@@ -52,7 +52,7 @@ impl Budget {
         let take = |left: usize| left.checked_sub(bytes);
         match self.0.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
             Ok(_) => Ok(()),
-            Err(_) => Err(self.fail(TemplateError::TooMuchText { limit: MAX_WORK })),
+            Err(_) => Err(self.fail(TemplateError::TooMuchText(MAX_WORK))),
         }
     }
 
@@ -85,7 +85,7 @@ impl Budget {
         match value.kind() {
             ValueKind::Seq | ValueKind::Iterable | ValueKind::Map => {
                 let Some(levels) = levels.checked_sub(1) else {
-                    return Err(self.fail(TemplateError::TooDeep { limit: MAX_NESTING }));
+                    return Err(self.fail(TemplateError::TooDeep(MAX_NESTING)));
                 };
                 let is_map = value.kind() == ValueKind::Map;
                 for entry in value.try_iter()? {
@@ -116,16 +116,9 @@ impl Budget {
                 Ok(Value::from(entries))
             }
             ValueKind::Map => self.check_nesting(&value).map(|()| value),
-            ValueKind::Invalid => value_error(value),
+            // An invalid value carries the error that made it.
+            ValueKind::Invalid => value.try_iter().map(|_| value.clone()),
             _ => self.charge_shallow(&value).map(|()| value),
         }
-    }
-}
-
-/// An invalid value carries the error that made it.
-fn value_error(value: Value) -> Result<Value, Error> {
-    match value.try_iter() {
-        Ok(_) => Ok(value),
-        Err(error) => Err(error),
     }
 }

@@ -55,18 +55,10 @@ pub(super) fn check_depth(source: &str, whitespace: WhitespaceConfig) -> Result<
             _ => {}
         }
         if tokens > MAX_TOKENS || open.iter().sum::<usize>() > MAX_TAGS {
-            return Err(TemplateError::TooComplex { line: span.start_line as usize });
+            return Err(TemplateError::TooComplex(span.start_line as usize));
         }
     }
     Ok(())
-}
-
-/// Rebuilds a parsed template.
-///
-/// # Errors
-/// [`TemplateError::Unsupported`] for tags that load other templates.
-pub(super) fn guard<'a>(template: &Stmt<'a>) -> Result<Stmt<'a>, TemplateError> {
-    statement(template)
 }
 
 fn unsupported<T>(tag: &'static str, span: Span) -> Result<T, TemplateError> {
@@ -77,70 +69,67 @@ fn statements<'a>(list: &[Stmt<'a>]) -> Result<Vec<Stmt<'a>>, TemplateError> {
     list.iter().map(statement).collect()
 }
 
-fn statement<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, TemplateError> {
+/// Rebuilds a statement or an expression at the place of another.
+macro_rules! node {
+    ($of:ident at $place:ident, $kind:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        $of::$kind(Spanned::new(ast::$kind { $($field $(: $value)?),* }, $place.span()))
+    };
+}
+
+/// Rebuilds a parsed template.
+///
+/// # Errors
+/// [`TemplateError::Unsupported`] for tags that load other templates.
+pub(super) fn statement<'a>(stmt: &Stmt<'a>) -> Result<Stmt<'a>, TemplateError> {
     Ok(match stmt {
-        Stmt::Template(s) => {
-            Stmt::Template(Spanned::new(ast::Template { children: statements(&s.children)? }, s.span()))
-        }
-        Stmt::EmitExpr(s) => Stmt::EmitExpr(Spanned::new(ast::EmitExpr { expr: expression(&s.expr) }, s.span())),
+        Stmt::Template(s) => node!(Stmt at s, Template { children: statements(&s.children)? }),
+        Stmt::EmitExpr(s) => node!(Stmt at s, EmitExpr { expr: expression(&s.expr) }),
         Stmt::EmitRaw(s) => {
-            let text = ast::Const { value: Value::from(s.raw) };
-            let expr = Expr::Const(Spanned::new(text, s.span()));
-            Stmt::EmitExpr(Spanned::new(ast::EmitExpr { expr }, s.span()))
+            node!(Stmt at s, EmitExpr { expr: node!(Expr at s, Const { value: Value::from(s.raw) }) })
         }
-        Stmt::ForLoop(s) => {
-            let node = ast::ForLoop {
-                target: target(&s.target),
-                iter: expression(&s.iter),
-                filter_expr: s.filter_expr.as_ref().map(expression),
-                recursive: s.recursive,
-                body: statements(&s.body)?,
-                else_body: statements(&s.else_body)?,
-            };
-            Stmt::ForLoop(Spanned::new(node, s.span()))
-        }
-        Stmt::IfCond(s) => {
-            let node = ast::IfCond {
-                expr: expression(&s.expr),
-                true_body: statements(&s.true_body)?,
-                false_body: statements(&s.false_body)?,
-            };
-            Stmt::IfCond(Spanned::new(node, s.span()))
-        }
+        Stmt::ForLoop(s) => node!(Stmt at s, ForLoop {
+            target: target(&s.target),
+            iter: expression(&s.iter),
+            filter_expr: s.filter_expr.as_ref().map(expression),
+            recursive: s.recursive,
+            body: statements(&s.body)?,
+            else_body: statements(&s.else_body)?,
+        }),
+        Stmt::IfCond(s) => node!(Stmt at s, IfCond {
+            expr: expression(&s.expr),
+            true_body: statements(&s.true_body)?,
+            false_body: statements(&s.false_body)?,
+        }),
         Stmt::WithBlock(s) => {
             let assignments = s.assignments.iter().map(|(to, value)| (target(to), expression(value))).collect();
-            let node = ast::WithBlock { assignments, body: statements(&s.body)? };
-            Stmt::WithBlock(Spanned::new(node, s.span()))
+            node!(Stmt at s, WithBlock { assignments, body: statements(&s.body)? })
         }
         Stmt::Set(s) => {
             let value = expression(&s.expr);
             let stored = matches!(s.target, Expr::GetAttr(_));
             let expr = if stored { call(STORE, [value], s.span()) } else { value };
-            Stmt::Set(Spanned::new(ast::Set { target: target(&s.target), expr }, s.span()))
+            node!(Stmt at s, Set { target: target(&s.target), expr })
         }
         Stmt::SetBlock(s) => {
             let filter = s.filter.as_ref().map(expression);
-            let node = ast::SetBlock { target: target(&s.target), filter, body: statements(&s.body)? };
-            Stmt::SetBlock(Spanned::new(node, s.span()))
+            node!(Stmt at s, SetBlock { target: target(&s.target), filter, body: statements(&s.body)? })
         }
-        Stmt::AutoEscape(s) => return unsupported("autoescape", s.span()),
         Stmt::FilterBlock(s) => {
-            let node = ast::FilterBlock { filter: expression(&s.filter), body: statements(&s.body)? };
-            Stmt::FilterBlock(Spanned::new(node, s.span()))
+            node!(Stmt at s, FilterBlock { filter: expression(&s.filter), body: statements(&s.body)? })
         }
+        Stmt::Macro(s) => Stmt::Macro(definition(s)?),
+        Stmt::CallBlock(s) => {
+            node!(Stmt at s, CallBlock { call: plain_call(&s.call), macro_decl: definition(&s.macro_decl)? })
+        }
+        Stmt::Continue(s) => node!(Stmt at s, Continue {}),
+        Stmt::Break(s) => node!(Stmt at s, Break {}),
+        Stmt::Do(s) => node!(Stmt at s, Do { call: plain_call(&s.call) }),
+        Stmt::AutoEscape(s) => return unsupported("autoescape", s.span()),
         Stmt::Block(s) => return unsupported("block", s.span()),
         Stmt::Import(s) => return unsupported("import", s.span()),
         Stmt::FromImport(s) => return unsupported("from", s.span()),
         Stmt::Extends(s) => return unsupported("extends", s.span()),
         Stmt::Include(s) => return unsupported("include", s.span()),
-        Stmt::Macro(s) => Stmt::Macro(definition(s)?),
-        Stmt::CallBlock(s) => {
-            let node = ast::CallBlock { call: plain_call(&s.call), macro_decl: definition(&s.macro_decl)? };
-            Stmt::CallBlock(Spanned::new(node, s.span()))
-        }
-        Stmt::Continue(s) => Stmt::Continue(Spanned::new(ast::Continue, s.span())),
-        Stmt::Break(s) => Stmt::Break(Spanned::new(ast::Break, s.span())),
-        Stmt::Do(s) => Stmt::Do(Spanned::new(ast::Do { call: plain_call(&s.call) }, s.span())),
     })
 }
 
@@ -180,7 +169,7 @@ fn compared<'a>(expr: &Expr<'a>) -> Expr<'a> {
 /// What is assigned to: names, attributes of namespaces, or lists of them.
 fn target<'a>(expr: &Expr<'a>) -> Expr<'a> {
     match expr {
-        Expr::List(s) => Expr::List(Spanned::new(ast::List { items: s.items.iter().map(target).collect() }, s.span())),
+        Expr::List(s) => node!(Expr at s, List { items: s.items.iter().map(target).collect() }),
         other => expression(other),
     }
 }
@@ -205,10 +194,10 @@ fn plain_call<'a>(s: &Spanned<ast::Call<'a>>) -> Spanned<ast::Call<'a>> {
 
 fn expression<'a>(expr: &Expr<'a>) -> Expr<'a> {
     match expr {
-        Expr::Var(s) => Expr::Var(Spanned::new(ast::Var { id: s.id }, s.span())),
-        Expr::Const(s) => Expr::Const(Spanned::new(ast::Const { value: s.value.clone() }, s.span())),
+        Expr::Var(s) => node!(Expr at s, Var { id: s.id }),
+        Expr::Const(s) => node!(Expr at s, Const { value: s.value.clone() }),
         Expr::Slice(s) => {
-            let none = || Expr::Const(Spanned::new(ast::Const { value: Value::from(()) }, s.span()));
+            let none = || node!(Expr at s, Const { value: Value::from(()) });
             let bound = |bound: &Option<Expr<'a>>| bound.as_ref().map_or_else(none, expression);
             let args = [expression(&s.expr), bound(&s.start), bound(&s.stop), bound(&s.step)];
             call(SLICE, args, s.span())
@@ -216,67 +205,48 @@ fn expression<'a>(expr: &Expr<'a>) -> Expr<'a> {
         Expr::UnaryOp(s) => {
             let negates = matches!(s.op, ast::UnaryOpKind::Neg);
             let op = if negates { ast::UnaryOpKind::Neg } else { ast::UnaryOpKind::Not };
-            Expr::UnaryOp(Spanned::new(ast::UnaryOp { op, expr: expression(&s.expr) }, s.span()))
+            node!(Expr at s, UnaryOp { op, expr: expression(&s.expr) })
         }
         Expr::BinOp(s) => binary(s),
         Expr::Compare(s) => {
             let ops = s.ops.iter().map(|op| ast::CompareOp { op: op.op, expr: compared(&op.expr) }).collect();
-            Expr::Compare(Spanned::new(ast::Compare { expr: compared(&s.expr), ops }, s.span()))
+            node!(Expr at s, Compare { expr: compared(&s.expr), ops })
         }
-        Expr::IfExpr(s) => {
-            let node = ast::IfExpr {
-                test_expr: expression(&s.test_expr),
-                true_expr: expression(&s.true_expr),
-                false_expr: s.false_expr.as_ref().map(expression),
-            };
-            Expr::IfExpr(Spanned::new(node, s.span()))
-        }
+        Expr::IfExpr(s) => node!(Expr at s, IfExpr {
+            test_expr: expression(&s.test_expr),
+            true_expr: expression(&s.true_expr),
+            false_expr: s.false_expr.as_ref().map(expression),
+        }),
         Expr::Filter(s) => {
-            let node = ast::Filter { name: s.name, expr: s.expr.as_ref().map(expression), args: arguments(&s.args) };
-            let filter = Expr::Filter(Spanned::new(node, s.span()));
+            let expr = s.expr.as_ref().map(expression);
+            let filter = node!(Expr at s, Filter { name: s.name, expr, args: arguments(&s.args) });
             // Without an operand it is the filter of a block, where the compiler expects a bare filter.
             if s.expr.is_some() { settle(filter) } else { filter }
         }
         Expr::Test(s) => {
-            let node = ast::Test { name: s.name, expr: expression(&s.expr), args: arguments(&s.args) };
-            Expr::Test(Spanned::new(node, s.span()))
+            node!(Expr at s, Test { name: s.name, expr: expression(&s.expr), args: arguments(&s.args) })
         }
-        Expr::GetAttr(s) => {
-            Expr::GetAttr(Spanned::new(ast::GetAttr { expr: expression(&s.expr), name: s.name }, s.span()))
-        }
+        Expr::GetAttr(s) => node!(Expr at s, GetAttr { expr: expression(&s.expr), name: s.name }),
         Expr::GetItem(s) => {
-            let subscript_expr = compared(&s.subscript_expr);
-            Expr::GetItem(Spanned::new(ast::GetItem { expr: expression(&s.expr), subscript_expr }, s.span()))
+            node!(Expr at s, GetItem { expr: expression(&s.expr), subscript_expr: compared(&s.subscript_expr) })
         }
         Expr::Call(s) => settle(Expr::Call(plain_call(s))),
-        Expr::List(s) => settle(Expr::List(Spanned::new(ast::List { items: expressions(&s.items) }, s.span()))),
+        Expr::List(s) => settle(node!(Expr at s, List { items: expressions(&s.items) })),
         Expr::Map(s) => {
             let keys = s.keys.iter().map(compared).collect();
-            let node = ast::Map { keys, values: expressions(&s.values) };
-            settle(Expr::Map(Spanned::new(node, s.span())))
+            settle(node!(Expr at s, Map { keys, values: expressions(&s.values) }))
         }
     }
 }
 
 fn binary<'a>(s: &Spanned<ast::BinOp<'a>>) -> Expr<'a> {
-    let build = |left, right| Expr::BinOp(Spanned::new(ast::BinOp { op: s.op, left, right }, s.span()));
+    use BinOpKind::*;
+    let build = |left, right| node!(Expr at s, BinOp { op: s.op, left, right });
     match s.op {
-        BinOpKind::Mul => call(MULTIPLY, [expression(&s.left), expression(&s.right)], s.span()),
-        BinOpKind::Concat => call(CONCAT, [expression(&s.left), expression(&s.right)], s.span()),
-        BinOpKind::Add => settle(build(expression(&s.left), expression(&s.right))),
-        BinOpKind::Eq
-        | BinOpKind::Ne
-        | BinOpKind::Lt
-        | BinOpKind::Lte
-        | BinOpKind::Gt
-        | BinOpKind::Gte
-        | BinOpKind::In => build(compared(&s.left), compared(&s.right)),
-        BinOpKind::ScAnd
-        | BinOpKind::ScOr
-        | BinOpKind::Sub
-        | BinOpKind::Div
-        | BinOpKind::FloorDiv
-        | BinOpKind::Rem
-        | BinOpKind::Pow => build(expression(&s.left), expression(&s.right)),
+        Mul => call(MULTIPLY, [expression(&s.left), expression(&s.right)], s.span()),
+        Concat => call(CONCAT, [expression(&s.left), expression(&s.right)], s.span()),
+        Add => settle(build(expression(&s.left), expression(&s.right))),
+        Eq | Ne | Lt | Lte | Gt | Gte | In => build(compared(&s.left), compared(&s.right)),
+        ScAnd | ScOr | Sub | Div | FloorDiv | Rem | Pow => build(expression(&s.left), expression(&s.right)),
     }
 }

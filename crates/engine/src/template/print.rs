@@ -44,7 +44,7 @@ struct Printer<'b> {
 impl Printer<'_> {
     fn print(&self, value: &Value, level: usize, out: &mut String) -> Result<(), Error> {
         if level > MAX_NESTING {
-            return Err(self.budget.fail(TemplateError::TooDeep { limit: MAX_NESTING }));
+            return Err(self.budget.fail(TemplateError::TooDeep(MAX_NESTING)));
         }
         let python = self.style == Style::Python;
         let word = |in_python, in_json| if python { in_python } else { in_json };

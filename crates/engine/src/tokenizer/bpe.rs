@@ -7,50 +7,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 use super::alphabet::{byte_chars, char_byte};
 use super::error::TokenizerError;
 use super::merge::{Merger, NO_ID};
-use super::split::{self, Pattern};
-use super::{TokenType, Vocabulary};
-
-/// What a value of `tokenizer.ggml.pre` stands for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Family {
-    names: &'static [&'static str],
-    pattern: Pattern,
-    /// A word that is a token is taken whole, whatever its merges would give.
-    whole_words: bool,
-    /// The text is brought into Unicode normal form C first.
-    nfc: bool,
-    /// Whether a beginning-of-sequence token is added when the file does not say.
-    pub(super) add_bos: bool,
-}
-
-const fn family(names: &'static [&'static str], pattern: Pattern) -> Family {
-    Family { names, pattern, whole_words: false, nfc: false, add_bos: false }
-}
-
-const FAMILIES: &[Family] = &[
-    family(&["default"], split::DEFAULT),
-    family(&["gpt-2"], split::GPT2),
-    Family { nfc: true, ..family(&["olmo"], split::GPT2) },
-    family(&["smollm"], split::SMOLLM),
-    Family { whole_words: true, add_bos: true, ..family(&["llama-bpe", "llama3", "llama-v3"], split::LLAMA3) },
-    Family { nfc: true, ..family(&["qwen2"], split::QWEN2) },
-    family(&["deepseek-r1-qwen"], split::QWEN2),
-    Family { whole_words: true, add_bos: true, ..family(&["tekken"], split::TEKKEN) },
-    Family { whole_words: true, ..family(&["gpt-4o"], split::GPT4O) },
-];
-
-impl Family {
-    /// The family of a `tokenizer.ggml.pre`.
-    pub(super) fn find(pre: Option<&str>) -> Result<Self, TokenizerError> {
-        let name = pre.unwrap_or("default");
-        let found = FAMILIES.iter().find(|family| family.names.contains(&name));
-        found.copied().ok_or_else(|| TokenizerError::UnknownPreTokenizer {
-            name: name.to_owned(),
-            model: "gpt2".to_owned(),
-            known: FAMILIES.iter().flat_map(|family| family.names).copied().collect::<Vec<_>>().join(", "),
-        })
-    }
-}
+use super::{Family, TokenType, Vocabulary};
 
 /// The model: turns text without special tokens into ids.
 #[derive(Debug)]

@@ -6,15 +6,12 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
-    /// `tokenizer.ggml.model` names a kind of tokenizer that is not implemented.
+    /// `tokenizer.ggml.model` names this kind of tokenizer, which is not implemented.
     #[error(
-        "tokenizer.ggml.model is {name:?}, which is not supported; \
+        "tokenizer.ggml.model is {0:?}, which is not supported; \
          known tokenizer models: gpt2 (byte-level BPE), llama (SentencePiece-style BPE)"
     )]
-    UnknownModel {
-        /// The name in the file.
-        name: String,
-    },
+    UnknownModel(String),
     /// `tokenizer.ggml.pre` names a pre-tokenizer that is not implemented.
     #[error(
         "tokenizer.ggml.pre is {name:?}, which is not supported for tokenizer model {model:?}; \

@@ -13,7 +13,7 @@ pub(super) const NO_ID: u32 = u32::MAX;
 /// "None" in the linked list.
 const END: u32 = u32::MAX;
 
-/// A stretch of the text: `len` bytes from `start`.
+/// A part of the text: `len` bytes from `start`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Symbol {
     pub(super) start: u32,

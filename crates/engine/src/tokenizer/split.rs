@@ -74,7 +74,13 @@ pub(super) const SMOLLM: Pattern = Pattern { isolate: Isolate::Digits, ..GPT2 };
 /// apart, then `[0-9][0-9][0-9]` apart.
 pub(super) const DEFAULT: Pattern = Pattern { isolate: Isolate::Punctuation, triples: true, ..GPT2 };
 
-/// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+pub(super) const LLAMA3_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+pub(super) const QWEN2_REGEX: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+pub(super) const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+pub(super) const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// [`LLAMA3_REGEX`].
 pub(super) const LLAMA3: Pattern = Pattern {
     isolate: Isolate::Nothing,
     contractions: Contractions::AnyCase,
@@ -86,12 +92,10 @@ pub(super) const LLAMA3: Pattern = Pattern {
     triples: false,
 };
 
-/// [`LLAMA3`] with `\p{N}` instead of `\p{N}{1,3}`.
+/// [`QWEN2_REGEX`].
 pub(super) const QWEN2: Pattern = Pattern { digits: 1, ..LLAMA3 };
 
-/// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|`
-/// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|`
-/// `\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+/// [`TEKKEN_REGEX`].
 pub(super) const TEKKEN: Pattern = Pattern {
     contractions: Contractions::No,
     words: Words::PrefixedByCase,
@@ -100,9 +104,7 @@ pub(super) const TEKKEN: Pattern = Pattern {
     ..LLAMA3
 };
 
-/// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|`
-/// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|`
-/// `\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+` (o200k)
+/// [`GPT4O_REGEX`] (o200k).
 pub(super) const GPT4O: Pattern = Pattern { contractions: Contractions::OfWords, digits: 3, ..TEKKEN };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -163,8 +165,8 @@ impl Pattern {
     pub(super) fn split<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
         let mut rest = text;
         while !rest.is_empty() {
-            // A stretch between two isolated pieces, then the isolated piece itself.
-            let (stretch, isolated) = match self.isolate {
+            // The text before an isolated piece, then the piece.
+            let (before, isolated) = match self.isolate {
                 Isolate::Nothing => (rest.len(), 0),
                 Isolate::Digits => {
                     let at = run(rest, |c| class(c) != Class::Number);
@@ -175,7 +177,7 @@ impl Pattern {
                     (at, run(&rest[at..], is_punctuation))
                 }
             };
-            let (mut between, after) = rest.split_at(stretch);
+            let (mut between, after) = rest.split_at(before);
             while !between.is_empty() {
                 let (piece, remaining) = between.split_at(self.piece(between));
                 if self.triples {
@@ -327,11 +329,6 @@ mod tests {
     };
 
     const GPT2_REGEX: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-    const LLAMA3_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    const QWEN2_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-    const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-    const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
     fn compile(regexes: &[&str]) -> Vec<Split> {
         let split = |regex: &&str| {

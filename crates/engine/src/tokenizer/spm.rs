@@ -67,7 +67,7 @@ impl Scored {
         })
     }
 
-    /// Whether a space goes before each stretch of text, to be taken away again when decoding.
+    /// Whether a space is added before each fragment of text, and removed when decoding.
     pub(super) fn add_space_prefix(&self) -> bool {
         self.add_space_prefix
     }

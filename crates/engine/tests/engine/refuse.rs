@@ -45,7 +45,7 @@ fn logit_bias_and_dry() {
     let error = refusal(&engine, bias(&[(260, 1.0)]));
     assert!(matches!(error, EngineError::LogitBiasToken { token: 260, vocabulary: 260 }), "{error}");
     let error = refusal(&engine, bias(&[(3, 1.0), (4, 1.0), (3, -1.0)]));
-    assert!(matches!(error, EngineError::LogitBiasTwice { token: 3 }), "{error}");
+    assert!(matches!(error, EngineError::LogitBiasTwice(3)), "{error}");
     let dry = |dry: Dry| refusal(&engine, Request { dry, ..Request::new("x") });
     let error = dry(Dry { multiplier: -1.0, ..Dry::default() });
     assert!(matches!(error, EngineError::Sampling { what: "DRY multiplier", .. }), "{error}");

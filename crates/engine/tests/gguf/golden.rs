@@ -152,7 +152,7 @@ fn any_part_opens_the_whole_model() {
     for part in 1..=3 {
         let file = GgufFile::open(golden(&format!("split-0000{part}-of-00003.gguf"))).unwrap();
         assert_eq!((file.parts(), file.tensors().len(), file.file_bytes()), (3, 5, 448 + 352 + 224));
-        assert_eq!(file.metadata().get_str("general.name"), Ok("split"));
+        assert_eq!(file.metadata().required::<&str>("general.name"), Ok("split"));
         for (i, info) in file.tensors().iter().enumerate() {
             assert_eq!((info.name.as_str(), info.part), (format!("blk.{i}.weight").as_str(), i / 2));
             let values = floats(file.data(info));

@@ -117,7 +117,7 @@ fn metadata() {
 
     let duplicate = Raw::header(0, 2).string("k").u32(0).bytes(&[1]);
     let second = duplicate.here();
-    refused(duplicate.string("k").u32(0).bytes(&[2]), key("k"), second, Kind::Duplicate { first: at });
+    refused(duplicate.string("k").u32(0).bytes(&[2]), key("k"), second, Kind::Duplicate(at));
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn nested_arrays() {
     };
     assert!(read(&nested(4).0).is_ok());
     let too_deep = BODY + 9 + 4 + 4 * 12;
-    refused(nested(5), key("k"), too_deep, Kind::ArrayDepth { limit: 4 });
+    refused(nested(5), key("k"), too_deep, Kind::ArrayDepth);
     // A recursion without a bound would overflow the stack here.
-    refused(nested(1_000_000), key("k"), too_deep, Kind::ArrayDepth { limit: 4 });
+    refused(nested(1_000_000), key("k"), too_deep, Kind::ArrayDepth);
     // Each level claims all of the rest.
     let mut raw = Raw::header(0, 1).string("k").u32(9);
     let len = 1 << 20;
@@ -193,8 +193,8 @@ fn tensor_records() {
     refused(t(&[1; 5], F32), tensor("t"), DIMS, Kind::Dims(5));
     let many = Raw::header(1, 0).string("t").u32(u32::MAX).bytes(&[0; 64]);
     refused(many, tensor("t"), DIMS, Kind::Dims(u32::MAX));
-    refused(t(&[0], F32), tensor("t"), SHAPE, Kind::ZeroDim { dim: 0 });
-    refused(t(&[1, 2, 0, 4], F32), tensor("t"), SHAPE + 16, Kind::ZeroDim { dim: 2 });
+    refused(t(&[0], F32), tensor("t"), SHAPE, Kind::ZeroDim(0));
+    refused(t(&[1, 2, 0, 4], F32), tensor("t"), SHAPE + 16, Kind::ZeroDim(2));
     for ty in [4, 5, 16, 26, 1000, u32::MAX] {
         refused(t(&[256], ty), tensor("t"), SHAPE + 8, Kind::TensorType(ty));
     }
@@ -223,7 +223,7 @@ fn tensor_records() {
 
     let first = Raw::header(2, 0).tensor("t", &[1], F32, 0);
     let second = first.here();
-    let kind = Kind::Duplicate { first: DIMS };
+    let kind = Kind::Duplicate(DIMS);
     refused(first.tensor("t", &[1], F32, 32).data(64), tensor("t"), second + 9, kind);
 }
 
@@ -253,7 +253,7 @@ fn tensor_data() {
         raw.data(256)
     };
     let later = field + 33;
-    let overlap = |other: &str| Kind::Overlap { other: other.to_owned() };
+    let overlap = |other: &str| Kind::Overlap(other.to_owned());
     refused(two((9, 0), (8, 32)), tensor("u"), later, overlap("t"));
     refused(two((8, 32), (9, 0)), tensor("t"), field, overlap("u"));
     refused(two((8, 32), (8, 32)), tensor("u"), later, overlap("t"));

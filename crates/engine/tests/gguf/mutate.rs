@@ -102,7 +102,7 @@ proptest! {
                 prop_assert!(source.offset <= bytes.len() as u64, "{source}");
                 prop_assert!(!source.to_string().is_empty());
             }
-            Err(GgufError::Metadata { .. } | GgufError::PartInMemory { .. }) => {}
+            Err(GgufError::Metadata { .. } | GgufError::PartInMemory(_)) => {}
             Err(other) => prop_assert!(false, "{other:?}"),
         }
     }

@@ -26,7 +26,7 @@ fn plans_are_checked() {
     let shapes: [(&[u64], FormatErrorKind); 5] = [
         (&[], FormatErrorKind::Dims(0)),
         (&[1; 5], FormatErrorKind::Dims(5)),
-        (&[1, 0], FormatErrorKind::ZeroDim { dim: 1 }),
+        (&[1, 0], FormatErrorKind::ZeroDim(1)),
         (&[33], FormatErrorKind::PartialBlock { row: 33, block: 32, format: "Q8_0" }),
         (&[1 << 32, 1 << 32], FormatErrorKind::ShapeOverflow(vec![1 << 32, 1 << 32])),
     ];
@@ -109,44 +109,44 @@ fn getters_convert_and_explain() {
         ("empty", Vec::<i32>::new().into()),
         ("flag", true.into()),
     ]);
-    assert_eq!(m.get_u32("i8"), Ok(7));
-    assert_eq!(m.get_usize("i8"), Ok(7));
-    assert_eq!(m.get_u64("u64"), Ok(u64::MAX));
-    assert_eq!(m.get_f32("f32"), Ok(0.5));
+    assert_eq!(m.required::<u32>("i8"), Ok(7));
+    assert_eq!(m.required::<usize>("i8"), Ok(7));
+    assert_eq!(m.required::<u64>("u64"), Ok(u64::MAX));
+    assert_eq!(m.required::<f32>("f32"), Ok(0.5));
     assert_eq!(m.required::<f64>("f32"), Ok(0.5));
-    assert_eq!(m.get_str("text"), Ok("x"));
-    assert_eq!(m.get_bool("flag"), Ok(true));
-    assert_eq!(m.get_strings("strings").unwrap(), ["x", "y"]);
-    assert_eq!(m.get_f32_array("floats").unwrap(), [1.0]);
-    assert_eq!(m.get_i32_array("ints").unwrap(), [1, -1]);
-    assert_eq!(m.get_f32_array("empty").unwrap(), [0.0f32; 0]);
+    assert_eq!(m.required::<&str>("text"), Ok("x"));
+    assert_eq!(m.required::<bool>("flag"), Ok(true));
+    assert_eq!(m.required::<&[String]>("strings").unwrap(), ["x", "y"]);
+    assert_eq!(m.required::<&[f32]>("floats").unwrap(), [1.0]);
+    assert_eq!(m.required::<Vec<i32>>("ints").unwrap(), [1, -1]);
+    assert_eq!(m.required::<&[f32]>("empty").unwrap(), [0.0f32; 0]);
     assert_eq!(m.optional::<u32>("absent"), Ok(None));
 
     let missing = MetadataError::Missing { key: "absent".into(), expected: "an integer from 0 to 4294967295" };
-    assert_eq!(m.get_u32("absent"), Err(missing));
+    assert_eq!(m.required::<u32>("absent"), Err(missing));
     // The first value stands after the header, the key's length and its name.
-    let text = m.get_f32("i8").unwrap_err().to_string();
+    let text = m.required::<f32>("i8").unwrap_err().to_string();
     assert_eq!(text, "key `i8` (byte 34) has the type int8; expected: a float that 32 bits hold");
     let range = |e: Result<(), MetadataError>| match e {
         Err(MetadataError::Range { key, found, .. }) => format!("{key}: {found}"),
         other => panic!("{other:?}"),
     };
-    assert_eq!(range(m.get_u32("u64").map(drop)), format!("u64: {}", u64::MAX));
-    assert_eq!(range(m.get_u32("neg").map(drop)), "neg: -1");
-    let text = m.get_usize("neg").unwrap_err().to_string();
+    assert_eq!(range(m.required::<u32>("u64").map(drop)), format!("u64: {}", u64::MAX));
+    assert_eq!(range(m.required::<u32>("neg").map(drop)), "neg: -1");
+    let text = m.required::<usize>("neg").unwrap_err().to_string();
     assert!(text.ends_with("): -1 is out of range; expected: an integer of at least 0"), "{text}");
-    assert_eq!(range(m.get_u32_array("ints").map(drop)), "ints: -1 (element 1)");
-    assert!(matches!(m.get_f32("f64"), Err(MetadataError::Range { .. })));
+    assert_eq!(range(m.required::<Vec<u32>>("ints").map(drop)), "ints: -1 (element 1)");
+    assert!(matches!(m.required::<f32>("f64"), Err(MetadataError::Range { .. })));
     for error in [
-        m.get_u32("text").map(drop),
-        m.get_u32("flag").map(drop),
-        m.get_u32("f32").map(drop),
-        m.get_bool("i8").map(drop),
-        m.get_str("strings").map(drop),
-        m.get_strings("text").map(drop),
-        m.get_strings("ints").map(drop),
-        m.get_f32_array("ints").map(drop),
-        m.get_u32_array("floats").map(drop),
+        m.required::<u32>("text").map(drop),
+        m.required::<u32>("flag").map(drop),
+        m.required::<u32>("f32").map(drop),
+        m.required::<bool>("i8").map(drop),
+        m.required::<&str>("strings").map(drop),
+        m.required::<&[String]>("text").map(drop),
+        m.required::<&[String]>("ints").map(drop),
+        m.required::<&[f32]>("ints").map(drop),
+        m.required::<Vec<u32>>("floats").map(drop),
     ] {
         assert!(matches!(error, Err(MetadataError::Type { .. })), "{error:?}");
     }

@@ -39,8 +39,8 @@ fn sequences_open_and_close() {
     let model = reference(&Tiny::llama().file(&mut random));
     let (mut runner, mut other) = (runner(&model), runner(&model));
     let ids = [(); 3].map(|()| runner.open_sequence().expect("one is free"));
-    assert!(matches!(runner.open_sequence(), Err(Error::OutOfSequences { limit: 3 })));
-    assert!(matches!(runner.fork_sequence(ids[0]), Err(Error::OutOfSequences { limit: 3 })));
+    assert!(matches!(runner.open_sequence(), Err(Error::OutOfSequences(3))));
+    assert!(matches!(runner.fork_sequence(ids[0]), Err(Error::OutOfSequences(3))));
     runner.close_sequence(ids[1]).expect("it is open");
     assert!(matches!(runner.close_sequence(ids[1]), Err(Error::UnknownSequence)));
     let again = runner.open_sequence().expect("one is free");
@@ -134,7 +134,7 @@ fn options_that_are_not_there() {
     };
     assert_eq!(
         open(|o| o.device = "cpu:1".to_owned()),
-        "device \"cpu:1\" is not there; devices: auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)"
+        "device \"cpu:1\" is unknown; devices: auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)"
     );
     assert!(open(|o| o.level = Some("sse9".to_owned())).starts_with("CPU level \"sse9\" is unknown; levels: portable"));
     assert!(open(|o| o.threads = Some(0)).contains("0 threads"));

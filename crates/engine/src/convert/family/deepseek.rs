@@ -1,32 +1,28 @@
 //! The first DeepSeek MoE: the first layers are dense, the others have experts that serve every token besides those
 //! chosen.
 
-use super::llama::{ATTENTION, WIDTH};
+use super::llama::ATTENTION;
 use super::parts::{
-    COMMON, DENSE, EXPERTS, GLOBALS, MOE, NORMS, count, expect_number, expect_text, number, optional, renormalised,
+    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, WIDTH, count, expect_number, expect_text, head_widths, norm_epsilon,
+    number, optional, renormalised,
 };
 use super::{Family, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["deepseek"],
     architecture: "deepseek",
-    keys: &[COMMON, EXPERTS, KEYS],
+    keys: &[COMMON, EXPERTS, &norm_epsilon(1e-6), &head_widths(Or::Skip), KEYS],
     nulls: &["head_dim", "n_shared_experts"],
-    rope_base: 10_000.0,
-    yarn_truncates: true,
     expects: &[expect_text("hidden_act", "silu"), expect_number("moe_layer_freq", 1.0)],
-    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, SHARED],
     mlps: &[MOE, DENSE],
+    ..BASE
 };
 
 /// The numbers are those of GGUF.
 const GATING: Kind = Kind::Named(&[("softmax", 1)]);
 
 const KEYS: &[Key] = &[
-    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
-    count("attention.key_length", &["head_dim"], Or::Skip),
-    count("attention.value_length", &["head_dim"], Or::Skip),
     count("rope.dimension_count", &["head_dim"], WIDTH),
     count("vocab_size", &["vocab_size"], Or::Refuse),
     count("leading_dense_block_count", &["first_k_dense_replace"], Or::Count(0)),

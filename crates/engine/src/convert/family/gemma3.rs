@@ -1,31 +1,29 @@
 //! Gemma 3, the text model. Norms multiply by 1 + weight; the file has the sum.
 
-use super::parts::{ATTENTION, COMMON, DENSE, count, expect_flag, expect_text, needed, number, windows};
-use super::{Expect, Family, How, Key, Kind, Or, Rule};
+use super::parts::{
+    ATTENTION, BASE, COMMON, count, expect_flag, expect_text, head_widths, needed, norm_epsilon, number, windows,
+};
+use super::{Family, How, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["gemma3_text"],
     architecture: "gemma3",
-    keys: &[COMMON, KEYS],
+    keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(256)), KEYS],
     nulls: &["attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"],
     rope_base: 1_000_000.0,
-    yarn_truncates: true,
-    expects: EXPECTS,
+    expects: &[
+        expect_text("hidden_activation", "gelu_pytorch_tanh"),
+        expect_flag("use_bidirectional_attention", false),
+    ],
     globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION],
-    mlps: &[DENSE],
+    ..BASE
 };
-
-const EXPECTS: &[Expect] =
-    &[expect_text("hidden_activation", "gelu_pytorch_tanh"), expect_flag("use_bidirectional_attention", false)];
 
 /// Files mean that attention is scaled by the width of a head.
 const SCALE: Kind = Kind::InverseRootUnless("head_dim");
 
 const KEYS: &[Key] = &[
-    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
-    count("attention.key_length", &["head_dim"], Or::Count(256)),
-    count("attention.value_length", &["head_dim"], Or::Count(256)),
     Key { ours: "attention.scale", theirs: &["query_pre_attn_scalar"], kind: SCALE, or: Or::Skip },
     count("attention.sliding_window", &["sliding_window"], Or::Refuse),
     windows(6),

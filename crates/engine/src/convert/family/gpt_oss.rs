@@ -1,31 +1,29 @@
-//! gpt-oss: experts whose gate and up matrices take turns row by row, in MXFP4 as published or in floats, which are
+//! gpt-oss: experts whose gate and up matrices alternate row by row, in MXFP4 as published or in floats, which are
 //! stored column by column.
 
 use super::parts::{
-    ATTENTION, COMMON, EXPERTS, GLOBALS, count, expect_flag, expect_number, expect_text, needed, number, windows,
+    ATTENTION, BASE, COMMON, EXPERTS, count, expect_flag, expect_number, expect_text, head_widths, needed,
+    norm_epsilon, windows,
 };
-use super::{Expect, Family, How, Key, Layout, Or, Rule};
+use super::{Family, How, Key, Layout, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["gpt_oss"],
     architecture: "gpt-oss",
-    keys: &[COMMON, EXPERTS, KEYS],
-    nulls: &[],
+    keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), &head_widths(Or::Count(64)), KEYS],
     rope_base: 150_000.0,
     yarn_truncates: false,
-    expects: EXPECTS,
-    globals: &[GLOBALS],
+    expects: &[
+        expect_text("hidden_act", "silu"),
+        expect_number("swiglu_limit", 7.0),
+        expect_flag("attention_bias", true),
+    ],
     layer: &[NORMS, ATTENTION, SINKS, ROUTER],
     mlps: &[QUANTISED, DENSE],
+    ..BASE
 };
 
-const EXPECTS: &[Expect] =
-    &[expect_text("hidden_act", "silu"), expect_number("swiglu_limit", 7.0), expect_flag("attention_bias", true)];
-
 const KEYS: &[Key] = &[
-    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-5)),
-    count("attention.key_length", &["head_dim"], Or::Count(64)),
-    count("attention.value_length", &["head_dim"], Or::Count(64)),
     count("attention.sliding_window", &["sliding_window"], Or::Refuse),
     windows(2),
     count("expert_feed_forward_length", &["intermediate_size"], Or::Refuse),
@@ -44,8 +42,8 @@ const ROUTER: &[Rule] = &[
 ];
 
 /// Experts, outputs, inputs: gate and up share the outputs.
-const GATE: How = How::Turn { axis: 1, which: 0 };
-const UP: How = How::Turn { axis: 1, which: 1 };
+const GATE: How = How::Interleaved { axis: 1, which: 0 };
+const UP: How = How::Interleaved { axis: 1, which: 1 };
 
 const GATE_WEIGHT: Rule = Rule {
     stored: Layout::Mxfp4,

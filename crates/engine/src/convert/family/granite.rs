@@ -1,34 +1,28 @@
 //! Granite 3, dense or with experts: as Llama, with factors for embeddings, attention logits, residuals and logits.
 //! Gate and up matrices are halves of one.
 
-use super::llama::{ATTENTION, WIDTH};
-use super::parts::{COMMON, DENSE, EXPERTS, GLOBALS, NORMS, count, expect_text, needed, number, optional};
+use super::llama::ATTENTION;
+use super::parts::{BASE, COMMON, EXPERTS, NORMS, WIDTH, count, needed, norm_epsilon, number, optional};
 use super::{Family, How, Key, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["granite"],
     architecture: "granite",
-    keys: &[COMMON, KEYS],
-    nulls: &[],
-    rope_base: 10_000.0,
-    yarn_truncates: true,
-    expects: &[expect_text("hidden_act", "silu")],
-    globals: &[GLOBALS],
+    keys: &[COMMON, &norm_epsilon(1e-6), KEYS],
     layer: &[NORMS, ATTENTION],
-    mlps: &[DENSE],
+    ..BASE
 };
 
 pub(super) const MOE: Family = Family {
     model_types: &["granitemoe", "granitemoeshared"],
     architecture: "granitemoe",
-    keys: &[COMMON, KEYS, EXPERTS, SHARED_KEYS],
+    keys: &[COMMON, &norm_epsilon(1e-6), KEYS, EXPERTS, SHARED_KEYS],
     layer: &[NORMS, ATTENTION, SHARED],
     mlps: &[CHOSEN],
     ..FAMILY
 };
 
 const KEYS: &[Key] = &[
-    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-6)),
     count("rope.dimension_count", &[], WIDTH),
     count("vocab_size", &["vocab_size"], Or::Refuse),
     number("attention.scale", &["attention_multiplier"], Or::Number(1.0)),

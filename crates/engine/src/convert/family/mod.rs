@@ -1,7 +1,7 @@
 //! The families, as data: which setting becomes which key, and which tensor which.
 //!
-//! One file for each family; what several share is in [`parts`]. The other modules of `convert` follow these tables and
-//! know no family by name.
+//! A family is one file and one line in [`FAMILIES`]; what several share is in [`parts`]. The other modules of
+//! `convert` follow these tables and know no family by name.
 
 mod parts;
 
@@ -37,12 +37,12 @@ pub(super) struct Family {
     /// `general.architecture`, which begins the names of its keys.
     pub(super) architecture: &'static str,
     pub(super) keys: &'static [&'static [Key]],
-    /// Settings whose `null` means that they are not set, besides [`NULLS`]: those that transformers declares as optional
-    /// in this family.
+    /// Settings whose `null` means that they are not set, besides [`NULLS`]: those that transformers declares as
+    /// optional in this family.
     pub(super) nulls: &'static [&'static str],
     /// The base of RoPE if the settings have none.
     pub(super) rope_base: f64,
-    /// Whether YaRN's ramp begins and ends at whole pairs: no key says it, the architecture means it.
+    /// Whether YaRN's ramp begins and ends at whole pairs: a property of the architecture, for which there is no key.
     pub(super) yarn_truncates: bool,
     pub(super) expects: &'static [Expect],
     /// Tensors outside the layers.
@@ -60,7 +60,7 @@ pub(super) struct Key {
     /// The setting in `config.json`; the first of these that is there.
     pub(super) theirs: &'static [&'static str],
     pub(super) kind: Kind,
-    /// What to do if no such setting is there.
+    /// What to do without such a setting.
     pub(super) or: Or,
 }
 
@@ -71,23 +71,23 @@ pub(super) enum Kind {
     Count,
     /// A float.
     Number,
-    /// A boolean, written only if it is not this, which the architecture means.
+    /// A boolean, written only if it differs from this default of the architecture.
     Unless(bool),
-    /// Whether each layer sees a window only, written only if it is not so that of every so many layers all but the last
-    /// do, which the architecture means.
+    /// Whether each layer has a window, written only if it differs from the architecture's default: of every `period`
+    /// layers all but the last.
     WindowsUnless { period: usize },
-    /// 1 / √ of a number, written only if it is not that in this setting.
+    /// 1 / √ of a number, written only if the number differs from this setting.
     InverseRootUnless(&'static str),
-    /// A text, for which this number stands.
+    /// A text, written as its number.
     Named(&'static [(&'static str, u32)]),
 }
 
-/// What stands for a setting that is not there: what transformers assumes.
+/// The default of a missing setting, as in transformers.
 #[derive(Clone, Copy)]
 pub(super) enum Or {
-    /// Nothing: the key is left out.
+    /// The key is left out.
     Skip,
-    /// It must be there.
+    /// The setting must be there.
     Refuse,
     /// A whole number.
     Count(u32),
@@ -101,7 +101,7 @@ pub(super) enum Or {
     Quotient(&'static str, &'static str),
 }
 
-/// A setting that must have this value, or be missing: the maths of the family knows no other.
+/// A setting that must be missing or have this value, the only one that the family's maths supports.
 pub(super) struct Expect {
     pub(super) setting: &'static str,
     pub(super) value: Expected,
@@ -140,24 +140,24 @@ pub(super) enum Layout {
 pub(super) enum How {
     /// Nothing.
     Same,
-    /// RoPE turns pairs of values. transformers keeps the first values of all pairs of a head before the second ones,
-    /// llama's files keep pairs together; so the rows of each head are reordered. The settings say how many heads there
-    /// are, the first of them that is there.
+    /// RoPE rotates pairs of values. transformers keeps the first values of all pairs of a head before the second ones,
+    /// llama's files keep pairs together; so the rows of each head are reordered. The first of these settings that is
+    /// set is the number of heads.
     PairRows(&'static [&'static str]),
     /// Two tensors are one there, halves along this axis (outermost 0, where each matrix is row after row); the first
     /// (0) or the second (1) is taken.
     Half { axis: usize, which: usize },
     /// 1 is added to each value of a vector.
     PlusOne,
-    /// As [`How::Half`], but along the axis they take turns.
-    Turn { axis: usize, which: usize },
+    /// As [`How::Half`], but the two alternate along the axis.
+    Interleaved { axis: usize, which: usize },
 }
 
 /// Whether a tensor must be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Always,
-    /// It is a part of the model in some variants.
+    /// Only some variants of the model have the tensor.
     IfThere,
     /// Unless the output head is the embedding table.
     UnlessTied,

@@ -1,23 +1,16 @@
 //! OLMoE: norms of whole query and key rows.
 
-use super::parts::{ATTENTION, COMMON, EXPERTS, GLOBALS, MOE, NORMS, QK_NORMS, expect_text, number, renormalised};
+use super::parts::{ATTENTION, BASE, COMMON, EXPERTS, MOE, NORMS, QK_NORMS, norm_epsilon, number, renormalised};
 use super::{Family, Key, Or};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["olmoe"],
     architecture: "olmoe",
-    keys: &[COMMON, EXPERTS, KEYS],
+    keys: &[COMMON, EXPERTS, &norm_epsilon(1e-5), KEYS],
     nulls: &["clip_qkv"],
-    rope_base: 10_000.0,
-    yarn_truncates: true,
-    expects: &[expect_text("hidden_act", "silu")],
-    globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION, QK_NORMS],
     mlps: &[MOE],
+    ..BASE
 };
 
-const KEYS: &[Key] = &[
-    number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(1e-5)),
-    number("attention.clamp_kqv", &["clip_qkv"], Or::Skip),
-    renormalised(false),
-];
+const KEYS: &[Key] = &[number("attention.clamp_kqv", &["clip_qkv"], Or::Skip), renormalised(false)];

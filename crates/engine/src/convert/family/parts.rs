@@ -1,6 +1,20 @@
 //! What several families share.
 
-use super::{Expect, Expected, How, Key, Kind, Layout, Need, Or, Rule};
+use super::{Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Rule};
+
+/// What most families have. A family names its model types, its architecture and its keys, and what else differs.
+pub(super) const BASE: Family = Family {
+    model_types: &[],
+    architecture: "",
+    keys: &[],
+    nulls: &[],
+    rope_base: 10_000.0,
+    yarn_truncates: true,
+    expects: &[expect_text("hidden_act", "silu")],
+    globals: &[GLOBALS],
+    layer: &[NORMS, ATTENTION],
+    mlps: &[DENSE],
+};
 
 pub(super) const fn count(ours: &'static str, theirs: &'static [&'static str], or: Or) -> Key {
     Key { ours, theirs, kind: Kind::Count, or }
@@ -10,16 +24,28 @@ pub(super) const fn number(ours: &'static str, theirs: &'static [&'static str], 
     Key { ours, theirs, kind: Kind::Number, or }
 }
 
-/// Whether the weights of the chosen experts are renormalised. `habit`: what files of the architecture mean that do not
-/// say.
-pub(super) const fn renormalised(habit: bool) -> Key {
-    Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(habit), or: Or::Flag(false) }
+/// What is added to the mean square in norms.
+pub(super) const fn norm_epsilon(default: f64) -> [Key; 1] {
+    [number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(default))]
+}
+
+/// The width of a head of keys and of values.
+pub(super) const fn head_widths(or: Or) -> [Key; 2] {
+    [count("attention.key_length", &["head_dim"], or), count("attention.value_length", &["head_dim"], or)]
+}
+
+/// The embedding width divided by the number of heads.
+pub(super) const WIDTH: Or = Or::Quotient("hidden_size", "num_attention_heads");
+
+/// Whether the weights of the chosen experts are renormalised; `default` is that of the architecture without the key.
+pub(super) const fn renormalised(default: bool) -> Key {
+    Key { ours: "expert_weights_norm", theirs: &["norm_topk_prob"], kind: Kind::Unless(default), or: Or::Flag(false) }
 }
 
 /// The type of each layer, as a list.
 pub(in crate::convert) const LAYER_TYPES: &str = "layer_types";
 
-/// Which layers see a window only; `period`: see [`Kind::WindowsUnless`].
+/// Which layers have a window; `period`: see [`Kind::WindowsUnless`].
 pub(super) const fn windows(period: usize) -> Key {
     let theirs = &[LAYER_TYPES, "sliding_window_pattern"];
     Key { ours: "attention.sliding_window_pattern", theirs, kind: Kind::WindowsUnless { period }, or: Or::Skip }
@@ -46,22 +72,10 @@ pub(super) const fn expect_number(setting: &'static str, value: f64) -> Expect {
 }
 
 /// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
-/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the family's
-/// habit, for RoPE no stretching and the whole head, for an id no such token.
-pub(in crate::convert) const NULLS: &[&str] = &[
-    "num_key_value_heads",
-    LAYER_TYPES,
-    "rope_parameters",
-    "rope_scaling",
-    "partial_rotary_factor",
-    "bos_token_id",
-    "eos_token_id",
-    "unk_token_id",
-    "sep_token_id",
-    "pad_token_id",
-    "cls_token_id",
-    "mask_token_id",
-];
+/// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
+/// family's default, for RoPE no scaling and the whole head.
+pub(in crate::convert) const NULLS: &[&str] =
+    &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
 
 /// Keys of every model.
 pub(super) const COMMON: &[Key] = &[
@@ -73,7 +87,7 @@ pub(super) const COMMON: &[Key] = &[
     count("attention.head_count_kv", &["num_key_value_heads"], Or::Same("num_attention_heads")),
 ];
 
-/// What the number of experts is called.
+/// The settings with the number of experts.
 pub(in crate::convert) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
 
 /// Experts that a router chooses.
@@ -96,16 +110,21 @@ pub(super) const NORMS: &[Rule] = &[
 ];
 
 /// Grouped-query attention; biases if they are there.
-pub(super) const ATTENTION: &[Rule] = &[
-    needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight"),
-    optional("blk.{layer}.attn_q.bias", "model.layers.{layer}.self_attn.q_proj.bias"),
-    needed("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight"),
-    optional("blk.{layer}.attn_k.bias", "model.layers.{layer}.self_attn.k_proj.bias"),
-    needed("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
-    optional("blk.{layer}.attn_v.bias", "model.layers.{layer}.self_attn.v_proj.bias"),
-    needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
-    optional("blk.{layer}.attn_output.bias", "model.layers.{layer}.self_attn.o_proj.bias"),
-];
+pub(super) const ATTENTION: &[Rule] = &attention(How::Same, How::Same);
+
+/// Grouped-query attention; `q` and `k` say what is done with the rows of queries and keys.
+pub(super) const fn attention(q: How, k: How) -> [Rule; 8] {
+    [
+        Rule { how: q, ..needed("blk.{layer}.attn_q.weight", "model.layers.{layer}.self_attn.q_proj.weight") },
+        Rule { how: q, ..optional("blk.{layer}.attn_q.bias", "model.layers.{layer}.self_attn.q_proj.bias") },
+        Rule { how: k, ..needed("blk.{layer}.attn_k.weight", "model.layers.{layer}.self_attn.k_proj.weight") },
+        Rule { how: k, ..optional("blk.{layer}.attn_k.bias", "model.layers.{layer}.self_attn.k_proj.bias") },
+        needed("blk.{layer}.attn_v.weight", "model.layers.{layer}.self_attn.v_proj.weight"),
+        optional("blk.{layer}.attn_v.bias", "model.layers.{layer}.self_attn.v_proj.bias"),
+        needed("blk.{layer}.attn_output.weight", "model.layers.{layer}.self_attn.o_proj.weight"),
+        optional("blk.{layer}.attn_output.bias", "model.layers.{layer}.self_attn.o_proj.bias"),
+    ]
+}
 
 /// Norms of queries and keys.
 pub(super) const QK_NORMS: &[Rule] = &[

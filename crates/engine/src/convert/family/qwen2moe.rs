@@ -1,23 +1,18 @@
 //! Qwen 1.5 and 2 with experts, and a shared one behind a gate.
 
-use super::parts::{ATTENTION, COMMON, EXPERTS, GLOBALS, MOE, NORMS, count, needed, renormalised};
-use super::qwen2::{EXPECTS, KEYS};
-use super::{Family, Key, Or, Rule};
+use super::parts::{ATTENTION, COMMON, EXPERTS, MOE, NORMS, count, needed, norm_epsilon, renormalised};
+use super::{Family, Key, Or, Rule, qwen2};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2_moe"],
     architecture: "qwen2moe",
-    keys: &[COMMON, KEYS, EXPERTS, WIDTHS],
-    nulls: &[],
-    rope_base: 10_000.0,
-    yarn_truncates: true,
-    expects: EXPECTS,
-    globals: &[GLOBALS],
+    keys: &[COMMON, &norm_epsilon(1e-6), EXPERTS, KEYS],
     layer: &[NORMS, ATTENTION, SHARED],
     mlps: &[MOE],
+    ..qwen2::FAMILY
 };
 
-const WIDTHS: &[Key] = &[
+const KEYS: &[Key] = &[
     count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
     count("expert_shared_feed_forward_length", &["shared_expert_intermediate_size"], Or::Refuse),
     renormalised(false),

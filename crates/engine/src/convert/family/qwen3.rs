@@ -1,24 +1,12 @@
-//! Dense Qwen 3: norms of queries and keys.
+//! Dense Qwen 3: norms of queries and keys. Heads need not share the embedding width among them.
 
-use super::parts::{ATTENTION, COMMON, DENSE, GLOBALS, NORMS, QK_NORMS, count};
-use super::qwen2::{EXPECTS, KEYS};
-use super::{Family, Key, Or};
+use super::parts::{ATTENTION, COMMON, NORMS, QK_NORMS, head_widths, norm_epsilon};
+use super::{Family, Or, qwen2};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3"],
     architecture: "qwen3",
-    keys: &[COMMON, KEYS, HEADS],
-    nulls: &[],
-    rope_base: 10_000.0,
-    yarn_truncates: true,
-    expects: EXPECTS,
-    globals: &[GLOBALS],
+    keys: &[COMMON, &norm_epsilon(1e-6), &head_widths(Or::Count(128))],
     layer: &[NORMS, ATTENTION, QK_NORMS],
-    mlps: &[DENSE],
+    ..qwen2::FAMILY
 };
-
-/// Heads need not share the embedding width among them.
-pub(super) const HEADS: &[Key] = &[
-    count("attention.key_length", &["head_dim"], Or::Count(128)),
-    count("attention.value_length", &["head_dim"], Or::Count(128)),
-];

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Added, unique};
+use super::{Added, Token, special, unique};
+use crate::convert::config::Config;
 use crate::convert::error::{ConvertError, cut};
 use crate::convert::files::read_json;
 
@@ -15,7 +16,7 @@ use crate::convert::files::read_json;
 #[serde(expecting = "an object with a tokenizer's steps")]
 pub(super) struct TokenizerJson {
     #[serde(skip)]
-    path: PathBuf,
+    pub(super) path: PathBuf,
     #[serde(default)]
     added_tokens: Vec<AddedRecord>,
     #[serde(default)]
@@ -71,7 +72,7 @@ struct Outline {
 #[derive(Deserialize)]
 #[serde(expecting = "an object with a tokenizer's model")]
 struct ModelOutline {
-    /// Files of before 2020 do not say.
+    /// Missing in files from before 2020.
     #[serde(default, rename = "type")]
     kind: Option<String>,
 }
@@ -102,13 +103,24 @@ impl TokenizerJson {
         ConvertError::Vocabulary { path: self.path.clone(), problem: format!("{part}: {problem}") }
     }
 
-    /// Id and token of all that were added.
-    pub(super) fn added(&self) -> impl Iterator<Item = (u32, Added)> {
-        self.added_tokens.iter().map(|t| (t.id, Added { text: t.content.clone(), special: t.special }))
+    /// Texts of the tokens that were added.
+    pub(super) fn added(&self) -> impl Iterator<Item = &str> {
+        self.added_tokens.iter().map(|token| token.content.as_str())
+    }
+
+    /// Id and token of all that were added. What `tokenizer_config.json` (`about`) names as special is so, whatever
+    /// this file says.
+    pub(super) fn added_tokens(&self, about: &Config, score: f32) -> Result<Vec<(u32, Token)>, ConvertError> {
+        let own = self.added_tokens.iter().map(|token| (token.id, token.content.as_str(), token.special));
+        let named = special::named(about)?.into_iter();
+        let named = named.filter_map(|text| Some((*self.model.vocab.get(text)?, text, true)));
+        let token =
+            |(id, text, special): (u32, &str, bool)| Added { text: text.to_owned(), special }.with_id(id, score);
+        Ok(own.chain(named).map(token).collect())
     }
 
     /// The pairs to merge, best first.
-    pub(super) fn merges(&self, path: &Path) -> Result<Vec<(&str, &str)>, ConvertError> {
+    pub(super) fn merges(&self) -> Result<Vec<(&str, &str)>, ConvertError> {
         let mut pairs = Vec::with_capacity(self.model.merges.len());
         for (rank, merge) in self.model.merges.iter().enumerate() {
             let pair = match merge {
@@ -118,7 +130,7 @@ impl TokenizerJson {
             let good =
                 pair.filter(|(left, right)| [left, right].iter().all(|part| !part.is_empty() && !part.contains(' ')));
             pairs.push(good.ok_or_else(|| ConvertError::Vocabulary {
-                path: path.to_owned(),
+                path: self.path.clone(),
                 problem: format!(
                     "merge {rank} is {}, not two tokens without spaces",
                     cut(format_args!("{merge:?}"), 80)

@@ -17,18 +17,8 @@ use super::config::Config;
 use super::error::{ConvertError, cut};
 use super::keys::Pairs;
 use crate::gguf::{Array, Value};
+use crate::tokenizer::TokenType as Kind;
 use json::TokenizerJson;
-
-/// The values of `tokenizer.ggml.token_type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Normal = 1,
-    Unknown = 2,
-    Control = 3,
-    UserDefined = 4,
-    Unused = 5,
-    Byte = 6,
-}
 
 /// A token: text, score, kind.
 #[derive(Debug, Clone)]
@@ -38,7 +28,7 @@ struct Token {
     kind: Kind,
 }
 
-/// What is written of a vocabulary.
+/// A vocabulary to be written.
 struct Vocabulary {
     /// `gpt2` or `llama`.
     model: &'static str,
@@ -46,7 +36,7 @@ struct Vocabulary {
     tokens: Vec<Token>,
     scored: bool,
     merges: Vec<String>,
-    /// `None` says nothing: the model's habit.
+    /// `None` leaves the key out: the model's default.
     space_prefix: Option<bool>,
 }
 
@@ -57,23 +47,13 @@ struct Added {
     special: bool,
 }
 
-/// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no such token, no
-/// template, a space before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
-const NULLS: &[&str] = &[
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-    "chat_template",
-    "add_prefix_space",
-];
+/// Settings of `tokenizer_config.json` whose `null` means that they are not set, as in transformers: no template, a
+/// space before the text if the model wants one. `add_bos_token` is not among them: its `null` is false.
+const NULLS: &[&str] = &["chat_template", "add_prefix_space"];
 
-/// Reads everything that a file says under `tokenizer.`. Remarks for the user are appended to `notes`.
+/// Reads all keys under `tokenizer.`. Notes for the user are appended to `notes`.
 ///
-/// `size`: rows of the embedding table. Ids without a token are filled up, as converters do.
+/// `size`: rows of the embedding table. Ids without a token get fillers.
 pub(super) fn read(
     folder: &Path,
     config: &Config,
@@ -102,10 +82,10 @@ pub(super) fn read(
         }
         (None, Some(json)) if json.model.byte_fallback => {
             no_pre(&json_path)?;
-            scored::from_json(&json_path, json, &about, size)?
+            scored::from_json(json, &about, size)?
         }
-        (None, Some(json)) => byte_level::read(&json_path, json, &about, size, pre)?,
-        (None, None) => return Err(ConvertError::NoTokenizer { folder: folder.to_owned() }),
+        (None, Some(json)) => byte_level::read(json, &about, size, pre)?,
+        (None, None) => return Err(ConvertError::NoTokenizer(folder.to_owned())),
     };
 
     let mut pairs = Pairs::new();
@@ -131,7 +111,7 @@ pub(super) fn read(
     Ok(pairs)
 }
 
-/// Tokens that vocabularies list as ordinary, but which mark up a text.
+/// Whether a token marks up a text, although vocabularies list it as ordinary.
 fn looks_special(text: &str) -> bool {
     let between = |open: &str, close: &str| text.starts_with(open) && text.ends_with(close);
     matches!(text, "<pad>" | "<mask>" | "<2mass>" | "[@BOS@]")
@@ -140,13 +120,14 @@ fn looks_special(text: &str) -> bool {
         || between("<unused", ">")
 }
 
-/// Kind and text of a token that was added.
-fn added_token(added: &Added) -> (Kind, String) {
-    if added.special || looks_special(&added.text) {
-        (Kind::Control, added.text.clone())
-    } else {
-        // Spaces are written as they are in tokens that are matched in the text itself.
-        (Kind::UserDefined, added.text.replace('\u{2581}', " "))
+impl Added {
+    /// The token with its id. Spaces are written as they are in tokens that are matched in the text itself.
+    fn with_id(self, id: u32, score: f32) -> (u32, Token) {
+        let (kind, text) = match self.special || looks_special(&self.text) {
+            true => (Kind::Control, self.text),
+            false => (Kind::UserDefined, self.text.replace('\u{2581}', " ")),
+        };
+        (id, Token { text, score, kind })
     }
 }
 

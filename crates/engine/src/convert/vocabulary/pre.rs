@@ -1,86 +1,33 @@
 //! Recognises the pre-tokenizer of byte-level BPE by the steps that `tokenizer.json` lists.
 //!
-//! Only a pipeline whose every step is known has a name: one that differs in a single character of its regular expression
-//! cuts other words, and the model would read other tokens than it was trained on.
-
-use std::path::Path;
+//! Only a pipeline whose every step is known has a name: one that differs in a single character of its regular
+//! expression cuts other words, and the model would read other tokens than it was trained on.
 
 use serde_json::Value;
 
 use super::json::TokenizerJson;
 use crate::convert::error::{ConvertError, cut};
-
-/// A pipeline: its name as `tokenizer.ggml.pre`, and what `tokenizer.json` says of it.
-struct Known {
-    name: &'static str,
-    /// Text is brought into Unicode normal form C.
-    nfc: bool,
-    /// Words that are tokens are taken whole (`ignore_merges`).
-    whole_words: bool,
-    steps: &'static [Step<'static>],
-}
-
-/// One step of a pipeline.
-#[derive(Debug, PartialEq)]
-enum Step<'a> {
-    /// Matches of this expression are words, and what is between them.
-    Split(&'a str),
-    /// Every digit is a word.
-    Digits,
-    /// Bytes to the byte alphabet; cuts words by GPT-2's expression or not at all.
-    ByteLevel { words: bool },
-}
-
-use Step::{ByteLevel, Digits, Split};
-
-const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const QWEN2: &str =
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const TEKKEN: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-const GPT4O: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
-
-const WHOLE: Step = ByteLevel { words: false };
-const WORDS: Step = ByteLevel { words: true };
-
-const fn known(name: &'static str, steps: &'static [Step<'static>]) -> Known {
-    Known { name, nfc: false, whole_words: false, steps }
-}
-
-const KNOWN: &[Known] = &[
-    known("gpt-2", &[WORDS]),
-    known("smollm", &[Digits, WORDS]),
-    known("deepseek-r1-qwen", &[Split(QWEN2), WHOLE]),
-    Known { nfc: true, ..known("olmo", &[WORDS]) },
-    Known { nfc: true, ..known("qwen2", &[Split(QWEN2), WHOLE]) },
-    Known { whole_words: true, ..known("llama-bpe", &[Split(LLAMA3), WHOLE]) },
-    Known { whole_words: true, ..known("gpt-4o", &[Split(GPT4O), WHOLE]) },
-    Known { whole_words: true, ..known("tekken", &[Split(TEKKEN), WHOLE]) },
-];
+use crate::tokenizer::Family;
+use crate::tokenizer::Step::{self, ByteLevel, Digits, Split};
 
 /// The name of the pipeline.
-pub(super) fn recognise(path: &Path, json: &TokenizerJson) -> Result<&'static str, ConvertError> {
+pub(super) fn recognise(json: &TokenizerJson) -> Result<&'static str, ConvertError> {
+    let whole_words = json.model.ignore_merges;
     let found = nfc(&json.normalizer).zip(steps(&json.pre_tokenizer));
-    let same = |known: &&Known| {
-        let (nfc, steps) = found.as_ref()?;
-        (known.nfc == *nfc && known.steps == *steps && known.whole_words == json.model.ignore_merges).then_some(())
-    };
-    match KNOWN.iter().find(|known| same(known).is_some()) {
-        Some(known) => Ok(known.name),
-        None => Err(ConvertError::PreTokenizer {
-            path: path.to_owned(),
-            // Long enough for the longest known expression.
-            found: format!(
-                "normalizer {}, pre_tokenizer {}, ignore_merges {}",
-                cut(&json.normalizer, 200),
-                cut(&json.pre_tokenizer, 1000),
-                json.model.ignore_merges
-            ),
-            known: KNOWN.iter().map(|known| known.name).collect::<Vec<_>>().join(", "),
-        }),
-    }
+    let name = found.and_then(|(nfc, steps)| Family::recognise(nfc, &steps, whole_words));
+    name.ok_or_else(|| ConvertError::PreTokenizer {
+        path: json.path.clone(),
+        // Long enough for the longest known expression.
+        found: format!(
+            "normalizer {}, pre_tokenizer {}, ignore_merges {whole_words}",
+            cut(&json.normalizer, 200),
+            cut(&json.pre_tokenizer, 1000)
+        ),
+        known: Family::recognised(),
+    })
 }
 
-/// Whether the normaliser is normal form C or none at all; otherwise nothing.
+/// Whether the normaliser is normal form C; `None` for one other than that or none.
 fn nfc(normalizer: &Value) -> Option<bool> {
     match normalizer["type"].as_str() {
         None if normalizer.is_null() => Some(false),

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use super::json::TokenizerJson;
 use super::sentencepiece::PieceModel;
-use super::{Added, Kind, Token, Vocabulary, added_token, special, table, unique};
+use super::{Kind, Token, Vocabulary, special, table, unique};
 use crate::convert::config::Config;
 use crate::convert::error::{ConvertError, cut};
 use crate::convert::files::read_json;
 
-/// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told another.
+/// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told
+/// another.
 const MAX_TOKEN_BYTES: usize = 1024;
 
 /// Scores that converters give to tokens which no merge makes.
@@ -42,28 +43,19 @@ pub(super) fn from_model(
             tokens.insert(id, Token { text, score: ADDED_SCORE, kind: Kind::UserDefined });
         }
     }
-    for (id, added) in special::decoder(about)? {
-        let (kind, text) = added_token(&added);
-        tokens.insert(id, Token { text, score: ADDED_SCORE, kind });
-    }
+    tokens.extend(special::decoder(about)?.into_iter().map(|(id, added)| added.with_id(id, ADDED_SCORE)));
     let space_prefix = match about.flag("add_prefix_space")? {
         None if !model.space_prefix() => Some(false),
         said => said,
     };
-    let tokens = table(path, tokens, size, FILLER_SCORE)?;
-    Ok(Vocabulary { model: "llama", pre: "default".to_owned(), tokens, scored: true, merges: Vec::new(), space_prefix })
+    vocabulary(path, tokens, size, space_prefix)
 }
 
 /// The vocabulary of a `tokenizer.json` that was made from a SentencePiece model. The scores are lost; what counts is
 /// their order, which that of the merges keeps.
-pub(super) fn from_json(
-    path: &Path,
-    json: &TokenizerJson,
-    about: &Config,
-    size: usize,
-) -> Result<Vocabulary, ConvertError> {
+pub(super) fn from_json(json: &TokenizerJson, about: &Config, size: usize) -> Result<Vocabulary, ConvertError> {
     let prefix = space_prefix(json).ok_or_else(|| ConvertError::Tokenizer {
-        path: path.to_owned(),
+        path: json.path.clone(),
         found: format!(
             "normalizer {} with pre_tokenizer {}",
             cut(&json.normalizer, 300),
@@ -71,7 +63,7 @@ pub(super) fn from_json(
         ),
         known: "spaces to ▁, with or without one before the text",
     })?;
-    let ranks = ranks(path, json)?;
+    let ranks = ranks(json)?;
     let mut tokens: BTreeMap<u32, Token> = BTreeMap::new();
     for (text, &id) in &json.model.vocab {
         let kind = match text {
@@ -82,14 +74,16 @@ pub(super) fn from_json(
         let score = ranks.get(text.as_str()).map_or(ADDED_SCORE.min(-(ranks.len() as f32)), |&rank| -(rank as f32));
         tokens.insert(id, Token { text: text.clone(), score, kind });
     }
-    let named = special::named(about)?
-        .into_iter()
-        .filter_map(|text| Some((*json.model.vocab.get(text)?, Added { text: text.to_owned(), special: true })));
-    for (id, added) in json.added().chain(named) {
-        let (kind, text) = added_token(&added);
-        tokens.insert(id, Token { text, score: ADDED_SCORE, kind });
-    }
-    let space_prefix = (!prefix).then_some(false);
+    tokens.extend(json.added_tokens(about, ADDED_SCORE)?);
+    vocabulary(&json.path, tokens, size, (!prefix).then_some(false))
+}
+
+fn vocabulary(
+    path: &Path,
+    tokens: BTreeMap<u32, Token>,
+    size: usize,
+    space_prefix: Option<bool>,
+) -> Result<Vocabulary, ConvertError> {
     let tokens = table(path, tokens, size, FILLER_SCORE)?;
     Ok(Vocabulary { model: "llama", pre: "default".to_owned(), tokens, scored: true, merges: Vec::new(), space_prefix })
 }
@@ -98,16 +92,16 @@ pub(super) fn from_json(
 ///
 /// Merging by the token that results is merging by pairs only if all pairs of one token follow each other, and every two
 /// tokens that together are a token may merge. Both hold for what was made from a SentencePiece model, and are checked.
-fn ranks<'j>(path: &Path, json: &'j TokenizerJson) -> Result<HashMap<String, usize>, ConvertError> {
+fn ranks<'j>(json: &'j TokenizerJson) -> Result<HashMap<String, usize>, ConvertError> {
     let wrong = |problem: String| ConvertError::Tokenizer {
-        path: path.to_owned(),
+        path: json.path.clone(),
         found: format!("a BPE with fallback to bytes whose merges are not those of a SentencePiece model ({problem})"),
         known: "what transformers makes of a SentencePiece model; tokenizer.model itself, if there is one",
     };
     let mut ranks: HashMap<String, usize> = HashMap::new();
     let mut pairs: HashSet<(&'j str, &'j str)> = HashSet::new();
     let mut previous = String::new();
-    for (left, right) in json.merges(path)? {
+    for (left, right) in json.merges()? {
         let merged = format!("{left}{right}");
         if merged != previous {
             let rank = ranks.len();
@@ -119,13 +113,13 @@ fn ranks<'j>(path: &Path, json: &'j TokenizerJson) -> Result<HashMap<String, usi
         }
         pairs.insert((left, right));
     }
-    let special: HashSet<String> = json.added().map(|(_, added)| added.text).collect();
+    let special: HashSet<&str> = json.added().collect();
     let vocabulary: HashSet<&str> = json.model.vocab.keys().map(String::as_str).collect();
     for text in json.model.vocab.keys().filter(|text| !special.contains(text.as_str())) {
         if text.len() > MAX_TOKEN_BYTES {
             let problem =
                 format!("token {:?} has {} bytes, at most {MAX_TOKEN_BYTES} are supported", cut(text, 80), text.len());
-            return Err(ConvertError::Vocabulary { path: path.to_owned(), problem });
+            return Err(ConvertError::Vocabulary { path: json.path.clone(), problem });
         }
         for (cut, _) in text.char_indices().skip(1) {
             let (left, right) = text.split_at(cut);
@@ -138,7 +132,7 @@ fn ranks<'j>(path: &Path, json: &'j TokenizerJson) -> Result<HashMap<String, usi
     Ok(ranks)
 }
 
-/// Whether a space goes before a text. Nothing, if the steps are others than those of SentencePiece.
+/// Whether a space goes before a text; `None` for steps other than SentencePiece's.
 fn space_prefix(json: &TokenizerJson) -> Option<bool> {
     let is_replace = |step: &serde_json::Value| {
         step["type"] == "Replace" && step["pattern"]["String"] == " " && step["content"] == "\u{2581}"

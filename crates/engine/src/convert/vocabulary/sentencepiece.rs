@@ -9,7 +9,7 @@ use super::Kind;
 use crate::convert::error::{ConvertError, cut};
 use crate::convert::files;
 
-/// As much of the message as is used; the numbers are those of the file.
+/// The fields of the message that are used.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct PieceModel {
     #[prost(message, repeated, tag = "1")]
@@ -51,9 +51,7 @@ const MODEL_TYPES: [&str; 4] = ["unigram", "BPE", "word", "char"];
 
 impl Piece {
     pub(super) fn kind(&self) -> Option<Kind> {
-        [Kind::Normal, Kind::Unknown, Kind::Control, Kind::UserDefined, Kind::Unused, Kind::Byte]
-            .into_iter()
-            .find(|&kind| kind as i32 == self.r#type())
+        Kind::new(self.r#type())
     }
 }
 
@@ -64,7 +62,7 @@ impl PieceModel {
     }
 }
 
-/// Reads a model. Nothing, if the file is something else and there is a `tokenizer.json` to be used instead.
+/// Reads a model; `None` if the file is something else and `tokenizer.json` can be used instead.
 pub(super) fn read(path: &Path, has_json: bool, notes: &mut Vec<String>) -> Result<Option<PieceModel>, ConvertError> {
     let model = match PieceModel::decode(files::read(path)?.as_slice()) {
         Ok(model) if !model.pieces.is_empty() => model,

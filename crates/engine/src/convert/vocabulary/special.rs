@@ -9,8 +9,8 @@ use crate::convert::error::{ConvertError, cut};
 use crate::convert::keys::Pairs;
 use crate::gguf::Value;
 
-/// What a token is called in the settings and in GGUF (`tokenizer.ggml.{name}_token_id`; the spelling of the separator is
-/// that of the format).
+/// The names of special tokens in the settings and in GGUF (`tokenizer.ggml.{name}_token_id`; the spelling of the
+/// separator is that of the format).
 const ROLES: &[(&str, &str)] = &[
     ("bos", "bos"),
     ("eos", "eos"),
@@ -26,12 +26,12 @@ pub(super) fn named(about: &Config) -> Result<Vec<&str>, ConvertError> {
     ROLES.iter().filter_map(|&(role, _)| text(about, role).transpose()).collect()
 }
 
-/// A token is given as its text, or as an object with a `content`.
+/// A token is given as its text, or as an object with a `content`; `null` is no such token.
 fn text<'a>(about: &'a Config, role: &str) -> Result<Option<&'a str>, ConvertError> {
     let key = format!("{role}_token");
     let wrong = |found| about.wrong_type(&key, found, "a string, or an object whose \"content\" is one");
     match about.value(&key) {
-        None => Ok(None),
+        None | Some(Json::Null) => Ok(None),
         Some(Json::String(text)) => Ok(Some(text)),
         Some(other) => other["content"].as_str().map(Some).ok_or_else(|| wrong(other)),
     }
@@ -67,6 +67,7 @@ pub(super) fn read(
         let named = text(about, theirs)?;
         let key = format!("{theirs}_token_id");
         let number = match config.value(&key) {
+            Some(Json::Null) => None,
             // Some models have a list of ids that end a text; the tokenizer's own comes first then.
             Some(Json::Array(ids)) if theirs == "eos" && ids.iter().all(Json::is_u64) => None,
             _ => config.count(&key)?,
@@ -109,7 +110,7 @@ pub(super) fn read(
 /// What the post-processor adds at one end of a text.
 #[derive(Default, Clone, Copy)]
 enum End<'a> {
-    /// It says nothing about that.
+    /// Unspecified.
     #[default]
     Nothing,
     /// No token.
@@ -123,7 +124,7 @@ struct Ends<'a> {
     last: End<'a>,
 }
 
-/// Reads the post-processor, one step or a sequence of them.
+/// Reads the post-processor, one step or a sequence.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -7,7 +7,7 @@ use super::read::Reader;
 use crate::error::Result;
 use crate::model::spec::{AttentionSpec, LayerSpec, ModelSpec, QkNorm};
 
-/// The largest model scales attention by the width that its heads would share; files do not tell it.
+/// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.
 const LAYERS_OF_27B: usize = 62;
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {

@@ -1,8 +1,7 @@
 //! `gpt-oss`: every other layer sees a window only, from the first on. Heads have sinks, everything but the norms has
 //! biases, the experts' activation is clamped, and their weights are the softmax of the chosen logits.
 //!
-//! Where llama.cpp and transformers differ, it is as transformers has it: YaRN's ramp does not begin and end at whole
-//! pairs (`truncate: false`).
+//! YaRN's ramp does not begin and end at whole pairs (`truncate: false`), as in transformers; llama.cpp differs.
 
 use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 

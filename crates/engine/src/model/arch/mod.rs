@@ -1,4 +1,4 @@
-//! The architectures, one small file each: which metadata keys make the [`ModelSpec`], and nothing else.
+//! The architectures, one small file and one line in [`ARCHITECTURES`] each: which metadata keys make the [`ModelSpec`].
 
 mod read;
 
@@ -34,11 +34,11 @@ architectures! {
     qwen3moe: "qwen3moe";
 }
 
-/// Sizes in which value projections are a small share of the weights, as llama.cpp's quantiser knows them ("70B"):
-/// architecture, layers, and whether only where heads share keys and values.
+/// Models whose value projections are a small share of the weights, as llama.cpp's quantiser has them ("70B"):
+/// architecture, layers, and whether query heads must share keys and values.
 const FEW_VALUES: &[(&str, u32, bool)] = &[("llama", 80, true), ("qwen2", 80, false)];
 
-/// Whether a model is of one of the sizes in [`FEW_VALUES`].
+/// Whether a model is in [`FEW_VALUES`].
 pub(crate) fn few_values(architecture: &str, layers: u32, heads: u32, kv_heads: u32) -> bool {
     let same = |&(name, depth, shared): &(&str, u32, bool)| {
         name == architecture && depth == layers && (!shared || heads != kv_heads)

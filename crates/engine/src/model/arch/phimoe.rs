@@ -1,6 +1,6 @@
 //! `phimoe`: Phi-3.5-MoE. Layer norms with biases, LongRoPE, and experts chosen by SparseMixer.
 //!
-//! It is as transformers has it; llama.cpp takes the mean square where a layer norm takes the variance, and weighs
+//! The maths is that of transformers; llama.cpp takes the mean square where a layer norm takes the variance, and weighs
 //! experts by a softmax.
 
 use gristmill_kernels::ops::{Gating, RopeStyle};
@@ -9,7 +9,7 @@ use super::read::Reader;
 use crate::error::Result;
 use crate::model::spec::{MlpSpec, ModelSpec, NormKind};
 
-/// Twice the `router_jitter_noise` of the model that there is; files do not tell it.
+/// Twice the `router_jitter_noise` of Phi-3.5-MoE; no key says it.
 const NEAR: f32 = 0.02;
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::gguf::{GgufFile, TensorInfo};
 use crate::model::spec::ModelSpec;
 
-/// Loads all weights. `progress` is told how many bytes were just read from the file.
+/// Loads all weights. `progress` gets the bytes of each tensor read from the file.
 pub(crate) fn load(
     file: &GgufFile,
     spec: &ModelSpec,

@@ -19,7 +19,7 @@ use crate::error::Result;
 pub(crate) use load::load;
 pub(crate) use survey::{WeightShapes, survey};
 
-/// All weights of a model. `M` is a matrix, `V` a vector.
+/// All weights of a model; `M` is the type of a matrix, `V` of a vector.
 #[derive(Debug)]
 pub(crate) struct Weights<M = Weight, V = Buffer<f32>> {
     /// Embedding table, vocabulary × hidden.
@@ -65,7 +65,7 @@ pub(crate) struct AttentionWeights<M, V> {
     pub(crate) output_bias: Option<V>,
 }
 
-/// An MLP's weights, and what to do with them.
+/// The weights of an MLP, with its activation and routing.
 #[derive(Debug)]
 pub(crate) enum MlpWeights<M, V> {
     Dense { activation: Activation, gate_up: M, down: M },
@@ -96,7 +96,7 @@ pub(crate) struct MoeBiases<V> {
 /// The weights of an expert that serves every token.
 #[derive(Debug)]
 pub(crate) struct SharedWeights<M> {
-    /// Makes the logit whose sigmoid multiplies the output.
+    /// Gives the logit whose sigmoid multiplies the output.
     pub(crate) gate: Option<M>,
     pub(crate) gate_up: M,
     pub(crate) down: M,
@@ -132,7 +132,7 @@ impl Weights {
         Ok(ropes)
     }
 
-    /// Bytes that preparing the weights took beyond the file's.
+    /// Bytes of prepared weights, without the mapped file.
     pub(crate) fn owned_bytes(&self) -> u64 {
         let layers = self.layers.iter().flat_map(|layer| {
             let mlp = match &layer.mlp {

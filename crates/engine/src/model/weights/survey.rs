@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::gguf::{GgufFile, TensorInfo};
 use crate::model::spec::ModelSpec;
 
-/// What loading a model will take.
+/// Shapes and bytes of the weights of a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WeightShapes {
     /// Bytes that are read from the file.

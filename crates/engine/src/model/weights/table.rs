@@ -55,10 +55,7 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
         layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
         output_norm: norm("output_norm".to_owned(), spec, make)?,
         output: output.map(|output| make.matrix(Role::Matrix, &[output])).transpose()?,
-        output_bias: match spec.output_bias {
-            true => Some(make.vector(&[wanted("output.bias", &[vocab])])?),
-            false => None,
-        },
+        output_bias: spec.output_bias.then(|| make.vector(&[wanted("output.bias", &[vocab])])).transpose()?,
     })
 }
 
@@ -112,15 +109,12 @@ fn attention<T: Make>(
             None => None,
             Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
         },
-        sinks: match spec.sinks {
-            true => Some(make.vector(&[wanted(name("attn_sinks.weight"), &[spec.heads])])?),
-            false => None,
-        },
+        sinks: spec.sinks.then(|| make.vector(&[wanted(name("attn_sinks.weight"), &[spec.heads])])).transpose()?,
         output: make.matrix(Role::Matrix, &[wanted(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,
-        output_bias: match spec.output_bias {
-            true => Some(make.vector(&[wanted(name("attn_output.bias"), &[hidden])])?),
-            false => None,
-        },
+        output_bias: spec
+            .output_bias
+            .then(|| make.vector(&[wanted(name("attn_output.bias"), &[hidden])]))
+            .transpose()?,
     })
 }
 
@@ -171,12 +165,10 @@ fn shared_expert<T: Make>(
     SharedExpert { inner, gated }: SharedExpert,
     make: &mut T,
 ) -> Result<SharedWeights<T::Matrix>> {
+    let gate = wanted(name("ffn_gate_inp_shexp.weight"), &[hidden, 1]);
     let gate_up = ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"].map(|part| wanted(name(part), &[hidden, inner]));
     Ok(SharedWeights {
-        gate: match gated {
-            true => Some(make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp_shexp.weight"), &[hidden, 1])])?),
-            false => None,
-        },
+        gate: gated.then(|| make.matrix(Role::Matrix, &[gate])).transpose()?,
         gate_up: make.matrix(Role::GateUp, &gate_up)?,
         down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_shexp.weight"), &[inner, hidden])])?,
     })

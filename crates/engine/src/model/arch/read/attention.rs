@@ -62,7 +62,7 @@ impl Reader<'_> {
         Ok(RopeSpec { style, base: self.rope_base("rope.freq_base")?, width, scaling, factors })
     }
 
-    /// RoPE of layers that see a window only, where that has a base of its own and is not stretched.
+    /// RoPE of layers with a window: a base of its own, no scaling.
     pub(in crate::model::arch) fn windowed_rope(&self, rope: &RopeSpec) -> Result<RopeSpec> {
         let base = self.rope_base("rope.freq_base_swa")?;
         Ok(RopeSpec { base, scaling: RopeScaling::None, factors: false, ..rope.clone() })
@@ -99,7 +99,7 @@ impl Reader<'_> {
                 truncate: true,
                 attention_factor: self.number_or_zero("rope.scaling.attn_factor")?.unwrap_or(1.0),
             }),
-            // What the factor was, the tensors say.
+            // The tensors hold the factors.
             (Some("longrope"), _) => Ok(RopeScaling::Long {
                 original_context: original_context()?,
                 magnitude: self.factor("rope.scaling.attn_factor")?,

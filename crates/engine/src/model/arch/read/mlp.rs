@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::model::spec::{MlpSpec, SharedExpert};
 
 impl Reader<'_> {
-    fn activation(&self, habit: Activation) -> Result<Activation> {
+    fn activation(&self, default: Activation) -> Result<Activation> {
         match self.source.optional::<&str>(&self.key("hidden_activation"))? {
-            None => Ok(habit),
+            None => Ok(default),
             Some("silu" | "swish" | "swiglu") => Ok(Activation::SwiGlu),
             Some("gelu_pytorch_tanh") => Ok(Activation::GeGlu),
             Some(other) => {
@@ -20,9 +20,9 @@ impl Reader<'_> {
     }
 
     /// A dense MLP with this gated activation, if the file does not say.
-    pub(in crate::model::arch) fn dense(&self, habit: Activation) -> Result<MlpSpec> {
+    pub(in crate::model::arch) fn dense(&self, default: Activation) -> Result<MlpSpec> {
         let inner = self.count("feed_forward_length", MAX_WIDTH)?;
-        Ok(MlpSpec::Dense { inner, activation: self.activation(habit)? })
+        Ok(MlpSpec::Dense { inner, activation: self.activation(default)? })
     }
 
     /// An expert that serves every token, behind a gate.
@@ -48,10 +48,10 @@ impl Reader<'_> {
     }
 
     /// How the router's logits become weights, if the file does not say.
-    pub(in crate::model::arch) fn gating(&self, habit: Gating) -> Result<Gating> {
+    pub(in crate::model::arch) fn gating(&self, default: Gating) -> Result<Gating> {
         // The numbers are those of GGUF; 2 is sigmoid.
         match self.source.optional::<u32>(&self.key("expert_gating_func"))? {
-            None | Some(0) => Ok(habit),
+            None | Some(0) => Ok(default),
             Some(1) => Ok(Gating::Softmax),
             Some(3) => Ok(Gating::SoftmaxOfChosen),
             Some(other) => {
@@ -75,7 +75,7 @@ impl Reader<'_> {
         };
         let split = "blk.0.ffn_gate.0.weight";
         if self.tensor(split) {
-            return Err(Error::SplitExperts { name: split.to_owned() });
+            return Err(Error::SplitExperts(split.to_owned()));
         }
         Ok(MlpSpec::Moe {
             experts,

@@ -1,4 +1,4 @@
-//! Reads metadata into parts of a spec. Every key that is looked at is remembered, so that the others can be listed.
+//! Reads metadata into parts of a spec, and notes which keys are read, so that unused ones can be listed.
 
 mod attention;
 mod mlp;
@@ -12,9 +12,9 @@ use crate::gguf::{FromValue, GgufFile, Value};
 use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind};
 use crate::plan::MAX_CONTEXT;
 
-/// No width, head count or expert width is larger; products of two still fit 64 bits with room to spare.
+/// The largest width or head count; products of two fit 64 bits.
 const MAX_WIDTH: usize = 1 << 24;
-/// The router handles this many.
+/// The most experts that the router supports.
 const MAX_EXPERTS: usize = 1024;
 
 /// A file whose metadata keys are remembered once they are read.
@@ -38,8 +38,7 @@ impl<'a> Source<'a> {
         Ok(self.file.metadata().required(key)?)
     }
 
-    /// Keys that nobody asked for, in file order. `general.` describes the file and `split.` its parts; they have no
-    /// bearing on the maths.
+    /// Keys that were not read, in file order, without `general.` (which describes the file) and `split.` (its parts).
     pub(crate) fn unused_keys(&self) -> Vec<String> {
         let seen = self.seen.borrow();
         let unused = |key: &&str| !(seen.contains(*key) || key.starts_with("general.") || key.starts_with("split."));
@@ -47,7 +46,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The rule of a limit that is the program's own.
+/// The message of a limit of gristmill itself.
 fn supported(max: usize) -> String {
     format!("is more than the {max} that gristmill supports")
 }
@@ -119,7 +118,7 @@ impl<'a> Reader<'a> {
         Ok(self.number_or_zero(suffix)?.unwrap_or(1.0))
     }
 
-    /// The factor that a divisor is; 1 if the file does not say.
+    /// 1 / a divisor; 1 if the file does not say.
     pub(super) fn divisor(&self, suffix: &str) -> Result<f32> {
         let divisor = self.factor(suffix)?;
         let factor = 1.0 / divisor;
@@ -189,8 +188,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Whether each layer sees a window only, first to last: of every `period` layers all but the last do, unless the
-    /// file has another period, or says it of each layer. A window of what width, it must say.
+    /// Whether each layer has a window, first to last: of every `period` layers all but the last, unless the file has
+    /// another period or a flag for each layer. The file must give the width of the window.
     pub(super) fn windowed(&self, period: usize) -> Result<Vec<bool>> {
         let (layers, suffix) = (self.layers()?, "attention.sliding_window_pattern");
         self.count("attention.sliding_window", MAX_CONTEXT)?;
@@ -231,7 +230,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Refuses a number that asks for maths which we do not have, unless it is zero.
+    /// Refuses a number other than zero, whose maths is not implemented.
     pub(super) fn refuse(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.source.optional::<f32>(&self.key(suffix))? {
             None | Some(0.0) => Ok(()),
@@ -239,7 +238,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Refuses a flag that is not set, where that asks for maths which we do not have.
+    /// Refuses a flag that is false, whose maths is not implemented.
     pub(super) fn insist(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.source.optional::<bool>(&self.key(suffix))? {
             None | Some(true) => Ok(()),

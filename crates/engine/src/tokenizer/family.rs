@@ -1,0 +1,82 @@
+//! The families of byte-level BPE: how each brings text into words, as `tokenizer.json` writes it and as it is done here.
+
+use super::error::TokenizerError;
+use super::split::{self, Pattern};
+
+/// What a value of `tokenizer.ggml.pre` stands for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Family {
+    names: &'static [&'static str],
+    /// The pre-tokenizer in `tokenizer.json`; empty if no such file has it.
+    steps: &'static [Step<'static>],
+    /// What cuts words as the steps do.
+    pub(super) pattern: Pattern,
+    /// A word that is a token is taken whole, whatever its merges would give (`ignore_merges`).
+    pub(super) whole_words: bool,
+    /// The text is brought into Unicode normal form C first.
+    pub(super) nfc: bool,
+    /// Whether a beginning-of-sequence token is added when the file does not say.
+    pub(super) add_bos: bool,
+}
+
+/// One step of a pre-tokenizer in `tokenizer.json`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Step<'a> {
+    /// Matches of this expression are words, and what is between them.
+    Split(&'a str),
+    /// Every digit is a word.
+    Digits,
+    /// Bytes to the byte alphabet; cuts words by GPT-2's expression or not at all.
+    ByteLevel { words: bool },
+}
+
+use Step::{ByteLevel, Digits, Split};
+
+const WHOLE: Step = ByteLevel { words: false };
+const WORDS: Step = ByteLevel { words: true };
+
+const fn family(names: &'static [&'static str], steps: &'static [Step<'static>], pattern: Pattern) -> Family {
+    Family { names, steps, pattern, whole_words: false, nfc: false, add_bos: false }
+}
+
+const LLAMA3: Family =
+    family(&["llama-bpe", "llama3", "llama-v3"], &[Split(split::LLAMA3_REGEX), WHOLE], split::LLAMA3);
+const TEKKEN: Family = family(&["tekken"], &[Split(split::TEKKEN_REGEX), WHOLE], split::TEKKEN);
+const GPT4O: Family = family(&["gpt-4o"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
+
+const FAMILIES: &[Family] = &[
+    family(&["default"], &[], split::DEFAULT),
+    family(&["gpt-2"], &[WORDS], split::GPT2),
+    Family { nfc: true, ..family(&["olmo"], &[WORDS], split::GPT2) },
+    family(&["smollm"], &[Digits, WORDS], split::SMOLLM),
+    Family { whole_words: true, add_bos: true, ..LLAMA3 },
+    Family { nfc: true, ..family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2) },
+    family(&["deepseek-r1-qwen"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2),
+    Family { whole_words: true, add_bos: true, ..TEKKEN },
+    Family { whole_words: true, ..GPT4O },
+];
+
+impl Family {
+    /// The family of a `tokenizer.ggml.pre`.
+    pub(super) fn find(pre: Option<&str>) -> Result<Self, TokenizerError> {
+        let name = pre.unwrap_or("default");
+        let found = FAMILIES.iter().find(|family| family.names.contains(&name));
+        found.copied().ok_or_else(|| TokenizerError::UnknownPreTokenizer {
+            name: name.to_owned(),
+            model: "gpt2".to_owned(),
+            known: FAMILIES.iter().flat_map(|family| family.names).copied().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// The name of the family with this normaliser, these steps and `ignore_merges` in `tokenizer.json`.
+    pub(crate) fn recognise(nfc: bool, steps: &[Step], whole_words: bool) -> Option<&'static str> {
+        let same = |family: &&Family| family.nfc == nfc && family.steps == steps && family.whole_words == whole_words;
+        FAMILIES.iter().filter(|family| !family.steps.is_empty()).find(same).map(|family| family.names[0])
+    }
+
+    /// The names of all families that [`Self::recognise`] knows.
+    pub(crate) fn recognised() -> String {
+        let families = FAMILIES.iter().filter(|family| !family.steps.is_empty());
+        families.map(|family| family.names[0]).collect::<Vec<_>>().join(", ")
+    }
+}
