@@ -74,7 +74,7 @@ impl Cpu {
         self.pool.each_tile(out, &tokens, &heads, Fastest::Columns, &|run, head, mut out| {
             let (first, len) = runs[run];
             if call.placement.slots[first] == PADDING {
-                (0..len).for_each(|row| out.part(row, heads.get(head).1).fill(0.0));
+                (0..len).for_each(|row| out.columns(row, heads.get(head).1).fill(0.0));
                 return;
             }
             let rows: Vec<JobRow> = (0..len)
@@ -179,7 +179,7 @@ impl<C: Cells> Job<'_, '_, '_, C> {
         for strip in (first..=last).step_by(STRIP) {
             let blocks = STRIP.min(last + 1 - strip);
             for b in 0..blocks {
-                let keys = keys.part(call.block(slot, strip + b, head), key_width);
+                let keys = keys.head_block(call.block(slot, strip + b, head), key_width);
                 let mut dots = [s.splat(0.0); R];
                 for (group, q) in q.chunks(KV_GROUP).enumerate() {
                     let scale = keys.key_scale(s, group);
@@ -215,7 +215,7 @@ impl<C: Cells> Job<'_, '_, '_, C> {
                 }
             }
             for b in 0..blocks {
-                let values = values.part(call.block(slot, strip + b, head), value_width);
+                let values = values.head_block(call.block(slot, strip + b, head), value_width);
                 let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
                 let all = b * KV_BLOCK..(b + 1) * KV_BLOCK;
                 let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
@@ -241,7 +241,7 @@ impl<C: Cells> Job<'_, '_, '_, C> {
             }
         }
         for (r, &JobRow { row, query_head, .. }) in rows.iter().enumerate() {
-            let out = self.out.part(row, query_head * value_width..(query_head + 1) * value_width);
+            let out = self.out.columns(row, query_head * value_width..(query_head + 1) * value_width);
             for (out, lanes) in out.chunks_mut(16).zip(&acc) {
                 out.iter_mut().zip(&lanes[r]).for_each(|(o, x)| *o = x / sum[r]);
             }
