@@ -32,7 +32,7 @@ impl BlockFormat for Q6_K {
     const GROUP: usize = 16;
     const BYTES: usize = 210;
     // In a tile: scales, d, then for each half its 64 low and 32 high bytes. In the file's order three distant streams
-    // would be read in turns, which the prefetcher does not follow: GEMV reached 15 GB/s then, 25 now, of 45.
+    // would alternate, which the prefetcher does not follow: GEMV reads 15 GB/s in that order, 25 in this, of 45.
     const PLANES: &'static [Plane] = &[
         plane(SCALES, 16, 1), plane(D, 2, 2), plane(0, 64, 4), plane(QH, 32, 4), plane(64, 64, 4),
         plane(QH + 32, 32, 4),
