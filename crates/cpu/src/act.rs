@@ -55,7 +55,7 @@ impl Cpu {
         let (rows, cols) = (x.rows(), x.cols());
         let x = host::rows(PrepareActivations::NAME, x)?;
         let CpuAct { exact, int8, bf16 } = act.storage_mut(PrepareActivations::NAME)?;
-        // What is not there has rows of no elements.
+        // A representation without memory has rows of zero elements.
         let blocks = if int8.is_empty() { 0 } else { cols.div_ceil(ACT_BLOCK) };
         let pairs = if bf16.is_empty() { 0 } else { cols.div_ceil(2) };
         let int8 = OutRows::contiguous(int8, rows, blocks);

@@ -70,11 +70,10 @@ impl Cpu {
         }
         let tokens = Cuts::new(runs.iter().map(|&(_, len)| (len, len)));
         let heads = Cuts::even(out.cols(), group * call.spec.value_width);
-        // Long rows first would be fairer; the pool's dynamic chunks even it out.
         self.pool.each_tile(out, &tokens, &heads, Fastest::Columns, &|run, head, mut out| {
             let (first, len) = runs[run];
             if call.placement.slots[first] == PADDING {
-                (0..len).for_each(|row| out.part(row, heads.get(head).1).fill(0.0));
+                (0..len).for_each(|row| out.columns(row, heads.get(head).1).fill(0.0));
                 return;
             }
             let rows: Vec<JobRow> = (0..len)
@@ -129,14 +128,14 @@ impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
         match self.rows.len() {
-            1 => self.attend::<S, 1>(s),
-            2..=4 => self.attend::<S, 4>(s),
-            _ if S::TOKENS >= 8 => self.attend::<S, 8>(s),
+            1 => self.run_rows::<S, 1>(s),
+            2..=4 => self.run_rows::<S, 4>(s),
+            _ if S::TOKENS >= 8 => self.run_rows::<S, 8>(s),
             _ => {
                 let (low, high) = self.rows.split_at(4);
                 for rows in [low, high] {
                     self.rows = rows;
-                    self.attend::<S, 4>(s);
+                    self.run_rows::<S, 4>(s);
                 }
             }
         }
@@ -144,9 +143,9 @@ impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
 }
 
 impl<C: Cells> Job<'_, '_, '_, C> {
-    /// `R` rows, of which `self.rows.len()` are live; the others compute on zeros and are dropped.
+    /// `R` rows, of which `self.rows.len()` are live; the others compute on zeros and are not stored.
     #[inline(always)]
-    fn attend<S: Simd, const R: usize>(&mut self, s: S) {
+    fn run_rows<S: Simd, const R: usize>(&mut self, s: S) {
         let Self { call, keys, values, head, rows, .. } = *self;
         let KvSpec { key_width, value_width, .. } = call.spec;
         let p = call.options;
@@ -161,7 +160,7 @@ impl<C: Cells> Job<'_, '_, '_, C> {
             let token = rows[r.min(rows.len() - 1)].token;
             visible(call.placement.positions[token], p.window)
         });
-        // A sink is a logit without a value: it starts the maximum and the sum.
+        // A sink is a logit without a value: the initial maximum and sum.
         let mut max = [f32::NEG_INFINITY; R];
         let mut sum = [0f32; R];
         if let Some(sinks) = call.sinks {
@@ -179,26 +178,11 @@ impl<C: Cells> Job<'_, '_, '_, C> {
         for strip in (first..=last).step_by(STRIP) {
             let blocks = STRIP.min(last + 1 - strip);
             for b in 0..blocks {
-                let keys = keys.part(call.block(slot, strip + b, head), key_width);
-                let mut dots = [s.splat(0.0); R];
-                for (group, q) in q.chunks(KV_GROUP).enumerate() {
-                    let scale = keys.key_scale(s, group);
-                    for (d, q) in q.iter().enumerate() {
-                        let k = keys.key(s, group * KV_GROUP + d, scale);
-                        for r in 0..R {
-                            dots[r] = s.mul_add(k, s.splat(q[r]), dots[r]);
-                        }
-                    }
-                }
-                for r in 0..R {
-                    if let Some(cap) = p.softcap {
-                        dots[r] = s.mul(s.splat(cap), tanh(s, s.mul(dots[r], s.splat(1.0 / cap))));
-                    }
-                    s.store_f32(dots[r], &mut scores[r], b * KV_BLOCK);
-                }
+                let keys = keys.head_block(call.block(slot, strip + b, head), key_width);
+                score_block(s, keys, &q, p.softcap, b, &mut scores);
             }
             let tokens = blocks * KV_BLOCK;
-            // What each row sees of this strip.
+            // The tokens of this strip that each row sees.
             let seen: [Range<usize>; R] = std::array::from_fn(|r| {
                 let inside = |position: usize| position.saturating_sub(strip * KV_BLOCK).min(tokens);
                 inside(span[r].0)..inside(span[r].1 + 1)
@@ -207,7 +191,7 @@ impl<C: Cells> Job<'_, '_, '_, C> {
                 let row = &mut scores[r][..tokens];
                 row[..seen[r].start].fill(f32::NEG_INFINITY);
                 row[seen[r].end..].fill(f32::NEG_INFINITY);
-                let scale = soften(s, row, &mut max[r], &mut sum[r]);
+                let scale = online_softmax(s, row, &mut max[r], &mut sum[r]);
                 if scale != 1.0 {
                     for lanes in &mut acc {
                         lanes[r].iter_mut().for_each(|x| *x *= scale);
@@ -215,33 +199,21 @@ impl<C: Cells> Job<'_, '_, '_, C> {
                 }
             }
             for b in 0..blocks {
-                let values = values.part(call.block(slot, strip + b, head), value_width);
+                let values = values.head_block(call.block(slot, strip + b, head), value_width);
                 let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
                 let all = b * KV_BLOCK..(b + 1) * KV_BLOCK;
                 let whole = seen.iter().all(|seen| seen.start <= all.start && all.end <= seen.end);
                 for (c, acc) in acc.iter_mut().enumerate() {
-                    let full = 16 * (c + 1) <= value_width;
-                    if whole && full {
+                    if whole && 16 * (c + 1) <= value_width {
                         add_values(s, values, value_width, c, 0..KV_BLOCK, &scores, acc);
-                        continue;
-                    }
-                    // What a row does not see is not read: another sequence may have left infinities there, and
-                    // 0 · ∞ is not 0.
-                    for r in 0..R {
-                        let start = seen[r].start.clamp(all.start, all.end) - all.start;
-                        let end = seen[r].end.clamp(all.start, all.end) - all.start;
-                        let (scores, acc) = (scores[r], &mut acc[r]);
-                        if full {
-                            add_values(s, values, value_width, c, start..end, &[scores], std::array::from_mut(acc));
-                        } else {
-                            add_last_values(values, value_width, c, start..end, scores, acc);
-                        }
+                    } else {
+                        add_seen_values(s, values, value_width, c, &all, &seen, &scores, acc);
                     }
                 }
             }
         }
         for (r, &JobRow { row, query_head, .. }) in rows.iter().enumerate() {
-            let out = self.out.part(row, query_head * value_width..(query_head + 1) * value_width);
+            let out = self.out.columns(row, query_head * value_width..(query_head + 1) * value_width);
             for (out, lanes) in out.chunks_mut(16).zip(&acc) {
                 out.iter_mut().zip(&lanes[r]).for_each(|(o, x)| *o = x / sum[r]);
             }
@@ -249,10 +221,38 @@ impl<C: Cells> Job<'_, '_, '_, C> {
     }
 }
 
-/// Replaces scores (a multiple of 16) by their exponentials relative to the new maximum; updates maximum and sum;
-/// returns what earlier results must be multiplied with.
+/// Scores of block `b` of a strip: q · k of its 16 tokens, capped.
 #[inline(always)]
-fn soften<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f32 {
+fn score_block<C: Cells, S: Simd, const R: usize>(
+    s: S,
+    keys: C,
+    q: &[[f32; R]],
+    softcap: Option<f32>,
+    b: usize,
+    scores: &mut [[f32; STRIP_TOKENS]; R],
+) {
+    let mut dots = [s.splat(0.0); R];
+    for (group, q) in q.chunks(KV_GROUP).enumerate() {
+        let scale = keys.key_scale(s, group);
+        for (d, q) in q.iter().enumerate() {
+            let k = keys.key(s, group * KV_GROUP + d, scale);
+            for r in 0..R {
+                dots[r] = s.mul_add(k, s.splat(q[r]), dots[r]);
+            }
+        }
+    }
+    for r in 0..R {
+        if let Some(cap) = softcap {
+            dots[r] = s.mul(s.splat(cap), tanh(s, s.mul(dots[r], s.splat(1.0 / cap))));
+        }
+        s.store_f32(dots[r], &mut scores[r], b * KV_BLOCK);
+    }
+}
+
+/// Replaces scores (a multiple of 16) by their exponentials relative to the new maximum and updates maximum and sum.
+/// Returns the factor of earlier results.
+#[inline(always)]
+fn online_softmax<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f32 {
     let mut lanes = s.load_f32(scores, 0);
     for at in (16..scores.len()).step_by(16) {
         lanes = s.max(lanes, s.load_f32(scores, at));
@@ -260,7 +260,7 @@ fn soften<S: Simd>(s: S, scores: &mut [f32], max: &mut f32, sum: &mut f32) -> f3
     // NaN is not larger than anything: it reaches the sum below.
     let new = s.to_array(lanes).iter().fold(*max, |m, &x| if x > m { x } else { m });
     if new == f32::NEG_INFINITY {
-        // Nothing visible yet (or NaN alone, which stays).
+        // No visible token yet (or only NaN, which stays).
         scores.iter_mut().for_each(|x| *x = if x.is_nan() { f32::NAN } else { 0.0 });
         *sum += scores.iter().sum::<f32>();
         return 1.0;
@@ -303,6 +303,31 @@ fn add_values<C: Cells, S: Simd, const R: usize>(
     }
     for r in 0..R {
         s.store_f32(sums[r], &mut acc[r], 0);
+    }
+}
+
+/// As [`add_values`], but each row reads only the tokens that it sees: another sequence may have left infinities in the
+/// others, and 0 · ∞ is not 0. `all` are the block's tokens within the strip.
+#[inline(always)]
+fn add_seen_values<C: Cells, S: Simd, const R: usize>(
+    s: S,
+    values: C,
+    width: usize,
+    column: usize,
+    all: &Range<usize>,
+    seen: &[Range<usize>; R],
+    scores: &[&[f32; KV_BLOCK]; R],
+    acc: &mut [[f32; 16]; R],
+) {
+    for r in 0..R {
+        let start = seen[r].start.clamp(all.start, all.end) - all.start;
+        let end = seen[r].end.clamp(all.start, all.end) - all.start;
+        let (scores, acc) = (scores[r], &mut acc[r]);
+        if 16 * (column + 1) <= width {
+            add_values(s, values, width, column, start..end, &[scores], std::array::from_mut(acc));
+        } else {
+            add_last_values(values, width, column, start..end, scores, acc);
+        }
     }
 }
 

@@ -1,19 +1,19 @@
-//! Ranges of rows or columns that a job's chunks share out.
+//! Ranges of rows or columns: the chunks of a job.
 
 use std::ops::Range;
 
-/// A list of ranges that do not overlap, made of parts of `0..len` that are cut into equal steps.
+/// Disjoint ranges that cover `0..len`: consecutive segments, each cut into equal steps.
 #[derive(Debug)]
 pub(crate) struct Cuts {
-    parts: Vec<CutPart>,
+    segments: Vec<Segment>,
     ranges: usize,
 }
 
 #[derive(Debug)]
-struct CutPart {
-    /// The number of ranges before this part.
+struct Segment {
+    /// The number of ranges before this segment.
     first: usize,
-    /// Where it lies.
+    /// First element.
     start: usize,
     len: usize,
     /// The length of its ranges; the last one may be shorter.
@@ -21,19 +21,19 @@ struct CutPart {
 }
 
 impl Cuts {
-    /// Parts one after another, each as (length, step). A step of 0 counts as 1.
-    pub(crate) fn new(parts: impl IntoIterator<Item = (usize, usize)>) -> Self {
+    /// Segments one after another, each as (length, step). A step of 0 counts as 1.
+    pub(crate) fn new(segments: impl IntoIterator<Item = (usize, usize)>) -> Self {
         let (mut first, mut start) = (0, 0);
-        let parts = parts.into_iter().map(|(len, step)| {
-            let part = CutPart { first, start, len, step: step.max(1) };
-            first += len.div_ceil(part.step);
+        let segments = segments.into_iter().map(|(len, step)| {
+            let segment = Segment { first, start, len, step: step.max(1) };
+            first += len.div_ceil(segment.step);
             start += len;
-            part
+            segment
         });
-        Self { parts: parts.collect(), ranges: first }
+        Self { segments: segments.collect(), ranges: first }
     }
 
-    /// One part.
+    /// A single segment.
     pub(crate) fn even(len: usize, step: usize) -> Self {
         Self::new([(len, step)])
     }
@@ -43,13 +43,13 @@ impl Cuts {
         self.ranges
     }
 
-    /// Range `i < len()`: its part, and where it lies.
+    /// Range `i < len()`, with the index of its segment.
     pub(crate) fn get(&self, i: usize) -> (usize, Range<usize>) {
-        // Parts without ranges begin where the next one does: the last that begins at or before `i` has it.
-        let index = self.parts.partition_point(|part| part.first <= i) - 1;
-        let part = &self.parts[index];
-        let from = (i - part.first) * part.step;
-        (index, part.start + from..part.start + part.len.min(from + part.step))
+        // Segments without ranges begin where the next one does: the last that begins at or before `i` has it.
+        let index = self.segments.partition_point(|segment| segment.first <= i) - 1;
+        let segment = &self.segments[index];
+        let from = (i - segment.first) * segment.step;
+        (index, segment.start + from..segment.start + segment.len.min(from + segment.step))
     }
 }
 

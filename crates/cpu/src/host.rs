@@ -1,4 +1,4 @@
-//! Views and buffers as slices. The check has found them on the CPU, so all of them are in host memory.
+//! Views and buffers as slices. Checked arguments of the CPU are in host memory.
 
 use super::out::OutRows;
 use gristmill_kernels::error::{Error, Result};

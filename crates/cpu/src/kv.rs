@@ -1,4 +1,4 @@
-//! Keys and values in the cache: how attention reads them, and how a token's are written.
+//! The KV cache: reads by attention, writes of tokens, copies of blocks.
 
 use super::{DEVICE, host};
 use gristmill_kernels::error::{Error, Result};
@@ -56,7 +56,7 @@ impl KvData {
     }
 }
 
-/// The CPU's part of a [`KvCache`].
+/// The CPU's storage of a [`KvCache`].
 #[derive(Debug)]
 pub(super) struct CpuKv {
     pub(super) keys: KvData,
@@ -113,11 +113,11 @@ impl<'a> HostPlacement<'a> {
     }
 }
 
-/// Keys or values of a cache, or of one head of one block of it: what attention needs of a [`KvFormat`].
+/// Keys or values of a cache, or of one (block, head), in one [`KvFormat`].
 pub(super) trait Cells: Copy + Send + Sync {
     /// The `index`-th (block, head) of a cache with this width.
-    fn part(self, index: usize, width: usize) -> Self;
-    /// What [`Self::key`] wants for the elements of a group of [`KV_GROUP`].
+    fn head_block(self, index: usize, width: usize) -> Self;
+    /// The `scale` of [`Self::key`] for a group of [`KV_GROUP`] elements.
     fn key_scale<S: Simd>(self, s: S, group: usize) -> S::F32;
     /// Element `d` of the keys of 16 tokens.
     fn key<S: Simd>(self, s: S, d: usize, scale: S::F32) -> S::F32;
@@ -143,7 +143,7 @@ impl<'a> F16Cells<'a> {
 
 impl Cells for F16Cells<'_> {
     #[inline(always)]
-    fn part(self, index: usize, width: usize) -> Self {
+    fn head_block(self, index: usize, width: usize) -> Self {
         Self(&self.0[index * width * KV_BLOCK..][..width * KV_BLOCK])
     }
 
@@ -187,7 +187,7 @@ impl<'a> Q8Cells<'a> {
 
 impl Cells for Q8Cells<'_> {
     #[inline(always)]
-    fn part(self, index: usize, width: usize) -> Self {
+    fn head_block(self, index: usize, width: usize) -> Self {
         let (codes, scales) = (width * KV_BLOCK, scale_groups(width) * KV_BLOCK);
         Self { codes: &self.codes[index * codes..][..codes], scales: &self.scales[index * scales..][..scales] }
     }
@@ -216,7 +216,7 @@ impl Cells for Q8Cells<'_> {
     }
 }
 
-/// Where one token's elements of one head go: the first, and the step to the next.
+/// Indices of one token's elements of one head: the first, and the step to the next.
 struct Target {
     first: usize,
     step: usize,
@@ -227,7 +227,7 @@ fn write_token(cache: &mut CpuKv, spec: KvSpec, block: usize, at: usize, k: &[f3
     let KvSpec { heads, key_width, value_width, .. } = spec;
     for head in 0..heads {
         let index = block * heads + head;
-        // Keys are transposed: the tokens of a block lie side by side.
+        // Keys are transposed: the tokens of a block are contiguous.
         let key = |width: usize| Target { first: index * width * KV_BLOCK + at, step: KV_BLOCK };
         let value = |width: usize| Target { first: (index * KV_BLOCK + at) * width, step: 1 };
         put(&mut cache.keys, &k[head * key_width..][..key_width], &key);

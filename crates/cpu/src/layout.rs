@@ -28,14 +28,14 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// Room for a tensor, zeroed. The tensor must have passed [`TensorView::check`].
+    /// Zeroed memory for a tensor. The tensor must have passed [`TensorView::check`].
     pub(crate) fn zeroed(tensor: &TensorView) -> Result<Self> {
         let TensorView { format, experts, rows, cols, .. } = *tensor;
         let bytes = usize::try_from(bytes(&TensorShape { format, experts, rows, cols })).unwrap_or(usize::MAX);
         let refused = |_| Error::OutOfMemory { what: "weights", bytes };
         let memory = MmapMut::map_anon(bytes).map_err(refused)?;
-        // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. The gain is within the noise of a busy
-        // machine for 100 MB (docs/performance-notes.md). A system that refuses is no worse than before.
+        // GEMV streams gigabytes, more than any TLB covers in 4 KiB pages. For 100 MB the gain is within the noise of a
+        // busy machine (docs/performance-notes.md). A refusal costs nothing.
         #[cfg(target_os = "linux")]
         let _ = memory.advise(memmap2::Advice::HugePage);
         Ok(Self { format, experts, rows, cols, memory })

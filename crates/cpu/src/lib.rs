@@ -1,7 +1,7 @@
 //! The CPU backend: SIMD levels chosen at run time, a pool of threads, weights in tiles of 16 rows.
 //!
-//! From here: [`dot`] is the innermost kernel, [`matmul`] and [`moe`] decide which tiles it multiplies with which rows,
-//! [`layout`] says how weights lie, [`attention`] works on the paged cache, [`rows`] row by row.
+//! [`dot`] is the innermost kernel, [`matmul`] and [`moe`] choose its tiles and activation rows, [`layout`] is the memory
+//! layout of weights, [`attention`] reads the paged cache, [`rows`] has the operations on single rows.
 
 #![deny(unsafe_code)]
 
@@ -40,7 +40,7 @@ pub use pool::{MAX_THREADS, Pool};
 use std::sync::Mutex;
 pub use transcode::{TranscodeError, Transcoder};
 
-/// Where the CPU's memory is.
+/// The device of the CPU's buffers.
 const DEVICE: DeviceId = DeviceId::Cpu;
 
 /// The kernels of the CPU.
@@ -62,6 +62,15 @@ impl Cpu {
     pub fn backend(level: Level, threads: usize) -> Result<Backend> {
         Self::new(level, threads).map(Backend::new)
     }
+}
+
+/// Runs operations by methods of [`Cpu`]: a line for each.
+macro_rules! operations {
+    ($($kernel:ident($Operation:ident) => $method:ident,)*) => {
+        $(fn $kernel(&self, call: Checked<$Operation>) -> Result<()> {
+            self.$method(call.into_inner())
+        })*
+    };
 }
 
 impl Kernels for Cpu {
@@ -93,76 +102,29 @@ impl Kernels for Cpu {
         self.prepare_weight(tensors, role)
     }
 
-    fn embed(&self, call: Checked<Embed>) -> Result<()> {
-        self.decode_rows(call.into_inner())
-    }
-
-    fn prepare_activations(&self, call: Checked<PrepareActivations>) -> Result<()> {
-        self.fill_act(call.into_inner())
-    }
-
-    fn matmul(&self, call: Checked<Matmul>) -> Result<()> {
-        self.multiply_dense(call.into_inner())
-    }
-
-    fn gate_up(&self, call: Checked<GateUp>) -> Result<()> {
-        self.multiply_dense_gated(call.into_inner())
-    }
-
-    fn route(&self, call: Checked<Route>) -> Result<()> {
-        self.route_rows(call.into_inner())
+    operations! {
+        embed(Embed) => decode_rows,
+        prepare_activations(PrepareActivations) => fill_act,
+        matmul(Matmul) => multiply_dense,
+        gate_up(GateUp) => multiply_dense_gated,
+        route(Route) => route_rows,
+        moe_matmul(MoeMatmul) => multiply_experts,
+        moe_gate_up(MoeGateUp) => multiply_experts_gated,
+        moe_combine(MoeCombine) => combine_rows,
+        rms_norm(RmsNorm) => rms_norm_rows,
+        layer_norm(LayerNorm) => layer_norm_rows,
+        qk_norm(QkNorm) => norm_segments,
+        rope(Rope) => rope_rows,
+        add(Add) => add_rows,
+        add_gated(AddGated) => add_gated_rows,
+        scale(Scale) => scale_rows,
+        argmax(Argmax) => argmax_rows,
+        sample(Sample) => sample_rows,
+        attention(Attention) => flash_attention,
     }
 
     fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
         group::group_by_expert(call)
-    }
-
-    fn moe_matmul(&self, call: Checked<MoeMatmul>) -> Result<()> {
-        self.multiply_experts(call.into_inner())
-    }
-
-    fn moe_gate_up(&self, call: Checked<MoeGateUp>) -> Result<()> {
-        self.multiply_experts_gated(call.into_inner())
-    }
-
-    fn moe_combine(&self, call: Checked<MoeCombine>) -> Result<()> {
-        self.combine_rows(call.into_inner())
-    }
-
-    fn rms_norm(&self, call: Checked<RmsNorm>) -> Result<()> {
-        self.rms_norm_rows(call.into_inner())
-    }
-
-    fn layer_norm(&self, call: Checked<LayerNorm>) -> Result<()> {
-        self.layer_norm_rows(call.into_inner())
-    }
-
-    fn qk_norm(&self, call: Checked<QkNorm>) -> Result<()> {
-        self.norm_segments(call.into_inner())
-    }
-
-    fn rope(&self, call: Checked<Rope>) -> Result<()> {
-        self.rope_rows(call.into_inner())
-    }
-
-    fn add(&self, call: Checked<Add>) -> Result<()> {
-        self.add_rows(call.into_inner())
-    }
-
-    fn add_gated(&self, call: Checked<AddGated>) -> Result<()> {
-        self.add_gated_rows(call.into_inner())
-    }
-
-    fn scale(&self, call: Checked<Scale>) -> Result<()> {
-        self.scale_rows(call.into_inner())
-    }
-
-    fn argmax(&self, call: Checked<Argmax>) -> Result<()> {
-        self.argmax_rows(call.into_inner())
-    }
-
-    fn sample(&self, call: Checked<Sample>) -> Result<()> {
-        self.sample_rows(call.into_inner())
     }
 
     fn kv_write(&self, call: Checked<KvWrite>) -> Result<()> {
@@ -171,9 +133,5 @@ impl Kernels for Cpu {
 
     fn kv_copy(&self, call: Checked<KvCopy>) -> Result<()> {
         kv::copy(call.into_inner())
-    }
-
-    fn attention(&self, call: Checked<Attention>) -> Result<()> {
-        self.flash_attention(call.into_inner())
     }
 }

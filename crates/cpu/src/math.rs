@@ -1,4 +1,4 @@
-//! Exponentials and what is made of them, 16 lanes at a time.
+//! Exponentials, sigmoid, tanh and gated activations, 16 lanes at a time.
 
 use super::dot::Lanes;
 use super::level::Level;

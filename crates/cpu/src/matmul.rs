@@ -1,12 +1,12 @@
-//! Matrix operations: which tile is multiplied with which activation rows, by whom, and where the result goes.
+//! Matrix operations: how row groups and activation rows are cut into chunks, and where outputs go.
 //!
 //! Work is cut into chunks of some row groups × up to [`TOKEN_BLOCK`] activation rows, small enough that the
-//! activations stay in the L2 cache while the weights of the chunk pass by.
+//! activations stay in the L2 cache while the weights of the chunk stream.
 
 use super::Cpu;
 use super::act::{CpuAct, Int8Block};
 use super::cuts::Cuts;
-use super::dot::{Lanes, Rows, dot};
+use super::dot::{ActRows, Lanes, dot};
 use super::host;
 use super::layout::{ROWS, Tiles};
 use super::math::activate;
@@ -57,13 +57,13 @@ impl<'a> Gathered<'a> {
     }
 
     /// The rows as weights of this format read them.
-    fn rows(&self, format: Format) -> Rows<'_> {
+    fn rows(&self, format: Format) -> ActRows<'_> {
         if !format.is_float() && !self.int8[0].is_empty() {
-            Rows::Int8(&self.int8[..self.len])
+            ActRows::Int8(&self.int8[..self.len])
         } else if format.is_bf16() && !self.bf16[0].is_empty() {
-            Rows::Bf16(&self.bf16[..self.len])
+            ActRows::Bf16(&self.bf16[..self.len])
         } else {
-            Rows::Exact(&self.exact[..self.len])
+            ActRows::Exact(&self.exact[..self.len])
         }
     }
 }
@@ -88,10 +88,10 @@ impl<'a> Operand<'a> {
 /// Results of one row group for the rows of a chunk.
 type Results = [Lanes; TOKEN_BLOCK];
 
-/// Takes results: the row's index among those gathered, the columns of the part, and their values.
+/// Takes results: the row's index among those gathered, the columns of the tensor, and their values.
 type Store<'a> = dyn FnMut(usize, Range<usize>, &[f32]) + 'a;
 
-/// Row groups to a chunk, so that each chunk is worth taking and every thread finds several.
+/// Row groups per chunk: each chunk reads [`CHUNK_BYTES`] at least, and every thread gets several.
 pub(crate) fn groups_per_chunk(groups: usize, group_bytes: usize, token_blocks: usize, threads: usize) -> usize {
     let worth = CHUNK_BYTES.div_ceil(group_bytes.max(1));
     let spread = (groups * token_blocks).div_ceil(4 * threads);
@@ -99,9 +99,9 @@ pub(crate) fn groups_per_chunk(groups: usize, group_bytes: usize, token_blocks: 
 }
 
 /// The columns of joined tensors, cut into chunks of whole row groups: for some activation rows at a time.
-pub(crate) fn column_cuts(parts: &[Tiles], token_blocks: usize, threads: usize) -> Cuts {
+pub(crate) fn column_cuts(tensors: &[Tiles], token_blocks: usize, threads: usize) -> Cuts {
     let groups = |p: &Tiles| groups_per_chunk(p.groups(), p.group_bytes(), token_blocks, threads);
-    Cuts::new(parts.iter().map(|p| (p.rows, groups(p) * ROWS)))
+    Cuts::new(tensors.iter().map(|p| (p.rows, groups(p) * ROWS)))
 }
 
 /// The same for a gate and an up tensor, which share their columns.
@@ -111,8 +111,8 @@ pub(crate) fn gated_column_cuts([gate, up]: [&Tiles; 2], token_blocks: usize, th
 }
 
 /// The first columns of joined tensors.
-pub(crate) fn starts(parts: &[Tiles]) -> Vec<usize> {
-    parts.iter().scan(0, |next, p| Some(std::mem::replace(next, *next + p.rows))).collect()
+pub(crate) fn starts(tensors: &[Tiles]) -> Vec<usize> {
+    tensors.iter().scan(0, |next, p| Some(std::mem::replace(next, *next + p.rows))).collect()
 }
 
 /// The row groups of some columns of a tensor.
@@ -124,21 +124,21 @@ impl Cpu {
     /// Dense: y[i] = x[row(i)] · Wᵀ + bias, by the epilogue.
     pub(super) fn multiply_dense(&self, call: Matmul) -> Result<()> {
         let Matmul { weight, x, rows, bias, epilogue, mut y } = call;
-        let (parts, x) = (tiles(Matmul::NAME, weight)?, Operand::new(Matmul::NAME, x)?);
+        let (tensors, x) = (tiles(Matmul::NAME, weight)?, Operand::new(Matmul::NAME, x)?);
         let rows = rows.map(|rows| host::rows(Matmul::NAME, rows)).transpose()?;
         let x_row = |i: usize| rows.as_ref().map_or(i, |rows| rows.row(i)[0] as usize);
         let bias = bias.map(|bias| host::slice(Matmul::NAME, bias)).transpose()?;
         let y: OutRows<f32> = host::rows_mut(Matmul::NAME, &mut y)?;
         let row_cuts = Cuts::even(y.rows(), TOKEN_BLOCK);
-        let cols = column_cuts(parts, row_cuts.len(), self.pool.threads());
-        let starts = starts(parts);
+        let cols = column_cuts(tensors, row_cuts.len(), self.pool.threads());
+        let starts = starts(tensors);
         self.pool.each_tile(&y, &row_cuts, &cols, Fastest::Rows, &|block, chunk, mut y| {
-            let (part, columns) = cols.get(chunk);
-            let start = starts[part];
+            let (tensor, columns) = cols.get(chunk);
+            let start = starts[tensor];
             let rows = Gathered::new(&x, row_cuts.get(block).1.map(x_row));
             let groups = row_groups(columns.start - start..columns.end - start);
-            self.multiply(&parts[part], 0, groups, &rows, bias.map(|b| &b[start..]), &mut |t, columns, values| {
-                write_out(epilogue, values, y.part(t, start + columns.start..start + columns.end));
+            self.multiply(&tensors[tensor], 0, groups, &rows, bias.map(|b| &b[start..]), &mut |t, columns, values| {
+                write_out(epilogue, values, y.columns(t, start + columns.start..start + columns.end));
             });
         });
         Ok(())
@@ -156,7 +156,7 @@ impl Cpu {
             let rows = Gathered::new(&x, row_cuts.get(block).1);
             let groups = row_groups(cols.get(chunk).1);
             self.multiply_gated(weights, 0, groups, &rows, bias, activation, &mut |t, columns, values| {
-                h.part(t, columns).copy_from_slice(values);
+                h.columns(t, columns).copy_from_slice(values);
             });
         });
         Ok(())
@@ -175,14 +175,9 @@ impl Cpu {
         let mut results: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let results = &mut results[..rows.len()];
         for group in groups {
-            let columns = group * ROWS..tiles.rows.min((group + 1) * ROWS);
-            dot(self.level, tiles.format, tiles.group(expert, group), rows.rows(tiles.format), results);
-            for (t, values) in results.iter_mut().enumerate() {
-                let values = &mut values[..columns.len()];
-                if let Some(bias) = bias {
-                    values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b);
-                }
-                store(t, columns.clone(), values);
+            let columns = self.multiply_group(tiles, expert, group, rows, bias, results);
+            for (t, values) in results.iter().enumerate() {
+                store(t, columns.clone(), &values[..columns.len()]);
             }
         }
     }
@@ -202,20 +197,32 @@ impl Cpu {
         let mut ups: Results = [[0.0; ROWS]; TOKEN_BLOCK];
         let (gates, ups) = (&mut gates[..rows.len()], &mut ups[..rows.len()]);
         for group in groups {
-            let columns = group * ROWS..gate.rows.min((group + 1) * ROWS);
-            dot(self.level, gate.format, gate.group(expert, group), rows.rows(gate.format), gates);
-            dot(self.level, up.format, up.group(expert, group), rows.rows(up.format), ups);
-            if let Some([gate_bias, up_bias]) = bias {
-                for (lanes, bias) in [(&mut *gates, gate_bias), (&mut *ups, up_bias)] {
-                    for values in lanes {
-                        values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b);
-                    }
-                }
-            }
+            let columns = self.multiply_group(gate, expert, group, rows, bias.map(|[bias, _]| bias), gates);
+            self.multiply_group(up, expert, group, rows, bias.map(|[_, bias]| bias), ups);
             activate(self.level, activation, gates, ups);
             for (t, values) in gates.iter().enumerate() {
                 store(t, columns.clone(), &values[..columns.len()]);
             }
         }
+    }
+
+    /// One row group times gathered rows, plus the bias. Returns the group's columns of the output.
+    fn multiply_group(
+        &self,
+        tiles: &Tiles,
+        expert: usize,
+        group: usize,
+        rows: &Gathered,
+        bias: Option<&[f32]>,
+        results: &mut [Lanes],
+    ) -> Range<usize> {
+        let columns = group * ROWS..tiles.rows.min((group + 1) * ROWS);
+        dot(self.level, tiles.format, tiles.group(expert, group), rows.rows(tiles.format), results);
+        if let Some(bias) = bias {
+            for values in results {
+                values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b);
+            }
+        }
+        columns
     }
 }

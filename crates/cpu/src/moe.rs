@@ -29,7 +29,7 @@ impl<'a> GroupTiles<'a> {
         })
     }
 
-    /// The activation rows of a tile's pairs, of which so many share a row.
+    /// The activation rows of a tile's pairs; `pairs_per_row` consecutive pairs share a row.
     fn gather<'x>(&self, tile: usize, x: &'x Operand<'x>, pairs_per_row: usize) -> Gathered<'x> {
         Gathered::new(x, self.pairs[tile].iter().map(|&pair| pair as usize / pairs_per_row))
     }
@@ -41,19 +41,19 @@ impl Cpu {
         const OP: &str = MoeMatmul::NAME;
         let MoeMatmul { weight, x, groups, top_k, bias, mut out } = call;
         let pairs_per_row = if x.rows() == out.rows() { 1 } else { top_k };
-        let (parts, x, group_tiles) = (tiles(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
+        let (tensors, x, group_tiles) = (tiles(OP, weight)?, Operand::new(OP, x)?, GroupTiles::new(OP, groups)?);
         let bias = bias.map(|bias| host::slice(OP, bias)).transpose()?;
         let out: OutRows<f32> = host::rows_mut(OP, &mut out)?;
-        let (width, starts) = (weight.rows(), starts(parts));
-        let cols = column_cuts(parts, group_tiles.pairs.len(), self.pool.threads());
+        let (width, starts) = (weight.rows(), starts(tensors));
+        let cols = column_cuts(tensors, group_tiles.pairs.len(), self.pool.threads());
         self.pool.each_scattered(&out, &group_tiles.pairs, &cols, &|tile, chunk, mut out| {
-            let (part, columns) = cols.get(chunk);
-            let (expert, start) = (group_tiles.experts[tile], starts[part]);
+            let (tensor, columns) = cols.get(chunk);
+            let (expert, start) = (group_tiles.experts[tile], starts[tensor]);
             let rows = group_tiles.gather(tile, &x, pairs_per_row);
             let bias = bias.map(|b| &b[expert * width + start..]);
             let groups = row_groups(columns.start - start..columns.end - start);
-            self.multiply(&parts[part], expert, groups, &rows, bias, &mut |t, columns, values| {
-                out.part(t, start + columns.start..start + columns.end).copy_from_slice(values);
+            self.multiply(&tensors[tensor], expert, groups, &rows, bias, &mut |t, columns, values| {
+                out.columns(t, start + columns.start..start + columns.end).copy_from_slice(values);
             });
         });
         Ok(())
@@ -73,7 +73,7 @@ impl Cpu {
             let bias = bias.map(|both| both.map(|b| &b[expert * weight.rows()..]));
             let groups = row_groups(cols.get(chunk).1);
             self.multiply_gated(weights, expert, groups, &rows, bias, activation, &mut |t, columns, values| {
-                h.part(t, columns).copy_from_slice(values);
+                h.columns(t, columns).copy_from_slice(values);
             });
         });
         Ok(())

@@ -1,5 +1,5 @@
-//! Outputs that several threads write, each its own part: rows, tiles, or chunks of a slice. The parts are disjoint by
-//! construction, so callers need no `unsafe`.
+//! Outputs that several threads write: rows, tiles, or chunks of a slice. They are disjoint by construction, so callers
+//! need no `unsafe`.
 
 #![allow(unsafe_code)]
 
@@ -9,14 +9,14 @@ use gristmill_kernels::tensor::ViewMut;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// A slice that threads write in disjoint parts.
+/// A slice that threads write in disjoint ranges.
 struct Shared<'a, T> {
     start: *mut T,
     len: usize,
     life: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: `part` asks its callers for disjoint parts, so this is a slice that is split among threads.
+// SAFETY: `range` asks its callers for disjoint ranges, so this is a slice that is split among threads.
 unsafe impl<T: Send> Sync for Shared<'_, T> {}
 
 impl<'a, T> Shared<'a, T> {
@@ -24,12 +24,12 @@ impl<'a, T> Shared<'a, T> {
         Self { start: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
     }
 
-    /// A part of the slice. Panics if it does not lie inside.
+    /// A range of the slice. Panics if it does not lie inside.
     ///
     /// # Safety
-    /// While the result lives, no one else may have a part that overlaps it.
-    unsafe fn part(&self, range: Range<usize>) -> &'a mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "part {range:?} of {}", self.len);
+    /// While the result lives, no one else may have an overlapping range.
+    unsafe fn range(&self, range: Range<usize>) -> &'a mut [T] {
+        assert!(range.start <= range.end && range.end <= self.len, "range {range:?} of {}", self.len);
         // SAFETY: inside the slice by the assertion, exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
@@ -68,16 +68,16 @@ impl<'a, T: Copy> OutRows<'a, T> {
     }
 
     /// # Safety
-    /// While the result lives, no one else may have an overlapping part of this row.
-    unsafe fn part(&self, row: usize, columns: Range<usize>) -> &'a mut [T] {
+    /// While the result lives, no one else may have overlapping columns of this row.
+    unsafe fn columns(&self, row: usize, columns: Range<usize>) -> &'a mut [T] {
         assert!(row < self.rows && columns.end <= self.cols, "row {row}, columns {columns:?}");
         let start = self.offset + row * self.stride;
         // SAFETY: rows do not overlap, as the stride says; within a row, the caller's promise.
-        unsafe { self.memory.part(start + columns.start..start + columns.end) }
+        unsafe { self.memory.range(start + columns.start..start + columns.end) }
     }
 }
 
-/// Outputs of which each row is written by itself: one matrix, or several with the same rows.
+/// Outputs whose rows are written one by one: one matrix, or several with equally many rows.
 pub(crate) trait EachRow: Sync {
     /// One row of each.
     type Row;
@@ -97,7 +97,7 @@ impl<'a, T: Copy + Send> EachRow for OutRows<'a, T> {
 
     unsafe fn row(&self, row: usize) -> &'a mut [T] {
         // SAFETY: the caller's promise.
-        unsafe { self.part(row, 0..self.cols) }
+        unsafe { self.columns(row, 0..self.cols) }
     }
 }
 
@@ -116,9 +116,9 @@ impl<A: EachRow, B: EachRow> EachRow for (A, B) {
 
 /// Which rows of the output a tile has.
 enum TileRows<'a> {
-    /// Neighbours.
+    /// Consecutive rows.
     Range(Range<usize>),
-    /// These.
+    /// Rows by index.
     List(&'a [u32]),
 }
 
@@ -131,7 +131,7 @@ pub(crate) struct Tile<'a, T> {
 
 impl<T: Copy> Tile<'_, T> {
     /// Some columns of the tile's row `row`; columns count in the output.
-    pub(crate) fn part(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
+    pub(crate) fn columns(&mut self, row: usize, columns: Range<usize>) -> &mut [T] {
         assert!(self.cols.start <= columns.start && columns.end <= self.cols.end, "{columns:?} of {:?}", self.cols);
         let row = match &self.rows {
             TileRows::Range(rows) => {
@@ -142,7 +142,7 @@ impl<T: Copy> Tile<'_, T> {
         };
         // SAFETY: the tile's columns of its rows are this tile's alone (`each_tile`, `each_scattered`), and `self` is
         // borrowed while the result lives.
-        unsafe { self.out.part(row, columns) }
+        unsafe { self.out.columns(row, columns) }
     }
 }
 
@@ -172,7 +172,7 @@ impl Pool {
     ) {
         let (cuts, shared) = (Cuts::even(slice.len(), len), Shared::new(slice));
         // SAFETY: the chunks do not overlap.
-        self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.part(cuts.get(chunk).1) }));
+        self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.range(cuts.get(chunk).1) }));
     }
 
     /// Calls `work` with the indices of every range of rows and of columns, and their tile of the output.
@@ -214,8 +214,8 @@ impl Pool {
             work(list, col, Tile { out, rows: TileRows::List(lists[list]), cols: cols.get(col).1 });
         });
         for row in (0..out.rows).filter(|&row| !listed[row]) {
-            // SAFETY: the job is done: nobody else has a part.
-            unsafe { out.part(row, 0..out.cols) }.fill(0.0);
+            // SAFETY: the job has ended, so no thread has columns of the output.
+            unsafe { out.columns(row, 0..out.cols) }.fill(0.0);
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The thread pool: a job is a number of chunks that threads take dynamically.
 //!
-//! Threads wait by spinning for a moment and then parking: operations follow each other within microseconds, so a
-//! parked thread would come too late, but pure spinning collapses when cores are shared. Nobody waits for a thread
-//! that has not started on a job: a job is *open* while it has chunks left, a worker must *enter* it, and the caller
-//! leaves once it has closed the job and all who entered have left.
+//! Threads wait by spinning for a moment and then parking: operations follow each other within microseconds, so a parked
+//! thread would wake too late, but pure spinning collapses when cores are shared. The caller waits only for workers that
+//! take part: a job is *open* while it has chunks left, a worker must *enter* it, and the caller returns once it has
+//! closed the job and all workers inside have left.
 
 #![allow(unsafe_code)]
 
@@ -52,7 +52,7 @@ unsafe impl Send for Shared {}
 /// Threads that run jobs together with the calling thread.
 pub struct Pool {
     shared: Arc<Shared>,
-    turn: Mutex<()>,
+    job_lock: Mutex<()>,
     workers: Vec<JoinHandle<()>>,
 }
 
@@ -72,7 +72,7 @@ impl Pool {
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
         });
-        let mut pool = Self { shared, turn: Mutex::new(()), workers: Vec::new() };
+        let mut pool = Self { shared, job_lock: Mutex::new(()), workers: Vec::new() };
         for i in 1..threads {
             let shared = pool.shared.clone();
             let worker = std::thread::Builder::new()
@@ -90,20 +90,20 @@ impl Pool {
     }
 
     /// Calls `work(0)` … `work(chunks - 1)`, each once, on all threads, and returns when all are done. Jobs of several
-    /// callers take turns. A panic in a chunk is passed on to the caller after all threads have left the job.
+    /// callers run one after another. A panic in a chunk is passed on to the caller after all threads have left the job.
     ///
-    /// Must not be called from within a chunk: its turn would never come.
+    /// Must not be called from within a chunk: that would deadlock.
     pub fn run(&self, chunks: usize, work: &(dyn Fn(usize) + Sync)) {
         if self.workers.is_empty() || chunks <= 1 {
             return (0..chunks).for_each(work);
         }
-        let turn = lock(&self.turn);
+        let job_lock = lock(&self.job_lock);
         let shared = &*self.shared;
         *lock(&shared.caller) = Some(std::thread::current());
-        // SAFETY: only lengthens the lifetime. `finish` below returns, also when this thread's own chunk panics, only
-        // after the job is closed and no worker is inside, and nobody can enter a closed job.
+        // SAFETY: only lengthens the lifetime. `close` below returns, also when this thread's own chunk panics, only
+        // after the job is closed and no worker is inside, and no worker can enter a closed job.
         let work = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync + '_), *const Work>(work) };
-        // SAFETY: we hold the turn and the job is closed with nobody inside, so no one else touches the cell.
+        // SAFETY: `job_lock` is held and the job is closed with no worker inside, so no one else touches the cell.
         unsafe { *shared.job.get() = Job { work, chunks } };
         shared.next.store(0, Ordering::Relaxed);
         let number = shared.state.load(Ordering::Relaxed) / NUMBER + 1;
@@ -113,9 +113,9 @@ impl Pool {
         }
         // SAFETY: the closure outlives this call.
         let mine = catch_unwind(AssertUnwindSafe(|| shared.take_chunks(unsafe { &*work }, chunks)));
-        shared.finish();
+        shared.close();
         let theirs = shared.panicked.swap(false, Ordering::Relaxed);
-        drop(turn);
+        drop(job_lock);
         match mine {
             Err(panic) => resume_unwind(panic),
             Ok(()) if theirs => panic!("a worker thread panicked in a kernel"),
@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Closes the job and waits until all workers have left it.
-    fn finish(&self) {
+    fn close(&self) {
         self.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0;
         while self.state.load(Ordering::Acquire) & INSIDE != 0 {
@@ -155,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// A worker's life.
+    /// A worker's loop.
     fn serve(&self) {
         let mut seen = 0;
         let mut spins = 0;
@@ -190,8 +190,8 @@ impl Shared {
     fn sleep(&self, seen: u64) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let state = self.state.load(Ordering::SeqCst);
-        let nothing_to_do = state / NUMBER == seen || state & OPEN == 0;
-        if nothing_to_do && !self.stop.load(Ordering::SeqCst) {
+        let idle = state / NUMBER == seen || state & OPEN == 0;
+        if idle && !self.stop.load(Ordering::SeqCst) {
             std::thread::park();
         }
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
@@ -208,7 +208,7 @@ fn wait(spins: &mut u32, park: impl FnOnce()) {
     }
 }
 
-/// Locks even if a panic poisoned the mutex: what these guard is valid at every moment.
+/// Locks even if a panic poisoned the mutex: the guarded values are valid at every moment.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

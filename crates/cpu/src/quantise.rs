@@ -27,8 +27,8 @@ impl Kernel for QuantiseRow<'_> {
     }
 }
 
-/// scale = max |x| / 127, q = round(x / scale). A block that is not finite gets a NaN scale: it must show in the
-/// output, not vanish.
+/// scale = max |x| / 127, q = round(x / scale). A block that is not finite gets a NaN scale, so that the
+/// output is NaN.
 #[inline(always)]
 fn quantise(x: &[f32; 32]) -> Int8Block {
     let mut largest = [0f32; 16];

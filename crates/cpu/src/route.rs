@@ -1,7 +1,4 @@
-//! The router of one token: scores, the top k, their weights. Scalar and exact, so that every backend on the host
-//! shares it.
-//!
-//! Scores are f64: rounding makes no ties that the logits do not have.
+//! The router of one token: scores, the top k, their weights. Scores are f64, so that rounding makes no ties.
 
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
@@ -83,7 +80,7 @@ fn softmax(values: &mut [f64]) {
     values.iter_mut().for_each(|v| *v /= sum);
 }
 
-/// The share that `best`, just taken, has of itself and what is left and near it. See [`Gating::SparseMixer`].
+/// Softmax of `best`, just taken, over itself and the remaining logits near it. See [`Gating::SparseMixer`].
 fn share_of_near(logits: &[f64], taken: &[bool], best: usize, near: f64) -> f64 {
     let max = logits[best];
     let is_near = |&logit: &f64| logit == max || max - logit <= near * logit.abs().max(max);

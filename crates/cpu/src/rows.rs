@@ -1,4 +1,4 @@
-//! Row by row: norms, rotary embedding, sums and what else touches each element once.
+//! Operations on single rows: norms, rotary embedding, sums.
 
 use super::Cpu;
 use super::host;
@@ -27,15 +27,15 @@ impl Kernel for RmsNormRow<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { x, weight, eps, out } = self;
-        let scale = 1.0 / (sum_of_squares(s, x) / x.len() as f32 + eps).sqrt();
+        let scale = 1.0 / (sum::<S, true>(s, x) / x.len() as f32 + eps).sqrt();
         for ((out, x), w) in out.iter_mut().zip(x).zip(weight) {
             *out = x * scale * w;
         }
     }
 }
 
-/// out = (x − mean) / sqrt(variance + eps) · weight + bias. What the deviations' sum leaves of the mean's rounding is
-/// taken off again, so that a mean far from 0 costs no digits.
+/// out = (x − mean) / sqrt(variance + eps) · weight + bias. The deviations' own mean is subtracted again: it is the
+/// rounding error of the first, which matters where the mean is far from 0.
 struct LayerNormRow<'a> {
     x: &'a [f32],
     weight: &'a [f32],
@@ -51,41 +51,27 @@ impl Kernel for LayerNormRow<'_> {
     fn run<S: Simd>(self, s: S) {
         let Self { x, weight, bias, eps, out } = self;
         let count = x.len() as f32;
-        let mean = sum(s, x) / count;
+        let mean = sum::<S, false>(s, x) / count;
         out.iter_mut().zip(x).for_each(|(out, x)| *out = x - mean);
-        let rest = sum(s, out) / count;
+        let rest = sum::<S, false>(s, out) / count;
         out.iter_mut().for_each(|out| *out -= rest);
-        let scale = 1.0 / (sum_of_squares(s, out) / count + eps).sqrt();
+        let scale = 1.0 / (sum::<S, true>(s, out) / count + eps).sqrt();
         for ((out, w), b) in out.iter_mut().zip(weight).zip(bias) {
             *out = *out * scale * w + b;
         }
     }
 }
 
-/// As [`sum_of_squares`].
+/// Σ x, or Σ x² if `SQUARES`: two vectors of sums, then the lanes in order, then the tail.
 #[inline(always)]
-fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {
+fn sum<S: Simd, const SQUARES: bool>(s: S, x: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 2];
     let pairs = x.chunks_exact(32);
-    let tail: f32 = pairs.remainder().iter().sum();
-    for pair in pairs {
-        for (i, sum) in sums.iter_mut().enumerate() {
-            *sum = s.add(*sum, s.load_f32(pair, 16 * i));
-        }
-    }
-    s.to_array(s.add(sums[0], sums[1])).iter().sum::<f32>() + tail
-}
-
-/// Two vectors of sums, then the tail, then the lanes in order.
-#[inline(always)]
-fn sum_of_squares<S: Simd>(s: S, x: &[f32]) -> f32 {
-    let mut sums = [s.splat(0.0); 2];
-    let pairs = x.chunks_exact(32);
-    let tail: f32 = pairs.remainder().iter().map(|v| v * v).sum();
+    let tail: f32 = pairs.remainder().iter().map(|v| if SQUARES { v * v } else { *v }).sum();
     for pair in pairs {
         for (i, sum) in sums.iter_mut().enumerate() {
             let v = s.load_f32(pair, 16 * i);
-            *sum = s.mul_add(v, v, *sum);
+            *sum = if SQUARES { s.mul_add(v, v, *sum) } else { s.add(*sum, v) };
         }
     }
     s.to_array(s.add(sums[0], sums[1])).iter().sum::<f32>() + tail
@@ -213,7 +199,7 @@ impl Kernel for SumOfSquares<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
-        sum_of_squares(s, self.0)
+        sum::<S, true>(s, self.0)
     }
 }
 

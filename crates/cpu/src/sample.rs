@@ -18,7 +18,7 @@ pub(crate) struct Candidate {
     token: u32,
 }
 
-/// A token's share is nothing beside the largest below e^−NEGLIGIBLE: 2⁻⁶⁴ of it.
+/// Exponent below which a token is dropped: e^−44.4 is 2⁻⁶⁴ of the largest share.
 const NEGLIGIBLE: f64 = 44.4;
 
 /// The larger logit first, then the smaller token; NaN last. A total order.
@@ -124,7 +124,7 @@ fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) ->
             return candidate.token;
         }
     }
-    // Rounding can leave a crumb: it belongs to the last.
+    // Rounding can leave a remainder, which belongs to the last candidate.
     scratch.last().map_or(greedy, |c| c.token)
 }
 
@@ -150,7 +150,7 @@ fn adjust(logits: &mut [f32], p: &Sampling) {
 /// Keeps the smallest set of the most likely with at least this share of the whole, and at least one.
 fn keep_mass(candidates: &mut Vec<Candidate>, share_kept: f64, share: impl Fn(&Candidate) -> f64) {
     let wanted = share_kept * candidates.iter().map(&share).sum::<f64>();
-    // Mostly a few suffice: sort only as many as needed, four times as many on each attempt.
+    // A few tokens usually suffice: each attempt sorts four times as many more.
     let (mut sorted, mut mass, mut batch) = (0, 0.0, 64);
     while sorted < candidates.len() {
         let rest = &mut candidates[sorted..];

@@ -1,4 +1,4 @@
-//! Blocks of one format into blocks of another, on all threads: what converting and quantising a model is made of.
+//! Transcodes blocks of one format into another on all threads, for conversion and quantisation of models.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -59,7 +59,7 @@ impl Act {
         self.precision
     }
 
-    /// The backend's own part.
+    /// The backend's storage.
     ///
     /// # Errors
     /// [`Error::ForeignLayout`] if another backend made it.
@@ -67,7 +67,7 @@ impl Act {
         self.storage.get().ok_or(Error::ForeignLayout { op, what: "activations" })
     }
 
-    /// The backend's own part, for writing.
+    /// The backend's storage, for writing.
     ///
     /// # Errors
     /// As [`Act::storage`].
@@ -86,7 +86,7 @@ impl Act {
         at_least(op, "capacity of the activations in blocks of 32", blocks, needed)
     }
 
-    /// Notes what a checked operation is about to fill.
+    /// Records the rows and columns that a checked operation will fill.
     pub(crate) fn fill(&mut self, rows: usize, cols: usize) {
         (self.rows, self.cols) = (rows, cols);
     }

@@ -1,4 +1,4 @@
-//! One device, and the only door to its kernels.
+//! A device: the only access to its kernels.
 
 use crate::act::{Act, Precision};
 use crate::error::{Error, Result};
@@ -11,13 +11,13 @@ use crate::weight::{Footprint, Role, TensorShape, TensorView, Weight};
 use std::fmt;
 use std::sync::MutexGuard;
 
-/// One device. All of it is `&self`: a backend may be shared, operations of several threads take turns.
+/// One device. All of it is `&self`: threads may share a backend, whose operations run one after another.
 pub struct Backend {
     kernels: Box<dyn Kernels>,
 }
 
 impl Backend {
-    /// The door to these kernels.
+    /// Wraps a backend's kernels in the checks.
     pub fn new(kernels: impl Kernels + 'static) -> Self {
         Self { kernels: Box::new(kernels) }
     }
@@ -25,7 +25,7 @@ impl Backend {
     /// Checks an operation's arguments and runs it.
     ///
     /// # Errors
-    /// What its arguments must be and are not, in which case nothing was written; what the device says.
+    /// If an argument is invalid, in which case nothing was written, or the device fails.
     pub fn run<O: Operation>(&self, operation: O) -> Result<()> {
         ops::run(&*self.kernels, operation)
     }
@@ -68,12 +68,12 @@ impl Backend {
         self.kernels.capture(work)
     }
 
-    /// Makes ready what `work` would need, without doing it: on a GPU kernels are compiled, several at a time. `work` gets
+    /// Prepares what `work` needs without running it: on a GPU kernels are compiled, several at a time. `work` gets
     /// a backend that takes this one's buffers and weights, and computes nothing. `progress` gets the number of kernel
     /// sources that are compiled, and of all.
     ///
     /// # Errors
-    /// What `work` refuses, or why something cannot be made ready.
+    /// Errors of `work`, or of the preparation.
     pub fn make_ready(
         &self,
         work: &mut dyn FnMut(&Backend) -> Result<()>,
@@ -89,7 +89,7 @@ impl Backend {
         self.kernels.exclusive()
     }
 
-    /// What people should know although nothing failed: for instance that compiled kernels cannot be kept.
+    /// A warning for the user, for instance that compiled kernels cannot be kept.
     pub fn notice(&self) -> Option<String> {
         self.kernels.notice()
     }
@@ -190,7 +190,7 @@ impl Backend {
         self.kernels.footprint(shape, role)
     }
 
-    /// Brings weights into this backend's layout. The only door for weights. [`Role::Matrix`] joins any number of
+    /// Brings weights into this backend's layout. [`Role::Matrix`] joins any number of
     /// tensors of equal `cols` and `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] and [`Role::Tied`]
     /// one. A weight of role Tied serves wherever one of role Table or Matrix does.
     pub fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {

@@ -1,4 +1,4 @@
-//! What an operation can refuse.
+//! Errors of operations.
 
 use crate::format::Format;
 use crate::tensor::DeviceId;
@@ -107,7 +107,7 @@ pub enum Error {
         /// Bytes given.
         found: usize,
     },
-    /// Memory could not be had.
+    /// An allocation failed.
     #[error("cannot allocate {bytes} bytes for {what}; use a smaller context, batch or model")]
     OutOfMemory {
         /// What for.
@@ -115,7 +115,7 @@ pub enum Error {
         /// How much.
         bytes: usize,
     },
-    /// The CPU level was asked for and is not there.
+    /// This CPU lacks the requested level.
     #[error("this CPU has no {0}; levels are named by `gristmill --version`")]
     Level(&'static str),
     /// A GPU, its driver or its compiler refused.

@@ -11,8 +11,8 @@ pub struct Tiling {
     pub grid_words: usize,
 }
 
-/// The (token, slot) pairs of a batch sorted by expert, filled by [`crate::ops::GroupByExpert`] alone (operations that
-/// read it trust it). Pair `p` is slot `p % k` of token `p / k`.
+/// The (token, slot) pairs of a batch sorted by expert, filled by [`crate::ops::GroupByExpert`] alone (readers trust
+/// them). Pair `p` is slot `p % k` of token `p / k`.
 #[derive(Debug)]
 pub struct Groups {
     /// Pairs of each expert, E.

@@ -93,7 +93,7 @@ impl KvCache {
         self.device
     }
 
-    /// The backend's own part.
+    /// The backend's storage.
     ///
     /// # Errors
     /// [`Error::ForeignLayout`] if another backend made it.
@@ -101,7 +101,7 @@ impl KvCache {
         self.storage.get().ok_or(Error::ForeignLayout { op, what: "a KV cache" })
     }
 
-    /// The backend's own part, for writing.
+    /// The backend's storage, for writing.
     ///
     /// # Errors
     /// As [`KvCache::storage`].
@@ -110,7 +110,7 @@ impl KvCache {
     }
 }
 
-/// Where each token of a flat batch stands: its sequence's row in the block table, and its position.
+/// The place of each token of a flat batch: its sequence's row in the block table, and its position.
 ///
 /// A token at position `p` of slot `s` has its key in block `table[s, p / KV_BLOCK]` at `p % KV_BLOCK`. A slot of
 /// `u32::MAX` is padding: it reads no cache, writes no cache, and its outputs are zero.

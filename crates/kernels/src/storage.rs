@@ -1,9 +1,9 @@
-//! What only the backend that made it can read: the inside of weights, activations and caches.
+//! Weights, activations and caches as opaque values of the backend that made them.
 
 use std::any::Any;
 use std::fmt;
 
-/// A value of a backend's own type. The contract carries it around and never looks inside.
+/// A value of a backend's own type, opaque to this crate.
 pub struct Storage(Box<dyn Stored>);
 
 /// Every type that can be stored.

@@ -294,7 +294,7 @@ impl<'a, T: Copy> ViewMut<'a, T> {
     }
 }
 
-/// Bytes that stay valid and unchanged as long as this handle lives: a part of a mapped file, or of memory.
+/// Bytes that stay valid and unchanged as long as this handle lives: a range of a mapped file, or of memory.
 #[derive(Clone)]
 pub struct SharedBytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
@@ -302,7 +302,7 @@ pub struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// A part of what `owner` holds, or `None` if it does not hold that much.
+    /// A range of the bytes of `owner`, or `None` if it is outside.
     pub fn new(owner: Arc<dyn AsRef<[u8]> + Send + Sync>, range: Range<usize>) -> Option<Self> {
         (*owner).as_ref().get(range.clone())?;
         Some(Self { owner, range })
@@ -310,7 +310,7 @@ impl SharedBytes {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // An owner whose slice shrinks breaks its promise; the answer is then empty, not a panic.
+        // An owner whose slice shrinks breaks its promise: the result is empty, not a panic.
         (*self.owner).as_ref().get(self.range.clone()).unwrap_or(&[])
     }
 }

@@ -78,7 +78,7 @@ pub struct TensorShape {
 }
 
 impl TensorShape {
-    /// Bytes in the file. The columns must be whole blocks; what cannot be counted is the most that can.
+    /// Bytes in the file. The columns must be whole blocks; an overflow gives [`u64::MAX`].
     pub fn file_bytes(&self) -> u64 {
         self.bytes(self.rows, self.format.row_bytes(self.cols))
     }
@@ -110,7 +110,7 @@ pub struct Weight {
     pub(crate) prepared: Prepared,
 }
 
-/// What a backend makes of tensors.
+/// Tensors in a backend's layout.
 #[derive(Debug)]
 pub struct Prepared {
     /// The weight in the backend's layout.
@@ -144,7 +144,7 @@ impl Weight {
     pub fn owned_bytes(&self) -> usize {
         self.prepared.owned_bytes
     }
-    /// The backend's own part.
+    /// The backend's storage.
     ///
     /// # Errors
     /// [`Error::ForeignLayout`] if another backend prepared it.

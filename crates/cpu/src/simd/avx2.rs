@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use gristmill_kernels::simd::{Kernel, Simd};
-use gristmill_kernels::{no_bf16, two};
+use gristmill_kernels::{lanewise, no_bf16, two};
 use std::arch::x86_64::*;
 
 /// Proof that the CPU has AVX2, FMA and F16C.
@@ -24,7 +24,7 @@ fn enter<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
-type Pair<T> = [T; 2];
+type Halves<T> = [T; 2];
 
 /// The same for each half.
 macro_rules! both {
@@ -37,20 +37,14 @@ macro_rules! both {
     }};
 }
 
-/// The same for each half of two vectors.
-macro_rules! zip {
-    ($a:expr, $b:expr, |$x:ident, $y:ident| $e:expr) => {{
-        let (a, b) = ($a, $b);
-        two!(i => {
-            let ($x, $y) = (a[i], b[i]);
-            $e
-        })
-    }};
+/// An instruction on each half of some vectors.
+macro_rules! on_halves {
+    ($f:expr, $($x:ident),*) => { two!(i => unsafe { $f($($x[i]),*) }) };
 }
 
 /// The addresses of two halves of `2 * N` bytes at `at`, checked.
 #[inline(always)]
-fn halves<const N: usize>(bytes: &[u8], at: usize) -> Pair<*const u8> {
+fn halves<const N: usize>(bytes: &[u8], at: usize) -> Halves<*const u8> {
     let slice = &bytes[at..at + 2 * N];
     [slice.as_ptr(), slice[N..].as_ptr()]
 }
@@ -59,9 +53,9 @@ fn halves<const N: usize>(bytes: &[u8], at: usize) -> Pair<*const u8> {
 // bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx2 {
-    type Codes = Pair<__m256i>;
-    type I32 = Pair<__m256i>;
-    type F32 = Pair<__m256>;
+    type Codes = Halves<__m256i>;
+    type I32 = Halves<__m256i>;
+    type F32 = Halves<__m256>;
 
     const SIGNED_BIAS: i32 = 0;
     const TOKENS: usize = 4;
@@ -72,6 +66,17 @@ impl Simd for Avx2 {
     }
 
     no_bf16!();
+
+    lanewise! { on_halves:
+        (Codes, Codes) -> Codes { and: _mm256_and_si256, or: _mm256_or_si256 }
+        (I32, I32) -> I32 { add_i32: _mm256_add_epi32, mul_i32: _mm256_mullo_epi32 }
+        (I32) -> F32 { to_f32: _mm256_cvtepi32_ps, as_f32: _mm256_castsi256_ps }
+        (F32) -> I32 { round_i32: _mm256_cvtps_epi32 }
+        (F32, F32) -> F32 {
+            add: _mm256_add_ps, sub: _mm256_sub_ps, mul: _mm256_mul_ps, div: _mm256_div_ps,
+            max: _mm256_max_ps, min: _mm256_min_ps,
+        }
+    }
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {
@@ -98,14 +103,6 @@ impl Simd for Avx2 {
         self.and(shifted, self.splat_codes(mask))
     }
     #[inline(always)]
-    fn and(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
-        zip!(a, b, |a, b| unsafe { _mm256_and_si256(a, b) })
-    }
-    #[inline(always)]
-    fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
-        zip!(a, b, |a, b| unsafe { _mm256_or_si256(a, b) })
-    }
-    #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
         let table = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
         both!(v, |v| unsafe { _mm256_shuffle_epi8(table, v) })
@@ -113,18 +110,18 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
         // Pair sums are at most 2 · 127 · 127 < 2^15, so maddubs does not saturate.
-        zip!(acc, codes, |acc, codes| unsafe {
-            let pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi32(x));
-            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        two!(i => unsafe {
+            let pairs = _mm256_maddubs_epi16(codes[i], _mm256_set1_epi32(x));
+            _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         })
     }
     #[inline(always)]
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
         // |code| · (x with the code's sign): at most 2 · 128 · 127 < 2^15, so maddubs does not saturate.
-        zip!(acc, codes, |acc, codes| unsafe {
-            let x = _mm256_sign_epi8(_mm256_set1_epi32(x), codes);
-            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), x);
-            _mm256_add_epi32(acc, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        two!(i => unsafe {
+            let x = _mm256_sign_epi8(_mm256_set1_epi32(x), codes[i]);
+            let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes[i]), x);
+            _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         })
     }
     #[inline(always)]
@@ -182,25 +179,8 @@ impl Simd for Avx2 {
         both!(v, |v| unsafe { _mm256_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) })
     }
     #[inline(always)]
-    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip!(a, b, |a, b| unsafe { _mm256_add_epi32(a, b) })
-    }
-    #[inline(always)]
-    fn mul_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip!(a, b, |a, b| unsafe { _mm256_mullo_epi32(a, b) })
-    }
-    #[inline(always)]
     fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32 {
-        let greater = zip!(a, b, |a, b| unsafe { _mm256_cmpgt_epi32(a, b) });
-        two!(i => unsafe { _mm256_blendv_epi8(y[i], x[i], greater[i]) })
-    }
-    #[inline(always)]
-    fn to_f32(self, v: Self::I32) -> Self::F32 {
-        both!(v, |v| unsafe { _mm256_cvtepi32_ps(v) })
-    }
-    #[inline(always)]
-    fn as_f32(self, v: Self::I32) -> Self::F32 {
-        both!(v, |v| unsafe { _mm256_castsi256_ps(v) })
+        two!(i => unsafe { _mm256_blendv_epi8(y[i], x[i], _mm256_cmpgt_epi32(a[i], b[i])) })
     }
 
     #[inline(always)]
@@ -227,40 +207,11 @@ impl Simd for Avx2 {
         both!(halves::<16>(bytes, at), |p| unsafe { _mm256_cvtph_ps(_mm_loadu_si128(p.cast())) })
     }
     #[inline(always)]
-    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { _mm256_add_ps(a, b) })
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { _mm256_sub_ps(a, b) })
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { _mm256_mul_ps(a, b) })
-    }
-    #[inline(always)]
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         two!(i => unsafe { _mm256_fmadd_ps(a[i], b[i], c[i]) })
     }
     #[inline(always)]
-    fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { _mm256_max_ps(a, b) })
-    }
-    #[inline(always)]
-    fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { _mm256_min_ps(a, b) })
-    }
-    #[inline(always)]
     fn select_lt(self, a: Self::F32, b: Self::F32, x: Self::F32, y: Self::F32) -> Self::F32 {
-        let less = zip!(a, b, |a, b| unsafe { _mm256_cmp_ps::<_CMP_LT_OQ>(a, b) });
-        two!(i => unsafe { _mm256_blendv_ps(y[i], x[i], less[i]) })
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { _mm256_div_ps(a, b) })
-    }
-    #[inline(always)]
-    fn round_i32(self, v: Self::F32) -> Self::I32 {
-        both!(v, |v| unsafe { _mm256_cvtps_epi32(v) })
+        two!(i => unsafe { _mm256_blendv_ps(y[i], x[i], _mm256_cmp_ps::<_CMP_LT_OQ>(a[i], b[i])) })
     }
 }

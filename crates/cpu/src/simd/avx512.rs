@@ -1,10 +1,10 @@
 //! AVX-512 (F, BW, VL, VNNI): one register is one vector.
 //!
-//! Some CPUs also have BF16. It serves one operation, so it is no level of its own, for which all kernels would be
-//! compiled once more.
+//! BF16, which some of these CPUs have, serves one operation: a level of its own would compile all kernels once more.
 
 #![allow(unsafe_code)]
 
+use gristmill_kernels::lanewise;
 use gristmill_kernels::simd::{Kernel, Simd};
 use std::arch::x86_64::*;
 use std::mem::transmute;
@@ -59,14 +59,19 @@ fn as_bf16(v: __m512i) -> __m512bh {
     unsafe { transmute::<__m512i, __m512bh>(v) }
 }
 
+/// An instruction on whole vectors.
+macro_rules! on_register {
+    ($f:expr, $($x:ident),*) => { unsafe { $f($($x),*) } };
+}
+
 /// The address of `N` bytes at `at`, checked.
 #[inline(always)]
 fn address<const N: usize>(bytes: &[u8], at: usize) -> *const u8 {
     bytes[at..at + N].as_ptr()
 }
 
-// SAFETY of every block below: the token (for BF16 its own) proves the CPU features, and `address` (or the slice index) proves that the
-// bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
+// SAFETY of every block below: the token (for BF16 its own) proves the CPU features, and `address` (or the slice index)
+// proves that the bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Avx512 {
     type Codes = __m512i;
@@ -81,6 +86,20 @@ impl Simd for Avx512 {
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
         unsafe { enter(self, kernel) }
     }
+    lanewise! { on_register:
+        (Codes, Codes) -> Codes { and: _mm512_and_si512, or: _mm512_or_si512 }
+        (I32, I32) -> I32 {
+            and_i32: _mm512_and_si512, or_i32: _mm512_or_si512,
+            add_i32: _mm512_add_epi32, mul_i32: _mm512_mullo_epi32,
+        }
+        (I32) -> F32 { to_f32: _mm512_cvtepi32_ps, as_f32: _mm512_castsi512_ps }
+        (F32) -> I32 { round_i32: _mm512_cvtps_epi32 }
+        (F32, F32) -> F32 {
+            add: _mm512_add_ps, sub: _mm512_sub_ps, mul: _mm512_mul_ps, div: _mm512_div_ps,
+            max: _mm512_max_ps, min: _mm512_min_ps,
+        }
+    }
+
     #[inline(always)]
     fn bf16(self) -> Option<Avx512Bf16> {
         self.0
@@ -109,14 +128,6 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn shl_and(self, v: __m512i, n: u32, mask: u8) -> __m512i {
         unsafe { _mm512_and_si512(_mm512_sll_epi16(v, _mm_cvtsi32_si128(n as i32)), self.splat_codes(mask)) }
-    }
-    #[inline(always)]
-    fn and(self, a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_and_si512(a, b) }
-    }
-    #[inline(always)]
-    fn or(self, a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_or_si512(a, b) }
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: __m512i) -> __m512i {
@@ -169,14 +180,6 @@ impl Simd for Avx512 {
         self.load_codes(bytes, at)
     }
     #[inline(always)]
-    fn and_i32(self, a: __m512i, b: __m512i) -> __m512i {
-        self.and(a, b)
-    }
-    #[inline(always)]
-    fn or_i32(self, a: __m512i, b: __m512i) -> __m512i {
-        self.or(a, b)
-    }
-    #[inline(always)]
     fn shr_i32(self, v: __m512i, n: u32) -> __m512i {
         unsafe { _mm512_srl_epi32(v, _mm_cvtsi32_si128(n as i32)) }
     }
@@ -185,24 +188,8 @@ impl Simd for Avx512 {
         unsafe { _mm512_sll_epi32(v, _mm_cvtsi32_si128(n as i32)) }
     }
     #[inline(always)]
-    fn add_i32(self, a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_add_epi32(a, b) }
-    }
-    #[inline(always)]
-    fn mul_i32(self, a: __m512i, b: __m512i) -> __m512i {
-        unsafe { _mm512_mullo_epi32(a, b) }
-    }
-    #[inline(always)]
     fn select_gt(self, a: __m512i, b: __m512i, x: __m512i, y: __m512i) -> __m512i {
         unsafe { _mm512_mask_blend_epi32(_mm512_cmpgt_epi32_mask(a, b), y, x) }
-    }
-    #[inline(always)]
-    fn to_f32(self, v: __m512i) -> __m512 {
-        unsafe { _mm512_cvtepi32_ps(v) }
-    }
-    #[inline(always)]
-    fn as_f32(self, v: __m512i) -> __m512 {
-        unsafe { _mm512_castsi512_ps(v) }
     }
 
     #[inline(always)]
@@ -234,39 +221,11 @@ impl Simd for Avx512 {
         unsafe { _mm512_dpbf16_ps(acc, as_bf16(pairs), as_bf16(_mm512_set1_epi32(x as i32))) }
     }
     #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_add_ps(a, b) }
-    }
-    #[inline(always)]
-    fn sub(self, a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_sub_ps(a, b) }
-    }
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-    #[inline(always)]
     fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
         unsafe { _mm512_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
-    fn max(self, a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_max_ps(a, b) }
-    }
-    #[inline(always)]
-    fn min(self, a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_min_ps(a, b) }
-    }
-    #[inline(always)]
     fn select_lt(self, a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
         unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
-    }
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        unsafe { _mm512_div_ps(a, b) }
-    }
-    #[inline(always)]
-    fn round_i32(self, v: __m512) -> __m512i {
-        unsafe { _mm512_cvtps_epi32(v) }
     }
 }

@@ -7,7 +7,7 @@
 #![allow(unsafe_code)]
 
 use gristmill_kernels::simd::{Kernel, Simd};
-use gristmill_kernels::{four, no_bf16};
+use gristmill_kernels::{four, lanewise, no_bf16};
 use std::arch::aarch64::*;
 use std::arch::asm;
 
@@ -29,7 +29,7 @@ fn enter<K: Kernel>(s: Neon, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
-type Quad<T> = [T; 4];
+type Quarters<T> = [T; 4];
 
 /// The same for each quarter.
 macro_rules! each {
@@ -42,20 +42,14 @@ macro_rules! each {
     }};
 }
 
-/// The same for each quarter of two vectors.
-macro_rules! zip {
-    ($a:expr, $b:expr, |$x:ident, $y:ident| $e:expr) => {{
-        let (a, b) = ($a, $b);
-        four!(i => {
-            let ($x, $y) = (a[i], b[i]);
-            $e
-        })
-    }};
+/// An instruction on each quarter of some vectors.
+macro_rules! on_quarters {
+    ($f:expr, $($x:ident),*) => { four!(i => unsafe { $f($($x[i]),*) }) };
 }
 
 /// The addresses of four quarters of `4 * N` bytes at `at`, checked.
 #[inline(always)]
-fn quarters<const N: usize>(bytes: &[u8], at: usize) -> Quad<*const u8> {
+fn quarters<const N: usize>(bytes: &[u8], at: usize) -> Quarters<*const u8> {
     let slice = &bytes[at..at + 4 * N];
     [slice.as_ptr(), slice[N..].as_ptr(), slice[2 * N..].as_ptr(), slice[3 * N..].as_ptr()]
 }
@@ -84,8 +78,8 @@ unsafe fn sdot<const LANE: usize>(mut acc: int32x4_t, codes: uint8x16_t, x: int3
 /// picks one. Codes, which alone would take all registers, are read once for all rows.
 #[inline(always)]
 fn add_dots<const N: usize, const J: usize>(
-    sums: &mut [Quad<int32x4_t>; N],
-    codes: &[Quad<uint8x16_t>; J],
+    sums: &mut [Quarters<int32x4_t>; N],
+    codes: &[Quarters<uint8x16_t>; J],
     x: [&[i32; J]; N],
     j: usize,
 ) {
@@ -96,23 +90,23 @@ fn add_dots<const N: usize, const J: usize>(
             words[t] = vld1q_s32(x[t][j..j + 4].as_ptr());
         }
         for t in 0..N {
-            sums[t] = zip!(sums[t], codes[j], |sum, codes| sdot::<0>(sum, codes, words[t]));
+            sums[t] = four!(i => sdot::<0>(sums[t][i], codes[j][i], words[t]));
         }
         for t in 0..N {
-            sums[t] = zip!(sums[t], codes[j + 1], |sum, codes| sdot::<1>(sum, codes, words[t]));
+            sums[t] = four!(i => sdot::<1>(sums[t][i], codes[j + 1][i], words[t]));
         }
         for t in 0..N {
-            sums[t] = zip!(sums[t], codes[j + 2], |sum, codes| sdot::<2>(sum, codes, words[t]));
+            sums[t] = four!(i => sdot::<2>(sums[t][i], codes[j + 2][i], words[t]));
         }
         for t in 0..N {
-            sums[t] = zip!(sums[t], codes[j + 3], |sum, codes| sdot::<3>(sum, codes, words[t]));
+            sums[t] = four!(i => sdot::<3>(sums[t][i], codes[j + 3][i], words[t]));
         }
     }
 }
 
 /// The lanes' bytes as one number each.
 #[inline(always)]
-fn as_i32(v: Quad<uint8x16_t>) -> Quad<int32x4_t> {
+fn as_i32(v: Quarters<uint8x16_t>) -> Quarters<int32x4_t> {
     // SAFETY: the same bits; NEON is part of the architecture's baseline.
     each!(v, |v| unsafe { vreinterpretq_s32_u8(v) })
 }
@@ -120,7 +114,7 @@ fn as_i32(v: Quad<uint8x16_t>) -> Quad<int32x4_t> {
 impl Neon {
     /// The quarters of a vector of 16 unsigned bytes.
     #[inline(always)]
-    fn widen(self, v: uint8x16_t) -> Quad<uint32x4_t> {
+    fn widen(self, v: uint8x16_t) -> Quarters<uint32x4_t> {
         // SAFETY: the token proves the CPU features.
         unsafe {
             let (low, high) = (vmovl_u8(vget_low_u8(v)), vmovl_high_u8(v));
@@ -134,9 +128,9 @@ impl Neon {
 // of bytes are of bytes.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Simd for Neon {
-    type Codes = Quad<uint8x16_t>;
-    type I32 = Quad<int32x4_t>;
-    type F32 = Quad<float32x4_t>;
+    type Codes = Quarters<uint8x16_t>;
+    type I32 = Quarters<int32x4_t>;
+    type F32 = Quarters<float32x4_t>;
 
     const SIGNED_BIAS: i32 = 0;
     const TOKENS: usize = 4;
@@ -148,6 +142,15 @@ impl Simd for Neon {
     }
 
     no_bf16!();
+
+    lanewise! { on_quarters:
+        (Codes, Codes) -> Codes { and: vandq_u8, or: vorrq_u8 }
+        (I32) -> Codes { as_codes: vreinterpretq_u8_s32 }
+        (I32, I32) -> I32 { and_i32: vandq_s32, or_i32: vorrq_s32, add_i32: vaddq_s32, mul_i32: vmulq_s32 }
+        (I32) -> F32 { to_f32: vcvtq_f32_s32, as_f32: vreinterpretq_f32_s32 }
+        (F32) -> I32 { round_i32: vcvtnq_s32_f32 }
+        (F32, F32) -> F32 { add: vaddq_f32, sub: vsubq_f32, mul: vmulq_f32, div: vdivq_f32 }
+    }
 
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> Self::Codes {
@@ -181,21 +184,13 @@ impl Simd for Neon {
         if mask == 255 << n { shifted } else { self.and(shifted, self.splat_codes(mask)) }
     }
     #[inline(always)]
-    fn and(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
-        zip!(a, b, |a, b| unsafe { vandq_u8(a, b) })
-    }
-    #[inline(always)]
-    fn or(self, a: Self::Codes, b: Self::Codes) -> Self::Codes {
-        zip!(a, b, |a, b| unsafe { vorrq_u8(a, b) })
-    }
-    #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes {
         let table = unsafe { vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())) };
         each!(v, |v| unsafe { vqtbl1q_u8(table, v) })
     }
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
-        zip!(acc, codes, |acc, codes| unsafe { sdot::<0>(acc, codes, vdupq_n_s32(x)) })
+        four!(i => unsafe { sdot::<0>(acc[i], codes[i], vdupq_n_s32(x)) })
     }
     #[inline(always)]
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
@@ -204,6 +199,7 @@ impl Simd for Neon {
     #[inline(always)]
     fn dots<const N: usize, const J: usize>(
         self,
+        _signed: bool,
         start: [i32; N],
         codes: &[Self::Codes; J],
         x: [&[i32; J]; N],
@@ -220,25 +216,12 @@ impl Simd for Neon {
         sums
     }
     #[inline(always)]
-    fn dots_signed<const N: usize, const J: usize>(
-        self,
-        start: [i32; N],
-        codes: &[Self::Codes; J],
-        x: [&[i32; J]; N],
-    ) -> [Self::I32; N] {
-        self.dots(start, codes, x)
-    }
-    #[inline(always)]
     fn byte(self, v: Self::Codes, i: u32) -> Self::I32 {
         self.and_i32(self.shr_i32(as_i32(v), 8 * i), self.splat_i32(255))
     }
     #[inline(always)]
     fn byte_signed(self, v: Self::Codes, i: u32) -> Self::I32 {
         each!(self.shl_i32(as_i32(v), 24 - 8 * i), |v| unsafe { vshrq_n_s32::<24>(v) })
-    }
-    #[inline(always)]
-    fn as_codes(self, v: Self::I32) -> Self::Codes {
-        each!(v, |v| unsafe { vreinterpretq_u8_s32(v) })
     }
 
     #[inline(always)]
@@ -265,14 +248,6 @@ impl Simd for Neon {
         as_i32(self.load_codes(bytes, at))
     }
     #[inline(always)]
-    fn and_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip!(a, b, |a, b| unsafe { vandq_s32(a, b) })
-    }
-    #[inline(always)]
-    fn or_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip!(a, b, |a, b| unsafe { vorrq_s32(a, b) })
-    }
-    #[inline(always)]
     fn shr_i32(self, v: Self::I32, n: u32) -> Self::I32 {
         each!(v, |v| unsafe { vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(v), vdupq_n_s32(-(n as i32)))) })
     }
@@ -281,24 +256,8 @@ impl Simd for Neon {
         each!(v, |v| unsafe { vshlq_s32(v, vdupq_n_s32(n as i32)) })
     }
     #[inline(always)]
-    fn add_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip!(a, b, |a, b| unsafe { vaddq_s32(a, b) })
-    }
-    #[inline(always)]
-    fn mul_i32(self, a: Self::I32, b: Self::I32) -> Self::I32 {
-        zip!(a, b, |a, b| unsafe { vmulq_s32(a, b) })
-    }
-    #[inline(always)]
     fn select_gt(self, a: Self::I32, b: Self::I32, x: Self::I32, y: Self::I32) -> Self::I32 {
         four!(i => unsafe { vbslq_s32(vcgtq_s32(a[i], b[i]), x[i], y[i]) })
-    }
-    #[inline(always)]
-    fn to_f32(self, v: Self::I32) -> Self::F32 {
-        each!(v, |v| unsafe { vcvtq_f32_s32(v) })
-    }
-    #[inline(always)]
-    fn as_f32(self, v: Self::I32) -> Self::F32 {
-        each!(v, |v| unsafe { vreinterpretq_f32_s32(v) })
     }
 
     #[inline(always)]
@@ -325,35 +284,15 @@ impl Simd for Neon {
         each!(quarters::<8>(bytes, at), |p| unsafe { vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))) })
     }
     #[inline(always)]
-    fn add(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { vaddq_f32(a, b) })
-    }
-    #[inline(always)]
-    fn sub(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { vsubq_f32(a, b) })
-    }
-    #[inline(always)]
-    fn mul(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { vmulq_f32(a, b) })
-    }
-    #[inline(always)]
     fn mul_add(self, a: Self::F32, b: Self::F32, c: Self::F32) -> Self::F32 {
         four!(i => unsafe { vfmaq_f32(c[i], a[i], b[i]) })
     }
     #[inline(always)]
     fn max(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { vbslq_f32(vcgtq_f32(a, b), a, b) })
+        four!(i => unsafe { vbslq_f32(vcgtq_f32(a[i], b[i]), a[i], b[i]) })
     }
     #[inline(always)]
     fn min(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { vbslq_f32(vcltq_f32(a, b), a, b) })
-    }
-    #[inline(always)]
-    fn div(self, a: Self::F32, b: Self::F32) -> Self::F32 {
-        zip!(a, b, |a, b| unsafe { vdivq_f32(a, b) })
-    }
-    #[inline(always)]
-    fn round_i32(self, v: Self::F32) -> Self::I32 {
-        each!(v, |v| unsafe { vcvtnq_s32_f32(v) })
+        four!(i => unsafe { vbslq_f32(vcltq_f32(a[i], b[i]), a[i], b[i]) })
     }
 }

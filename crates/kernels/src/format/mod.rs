@@ -27,12 +27,19 @@ pub struct Plane {
     pub unit: usize,
 }
 
+/// `bytes` bytes from `start` on, interleaved in units of `unit`.
+const fn plane(start: usize, bytes: usize, unit: usize) -> Plane {
+    Plane { start, bytes, unit }
+}
+
 /// The encoding of one format: block layout, scalar decode and encode.
 ///
 /// Decoding is bit-exact with the GGUF reference (`gguf.quants` of PyPI's `gguf` 0.19).
 pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     /// Elements in one block.
     const BLOCK: usize;
+    /// Elements that share a scale: 16 or 32, 1 for floats.
+    const GROUP: usize;
     /// Bytes of one block.
     const BYTES: usize;
     /// What the block is made of, in the order of a tile.
@@ -43,7 +50,7 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     /// Decodes one block: `block.len() == BYTES`, `out.len() == BLOCK`.
     fn decode(block: &[u8], out: &mut [f32]);
     /// Blocks that are encoded at once: those of 16 groups (elements that share a scale), one in each lane.
-    const BATCH: usize;
+    const BATCH: usize = 16 * Self::GROUP / Self::BLOCK;
     /// Encodes a batch: `values.len() == BATCH · BLOCK`, `blocks.len() == BATCH · BYTES`. The bytes do not depend on the
     /// CPU, nor a block's on the others. Non-finite values are undefined but safe.
     fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]);
@@ -73,21 +80,23 @@ pub struct Scale<S: Simd> {
 /// of [`BlockFormat::PLANES`], the unit of row 0, of row 1, … of row 15. So a plane before which others of `p` bytes
 /// are listed starts at byte `16 * p` of the tile, and its unit `i` of row `r` lies at `16 * p + (i * 16 + r) * unit`.
 pub trait Quantised: BlockFormat {
-    /// Elements that share a scale: 16 or 32.
-    const GROUP: usize;
     /// Codes are signed bytes (full range). Otherwise they are unsigned, at most 127.
-    const SIGNED: bool;
+    const SIGNED: bool = false;
     /// Subtracted from each code (0 for signed codes).
-    const ZERO: i32;
+    const ZERO: i32 = 0;
     /// The format has minima (value = scale · code − min).
-    const HAS_MIN: bool;
+    const HAS_MIN: bool = false;
 
     /// Unpacks the codes of elements `32·g .. 32·g + 32` of the tile: vector `j` holds, for each of the 16 rows,
     /// the codes of elements `32·g + 4·j .. 32·g + 4·j + 4` in ascending order. `g < BLOCK / 32`.
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8];
 
-    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same.
-    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2];
+    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By default
+    /// a block has one scale, the f16 at its start.
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
+        [Scale { scale: s.load_f16(tile, 0), min: s.splat(0.0) }; 2]
+    }
 }
 
 /// Declares every format once. Columns: enum name and struct, GGML type number, folder.

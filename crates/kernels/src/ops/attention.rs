@@ -38,8 +38,8 @@ impl AttentionOptions<'_> {
     }
 }
 
-/// The parts of a placement that live in host memory and cover T tokens.
-struct HostPlacement<'a> {
+/// The lists of a placement in host memory, for T tokens.
+struct PlacementCheck<'a> {
     op: &'static str,
     slots: &'a [u32],
     positions: &'a [u32],
@@ -47,7 +47,7 @@ struct HostPlacement<'a> {
     table_cols: usize,
 }
 
-impl<'a> HostPlacement<'a> {
+impl<'a> PlacementCheck<'a> {
     /// Fails unless the placement covers the tokens and lies on the device. `None` if that is not the host.
     fn new(op: &'static str, device: DeviceId, placement: &'a Placement, tokens: usize) -> Result<Option<Self>> {
         let Placement { slots, positions, table, table_rows, table_cols, .. } = placement;
@@ -141,7 +141,7 @@ impl Check for KvWrite<'_> {
         let spec = cache.spec();
         expect(Self::NAME, "columns of the keys", k.cols(), spec.heads * spec.key_width)?;
         expect(Self::NAME, "columns of the values", v.cols(), spec.heads * spec.value_width)?;
-        let placement = HostPlacement::new(Self::NAME, device, placement, k.rows())?;
+        let placement = PlacementCheck::new(Self::NAME, device, placement, k.rows())?;
         placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))
     }
 }
@@ -194,12 +194,12 @@ impl Check for Attention<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { q, cache, placement, options, out } = self;
         on_device(Self::NAME, device, &[q.device()])?;
-        attends(Self::NAME, device, [q.rows(), q.cols()], cache, placement, options, out)
+        check_attention(Self::NAME, device, [q.rows(), q.cols()], cache, placement, options, out)
     }
 }
 
-/// Fails unless so many queries can attend to the cache.
-fn attends(
+/// Fails unless attention of so many queries over the cache is possible.
+fn check_attention(
     op: &'static str,
     device: DeviceId,
     [tokens, columns]: [usize; 2],
@@ -217,7 +217,7 @@ fn attends(
     }
     expect(op, "columns of the queries", columns, elements("queries", &[options.heads, spec.key_width])?)?;
     expect(op, OUTPUT[1], out.cols(), elements("outputs", &[options.heads, spec.value_width])?)?;
-    let placement = HostPlacement::new(op, device, placement, tokens)?;
+    let placement = PlacementCheck::new(op, device, placement, tokens)?;
     placement.map_or(Ok(()), |placement| placement.check_visible(options.window, cache.blocks()))
 }
 
@@ -282,12 +282,12 @@ impl Check for QkvWrite<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { qkv, heads, norms, rotary, cache, placement } = self;
         on_device(Self::NAME, device, &[qkv.device()])?;
-        written(Self::NAME, device, qkv, *heads, norms, rotary, cache, placement)
+        check_qkv_write(Self::NAME, device, qkv, *heads, norms, rotary, cache, placement)
     }
 }
 
 /// Fails unless queries, keys and values side by side can be normalised, rotated and written to the cache.
-fn written(
+fn check_qkv_write(
     op: &'static str,
     device: DeviceId,
     qkv: &ViewMut<f32>,
@@ -310,7 +310,7 @@ fn written(
     }
     let columns = elements("values", &[spec.heads, spec.value_width])?.saturating_add(v);
     expect(op, "columns of queries, keys and values", qkv.cols(), columns)?;
-    let placement = HostPlacement::new(op, device, placement, tokens)?;
+    let placement = PlacementCheck::new(op, device, placement, tokens)?;
     placement.map_or(Ok(()), |placement| placement.check_written(cache.blocks()))
 }
 
@@ -358,9 +358,9 @@ impl Check for Attend<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
         let Self { qkv, norms, rotary, cache, placement, options, out, act } = self;
         on_device(Self::NAME, device, &[qkv.device()])?;
-        written(Self::NAME, device, qkv, options.heads, norms, rotary, cache, placement)?;
+        check_qkv_write(Self::NAME, device, qkv, options.heads, norms, rotary, cache, placement)?;
         let [queries, _] = key_and_value_columns(options.heads, cache.spec())?;
-        attends(Self::NAME, device, [qkv.rows(), queries], cache, placement, options, out)?;
+        check_attention(Self::NAME, device, [qkv.rows(), queries], cache, placement, options, out)?;
         fill(Self::NAME, device, act, out.rows(), out.cols())
     }
 }

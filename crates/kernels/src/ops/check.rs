@@ -1,4 +1,4 @@
-//! The words in which operations say what they refuse.
+//! Checks that operations share, with their errors.
 
 use crate::error::{Error, Result};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
@@ -21,7 +21,7 @@ pub(crate) fn at_least(op: &'static str, what: &'static str, found: usize, neede
     if found >= needed { Ok(()) } else { Err(Error::TooSmall { op, what, found, needed }) }
 }
 
-/// Fails with the rule unless a parameter keeps it.
+/// Fails unless a parameter keeps a rule, which the error states.
 pub fn require(
     holds: bool,
     op: &'static str,
@@ -125,7 +125,7 @@ pub(super) fn vector(
     expect(op, what, vector.len(), len)
 }
 
-/// As [`vector`], for each one that is there.
+/// As [`vector`], for each of some.
 pub(super) fn vectors<'a>(
     op: &'static str,
     what: &'static str,

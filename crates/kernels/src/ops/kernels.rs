@@ -1,4 +1,4 @@
-//! What a backend implements, and the proof that its arguments were checked.
+//! The trait that a backend implements, and the proof that arguments were checked.
 
 use super::*;
 use crate::Backend;
@@ -21,7 +21,7 @@ pub trait Operation: Check {
     fn dispatch(call: Checked<Self>, kernels: &dyn Kernels) -> Result<()>;
 }
 
-/// What an operation refuses. Sealed: the module is private.
+/// The check of an operation's arguments. Sealed: the module is private.
 pub trait Check: Sized {
     /// Fails unless all dimensions agree, all ids are in range and every buffer is on the device. Then notes in prepared
     /// activations and groups what the operation is about to fill. Nothing else is written.
@@ -34,7 +34,7 @@ pub(super) trait Compose {
     fn compose(self, parts: &Parts) -> Result<()>;
 }
 
-/// Arguments that [`Backend::run`] has checked. Nobody else can make one, so a kernel cannot be called past the check:
+/// Arguments that [`Backend::run`] has checked. No other code can make one, so every call of a kernel is checked:
 ///
 /// ```compile_fail
 /// use gristmill_kernels::ops::{Checked, Kernels, Scale};
@@ -45,7 +45,7 @@ pub(super) trait Compose {
 /// }
 /// ```
 ///
-/// The same operation through the door compiles:
+/// The same operation through the backend compiles:
 ///
 /// ```
 /// use gristmill_kernels::ops::Scale;
@@ -94,7 +94,7 @@ impl<'a> Checked<RouteAndGroup<'a>> {
     }
 }
 
-/// Whether a backend has run a composition at once.
+/// Whether a backend has run a composition as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Fused {
@@ -151,7 +151,8 @@ macro_rules! operations {
         compositions { $($composition:ident($Composition:ident),)* }
     ) => {
         /// What a backend implements: a kernel for each operation, and compositions that it runs at once. Callers use
-        /// [`Backend`], which checks the arguments. All of it is `&self`: operations of several threads take turns.
+        /// [`Backend`], which checks the arguments. All of it is `&self`: several threads may call it, and operations run one
+        /// after another.
         pub trait Kernels: Send + Sync {
             /// The device's name and level, for people.
             fn name(&self) -> String;
@@ -219,7 +220,7 @@ macro_rules! operations {
                 fn $kernel(&self, call: Checked<$Kernel>) -> Result<()>;
             )*
             $(
-                #[doc = concat!("[`", stringify!($Composition), "`] at once. The parts run if the answer is [`Fused::No`].")]
+                #[doc = concat!("[`", stringify!($Composition), "`] at once. The parts run if the result is [`Fused::No`].")]
                 fn $composition(&self, call: &mut Checked<$Composition>) -> Result<Fused> {
                     let _ = call;
                     Ok(Fused::No)

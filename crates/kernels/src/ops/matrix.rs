@@ -92,14 +92,14 @@ impl Check for PrepareActivations<'_> {
     }
 }
 
-/// Checks that activations can be filled with so many rows and columns, and notes it. The last check of an operation.
+/// Checks that activations hold so many rows and columns, and records these. The last check of an operation.
 pub(super) fn fill(op: &'static str, device: DeviceId, act: &mut Act, rows: usize, cols: usize) -> Result<()> {
     fits(op, device, act, rows, cols)?;
     act.fill(rows, cols);
     Ok(())
 }
 
-/// Checks that activations can be filled with so many rows and columns.
+/// Checks that activations hold so many rows and columns.
 pub(super) fn fits(op: &'static str, device: DeviceId, act: &Act, rows: usize, cols: usize) -> Result<()> {
     on_device(op, device, &[act.device()])?;
     act.check_capacity(op, rows, cols)

@@ -1,4 +1,4 @@
-//! Norms, and norms together with what reads their output.
+//! Norms, and norms fused with the operations that read their output.
 
 use super::check::*;
 use super::kernels::{Check, Compose, Operation, Parts};

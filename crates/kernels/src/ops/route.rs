@@ -1,4 +1,4 @@
-//! The router, and the grouping of what it chose.
+//! The router, and the grouping of the chosen experts' pairs.
 
 use super::check::{self, *};
 use super::kernels::{Check, Compose, Operation, Parts};

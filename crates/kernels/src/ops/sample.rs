@@ -1,4 +1,4 @@
-//! What is done with logits.
+//! Argmax and sampling of logits.
 
 use super::check::*;
 use super::kernels::{Check, Operation};

@@ -8,15 +8,14 @@ use crate::ops::{Attention, KvCopy, KvWrite, Operation, PADDING, elements, visib
 use crate::tensor::zeroed;
 use half::f16;
 
-/// The numbers that a cache holds: for each block, token of the block and head, `width` neighbours, rounded as the
-/// cache's format does.
+/// The contents of a cache, as f32 rounded to its format: block × token of the block × head × `width`.
 #[derive(Debug)]
-pub(super) struct Cells {
+pub(super) struct ReferenceKv {
     keys: Vec<f32>,
     values: Vec<f32>,
 }
 
-impl Cells {
+impl ReferenceKv {
     pub(super) fn zeroed(spec: KvSpec, blocks: usize) -> Result<Self> {
         let what = "the KV cache";
         let zeros = |width: usize| zeroed(elements(what, &[blocks, KV_BLOCK, spec.heads, width])?, what);
@@ -24,7 +23,7 @@ impl Cells {
     }
 }
 
-/// Where each token's sequence has its blocks.
+/// The lists of a placement.
 struct Blocks<'a> {
     slots: &'a [u32],
     positions: &'a [u32],
@@ -42,13 +41,13 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Slot and position of a token, or `None` for padding.
+    /// Slot and position of a token; `None` for padding.
     fn token(&self, token: usize) -> Option<(usize, u32)> {
         let slot = self.slots[token];
         (slot != PADDING).then_some((slot as usize, self.positions[token]))
     }
 
-    /// The token's place in the cache that a position of a slot has.
+    /// Index of the cached token at a position of a slot.
     fn find(&self, slot: usize, position: usize) -> usize {
         self.table[slot * self.cols + position / KV_BLOCK] as usize * KV_BLOCK + position % KV_BLOCK
     }
@@ -73,13 +72,13 @@ pub(super) fn write(call: KvWrite) -> Result<()> {
     let KvWrite { cache, k, v, placement } = call;
     let (k, v, blocks) = (Rows::new(KvWrite::NAME, k)?, Rows::new(KvWrite::NAME, v)?, Blocks::new(placement));
     let spec = cache.spec();
-    let Cells { keys, values } = cache.storage_mut(KvWrite::NAME)?;
+    let ReferenceKv { keys, values } = cache.storage_mut(KvWrite::NAME)?;
     for t in 0..k.len {
         let Some((slot, position)) = blocks.token(t) else { continue };
-        let place = blocks.find(slot, position as usize);
+        let at = blocks.find(slot, position as usize);
         for (cells, row, width) in [(&mut *keys, k.row(t), spec.key_width), (&mut *values, v.row(t), spec.value_width)]
         {
-            let cells = &mut cells[place * row.len()..][..row.len()];
+            let cells = &mut cells[at * row.len()..][..row.len()];
             for (cells, x) in cells.chunks_exact_mut(width).zip(row.chunks_exact(width)) {
                 cells.copy_from_slice(&rounded(spec.format, x));
             }
@@ -91,7 +90,7 @@ pub(super) fn write(call: KvWrite) -> Result<()> {
 pub(super) fn copy(call: KvCopy) -> Result<()> {
     let KvCopy { cache, blocks } = call;
     let all = cache.blocks();
-    let Cells { keys, values } = cache.storage_mut(KvCopy::NAME)?;
+    let ReferenceKv { keys, values } = cache.storage_mut(KvCopy::NAME)?;
     for cells in [keys, values] {
         let len = cells.len() / all.max(1);
         for &(from, to) in blocks {
@@ -105,7 +104,7 @@ pub(super) fn copy(call: KvCopy) -> Result<()> {
 pub(super) fn attention(call: Attention) -> Result<()> {
     let Attention { q, cache, placement, options, mut out } = call;
     let (q, blocks, spec) = (Rows::new(Attention::NAME, q)?, Blocks::new(placement), cache.spec());
-    let Cells { keys, values } = cache.storage(Attention::NAME)?;
+    let ReferenceKv { keys, values } = cache.storage(Attention::NAME)?;
     let sinks = options.sinks.and_then(|s| s.as_host());
     RowsMut::new(Attention::NAME, &mut out)?.each(|t, out| {
         out.fill(0.0);
@@ -137,7 +136,7 @@ fn soft_cap(logit: f64, cap: Option<f32>) -> f64 {
     cap.map(f64::from).map_or(logit, |cap| cap * (logit / cap).tanh())
 }
 
-/// Softmax with a sink, which takes a share and gives nothing.
+/// Softmax with a sink: a logit that counts in the sum and has no value.
 fn shares(logits: &[f64], sink: Option<f64>) -> Vec<f64> {
     let max = logits.iter().copied().chain(sink).fold(f64::NEG_INFINITY, f64::max);
     let exps: Vec<f64> = logits.iter().map(|x| (x - max).exp()).collect();

@@ -1,6 +1,6 @@
-//! Expert operations: routing by a full sort, grouping by looking at every pair for every expert.
+//! Expert operations: routing by a full sort, grouping by a scan of all pairs for each expert.
 
-use super::matrix::{self, Pair, both, finish, gate_and_up, multiply, multiply_gate_up};
+use super::matrix::{self, RowPair, apply_epilogue, both, gate_and_up, multiply, multiply_gate_up};
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::groups::{GroupLists, Groups};
@@ -19,7 +19,7 @@ pub(super) fn ranking(scores: &[f64]) -> Vec<usize> {
     order
 }
 
-/// Softmax. −∞ has no share; the largest is finite.
+/// Softmax of logits whose largest is finite; −∞ gives 0.
 pub(super) fn softmax(logits: &[f64]) -> Vec<f64> {
     let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let shares: Vec<f64> = logits.iter().map(|x| (x - max).exp()).collect();
@@ -59,7 +59,7 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
         scores = softmax(&scores);
     }
     if let Gating::SparseMixer { near } = routing.gating {
-        // Each, among itself and those that rank below it, if they are near.
+        // Each expert's softmax over itself and the lower-ranked experts that are near.
         let share = |slot: usize| {
             let best = logits[chosen[slot]];
             let near = |x: f64| x == best || best - x <= f64::from(near) * x.abs().max(best);
@@ -114,14 +114,14 @@ fn put(list: &mut Buffer<u32>, words: &[u32]) {
     list.as_host_mut().unwrap_or(&mut []).iter_mut().zip(words).for_each(|(to, word)| *to = *word);
 }
 
-/// Calls `f` with each expert that has pairs, and those: rows of X (one per token or one per pair) and of the output.
-fn each_expert(groups: &Groups, per_pair: bool, top_k: usize, mut f: impl FnMut(usize, &[Pair])) {
+/// Calls `f` with each expert that has pairs and their rows: in X (one per token or one per pair) and in the output.
+fn each_expert(groups: &Groups, per_pair: bool, top_k: usize, mut f: impl FnMut(usize, &[RowPair])) {
     let (Some(counts), Some(pairs)) = (groups.counts.as_host(), groups.pairs.as_host()) else { return };
     let mut first = 0;
     for (expert, &count) in counts.iter().enumerate().filter(|&(_, &count)| count > 0) {
         let pairs = &pairs[first..first + count as usize];
         first += count as usize;
-        let pair = |&p: &u32| Pair { x: if per_pair { p as usize } else { p as usize / top_k }, y: p as usize };
+        let pair = |&p: &u32| RowPair { x: if per_pair { p as usize } else { p as usize / top_k }, y: p as usize };
         f(expert, &pairs.iter().map(pair).collect::<Vec<_>>());
     }
 }
@@ -132,7 +132,7 @@ pub(super) fn moe_matmul(call: MoeMatmul) -> Result<()> {
     let (tensors, rows) = (matrix::tensors(OP, weight)?, matrix::activations(OP, x)?);
     let mut out = RowsMut::new(OP, &mut out)?;
     out.each(|_, row| row.fill(0.0));
-    // With one slot a token is its pair.
+    // With one slot per token, tokens and pairs are the same.
     let per_pair = rows.len == out.len;
     each_expert(groups, per_pair, top_k, |expert, pairs| {
         multiply(tensors, expert, rows, matrix::vector(bias), pairs, Epilogue::Store, &mut out);
@@ -160,7 +160,7 @@ pub(super) fn moe_combine(call: MoeCombine) -> Result<()> {
         let weights = weights.row(t);
         for (i, y) in y.iter_mut().enumerate() {
             let term = |(slot, &w): (usize, &f32)| f64::from(w) * f64::from(out.row(t * weights.len() + slot)[i]);
-            *y = finish(epilogue, *y, weights.iter().enumerate().map(term).sum());
+            *y = apply_epilogue(epilogue, *y, weights.iter().enumerate().map(term).sum());
         }
     });
     Ok(())

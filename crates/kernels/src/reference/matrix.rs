@@ -44,9 +44,9 @@ pub(super) fn matmul(call: Matmul) -> Result<()> {
     const OP: &str = Matmul::NAME;
     let Matmul { weight, x, rows, bias, epilogue, mut y } = call;
     let (tensors, x) = (tensors(OP, weight)?, activations(OP, x)?);
-    let pairs: Vec<Pair> = match rows {
-        None => (0..x.len).map(|t| Pair { x: t, y: t }).collect(),
-        Some(rows) => Rows::new(OP, rows)?.elements().enumerate().map(|(y, x)| Pair { x: x as usize, y }).collect(),
+    let pairs: Vec<RowPair> = match rows {
+        None => (0..x.len).map(|t| RowPair { x: t, y: t }).collect(),
+        Some(rows) => Rows::new(OP, rows)?.elements().enumerate().map(|(y, x)| RowPair { x: x as usize, y }).collect(),
     };
     multiply(tensors, 0, x, vector(bias), &pairs, epilogue, &mut RowsMut::new(OP, &mut y)?);
     Ok(())
@@ -56,7 +56,7 @@ pub(super) fn gate_up(call: GateUp) -> Result<()> {
     const OP: &str = GateUp::NAME;
     let GateUp { weight, x, bias, activation, mut h } = call;
     let (tensors, x) = (gate_and_up(OP, weight)?, activations(OP, x)?);
-    let pairs: Vec<Pair> = (0..x.len).map(|t| Pair { x: t, y: t }).collect();
+    let pairs: Vec<RowPair> = (0..x.len).map(|t| RowPair { x: t, y: t }).collect();
     multiply_gate_up(tensors, 0, x, both(bias), activation, &pairs, &mut RowsMut::new(OP, &mut h)?);
     Ok(())
 }
@@ -66,8 +66,8 @@ pub(super) fn both(bias: Option<[&Buffer<f32>; 2]>) -> Option<[&[f32]; 2]> {
     bias.and_then(|[gate, up]| Some([gate.as_host()?, up.as_host()?]))
 }
 
-/// What an epilogue leaves where `before` was.
-pub(super) fn finish(epilogue: Epilogue, before: f32, output: f64) -> f32 {
+/// The element that an epilogue stores over `before`.
+pub(super) fn apply_epilogue(epilogue: Epilogue, before: f32, output: f64) -> f32 {
     match epilogue {
         Epilogue::Store => output as f32,
         Epilogue::Add { scale } => (f64::from(before) + f64::from(scale) * output) as f32,
@@ -80,7 +80,7 @@ pub(super) fn decode(tensor: &TensorView, expert: usize, row: usize, out: &mut [
         let start = (expert * tensor.rows + row) * len;
         tensor.bytes.as_slice().get(start..start + len)
     });
-    // `prepare` has checked the size; an owner that breaks its promise and shrinks reads as zeros.
+    // `prepare` has checked the size; bytes whose owner shrinks read as zeros.
     if bytes.and_then(|b| tensor.format.decode(b, out)).is_none() {
         out.fill(0.0);
     }
@@ -100,8 +100,8 @@ pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
 }
 
-/// One product: the row of X to read and the row of Y to write.
-pub(super) struct Pair {
+/// One matrix-vector product: the row of X to read and the row of Y to write.
+pub(super) struct RowPair {
     pub(super) x: usize,
     pub(super) y: usize,
 }
@@ -112,7 +112,7 @@ pub(super) fn multiply(
     expert: usize,
     x: Rows<f32>,
     bias: Option<&[f32]>,
-    pairs: &[Pair],
+    pairs: &[RowPair],
     epilogue: Epilogue,
     y: &mut RowsMut<f32>,
 ) {
@@ -126,7 +126,7 @@ pub(super) fn multiply(
             let bias = bias.map_or(0.0, |b| f64::from(b[expert * outputs + output]));
             for pair in pairs {
                 let y = &mut y.row(pair.y)[output];
-                *y = finish(epilogue, *y, dot(&weights, x.row(pair.x)) + bias);
+                *y = apply_epilogue(epilogue, *y, dot(&weights, x.row(pair.x)) + bias);
             }
             output += 1;
         }
@@ -140,7 +140,7 @@ pub(super) fn multiply_gate_up(
     x: Rows<f32>,
     bias: Option<[&[f32]; 2]>,
     activation: Activation,
-    pairs: &[Pair],
+    pairs: &[RowPair],
     h: &mut RowsMut<f32>,
 ) {
     let (mut gate_row, mut up_row) = (vec![0.0; gate.cols], vec![0.0; up.cols]);

@@ -1,8 +1,8 @@
 //! Every operation in plain scalar Rust with f64 sums: the oracle of all tests.
 //!
-//! Written to be read against the contracts in [`crate::ops`]. Weights stay in the file's layout and are decoded on
-//! the fly; activations are kept exact. Its router, grouping and sampler are the obvious ones, and it shares no code
-//! that computes with the other backends.
+//! The code follows the contracts in [`crate::ops`] literally. Weights stay in the file's layout and are decoded on the
+//! fly; activations stay f32. The router, the grouping and the sampler are the plain algorithms. No code that computes is
+//! shared with other backends.
 
 mod attention;
 mod elementwise;
@@ -35,6 +35,15 @@ impl Reference {
     }
 }
 
+/// Runs operations by functions of this module's files: a line for each.
+macro_rules! operations {
+    ($($kernel:ident($Operation:ident) => $function:path,)*) => {
+        $(fn $kernel(&self, call: Checked<$Operation>) -> Result<()> {
+            $function(call.into_inner())
+        })*
+    };
+}
+
 impl Kernels for Reference {
     fn name(&self) -> String {
         "reference".into()
@@ -51,8 +60,8 @@ impl Kernels for Reference {
     }
 
     fn alloc_kv(&self, spec: KvSpec, blocks: usize) -> Result<KvCache> {
-        let cells = attention::Cells::zeroed(spec, blocks)?;
-        Ok(KvCache::new(DeviceId::Cpu, spec, blocks, Storage::new(cells)))
+        let cache = attention::ReferenceKv::zeroed(spec, blocks)?;
+        Ok(KvCache::new(DeviceId::Cpu, spec, blocks, Storage::new(cache)))
     }
 
     fn tiling(&self) -> Tiling {
@@ -67,88 +76,34 @@ impl Kernels for Reference {
         Ok(Prepared { storage: Storage::new(tensors.to_vec()), owned_bytes: 0 })
     }
 
-    fn embed(&self, call: Checked<Embed>) -> Result<()> {
-        matrix::embed(call.into_inner())
-    }
-
-    fn prepare_activations(&self, call: Checked<PrepareActivations>) -> Result<()> {
-        matrix::prepare_activations(call.into_inner())
-    }
-
-    fn matmul(&self, call: Checked<Matmul>) -> Result<()> {
-        matrix::matmul(call.into_inner())
-    }
-
-    fn gate_up(&self, call: Checked<GateUp>) -> Result<()> {
-        matrix::gate_up(call.into_inner())
-    }
-
-    fn route(&self, call: Checked<Route>) -> Result<()> {
-        experts::route(call.into_inner())
+    operations! {
+        embed(Embed) => matrix::embed,
+        prepare_activations(PrepareActivations) => matrix::prepare_activations,
+        matmul(Matmul) => matrix::matmul,
+        gate_up(GateUp) => matrix::gate_up,
+        route(Route) => experts::route,
+        moe_matmul(MoeMatmul) => experts::moe_matmul,
+        moe_gate_up(MoeGateUp) => experts::moe_gate_up,
+        moe_combine(MoeCombine) => experts::moe_combine,
+        rms_norm(RmsNorm) => elementwise::rms_norm,
+        layer_norm(LayerNorm) => elementwise::layer_norm,
+        qk_norm(QkNorm) => elementwise::qk_norm,
+        rope(Rope) => elementwise::rope,
+        add_gated(AddGated) => elementwise::add_gated,
+        scale(Scale) => elementwise::scale,
+        argmax(Argmax) => sample::argmax,
+        sample(Sample) => sample::sample,
+        kv_write(KvWrite) => attention::write,
+        kv_copy(KvCopy) => attention::copy,
+        attention(Attention) => attention::attention,
     }
 
     fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
         experts::group(call)
     }
 
-    fn moe_matmul(&self, call: Checked<MoeMatmul>) -> Result<()> {
-        experts::moe_matmul(call.into_inner())
-    }
-
-    fn moe_gate_up(&self, call: Checked<MoeGateUp>) -> Result<()> {
-        experts::moe_gate_up(call.into_inner())
-    }
-
-    fn moe_combine(&self, call: Checked<MoeCombine>) -> Result<()> {
-        experts::moe_combine(call.into_inner())
-    }
-
-    fn rms_norm(&self, call: Checked<RmsNorm>) -> Result<()> {
-        elementwise::rms_norm(call.into_inner())
-    }
-
-    fn layer_norm(&self, call: Checked<LayerNorm>) -> Result<()> {
-        elementwise::layer_norm(call.into_inner())
-    }
-
-    fn qk_norm(&self, call: Checked<QkNorm>) -> Result<()> {
-        elementwise::qk_norm(call.into_inner())
-    }
-
-    fn rope(&self, call: Checked<Rope>) -> Result<()> {
-        elementwise::rope(call.into_inner())
-    }
-
     fn add(&self, call: Checked<Add>) -> Result<()> {
         let Add { x, scale, y } = call.into_inner();
         elementwise::add(Add::NAME, x, y, |_| scale.into())
-    }
-
-    fn add_gated(&self, call: Checked<AddGated>) -> Result<()> {
-        elementwise::add_gated(call.into_inner())
-    }
-
-    fn scale(&self, call: Checked<Scale>) -> Result<()> {
-        elementwise::scale(call.into_inner())
-    }
-
-    fn argmax(&self, call: Checked<Argmax>) -> Result<()> {
-        sample::argmax(call.into_inner())
-    }
-
-    fn sample(&self, call: Checked<Sample>) -> Result<()> {
-        sample::sample(call.into_inner())
-    }
-
-    fn kv_write(&self, call: Checked<KvWrite>) -> Result<()> {
-        attention::write(call.into_inner())
-    }
-
-    fn kv_copy(&self, call: Checked<KvCopy>) -> Result<()> {
-        attention::copy(call.into_inner())
-    }
-
-    fn attention(&self, call: Checked<Attention>) -> Result<()> {
-        attention::attention(call.into_inner())
     }
 }

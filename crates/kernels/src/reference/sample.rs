@@ -1,4 +1,4 @@
-//! Sampling by the book: every filter on a fully sorted list.
+//! Sampling, each filter on a fully sorted list.
 
 use super::experts::ranking;
 use super::rows::{Rows, RowsMut};
@@ -50,12 +50,12 @@ fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
     if !finite {
         return PADDING;
     }
-    let hopeless = wide[best].is_nan() || wide[best] == f64::NEG_INFINITY;
-    if p.temperature == 0.0 || hopeless {
+    let no_finite_best = wide[best].is_nan() || wide[best] == f64::NEG_INFINITY;
+    if p.temperature == 0.0 || no_finite_best {
         return best as u32;
     }
 
-    // Shares of the largest, which is 1: of the whole they would be rounded, and a half might come to less than 0.5.
+    // Relative to the largest share, which is 1: divided by their sum, a half might round to less than 0.5.
     let share = |&token: &usize| match (wide[token], wide[best]) {
         (logit, max) if logit == max => 1.0,
         (logit, _) if logit.is_nan() => 0.0,

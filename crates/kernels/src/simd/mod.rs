@@ -2,8 +2,8 @@
 //!
 //! A vector always has 16 lanes, whatever the width of a register: lane `r` is row `r` of a tile of 16 weight rows.
 //! [`Simd::Codes`] holds 4 bytes for each lane: four consecutive columns of that row. So an integer dot product
-//! needs no horizontal sum, and a kernel is the same text for AVX-512 (one register), AVX2 (two), NEON (four) and plain
-//! Rust.
+//! needs no horizontal sum, and a kernel is the same source for AVX-512 (one register), AVX2 (two), NEON (four) and
+//! plain Rust.
 //!
 //! Implementors are tokens. Holding one proves that the CPU has the features, which is why the operations are safe to
 //! call. They are `#[inline(always)]` and must be inlined into a function with the level's `#[target_feature]`: see
@@ -13,8 +13,8 @@ mod portable;
 
 pub use portable::Portable;
 
-/// `[e(0), e(1)]`, written out. In vector code, closures (and so `array::from_fn` and `map`) are to be avoided: a closure
-/// is compiled without the level's instructions unless the inliner happens to take it, and is then 50 times slower.
+/// `[e(0), e(1)]`, written out. Vector code avoids closures (and so `array::from_fn` and `map`): a closure that is not
+/// inlined is compiled without the level's instructions and is 50 times slower.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! two {
@@ -58,7 +58,7 @@ macro_rules! eight {
     }};
 }
 
-/// What a level says of [`Simd::dot_bf16`] if it has no such instruction.
+/// The bfloat16 methods of a level without [`Simd::dot_bf16`].
 #[doc(hidden)]
 #[macro_export]
 macro_rules! no_bf16 {
@@ -76,6 +76,28 @@ macro_rules! no_bf16 {
         #[inline(always)]
         fn dot_bf16(self, proof: Self::Bf16, _: Self::F32, _: Self::I32, _: u32) -> Self::F32 {
             match proof {}
+        }
+    };
+}
+
+/// Methods of [`Simd`] that do the same in all lanes, by signature: `(F32, F32) -> F32 { add: instruction }`. The macro
+/// `$apply` applies an instruction to each register of its arguments.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! lanewise {
+    ($apply:ident: $($arguments:tt -> $out:ident { $($name:ident: $f:expr),* $(,)? })*) => {
+        $($($crate::lanewise!(@method $apply, $arguments -> $out, $name, $f);)*)*
+    };
+    (@method $apply:ident, ($a:ident) -> $out:ident, $name:ident, $f:expr) => {
+        #[inline(always)]
+        fn $name(self, a: Self::$a) -> Self::$out {
+            $apply!($f, a)
+        }
+    };
+    (@method $apply:ident, ($a:ident, $b:ident) -> $out:ident, $name:ident, $f:expr) => {
+        #[inline(always)]
+        fn $name(self, a: Self::$a, b: Self::$b) -> Self::$out {
+            $apply!($f, a, b)
         }
     };
 }
@@ -146,10 +168,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
     /// acc + Σ of the lane's four (signed codes + [`Simd::SIGNED_BIAS`]) × the four signed bytes of `x` (not −128).
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
-    /// For each of `N` activation rows, `start` + Σ over `4 · J` columns: [`Simd::dot`] of codes `j` and word `j`.
+    /// For each of `N` activation rows, `start` + Σ over `4 · J` columns: [`Simd::dot`], or [`Simd::dot_signed`] if codes
+    /// are `signed`, of codes `j` and word `j`.
     #[inline(always)]
     fn dots<const N: usize, const J: usize>(
         self,
+        signed: bool,
         start: [i32; N],
         codes: &[Self::Codes; J],
         x: [&[i32; J]; N],
@@ -158,25 +182,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
         for t in 0..N {
             let mut sum = self.splat_i32(start[t]);
             for (&codes, &x) in codes.iter().zip(x[t]) {
-                sum = self.dot(sum, codes, x);
-            }
-            sums[t] = sum;
-        }
-        sums
-    }
-    /// As [`Simd::dots`], of [`Simd::dot_signed`].
-    #[inline(always)]
-    fn dots_signed<const N: usize, const J: usize>(
-        self,
-        start: [i32; N],
-        codes: &[Self::Codes; J],
-        x: [&[i32; J]; N],
-    ) -> [Self::I32; N] {
-        let mut sums = [self.splat_i32(0); N];
-        for t in 0..N {
-            let mut sum = self.splat_i32(start[t]);
-            for (&codes, &x) in codes.iter().zip(x[t]) {
-                sum = self.dot_signed(sum, codes, x);
+                sum = if signed { self.dot_signed(sum, codes, x) } else { self.dot(sum, codes, x) };
             }
             sums[t] = sum;
         }
@@ -189,7 +195,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The lanes' bits as four bytes each.
     fn as_codes(self, v: Self::I32) -> Self::Codes;
 
-    /// Asks for the cache line of the byte at `at`, which may lie behind the slice, to be brought near. Changes nothing.
+    /// Prefetches the cache line of the byte at `at`, which may lie behind the slice.
     #[inline(always)]
     fn prefetch(self, _bytes: &[u8], _at: usize) {}
 

@@ -1,7 +1,7 @@
 //! Plain Rust: arrays of 16 lanes, which the compiler may vectorise with what every CPU of the architecture has.
 
 use super::{Kernel, Simd};
-use crate::no_bf16;
+use crate::{lanewise, no_bf16};
 
 /// The level that every CPU has.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +14,18 @@ impl Portable {
     }
 }
 
+/// A closure on each lane of one or two vectors.
+macro_rules! on_lanes {
+    ($f:expr, $a:ident) => {
+        $a.map($f)
+    };
+    ($f:expr, $a:ident, $b:ident) => {
+        zip($a, $b, $f)
+    };
+}
+
 #[inline(always)]
-fn zip<A: Copy, B: Copy, C>(a: [A; 16], b: [B; 16], f: impl Fn(A, B) -> C) -> [C; 16] {
+fn zip<A: Copy, B: Copy, C, const N: usize>(a: [A; N], b: [B; N], f: impl Fn(A, B) -> C) -> [C; N] {
     std::array::from_fn(|i| f(a[i], b[i]))
 }
 
@@ -41,6 +51,19 @@ impl Simd for Portable {
 
     no_bf16!();
 
+    lanewise! { on_lanes:
+        (Codes, Codes) -> Codes { and: |a, b| a & b, or: |a, b| a | b }
+        (I32, I32) -> I32 {
+            and_i32: |a, b| a & b, or_i32: |a, b| a | b, add_i32: i32::wrapping_add, mul_i32: i32::wrapping_mul,
+        }
+        (I32) -> F32 { to_f32: |x| x as f32, as_f32: |x| f32::from_bits(x as u32) }
+        (F32) -> I32 { round_i32: |x: f32| x.round_ties_even() as i32 }
+        (F32, F32) -> F32 {
+            add: |a, b| a + b, sub: |a, b| a - b, mul: |a, b| a * b, div: |a, b| a / b,
+            max: |a, b| if a > b { a } else { b }, min: |a, b| if a < b { a } else { b },
+        }
+    }
+
     #[inline(always)]
     fn load_codes(self, bytes: &[u8], at: usize) -> [u8; 64] {
         array(bytes, at)
@@ -60,14 +83,6 @@ impl Simd for Portable {
     #[inline(always)]
     fn shl_and(self, v: [u8; 64], n: u32, mask: u8) -> [u8; 64] {
         v.map(|x| x << n & mask)
-    }
-    #[inline(always)]
-    fn and(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
-        std::array::from_fn(|i| a[i] & b[i])
-    }
-    #[inline(always)]
-    fn or(self, a: [u8; 64], b: [u8; 64]) -> [u8; 64] {
-        std::array::from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
     fn lookup(self, table: &[i8; 16], v: [u8; 64]) -> [u8; 64] {
@@ -119,14 +134,6 @@ impl Simd for Portable {
         std::array::from_fn(|r| i32::from_le_bytes([b[4 * r], b[4 * r + 1], b[4 * r + 2], b[4 * r + 3]]))
     }
     #[inline(always)]
-    fn and_i32(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
-        zip(a, b, |a, b| a & b)
-    }
-    #[inline(always)]
-    fn or_i32(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
-        zip(a, b, |a, b| a | b)
-    }
-    #[inline(always)]
     fn shr_i32(self, v: [i32; 16], n: u32) -> [i32; 16] {
         v.map(|x| ((x as u32) >> n) as i32)
     }
@@ -135,24 +142,8 @@ impl Simd for Portable {
         v.map(|x| x << n)
     }
     #[inline(always)]
-    fn add_i32(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
-        zip(a, b, i32::wrapping_add)
-    }
-    #[inline(always)]
-    fn mul_i32(self, a: [i32; 16], b: [i32; 16]) -> [i32; 16] {
-        zip(a, b, i32::wrapping_mul)
-    }
-    #[inline(always)]
     fn select_gt(self, a: [i32; 16], b: [i32; 16], x: [i32; 16], y: [i32; 16]) -> [i32; 16] {
         std::array::from_fn(|r| if a[r] > b[r] { x[r] } else { y[r] })
-    }
-    #[inline(always)]
-    fn to_f32(self, v: [i32; 16]) -> [f32; 16] {
-        v.map(|x| x as f32)
-    }
-    #[inline(always)]
-    fn as_f32(self, v: [i32; 16]) -> [f32; 16] {
-        v.map(|x| f32::from_bits(x as u32))
     }
 
     #[inline(always)]
@@ -185,35 +176,7 @@ impl Simd for Portable {
         })
     }
     #[inline(always)]
-    fn add(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
-        zip(a, b, |a, b| a + b)
-    }
-    #[inline(always)]
-    fn sub(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
-        zip(a, b, |a, b| a - b)
-    }
-    #[inline(always)]
-    fn mul(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
-        zip(a, b, |a, b| a * b)
-    }
-    #[inline(always)]
     fn mul_add(self, a: [f32; 16], b: [f32; 16], c: [f32; 16]) -> [f32; 16] {
         std::array::from_fn(|r| a[r] * b[r] + c[r])
-    }
-    #[inline(always)]
-    fn max(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
-        zip(a, b, |a, b| if a > b { a } else { b })
-    }
-    #[inline(always)]
-    fn min(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
-        zip(a, b, |a, b| if a < b { a } else { b })
-    }
-    #[inline(always)]
-    fn div(self, a: [f32; 16], b: [f32; 16]) -> [f32; 16] {
-        zip(a, b, |a, b| a / b)
-    }
-    #[inline(always)]
-    fn round_i32(self, v: [f32; 16]) -> [i32; 16] {
-        v.map(|x| x.round_ties_even() as i32)
     }
 }

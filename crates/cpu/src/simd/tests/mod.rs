@@ -162,7 +162,7 @@ impl Codes {
             codes[j] = s.and(signed[j], s.splat_codes(127));
         }
         let rows: [&[i32; J]; N] = std::array::from_fn(|t| &words[t]);
-        let (sums, signed_sums) = (s.dots(start, &codes, rows), s.dots_signed(start, &signed, rows));
+        let (sums, signed_sums) = (s.dots(false, start, &codes, rows), s.dots(true, start, &signed, rows));
         for t in 0..N {
             let (mut want, mut want_signed) = (s.splat_i32(start[t]), s.splat_i32(start[t]));
             for j in 0..J {

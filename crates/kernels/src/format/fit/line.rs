@@ -5,7 +5,7 @@ use half::f16;
 use super::{Groups, LANES, as_f16, extreme, round, sum};
 use crate::simd::Simd;
 
-/// How many steps of the codes are cut off at the low and at the high end, in the search for a scale.
+/// Steps of the codes that the search for a scale cuts off at the low and at the high end.
 const CUTS: [f32; 5] = [-0.35, 0.0, 0.35, 0.7, 1.05];
 /// How often the best codes are fitted again after that.
 const REFITS: usize = 2;
@@ -108,7 +108,7 @@ pub(in crate::format) struct Affine<const N: usize> {
 #[inline(always)]
 pub(in crate::format) fn affine<S: Simd, const N: usize>(s: S, values: &[f32], levels: f32) -> Affine<N> {
     let mut groups = Groups::<N>::new(values, 1);
-    // From here the lowest value of each group is 0, lest its distance from 0 take the sums' digits.
+    // Values relative to the lowest of each group: a large offset would cost the sums precision.
     let lowest = groups.range(s).0;
     for i in 0..N {
         let x = s.sub(groups.at(s, i), lowest);

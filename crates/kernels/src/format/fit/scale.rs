@@ -5,8 +5,8 @@ use half::f16;
 use super::{Grid, Groups, LANES, as_f16, extreme, round, sum};
 use crate::simd::Simd;
 
-/// How many steps from the largest value the end of the grid may lie, in the search for a scale.
-const STRETCHES: [f32; 20] =
+/// Distances, in steps of the grid, of its end from the largest value: the candidates of the search for a scale.
+const END_OFFSETS: [f32; 20] =
     [-1.4, -1.2, -1.0, -0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.2, 2.5];
 
 /// The scale of each group for which scale · code has the least squared error: for each of many, which codes it gives,
@@ -20,9 +20,9 @@ fn search<S: Simd, G: Grid, const N: usize>(s: S, groups: &Groups<N>) -> S::F32 
     let per_value = s.div(s.splat(1.0), extreme);
     let (mut best, mut best_scale) = (zero, zero);
     for end in [G::LOW, G::HIGH] {
-        for stretch in STRETCHES {
-            let stretched = end + stretch * G::STEP * end.signum();
-            let inverse = s.mul(per_value, s.splat(stretched));
+        for offset in END_OFFSETS {
+            let target = end + offset * G::STEP * end.signum();
+            let inverse = s.mul(per_value, s.splat(target));
             let (mut xq, mut qq) = (zero, zero);
             for i in 0..N {
                 let x = groups.at(s, i);

@@ -1,6 +1,6 @@
 //! `F16`: IEEE 754 binary16, little-endian.
 
-use super::{BlockFormat, Float, Plane};
+use super::{BlockFormat, Float, Plane, plane};
 use crate::simd::Simd;
 
 /// The format `F16`.
@@ -9,9 +9,9 @@ pub struct F16;
 
 impl BlockFormat for F16 {
     const BLOCK: usize = 1;
+    const GROUP: usize = 1;
     const BYTES: usize = 2;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }];
-    const BATCH: usize = 16;
+    const PLANES: &'static [Plane] = &[plane(0, 2, 2)];
     const ENCODE_NMSE: f64 = 4.6e-8;
 
     fn decode(b: &[u8], out: &mut [f32]) {

@@ -1,6 +1,6 @@
 //! `F32`: IEEE 754 binary32, little-endian.
 
-use super::{BlockFormat, Float, Plane};
+use super::{BlockFormat, Float, Plane, plane};
 use crate::simd::Simd;
 
 /// The format `F32`.
@@ -9,9 +9,9 @@ pub struct F32;
 
 impl BlockFormat for F32 {
     const BLOCK: usize = 1;
+    const GROUP: usize = 1;
     const BYTES: usize = 4;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 4 }];
-    const BATCH: usize = 16;
+    const PLANES: &'static [Plane] = &[plane(0, 4, 4)];
     const ENCODE_NMSE: f64 = 0.0;
 
     fn decode(b: &[u8], out: &mut [f32]) {

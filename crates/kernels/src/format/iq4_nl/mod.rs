@@ -2,7 +2,7 @@
 //!
 //! Block (18 bytes): `d` f16, `qs` 16 bytes: byte `i` holds element `i` in its low and `16 + i` in its high nibble.
 
-use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
 use crate::simd::Simd;
 
 /// The format `IQ4_NL`.
@@ -45,9 +45,9 @@ impl fit::Grid for Table {
 
 impl BlockFormat for IQ4_NL {
     const BLOCK: usize = 32;
+    const GROUP: usize = 32;
     const BYTES: usize = 18;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }, Plane { start: 2, bytes: 16, unit: 4 }];
-    const BATCH: usize = 16;
+    const PLANES: &'static [Plane] = &[plane(0, 2, 2), plane(2, 16, 4)];
     const ENCODE_NMSE: f64 = 5.5e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -68,18 +68,10 @@ impl BlockFormat for IQ4_NL {
 }
 
 impl Quantised for IQ4_NL {
-    const GROUP: usize = 32;
     const SIGNED: bool = true;
-    const ZERO: i32 = 0;
-    const HAS_MIN: bool = false;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
         bits::lookup_codes(s, tile, QS, &VALUES)
-    }
-
-    #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
-        [Scale { scale: s.load_f16(tile, 0), min: s.splat(0.0) }; 2]
     }
 }

@@ -6,7 +6,7 @@
 //! low and `32·g + 16 + i` in its high nibble.
 
 use super::iq4_nl::{Table, VALUES};
-use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use super::{BlockFormat, Plane, Quantised, Scale, bits, fit, plane};
 use crate::simd::Simd;
 
 /// The format `IQ4_XS`.
@@ -19,13 +19,9 @@ const QS: usize = 8;
 
 impl BlockFormat for IQ4_XS {
     const BLOCK: usize = 256;
+    const GROUP: usize = 32;
     const BYTES: usize = 136;
-    const PLANES: &'static [Plane] = &[
-        Plane { start: 0, bytes: 4, unit: 2 },
-        Plane { start: 4, bytes: 4, unit: 1 },
-        Plane { start: 8, bytes: 128, unit: 4 },
-    ];
-    const BATCH: usize = 2;
+    const PLANES: &'static [Plane] = &[plane(0, 4, 2), plane(4, 4, 1), plane(8, 128, 4)];
     const ENCODE_NMSE: f64 = 5.6e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -57,10 +53,7 @@ impl BlockFormat for IQ4_XS {
 }
 
 impl Quantised for IQ4_XS {
-    const GROUP: usize = 32;
     const SIGNED: bool = true;
-    const ZERO: i32 = 0;
-    const HAS_MIN: bool = false;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {

@@ -3,7 +3,7 @@
 //! Block (17 bytes): `e` u8, `qs` 16 bytes: byte `i` holds element `i` in its low and `16 + i` in its high nibble.
 //! The table holds the E2M1 values doubled, to be integers, and the scale is halved in return.
 
-use super::{BlockFormat, Plane, Quantised, Scale, bits};
+use super::{BlockFormat, Plane, Quantised, Scale, bits, plane};
 use crate::simd::Simd;
 
 /// The format `MXFP4`.
@@ -72,9 +72,9 @@ fn encode_block<S: Simd>(s: S, values: &[f32], block: &mut [u8]) {
 
 impl BlockFormat for MXFP4 {
     const BLOCK: usize = 32;
+    const GROUP: usize = 32;
     const BYTES: usize = 17;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 1, unit: 1 }, Plane { start: 1, bytes: 16, unit: 4 }];
-    const BATCH: usize = 16;
+    const PLANES: &'static [Plane] = &[plane(0, 1, 1), plane(1, 16, 4)];
     const ENCODE_NMSE: f64 = 1.27e-2;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -93,10 +93,7 @@ impl BlockFormat for MXFP4 {
 }
 
 impl Quantised for MXFP4 {
-    const GROUP: usize = 32;
     const SIGNED: bool = true;
-    const ZERO: i32 = 0;
-    const HAS_MIN: bool = false;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {

@@ -4,7 +4,7 @@
 //! `d` f16, `dmin` f16. Element `128·h + 32·c + i` is at bit `2·c` of `qs` byte `32·h + i`.
 
 use super::bits::{self, Field};
-use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
 use crate::simd::Simd;
 use crate::two;
 
@@ -23,13 +23,9 @@ fn code(g: usize) -> Field {
 
 impl BlockFormat for Q2_K {
     const BLOCK: usize = 256;
+    const GROUP: usize = 16;
     const BYTES: usize = 84;
-    const PLANES: &'static [Plane] = &[
-        Plane { start: 0, bytes: 16, unit: 1 },
-        Plane { start: 16, bytes: 64, unit: 4 },
-        Plane { start: 80, bytes: 4, unit: 2 },
-    ];
-    const BATCH: usize = 1;
+    const PLANES: &'static [Plane] = &[plane(0, 16, 1), plane(16, 64, 4), plane(80, 4, 2)];
     const ENCODE_NMSE: f64 = 6.9e-2;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -59,9 +55,6 @@ impl BlockFormat for Q2_K {
 }
 
 impl Quantised for Q2_K {
-    const GROUP: usize = 16;
-    const SIGNED: bool = false;
-    const ZERO: i32 = 0;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 //! and the high 2 at bit `2·(t / 4)` of `scales` byte `8 + t % 4`.
 
 use super::bits::{self, Field};
-use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
 use crate::simd::Simd;
 use crate::two;
 
@@ -30,14 +30,9 @@ fn high(g: usize) -> Field {
 
 impl BlockFormat for Q3_K {
     const BLOCK: usize = 256;
+    const GROUP: usize = 16;
     const BYTES: usize = 110;
-    const PLANES: &'static [Plane] = &[
-        Plane { start: 0, bytes: 32, unit: 4 },
-        Plane { start: 32, bytes: 64, unit: 4 },
-        Plane { start: 96, bytes: 12, unit: 1 },
-        Plane { start: 108, bytes: 2, unit: 2 },
-    ];
-    const BATCH: usize = 1;
+    const PLANES: &'static [Plane] = &[plane(0, 32, 4), plane(32, 64, 4), plane(96, 12, 1), plane(108, 2, 2)];
     const ENCODE_NMSE: f64 = 2.11e-2;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -73,10 +68,7 @@ impl BlockFormat for Q3_K {
 }
 
 impl Quantised for Q3_K {
-    const GROUP: usize = 16;
-    const SIGNED: bool = false;
     const ZERO: i32 = 4;
-    const HAS_MIN: bool = false;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {

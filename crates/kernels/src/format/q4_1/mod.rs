@@ -3,7 +3,7 @@
 //! Block (20 bytes): `d` f16, `m` f16, `qs` 16 bytes: byte `i` holds element `i` in its low and `16 + i` in its high
 //! nibble.
 
-use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use super::{BlockFormat, Plane, Quantised, Scale, bits, fit, plane};
 use crate::simd::Simd;
 
 /// The format `Q4_1`.
@@ -14,9 +14,9 @@ const QS: usize = 4;
 
 impl BlockFormat for Q4_1 {
     const BLOCK: usize = 32;
+    const GROUP: usize = 32;
     const BYTES: usize = 20;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 4, unit: 2 }, Plane { start: 4, bytes: 16, unit: 4 }];
-    const BATCH: usize = 16;
+    const PLANES: &'static [Plane] = &[plane(0, 4, 2), plane(4, 16, 4)];
     const ENCODE_NMSE: f64 = 4.9e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -38,9 +38,6 @@ impl BlockFormat for Q4_1 {
 }
 
 impl Quantised for Q4_1 {
-    const GROUP: usize = 32;
-    const SIGNED: bool = false;
-    const ZERO: i32 = 0;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 pub(super) mod scales;
 
 use super::bits::Field;
-use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
 use crate::simd::Simd;
 
 /// The format `Q4_K`.
@@ -20,13 +20,9 @@ fn code(g: usize) -> Field {
 
 impl BlockFormat for Q4_K {
     const BLOCK: usize = 256;
+    const GROUP: usize = 32;
     const BYTES: usize = 144;
-    const PLANES: &'static [Plane] = &[
-        Plane { start: 0, bytes: 4, unit: 2 },
-        Plane { start: 4, bytes: 12, unit: 1 },
-        Plane { start: 16, bytes: 128, unit: 4 },
-    ];
-    const BATCH: usize = 2;
+    const PLANES: &'static [Plane] = &[plane(0, 4, 2), plane(4, 12, 1), plane(16, 128, 4)];
     const ENCODE_NMSE: f64 = 5.0e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -54,9 +50,6 @@ impl BlockFormat for Q4_K {
 }
 
 impl Quantised for Q4_K {
-    const GROUP: usize = 32;
-    const SIGNED: bool = false;
-    const ZERO: i32 = 0;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 //! Block (22 bytes): `d` f16, `qh` 4 bytes: bit `i` of the little-endian number is the high bit of element `i`,
 //! `qs` 16 bytes: byte `i` holds element `i` in its low and `16 + i` in its high nibble.
 
-use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
 use crate::simd::Simd;
 
 /// The format `Q5_0`.
@@ -15,13 +15,9 @@ const QS: usize = 6;
 
 impl BlockFormat for Q5_0 {
     const BLOCK: usize = 32;
+    const GROUP: usize = 32;
     const BYTES: usize = 22;
-    const PLANES: &'static [Plane] = &[
-        Plane { start: 0, bytes: 2, unit: 2 },
-        Plane { start: 2, bytes: 4, unit: 4 },
-        Plane { start: 6, bytes: 16, unit: 4 },
-    ];
-    const BATCH: usize = 16;
+    const PLANES: &'static [Plane] = &[plane(0, 2, 2), plane(2, 4, 4), plane(6, 16, 4)];
     const ENCODE_NMSE: f64 = 1.64e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -44,18 +40,10 @@ impl BlockFormat for Q5_0 {
 }
 
 impl Quantised for Q5_0 {
-    const GROUP: usize = 32;
-    const SIGNED: bool = false;
     const ZERO: i32 = 16;
-    const HAS_MIN: bool = false;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
         bits::or(s, bits::nibble_codes(s, tile, QS), bits::fifth_bits(s, tile, QH))
-    }
-
-    #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
-        [Scale { scale: s.load_f16(tile, 0), min: s.splat(0.0) }; 2]
     }
 }

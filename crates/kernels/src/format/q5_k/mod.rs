@@ -6,7 +6,7 @@
 
 use super::bits::{self, Field};
 use super::q4_k::scales;
-use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
 use crate::simd::Simd;
 
 /// The format `Q5_K`.
@@ -27,14 +27,9 @@ fn high(g: usize) -> Field {
 
 impl BlockFormat for Q5_K {
     const BLOCK: usize = 256;
+    const GROUP: usize = 32;
     const BYTES: usize = 176;
-    const PLANES: &'static [Plane] = &[
-        Plane { start: 0, bytes: 4, unit: 2 },
-        Plane { start: 4, bytes: 12, unit: 1 },
-        Plane { start: 16, bytes: 32, unit: 4 },
-        Plane { start: 48, bytes: 128, unit: 4 },
-    ];
-    const BATCH: usize = 2;
+    const PLANES: &'static [Plane] = &[plane(0, 4, 2), plane(4, 12, 1), plane(16, 32, 4), plane(48, 128, 4)];
     const ENCODE_NMSE: f64 = 1.23e-3;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -64,9 +59,6 @@ impl BlockFormat for Q5_K {
 }
 
 impl Quantised for Q5_K {
-    const GROUP: usize = 32;
-    const SIGNED: bool = false;
-    const ZERO: i32 = 0;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! `c / 2` of `ql` byte `64·h + 32·(c % 2) + i` and its high bits at bit `2·c` of `qh` byte `32·h + i`.
 
 use super::bits::{self, Field};
-use super::{BlockFormat, Plane, Quantised, Scale, fit};
+use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
 use crate::simd::Simd;
 use crate::two;
 
@@ -29,18 +29,18 @@ fn high(g: usize) -> Field {
 
 impl BlockFormat for Q6_K {
     const BLOCK: usize = 256;
+    const GROUP: usize = 16;
     const BYTES: usize = 210;
     // In a tile: scales, d, then for each half its 64 low and 32 high bytes. In the file's order three distant streams
-    // would be read in turns, which the prefetcher does not follow: GEMV reached 15 GB/s then, 25 now, of 45.
+    // would alternate, which the prefetcher does not follow: GEMV reads 15 GB/s in that order, 25 in this, of 45.
     const PLANES: &'static [Plane] = &[
-        Plane { start: SCALES, bytes: 16, unit: 1 },
-        Plane { start: D, bytes: 2, unit: 2 },
-        Plane { start: 0, bytes: 64, unit: 4 },
-        Plane { start: QH, bytes: 32, unit: 4 },
-        Plane { start: 64, bytes: 64, unit: 4 },
-        Plane { start: QH + 32, bytes: 32, unit: 4 },
+        plane(SCALES, 16, 1),
+        plane(D, 2, 2),
+        plane(0, 64, 4),
+        plane(QH, 32, 4),
+        plane(64, 64, 4),
+        plane(QH + 32, 32, 4),
     ];
-    const BATCH: usize = 1;
     const ENCODE_NMSE: f64 = 2.9e-4;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -71,10 +71,7 @@ impl BlockFormat for Q6_K {
 }
 
 impl Quantised for Q6_K {
-    const GROUP: usize = 16;
-    const SIGNED: bool = false;
     const ZERO: i32 = 32;
-    const HAS_MIN: bool = false;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {

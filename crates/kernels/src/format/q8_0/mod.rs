@@ -2,7 +2,7 @@
 //!
 //! Block (34 bytes): `d` f16, `qs` i8 × 32.
 
-use super::{BlockFormat, Plane, Quantised, Scale, bits, fit};
+use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
 use crate::eight;
 use crate::simd::Simd;
 
@@ -12,9 +12,9 @@ pub struct Q8_0;
 
 impl BlockFormat for Q8_0 {
     const BLOCK: usize = 32;
+    const GROUP: usize = 32;
     const BYTES: usize = 34;
-    const PLANES: &'static [Plane] = &[Plane { start: 0, bytes: 2, unit: 2 }, Plane { start: 2, bytes: 32, unit: 4 }];
-    const BATCH: usize = 16;
+    const PLANES: &'static [Plane] = &[plane(0, 2, 2), plane(2, 32, 4)];
     const ENCODE_NMSE: f64 = 2.95e-5;
 
     fn decode(block: &[u8], out: &mut [f32]) {
@@ -39,19 +39,10 @@ impl BlockFormat for Q8_0 {
 }
 
 impl Quantised for Q8_0 {
-    const GROUP: usize = 32;
     const SIGNED: bool = true;
-    const ZERO: i32 = 0;
-    const HAS_MIN: bool = false;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {
         eight!(j => s.load_codes(tile, 16 * 2 + j * 64))
-    }
-
-    #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
-        let scale = s.load_f16(tile, 0);
-        [Scale { scale, min: s.splat(0.0) }; 2]
     }
 }
