@@ -24,8 +24,8 @@ const SUMS_BYTES: usize = OUTPUTS * AT_ONCE * size_of::<f32>();
 /// Columns that a warp takes at once, and warps of a block.
 const COLUMNS: usize = 256;
 const MOST_WARPS: usize = 4;
-/// Bytes of `Room` in the text: codes, scales, columns.
-const ROOM: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1 + AT_ONCE) * 2 * size_of::<f32>();
+/// Bytes of `WarpScratch` in the kernel source: codes, scales, columns.
+const WARP_SCRATCH: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1 + AT_ONCE) * 2 * size_of::<f32>();
 /// Blocks that a multiprocessor should have at least, so that its warps hide each other's waiting.
 const BLOCKS_EACH: usize = 3;
 
@@ -127,7 +127,7 @@ fn launch(
         kernel: Kernel { file: FILE, entry: "gemm_int8", defines: &defines },
         grid: [word(op, "blocks of outputs", blocks)?, which.tasks(w.experts, y_rows, AT_ONCE), 1],
         block: 32 * warps as u32,
-        shared: (warps * (ROOM + (1 + usize::from(both)) * slabs * SUMS_BYTES)) as u32,
+        shared: (warps * (WARP_SCRATCH + (1 + usize::from(both)) * slabs * SUMS_BYTES)) as u32,
         overlap: true,
         args: &[
             w.arg(),

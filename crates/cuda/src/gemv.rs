@@ -15,7 +15,7 @@ use gristmill_kernels::tensor::{Buffer, ViewMut};
 
 /// Threads of a block.
 const BLOCK: usize = 128;
-/// Weight rows that a team multiplies at once in `matmul`, of up to four rows of int8 activations, and else: `TEAM_ROWS` in
+/// Weight rows that a team multiplies at once in `matmul`, of up to four rows of int8 activations, and else: `GROUP_ROWS` in
 /// the text.
 const TEAM_ROWS: [usize; 2] = [4, 2];
 /// Outputs of a block in `gate_up`: what is rounded together.

@@ -39,7 +39,7 @@ shared_struct! {
         outputs: u32,
         blocks: u32,
         cols: u32,
-        team_log2: u32,
+        threads_log2: u32,
         aligned: u32,
         eps: f32,
     }
@@ -58,7 +58,7 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
 }
 
 fn defines(format: Format, int8: bool, team_rows: &'static str) -> [(&'static str, &'static str); 3] {
-    [("FORMAT", format.name()), ("INT8", int8_text(int8)), ("TEAM_ROWS", team_rows)]
+    [("FORMAT", format.name()), ("INT8", int8_text(int8)), ("GROUP_ROWS", team_rows)]
 }
 
 /// Bytes of shared memory for the prepared row.
@@ -96,7 +96,7 @@ pub(super) fn norm_matmul(cuda: &Cuda, call: &mut NormMatmul) -> Result<Fused> {
             outputs: word(OP, "outputs", part.rows)?,
             blocks: word(OP, "blocks in a row", part.blocks())?,
             cols: word(OP, "columns", cols)?,
-            team_log2,
+            threads_log2: team_log2,
             aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
             eps: *eps,
         };

@@ -239,11 +239,11 @@ KERNEL(sample_histogram)
 }
 
 // What is kept: all of higher order than `order`, and of that order the first `ties`.
-struct SharedAct {
+struct Threshold {
     u32 order;
     u64 ties;
 };
-DEV SharedAct sample_kept(Here here, const SampleRow r, SampleState s, float max, GROUP u64* scratch, const SampleParams p) {
+DEV Threshold sample_kept(Here here, const SampleRow r, SampleState s, float max, GROUP u64* scratch, const SampleParams p) {
     u32 steps = p.count_steps + p.mass_steps;
     Search last = {0, 0, 1}, counted = {0, 0, 1};
     if (steps > 0) last = search_after(here, r, s, steps - 1, scratch, p);
@@ -256,7 +256,7 @@ DEV SharedAct sample_kept(Here here, const SampleRow r, SampleState s, float max
     } else {
         counted = last;
     }
-    return counted.all ? SharedAct{0, 0} : SharedAct{counted.prefix, counted.left};
+    return counted.all ? Threshold{0, 0} : Threshold{counted.prefix, counted.left};
 }
 
 struct SegmentMass {
@@ -265,7 +265,7 @@ struct SegmentMass {
 };
 
 // Mass and ties of `count` neighbouring tokens.
-DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, u64 end, u32 step, float max, SharedAct kept,
+DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, u64 end, u32 step, float max, Threshold kept,
                           const SampleParams p) {
     SegmentMass mass = {0, 0};
     for (u64 token = first; token < end; token += step) {
@@ -285,7 +285,7 @@ DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, 
 // The mass that each segment keeps. BINS threads.
 KERNEL(sample_masses)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(u32, histograms, 3), INOUT(Search, searches, 4),
- OUT(SharedAct, thresholds, 5), OUT(SegmentMass, masses, 6), PARAMS(SampleParams, p, 7)) {
+ OUT(Threshold, thresholds, 5), OUT(SegmentMass, masses, 6), PARAMS(SampleParams, p, 7)) {
     HERE;
     SHARED(u64, scratch, 33);
     dependency_launch();
@@ -296,7 +296,7 @@ KERNEL(sample_masses)
     if (!r.random || top <= ORDER_OF_NOTHING) return;
     float max = of_order(top);
     SampleState s = {histograms + (u64)row * steps * BINS * 2, searches + (u64)row * steps};
-    SharedAct kept = sample_kept(here, r, s, max, scratch, p);
+    Threshold kept = sample_kept(here, r, s, max, scratch, p);
     u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
     const GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
     SegmentMass mass = kept_mass(r, at, first + here.thread_x(), end, here.block_width(), max, kept, p);
@@ -330,7 +330,7 @@ DEV bool passes(Here here, SegmentMass mine, u64 index, u64 aim, u64 ties, u64 s
 
 // Draws. A block for each row.
 KERNEL(sample_draw)
-(IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(SharedAct, thresholds, 3), IN(SegmentMass, masses, 4),
+(IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(Threshold, thresholds, 3), IN(SegmentMass, masses, 4),
  OUT(u32, out, 5), PARAMS(SampleParams, p, 6)) {
     HERE;
     SHARED(u64, scratch, 32);
@@ -346,7 +346,7 @@ KERNEL(sample_draw)
         return;
     }
     float max = of_order(candidate_order(top));
-    SharedAct kept = thresholds[row];
+    Threshold kept = thresholds[row];
     u64 share = kept.ties ? sample_share(r, of_order(kept.order), max, p.bits) : 0;
     u64 ties = share >= r.least ? kept.ties : 0;
 

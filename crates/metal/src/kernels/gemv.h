@@ -73,12 +73,11 @@ struct Products {
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                float scale, min;
-                F::scale(raw[r], piece, scale, min);
+                ScaleMin of = F::scale(raw[r], piece);
 #pragma unroll
                 for (int t = 0; t < X::TOKENS; t++) {
-                    sums[r][t] = fmaf(scale, parts[r][t], sums[r][t]);
-                    if (F::HAS_MIN) sums[r][t] = fmaf(-min, totals[t], sums[r][t]);
+                    sums[r][t] = fmaf(of.scale, parts[r][t], sums[r][t]);
+                    if (F::HAS_MIN) sums[r][t] = fmaf(-of.min, totals[t], sums[r][t]);
                 }
             }
         }
