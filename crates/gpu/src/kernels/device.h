@@ -12,7 +12,7 @@
 #pragma once
 #include "language.h"
 
-// Whether a struct's field is at this byte (`shared_struct.rs`). Where the compiler cannot say, as NVRTC, sizes alone are asserted.
+// Whether a struct's field is at this byte (`shared_struct.rs`). A compiler without offsets, as NVRTC, asserts sizes alone.
 #define FIELD_AT(S, field, byte) true
 #ifdef __has_builtin
 #if __has_builtin(__builtin_offsetof)

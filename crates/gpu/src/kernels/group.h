@@ -1,7 +1,6 @@
-// Sorts the (token, slot) pairs by expert, ascending within an expert: a counting sort. Each warp counts the experts of a
-// range of pairs in a table of its own; the counts become places; each warp gives its pairs their places in order. So
-// nothing depends on which thread is first. Pairs without an expert come last, where matrix operations find whose rows
-// are to be zeros.
+// Sorts the (token, slot) pairs by expert, ascending within an expert: a counting sort. Each warp counts the experts of a range
+// of pairs in its own table; the counts become positions, which each warp gives to its pairs in order, so the result does not
+// depend on the order of threads. Pairs without an expert come last: matrix operations zero their rows.
 #pragma once
 #include "reduce.h"
 
@@ -55,7 +54,7 @@ DEV u32 group_total(const GROUP u32* tables, u32 expert, const GroupParams p) {
     return total;
 }
 
-// Counts in a column become places from `start` on.
+// Counts in a column become positions from `start` on.
 DEV void group_places(GROUP u32* tables, u32 column, u32 start, const GroupParams p) {
     for (u32 w = 0; w < p.tables; w++) {
         u32 count = tables[w * group_columns(p) + column];
@@ -64,7 +63,7 @@ DEV void group_places(GROUP u32* tables, u32 column, u32 start, const GroupParam
     }
 }
 
-// Puts each pair in its place.
+// Writes each pair at its position.
 DEV void group_scatter(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* pairs, const GroupParams p) {
     PairRange mine = group_range(here, p);
     for (u32 base = mine.first; base < mine.end; base += 32) {
@@ -84,8 +83,8 @@ DEV void group_scatter(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOB
 struct Starts {
     u32 pair, pairs;
 };
-// Writes the count of this thread's expert, and where its pairs and tiles begin; the last expert's thread also the ends. `scratch`
-// has 32 places, `first_pair` and `first_tile` one more than experts.
+// Writes the count of this thread's expert and the beginning of its pairs and tiles; the last expert's thread also the ends.
+// `scratch` has 32 places, `first_pair` and `first_tile` one more than experts.
 DEV Starts group_starts(Here here, u32 count, GLOBAL u32* counts, GLOBAL u32* tile_count, GROUP u64* scratch,
                         GROUP u32* first_pair, GROUP u32* first_tile, const GroupParams p) {
     u64 both = (u64)count << 32 | (count + p.tile_rows - 1) / p.tile_rows;
@@ -162,7 +161,7 @@ KERNEL(group)
     group_block(here, ids, counts, pairs, tiles, tile_count, flag, tables, scratch, first_pair, first_tile, p);
 }
 
-// The same of many pairs: each block counts a chunk, one block adds up, each block gives its chunk places.
+// The same of many pairs: each block counts a chunk, one block adds up, each block writes its chunk.
 KERNEL(group_counts)
 (IN(u32, ids, 0), OUT(u32, chunks, 1), INOUT(u32, flag, 2), PARAMS(GroupParams, p, 3)) {
     HERE;
@@ -174,7 +173,7 @@ KERNEL(group_counts)
         chunks[(u64)here.block_x() * group_columns(p) + column] = group_total(tables, column, p);
 }
 
-// Counts of a column in each chunk become places from `place` on.
+// Counts of a column in each chunk become positions from `place` on.
 DEV void group_chunk_places(GLOBAL u32* chunks, u32 column, u32 place, const GroupParams p) {
     u32 number = (p.pairs + p.chunk - 1) / p.chunk;
 #pragma unroll 8
@@ -186,7 +185,7 @@ DEV void group_chunk_places(GLOBAL u32* chunks, u32 column, u32 place, const Gro
     }
 }
 
-// `chunks`: counts of each expert in each chunk become places. One block with at least as many threads as experts.
+// `chunks`: counts of each expert in each chunk become positions. One block with at least as many threads as experts.
 KERNEL(group_sums)
 (INOUT(u32, chunks, 0), OUT(u32, counts, 1), OUT(u32, tiles, 2), OUT(u32, tile_count, 3), PARAMS(GroupParams, p, 4)) {
     HERE;
