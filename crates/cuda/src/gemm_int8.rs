@@ -18,8 +18,8 @@ const SUMS_BYTES: usize = OUTPUTS * AT_ONCE * size_of::<f32>();
 /// Columns that a warp takes at once, and warps of a block.
 const COLUMNS: usize = 256;
 const MOST_WARPS: usize = 4;
-/// Bytes of a warp's scratch: codes, scales, columns.
-const SCRATCH: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1 + AT_ONCE) * 2 * size_of::<f32>();
+/// Bytes of `WarpScratch` in the kernel source: codes, scales, columns.
+const WARP_SCRATCH: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1 + AT_ONCE) * 2 * size_of::<f32>();
 /// Blocks that a multiprocessor should have at least, so that its warps hide each other's waiting.
 const BLOCKS_EACH: usize = 3;
 
@@ -68,7 +68,7 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     let args = [weight, up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, exact, int8, bf16, flag, params];
     let grid = [product.output_blocks(OUTPUTS * slabs)?, product.tasks(AT_ONCE), 1];
     let kernel = Kernel { file: FILE, entry: "gemm_int8", defines: &defines(w.format, gated) };
-    let shared = (warps * (SCRATCH + (1 + usize::from(gated)) * slabs * SUMS_BYTES)) as u32;
+    let shared = (warps * (WARP_SCRATCH + (1 + usize::from(gated)) * slabs * SUMS_BYTES)) as u32;
     cuda.device.launch(&Launch { shared, ..Launch::new(kernel, grid, 32 * warps as u32, &args) })
 }
 

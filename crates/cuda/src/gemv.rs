@@ -13,12 +13,12 @@ use gristmill_kernels::format::Format;
 const FILE: &str = "gemv.cu";
 /// Threads of a block.
 const BLOCK: usize = 128;
-/// Weight rows of a subwarp in `matmul`, for up to four rows of int8 activations, and else: `TEAM_ROWS` in the source.
-const TEAM_ROWS: [usize; 2] = [4, 2];
+/// Weight rows of a subwarp in `matmul`, for up to four rows of int8 activations, and else: `GROUP_ROWS` in the source.
+const GROUP_ROWS: [usize; 2] = [4, 2];
 /// Outputs of a block in `gate_up`: those that are rounded together.
 pub(super) const GATE_OUTPUTS: usize = 32;
 /// Threads that a large device holds at once: 512 on each of 132 multiprocessors. They keep its memory busy; more wait for
-/// the first to end. On an H200, one row of X, Q4_K, four rows to a team: 2,048 × 4,096 takes 3.7 µs with 65,536 threads,
+/// the first to end. On an H200, one row of X, Q4_K, four rows to a thread group: 2,048 × 4,096 takes 3.7 µs with 65,536 threads,
 /// 3.9 with half as many; reading as many bytes alone 1.7.
 const ENOUGH_THREADS: usize = 512 * 132;
 /// Fewer neighbouring threads than this, as a power of two, would read parts of lines of 128 bytes.
@@ -30,11 +30,11 @@ const USUAL_EXPERTS: usize = 32;
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     let (w, int8) = (product.weight(), reads_int8(product.weight(), product.x));
     let (at_once, tokens) = rows_at_once(product, int8);
-    // The order of a sum must not depend on the rows of X, so a team's size does not depend on `team_rows`.
-    let team_log2 = team_log2(w.spans, w.rows.div_ceil(TEAM_ROWS[0]) * w.experts.min(USUAL_EXPERTS), BLOCK);
-    let team_rows = TEAM_ROWS[usize::from(!int8 || at_once > 4)];
+    // The order of a sum must not depend on the rows of X, so a thread group's size does not depend on `group_rows`.
+    let threads_log2 = threads_log2(w.spans, w.rows.div_ceil(GROUP_ROWS[0]) * w.experts.min(USUAL_EXPERTS), BLOCK);
+    let group_rows = GROUP_ROWS[usize::from(!int8 || at_once > 4)];
     let (entry, cut, block_outputs) = match product.up {
-        None => ("matmul", team_log2, team_rows * (BLOCK >> team_log2)),
+        None => ("matmul", threads_log2, group_rows * (BLOCK >> threads_log2)),
         Some(_) => ("gate_up", 0, GATE_OUTPUTS),
     };
     let params = ProductParams::new(product, cut)?;
@@ -108,15 +108,15 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     })
 }
 
-/// The size of a team, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because
+/// The size of a thread group, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because
 /// the order of a row's sum depends on it. On an H200 the head of Qwen3-30B-A3B (Q6_K, 151,936 × 2,048) takes 69 µs in
-/// teams of 16, 81 of 32, 78 of 8 (and two rows); its experts' down for 8 tokens (Q4_K, 2,048 × 768) 22 of 8, above 29 of 16.
-pub(super) fn team_log2(spans: usize, teams: usize, block: usize) -> u32 {
+/// thread groups of 16, 81 of 32, 78 of 8 (and two rows); its experts' down for 8 tokens (Q4_K, 2,048 × 768) 22 of 8, above 29 of 16.
+pub(super) fn threads_log2(spans: usize, groups: usize, block: usize) -> u32 {
     let cost = |log2: u32| {
-        // A span's time, with what each team does once as a quarter of one; lines that are read in two halves cost.
+        // A span's time, with what each thread group does once as a quarter of one; lines that are read in two halves cost.
         let turns = spans.div_ceil(1 << log2) as f64 + 0.25;
         let lines = if log2 <= LEAST_TEAM { 1.25 } else { 1.0 };
-        turns * lines * ((teams << log2) as f64 / ENOUGH_THREADS as f64).max(1.0)
+        turns * lines * ((groups << log2) as f64 / ENOUGH_THREADS as f64).max(1.0)
     };
     let most = spans.next_power_of_two().ilog2().min(block.ilog2());
     (LEAST_TEAM.min(most)..=most).min_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap_or(0)

@@ -2,7 +2,7 @@
 
 use super::Cuda;
 use super::family::Family;
-use super::gemv::{inputs, int8_define, reads_int8, team_log2};
+use super::gemv::{inputs, int8_define, reads_int8, threads_log2};
 use super::units::Unit;
 use gristmill_gpu::common::norm_act::NormActs;
 use gristmill_gpu::common::{RowAlignment, aligned};
@@ -23,8 +23,8 @@ const BLOCK: usize = 256;
 const SMALL: usize = 1024;
 /// Rows of X that a small weight is read for.
 const MOST_ROWS: usize = 8;
-/// Weight rows of a team, for small weights, which want many blocks, and for large ones.
-const TEAM_ROWS: [(usize, &str); 2] = [(1, "1"), (4, "4")];
+/// Weight rows of a thread group, for small weights, which want many blocks, and for large ones.
+const GROUP_ROWS: [(usize, &str); 2] = [(1, "1"), (4, "4")];
 /// Bytes of shared memory that every device has for a block, less what the kernel has besides.
 const SHARED: usize = 44 << 10;
 
@@ -37,7 +37,7 @@ shared_struct! {
         outputs: u32,
         blocks: u32,
         cols: u32,
-        team_log2: u32,
+        threads_log2: u32,
         aligned: u32,
         eps: f32,
     }
@@ -45,11 +45,11 @@ shared_struct! {
 
 /// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
-    inputs().flat_map(|(format, int8)| TEAM_ROWS.map(|(_, rows)| Unit::new(FILE, &defines(format, int8, rows))))
+    inputs().flat_map(|(format, int8)| GROUP_ROWS.map(|(_, rows)| Unit::new(FILE, &defines(format, int8, rows))))
 }
 
-fn defines(format: Format, int8: bool, team_rows: &'static str) -> [(&'static str, &'static str); 3] {
-    [("FORMAT", format.name()), ("INT8", int8_define(int8)), ("TEAM_ROWS", team_rows)]
+fn defines(format: Format, int8: bool, group_rows: &'static str) -> [(&'static str, &'static str); 3] {
+    [("FORMAT", format.name()), ("INT8", int8_define(int8)), ("GROUP_ROWS", group_rows)]
 }
 
 /// Bytes of shared memory for the prepared row.
@@ -83,8 +83,8 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
     let RmsNorm { x, weight, eps, out } = norm;
     let (op, part, cols) = (product.op, product.weight(), x.cols());
     let int8 = reads_int8(part, product.x);
-    let (team_rows, rows_define) = TEAM_ROWS[usize::from(part.rows > SMALL)];
-    let team_log2 = team_log2(part.spans, part.rows.div_ceil(team_rows), BLOCK);
+    let (group_rows, rows_define) = GROUP_ROWS[usize::from(part.rows > SMALL)];
+    let threads_log2 = threads_log2(part.spans, part.rows.div_ceil(group_rows), BLOCK);
     let params = NormMatmulParams {
         x_stride: x.layout().stride() as u64,
         normed_stride: out.layout().stride() as u64,
@@ -93,7 +93,7 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
         outputs: word(op, "outputs", part.rows)?,
         blocks: word(op, "blocks in a row", part.blocks())?,
         cols: word(op, "columns", cols)?,
-        team_log2,
+        threads_log2,
         aligned: aligned(cols, [RowAlignment::of(x), RowAlignment::of_mut(out)]),
         eps: *eps,
     };
@@ -103,7 +103,7 @@ fn launch(cuda: &Cuda, norm: &RmsNorm, product: &Product, copies: Option<&NormAc
     let ([bias, _], params) = (product.bias_args(), Arg::params(&params));
     let args = [part.arg(), x, norm, bias, y, copy, exact, of_int8, bf16, other, params];
     let kernel = Kernel { file: FILE, entry: "norm_matmul", defines: &defines(part.format, int8, rows_define) };
-    let grid = [product.output_blocks(team_rows * (BLOCK >> team_log2))?, product.y.rows() as u32, 1];
+    let grid = [product.output_blocks(group_rows * (BLOCK >> threads_log2))?, product.y.rows() as u32, 1];
     let launch = Launch::new(kernel, grid, BLOCK as u32, &args);
     cuda.device.launch(&Launch { shared: shared_bytes(cols, int8) as u32, ..launch })
 }

@@ -254,7 +254,8 @@ impl Runner {
         let result = self.inspected_step(shape, |_| true, &mut |stage, scratch| {
             let Stage::Layer(layer) = stage else { return Ok(()) };
             let layer = &model.weights.layers[layer];
-            Ok(counts.push(expert_counts(&model.backend, &layer.mlp, scratch, tokens)?))
+            counts.push(expert_counts(&model.backend, &layer.mlp, scratch, tokens)?);
+            Ok(())
         });
         self.expert_counts = Some(counts);
         result

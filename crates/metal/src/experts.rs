@@ -1,13 +1,13 @@
 //! The experts of few tokens: the host side of `kernels/experts.h`.
 
-use super::gemv::{BLOCK, FILE, GATE_ROWS, team_log2};
+use super::gemv::{BLOCK, FILE, GATE_ROWS, threads_log2};
 use gristmill_gpu::common::route::RouteParams;
 use gristmill_gpu::experts::FewTokens;
 use gristmill_gpu::product::{Product, ProductParams};
 use gristmill_gpu::{Access, Arg, Device, Kernel, Launch, shared_struct};
 use gristmill_kernels::error::Result;
 
-/// SIMD groups of a block that multiplies `down`, at most, and rows of a team: as in the source.
+/// SIMD groups of a block that multiplies `down`, at most, and rows of a lane group: as in the source.
 const DOWN_WARPS: usize = 8;
 const DOWN_ROWS: usize = 4;
 
@@ -20,20 +20,20 @@ shared_struct! {
 
 /// Launches one of the two products.
 pub(super) fn multiply(device: &Device, few: &FewTokens, product: &Product) -> Result<()> {
-    let (weight, team_log2) = (product.weight().arg(), team_log2(product.weight().spans));
-    let params = ExpertsParams { route: few.route, product: ProductParams::new(product, team_log2)? };
+    let (weight, threads_log2) = (product.weight().arg(), threads_log2(product.weight().spans));
+    let params = ExpertsParams { route: few.route, product: ProductParams::new(product, threads_log2)? };
     let (x, y, params) = (product.x()?.exact(Access::Read), product.y_arg(), Arg::params(&params));
     let (logits, [ids, weights], [bias, up_bias]) = (few.logits, few.chosen, product.bias_args());
     let (entry, outputs, block, args): (_, _, _, &[Arg]) = match product.up {
         Some(up) => (
             "experts_gate_up",
-            GATE_ROWS * (BLOCK >> team_log2),
+            GATE_ROWS * (BLOCK >> threads_log2),
             BLOCK,
             &[weight, up.arg(), x, logits, bias, up_bias, ids, weights, y, params],
         ),
         None => {
             let block = 32 * few.top_k.min(DOWN_WARPS);
-            ("experts_down", DOWN_ROWS * (32 >> team_log2), block, &[weight, x, logits, bias, y, params])
+            ("experts_down", DOWN_ROWS * (32 >> threads_log2), block, &[weight, x, logits, bias, y, params])
         }
     };
     let kernel = Kernel { file: FILE, entry, defines: &[("FORMAT", product.format().name())] };

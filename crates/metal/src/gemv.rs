@@ -7,18 +7,18 @@ use gristmill_kernels::error::Result;
 pub(super) const FILE: &str = "gemv.metal";
 /// Threads of a block.
 pub(super) const BLOCK: usize = 64;
-/// Weight rows that a team multiplies at once in `matmul`, and outputs in `gate_up`: `TEAM_ROWS` and `GATE_ROWS` in the source.
-const TEAM_ROWS: usize = 4;
+/// Weight rows that a lane group multiplies at once in `matmul`, and outputs in `gate_up`: `GROUP_ROWS` and `GATE_ROWS` in the source.
+const GROUP_ROWS: usize = 4;
 pub(super) const GATE_ROWS: usize = 2;
-/// Lanes of a team, as powers of two: fewer would read parts of a line of memory.
-const TEAMS: std::ops::RangeInclusive<u32> = 2..=5;
+/// Lanes of a lane group, as powers of two: fewer would read parts of a line of memory.
+const LANES_LOG2: std::ops::RangeInclusive<u32> = 2..=5;
 /// Rows of X that the kernels multiply at once if there are several.
 const SEVERAL: usize = 4;
 
 /// Lanes for rows of so many spans, as a power of two: as many as leave the fewest without work in the last turn.
-pub(super) fn team_log2(spans: usize) -> u32 {
+pub(super) fn threads_log2(spans: usize) -> u32 {
     let turns = |log2: &u32| spans.next_multiple_of(1 << log2);
-    TEAMS.rev().min_by_key(turns).unwrap_or(*TEAMS.end())
+    LANES_LOG2.rev().min_by_key(turns).unwrap_or(*LANES_LOG2.end())
 }
 
 /// The units.
@@ -26,7 +26,7 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     Unit::by_format(FILE)
 }
 
-/// Launches a product with teams of [`team_log2`].
+/// Launches a product with lane groups of [`threads_log2`].
 pub(super) fn launch(device: &Device, product: &Product, args: &[Arg]) -> Result<()> {
     let rows = product.y.rows();
     let several = match product.rows {
@@ -34,12 +34,12 @@ pub(super) fn launch(device: &Device, product: &Product, args: &[Arg]) -> Result
         RowSelection::Pairs { groups, pairs_per_row } => rows > pairs_per_row && 2 * rows > groups.experts(),
         _ => rows > 1,
     };
-    // For a row of X at a time, and for several; and outputs of a team.
-    let (entries, team_rows) = match product.up {
-        None => (["matmul", "matmul_several"], TEAM_ROWS),
+    // For a row of X at a time, and for several; and outputs of a lane group.
+    let (entries, group_rows) = match product.up {
+        None => (["matmul", "matmul_several"], GROUP_ROWS),
         Some(_) => (["gate_up", "gate_up_several"], GATE_ROWS),
     };
-    let blocks = product.output_blocks(team_rows * (BLOCK >> team_log2(product.weight().spans)))?;
+    let blocks = product.output_blocks(group_rows * (BLOCK >> threads_log2(product.weight().spans)))?;
     let grid = [blocks, product.tasks(if several { SEVERAL } else { 1 }), 1];
     let entry = entries[usize::from(several)];
     let kernel = Kernel { file: FILE, entry, defines: &[("FORMAT", product.format().name())] };
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn teams_leave_few_lanes_idle() {
         for (spans, lanes) in [(1, 4), (4, 4), (8, 8), (12, 4), (16, 16), (24, 8), (64, 32), (90, 4), (33, 4)] {
-            assert_eq!(1 << team_log2(spans), lanes, "{spans} spans");
+            assert_eq!(1 << threads_log2(spans), lanes, "{spans} spans");
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) fn part_args<'a>(product: &Product<'a>) -> [Arg<'a>; JOINED_PARTS] {
 /// Launches a product.
 pub(super) fn multiply(device: &Device, product: &Product) -> Result<()> {
     let tiled = gemm::serves(product);
-    let params = ProductParams::new(product, if tiled { 0 } else { gemv::team_log2(product.weight().spans) })?;
+    let params = ProductParams::new(product, if tiled { 0 } else { gemv::threads_log2(product.weight().spans) })?;
     let (x, y, flag, params) = (product.x()?.exact(Access::Read), product.y_arg(), device.flag(), Arg::params(&params));
     let [ids, pairs, tiles, tile_count] = product.rows.args();
     let ([weight, second, third], [bias, up_bias]) = (part_args(product), product.bias_args());

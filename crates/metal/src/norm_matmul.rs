@@ -1,6 +1,6 @@
 //! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.h`.
 
-use super::gemv::{self, BLOCK, team_log2};
+use super::gemv::{self, BLOCK, threads_log2};
 use super::matmul::{JOINED_PARTS, part_args};
 use gristmill_gpu::common::{RowAlignment, aligned};
 use gristmill_gpu::epilogue::ProductEpilogue;
@@ -16,7 +16,7 @@ use gristmill_kernels::ops::{Fused, NormMatmul, Operation, RmsNorm};
 const SMALL: usize = 1024;
 /// Rows of X that a small weight is read for.
 const MOST_ROWS: usize = 8;
-/// Weight rows of a team, and the kernel: for small weights, which want many blocks, and for large ones.
+/// Weight rows of a lane group, and the kernel: for small weights, which want many blocks, and for large ones.
 const SORTS: [(usize, &str); 2] = [(1, "norm_matmul_small"), (4, "norm_matmul")];
 /// What a launch writes beside Y: `NormPart` in the source.
 const NORMED: u32 = 1;
@@ -63,13 +63,13 @@ fn launch(
     device: &Device,
     norm: &RmsNorm,
     product: &Product,
-    (team_rows, entry): (usize, &'static str),
+    (group_rows, entry): (usize, &'static str),
     [copy, exact, other]: [Arg; 3],
     parts: u32,
 ) -> Result<()> {
-    let (RmsNorm { x, weight, eps, out }, team_log2) = (norm, team_log2(product.weight().spans));
+    let (RmsNorm { x, weight, eps, out }, threads_log2) = (norm, threads_log2(product.weight().spans));
     let params = NormMatmulParams {
-        product: ProductParams::new(product, team_log2)?,
+        product: ProductParams::new(product, threads_log2)?,
         x_stride: x.layout().stride() as u64,
         normed_stride: out.layout().stride() as u64,
         eps: *eps,
@@ -81,6 +81,6 @@ fn launch(
     let (x, norm, y) = (Arg::read(x), Arg::buffer(weight, Access::Read), product.y_arg());
     let args = [part, second, third, x, norm, bias, y, copy, exact, other, Arg::params(&params)];
     let kernel = Kernel { file: gemv::FILE, entry, defines: &[("FORMAT", product.format().name())] };
-    let grid = [product.output_blocks(team_rows * (BLOCK >> team_log2))?, product.y.rows() as u32, 1];
+    let grid = [product.output_blocks(group_rows * (BLOCK >> threads_log2))?, product.y.rows() as u32, 1];
     device.launch(&Launch::new(kernel, grid, BLOCK as u32, &args))
 }

@@ -1,5 +1,5 @@
-// Joins the splits of a token and query head: one block of threads for each (x, y). What has one split is whole already,
-// as is padding; long runs are left to `attention_tile`. The order of sums is that of `combine`.
+// Joins the splits of a token and query head: one thread block for each (x, y). Tokens with one split, padding and long runs
+// have their output already. Sums are taken in the order of `combine`.
 #include "attention.cuh"
 
 // A warp for each chunk of the splits.
@@ -16,13 +16,13 @@ KERNEL_BOUNDED(attention_combine, THREADS, 1)(
     u32 token = here.block_x(), head = here.block_y(), kv_head = head / p.group, in_group = head - kv_head * p.group;
     u32 chunk_of_rows = in_group >> (__ffs(int(p.rows)) - 1), row = in_group & (p.rows - 1);
     u64 first = partial_of(p, token * p.units + chunk_of_rows * p.kv_heads + kv_head, row, 0);
-    // Nobody writes ids and sinks while the model runs.
-    Standing standing;
-    u32 splits = stand(p, slots, positions, token, standing) ? splits_of(p, standing).count : 0;
-    bool others = p.long_runs && in_long_run(slots, positions, p.tokens, token);
+    // No kernel writes ids and sinks.
+    Context context;
+    u32 splits = find_context(p, slots, positions, token, context) ? splits_of(p, context).count : 0;
+    bool tiled = p.long_runs && in_long_run(slots, positions, p.tokens, token);
     float sink = sink_of(sinks, head);
     dependency_wait();
-    if (splits < 2 || others) return;
+    if (splits < 2 || tiled) return;
 
     const float* of_row = vectors + first * p.value_stride;
     float2 own = here.lane() < splits ? stats[first + here.lane()] : make_float2(0.0f, 0.0f);

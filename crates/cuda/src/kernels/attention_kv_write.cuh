@@ -1,4 +1,4 @@
-// What `attention_decode` does with new queries, keys and values when it places them itself.
+// What `attention_decode` does with new queries, keys and values before it uses them.
 //
 // KEY_WIDTH: of a head, rounded up.
 #pragma once
@@ -8,17 +8,17 @@
 // Rotations of a lane.
 #define ROTATIONS ((KEY_WIDTH / 2 + 31) / 32)
 
-// Twin of `KvWriteParams` in attention.rs: what becomes of queries and keys before they are used, if this launch places them.
+// Mirrors `KvWriteParams` in `attention.rs`: how queries and keys change before use, and whether this launch writes the cache.
 struct KvWriteParams {
     u32 placed, normed, pairs, interleaved;
     float eps, magnitude;
 };
 
-// Heads of queries or keys, four elements for each lane, normalised and turned as by `qkv_write`. What the lanes wait for,
-// they wait for once for all heads. `scratches`: shared memory of this warp, 128 floats for each.
+// Normalises and rotates heads, four elements for each lane, as `qkv_write` does; lanes meet once for all heads. `scratches`:
+// 128 floats of the warp's shared memory for each.
 template <u32 HEADS>
 DEV void norm_and_rotate(
-    Four (&v)[HEADS], const Four (&weights)[HEADS], const Rotation (&turns)[ROTATIONS], const KvWriteParams& p, u32 width,
+    Four (&v)[HEADS], const Four (&weights)[HEADS], const Rotation (&rotations)[ROTATIONS], const KvWriteParams& p, u32 width,
     float* const (&scratches)[HEADS]
 ) {
     if (p.normed) {
@@ -47,14 +47,14 @@ DEV void norm_and_rotate(
         if (pair >= p.pairs) break;
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
 #pragma unroll
-        for (u32 h = 0; h < HEADS; h++) rotate(turns[i], scratches[h] + a, scratches[h] + b);
+        for (u32 h = 0; h < HEADS; h++) rotate(rotations[i], scratches[h] + a, scratches[h] + b);
     }
     warp_barrier();
 #pragma unroll
     for (u32 h = 0; h < HEADS; h++) v[h] = reinterpret_cast<const Four*>(scratches[h])[here.lane()];
 }
 
-// Four elements of a new key or value for each lane: to shared memory, and to the cache if there is a place.
+// Writes four elements of a new key or value for each lane to shared memory, and to `cell` of the cache unless null.
 DEV void keep(Four v, u32 width, uint4* shared, u16* cell, u32 stride) {
     uint2 words = make_uint2(pack_half(v.at[0], v.at[1]), pack_half(v.at[2], v.at[3]));
     u32 d = here.lane() * 4;

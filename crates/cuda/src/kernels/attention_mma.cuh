@@ -1,5 +1,5 @@
-// How attention gets products of f32 numbers to 22 bits from tensor cores that multiply f16: keys and values are f16
-// already; queries and exponentials are split in a high and a low part, each multiplied.
+// Products of f32 numbers to 22 bits on tensor cores that multiply f16: keys and values are f16 already; queries and
+// exponentials are split in a high and a low part, each multiplied.
 #pragma once
 #include "attention.cuh"
 

@@ -1,19 +1,16 @@
 // Attention of long runs on tensor cores.
 //
-// A block of threads takes a tile of the batch: neighbouring tokens and the query heads of one KV head, 64 rows in all,
-// 16 for each of four warps. Keys and values pass through shared memory, the next ones on their way while these are
-// multiplied. A row keeps the maximum and the sum of the exponentials so far (online softmax), in f32.
+// A thread block takes a tile of the batch: neighbouring tokens and the query heads of one KV head, 64 rows in all, 16 for
+// each of four warps. Keys and values pass through shared memory, the next ones under way. Softmax is online, in f32.
 //
-// Tiles of keys begin at multiples of KEYS, whatever the row, and keys that a row does not see change nothing in it. So
-// the result of a row does not depend on the rows beside it.
+// Tiles of keys begin at multiples of KEYS and keys that a row does not see change nothing in it, so the result of a row does
+// not depend on the rows beside it.
 //
 // KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. sm_80 or newer.
 #include "attention_mma.cuh"
+#include "attention_runs.cuh"
 
 #if __CUDA_ARCH__ >= 800
-#define THREADS 128u
-#define ROWS 64u
-#define MAX_TILE_TOKENS ROWS
 // Whether the queries' high parts stay in registers.
 #define QUERIES_STAY (KEY_WIDTH <= 128)
 
@@ -33,29 +30,242 @@ DEV const u32 (&half_of(const u32 (&b)[4], u32 half))[2] {
     return *reinterpret_cast<const u32(*)[2]>(&b[half * 2]);
 }
 
-// Copies rows of the cache to shared memory; what lies outside of `first..=last` becomes zeros.
-template <u32 WIDTH>
-DEV void fetch(
-    u16* to, const u16* cells, u32 stride, const AttentionParams& p, const u32* blocks, u32 head, u32 tile, u32 first,
-    u32 last
-) {
-    // A thread copies the same 16 bytes of some rows.
-    constexpr u32 chunks = WIDTH / 8, rows = THREADS / chunks;
-    u32 chunk = here.thread_x() % chunks, row_first = here.thread_x() / chunks;
-    if (row_first >= rows) return;
-    to += row_first * (WIDTH + 8) + chunk * 8;
-    cells += u64(head) * KV_BLOCK * stride + chunk * 8;
-    bool inside = chunk * 8 < stride;
+// Queries of a warp's 16 rows to shared memory as high and low parts; `units` brings a row's scores back to the scale of its
+// logits.
+DEV void load_queries(const AttentionParams& p, const Run& run, const float* q, u16* high, u16* low, float* units) {
+    const Tile& tile = run.tile;
+    for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
+        float own[TOGETHER][QUERY_PARTS];
+        bool alive[TOGETHER];
+        // No branch stands between these loads: all are under way together. Rows that are not live load another's.
 #pragma unroll
-    for (u32 row = 0; row < KEYS; row += rows) {
-        if (KEYS % rows != 0 && row + row_first >= KEYS) break;
-        u32 position = tile + row + row_first;
-        bool valid = inside && position >= first && position <= last;
-        u64 from = 0;
-        if (valid) from = (u64(blocks[position / KV_BLOCK]) * p.kv_heads * KV_BLOCK + position % KV_BLOCK) * stride;
-        cp_async_16(to + row * (WIDTH + 8), cells + from, valid);
+        for (u32 r = 0; r < TOGETHER; r++) {
+            u32 row = row_first + r;
+            alive[r] = run.live(row);
+            u64 token = tile.first + (alive[r] ? run.token_of(row) : run.begin - LONG_RUN);
+            const float* x = q + token * p.q_stride + u64(tile.head_first + row % tile.heads) * p.key_width;
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
+        }
+#pragma unroll
+        for (u32 r = 0; r < TOGETHER; r++) {
+            u32 row = row_first + r;
+            float largest = 0.0f;
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) {
+                own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
+                largest = fmaxf(largest, fabsf(own[r][i]));
+            }
+            RowScale scale = row_scale(warp_max(largest));
+            if (here.lane() == 0) units[row] = scale.undo;
+#pragma unroll
+            for (u32 i = 0; i < QUERY_PARTS; i++) {
+                u32 d = i * 32 + here.lane();
+                if (d >= KEY_WIDTH) break;
+                float x = own[r][i] * scale.apply;
+                u16 half = float_to_half(x);
+                high[row * KEY_ROW + d] = half;
+                low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
+            }
+        }
     }
+    __syncwarp();
 }
+
+// Keys and values of one head in the cache: positions `first..=last` of the token's row of the table, zeros outside.
+struct Cache {
+    const AttentionParams& p;
+    const u16 *keys, *values;
+    const u32* blocks;
+    u32 head, first, last;
+
+    template <u32 WIDTH>
+    DEV void fetch_rows(u16* to, const u16* cells, u32 stride, u32 tile) const {
+        // A thread copies the same 16 bytes of some rows.
+        constexpr u32 chunks = WIDTH / 8, rows = THREADS / chunks;
+        u32 chunk = here.thread_x() % chunks, row_first = here.thread_x() / chunks;
+        if (row_first >= rows) return;
+        to += row_first * (WIDTH + 8) + chunk * 8;
+        cells += u64(head) * KV_BLOCK * stride + chunk * 8;
+        bool inside = chunk * 8 < stride;
+#pragma unroll
+        for (u32 row = 0; row < KEYS; row += rows) {
+            if (KEYS % rows != 0 && row + row_first >= KEYS) break;
+            u32 position = tile + row + row_first;
+            bool valid = inside && position >= first && position <= last;
+            u64 from = 0;
+            if (valid) from = (u64(blocks[position / KV_BLOCK]) * p.kv_heads * KV_BLOCK + position % KV_BLOCK) * stride;
+            cp_async_16(to + row * (WIDTH + 8), cells + from, valid);
+        }
+    }
+    // Starts to copy KEYS keys and values to a stage.
+    DEV void fetch(u16* stage, u32 tile) const {
+        fetch_rows<KEY_WIDTH>(stage, keys, p.key_stride, tile);
+        fetch_rows<VALUE_WIDTH>(stage + KEYS * KEY_ROW, values, p.value_stride, tile);
+    }
+};
+
+// Queries of a warp as operands of products.
+struct Queries {
+    const u16 *high, *low;
+#if QUERIES_STAY
+    u32 stay[KEY_WIDTH / 16][4];
+#endif
+
+    DEV void load() {
+#if QUERIES_STAY
+#pragma unroll
+        for (u32 k = 0; k < KEY_WIDTH / 16; k++) ldmatrix_x4(stay[k], high + k * 16);
+        barrier();
+#endif
+    }
+    DEV void multiply(const u16* keys, float (&scores)[KEYS / 8][4]) {
+#pragma unroll
+        for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
+            u32 a_low[4];
+            ldmatrix_x4(a_low, low + k * 16);
+#if QUERIES_STAY
+            u32(&a_high)[4] = stay[k];
+#else
+            u32 a_high[4];
+            ldmatrix_x4(a_high, high + k * 16);
+#endif
+            u32 b[KEYS / 16][4];
+#pragma unroll
+            for (u32 n = 0; n < KEYS / 16; n++) {
+                u32 key = n * 16 + here.lane() / 16 * 8 + here.lane() % 8;
+                ldmatrix_x4(b[n], keys + key * KEY_ROW + k * 16 + here.lane() / 8 % 2 * 8);
+            }
+            // Products that go to the same sums stand far apart: each waits for the one before it.
+#pragma unroll
+            for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_high, half_of(b[n / 2], n % 2));
+#pragma unroll
+            for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_low, half_of(b[n / 2], n % 2));
+        }
+    }
+};
+
+// The two rows of a warp's 16 that a thread has, `lane / 4` and 8 further: what they see, and their softmax so far, of which the
+// four lanes of a row have a part of the sum each.
+struct RowPair {
+    u32 row[2], first[2], last[2];
+    float unit[2], max[2], sum[2], acc[VALUE_WIDTH / 8][4];
+
+    DEV void begin(const AttentionParams& p, const Run& run, const float* units, const float* sinks) {
+        for (int h = 0; h < 2; h++) {
+            bool alive = run.live(row[h]);
+            u32 position = run.near_positions[LONG_RUN + (alive ? run.token_of(row[h]) : 0)];
+            first[h] = alive ? first_seen(p, position) : 1;
+            last[h] = alive ? position : 0;
+            unit[h] = units[row[h]];
+            // A sink is a logit without a value: it starts the maximum and the sum.
+            bool sink = sinks && alive;
+            max[h] = sink ? sinks[run.tile.head_first + row[h] % run.tile.heads] * LOG2_E : minus_infinity();
+            sum[h] = sink && here.lane() % 4 == 0 ? ONE : 0.0f;
+        }
+    }
+    // Makes exponentials of a tile's scores. Gives what earlier sums of values are to be multiplied by.
+    DEV void weigh(const AttentionParams& p, u32 tile, float (&scores)[KEYS / 8][4], float (&factor)[2]) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            float to_log2 = unit[h] * LOG2_E;
+            if (p.softcap != 0.0f) {
+                float inverse = unit[h] / p.softcap;
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) {
+                    scores[n][2 * h] = tanhf(scores[n][2 * h] * inverse);
+                    scores[n][2 * h + 1] = tanhf(scores[n][2 * h + 1] * inverse);
+                }
+                to_log2 = p.softcap * LOG2_E;
+            }
+            if (tile < first[h] || tile + (KEYS - 1) > last[h]) {
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) {
+                    for (u32 e = 0; e < 2; e++) {
+                        u32 position = tile + n * 8 + here.lane() % 4 * 2 + e;
+                        bool seen = position >= first[h] && position <= last[h];
+                        if (!seen) scores[n][2 * h + e] = minus_infinity();
+                    }
+                }
+            }
+            // NaN is not larger than anything: it reaches the sum below.
+            float top = minus_infinity();
+#pragma unroll
+            for (u32 n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
+            top = fmaxf(top, shuffle_xor(top, 1));
+            top = fmaxf(max[h], fmaxf(top, shuffle_xor(top, 2)) * to_log2);
+            // Nothing seen yet: every exponential is that of −∞.
+            float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
+            factor[h] = max[h] == top ? 1.0f : exp2_approx(max[h] - top);
+            max[h] = top;
+            float total = 0.0f;
+#pragma unroll
+            for (u32 n = 0; n < KEYS / 8; n++) {
+                for (u32 e = 0; e < 2; e++) {
+                    scores[n][2 * h + e] = exp2_approx(fmaf(scores[n][2 * h + e], to_log2, -base));
+                    total += scores[n][2 * h + e];
+                }
+            }
+            sum[h] = sum[h] * factor[h] + total;
+        }
+    }
+    // Tensor cores cut off what does not fit their sums, and the error of many cuts adds up: those of a tile are taken by
+    // themselves, and added with rounding.
+    DEV void add_values(const u16* values, const float (&scores)[KEYS / 8][4], const float (&factor)[2]) {
+        u32 a_high[KEYS / 16][4], a_low[KEYS / 16][4];
+#pragma unroll
+        for (u32 k = 0; k < KEYS / 16; k++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float* score = scores[2 * k + i / 2] + i % 2 * 2;
+                split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
+            }
+        }
+#pragma unroll
+        for (u32 first_n = 0; first_n < VALUE_WIDTH / 8; first_n += COLUMNS) {
+            __syncwarp();  // Orders nothing: the compiler takes no more of these at once than there are registers.
+            float parts[COLUMNS][4] = {};
+#pragma unroll
+            for (u32 k = 0; k < KEYS / 16; k++) {
+                u32 b[COLUMNS / 2][4];
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS / 2; n++) {
+                    u32 column = (first_n + 2 * n) * 8 + here.lane() / 16 * 8;
+                    ldmatrix_x4_trans(b[n], values + (k * 16 + here.lane() % 16) * VALUE_ROW + column);
+                }
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_high[k], half_of(b[n / 2], n % 2));
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_low[k], half_of(b[n / 2], n % 2));
+            }
+#pragma unroll
+            for (u32 n = 0; n < COLUMNS; n++) {
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) {
+                    acc[first_n + n][i] = fmaf(acc[first_n + n][i], factor[i / 2], parts[n][i]);
+                }
+            }
+        }
+    }
+    DEV void write(const AttentionParams& p, const Run& run, float* out) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            sum[h] += shuffle_xor(sum[h], 1);
+            sum[h] += shuffle_xor(sum[h], 2);
+            if (!run.live(row[h])) continue;
+            float share = 1.0f / sum[h];
+            u64 token = run.tile.first + run.token_of(row[h]), head = run.tile.head_first + row[h] % run.tile.heads;
+            float* result = out + token * p.out_stride + head * p.value_width;
+#pragma unroll
+            for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
+                for (u32 e = 0; e < 2; e++) {
+                    u32 d = n * 8 + here.lane() % 4 * 2 + e;
+                    if (d < p.value_width) result[d] = acc[n][2 * h + e] * share;
+                }
+            }
+        }
+    }
+};
 
 KERNEL_BOUNDED(attention_tile, THREADS, 2)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
@@ -64,283 +274,62 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
     // Two stages of keys and values, the queries' low parts and their high parts; these lie where the first stage will
     // be if they go on to registers.
     DYNAMIC_SHARED(u16, shared);
-    // Slots and positions of the tile's tokens, and of those before and after that decide whether a run is long.
     SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(u32, near_positions, MAX_TILE_TOKENS + 2 * LONG_RUN);
-    // What brings a row's scores back to the scale of its logits.
     SHARED(float, row_units, ROWS);
     dependency_launch();
     dependency_wait();
 
-    // Tiles from the end of the batch come first: in a prompt they see most.
-    u32 group = p.group, chunks = (group + ROWS - 1) / ROWS;
-    u32 chunk = here.block_x() % chunks, kv_head = here.block_x() / chunks % p.kv_heads;
-    u32 head_first = kv_head * group + chunk * ROWS;
-    u32 heads = group - chunk * ROWS < ROWS ? group - chunk * ROWS : ROWS;
-    u32 tile_tokens = group < ROWS ? ROWS / group : 1;
-    u32 tile_count = (p.tokens + tile_tokens - 1) / tile_tokens;
-    u32 tile_first = (tile_count - 1 - here.block_x() / chunks / p.kv_heads) * tile_tokens;
-    u32 present = p.tokens - tile_first < tile_tokens ? p.tokens - tile_first : tile_tokens;
-
-    for (u32 i = here.thread_x(); i < tile_tokens + 2 * LONG_RUN; i += THREADS) {
-        u32 token = tile_first + i;
-        bool inside = token >= LONG_RUN && token - LONG_RUN < p.tokens;
-        near_slots[i] = inside ? slots[token - LONG_RUN] : PADDING;
-        near_positions[i] = inside ? positions[token - LONG_RUN] : 0;
-    }
-    barrier();
-    // Whether the i-th token of the arrays above comes right after the one before it.
-    auto joined = [&](u32 i) {
-        return follows(near_slots[i - 1], near_positions[i - 1], near_slots[i], near_positions[i]);
-    };
-
-    u32 quad = here.lane() / 4, pair = here.lane() % 4 * 2;
+    Tile tile = tile_of(p);
+    Neighbours near = {near_slots, near_positions};
+    near.load(p, tile, slots, positions);
     u32 end;
-    for (u32 begin = LONG_RUN; begin < LONG_RUN + present; begin = end) {
-        // The part of a run that is in this tile, and whether the run is long.
-        end = begin + 1;
-        while (end < LONG_RUN + present && joined(end)) end++;
-        u32 slot = near_slots[begin], first_position = near_positions[begin], length = end - begin;
+    for (u32 begin = LONG_RUN; begin < LONG_RUN + tile.present; begin = end) {
+        end = near.run_end(begin, LONG_RUN + tile.present);
+        u32 slot = near_slots[begin], first_position = near_positions[begin];
         if (slot == PADDING || slot >= p.table_rows) continue;
-        for (u32 i = begin; length < LONG_RUN && joined(i); i--) length++;
-        for (u32 i = end; length < LONG_RUN && joined(i); i++) length++;
-        if (length < LONG_RUN || first_position / KV_BLOCK >= p.context_columns) continue;
-        // Positions out of context_columns are those of the last tokens; their output is zero already.
+        if (!near.long_run(begin, end) || first_position / KV_BLOCK >= p.context_columns) continue;
         u32 last_position = first_position + (end - begin) - 1;
         if (last_position / KV_BLOCK >= p.context_columns) last_position = p.context_columns * KV_BLOCK - 1;
+        Run run = {tile, near_positions, begin, end, first_position, last_position};
 
         u32 first = first_seen(p, first_position);
-        const u32* blocks = table + u64(slot) * p.table_cols;
         bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last_position / KV_BLOCK + 1, flag);
         if (__syncthreads_or(bad)) {
-            u32 width = heads * p.value_width;
-            for (u32 i = here.thread_x(); i < (last_position - first_position + 1) * width; i += THREADS) {
-                u32 token = tile_first + begin - LONG_RUN + i / width;
-                out[token * p.out_stride + u64(head_first) * p.value_width + i % width] = 0.0f;
-            }
+            run.write_zeros(p, out);
             continue;
         }
 
-        // The position of a row, and which token and head it is; rows of other runs are not live.
-        auto token_of = [&](u32 row) { return row / heads; };
-        auto live = [&](u32 row) {
-            u32 i = LONG_RUN + token_of(row);
-            return i >= begin && i < end && near_positions[i] <= last_position;
-        };
-
-        // Queries, a warp for its own 16 rows.
         u16* low = shared + 2 * STAGE;
         u16* high = QUERIES_STAY ? shared : low + ROWS * KEY_ROW;
-        for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
-            float own[TOGETHER][QUERY_PARTS];
-            bool alive[TOGETHER];
-            // No branch stands between these loads: all are under way together. Rows that are not live load another's.
-#pragma unroll
-            for (u32 r = 0; r < TOGETHER; r++) {
-                u32 row = row_first + r;
-                alive[r] = live(row);
-                u64 token = tile_first + (alive[r] ? token_of(row) : begin - LONG_RUN);
-                const float* x = q + token * p.q_stride + u64(head_first + row % heads) * p.key_width;
-#pragma unroll
-                for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
-            }
-#pragma unroll
-            for (u32 r = 0; r < TOGETHER; r++) {
-                u32 row = row_first + r;
-                float largest = 0.0f;
-#pragma unroll
-                for (u32 i = 0; i < QUERY_PARTS; i++) {
-                    own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
-                    largest = fmaxf(largest, fabsf(own[r][i]));
-                }
-                RowScale scale = row_scale(warp_max(largest));
-                if (here.lane() == 0) row_units[row] = scale.undo;
-#pragma unroll
-                for (u32 i = 0; i < QUERY_PARTS; i++) {
-                    u32 d = i * 32 + here.lane();
-                    if (d >= KEY_WIDTH) break;
-                    float x = own[r][i] * scale.apply;
-                    u16 half = float_to_half(x);
-                    high[row * KEY_ROW + d] = half;
-                    low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
-                }
-            }
-        }
-        __syncwarp();
+        load_queries(p, run, q, high, low, row_units);
         u32 query_at = (here.warp() * 16 + here.lane() % 16) * KEY_ROW + here.lane() / 16 * 8;
-#if QUERIES_STAY
-        u32 q_high[KEY_WIDTH / 16][4];
-#pragma unroll
-        for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
-            ldmatrix_x4(q_high[k], high + query_at + k * 16);
-        }
-        barrier();
-#endif
+        Queries queries = {high + query_at, low + query_at};
+        queries.load();
+        u32 row = here.warp() * 16 + here.lane() / 4;
+        RowPair rows = {{row, row + 8}};
+        rows.begin(p, run, row_units, sinks);
 
-        // This thread has rows `quad` and `quad + 8` of its warp.
-        u32 row_of[2] = {here.warp() * 16 + quad, here.warp() * 16 + quad + 8};
-        u32 seen_first[2], seen_last[2];
-        float unit[2], max[2], sum[2];
-        for (int h = 0; h < 2; h++) {
-            bool alive = live(row_of[h]);
-            u32 position = near_positions[LONG_RUN + (alive ? token_of(row_of[h]) : 0)];
-            seen_first[h] = alive ? first_seen(p, position) : 1;
-            seen_last[h] = alive ? position : 0;
-            unit[h] = row_units[row_of[h]];
-            // A sink is a logit without a value: it starts the maximum and the sum.
-            bool sink = sinks && alive;
-            max[h] = sink ? sinks[head_first + row_of[h] % heads] * LOG2_E : minus_infinity();
-            sum[h] = sink && here.lane() % 4 == 0 ? ONE : 0.0f;
-        }
-        float acc[VALUE_WIDTH / 8][4] = {};
-
-        u32 tile = first / KEYS * KEYS, stage = 0;
-        fetch<KEY_WIDTH>(shared, keys, p.key_stride, p, blocks, kv_head, tile, first, last_position);
-        fetch<VALUE_WIDTH>(
-            shared + KEYS * KEY_ROW, values, p.value_stride, p, blocks, kv_head, tile, first, last_position
-        );
+        Cache cache = {p, keys, values, table + u64(slot) * p.table_cols, tile.kv_head, first, last_position};
+        u32 tile_first = first / KEYS * KEYS, stage = 0;
+        cache.fetch(shared, tile_first);
         cp_async_commit();
-        for (; tile <= last_position; tile += KEYS, stage ^= 1) {
-            u32 next = tile + KEYS;
-            if (next <= last_position && next > tile) {
-                u16* to = shared + (stage ^ 1) * STAGE;
-                fetch<KEY_WIDTH>(to, keys, p.key_stride, p, blocks, kv_head, next, first, last_position);
-                fetch<VALUE_WIDTH>(
-                    to + KEYS * KEY_ROW, values, p.value_stride, p, blocks, kv_head, next, first, last_position
-                );
-            }
+        for (; tile_first <= last_position; tile_first += KEYS, stage ^= 1) {
+            u32 next = tile_first + KEYS;
+            if (next <= last_position && next > tile_first) cache.fetch(shared + (stage ^ 1) * STAGE, next);
             cp_async_commit();
             cp_async_wait<1>();
             barrier();
             const u16* tile_keys = shared + stage * STAGE;
-            const u16* tile_values = tile_keys + KEYS * KEY_ROW;
-
-            float scores[KEYS / 8][4] = {};
-#pragma unroll
-            for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
-                u32 a_low[4];
-                ldmatrix_x4(a_low, low + query_at + k * 16);
-#if QUERIES_STAY
-                u32(&a_high)[4] = q_high[k];
-#else
-                u32 a_high[4];
-                ldmatrix_x4(a_high, high + query_at + k * 16);
-#endif
-                u32 b[KEYS / 16][4];
-#pragma unroll
-                for (u32 n = 0; n < KEYS / 16; n++) {
-                    u32 key = n * 16 + here.lane() / 16 * 8 + here.lane() % 8;
-                    ldmatrix_x4(b[n], tile_keys + key * KEY_ROW + k * 16 + here.lane() / 8 % 2 * 8);
-                }
-                // Products that go to the same sums stand far apart: each waits for the one before it.
-#pragma unroll
-                for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_high, half_of(b[n / 2], n % 2));
-#pragma unroll
-                for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_low, half_of(b[n / 2], n % 2));
-            }
-
-            float factor[2];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float to_log2 = unit[h] * LOG2_E;
-                if (p.softcap != 0.0f) {
-                    float inverse = unit[h] / p.softcap;
-#pragma unroll
-                    for (u32 n = 0; n < KEYS / 8; n++) {
-                        scores[n][2 * h] = tanhf(scores[n][2 * h] * inverse);
-                        scores[n][2 * h + 1] = tanhf(scores[n][2 * h + 1] * inverse);
-                    }
-                    to_log2 = p.softcap * LOG2_E;
-                }
-                if (tile < seen_first[h] || tile + (KEYS - 1) > seen_last[h]) {
-#pragma unroll
-                    for (u32 n = 0; n < KEYS / 8; n++) {
-                        for (u32 e = 0; e < 2; e++) {
-                            u32 position = tile + n * 8 + pair + e;
-                            bool seen = position >= seen_first[h] && position <= seen_last[h];
-                            if (!seen) scores[n][2 * h + e] = minus_infinity();
-                        }
-                    }
-                }
-                // NaN is not larger than anything: it reaches the sum below.
-                float top = minus_infinity();
-#pragma unroll
-                for (u32 n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
-                top = fmaxf(top, shuffle_xor(top, 1));
-                top = fmaxf(max[h], fmaxf(top, shuffle_xor(top, 2)) * to_log2);
-                // Nothing seen yet: every exponential is that of −∞.
-                float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
-                factor[h] = max[h] == top ? 1.0f : exp2_approx(max[h] - top);
-                max[h] = top;
-                float total = 0.0f;
-#pragma unroll
-                for (u32 n = 0; n < KEYS / 8; n++) {
-                    for (u32 e = 0; e < 2; e++) {
-                        scores[n][2 * h + e] = exp2_approx(fmaf(scores[n][2 * h + e], to_log2, -base));
-                        total += scores[n][2 * h + e];
-                    }
-                }
-                sum[h] = sum[h] * factor[h] + total;
-            }
-
-            u32 a_high[KEYS / 16][4], a_low[KEYS / 16][4];
-#pragma unroll
-            for (u32 k = 0; k < KEYS / 16; k++) {
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    const float* score = scores[2 * k + i / 2] + i % 2 * 2;
-                    split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
-                }
-            }
-            // Tensor cores cut off what does not fit their sums, and the error of many cuts adds up: those of a tile are
-            // taken by themselves, and added with rounding.
-#pragma unroll
-            for (u32 first_n = 0; first_n < VALUE_WIDTH / 8; first_n += COLUMNS) {
-                __syncwarp();  // Orders nothing: the compiler takes no more of these at once than there are registers.
-                float parts[COLUMNS][4] = {};
-#pragma unroll
-                for (u32 k = 0; k < KEYS / 16; k++) {
-                    u32 b[COLUMNS / 2][4];
-#pragma unroll
-                    for (u32 n = 0; n < COLUMNS / 2; n++) {
-                        u32 column = (first_n + 2 * n) * 8 + here.lane() / 16 * 8;
-                        ldmatrix_x4_trans(b[n], tile_values + (k * 16 + here.lane() % 16) * VALUE_ROW + column);
-                    }
-#pragma unroll
-                    for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_high[k], half_of(b[n / 2], n % 2));
-#pragma unroll
-                    for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_low[k], half_of(b[n / 2], n % 2));
-                }
-#pragma unroll
-                for (u32 n = 0; n < COLUMNS; n++) {
-#pragma unroll
-                    for (u32 i = 0; i < 4; i++) {
-                        acc[first_n + n][i] = fmaf(acc[first_n + n][i], factor[i / 2], parts[n][i]);
-                    }
-                }
-            }
+            float scores[KEYS / 8][4] = {}, factor[2];
+            queries.multiply(tile_keys, scores);
+            rows.weigh(p, tile_first, scores, factor);
+            rows.add_values(tile_keys + KEYS * KEY_ROW, scores, factor);
             // The next turn overwrites this stage.
             barrier();
         }
-
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            sum[h] += shuffle_xor(sum[h], 1);
-            sum[h] += shuffle_xor(sum[h], 2);
-            if (!live(row_of[h])) continue;
-            float share = 1.0f / sum[h];
-            u64 token = tile_first + token_of(row_of[h]), head = head_first + row_of[h] % heads;
-            float* result = out + token * p.out_stride + head * p.value_width;
-#pragma unroll
-            for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
-                for (u32 e = 0; e < 2; e++) {
-                    u32 d = n * 8 + pair + e;
-                    if (d < p.value_width) result[d] = acc[n][2 * h + e] * share;
-                }
-            }
-        }
-        // The next run's queries may take the stages' place: since the last barrier nobody has read those, and no copy is on its
-        // way.
+        rows.write(p, run, out);
+        // The next run's queries may overwrite the stages: no read since the last barrier, and no copy under way.
     }
 }
 #endif

@@ -1,4 +1,4 @@
-// The words of `device.h` in CUDA C++.
+// The macros and functions of `device.h` in CUDA C++.
 #pragma once
 #include "ptx.cuh"
 
@@ -14,11 +14,11 @@ typedef long long i64;
 #define KERNEL_BOUNDED(name, threads, blocks) GPU_SIM_KERNEL(name)
 #else
 #define KERNEL(name) extern "C" __global__ void name
-// So many threads a block at most, and so many blocks resident at least.
+// At most so many threads a block, at least so many resident blocks.
 #define KERNEL_BOUNDED(name, threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks) name
 #endif
-// Without __restrict__: a kernel may start while the one before it still writes (`dependency_wait`), and what the compiler
-// takes for constant it would read by way of a cache that does not see those writes.
+// Without __restrict__: a kernel may start while the one before it still writes (`dependency_wait`), and the compiler would read
+// constants through a cache that does not see those writes.
 #define IN(T, name, index) const T* name
 #define OUT(T, name, index) T* name
 #define INOUT(T, name, index) T* name
@@ -37,8 +37,7 @@ typedef long long i64;
     T* name = reinterpret_cast<T*>(dynamic_shared)
 #endif
 
-// Which block and thread this is. CUDA knows that everywhere, so `here` is an empty constant that everybody sees, in CUDA's
-// own texts without being handed on.
+// Indices of block and thread. CUDA has them everywhere, so `here` is an empty global constant.
 struct Here {
     DEV u32 block_x() const { return blockIdx.x; }
     DEV u32 block_y() const { return blockIdx.y; }

@@ -1,9 +1,7 @@
-// The experts of few tokens, from the router's logits to the residual stream in two launches, without grouping: tokens that
-// go to the same expert find its weights in the cache. Every warp routes for itself what its block needs, which costs less
-// than a launch that does it once.
+// The experts of few tokens, from the router's logits to the residual stream in two launches, without grouping: tokens of the
+// same expert find its weights in the cache. Every warp routes what its block needs, which costs less than one more launch.
 //
-// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for as many experts as a warp's lanes can
-// hold (EXPERTS_PER_LANE).
+// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for the experts of a lane (EXPERTS_PER_LANE).
 #define TOKENS 1
 #define BLOCK_THREADS 256
 #include "epilogue.h"
@@ -11,7 +9,7 @@
 #include "gemv.cuh"
 #include "route_plain.h"
 
-// Twin of `ExpertsParams` in `gpu/cuda/experts.rs`.
+// Mirrors `ExpertsParams` in `experts.rs`.
 struct ExpertsParams {
     RouteParams route;
     // Where the weights' rows are, see `GatedShape`.
@@ -54,10 +52,10 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
         store_choice(here, chosen, weigh(here, scores, chosen, p.route), token, ids, weights, p.route);
 }
 
-// Weight rows of a team, and of a block: a warp has a pair at a time, in teams of 16.
+// Weight rows of a thread group, and of a block: a warp has a pair at a time, in groups of 16 threads.
 #define DOWN_ROWS 4
-#define DOWN_TEAM_LOG2 4
-#define BLOCK_ROWS (DOWN_ROWS << (5 - DOWN_TEAM_LOG2))
+#define DOWN_THREADS_LOG2 4
+#define BLOCK_ROWS (DOWN_ROWS << (5 - DOWN_THREADS_LOG2))
 // Warps of a block at most.
 #define DOWN_WARPS 8
 
@@ -67,15 +65,15 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
 (IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, bias, 3), INOUT(float, y, 4),
  PARAMS(ExpertsParams, p, 5)) {
     SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);
-    SHARED(float, answers, DOWN_WARPS * BLOCK_ROWS);
+    SHARED(float, products, DOWN_WARPS * BLOCK_ROWS);
     dependency_launch();
     u32 token = here.block_y(), k = p.route.top_k, warps = here.block_width() / 32;
     const float* scores = logits + token * p.route.logits_stride;
     Chosen chosen = choose(here, scores, p.route);
     float weights = weigh(here, scores, chosen, p.route);
-    Team team = team_of(DOWN_TEAM_LOG2);
-    u32 column = (here.lane() >> DOWN_TEAM_LOG2) * DOWN_ROWS, first = here.block_x() * BLOCK_ROWS + column;
-    float answer = 0.0f;
+    ThreadGroup threads = thread_group(DOWN_THREADS_LOG2);
+    u32 column = (here.lane() >> DOWN_THREADS_LOG2) * DOWN_ROWS, first = here.block_x() * BLOCK_ROWS + column;
+    float sum = 0.0f;
     for (u32 round = 0; round < k; round += warps) {
         u32 slot = round + here.warp(), present = min(k - round, warps);
         if (slot < k) {
@@ -88,22 +86,22 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
                 w[r] = {weight + at, p.blocks};
             }
             float sums[DOWN_ROWS][TOKENS] = {};
-            multiply<Format>(w, team, [&]() {
+            multiply<Format>(w, threads, [&]() {
                 dependency_wait();
                 return inputs_of(x, p.cols, token * k + slot);
             }, sums);
-            Totals totals = gather(sums, team, parts);
-            if (team.member < DOWN_ROWS) {
-                u32 output = min(first + team.member, p.outputs - 1);
+            Totals totals = gather(sums, threads, parts);
+            if (threads.member < DOWN_ROWS) {
+                u32 output = min(first + threads.member, p.outputs - 1);
                 float add = bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output];
-                answers[here.warp() * BLOCK_ROWS + column + team.member] = share * (totals.at(team.member) + add);
+                products[here.warp() * BLOCK_ROWS + column + threads.member] = share * (totals.at(threads.member) + add);
             }
         }
         barrier();
         if (here.thread_x() < BLOCK_ROWS)
-            for (u32 i = 0; i < present; i++) answer += answers[i * BLOCK_ROWS + here.thread_x()];
+            for (u32 i = 0; i < present; i++) sum += products[i * BLOCK_ROWS + here.thread_x()];
         barrier();
     }
     u32 output = here.block_x() * BLOCK_ROWS + here.thread_x();
-    if (here.thread_x() < BLOCK_ROWS && output < p.outputs) apply_epilogue(p.epilogue, y + token * p.y_stride + output, answer);
+    if (here.thread_x() < BLOCK_ROWS && output < p.outputs) apply_epilogue(p.epilogue, y + token * p.y_stride + output, sum);
 }

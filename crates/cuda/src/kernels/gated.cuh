@@ -4,17 +4,17 @@
 #include "gated_out.cuh"
 #include "gemv.cuh"
 
-// Rows of each of the two weights of a team, and its threads, as a power of two. With eight rows of X there are no
+// Rows of each of the two weights of a threads, and its threads, as a power of two. With eight rows of X there are no
 // registers for more; of exact ones, the order of a sum must not depend on how many there are.
 #if INT8 && TOKENS <= 4
 #define GATE_ROWS 2
-#define GATE_TEAM_LOG2 (BLOCK_THREADS == 256 ? 4 : 3)
+#define GATE_THREADS_LOG2 (BLOCK_THREADS == 256 ? 4 : 3)
 #else
 #define GATE_ROWS 1
-#define GATE_TEAM_LOG2 (BLOCK_THREADS == 256 ? 3 : 2)
+#define GATE_THREADS_LOG2 (BLOCK_THREADS == 256 ? 3 : 2)
 #endif
 // Outputs of a block.
-#define GATE_OUTPUTS ((BLOCK_THREADS >> GATE_TEAM_LOG2) * GATE_ROWS)
+#define GATE_OUTPUTS ((BLOCK_THREADS >> GATE_THREADS_LOG2) * GATE_ROWS)
 
 // Where the weights' rows are.
 struct GatedShape {
@@ -28,8 +28,8 @@ struct GatedShape {
 template <class Find, class Take>
 DEV void gate_and_up(const u8* const (&weights)[2], const float* const (&biases)[2], GatedShape shape, u32 expert,
                      Activation activation, Find find, u32 count, float* parts, Take take) {
-    Team team = team_of(GATE_TEAM_LOG2);
-    u32 column = (here.thread_x() >> GATE_TEAM_LOG2) * GATE_ROWS, first = here.block_x() * GATE_OUTPUTS + column;
+    ThreadGroup threads = thread_group(GATE_THREADS_LOG2);
+    u32 column = (here.thread_x() >> GATE_THREADS_LOG2) * GATE_ROWS, first = here.block_x() * GATE_OUTPUTS + column;
     Row w[2 * GATE_ROWS];
 #pragma unroll
     for (int r = 0; r < 2 * GATE_ROWS; r++) {
@@ -37,9 +37,9 @@ DEV void gate_and_up(const u8* const (&weights)[2], const float* const (&biases)
         w[r] = {weights[r % 2] + at, shape.blocks};
     }
     float sums[2 * GATE_ROWS][TOKENS] = {};
-    multiply<Format>(w, team, find, sums);
-    Totals totals = gather(sums, team, parts);
-    for (u32 i = team.member; i < GATE_ROWS * TOKENS; i += team.size) {
+    multiply<Format>(w, threads, find, sums);
+    Totals totals = gather(sums, threads, parts);
+    for (u32 i = threads.member; i < GATE_ROWS * TOKENS; i += threads.size) {
         u32 r = i / TOKENS, t = i % TOKENS, output = first + r;
         float value = 0.0f;
         if (output < shape.outputs && t < count) {

@@ -2,7 +2,7 @@
 #pragma once
 #include "quantise.h"
 
-// Null pointers for what nobody reads.
+// Outputs that are not read are null.
 struct Gated {
     float* h;
     // The parts of `Act`.
@@ -13,7 +13,7 @@ struct Gated {
     u32 outputs;
 
     // 32 outputs from 32 · `block` on of `count` rows, which lie in `staged`, a row every `pitch` fours; `row_of` says
-    // where they go. The block's `warps` meet.
+    // where they go. By all of the block's `warps`.
     template <class RowOf>
     DEV void write(const Four* staged, u32 pitch, u32 count, u32 block, u32 warps, RowOf row_of) const {
         u32 part = here.thread_x() % 8, column = block * 32 + 4 * part, blocks = (outputs + 31) / 32;

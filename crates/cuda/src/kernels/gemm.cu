@@ -1,17 +1,12 @@
 // Matrix products on tensor cores: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
 //
-// Weights stand on the side of 16 (`mma` m16n8k16), rows of X on that of 8. A warp owns 16 or 32 rows of weights; each
-// of its lanes loads codes of two or four of them from global memory to registers and makes bfloat16 of them there, so
-// weights pass through no shared memory and each is unpacked once for all rows of X that are multiplied at once. Rows
-// of X come as bfloat16 through shared memory, `STAGES` steps in flight. Sums are f32.
+// Weights are the 16 rows of an `mma` (m16n8k16), rows of X its 8 columns. A warp owns 16 or 32 rows of weights; each lane loads
+// codes of two or four of them from global memory to registers and makes bfloat16 of them, so a weight is unpacked once for
+// all rows of X. Rows of X come as bfloat16 through shared memory, `STAGES` steps in flight. Sums are f32.
 //
-// The order of columns within a step is free as long as both sides agree. Four lanes share a row; each unpacks spans
-// of its own (`weight.h`), and what it reads of X are the same columns: eight neighbours, 16 bytes, at a time. So codes
-// are used as they come. A sum is taken in the order of steps, spans and pieces, whatever else is in the tile.
-//
-// Floors for 512 tokens of Qwen3-30B-A3B in Q4_K_M on an H200: 16.3 GB of experts read once, 3.6 ms; 2.8 TFLOP, 3.5 ms
-// at 800 TFLOP/s and about 5.5 at what `mma.sync` reaches there. What binds is unpacking: 29 G weights at about 5
-// instructions with all that is around it, 4.9 ms if one were issued in every cycle; it takes 15 ms.
+// Both sides may order the columns of a step as they like. Four lanes share a row; each unpacks spans of its own (`weight.h`)
+// and reads the same columns of X, eight neighbours, 16 bytes, at a time. A sum is taken in the order of steps, spans and
+// pieces, whatever else is in the tile. Unpacking limits the speed, at about 5 instructions a weight.
 //
 // Defines: those of `gemm.cuh` (TOKENS a multiple of 16, FRAGMENTS times 16 rows of weights of a warp), TILE (rows of a full
 // tile of experts), WARPS, SPLIT (parts of the warps, which take steps in turns; not for experts), BLOCKS (of a
@@ -146,6 +141,96 @@ DEV void multiply(u32 n, const Fragment (&a)[FRAGMENTS][2], const u8* columns, f
     }
 }
 
+typedef Weights LaneWeights[FRAGMENTS][2];
+typedef float Sums[EIGHTS][FRAGMENTS][4];
+
+// Multiplies with the rows of X of a step, and loads the next step's weights in their place. `columns`: the lane's first ones.
+DEV void multiply_step(const LaneRows& row, u32 next_step, u32 t, const u8* stage, u32 columns, u32 sixteens, LaneWeights& w, Sums& sums) {
+    // All scales first: then the next ones can be loaded in their place.
+    Scale scale[Weights::PIECES][FRAGMENTS][2];
+#pragma unroll
+    for (int i = 0; i < Weights::PIECES; i++) {
+#pragma unroll
+        for (int m = 0; m < FRAGMENTS; m++) {
+            scale[i][m][0] = w[m][0].scale(i);
+            scale[i][m][1] = w[m][1].scale(i);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < Weights::PIECES; i++) {
+        Weights::Codes codes[FRAGMENTS][2];
+#pragma unroll
+        for (int m = 0; m < FRAGMENTS; m++) {
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                w[m][h].codes(i, codes[m][h]);
+                const int span = i * Weights::SPANS / Weights::PIECES;
+                if (Weights::last(i)) w[m][h].load(row[m][h], next_step, span, t);
+            }
+        }
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            Fragment a[FRAGMENTS][2];
+#pragma unroll
+            for (int m = 0; m < FRAGMENTS; m++) {
+                u32 pairs[2][4];
+                Weights::unpack(codes[m][0], scale[i][m][0], half, pairs[0]);
+                Weights::unpack(codes[m][1], scale[i][m][1], half, pairs[1]);
+#pragma unroll
+                for (int k = 0; k < 2; k++) {
+                    a[m][k][0] = pairs[0][2 * k];
+                    a[m][k][1] = pairs[1][2 * k];
+                    a[m][k][2] = pairs[0][2 * k + 1];
+                    a[m][k][3] = pairs[1][2 * k + 1];
+                }
+            }
+            // The columns of lane t are those of lane 0 with other bits set.
+            const u8* at = stage + (columns ^ place(2 * Weights::at(i, 0) + half));
+            multiply(sixteens, a, at, sums);
+        }
+    }
+}
+
+// Adds the sums of the other parts to those of the first, in order. Whether this is the first.
+DEV bool add_parts(float* shared, u32 part, Sums& sums) {
+    constexpr int SUMS = EIGHTS * FRAGMENTS * 4;
+    float* all = shared + here.warp() % PART_WARPS * SUMS * 32 + here.lane();
+    auto own = [&](int i) -> float& { return sums[i / 4 / FRAGMENTS][i / 4 % FRAGMENTS][i % 4]; };
+    barrier();
+#pragma unroll
+    for (int i = 0; i < SUMS; i++) {
+        if (part > 0) all[((part - 1) * PART_WARPS * SUMS + i) * 32] = own(i);
+    }
+    barrier();
+    if (part > 0) return false;
+#pragma unroll
+    for (int other = 0; other < SPLIT - 1; other++) {
+#pragma unroll
+        for (int i = 0; i < SUMS; i++) own(i) += all[(other * PART_WARPS * SUMS + i) * 32];
+    }
+    return true;
+}
+
+// Starts to copy what is multiplied in a round. A thread copies the same unit of some rows of X.
+struct Copier {
+    u8* stages;
+    const u8* x;
+    const u64* x_of;  // bytes before each row
+    u32 x_bytes, sixteens, line, unit;
+
+    DEV void copy(u32 round) const {
+        u8* stage = stages + round % STAGES * STAGE + unit_at(line, unit);
+        u64 at = u64(round) * X_ROW + 16 * unit;
+        bool valid = at < x_bytes;
+        const u8* from = x + (valid ? at : 0);
+#pragma unroll
+        for (u32 i = 0; i < COPIES; i++) {
+            const u8* row = from + x_of[line * COPIES + i];
+            if (i * LINES < 16 * sixteens) cp_async_16(stage + i * LINES * X_ROW, row, valid);
+        }
+    }
+};
+
 KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 (IN(u8, weight, 0), IN(u8, up, 1), IN(u8, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
  IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), INOUT(u32, flag, 10),
@@ -164,25 +249,16 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     u32 expert = rows.expert, first = rows.first, end = rows.end;
     if (first == end) return;
 
-    // The lane's rows of weights: in each fragment one, and as `h` = 1 the one 8 below, or the same of the other
-    // matrix. Past the end the last one stands in.
     const u32 first_output = block_output + WARP_OUTPUTS * (here.warp() % PART_WARPS) + group;
     auto output_of = [&](int m, int h) { return first_output + (GATED ? 8 * m : 16 * m + 8 * h); };
-    Row row[FRAGMENTS][2];
-#pragma unroll
-    for (int m = 0; m < FRAGMENTS; m++) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            u64 at = expert * p.matrix_bytes + min(output_of(m, h), p.outputs - 1) * p.row_bytes;
-            row[m][h] = Row{(GATED && h == 1 ? up : weight) + at, p.blocks};
-        }
-    }
+    LaneRows row;
+    find_rows(weight, up, expert, output_of, p, row);
 
     // A tile of experts may have more rows than are multiplied at once.
     for (bool again = false; first < end; first += TOKENS, again = true) {
         // The next rows take the place of those before.
         if (TOKENS < TILE && again) barrier();
-        Weights w[FRAGMENTS][2];
+        LaneWeights w;
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++) {
 #pragma unroll
@@ -202,107 +278,28 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
         }
         barrier();
 
-        // Starts to copy what is computed with in a round. A thread copies the same unit of some rows.
-        const u32 line = here.thread_x() / UNITS, unit = here.thread_x() % UNITS;
-        auto copy = [&](u32 round) {
-            u8* stage = stages + round % STAGES * STAGE + unit_at(line, unit);
-            u64 at = u64(round) * X_ROW + 16 * unit;
-            bool valid = at < x_bytes;
-            const u8* from = x + (valid ? at : 0);
-#pragma unroll
-            for (u32 i = 0; i < COPIES; i++) {
-                const u8* row = from + x_of[line * COPIES + i];
-                if (i * LINES < 16 * sixteens) cp_async_16(stage + i * LINES * X_ROW, row, valid);
-            }
-        };
+        const Copier copier = {stages, x, x_of, x_bytes, sixteens, here.thread_x() / UNITS, here.thread_x() % UNITS};
 #pragma unroll
         for (u32 round = 0; round < STAGES - 1; round++) {
-            if (round < rounds) copy(round);
+            if (round < rounds) copier.copy(round);
             cp_async_commit();
         }
 
-        // Where the lane's first columns lie in a stage.
-        const u32 lane_columns = unit_at(group, part * STEP_UNITS + 2 * Weights::at(0, t));
-        float sums[EIGHTS][FRAGMENTS][4];
-#pragma unroll
-        for (int j = 0; j < EIGHTS; j++) {
-#pragma unroll
-            for (int i = 0; i < 4 * FRAGMENTS; i++) sums[j][i / 4][i % 4] = 0.0f;
-        }
-
+        const u32 columns = unit_at(group, part * STEP_UNITS + 2 * Weights::at(0, t));
+        Sums sums = {};
         for (u32 round = 0; round < rounds; round++) {
             cp_async_wait<STAGES - 2>();
             // This round's columns are there for all, and all have used what the next copy overwrites.
             barrier();
-            if (round + STAGES - 1 < rounds) copy(round + STAGES - 1);
+            if (round + STAGES - 1 < rounds) copier.copy(round + STAGES - 1);
             cp_async_commit();
             if (SPLIT > 1 && round * SPLIT + part >= steps) break;
             const u8* stage = stages + round % STAGES * STAGE;
             // At the end the last step again: a branch around the loads would make what follows wait for them.
             const u32 next_step = min((round + 1) * SPLIT + part, steps - 1);
-            // All scales first: then the next ones can be loaded in their place.
-            Scale scale[Weights::PIECES][FRAGMENTS][2];
-#pragma unroll
-            for (int i = 0; i < Weights::PIECES; i++) {
-#pragma unroll
-                for (int m = 0; m < FRAGMENTS; m++) {
-                    scale[i][m][0] = w[m][0].scale(i);
-                    scale[i][m][1] = w[m][1].scale(i);
-                }
-            }
-#pragma unroll
-            for (int i = 0; i < Weights::PIECES; i++) {
-                Weights::Codes codes[FRAGMENTS][2];
-#pragma unroll
-                for (int m = 0; m < FRAGMENTS; m++) {
-#pragma unroll
-                    for (int h = 0; h < 2; h++) {
-                        w[m][h].codes(i, codes[m][h]);
-                        const int span = i * Weights::SPANS / Weights::PIECES;
-                        if (Weights::last(i)) w[m][h].load(row[m][h], next_step, span, t);
-                    }
-                }
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    Fragment a[FRAGMENTS][2];
-#pragma unroll
-                    for (int m = 0; m < FRAGMENTS; m++) {
-                        u32 pairs[2][4];
-                        Weights::unpack(codes[m][0], scale[i][m][0], half, pairs[0]);
-                        Weights::unpack(codes[m][1], scale[i][m][1], half, pairs[1]);
-#pragma unroll
-                        for (int k = 0; k < 2; k++) {
-                            a[m][k][0] = pairs[0][2 * k];
-                            a[m][k][1] = pairs[1][2 * k];
-                            a[m][k][2] = pairs[0][2 * k + 1];
-                            a[m][k][3] = pairs[1][2 * k + 1];
-                        }
-                    }
-                    // The columns of lane t are those of lane 0 with other bits set.
-                    const u8* columns = stage + (lane_columns ^ place(2 * Weights::at(i, 0) + half));
-                    multiply(sixteens, a, columns, sums);
-                }
-            }
+            multiply_step(row, next_step, t, stage, columns, sixteens, w, sums);
         }
-
-        if (SPLIT > 1) {
-            // The first part adds the others' sums to its own, in order.
-            constexpr int SUMS = EIGHTS * FRAGMENTS * 4;
-            float* all = reinterpret_cast<float*>(stages) + here.warp() % PART_WARPS * SUMS * 32 + here.lane();
-            auto own = [&](int i) -> float& { return sums[i / 4 / FRAGMENTS][i / 4 % FRAGMENTS][i % 4]; };
-            barrier();
-#pragma unroll
-            for (int i = 0; i < SUMS; i++) {
-                if (part > 0) all[((part - 1) * PART_WARPS * SUMS + i) * 32] = own(i);
-            }
-            barrier();
-            if (part > 0) continue;
-#pragma unroll
-            for (int other = 0; other < SPLIT - 1; other++) {
-#pragma unroll
-                for (int i = 0; i < SUMS; i++) own(i) += all[(other * PART_WARPS * SUMS + i) * 32];
-            }
-        }
+        if (SPLIT > 1 && !add_parts(reinterpret_cast<float*>(stages), part, sums)) continue;
 
         auto sum = [&](int m, int h, int j, int i) { return sums[j][m][2 * h + i]; };
         write_sums<EIGHTS>(output_of, sum, y_of, count, expert, bias, up_bias, y, p);

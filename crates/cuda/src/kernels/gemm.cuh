@@ -1,14 +1,15 @@
 // What the matrix products on tensor cores share: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
 //
-// Weights are rounded to bfloat16 after scaling in f32. With activations rounded as well, that is an NMSE of about 6e-6
-// where int8 activations have 3e-5.
+// Weights are rounded to bfloat16 after scaling in f32. With rounded activations the NMSE is about 6e-6; int8 activations
+// have 3e-5.
 //
-// Defines: FORMAT, GATED (0 or 1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (times so many rows of weights of a warp or warpgroup).
+// Defines: FORMAT, GATED (1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (of weights of a warp or
+// warpgroup).
 #pragma once
 #include "format.h"
 #include "epilogue.h"
 
-// Twin of `GemmParams` in `gpu/cuda/gemm.rs`.
+// Mirrors `GemmParams` in `gemm.rs`.
 struct GemmParams {
     // Bytes of a weight row and of an expert's matrix.
     u64 row_bytes, matrix_bytes;
@@ -31,11 +32,10 @@ struct Scale {
 
 template <class F>
 DEV Scale scale_of(const typename F::Raw& raw, int piece) {
-    float scale, min;
-    F::scale(raw, piece, scale, min);
-    float offset = -(F::SIGNED ? 32768.0f + 128.0f : 128.0f + F::ZERO) * scale;
-    if (F::HAS_MIN) offset -= min;
-    return {scale, offset};
+    ScaleMin of = F::scale(raw, piece);
+    float offset = -(F::SIGNED ? 32768.0f + 128.0f : 128.0f + F::ZERO) * of.scale;
+    if (F::HAS_MIN) offset -= of.min;
+    return {of.scale, offset};
 }
 
 // Of the four columns whose codes are a word, the even ones (`odd` = 0) or the odd ones, as bfloat16. A byte in the mantissa
@@ -54,10 +54,26 @@ DEV u32 pair_of(u32 word, Scale scale, int odd) {
         return pack_bf16(value[0], value[1]);
     }
     // Two at once, 128 + byte from bits 0 and 16: the lower is moved up; the upper is used as it is, with 0x4300 / 2^16 of a
-    // unit too much and up to 127 / 2^16 that nobody will miss.
+    // unit too much and up to 127 / 2^16 that is far below the rounding.
     float above = fmaf(-17152.0f / 65536.0f, scale.scale, scale.offset);
     u32 two = __byte_perm(word, 0x43, 0x4240 + 0x101 * odd);
     return pack_bf16(fmaf(__uint_as_float(two << 16), scale.scale, scale.offset), fmaf(__uint_as_float(two), scale.scale, above));
+}
+
+// A lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix.
+typedef Row LaneRows[FRAGMENTS][2];
+
+// Those of outputs `output_of(m, h)`. Past the end the last one stands in.
+template <class OutputOf>
+DEV void find_rows(const u8* weight, const u8* up, u32 expert, OutputOf output_of, const GemmParams& p, LaneRows& row) {
+#pragma unroll
+    for (int m = 0; m < FRAGMENTS; m++) {
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            u64 at = expert * p.matrix_bytes + min(output_of(m, h), p.outputs - 1) * p.row_bytes;
+            row[m][h] = Row{(GATED && h == 1 ? up : weight) + at, p.blocks};
+        }
+    }
 }
 
 // Rows of X that are multiplied with rows of one matrix: in the order of Y or of `pairs`.

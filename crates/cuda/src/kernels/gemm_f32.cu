@@ -1,7 +1,7 @@
 // Products of f32 weights with many rows of f32 activations: routers, whose logits must not be rounded.
 //
-// A block computes ROWS × OUTPUTS of Y. Its threads have one output each and ROWS / 4 rows. Columns go through shared
-// memory in steps; each sum is taken in the order of the columns, whatever the other rows.
+// A block computes ROWS × OUTPUTS of Y; a thread has one output and ROWS / 4 rows. Columns go through shared memory in steps;
+// each sum is taken in the order of the columns, whatever the other rows.
 #include "device.h"
 
 #define ROWS 16
@@ -13,7 +13,7 @@
 #define THREADS 128
 #define PER_THREAD (ROWS * OUTPUTS / THREADS)
 
-// Twin of `GemmF32Params` in `gpu/cuda/gemm_f32.rs`.
+// Mirrors `GemmF32Params` in `gemm_f32.rs`.
 struct GemmF32Params {
     u64 row_bytes, y_stride;
     u32 rows, outputs, cols, padding;

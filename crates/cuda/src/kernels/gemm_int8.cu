@@ -1,15 +1,13 @@
-// Weights times a few rows of activations on tensor cores, in bytes: dense ones, and those of experts. Between GEMV, whose
-// work grows with the rows of X, and `gemm.cu`, whose tiles are large.
+// Weights times a few rows of activations on tensor cores, in bytes, dense or of experts. Between `gemv.cu`, whose work grows
+// with the rows of X, and `gemm.cu`, whose tiles are large.
 //
-// A block multiplies some times 16 outputs with up to 8 rows of X. Its warps share the columns, 256 in turns, and work
-// alone: a warp loads 16 weight rows' spans of 256 columns to registers, one step ahead, unpacks them to bytes and scales in
-// shared memory, and multiplies those (`mma` m16n8k32, weights on the side of 16) with the 256 columns of X, which it keeps
-// in registers for all outputs of the block. Products of the 16 or 32 columns that have one scale are whole numbers, which
-// are scaled and added in f32. At the end the warps' sums are added in order. So a result depends on the weight's shape alone.
+// A block multiplies some times 16 outputs with up to 8 rows of X. Its warps share the columns, 256 in turns: a warp loads 16
+// weight rows' spans of 256 columns to registers, one step ahead, unpacks them to bytes and scales in shared memory, and
+// multiplies them (`mma` m16n8k32) with the 256 columns of X, which stay in registers for all outputs of the block. Products of
+// the 16 or 32 columns with one scale are whole numbers, scaled and added in f32. The warps' sums are added in order at the
+// end, so a result depends on the weight's shape alone.
 //
-// An expert of more than 8 rows of X is read again for every 8, mostly from the second-level cache. On an H200, gate and up
-// of Qwen3-30B-A3B's experts in Q4_K for 32 tokens take 89 µs (GEMV 113, `gemm.cu` 123): reading alone 54 this way, and 44
-// at the memory's rate; some 410 instructions for 16 × 256 weights 38 if one were issued in every cycle.
+// An expert with more than 8 rows of X is read again for every 8, mostly from the second-level cache.
 //
 // Compiled for a format (FORMAT), and for one weight or for gate and up (GATED 0 or 1).
 #define TOKENS 8
@@ -45,8 +43,8 @@ constexpr int LEAST_BLOCKS = Format::HAS_MIN && (PARTS == 2 || sizeof(Format::Ra
 // same columns of eight rows, and what the spans of one or two rows are unpacked to.
 DEV u32 place(u32 row, u32 at) { return 16 * (at ^ (at >> 3 & 1) << 1 ^ __brev(row) >> 29); }
 
-// A warp's part of shared memory; the sums of all warps follow. Twin of `ROOM` in `gpu/cuda/gemm_int8.rs`.
-struct Room {
+// A warp's shared memory; the sums of all warps follow. Its size is `WARP_SCRATCH` in `gemm_int8.rs`.
+struct WarpScratch {
     u8 codes[16][COLUMNS];
     // Scale and minimum of each row, and a row more, so that neighbours lie in different banks.
     float2 scales[MOST_GROUPS][17];
@@ -59,7 +57,7 @@ struct alignas(16) Sums {
 };
 
 struct Multiplier {
-    Room* scratch;
+    WarpScratch* scratch;
     // Row lane / 4 of X, and its blocks.
     const Int8Block* x;
     u32 x_blocks;
@@ -98,9 +96,8 @@ struct Multiplier {
     }
 
     DEV void keep_scale(const Format::Raw& raw, int piece, u32 group, u32 row) const {
-        float scale, min;
-        Format::scale(raw, piece, scale, min);
-        scratch->scales[group][row] = make_float2(scale, min);
+        ScaleMin of = Format::scale(raw, piece);
+        scratch->scales[group][row] = make_float2(of.scale, of.min);
     }
 
     // Brings weights to shared memory as codes and scales.
@@ -170,41 +167,90 @@ struct Multiplier {
     }
 };
 
-// One weight: Y = X · Wᵀ + bias, which finishes. Gate and up: activation(gate · x + bias, up · x + bias), as it is, or as
+// The outputs of a block, 16 for each of `slabs`. With gate and up there are as many slabs of up behind those of gate.
+struct Slabs {
+    const ProductParams& p;
+    const u8 *weight, *up;
+    u32 slabs, first;
+
+    // What the lane loads of 256 columns of 16 outputs. Past the end the last one stands in.
+    DEV void load(u32 expert, u32 chunk, u32 slab, Format::Raw (&raw)[LOADS]) const {
+        bool second = GATED && slab >= slabs;
+        const u8* matrix = (second ? up : weight) + expert * p.matrix_bytes;
+        u32 output = first + 16 * (second ? slab - slabs : slab), span = chunk * SPANS + Multiplier::span();
+#pragma unroll
+        for (u32 i = 0; i < LOADS; i++) {
+            Row row = {matrix + min(output + Multiplier::row(i), p.outputs - 1) * p.row_bytes, p.blocks};
+            // A row may end within the 256: scales of zero.
+            if (Format::BLOCK == COLUMNS || span < p.blocks * Format::SPANS)
+                raw[i] = Format::load(row, span);
+            else
+                raw[i] = Format::Raw{};
+        }
+    }
+    // Adds up what the warps found for rows `begin..end` of X: to Y, or with gate and up to `staged`, a row of X after another.
+    DEV void join(u32 expert, u32 begin, u32 end, const Sums* sums, const float* const (&biases)[2], const Rows& rows,
+                  const u32* missing, float* y, float* staged) const {
+        const u32 warps = here.block_width() / 32, all = slabs * (GATED ? 2 : 1);
+        for (u32 i = here.thread_x(); i < slabs * 128; i += here.block_width()) {
+            // One of the four sums of a lane, of an output in the slab and a row of X.
+            u32 slab = i / 128, at = i % 32, k = i / 32 % 4, o = at / 4 + 8 * (k / 2), t = 2 * (at % 4) + k % 2;
+            u32 output = first + 16 * slab + o;
+            bool there = output < p.outputs && begin + t < end;
+            float product[2] = {0.0f, 0.0f};
+            for (u32 w = 0; w < warps; w++) {
+                product[0] += sums[w * all + slab].of[at][k];
+                if (GATED) product[1] += sums[w * all + slabs + slab].of[at][k];
+            }
+#pragma unroll
+            for (int k = 0; k < 1 + GATED; k++)
+                if (biases[k] != nullptr && there) product[k] += biases[k][expert * p.bias_stride + output];
+            if (GATED) {
+                float value = there ? activate(p.epilogue.activation, product[0], product[1]) : 0.0f;
+                staged[t * slabs * 16 + 16 * slab + o] = value;
+            } else if (there) {
+                apply_epilogue(p.epilogue, y + output_row(rows, begin + t) * p.y_stride + output, missing[t] ? 0.0f : product[0]);
+            }
+        }
+    }
+    // Of a row of Y without an expert.
+    DEV void zero(u32 row, const Gated& out, Four* staged, float* y) const {
+        if (GATED) {
+            if (here.thread_x() < 8) staged[here.thread_x()] = {};
+            barrier();
+            for (u32 i = 0; i < slabs / 2; i++)
+                out.write(staged, 8, 1, here.block_x() * slabs / 2 + i, here.block_width() / 32, [&](u32) { return row; });
+            barrier();
+        } else {
+            u32 stop = min(first + slabs * 16, p.outputs);
+            for (u32 o = first + here.thread_x(); o < stop; o += here.block_width()) y[row * p.y_stride + o] = 0.0f;
+        }
+    }
+};
+
+// One weight: Y = epilogue(X · Wᵀ + bias). Gate and up: activation(gate · x + bias, up · x + bias), as it is, or as
 // activations, or both; then a block has a multiple of 32 outputs. The grid's x counts blocks of outputs.
 KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(u8, up, 1), IN(Int8Block, x, 2), IN(u32, ids, 3), IN(u32, pairs, 4), IN(u32, tiles, 5),
  IN(u32, tile_count, 6), IN(float, bias, 7), IN(float, up_bias, 8), INOUT(float, y, 9), OUT(float, exact, 10),
  OUT(Int8Block, int8, 11), OUT(u32, bf16, 12), INOUT(u32, flag, 13), PARAMS(ProductParams, p, 14)) {
-    DYNAMIC_SHARED(Room, scratches);
+    DYNAMIC_SHARED(WarpScratch, scratches);
     SHARED(u32, missing, TOKENS);
-    const u32 warps = here.block_width() / 32, slabs = p.cut, all = slabs * (GATED ? 2 : 1), first_output = here.block_x() * slabs * 16;
+    const u32 warps = here.block_width() / 32, slabs = p.cut, all = slabs * (GATED ? 2 : 1);
     const u32 chunks = (p.blocks * Format::BLOCK + COLUMNS - 1) / COLUMNS;
     // Of each warp, of gate and then of up, of 16 outputs each.
     Sums* sums = reinterpret_cast<Sums*>(scratches + warps);
     if (tiles != nullptr) dependency_wait();
     dependency_launch();
+    Slabs block = {p, weight, up, slabs, here.block_x() * slabs * 16};
     Rows rows = {ids, pairs, tiles, tile_count, flag};
     Gated out = {y, exact, int8, bf16, p.y_stride, p.outputs};
+    // Rows of X by the block's outputs, in place of the codes.
+    float* staged = reinterpret_cast<float*>(scratches);
 
     auto serve = [&](u32 expert, u32 begin, u32 end) {
-        // Row `i` of what the lane loads of 256 columns of 16 outputs. Past the end the last one stands in.
         Format::Raw raw[LOADS];
-        auto load = [&](u32 chunk, u32 slab) {
-            bool second = GATED && slab >= slabs;
-            const u8* matrix = (second ? up : weight) + expert * p.matrix_bytes;
-            u32 first = first_output + 16 * (second ? slab - slabs : slab), span = chunk * SPANS + Multiplier::span();
-#pragma unroll
-            for (u32 i = 0; i < LOADS; i++) {
-                Row row = {matrix + min(first + Multiplier::row(i), p.outputs - 1) * p.row_bytes, p.blocks};
-                // A row may end within the 256: scales of zero.
-                if (Format::BLOCK == COLUMNS || span < p.blocks * Format::SPANS)
-                    raw[i] = Format::load(row, span);
-                else
-                    raw[i] = Format::Raw{};
-            }
-        };
-        if (here.warp() < chunks) load(here.warp(), 0);
+        if (here.warp() < chunks) block.load(expert, here.warp(), 0, raw);
         Sums* own = sums + here.warp() * all;
         for (u32 i = 0; i < all; i++) *reinterpret_cast<float4*>(own[i].of[here.lane()]) = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         dependency_wait();
@@ -224,35 +270,14 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
                 warp_barrier();
                 bool last = slab + 1 == all;
                 u32 next = last ? chunk + warps : chunk;
-                if (next < chunks) load(next, last ? 0 : slab + 1);
+                if (next < chunks) block.load(expert, next, last ? 0 : slab + 1, raw);
                 multiplier.multiply(own[slab]);
                 warp_barrier();
             }
         }
         barrier();
-        // Rows of X by the block's outputs, in place of the codes.
-        float* staged = reinterpret_cast<float*>(scratches);
-        for (u32 i = here.thread_x(); i < slabs * 128; i += here.block_width()) {
-            // One of the four sums of a lane, of an output in the slab and a row of X.
-            u32 slab = i / 128, at = i % 32, k = i / 32 % 4, o = at / 4 + 8 * (k / 2), t = 2 * (at % 4) + k % 2;
-            u32 output = first_output + 16 * slab + o;
-            bool there = output < p.outputs && begin + t < end;
-            float product[2] = {0.0f, 0.0f};
-            for (u32 w = 0; w < warps; w++) {
-                product[0] += sums[w * all + slab].of[at][k];
-                if (GATED) product[1] += sums[w * all + slabs + slab].of[at][k];
-            }
-            const float* biases[2] = {bias, up_bias};
-#pragma unroll
-            for (int k = 0; k < 1 + GATED; k++)
-                if (biases[k] != nullptr && there) product[k] += biases[k][expert * p.bias_stride + output];
-            if (GATED) {
-                float value = there ? activate(p.epilogue.activation, product[0], product[1]) : 0.0f;
-                staged[t * slabs * 16 + 16 * slab + o] = value;
-            } else if (there) {
-                apply_epilogue(p.epilogue, y + output_row(rows, begin + t) * p.y_stride + output, missing[t] ? 0.0f : product[0]);
-            }
-        }
+        const float* const biases[2] = {bias, up_bias};
+        block.join(expert, begin, end, sums, biases, rows, missing, y, staged);
         barrier();
         if (GATED) {
             for (u32 i = 0; i < slabs / 2; i++)
@@ -261,19 +286,7 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
             barrier();
         }
     };
-    auto zero = [&](u32 row) {
-        if (GATED) {
-            Four* staged = reinterpret_cast<Four*>(scratches);
-            if (here.thread_x() < 8) staged[here.thread_x()] = {};
-            barrier();
-            for (u32 i = 0; i < slabs / 2; i++)
-                out.write(staged, 8, 1, here.block_x() * slabs / 2 + i, warps, [&](u32) { return row; });
-            barrier();
-        } else {
-            u32 stop = min(first_output + slabs * 16, p.outputs);
-            for (u32 o = first_output + here.thread_x(); o < stop; o += here.block_width()) y[row * p.y_stride + o] = 0.0f;
-        }
-    };
+    auto zero = [&](u32 row) { block.zero(row, out, reinterpret_cast<Four*>(staged), y); };
     each_row_chunk(p, rows, serve, zero);
 }
 #endif

@@ -1,18 +1,16 @@
 // Matrix products by `wgmma` (compute capability 9.0): Y = X · Wᵀ for many rows of X, dense or grouped by expert.
 //
-// A warpgroup has 64 rows of weights for each fragment, which are the side of `wgmma` that may lie in registers; rows of X,
-// in shared memory, are the other. Four lanes share two rows of weights. Of each 16 columns a lane has four neighbours: it
-// loads their codes itself and makes bfloat16 of them where the product takes them. In X the even ones of 16 columns come
-// before the odd ones, so that these four are at the lane's places in the product. A product goes on while the next
-// weights are unpacked. Sums are f32, in the order of steps and pieces, whatever else is in the tile.
+// A warpgroup has 64 rows of weights for each fragment, the operand that may be in registers; rows of X, in shared memory, are
+// the other. Four lanes share two rows of weights. Of each 16 columns a lane has four neighbours: it loads their codes and
+// makes bfloat16 of them in the operand's places, because X has the even ones of 16 columns before the odd ones. The next
+// weights are unpacked while a product runs. Sums are f32, in the order of steps and pieces, whatever else is in the tile.
 //
-// A step is 128 columns; rows of X lie in two halves of 128 bytes each with the swizzle of `wgmma`, `STAGES` steps in flight.
-// So a span of every format lies within a step, and a piece of 16 columns is any 32 bytes. Four more warps copy them, each
-// every fourth step if there are so many stages. It is they who make copies known to products (`fence_async`): the fence waits for all that a thread
-// has asked memory for, and who multiplies has always asked for weights. (Without them: half as fast on an H200.)
+// A step is 128 columns; rows of X are two halves of 128 bytes each with the swizzle of `wgmma`, `STAGES` steps in flight. Four
+// more warps copy them and make copies known to products (`fence_async`), because the fence waits for all loads of the thread,
+// and warps that multiply always have weights under way. (Without those warps: half as fast on an H200.)
 //
-// Defines: those of `gemm.cuh` (TOKENS a multiple of 32, at least the rows of a tile of experts), WARPS (that multiply, a multiple of four), BLOCKS
-// (of a multiprocessor), STAGES.
+// Defines: those of `gemm.cuh` (TOKENS a multiple of 32, at least the rows of a tile of experts), WARPS (that multiply, a
+// multiple of four), BLOCKS (of a multiprocessor), STAGES.
 #include "gemm.cuh"
 #include "hopper.cuh"
 
@@ -164,14 +162,9 @@ struct Block {
 
 // Multiplies with N rows of X and leaves the sums of each in `sums_of`: of two weights, the second's after the first's.
 template <int N>
-DEV void multiply(const Block& block, const Row (&row)[FRAGMENTS][2], Weights (&w)[FRAGMENTS][2], const Stages& stages,
+DEV void multiply(const Block& block, const LaneRows& row, Weights (&w)[FRAGMENTS][2], const Stages& stages,
                   float* sums_of) {
-    float sums[FRAGMENTS][N / 2];
-#pragma unroll
-    for (int m = 0; m < FRAGMENTS; m++) {
-#pragma unroll
-        for (int i = 0; i < N / 2; i++) sums[m][i] = 0.0f;
-    }
+    float sums[FRAGMENTS][N / 2] = {};
     const u32 t = here.lane() % 4;
     u32 a[2][4];
     for (u32 step = 0; step < block.steps; step++) {
@@ -277,17 +270,16 @@ KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
         copy(stages, block.steps, x, 64 * p.x_blocks, x_of, few ? TOKENS / 2 : TOKENS);
     } else {
         registers_take<REGISTERS>();
-        // The lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix. Past
-        // the end the last one stands in.
-        Row row[FRAGMENTS][2];
+        auto output_of = [&](int m, int h) {
+            return block_output + (m * WARPS + here.warp()) * (GATED ? 8 : 16) + here.lane() / 4 + (GATED ? 0 : 8 * h);
+        };
+        LaneRows row;
+        find_rows(weight, up, block.expert, output_of, p, row);
         Weights w[FRAGMENTS][2];
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                u32 output = block_output + (m * WARPS + here.warp()) * (GATED ? 8 : 16) + here.lane() / 4 + (GATED ? 0 : 8 * h);
-                u64 at = block.expert * p.matrix_bytes + min(output, p.outputs - 1) * p.row_bytes;
-                row[m][h] = Row{(GATED && h == 1 ? up : weight) + at, p.blocks};
                 w[m][h].load_scales(row[m][h], 0, here.lane() % 4);
 #pragma unroll
                 for (int i = 0; i < PIECES; i++) w[m][h].load_after(i, row[m][h], 0, here.lane() % 4);

@@ -1,5 +1,5 @@
-// Weights times few rows of activations: dense ones, and those of experts, where a block's rows of activations are those of
-// a tile of `Groups`: pairs of one expert.
+// Weights times few rows of activations, dense or of experts, where a block's rows of activations are the pairs of a tile of
+// `Groups`.
 #include "epilogue.h"
 #include "gated.cuh"
 #include "gemv.cuh"
@@ -23,36 +23,36 @@ DEV Inputs find_inputs(const ProductParams& p, const Rows& rows, const Element* 
 
 // ---- Kernels. The grid's x counts groups of weight rows.
 
-// Weight rows of a team: reading X is shared by them. With eight rows of X there are no registers for more.
-#define TEAM_ROWS (INT8 && TOKENS <= 4 ? 4 : 2)
+// Weight rows of a thread group, which share what is read of X. With eight rows of X there are no registers for more.
+#define GROUP_ROWS (INT8 && TOKENS <= 4 ? 4 : 2)
 
 // Y = X · Wᵀ + bias.
 KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(Element, x, 1), IN(u32, ids, 2), IN(u32, pairs, 3), IN(u32, tiles, 4), IN(u32, tile_count, 5),
  IN(float, bias, 6), INOUT(float, y, 7), INOUT(u32, flag, 8), PARAMS(ProductParams, p, 9)) {
-    SHARED(float, parts, PARTS(TEAM_ROWS * TOKENS));
+    SHARED(float, parts, PARTS(GROUP_ROWS * TOKENS));
     dependency_launch();
     // Tiles say which weights are wanted.
     if (tiles != nullptr) dependency_wait();
-    Team team = team_of(p.cut);
-    u32 teams = BLOCK_THREADS >> p.cut;
-    u32 first = (here.block_x() * teams + (here.thread_x() >> p.cut)) * TEAM_ROWS;
+    ThreadGroup threads = thread_group(p.cut);
+    u32 groups = BLOCK_THREADS >> p.cut;
+    u32 first = (here.block_x() * groups + (here.thread_x() >> p.cut)) * GROUP_ROWS;
     Rows rows = {ids, pairs, tiles, tile_count, flag};
     auto serve = [&](u32 expert, u32 begin, u32 end) {
-        Row w[TEAM_ROWS];
+        Row w[GROUP_ROWS];
         const u8* matrix = weight + expert * p.matrix_bytes;
 #pragma unroll
-        for (int r = 0; r < TEAM_ROWS; r++) w[r] = {matrix + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
+        for (int r = 0; r < GROUP_ROWS; r++) w[r] = {matrix + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
         // Without rows of X all are missing.
         u32 missing = 0xffffffffu;
-        float sums[TEAM_ROWS][TOKENS] = {};
+        float sums[GROUP_ROWS][TOKENS] = {};
         auto find = [&]() {
             dependency_wait();
             return find_inputs(p, rows, x, begin, end, missing);
         };
-        if (p.x_rows > 0) multiply<Format>(w, team, find, sums);
-        Totals totals = gather(sums, team, parts);
-        for (u32 i = team.member; i < TEAM_ROWS * TOKENS; i += team.size) {
+        if (p.x_rows > 0) multiply<Format>(w, threads, find, sums);
+        Totals totals = gather(sums, threads, parts);
+        for (u32 i = threads.member; i < GROUP_ROWS * TOKENS; i += threads.size) {
             u32 output = first + i / TOKENS, t = i % TOKENS;
             if (output < p.outputs && begin + t < end) {
                 float product = totals.at(i) + (bias == nullptr ? 0.0f : bias[expert * p.bias_stride + output]);
@@ -60,10 +60,10 @@ KERNEL_BOUNDED(matmul, BLOCK_THREADS, LEAST_BLOCKS)
                 apply_epilogue(p.epilogue, y + output_row(rows, begin + t) * p.y_stride + output, product);
             }
         }
-        meet(team);
+        meet(threads);
     };
     auto zero = [&](u32 row) {
-        u32 begin = here.block_x() * teams * TEAM_ROWS, end = min(begin + teams * TEAM_ROWS, p.outputs);
+        u32 begin = here.block_x() * groups * GROUP_ROWS, end = min(begin + groups * GROUP_ROWS, p.outputs);
         for (u32 output = begin + here.thread_x(); output < end; output += BLOCK_THREADS) y[row * p.y_stride + output] = 0.0f;
     };
     each_row_chunk(p, rows, serve, zero);

@@ -1,11 +1,9 @@
-// Weights times few rows of activations: bound by reading weights. What the kernels of `gemv.cu`, `norm_matmul.cu` and
-// `experts.cu` share.
+// Weights times few rows of activations, limited by reading weights: what `gemv.cu`, `norm_matmul.cu` and `experts.cu` share.
 //
-// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8 1 or 0), and for so many rows of activations
-// at a time (TOKENS). A *team* of 1 to 256 neighbouring threads, a power of two, multiplies some weight rows; its threads
-// take the rows' spans in turns, each with several in flight before it uses one. Sums stay in registers: first those of a
-// thread in the order of its spans, then a tree over the team. So a result depends on the weight's shape alone, not on
-// TOKENS, nor on the rows beside it.
+// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8 1 or 0), and for so many rows of activations at a
+// time (TOKENS). A *thread group* of 1 to 256 neighbouring threads, a power of two, multiplies some weight rows; its threads
+// take the rows' spans in turns, several in flight. Sums stay in registers: those of a thread in the order of its spans, then a
+// tree over the group. So a result depends on the weight's shape alone.
 #pragma once
 #include "act.h"
 #include "format.h"
@@ -59,11 +57,11 @@ DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, const Inputs& x,
     for (int piece = 0; piece < F::PIECES; piece++) {
         u32 at = F::at(span, piece), half = at % 2;
         u32 words[ROWS][4];
-        float scale[ROWS], min[ROWS];
+        ScaleMin of[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             F::codes(raw[r], piece, words[r]);
-            F::scale(raw[r], piece, scale[r], min[r]);
+            of[r] = F::scale(raw[r], piece);
         }
 #pragma unroll
         for (int t = 0; t < TOKENS; t++) {
@@ -78,8 +76,8 @@ DEV void add_span(const typename F::Raw (&raw)[ROWS], u32 span, const Inputs& x,
                 product = dp4a(words[r][1], q.y, product);
                 product = dp4a(words[r][2], q.z, product);
                 product = dp4a(words[r][3], q.w, product);
-                sums[r][t] = fmaf(static_cast<float>(product), __fmul_rn(scale[r], x_scale), sums[r][t]);
-                if (F::HAS_MIN) sums[r][t] = fmaf(min[r], -block->scaled_half_sums[half], sums[r][t]);
+                sums[r][t] = fmaf(static_cast<float>(product), __fmul_rn(of[r].scale, x_scale), sums[r][t]);
+                if (F::HAS_MIN) sums[r][t] = fmaf(of[r].min, -block->scaled_half_sums[half], sums[r][t]);
             }
         }
     }
@@ -178,32 +176,32 @@ DEV constexpr int unroll() {
     return large || ROWS > 2 ? 1 : 2;
 }
 
-// A team's threads, and which of them this is.
-struct Team {
+// Neighbouring threads that multiply together, and which of them this is.
+struct ThreadGroup {
     u32 log2, size, member;
 };
-DEV Team team_of(u32 log2) { return {log2, 1u << log2, here.thread_x() & ((1u << log2) - 1)}; }
+DEV ThreadGroup thread_group(u32 log2) { return {log2, 1u << log2, here.thread_x() & ((1u << log2) - 1)}; }
 
 // The thread's part of the products of ROWS weight rows, added to `sums`. The first weights are asked for before X, which
 // `find` waits for: the kernel before this one may be writing it.
 template <class F, int ROWS, class Find>
-DEV void multiply(const Row (&w)[ROWS], Team team, Find find, float (&sums)[ROWS][TOKENS]) {
+DEV void multiply(const Row (&w)[ROWS], ThreadGroup threads, Find find, float (&sums)[ROWS][TOKENS]) {
     constexpr int UNROLL = unroll<F, ROWS>();
     u32 spans = Spans<F, F::IS_FLOAT>::of(w[0].blocks);
     typename F::Raw raw[UNROLL][ROWS];
 #pragma unroll
     for (int u = 0; u < UNROLL; u++) {
-        u32 span = team.member + u * team.size;
+        u32 span = threads.member + u * threads.size;
         if (span < spans) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) raw[u][r] = F::load(w[r], span);
         }
     }
     auto x = find();
-    for (u32 first = team.member; first < spans; first += UNROLL * team.size) {
+    for (u32 first = threads.member; first < spans; first += UNROLL * threads.size) {
 #pragma unroll
         for (int u = 0; u < UNROLL; u++) {
-            u32 span = first + u * team.size, next = span + UNROLL * team.size;
+            u32 span = first + u * threads.size, next = span + UNROLL * threads.size;
             if (span < spans) add_span<F>(raw[u], span, x, sums);
             if (next < spans) {
 #pragma unroll
@@ -213,17 +211,17 @@ DEV void multiply(const Row (&w)[ROWS], Team team, Find find, float (&sums)[ROWS
     }
 }
 
-// Room for the parts of N sums: as many as teams have in all, or warps if teams are larger.
+// Floats of shared memory for the parts of N sums.
 #define PARTS(N) (BLOCK_THREADS * (N))
 
-DEV void meet(Team team) {
-    if (team.size > 32)
+DEV void meet(ThreadGroup threads) {
+    if (threads.size > 32)
         barrier();
     else
         warp_barrier();
 }
 
-// The team's sums: parts of its warps.
+// The thread group's sums: parts of its warps.
 struct Totals {
     const float* parts;
     u32 count, stride;
@@ -236,11 +234,11 @@ struct Totals {
     }
 };
 
-// Adds up within warps, and makes the parts known to the team. Every thread calls it, and then `meet` before the next time.
+// Adds up within warps, and makes the parts known to the threads. Every thread calls it, and then `meet` before the next time.
 template <int ROWS>
-DEV Totals gather(float (&sums)[ROWS][TOKENS], Team team, float* parts) {
+DEV Totals gather(float (&sums)[ROWS][TOKENS], ThreadGroup threads, float* parts) {
     constexpr u32 N = ROWS * TOKENS;
-    u32 log2 = min(team.log2, 5u), slot = here.thread_x() >> log2;
+    u32 log2 = min(threads.log2, 5u), slot = here.thread_x() >> log2;
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
@@ -250,7 +248,7 @@ DEV Totals gather(float (&sums)[ROWS][TOKENS], Team team, float* parts) {
             if ((here.thread_x() & ((1u << log2) - 1)) == 0) parts[slot * N + r * TOKENS + t] = sums[r][t];
         }
     }
-    meet(team);
-    u32 first = (here.thread_x() >> team.log2) << (team.log2 - log2);
-    return {parts + first * N, 1u << (team.log2 - log2), N};
+    meet(threads);
+    u32 first = (here.thread_x() >> threads.log2) << (threads.log2 - log2);
+    return {parts + first * N, 1u << (threads.log2 - log2), N};
 }

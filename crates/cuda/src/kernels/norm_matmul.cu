@@ -1,28 +1,27 @@
-// A row of activations normalised, prepared, and multiplied by a weight in one launch: for steps of few tokens, where
-// launches and not bytes cost time. Every block normalises the row for itself while its weights come; the first one writes
-// what others read.
+// A row of activations normalised, prepared and multiplied by a weight in one launch, for steps of few tokens, whose time goes
+// to launches. Every block normalises the row while its weights come; the first one writes what other kernels read.
 //
-// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for so many weight rows of a team
-// (TEAM_ROWS).
+// Compiled for a format (FORMAT), for int8 activations or exact ones (INT8), and for so many weight rows of a thread group
+// (GROUP_ROWS).
 #define TOKENS 1
 #define BLOCK_THREADS 256
 #include "gemv.cuh"
 #include "shared_act.cuh"
 
-// Twin of `NormMatmulParams` in `gpu/cuda/norm_matmul.rs`.
+// Mirrors `NormMatmulParams` in `norm_matmul.rs`.
 struct NormMatmulParams {
     // Elements from a row to the next, and bytes of a weight row.
     u64 x_stride, normed_stride, y_stride, row_bytes;
     // Outputs, blocks of the format in a row, and columns of X.
     u32 outputs, blocks, cols;
-    // Threads of a team, as a power of two.
-    u32 team_log2;
+    // Threads of a threads, as a power of two.
+    u32 threads_log2;
     // Rows can be read by four elements.
     u32 aligned;
     float eps;
 };
 
-// Where the prepared row goes: null pointers for what nobody reads.
+// Where the prepared row goes, as far as it is read: else null.
 struct Copies {
     float *normed, *exact, *other;
     Int8Block* int8;
@@ -30,10 +29,10 @@ struct Copies {
 };
 
 // x · weight to `kept`; what it must still be divided by, √(mean(x²) + eps), is for the products, which so need not wait for
-// the sum. Gives this thread's part of the squares. All threads meet.
+// the sum. Returns this thread's part of the squares. By all threads.
 DEV float keep_product(const float* x, const float* weight, const NormMatmulParams& p, SharedAct* kept) {
     float squares = 0.0f;
-    // Whole warps: lanes of a block of 32 meet.
+    // Whole warps: `keep_four` is a collective.
     u32 end = (p.cols + 127) & ~127u;
 #pragma unroll 4
     for (u32 at = 4 * here.thread_x(); at < end; at += 4 * BLOCK_THREADS) {
@@ -70,30 +69,30 @@ KERNEL_BOUNDED(norm_matmul, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, weight, 0), IN(float, x, 1), IN(float, norm, 2), IN(float, bias, 3), OUT(float, y, 4), OUT(float, normed, 5),
  OUT(float, exact, 6), OUT(Int8Block, int8, 7), OUT(u32, bf16, 8), OUT(float, other, 9), PARAMS(NormMatmulParams, p, 10)) {
     DYNAMIC_SHARED(SharedAct, kept);
-    SHARED(float, parts, PARTS(TEAM_ROWS));
+    SHARED(float, parts, PARTS(GROUP_ROWS));
     SHARED(float, scratch, 32);
     dependency_launch();
-    Team team = team_of(p.team_log2);
-    u32 first = (here.block_x() * (BLOCK_THREADS >> p.team_log2) + (here.thread_x() >> p.team_log2)) * TEAM_ROWS;
+    ThreadGroup threads = thread_group(p.threads_log2);
+    u32 first = (here.block_x() * (BLOCK_THREADS >> p.threads_log2) + (here.thread_x() >> p.threads_log2)) * GROUP_ROWS;
     u64 row = here.block_y();
-    Row w[TEAM_ROWS];
+    Row w[GROUP_ROWS];
 #pragma unroll
-    for (int r = 0; r < TEAM_ROWS; r++) w[r] = {weight + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
-    // Nobody writes weights while the model runs.
+    for (int r = 0; r < GROUP_ROWS; r++) w[r] = {weight + min(first + r, p.outputs - 1) * p.row_bytes, p.blocks};
+    // No kernel writes weights.
     for (u32 at = 32 * here.thread_x(); at < p.cols; at += 32 * BLOCK_THREADS) touch(norm + at);
-    float sums[TEAM_ROWS][TOKENS] = {};
-    multiply<Format>(w, team, [&]() {
+    float sums[GROUP_ROWS][TOKENS] = {};
+    multiply<Format>(w, threads, [&]() {
         dependency_wait();
         float squares = warp_sum(keep_product(x + row * p.x_stride, norm, p, kept));
         if (here.lane() == 0) scratch[here.warp()] = squares;
         barrier();
         return SharedActRow{kept, p.cols, 1};
     }, sums);
-    Totals totals = gather(sums, team, parts);
+    Totals totals = gather(sums, threads, parts);
     float squares = 0.0f;
     for (u32 i = 0; i < BLOCK_THREADS / 32; i++) squares += scratch[i];
     float factor = 1.0f / sqrtf(squares / (float)p.cols + p.eps);
-    for (u32 i = team.member; i < TEAM_ROWS; i += team.size) {
+    for (u32 i = threads.member; i < GROUP_ROWS; i += threads.size) {
         u32 output = first + i;
         if (output < p.outputs)
             y[row * p.y_stride + output] = totals.at(i) * factor + (bias == nullptr ? 0.0f : bias[output]);

@@ -64,7 +64,7 @@ PTX float exp2_approx(float x) {
 PTX int dp4a(int a, int b, int c) { return __dp4a(a, b, c); }
 
 // ---- Loads.
-// 16 bytes that nobody writes while the kernel runs, not kept in L1: for weights, each read once. `volatile`, since NVRTC takes
+// 16 bytes that are constant while the kernel runs, not kept in L1: weights, each read once. `volatile`, because NVRTC takes
 // other assembly for arithmetic and moves it out of the condition that keeps it within the row.
 PTX uint4 load_stream_16(const void* from) {
     uint4 value;
@@ -84,19 +84,17 @@ PTX u32 shared_address(const void* shared) { return (u32)__cvta_generic_to_share
 
 // Four 8 × 8 matrices of 16-bit elements: lane l gives the address of row l % 8 of matrix l / 8 (16 bytes, aligned), and
 // gets of each matrix the elements 2(l % 4) and 2(l % 4) + 1 of row l / 4.
-PTX void ldmatrix_x4(u32 (&r)[4], const void* shared) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(shared))
-                 : "memory");
-}
+#define LDMATRIX(name, layout)                                                                            \
+    PTX void name(u32 (&r)[4], const void* shared) {                                                      \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4" layout ".shared.b16 {%0, %1, %2, %3}, [%4];"         \
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])                                     \
+                     : "r"(shared_address(shared))                                                        \
+                     : "memory");                                                                         \
+    }
+LDMATRIX(ldmatrix_x4, "")
 // The same of the matrices transposed.
-PTX void ldmatrix_x4_trans(u32 (&r)[4], const void* shared) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(shared))
-                 : "memory");
-}
+LDMATRIX(ldmatrix_x4_trans, ".trans")
+#undef LDMATRIX
 
 #if __CUDA_ARCH__ >= 800
 // ---- Copies from global to shared memory that go on while the thread computes. 16 bytes, both aligned; zeros if not
@@ -117,26 +115,18 @@ PTX void cp_async_wait() {
 // ---- Tensor cores: d += a · b, by a whole warp. With g = lane / 4 and t = lane % 4, a[0] holds row g, a[1] row g + 8,
 // a[2] and a[3] the same of the columns' second half; b[0] and b[1] hold column g; d[0..2] row g, d[2..4] row g + 8 of
 // columns 2t and 2t + 1.
+#define MMA(name, T, c, shape, types)                                                                                     \
+    PTX void name(T(&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {                                                       \
+        asm volatile("mma.sync.aligned." shape ".row.col." types " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+                     : "+" c(d[0]), "+" c(d[1]), "+" c(d[2]), "+" c(d[3])                                                  \
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                 \
+    }
 // 16-bit elements: a register holds columns 2t and 2t + 1 (b: rows), + 8 in the second half.
-PTX void mma_m16n8k16_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-PTX void mma_m16n8k16_f16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+MMA(mma_m16n8k16_bf16, float, "f", "m16n8k16", "f32.bf16.bf16.f32")
+MMA(mma_m16n8k16_f16, float, "f", "m16n8k16", "f32.f16.f16.f32")
 // Bytes: a register holds columns 4t to 4t + 3 (b: rows), + 16 in the second half.
-PTX void mma_m16n8k32_s8(int (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    asm volatile(
-        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
+MMA(mma_m16n8k32_s8, int, "r", "m16n8k32", "s32.s8.s8.s32")
+#undef MMA
 #endif
 
 // ---- Programmatic dependent launch: a kernel may start before the one before it has ended.

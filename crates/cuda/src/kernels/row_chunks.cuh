@@ -2,7 +2,7 @@
 #pragma once
 #include "product.h"
 
-// What the kernels are told of rows: null pointers for what there is not.
+// Selections of rows; null if there is none.
 struct Rows {
     // Which rows of X, or all.
     const u32* ids;
@@ -25,8 +25,8 @@ DEV u32 input_row(const ProductParams& p, const Rows& rows, u32 at) {
     return NO_ROW;
 }
 
-// Calls `serve(expert, first, end)` for stretches of at most TOKENS rows, `zero(row)` with rows of Y that have no expert.
-// The grid's y counts such stretches, or tiles and one more.
+// Calls `serve(expert, first, end)` for chunks of at most TOKENS rows, and `zero(row)` for rows of Y without an expert. The
+// grid's y counts chunks, or tiles and one more.
 template <class Serve, class Zero>
 DEV void each_row_chunk(const ProductParams& p, const Rows& rows, Serve serve, Zero zero) {
     bool experts = rows.tiles != nullptr;

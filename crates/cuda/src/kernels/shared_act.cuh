@@ -1,4 +1,4 @@
-// One row of activations in shared memory, prepared by those who multiply it.
+// One row of activations in shared memory, prepared by the block that multiplies it.
 #pragma once
 #include "gemv.cuh"
 #include "quantise.h"

@@ -15,7 +15,7 @@ shared_struct! {
         width: u64,
         x_stride: u64,
         out_stride: u64,
-        stretches: u32,
+        segments: u32,
         per_row: u32,
         eps: f32,
         aligned: u32,
@@ -24,7 +24,7 @@ shared_struct! {
     }
 }
 
-/// Parameters, blocks and threads of a block for chunks of `width` in every row. `None` if there are none.
+/// Parameters, blocks and threads of a block for segments of `width` in every row. `None` if there are none.
 fn plan(
     op: &'static str,
     (x, out): (RowLayout, RowLayout),
@@ -36,22 +36,22 @@ fn plan(
         return Ok(None);
     }
     let per_row = x.cols() / width;
-    let stretches = count(op, "stretches", x.rows().saturating_mul(per_row), MOST_BLOCKS)?;
+    let segments = count(op, "segments", x.rows().saturating_mul(per_row), MOST_BLOCKS)?;
     let by_block = width > WARP_WIDTH;
     // A warp works alone; a block has about two groups of four elements for each thread.
-    let warps = if by_block { width.div_ceil(8).div_ceil(32).clamp(4, 32) as u32 } else { stretches.min(8) };
+    let warps = if by_block { width.div_ceil(8).div_ceil(32).clamp(4, 32) as u32 } else { segments.min(8) };
     let params = NormParams {
         width: width as u64,
         x_stride: x.stride() as u64,
         out_stride: out.stride() as u64,
-        stretches,
+        segments,
         per_row: per_row as u32,
         eps,
         aligned,
         by_block: by_block.into(),
         padding: 0,
     };
-    Ok(Some((params, if by_block { stretches } else { stretches.div_ceil(warps) }, 32 * warps)))
+    Ok(Some((params, if by_block { segments } else { segments.div_ceil(warps) }, 32 * warps)))
 }
 
 fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &[Arg]) -> Result<()> {

@@ -34,8 +34,8 @@ pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
         return Ok(());
     }
     let pair_threads = pairs.next_multiple_of(32).min(THREADS);
-    let teams = THREADS / pair_threads;
-    let block_heads = if x.rows() < MANY_ROWS { teams } else { heads.max(teams) };
+    let groups = THREADS / pair_threads;
+    let block_heads = if x.rows() < MANY_ROWS { groups } else { heads.max(groups) };
     let params = RopeParams {
         x_stride: x.layout().stride() as u64,
         positions_stride: positions.layout().stride() as u64,
@@ -52,5 +52,5 @@ pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
         [count(op, "rows", x.rows(), MOST_BLOCKS)?, count(op, "heads", heads.div_ceil(block_heads), MOST_BLOCKS_Y)?, 1];
     let frequencies = Arg::buffer(&rotary.frequencies, Access::Read);
     let args = [Arg::change(&x), Arg::read(&positions), frequencies, Arg::params(&params)];
-    device.launch(&Launch::new(Kernel::plain("rows.gpu", "rope"), grid, (pair_threads * teams) as u32, &args))
+    device.launch(&Launch::new(Kernel::plain("rows.gpu", "rope"), grid, (pair_threads * groups) as u32, &args))
 }

@@ -2,7 +2,7 @@
 #pragma once
 #include "device.h"
 
-// 32 activations as int8: x ≈ scale · q. Twin of `Int8Block` in `act.rs`.
+// 32 activations as int8: x ≈ scale · q. Mirrors `Int8Block` in `act.rs`.
 struct Int8Block {
     u32 q[8];
     float scale, sum;

@@ -4,7 +4,7 @@
 
 enum ActivationKind { SWIGLU, GEGLU, CLAMPED_SWIGLU };
 
-// Twin of `ActivationParams` in `gpu/activation.rs`.
+// Mirrors `ActivationParams` in `activation.rs`.
 struct Activation {
     u32 kind;
     float alpha, limit;

@@ -1,20 +1,18 @@
-// The words in which kernels are written, so that one text is CUDA and Metal. Here is what both spell alike; the rest, with
-// the same names, is in the two halves.
+// Macros, qualifiers and functions that let one kernel source compile as CUDA and as Metal. What differs between the two is in
+// their own `language.h`, under the same names.
 //
 //   KERNEL(name)(IN(float, x, 0), OUT(float, y, 1), PARAMS(NameParams, p, 2)) {
 //       HERE;
 //       …
 //   }
 //
-// The number is the argument's place; PARAMS comes last, and brings what HERE makes `here` of: which block and thread this
-// is. A function that asks `here` takes it as its first parameter. Every pointer and reference says what memory it is of:
-// GLOBAL (every block's), GROUP (one block's) or THREAD (one thread's). Memory of a block is declared in the kernel itself,
-// SHARED or DYNAMIC_SHARED, and handed on.
+// The number is the argument's binding; PARAMS comes last and declares what HERE makes `here` of: the block's and the thread's
+// indices. A function that needs them takes `here` as its first parameter. Every pointer and reference names its memory: GLOBAL,
+// GROUP (shared by a block) or THREAD. Shared memory is declared in the kernel itself, SHARED or DYNAMIC_SHARED, and passed on.
 #pragma once
 #include "language.h"
 
-// Whether a struct's field is at this byte. For `gpu/twin.rs`; a compiler that cannot say it,
-// as NVRTC, asserts sizes alone.
+// Whether a struct's field is at this byte (`shared_struct.rs`). A compiler without offsets, as NVRTC, asserts sizes alone.
 #define FIELD_AT(S, field, byte) true
 #ifdef __has_builtin
 #if __has_builtin(__builtin_offsetof)
@@ -23,7 +21,7 @@
 #endif
 #endif
 
-// Of 64-bit integers, for which `min` and `max` are not everywhere.
+// Also of 64-bit integers, for which not every language has `min` and `max`.
 template <class T>
 DEV T larger(T a, T b) { return a < b ? b : a; }
 template <class T>
@@ -39,7 +37,7 @@ DEV float warp_max(float value) {
     return value;
 }
 
-// Ids that a kernel found out of range: the host learns of the first one with the next download (`gpu/device.rs`).
+// Ids out of range: the host learns of the first one with the next download (`device.rs`).
 enum Flag { FLAG_EMBED_ROW, FLAG_MATMUL_ROW, FLAG_EXPERT, FLAG_SLOT, FLAG_POSITION, FLAG_BLOCK, FLAG_COPY_BLOCK };
 // The padding id: a pair without an expert, a token without a sequence.
 #define PADDING 0xffffffffu

@@ -13,16 +13,23 @@ struct ElementsParams {
 
 DEV u64 first_column(Here here) { return ((u64)here.block_y() * here.block_width() + here.thread_x()) * 4; }
 
+// y += scale · x, or sigmoid(gate of the row) · x.
+template <bool GATED>
+DEV void add_row(Here here, const GLOBAL float* x, const GLOBAL float* gate, GLOBAL float* y, const ElementsParams p) {
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four a = load_four(x + row * p.x_stride + col, left, p.aligned), b = load_four(y + row * p.y_stride + col, left, p.aligned);
+    float factor = GATED ? sigmoid(gate[row * p.gate_stride]) : p.scale;
+    for (u32 i = 0; i < 4; i++) b.at[i] = fmaf(factor, a.at[i], b.at[i]);
+    store_four(y + row * p.y_stride + col, b, left, p.aligned);
+}
+
 KERNEL(add_rows)
 (IN(float, x, 0), INOUT(float, y, 1), PARAMS(ElementsParams, p, 2)) {
     HERE;
     dependency_launch();
     dependency_wait();
-    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
-    if (row >= p.rows || col >= p.cols) return;
-    Four a = load_four(x + row * p.x_stride + col, left, p.aligned), b = load_four(y + row * p.y_stride + col, left, p.aligned);
-    for (u32 i = 0; i < 4; i++) b.at[i] = fmaf(p.scale, a.at[i], b.at[i]);
-    store_four(y + row * p.y_stride + col, b, left, p.aligned);
+    add_row<false>(here, x, nullptr, y, p);
 }
 
 KERNEL(add_gated)
@@ -30,14 +37,8 @@ KERNEL(add_gated)
     HERE;
     dependency_launch();
     dependency_wait();
-    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
-    if (row >= p.rows || col >= p.cols) return;
-    Four a = load_four(x + row * p.x_stride + col, left, p.aligned), b = load_four(y + row * p.y_stride + col, left, p.aligned);
-    float share = sigmoid(gate[row * p.gate_stride]);
-    for (u32 i = 0; i < 4; i++) b.at[i] += share * a.at[i];
-    store_four(y + row * p.y_stride + col, b, left, p.aligned);
+    add_row<true>(here, x, gate, y, p);
 }
-
 
 KERNEL(scale_rows)
 (INOUT(float, y, 0), PARAMS(ElementsParams, p, 1)) {
@@ -59,7 +60,7 @@ struct CombineParams {
     u32 padding;
 };
 
-// y[t] = Σ weights[t, slot] · out[t·k + slot], slots in order, finished as asked.
+// y[t] = Σ weights[t, slot] · out[t·k + slot], slots in order, then the epilogue.
 KERNEL(moe_combine)
 (IN(float, out, 0), IN(float, weights, 1), INOUT(float, y, 2), PARAMS(CombineParams, p, 3)) {
     HERE;

@@ -1,17 +1,17 @@
-// What becomes of a product: see `gpu/epilogue.rs`.
+// What becomes of a product: see `epilogue.rs`.
 #pragma once
 #include "activation.h"
 
 enum EpilogueKind {
     // Y is the product.
     STORE,
-    // Y is the activation of the gate that is there with the product.
+    // Y is the activation of the gate in Y with the product.
     GATE,
-    // Y gets so many times the product more.
+    // Y grows by `scale` times the product.
     ADD,
 };
 
-// Twin of `FinishParams` in `gpu/epilogue.rs`.
+// Mirrors `EpilogueParams` in `epilogue.rs`.
 struct Epilogue {
     u32 kind;
     float scale;

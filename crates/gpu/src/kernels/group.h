@@ -1,7 +1,6 @@
-// Sorts the (token, slot) pairs by expert, ascending within an expert: a counting sort. Each warp counts the experts of a
-// stretch of pairs in a table of its own; the counts become places; each warp gives its pairs their places in order. So
-// nothing depends on which thread is first. Pairs without an expert come last, where matrix operations find whose rows
-// are to be zeros.
+// Sorts the (token, slot) pairs by expert, ascending within an expert: a counting sort. Each warp counts the experts of a range
+// of pairs in its own table; the counts become positions, which each warp gives to its pairs in order, so the result does not
+// depend on the order of threads. Pairs without an expert come last: matrix operations zero their rows.
 #pragma once
 #include "reduce.h"
 
@@ -15,11 +14,11 @@ struct GroupParams {
 
 #define MAX_EXPERTS 1024
 
-// The pairs of this warp: a stretch of the block's.
-struct Stretch {
+// The pairs of this warp, a part of the block's.
+struct PairRange {
     u32 first, end;
 };
-DEV Stretch group_stretch(Here here, const GroupParams p) {
+DEV PairRange group_range(Here here, const GroupParams p) {
     u32 start = here.block_x() * p.chunk, stop = (u32)smaller((u64)p.pairs, (u64)start + p.chunk);
     u32 each = ((stop - start + p.tables - 1) / p.tables + 31) & ~31u;
     u64 first = smaller((u64)start + (u64)here.warp() * each, (u64)stop);
@@ -39,7 +38,7 @@ DEV u32 group_columns(const GroupParams p) { return p.experts + 1; }
 DEV void group_count(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* flag, const GroupParams p) {
     for (u32 i = here.thread_x(); i < p.tables * group_columns(p); i += here.block_width()) tables[i] = 0;
     barrier();
-    Stretch mine = group_stretch(here, p);
+    PairRange mine = group_range(here, p);
     for (u32 pair = mine.first + here.lane(); pair < mine.end; pair += 32) {
         u32 id = group_id(ids, pair, p);
         add_atomic(&tables[here.warp() * group_columns(p) + min(id, p.experts)], 1u);
@@ -55,7 +54,7 @@ DEV u32 group_total(const GROUP u32* tables, u32 expert, const GroupParams p) {
     return total;
 }
 
-// Counts in a column become places from `start` on.
+// Counts in a column become positions from `start` on.
 DEV void group_places(GROUP u32* tables, u32 column, u32 start, const GroupParams p) {
     for (u32 w = 0; w < p.tables; w++) {
         u32 count = tables[w * group_columns(p) + column];
@@ -64,9 +63,9 @@ DEV void group_places(GROUP u32* tables, u32 column, u32 start, const GroupParam
     }
 }
 
-// Puts each pair in its place.
+// Writes each pair at its position.
 DEV void group_scatter(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOBAL u32* pairs, const GroupParams p) {
-    Stretch mine = group_stretch(here, p);
+    PairRange mine = group_range(here, p);
     for (u32 base = mine.first; base < mine.end; base += 32) {
         u32 pair = base + here.lane();
         bool inside = pair < mine.end;
@@ -80,15 +79,28 @@ DEV void group_scatter(Here here, const GLOBAL u32* ids, GROUP u32* tables, GLOB
     }
 }
 
-// Starts of the experts, of their tiles, and what they end with: pairs and tiles of all. A thread has one expert.
+// Where the pairs of this thread's expert begin, and the number of all pairs.
 struct Starts {
-    u32 pair, tile, pairs, tiles;
+    u32 pair, pairs;
 };
-DEV Starts group_starts(Here here, u32 count, GROUP u64* scratch, const GroupParams p) {
+// Writes the count of this thread's expert and the beginning of its pairs and tiles; the last expert's thread also the ends.
+// `scratch` has 32 places, `first_pair` and `first_tile` one more than experts.
+DEV Starts group_starts(Here here, u32 count, GLOBAL u32* counts, GLOBAL u32* tile_count, GROUP u64* scratch,
+                        GROUP u32* first_pair, GROUP u32* first_tile, const GroupParams p) {
     u64 both = (u64)count << 32 | (count + p.tile_rows - 1) / p.tile_rows;
     RunningSum sum = block_running_sum(here, both, scratch);
     u64 before = sum.upto - both;
-    return {(u32)(before >> 32), (u32)before, (u32)(sum.total >> 32), (u32)sum.total};
+    u32 expert = here.thread_x();
+    if (expert < p.experts) {
+        counts[expert] = count;
+        first_pair[expert] = (u32)(before >> 32);
+        first_tile[expert] = (u32)before;
+        if (expert + 1 == p.experts) {
+            first_pair[p.experts] = (u32)(sum.total >> 32);
+            first_tile[p.experts] = tile_count[0] = (u32)sum.total;
+        }
+    }
+    return {(u32)(before >> 32), (u32)(sum.total >> 32)};
 }
 
 // Cuts the experts into tiles. `first_pair` and `first_tile` have a place for each expert and one more for the end.
@@ -121,26 +133,15 @@ DEV void group_grids(Here here, GLOBAL u32* tile_count, u32 tiles) {
 DEV void group_grids(Here, GLOBAL u32*, u32) {}
 #endif
 
-// All in one block, of at least as many threads as experts. `scratch` has 32 places, `first_pair` and `first_tile` one more
-// than experts.
+// All in one block, of at least as many threads as experts.
 DEV void group_block(Here here, const GLOBAL u32* ids, GLOBAL u32* counts, GLOBAL u32* pairs, GLOBAL u32* tiles,
                      GLOBAL u32* tile_count, GLOBAL u32* flag, GROUP u32* tables, GROUP u64* scratch,
                      GROUP u32* first_pair, GROUP u32* first_tile, const GroupParams p) {
     group_count(here, ids, tables, flag, p);
     u32 expert = here.thread_x(), count = expert < p.experts ? group_total(tables, expert, p) : 0;
-    Starts starts = group_starts(here, count, scratch, p);
-    if (expert < p.experts) {
-        counts[expert] = count;
-        first_pair[expert] = starts.pair;
-        first_tile[expert] = starts.tile;
-        group_places(tables, expert, starts.pair, p);
-        if (expert + 1 == p.experts) {
-            group_places(tables, p.experts, starts.pairs, p);
-            first_pair[p.experts] = starts.pairs;
-            first_tile[p.experts] = starts.tiles;
-            tile_count[0] = starts.tiles;
-        }
-    }
+    Starts starts = group_starts(here, count, counts, tile_count, scratch, first_pair, first_tile, p);
+    if (expert < p.experts) group_places(tables, expert, starts.pair, p);
+    if (expert + 1 == p.experts) group_places(tables, p.experts, starts.pairs, p);
     barrier();
     group_tiles(here, first_pair, first_tile, tiles, p);
     group_grids(here, tile_count, first_tile[p.experts]);
@@ -160,7 +161,7 @@ KERNEL(group)
     group_block(here, ids, counts, pairs, tiles, tile_count, flag, tables, scratch, first_pair, first_tile, p);
 }
 
-// The same of many pairs: each block counts a chunk, one block adds up, each block gives its chunk places.
+// The same of many pairs: each block counts a chunk, one block adds up, each block writes its chunk.
 KERNEL(group_counts)
 (IN(u32, ids, 0), OUT(u32, chunks, 1), INOUT(u32, flag, 2), PARAMS(GroupParams, p, 3)) {
     HERE;
@@ -172,7 +173,7 @@ KERNEL(group_counts)
         chunks[(u64)here.block_x() * group_columns(p) + column] = group_total(tables, column, p);
 }
 
-// Counts of a column in each chunk become places from `place` on.
+// Counts of a column in each chunk become positions from `place` on.
 DEV void group_chunk_places(GLOBAL u32* chunks, u32 column, u32 place, const GroupParams p) {
     u32 number = (p.pairs + p.chunk - 1) / p.chunk;
 #pragma unroll 8
@@ -184,7 +185,7 @@ DEV void group_chunk_places(GLOBAL u32* chunks, u32 column, u32 place, const Gro
     }
 }
 
-// `chunks`: counts of each expert in each chunk become places. One block with at least as many threads as experts.
+// `chunks`: counts of each expert in each chunk become positions. One block with at least as many threads as experts.
 KERNEL(group_sums)
 (INOUT(u32, chunks, 0), OUT(u32, counts, 1), OUT(u32, tiles, 2), OUT(u32, tile_count, 3), PARAMS(GroupParams, p, 4)) {
     HERE;
@@ -199,19 +200,9 @@ KERNEL(group_sums)
 #pragma unroll 8
         for (u32 chunk = 0; chunk < number; chunk++) count += chunks[(u64)chunk * group_columns(p) + expert];
     }
-    Starts starts = group_starts(here, count, scratch, p);
-    if (expert < p.experts) {
-        counts[expert] = count;
-        first_pair[expert] = starts.pair;
-        first_tile[expert] = starts.tile;
-        if (expert + 1 == p.experts) {
-            first_pair[p.experts] = starts.pairs;
-            first_tile[p.experts] = starts.tiles;
-            tile_count[0] = starts.tiles;
-            group_chunk_places(chunks, p.experts, starts.pairs, p);
-        }
-        group_chunk_places(chunks, expert, starts.pair, p);
-    }
+    Starts starts = group_starts(here, count, counts, tile_count, scratch, first_pair, first_tile, p);
+    if (expert + 1 == p.experts) group_chunk_places(chunks, p.experts, starts.pairs, p);
+    if (expert < p.experts) group_chunk_places(chunks, expert, starts.pair, p);
     barrier();
     group_tiles(here, first_pair, first_tile, tiles, p);
     group_grids(here, tile_count, first_tile[p.experts]);

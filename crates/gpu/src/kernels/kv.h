@@ -1,11 +1,11 @@
-// Where a token's keys and values lie in the cache, and how they are written there.
+// The KV cache's layout, and writes to it.
 #pragma once
 #include "device.h"
 
 #define KV_BLOCK 16u
 #define GROUP_SIZE 32u
 
-// Twin of `WriteParams` in `small/kv.rs`.
+// Mirrors `WriteParams` in `kv.rs`.
 struct WriteParams {
     u64 key_input_stride, value_input_stride;  // elements from token to token
     u32 heads;

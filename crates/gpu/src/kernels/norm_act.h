@@ -28,7 +28,7 @@ KERNEL(norm_act)
         at[k] = (k * here.block_width() + here.thread_x()) * 4;
         left[k] = at[k] < p.width ? p.width - at[k] : 0;
         aligned[k] = p.aligned && left[k] > 0;
-        // Nobody writes weights while the model runs.
+        // No kernel writes weights.
         w[k] = load_four(weight + at[k], left[k], aligned[k]);
     }
     dependency_launch();

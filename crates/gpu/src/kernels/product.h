@@ -1,8 +1,8 @@
-// What all kernels that multiply are told.
+// The parameters of all kernels that multiply.
 #pragma once
 #include "epilogue.h"
 
-// Which rows of X become which of Y: `Which` in `gpu/product.rs`.
+// Which rows of X become which of Y: `Which` in `product.rs`.
 enum RowSelection {
     // Row i becomes row i.
     ALL_ROWS,
@@ -12,7 +12,7 @@ enum RowSelection {
     EXPERT_PAIRS,
 };
 
-// Twin of `ProductParams` in `gpu/product.rs`.
+// Mirrors `ProductParams` in `product.rs`.
 struct ProductParams {
     // Bytes of a weight row and of an expert's matrix.
     u64 row_bytes, matrix_bytes;
@@ -24,14 +24,13 @@ struct ProductParams {
     u32 outputs, blocks;
     // Rows of X and of Y.
     u32 x_rows, y_rows;
-    // How the kernel cuts the work: threads of a team, as a power of two (`gemv.cu`, `gemv.metal`), or times 16 outputs of a
-    // block (`gemm_int8.cu`).
+    // Threads of a group, as a power of two (`gemv.cu`, `gemv.metal`); or a block's outputs by 16 (`gemm_int8.cu`).
     u32 cut;
     // Pairs of experts that share a row of X.
     u32 pairs_per_row;
     Epilogue epilogue;
-    // Of RowSelection, and whether there are biases: for kernels that do not ask whether a pointer is null.
+    // A RowSelection, and whether biases are bound, because Metal does not guarantee that an unbound argument is null.
     u32 which, biased;
-    // Where the outputs of a second and a third weight begin, or the end: for Metal, which does not join weights in memory.
+    // Where the outputs of a second and a third weight begin, or the end: Metal does not join weights in memory.
     u32 second, third, padding;
 };

@@ -14,7 +14,7 @@ struct Quantised {
     i32 sum, other;
 };
 
-// By 8 lanes with four each. The whole warp meets here.
+// By 8 lanes with four each, a collective of the whole warp.
 DEV Quantised quantise(Four v) {
     float wild = 0.0f, largest = 0.0f;
     for (u32 i = 0; i < 4; i++) {
@@ -63,8 +63,8 @@ DEV void store_bf16(Four v, GLOBAL u32* bf16, u32 part) {
     bf16[pair + 4] = pack_bf16(v.at[1], v.at[3]);
 }
 
-// 32 neighbouring elements as int8 and as bfloat16, by 8 lanes with four each, of which this is number `part`. The whole
-// warp meets here; those whose block is not there have `live` false.
+// 32 neighbouring elements as int8 and as bfloat16, by 8 lanes with four each, of which this is number `part`. A
+// collective of the whole warp; lanes without a block have `live` false.
 DEV void quantise_four(Four v, GLOBAL Int8Block* block, GLOBAL u32* bf16, u32 part, bool live) {
     Quantised value = quantise(v);
     if (!live) return;

@@ -13,7 +13,7 @@ DEV u64 warp_sum(u64 value) {
 }
 
 // Over a block of whole warps, in a fixed order: lanes, then warps. Every thread gets the result. `scratch` has 32 places
-// that nobody else uses from the block's last barrier to its next.
+// without other use from the block's last barrier to its next.
 DEV float block_sum(Here here, float value, GROUP float* scratch) {
     value = warp_sum(value);
     if (here.lane() == 0) scratch[here.warp()] = value;

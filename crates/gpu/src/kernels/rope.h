@@ -71,7 +71,7 @@ DEV void rotate(Rotation r, Pointer a, Pointer b) {
 KERNEL(rope)
 (INOUT(float, x, 0), IN(u32, positions, 1), IN(float, frequencies, 2), PARAMS(RopeParams, p, 3)) {
     HERE;
-    u32 team = here.thread_x() / p.pair_threads, teams = here.block_width() / p.pair_threads;
+    u32 group = here.thread_x() / p.pair_threads, groups = here.block_width() / p.pair_threads;
     u32 first = here.block_y() * p.block_heads, end = min(first + p.block_heads, p.heads);
     dependency_launch();
     dependency_wait();
@@ -80,7 +80,7 @@ KERNEL(rope)
     for (u32 pair = here.thread_x() % p.pair_threads; pair < p.pairs; pair += p.pair_threads) {
         Rotation r = rotation_at(position, frequencies[pair], p.magnitude);
         u32 a = p.interleaved ? 2 * pair : pair, b = p.interleaved ? a + 1 : pair + p.pairs;
-        for (u32 head = first + team; head < end; head += teams) {
+        for (u32 head = first + group; head < end; head += groups) {
             GLOBAL float* at = row + (u64)head * p.head_width;
             rotate(r, at + a, at + b);
         }

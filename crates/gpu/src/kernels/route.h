@@ -1,6 +1,6 @@
-// The router: a warp to a token. Experts get integers of the order of their scores; the best that is left is taken k
-// times, the smaller index on a tie. Scores are those of 64-bit floats, as on the CPU: near 1 even sigmoids of different
-// logits are the same there. Without a bias the logits' order is known to be that of the scores.
+// The router: a warp to a token. Experts get integers of the order of their scores; the best one left is taken k times, the
+// smaller index on a tie. Scores are those of 64-bit floats, as on the CPU, where sigmoids near 1 of different logits are equal.
+// Without a bias logits have the order of scores.
 #pragma once
 #include "float64.h"
 
@@ -10,7 +10,7 @@ struct RouteParams {
     // Elements from one row to the next.
     u64 logits_stride, ids_stride, weights_stride;
     u32 rows, experts, top_k, gating;
-    // Expert groups, and those of them that take part.
+    // Expert groups, and the number of them that take part.
     u32 groups, top_groups;
     u32 normalise;
     // Whether the sum over all experts is needed, or shares of the largest suffice.
@@ -23,7 +23,7 @@ struct RouteParams {
 // Words of shared memory for a warp: two of each expert and group, three of each that is chosen.
 DEV u32 route_words(const RouteParams p) { return 2 * (p.experts + p.groups) + 3 * p.top_k; }
 
-// Logits of one token, and what softmax needs to know of all of them.
+// Logits of one token, and their maximum and sum for softmax.
 struct Router {
     const GLOBAL float* logits;
     float max;
@@ -50,14 +50,14 @@ DEV u64 share_fixed(float logit, float max) {
     return share_of(logit, max, &share) ? power_fixed(share, 52) : 0;
 }
 
-// Of the sigmoid, 1 / (1 + e^-x), that 64-bit floats have: from 23 on neighbouring values are the same there.
+// The order of the sigmoid in 64-bit floats, where neighbouring values are equal from 23 on.
 DEV float sigmoid_order(float x) {
     if (x <= -OVERFLOWS) return -infinity();
     if (x > 23.0f) return 1e6f - rintf(expf(-x) * 4503599627370496.0f);
     return x;
 }
 
-// What orders experts if there is no bias.
+// The order of experts without a bias.
 DEV float plain_order(const Router r, float logit, const RouteParams p) {
     if (p.gating == SIGMOID) return sigmoid_order(logit);
     return p.gating == SOFTMAX && r.max - logit > VANISHES ? -infinity() : logit;
@@ -78,7 +78,7 @@ DEV Small sigmoid_value(float x) {
     return {mantissa / one, some ? share.halvings : 0};
 }
 
-// What orders experts if there is a bias, and what groups are worth.
+// The order of experts with a bias, and the worth of groups.
 DEV Float64 score(const Router r, u32 expert, const GLOBAL float* bias, const RouteParams p) {
     float logit = r.logits[expert];
     Float64 value = float64_of(logit);
@@ -95,7 +95,7 @@ DEV Float64 score(const Router r, u32 expert, const GLOBAL float* bias, const Ro
     return value;
 }
 
-// Numbers in order, of which some are taken: number i is lane i % 32's, bit i / 32 of its word.
+// Ordered numbers, of which some are taken: number i is bit i / 32 of lane i % 32's mask.
 struct Ranks {
     const GROUP u32* high;
     const GROUP u32* low;
@@ -147,7 +147,7 @@ DEV u32 exclude_groups(Here here, const Router r, const GLOBAL float* bias, cons
         scratch[g] = (u32)(order_of(worth) >> 32);
         scratch[p.groups + g] = (u32)order_of(worth);
     }
-    // Until all are told which are kept, a lane reads only what it has written.
+    // A lane reads only what it wrote until the barrier below.
     Ranks groups = {scratch, scratch + p.groups, p.groups};
     u32 kept = 0;
     Best best = lane_best(here, groups, kept);
@@ -181,8 +181,7 @@ DEV float share_of_near(Here here, const Router r, u32 best, u32 taken, const Ro
     return (float)own / (float)(warp_sum(sum) + own);
 }
 
-// What the weight of a chosen expert is before it is divided: of softmax, the share of the largest. `most` is the largest
-// logit of the chosen.
+// The weight of a chosen expert before the division: of softmax, the share of the largest. `most`: the chosen's largest logit.
 DEV Small chosen_value(const Router r, float logit, float most, const RouteParams p) {
     Power share;
     if (p.gating == SIGMOID) return sigmoid_value(logit);

@@ -24,7 +24,7 @@ KERNEL(route)
     if (row < p.rows) route_row(here, row, logits, bias, ids, weights, scratch, p);
 }
 
-// Threads of a block that have enough registers: `threads` of `Form` in `small/route.rs`.
+// Threads of a block that have enough registers: `threads` of `Form` in `route.rs`.
 #if defined(EXPERTS_PER_LANE) && EXPERTS_PER_LANE <= 8
 #define ROUTE_AND_GROUP_THREADS 1024
 #else
@@ -48,6 +48,6 @@ KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
     dependency_wait();
     if (here.warp() < p.route.rows) route_row(here, here.warp(), logits, bias, ids, weights, scratch, p.route);
     barrier_global();
-    // What the router has chosen are experts: there is nothing to complain of.
+    // Without a flag: the router chooses experts alone.
     group_block(here, ids, counts, pairs, tiles, tile_count, nullptr, scratch, sums, first_pair, first_tile, p.group);
 }

@@ -1,6 +1,6 @@
 // The router where logits alone choose: softmax over all or over the chosen, without bias and groups, at most 32 chosen. A
-// warp has a token's logits in registers, EXPERTS_PER_LANE to a lane. Little text, because a step of one token waits for
-// every instruction that is fetched.
+// warp has a token's logits in registers, EXPERTS_PER_LANE to a lane. The code is short, because a step of one token
+// waits for every instruction that is fetched.
 #pragma once
 #include "route.h"
 

@@ -1,16 +1,16 @@
-// Drawing tokens. The order is that of `Sampling`: mask, bias, penalties, temperature, top-k, top-p, min-p, draw. Shares are
-// integers, so their sums do not depend on who adds first.
+// Draws tokens in the order of `Sampling`: mask, bias, penalties, temperature, top-k, top-p, min-p, draw. Shares are integers, so
+// their sums do not depend on the order of additions.
 //
-// What top-k and top-p keep is a beginning of the tokens by rank (larger logits first, then smaller tokens): all above
-// some order of logits, and of those that have it the first few. That threshold is found 8 bits at a time: a histogram of
-// the next bits of those that agree with what is known, then the bin in which the wanted number, or mass, is reached.
+// Top-k and top-p keep the first tokens by rank (larger logits first, then smaller tokens): all above some order of logits, and
+// of those at it the first few. A radix search finds that threshold, 8 bits at a time: a histogram of the next bits, then the
+// bin in which the wanted number or mass is reached.
 // Launches: sample_adjust, sample_histogram for each 8 bits of each search, sample_masses, sample_draw.
 #pragma once
 #include "argmax.h"
 #include "exponential.h"
 
 #define BINS 256
-// Copies of a histogram in a block, so that threads with equal bins seldom meet.
+// Copies of a histogram in a block, against conflicts of threads with equal bins.
 #define COPIES 8
 // Histograms of a search.
 #define DIGITS 4
@@ -31,17 +31,17 @@ struct SampleRow {
     u32 top_k;
     // The uniform number, in units of 2^-32.
     u32 draw;
-    // Whether there is a choice: not at temperature 0.
+    // Not 0 unless the temperature is.
     u32 random;
-    // A logit is nothing if, divided by 64, it is further than this below the largest.
+    // The share of a logit is 0 if, divided by 64, it is further than this below the largest.
     float negligible;
     float repeat_penalty, presence_penalty, frequency_penalty;
     u32 padding;
 };
 #define NO_MASK 0xfffffffffffffffful
 
-// What is done to the logit of a token: `value` is added if `count` is 0, else it is penalised for so many occurrences.
-// Sorted by token, what is added first.
+// A change of a token's logit: `value` is added if `count` is 0, else the penalty for so many occurrences. Sorted by token,
+// additions first.
 struct SampleEdit {
     u32 token, count;
     float value;
@@ -49,17 +49,17 @@ struct SampleEdit {
 
 struct SampleParams {
     u64 cols, logits_stride, out_stride;
-    // The row of logits and of the output with which the table of rows begins, and segments of a row.
+    // The row of logits and of the output at which the table begins; segments of a row.
     u64 first_row;
     u32 segments;
-    // Histograms of the searches for top-k and for top-p: DIGITS or 0. And which one a launch makes.
+    // Histograms of the searches for top-k and for top-p, DIGITS or 0, and the one that a launch makes.
     u32 count_steps, mass_steps, step;
     // Units of shares: 2^-bits.
     u32 bits, padding;
 };
 
-// Where a search is: all orders whose first bits are above those of `prefix`, and of those that have them as many as make
-// `left`, by number or by mass. Or it keeps all.
+// A search keeps all orders whose first bits are above those of `prefix`, and of those with these bits as many as make `left`, by
+// number or by mass; or it keeps all.
 struct Search {
     u64 left;
     u32 prefix, all;
@@ -90,7 +90,7 @@ KERNEL(sample_adjust)
     const GLOBAL SampleEdit* list = edits + r.first_edit;
     for (u32 i = here.thread_x(); i < r.edits; i += here.block_width()) {
         u32 token = list[i].token;
-        // All edits of a token are made by the thread that has the first.
+        // The thread with a token's first edit makes all of them.
         if (token < first || token >= end || (i > 0 && list[i - 1].token == token)) continue;
         float logit = at[token];
         for (u32 j = i; j < r.edits && list[j].token == token; j++) {
@@ -120,7 +120,7 @@ DEV u64 sample_share(const SampleRow r, float logit, float max, u32 bits) {
     if (!finite(logit) || !finite(max) || !(max * 0.015625f - logit * 0.015625f < r.negligible)) return 0;
     return power_fixed(power(max, logit, {r.factor, r.shift}), bits);
 }
-// Whether a logit takes part: only what can have a share at all.
+// Whether a logit can have a share at all.
 DEV bool sample_near(const SampleRow r, float logit, float max) {
     return logit == max || (finite(logit) && finite(max) && max * 0.015625f - logit * 0.015625f < r.negligible);
 }
@@ -136,19 +136,19 @@ DEV u64 wanted_mass(const SampleRow r, u64 mass) {
     return larger(part + (rest ? 1 : 0), (u64)1);
 }
 
-// A search before its first histogram. That for top-p gets its aim from the first.
+// A search before its first histogram, which gives top-p its aim.
 DEV Search search_start(const SampleRow r, bool for_mass) {
     bool all = !r.random || (for_mass ? r.top_p_down == 0 : r.top_k == 0);
     return {for_mass ? 0 : (u64)r.top_k, 0, all};
 }
 
-// A row's searches, and one after another the histograms that they go by. `states` has a place for each histogram.
+// A row's histograms, and the state of its searches before each.
 struct SampleState {
     const GLOBAL u32* histograms;
     GLOBAL Search* states;
 };
 
-// Where the search is that made histogram `made`, by what it shows; by a whole block of BINS threads. `scratch`: 33 places.
+// The search after histogram `made`, by a block of BINS threads. `scratch`: 33 places.
 DEV Search search_after(Here here, const SampleRow r, SampleState s, u32 made, GROUP u64* scratch, const SampleParams p) {
     bool for_mass = made >= p.count_steps;
     u32 digit = for_mass ? made - p.count_steps : made;
@@ -174,7 +174,7 @@ DEV Search search_after(Here here, const SampleRow r, SampleState s, u32 made, G
     return search;
 }
 
-// One more histogram: of the number or the mass of what agrees with the bits known so far. BINS threads.
+// The next histogram: number or mass of the orders that agree with the bits known so far. BINS threads.
 KERNEL(sample_histogram)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), INOUT(Search, searches, 3), INOUT(u32, histograms, 4),
  PARAMS(SampleParams, p, 5)) {
@@ -240,12 +240,12 @@ KERNEL(sample_histogram)
     if (above) add_atomic(&bin[1], above);
 }
 
-// What is kept: all of higher order than `order`, and of that order the first `ties`.
-struct SharedAct {
+// Tokens of a higher order than `order` are kept, and of that order the first `ties`.
+struct Threshold {
     u32 order;
     u64 ties;
 };
-DEV SharedAct sample_kept(Here here, const SampleRow r, SampleState s, float max, GROUP u64* scratch, const SampleParams p) {
+DEV Threshold sample_kept(Here here, const SampleRow r, SampleState s, float max, GROUP u64* scratch, const SampleParams p) {
     u32 steps = p.count_steps + p.mass_steps;
     Search last = {0, 0, 1}, counted = {0, 0, 1};
     if (steps > 0) last = search_after(here, r, s, steps - 1, scratch, p);
@@ -258,7 +258,7 @@ DEV SharedAct sample_kept(Here here, const SampleRow r, SampleState s, float max
     } else {
         counted = last;
     }
-    return counted.all ? SharedAct{0, 0} : SharedAct{counted.prefix, counted.left};
+    return counted.all ? Threshold{0, 0} : Threshold{counted.prefix, counted.left};
 }
 
 struct SegmentMass {
@@ -267,7 +267,7 @@ struct SegmentMass {
 };
 
 // Mass and ties of `count` neighbouring tokens.
-DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, u64 end, u32 step, float max, SharedAct kept,
+DEV SegmentMass kept_mass(const SampleRow r, const GLOBAL float* at, u64 first, u64 end, u32 step, float max, Threshold kept,
                           const SampleParams p) {
     SegmentMass mass = {0, 0};
     for (u64 token = first; token < end; token += step) {
@@ -291,7 +291,7 @@ DEV bool has_choice(u64 top) { return top != NOT_FINITE && candidate_order(top) 
 // The mass that each segment keeps. BINS threads.
 KERNEL(sample_masses)
 (IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(u32, histograms, 3), INOUT(Search, searches, 4),
- OUT(SharedAct, thresholds, 5), OUT(SegmentMass, masses, 6), PARAMS(SampleParams, p, 7)) {
+ OUT(Threshold, thresholds, 5), OUT(SegmentMass, masses, 6), PARAMS(SampleParams, p, 7)) {
     HERE;
     SHARED(u64, scratch, 33);
     dependency_launch();
@@ -302,7 +302,7 @@ KERNEL(sample_masses)
     if (!r.random || !has_choice(top)) return;
     float max = of_order(candidate_order(top));
     SampleState s = {histograms + (u64)row * steps * BINS * 2, searches + (u64)row * steps};
-    SharedAct kept = sample_kept(here, r, s, max, scratch, p);
+    Threshold kept = sample_kept(here, r, s, max, scratch, p);
     u64 first = (u64)segment * SEGMENT, end = smaller(first + SEGMENT, p.cols);
     const GLOBAL float* at = logits + (p.first_row + row) * p.logits_stride;
     SegmentMass mass = kept_mass(r, at, first + here.thread_x(), end, here.block_width(), max, kept, p);
@@ -336,7 +336,7 @@ DEV bool passes(Here here, SegmentMass mine, u64 index, u64 aim, u64 ties, u64 s
 
 // Draws. A block for each row.
 KERNEL(sample_draw)
-(IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(SharedAct, thresholds, 3), IN(SegmentMass, masses, 4),
+(IN(float, logits, 0), IN(SampleRow, table, 1), IN(u64, best, 2), IN(Threshold, thresholds, 3), IN(SegmentMass, masses, 4),
  OUT(u32, out, 5), PARAMS(SampleParams, p, 6)) {
     HERE;
     SHARED(u64, scratch, 32);
@@ -351,7 +351,7 @@ KERNEL(sample_draw)
         return;
     }
     float max = of_order(candidate_order(top));
-    SharedAct kept = thresholds[row];
+    Threshold kept = thresholds[row];
     u64 share = kept.ties ? sample_share(r, of_order(kept.order), max, p.bits) : 0;
     u64 ties = share >= r.least ? kept.ties : 0;
 

@@ -1,22 +1,27 @@
 // Rows of prepared weights, and what the formats' `blocks.h` share.
 //
-// A row is its planes one after another, each padded to 16 bytes (`gpu/layout.rs`); or, with MAPPED_ROWS, its blocks as the
-// file has them, where only the tensor is known to be aligned to 16 bytes. It is read in *spans*: what one thread unpacks
-// from loads of 16 bytes. A span of a quantised format is some *pieces*: 16 neighbouring elements with one scale.
+// A row is its planes one after another, each padded to 16 bytes (`layout.rs`); or, with MAPPED_ROWS, its blocks as in the
+// file, where only the tensor is known to be aligned to 16 bytes. It is read in *spans*: what one thread unpacks from loads
+// of 16 bytes. A span of a quantised format is some *pieces*: 16 neighbouring elements with one scale.
 //
 // A quantised format is a struct with
-//   BLOCK, SCALED (neighbours with one scale: 16 or 32), SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO, SIGNED, HAS_MIN,
-//   Raw load(Row, u32 span, Part)                      the span's bytes, or a lane's part; spans count along the row
-//   u32 at(u32 span, int piece)                        where the piece is: its first element is 16 · at
+//   BLOCK, SCALED (neighbours with one scale: 16 or 32), SPANS (in a block), PIECES (in a span), IS_FLOAT (false), ZERO,
+//   SIGNED, HAS_MIN,
+//   Raw load(Row, u32 span, Slice)                     the span's bytes, or a lane's quarter; spans count along the row
+//   u32 at(u32 span, int piece)                        the piece's place: its first element is 16 · at
 //   void codes(const THREAD Raw&, int piece, THREAD u32 (&)[4])
 //                                                      16 bytes, ascending: signed, or unsigned and at most 127
-//   void scale(const THREAD Raw&, int piece, THREAD float& scale, THREAD float& min)
+//   ScaleMin scale(const THREAD Raw&, int piece)
 // and an element is scale · (code − ZERO) − min. A float format has
 //   BLOCK (1), SPAN (elements in a span), IS_FLOAT (true),
 //   Raw load(Row, u32 span)                            a row's last span may be partly zeros
 //   void elements(const THREAD Raw&, THREAD float (&)[SPAN])
 #pragma once
 #include "device.h"
+
+struct ScaleMin {
+    float scale, min;
+};
 
 struct Row {
     const GLOBAL u8* base;
@@ -31,52 +36,88 @@ DEV u32 load_32(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u
 DEV u32 load_16(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL u16*>(from); }
 DEV uint2 load_64(const GLOBAL u8* from) { return *reinterpret_cast<const GLOBAL uint2*>(from); }
 
-// 4, 8 and 16 bytes at a multiple of ALIGNMENT.
-template <int ALIGNMENT>
-DEV u32 load_word(const GLOBAL u8* from) {
-    if (ALIGNMENT >= 4) return load_32(from);
-    if (ALIGNMENT == 2) return load_16(from) | load_16(from + 2) << 16;
-    return from[0] | u32(from[1]) << 8 | u32(from[2]) << 16 | u32(from[3]) << 24;
-}
-template <int ALIGNMENT>
-DEV uint2 load_words_2(const GLOBAL u8* from) {
-    return make_uint2(load_word<ALIGNMENT>(from), load_word<ALIGNMENT>(from + 4));
-}
-template <int ALIGNMENT>
-DEV uint4 load_words(const GLOBAL u8* from) {
-    if (ALIGNMENT >= 16) return load_stream_16(from);
-    return make_uint4(load_word<ALIGNMENT>(from), load_word<ALIGNMENT>(from + 4), load_word<ALIGNMENT>(from + 8),
-                      load_word<ALIGNMENT>(from + 12));
-}
+// A span's bytes of a field: those of the next SHARED spans are STRIDE bytes further, so addresses are as aligned as that.
+template <int STRIDE, int SHARED>
+struct Field {
+    const GLOBAL u8* base;
+    u32 span, within;
 
-// A span of a row of elements of so many bytes, 2 or 4, as the file has it: zeros past the row's end.
+    DEV const GLOBAL u8* at() const { return base + STRIDE * (span / SHARED) + within; }
+    DEV Field further(u32 bytes) const { return {base, span, within + bytes}; }
+    DEV u32 byte() const { return *at(); }
+    DEV u32 word_16() const { return load_16(at()); }
+    DEV u32 word(u32 byte = 0) const {
+        const GLOBAL u8* from = at() + byte;
+        if (STRIDE % 4 == 0) return load_32(from);
+        if (STRIDE % 2 == 0) return load_16(from) | load_16(from + 2) << 16;
+        return from[0] | u32(from[1]) << 8 | u32(from[2]) << 16 | u32(from[3]) << 24;
+    }
+    DEV uint2 two_words() const { return STRIDE % 8 == 0 ? load_64(at()) : make_uint2(word(), word(4)); }
+    DEV uint4 four_words() const {
+        if (STRIDE % 16 == 0) return load_stream_16(at());
+        return make_uint4(word(), word(4), word(8), word(12));
+    }
+};
+
+// The fields of a block of SPANS spans and, in the file, BYTES bytes, in the order of the planes.
+template <int BYTES, int SPANS>
+struct Fields {
+    Row row;
+    u32 span;
+
+    // The next field, which lies at `offset` of the file's block: SIZE bytes for every SHARED spans.
+#ifdef MAPPED_ROWS
+    template <int SIZE, int SHARED = SPANS>
+    DEV Field<BYTES, SPANS> next(u32 offset) {
+        return {row.base, span, offset + SIZE * (span % SPANS / SHARED)};
+    }
+#else
+    template <int SIZE, int SHARED = SPANS>
+    DEV Field<SIZE, SHARED> next(u32) {
+        Field<SIZE, SHARED> field = {row.base, span, 0};
+        row.base += plane(row, SIZE * (SPANS / SHARED));
+        return field;
+    }
+#endif
+};
+
+// A span of a row of elements of so many bytes, 2 or 4. Rows of the file end in zeros.
 template <int BYTES>
 DEV uint4 load_floats(Row row, u32 span) {
     const GLOBAL u8* from = row.base + 16 * span;
-    // Then all rows begin at multiples of 16 bytes.
+#ifdef MAPPED_ROWS
+    // Rows of whole spans begin at multiples of 16 bytes.
     if (row.blocks % (16 / BYTES) == 0) return load_stream_16(from);
     u32 left = row.blocks * BYTES - 16 * span;
-    if (left >= 16) return load_words<BYTES>(from);
+    Field<BYTES, 1> field = {from, 0, 0};
+    if (left >= 16) return field.four_words();
     u32 words[4];
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
         words[i] = 0;
-        if (4 * i + 4 <= left) words[i] = load_word<BYTES>(from + 4 * i);
+        if (4 * i + 4 <= left) words[i] = field.word(4 * i);
         else if (4 * i < left) words[i] = load_16(from + 4 * i);
     }
     return make_uint4(words[0], words[1], words[2], words[3]);
+#else
+    return load_stream_16(from);
+#endif
 }
 
 // What a lane loads of a span: all of it,
 struct WholeSpan {
     DEV uint4 codes(const GLOBAL u8* from) const { return load_stream_16(from); }
+    template <int STRIDE, int SHARED>
+    DEV uint4 codes(Field<STRIDE, SHARED> field) const { return field.four_words(); }
     // Of a word that has a bit for each of 16 columns.
     DEV u32 bits(u32 word) const { return word; }
 };
-// or what the lane of this number of four needs of columns 4t to 4t + 3 of each piece: they are the first word of `codes`.
+// or what lane t of four needs of columns 4t to 4t + 3 of each piece: the first word of `codes`.
 struct QuarterSpan {
     u32 t;
     DEV uint4 codes(const GLOBAL u8* from) const { return make_uint4(load_32(from + 4 * t), 0, 0, 0); }
+    template <int STRIDE, int SHARED>
+    DEV uint4 codes(Field<STRIDE, SHARED> field) const { return codes(field.at()); }
     DEV u32 bits(u32 word) const { return word >> 4 * t; }
 };
 
@@ -143,13 +184,12 @@ DEV float code(const THREAD u32 (&words)[4], int i) {
 template <class F>
 DEV void values(const THREAD typename F::Raw& raw, int piece, THREAD float (&out)[16]) {
     u32 words[4];
-    float scale, min;
     F::codes(raw, piece, words);
-    F::scale(raw, piece, scale, min);
+    ScaleMin of = F::scale(raw, piece);
 #pragma unroll
     for (int i = 0; i < 16; i++) {
-        float value = rounded_product(scale, code<F>(words, i));
-        out[i] = F::HAS_MIN ? rounded_difference(value, min) : value;
+        float value = rounded_product(of.scale, code<F>(words, i));
+        out[i] = F::HAS_MIN ? rounded_difference(value, of.min) : value;
     }
 }
 

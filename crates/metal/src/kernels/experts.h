@@ -30,17 +30,17 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
     const GLOBAL float* scores = logits + token * params.route.logits_stride;
     Chosen chosen = choose(here, scores, params.route);
     u32 expert = shuffle(chosen.expert, slot);
-    Team team = team_of(here, p.cut);
-    u32 first = (here.block_x() * (BLOCK_THREADS >> p.cut) + team.number) * GATE_ROWS;
-    Row w[TEAM_ROWS];
-    team_weights<true>(p, {{gate, gate, gate}, up, gate_bias, up_bias}, expert, first, w);
-    float sums[TEAM_ROWS][1] = {};
+    LaneGroup group = lane_group_of(here, p.cut);
+    u32 first = (here.block_x() * (BLOCK_THREADS >> p.cut) + group.number) * GATE_ROWS;
+    Row w[GROUP_ROWS];
+    lane_group_weights<true>(p, {{gate, gate, gate}, up, gate_bias, up_bias}, expert, first, w);
+    float sums[GROUP_ROWS][1] = {};
     Inputs<1> inputs = row_of(p, x, token);
-    multiply(w, team, inputs, sums);
+    multiply(w, group, inputs, sums);
 #pragma unroll
     for (int r = 0; r < GATE_ROWS; r++) {
         u32 output = first + r;
-        if (team.member != u32(r) || output >= p.outputs) continue;
+        if (group.member != u32(r) || output >= p.outputs) continue;
         float gates = sums[2 * r][0] + bias_of(p, gate_bias, expert, output);
         float ups = sums[2 * r + 1][0] + bias_of(p, up_bias, expert, output);
         h[pair * p.y_stride + output] = activate(p.epilogue.activation, gates, ups);
@@ -57,16 +57,16 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
 (IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, bias, 3), INOUT(float, y, 4),
  PARAMS(ExpertsParams, both, 5)) {
     HERE;
-    SHARED(float, partials, DOWN_WARPS * 8 * TEAM_ROWS);
+    SHARED(float, partials, DOWN_WARPS * 8 * GROUP_ROWS);
     const ExpertsParams params = both;
     const ProductParams p = params.product;
     u32 token = here.block_y(), k = params.route.top_k, warps = here.block_width() / 32;
     const GLOBAL float* scores = logits + token * params.route.logits_stride;
     Chosen chosen = choose(here, scores, params.route);
     float weights = weigh(here, scores, chosen, params.route);
-    Team team = team_of(here, p.cut);
+    LaneGroup group = lane_group_of(here, p.cut);
     // Of a simdgroup, as of the block: all have the same rows.
-    u32 rows = (32 >> p.cut) * TEAM_ROWS, column = (here.lane() >> p.cut) * TEAM_ROWS;
+    u32 rows = (32 >> p.cut) * GROUP_ROWS, column = (here.lane() >> p.cut) * GROUP_ROWS;
     u32 first = here.block_x() * rows + column;
     float sum = 0.0f;
     for (u32 round = 0; round < k; round += warps) {
@@ -74,14 +74,14 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
         if (slot < k) {
             u32 expert = shuffle(chosen.expert, slot);
             float share = shuffle(weights, slot);
-            Row w[TEAM_ROWS];
-            team_weights<false>(p, {{weight, weight, weight}, weight, bias, bias}, expert, first, w);
-            float sums[TEAM_ROWS][1] = {};
+            Row w[GROUP_ROWS];
+            lane_group_weights<false>(p, {{weight, weight, weight}, weight, bias, bias}, expert, first, w);
+            float sums[GROUP_ROWS][1] = {};
             Inputs<1> inputs = row_of(p, x, u64(token) * k + slot);
-            multiply(w, team, inputs, sums);
+            multiply(w, group, inputs, sums);
 #pragma unroll
-            for (int r = 0; r < TEAM_ROWS; r++) {
-                if (team.member != u32(r)) continue;
+            for (int r = 0; r < GROUP_ROWS; r++) {
+                if (group.member != u32(r)) continue;
                 float add = bias_of(p, bias, expert, min(first + r, p.outputs - 1));
                 partials[here.warp() * rows + column + r] = share * (sums[r][0] + add);
             }

@@ -1,7 +1,7 @@
 // Weights times few rows of activations: bound by reading weights, which are unpacked in registers from the file's own blocks.
 //
-// A *team* of 4 to 32 neighbouring lanes, a power of two, multiplies some weight rows; its lanes take the rows' spans in turns.
-// Sums stay in registers: first those of a lane in the order of its spans, then a tree over the team. So a result depends
+// A *lane group* of 4 to 32 neighbouring lanes, a power of two, multiplies some weight rows; its lanes take the rows' spans in turns.
+// Sums stay in registers: first those of a lane in the order of its spans, then a tree over the lane group. So a result depends
 // on the weight's shape alone, not on how many rows of activations there are, nor on the rows beside it. Products are of
 // floats: nothing is rounded before the sums.
 #pragma once
@@ -13,9 +13,9 @@ typedef FORMAT Format;
 
 // Threads of a block, and its simdgroups.
 #define BLOCK_THREADS 64
-// Weight rows of a team, which share reading X; and its outputs where gate and up are multiplied.
-#define TEAM_ROWS 4
-#define GATE_ROWS (TEAM_ROWS / 2)
+// Weight rows of a lane group, which share reading X; and its outputs where gate and up are multiplied.
+#define GROUP_ROWS 4
+#define GATE_ROWS (GROUP_ROWS / 2)
 
 // Rows of X that are multiplied at once.
 template <int COUNT>
@@ -61,12 +61,11 @@ struct Products {
             }
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
-                float scale, min;
-                F::scale(raw[r], piece, scale, min);
+                ScaleMin of = F::scale(raw[r], piece);
 #pragma unroll
                 for (int t = 0; t < X::TOKENS; t++) {
-                    sums[r][t] = fmaf(scale, parts[r][t], sums[r][t]);
-                    if (F::HAS_MIN) sums[r][t] = fmaf(-min, totals[t], sums[r][t]);
+                    sums[r][t] = fmaf(of.scale, parts[r][t], sums[r][t]);
+                    if (F::HAS_MIN) sums[r][t] = fmaf(-of.min, totals[t], sums[r][t]);
                 }
             }
         }
@@ -99,27 +98,27 @@ struct Products<F, ROWS, X, true> {
 
 // ---- Products of whole rows.
 
-// A team's lanes, which of them this is, and which of the block's teams.
-struct Team {
+// A lane group's lanes, which of them this is, and which of the block's lane groups.
+struct LaneGroup {
     u32 size, member, number;
 };
-DEV Team team_of(Here here, u32 log2) {
+DEV LaneGroup lane_group_of(Here here, u32 log2) {
     return {1u << log2, here.lane() & ((1u << log2) - 1), here.thread_x() >> log2};
 }
 
-// The sum of the team's values, on all of its lanes.
-DEV float team_sum(float value, Team team) {
-    for (u32 mask = team.size / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+// The sum of the lane group's values, on all of its lanes.
+DEV float lane_group_sum(float value, LaneGroup group) {
+    for (u32 mask = group.size / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
     return value;
 }
 
-// sums[r][t] += weight row r · row t of X; all lanes of the team get them, and begin with zeros. All lanes of the simdgroup
+// sums[r][t] += weight row r · row t of X; all lanes of the lane group get them, and begin with zeros. All lanes of the simdgroup
 // meet.
 template <int ROWS, class X>
-DEV void multiply(const THREAD Row (&w)[ROWS], Team team, THREAD X& x, THREAD float (&sums)[ROWS][X::TOKENS]) {
+DEV void multiply(const THREAD Row (&w)[ROWS], LaneGroup group, THREAD X& x, THREAD float (&sums)[ROWS][X::TOKENS]) {
     typedef Products<Format, ROWS, X, Format::IS_FLOAT> P;
     u32 spans = P::spans(w[0].blocks);
-    for (u32 span = team.member; span < spans; span += team.size) {
+    for (u32 span = group.member; span < spans; span += group.size) {
         typename Format::Raw raw[ROWS];
 #pragma unroll
         for (int r = 0; r < ROWS; r++) raw[r] = Format::load(w[r], span);
@@ -128,15 +127,15 @@ DEV void multiply(const THREAD Row (&w)[ROWS], Team team, THREAD X& x, THREAD fl
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-        for (int t = 0; t < X::TOKENS; t++) sums[r][t] = team_sum(sums[r][t], team);
+        for (int t = 0; t < X::TOKENS; t++) sums[r][t] = lane_group_sum(sums[r][t], group);
     }
 }
 
-// The weight rows of a team's outputs from `output` on: those of gate and up in turns.
+// The weight rows of a lane group's outputs from `output` on: those of gate and up in turns.
 template <bool GATED>
-DEV void team_weights(const ProductParams p, const Weights weights, u32 expert, u32 output, THREAD Row (&w)[TEAM_ROWS]) {
+DEV void lane_group_weights(const ProductParams p, const Weights weights, u32 expert, u32 output, THREAD Row (&w)[GROUP_ROWS]) {
 #pragma unroll
-    for (u32 r = 0; r < TEAM_ROWS; r++) {
+    for (u32 r = 0; r < GROUP_ROWS; r++) {
         w[r] = GATED ? gated_row(p, weights, r % 2 == 1, expert, output + r / 2)
                      : weight_row(p, weights.weight, expert, output + r);
     }

@@ -25,30 +25,30 @@ DEV Inputs<TOKENS> find_inputs(const ProductParams p, const Rows rows, const GLO
 template <bool GATED, int TOKENS>
 DEV void multiply_tasks(Here here, const Weights weights, const GLOBAL float* x, const Rows rows, GLOBAL float* y,
                         const ProductParams p) {
-    constexpr u32 OUTPUTS = GATED ? GATE_ROWS : TEAM_ROWS, EACH = TEAM_ROWS / OUTPUTS;
-    Team team = team_of(here, p.cut);
-    u32 teams = BLOCK_THREADS >> p.cut, stride = task_stride(here, p);
-    u32 begin = here.block_x() * teams * OUTPUTS, first_output = begin + team.number * OUTPUTS;
+    constexpr u32 OUTPUTS = GATED ? GATE_ROWS : GROUP_ROWS, EACH = GROUP_ROWS / OUTPUTS;
+    LaneGroup group = lane_group_of(here, p.cut);
+    u32 groups = BLOCK_THREADS >> p.cut, stride = task_stride(here, p);
+    u32 begin = here.block_x() * groups * OUTPUTS, first_output = begin + group.number * OUTPUTS;
     if (here.block_y() == stride) {
-        zero_pairs(here, p, rows, begin, begin + teams * OUTPUTS, y);
+        zero_pairs(here, p, rows, begin, begin + groups * OUTPUTS, y);
         return;
     }
     u32 count = task_count(p, rows, TOKENS);
     for (u32 number = here.block_y(); number < count; number += stride) {
         Task task = task_of(p, rows, number, TOKENS);
-        Row w[TEAM_ROWS];
-        team_weights<GATED>(p, weights, task.expert, first_output, w);
+        Row w[GROUP_ROWS];
+        lane_group_weights<GATED>(p, weights, task.expert, first_output, w);
         for (u32 first = task.first; first < task.end; first += TOKENS) {
-            float sums[TEAM_ROWS][TOKENS] = {};
+            float sums[GROUP_ROWS][TOKENS] = {};
             u32 missing = 0;
             Inputs<TOKENS> inputs = find_inputs<TOKENS>(p, rows, x, first, task.end, missing);
             // Without rows of X all are missing.
-            if (p.x_rows > 0) multiply(w, team, inputs, sums);
+            if (p.x_rows > 0) multiply(w, group, inputs, sums);
 #pragma unroll
             for (u32 i = 0; i < OUTPUTS * TOKENS; i++) {
                 u32 o = i % OUTPUTS, t = i / OUTPUTS, output = first_output + o;
                 // Each is written by another lane.
-                if ((i & (team.size - 1)) != team.member || output >= p.outputs || first + t >= task.end) continue;
+                if ((i & (group.size - 1)) != group.member || output >= p.outputs || first + t >= task.end) continue;
                 GLOBAL float* to = y + output_row(p, rows, first + t) * p.y_stride + output;
                 float product = sums[EACH * o][t] + bias_of(p, weights.bias, task.expert, output);
                 if (GATED) {

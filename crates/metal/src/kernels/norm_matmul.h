@@ -1,5 +1,5 @@
 // A row of activations normalised, prepared, and multiplied by a weight in one launch: for steps of few tokens, where launches
-// cost the time. Every team reads the whole row, so it sums the squares beside the products; the blocks of the first outputs
+// cost the time. Every lane group reads the whole row, so it sums the squares beside the products; the blocks of the first outputs
 // write the norm's output.
 #pragma once
 #include "gemv.h"
@@ -40,8 +40,8 @@ template <int ROWS>
 DEV void norm_matmul_of(Here here, const Parts parts, const GLOBAL float* x, const GLOBAL float* norm,
                         const GLOBAL float* bias, GLOBAL float* y, GLOBAL float* normed, GLOBAL float* act,
                         GLOBAL float* other, const NormMatmulParams p) {
-    Team team = team_of(here, p.product.cut);
-    u32 first = (here.block_x() * (BLOCK_THREADS >> p.product.cut) + team.number) * ROWS;
+    LaneGroup group = lane_group_of(here, p.product.cut);
+    u32 first = (here.block_x() * (BLOCK_THREADS >> p.product.cut) + group.number) * ROWS;
     u32 cols = p.product.blocks * Format::BLOCK;
     u64 at = here.block_y();
     Row w[ROWS];
@@ -49,13 +49,13 @@ DEV void norm_matmul_of(Here here, const Parts parts, const GLOBAL float* x, con
     for (int r = 0; r < ROWS; r++) w[r] = weight_row(p.product, parts, 0, first + r);
     Normed row = {x + at * p.x_stride, norm, cols, p.aligned != 0, 0.0f};
     float sums[ROWS][1] = {};
-    multiply(w, team, row, sums);
-    float factor = 1.0f / sqrt(team_sum(row.squares, team) / float(cols) + p.eps);
+    multiply(w, group, row, sums);
+    float factor = 1.0f / sqrt(lane_group_sum(row.squares, group) / float(cols) + p.eps);
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         u32 output = first + r;
         // Each is written by another lane.
-        if (team.member == u32(r) && output < p.product.outputs)
+        if (group.member == u32(r) && output < p.product.outputs)
             y[at * p.product.y_stride + output] = sums[r][0] * factor + bias_of(p.product, bias, 0, output);
     }
     if (here.block_x() > 0) return;

@@ -6,11 +6,7 @@ struct F16 {
     MEMBER int BLOCK = 1, SPAN = 8;
     MEMBER bool IS_FLOAT = true;
     typedef uint4 Raw;
-#ifdef MAPPED_ROWS
     static DEV Raw load(Row row, u32 span) { return load_floats<2>(row, span); }
-#else
-    static DEV Raw load(Row row, u32 span) { return load_stream_16(row.base + 16 * span); }
-#endif
     static DEV void elements(const THREAD Raw& raw, THREAD float (&out)[SPAN]) {
         const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll

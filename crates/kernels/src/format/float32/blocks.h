@@ -6,11 +6,7 @@ struct F32 {
     MEMBER int BLOCK = 1, SPAN = 4;
     MEMBER bool IS_FLOAT = true;
     typedef uint4 Raw;
-#ifdef MAPPED_ROWS
     static DEV Raw load(Row row, u32 span) { return load_floats<4>(row, span); }
-#else
-    static DEV Raw load(Row row, u32 span) { return load_stream_16(row.base + 16 * span); }
-#endif
     static DEV void elements(const THREAD Raw& raw, THREAD float (&out)[SPAN]) {
         out[0] = float_of(raw.x);
         out[1] = float_of(raw.y);

@@ -9,25 +9,19 @@ struct MXFP4 {
         uint4 qs;
         u32 e;
     };
-#ifdef MAPPED_ROWS
-    static DEV Raw load(Row row, u32 span) {
-        const GLOBAL u8* block = row.base + 17 * span;
-        return {load_words<1>(block + 1), block[0]};
-    }
-#else
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
-        return {slice.codes(row.base + plane(row, 1) + 16 * span), row.base[span]};
+        Fields<17, SPANS> block = {row, span};
+        auto e = block.next<1>(0);
+        return {slice.codes(block.next<16>(1)), e.byte()};
     }
-#endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         // Twice the value of each code: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives.
         look_up(make_uint4(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu), raw.qs, piece, words);
     }
-    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
+    static DEV ScaleMin scale(const THREAD Raw& raw, int) {
         // 2^(e − 128): subnormal for e < 2.
-        scale = float_of(raw.e < 2 ? 0x00200000u << raw.e : (raw.e - 1) << 23);
-        min = 0.0f;
+        return {float_of(raw.e < 2 ? 0x00200000u << raw.e : (raw.e - 1) << 23), 0.0f};
     }
 };

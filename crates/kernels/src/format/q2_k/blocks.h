@@ -13,28 +13,21 @@ struct Q2_K {
         // Which 16 of the 32.
         u32 side;
     };
-#ifdef MAPPED_ROWS
-    static DEV Raw load(Row row, u32 span) {
-        const GLOBAL u8* block = row.base + 84 * (span / 4);
-        return {load_words<4>(block + 16 + 16 * (span % 4)), load_words_2<4>(block + 8 * (span / 2 % 2)),
-                load_32(block + 80), span % 2};
-    }
-#else
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
-        const GLOBAL u8* qs = row.base + plane(row, 16);
-        const GLOBAL u8* d = qs + plane(row, 64);
-        return {slice.codes(qs + 16 * span), load_64(row.base + 8 * (span / 2)),
-                load_32(d + 4 * (span / 4)), span % 2};
+        Fields<84, SPANS> block = {row, span};
+        auto scales = block.next<8, 2>(0);
+        auto qs = block.next<16, 1>(16);
+        auto d = block.next<4>(80);
+        return {slice.codes(qs), scales.two_words(), d.word(), span % 2};
     }
-#endif
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         fields(raw.qs, 2 * piece, 0x03030303u, words);
     }
-    static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
+    static DEV ScaleMin scale(const THREAD Raw& raw, int piece) {
         u32 byte = (piece < 2 ? raw.scales.x : raw.scales.y) >> (16 * (piece % 2) + 8 * raw.side);
-        scale = rounded_product(half_of(raw.d), static_cast<float>(byte & 15));
-        min = rounded_product(half_of(raw.d >> 16), static_cast<float>(byte >> 4 & 15));
+        return {rounded_product(half_of(raw.d), static_cast<float>(byte & 15)),
+                rounded_product(half_of(raw.d >> 16), static_cast<float>(byte >> 4 & 15))};
     }
 };

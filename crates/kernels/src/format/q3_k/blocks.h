@@ -14,45 +14,26 @@ struct Q3_K {
         // Which half of the block, and which 16 of the 32.
         u32 part, side;
     };
-#ifdef MAPPED_ROWS
-    static DEV Raw load(Row row, u32 span) {
-        const GLOBAL u8* block = row.base + 110 * (span / 4);
-        return {load_words<2>(block + 32 + 16 * (span % 4)),
-                load_words<2>(block + 16 * (span % 2)),
-                {load_word<2>(block + 96), load_word<2>(block + 100)},
-                load_word<2>(block + 104),
-                load_16(block + 108),
-                span / 2 % 2,
-                span % 2};
-    }
-#else
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
-        const GLOBAL u8* qs = row.base + plane(row, 32);
-        const GLOBAL u8* scales = qs + plane(row, 64);
-        const GLOBAL u8* d = scales + plane(row, 12);
-        u32 block = span / 4;
-        scales += 12 * block;
-        return {slice.codes(qs + 16 * span),
-                slice.codes(row.base + 32 * block + 16 * (span % 2)),
-                {load_32(scales), load_32(scales + 4)},
-                load_32(scales + 8),
-                load_16(d + 2 * block),
-                span / 2 % 2,
-                span % 2};
+        Fields<110, SPANS> block = {row, span};
+        auto hmask = block.next<32>(0);
+        auto qs = block.next<16, 1>(32);
+        auto scales = block.next<12>(96);
+        auto d = block.next<2>(108);
+        return {slice.codes(qs), slice.codes(hmask.further(16 * (span % 2))), {scales.word(), scales.word(4)}, scales.word(8),
+                d.word_16(), span / 2 % 2, span % 2};
     }
-#endif
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         fields(raw.qs, 2 * piece, 0x03030303u, words);
         add_fields(raw.hmask, 4 * raw.part + piece, 0x01010101u, 2, words);
     }
-    static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
+    static DEV ScaleMin scale(const THREAD Raw& raw, int piece) {
         // Group 8 · part + 2 · piece + side.
         u32 byte = 16 * (piece % 2) + 8 * raw.side;
         u32 low = (piece < 2 ? raw.low[0] : raw.low[1]) >> (byte + 4 * raw.part) & 15;
         u32 high = raw.high >> (byte + 4 * raw.part + 2 * (piece / 2)) & 3;
-        scale = rounded_product(half_of(raw.d), static_cast<float>(static_cast<int>(low | high << 4) - 32));
-        min = 0.0f;
+        return {rounded_product(half_of(raw.d), static_cast<float>(static_cast<int>(low | high << 4) - 32)), 0.0f};
     }
 };

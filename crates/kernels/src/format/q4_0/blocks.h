@@ -9,21 +9,13 @@ struct Q4_0 {
         uint4 qs;
         u32 d;
     };
-#ifdef MAPPED_ROWS
-    static DEV Raw load(Row row, u32 span) {
-        const GLOBAL u8* block = row.base + 18 * span;
-        return {load_words<2>(block + 2), load_16(block)};
-    }
-#else
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
-        return {slice.codes(row.base + plane(row, 2) + 16 * span), load_16(row.base + 2 * span)};
+        Fields<18, SPANS> block = {row, span};
+        auto d = block.next<2>(0);
+        return {slice.codes(block.next<16>(2)), d.word_16()};
     }
-#endif
     static DEV u32 at(u32 span, int piece) { return 2 * span + piece; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) { nibbles(raw.qs, piece, words); }
-    static DEV void scale(const THREAD Raw& raw, int, THREAD float& scale, THREAD float& min) {
-        scale = half_of(raw.d);
-        min = 0.0f;
-    }
+    static DEV ScaleMin scale(const THREAD Raw& raw, int) { return {half_of(raw.d), 0.0f}; }
 };

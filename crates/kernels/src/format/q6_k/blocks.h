@@ -14,17 +14,14 @@ struct Q6_K {
         // Which 16 of the 32.
         u32 side;
     };
-#ifdef MAPPED_ROWS
-    static DEV Raw load(Row row, u32 span) {
-        const GLOBAL u8* block = row.base + 210 * (span / 4);
-        u32 part = span / 2 % 2, side = span % 2;
-        const GLOBAL u8* low = block + 64 * part + 16 * side;
-        return {load_words<2>(low), load_words<2>(low + 32), load_words<2>(block + 128 + 32 * part + 16 * side),
-                load_words_2<2>(block + 192 + 8 * part), load_16(block + 208), side};
-    }
-#else
     template <class Slice = WholeSpan>
     static DEV Raw load(Row row, u32 span, Slice slice = Slice()) {
+#ifdef MAPPED_ROWS
+        u32 part = span / 2 % 2, side = span % 2;
+        Field<210, 4> low = {row.base, span, 64 * part + 16 * side}, high = {row.base, span, 128 + 32 * part + 16 * side};
+        Field<210, 4> scales = {row.base, span, 192 + 8 * part}, d = {row.base, span, 208};
+        return {slice.codes(low), slice.codes(low.further(32)), slice.codes(high), scales.two_words(), d.word_16(), side};
+#else
         u32 block = span / 4, part = span / 2 % 2, side = span % 2;
         const GLOBAL u8* d = row.base + plane(row, 16);
         // The first half's low bits and high bits, then the second's.
@@ -33,16 +30,15 @@ struct Q6_K {
         low += 64 * block + 16 * side;
         return {slice.codes(low), slice.codes(low + 32), slice.codes(high),
                 load_64(row.base + 8 * (span / 2)), load_16(d + 2 * block), side};
-    }
 #endif
+    }
     static DEV u32 at(u32 span, int piece) { return 8 * (span / 2) + 2 * piece + span % 2; }
     static DEV void codes(const THREAD Raw& raw, int piece, THREAD u32 (&words)[4]) {
         nibbles(piece % 2 == 0 ? raw.even : raw.odd, piece / 2, words);
         add_fields(raw.high, 2 * piece, 0x03030303u, 4, words);
     }
-    static DEV void scale(const THREAD Raw& raw, int piece, THREAD float& scale, THREAD float& min) {
+    static DEV ScaleMin scale(const THREAD Raw& raw, int piece) {
         u32 byte = (piece < 2 ? raw.scales.x : raw.scales.y) >> (16 * (piece % 2) + 8 * raw.side);
-        scale = rounded_product(half_of(raw.d), static_cast<float>(static_cast<i8>(byte)));
-        min = 0.0f;
+        return {rounded_product(half_of(raw.d), static_cast<float>(static_cast<i8>(byte))), 0.0f};
     }
 };
