@@ -13,7 +13,7 @@ use gristmill_kernels::format::Format;
 use gristmill_kernels::groups::max_tiles;
 use gristmill_kernels::ops::elements;
 
-/// Rows of a full tile of [`gristmill_kernels::ops::Groups`] for `gemm.cu`.
+/// Rows of a full tile of [`gristmill_kernels::groups::Groups`] for `gemm.cu`.
 const TILE: usize = super::moe::TILE_ROWS;
 /// Rows of X from which on these kernels beat those of `gemv.rs`. On an H200, with Q4_K, 5,120 × 2,048 takes 12.2 and 20.9
 /// µs there for 4 and 8 rows, 14.7 and 14.4 here; 2,048 × 4,096 takes 11.2 and 18.3, and 12.4 and 12.3.

@@ -59,7 +59,7 @@ pub(super) fn threads(experts: usize, pairs: usize) -> usize {
     (pairs / THREAD_PAIRS).max(experts).next_multiple_of(32).min(1024)
 }
 
-/// [`GroupByExpert`].
+/// [`gristmill_kernels::ops::GroupByExpert`].
 pub(crate) fn group_by_expert(device: &Device, ids: View<u32>, lists: &GroupLists) -> Result<()> {
     let experts = lists.counts.len();
     let pairs = ids.rows().saturating_mul(ids.cols());
