@@ -23,7 +23,7 @@ pub struct Runner {
     rotaries: Vec<Arc<Rotary>>,
     state: State,
     scratch: Scratch,
-    /// Token ids as the sampler draws them.
+    /// Token ids drawn by the sampler.
     drawn: Buffer<u32>,
     /// Sequence and position of each token of the last batch.
     places: Vec<(SequenceId, u32)>,
@@ -33,7 +33,7 @@ pub struct Runner {
     last: Option<StepShape>,
     /// See [`Self::expert_counts`].
     expert_counts: Option<Vec<Vec<u32>>>,
-    /// Captured forward passes. They name the buffers above.
+    /// Captured forward passes, which read and write the buffers above.
     graphs: HashMap<StepShape, Box<dyn Graph>>,
 }
 
@@ -44,7 +44,7 @@ struct StepShape {
     tokens: usize,
     /// Output rows, padding included.
     rows: usize,
-    /// What its tokens have in common.
+    /// See [`Step`].
     step: Step,
 }
 
@@ -52,7 +52,7 @@ struct StepShape {
 const LARGEST_CAPTURED: usize = 128;
 
 impl Runner {
-    /// Takes memory for all that the limits allow.
+    /// Allocates for all that the limits allow.
     ///
     /// # Errors
     /// [`Error::Limit`] for a limit that is 0 or beyond the model, [`Error::Memory`] if it does not fit.
@@ -109,8 +109,8 @@ impl Runner {
         self.expert_counts = on.then(Vec::new);
     }
 
-    /// What the routers chose in the last forward pass: for each layer, how many (token, slot) pairs each expert got;
-    /// empty for a layer without experts. Empty altogether unless [`Self::count_experts`] asked for it.
+    /// The choices of the routers in the last forward pass: for each layer, the (token, slot) pairs of each expert; empty for a
+    /// layer without experts, and for all layers unless [`Self::count_experts`] is on.
     pub fn expert_counts(&self) -> &[Vec<u32>] {
         self.expert_counts.as_deref().unwrap_or_default()
     }
@@ -147,8 +147,8 @@ impl Runner {
         self.state.len(sequence)
     }
 
-    /// The least length above 0 to which a sequence can be shortened. Layers that see a window only keep little more
-    /// than that; after fewer tokens they would lack what the next one sees.
+    /// The least length above 0 to which a sequence can be shortened. Layers with a window keep little more than the window;
+    /// at a shorter length, they lack keys and values that the next token sees.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`].
@@ -156,8 +156,8 @@ impl Runner {
         self.state.shortest(sequence)
     }
 
-    /// Shortens a sequence to its first `len` tokens; one that is not longer stays as it is. Any length is possible
-    /// for models without windows, 0 for all of them.
+    /// Shortens a sequence to its first `len` tokens; a shorter sequence stays as it is. Models without windows allow any
+    /// length, all models allow 0.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`]; [`Error::Forgotten`] for a length below [`Self::shortest`] that is not 0.
@@ -232,7 +232,7 @@ impl Runner {
             return Ok(graph.replay()?);
         }
         pass()?;
-        // Prompts come in all lengths, and are not bound by the time that launches take.
+        // Prompts have any length, and their time is not bound by launches.
         if tokens > LARGEST_CAPTURED {
             return Ok(());
         }

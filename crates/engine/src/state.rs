@@ -65,7 +65,6 @@ pub(crate) struct LayerState<'a> {
     pub(crate) placement: &'a Placement,
 }
 
-/// A sequence's slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     open: bool,
@@ -128,12 +127,10 @@ impl State {
         Ok(state)
     }
 
-    /// Tokens that a sequence may have.
     pub(crate) fn context(&self) -> usize {
         self.context
     }
 
-    /// Opens an empty sequence.
     pub(crate) fn open(&mut self) -> Result<SequenceId> {
         let free = self.slots.iter().position(|slot| !slot.open);
         let Some(index) = free else { return Err(Error::OutOfSequences(self.slots.len())) };
@@ -149,7 +146,6 @@ impl State {
         }
     }
 
-    /// Tokens that a sequence has.
     pub(crate) fn len(&self, id: SequenceId) -> Result<usize> {
         Ok(self.slots[self.slot(id)?].len)
     }

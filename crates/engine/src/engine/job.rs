@@ -171,7 +171,6 @@ impl Job {
         }
     }
 
-    /// Ends the job with an error.
     pub(super) fn fail(&self, error: EngineError) {
         // The receiver is gone if the generation was dropped.
         let _ = self.events.send(Err(error));

@@ -5,7 +5,6 @@ use std::ops::Range;
 /// Tokens of one slot that are not in its state yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pending {
-    /// The slot.
     pub(super) slot: usize,
     /// Their positions; one in decode, many in prefill. Not empty.
     pub(super) positions: Range<usize>,
@@ -36,7 +35,6 @@ pub(super) fn share(pending: &[Pending], budget: usize) -> Vec<Pending> {
 /// A slot without a request, as [`choose`] sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Idle<'a> {
-    /// The slot.
     pub(super) slot: usize,
     /// Tokens whose state it still holds.
     pub(super) tokens: &'a [u32],

@@ -30,7 +30,7 @@ struct Slot {
     sequence: SequenceId,
     /// The text: prompt, then generated tokens.
     tokens: Vec<u32>,
-    /// How many of them are in the state. All but the last in decode, all without a job.
+    /// Tokens that are in the state: all but the last in decode, all without a job.
     computed: usize,
     job: Option<Job>,
     last_used: u64,
@@ -109,13 +109,13 @@ impl Worker {
         }
     }
 
-    /// What the slots still have to run.
+    /// The tokens of each slot that are not in its state.
     fn pending(&self) -> Vec<Pending> {
         let of_slot = |(slot, s): (usize, &Slot)| Pending { slot, positions: s.computed..s.tokens.len() };
         self.slots.iter().enumerate().filter(|(_, slot)| slot.job.is_some()).map(of_slot).collect()
     }
 
-    /// Runs the chunks, and draws a token for each slot whose text is then complete, or says why there is none.
+    /// Runs the chunks. Gives a token, or why there is none, for each slot whose text is then in the state.
     fn forward_and_sample(&mut self, chunks: &[Pending]) -> Result<Vec<(usize, Result<u32>)>> {
         self.batch.clear();
         self.observe(chunks);
@@ -145,7 +145,7 @@ impl Worker {
         Ok(completed.into_iter().zip(drawn).collect())
     }
 
-    /// Shows each job the text after which its next token is drawn in this step.
+    /// Gives the text so far to each job whose next token is drawn in this step.
     fn observe(&mut self, chunks: &[Pending]) {
         let tokenizer = self.runner.model().tokenizer().ok();
         for Pending { slot, positions } in chunks {
@@ -170,7 +170,7 @@ impl Worker {
         }
     }
 
-    /// Ends the jobs of slots whose pass failed; their state is not to be trusted.
+    /// Ends the jobs of slots whose pass failed, and discards their state.
     fn fail(&mut self, slots: impl IntoIterator<Item = usize>, error: crate::Error) {
         tracing::error!(%error, "step failed");
         let error = Arc::new(error);
@@ -187,12 +187,12 @@ impl Worker {
 
 impl Slot {
     fn idle(&self, index: usize, runner: &Runner) -> Option<Idle<'_>> {
-        // The worker's sequences are open as long as it lives.
+        // The worker never closes its sequences.
         let shortest = runner.shortest(self.sequence).unwrap_or(usize::MAX);
         self.job.is_none().then_some(Idle { slot: index, tokens: &self.tokens, shortest, last_used: self.last_used })
     }
 
-    /// Lets the job go and keeps the state.
+    /// Drops the job and keeps the state.
     fn free(&mut self, step: u64) {
         self.job = None;
         self.tokens.truncate(self.computed);

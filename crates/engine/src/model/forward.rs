@@ -22,8 +22,8 @@ use crate::error::Result;
 use crate::state::{LayerState, State};
 
 /// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer), and
-/// leaves the logits of the first `rows` of `scratch.output_rows` in `scratch.logits`. The backend is the model's, or one
-/// that it gave to make things ready. `inspect` sees the residual stream between stages.
+/// leaves the logits of the first `rows` of `scratch.output_rows` in `scratch.logits`. The backend is the model's, or the one
+/// of [`Backend::make_ready`]. `inspect` is called with the residual stream after each stage.
 pub(crate) fn forward(
     backend: &Backend,
     model: &Model,
@@ -122,7 +122,7 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Where a block's output goes: to the residual stream, or, if a norm comes before that, to `delta`.
+    /// The destination of a block's output: the residual stream, or `delta` if a norm follows.
     fn output<'a>(
         &self,
         post_norm: bool,
@@ -240,7 +240,7 @@ impl Step<'_> {
         })?)
     }
 
-    /// After [`Self::moe`]: adds sigmoid(gate · normed) · expert(normed) to its output, or that without the gate.
+    /// After [`Self::moe`]: adds sigmoid(gate · normed) · expert(normed), or expert(normed) without a gate.
     fn shared_expert(
         &self,
         activation: Activation,

@@ -3,13 +3,13 @@
 use super::error::TokenizerError;
 use super::family::Family;
 
-/// What a GGUF file says about its tokenizer. Nothing is checked before [`Tokenizer::new`].
+/// The keys of a tokenizer in a GGUF file; [`Tokenizer::new`](super::Tokenizer::new) checks them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vocabulary {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece-style BPE).
     pub model: String,
-    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; without it `default`, and [`Tokenizer::notice`] says
-    /// so.
+    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; `default` if the key is missing, with a
+    /// [`notice`](super::Tokenizer::notice).
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`: the text of each token, in the byte alphabet for `gpt2`.
     pub tokens: Vec<String>,

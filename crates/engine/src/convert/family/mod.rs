@@ -89,11 +89,8 @@ pub(super) enum Or {
     Skip,
     /// The setting must be there.
     Refuse,
-    /// A whole number.
     Count(u32),
-    /// A float.
     Number(f64),
-    /// A boolean.
     Flag(bool),
     /// Another setting.
     Same(&'static str),
@@ -138,7 +135,7 @@ pub(super) enum Layout {
 /// What is done with a tensor's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Nothing.
+    /// Unchanged.
     Same,
     /// RoPE rotates pairs of values. transformers keeps the first values of all pairs of a head before the second ones,
     /// llama's files keep pairs together; so the rows of each head are reordered. The first of these settings that is
