@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod compose;
+pub mod epilogue;
 pub mod experts;
 pub mod gated;
 pub mod matmul;
@@ -55,7 +56,7 @@ macro_rules! with_parts {
             kv_copy = attention::copy,
             norm_act = compose::norm_act,
             norm_matmul = compose::norm_matmul,
-            epilogues = compose::epilogues,
+            epilogues = epilogue::epilogues,
             gate_up_act = gated::act,
             experts = compose::experts,
             route_and_group = compose::route_and_group,
