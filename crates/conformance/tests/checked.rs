@@ -11,13 +11,13 @@ use gristmill_cuda::family::Family;
 use gristmill_cuda::{Cuda, Options};
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
-use gristmill_suite::ops::{self, NOT_CHECKED};
+use gristmill_suite::ops;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Suite};
 use gristmill_suite::{fail_aloud, outcome};
 
 fn run(part: &str, make: Make, one_in: usize) {
-    if NOT_CHECKED.contains(&part) {
+    if !ops::is_checked(part) {
         return;
     }
     let seed = Rng::fresh_seed();

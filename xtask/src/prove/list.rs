@@ -1,16 +1,16 @@
-//! The mutations: at least two of each operation. Each is a mistake that someone could make.
+//! The mutations: at least two of each operation. Each is a plausible mistake.
 
 /// One change of the source, and the parts of the op suite that must notice it.
 pub(super) struct Mutation {
     /// The operation.
     pub(super) op: &'static str,
-    /// Parts of the op suite.
+    /// Parts of the op suite, by name.
     pub(super) parts: &'static [&'static str],
     /// File below `crates`.
     pub(super) file: &'static str,
-    /// Text that is there exactly once.
+    /// Source that occurs exactly once in the file.
     pub(super) find: &'static str,
-    /// What stands there instead.
+    /// The source that replaces it.
     pub(super) replace: &'static str,
 }
 
@@ -32,39 +32,39 @@ macro_rules! mutations {
 
 /// All of them.
 pub(super) const MUTATIONS: &[Mutation] = mutations! {
-    upload in "host.rs" by [copies] {
+    upload in "kernels/src/backend.rs" by [copies] {
         "memory[..values.len()].copy_from_slice(values)" => "memory[..values.len() / 2].copy_from_slice(&values[..values.len() / 2])",
     }
-    upload in "host.rs" by [refuse_memory] {
-        "check::upload(DEVICE, values, to)?;" => "if !values.is_empty() && to.len() < values.len() { return Ok(()) }",
+    upload in "kernels/src/backend.rs" by [refuse_memory] {
+        "at_least(\"upload\", \"length of the buffer\", to.len(), values.len())?;" => "if to.len() < values.len() { return Ok(()) }",
     }
-    download in "host.rs" by [copies] {
-        "out.copy_from_slice(&values[shape.row(row)]);" => "out.copy_from_slice(&values[shape.row(0)]);",
+    download in "kernels/src/backend.rs" by [copies] {
+        "out.copy_from_slice(&values[layout.row(row)]);" => "out.copy_from_slice(&values[layout.row(0)]);",
         "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate() {" => "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate().skip(1) {",
     }
-    prepare in "cpu/layout.rs" by [matmul] {
+    prepare in "cpu/src/layout.rs" by [matmul] {
         "interleave_units::<2>(plane.start, blocks, out)" => "interleave_units::<1>(plane.start, blocks, out)",
         "let at = start + i * UNIT;" => "let at = start + i;",
     }
-    prepare in "cpu/prepare.rs" by [moe_matmul] {
+    prepare in "cpu/src/weight.rs" by [moe_matmul] {
         "from[(expert * rows + first) * row_bytes..]" => "from[first * row_bytes..]",
     }
-    embed in "cpu/mod.rs" by [embed] {
-        "&bytes[id * row_bytes..]" => "&bytes[id / 2 * row_bytes..]",
+    embed in "cpu/src/weight.rs" by [embed] {
+        "ids.row(i)[0] as usize * row_bytes" => "ids.row(i)[0] as usize / 2 * row_bytes",
         "out.iter_mut().for_each(|x| *x *= scale);" => "out.iter_mut().for_each(|x| *x += scale);",
     }
-    prepare_activations in "cpu/quantise.rs" by [matmul] {
+    prepare_activations in "cpu/src/quantise.rs" by [matmul] {
         "largest / 127.0 }" => "largest / 126.0 }",
         "q[16 * h..16 * h + 16]" => "q[16 * h..16 * h + 15]",
         "m, &v| if v > m { v } else { m });\n    let finite" => "m, &v| if v < m { v } else { m });\n    let finite",
     }
-    prepare_activations in "cpu/quantise.rs" by [matmul, matmul_joined] {
+    prepare_activations in "cpu/src/quantise.rs" by [matmul, matmul_joined] {
         "round_pair(*last, 0.0)" => "round_pair(0.0, *last)",
     }
-    prepare_activations in "cpu/quantise.rs" by [matmul_extremes] {
+    prepare_activations in "cpu/src/quantise.rs" by [matmul_extremes] {
         "f32::NAN };" => "0.0 };",
     }
-    matmul in "cpu/dot.rs" by [matmul] {
+    matmul in "cpu/src/dot.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",
         "s.splat(-x.scaled_half_sums[half])" => "s.splat(-x.scaled_half_sums[0])",
         "let bias = F::ZERO + if" => "let bias = if",
@@ -72,101 +72,101 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "if cols % 2 == 1 {" => "if cols % 2 == 2 {",
         "if !last.is_empty() {" => "if last.len() == 1 {",
     }
-    matmul in "cpu/matmul.rs" by [matmul, matmul_joined] {
-        "(first..count).map(row)" => "(0..count).map(row)",
+    matmul in "cpu/src/matmul.rs" by [matmul, matmul_joined] {
+        "row_cuts.get(block).1.map(x_row)" => "row_cuts.get(block).1.map(|row| x_row(row % TOKEN_BLOCK))",
         "bias.map(|b| &b[start..])" => "bias.map(|b| &b[0..])",
-        "y.part(first + t, start + columns.start" => "y.part(first + t, columns.start",
+        "y.part(t, start + columns.start..start + columns.end)" => "y.part(t, columns)",
     }
-    matmul_rows in "cpu/mod.rs" by [matmul_rows] {
-        "ids[shape.row(i)][0] as usize;\n        self.dense(" => "ids[shape.row(0)][0] as usize;\n        self.dense(",
-        "ids[shape.row(i)][0] as usize;\n        self.dense(parts, &operand, rows.rows()" => "i;\n        let _ = (ids, shape);\n        self.dense(parts, &operand, rows.rows()",
+    matmul in "cpu/src/matmul.rs" by [matmul] {
+        "Some(bias) = bias {\n                    values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b)" => "Some(bias) = bias {\n                    values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v -= b)",
+        "Some(bias) = bias {\n                    values.iter_mut()" => "Some(bias) = bias {\n                    values.iter_mut().skip(1)",
     }
-    gate_up in "cpu/math.rs" by [gate_up] {
+    matmul in "cpu/src/matmul.rs" by [matmul_rows] {
+        "|rows| rows.row(i)[0] as usize" => "|rows| rows.row(0)[0] as usize",
+        "rows.as_ref().map_or(i, |rows| rows.row(i)[0] as usize)" => "{ let _ = &rows; i }",
+    }
+    gate_up in "cpu/src/math.rs" by [gate_up] {
         "s.mul(s.mul(gate, sigmoid(s, gate)), up)" => "s.mul(s.mul(up, sigmoid(s, up)), gate)",
         "s.splat(0.044_715)" => "s.splat(0.044_5)",
         "s.max(s.splat(-limit), s.min(s.splat(limit), up))" => "s.min(s.splat(limit), up)",
         "s.add(up, s.splat(1.0))" => "up",
     }
-    gate_up in "cpu/matmul.rs" by [gate_up] {
+    gate_up in "cpu/src/matmul.rs" by [gate_up] {
         "[(&mut *gates, gate_bias), (&mut *ups, up_bias)]" => "[(&mut *gates, up_bias), (&mut *ups, gate_bias)]",
     }
-    route in "route.rs" by [route] {
+    route in "cpu/src/route.rs" by [route] {
         "first + second" => "first",
         "sum.max(LEAST_SUM)" => "sum",
-        "scores[best]).is_lt()" => "scores[best]).is_le()",
+        "if scores[i] > scores[best]" => "if scores[i] >= scores[best]",
         "*s += f64::from(b)" => "*s -= f64::from(b)",
         "filter(|(_, taken)| !**taken)" => "filter(|_| true)",
         "near * logit.abs().max(max)" => "near * max",
         "filter(|logit| is_near(logit))" => "filter(|logit| !logit.is_nan())",
-        "unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))" => "unwrap_or(Ordering::Equal)",
+        "any(|x| !x.is_finite())" => "any(|x| x.is_infinite())",
     }
-    group_by_expert in "group.rs" by [group_by_expert] {
-        "for row in (0..rows).rev() {" => "for row in 0..rows {",
-        "(row * ids.len() + slot)" => "(row + slot)",
-        "(end - first).min(to.tile_rows as u32)" => "end - first",
+    group_by_expert in "cpu/src/group.rs" by [group_by_expert] {
+        "for token in (0..tokens).rev() {" => "for token in 0..tokens {",
+        "(token * top_k + slot)" => "(token + slot)",
+        "(end - first).min(tile_rows as u32)" => "end - first",
         "*count = live;" => "",
     }
-    moe_matmul in "cpu/moe.rs" by [moe_matmul] {
-        "pair as usize / call.pairs_per_row" => "pair as usize % call.pairs_per_row",
-        "b[tile.expert * width + start..]" => "b[tile.expert * width..]",
-        "self.multiply(part, tile.expert, groups" => "self.multiply(part, 0, groups",
-        "unsafe { out.row(pair) }.fill(0.0);" => "unsafe { out.row(pair) }.fill(1.0);",
-    }
-    moe_matmul in "cpu/mod.rs" by [moe_matmul] {
+    moe_matmul in "cpu/src/moe.rs" by [moe_matmul] {
+        "pair as usize / pairs_per_row" => "pair as usize % pairs_per_row",
+        "b[expert * width + start..]" => "b[expert * width..]",
+        "self.multiply(&parts[part], expert, groups" => "self.multiply(&parts[part], 0, groups",
         "if x.rows() == out.rows() { 1 }" => "if x.rows() == out.rows() { top_k }",
     }
-    moe_gate_up in "cpu/moe.rs" by [moe_gate_up] {
-        "b[tile.expert * weights[0].rows..]" => "b[tile.expert..]",
-        "self.multiply_gated(weights, tile.expert, groups" => "self.multiply_gated(weights, 0, groups",
+    moe_matmul in "cpu/src/out.rs" by [moe_matmul] {
+        "out.part(row, 0..out.cols) }.fill(0.0);" => "out.part(row, 0..out.cols) }.fill(1.0);",
     }
-    moe_combine in "cpu/mod.rs" by [moe_combine] {
-        "*y += weight * x);" => "*y = weight * x);",
-        "y.fill(0.0);\n            for (slot" => "for (slot",
-        "at.row(token * weights.len() + slot)" => "at.row(token + slot)",
+    moe_gate_up in "cpu/src/moe.rs" by [moe_gate_up] {
+        "b[expert * weight.rows()..]" => "b[expert..]",
+        "self.multiply_gated(weights, expert, groups" => "self.multiply_gated(weights, 0, groups",
     }
-    rms_norm in "cpu/norm.rs" by [rms_norm] {
+    moe_combine in "cpu/src/rows.rs" by [moe_combine] {
+        "*sum += weight * x);" => "*sum = weight * x);",
+        "sums.fill(0.0);" => "",
+        "out.row(token * weights.len() + slot)" => "out.row(token + slot)",
+    }
+    rms_norm in "cpu/src/rows.rs" by [rms_norm] {
         "/ x.len() as f32 + eps).sqrt()" => "/ x.len() as f32).sqrt()",
         "iter().sum::<f32>() + tail\n}\n\n/// The rotation" => "iter().sum::<f32>()\n}\n\n/// The rotation",
         "*out = x * scale * w;" => "let _ = w; *out = x * scale;",
     }
-    layer_norm in "cpu/norm.rs" by [layer_norm] {
+    layer_norm in "cpu/src/rows.rs" by [layer_norm] {
         "out.iter_mut().for_each(|out| *out -= rest);" => "let _ = rest;",
         "(sum_of_squares(s, out) / count + eps)" => "(sum_of_squares(s, x) / count + eps)",
         "iter().sum::<f32>() + tail\n}\n\n/// Two" => "iter().sum::<f32>()\n}\n\n/// Two",
         "*out * scale * w + b;" => "*out * scale * w - b;",
     }
-    qk_norm in "cpu/norm.rs" by [qk_norm] {
-        "(scale / weight.len() as f32 + eps)" => "(scale + eps)",
+    qk_norm in "cpu/src/rows.rs" by [qk_norm] {
+        "(squares / weight.len() as f32 + eps)" => "(squares + eps)",
         "*x = *x * scale * w" => "{ let _ = w; *x *= scale }",
     }
-    rope in "cpu/norm.rs" by [rope] {
+    rope in "cpu/src/rows.rs" by [rope] {
         "*b = x * self.sines[i] + y" => "*b = x * self.sines[i] - y",
         "f64::from(f) * f64::from(position)" => "f64::from(f * position as f32)",
-        "(x * f64::from(magnitude)) as f32" => "{ let _ = magnitude; x as f32 }",
-        "positions[at.row(row)][0], rope" => "positions[at.row(0)][0], rope",
+        "(x * f64::from(rotary.magnitude)) as f32" => "{ let _ = rotary; x as f32 }",
+        "positions.row(row)[0], rotary" => "positions.row(0)[0], rotary",
     }
-    add in "cpu/mod.rs" by [add] {
+    add in "cpu/src/rows.rs" by [add] {
         "for_each(|(y, x)| *y += scale * x);" => "for_each(|(y, x)| *y = scale * x);",
         "for_each(|(y, x)| *y += scale * x)" => "for_each(|(y, x)| *y += x)",
-        "zip(&values[shape.row(row)]).for_each(|(y, x)| *y += scale * x)" => "zip(&values[shape.row(0)]).for_each(|(y, x)| *y += scale * x)",
+        "zip(x.row(row)).for_each(|(y, x)| *y += scale * x)" => "zip(x.row(0)).for_each(|(y, x)| *y += scale * x)",
     }
-    add_gated in "cpu/mod.rs" by [add] {
+    add_gated in "cpu/src/rows.rs" by [add] {
         "*y += gate * x" => "{ let _ = gate; *y += x }",
-        "(-gates[gates_at.row(row)][0]).exp()" => "gates[gates_at.row(row)][0].exp()",
+        "(-gate.row(row)[0]).exp()" => "gate.row(row)[0].exp()",
     }
-    scale in "cpu/mod.rs" by [scale] {
-        "y.iter_mut().for_each(|y| *y *= scale);" => "y.iter_mut().for_each(|y| *y /= scale);",
-        "y.iter_mut().for_each(|y| *y *= scale)" => "y.iter_mut().skip(1).for_each(|y| *y *= scale)",
+    scale in "cpu/src/rows.rs" by [scale] {
+        "for_each(|y| *y *= factor)" => "for_each(|y| *y /= factor)",
+        "y.iter_mut().for_each(|y| *y *= factor)" => "y.iter_mut().skip(1).for_each(|y| *y *= factor)",
     }
-    add_bias in "cpu/mod.rs" by [add] {
-        "y.iter_mut().zip(bias).for_each(|(y, b)| *y += b);" => "y.iter_mut().zip(bias).for_each(|(y, b)| *y -= b);",
-        "let y = unsafe { y.row(row) };\n            y.iter_mut().zip(bias)" => "let y = unsafe { y.row(row) };\n            y.iter_mut().skip(1).zip(bias)",
-    }
-    argmax in "sample.rs" by [argmax] {
+    argmax in "cpu/src/sample.rs" by [argmax] {
         "if value > best.1 ||" => "if value >= best.1 ||",
         "best.1.is_nan() && !value.is_nan()" => "false",
     }
-    sample in "sample.rs" by [sample] {
+    sample in "cpu/src/sample.rs" by [sample] {
         "candidates.truncate(sorted + i + 1);" => "candidates.truncate(sorted + i);",
         "select_nth_unstable_by(p.top_k as usize - 1, rank);" => "sort_by_key(|c| c.token);",
         "{ *logit / p.repeat_penalty } else { *logit * p.repeat_penalty }" => "{ *logit * p.repeat_penalty } else { *logit / p.repeat_penalty }",
@@ -176,36 +176,80 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "scratch.sort_unstable_by_key(|c| c.token);" => "",
         ".then(a.token.cmp(&b.token))" => ".then(b.token.cmp(&a.token))",
     }
-    kv_write in "cpu/kv.rs" by [attention] {
+    kv_write in "cpu/src/kv.rs" by [attention] {
         "index * width * KV_BLOCK + at, step: KV_BLOCK" => "index * width * KV_BLOCK + (at ^ 1), step: KV_BLOCK",
         "(index * KV_BLOCK + at) * width" => "(index * KV_BLOCK + (at ^ 1)) * width",
         "&v[head * value_width..]" => "&v[0..]",
         "scale_target.first + group * scale_target.step" => "scale_target.first",
         "(group * KV_GROUP..).zip(" => "(0..).zip(",
     }
-    kv_write in "cpu/mod.rs" by [attention] {
-        ".filter(|&row| slots[row] != check::PADDING)" => ".filter(|&row| slots[row] != 0)",
+    kv_write in "cpu/src/kv.rs" by [attention] {
+        ".filter(|&token| slots[token] != PADDING)" => ".filter(|&token| slots[token] != 0)",
     }
-    attention in "cpu/kv.rs" by [attention] {
+    attention in "cpu/src/kv.rs" by [attention] {
         "group * KV_BLOCK * 2" => "0",
-        "token * groups(width) + 16 * column / KV_GROUP" => "token * groups(width)",
-        "token * groups(width) + d / KV_GROUP" => "token * groups(width)",
+        "token * scale_groups(width) + 16 * column / KV_GROUP" => "token * scale_groups(width)",
+        "token * scale_groups(width) + d / KV_GROUP" => "token * scale_groups(width)",
     }
-    kv_copy in "host.rs" by [kv_copy] {
+    kv_copy in "cpu/src/kv.rs" by [kv_copy] {
         "copy_within(from..from + len, to as usize * len)" => "copy_within(from..from + len / 2, to as usize * len)",
-        "[&mut cache.keys, &mut cache.values]" => "[&mut cache.keys]",
-        "copy(scales, cache.blocks, blocks);" => "",
+        "values.copy(all, blocks);" => "let _ = values;",
+        "copy(scales, all, blocks);" => "",
     }
-    attention in "cpu/attention.rs" by [attention] {
-        "(sinks[query_head], 1.0)" => "(sinks[query_head], 0.0)",
-        "(sinks[query_head], 1.0);" => "(sinks[head], 1.0);",
+    attention in "cpu/src/attention.rs" by [attention] {
+        "(sinks[row.query_head], 1.0)" => "(sinks[row.query_head], 0.0)",
+        "(sinks[row.query_head], 1.0);" => "(sinks[head], 1.0);",
         "inside(span[r].0)..inside(span[r].1 + 1)" => "inside(span[r].0)..inside(span[r].1)",
         "inside(span[r].0)..inside(span[r].1 + 1)\n" => "0..inside(span[r].1 + 1)\n",
         "x * p.scale" => "*x",
         "s.splat(1.0 / cap)" => "s.splat(cap)",
         "if scale != 1.0 {" => "if scale > 1.0 {",
         "*sum = *sum * scale +" => "*sum +=",
-        "(t, head * group + g)" => "(t, head + g)",
-        "let id = self.table[slot as usize * self.table_cols + block]" => "let id = self.table[block]",
+        "query_head: head * group + g" => "query_head: head + g",
+        "self.placement.table[slot as usize * self.table_cols + block]" => "self.placement.table[block]",
     }
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::root;
+    use std::collections::BTreeSet;
+
+    fn read(file: &str) -> String {
+        let path = root().join("crates").join(file);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    /// The names that a macro call lists, one a line, between two lines; a name ends with `end`.
+    fn listed(file: &str, from: &str, to: &str, end: char) -> BTreeSet<String> {
+        let text = read(file);
+        let (_, rest) = text.split_once(from).expect("the list begins");
+        let (list, _) = rest.split_once(to).expect("the list ends");
+        list.lines().filter_map(|line| Some(line.split_once(end)?.0.trim().to_owned())).collect()
+    }
+
+    #[test]
+    fn every_mutated_source_occurs_once() {
+        let count = |m: &Mutation| read(m.file).matches(m.find).count();
+        let stale: Vec<String> = MUTATIONS
+            .iter()
+            .filter(|m| count(m) != 1 || m.find == m.replace)
+            .map(|m| format!("{}: {} ×: {:?}", m.file, count(m), m.find))
+            .collect();
+        assert!(stale.is_empty(), "{}", stale.join("\n"));
+    }
+
+    /// The parts are those of the op suite, and the operations are the kernels, with what moves data.
+    #[test]
+    fn every_operation_is_mutated_at_least_twice() {
+        let parts = listed("suite/src/ops/mod.rs", "$callback! {\n", "\n        }\n", '=');
+        let unknown: Vec<_> = MUTATIONS.iter().flat_map(|m| m.parts).filter(|part| !parts.contains(**part)).collect();
+        assert!(unknown.is_empty(), "the suite has no parts {unknown:?}");
+        let mut operations = listed("kernels/src/ops/kernels.rs", "operations! {\n    kernels {\n", "    }\n", '(');
+        operations.extend(["upload", "download", "prepare"].map(str::to_owned));
+        let few = |op: &&String| MUTATIONS.iter().filter(|m| m.op == **op).count() < 2;
+        assert_eq!(operations.iter().filter(few).collect::<Vec<_>>(), Vec::<&String>::new());
+        assert!(MUTATIONS.iter().all(|m| operations.contains(m.op)), "a mutation of no operation");
+    }
+}

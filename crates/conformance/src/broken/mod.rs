@@ -5,7 +5,7 @@ mod bugs;
 pub use bugs::{BUGS, Bug};
 
 use crate::families;
-use crate::ops::{self, ALL, NOT_CHECKED};
+use crate::ops::{self, ALL};
 use crate::rng::Rng;
 use crate::simulated::{Simulator, order};
 use crate::sources;
@@ -145,7 +145,7 @@ impl Map {
     /// What was noticed though nothing is changed.
     pub fn new(language: Language, looks: usize) -> Result<Self, String> {
         let parts = ALL.iter().map(|(name, _)| *name);
-        let parts: Vec<&str> = parts.filter(|name| !NOT_CHECKED.contains(name)).collect();
+        let parts: Vec<&str> = parts.filter(|name| ops::is_checked(name)).collect();
         let case = |part, only| Cases { language, part, only, one_in: 1000, seed: Rng::fresh_seed() };
         // Small products seldom take the kernels of most of these by themselves.
         let forced = Family::ALL.iter().map(|&family| Only::Family(family));

@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod compose;
+pub mod epilogue;
 pub mod experts;
 pub mod gated;
 pub mod matmul;
@@ -55,7 +56,7 @@ macro_rules! with_parts {
             kv_copy = attention::copy,
             norm_act = compose::norm_act,
             norm_matmul = compose::norm_matmul,
-            epilogues = compose::epilogues,
+            epilogues = epilogue::epilogues,
             gate_up_act = gated::act,
             experts = compose::experts,
             route_and_group = compose::route_and_group,
@@ -65,7 +66,9 @@ macro_rules! with_parts {
             refuse_experts = refuse::experts,
             refuse_rows = refuse::rows,
             refuse_attention = refuse::attention,
+            refuse_sampling = refuse::sampling,
             refuse_memory = refuse::memory,
+            refuse_compositions = refuse::compositions,
         }
     };
 }
@@ -78,9 +81,10 @@ macro_rules! parts {
 }
 with_parts!(parts);
 
-/// Parts that run no kernel, or one kernel very often: runs that look at every access leave them out.
-pub const NOT_CHECKED: [&str; 6] =
-    ["refuse_matrices", "refuse_experts", "refuse_rows", "refuse_attention", "refuse_memory", "sample_distribution"];
+/// Whether runs that look at every access take a part: others run no kernel, or one kernel very often.
+pub fn is_checked(part: &str) -> bool {
+    !part.starts_with("refuse_") && part != "sample_distribution"
+}
 
 /// A part by its name.
 pub fn part(name: &str) -> Option<Part> {

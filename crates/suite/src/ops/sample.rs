@@ -5,7 +5,7 @@ use crate::rng::Rng;
 use crate::suite::Output;
 
 /// Greedy sampling that changes nothing.
-fn plain() -> Sampling<'static> {
+pub(super) fn plain() -> Sampling<'static> {
     Sampling {
         mask: None,
         bias: &[],

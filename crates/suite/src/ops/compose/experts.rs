@@ -1,0 +1,154 @@
+//! The router with its experts.
+
+use super::super::epilogue::Target;
+use super::super::gated::{self, is_smooth};
+use super::*;
+use gristmill_kernels::groups::Groups;
+use gristmill_kernels::tensor::Buffer;
+
+fn download(b: &Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
+    let mut words = vec![0; len];
+    b.download(buffer.view(1, len).expect("within"), &mut words).expect("download");
+    words
+}
+
+/// The number of tiles, then the tiles.
+fn tiles(b: &Backend, groups: &Groups) -> Vec<u32> {
+    let count = download(b, groups.tile_count(), 1);
+    let tiles = download(b, groups.tiles(), 3 * count[0] as usize);
+    [count, tiles].concat()
+}
+
+/// [`RouteAndGroup`]: ids, counts and pairs exactly, weights closely, tiles as grouping alone gives them.
+pub fn route_and_group(suite: &Suite) {
+    let rng = &mut suite.rng("route_and_group");
+    for round in suite.some("route_and_group", 0..60) {
+        let (experts, tokens) = (rng.pick(&[1, 8, 60, 128, 256, 1024]), rng.pick(&[0, 1, 2, 7, 32, 33]));
+        let top_k = rng.between(1, experts.min(9));
+        let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];
+        let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
+        let logits = rng.normals(tokens * experts);
+        let bias = rng.chance(0.3).then(|| rng.normals(experts));
+        let run = |b: &Backend| {
+            let logits = Framed::of(b, &logits, tokens, experts, Frame::ODD);
+            let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+            let mut groups = b.alloc_groups(experts, tokens * top_k + 3).expect("alloc_groups");
+            let route = Route {
+                logits: logits.view(),
+                routing: &routing,
+                selection_bias: bias.as_ref(),
+                ids: ids.view_mut(),
+                weights: weights.view_mut(),
+            };
+            b.run(RouteAndGroup { route, groups: &mut groups }).expect("route_and_group");
+            let mut again = b.alloc_groups(experts, tokens * top_k).expect("alloc_groups");
+            b.run(GroupByExpert { ids: ids.view(), groups: &mut again }).expect("group_by_expert");
+            suite.same(&"tiles", &tiles(b, &groups).into(), &tiles(b, &again).into());
+            let sorted = [download(b, groups.counts(), experts), download(b, groups.pairs(), tokens * top_k)].concat();
+            Output { floats: weights.read(b), words: [ids.read(b), sorted].concat() }
+        };
+        let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
+        suite.check("route_and_group", &case, nmse(ROUTE, 0.0), &run);
+    }
+}
+
+/// [`Experts`]: ids exactly, weights closely, and the output.
+pub fn experts(suite: &Suite) {
+    let rng = &mut suite.rng("experts");
+    for round in suite.some("experts", 0..40) {
+        let (count, tokens) = (rng.pick(&[1, 8, 60, 128, 200, 300]), rng.pick(&[0, 1, 1, 2, 4, 5, 33]));
+        // More than a block of the kernel that joins them has warps, now and then.
+        let most = if rng.chance(0.4) { count.min(11) } else { rng.between(1, count.min(8)) };
+        let (precision, top_k) = (PRECISIONS[round % 2], most);
+        let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][rng.below(3)];
+        let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
+        // Of many experts, small ones: encoding them is what the test's time goes to.
+        let small: Vec<Format> = Format::ALL.iter().copied().filter(|format| format.block_len() <= 32).collect();
+        let (formats, hidden) = if count > 8 { (&small[..], 64) } else { (Format::ALL, 256) };
+        let gate = rng.pick(formats);
+        let up = if rng.chance(0.2) { rng.pick(formats) } else { gate };
+        let down = rng.pick(formats);
+        let inner = if down.is_float() { rng.between(1, 40) } else { down.block_len() };
+        let outputs = if count > 8 { rng.between(1, 9) } else { rng.between(1, 70) };
+        let gates = [tensor(rng, gate, count, inner, hidden), tensor(rng, up, count, inner, hidden)];
+        let downs = [tensor(rng, down, count, outputs, inner)];
+        let (mut x, logits) = (rng.normals(tokens * hidden), rng.normals(tokens * count));
+        let selection_bias = rng.chance(0.2).then(|| rng.normals(count));
+        let biases = rng.chance(0.5).then(|| {
+            let all = [count * inner, count * inner, count * outputs];
+            all.map(|len| rng.normals(len))
+        });
+        let target = Target::new(rng, tokens * outputs);
+        let activation = rng.pick(&[Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }]);
+        if is_smooth(activation) {
+            sometimes_huge(rng, &mut x);
+        }
+        let run = |b: &Backend| {
+            let gate_up = &b.prepare(&gates, Role::GateUp).expect("prepare");
+            let down = &b.prepare(&downs, Role::Matrix).expect("prepare");
+            let logits = Framed::of(b, &logits, tokens, count, Frame::ODD);
+            let bias = selection_bias.as_ref().map(|bias| buffer(b, bias));
+            let buffers = biases.as_ref().map(|all| all.each_ref().map(|values| buffer(b, values)));
+            let experts = ExpertWeights {
+                gate_up,
+                down,
+                activation,
+                gate_up_bias: buffers.as_ref().map(|[gate, up, _]| [gate, up]),
+                down_bias: buffers.as_ref().map(|[_, _, down]| down),
+            };
+            let pairs = tokens * top_k;
+            let chosen = std::cell::RefCell::new(Output::default());
+            let output = target.after(b, tokens, outputs, &|y| {
+                let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+                let mut weights = Framed::poisoned(b, tokens, top_k, Frame::ODD);
+                let mut groups = b.alloc_groups(count, pairs + 3).expect("alloc_groups");
+                let mut h = Framed::poisoned(b, pairs, inner, Frame::ODD);
+                let mut inner_act = b.alloc_act(precision, pairs + 1, inner).expect("alloc_act");
+                let mut out = Framed::poisoned(b, pairs, outputs, Frame::ODD);
+                let act = activations(b, precision, &x, tokens, hidden);
+                let call = Experts {
+                    route: Route {
+                        logits: logits.view(),
+                        routing: &routing,
+                        selection_bias: bias.as_ref(),
+                        ids: ids.view_mut(),
+                        weights: weights.view_mut(),
+                    },
+                    weights: experts,
+                    x: &act,
+                    scratch: ExpertScratch {
+                        groups: &mut groups,
+                        h: h.view_mut(),
+                        act: &mut inner_act,
+                        out: out.view_mut(),
+                    },
+                    epilogue: target.epilogue,
+                    y,
+                };
+                b.run(call).expect("experts");
+                *chosen.borrow_mut() = Output { floats: weights.read(b), words: ids.read(b) };
+            });
+            (chosen.into_inner(), output)
+        };
+        let case = format!(
+            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}",
+            gates[0].name,
+            gates[1].name,
+            downs[0].name,
+            target.epilogue,
+            selection_bias.is_some()
+        );
+        suite.check("experts: weights", &case, nmse(ROUTE, 0.0), &|b| run(b).0);
+        // Errors of the gated activations (see `gated`), and of the product with them, which are far from normal: a
+        // few of 32 are large.
+        let rounded = product_bound(&gates, precision, &x);
+        let inside = 4.0 * rounded + 1e-13;
+        let normals = rng.normals(64 * inner);
+        let bound = 2.0 * inside + 4.0 * product_bound(&downs, precision, &normals);
+        let all = [&gates[..], &downs[..]].concat();
+        let kind = kind(["experts exact", "experts bf16", "experts int8"], &all, precision);
+        suite.check(kind, &case, gated::sums(bound, activation, &x, inner, outputs), &|b| run(b).1);
+    }
+}

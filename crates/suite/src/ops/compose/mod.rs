@@ -1,0 +1,16 @@
+//! Compositions that a backend may fuse, against the reference, which runs their parts one after another.
+
+mod attention;
+mod experts;
+mod norm;
+
+pub use attention::{attend, qkv_write};
+pub use experts::{experts, route_and_group};
+pub use norm::{norm_act, norm_matmul};
+
+use super::*;
+use crate::framed::buffer;
+use crate::rng::Rng;
+use crate::suite::Output;
+use crate::weights::{energy, tensor};
+use gristmill_kernels::weight::Role;

@@ -1,0 +1,115 @@
+//! A norm, and products of its output.
+
+use super::*;
+
+/// Which output of a norm and what follows is compared.
+#[derive(Clone, Copy)]
+enum Compared {
+    Normed,
+    /// The product of a matrix with these activations.
+    Product(usize),
+    /// The composition's own product.
+    Fused,
+}
+
+/// Rows of which the first is large: its neighbours must be as if alone.
+fn uneven(rng: &mut Rng, rows: usize, cols: usize) -> Vec<f32> {
+    let mut x = rng.normals(rows * cols);
+    x.iter_mut().take(cols).for_each(|x| *x *= 1e3);
+    x
+}
+
+/// [`NormAct`]: the norm, and products with each of the activations.
+pub fn norm_act(suite: &Suite) {
+    use Precision::{Exact, Fast};
+    let rng = &mut suite.rng("norm_act");
+    let sorts: [&[Precision]; 5] = [&[], &[Fast], &[Exact], &[Exact, Fast], &[Fast, Fast]];
+    let sizes = TOKENS.iter().flat_map(|&tokens| [17, 64, 203, 640].map(|cols| (tokens, cols)));
+    for (i, (tokens, cols)) in suite.some("norm_act", sizes.chain([(3, 2048), (2, 9216)]).enumerate()) {
+        let precisions = sorts[i % sorts.len()];
+        let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
+        let eps = rng.pick(&[1e-5, 1e-6]);
+        let format = if cols.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 };
+        let tensors = [tensor(rng, format, 1, 5, cols)];
+        let run = |b: &Backend, part: Compared| {
+            let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
+            let mut normed = Framed::poisoned(b, tokens, cols, Frame { left: 4, right: 0, below: 1 });
+            let mut acts: Vec<Act> =
+                precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
+            let mut filled = acts.iter_mut();
+            let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps, out: normed.view_mut() };
+            b.run(NormAct { norm, acts: [filled.next(), filled.next()] }).expect("norm_act");
+            let Compared::Product(which) = part else { return normed.read(b).into() };
+            let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
+            let mut y = Framed::poisoned(b, tokens, 5, Frame::ODD);
+            b.run(Matmul::new(&matrix, &acts[which], y.view_mut())).expect("matmul");
+            Output::from(y.read(b))
+        };
+        let case = format!("{tokens} × {cols}, activations {precisions:?}");
+        let got = suite.check("norm_act", &case, nmse(exact(cols), 0.1), &|b| run(b, Compared::Normed));
+        let normed = &got.floats[..];
+        for (which, &precision) in precisions.iter().enumerate() {
+            let case = format!("{case}, number {which} times {}", tensors[0].name);
+            let bound = product_bound(&tensors, precision, normed) + 2.0 * exact(cols);
+            let kind = kind(["norm_act exact", "norm_act bf16", "norm_act int8"], &tensors, precision);
+            suite.check(kind, &case, nmse(bound, energy(&tensors, normed)), &|b| run(b, Compared::Product(which)));
+        }
+    }
+}
+
+/// [`NormMatmul`]: its product, the norm, and products with each of the activations, which others may read.
+pub fn norm_matmul(suite: &Suite) {
+    use Precision::{Exact, Fast};
+    let rng = &mut suite.rng("norm_matmul");
+    let sorts: [&[Precision]; 4] = [&[Fast], &[Exact, Fast], &[Exact], &[Fast, Exact]];
+    for round in suite.some("norm_matmul", 0..40) {
+        let (precisions, tokens) = (sorts[round % sorts.len()], rng.pick(&[0, 1, 1, 1, 2, 8, 9, 33]));
+        let first = rng.pick(Format::ALL);
+        let other = |rng: &mut Rng| if rng.chance(0.5) { first } else { rng.pick(Format::ALL) };
+        let formats: Vec<Format> = (0..rng.between(1, 2)).map(|i| if i == 0 { first } else { other(rng) }).collect();
+        let cols = if formats.iter().any(|format| !format.is_float()) { 256 * rng.between(1, 3) } else { 203 };
+        let mut part = |&format: &Format| {
+            // Large weights for few tokens, which some kernels take by themselves.
+            let rows = rng.pick(if tokens <= 2 { &[1, 15, 40, 1100] } else { &[1, 15, 40, 130] });
+            tensor(rng, format, 1, rows, cols)
+        };
+        let tensors: Vec<_> = formats.iter().map(&mut part).collect();
+        let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
+        let (x, weight) = (uneven(rng, tokens, cols), rng.normals(cols));
+        let bias = rng.chance(0.5).then(|| rng.normals(rows));
+        let run = |b: &Backend, part: Compared| {
+            let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
+            let mut normed = Framed::poisoned(b, tokens, cols, Frame::ODD);
+            let mut acts: Vec<Act> =
+                precisions.iter().map(|&p| b.alloc_act(p, tokens + 1, cols).expect("alloc_act")).collect();
+            let (act, others) = acts.split_first_mut().expect("one at least");
+            let matrix = b.prepare(&tensors, Role::Matrix).expect("prepare");
+            let bias = bias.as_ref().map(|bias| buffer(b, bias));
+            let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
+            let norm = RmsNorm { x: x.view(), weight: &buffer(b, &weight), eps: 1e-5, out: normed.view_mut() };
+            let (bias, weight) = (bias.as_ref(), &matrix);
+            b.run(NormMatmul { norm, act, other: others.first_mut(), weight, bias, y: y.view_mut() })
+                .expect("norm_matmul");
+            match part {
+                Compared::Normed => normed.read(b).into(),
+                Compared::Fused => y.read(b).into(),
+                Compared::Product(which) => {
+                    let mut y = Framed::poisoned(b, tokens, rows, Frame::ODD);
+                    b.run(Matmul { bias, ..Matmul::new(&matrix, &acts[which], y.view_mut()) }).expect("matmul");
+                    y.read(b).into()
+                }
+            }
+        };
+        let name = &tensors[0].name;
+        let case = format!("{tokens} tokens, {name}, {} parts, activations {precisions:?}", tensors.len());
+        let got = suite.check("norm_matmul: norm", &case, nmse(exact(cols), 0.1), &|b| run(b, Compared::Normed));
+        let normed = &got.floats[..];
+        let fused = [(precisions[0], Compared::Fused)].into_iter();
+        let products = precisions.iter().enumerate().map(|(which, &precision)| (precision, Compared::Product(which)));
+        for (precision, part) in fused.chain(products) {
+            let bound = product_bound(&tensors, precision, normed) + 2.0 * exact(cols);
+            let kind = kind(["norm_matmul exact", "norm_matmul bf16", "norm_matmul int8"], &tensors, precision);
+            suite.check(kind, &case, nmse(bound, energy(&tensors, normed)), &|b| run(b, part));
+        }
+    }
+}
