@@ -75,11 +75,11 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     matmul in "cpu/src/matmul.rs" by [matmul, matmul_joined] {
         "row_cuts.get(block).1.map(x_row)" => "row_cuts.get(block).1.map(|row| x_row(row % TOKEN_BLOCK))",
         "bias.map(|b| &b[start..])" => "bias.map(|b| &b[0..])",
-        "y.part(t, start + columns.start..start + columns.end)" => "y.part(t, columns)",
+        "y.columns(t, start + columns.start..start + columns.end)" => "y.columns(t, columns)",
     }
     matmul in "cpu/src/matmul.rs" by [matmul] {
-        "Some(bias) = bias {\n                    values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b)" => "Some(bias) = bias {\n                    values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v -= b)",
-        "Some(bias) = bias {\n                    values.iter_mut()" => "Some(bias) = bias {\n                    values.iter_mut().skip(1)",
+        "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b)" => "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v -= b)",
+        "values.iter_mut().zip(&bias[columns.clone()])" => "values.iter_mut().skip(1).zip(&bias[columns.clone()])",
     }
     matmul in "cpu/src/matmul.rs" by [matmul_rows] {
         "|rows| rows.row(i)[0] as usize" => "|rows| rows.row(0)[0] as usize",
@@ -92,7 +92,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "s.add(up, s.splat(1.0))" => "up",
     }
     gate_up in "cpu/src/matmul.rs" by [gate_up] {
-        "[(&mut *gates, gate_bias), (&mut *ups, up_bias)]" => "[(&mut *gates, up_bias), (&mut *ups, gate_bias)]",
+        "bias.map(|[bias, _]| bias), gates" => "bias.map(|[_, bias]| bias), gates",
     }
     route in "cpu/src/route.rs" by [route] {
         "first + second" => "first",
@@ -113,11 +113,11 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     moe_matmul in "cpu/src/moe.rs" by [moe_matmul] {
         "pair as usize / pairs_per_row" => "pair as usize % pairs_per_row",
         "b[expert * width + start..]" => "b[expert * width..]",
-        "self.multiply(&parts[part], expert, groups" => "self.multiply(&parts[part], 0, groups",
+        "self.multiply(&tensors[tensor], expert, groups" => "self.multiply(&tensors[tensor], 0, groups",
         "if x.rows() == out.rows() { 1 }" => "if x.rows() == out.rows() { top_k }",
     }
     moe_matmul in "cpu/src/out.rs" by [moe_matmul] {
-        "out.part(row, 0..out.cols) }.fill(0.0);" => "out.part(row, 0..out.cols) }.fill(1.0);",
+        "out.columns(row, 0..out.cols) }.fill(0.0);" => "out.columns(row, 0..out.cols) }.fill(1.0);",
     }
     moe_gate_up in "cpu/src/moe.rs" by [moe_gate_up] {
         "b[expert * weight.rows()..]" => "b[expert..]",
@@ -135,8 +135,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     layer_norm in "cpu/src/rows.rs" by [layer_norm] {
         "out.iter_mut().for_each(|out| *out -= rest);" => "let _ = rest;",
-        "(sum_of_squares(s, out) / count + eps)" => "(sum_of_squares(s, x) / count + eps)",
-        "iter().sum::<f32>() + tail\n}\n\n/// Two" => "iter().sum::<f32>()\n}\n\n/// Two",
+        "(sum::<S, true>(s, out) / count + eps)" => "(sum::<S, true>(s, x) / count + eps)",
+        "if SQUARES { v * v } else { *v }" => "if SQUARES { v * v } else { 0.0 }",
         "*out * scale * w + b;" => "*out * scale * w - b;",
     }
     qk_norm in "cpu/src/rows.rs" by [qk_norm] {
