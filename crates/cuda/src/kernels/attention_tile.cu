@@ -30,46 +30,45 @@ DEV const u32 (&half_of(const u32 (&b)[4], u32 half))[2] {
     return *reinterpret_cast<const u32(*)[2]>(&b[half * 2]);
 }
 
-// Queries of a warp's 16 rows to shared memory as high and low parts; `units` brings a row's scores back to the scale of its
-// logits.
-DEV void load_queries(const AttentionParams& p, const Run& run, const float* q, u16* high, u16* low, float* units) {
-    const Tile& tile = run.tile;
-    for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
-        float own[TOGETHER][QUERY_PARTS];
-        bool alive[TOGETHER];
-        // No branch stands between these loads: all are under way together. Rows that are not live load another's.
+// Loads rows of queries from `row_first` on, four or eight at once. Rows that are not live load another's: no branch stands between
+// the loads, so all are under way together.
+DEV void load_rows(const AttentionParams& p, const Run& run, const float* q, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS],
+                   bool (&alive)[TOGETHER]) {
 #pragma unroll
-        for (u32 r = 0; r < TOGETHER; r++) {
-            u32 row = row_first + r;
-            alive[r] = run.live(row);
-            u64 token = tile.first + (alive[r] ? run.token_of(row) : run.begin - LONG_RUN);
-            const float* x = q + token * p.q_stride + u64(tile.head_first + row % tile.heads) * p.key_width;
+    for (u32 r = 0; r < TOGETHER; r++) {
+        u32 row = row_first + r;
+        alive[r] = run.live(row);
+        u64 token = run.tile.first + (alive[r] ? run.token_of(row) : run.begin - LONG_RUN);
+        const float* x = q + token * p.q_stride + u64(run.tile.head_first + row % run.tile.heads) * p.key_width;
 #pragma unroll
-            for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
+        for (u32 i = 0; i < QUERY_PARTS; i++) own[r][i] = x[min(i * 32 + here.lane(), p.key_width - 1)];
+    }
+}
+
+// Writes these rows to shared memory as high and low parts; `units` brings a row's scores back to the scale of its logits.
+DEV void store_rows(const AttentionParams& p, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS], const bool (&alive)[TOGETHER],
+                    u16* high, u16* low, float* units) {
+#pragma unroll
+    for (u32 r = 0; r < TOGETHER; r++) {
+        u32 row = row_first + r;
+        float largest = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < QUERY_PARTS; i++) {
+            own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
+            largest = fmaxf(largest, fabsf(own[r][i]));
         }
+        RowScale scale = row_scale(warp_max(largest));
+        if (here.lane() == 0) units[row] = scale.undo;
 #pragma unroll
-        for (u32 r = 0; r < TOGETHER; r++) {
-            u32 row = row_first + r;
-            float largest = 0.0f;
-#pragma unroll
-            for (u32 i = 0; i < QUERY_PARTS; i++) {
-                own[r][i] = alive[r] && i * 32 + here.lane() < p.key_width ? own[r][i] * p.scale : 0.0f;
-                largest = fmaxf(largest, fabsf(own[r][i]));
-            }
-            RowScale scale = row_scale(warp_max(largest));
-            if (here.lane() == 0) units[row] = scale.undo;
-#pragma unroll
-            for (u32 i = 0; i < QUERY_PARTS; i++) {
-                u32 d = i * 32 + here.lane();
-                if (d >= KEY_WIDTH) break;
-                float x = own[r][i] * scale.apply;
-                u16 half = float_to_half(x);
-                high[row * KEY_ROW + d] = half;
-                low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
-            }
+        for (u32 i = 0; i < QUERY_PARTS; i++) {
+            u32 d = i * 32 + here.lane();
+            if (d >= KEY_WIDTH) break;
+            float x = own[r][i] * scale.apply;
+            u16 half = float_to_half(x);
+            high[row * KEY_ROW + d] = half;
+            low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
         }
     }
-    __syncwarp();
 }
 
 // Keys and values of one head in the cache: positions `first..=last` of the token's row of the table, zeros outside.
@@ -105,168 +104,98 @@ struct Cache {
     }
 };
 
-// Queries of a warp as operands of products.
-struct Queries {
-    const u16 *high, *low;
+// High parts of a warp's queries: operands of products in registers, or where they lie in shared memory.
 #if QUERIES_STAY
-    u32 stay[KEY_WIDTH / 16][4];
-#endif
-
-    DEV void load() {
-#if QUERIES_STAY
+typedef u32 HighQueries[KEY_WIDTH / 16][4];
+DEV void load_high(HighQueries& high, const u16* shared) {
 #pragma unroll
-        for (u32 k = 0; k < KEY_WIDTH / 16; k++) ldmatrix_x4(stay[k], high + k * 16);
-        barrier();
-#endif
-    }
-    DEV void multiply(const u16* keys, float (&scores)[KEYS / 8][4]) {
-#pragma unroll
-        for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
-            u32 a_low[4];
-            ldmatrix_x4(a_low, low + k * 16);
-#if QUERIES_STAY
-            u32(&a_high)[4] = stay[k];
+    for (u32 k = 0; k < KEY_WIDTH / 16; k++) ldmatrix_x4(high[k], shared + k * 16);
+    barrier();
+}
 #else
-            u32 a_high[4];
-            ldmatrix_x4(a_high, high + k * 16);
+typedef const u16* HighQueries;
+DEV void load_high(HighQueries& high, const u16* shared) { high = shared; }
 #endif
-            u32 b[KEYS / 16][4];
-#pragma unroll
-            for (u32 n = 0; n < KEYS / 16; n++) {
-                u32 key = n * 16 + here.lane() / 16 * 8 + here.lane() % 8;
-                ldmatrix_x4(b[n], keys + key * KEY_ROW + k * 16 + here.lane() / 8 % 2 * 8);
-            }
-            // Products that go to the same sums stand far apart: each waits for the one before it.
-#pragma unroll
-            for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_high, half_of(b[n / 2], n % 2));
-#pragma unroll
-            for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_low, half_of(b[n / 2], n % 2));
-        }
-    }
-};
 
-// The two rows of a warp's 16 that a thread has, `lane / 4` and 8 further: what they see, and their softmax so far, of which the
-// four lanes of a row have a part of the sum each.
-struct RowPair {
-    u32 row[2], first[2], last[2];
-    float unit[2], max[2], sum[2], acc[VALUE_WIDTH / 8][4];
+// Makes exponentials of a tile's scores in row h of a thread's two. Returns what scales the row's sums before.
+DEV float weigh(const AttentionParams& p, float unit, u32 first, u32 last, u32 tile, u32 pair, int h, float& max, float& sum,
+                float (&scores)[KEYS / 8][4]) {
+    float to_log2 = unit * LOG2_E;
+    if (p.softcap != 0.0f) {
+        float inverse = unit / p.softcap;
+#pragma unroll
+        for (u32 n = 0; n < KEYS / 8; n++) {
+            scores[n][2 * h] = tanhf(scores[n][2 * h] * inverse);
+            scores[n][2 * h + 1] = tanhf(scores[n][2 * h + 1] * inverse);
+        }
+        to_log2 = p.softcap * LOG2_E;
+    }
+    if (tile < first || tile + (KEYS - 1) > last) {
+#pragma unroll
+        for (u32 n = 0; n < KEYS / 8; n++) {
+            for (u32 e = 0; e < 2; e++) {
+                u32 position = tile + n * 8 + pair + e;
+                bool seen = position >= first && position <= last;
+                if (!seen) scores[n][2 * h + e] = minus_infinity();
+            }
+        }
+    }
+    // NaN is not larger than anything: it reaches the sum below.
+    float top = minus_infinity();
+#pragma unroll
+    for (u32 n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
+    top = fmaxf(top, shuffle_xor(top, 1));
+    top = fmaxf(max, fmaxf(top, shuffle_xor(top, 2)) * to_log2);
+    // Nothing seen yet: every exponential is that of −∞.
+    float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
+    float factor = max == top ? 1.0f : exp2_approx(max - top);
+    max = top;
+    float total = 0.0f;
+#pragma unroll
+    for (u32 n = 0; n < KEYS / 8; n++) {
+        for (u32 e = 0; e < 2; e++) {
+            scores[n][2 * h + e] = exp2_approx(fmaf(scores[n][2 * h + e], to_log2, -base));
+            total += scores[n][2 * h + e];
+        }
+    }
+    sum = sum * factor + total;
+    return factor;
+}
 
-    DEV void begin(const AttentionParams& p, const Run& run, const float* units, const float* sinks) {
-        for (int h = 0; h < 2; h++) {
-            bool alive = run.live(row[h]);
-            u32 position = run.near_positions[LONG_RUN + (alive ? run.token_of(row[h]) : 0)];
-            first[h] = alive ? first_seen(p, position) : 1;
-            last[h] = alive ? position : 0;
-            unit[h] = units[row[h]];
-            // A sink is a logit without a value: it starts the maximum and the sum.
-            bool sink = sinks && alive;
-            max[h] = sink ? sinks[run.tile.head_first + row[h] % run.tile.heads] * LOG2_E : minus_infinity();
-            sum[h] = sink && here.lane() % 4 == 0 ? ONE : 0.0f;
+// Exponentials as operands of products.
+DEV void split_scores(const float (&scores)[KEYS / 8][4], u32 (&a_high)[KEYS / 16][4], u32 (&a_low)[KEYS / 16][4]) {
+#pragma unroll
+    for (u32 k = 0; k < KEYS / 16; k++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float* score = scores[2 * k + i / 2] + i % 2 * 2;
+            split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
         }
     }
-    // Makes exponentials of a tile's scores. Gives what earlier sums of values are to be multiplied by.
-    DEV void weigh(const AttentionParams& p, u32 tile, float (&scores)[KEYS / 8][4], float (&factor)[2]) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float to_log2 = unit[h] * LOG2_E;
-            if (p.softcap != 0.0f) {
-                float inverse = unit[h] / p.softcap;
-#pragma unroll
-                for (u32 n = 0; n < KEYS / 8; n++) {
-                    scores[n][2 * h] = tanhf(scores[n][2 * h] * inverse);
-                    scores[n][2 * h + 1] = tanhf(scores[n][2 * h + 1] * inverse);
-                }
-                to_log2 = p.softcap * LOG2_E;
-            }
-            if (tile < first[h] || tile + (KEYS - 1) > last[h]) {
-#pragma unroll
-                for (u32 n = 0; n < KEYS / 8; n++) {
-                    for (u32 e = 0; e < 2; e++) {
-                        u32 position = tile + n * 8 + here.lane() % 4 * 2 + e;
-                        bool seen = position >= first[h] && position <= last[h];
-                        if (!seen) scores[n][2 * h + e] = minus_infinity();
-                    }
-                }
-            }
-            // NaN is not larger than anything: it reaches the sum below.
-            float top = minus_infinity();
-#pragma unroll
-            for (u32 n = 0; n < KEYS / 8; n++) top = fmaxf(top, fmaxf(scores[n][2 * h], scores[n][2 * h + 1]));
-            top = fmaxf(top, shuffle_xor(top, 1));
-            top = fmaxf(max[h], fmaxf(top, shuffle_xor(top, 2)) * to_log2);
-            // Nothing seen yet: every exponential is that of −∞.
-            float base = top == minus_infinity() ? 0.0f : top - ONE_EXPONENT;
-            factor[h] = max[h] == top ? 1.0f : exp2_approx(max[h] - top);
-            max[h] = top;
-            float total = 0.0f;
-#pragma unroll
-            for (u32 n = 0; n < KEYS / 8; n++) {
-                for (u32 e = 0; e < 2; e++) {
-                    scores[n][2 * h + e] = exp2_approx(fmaf(scores[n][2 * h + e], to_log2, -base));
-                    total += scores[n][2 * h + e];
-                }
-            }
-            sum[h] = sum[h] * factor[h] + total;
-        }
-    }
-    // Tensor cores cut off what does not fit their sums, and the error of many cuts adds up: those of a tile are taken by
-    // themselves, and added with rounding.
-    DEV void add_values(const u16* values, const float (&scores)[KEYS / 8][4], const float (&factor)[2]) {
-        u32 a_high[KEYS / 16][4], a_low[KEYS / 16][4];
-#pragma unroll
-        for (u32 k = 0; k < KEYS / 16; k++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float* score = scores[2 * k + i / 2] + i % 2 * 2;
-                split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
-            }
-        }
-#pragma unroll
-        for (u32 first_n = 0; first_n < VALUE_WIDTH / 8; first_n += COLUMNS) {
-            __syncwarp();  // Orders nothing: the compiler takes no more of these at once than there are registers.
-            float parts[COLUMNS][4] = {};
-#pragma unroll
-            for (u32 k = 0; k < KEYS / 16; k++) {
-                u32 b[COLUMNS / 2][4];
-#pragma unroll
-                for (u32 n = 0; n < COLUMNS / 2; n++) {
-                    u32 column = (first_n + 2 * n) * 8 + here.lane() / 16 * 8;
-                    ldmatrix_x4_trans(b[n], values + (k * 16 + here.lane() % 16) * VALUE_ROW + column);
-                }
-#pragma unroll
-                for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_high[k], half_of(b[n / 2], n % 2));
-#pragma unroll
-                for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_low[k], half_of(b[n / 2], n % 2));
-            }
-#pragma unroll
-            for (u32 n = 0; n < COLUMNS; n++) {
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-                    acc[first_n + n][i] = fmaf(acc[first_n + n][i], factor[i / 2], parts[n][i]);
-                }
-            }
-        }
-    }
-    DEV void write(const AttentionParams& p, const Run& run, float* out) {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            sum[h] += shuffle_xor(sum[h], 1);
-            sum[h] += shuffle_xor(sum[h], 2);
-            if (!run.live(row[h])) continue;
-            float share = 1.0f / sum[h];
-            u64 token = run.tile.first + run.token_of(row[h]), head = run.tile.head_first + row[h] % run.tile.heads;
-            float* result = out + token * p.out_stride + head * p.value_width;
-#pragma unroll
-            for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
-                for (u32 e = 0; e < 2; e++) {
-                    u32 d = n * 8 + here.lane() % 4 * 2 + e;
-                    if (d < p.value_width) result[d] = acc[n][2 * h + e] * share;
-                }
-            }
-        }
-    }
-};
+}
 
+DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2], float (&sum)[2],
+                    const float (&acc)[VALUE_WIDTH / 8][4], float* out) {
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        sum[h] += shuffle_xor(sum[h], 1);
+        sum[h] += shuffle_xor(sum[h], 2);
+        if (!run.live(row[h])) continue;
+        float share = 1.0f / sum[h];
+        u64 token = run.tile.first + run.token_of(row[h]), head = run.tile.head_first + row[h] % run.tile.heads;
+        float* result = out + token * p.out_stride + head * p.value_width;
+#pragma unroll
+        for (u32 n = 0; n < VALUE_WIDTH / 8; n++) {
+            for (u32 e = 0; e < 2; e++) {
+                u32 d = n * 8 + here.lane() % 4 * 2 + e;
+                if (d < p.value_width) result[d] = acc[n][2 * h + e] * share;
+            }
+        }
+    }
+}
+
+// Both products stay in the kernel: as functions they change the compiler's order of instructions (4 % slower at a width of 128 and
+// 2,048 tokens on an H100).
 KERNEL_BOUNDED(attention_tile, THREADS, 2)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
     IN(float, sinks, 6), OUT(float, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
@@ -283,6 +212,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
     Tile tile = tile_of(p);
     Neighbours near = {near_slots, near_positions};
     near.load(p, tile, slots, positions);
+    u32 quad = here.lane() / 4, pair = here.lane() % 4 * 2;
     u32 end;
     for (u32 begin = LONG_RUN; begin < LONG_RUN + tile.present; begin = end) {
         end = near.run_end(begin, LONG_RUN + tile.present);
@@ -291,44 +221,123 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
         if (!near.long_run(begin, end) || first_position / KV_BLOCK >= p.context_columns) continue;
         u32 last_position = first_position + (end - begin) - 1;
         if (last_position / KV_BLOCK >= p.context_columns) last_position = p.context_columns * KV_BLOCK - 1;
+
         Run run = {tile, near_positions, begin, end, first_position, last_position};
 
         u32 first = first_seen(p, first_position);
+        const u32* blocks = table + u64(slot) * p.table_cols;
         bool bad = meets_bad_block(p, table, slot, first / KV_BLOCK, last_position / KV_BLOCK + 1, flag);
         if (__syncthreads_or(bad)) {
             run.write_zeros(p, out);
             continue;
         }
 
+        // Queries, a warp for its own 16 rows.
         u16* low = shared + 2 * STAGE;
         u16* high = QUERIES_STAY ? shared : low + ROWS * KEY_ROW;
-        load_queries(p, run, q, high, low, row_units);
+        for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
+            float own[TOGETHER][QUERY_PARTS];
+            bool alive[TOGETHER];
+            load_rows(p, run, q, row_first, own, alive);
+            store_rows(p, row_first, own, alive, high, low, row_units);
+        }
+        __syncwarp();
         u32 query_at = (here.warp() * 16 + here.lane() % 16) * KEY_ROW + here.lane() / 16 * 8;
-        Queries queries = {high + query_at, low + query_at};
-        queries.load();
-        u32 row = here.warp() * 16 + here.lane() / 4;
-        RowPair rows = {{row, row + 8}};
-        rows.begin(p, run, row_units, sinks);
+        HighQueries q_high;
+        load_high(q_high, high + query_at);
+        // This thread has rows `quad` and `quad + 8` of its warp.
+        u32 row_of[2] = {here.warp() * 16 + quad, here.warp() * 16 + quad + 8};
+        u32 seen_first[2], seen_last[2];
+        float unit[2], max[2], sum[2];
+        for (int h = 0; h < 2; h++) {
+            bool alive = run.live(row_of[h]);
+            u32 position = near_positions[LONG_RUN + (alive ? run.token_of(row_of[h]) : 0)];
+            seen_first[h] = alive ? first_seen(p, position) : 1;
+            seen_last[h] = alive ? position : 0;
+            unit[h] = row_units[row_of[h]];
+            // A sink is a logit without a value: it starts the maximum and the sum.
+            bool sink = sinks && alive;
+            max[h] = sink ? sinks[tile.head_first + row_of[h] % tile.heads] * LOG2_E : minus_infinity();
+            sum[h] = sink && here.lane() % 4 == 0 ? ONE : 0.0f;
+        }
+        float acc[VALUE_WIDTH / 8][4] = {};
 
-        Cache cache = {p, keys, values, table + u64(slot) * p.table_cols, tile.kv_head, first, last_position};
-        u32 tile_first = first / KEYS * KEYS, stage = 0;
-        cache.fetch(shared, tile_first);
+        u32 key_tile = first / KEYS * KEYS, stage = 0;
+        Cache cache = {p, keys, values, blocks, tile.kv_head, first, last_position};
+        cache.fetch(shared, key_tile);
         cp_async_commit();
-        for (; tile_first <= last_position; tile_first += KEYS, stage ^= 1) {
-            u32 next = tile_first + KEYS;
-            if (next <= last_position && next > tile_first) cache.fetch(shared + (stage ^ 1) * STAGE, next);
+        for (; key_tile <= last_position; key_tile += KEYS, stage ^= 1) {
+            u32 next = key_tile + KEYS;
+            if (next <= last_position && next > key_tile) cache.fetch(shared + (stage ^ 1) * STAGE, next);
             cp_async_commit();
             cp_async_wait<1>();
             barrier();
             const u16* tile_keys = shared + stage * STAGE;
-            float scores[KEYS / 8][4] = {}, factor[2];
-            queries.multiply(tile_keys, scores);
-            rows.weigh(p, tile_first, scores, factor);
-            rows.add_values(tile_keys + KEYS * KEY_ROW, scores, factor);
+            const u16* tile_values = tile_keys + KEYS * KEY_ROW;
+
+            float scores[KEYS / 8][4] = {};
+#pragma unroll
+            for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
+                u32 a_low[4];
+                ldmatrix_x4(a_low, low + query_at + k * 16);
+#if QUERIES_STAY
+                u32(&a_high)[4] = q_high[k];
+#else
+                u32 a_high[4];
+                ldmatrix_x4(a_high, high + query_at + k * 16);
+#endif
+                u32 b[KEYS / 16][4];
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 16; n++) {
+                    u32 key = n * 16 + here.lane() / 16 * 8 + here.lane() % 8;
+                    ldmatrix_x4(b[n], tile_keys + key * KEY_ROW + k * 16 + here.lane() / 8 % 2 * 8);
+                }
+                // Products that go to the same sums stand far apart: each waits for the one before it.
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_high, half_of(b[n / 2], n % 2));
+#pragma unroll
+                for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_low, half_of(b[n / 2], n % 2));
+            }
+
+            float factor[2];
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                factor[h] = weigh(p, unit[h], seen_first[h], seen_last[h], key_tile, pair, h, max[h], sum[h], scores);
+            }
+            u32 a_high[KEYS / 16][4], a_low[KEYS / 16][4];
+            split_scores(scores, a_high, a_low);
+            // Tensor cores cut off what does not fit their sums, and the error of many cuts adds up: those of a tile are
+            // taken by themselves, and added with rounding.
+#pragma unroll
+            for (u32 first_n = 0; first_n < VALUE_WIDTH / 8; first_n += COLUMNS) {
+                __syncwarp();  // Orders nothing: the compiler takes no more of these at once than there are registers.
+                float parts[COLUMNS][4] = {};
+#pragma unroll
+                for (u32 k = 0; k < KEYS / 16; k++) {
+                    u32 b[COLUMNS / 2][4];
+#pragma unroll
+                    for (u32 n = 0; n < COLUMNS / 2; n++) {
+                        u32 column = (first_n + 2 * n) * 8 + here.lane() / 16 * 8;
+                        ldmatrix_x4_trans(b[n], tile_values + (k * 16 + here.lane() % 16) * VALUE_ROW + column);
+                    }
+#pragma unroll
+                    for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_high[k], half_of(b[n / 2], n % 2));
+#pragma unroll
+                    for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_low[k], half_of(b[n / 2], n % 2));
+                }
+#pragma unroll
+                for (u32 n = 0; n < COLUMNS; n++) {
+#pragma unroll
+                    for (u32 i = 0; i < 4; i++) {
+                        acc[first_n + n][i] = fmaf(acc[first_n + n][i], factor[i / 2], parts[n][i]);
+                    }
+                }
+            }
             // The next turn overwrites this stage.
             barrier();
         }
-        rows.write(p, run, out);
+
+        write_rows(p, run, row_of, sum, acc, out);
         // The next run's queries may overwrite the stages: no read since the last barrier, and no copy under way.
     }
 }
