@@ -20,7 +20,7 @@ usage: cargo xtask check [--no-simulator]
            compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a failure
        cargo xtask prove kernels [--output FILE]
            the same for all architectures and formats, with a table of what they need
-       cargo xtask prove barriers [--text NAME | --output FILE]
+       cargo xtask prove barriers [--source NAME | --output FILE]
            delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of one text; one that the
            simulator's checked mode does not notice is a failure
        cargo xtask prove checked [--output FILE]
@@ -46,10 +46,10 @@ fn main() -> ExitCode {
         ["prove", "mutations", options @ ..] => prove::mutations(options),
         ["kernels"] => example("kernels", &["few"]),
         ["prove", "kernels"] => example("kernels", &["all"]),
-        ["prove", "kernels", "--output", path] => example("kernels", &["all", path, &prove::today()]),
+        ["prove", "kernels", "--output", path] => example("kernels", &["all", path, &prove::date_and_commit()]),
         ["prove", "barriers"] => example("barriers", &[]),
-        ["prove", "barriers", "--text", text] => example("barriers", &["--text", text]),
-        ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::today()]),
+        ["prove", "barriers", "--source", source] => example("barriers", &["--source", source]),
+        ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::date_and_commit()]),
         ["prove", "checked"] => prove::checked(None),
         ["prove", "checked", "--output", path] => prove::checked(Some(path)),
         ["prove", "seeds", options @ ..] => prove::seeds(options),

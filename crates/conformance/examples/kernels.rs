@@ -124,31 +124,41 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// Of each text and kernel, by compute capability.
+/// Of each unit and kernel, by compute capability.
 type Needs = BTreeMap<(String, String), BTreeMap<u32, Usage>>;
 
-/// The table.
+/// Of each source the numbers of its units and kernels, the most shared memory and registers, and the kernels that spill.
 fn page(needs: &Needs, (major, minor): (i32, i32), date: &str) -> String {
-    let mut page = format!("# CUDA kernels, {date}\n\nCompiled by NVRTC {major}.{minor}. ");
-    page += "Bytes of shared memory of fixed size, and for each architecture the registers of a thread and, \
-             if it spills, the bytes of stores and loads together.";
-    page += "\n\n| text | kernel | shared |";
+    let file = |unit: &str| unit.split(' ').next().unwrap_or_default().to_owned();
+    let mut files: BTreeMap<String, Needs> = BTreeMap::new();
+    for ((unit, kernel), usages) in needs {
+        files.entry(file(unit)).or_default().insert((unit.clone(), kernel.clone()), usages.clone());
+    }
+    let mut page = format!(
+        "# CUDA kernels, {date}\n\n`cargo xtask prove kernels`, NVRTC {major}.{minor}. Of each source: its units "
+    );
+    page += "(with their definitions), kernels in all units,\nthe most bytes of static shared memory, and for each architecture \
+             the most registers of a thread.\n\n| source | units | kernels | shared |";
     ALL.iter().for_each(|&capability| page += &format!(" {} |", units::architecture(capability)));
-    let _ = writeln!(page, "\n| --- | --- | ---: |{}", " ---: |".repeat(ALL.len()));
-    for ((text, kernel), usages) in needs {
-        let shared = usages.values().map(|usage| usage.shared).max().unwrap_or_default();
-        let _ = write!(page, "| {text} | {kernel} | {shared} |");
+    let _ = writeln!(page, "\n| --- |{}", " ---: |".repeat(ALL.len() + 3));
+    for (file, needs) in &files {
+        let units: BTreeSet<&str> = needs.keys().map(|(unit, _)| unit.as_str()).collect();
+        let shared = needs.values().flat_map(BTreeMap::values).map(|usage| usage.shared).max().unwrap_or_default();
+        let _ = write!(page, "| {file} | {} | {} | {shared} |", units.len(), needs.len());
         for capability in ALL {
-            let _ = match usages.get(capability) {
-                None => write!(page, " |"),
-                Some(Usage { registers, spilled: 0, .. }) => write!(page, " {registers} |"),
-                Some(Usage { registers, spilled, .. }) => write!(page, " {registers}, spills {spilled} |"),
-            };
+            let registers = needs.values().filter_map(|usages| Some(usages.get(capability)?.registers)).max();
+            page += &registers.map_or(" |".to_owned(), |registers| format!(" {registers} |"));
         }
         page.push('\n');
     }
-    page += "\n## Spills\n\n";
-    SPILLS.iter().for_each(|(text, kernel, why)| page += &format!("- {text}, {kernel}: {why}\n"));
+    let compiled: usize = needs.values().map(BTreeMap::len).sum();
+    let _ = writeln!(page, "\n{compiled} kernels compiled.\n\n## Spills\n");
+    for (file, kernel, why) in SPILLS {
+        let all = files.get(*file).into_iter().flatten().filter(|((_, name), _)| name == kernel);
+        let spilled = all.flat_map(|(_, usages)| usages.values()).map(|usage| usage.spilled).filter(|&bytes| bytes > 0);
+        let (count, most) = spilled.fold((0, 0), |(count, most), bytes| (count + 1, bytes.max(most)));
+        let _ = writeln!(page, "- {file}, {kernel}: {count} compiled kernels, up to {most} bytes; {why}");
+    }
     page
 }
 

@@ -1,4 +1,4 @@
-//! `prove`: what is too long for every run. Each proof prints a dated table, which is committed.
+//! `prove`: tests that take too long for every run. Each writes a short dated page, which is committed.
 
 mod checked;
 mod date;
@@ -8,7 +8,7 @@ mod synthetic;
 mod workshop;
 
 pub(crate) use checked::checked;
-pub(crate) use date::today;
+pub(crate) use date::date_and_commit;
 use list::{MUTATIONS, Mutation};
 pub(crate) use seeds::seeds;
 use std::collections::BTreeSet;
@@ -65,36 +65,71 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
         other => return Err(format!("without a mutation the op suite says: {other}; mend that first")),
     }
 
-    let mut table = format!("# Mutations of the CPU kernels, {}\n\n", date::today());
-    table += "Each line was applied alone to a copy of the tree; the op suite ran on every CPU level of the machine.\n";
-    let _ = writeln!(table, "Its seed was {}; without a mutation it passes.\n", workshop.seed);
-    table += "| op | file | mutation | outcome | s |\n| --- | --- | --- | --- | ---: |\n";
-    let mut alive = 0;
-    for (i, mutation) in chosen.iter().enumerate() {
+    let mut outcomes = Vec::new();
+    for (i, &mutation) in chosen.iter().enumerate() {
         let start = Instant::now();
         let outcome = workshop.with(mutation, || workshop.run(mutation.parts))?;
-        alive += usize::from(!outcome.is_noticed());
-        let (find, replace) = (one_line(mutation.find), one_line(mutation.replace));
         let seconds = start.elapsed().as_secs();
-        eprintln!(
-            "{:>3} of {} {outcome:<16} {:<18} {find} → {replace} ({seconds} s)",
-            i + 1,
-            chosen.len(),
-            mutation.op
-        );
-        let cell = |text: &str| text.replace('|', "\\|");
-        let change = format!("`{}` → `{}`", cell(&find), cell(&replace));
-        let _ = writeln!(table, "| {} | {} | {change} | {outcome} | {seconds} |", mutation.op, mutation.file);
+        let (number, all, line) = (i + 1, chosen.len(), change(mutation));
+        eprintln!("{number:>3} of {all} {outcome:<16} {line} ({seconds} s)");
+        outcomes.push((mutation, outcome, seconds));
     }
-    let _ = writeln!(table, "\n{} mutations, {alive} not noticed.", chosen.len());
-    println!("{table}");
+    let page = page(&outcomes, workshop.seed);
+    println!("{page}");
     if let Some(file) = options.output {
         let folder = std::path::Path::new(file).parent().map_or(Ok(()), std::fs::create_dir_all);
-        folder.and_then(|()| std::fs::write(file, &table)).map_err(|e| format!("cannot write {file}: {e}"))?;
+        folder.and_then(|()| std::fs::write(file, &page)).map_err(|e| format!("cannot write {file}: {e}"))?;
     }
-    if alive == 0 { Ok(()) } else { Err(format!("{alive} mutations were not noticed: the op suite has a hole")) }
+    match outcomes.iter().filter(|(_, outcome, _)| !outcome.is_noticed()).count() {
+        0 => Ok(()),
+        missed => Err(format!("{missed} mutations were not noticed: the op suite has a hole")),
+    }
+}
+
+fn change(mutation: &Mutation) -> String {
+    let Mutation { op, file, find, replace, .. } = mutation;
+    format!("{op}, {file}: `{}` → `{}`", one_line(find), one_line(replace))
+}
+
+/// Counts by operation, and each mutation that was not noticed.
+fn page(outcomes: &[(&Mutation, Outcome, u64)], seed: u64) -> String {
+    let mut page = format!("# Mutations of the CPU kernels, {}\n\n", date_and_commit());
+    page += "`cargo xtask prove mutations`: each mutation of `xtask/src/prove/list.rs` was applied alone to a copy of the tree, and\n";
+    let _ = writeln!(page, "its parts of the op suite ran on every CPU level of the machine, with seed {seed}.\n");
+    page += "| operation | mutations | noticed | of these by a hang | s |\n| --- | ---: | ---: | ---: | ---: |\n";
+    let ops: BTreeSet<&str> = outcomes.iter().map(|(mutation, ..)| mutation.op).collect();
+    let row = |name: &str, of: &dyn Fn(&Mutation) -> bool| {
+        let of = || outcomes.iter().filter(|(mutation, ..)| of(mutation));
+        let noticed = of().filter(|(_, outcome, _)| outcome.is_noticed()).count();
+        let hung = of().filter(|(_, outcome, _)| *outcome == Outcome::Hung).count();
+        let seconds: u64 = of().map(|(.., seconds)| seconds).sum();
+        format!("| {name} | {} | {noticed} | {hung} | {seconds} |\n", of().count())
+    };
+    ops.iter().for_each(|op| page += &row(op, &|mutation| mutation.op == *op));
+    page += &row("all", &|_| true);
+    for (mutation, outcome, _) in outcomes.iter().filter(|(_, outcome, _)| !outcome.is_noticed()) {
+        let _ = write!(page, "\n- {outcome}: {}", change(mutation));
+    }
+    page
 }
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MUTATIONS, Outcome, page};
+
+    #[test]
+    fn a_page_counts_by_operation_and_names_what_survived() {
+        let first = &MUTATIONS[0];
+        let page = page(&[(first, Outcome::Killed, 3), (first, Outcome::Survived, 4), (first, Outcome::Hung, 5)], 34);
+        let row = "| 3 | 2 | 1 | 12 |\n";
+        assert!(page.contains(&format!("| {} {row}", first.op)) && page.contains(&format!("| all {row}")), "{page}");
+        assert!(
+            page.contains(&format!("- SURVIVED: {}, {}: `", first.op, first.file)) && page.contains("seed 34"),
+            "{page}"
+        );
+    }
 }

@@ -6,11 +6,13 @@ use std::fmt::Write;
 use std::process::Command;
 use std::time::Instant;
 
-use super::date::today;
+use super::date::date_and_commit;
 use crate::root;
 
 const ARGUMENTS: &str = "test --workspace --no-fail-fast --test ops --test checked";
 const ROUNDS: usize = 10;
+/// Kinds of cases on the page: those with the largest errors.
+const KINDS: usize = 30;
 
 /// What the command line asks of [`seeds`].
 struct Options<'a> {
@@ -98,15 +100,24 @@ fn family(backend: &str) -> &str {
 }
 
 fn page(rounds: usize, seconds: u64, failures: &[String], worst: &BTreeMap<String, BTreeMap<String, f64>>) -> String {
-    let mut page = format!("# The op suite, {rounds} times, {}\n\n", today());
+    let mut page = format!("# The op suite, {rounds} times, {}\n\n", date_and_commit());
     page += "`cargo xtask prove seeds`: inputs are fresh each time. The numbers are the largest error (NMSE) of a kind of case as a\n";
-    page += "share of what is allowed.\n\n";
+    page += "share of what is allowed";
+    let largest = |shares: &BTreeMap<String, f64>| shares.values().copied().fold(0.0, f64::max);
+    let mut kinds: Vec<_> = worst.iter().collect();
+    kinds.sort_by(|a, b| largest(b.1).total_cmp(&largest(a.1)));
+    let least = kinds.get(KINDS).map(|(_, shares)| largest(shares));
+    kinds.truncate(KINDS);
+    let _ = match least {
+        Some(least) => write!(page, "; {} other kinds have {least:.2} at most.\n\n", worst.len() - KINDS),
+        None => write!(page, ".\n\n"),
+    };
     let backends: std::collections::BTreeSet<&String> = worst.values().flat_map(BTreeMap::keys).collect();
     page += "| kind |";
     backends.iter().for_each(|backend| page += &format!(" {backend} |"));
     page += "\n| --- |";
     page += &" ---: |".repeat(backends.len());
-    for (kind, shares) in worst {
+    for (kind, shares) in kinds {
         let _ = write!(page, "\n| {kind} |");
         for backend in &backends {
             page += &shares.get(*backend).map_or(" |".to_owned(), |share| format!(" {share:.2} |"));

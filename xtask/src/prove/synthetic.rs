@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::date::today;
+use super::date::date_and_commit;
 use crate::{build, root, sh};
 
 /// llama.cpp as a Python package, of which there is only the source.
@@ -68,7 +68,7 @@ pub(crate) fn synthetic(output: Option<&str>) -> Result<(), String> {
     let gristmill = build("bin", "gristmill")?;
     let folder = root().join("target/prove/synthetic");
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    let mut page = format!("# Synthetic models in llama.cpp, {}\n\n", today());
+    let mut page = format!("# Synthetic models in llama.cpp, {}\n\n", date_and_commit());
     page += "`cargo xtask prove synthetic`: each model of `gristmill bench --synthetic`, with two layers and in the mix in which it is\n";
     let _ = writeln!(
         page,

@@ -1,8 +1,10 @@
 //! Kernels with one thing changed: what of the op suite notices it, in checked mode.
 
 mod bugs;
+mod calls;
 
 pub use bugs::{BUGS, Bug};
+pub use calls::{Call, orders};
 
 use crate::families;
 use crate::ops::{self, ALL};
@@ -114,7 +116,7 @@ impl Seen {
     }
 
     fn comes_to(&self, text: &str, call: &Call) -> bool {
-        self.texts.contains(text) && (!call.is_seen() || self.lines.contains(&(text.to_owned(), call.line as u32)))
+        self.texts.contains(text) && (!call.is_reported() || self.lines.contains(&(text.to_owned(), call.line as u32)))
     }
 }
 
@@ -306,110 +308,4 @@ pub fn plant(bug: &Bug) -> Result<String, String> {
 /// Why a bug counts as missed.
 pub fn missed(bug: &Bug) -> Option<String> {
     plant(bug).err()
-}
-
-/// A call in a text that orders threads or memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
-    /// Line, from 1.
-    pub line: usize,
-    /// The call.
-    pub call: String,
-    /// Its bytes in the text, and what stands there when it is gone.
-    pub at: std::ops::Range<usize>,
-    /// As above.
-    pub instead: &'static str,
-}
-
-impl Call {
-    /// Whether it is more than a word on such a device, in this text. Both devices' headers are included on both, and on Metal no
-    /// launch waits for another by itself.
-    fn is_on(&self, language: Language, text: &str) -> bool {
-        match language {
-            Language::Cuda => text != "device_metal.h",
-            Language::Metal => text != "device_cuda.h" && !self.call.starts_with("dependency_wait"),
-        }
-    }
-
-    /// Whether the simulator says that threads come to it.
-    fn is_seen(&self) -> bool {
-        !self.call.starts_with("wgmma_fence")
-    }
-}
-
-/// The words that order, and what is left of each without its order. The first that fits counts.
-const WORDS: &[(&str, &str)] = &[
-    ("__syncthreads_or(", "("),
-    ("__syncthreads_and(", "("),
-    ("__syncthreads(", ""),
-    ("__syncwarp(", ""),
-    ("threadgroup_barrier(", ""),
-    ("simdgroup_barrier(", ""),
-    ("warp_barrier(", ""),
-    ("barrier(", ""),
-    ("barrier_global(", ""),
-    ("cp_async_wait<", ""),
-    ("dependency_wait(", ""),
-    ("named_barrier_sync(", ""),
-    ("named_barrier_arrive(", ""),
-    ("mbarrier_wait(", ""),
-    ("fence_async(", ""),
-    ("wgmma_fence(", ""),
-    ("wgmma_wait<", ""),
-];
-
-/// The comment of a call that is there for the compiler alone.
-const ORDERS_NOTHING: &str = "// Orders nothing";
-
-/// Every call of a text that orders threads or memory; definitions of such words, and comments, are none.
-pub fn orders(text: &str) -> Vec<Call> {
-    let (mut found, mut begin) = (Vec::new(), 0);
-    for (number, line) in (1..).zip(text.split_inclusive('\n')) {
-        let code = line.split("//").next().filter(|_| !line.contains(ORDERS_NOTHING)).unwrap_or_default();
-        for (word, instead) in WORDS {
-            for (at, _) in code.match_indices(word) {
-                let part_of_a_word = |c: char| c.is_alphanumeric() || c == '_';
-                let before = &code[..at];
-                if before.ends_with(part_of_a_word) || before.ends_with("void ") {
-                    continue;
-                }
-                // A call with its parentheses, which may hold others; of a vote only the word goes.
-                let (mut end, mut open) = (at + word.len(), i32::from(word.ends_with('(')));
-                while instead.is_empty() && !(open == 0 && code[..end].ends_with(')')) {
-                    let Some(next) = code[end..].chars().next() else { break };
-                    open += i32::from(next == '(') - i32::from(next == ')');
-                    end += next.len_utf8();
-                }
-                let call = code[at..end].to_owned();
-                let instead = if instead.is_empty() { "((void)0)" } else { instead };
-                found.push(Call { line: number, call, at: begin + at..begin + end, instead });
-            }
-        }
-        begin += line.len();
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_are_found() {
-        let text = "DEV void barrier() { __syncthreads(); }  // not barrier()\n    if (a) warp_barrier(); else barrier();\n\
-                    cp_async_wait<N - 2>();\n__syncwarp();  // Orders nothing: so\nsimdgroup_barrier(mem_flags::mem_none);\n if (__syncthreads_or(f(x))) mbarrier_wait(at(1), p);\n";
-        let found: Vec<(usize, String, &str)> =
-            orders(text).into_iter().map(|order| (order.line, text[order.at].to_owned(), order.instead)).collect();
-        let nothing = "((void)0)";
-        let expected = [
-            (1, "__syncthreads()", nothing),
-            (2, "warp_barrier()", nothing),
-            (2, "barrier()", nothing),
-            (3, "cp_async_wait<N - 2>()", nothing),
-            (5, "simdgroup_barrier(mem_flags::mem_none)", nothing),
-            (6, "__syncthreads_or(", "("),
-            (6, "mbarrier_wait(at(1), p)", nothing),
-        ];
-        assert_eq!(found, expected.map(|(line, call, instead)| (line, call.to_owned(), instead)));
-    }
 }
