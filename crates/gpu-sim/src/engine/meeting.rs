@@ -139,7 +139,7 @@ pub(super) unsafe extern "C" fn meet(
         let apart = (*engine).checks.is_some() && (*meeting).lanes != 0 && !(*engine).code.same(begun.site, *site);
         if let Some(other) = elsewhere.or(apart.then_some(begun.site)) {
             let what = CStr::from_ptr((*meeting).what).to_string_lossy();
-            let message = format!("this lane is at this {what}, others are at {}", (*engine).code.place(other));
+            let message = format!("this lane is at {what}, others are at {}", (*engine).code.place(other));
             (*engine).blame(Kind::Divergence, message, *site);
             stop(engine);
         }
