@@ -213,7 +213,7 @@ impl Work {
         match self {
             // SAFETY: a region's own memory, which lives as long as its buffers.
             Work::Zero { address, bytes } => unsafe { pointer(*address).write_bytes(0, *bytes) },
-            // SAFETY: as above; the stretches do not overlap.
+            // SAFETY: as above; the buffers do not overlap.
             Work::Copy { from, to, bytes } => unsafe { pointer(*from).copy_to_nonoverlapping(pointer(*to), *bytes) },
             Work::Launch { program, entry, grid, block, shared, args, order, overlaps } => {
                 let args: Vec<SimArg> = args.iter().map(OwnedArg::borrow).collect();

@@ -24,7 +24,7 @@ impl Buffer {
     }
 }
 
-/// A cell for each byte of a stretch of memory; those that nobody touches cost nothing.
+/// A cell for each byte of a range of memory; those that nobody touches cost nothing.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
     map: Option<MmapMut>,
@@ -45,7 +45,7 @@ impl Shadow {
     }
 }
 
-/// Buffers that overlap, as one stretch of memory.
+/// Buffers that overlap, as one range of memory.
 #[derive(Debug)]
 struct Extent {
     begin: usize,

@@ -61,7 +61,7 @@ pub(crate) struct Who {
 pub(crate) struct Shared<'a> {
     pub(crate) begin: usize,
     pub(crate) bytes: usize,
-    pub(crate) stretches: &'a [Range<usize>],
+    pub(crate) ranges: &'a [Range<usize>],
 }
 
 /// What is wrong with an access; the earlier one, if there is one: who, and offset in the code.
@@ -223,8 +223,8 @@ impl Checks {
         let readers = &mut self.readers;
         if in_shared {
             let at = at - shared.begin;
-            if !shared.stretches.iter().any(|stretch| stretch.start <= at && at + bytes <= stretch.end) {
-                return Err(outside_shared(at, bytes, shared.stretches));
+            if !shared.ranges.iter().any(|range| range.start <= at && at + bytes <= range.end) {
+                return Err(outside_shared(at, bytes, shared.ranges));
             }
             let cells = self.shared.cells(shared.bytes, at, bytes).map_err(no_memory)?;
             let scope = Scope { shared: true, fresh: true };
@@ -310,14 +310,14 @@ fn wrong(kind: Kind, earlier: Past, touch: Touch, argument: Option<usize>) -> Wr
     Wrong { kind, what, earlier }
 }
 
-fn outside_shared(at: usize, bytes: usize, stretches: &[Range<usize>]) -> Wrong {
+fn outside_shared(at: usize, bytes: usize, ranges: &[Range<usize>]) -> Wrong {
     // The last one that begins before the access is the one that was meant.
-    let index = stretches.iter().rposition(|stretch| stretch.start <= at && !stretch.is_empty());
+    let index = ranges.iter().rposition(|range| range.start <= at && !range.is_empty());
     let what = match index {
         Some(index) => {
             let name = if index == 0 { "dynamic shared memory" } else { "a shared variable" };
-            let size = stretches[index].len();
-            format!("touches {bytes} bytes at byte {} of {name} of {size} bytes", at - stretches[index].start)
+            let size = ranges[index].len();
+            format!("touches {bytes} bytes at byte {} of {name} of {size} bytes", at - ranges[index].start)
         }
         None => format!("touches {bytes} bytes of shared memory, of which the block has none"),
     };
