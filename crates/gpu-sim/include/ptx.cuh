@@ -1,5 +1,5 @@
 #line 2 "gpu-sim/ptx.cuh"
-// Twin of gristmill's ptx.cuh in plain C++: the same functions, what they do written from the PTX ISA.
+// The functions of gristmill's ptx.cuh in plain C++, written from the PTX ISA.
 #pragma once
 typedef unsigned char u8;
 typedef unsigned short u16;

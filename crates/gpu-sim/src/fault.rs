@@ -41,11 +41,11 @@ pub enum Kind {
     Undefined,
 }
 
-/// A place in the kernel's text: the innermost line, and the lines of those that called the function it is in, as far as
+/// A place in the kernel source: the innermost line, and the lines of those that called the function it is in, as far as
 /// they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Name of a text, as `#line` gives it, and line, from 1. Empty if nothing is known.
+    /// Source name, as `#line` gives it, and line, from 1. Empty if unknown.
     pub lines: Vec<(String, u32)>,
 }
 

@@ -186,7 +186,7 @@ impl Engine {
         let waiting = || self.threads.iter().filter(|thread| !thread.stack.is_null());
         let mut places = BTreeMap::new();
         for thread in waiting() {
-            // SAFETY: a waiting thread has said for what, in a C string of the text or of the runtime.
+            // SAFETY: a waiting thread has set `what` to a C string of the kernel or of the runtime.
             let what = unsafe { CStr::from_ptr(thread.what) }.to_string_lossy();
             *places.entry((self.code.place(thread.site).to_string(), what)).or_insert(0) += 1;
         }

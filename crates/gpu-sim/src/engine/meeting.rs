@@ -87,7 +87,7 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
 
 /// What is wrong with a meeting to which some lanes of the warp did not come.
 fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
-    // SAFETY: a C string of the text.
+    // SAFETY: a C string of the kernel.
     let what = || unsafe { CStr::from_ptr(meeting.what) }.to_string_lossy();
     if meeting.lanes & lanes::WHOLE != 0 && present != u32::MAX {
         Some(format!("{} needs all 32 lanes of the warp; only {present:#010x} take part", what()))

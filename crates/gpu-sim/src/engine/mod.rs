@@ -59,23 +59,23 @@ struct Thread {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) entry: Entry,
-    /// Tells the compiled text which engine runs in this thread.
+    /// Tells the compiled source which engine runs in this thread.
     pub(crate) enter: unsafe extern "C" fn(*mut EngineView),
     pub(crate) arguments: &'a [*const c_void],
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub(crate) shared: u32,
-    /// Shared variables in the whole text.
+    /// Shared variables of the whole source.
     pub(crate) variables: u32,
     /// How much shared memory there is.
     pub(crate) limits: Limits,
     pub(crate) order: Order,
-    /// Where lines of the text are found.
+    /// Finds source lines.
     pub(crate) code: &'a Arc<Code>,
     /// The launch may begin before those before it have ended.
     pub(crate) overlaps: bool,
-    /// The text calls a hook before each access, and these are the buffers among the arguments.
+    /// In checked mode: kernels call a hook before each access, and these are the buffers among the arguments.
     pub(crate) checked: bool,
     pub(crate) buffers: &'a [Buffer],
 }
@@ -217,7 +217,7 @@ impl Engine {
         unsafe { &mut *self.view.thread.cast::<Thread>() }
     }
 
-    /// Keeps where in the text something is waited for.
+    /// Notes a source line at which a thread waits.
     fn pass(&mut self, site: Site) {
         if self.checks.is_some() {
             self.passed.insert(site.code.addr());
@@ -261,7 +261,7 @@ unsafe fn refuse(engine: *mut Engine, kind: Kind, message: String, site: Site) -
     }
 }
 
-/// The hook with which kernel text reports what is wrong.
+/// The hook with which a kernel reports a fault.
 unsafe extern "C" fn fail(view: *mut EngineView, kind: u32, message: *const c_char, site: *const Site) -> ! {
     let engine: *mut Engine = view.cast();
     let kind = match kind {
@@ -270,7 +270,7 @@ unsafe extern "C" fn fail(view: *mut EngineView, kind: u32, message: *const c_ch
         3 => Kind::Undefined,
         _ => Kind::Collective,
     };
-    // SAFETY: the view is the engine's first field; the text's messages are C strings.
+    // SAFETY: the view is the engine's first field; the kernel's messages are C strings.
     unsafe {
         let message = CStr::from_ptr(message).to_string_lossy().into_owned();
         (*engine).blame(kind, message, *site);

@@ -1,5 +1,5 @@
-//! Barriers in shared memory that count arrivals, and bytes that copies bring, in phases (PTX ISA, "mbarrier"). What a
-//! text sees of their 8 bytes is nothing.
+//! Barriers in shared memory that count arrivals, and bytes that copies bring, in phases (PTX ISA, "mbarrier"). A
+//! kernel does not see their 8 bytes.
 
 use super::abi::{EngineView, Site, step};
 use super::block::suspend;

@@ -131,7 +131,7 @@ impl Engine {
             0 => fetch(product.a, warp % 4 * 16, &mut a),
             _ => spread(&product.fragments, &mut a),
         }
-        // SAFETY: the text's own function, with sums of 32 threads that have not ended: that would have been a fault.
+        // SAFETY: the kernel's own function, with sums of 32 threads that have not ended: that would have been a fault.
         unsafe { (product.compute)(product.d.as_ptr(), a.as_ptr(), b.as_ptr(), product.columns, product.accumulate) };
     }
 
@@ -174,7 +174,7 @@ fn spread(fragments: &[[u32; 4]; 32], rows: &mut [u8]) {
 /// The hook: begins a warp's part of a product.
 pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const Product, site: *const Site) {
     let engine: *mut Engine = view.cast();
-    // SAFETY: the view is the engine's first field, the rest comes from the text; called on a fibre.
+    // SAFETY: the view is the engine's first field, the rest comes from the kernel; called on a fibre.
     unsafe {
         let (product, site) = ((*product).clone(), *site);
         let warp = (*engine).thread().view.warp as usize;

@@ -20,7 +20,7 @@ pub(super) struct Shared {
     limits: Limits,
     /// Bytes in use.
     used: usize,
-    /// Address of each variable of the text, null before the block has met it.
+    /// Address of each shared variable, null before the block has met it.
     variables: Vec<*mut c_void>,
     /// The ranges in use: offsets.
     ranges: Vec<Range<usize>>,

@@ -1,4 +1,4 @@
-//! The hook before each access of a checked text.
+//! The hook before each access in checked mode.
 
 use super::abi::{EngineView, Site};
 use super::{Engine, stop};
