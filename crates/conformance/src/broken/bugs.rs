@@ -3,14 +3,14 @@
 use gpu_sim::{Kind, Language};
 use gristmill_cuda::family::Family;
 
-/// What becomes what in which text, and what it may be noticed as.
+/// A change of a kernel source, and the kinds of fault that count as noticing it.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
     /// On which GPU.
     pub language: Language,
-    /// The text.
+    /// The source.
     pub file: &'static str,
-    /// A piece of it, of which the first one counts.
+    /// A piece of the source; the first occurrence is replaced.
     pub find: &'static str,
     /// What stands there instead.
     pub replace: &'static str,
