@@ -8,7 +8,6 @@ use std::fmt::Debug;
 use std::ptr;
 use std::sync::Arc;
 
-/// A CUDA graph.
 pub(super) struct CudaGraph {
     executable: sys::CUgraphExec,
     context: Arc<Context>,
