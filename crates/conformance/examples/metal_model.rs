@@ -1,8 +1,8 @@
 //! What a step of a model launches on Metal, told by the host's own path on a device that notes launches and runs nothing, and
 //! the bounds that follow from bytes and operations: a model on paper, not a measurement (`docs/metal.md`).
 //!
-//! metal_model FILE [DEPTH [PROMPT]]: a GGUF file, whose weights nobody reads; a token after DEPTH others (512), and a prompt of
-//! PROMPT tokens (512).
+//! metal_model FILE [DEPTH [PROMPT]]: a GGUF file, whose weights are not read; a token after DEPTH others (512), and a
+//! prompt of PROMPT tokens (512).
 
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Runner};
@@ -54,7 +54,7 @@ impl Noting {
         std::mem::take(&mut self.launches.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the memory at an address is for, unless it is lent.
+    /// What the memory at an address is for, unless it is mapped.
     fn purpose(&self, address: u64) -> Option<&'static str> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         // Addresses of the process are far above those that are given out here.

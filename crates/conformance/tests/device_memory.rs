@@ -61,7 +61,7 @@ fn a_device_takes_what_was_planned() {
                 let before = gpu.taken();
                 let _runner = Runner::new(model, limits).unwrap();
                 let (taken, planned) = (gpu.taken() - before, plan.state + plan.scratch);
-                // Metal has no rounded copies of activations, for which the plan has room.
+                // Metal has no rounded copies of activations, for which the plan reserves memory.
                 let least = if language == Language::Cuda { 0.9 } else { 0.5 };
                 let near = taken <= planned && taken as f64 >= least * planned as f64;
                 assert!(near, "{name}, {language:?}, {precision:?}, {kv_format:?}: {taken} taken, {planned} planned");

@@ -1,4 +1,4 @@
-// The words of CUDA C++: qualifiers, built-in variables and types, barriers, votes, shuffles, atomics.
+// CUDA C++ for the host: qualifiers, built-in variables and types, barriers, votes, shuffles, atomics.
 #ifndef __CUDA_ARCH__
 #define __CUDA_ARCH__ 900
 #endif

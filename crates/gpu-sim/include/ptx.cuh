@@ -172,7 +172,7 @@ static inline void ldmatrix_x4_trans(u32 (&r)[4], const void* shared, GPU_SIM_HE
 }
 
 #if __CUDA_ARCH__ >= 800
-// The bytes are copied at the wait that covers them, and not before: who does not wait sees what was there.
+// The bytes are copied at the wait that covers them, so a missing wait shows the old bytes.
 static inline void cp_async_16(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
     gpu_sim::copy(shared, global, 16, valid ? 16 : 0, site);
 }

@@ -1,5 +1,5 @@
-// What every kernel language needs of the simulator: who runs, meeting of lanes and of blocks, shared memory, and how a
-// kernel makes itself known. Shared structs; the runtime's side is in src/engine/abi.rs.
+// The simulator's interface for every kernel language: the running thread, meetings of lanes and of blocks, shared memory,
+// kernel registration. Shared structs; the runtime's side is in src/engine/abi.rs.
 #define GPU_SIM 1
 
 namespace gpu_sim {

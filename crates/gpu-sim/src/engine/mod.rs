@@ -1,9 +1,9 @@
 //! Runs the blocks of a launch, one after another, each thread of a block as a fibre. It knows neither CUDA nor Metal.
 //!
 //! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), for a phase
-//! of a barrier in shared memory (`phases`). Then the next one runs that can; if none can, the device goes on with what it
-//! does by itself (`bulk`). One that has not begun takes over the stack of one that has ended, so a kernel without barriers is
-//! a loop on one stack.
+//! of a barrier in shared memory (`phases`). Then the next ready thread runs; if none is ready, an asynchronous
+//! copy completes (`bulk`). A thread that begins takes over the stack of one that has ended, so a kernel without barriers is a
+//! loop on one stack.
 //!
 //! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
 
@@ -50,7 +50,7 @@ struct Thread {
     pointer: *mut u8,
     /// Its stack, null if it has none.
     stack: *mut u8,
-    /// For what and where it waits, for people.
+    /// For what and where it waits, for messages.
     what: *const c_char,
     site: Site,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Job<'a> {
 /// The state of the launch that this thread of the host runs. Kept for the next one, with its stacks.
 #[repr(C)]
 pub(crate) struct Engine {
-    /// Kernels see it: it stands first.
+    /// First, because kernels see it.
     view: EngineView,
     /// Where the host goes on when no thread can.
     host: *mut u8,
@@ -229,7 +229,7 @@ impl Engine {
         self.threads.len()
     }
 
-    /// Keeps the first fault: what the thread that runs now did wrong.
+    /// Keeps the first fault, of the running thread.
     fn blame(&mut self, kind: Kind, message: String, site: Site) {
         let (thread, block) = (self.thread().view.index, self.view.block);
         if self.fault.is_none() {
@@ -249,7 +249,7 @@ unsafe fn stop(engine: *mut Engine) -> ! {
     unreachable!("a fibre that was given up went on")
 }
 
-/// Ends the launch: the thread that runs did something wrong.
+/// Ends the launch with a fault of the running thread.
 ///
 /// # Safety
 /// Called on a fibre of the engine, with no reference to it.

@@ -1,7 +1,6 @@
-//! Products of matrices by four warps, which the device goes on with by itself (PTX ISA, "Asynchronous warpgroup level
-//! matrix instructions"). Nothing is multiplied before a wait that covers it, so a kernel that does not wait sees the sums
-//! of before. Each warp begins its part by itself, 16 rows of a and all of b, and waits for it alone: what the parts of
-//! other warps still read, it does not know.
+//! Asynchronous matrix products of four warps (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The simulator
+//! delays a product until a wait covers it, so a missing wait shows the old sums. Each warp begins its own part, 16 rows of
+//! a and all of b, and waits for that part alone; it does not learn what the parts of other warps still read.
 
 use super::abi::{EngineView, Product, Site};
 use super::touch::check_for;

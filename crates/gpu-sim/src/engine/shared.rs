@@ -24,7 +24,7 @@ pub(super) struct Shared {
     variables: Vec<*mut c_void>,
     /// The ranges in use: offsets.
     ranges: Vec<Range<usize>>,
-    /// Bytes between ranges, in checked mode: who runs out of one does not run into the next.
+    /// Bytes between ranges, in checked mode, so that an access past one range does not hit the next.
     gap: usize,
 }
 
@@ -32,7 +32,7 @@ const GAP: usize = 64;
 
 impl Shared {
     pub(super) fn new() -> Result<Self, std::io::Error> {
-        // The smallest variables need the most room for gaps.
+        // The smallest variables need the most memory for gaps.
         let memory = MmapMut::map_anon(SHARED_LIMIT as usize + STATIC_SHARED_LIMIT as usize * (1 + GAP))?;
         Ok(Self {
             memory,

@@ -26,7 +26,7 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-/// The words of Metal as declarations alone.
+/// Metal's built-ins as declarations alone.
 const PRELUDE: &str = include_str!("../../include/metal_opencl.h");
 
 /// Words of OpenCL that are names in Metal.
