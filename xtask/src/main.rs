@@ -21,8 +21,8 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove kernels [--output FILE]
            the same for all architectures and formats, with a table of what they need
        cargo xtask prove barriers [--source NAME | --output FILE]
-           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of one text; one that the
-           simulator's checked mode does not notice is a failure
+           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of one source; a bug
+           that the simulator's checked mode does not notice is a failure
        cargo xtask prove checked [--output FILE]
            all cases of the op suite in the simulator's checked mode, all golden models by kernels of both GPUs, 70,000 tokens
        cargo xtask prove mutations [--only OP] [--list] [--output FILE]

@@ -21,15 +21,15 @@ const ALL: &[u32] = &[75, 80, 86, 89, 90, 100, 120];
 /// run must compile for it all the same.
 const FEW: &[(u32, &[&str])] = &[(75, &[]), (80, &["Q4_K"]), (90, &["F32", "Q6_K"])];
 
-/// Whether CI compiles a text for a compute capability.
-fn is_of_few(text: &Unit, capability: u32) -> bool {
-    let format = text.defines.iter().find(|(name, _)| *name == "FORMAT").map(|(_, format)| format.as_str());
+/// Whether CI compiles a unit for a compute capability.
+fn is_of_few(unit: &Unit, capability: u32) -> bool {
+    let format = unit.defines.iter().find(|(name, _)| *name == "FORMAT").map(|(_, format)| format.as_str());
     let is_of = |formats: &[&str]| format.is_none_or(|format| formats.contains(&format));
-    let elsewhere = text.file == "gemm.cu" && capability != 80;
+    let elsewhere = unit.file == "gemm.cu" && capability != 80;
     FEW.iter().any(|(few, formats)| *few == capability && is_of(formats)) && !elsewhere
 }
 
-/// Kernels that spill, and why that is so: (text, kernel, reason).
+/// Kernels that spill, and why that is so: (source, kernel, reason).
 const SPILLS: &[(&str, &str, &str)] = &[
     // Two blocks on a multiprocessor, or two rows of weights more in one, gain more than they cost.
     ("gemm.cu", "gemm", "sums and weights in flight take all registers; some addresses, used once a step, do not fit"),
@@ -47,7 +47,7 @@ const SPILLS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The simulator's tests of `hopper.cuh`, of which no kernel uses everything: (name, text, definitions).
+/// The simulator's tests of `hopper.cuh`, of which no kernel uses everything: (name, source, definitions).
 type Test = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
 const HOPPER: &[Test] = &[
     (
@@ -58,12 +58,12 @@ const HOPPER: &[Test] = &[
     ("shapes.cu", include_str!("../../gpu-sim/tests/shapes.cu"), &[]),
 ];
 
-/// What a text's kernels need on a device of a capability: compiled, or kept from a run before in which text, definitions and
-/// compiler were the same. All texts for all capabilities take half an hour.
-fn usages(text: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usage>, String> {
-    let source =
-        source::expand(text, gristmill_cuda::SOURCES, &[]).ok_or_else(|| format!("there is no text {}", text.file))?;
-    let what = format!("{compiler:?} {capability} {:?}\n{source}", text.defines);
+/// What a unit's kernels need on a device of a capability, from the compiler or from an earlier run with the same source,
+/// definitions and compiler. All units for all capabilities take half an hour.
+fn usages(unit: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usage>, String> {
+    let source = source::expand(unit, gristmill_cuda::SOURCES, &[])
+        .ok_or_else(|| format!("there is no source {}", unit.file))?;
+    let what = format!("{compiler:?} {capability} {:?}\n{source}", unit.defines);
     let name: String = Sha256::digest(what).iter().map(|byte| format!("{byte:02x}")).collect();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/kernels");
     let file = folder.join(name);
@@ -78,7 +78,7 @@ fn usages(text: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usag
     {
         return Ok(usages);
     }
-    let usages = units::compile(text, capability)?;
+    let usages = units::compile(unit, capability)?;
     let line = |usage: &Usage| format!("{} {} {} {}\n", usage.kernel, usage.registers, usage.spilled, usage.shared);
     let kept: String = usages.iter().map(line).collect();
     let part = file.with_extension("part");
@@ -87,26 +87,25 @@ fn usages(text: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usag
     Ok(usages)
 }
 
-/// Compiles the wanted texts for the wanted capabilities, and prints a table. A spill that is not known is a failure.
+/// Compiles the wanted units for the wanted capabilities, and prints a table. A spill that is not known is a failure.
 fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) -> Result<(), String> {
-    let texts = units::all();
+    let all = units::all();
     let compiler = units::compiler()?;
     let (mut kernels, mut wrong) = (0, Vec::new());
-    // Of each kernel of each text what it needs on each architecture.
     let mut needs = Needs::new();
-    let work = ALL.iter().flat_map(|&c| texts.iter().map(move |text| (c, text)));
-    let work: Vec<(u32, &Unit)> = work.filter(|(capability, text)| wanted(text, *capability)).collect();
-    let compiled = side_by_side(&work, |(capability, text)| usages(text, *capability, compiler), |_| ());
-    for ((capability, text), usages) in work.iter().zip(compiled) {
+    let work = ALL.iter().flat_map(|&c| all.iter().map(move |unit| (c, unit)));
+    let work: Vec<(u32, &Unit)> = work.filter(|(capability, unit)| wanted(unit, *capability)).collect();
+    let compiled = side_by_side(&work, |(capability, unit)| usages(unit, *capability, compiler), |_| ());
+    for ((capability, unit), usages) in work.iter().zip(compiled) {
         let architecture = units::architecture(*capability);
-        for usage in usages.map_err(|error| format!("{text}, {architecture}: {error}"))? {
+        for usage in usages.map_err(|error| format!("{unit}, {architecture}: {error}"))? {
             kernels += 1;
             let (kernel, spilled) = (&usage.kernel, usage.spilled);
-            let known = SPILLS.iter().any(|(file, known, _)| *file == text.file && known == kernel);
+            let known = SPILLS.iter().any(|(file, known, _)| *file == unit.file && known == kernel);
             if spilled > 0 && !known {
-                wrong.push(format!("{text}: {kernel} spills {spilled} bytes on {architecture}"));
+                wrong.push(format!("{unit}: {kernel} spills {spilled} bytes on {architecture}"));
             }
-            needs.entry((text.to_string(), kernel.clone())).or_default().insert(*capability, usage);
+            needs.entry((unit.to_string(), kernel.clone())).or_default().insert(*capability, usage);
         }
     }
     for (file, content, defines) in HOPPER {
@@ -119,8 +118,8 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
         let page = page(&needs, compiler, date);
         std::fs::write(path, page).map_err(|error| format!("{path}: {error}"))?;
     }
-    let texts: BTreeSet<&str> = needs.keys().map(|(text, _)| text.as_str()).collect();
-    println!("{kernels} kernels of {} texts compiled", texts.len());
+    let compiled: BTreeSet<&str> = needs.keys().map(|(unit, _)| unit.as_str()).collect();
+    println!("{kernels} kernels of {} units compiled", compiled.len());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 

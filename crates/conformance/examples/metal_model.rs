@@ -1,8 +1,8 @@
 //! What a step of a model launches on Metal, told by the host's own path on a device that notes launches and runs nothing, and
 //! the bounds that follow from bytes and operations: a model on paper, not a measurement (`docs/metal.md`).
 //!
-//! metal_model FILE [DEPTH [PROMPT]]: a GGUF file, whose weights nobody reads; a token after DEPTH others (512), and a prompt of
-//! PROMPT tokens (512).
+//! metal_model FILE [DEPTH [PROMPT]]: a GGUF file, whose weights are not read; a token after DEPTH others (512), and a
+//! prompt of PROMPT tokens (512).
 
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Runner};
@@ -21,13 +21,13 @@ const DEVICES: [(&str, f64, f64); 3] =
 
 type Anything<T> = Result<T, Box<dyn std::error::Error>>;
 
-/// A launch, with the stretches of memory that it declares.
+/// A launch, with the ranges of memory that it declares.
 #[derive(Clone, Debug)]
 struct Note {
     kernel: String,
     block: u32,
     shared: u32,
-    stretches: Vec<(u64, usize, Access)>,
+    ranges: Vec<(u64, usize, Access)>,
 }
 
 /// A Metal device that notes launches.
@@ -54,7 +54,7 @@ impl Noting {
         std::mem::take(&mut self.launches.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the memory at an address is for, unless it is lent.
+    /// What the memory at an address is for, unless it is mapped.
     fn purpose(&self, address: u64) -> Option<&'static str> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         // Addresses of the process are far above those that are given out here.
@@ -101,12 +101,12 @@ impl Gpu for Noting {
             Some((_, format)) => format!("{} {format}", launch.kernel.entry),
             None => launch.kernel.entry.to_owned(),
         };
-        let stretch = |arg: &Arg| match *arg {
+        let range = |arg: &Arg| match *arg {
             Arg::Buffer { region, offset, bytes, access } => Some((region.address() + offset as u64, bytes, access)),
             _ => None,
         };
-        let stretches = launch.args.iter().filter_map(stretch).collect();
-        let note = Note { kernel, block: launch.block, shared: launch.shared, stretches };
+        let ranges = launch.args.iter().filter_map(range).collect();
+        let note = Note { kernel, block: launch.block, shared: launch.shared, ranges };
         self.launches.lock().unwrap_or_else(PoisonError::into_inner).push(note);
         Ok(())
     }
@@ -184,11 +184,11 @@ fn cost(note: &Note, file: &GgufFile, gpu: &Noting, facts: &Facts, step: &Step) 
     }
     let (mut bytes, mut operations) = (0.0, 0.0);
     let attends = note.kernel == if step.tokens > 1.0 { "attention_tile" } else { "attention_split" };
-    for &(address, declared, access) in &note.stretches {
+    for &(address, declared, access) in &note.ranges {
         let both = if access == Access::ReadWrite { 2.0 } else { 1.0 };
         match gpu.purpose(address) {
             Some("the KV cache") if note.kernel.starts_with("attention") => {
-                // Keys and values are two stretches.
+                // Keys and values are two ranges.
                 let seen = step.before + step.tokens;
                 bytes += if attends { seen * (facts.keys + facts.values) / 2.0 * 2.0 } else { 0.0 };
             }

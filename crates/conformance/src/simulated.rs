@@ -31,7 +31,7 @@ pub struct Simulator {
     language: Language,
     order: Order,
     mode: Mode,
-    /// Texts that take the place of the checkout's.
+    /// Sources that replace the checkout's.
     instead: Vec<(&'static str, String)>,
     /// Sizes of the allocations.
     memory: Mutex<HashMap<u64, usize>>,
@@ -75,12 +75,12 @@ enum OwnedArg {
     Bytes(Vec<u8>),
 }
 
-/// Where compiled texts are kept between runs.
+/// Where compiled sources are kept between runs.
 fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim")
 }
 
-/// Where those are kept that take the place of the checkout's: who is done with them removes it.
+/// The same for replaced sources; the caller removes the folder.
 pub fn cache_of_changed() -> PathBuf {
     cache().join("changed")
 }
@@ -100,7 +100,7 @@ impl Simulator {
         Self::with(Language::Cuda, order, mode, Vec::new())
     }
 
-    /// A device like an H100, or like an M1, with other texts in the place of the checkout's of these names.
+    /// A device like an H100 or an M1, with the checkout's sources of these names replaced.
     pub fn with(language: Language, order: Order, mode: Mode, instead: Vec<(&'static str, String)>) -> Arc<Self> {
         static DEVICES: AtomicU32 = AtomicU32::new(DeviceId::SIMULATED);
         let number = DEVICES.fetch_add(1, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Simulator {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).values().map(|&bytes| bytes as u64).sum()
     }
 
-    /// Texts that were compiled, or found compiled.
+    /// Units that were compiled, or found compiled.
     pub fn compiled(&self) -> usize {
         self.programs.read().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -163,7 +163,7 @@ impl Simulator {
         expanded.flat_map(names).collect()
     }
 
-    /// Names of texts and lines in them at which threads have waited, in checked mode.
+    /// Source names and lines at which threads have waited, in checked mode.
     pub fn passed(&self) -> BTreeSet<(String, u32)> {
         let programs = self.programs.read().unwrap_or_else(PoisonError::into_inner);
         programs.values().flat_map(|program| program.passed()).collect()
@@ -213,7 +213,7 @@ impl Work {
         match self {
             // SAFETY: a region's own memory, which lives as long as its buffers.
             Work::Zero { address, bytes } => unsafe { pointer(*address).write_bytes(0, *bytes) },
-            // SAFETY: as above; the stretches do not overlap.
+            // SAFETY: as above; the buffers do not overlap.
             Work::Copy { from, to, bytes } => unsafe { pointer(*from).copy_to_nonoverlapping(pointer(*to), *bytes) },
             Work::Launch { program, entry, grid, block, shared, args, order, overlaps } => {
                 let args: Vec<SimArg> = args.iter().map(OwnedArg::borrow).collect();

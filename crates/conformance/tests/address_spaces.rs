@@ -1,4 +1,4 @@
-//! Metal's texts by Clang, as C++ for OpenCL: it knows address spaces, which the simulator's C++ does not.
+//! Metal sources by Clang, as C++ for OpenCL, which checks address spaces; the simulator's C++ does not.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use gpu_sim::{Error, Language, Source};
@@ -11,7 +11,7 @@ use std::path::Path;
 /// Whether there was a Clang that could look.
 fn check(kernel: &Unit) -> bool {
     let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/gpu-sim");
-    let text = sources::expand(kernel, Language::Metal, &[]).unwrap_or_else(|| panic!("no text {kernel}"));
+    let text = sources::expand(kernel, Language::Metal, &[]).unwrap_or_else(|| panic!("no source {kernel}"));
     let defines: Vec<_> = kernel.defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let (language, name) = (Language::Metal, kernel.file);
     let source = Source { language, name, text: &text, defines: &defines, ..Source::default() };
@@ -23,7 +23,7 @@ fn check(kernel: &Unit) -> bool {
 }
 
 #[test]
-fn of_every_text() {
+fn of_every_unit() {
     let looked = side_by_side(&units::all(), check, |_| ());
     if looked.contains(&false) {
         eprintln!("skipped: there is no Clang on this machine");

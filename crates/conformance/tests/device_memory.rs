@@ -61,7 +61,7 @@ fn a_device_takes_what_was_planned() {
                 let before = gpu.taken();
                 let _runner = Runner::new(model, limits).unwrap();
                 let (taken, planned) = (gpu.taken() - before, plan.state + plan.scratch);
-                // Metal has no rounded copies of activations, for which the plan has room.
+                // Metal has no rounded copies of activations, for which the plan reserves memory.
                 let least = if language == Language::Cuda { 0.9 } else { 0.5 };
                 let near = taken <= planned && taken as f64 >= least * planned as f64;
                 assert!(near, "{name}, {language:?}, {precision:?}, {kv_format:?}: {taken} taken, {planned} planned");
@@ -79,15 +79,15 @@ fn a_step_takes_what_was_planned() {
         let before = gpu.taken();
         let mut seen = Vec::new();
         model.make_ready(&limits, |progress| seen.push((progress.done, progress.total))).unwrap();
-        let texts = gpu.compiled() as u64;
-        assert_eq!(seen, (0..=texts).map(|done| (done, texts)).collect::<Vec<_>>());
+        let units = gpu.compiled() as u64;
+        assert_eq!(seen, (0..=units).map(|done| (done, units)).collect::<Vec<_>>());
         assert_eq!(gpu.taken(), before);
         let mut runner = Runner::new(model, limits).unwrap();
         let id = runner.open_sequence().unwrap();
         for tokens in [7, 1, 3] {
             runner.forward(Batch::new().push(id, &vec![1; tokens], Outputs::Last)).unwrap().argmax().unwrap();
         }
-        assert_eq!(gpu.compiled() as u64, texts, "{language:?}");
+        assert_eq!(gpu.compiled() as u64, units, "{language:?}");
         assert!(gpu.taken() <= before + plan.state + plan.scratch + plan.reserve);
     }
 }

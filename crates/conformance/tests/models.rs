@@ -255,7 +255,7 @@ fn zeroing_any_block_moves_the_logits_far() {
         let golden = Golden::read(name);
         let bytes = std::fs::read(golden_path(name)).unwrap();
         let file = GgufFile::open(golden_path(name)).unwrap();
-        // What a block answers is the product of its last weight; zero bytes decode to zero in every format.
+        // A block's output is the product of its last weight; zero bytes decode to zero in every format.
         let last = |name: &str| {
             ["attn_output.", "ffn_down.", "ffn_down_exps.", "ffn_down_shexp."].iter().any(|part| name.contains(part))
         };

@@ -13,7 +13,7 @@ use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
 
-/// A device that keeps which texts were prepared, and which were launched. What is read from it is zero.
+/// A device that notes which units were prepared, and which were launched. Reads give zeros.
 #[derive(Debug)]
 struct Idle {
     properties: Properties,
@@ -52,8 +52,8 @@ impl Gpu for Idle {
     fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
         work().map(|()| None)
     }
-    fn prepare(&self, text: &Unit) -> Result<()> {
-        self.prepared.lock().unwrap().insert(text.clone());
+    fn prepare(&self, unit: &Unit) -> Result<()> {
+        self.prepared.lock().unwrap().insert(unit.clone());
         Ok(())
     }
 }

@@ -6,9 +6,9 @@ use gristmill_conformance::simulated::Simulator;
 use gristmill_conformance::sources;
 use gristmill_gpu::{Gpu, Unit};
 
-/// What compiling a text says when a struct that it includes has been changed.
+/// The compiler's message for a source whose shared struct was changed.
 fn refusal(language: Language, file: &'static str, changed: &'static str, [from, to]: [&str; 2]) -> String {
-    let text = &sources::all().iter().find(|(name, _)| *name == changed).expect("a text").1;
+    let text = &sources::all().iter().find(|(name, _)| *name == changed).expect("a source").1;
     assert!(text.contains(from), "{changed} has no `{from}` any more");
     let simulator =
         Simulator::with(language, Order::Ascending, Mode::Fast, vec![(changed, text.replacen(from, to, 1))]);

@@ -37,7 +37,7 @@ fn main() -> gristmill_kernels::Result<()> {
     Ok(())
 }
 
-/// What the layer answers for each token, TOKENS × HIDDEN.
+/// The layer's output, TOKENS × HIDDEN.
 fn layer(
     b: &Backend,
     x: &Buffer<f32>,

@@ -16,7 +16,6 @@ use gristmill_kernels::tensor::zeroed;
 pub(super) struct Int8Block {
     /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
     pub(super) q: [i32; 8],
-    /// The scale.
     pub(super) scale: f32,
     /// Sum of all 32 numbers times the scale.
     pub(super) sum: f32,

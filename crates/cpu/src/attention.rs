@@ -19,7 +19,6 @@ use std::ops::Range;
 
 /// Blocks that are scored before their exponentials are taken.
 const STRIP: usize = 4;
-/// Tokens of a strip.
 const STRIP_TOKENS: usize = STRIP * KV_BLOCK;
 /// The most query rows of a job.
 const MAX_ROWS: usize = 8;

@@ -6,7 +6,6 @@ use gristmill_kernels::groups::GroupLists;
 use gristmill_kernels::ops::{Checked, GroupByExpert, Operation, PADDING};
 use gristmill_kernels::tensor::Buffer;
 
-/// [`GroupByExpert`].
 pub(super) fn group_by_expert(call: Checked<GroupByExpert>) -> Result<()> {
     let (ids, lists) = call.into_lists();
     let (tokens, top_k) = (ids.rows(), ids.cols());

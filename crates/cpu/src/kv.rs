@@ -70,7 +70,6 @@ pub(super) fn new_cache(spec: KvSpec, blocks: usize) -> Result<KvCache> {
     Ok(KvCache::new(DEVICE, spec, blocks, Storage::new(CpuKv { keys, values })))
 }
 
-/// [`KvCopy`].
 pub(super) fn copy(call: KvCopy) -> Result<()> {
     let KvCopy { cache, blocks } = call;
     let all = cache.blocks();
@@ -80,7 +79,6 @@ pub(super) fn copy(call: KvCopy) -> Result<()> {
     Ok(())
 }
 
-/// [`KvWrite`].
 pub(super) fn write(call: KvWrite) -> Result<()> {
     let KvWrite { cache, k, v, placement } = call;
     let (tokens, spec) = (k.rows(), cache.spec());

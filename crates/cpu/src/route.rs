@@ -8,7 +8,6 @@ use gristmill_kernels::ops::{Gating, MAX_EXPERTS, Operation, Route, Routing};
 const LEAST_SUM: f64 = 6.103_515_625e-5;
 
 impl Cpu {
-    /// [`Route`], row by row.
     pub(super) fn route_rows(&self, call: Route) -> Result<()> {
         let Route { logits, routing, selection_bias, mut ids, mut weights } = call;
         let cols = logits.cols();

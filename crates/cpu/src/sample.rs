@@ -32,7 +32,6 @@ fn allowed(mask: Option<&[u32]>, token: usize) -> bool {
 }
 
 impl Cpu {
-    /// [`Argmax`], row by row.
     pub(super) fn argmax_rows(&self, call: Argmax) -> Result<()> {
         let Argmax { x, mut out } = call;
         let cols = x.cols();

@@ -34,7 +34,7 @@ pub enum TranscodeError {
         value: f32,
     },
     /// An element is finite, and too large for a float format.
-    #[error("element {element} is {value:e}, which {to} cannot hold; BF16 and F32 can")]
+    #[error("element {element} is {value:e}, too large for {to}")]
     TooLarge {
         /// The first such element.
         element: usize,

@@ -9,7 +9,6 @@ use gristmill_kernels::ops::{Embed, Operation};
 use gristmill_kernels::storage::Storage;
 use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView, Weight};
 
-/// A weight of the CPU.
 #[derive(Debug)]
 struct CpuWeight {
     /// For rows that are looked up by id: in the file's layout and memory.
@@ -33,7 +32,6 @@ pub(super) fn tiles<'a>(op: &'static str, weight: &'a Weight) -> Result<&'a [Til
     weight.storage::<CpuWeight>(op).map(|weight| &weight.tiles[..])
 }
 
-/// Gate and up.
 pub(super) fn gate_and_up<'a>(op: &'static str, weight: &'a Weight) -> Result<[&'a Tiles; 2]> {
     match tiles(op, weight)? {
         [gate, up] => Ok([gate, up]),

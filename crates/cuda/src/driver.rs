@@ -135,7 +135,7 @@ fn find(number: u32) -> Result<(sys::CUdevice, Properties)> {
         Ok(u32::try_from(value).unwrap_or(0))
     };
     let (mut name, mut memory) = ([0; 256], 0);
-    // SAFETY: there is room for as many characters as is said; the memory's place lives through the call.
+    // SAFETY: the buffer has as many characters as its length says; the pointer lives through the call.
     unsafe {
         check(id, "asking for its name", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32, device))?;
         check(id, "asking for its memory", sys::cuDeviceTotalMem_v2(&mut memory, device))?;
@@ -287,7 +287,7 @@ impl Gpu for Driver {
             // SAFETY: inside the staging memory, since all pieces together fit.
             let to = if pinned { unsafe { staging.start().add(at) } } else { bytes.as_mut_ptr() };
             at += bytes.len();
-            // SAFETY: the target has room for the bytes and lives until the wait below; the source is inside a region.
+            // SAFETY: the target holds the bytes and lives until the wait below; the source is inside a region.
             let code =
                 unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast::<c_void>(), *address, bytes.len(), self.shared.stream) };
             check(self.properties.id, "copying from it", code)?;

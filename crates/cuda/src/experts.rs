@@ -32,7 +32,6 @@ shared_struct! {
     }
 }
 
-/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     inputs().flat_map(|(format, int8)| ["4", "8"].map(|per_lane| Unit::new(FILE, &defines(format, int8, per_lane))))
 }

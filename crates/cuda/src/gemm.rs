@@ -70,7 +70,6 @@ fn known(format: Format) -> bool {
     !format.is_float() || format.is_bf16()
 }
 
-/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
@@ -250,7 +249,6 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     cuda.device.launch(&Launch { shared: cut.shared_bytes(w.format) as u32, ..launch })
 }
 
-/// Rows of all weights of a product.
 fn weight_rows(product: &Product) -> usize {
     product.weight().rows * if product.up.is_some() { 2 } else { 1 }
 }

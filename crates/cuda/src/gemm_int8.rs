@@ -31,7 +31,6 @@ const ROWS: RangeInclusive<usize> = 3..=16;
 /// µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four.
 const PAIRS: [usize; 2] = [1, 6];
 
-/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().filter(|format| !format.is_float());
     formats.flat_map(|&format| [false, true].map(|gated| Unit::new(FILE, &defines(format, gated))))

@@ -101,7 +101,6 @@ pub(super) fn inputs() -> impl Iterator<Item = (Format, bool)> {
     inputs.filter(|(format, int8)| !(*int8 && format.is_float()))
 }
 
-/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     inputs().flat_map(|(format, int8)| {
         at_once(int8).iter().map(move |(_, tokens)| Unit::new(FILE, &defines(format, int8, tokens)))

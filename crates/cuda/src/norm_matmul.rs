@@ -43,7 +43,6 @@ shared_struct! {
     }
 }
 
-/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     inputs().flat_map(|(format, int8)| GROUP_ROWS.map(|(_, rows)| Unit::new(FILE, &defines(format, int8, rows))))
 }

@@ -1,4 +1,4 @@
-// The words of CUDA C++: qualifiers, built-in variables and types, barriers, votes, shuffles, atomics.
+// CUDA C++ for the host: qualifiers, built-in variables and types, barriers, votes, shuffles, atomics.
 #ifndef __CUDA_ARCH__
 #define __CUDA_ARCH__ 900
 #endif
@@ -63,7 +63,7 @@ namespace gpu_sim {
 
 template <class T>
 static inline T shuffle(u32 mask, T value, int source, Site site) {
-    static const Meeting meeting = {shuffle_all<T>, "shuffle", 0, 0};
+    static const Meeting meeting = {shuffle_all<T>, "a shuffle", 0, 0};
     Shuffle<T> mine = {value, value, source, called(site)};
     meet(meeting, mask, &mine, site);
     return mine.result;
@@ -71,7 +71,7 @@ static inline T shuffle(u32 mask, T value, int source, Site site) {
 
 template <class T, T (*F)(T, T)>
 static inline T reduce(u32 mask, T value, Site site) {
-    static const Meeting meeting = {reduce_all<T, F>, "reduction", 0, 0};
+    static const Meeting meeting = {reduce_all<T, F>, "a reduction", 0, 0};
     Reduce<T> mine = {value, value};
     meet(meeting, mask, &mine, site);
     return mine.result;
@@ -118,7 +118,7 @@ static inline T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 3
     return gpu_sim::shuffle(mask, value, gpu_sim::lane_xor(lanes, width), site);
 }
 static inline unsigned __ballot_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::vote_all, "vote", 0, 0};
+    static const gpu_sim::Meeting meeting = {gpu_sim::vote_all, "a vote", 0, 0};
     gpu_sim::Vote mine = {(unsigned)(predicate != 0), 0};
     gpu_sim::meet(meeting, mask, &mine, site);
     return mine.result;
@@ -131,7 +131,7 @@ static inline int __all_sync(unsigned mask, int predicate, GPU_SIM_HERE) {
 }
 template <class T>
 static inline unsigned __match_any_sync(unsigned mask, T value, GPU_SIM_HERE) {
-    static const gpu_sim::Meeting meeting = {gpu_sim::match_all<T>, "match", 0, 0};
+    static const gpu_sim::Meeting meeting = {gpu_sim::match_all<T>, "a match", 0, 0};
     gpu_sim::Match<T> mine = {value, 0};
     gpu_sim::meet(meeting, mask, &mine, site);
     return mine.result;

@@ -1,5 +1,5 @@
 #line 2 "gpu-sim/hopper.cuh"
-// Twin of gristmill's hopper.cuh in plain C++: the same functions, what they do written from the PTX ISA.
+// The functions of gristmill's hopper.cuh in plain C++, written from the PTX ISA.
 #pragma once
 
 static inline u32 shared_address(const void* shared) { return gpu_sim::shared_offset(shared); }

@@ -1,4 +1,4 @@
-// The words of Metal that have to do with threads: what a kernel is given, barriers, atomic operations.
+// Metal's thread-related built-ins: kernel arguments, barriers, atomic operations.
 namespace gpu_sim {
 
 // ---- What an entry point passes to its kernel. Buffers are passed by their addresses, in the order of their numbers.

@@ -1,5 +1,5 @@
-// The words of Metal in C++ for OpenCL, as declarations alone: a compiler that knows address spaces reads a text with
-// them. What types operations take and give is looked at where the text runs; here it is loose.
+// Metal's qualifiers and intrinsics in C++ for OpenCL, as declarations alone, for a compiler that checks address spaces.
+// The types of operands and results are checked where kernels run; here they are loose.
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
 #pragma OPENCL EXTENSION __cl_clang_variadic_functions : enable

@@ -1,4 +1,4 @@
-// The vectors of Metal, with the swizzles that a text uses (the translator names them), and matrices. Here are types
+// The vectors of Metal, with the swizzles that a source uses (the translator names them), and matrices. Here are types
 // and their operators, and nothing else: what stands in this namespace is found for every call that passes one.
 namespace gpu_sim::types {
 

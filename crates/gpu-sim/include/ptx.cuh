@@ -1,5 +1,5 @@
 #line 2 "gpu-sim/ptx.cuh"
-// Twin of gristmill's ptx.cuh in plain C++: the same functions, what they do written from the PTX ISA.
+// The functions of gristmill's ptx.cuh in plain C++, written from the PTX ISA.
 #pragma once
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -172,7 +172,7 @@ static inline void ldmatrix_x4_trans(u32 (&r)[4], const void* shared, GPU_SIM_HE
 }
 
 #if __CUDA_ARCH__ >= 800
-// The bytes are copied at the wait that covers them, and not before: who does not wait sees what was there.
+// The bytes are copied at the wait that covers them, so a missing wait shows the old bytes.
 static inline void cp_async_16(void* shared, const void* global, bool valid, GPU_SIM_HERE) {
     gpu_sim::copy(shared, global, 16, valid ? 16 : 0, site);
 }

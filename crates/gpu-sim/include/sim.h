@@ -1,5 +1,5 @@
-// What every kernel language needs of the simulator: who runs, meeting of lanes and of blocks, shared memory, and how a
-// kernel makes itself known. The structs are twins of those in src/engine/abi.rs.
+// The simulator's interface for every kernel language: the running thread, meetings of lanes and of blocks, shared memory,
+// kernel registration. Shared structs; the runtime's side is in src/engine/abi.rs.
 #define GPU_SIM 1
 
 namespace gpu_sim {
@@ -12,7 +12,7 @@ struct Index {
     u32 x, y, z;
 };
 
-// Where in the text something is called; in checked mode also the address in the code, which tells the callers too.
+// Where in the source something is called; in checked mode also the address in the code, which tells the callers too.
 struct Site {
     const char* file;
     u32 line;
@@ -22,7 +22,7 @@ struct Site {
 
 // In checked mode the compiler calls a hook before each load and store (check.h), but not in the functions of this
 // prelude that look at the engine or at what other threads hold. They are called, so that their return address is in
-// the kernel's text.
+// the kernel.
 #ifdef GPU_SIM_CHECKED
 #define GPU_SIM_UNCHECKED \
     static __attribute__((noinline, no_sanitize("thread"), no_sanitize("undefined"), unused))
@@ -45,7 +45,7 @@ struct Engine;
 struct Meeting {
     // `lanes[i]` is what lane i brought, for each bit of `present`.
     void (*complete)(Engine* engine, void* const* lanes, u32 present);
-    // For people: "shuffle".
+    // For messages: "a shuffle".
     const char* what;
     // Who must come: bits of `Lanes`.
     u32 lanes;
@@ -53,7 +53,7 @@ struct Meeting {
     u32 orders;
 };
 // WHOLE: all 32 lanes. SAME: all with which the warp began, and none may meet others meanwhile. Both: at one place in
-// the text, which checked mode sees to.
+// the source, which checked mode enforces.
 enum Lanes : u32 { WHOLE = 1, SAME = 2 };
 enum Memory : u32 { DEVICE_MEMORY = 1, SHARED_MEMORY = 2, ALL_MEMORY = 3 };
 

@@ -1,4 +1,4 @@
-//! From an address in a compiled text to lines of the text, by the library's debug information.
+//! From a code address to source lines, by the library's debug information.
 
 use crate::engine::abi::Site;
 use crate::fault::Place;
@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_void};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// Names of texts and lines in them, innermost first.
+/// Source names and lines, innermost first.
 type Lines = Vec<(String, u32)>;
 
 /// A loaded library. The default one has no code.
@@ -39,7 +39,7 @@ impl Code {
         self.begin <= at && at + bytes <= self.end
     }
 
-    /// Where a site is in the text. Without debug information: what the site says itself.
+    /// The source lines of a site; without debug information the site's own file and line.
     pub(crate) fn place(&self, site: Site) -> Place {
         if (self.begin..self.end).contains(&site.code.addr())
             && let Some(lines) = self.known_lines(site.code.addr() - self.begin)
@@ -54,8 +54,8 @@ impl Code {
         Place { lines: vec![(file, site.line)] }
     }
 
-    /// Whether two sites are the same line of the text, called from the same lines. One line may be compiled to several
-    /// places in the code.
+    /// Whether two sites are the same source line, called from the same lines. One line may be compiled to several
+    /// addresses.
     pub(crate) fn same(&self, a: Site, b: Site) -> bool {
         a.code == b.code && a.line == b.line || self.place(a) == self.place(b)
     }
@@ -86,7 +86,7 @@ impl Code {
             let Some((file, line)) = frame.location.and_then(|location| location.file.zip(location.line)) else {
                 continue;
             };
-            // The compiler ran in the root folder, which it puts before the names of texts.
+            // The compiler ran in the root folder, which it puts before source names.
             let file = file.trim_start_matches('/');
             if !file.starts_with("gpu-sim/") {
                 lines.push((file.to_owned(), line));

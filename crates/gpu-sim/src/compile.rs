@@ -1,4 +1,4 @@
-//! From a kernel's text to a shared library, by the system's C++ compiler, through a cache on disk.
+//! From a kernel source to a shared library, by the system's C++ compiler, through a cache on disk.
 
 use crate::error::{Error, Result};
 use crate::msl::{self, Dialect, Translated};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
 
-/// What precedes every text, and its names in the compiler's messages.
+/// The prelude of every source, with its names in the compiler's messages.
 const PRELUDE: [(&str, &str); 3] = [
     ("gpu-sim/sim.h", include_str!("../include/sim.h")),
     ("gpu-sim/check.h", include_str!("../include/check.h")),
@@ -32,7 +32,7 @@ const METAL: [(&str, &str); 5] = [
     ("gpu-sim/metal_simd.h", include_str!("../include/metal_simd.h")),
 ];
 
-/// Floats as on the device: each operation rounds once, whatever the optimiser does. Texts read memory through
+/// Floats as on the device: each operation rounds once, whatever the optimiser does. Kernels read memory through
 /// pointers of other types, as CUDA's own compiler lets them. Locals begin with a pattern that no kernel counts on.
 const FLAGS: &[&str] = &[
     "-std=c++17",
@@ -65,7 +65,7 @@ const METAL_FLAGS_CLANG: &[&str] = &["-Xclang", "-cl-single-precision-constant",
 
 const FAST: &[&str] = &["-O2"];
 
-/// The compiler calls a hook before each load and store, which it leaves where the text has them, and where arithmetic
+/// The compiler calls a hook before each load and store, which stay where the source has them, and where arithmetic
 /// or an address has no meaning. The hooks are our own (`include/check.h`). Debug information tells lines.
 const CHECKED: &[&str] = &[
     "-O1",
@@ -90,8 +90,8 @@ pub(crate) fn first_that_answers(names: &[&'static str]) -> Option<(&'static str
     })
 }
 
-/// The name in the cache of what is made of a text with some compiler, prelude and flags. What is made of one in MSL
-/// depends on the pass too, which so runs only where the cache lacks what comes of it.
+/// The cache key of a library: source, compiler, prelude and flags. For Metal also the translator, which then runs
+/// only on a miss.
 pub(crate) fn key<'a>(source: &Source, with: impl Iterator<Item = &'a str>) -> String {
     let given = format!("{:?} {:?} {:?}", source.language, source.defines, source.constants);
     let own = [given.as_str(), source.name, source.text];
@@ -119,7 +119,7 @@ fn machine_flags() -> &'static [&'static str] {
     &[]
 }
 
-/// The library of a text: from the cache, or compiled into it.
+/// The library of a source: from the cache, or compiled into it.
 pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
     let (compiler, version) = compiler()?;
     let words: &[(&str, &str)] = match source.language {
@@ -151,7 +151,7 @@ pub(crate) fn library(source: &Source, cache: &Path) -> Result<PathBuf> {
     let cache_error = |source| Error::Cache { path: cache.to_owned(), source };
     let path = std::path::absolute(cache).map_err(cache_error)?.join(format!("{key}.so"));
 
-    // Threads that want the same text wait for the one that compiles it. Other processes may compile it too.
+    // Threads that want the same source wait for the one that compiles it. Other processes may compile it too.
     static COMPILING: Mutex<Option<HashMap<PathBuf, Arc<Mutex<()>>>>> = Mutex::new(None);
     let turn = {
         let mut compiling = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +189,7 @@ fn compile(compiler: &str, flags: &[String], source: &Source, text: &str, path: 
     let mut link = Command::new(compiler);
     link.arg("-shared").arg(&object).arg("-o").arg(&to);
     let result = [compile, link].into_iter().try_for_each(|mut command| {
-        // In the root folder, which debug information puts before the names of texts.
+        // In the root folder, which debug information puts before source names.
         let output = command.current_dir("/").output().map_err(failed(&to))?;
         if output.status.success() {
             return Ok(());

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::{Launch, Source};
 use std::path::Path;
 
-/// A compiled text. There is none on this machine.
+/// A compiled source. There is none on this machine.
 #[derive(Debug)]
 pub struct Program {
     never: std::convert::Infallible,
@@ -16,7 +16,7 @@ impl Program {
         Err(Error::Host)
     }
 
-    /// The names of the text's kernels.
+    /// The names of the source's kernels.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         match self.never {}
         #[allow(unreachable_code)]

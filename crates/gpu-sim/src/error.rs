@@ -24,15 +24,15 @@ pub enum Error {
         /// What was tried.
         tried: &'static [&'static str],
     },
-    /// The text does not compile.
+    /// The source does not compile.
     #[error("{name} does not compile:\n{log}")]
     Compile {
-        /// The text's name.
+        /// The source's name.
         name: String,
         /// What the compiler said.
         log: String,
     },
-    /// The cache of compiled texts cannot be written or read.
+    /// The cache of compiled sources cannot be written or read.
     #[error("the cache of compiled kernels: {path}: {source}")]
     Cache {
         /// File or folder.
@@ -40,7 +40,7 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// A compiled text cannot be loaded.
+    /// A compiled source cannot be loaded.
     #[error("{path} cannot be loaded: {reason}")]
     Load {
         /// The library.
@@ -51,8 +51,8 @@ pub enum Error {
     /// No memory for stacks or shared memory.
     #[error("no memory for the threads of a block: {0}")]
     Memory(std::io::Error),
-    /// The text has no such kernel.
-    #[error("no kernel {kernel:?}; the text has {known:?}")]
+    /// The source has no such kernel.
+    #[error("no kernel {kernel:?}; the source has {known:?}")]
     UnknownKernel {
         /// What was asked for.
         kernel: String,

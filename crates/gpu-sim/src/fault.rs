@@ -13,7 +13,7 @@ pub enum Kind {
     Misaligned,
     /// A barrier in shared memory that is not there, is there already, or to which more come than it counts.
     Phase,
-    /// More than a device has.
+    /// A limit of the device is exceeded.
     Limit,
     /// Memory of no argument and no shared variable, or an index outside of its array.
     OutOfBounds,
@@ -23,8 +23,7 @@ pub enum Kind {
     Undeclared,
     /// Memory of a copy, or memory and registers of a product, that the thread has not waited for.
     InFlight,
-    /// Memory that a copy or product of the device's own touches, or registers of a product, without the fence that must
-    /// stand between.
+    /// Memory of an asynchronous copy or product, or registers of a product, without the fence that is needed.
     Unfenced,
     /// An argument that launches before may still use, touched before the thread has waited for them; or taken for a
     /// constant and written by the launch itself.
@@ -41,11 +40,11 @@ pub enum Kind {
     Undefined,
 }
 
-/// A place in the kernel's text: the innermost line, and the lines of those that called the function it is in, as far as
+/// A place in the kernel source: the innermost line, and the lines of those that called the function it is in, as far as
 /// they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
-    /// Name of a text, as `#line` gives it, and line, from 1. Empty if nothing is known.
+    /// Source name, as `#line` gives it, and line, from 1. Empty if unknown.
     pub lines: Vec<(String, u32)>,
 }
 

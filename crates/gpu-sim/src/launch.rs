@@ -18,7 +18,7 @@ const THREADGROUP_STEP: u32 = 16;
 /// Bytes that a command can carry for a buffer of Metal (`setBytes`).
 const BYTES_LIMIT: usize = 4_096;
 
-/// How one parameter of a kernel is passed. Twin of the struct in `include/sim.h`.
+/// How one parameter of a kernel is passed. Shared struct; kernels' side in `include/sim.h`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Parameter {
@@ -115,7 +115,7 @@ pub struct Launch<'a> {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block, in bytes; the length of `[[threadgroup(0)]]`.
     pub shared: u32,
-    /// Arguments, in the order of the text; those of Metal by their numbers, with [`Arg::Null`] where there is none.
+    /// Arguments, in the kernel's order; those of Metal by index, with [`Arg::Null`] where there is none.
     pub args: &'a [Arg<'a>],
     /// Whose turn it is.
     pub order: Order,

@@ -1,13 +1,13 @@
 //! Runs GPU kernels on the CPU, so that they can be tested where there is no GPU.
 //!
-//! A kernel's text is compiled as C++ by the system's compiler, after a prelude in which the words of the kernel
-//! language are C++ (`include/`). Each GPU thread is a fibre. What is shown is what a kernel computes; what is not shown:
-//! whether the device's own compiler takes the text, registers, occupancy, time.
+//! The system's compiler compiles a kernel source as C++, after a prelude that defines the kernel language's qualifiers
+//! and intrinsics (`include/`). Each GPU thread is a fibre. The simulator shows what a kernel computes. It does not show
+//! whether the device's own compiler takes the source, nor registers, occupancy or time.
 //!
-//! CUDA C++ is compiled as it is. A text in Metal's language is translated first (`msl`), because address spaces,
-//! attributes and threadgroup variables are no C++; what is not of that language is refused there.
+//! CUDA C++ is compiled as it is. Metal source is translated first (`msl`), because address spaces, attributes and
+//! threadgroup variables are not C++; the translator refuses what is not Metal.
 //!
-//! [`compile`] makes a library of a text, `program` loads it and launches its kernels, `engine` runs their blocks.
+//! [`compile`] makes a library of a source, `program` loads it and launches its kernels, `engine` runs their blocks.
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod check;
@@ -21,7 +21,7 @@ mod elsewhere;
 mod engine;
 mod error;
 mod fault;
-// Where no program can be made, nothing launches one.
+// Unused on hosts without the simulator.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod launch;
 #[cfg(all(target_arch = "x86_64", unix))]
@@ -41,16 +41,16 @@ pub use launch::{Access, Arg, Launch, Order, SHARED_LIMIT, STATIC_SHARED_LIMIT, 
 pub use program::Program;
 pub use tensor_map::{Swizzle, TensorMap};
 
-/// The twin in plain C++ of a text `ptx.cuh` that holds a program's inline PTX; its functions are listed there. The text
-/// of a program that includes such a file is given to [`Program::compile`] with this one in its place.
+/// The inline PTX functions of a program's `ptx.cuh` in plain C++. A source that includes `ptx.cuh` is given to
+/// [`Program::compile`] with this one in its place.
 pub const PTX: &str = include_str!("../include/ptx.cuh");
 
-/// The same of a text `hopper.cuh`, whose instructions devices of compute capability 9.0 have. It goes after [`PTX`].
+/// The same for `hopper.cuh`, the instructions of compute capability 9.0. It goes after [`PTX`].
 pub const HOPPER: &str = include_str!("../include/hopper.cuh");
 
-/// Looks at the address spaces of a text in MSL, which [`Program`] does not know: fails where a pointer or a reference to
-/// one is taken for another. Clang does that, with the text as C++ for OpenCL; without one the error is
-/// [`Error::NoClang`]. What was found to be right is noted in the folder `cache`.
+/// Checks the address spaces of a Metal source, which [`Program`] does not know: fails where a pointer or a reference to
+/// one is taken for another. Clang compiles the source as C++ for OpenCL; without Clang the error is
+/// [`Error::NoClang`]. Sources that passed are noted in the folder `cache`.
 #[cfg(all(target_arch = "x86_64", unix))]
 pub fn check_address_spaces(source: &Source, cache: &std::path::Path) -> Result<()> {
     msl::address_spaces(source, cache)
@@ -62,17 +62,17 @@ pub fn check_address_spaces(_: &Source, _: &std::path::Path) -> Result<()> {
     Err(Error::Host)
 }
 
-/// How a text is compiled.
+/// How a source is compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// To compute as fast as can be.
+    /// Without checks.
     #[default]
     Fast,
-    /// With a look at every access; see [`Kind`] for what is found. About ten times slower.
+    /// Every access is checked; [`Kind`] lists the faults found. About ten times slower.
     Checked,
 }
 
-/// The language of a text.
+/// The language of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Language {
     /// CUDA C++.
@@ -119,19 +119,19 @@ impl Constant {
     }
 }
 
-/// A kernel's text and how it is compiled.
+/// A kernel source and how it is compiled.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Source<'a> {
     /// Its language.
     pub language: Language,
-    /// What the text is called in messages, unless it has `#line` directives.
+    /// The source's name in messages, unless it has `#line` directives.
     pub name: &'a str,
-    /// The text, with its inclusions put in their places.
+    /// The translation unit, with its includes expanded.
     pub text: &'a str,
     /// Macros and their values.
     pub defines: &'a [(&'a str, &'a str)],
-    /// Values of function constants by their indices. Of Metal only: where a device makes a pipeline of a function and
-    /// its constants, here the text is compiled with them.
+    /// Values of function constants by index, for Metal only. The source is compiled with them, where a device
+    /// specialises a pipeline.
     pub constants: &'a [(u32, Constant)],
     /// How.
     pub mode: Mode,

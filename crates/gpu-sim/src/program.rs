@@ -1,4 +1,4 @@
-//! A compiled text that is loaded, and its launches.
+//! A compiled source that is loaded, and its launches.
 
 use crate::check::Buffer;
 use crate::code::Code;
@@ -14,12 +14,12 @@ use std::path::Path;
 use std::ptr::null;
 use std::sync::Arc;
 
-/// A compiled text. Its launches may run in several threads at once.
+/// A compiled source. Its launches may run in several threads at once.
 #[derive(Debug)]
 pub struct Program {
     kernels: BTreeMap<String, Kernel>,
     enter: unsafe extern "C" fn(*mut EngineView),
-    /// How many shared variables the text has.
+    /// How many shared variables the source has.
     variables: u32,
     code: Arc<Code>,
     checked: bool,
@@ -35,13 +35,13 @@ struct Kernel {
 }
 
 impl Program {
-    /// Compiles a text, or takes it from the cache in the folder `cache`, which is made if it is missing. Several
+    /// Compiles a source, or takes it from the cache in the folder `cache`, which is made if it is missing. Several
     /// threads and processes may use one folder.
     pub fn compile(source: &Source, cache: &Path) -> Result<Self> {
         let path = compile::library(source, cache)?;
         let at = path.clone();
         let failed = |reason: libloading::Error| Error::Load { path: at.clone(), reason: reason.to_string() };
-        // SAFETY: the library is what the compiler made of our prelude and the text, whose initialisers build a list.
+        // SAFETY: the library is what the compiler made of our prelude and the source, whose initialisers build a list.
         // The functions have these types in `sim.h`.
         unsafe {
             let library = Library::new(&path).map_err(failed)?;
@@ -60,12 +60,12 @@ impl Program {
         }
     }
 
-    /// The names of the text's kernels.
+    /// The names of the source's kernels.
     pub fn kernels(&self) -> impl Iterator<Item = &str> {
         self.kernels.keys().map(String::as_str)
     }
 
-    /// Names of texts and lines in them at which threads have waited for each other or for memory, in checked mode; where those
+    /// Source names and lines at which threads have waited for each other or for memory, in checked mode; where those
     /// are in functions that are inlined, also the lines that call these.
     pub fn passed(&self) -> BTreeSet<(String, u32)> {
         self.code.passed()
@@ -159,10 +159,10 @@ impl Program {
     }
 }
 
-/// Reads the list that a text has made of its kernels.
+/// Reads the list that a compiled source has made of its kernels.
 ///
 /// # Safety
-/// `at` is null or a kernel of a loaded text.
+/// `at` is null or a kernel of a loaded library.
 unsafe fn list(mut at: *const KernelView) -> BTreeMap<String, Kernel> {
     let mut kernels = BTreeMap::new();
     while !at.is_null() {

@@ -81,7 +81,7 @@ impl TensorMap {
         self.tile[0] * self.tile[1] * self.element
     }
 
-    /// As a kernel's parameter. What the real one's bytes mean is not known, nor does any text know.
+    /// As a kernel's parameter. The layout of the driver's own 128 bytes is not public, and no kernel depends on it.
     pub(crate) fn write(&self) -> [u64; 16] {
         let mut words = [0; 16];
         let sizes = [self.element, self.size[0], self.size[1], self.stride, self.tile[0], self.tile[1]];

@@ -1,4 +1,4 @@
-//! Launches that do not fit their kernel, and texts that do not compile, are errors that say why.
+//! Launches that do not fit their kernel, and sources that do not compile, are errors that say why.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;
@@ -48,7 +48,7 @@ fn arguments_are_counted_and_measured() {
     assert!(matches!(launch(&[o, p, p]), Err(Error::ArgumentKind { argument: 1, .. })));
     assert!(matches!(launch(&[o, i, i]), Err(Error::ArgumentKind { argument: 2, .. })));
     let unknown = run(&program, "cpoy", 1, 32, 0, Order::Ascending, &[]).unwrap_err();
-    assert_eq!(unknown.to_string(), r#"no kernel "cpoy"; the text has ["copy", "large"]"#);
+    assert_eq!(unknown.to_string(), r#"no kernel "cpoy"; the source has ["copy", "large"]"#);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn who_waits_for_each_other_is_reported() {
     let deadlock = fault("half");
     assert_eq!(deadlock.kind, Kind::Deadlock);
     assert!(deadlock.message.contains("40 at a barrier (test.cu:3)"), "{deadlock}");
-    assert!(deadlock.message.contains("24 at shuffle (test.cu:5)"), "{deadlock}");
+    assert!(deadlock.message.contains("24 at a shuffle (test.cu:5)"), "{deadlock}");
     let gone = fault("gone");
     assert_eq!((gone.kind, innermost(&gone)), (Kind::Collective, 10), "{gone}");
     let masked = fault("masked");

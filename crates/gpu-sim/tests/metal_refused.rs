@@ -8,7 +8,7 @@ use common::metal::{compile_with, source, with_header};
 use gpu_sim::{Constant, Error, Mode, check_address_spaces};
 use std::path::Path;
 
-/// Texts with marks at the lines that must be refused, and what must be said.
+/// Sources with marks at the lines that must be refused, and what must be said.
 fn refused(texts: &[(&str, &str)]) {
     for (text, says) in texts {
         let log = match compile_with("wrong.metal", text, &[], &[], Mode::Fast) {
@@ -169,7 +169,7 @@ kernel void k(device float* x [[buffer(0)]], threadgroup float* s [[threadgroup(
 
 #[test]
 fn types_that_do_not_fit() {
-    // All in one text: the C++ compiler tells them all.
+    // All in one source: the C++ compiler tells them all.
     let text = "
 kernel void k(device float* out [[buffer(0)]], device half4* h [[buffer(1)]], uint i [[thread_position_in_grid]]) {
     half4 a = h[i] * 2.5f;  // !
@@ -306,6 +306,6 @@ kernel void k(device float* y [[buffer(0)]], constant float& a [[buffer(1)]], de
     let Err(Error::Compile { log, .. }) = check(wrong) else { panic!("it was taken") };
     let log: String = log.lines().filter(|row| row.contains("error:")).map(|row| row.to_owned() + "\n").collect();
     assert_marked(wrong, &log);
-    // Text of the pass itself, too.
+    // Source that the translator itself generates, too.
     assert!(matches!(check("void f(float* x) {}"), Err(Error::Compile { .. })));
 }

@@ -1,4 +1,4 @@
-//! The twin of `ptx.cuh` against plain loops over whole matrices. Which lane holds what is written out again here, from
+//! The plain C++ of `ptx.cuh` against plain loops over whole matrices. Which lane holds what is written out again here, from
 //! the tables of the PTX ISA (sections "Matrix Fragments for mma.m16n8k16 with floating point type", "… for
 //! mma.m16n8k32" and "ldmatrix").
 #![cfg(all(target_arch = "x86_64", unix))]
@@ -191,7 +191,7 @@ fn matrices_from_shared_memory() {
 }
 
 /// Rounds to a float format with so many exponent and mantissa bits by looking for the nearest of its numbers: no trick
-/// is shared with the twin.
+/// is shared with `include/ptx.cuh`.
 fn nearest(value: f32, numbers: &[(f64, u16)]) -> u16 {
     if value.is_nan() {
         return 0x7fff;

@@ -24,8 +24,8 @@ pub fn make_ready(
     side_by_side(&units, |unit| gpu.prepare(unit), |done| progress(done, units.len())).into_iter().collect()
 }
 
-/// Does `work` for all items, several at a time; answers in the order of the items. `progress` is told how many are done, on
-/// the caller's thread.
+/// Does `work` for all items, several at a time; results are in the items' order. `progress` gets the number done, on the
+/// caller's thread.
 pub fn side_by_side<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,

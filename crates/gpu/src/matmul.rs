@@ -38,14 +38,12 @@ pub fn each_run(
     Ok(())
 }
 
-/// [`Matmul`].
 pub(crate) fn matmul<V: Vendor>(vendor: &V, call: Matmul) -> Result<()> {
     let Matmul { weight, x, rows, bias, epilogue, y } = call;
     let rows = rows.map_or(RowSelection::All, RowSelection::Ids);
     multiply(vendor, Matmul::NAME, weight, x, rows, bias, epilogue.into(), y)
 }
 
-/// [`MoeMatmul`].
 pub(crate) fn moe_matmul<V: Vendor>(vendor: &V, call: MoeMatmul) -> Result<()> {
     let MoeMatmul { weight, x, groups, top_k, bias, out } = call;
     // A row of X for each pair, or for each token.

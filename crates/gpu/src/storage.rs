@@ -15,7 +15,6 @@ shared_struct! {
     pub struct Int8Block in "act.h" {
         /// The numbers, −127..=127, four to a word in ascending order from the lowest byte.
         q: [i32; 8],
-        /// The scale.
         scale: f32,
         /// Sum of all 32 numbers times the scale.
         sum: f32,

@@ -30,7 +30,7 @@ pub fn uniform(seed: u64, position: u64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The known answers that the generator's authors publish.
+    /// The test vectors that the generator's authors publish.
     #[test]
     fn philox_gives_the_known_answers() {
         assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);

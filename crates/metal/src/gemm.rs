@@ -19,7 +19,6 @@ const FEW: usize = 8;
 /// Pairs for each expert that dot products serve better, in the mean. Not measured.
 const FEW_PAIRS: usize = 4;
 
-/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     Unit::by_format(FILE)
 }

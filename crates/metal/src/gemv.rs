@@ -21,7 +21,6 @@ pub(super) fn threads_log2(spans: usize) -> u32 {
     LANES_LOG2.rev().min_by_key(turns).unwrap_or(*LANES_LOG2.end())
 }
 
-/// The units.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     Unit::by_format(FILE)
 }

@@ -24,7 +24,7 @@ pub(super) enum Outcome {
     Survived,
     /// The mutated tree does not compile, so the list is wrong.
     Broken,
-    /// The text to be mutated is not there exactly once, so the list is stale.
+    /// The source to be mutated does not occur exactly once, so the list is stale.
     Stale(usize),
 }
 

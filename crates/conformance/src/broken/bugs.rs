@@ -3,14 +3,14 @@
 use gpu_sim::{Kind, Language};
 use gristmill_cuda::family::Family;
 
-/// What becomes what in which text, and what it may be noticed as.
+/// A change of a kernel source, and the kinds of fault that count as noticing it.
 #[derive(Clone, Copy, Debug)]
 pub struct Bug {
     /// On which GPU.
     pub language: Language,
-    /// The text.
+    /// The source.
     pub file: &'static str,
-    /// A piece of it, of which the first one counts.
+    /// A piece of the source; the first occurrence is replaced.
     pub find: &'static str,
     /// What stands there instead.
     pub replace: &'static str,
@@ -92,7 +92,7 @@ pub const BUGS: &[Bug] = &[
     wgmma("        wgmma_wait<0>();\n", "", "gate_up", &[Kind::InFlight, Kind::RaceInBlock]),
     // Of what only Metal has: memory that a barrier does not order, weights as the file has them, its words.
     metal("route_and_group.h", "barrier_global();", "barrier();", "route_and_group", &[Kind::RaceInBlock]),
-    metal("sample.h", "    }\n    barrier_global();\n    u64 mine", "    }\n    barrier();\n    u64 mine", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
+    metal("sample.h", "    }\n    barrier_global();\n    for (u64 token", "    }\n    barrier();\n    for (u64 token", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
     metal("reduce.h", "scratch[here.warp()] = value;\n    barrier();\n    return warp_sum", "scratch[here.warp()] = value;\n    return warp_sum", "rms_norm", &[Kind::RaceInBlock, Kind::Uninitialised]),
     metal("device_metal.h", "threadgroup_barrier(mem_flags::mem_threadgroup); }", "threadgroup_barrier(mem_flags::mem_device); }", "group_by_expert", &[Kind::RaceInBlock, Kind::RaceInWarp, Kind::Uninitialised]),
     metal("device_metal.h", "simdgroup_barrier(mem_flags::mem_threadgroup)", "simdgroup_barrier(mem_flags::mem_none)", "group_by_expert", &[Kind::RaceInWarp]),

@@ -65,7 +65,7 @@ struct Cases {
     seed: u64,
 }
 
-/// Runs cases in checked mode, with other texts in the place of the checkout's: on which devices, and what was noticed.
+/// Runs cases in checked mode, with some sources replaced; the devices, and the suite's message if it failed.
 fn run(cases: Cases, instead: &[(&'static str, String)]) -> (Vec<Arc<Simulator>>, Option<String>) {
     let simulators = Mutex::new(Vec::new());
     let make = |threads| -> gristmill_kernels::Result<Backend> {
@@ -80,7 +80,7 @@ fn run(cases: Cases, instead: &[(&'static str, String)]) -> (Vec<Arc<Simulator>>
     let panic = catch_unwind(AssertUnwindSafe(|| ops::part(cases.part).expect("a part")(&suite))).err();
     let message = panic.map(|panic| {
         let message = panic.downcast_ref::<String>().cloned();
-        message.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+        message.or_else(|| panic.downcast_ref::<&str>().map(|&message| message.to_owned())).unwrap_or_default()
     });
     (simulators.into_inner().unwrap_or_else(PoisonError::into_inner), message)
 }
@@ -89,9 +89,9 @@ fn run(cases: Cases, instead: &[(&'static str, String)]) -> (Vec<Arc<Simulator>>
 #[derive(Clone, Debug)]
 struct Seen {
     cases: Cases,
-    /// With those that these include.
-    texts: BTreeSet<&'static str>,
-    /// Where they waited.
+    /// Sources, with their includes.
+    files: BTreeSet<&'static str>,
+    /// Lines at which threads waited.
     lines: BTreeSet<(String, u32)>,
     time: Duration,
 }
@@ -108,19 +108,19 @@ impl Seen {
         match noticed {
             Some(message) => Err(format!("nothing is changed, but {} notices: {message}", cases.part)),
             None => {
-                let texts = simulators.iter().flat_map(|simulator| simulator.files()).collect();
+                let files = simulators.iter().flat_map(|simulator| simulator.files()).collect();
                 let lines = simulators.iter().flat_map(|simulator| simulator.passed()).collect();
-                Ok(Self { cases, texts, lines, time })
+                Ok(Self { cases, files, lines, time })
             }
         }
     }
 
-    fn comes_to(&self, text: &str, call: &Call) -> bool {
-        self.texts.contains(text) && (!call.is_reported() || self.lines.contains(&(text.to_owned(), call.line as u32)))
+    fn comes_to(&self, file: &str, call: &Call) -> bool {
+        self.files.contains(file) && (!call.is_reported() || self.lines.contains(&(file.to_owned(), call.line as u32)))
     }
 }
 
-/// Which cases run which text on a GPU, and that nothing is noticed in them as long as nothing is changed.
+/// Which cases run which source on a GPU. The suite passes them as long as nothing is changed.
 #[derive(Debug)]
 pub struct Map {
     language: Language,
@@ -128,7 +128,7 @@ pub struct Map {
     seen: Vec<Seen>,
 }
 
-/// Texts that few cases run: the part that has such, with which weights and activations. They are looked at until one is met, at
+/// Sources that few cases run, with the part, weights and activations that do. Cases are tried until one runs the source, at
 /// most so many times.
 const SELDOM: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
@@ -158,9 +158,9 @@ impl Map {
         // Those of families take longest, so they begin.
         let all: Vec<Cases> = forced.chain(any).map(|(part, only)| case(part, only)).collect();
         let mut seen = each(&all, |&cases| Seen::new(cases)).into_iter().collect::<Result<Vec<_>, _>>()?;
-        for &(_, text, part, only) in SELDOM.iter().filter(|(known, ..)| *known == language) {
+        for &(_, file, part, only) in SELDOM.iter().filter(|(known, ..)| *known == language) {
             for _ in 0..MOST_LOOKS {
-                if seen.iter().any(|seen| seen.texts.contains(text)) {
+                if seen.iter().any(|seen| seen.files.contains(file)) {
                     break;
                 }
                 seen.push(Seen::new(case(part, only))?);
@@ -181,9 +181,9 @@ impl Map {
         Some((format!("{part} of {:?}, {only:?}", self.language), *time))
     }
 
-    /// Whether some cases are known to come to a call in a text.
-    pub fn comes_to(&self, text: &str, call: &Call) -> bool {
-        self.seen.iter().any(|seen| seen.comes_to(text, call))
+    /// Whether some cases are known to reach a call in a source.
+    pub fn comes_to(&self, file: &str, call: &Call) -> bool {
+        self.seen.iter().any(|seen| seen.comes_to(file, call))
     }
 
     /// Looks for cases that come to calls to which none is known to come, among what comes near them: in how many rounds.
@@ -197,9 +197,9 @@ impl Map {
         let mut rounds = 0;
         while rounds < MOST_ROUNDS {
             let missing =
-                calls.clone().filter(|(text, call)| call.is_on(self.language, text) && !self.comes_to(text, call));
-            let more: BTreeSet<_> = missing.map(|(text, call)| self.nearest(text, call)).collect();
-            let more = more.into_iter().flat_map(|(text, line)| self.more(text, line)).collect::<Vec<_>>();
+                calls.clone().filter(|(file, call)| call.is_on(self.language, file) && !self.comes_to(file, call));
+            let more: BTreeSet<_> = missing.map(|(file, call)| self.nearest(file, call)).collect();
+            let more = more.into_iter().flat_map(|(file, line)| self.more(file, line)).collect::<Vec<_>>();
             if more.is_empty() {
                 break;
             }
@@ -212,34 +212,34 @@ impl Map {
         Ok(rounds)
     }
 
-    /// Of a call to which no case is known to come the text, and the line in it nearest to the call to which one comes.
-    fn nearest(&self, text: &'static str, call: &Call) -> (&'static str, Option<u32>) {
-        let lines = self.seen.iter().flat_map(|seen| &seen.lines).filter(|(of, _)| of == text).map(|(_, line)| *line);
-        (text, lines.min_by_key(|line| line.abs_diff(call.line as u32)))
+    /// For a call that no case is known to reach: its source, and the nearest line that some case reaches.
+    fn nearest(&self, file: &'static str, call: &Call) -> (&'static str, Option<u32>) {
+        let lines = self.seen.iter().flat_map(|seen| &seen.lines).filter(|(of, _)| of == file).map(|(_, line)| *line);
+        (file, lines.min_by_key(|line| line.abs_diff(call.line as u32)))
     }
 
-    /// Other cases of some parts that run a text, if one is given to this line.
-    fn more(&self, text: &'static str, line: Option<u32>) -> Vec<Cases> {
-        let line = line.map(|line| (text.to_owned(), line));
-        let running = |seen: &&Seen| seen.texts.contains(text) && line.iter().all(|line| seen.lines.contains(line));
+    /// More cases of some parts that run a source and, if a line is given, reach it.
+    fn more(&self, file: &'static str, line: Option<u32>) -> Vec<Cases> {
+        let line = line.map(|line| (file.to_owned(), line));
+        let running = |seen: &&Seen| seen.files.contains(file) && line.iter().all(|line| seen.lines.contains(line));
         let ways: Vec<Cases> = ways(self.seen.iter().filter(running)).collect();
         let chosen = Rng::new(Rng::fresh_seed()).shuffled(ways.len()).into_iter().take(MOST_WAYS);
         chosen.map(|i| Cases { seed: Rng::fresh_seed(), ..ways[i as usize] }).collect()
     }
 
-    /// What notices that a call in a text is gone: the part, and what it notices. First the cases that are known to come to it,
-    /// then more of their parts, then more of all that run the text, at last all of those parts.
+    /// The part that notices a deleted call, and its message. The cases that reach the call come first, then more of their
+    /// parts, more of all that run the source, and at last all cases of those parts.
     ///
     /// # Panics
-    /// If the changed text does not compile: then nothing is shown.
-    pub fn notice(&self, name: &'static str, call: &Call, text: &str) -> Option<(&'static str, String)> {
+    /// If the changed source does not compile: then nothing is shown.
+    pub fn notice(&self, name: &'static str, call: &Call, source: &str) -> Option<(&'static str, String)> {
         let known = self.seen.iter().filter(|seen| seen.comes_to(name, call));
         let more = |one_in| move |way| Cases { one_in, seed: Rng::fresh_seed(), ..way };
         let again = ways(known.clone()).map(more(12)).chain(ways(known.clone()).map(more(12)));
-        let running = ways(self.seen.iter().filter(|seen| seen.texts.contains(name))).map(more(4));
+        let running = ways(self.seen.iter().filter(|seen| seen.files.contains(name))).map(more(4));
         let all = ways(known.clone()).map(more(1));
         let cases = known.map(|seen| seen.cases).chain(again).chain(running).chain(all);
-        cases.into_iter().find_map(|cases| notice(name, text, cases))
+        cases.into_iter().find_map(|cases| notice(name, source, cases))
     }
 }
 
@@ -254,8 +254,8 @@ fn ways<'a>(seen: impl Iterator<Item = &'a Seen>) -> impl Iterator<Item = Cases>
     ways.into_iter()
 }
 
-fn notice(name: &'static str, text: &str, cases: Cases) -> Option<(&'static str, String)> {
-    let (_, message) = run(cases, &[(name, text.to_owned())]);
+fn notice(name: &'static str, source: &str, cases: Cases) -> Option<(&'static str, String)> {
+    let (_, message) = run(cases, &[(name, source.to_owned())]);
     let message = message?;
     assert!(!message.contains("does not compile"), "the changed {name}: {message}");
     Some((cases.part, message))
@@ -285,14 +285,14 @@ pub fn each<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R
 /// Plants a bug: what is noticed, or why it counts as missed.
 ///
 /// # Errors
-/// The text has changed, nothing is noticed, or something of another kind.
+/// The source has no such piece, nothing is noticed, or a fault of another kind.
 pub fn plant(bug: &Bug) -> Result<String, String> {
     let Bug { language, file, find, replace, part, family, kinds } = *bug;
-    let text = sources::all().iter().find(|(known, _)| *known == file).map(|(_, text)| text);
-    let Some(text) = text.filter(|text| text.contains(find)) else {
+    let source = sources::all().iter().find(|(known, _)| *known == file).map(|(_, source)| source);
+    let Some(source) = source.filter(|source| source.contains(find)) else {
         return Err(format!("{file} has no {find:?} any more: plant another bug"));
     };
-    let changed = text.replacen(find, replace, 1);
+    let changed = source.replacen(find, replace, 1);
     // By chance a bug may not show in few cases.
     let only = family.map_or(Only::Any, Only::Family);
     let tries = [1000, 1000, 1000, 12, 12, 1];

@@ -1,4 +1,4 @@
-//! What the driver needs for everything: its library, a device's context and stream, and its answers as errors.
+//! The driver's library, a device's context and stream, and driver errors.
 
 use cudarc::driver::sys::{self, CUresult};
 use gristmill_kernels::error::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) fn error(id: DeviceId, what: &str, reason: impl Into<String>) -> Erro
 /// What the driver calls a failure, and what can be done about it.
 fn reason(code: CUresult) -> String {
     let mut text = ptr::null();
-    // SAFETY: the place of the pointer lives through the call; the text is the driver's, for good.
+    // SAFETY: the pointer lives through the call; the string is the driver's and static.
     let said = unsafe {
         sys::cuGetErrorString(code, &mut text);
         match text.is_null() {
@@ -118,7 +118,7 @@ impl Staging {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: handles that nobody else has. Failures at the end have nobody to tell.
+        // SAFETY: the only owner of the handles. A failure here has no caller to report to.
         unsafe {
             sys::cuCtxSetCurrent(self.context);
             sys::cuStreamDestroy_v2(self.stream);

@@ -8,7 +8,6 @@ use std::fmt::Debug;
 use std::ptr;
 use std::sync::Arc;
 
-/// A CUDA graph.
 pub(super) struct CudaGraph {
     executable: sys::CUgraphExec,
     context: Arc<Context>,
@@ -61,7 +60,7 @@ impl Graph for CudaGraph {
 
 impl Drop for CudaGraph {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle. A failure at the end has nobody to tell.
+        // SAFETY: the only owner of the handle. A failure here has no caller to report to.
         unsafe {
             if self.context.enter().is_ok() {
                 sys::cuGraphExecDestroy(self.executable);

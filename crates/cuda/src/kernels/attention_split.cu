@@ -13,7 +13,6 @@
 #define TILE 64u
 // Threads that share the values of eight columns, at most.
 #define MAX_SHARES 16u
-// Rows of a warp.
 #define WARP_ROWS ((ROWS + WARPS - 1) / WARPS)
 
 #ifdef CELLS_Q8_0

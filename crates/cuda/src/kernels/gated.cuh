@@ -13,7 +13,6 @@
 #define GATE_ROWS 1
 #define GATE_THREADS_LOG2 (BLOCK_THREADS == 256 ? 3 : 2)
 #endif
-// Outputs of a block.
 #define GATE_OUTPUTS ((BLOCK_THREADS >> GATE_THREADS_LOG2) * GATE_ROWS)
 
 // Where the weights' rows are.

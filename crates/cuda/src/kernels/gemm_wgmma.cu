@@ -21,7 +21,7 @@ constexpr u32 STEP = 128;
 constexpr int PIECES = 8;
 
 // A lane's part of a row of weights in a step: codes of four columns in each piece, and some of the scales, which the four
-// lanes lend each other.
+// lanes exchange by shuffles.
 template <class F, bool IS_FLOAT = F::IS_FLOAT>
 struct Part;
 
@@ -155,7 +155,7 @@ DEV void copy(const Stages& stages, u32 steps, const u8* x, u32 x_bytes, const u
     }
 }
 
-// What a block is about.
+// A block's tile.
 struct Block {
     u32 expert, output, count, steps;
 };
@@ -168,7 +168,7 @@ DEV void multiply(const Block& block, const LaneRows& row, Weights (&w)[FRAGMENT
     const u32 t = here.lane() % 4;
     u32 a[2][4];
     for (u32 step = 0; step < block.steps; step++) {
-        // At the end the last step again: a branch around the loads would make what follows wait for them.
+        // The last step is loaded again at the end: a branch around the loads would make later code wait for them.
         const u32 next_step = min(step + 1, block.steps - 1);
         const u8* stage = stages.take(step);
 #pragma unroll

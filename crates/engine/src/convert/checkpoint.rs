@@ -107,7 +107,6 @@ impl Checkpoint {
         }
     }
 
-    /// The tensor of this name.
     pub(super) fn tensor(&self, name: &str) -> Option<&Tensor> {
         self.tensors.get(name).map(|(_, tensor)| tensor)
     }
@@ -130,7 +129,6 @@ impl Checkpoint {
         }
     }
 
-    /// The files.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         self.shards.iter().map(|shard| shard.path.as_path())
     }

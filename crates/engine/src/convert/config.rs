@@ -37,7 +37,6 @@ impl Config {
         self
     }
 
-    /// The value of a key.
     pub(super) fn value(&self, key: &str) -> Option<&Value> {
         self.entries.get(key)
     }

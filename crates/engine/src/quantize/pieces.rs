@@ -22,7 +22,7 @@ type Report<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 #[non_exhaustive]
 pub enum EncodeError {
     /// A value of a tensor cannot be written.
-    #[error("tensor {}: {source}; the file is damaged or badly converted", Name(.name))]
+    #[error("tensor {}: {source}{}", Name(.name), advice(.source))]
     Weights {
         /// The tensor.
         name: String,
@@ -35,6 +35,16 @@ pub enum EncodeError {
     /// The output cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+}
+
+/// What to do about a value that cannot be written.
+fn advice(error: &TranscodeError) -> &'static str {
+    match error {
+        TranscodeError::NotFinite { .. } => "; the input is damaged or was badly converted, get the model again",
+        TranscodeError::TooLarge { to: Format::BF16, .. } => "; choose F32 as the output type",
+        TranscodeError::TooLarge { .. } => "; choose BF16 or F32 as the output type",
+        _ => "",
+    }
 }
 
 /// Takes the tensors of a plan in order, in the formats that they have, and writes them in those of the plan.
@@ -136,6 +146,9 @@ mod tests {
             }
             assert!(write(from, to, columns, 0, 1.0).is_ok(), "{from} to {to}");
         }
+        let error = write(Format::F32, Format::F16, columns, 3, 1e5).unwrap_err();
+        let says = "tensor `weight`: element 3 is 1e5, too large for F16; choose BF16 or F32 as the output type";
+        assert_eq!(error.to_string(), says);
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! Pre-tokenizers: how byte-level BPE cuts a text into words before merging.
 //!
-//! Each model family publishes a regular expression for this. They are variations of one theme, so they are written
-//! here as data for one scanner that walks the text once. A backtracking regex engine gives the same pieces, but runs
-//! into its limits on long runs of one character; the scanner is linear on any text. `tests/tokenizer.rs` compares it
-//! with the published expressions on random texts.
+//! Each model family publishes a regular expression. The expressions differ in a few rules, so each is data for one
+//! scanner, which is linear in the length; a backtracking regex engine hits its limits on long runs of one character.
 
 use unicode_properties::{GeneralCategory, GeneralCategoryGroup, UnicodeGeneralCategory};
 
 /// The rules of one family.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pattern {
-    /// What is cut out first; the other rules see only the text between.
+    /// Pieces that are cut out first; the other rules see only the text between.
     isolate: Isolate,
     /// `'s`, `'t`, `'re`, `'ve`, `'m`, `'ll`, `'d` are words of their own, or belong to one.
     contractions: Contractions,
@@ -51,7 +49,7 @@ enum Words {
     Spaced,
     /// `[^\r\n\p{L}\p{N}]?\p{L}+`
     Prefixed,
-    /// As before, but letters and marks with a new word where a lower case letter is followed by an upper case one.
+    /// As `Prefixed`, of letters and marks; a new word begins where an upper case letter follows a lower case one.
     PrefixedByCase,
 }
 
@@ -70,8 +68,7 @@ pub(super) const GPT2: Pattern = Pattern {
 /// `\p{N}` apart, then [`GPT2`].
 pub(super) const SMOLLM: Pattern = Pattern { isolate: Isolate::Digits, ..GPT2 };
 
-/// What llama.cpp uses for files that name no pre-tokenizer: `[\p{P}\$\+<=>\^~\|]+` apart, then [`GPT2`], then `\p{N}+`
-/// apart, then `[0-9][0-9][0-9]` apart.
+/// llama.cpp's rules for files that name no pre-tokenizer: `[\p{P}$+<=>^~|]+`, [`GPT2`], `\p{N}+`, `[0-9]{3}` in turn.
 pub(super) const DEFAULT: Pattern = Pattern { isolate: Isolate::Punctuation, triples: true, ..GPT2 };
 
 pub(super) const LLAMA3_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -80,7 +77,6 @@ pub(super) const QWEN2_REGEX: &str =
 pub(super) const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 pub(super) const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// [`LLAMA3_REGEX`].
 pub(super) const LLAMA3: Pattern = Pattern {
     isolate: Isolate::Nothing,
     contractions: Contractions::AnyCase,
@@ -92,10 +88,8 @@ pub(super) const LLAMA3: Pattern = Pattern {
     triples: false,
 };
 
-/// [`QWEN2_REGEX`].
 pub(super) const QWEN2: Pattern = Pattern { digits: 1, ..LLAMA3 };
 
-/// [`TEKKEN_REGEX`].
 pub(super) const TEKKEN: Pattern = Pattern {
     contractions: Contractions::No,
     words: Words::PrefixedByCase,
@@ -104,7 +98,7 @@ pub(super) const TEKKEN: Pattern = Pattern {
     ..LLAMA3
 };
 
-/// [`GPT4O_REGEX`] (o200k).
+/// o200k.
 pub(super) const GPT4O: Pattern = Pattern { contractions: Contractions::OfWords, digits: 3, ..TEKKEN };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -150,12 +144,12 @@ fn is_punctuation(c: char) -> bool {
         || c.general_category_group() == GeneralCategoryGroup::Punctuation
 }
 
-/// The length in bytes of the characters at the start of `text` that satisfy `test`.
+/// The bytes at the start of `text` whose characters satisfy `test`.
 fn run(text: &str, test: impl Fn(char) -> bool) -> usize {
     text.find(|c| !test(c)).unwrap_or(text.len())
 }
 
-/// The length of the first `n` characters.
+/// The bytes of the first `n` characters.
 fn chars(text: &str, n: usize) -> usize {
     text.char_indices().nth(n).map_or(text.len(), |(at, _)| at)
 }
@@ -165,7 +159,6 @@ impl Pattern {
     pub(super) fn split<'t>(&self, text: &'t str, mut word: impl FnMut(&'t str)) {
         let mut rest = text;
         while !rest.is_empty() {
-            // The text before an isolated piece, then the piece.
             let (before, isolated) = match self.isolate {
                 Isolate::Nothing => (rest.len(), 0),
                 Isolate::Digits => {
@@ -282,7 +275,7 @@ fn capitalised(text: &str) -> usize {
     if lower > 0 {
         return upper + lower;
     }
-    // The first part gives back what it took until the second can match: up to the last letter without case.
+    // The first part gives back characters until the second can match: up to the last letter without case.
     let caseless = text[..upper].char_indices().rev().find(|&(_, c)| case(c).1);
     caseless.map_or(0, |(at, c)| at + c.len_utf8())
 }
@@ -338,7 +331,7 @@ mod tests {
         regexes.iter().map(split).collect()
     }
 
-    /// The pieces that the published expressions give, each applied to the pieces of the one before.
+    /// Each published expression is applied to the pieces of the one before.
     fn by_regex(splits: &[Split], text: &str) -> Vec<String> {
         let mut pieces = PreTokenizedString::from(text);
         for split in splits {
@@ -354,7 +347,7 @@ mod tests {
         pieces
     }
 
-    /// SplitMix64.
+    // SplitMix64.
     fn next(state: &mut u64) -> u64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -374,7 +367,7 @@ mod tests {
             ("gpt-4o", GPT4O, &[GPT4O_REGEX]),
         ];
         let families = families.map(|(name, pattern, regexes)| (name, pattern, compile(regexes)));
-        // Characters that meet different rules; two or three of a kind where kinds can be told apart.
+        // Characters of every rule, some kinds twice or three times.
         let alphabet: Vec<char> = "   \t\n\n\r\u{a0}\u{3000}\u{85}aabsStTrReElLvVmMdDxZſÉéßǅʰªª中日ا़\u{301}\u{301}\u{20dd}0012345٣²Ⅳ''’’!./-_$+<^|`«😀\u{200d}\u{fe0f}\u{0}\u{e000}"
             .chars()
             .collect();

@@ -130,7 +130,6 @@ impl Vocabulary {
         }
     }
 
-    /// The type of each token.
     pub(super) fn token_types(&self) -> Result<Vec<TokenType>, TokenizerError> {
         if self.types.is_empty() {
             let named = [self.bos, self.eos, self.unknown, self.padding];

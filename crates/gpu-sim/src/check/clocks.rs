@@ -1,20 +1,18 @@
-//! Who knows of whose accesses where threads are ordered by more than barriers of the whole block: vector clocks.
+//! Vector clocks, for blocks that order threads by more than barriers of the whole block.
 //!
-//! Accesses are counted in beats, of which each warp has its own; an operation that the device makes by itself is an
-//! actor with beats of its own. A thread knows what an actor did before some beat, and of that a part is fenced:
-//! operations that the device makes by itself see it too (PTX ISA, "Proxies"). What one thread knows goes to another by
-//! way of what both meet at.
+//! Time is counted in beats, per warp; an asynchronous operation is an actor with beats of its own. A thread knows what an
+//! actor did before some beat. A part of that is fenced: asynchronous operations see it too (PTX ISA, "Proxies"). A clock
+//! passes from thread to thread through the barrier at which both meet.
 
 use super::past::{Beats, Past};
 use std::collections::HashMap;
 
-/// Who touches memory: threads by their numbers in the block, then products of its warps, then copies that
-/// are counted at its barriers in shared memory.
+/// An actor: threads by number in the block, then products of its warps, then copies by their barrier in shared memory.
 pub(crate) type Actor = u16;
 pub(crate) const PRODUCTS: Actor = 1_024;
 pub(crate) const COPIES: Actor = PRODUCTS + 32;
 
-/// What somebody knows: of each actor, the beat before which.
+/// A vector clock: for each actor the beat before which its accesses are known.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
     known: Vec<u32>,
@@ -93,7 +91,7 @@ impl Clocks {
         }
     }
 
-    /// What a thread did before this beat, and what it knows, is known to who meets `clock`.
+    /// `clock` gets what a thread knows, and what it did before this beat.
     pub(super) fn release(&mut self, thread: u32, beat: u32, clock: &mut Clock) {
         let mine = &mut self.threads[thread as usize];
         mine.learn(thread as usize, beat);
@@ -117,7 +115,7 @@ impl Clocks {
         self.threads[thread as usize].learn(column, beat);
     }
 
-    /// What an actor did before a beat is known to who meets `clock`.
+    /// `clock` gets what an actor did before a beat.
     pub(super) fn publish(&self, actor: Actor, beat: u32, clock: &mut Clock) {
         clock.learn(self.column(actor), beat);
     }

@@ -24,7 +24,7 @@ impl Buffer {
     }
 }
 
-/// A cell for each byte of a stretch of memory; those that nobody touches cost nothing.
+/// A cell for each byte of a range of memory; untouched cells take no memory.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
     map: Option<MmapMut>,
@@ -38,14 +38,14 @@ impl Shadow {
         }
         let map = self.map.as_mut().expect("it was just made");
         let cells = &mut map[at * size_of::<Cell>()..(at + bytes) * size_of::<Cell>()];
-        // SAFETY: a map begins at a page and is zero, which is a cell that nobody has touched; any bits are a cell.
+        // SAFETY: a map begins at a page and is zero, which is an untouched cell; any bits are a valid cell.
         let (before, cells, after) = unsafe { cells.align_to_mut::<Cell>() };
         debug_assert!(before.is_empty() && after.is_empty());
         Ok(cells)
     }
 }
 
-/// Buffers that overlap, as one stretch of memory.
+/// Buffers that overlap, as one range of memory.
 #[derive(Debug)]
 struct Extent {
     begin: usize,
@@ -66,7 +66,7 @@ pub(super) struct Extents {
 
 /// Memory of an argument.
 pub(super) struct Found<'a> {
-    /// None if nobody can write it.
+    /// `None` if it cannot be written.
     pub(super) cells: Option<&'a mut [Cell]>,
     /// It is declared as written alone.
     pub(super) fresh: bool,

@@ -1,4 +1,4 @@
-//! What checked mode knows of memory: which a kernel may touch, and who has touched it.
+//! Checked mode's state of memory: which bytes a kernel may access, and which threads have.
 
 mod clocks;
 mod memory;
@@ -45,12 +45,12 @@ fn chosen(orders: &mut [Ordered; 2], memory: u32) -> impl Iterator<Item = &mut O
     orders.iter_mut().enumerate().filter(move |(i, _)| memory >> i & 1 != 0).map(|(_, order)| order)
 }
 
-/// Who touches what.
+/// The origin of an access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Who {
     /// Number in the block.
     pub(crate) thread: u32,
-    /// For whom, and when: an operation that the device goes on with by itself.
+    /// Actor and beat of an asynchronous operation.
     pub(crate) on_behalf_of: Option<(Actor, u32)>,
     /// Offset of the return address in the code.
     pub(crate) code: u32,
@@ -61,7 +61,7 @@ pub(crate) struct Who {
 pub(crate) struct Shared<'a> {
     pub(crate) begin: usize,
     pub(crate) bytes: usize,
-    pub(crate) stretches: &'a [Range<usize>],
+    pub(crate) ranges: &'a [Range<usize>],
 }
 
 /// What is wrong with an access; the earlier one, if there is one: who, and offset in the code.
@@ -115,7 +115,7 @@ impl Checks {
         self.waited[thread as usize] = true;
     }
 
-    /// Whether no thread of the block has, where one has to.
+    /// Whether no thread of the block has waited, where one has to.
     pub(crate) fn never_waited(&self) -> bool {
         self.overlaps && !self.waited.contains(&true)
     }
@@ -142,8 +142,8 @@ impl Checks {
         }
     }
 
-    /// From now on it is kept for each of the block's threads who knows of whom. Kernels with such clocks have no barriers
-    /// that order one kind of memory alone, so both kinds count the same beats.
+    /// Starts vector clocks for the block's threads. Kernels with clocks have no barriers that order one kind of memory
+    /// alone, so both kinds count the same beats.
     pub(crate) fn keep_clocks(&mut self, threads: usize) {
         self.clocks.get_or_insert_with(|| Clocks::new(threads, &self.orders[0].beats));
     }
@@ -154,7 +154,7 @@ impl Checks {
         self.now(thread)
     }
 
-    /// What a thread did and knows is known to who meets `clock`.
+    /// `clock` gets what a thread did and knows.
     pub(crate) fn release(&mut self, thread: u32, clock: &mut Clock) {
         let beat = self.beat(thread);
         if let Some(clocks) = &mut self.clocks {
@@ -169,7 +169,7 @@ impl Checks {
         }
     }
 
-    /// What a thread did and knows is seen by operations that the device makes by itself.
+    /// A proxy fence: asynchronous operations see what a thread did and knows.
     pub(crate) fn fence(&mut self, thread: u32) {
         let beat = self.beat(thread);
         if let Some(clocks) = &mut self.clocks {
@@ -177,7 +177,7 @@ impl Checks {
         }
     }
 
-    /// Whether operations that the device makes by itself for `thread` see what `of` has just done.
+    /// Whether asynchronous operations of `thread` see what `of` has just done.
     pub(crate) fn fenced(&self, thread: u32, of: Actor, beat: u32) -> bool {
         self.clocks.as_ref().is_some_and(|clocks| clocks.fenced(thread, of, beat))
     }
@@ -187,14 +187,14 @@ impl Checks {
         self.orders[0].beats[thread as usize / 32].beat
     }
 
-    /// A thread knows what the device did by itself before a beat.
+    /// A thread learns what an asynchronous actor did before a beat.
     pub(crate) fn learn(&mut self, thread: u32, actor: Actor, beat: u32) {
         if let Some(clocks) = &mut self.clocks {
             clocks.learn(thread, actor, beat);
         }
     }
 
-    /// Who meets `clock` knows it.
+    /// `clock` gets what an asynchronous actor did before a beat.
     pub(crate) fn publish(&self, actor: Actor, beat: u32, clock: &mut Clock) {
         if let Some(clocks) = &self.clocks {
             clocks.publish(actor, beat, clock);
@@ -223,8 +223,8 @@ impl Checks {
         let readers = &mut self.readers;
         if in_shared {
             let at = at - shared.begin;
-            if !shared.stretches.iter().any(|stretch| stretch.start <= at && at + bytes <= stretch.end) {
-                return Err(outside_shared(at, bytes, shared.stretches));
+            if !shared.ranges.iter().any(|range| range.start <= at && at + bytes <= range.end) {
+                return Err(outside_shared(at, bytes, shared.ranges));
             }
             let cells = self.shared.cells(shared.bytes, at, bytes).map_err(no_memory)?;
             let scope = Scope { shared: true, fresh: true };
@@ -258,7 +258,7 @@ impl Checks {
     }
 }
 
-/// Touches the cells of one access, to shared memory or an argument. Mostly they are all alike, then one is looked at for all.
+/// Touches the cells of one access, to shared memory or an argument. If all cells are alike, one is checked for all.
 fn each(
     cells: &mut [Cell],
     now: &Now,
@@ -310,14 +310,14 @@ fn wrong(kind: Kind, earlier: Past, touch: Touch, argument: Option<usize>) -> Wr
     Wrong { kind, what, earlier }
 }
 
-fn outside_shared(at: usize, bytes: usize, stretches: &[Range<usize>]) -> Wrong {
+fn outside_shared(at: usize, bytes: usize, ranges: &[Range<usize>]) -> Wrong {
     // The last one that begins before the access is the one that was meant.
-    let index = stretches.iter().rposition(|stretch| stretch.start <= at && !stretch.is_empty());
+    let index = ranges.iter().rposition(|range| range.start <= at && !range.is_empty());
     let what = match index {
         Some(index) => {
             let name = if index == 0 { "dynamic shared memory" } else { "a shared variable" };
-            let size = stretches[index].len();
-            format!("touches {bytes} bytes at byte {} of {name} of {size} bytes", at - stretches[index].start)
+            let size = ranges[index].len();
+            format!("touches {bytes} bytes at byte {} of {name} of {size} bytes", at - ranges[index].start)
         }
         None => format!("touches {bytes} bytes of shared memory, of which the block has none"),
     };

@@ -1,4 +1,4 @@
-//! What is remembered of each byte, and which two accesses nothing orders.
+//! The access history of each byte, and the rules for conflicting accesses.
 //!
 //! Two accesses of one thread are ordered. So are two of one block with a barrier between, and two of one warp with a
 //! `__syncwarp` between to which both lanes came, and those that clocks order (`clocks.rs`). Nothing orders blocks of one
@@ -12,11 +12,11 @@ use crate::fault::Kind;
 pub(super) struct Past {
     /// Barriers and blocks before it.
     pub(super) phase: u32,
-    /// Synchronisations of its warp before it; of an operation that the device makes by itself, which one it is.
+    /// Synchronisations of its warp before it; of an asynchronous operation its number.
     pub(super) beat: u32,
     /// Where in the code: the offset of a return address.
     pub(super) code: u32,
-    /// Who: mostly the number of a thread in its block.
+    /// The actor, mostly the number of a thread in its block.
     pub(super) actor: Actor,
     pub(super) marks: u16,
 }
@@ -25,7 +25,7 @@ pub(super) struct Past {
 pub(super) const VALID: u16 = 1;
 /// An atomic operation.
 pub(super) const ATOMIC: u16 = 2;
-/// A copy that nobody has waited for.
+/// A copy without a wait so far.
 pub(super) const PENDING: u16 = 4;
 /// Reads: of several lanes of the warp, of several warps of the block, of earlier blocks too.
 const LANES: u16 = 8;
@@ -36,7 +36,7 @@ const SEVERAL: u16 = 64;
 /// A barrier lies here.
 const BARRIER: u16 = 128;
 
-/// The last write of a byte, and the reads since. All zero: nobody has touched it.
+/// The last write of a byte, and the reads since. All zero: untouched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct Cell {
@@ -57,7 +57,7 @@ pub(crate) enum Touch {
     /// A copy to it begins, and has been waited for.
     Begin,
     Deliver,
-    /// An operation that the device makes by itself reads it; begins to write it, and has written it.
+    /// An asynchronous operation reads it; begins to write it, and has written it.
     AsyncRead,
     AsyncBegin,
     AsyncDeliver,
@@ -123,10 +123,10 @@ impl Beats {
     }
 }
 
-/// Who touches memory now.
+/// The access being checked.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now<'a> {
-    /// The thread's access, and what is remembered of it: another's if the device goes on by itself.
+    /// The thread's access, and the record of it; for an asynchronous operation the record is the actor's.
     pub(super) past: Past,
     pub(super) record: Past,
     /// The phase in which this block began.
@@ -214,7 +214,7 @@ impl Now<'_> {
 }
 
 impl Cell {
-    /// Touches a byte: changes what is remembered, or says with what it conflicts.
+    /// Accesses a byte: updates its history, or returns the conflict.
     pub(super) fn touch(
         &mut self,
         now: &Now,

@@ -1,10 +1,10 @@
-//! What the runtime and compiled kernels share in memory: the twins of the structs in `include/sim.h`.
+//! Structs that the runtime and compiled kernels share; the kernels' side is in `include/sim.h`.
 
 use crate::launch::Parameter;
 use std::ffi::{c_char, c_void};
 use std::ptr::null;
 
-/// Where in the kernel's text something is called.
+/// Where in the kernel source something is called.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Site {
@@ -41,7 +41,7 @@ pub(crate) struct Meeting {
 }
 
 /// Who must come to a meeting: all 32 lanes; all with which the warp began, and none may meet others meanwhile. Both at
-/// one place in the text.
+/// one place in the source.
 pub(crate) mod lanes {
     pub(crate) const WHOLE: u32 = 1;
     pub(crate) const SAME: u32 = 2;
@@ -114,7 +114,7 @@ pub(crate) struct EngineView {
 /// A thread's way through a kernel; it takes the addresses of the arguments.
 pub(crate) type Entry = unsafe extern "C" fn(*const *const c_void);
 
-/// A kernel in the list of a compiled text.
+/// A kernel in the list of a compiled source.
 #[repr(C)]
 pub(crate) struct KernelView {
     pub(crate) name: *const c_char,

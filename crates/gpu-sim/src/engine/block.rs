@@ -1,4 +1,4 @@
-//! One block: whose turn it is, and how its threads begin, wait and end.
+//! One block: scheduling of its threads, and how they begin, wait and end.
 
 use super::abi::{Site, ThreadView};
 use super::fibre::{Stacks, switch};
@@ -146,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// What went wrong in the block, if anything.
+    /// The block's fault, if any.
     pub(super) fn end_block(&mut self) -> Option<Fault> {
         if self.fault.is_none() && self.live > 0 {
             self.fault = Some(self.stuck());
@@ -181,12 +181,12 @@ impl Engine {
         self.fault.take()
     }
 
-    /// Nobody can go on: who waits where.
+    /// A deadlock: which threads wait where.
     fn stuck(&self) -> Fault {
         let waiting = || self.threads.iter().filter(|thread| !thread.stack.is_null());
         let mut places = BTreeMap::new();
         for thread in waiting() {
-            // SAFETY: a waiting thread has said for what, in a C string of the text or of the runtime.
+            // SAFETY: a waiting thread has set `what` to a C string of the kernel or of the runtime.
             let what = unsafe { CStr::from_ptr(thread.what) }.to_string_lossy();
             *places.entry((self.code.place(thread.site).to_string(), what)).or_insert(0) += 1;
         }
@@ -204,7 +204,7 @@ impl Engine {
         Fault { kind: Kind::Deadlock, message, place, thread: first.view.index, block: self.view.block }
     }
 
-    /// Who goes on: a lane of the warp whose turn it is, else of the next that has one. It is no longer ready.
+    /// The next thread: a ready lane of the current warp, else of the next warp that has one. Clears its ready bit.
     pub(super) fn next(&mut self) -> Option<*mut Thread> {
         loop {
             // Now and then a copy comes early.
@@ -268,7 +268,7 @@ pub(super) unsafe fn suspend(engine: *mut Engine) {
     }
 }
 
-/// Saves where the caller is to `save`, and lets `next` begin or go on.
+/// Saves the caller's state to `save`, and starts or resumes `next`.
 unsafe fn resume(engine: *mut Engine, save: *mut *mut u8, next: *mut Thread) {
     // SAFETY: the engine's own threads; one that has begun left its stack by `switch`, and does so once.
     unsafe {
@@ -282,7 +282,7 @@ unsafe fn resume(engine: *mut Engine, save: *mut *mut u8, next: *mut Thread) {
     }
 }
 
-/// What a fibre does: its thread, then those that have not begun, as long as it is their turn.
+/// A fibre's main: runs its thread, then threads that have not begun, as long as they are scheduled.
 extern "sysv64" fn thread() -> ! {
     let engine = CURRENT.get();
     // SAFETY: fibres run only while the engine of this host thread runs a block. No reference is held at the switches.

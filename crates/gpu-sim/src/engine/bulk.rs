@@ -1,6 +1,5 @@
-//! Copies to shared memory that the device goes on with by itself, and counts at a barrier (PTX ISA, "cp.async.bulk").
-//! They come as late as can be, when no thread can go on without; by chance earlier where the order of threads is
-//! shuffled.
+//! Asynchronous copies to shared memory that are counted at a barrier (PTX ISA, "cp.async.bulk"). The simulator delays
+//! them until no thread can go on without; with shuffled threads some complete earlier, at random.
 
 use super::abi::{EngineView, Site};
 use super::phases::MOST;
@@ -12,7 +11,7 @@ use crate::launch::Order;
 use crate::tensor_map::TensorMap;
 use std::ffi::c_void;
 
-/// A copy that is on its way.
+/// A copy in flight.
 #[derive(Debug)]
 pub(super) struct Bulk {
     to: *mut u8,
@@ -20,7 +19,7 @@ pub(super) struct Bulk {
     from: From,
     /// Which of the block's barriers counts it.
     pub(super) barrier: usize,
-    /// Who began it, and where.
+    /// The thread that began the copy, and where.
     thread: u32,
     pub(super) site: Site,
 }
@@ -32,7 +31,7 @@ enum From {
 }
 
 impl Engine {
-    /// Finishes one copy, if any is on its way: the first one, the last one, or any.
+    /// Completes one copy, if any is in flight: the first one, the last one, or any.
     pub(super) fn deliver(&mut self) -> bool {
         let at = match self.turns.order {
             _ if self.bulks.is_empty() => return false,
@@ -67,7 +66,7 @@ impl Engine {
     }
 }
 
-/// Begins a copy: looks at its target and its barrier, and where it is `read` from.
+/// Begins a copy: checks its target, its barrier and the memory that is `read`.
 unsafe fn begin(engine: *mut Engine, bulk: Bulk, align: usize, read: &[(usize, usize)]) {
     let (to, bytes, site, index) = (bulk.to.addr(), bulk.bytes, bulk.site, bulk.barrier);
     // SAFETY: called on a fibre with no other reference to the engine.
@@ -165,7 +164,7 @@ pub(super) unsafe extern "C" fn tile(
     }
 }
 
-/// The hook: what the thread knows is seen by copies and products that the device makes by itself.
+/// The hook: a proxy fence; what the thread knows is seen by asynchronous copies and products.
 pub(super) unsafe extern "C" fn fence_async(view: *mut EngineView, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field; the site comes from `sim.h`.

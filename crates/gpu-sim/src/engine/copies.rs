@@ -1,5 +1,5 @@
-//! Copies to shared memory that a thread has begun and not yet waited for. Nothing is copied before the wait, so that
-//! a kernel which does not wait sees what was there.
+//! Copies to shared memory that a thread has begun and not yet waited for. They are delayed
+//! until the wait, so a missing wait shows the old bytes.
 
 use super::abi::{EngineView, Site};
 use super::touch::check;
@@ -33,7 +33,7 @@ impl Copies {
 }
 
 impl Engine {
-    /// The thread that runs has ended: what it did not wait for is never copied.
+    /// The running thread has ended: copies without a wait never happen.
     pub(super) fn forget_copies(&mut self) {
         if self.copying {
             let thread = self.thread().view.linear as usize;

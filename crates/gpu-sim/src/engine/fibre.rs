@@ -1,4 +1,4 @@
-//! Fibres: stacks of their own, between which one thread of the host switches.
+//! Fibres: separate stacks between which a host thread switches.
 
 use memmap2::{MmapMut, MmapOptions};
 use std::arch::naked_asm;
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "sysv64" fn switch(save: *mut *mut u8, to: *mut u8) {
 #[derive(Debug)]
 pub(crate) struct Stacks {
     memory: MmapMut,
-    /// Highest addresses of those that nobody uses.
+    /// Highest addresses of the unused stacks.
     free: Vec<*mut u8>,
 }
 
@@ -73,7 +73,7 @@ impl Stacks {
     /// Puts onto a stack what [`switch`] needs to begin `run` on it.
     ///
     /// # Safety
-    /// `stack` was taken from here and nobody runs on it.
+    /// `stack` was taken from here and no fibre runs on it.
     pub(crate) unsafe fn prepare(stack: *mut u8, run: extern "sysv64" fn() -> !) -> *mut u8 {
         let top = stack.cast::<usize>();
         // SAFETY: the stack is writable below its highest address. From above: a return address that is never used,

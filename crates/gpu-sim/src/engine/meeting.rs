@@ -37,7 +37,7 @@ pub(super) struct Barrier {
     /// How many of them brought a true predicate, now and when the barrier last opened.
     trues: u32,
     result: u32,
-    /// In which memory it orders accesses: what all of them said.
+    /// The memory whose accesses it orders: only what every thread asked for.
     memory: u32,
     /// Where the first one came.
     site: Site,
@@ -58,13 +58,13 @@ impl Warp {
         self.at_barrier = 0;
     }
 
-    /// A meeting to which everybody has come who will.
+    /// A meeting for which all lanes have come that will.
     fn complete(&self) -> Option<usize> {
         self.meetings.iter().position(|begun| begun.present == begun.mask & self.live)
     }
 }
 
-/// Holds a meeting to which everybody has come: does its work and lets its lanes go on.
+/// Completes a meeting for which all lanes have come: does its work and resumes the lanes.
 unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
     // SAFETY: called on a fibre with no other reference to the engine. What lanes have brought lies on their stacks,
     // where they wait.
@@ -87,7 +87,7 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
 
 /// What is wrong with a meeting to which some lanes of the warp did not come.
 fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
-    // SAFETY: a C string of the text.
+    // SAFETY: a C string of the kernel.
     let what = || unsafe { CStr::from_ptr(meeting.what) }.to_string_lossy();
     if meeting.lanes & lanes::WHOLE != 0 && present != u32::MAX {
         Some(format!("{} needs all 32 lanes of the warp; only {present:#010x} take part", what()))
@@ -98,7 +98,7 @@ fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
     }
 }
 
-/// The hook: brings something to a meeting of the lanes in `mask`, and returns when it has been held.
+/// The hook: a lane joins a meeting of the lanes in `mask` with an operand, and returns when it is complete.
 pub(super) unsafe extern "C" fn meet(
     view: *mut EngineView,
     meeting: *const Meeting,
@@ -139,7 +139,7 @@ pub(super) unsafe extern "C" fn meet(
         let apart = (*engine).checks.is_some() && (*meeting).lanes != 0 && !(*engine).code.same(begun.site, *site);
         if let Some(other) = elsewhere.or(apart.then_some(begun.site)) {
             let what = CStr::from_ptr((*meeting).what).to_string_lossy();
-            let message = format!("this lane is at this {what}, others are at {}", (*engine).code.place(other));
+            let message = format!("this lane is at {what}, others are at {}", (*engine).code.place(other));
             (*engine).blame(Kind::Divergence, message, *site);
             stop(engine);
         }
@@ -208,7 +208,7 @@ fn open(engine: &mut Engine) {
     engine.turns.again();
 }
 
-/// The thread that runs has ended: others may have waited for nobody else.
+/// The running thread has ended, which may release a barrier.
 pub(super) unsafe fn leave(engine: *mut Engine) {
     // SAFETY: called on a fibre with no other reference to the engine.
     unsafe {

@@ -1,9 +1,9 @@
 //! Runs the blocks of a launch, one after another, each thread of a block as a fibre. It knows neither CUDA nor Metal.
 //!
 //! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), for a phase
-//! of a barrier in shared memory (`phases`). Then the next one runs that can; if none can, the device goes on with what it
-//! does by itself (`bulk`). One that has not begun takes over the stack of one that has ended, so a kernel without barriers is
-//! a loop on one stack.
+//! of a barrier in shared memory (`phases`). Then the next ready thread runs; if none is ready, an asynchronous
+//! copy completes (`bulk`). A thread that begins takes over the stack of one that has ended, so a kernel without barriers is a
+//! loop on one stack.
 //!
 //! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
 
@@ -50,7 +50,7 @@ struct Thread {
     pointer: *mut u8,
     /// Its stack, null if it has none.
     stack: *mut u8,
-    /// For what and where it waits, for people.
+    /// For what and where it waits, for messages.
     what: *const c_char,
     site: Site,
 }
@@ -59,23 +59,23 @@ struct Thread {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) entry: Entry,
-    /// Tells the compiled text which engine runs in this thread.
+    /// Tells the compiled source which engine runs in this thread.
     pub(crate) enter: unsafe extern "C" fn(*mut EngineView),
     pub(crate) arguments: &'a [*const c_void],
     pub(crate) grid: [u32; 3],
     pub(crate) block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub(crate) shared: u32,
-    /// Shared variables in the whole text.
+    /// Shared variables of the whole source.
     pub(crate) variables: u32,
     /// How much shared memory there is.
     pub(crate) limits: Limits,
     pub(crate) order: Order,
-    /// Where lines of the text are found.
+    /// Finds source lines.
     pub(crate) code: &'a Arc<Code>,
     /// The launch may begin before those before it have ended.
     pub(crate) overlaps: bool,
-    /// The text calls a hook before each access, and these are the buffers among the arguments.
+    /// In checked mode: kernels call a hook before each access, and these are the buffers among the arguments.
     pub(crate) checked: bool,
     pub(crate) buffers: &'a [Buffer],
 }
@@ -83,7 +83,7 @@ pub(crate) struct Job<'a> {
 /// The state of the launch that this thread of the host runs. Kept for the next one, with its stacks.
 #[repr(C)]
 pub(crate) struct Engine {
-    /// Kernels see it: it stands first.
+    /// First, because kernels see it.
     view: EngineView,
     /// Where the host goes on when no thread can.
     host: *mut u8,
@@ -217,7 +217,7 @@ impl Engine {
         unsafe { &mut *self.view.thread.cast::<Thread>() }
     }
 
-    /// Keeps where in the text something is waited for.
+    /// Notes a source line at which a thread waits.
     fn pass(&mut self, site: Site) {
         if self.checks.is_some() {
             self.passed.insert(site.code.addr());
@@ -229,7 +229,7 @@ impl Engine {
         self.threads.len()
     }
 
-    /// Keeps the first fault: what the thread that runs now did wrong.
+    /// Keeps the first fault, of the running thread.
     fn blame(&mut self, kind: Kind, message: String, site: Site) {
         let (thread, block) = (self.thread().view.index, self.view.block);
         if self.fault.is_none() {
@@ -249,7 +249,7 @@ unsafe fn stop(engine: *mut Engine) -> ! {
     unreachable!("a fibre that was given up went on")
 }
 
-/// Ends the launch: the thread that runs did something wrong.
+/// Ends the launch with a fault of the running thread.
 ///
 /// # Safety
 /// Called on a fibre of the engine, with no reference to it.
@@ -261,7 +261,7 @@ unsafe fn refuse(engine: *mut Engine, kind: Kind, message: String, site: Site) -
     }
 }
 
-/// The hook with which kernel text reports what is wrong.
+/// The hook with which a kernel reports a fault.
 unsafe extern "C" fn fail(view: *mut EngineView, kind: u32, message: *const c_char, site: *const Site) -> ! {
     let engine: *mut Engine = view.cast();
     let kind = match kind {
@@ -270,7 +270,7 @@ unsafe extern "C" fn fail(view: *mut EngineView, kind: u32, message: *const c_ch
         3 => Kind::Undefined,
         _ => Kind::Collective,
     };
-    // SAFETY: the view is the engine's first field; the text's messages are C strings.
+    // SAFETY: the view is the engine's first field; the kernel's messages are C strings.
     unsafe {
         let message = CStr::from_ptr(message).to_string_lossy().into_owned();
         (*engine).blame(kind, message, *site);

@@ -12,12 +12,12 @@ pub(super) const COUNT: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// Threads for which it opens; 0 while nobody is there.
+    /// Threads for which it opens; 0 while none has arrived.
     threads: u32,
     /// Threads of warps that are there as a whole.
     arrived: u32,
     warps: Vec<Arrived>,
-    /// What those know who are there.
+    /// The clock of the threads that are there.
     clock: Clock,
 }
 
@@ -37,7 +37,7 @@ impl Engine {
         used.for_each(|named| *named = Default::default());
     }
 
-    /// What is wrong with a thread's coming.
+    /// The fault of a thread that comes, if any.
     fn refuse_named(&self, id: u32, threads: u32, warp: usize, lane: u32, site: Site) -> Option<(Kind, String)> {
         let block = (self.threads.len() as u32).next_multiple_of(32);
         if !(1..COUNT as u32).contains(&id) {
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// The thread that runs has ended: its warp may now be at a barrier as a whole, which is a fault in checked mode.
+    /// The running thread has ended: its warp may now be at a barrier as a whole, which is a fault in checked mode.
     pub(super) fn leave_named(&mut self, warp: usize, lane: u32) -> Option<(String, Site)> {
         let without = |arrived: &&Arrived| arrived.warp == warp && arrived.present >> lane & 1 == 0;
         if let Some(arrived) = self.named.iter().find_map(|named| named.warps.iter().find(without)) {

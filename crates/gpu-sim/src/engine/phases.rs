@@ -1,5 +1,5 @@
-//! Barriers in shared memory that count arrivals, and bytes that copies bring, in phases (PTX ISA, "mbarrier"). What a
-//! text sees of their 8 bytes is nothing.
+//! Barriers in shared memory that count arrivals, and bytes that copies bring, in phases (PTX ISA, "mbarrier"). A
+//! kernel does not see their 8 bytes.
 
 use super::abi::{EngineView, Site, step};
 use super::block::suspend;
@@ -26,9 +26,9 @@ pub(super) struct Phases {
     /// How many phases have ended.
     pub(super) phase: u32,
     waiting: Vec<u32>,
-    /// What those know who have arrived in this phase.
+    /// The clock of the threads that have arrived in this phase.
     arrived: Clock,
-    /// What those know who wait for the last phase that has ended.
+    /// The clock that threads get which wait for the last complete phase.
     complete: Clock,
     /// Which thread made it, and at which beat.
     pub(super) made: (u32, u32),
@@ -41,7 +41,7 @@ impl Engine {
         self.phases.iter().rposition(|barrier| barrier.live && barrier.at == at)
     }
 
-    /// Ends the phase if it lacks nothing: who waits for it goes on.
+    /// Ends a complete phase and resumes the threads that wait for it.
     pub(super) fn end_phase(&mut self, index: usize) {
         let barrier = &mut self.phases[index];
         if barrier.pending != 0 || barrier.bytes != 0 {

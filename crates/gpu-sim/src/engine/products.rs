@@ -1,7 +1,6 @@
-//! Products of matrices by four warps, which the device goes on with by itself (PTX ISA, "Asynchronous warpgroup level
-//! matrix instructions"). Nothing is multiplied before a wait that covers it, so a kernel that does not wait sees the sums
-//! of before. Each warp begins its part by itself, 16 rows of a and all of b, and waits for it alone: what the parts of
-//! other warps still read, it does not know.
+//! Asynchronous matrix products of four warps (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The simulator
+//! delays a product until a wait covers it, so a missing wait shows the old sums. Each warp begins its own part, 16 rows of
+//! a and all of b, and waits for that part alone; it does not learn what the parts of other warps still read.
 
 use super::abi::{EngineView, Product, Site};
 use super::touch::check_for;
@@ -131,7 +130,7 @@ impl Engine {
             0 => fetch(product.a, warp % 4 * 16, &mut a),
             _ => spread(&product.fragments, &mut a),
         }
-        // SAFETY: the text's own function, with sums of 32 threads that have not ended: that would have been a fault.
+        // SAFETY: the kernel's own function, with sums of 32 threads that have not ended: that would have been a fault.
         unsafe { (product.compute)(product.d.as_ptr(), a.as_ptr(), b.as_ptr(), product.columns, product.accumulate) };
     }
 
@@ -174,7 +173,7 @@ fn spread(fragments: &[[u32; 4]; 32], rows: &mut [u8]) {
 /// The hook: begins a warp's part of a product.
 pub(super) unsafe extern "C" fn product(view: *mut EngineView, product: *const Product, site: *const Site) {
     let engine: *mut Engine = view.cast();
-    // SAFETY: the view is the engine's first field, the rest comes from the text; called on a fibre.
+    // SAFETY: the view is the engine's first field, the rest comes from the kernel; called on a fibre.
     unsafe {
         let (product, site) = ((*product).clone(), *site);
         let warp = (*engine).thread().view.warp as usize;

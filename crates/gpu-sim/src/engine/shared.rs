@@ -20,11 +20,11 @@ pub(super) struct Shared {
     limits: Limits,
     /// Bytes in use.
     used: usize,
-    /// Address of each variable of the text, null before the block has met it.
+    /// Address of each shared variable, null before the block has met it.
     variables: Vec<*mut c_void>,
-    /// The stretches in use: offsets.
-    stretches: Vec<Range<usize>>,
-    /// Bytes between stretches, in checked mode: who runs out of one does not run into the next.
+    /// The ranges in use: offsets.
+    ranges: Vec<Range<usize>>,
+    /// Bytes between ranges, in checked mode, so that an access past one range does not hit the next.
     gap: usize,
 }
 
@@ -32,7 +32,7 @@ const GAP: usize = 64;
 
 impl Shared {
     pub(super) fn new() -> Result<Self, std::io::Error> {
-        // The smallest variables need the most room for gaps.
+        // The smallest variables need the most memory for gaps.
         let memory = MmapMut::map_anon(SHARED_LIMIT as usize + STATIC_SHARED_LIMIT as usize * (1 + GAP))?;
         Ok(Self {
             memory,
@@ -40,7 +40,7 @@ impl Shared {
             limits: Limits::default(),
             used: 0,
             variables: Vec::new(),
-            stretches: Vec::new(),
+            ranges: Vec::new(),
             gap: 0,
         })
     }
@@ -62,8 +62,8 @@ impl Shared {
         self.memory[..self.dynamic].fill(POISON);
         self.used = self.dynamic;
         self.gap = if checked { GAP } else { 0 };
-        self.stretches.clear();
-        self.stretches.push(0..self.dynamic);
+        self.ranges.clear();
+        self.ranges.push(0..self.dynamic);
         self.variables.fill(null_mut());
     }
 
@@ -76,18 +76,18 @@ impl Shared {
     /// For the checks.
     pub(super) fn checked(&self) -> crate::check::Shared<'_> {
         let (begin, bytes) = (self.memory.as_ptr().addr(), self.memory.len());
-        crate::check::Shared { begin, bytes, stretches: &self.stretches }
+        crate::check::Shared { begin, bytes, ranges: &self.ranges }
     }
 
     /// Gives a variable its place; `None` if that is more than a block can have.
     fn place(&mut self, variable: u32, bytes: u32, align: u32) -> Option<*mut c_void> {
         let at = (self.used + self.gap).next_multiple_of((align as usize).max(16));
         let end = at + bytes as usize;
-        let variables: usize = self.stretches[1..].iter().map(Range::len).sum::<usize>() + bytes as usize;
+        let variables: usize = self.ranges[1..].iter().map(Range::len).sum::<usize>() + bytes as usize;
         if variables > self.limits.variables as usize || self.dynamic + variables > self.limits.shared as usize {
             return None;
         }
-        self.stretches.push(at..end);
+        self.ranges.push(at..end);
         self.memory[at..end].fill(POISON);
         self.used = end;
         let address = (&raw mut self.memory[at]).cast();

@@ -1,11 +1,11 @@
-//! The hook before each access of a checked text.
+//! The hook before each access in checked mode.
 
 use super::abi::{EngineView, Site};
 use super::{Engine, stop};
 use crate::check::{Actor, Touch, Who};
 use std::ffi::c_void;
 
-/// The hook: the thread that runs touches memory that is not its own.
+/// The hook: the running thread accesses memory that is not its own.
 pub(super) unsafe extern "C" fn touch(
     view: *mut EngineView,
     at: *const c_void,
@@ -31,7 +31,7 @@ pub(super) unsafe extern "C" fn touch(
     }
 }
 
-/// The hook: the thread that runs has waited for the launches before.
+/// The hook: the running thread has waited for earlier launches.
 pub(super) unsafe extern "C" fn depend(view: *mut EngineView, site: *const Site) {
     let engine: *mut Engine = view.cast();
     // SAFETY: the view is the engine's first field; the site comes from `sim.h`.
@@ -44,7 +44,7 @@ pub(super) unsafe extern "C" fn depend(view: *mut EngineView, site: *const Site)
     }
 }
 
-/// Ends the launch if the thread that runs must not touch some memory now.
+/// Ends the launch if the running thread must not access some memory now.
 ///
 /// # Safety
 /// Called on a fibre of the engine, with no reference to it.
@@ -53,7 +53,7 @@ pub(super) unsafe fn check(engine: *mut Engine, at: usize, bytes: usize, touch: 
     unsafe { check_for(engine, at, bytes, touch, None, site) }
 }
 
-/// The same for what the device goes on with by itself: who that is, and its beat.
+/// The same for an asynchronous operation: its actor and beat.
 ///
 /// # Safety
 /// As for [`check`].

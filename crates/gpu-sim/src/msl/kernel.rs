@@ -173,7 +173,7 @@ impl Translator<'_> {
         self.out.drain(first..).map(|token| token.text.into_owned()).collect::<Vec<_>>().join(" ")
     }
 
-    /// A template's parameters as a text, and their names.
+    /// A template's parameters as source, and their names.
     fn template_parameters(&mut self, from: usize, to: usize) -> (String, String) {
         let text = self.type_text(from, to);
         let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! The Metal Shading Language: from a preprocessed text to C++ for the prelude, by one pass over its tokens. Lines are
+//! The Metal Shading Language: from preprocessed source to C++ for the prelude, by one pass over its tokens. Lines are
 //! kept. What the language does not have is refused, with its line; what only types show is left to the second check
 //! (`opencl.rs`), in which a compiler knows address spaces.
 //!
@@ -28,7 +28,7 @@ use std::fmt;
 use std::fmt::Write;
 use tokens::{Kind, Token};
 
-/// The text of the pass itself: what was made of a text by another is not taken from the cache.
+/// The translator's own source, part of the cache key.
 pub(crate) const PASS: [&str; 13] = [
     include_str!("attribute.rs"),
     include_str!("body.rs"),
@@ -45,7 +45,7 @@ pub(crate) const PASS: [&str; 13] = [
     include_str!("words.rs"),
 ];
 
-/// What is wrong with a text.
+/// What is wrong with a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) file: String,
@@ -62,7 +62,7 @@ impl fmt::Display for Problem {
 /// At most so many are told.
 const MOST_PROBLEMS: usize = 20;
 
-/// The words of a text, and what was found in it so far.
+/// A source's tokens, and what was found in them so far.
 #[derive(Debug)]
 struct Translator<'a> {
     dialect: Dialect,
@@ -87,7 +87,7 @@ struct Translator<'a> {
     problems: Vec<(usize, String)>,
 }
 
-/// What a text is translated to.
+/// The target of a translation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// C++ that runs, without address spaces.
@@ -96,15 +96,15 @@ pub(crate) enum Dialect {
     OpenCl,
 }
 
-/// A text as C++.
+/// A source as C++.
 #[derive(Debug)]
 pub(crate) struct Translated {
-    /// Macros that name the swizzles of the text, for the prelude.
+    /// Macros that name the swizzles of the source, for the prelude.
     pub(crate) swizzles: String,
     pub(crate) text: String,
 }
 
-/// Translates what the preprocessor made of a text in MSL.
+/// Translates preprocessed Metal source.
 pub(crate) fn translate(source: &Source, text: &str, dialect: Dialect) -> Result<Translated, Error> {
     let failed = |problems: &[Problem]| {
         let mut log = String::new();
@@ -158,7 +158,7 @@ pub(crate) fn translate(source: &Source, text: &str, dialect: Dialect) -> Result
     Err(failed(&problems))
 }
 
-/// The swizzles of a text, as calls of a macro: `S(xy, 0, 1)`, by the last component that one needs.
+/// The swizzles of a source, as calls of a macro: `S(xy, 0, 1)`, by the last component that one needs.
 fn swizzles(tokens: &[Token]) -> String {
     let mut used: [BTreeSet<(String, String)>; 4] = Default::default();
     for pair in tokens.windows(2) {
@@ -209,14 +209,14 @@ impl<'a> Translator<'a> {
         self.matches[at]
     }
 
-    /// Writes C++ of our own, in the line of a token of the text.
+    /// Writes generated C++, in the line of a token of the source.
     fn emit(&mut self, at: usize, text: String) {
         let Some(near) = self.tokens.get(at.min(self.tokens.len().saturating_sub(1))) else { return };
         let (file, line) = (near.file, near.line);
         self.out.push(Token { kind: Kind::Word, text: text.into(), file, line, spaced: true });
     }
 
-    /// Writes a token of the text as it is.
+    /// Writes a token of the source as it is.
     fn keep(&mut self, at: usize) {
         let token = self.tokens[at].clone();
         self.out.push(token);

@@ -1,5 +1,5 @@
-//! The second check of a text in MSL: as C++ for OpenCL it has address spaces still, and Clang sees to it that a
-//! pointer to one is not taken for a pointer to another. Nothing of it runs.
+//! The second check of Metal source: as C++ for OpenCL it keeps its address spaces, and Clang refuses a pointer to one
+//! where a pointer to another is wanted. The result is never run.
 
 use super::function::Function;
 use super::scope::SPACES;
@@ -26,7 +26,7 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-/// The words of Metal as declarations alone.
+/// Metal's built-ins as declarations alone.
 const PRELUDE: &str = include_str!("../../include/metal_opencl.h");
 
 /// Words of OpenCL that are names in Metal.
@@ -43,8 +43,7 @@ fn clang() -> Result<&'static (&'static str, String)> {
     found.as_ref().ok_or(Error::NoClang { tried: COMPILERS })
 }
 
-/// Fails if a text in MSL takes an address space for another. What was found to be right is noted in the folder
-/// `cache`.
+/// Fails if a Metal source takes an address space for another. Sources that passed are noted in the folder `cache`.
 pub(crate) fn address_spaces(source: &Source, cache: &Path) -> Result<()> {
     let (clang, version) = clang()?;
     let with = [version.as_str(), PRELUDE].into_iter().chain(FLAGS.iter().copied());
@@ -85,7 +84,7 @@ impl Translator<'_> {
         if self.dialect == Dialect::Cpp { "const" } else { "__constant" }
     }
 
-    /// A name of the text as the dialect has it.
+    /// A name of the source as the dialect has it.
     pub(super) fn name(&self, at: usize) -> String {
         match self.text(at) {
             name if self.dialect == Dialect::OpenCl && is_renamed(name) => format!("gpu_sim_{name}"),

@@ -1,11 +1,11 @@
-//! The preprocessor's pass over a text in MSL, by the system's C++ compiler.
+//! The preprocessor's pass over Metal source, by the system's C++ compiler.
 
 use crate::Source;
 use crate::error::{Error, Result};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Headers that a text may include; the prelude stands for all of them.
+/// Headers that a source may include; the prelude stands for all of them.
 const HEADERS: &[&str] = &[
     "metal_stdlib",
     "metal_atomic",
@@ -36,7 +36,7 @@ fn header(line: &str) -> Option<&str> {
     HEADERS.iter().find(|known| **known == name).copied()
 }
 
-/// A text without comments, macros and directives; line markers tell where it comes from.
+/// A source without comments, macros and directives; line markers tell where it comes from.
 pub(crate) fn preprocess(compiler: &str, source: &Source) -> Result<String> {
     let failed = |log: String| Error::Compile { name: source.name.to_owned(), log };
     let io = |error: std::io::Error| failed(format!("{compiler} does not run: {error}"));
@@ -54,7 +54,7 @@ pub(crate) fn preprocess(compiler: &str, source: &Source) -> Result<String> {
         text.push('\n');
     }
     if !includes {
-        return Err(failed(format!("{}: the text does not include <metal_stdlib>", source.name)));
+        return Err(failed(format!("{}: the source does not include <metal_stdlib>", source.name)));
     }
     let mut command = Command::new(compiler);
     command.args(FLAGS).args(source.defines.iter().map(|(name, value)| format!("-D{name}={value}"))).arg("-");

@@ -1,4 +1,4 @@
-//! Which function calls which: Metal has no recursion, and nobody calls a kernel.
+//! The call graph: Metal has no recursion, and no function calls a kernel.
 
 use super::Translator;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,8 +26,7 @@ impl Translator<'_> {
         }
     }
 
-    /// Refuses functions that come to themselves again. Where several have one name, who is meant is not known, and
-    /// nothing is refused.
+    /// Refuses functions that call themselves, also through others. An overloaded name is not resolved, so it is not refused.
     pub(super) fn refuse_recursion(&mut self) {
         let single = |name: &&String| self.calls.defined.get(*name).is_some_and(|(count, _)| *count == 1);
         let mut found = Vec::new();

@@ -10,8 +10,7 @@ pub(super) const SPACES: &[&str] = &["device", "constant", "thread", "threadgrou
 /// Brackets cannot be more deeply nested.
 const DEPTH: usize = 256;
 
-/// So many tokens template arguments have at most: without an end to them, each `<` of a text would be followed to its
-/// end.
+/// The most tokens of template arguments; without a limit, each `<` would be followed to the end of the source.
 const LONGEST: usize = 1_024;
 
 /// Where declarations stand.
@@ -117,7 +116,7 @@ impl Translator<'_> {
             "namespace" => self.block(at, to, Place::Namespace),
             "using" | "typedef" | "static_assert" | "enum" | "friend" => self.statement(at, to),
             "extern" => {
-                self.problem(at, "Metal has no linkage to other texts: extern");
+                self.problem(at, "Metal has no linkage to other translation units: extern");
                 self.find(at, to, &[";"]) + 1
             }
             "template" => self.template(at, to, place),

@@ -1,9 +1,9 @@
-//! Whatever stands in a text, the pass ends with C++ or with an error, and lines are kept.
+//! Whatever stands in a source, the pass ends with C++ or with an error, and lines are kept.
 
 use super::{Dialect, translate};
 use crate::{Error, Language, Source};
 
-/// A text as the preprocessor leaves it, with most of what the pass looks at.
+/// A source as the preprocessor leaves it, with most of what the pass looks at.
 const TEXT: &str = r#"# 1 "a.metal"
 using namespace metal;
 struct alignas(16) Args { uint n; device float* p; float get(int i) const device { return p[i]; } };
@@ -136,7 +136,7 @@ fn hostile_texts_end_with_an_error_or_with_text() {
     }
 }
 
-/// A token's text, in the text that lives as long as the test.
+/// A token's characters, in the source that lives as long as the test.
 fn find(token: &str) -> &'static str {
     TEXT.find(token).map_or("", |at| &TEXT[at..at + token.len()])
 }

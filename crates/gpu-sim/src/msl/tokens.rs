@@ -1,4 +1,4 @@
-//! Tokens of a preprocessed text, each with its line.
+//! Tokens of preprocessed source, each with its line.
 
 use super::Problem;
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
     pub(crate) text: Cow<'a, str>,
-    /// Number of a text in [`Tokens::files`], and line in it.
+    /// Index of a file in [`Tokens::files`], and line in it.
     pub(crate) file: u32,
     pub(crate) line: u32,
     /// White space stands before it.
@@ -37,11 +37,11 @@ impl Token<'_> {
     }
 }
 
-/// A text's tokens.
+/// A source's tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens<'a> {
     pub(crate) list: Vec<Token<'a>>,
-    /// Names of texts with their quotes, as the preprocessor wrote them.
+    /// Names of files with their quotes, as the preprocessor wrote them.
     pub(crate) files: Vec<&'a str>,
 }
 
@@ -114,7 +114,7 @@ fn marker(directive: &str) -> Option<(u32, &str)> {
     Some((number, &name[..close]))
 }
 
-/// Kind and length of the token with which a text begins.
+/// Kind and length of the token with which `text` begins.
 fn token(text: &str) -> Option<(Kind, usize)> {
     let bytes = text.as_bytes();
     let first = *bytes.first()?;
@@ -153,7 +153,7 @@ fn token(text: &str) -> Option<(Kind, usize)> {
     b"{}[]()<>;:,.?!~+-*/%&|^=#".contains(&first).then_some((Kind::Mark, 1))
 }
 
-/// The tokens as a text, each in its line.
+/// The tokens as source, each in its line.
 pub(crate) fn write(list: &[Token], files: &[&str]) -> String {
     let mut text = String::new();
     let (mut file, mut line) = (u32::MAX, 0);

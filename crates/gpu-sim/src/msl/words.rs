@@ -28,7 +28,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("object_data", "mesh shaders are not simulated"),
 ];
 
-/// Words with two underscores that Apple's compiler knows too. The last is Clang's, which a text may ask for first
+/// Words with two underscores that Apple's compiler knows too. The last is Clang's, which a source may ask for first
 /// (`__has_builtin`).
 const UNDERSCORES: &[&str] = &["__attribute__", "__restrict", "__METAL_VERSION__", "__func__", "__builtin_offsetof"];
 

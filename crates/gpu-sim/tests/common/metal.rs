@@ -1,11 +1,11 @@
-//! The same for texts in MSL.
+//! The same for Metal sources.
 
 use super::{MODES, ORDERS, innermost, read};
 use gpu_sim::{Access, Arg, Constant, Error, Kind, Language, Launch, Mode, Order, Program, Source};
 use std::fmt::Write;
 use std::path::Path;
 
-/// A text after the lines that all begin with; its own first line is line 1 of `name`.
+/// A source after the lines that all begin with; its own first line is line 1 of `name`.
 pub fn with_header(name: &str, text: &str) -> String {
     format!("#include <metal_stdlib>\nusing namespace metal;\n#line 1 \"{name}\"\n{text}")
 }
@@ -14,7 +14,7 @@ pub fn source<'a>(name: &'a str, text: &'a str, mode: Mode) -> Source<'a> {
     Source { language: Language::Metal, name, text, mode, ..Source::default() }
 }
 
-/// Compiles a text after those lines.
+/// Compiles a source after those lines.
 pub fn compile_with(
     name: &str,
     text: &str,
@@ -31,7 +31,7 @@ pub fn compile(text: &str, mode: Mode) -> Program {
     compile_with("test.metal", text, &[], &[], mode).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Compiles a text in each mode, and does something in each order.
+/// Compiles a source in each mode and runs `test` in each order.
 pub fn everywhere(text: &str, test: impl Fn(&Program, Order)) {
     for program in MODES.map(|mode| compile(text, mode)) {
         ORDERS.into_iter().for_each(|order| test(&program, order));
@@ -83,7 +83,7 @@ const PARAMETERS: &str = "(device float* out [[buffer(0)]], const device float* 
     [[thread_index_in_simdgroup]], ushort simd [[simdgroup_index_in_threadgroup]])";
 
 /// Fails unless each bug is found, in each order, in the right line, and the kernels without it end well. All are
-/// compiled as one text.
+/// compiled as one source.
 pub fn all_are_found(kind: Kind, cases: &[Planted]) {
     let barrier = "threadgroup_barrier(mem_flags::mem_threadgroup);";
     let mut text = format!("#define ZERO s[t] = 0; {barrier}\n");

@@ -1,4 +1,4 @@
-//! What the tests share: a text is compiled with `ptx.cuh` before it, and launched on slices.
+//! What the tests share: a source is compiled with `ptx.cuh` before it, and launched on slices.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod metal;
@@ -10,7 +10,7 @@ use std::path::Path;
 /// The thread orders that every clean kernel must bear.
 pub const ORDERS: [Order; 4] = [Order::Ascending, Order::Descending, Order::Shuffled(1), Order::Shuffled(99)];
 
-/// Compiles a text, whose first line is line 1 of `name`.
+/// Compiles a source, whose first line is line 1 of `name`.
 pub fn compile_with(name: &str, text: &str, defines: &[(&str, &str)], mode: Mode) -> Result<Program, Error> {
     let text = format!(
         "#line 1 \"ptx.cuh\"\n{}\n#define KERNEL(name) GPU_SIM_KERNEL(name)\n#define SHARED(T, name, n) \
@@ -30,7 +30,7 @@ pub fn compile(text: &str, mode: Mode) -> Program {
     compile_with("test.cu", text, &[], mode).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Compiles a text in each mode, and does something in each order.
+/// Compiles a source in each mode and runs `test` in each order.
 pub fn everywhere(text: &str, test: impl Fn(&Program, Order)) {
     for program in MODES.map(|mode| compile(text, mode)) {
         ORDERS.into_iter().for_each(|order| test(&program, order));
@@ -46,7 +46,7 @@ pub fn fault(result: Result<(), Error>) -> gpu_sim::Fault {
     }
 }
 
-/// The line of a fault, in the text itself.
+/// The line of a fault, in the source itself.
 pub fn innermost(fault: &gpu_sim::Fault) -> u32 {
     fault.place.lines.first().map_or(0, |(_, line)| *line)
 }

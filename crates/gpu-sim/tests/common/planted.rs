@@ -1,6 +1,6 @@
 //! Kernels with a bug, and the same kernels without it.
 //!
-//! In a text `BUG(x)` is there in the version with the bug alone, `FIX(x)` in the other alone. The lines to which a fault
+//! In a source, `BUG(x)` is there in the version with the bug alone, `FIX(x)` in the other alone. The lines to which a fault
 //! may point end in `// !`; of a race either of two, by the order of threads.
 
 use super::*;
@@ -46,7 +46,7 @@ fn launch(planted: &Planted, program: &Program, order: Order) -> Result<(), Erro
     let (grid, block) = ([planted.grid, 1, 1], [planted.block, 1, 1]);
     let args = [out, if planted.settled { settled(&input) } else { read(&input) }];
     let (shared, overlaps) = (planted.shared, planted.overlaps);
-    // SAFETY: the text is checked, and stopped before it leaves its arguments.
+    // SAFETY: the kernel is checked, and stopped before it leaves its arguments.
     unsafe { program.launch(&Launch { kernel: "k", grid, block, shared, args: &args, order, overlaps }) }
 }
 

@@ -21,7 +21,6 @@ shared_struct! {
     }
 }
 
-/// [`Argmax`].
 pub(crate) fn argmax(device: &Device, call: Argmax) -> Result<()> {
     let Argmax { x, out } = call;
     if x.rows() == 0 {

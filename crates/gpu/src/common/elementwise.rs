@@ -55,14 +55,12 @@ fn launch(device: &Device, entry: &'static str, y: &ViewMut<f32>, args: &[Arg]) 
     device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [rows, columns, 1], BLOCK, args))
 }
 
-/// [`Add`].
 pub(crate) fn add(device: &Device, call: Add) -> Result<()> {
     let Add { x, scale, y } = call;
     let params = ElementsParams { scale, ..ElementsParams::of_two(&x, &y) };
     launch(device, "add_rows", &y, &[Arg::read(&x), Arg::change(&y), Arg::params(&params)])
 }
 
-/// [`AddGated`].
 pub(crate) fn add_gated(device: &Device, call: AddGated) -> Result<()> {
     let AddGated { x, gate, y } = call;
     let gate_stride = gate.layout().stride() as u64;
@@ -70,7 +68,6 @@ pub(crate) fn add_gated(device: &Device, call: AddGated) -> Result<()> {
     launch(device, "add_gated", &y, &[Arg::read(&x), Arg::read(&gate), Arg::change(&y), Arg::params(&params)])
 }
 
-/// [`Scale`].
 pub(crate) fn scale(device: &Device, call: Scale) -> Result<()> {
     let Scale { factor, y } = call;
     let params = ElementsParams { scale: factor, ..ElementsParams::of(&y) };
@@ -91,7 +88,6 @@ shared_struct! {
     }
 }
 
-/// [`MoeCombine`].
 pub(crate) fn moe_combine(device: &Device, call: MoeCombine) -> Result<()> {
     let MoeCombine { out, weights, epilogue, y } = call;
     let epilogue = ProductEpilogue::from(epilogue);

@@ -19,7 +19,6 @@ shared_struct! {
     }
 }
 
-/// [`Embed`].
 pub(crate) fn embed(device: &Device, call: Embed) -> Result<()> {
     let (Embed { table, rows, scale, out }, op) = (call, Embed::NAME);
     let table = single(op, table)?;

@@ -58,7 +58,6 @@ fn launch(device: &Device, entry: &'static str, blocks: u32, block: u32, args: &
     device.launch(&Launch::new(Kernel::plain("rows.gpu", entry), [blocks, 1, 1], block, args))
 }
 
-/// [`RmsNorm`].
 pub(crate) fn rms_norm(device: &Device, call: RmsNorm) -> Result<()> {
     let RmsNorm { x, weight, eps, out } = call;
     let aligned = aligned(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
@@ -69,7 +68,6 @@ pub(crate) fn rms_norm(device: &Device, call: RmsNorm) -> Result<()> {
     launch(device, "rms_norm", blocks, block, &args)
 }
 
-/// [`LayerNorm`].
 pub(crate) fn layer_norm(device: &Device, call: LayerNorm) -> Result<()> {
     let LayerNorm { x, weight, bias, eps, out } = call;
     let aligned = aligned(x.cols(), [RowAlignment::of(&x), RowAlignment::of_mut(&out)]);
@@ -82,7 +80,6 @@ pub(crate) fn layer_norm(device: &Device, call: LayerNorm) -> Result<()> {
     launch(device, "layer_norm", blocks, block, &args)
 }
 
-/// [`QkNorm`].
 pub(crate) fn qk_norm(device: &Device, call: QkNorm) -> Result<()> {
     let QkNorm { x, weight, eps } = call;
     let aligned = aligned(weight.len(), [RowAlignment::of_mut(&x)]);

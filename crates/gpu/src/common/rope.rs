@@ -26,7 +26,6 @@ const THREADS: usize = 256;
 /// With as many rows, a block turns all heads of its row with the same angles; with fewer, heads are spread over blocks.
 const MANY_ROWS: usize = 256;
 
-/// [`Rope`].
 pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {
     let Rope { x, head_width, positions, rotary } = call;
     let (op, pairs, heads) = (Rope::NAME, rotary.frequencies.len(), x.cols() / head_width);

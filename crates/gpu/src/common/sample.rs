@@ -183,7 +183,6 @@ fn workspace(device: &Device, parameters: &[Sampling], params: &SampleParams) ->
     Ok(scratch)
 }
 
-/// [`Sample`].
 pub(crate) fn sample(device: &Device, call: Sample) -> Result<()> {
     let Sample { logits, parameters, out } = call;
     let mut batches = parameters.chunks(BATCH).enumerate();

@@ -50,7 +50,6 @@ DEV Float64 float64_sum(Float64 a, Float64 b) {
     return float64(negative, differ ? large - small : large + small, exponent_of(a) - 1085);
 }
 
-// a · b for floats.
 DEV Float64 float64_product(float a, float b) {
     Float64 x = float64_of(a), y = float64_of(b);
     u64 negative = (x.bits ^ y.bits) >> 63;

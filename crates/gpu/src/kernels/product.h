@@ -22,7 +22,6 @@ struct ProductParams {
     u64 bias_stride;
     // Outputs, and blocks of the format in a row.
     u32 outputs, blocks;
-    // Rows of X and of Y.
     u32 x_rows, y_rows;
     // Threads of a group, as a power of two (`gemv.cu`, `gemv.metal`); or a block's outputs by 16 (`gemm_int8.cu`).
     u32 cut;

@@ -1,9 +1,9 @@
-// The words of `device.h` in the Metal Shading Language. Compiled with mathematics that are safe (NaN and infinity are what
-// they are elsewhere), for GPUs whose SIMD groups have 32 lanes.
+// The macros and functions of `device.h` in the Metal Shading Language, compiled with safe math (NaN and infinity as in IEEE
+// 754), for GPUs whose SIMD groups have 32 lanes.
 #pragma once
 #include <metal_stdlib>
 using namespace metal;
-// A product and a sum are rounded together where the text says `fmaf`, and nowhere else.
+// Only `fmaf` fuses a product and a sum.
 #pragma METAL fp contract(off)
 
 typedef uchar u8;

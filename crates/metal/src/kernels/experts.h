@@ -11,7 +11,6 @@ struct ExpertsParams {
     ProductParams product;
 };
 
-// Row `row` of X.
 DEV Inputs<1> row_of(const ProductParams p, const GLOBAL float* x, u64 row) {
     Inputs<1> inputs;
     inputs.cols = p.blocks * Format::BLOCK;

@@ -161,7 +161,6 @@ pub(super) enum Need {
 }
 
 impl Family {
-    /// The family of a `model_type`.
     pub(super) fn find(model_type: &str) -> Option<&'static Family> {
         FAMILIES.iter().copied().find(|family| family.model_types.contains(&model_type))
     }

@@ -162,7 +162,6 @@ impl<'a> Reader<'a> {
         self.model(vec![LayerSpec { attention, mlp }; self.layers()?])
     }
 
-    /// A model of these layers.
     pub(super) fn model(&self, layers: Vec<LayerSpec>) -> Result<ModelSpec> {
         let eps = self.source.required::<f32>(&self.key("attention.layer_norm_rms_epsilon"))?;
         if !(eps.is_finite() && eps >= 0.0) {
