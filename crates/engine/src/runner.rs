@@ -123,6 +123,40 @@ impl Runner {
         self.state.open()
     }
 
+    /// Opens a sequence of a tenant that begins as `tokens` do, as far as sequences of that tenant left the same beginning
+    /// ([`Self::keep_prefix`], [`Self::retire_sequence`]) and it is still there. Returns the tokens that the sequence has.
+    ///
+    /// # Errors
+    /// [`Error::OutOfSequences`].
+    pub fn open_sequence_with(&mut self, tenant: u64, tokens: &[u32]) -> Result<(SequenceId, usize)> {
+        self.state.open_with(tenant, tokens)
+    }
+
+    /// Offers the state of a sequence, whose tokens begin with `tokens`, to sequences that begin alike, in blocks of
+    /// [`KV_BLOCK`](gristmill_kernels::kv::KV_BLOCK) tokens. It is kept until its memory is needed.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn keep_prefix(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
+        self.state.keep(sequence, tokens)
+    }
+
+    /// As [`Self::keep_prefix`], with the last block if it is not full, and closes the sequence.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn retire_sequence(&mut self, sequence: SequenceId, tokens: &[u32]) -> Result<()> {
+        self.state.retire(sequence, tokens)
+    }
+
+    /// Takes back what [`Self::keep_prefix`] offered of a sequence's tokens.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn forget_prefix(&mut self, sequence: SequenceId) -> Result<()> {
+        self.state.forget(sequence)
+    }
+
     /// Opens a sequence with the same tokens as another, which are neither computed nor copied again.
     ///
     /// # Errors

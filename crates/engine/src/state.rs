@@ -2,13 +2,19 @@
 //!
 //! Layers whose state has one form are a *group*. A group has an allocator of blocks and a table that says which blocks
 //! a sequence has; block `b` is a block in the cache of each of its layers. The backend owns the bytes, this module
-//! only the numbers of blocks. A block may belong to several sequences ([`State::fork`]); it is copied before a
-//! sequence writes into it. A group of layers with a window frees blocks behind the window, which bounds how far a
-//! sequence can be shortened ([`State::shortest`]).
+//! only the numbers of blocks. A block may belong to several sequences ([`State::fork`]) and to the prefix cache; it is
+//! copied before a sequence writes into it. A group of layers with a window frees blocks behind the window, which bounds
+//! how far a sequence can be shortened ([`State::shortest`]).
+//!
+//! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
+//! one with the same beginning starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
+//! sequences need them, so the cache costs no memory of its own.
 
+mod blocks;
 mod group;
+mod prefix;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
@@ -18,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::model::spec::{AttentionSpec, ModelSpec};
 use crate::plan::Limits;
 use group::{Group, blocks_for};
+use prefix::{PrefixCache, parent_behind};
 
 /// Properties of a batch that decide which kernels a forward pass launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,11 +72,15 @@ pub(crate) struct LayerState<'a> {
     pub(crate) placement: &'a Placement,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Slot {
     open: bool,
     generation: u64,
     len: usize,
+    /// Whose texts this one may share blocks with.
+    tenant: u64,
+    /// The prefix cache's entries of the text's first blocks.
+    chain: Vec<u64>,
 }
 
 /// The state of up to a number of sequences.
@@ -80,6 +91,7 @@ pub(crate) struct State {
     groups: Vec<Group>,
     /// Each layer's group, and its cache.
     layers: Vec<(usize, KvCache)>,
+    prefix: PrefixCache,
 }
 
 impl State {
@@ -111,7 +123,8 @@ impl State {
     /// Allocates for sequences of `context` tokens. The caller has checked [`Self::bytes`].
     pub(crate) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
         let Limits { sequences, batch_tokens, .. } = *limits;
-        let mut state = Self { context, slots: vec![Slot::default(); sequences], groups: vec![], layers: vec![] };
+        let slots = vec![Slot::default(); sequences];
+        let mut state = Self { context, slots, groups: vec![], layers: vec![], prefix: PrefixCache::default() };
         for layer in &spec.layers {
             let kind = StateKind::of(&layer.attention, limits.kv_format);
             let group = match state.groups.iter().position(|group| group.kind == kind) {
@@ -135,8 +148,110 @@ impl State {
         let free = self.slots.iter().position(|slot| !slot.open);
         let Some(index) = free else { return Err(Error::OutOfSequences(self.slots.len())) };
         let slot = &mut self.slots[index];
-        *slot = Slot { open: true, generation: slot.generation + 1, len: 0 };
+        *slot = Slot { open: true, generation: slot.generation + 1, ..Slot::default() };
         Ok(SequenceId { slot: index as u32, generation: slot.generation })
+    }
+
+    /// Opens a sequence of a tenant with the longest beginning of `tokens` whose blocks the prefix cache has, and returns
+    /// its length.
+    pub(crate) fn open_with(&mut self, tenant: u64, tokens: &[u32]) -> Result<(SequenceId, usize)> {
+        let id = self.open()?;
+        let slot = id.slot as usize;
+        let tokens = &tokens[..tokens.len().min(self.context)];
+        let mut chain = self.prefix.chain(tenant, tokens);
+        let (len, blocks) = loop {
+            // Behind whole blocks, the beginning of one that differs later: it is copied before the sequence writes.
+            let parts = self.prefix.alike(parent_behind(tenant, &chain), &tokens[chain.len() * KV_BLOCK..]);
+            match parts.into_iter().map(Some).chain([None]).find_map(|part| self.blocks_of(&chain, part)) {
+                Some(found) => break found,
+                None => drop(chain.pop()),
+            }
+        };
+        for (group, (first, blocks)) in self.groups.iter_mut().zip(blocks) {
+            group.adopt(slot, first, blocks);
+        }
+        chain.iter().for_each(|&entry| self.prefix.pin(entry));
+        self.slots[slot] = Slot { open: true, generation: id.generation, len, tenant, chain };
+        Ok((id, len))
+    }
+
+    /// The length of a text of these entries, and for each group the first block that its next token sees and the blocks
+    /// from it on, if all are there. Of `part` only so many tokens count.
+    fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<(usize, Vec<(usize, VecDeque<u32>)>)> {
+        let len = chain.len() * KV_BLOCK + part.map_or(0, |(_, tokens)| tokens);
+        let of_group = |(index, group): (usize, &Group)| {
+            let first = group.first_seen(len);
+            let entries = chain.iter().copied().chain(part.map(|(entry, _)| entry)).skip(first);
+            Some((first, entries.map(|entry| self.prefix.block(entry, index)).collect::<Option<_>>()?))
+        };
+        Some((len, self.groups.iter().enumerate().map(of_group).collect::<Option<_>>()?))
+    }
+
+    /// Gives the prefix cache the full blocks of a sequence, whose text begins with `tokens`.
+    pub(crate) fn keep(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
+        let slot = self.slot(id)?;
+        let tokens = &tokens[..tokens.len().min(self.slots[slot].len)];
+        let have = self.slots[slot].chain.len();
+        for (at, block) in tokens.chunks_exact(KV_BLOCK).enumerate().skip(have) {
+            let entry = self.keep_block(slot, at, block);
+            self.prefix.pin(entry);
+            self.slots[slot].chain.push(entry);
+        }
+        Ok(())
+    }
+
+    /// Closes a sequence, whose text begins with `tokens`, and gives the prefix cache all its blocks.
+    pub(crate) fn retire(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
+        self.keep(id, tokens)?;
+        let Slot { len, chain, .. } = &self.slots[id.slot as usize];
+        let at = chain.len();
+        let rest = &tokens[(at * KV_BLOCK).min(tokens.len())..tokens.len().min(*len)];
+        if !rest.is_empty() {
+            let entry = self.keep_block(id.slot as usize, at, rest);
+            self.prefix.prune(entry);
+        }
+        self.close(id)
+    }
+
+    /// Gives the prefix cache a slot's block with these tokens. Returns the entry.
+    fn keep_block(&mut self, slot: usize, at: usize, tokens: &[u32]) -> u64 {
+        let parent = parent_behind(self.slots[slot].tenant, &self.slots[slot].chain);
+        let known = self.prefix.find(parent, tokens);
+        let entry = known.unwrap_or_else(|| self.prefix.insert(parent, tokens, self.groups.len()));
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            match (self.prefix.block(entry, index), group.block(slot, at)) {
+                // Another sequence has computed the same.
+                (Some(block), Some(_)) => group.replace(slot, at, block),
+                (None, Some(own)) if group.blocks.keep(own, entry, tokens.len()) => {
+                    self.prefix.set_block(entry, index, Some(own));
+                }
+                _ => {}
+            }
+        }
+        entry
+    }
+
+    /// Removes the text of a sequence from the prefix cache.
+    pub(crate) fn forget(&mut self, id: SequenceId) -> Result<()> {
+        let slot = self.slot(id)?;
+        for entry in std::mem::take(&mut self.slots[slot].chain) {
+            for (group, block) in self.prefix.remove(entry) {
+                self.groups[group].blocks.forget(block);
+            }
+        }
+        Ok(())
+    }
+
+    /// A group has taken the block of an entry. In a group without a window the entry is then of no use.
+    fn evict(&mut self, group: usize, entry: u64) {
+        self.prefix.set_block(entry, group, None);
+        if self.groups[group].kind.window.is_some() {
+            self.prefix.prune(entry);
+            return;
+        }
+        for (group, block) in self.prefix.remove(entry) {
+            self.groups[group].blocks.forget(block);
+        }
     }
 
     fn slot(&self, id: SequenceId) -> Result<usize> {
@@ -160,8 +275,11 @@ impl State {
             return Ok(());
         }
         self.groups.iter().try_for_each(|group| group.check_growth(slot, have, len))?;
-        for (index, group) in self.groups.iter_mut().enumerate() {
-            if let Some(copy) = group.grow(slot, have, len)? {
+        for index in 0..self.groups.len() {
+            let mut evicted = Vec::new();
+            let copy = self.groups[index].grow(slot, have, len, &mut evicted);
+            evicted.into_iter().for_each(|entry| self.evict(index, entry));
+            if let Some(copy) = copy? {
                 for (_, cache) in self.layers.iter_mut().filter(|(of, _)| *of == index) {
                     backend.run(KvCopy { cache, blocks: &[copy] })?;
                 }
@@ -190,6 +308,9 @@ impl State {
         }
         self.slots[slot].len = len;
         self.groups.iter_mut().for_each(|group| group.truncate(slot, len));
+        let chain = &mut self.slots[slot].chain;
+        let left = chain.split_off((len / KV_BLOCK).min(chain.len()));
+        left.into_iter().for_each(|entry| self.prefix.unpin(entry));
         Ok(())
     }
 
@@ -205,7 +326,9 @@ impl State {
         let from = self.slot(id)?;
         let fork = self.open()?;
         let to = fork.slot as usize;
-        self.slots[to].len = self.slots[from].len;
+        let Slot { len, tenant, chain, .. } = self.slots[from].clone();
+        chain.iter().for_each(|&entry| self.prefix.pin(entry));
+        self.slots[to] = Slot { open: true, generation: fork.generation, len, tenant, chain };
         self.groups.iter_mut().for_each(|group| group.share(from, to));
         Ok(fork)
     }

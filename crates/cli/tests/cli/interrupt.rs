@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Once};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -29,7 +31,19 @@ fn zeros(test: &str) -> PathBuf {
     folder
 }
 
+/// A program starts with a signal's default action if it is handled here, but ignores what is ignored here: in a shell's
+/// background that is SIGINT.
+fn handle_signals() {
+    static HANDLED: Once = Once::new();
+    HANDLED.call_once(|| {
+        for (_, number) in SIGNALS {
+            signal_hook::flag::register_conditional_default(number, Arc::new(AtomicBool::new(true))).unwrap();
+        }
+    });
+}
+
 fn start(command: &mut Command) -> Child {
+    handle_signals();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 

@@ -18,6 +18,8 @@ use crate::tokenizer::{StreamDecoder, Tokenizer};
 pub(super) struct Job {
     /// Until the job enters a slot.
     pub(super) prompt: Vec<u32>,
+    /// See [`Request::tenant`].
+    pub(super) tenant: u64,
     sampling: SamplingOptions,
     max_tokens: usize,
     ignore_end: bool,
@@ -50,6 +52,7 @@ impl Job {
         Job {
             usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
             prompt,
+            tenant: request.tenant,
             sampling: request.sampling,
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
             ignore_end: request.ignore_end,

@@ -8,8 +8,8 @@
 //! - `request` has requests and their results, `error` the reasons for a refusal.
 //! - `worker` owns the runner, on the only thread that this crate starts; its `step()` is the whole loop.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
-//! - `schedule` decides which tokens run next and which slot serves a prompt; `job` follows one request to its end;
-//!   `stop` withholds text that may be the start of a stop string.
+//! - `schedule` decides which tokens run next and which prompt waits; `job` follows one request to its end; `stop`
+//!   withholds text that may be the start of a stop string.
 
 mod dry;
 mod error;
@@ -41,8 +41,9 @@ type Event = Result<Piece, EngineError>;
 
 /// Runs a model for several requests at a time. Dropping it ends all generations and joins its thread.
 ///
-/// The engine keeps the state of the last texts and computes of a prompt only what follows the longest common
-/// beginning. So each turn of a conversation costs its new messages, not its whole history.
+/// The engine keeps the state of texts in blocks of 16 tokens as long as their memory is not needed, and computes of a
+/// prompt only what follows the longest beginning that it has, whichever request computed it. So each turn of a
+/// conversation costs its new messages, not its whole history, and a system prompt is computed once.
 #[derive(Debug)]
 pub struct Engine {
     model: Arc<Model>,
@@ -70,7 +71,7 @@ impl Engine {
         let plan = runner.plan();
         let stop = Arc::new(AtomicBool::new(false));
         let (jobs, inbox) = mpsc::channel();
-        let worker = Worker::new(runner, limits, stop.clone())?;
+        let worker = Worker::new(runner, limits, stop.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         Ok(Engine { model, plan, template: OnceLock::new(), jobs: Some(jobs), thread, stop })

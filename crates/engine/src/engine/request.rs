@@ -26,6 +26,9 @@ pub struct Request {
     pub ignore_end: bool,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
+    /// Whose request it is. What a request has computed is reused only by requests of the same tenant, so the time that a
+    /// prompt takes tells nothing about the prompts of others.
+    pub tenant: u64,
 }
 
 impl Request {
@@ -40,6 +43,7 @@ impl Request {
             stop: Vec::new(),
             ignore_end: false,
             control_tokens: false,
+            tenant: 0,
         }
     }
 

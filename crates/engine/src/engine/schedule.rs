@@ -1,6 +1,8 @@
-//! Scheduling as pure functions: how the tokens of one step are shared, and which slot serves a new prompt.
+//! Scheduling as pure functions: how the tokens of one step are shared, and which prompt waits for another.
 
 use std::ops::Range;
+
+use gristmill_kernels::kv::KV_BLOCK;
 
 /// Tokens of one slot that are not in its state yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,27 +34,12 @@ pub(super) fn share(pending: &[Pending], budget: usize) -> Vec<Pending> {
     pending.iter().zip(granted).map(chunk).collect()
 }
 
-/// A slot without a request, as [`choose`] sees it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Idle<'a> {
-    pub(super) slot: usize,
-    /// Tokens whose state it still holds.
-    pub(super) tokens: &'a [u32],
-    /// The least length above 0 to which the state can be shortened.
-    pub(super) shortest: usize,
-    /// When it last served, in steps.
-    pub(super) last_used: u64,
-}
-
-/// The slot for a prompt, and how many tokens of its state can be kept: the one that shares the longest beginning with
-/// the prompt, the least recently used among equals. The last token of the prompt is always computed again: its logits
-/// are needed.
-pub(super) fn choose(idle: &[Idle], prompt: &[u32]) -> Option<(usize, usize)> {
-    let reusable = prompt.len().saturating_sub(1);
-    let common = |idle: &Idle| idle.tokens.iter().zip(&prompt[..reusable]).take_while(|(a, b)| a == b).count();
-    let kept = |idle: &Idle| Some(common(idle)).filter(|&n| n >= idle.shortest).unwrap_or(0);
-    let best = idle.iter().map(|idle| (kept(idle), idle)).max_by_key(|(n, idle)| (*n, u64::MAX - idle.last_used));
-    best.map(|(n, idle)| (idle.slot, n))
+/// Whether the prefix cache will have more of a prompt soon, since a running text begins with the same blocks and the last
+/// of them is not `computed` yet. The prompt's last token is computed in any case.
+pub(super) fn is_being_computed(prompt: &[u32], text: &[u32], computed: usize) -> bool {
+    let reusable = &prompt[..prompt.len().saturating_sub(1)];
+    let common = reusable.iter().zip(text).take_while(|(a, b)| a == b).count();
+    common / KV_BLOCK > computed / KV_BLOCK
 }
 
 #[cfg(test)]
@@ -93,17 +80,16 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_common_beginning_wins() {
-        let idle = |slot, tokens, last_used| Idle { slot, tokens, shortest: 0, last_used };
-        let slots = [idle(0, &[1, 2, 9], 5), idle(1, &[1, 2, 3, 4], 7), idle(2, &[], 1), idle(3, &[], 0)];
-        assert_eq!(choose(&slots, &[1, 2, 3, 4, 5]), Some((1, 4)));
-        assert_eq!(choose(&slots, &[1, 2, 3, 4]), Some((1, 3)));
-        assert_eq!(choose(&slots, &[7, 8]), Some((3, 0)));
-        assert_eq!(choose(&[], &[1]), None);
-        // A slot that has forgotten its beginning keeps enough or nothing.
-        let forgetful = |shortest| [idle(0, &[1, 2, 9], 5), Idle { shortest, ..idle(1, &[1, 2, 3, 4], 7) }];
-        assert_eq!(choose(&forgetful(4), &[1, 2, 3, 4, 5]), Some((1, 4)));
-        assert_eq!(choose(&forgetful(4), &[1, 2, 3, 5, 5]), Some((0, 2)));
-        assert_eq!(choose(&forgetful(4)[1..], &[1, 2, 3, 5, 5]), Some((1, 0)));
+    fn a_prompt_waits_for_blocks_that_are_being_computed() {
+        let text: Vec<u32> = (0..40).collect();
+        let same = |n: usize| (0..60).map(|i| if (i as usize) < n { i } else { 99 }).collect::<Vec<u32>>();
+        assert!(is_being_computed(&same(32), &text, 31));
+        assert!(!is_being_computed(&same(32), &text, 32));
+        assert!(!is_being_computed(&same(31), &text, 16));
+        assert!(is_being_computed(&same(31), &text, 15));
+        // The 32nd token is the prompt's last: two blocks cannot be reused.
+        assert!(!is_being_computed(&text[..32], &text, 16));
+        assert!(!is_being_computed(&same(60), &text[..20], 16));
+        assert!(!is_being_computed(&[], &text, 0));
     }
 }

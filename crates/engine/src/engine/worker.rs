@@ -9,7 +9,7 @@ use gristmill_kernels::ops::PADDING;
 
 use super::EngineError;
 use super::job::Job;
-use super::schedule::{Idle, Pending, choose, share};
+use super::schedule::{Pending, is_being_computed, share};
 use crate::{Batch, Limits, Outputs, Result, Runner, SequenceId};
 
 /// The engine's thread.
@@ -18,33 +18,28 @@ pub(super) struct Worker {
     runner: Runner,
     batch_tokens: usize,
     batch: Batch,
-    slots: Vec<Slot>,
+    /// As many as the runner has sequences.
+    slots: Vec<Option<Running>>,
     waiting: VecDeque<Job>,
-    steps: u64,
     stop: Arc<AtomicBool>,
 }
 
-/// A sequence of the runner. Between two jobs it keeps the state of the last one's text.
+/// A job that has a sequence.
 #[derive(Debug)]
-struct Slot {
+struct Running {
     sequence: SequenceId,
     /// The text: prompt, then generated tokens.
     tokens: Vec<u32>,
-    /// Tokens that are in the state: all but the last in decode, all without a job.
+    /// Tokens that are in the state: all but the last in decode.
     computed: usize,
-    job: Option<Job>,
-    last_used: u64,
+    job: Job,
 }
 
 impl Worker {
-    pub(super) fn new(mut runner: Runner, limits: Limits, stop: Arc<AtomicBool>) -> Result<Worker> {
-        let mut slot = |_| -> Result<Slot> {
-            let sequence = runner.open_sequence()?;
-            Ok(Slot { sequence, tokens: Vec::new(), computed: 0, job: None, last_used: 0 })
-        };
-        let slots = (0..limits.sequences).map(&mut slot).collect::<Result<_>>()?;
+    pub(super) fn new(runner: Runner, limits: Limits, stop: Arc<AtomicBool>) -> Worker {
+        let slots = (0..limits.sequences).map(|_| None).collect();
         let (batch, waiting) = (Batch::new(), VecDeque::new());
-        Ok(Worker { runner, batch_tokens: limits.batch_tokens, batch, slots, waiting, steps: 0, stop })
+        Worker { runner, batch_tokens: limits.batch_tokens, batch, slots, waiting, stop }
     }
 
     /// Serves jobs until the engine is dropped.
@@ -62,12 +57,11 @@ impl Worker {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.slots.iter().all(|slot| slot.job.is_none())
+        self.waiting.is_empty() && self.slots.iter().all(Option::is_none)
     }
 
     /// One forward pass over the next tokens of all requests.
     fn step(&mut self) {
-        self.steps += 1;
         self.remove_cancelled();
         self.admit();
         let chunks = share(&self.pending(), self.batch_tokens);
@@ -82,37 +76,48 @@ impl Worker {
 
     fn remove_cancelled(&mut self) {
         self.waiting.retain(|job| !job.is_cancelled());
-        for slot in &mut self.slots {
-            if slot.job.as_ref().is_some_and(Job::is_cancelled) {
-                slot.free(self.steps);
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].as_ref().is_some_and(|running| running.job.is_cancelled()) {
+                self.end(slot);
             }
         }
     }
 
-    /// Gives waiting jobs, first come first served, the slots that are free.
+    /// Gives waiting jobs, first come first served, the sequences that are free. A job whose prompt begins with what a
+    /// running one is just computing waits for that.
     fn admit(&mut self) {
-        while let Some(job) = self.waiting.front() {
-            let idle: Vec<Idle> =
-                self.slots.iter().enumerate().filter_map(|(i, slot)| slot.idle(i, &self.runner)).collect();
-            let Some((index, reused)) = choose(&idle, &job.prompt) else { return };
-            let Some(mut job) = self.waiting.pop_front() else { return };
-            let slot = &mut self.slots[index];
-            if let Err(error) = self.runner.truncate(slot.sequence, reused) {
-                job.fail(error.into());
+        let mut at = 0;
+        while let Some(slot) = self.slots.iter().position(Option::is_none)
+            && let Some(job) = self.waiting.get(at)
+        {
+            let tenant = job.tenant;
+            let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == tenant);
+            let mut texts = of_tenant.map(|running| (&running.tokens[..], running.computed));
+            if texts.any(|(tokens, computed)| is_being_computed(&job.prompt, tokens, computed)) {
+                at += 1;
                 continue;
             }
-            tracing::debug!(slot = index, tokens = job.prompt.len(), reused, "request begins");
-            job.begin(reused);
-            slot.tokens = std::mem::take(&mut job.prompt);
-            slot.computed = reused;
-            slot.job = Some(job);
+            let Some(mut job) = self.waiting.remove(at) else { return };
+            // The last token of the prompt is always computed again: its logits are needed.
+            let reusable = job.prompt.len().saturating_sub(1);
+            match self.runner.open_sequence_with(tenant, &job.prompt[..reusable]) {
+                Ok((sequence, reused)) => {
+                    tracing::debug!(slot, tokens = job.prompt.len(), reused, "request begins");
+                    job.begin(reused);
+                    let tokens = std::mem::take(&mut job.prompt);
+                    self.slots[slot] = Some(Running { sequence, tokens, computed: reused, job });
+                }
+                Err(error) => job.fail(error.into()),
+            }
         }
     }
 
     /// The tokens of each slot that are not in its state.
     fn pending(&self) -> Vec<Pending> {
-        let of_slot = |(slot, s): (usize, &Slot)| Pending { slot, positions: s.computed..s.tokens.len() };
-        self.slots.iter().enumerate().filter(|(_, slot)| slot.job.is_some()).map(of_slot).collect()
+        let of_slot = |(slot, running): (usize, &Option<Running>)| {
+            running.as_ref().map(|running| Pending { slot, positions: running.computed..running.tokens.len() })
+        };
+        self.slots.iter().enumerate().filter_map(of_slot).collect()
     }
 
     /// Runs the chunks. Gives a token, or why there is none, for each slot whose text is then in the state.
@@ -122,11 +127,11 @@ impl Worker {
         let mut completed = Vec::new();
         let mut sampling = Vec::new();
         for Pending { slot, positions } in chunks {
-            let Slot { sequence, tokens, job, .. } = &self.slots[*slot];
+            let Some(Running { sequence, tokens, job, .. }) = &self.slots[*slot] else { continue };
             let complete = positions.end == tokens.len();
             let outputs = if complete { Outputs::Last } else { Outputs::None };
             self.batch.push(*sequence, &tokens[positions.clone()], outputs);
-            if complete && let Some(job) = job {
+            if complete {
                 completed.push(*slot);
                 sampling.push(job.sampling(tokens.len()));
             }
@@ -137,8 +142,11 @@ impl Worker {
         tracing::trace!(tokens = self.batch.len(), outputs = completed.len(), "step");
         let mut logits = self.runner.forward(&self.batch)?;
         let drawn = if completed.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
-        for chunk in chunks {
-            self.slots[chunk.slot].computed = chunk.positions.end;
+        for Pending { slot, positions } in chunks {
+            if let Some(running) = &mut self.slots[*slot] {
+                running.computed = positions.end;
+                self.runner.keep_prefix(running.sequence, &running.tokens)?;
+            }
         }
         let token = |(row, token)| if token == PADDING { Err(self.runner.not_finite(row)) } else { Ok(token) };
         let drawn = drawn.into_iter().enumerate().map(token);
@@ -149,8 +157,8 @@ impl Worker {
     fn observe(&mut self, chunks: &[Pending]) {
         let tokenizer = self.runner.model().tokenizer().ok();
         for Pending { slot, positions } in chunks {
-            let Slot { tokens, job, .. } = &mut self.slots[*slot];
-            if let Some(job) = job.as_mut().filter(|_| positions.end == tokens.len()) {
+            let Some(Running { tokens, job, .. }) = &mut self.slots[*slot] else { continue };
+            if positions.end == tokens.len() {
                 job.observe(tokens, tokenizer);
             }
         }
@@ -158,15 +166,14 @@ impl Worker {
 
     /// Hands a drawn token to its job.
     fn emit(&mut self, slot: usize, token: u32) {
-        let slot = &mut self.slots[slot];
-        let Some(job) = &mut slot.job else { return };
+        let Some(Running { tokens, job, .. }) = &mut self.slots[slot] else { return };
         // The drawn token can be run if the state has room for it.
-        let room = self.runner.context().saturating_sub(slot.tokens.len());
-        slot.tokens.push(token);
+        let room = self.runner.context().saturating_sub(tokens.len());
+        tokens.push(token);
         let tokenizer = self.runner.model().tokenizer().ok();
         if !job.accept(token, tokenizer, room) {
             tracing::debug!(usage = ?job.usage(), "request ends");
-            slot.free(self.steps);
+            self.end(slot);
         }
     }
 
@@ -175,27 +182,23 @@ impl Worker {
         tracing::error!(%error, "step failed");
         let error = Arc::new(error);
         for slot in slots {
-            let slot = &mut self.slots[slot];
-            if let Some(job) = slot.job.take() {
-                job.fail(EngineError::Step(error.clone()));
+            let Some(Running { sequence, job, .. }) = &self.slots[slot] else { continue };
+            job.fail(EngineError::Step(error.clone()));
+            let sequence = *sequence;
+            let closed = self.runner.forget_prefix(sequence).and_then(|()| self.runner.close_sequence(sequence));
+            if let Err(error) = closed {
+                tracing::error!(%error, "closing a sequence failed");
             }
-            slot.tokens.clear();
-            slot.computed = 0;
+            self.slots[slot] = None;
         }
     }
-}
 
-impl Slot {
-    fn idle(&self, index: usize, runner: &Runner) -> Option<Idle<'_>> {
-        // The worker never closes its sequences.
-        let shortest = runner.shortest(self.sequence).unwrap_or(usize::MAX);
-        self.job.is_none().then_some(Idle { slot: index, tokens: &self.tokens, shortest, last_used: self.last_used })
-    }
-
-    /// Drops the job and keeps the state.
-    fn free(&mut self, step: u64) {
-        self.job = None;
-        self.tokens.truncate(self.computed);
-        self.last_used = step;
+    /// Frees a slot. What its sequence computed stays in the prefix cache.
+    fn end(&mut self, slot: usize) {
+        if let Some(Running { sequence, tokens, .. }) = self.slots[slot].take()
+            && let Err(error) = self.runner.retire_sequence(sequence, &tokens)
+        {
+            tracing::error!(%error, "closing a sequence failed");
+        }
     }
 }

@@ -9,47 +9,13 @@ use std::collections::VecDeque;
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{KV_BLOCK, Placement};
 
+use super::blocks::Blocks;
 use super::{StateKind, Step};
 use crate::error::{Error, Result};
 
 /// Blocks of a sequence of `tokens` tokens.
 pub(super) fn blocks_for(tokens: usize) -> usize {
     tokens.div_ceil(KV_BLOCK)
-}
-
-/// Numbers of blocks, each with the number of sequences that have it.
-#[derive(Debug)]
-struct Blocks {
-    owners: Vec<u32>,
-    free: Vec<u32>,
-}
-
-impl Blocks {
-    fn new(count: u32) -> Self {
-        Self { owners: vec![0; count as usize], free: (0..count).rev().collect() }
-    }
-
-    fn take(&mut self) -> Result<u32> {
-        let block = self.free.pop().ok_or(Error::OutOfBlocks { needed: 1, free: 0 })?;
-        self.owners[block as usize] = 1;
-        Ok(block)
-    }
-
-    fn share(&mut self, block: u32) {
-        self.owners[block as usize] += 1;
-    }
-
-    fn is_shared(&self, block: u32) -> bool {
-        self.owners[block as usize] > 1
-    }
-
-    fn release(&mut self, block: u32) {
-        let owners = &mut self.owners[block as usize];
-        *owners -= 1;
-        if *owners == 0 {
-            self.free.push(block);
-        }
-    }
 }
 
 /// The blocks of a sequence from the `first`-th on; earlier ones have been freed.
@@ -71,7 +37,7 @@ pub(super) struct Group {
     pub(super) kind: StateKind,
     /// Blocks that one sequence may have.
     capacity: usize,
-    blocks: Blocks,
+    pub(super) blocks: Blocks,
     /// The blocks of each slot.
     held: Vec<Held>,
     /// For the tokens of the current batch; its table mirrors `held`.
@@ -112,29 +78,38 @@ impl Group {
 
     /// Blocks of all sequences.
     pub(super) fn block_count(&self) -> usize {
-        self.blocks.owners.len()
+        self.blocks.count()
     }
 
     /// Fails unless a slot can grow from `have` to `len` tokens.
     pub(super) fn check_growth(&self, slot: usize, have: usize, len: usize) -> Result<()> {
-        let copy = usize::from(self.shared_last_block(slot, have).is_some());
+        // The prefix cache's block can be taken.
+        let copy = self.shared_last_block(slot, have).filter(|&block| !self.blocks.has_one_sequence(block));
+        let copy = usize::from(copy.is_some());
         let needed = blocks_for(len) - self.held[slot].end() + copy;
         let given_back = self.held[slot].blocks.iter().take(self.surplus(slot, len));
-        let free = self.blocks.free.len() + given_back.filter(|&&block| !self.blocks.is_shared(block)).count();
+        let free = self.blocks.available() + given_back.filter(|&&block| self.blocks.has_one_sequence(block)).count();
         if needed > free { Err(Error::OutOfBlocks { needed, free }) } else { Ok(()) }
     }
 
-    /// Grows a slot from `have` to `len` tokens. Returns a block that must be copied into another first.
-    pub(super) fn grow(&mut self, slot: usize, have: usize, len: usize) -> Result<Option<(u32, u32)>> {
+    /// Grows a slot from `have` to `len` tokens. Returns a block that must be copied into another first; the entries of
+    /// the prefix cache that lose their block in this group are pushed to `evicted`.
+    pub(super) fn grow(
+        &mut self,
+        slot: usize,
+        have: usize,
+        len: usize,
+        evicted: &mut Vec<u64>,
+    ) -> Result<Option<(u32, u32)>> {
         for _ in 0..self.surplus(slot, len) {
             if let Some(block) = self.held[slot].blocks.pop_front() {
                 self.held[slot].first += 1;
                 self.blocks.release(block);
             }
         }
-        let copy = self.own_last_block(slot, have)?;
+        let copy = self.own_last_block(slot, have, evicted)?;
         while self.held[slot].end() < blocks_for(len) {
-            let block = self.blocks.take()?;
+            let block = self.blocks.take(evicted)?;
             self.held[slot].blocks.push_back(block);
         }
         Ok(copy)
@@ -147,16 +122,20 @@ impl Group {
         (blocks_for(len) - held.first).saturating_sub(self.capacity).min(held.blocks.len())
     }
 
-    /// The last block, if it is partly filled and has other owners.
+    /// The last block, if it is partly filled and others have it too.
     fn shared_last_block(&self, slot: usize, have: usize) -> Option<u32> {
         let last = self.held[slot].blocks.back().copied()?;
         (!have.is_multiple_of(KV_BLOCK) && self.blocks.is_shared(last)).then_some(last)
     }
 
-    /// Replaces the last block by a new one if writing into it would change another sequence; returns what to copy.
-    fn own_last_block(&mut self, slot: usize, have: usize) -> Result<Option<(u32, u32)>> {
+    /// Replaces the last block by a new one if others have it too; returns what to copy.
+    fn own_last_block(&mut self, slot: usize, have: usize, evicted: &mut Vec<u64>) -> Result<Option<(u32, u32)>> {
         let Some(shared) = self.shared_last_block(slot, have) else { return Ok(None) };
-        let own = self.blocks.take()?;
+        if self.blocks.is_better_taken(shared, have % KV_BLOCK) {
+            evicted.extend(self.blocks.forget(shared));
+            return Ok(None);
+        }
+        let own = self.blocks.take(evicted)?;
         self.blocks.release(shared);
         if let Some(last) = self.held[slot].blocks.back_mut() {
             *last = own;
@@ -183,6 +162,33 @@ impl Group {
         }
         if len == 0 {
             held.first = 0;
+        }
+    }
+
+    /// The first block that the token behind `len` tokens sees, of those that they are in.
+    pub(super) fn first_seen(&self, len: usize) -> usize {
+        let window = self.kind.window.unwrap_or(usize::MAX);
+        ((len + 1).saturating_sub(window) / KV_BLOCK).min(blocks_for(len))
+    }
+
+    /// Gives an empty slot these blocks, the first of which is the `first`-th.
+    pub(super) fn adopt(&mut self, slot: usize, first: usize, blocks: VecDeque<u32>) {
+        blocks.iter().for_each(|&block| self.blocks.share(block));
+        self.held[slot] = Held { first, blocks };
+    }
+
+    /// A slot's block, unless it has been freed.
+    pub(super) fn block(&self, slot: usize, index: usize) -> Option<u32> {
+        let held = &self.held[slot];
+        held.blocks.get(index.checked_sub(held.first)?).copied()
+    }
+
+    /// Replaces a slot's block by another with the same content.
+    pub(super) fn replace(&mut self, slot: usize, index: usize, block: u32) {
+        let held = &mut self.held[slot];
+        if let Some(own) = index.checked_sub(held.first).and_then(|at| held.blocks.get_mut(at)) {
+            self.blocks.share(block);
+            self.blocks.release(std::mem::replace(own, block));
         }
     }
 
@@ -213,17 +219,15 @@ impl Group {
 impl Group {
     /// Checks the invariants; `lens` are the tokens of each slot.
     pub(super) fn check(&self, lens: &[usize]) {
-        let mut owners = vec![0; self.block_count()];
+        let mut sequences = vec![0; self.block_count()];
         for (held, &len) in self.held.iter().zip(lens) {
             assert!(held.blocks.len() <= self.capacity, "{} blocks of {}", held.blocks.len(), self.capacity);
             assert_eq!(held.end(), blocks_for(len).max(held.first));
             let seen = self.kind.window.map_or(0, |window| (len + 1).saturating_sub(window)) / KV_BLOCK;
             assert!(held.first <= seen, "block {seen} is seen, {} is the first", held.first);
-            held.blocks.iter().for_each(|&block| owners[block as usize] += 1);
+            held.blocks.iter().for_each(|&block| sequences[block as usize] += 1);
         }
-        assert_eq!(self.blocks.owners, owners);
-        let unowned = owners.iter().filter(|&&n| n == 0).count();
-        assert_eq!(self.blocks.free.len(), unowned);
+        self.blocks.check(&sequences);
     }
 
     pub(super) fn held_blocks(&self, slot: usize) -> usize {

@@ -122,3 +122,185 @@ proptest! {
         }
     }
 }
+
+/// The tokens of a text: texts of different variants are the same up to a place, and differ behind it.
+fn text(variant: usize) -> Vec<u32> {
+    let token = |at: usize| if at < 24 * variant { at } else { 1000 * (variant + 1) + at };
+    (0..CONTEXT).map(|at| token(at) as u32).collect()
+}
+
+/// A state, and what a backend would have in its blocks.
+struct Shadow {
+    state: State,
+    /// For each group, block and place in it: the tenant and the token, which tells all tokens before it.
+    content: Vec<Vec<[Option<(u64, u32)>; KV_BLOCK]>>,
+    /// Tenant and variant of each sequence.
+    open: Vec<(SequenceId, u64, usize)>,
+    reused: usize,
+}
+
+impl Shadow {
+    fn new(windows: &[Option<usize>]) -> Self {
+        let state = State::new(&Reference::backend(), &spec(windows), &limits(), CONTEXT).unwrap();
+        let content = state.groups.iter().map(|group| vec![[None; KV_BLOCK]; group.block_count()]).collect();
+        Shadow { state, content, open: vec![], reused: 0 }
+    }
+
+    fn open(&mut self, tenant: u64, variant: usize) -> usize {
+        let (id, len) = self.state.open_with(tenant, &text(variant)).unwrap();
+        self.open.push((id, tenant, variant));
+        self.reused += len;
+        len
+    }
+
+    fn append(&mut self, at: usize, tokens: usize) {
+        let (id, tenant, variant) = self.open[at];
+        let (slot, have) = (id.slot as usize, self.state.len(id).unwrap());
+        let before: Vec<_> = self.state.groups.iter().map(|group| group.block(slot, have / KV_BLOCK)).collect();
+        let end = (have + tokens).min(CONTEXT);
+        self.state.append(&Reference::backend(), id, end - have).unwrap();
+        for ((group, content), before) in self.state.groups.iter().zip(&mut self.content).zip(before) {
+            let partly_filled = before.filter(|_| !have.is_multiple_of(KV_BLOCK));
+            if let (Some(before), Some(after)) = (partly_filled, group.block(slot, have / KV_BLOCK)) {
+                content[after as usize] = content[before as usize];
+            }
+            for at in have..end {
+                let block = group.block(slot, at / KV_BLOCK).unwrap();
+                content[block as usize][at % KV_BLOCK] = Some((tenant, text(variant)[at]));
+            }
+        }
+    }
+
+    fn keep(&mut self, at: usize) {
+        let (id, _, variant) = self.open[at];
+        self.state.keep(id, &text(variant)).unwrap();
+    }
+
+    fn close(&mut self, at: usize) {
+        self.state.close(self.open.remove(at).0).unwrap();
+    }
+
+    fn retire(&mut self, at: usize) {
+        let (id, _, variant) = self.open.remove(at);
+        self.state.retire(id, &text(variant)).unwrap();
+    }
+
+    /// Every sequence has its own tokens in its blocks, and all blocks are counted right.
+    fn check(&self) {
+        let lens = self.state.slots.iter().map(|slot| if slot.open { slot.len } else { 0 }).collect::<Vec<_>>();
+        self.state.groups.iter().for_each(|group| group.check(&lens));
+        for &(id, tenant, variant) in &self.open {
+            let (slot, len) = (id.slot as usize, self.state.len(id).unwrap());
+            for (group, content) in self.state.groups.iter().zip(&self.content) {
+                for at in 0..len {
+                    let Some(block) = group.block(slot, at / KV_BLOCK) else { continue };
+                    let expected = Some((tenant, text(variant)[at]));
+                    assert_eq!(content[block as usize][at % KV_BLOCK], expected, "token {at} of {len}");
+                }
+            }
+        }
+        for (index, group) in self.state.groups.iter().enumerate() {
+            for block in 0..group.block_count() as u32 {
+                if let Some(entry) = group.blocks.entry(block) {
+                    assert_eq!(self.state.prefix.block(entry, index), Some(block));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_text_is_computed_once() {
+    for windows in [&[None][..], &[None, Some(20)], &[Some(20)]] {
+        let mut shadow = Shadow::new(windows);
+        assert_eq!(shadow.open(0, 4), 0);
+        (0..3).for_each(|_| shadow.append(0, 40));
+        shadow.keep(0);
+        // While it is open: full blocks, 112 of 120 tokens.
+        assert_eq!(shadow.open(0, 4), 112);
+        // The texts of 3 and 4 have 72 tokens in common.
+        assert_eq!(shadow.open(0, 3), 72);
+        shadow.append(2, 1);
+        shadow.check();
+        shadow.close(2);
+        // Another tenant finds nothing.
+        assert_eq!(shadow.open(1, 4), 0);
+        shadow.close(2);
+        shadow.close(1);
+        shadow.retire(0);
+        assert_eq!(shadow.open(0, 4), 120);
+        shadow.append(0, 5);
+        shadow.check();
+        // What was forgotten is not found.
+        shadow.state.forget(shadow.open[0].0).unwrap();
+        assert_eq!(shadow.open(0, 4), 0);
+        shadow.check();
+    }
+}
+
+#[test]
+fn the_cache_gives_way_to_sequences() {
+    let mut shadow = Shadow::new(&[None, Some(20)]);
+    for variant in [1, 2, 3, 4] {
+        shadow.open(0, variant);
+        while shadow.state.len(shadow.open[0].0).unwrap() < CONTEXT {
+            shadow.append(0, 40);
+            shadow.keep(0);
+        }
+        shadow.retire(0);
+        shadow.check();
+    }
+    assert_eq!(shadow.open(0, 4), CONTEXT);
+    assert!(shadow.state.prefix.len() <= 57, "{}", shadow.state.prefix.len());
+    // All three sequences of another tenant have room.
+    shadow.close(0);
+    for at in 0..3 {
+        shadow.open(1, 4);
+        (0..8).for_each(|_| shadow.append(at, 40));
+        shadow.check();
+    }
+}
+
+proptest! {
+    /// Whatever is done, no sequence ever sees another text's tokens.
+    #[test]
+    fn shared_blocks_have_the_right_tokens(
+        windows in prop::sample::select(vec![vec![None], vec![None, Some(20)], vec![Some(33)], vec![Some(5), None, Some(90)]]),
+        steps in prop::collection::vec((0usize..8, 0usize..3, 1usize..6, 1usize..=TOKENS), 1..150),
+    ) {
+        let mut shadow = Shadow::new(&windows);
+        for (what, at, variant, n) in steps {
+            if at >= shadow.open.len() {
+                shadow.open((variant % 2) as u64, variant);
+            } else {
+                let (id, tenant, variant) = shadow.open[at];
+                match what {
+                    0 if n % 2 == 0 => shadow.close(at),
+                    0 => shadow.retire(at),
+                    1 => {
+                        let (len, shortest) = (shadow.state.len(id).unwrap(), shadow.state.shortest(id).unwrap());
+                        shadow.state.truncate(id, (len * n / TOKENS).max(shortest)).unwrap();
+                    }
+                    2 if n == 1 => shadow.state.forget(id).unwrap(),
+                    2 if shadow.open.len() < 3 => {
+                        let fork = shadow.state.fork(id).unwrap();
+                        shadow.open.push((fork, tenant, variant));
+                    }
+                    _ => {
+                        shadow.append(at, n);
+                        if what % 2 == 0 {
+                            shadow.keep(at);
+                        }
+                    }
+                }
+            }
+            shadow.check();
+        }
+        while !shadow.open.is_empty() {
+            shadow.close(0);
+        }
+        for group in &shadow.state.groups {
+            prop_assert_eq!(group.blocks.available(), group.block_count());
+        }
+    }
+}

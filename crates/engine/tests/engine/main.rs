@@ -7,6 +7,7 @@
 mod tiny;
 
 mod bias;
+mod cache;
 mod not_finite;
 mod refuse;
 mod speech;

@@ -1,0 +1,146 @@
+//! Which blocks hold the beginnings of texts, so that a sequence with such a beginning need not compute it again.
+//!
+//! An entry is a block of tokens behind its parent, the block before it; only the last block of a text has fewer than
+//! [`KV_BLOCK`] tokens. An entry is found by its parent and its tokens, so two texts share entries exactly as far as
+//! their tokens are the same; nothing is left to a hash's chance. The first entry's parent is its tenant, so no text is
+//! found by another tenant's.
+//!
+//! An entry has a block of each group whose block is still there: groups with a window may have given theirs back.
+//! Blocks are given back in the order in which sequences left them ([`Blocks`](super::blocks::Blocks)), and a
+//! sequence leaves its last block first. So in a group without a window a parent outlives its children.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use gristmill_kernels::kv::KV_BLOCK;
+
+/// What is before a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Parent {
+    /// Nothing: it is the first of a text of this tenant.
+    Tenant(u64),
+    Entry(u64),
+}
+
+/// The parent of what follows a chain of entries.
+pub(super) fn parent_behind(tenant: u64, chain: &[u64]) -> Parent {
+    chain.last().map_or(Parent::Tenant(tenant), |&entry| Parent::Entry(entry))
+}
+
+/// A block of tokens behind its parent.
+#[derive(Debug)]
+struct Entry {
+    parent: Parent,
+    /// At most [`KV_BLOCK`].
+    tokens: Box<[u32]>,
+    /// The block in each group, where it is kept.
+    blocks: Vec<Option<u32>>,
+    /// Sequences whose text begins with it.
+    sequences: usize,
+}
+
+/// All entries.
+#[derive(Debug, Default)]
+pub(super) struct PrefixCache {
+    entries: HashMap<u64, Entry>,
+    /// The entries behind each parent, by their tokens.
+    children: HashMap<Parent, HashMap<Box<[u32]>, u64>>,
+    /// The number of the next entry; none is used again.
+    next: u64,
+}
+
+impl PrefixCache {
+    /// The entry of a block's tokens behind `parent`.
+    pub(super) fn find(&self, parent: Parent, tokens: &[u32]) -> Option<u64> {
+        self.children.get(&parent)?.get(tokens).copied()
+    }
+
+    /// The entries of whole blocks of a text's beginning.
+    pub(super) fn chain(&self, tenant: u64, tokens: &[u32]) -> Vec<u64> {
+        let mut chain = Vec::new();
+        for block in tokens.chunks_exact(KV_BLOCK) {
+            match self.find(parent_behind(tenant, &chain), block) {
+                Some(entry) => chain.push(entry),
+                None => break,
+            }
+        }
+        chain
+    }
+
+    /// The entries behind `parent` that begin as `tokens` do, each with the number of tokens that are the same, the most
+    /// first.
+    pub(super) fn alike(&self, parent: Parent, tokens: &[u32]) -> Vec<(u64, usize)> {
+        let common = |other: &[u32]| tokens.iter().zip(other).take_while(|(a, b)| a == b).count();
+        let children = self.children.get(&parent).into_iter().flatten();
+        let mut alike: Vec<_> = children.map(|(other, &entry)| (entry, common(other))).collect();
+        alike.retain(|&(_, common)| common > 0);
+        alike.sort_unstable_by_key(|&(entry, common)| Reverse((common, entry)));
+        alike
+    }
+
+    /// Makes an entry that has no blocks yet.
+    pub(super) fn insert(&mut self, parent: Parent, tokens: &[u32], groups: usize) -> u64 {
+        let entry = self.next;
+        self.next += 1;
+        self.children.entry(parent).or_default().insert(tokens.into(), entry);
+        self.entries.insert(entry, Entry { parent, tokens: tokens.into(), blocks: vec![None; groups], sequences: 0 });
+        entry
+    }
+
+    /// An entry's block in a group.
+    pub(super) fn block(&self, entry: u64, group: usize) -> Option<u32> {
+        self.entries.get(&entry)?.blocks[group]
+    }
+
+    /// Sets an entry's block in a group.
+    pub(super) fn set_block(&mut self, entry: u64, group: usize, block: Option<u32>) {
+        if let Some(entry) = self.entries.get_mut(&entry) {
+            entry.blocks[group] = block;
+        }
+    }
+
+    /// Counts a sequence whose text begins with the entry.
+    pub(super) fn pin(&mut self, entry: u64) {
+        if let Some(entry) = self.entries.get_mut(&entry) {
+            entry.sequences += 1;
+        }
+    }
+
+    /// The reverse of [`Self::pin`].
+    pub(super) fn unpin(&mut self, entry: u64) {
+        if let Some(found) = self.entries.get_mut(&entry) {
+            found.sequences -= 1;
+            self.prune(entry);
+        }
+    }
+
+    /// Removes an entry, and returns its blocks with their groups. Entries behind it are not found any more.
+    pub(super) fn remove(&mut self, entry: u64) -> Vec<(usize, u32)> {
+        let Some(Entry { parent, tokens, blocks, .. }) = self.entries.remove(&entry) else { return Vec::new() };
+        if let Some(children) = self.children.get_mut(&parent) {
+            children.remove(&tokens);
+            if children.is_empty() {
+                self.children.remove(&parent);
+            }
+        }
+        blocks.into_iter().enumerate().filter_map(|(group, block)| Some((group, block?))).collect()
+    }
+
+    /// Removes an entry without blocks, sequences and children, and then such parents.
+    pub(super) fn prune(&mut self, mut entry: u64) {
+        while let Some(Entry { parent, blocks, sequences: 0, .. }) = self.entries.get(&entry)
+            && blocks.iter().all(Option::is_none)
+            && !self.children.contains_key(&Parent::Entry(entry))
+        {
+            let parent = *parent;
+            self.remove(entry);
+            let Parent::Entry(next) = parent else { return };
+            entry = next;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+}

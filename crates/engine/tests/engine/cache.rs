@@ -1,0 +1,72 @@
+//! What requests compute is reused by those with the same beginning and tenant, and changes no token.
+
+use gristmill_engine::engine::Piece;
+use gristmill_engine::{Engine, Request, SamplingOptions};
+
+use super::tiny::{Random, Tiny};
+use super::{engine, model, pieces, random_tokens, request, sampling, speaking, tokens};
+
+fn reused(pieces: &[Piece]) -> usize {
+    pieces.last().unwrap().finish.unwrap().usage.reused_tokens
+}
+
+fn together(engine: &Engine, requests: &[Request]) -> Vec<Vec<Piece>> {
+    let running: Vec<_> = requests.iter().map(|request| engine.generate(request.clone()).unwrap()).collect();
+    running.into_iter().map(|generation| generation.collect::<Result<_, _>>().unwrap()).collect()
+}
+
+#[test]
+fn a_system_prompt_is_computed_once() {
+    let (model, mut random) = (model(), Random::fresh());
+    let system = random_tokens(&mut random, 40);
+    let mut requests = Vec::new();
+    for _ in 0..8 {
+        let prompt = [&system[..], &random_tokens(&mut random, 5)].concat();
+        requests.push(request(&prompt, 9, sampling(&mut random)));
+    }
+    let found = together(&engine(&model, 4, 64), &requests);
+    for (request, found) in requests.iter().zip(&found) {
+        assert_eq!(tokens(found), tokens(&pieces(&engine(&model, 1, 64), request.clone())));
+    }
+    // The others wait for the first one's two full blocks; those that begin after one has ended have all 40.
+    let reused: Vec<usize> = found.iter().map(|pieces| reused(pieces)).collect();
+    assert_eq!(reused[0], 0);
+    assert!(reused[1..].iter().all(|&n| n == 32 || n >= 40), "{reused:?}");
+}
+
+#[test]
+fn tenants_share_nothing() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 2, 64);
+    let first = request(&random_tokens(&mut random, 50), 5, SamplingOptions::greedy());
+    let of = |tenant: u64| pieces(&engine, Request { tenant, ..first.clone() });
+    let cold = of(1);
+    assert_eq!((reused(&cold), reused(&of(1)), reused(&of(2)), reused(&of(2))), (0, 49, 0, 49));
+    assert_eq!(tokens(&cold), tokens(&of(1)));
+}
+
+/// Prompts from a tree of beginnings, several at a time, with memory for few of them: as alone, with nothing kept.
+#[test]
+fn warm_is_as_cold() {
+    for tiny in [Tiny::llama(), Tiny::gpt_oss()] {
+        let (model, mut random) = (speaking(tiny), Random::fresh());
+        let warm = engine(&model, 3, 24);
+        let parts: Vec<Vec<u32>> = (0..4).map(|n| random_tokens(&mut random, 13 + 4 * n)).collect();
+        let mut total = 0;
+        for _ in 0..12 {
+            let mut requests = Vec::new();
+            for _ in 0..5 {
+                let mut prompt = Vec::new();
+                (0..1 + random.below(3)).for_each(|_| prompt.extend(&parts[random.below(2)]));
+                prompt.extend(&parts[random.below(4)][..1 + random.below(12)]);
+                let (n, tenant) = (1 + random.below(20), random.below(2) as u64);
+                requests.push(Request { tenant, ..request(&prompt, n, sampling(&mut random)) });
+            }
+            for (request, found) in requests.iter().zip(together(&warm, &requests)) {
+                assert_eq!(tokens(&found), tokens(&pieces(&engine(&model, 1, 64), request.clone())));
+                total += reused(&found);
+            }
+        }
+        assert!(total > 300, "{total} of some 1,800 tokens were reused");
+    }
+}
