@@ -14,7 +14,7 @@ mod blocks;
 mod group;
 mod prefix;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
@@ -23,7 +23,7 @@ use gristmill_kernels::ops::KvCopy;
 use crate::error::{Error, Result};
 use crate::model::spec::{AttentionSpec, ModelSpec};
 use crate::plan::Limits;
-use group::{Group, blocks_for};
+use group::{Group, Held, blocks_for};
 use prefix::{PrefixCache, parent_behind};
 
 /// Properties of a batch that decide which kernels a forward pass launches.
@@ -159,7 +159,7 @@ impl State {
         let slot = id.slot as usize;
         let tokens = &tokens[..tokens.len().min(self.context)];
         let mut chain = self.prefix.chain(tenant, tokens);
-        let (len, blocks) = loop {
+        let (len, held) = loop {
             // Behind whole blocks, the beginning of one that differs later: it is copied before the sequence writes.
             let parts = self.prefix.alike(parent_behind(tenant, &chain), &tokens[chain.len() * KV_BLOCK..]);
             match parts.into_iter().map(Some).chain([None]).find_map(|part| self.blocks_of(&chain, part)) {
@@ -167,22 +167,22 @@ impl State {
                 None => drop(chain.pop()),
             }
         };
-        for (group, (first, blocks)) in self.groups.iter_mut().zip(blocks) {
-            group.adopt(slot, first, blocks);
+        for (group, held) in self.groups.iter_mut().zip(held) {
+            group.adopt(slot, held);
         }
         chain.iter().for_each(|&entry| self.prefix.pin(entry));
         self.slots[slot] = Slot { open: true, generation: id.generation, len, tenant, chain };
         Ok((id, len))
     }
 
-    /// The length of a text of these entries, and for each group the first block that its next token sees and the blocks
-    /// from it on, if all are there. Of `part` only so many tokens count.
-    fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<(usize, Vec<(usize, VecDeque<u32>)>)> {
+    /// The length of a text of these entries, and for each group the blocks from the first that its next token sees, if
+    /// all are there. Of `part` only so many tokens count.
+    fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<(usize, Vec<Held>)> {
         let len = chain.len() * KV_BLOCK + part.map_or(0, |(_, tokens)| tokens);
         let of_group = |(index, group): (usize, &Group)| {
             let first = group.first_seen(len);
             let entries = chain.iter().copied().chain(part.map(|(entry, _)| entry)).skip(first);
-            Some((first, entries.map(|entry| self.prefix.block(entry, index)).collect::<Option<_>>()?))
+            Some(Held { first, blocks: entries.map(|entry| self.prefix.block(entry, index)).collect::<Option<_>>()? })
         };
         Some((len, self.groups.iter().enumerate().map(of_group).collect::<Option<_>>()?))
     }

@@ -20,9 +20,9 @@ pub(super) fn blocks_for(tokens: usize) -> usize {
 
 /// The blocks of a sequence from the `first`-th on; earlier ones have been freed.
 #[derive(Clone, Debug, Default)]
-struct Held {
-    first: usize,
-    blocks: VecDeque<u32>,
+pub(super) struct Held {
+    pub(super) first: usize,
+    pub(super) blocks: VecDeque<u32>,
 }
 
 impl Held {
@@ -171,10 +171,10 @@ impl Group {
         ((len + 1).saturating_sub(window) / KV_BLOCK).min(blocks_for(len))
     }
 
-    /// Gives an empty slot these blocks, the first of which is the `first`-th.
-    pub(super) fn adopt(&mut self, slot: usize, first: usize, blocks: VecDeque<u32>) {
-        blocks.iter().for_each(|&block| self.blocks.share(block));
-        self.held[slot] = Held { first, blocks };
+    /// Gives an empty slot these blocks.
+    pub(super) fn adopt(&mut self, slot: usize, held: Held) {
+        held.blocks.iter().for_each(|&block| self.blocks.share(block));
+        self.held[slot] = held;
     }
 
     /// A slot's block, unless it has been freed.
@@ -194,9 +194,7 @@ impl Group {
 
     /// Gives an empty slot the blocks of another.
     pub(super) fn share(&mut self, from: usize, to: usize) {
-        let held = self.held[from].clone();
-        held.blocks.iter().for_each(|&block| self.blocks.share(block));
-        self.held[to] = held;
+        self.adopt(to, self.held[from].clone());
     }
 
     /// Uploads slots and positions of a batch, and the block table.

@@ -129,11 +129,14 @@ fn text(variant: usize) -> Vec<u32> {
     (0..CONTEXT).map(|at| token(at) as u32).collect()
 }
 
+/// A token's tenant and the token, which tells all tokens before it.
+type Token = (u64, u32);
+
 /// A state, and what a backend would have in its blocks.
 struct Shadow {
     state: State,
-    /// For each group, block and place in it: the tenant and the token, which tells all tokens before it.
-    content: Vec<Vec<[Option<(u64, u32)>; KV_BLOCK]>>,
+    /// For each group, block and place in it.
+    content: Vec<Vec<[Option<Token>; KV_BLOCK]>>,
     /// Tenant and variant of each sequence.
     open: Vec<(SequenceId, u64, usize)>,
     reused: usize,
