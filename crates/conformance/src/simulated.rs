@@ -16,8 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// What allocations are aligned to, as by CUDA.
 const ALIGNMENT: usize = 256;
-/// Fresh memory is filled with this byte, which makes NaNs and huge ids; larger allocations are left as the system gives
-/// them, so that those of gigabytes cost nothing where they are not touched.
+/// Fresh memory is filled with this byte, which makes NaNs and huge ids; larger allocations stay as the system gives them.
 const POISON: u8 = 0xff;
 const POISONED: usize = 64 << 20;
 

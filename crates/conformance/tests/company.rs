@@ -33,7 +33,8 @@ impl Random {
 }
 
 fn runner(model: &Arc<Model>, kv_format: KvFormat, sequences: usize, batch_tokens: usize) -> Runner {
-    let limits = Limits { context: Some(LENGTH), sequences, batch_tokens, kv_format, ..Limits::default() };
+    let output_rows = Some(batch_tokens);
+    let limits = Limits { context: Some(LENGTH), sequences, batch_tokens, output_rows, kv_format };
     Runner::new(model.clone(), limits).unwrap()
 }
 
@@ -74,7 +75,7 @@ fn check(model: &Arc<Model>, kv_format: KvFormat, random: &mut Random, case: &st
                 reused += have;
                 open.push((text, id, have));
             }
-            let chunks: Vec<_> = open.iter().map(|&(text, _, at)| (1 + random.below(8)).min(LENGTH - at)).collect();
+            let chunks: Vec<_> = open.iter().map(|&(_, _, at)| (1 + random.below(8)).min(LENGTH - at)).collect();
             let parts = open.iter().zip(&chunks).map(|(&(text, id, at), n)| (id, &texts[text][at..at + n]));
             let found = forward(&mut runner, &parts.collect::<Vec<_>>());
             for (((text, id, at), n), rows) in open.iter_mut().zip(chunks).zip(found) {

@@ -87,6 +87,14 @@ pub enum EngineError {
     /// The number of tokens to generate is 0.
     #[error("the number of tokens to generate is 0; it must be at least 1")]
     NoTokens,
+    /// More tokens are asked for at least than at most.
+    #[error("at least {min} tokens are asked for, but at most {max}; lower the first or raise the second")]
+    MinTokens {
+        /// The least.
+        min: usize,
+        /// The most.
+        max: usize,
+    },
     /// A batch that cannot hold one token of each sequence.
     #[error("a batch of {batch_tokens} tokens is too small for {sequences} sequences; it needs one token for each")]
     BatchTooSmall {

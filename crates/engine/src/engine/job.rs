@@ -22,12 +22,14 @@ pub(super) struct Job {
     pub(super) tenant: u64,
     sampling: SamplingOptions,
     max_tokens: usize,
+    /// See [`Request::min_tokens`].
+    min_tokens: usize,
     ignore_end: bool,
     decoder: StreamDecoder,
     stops: StopStrings,
     /// The bias of the request, in ascending order of the tokens.
     given_bias: Vec<(u32, f32)>,
-    /// `given_bias` and DRY's penalties, as of the last [`Self::observe`].
+    /// `given_bias`, DRY's penalties and what keeps the text from ending, as of the last [`Self::observe`].
     bias: Vec<(u32, f32)>,
     repetition: Option<Repetition>,
     /// Tokens generated so far and how often, if a penalty looks at them.
@@ -55,6 +57,7 @@ impl Job {
             tenant: request.tenant,
             sampling: request.sampling,
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
+            min_tokens: request.min_tokens,
             ignore_end: request.ignore_end,
             decoder,
             stops: StopStrings::new(&request.stop),
@@ -79,15 +82,25 @@ impl Job {
         self.since = Some(Instant::now());
     }
 
-    /// Computes the penalties of the next token from the text so far, prompt included.
+    /// Computes the bias of the next token from the text so far, prompt included.
     pub(super) fn observe(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) {
-        let Some(repetition) = &mut self.repetition else { return };
+        if self.repetition.is_none() && self.min_tokens == 0 {
+            return;
+        }
         self.bias.clone_from(&self.given_bias);
-        for (token, penalty) in repetition.penalties(text, tokenizer) {
-            match self.given_bias.binary_search_by_key(&token, |&(token, _)| token) {
-                // Finite numbers may have a sum that is not.
-                Ok(index) => self.bias[index].1 = (self.bias[index].1 - penalty).max(-f32::MAX),
-                Err(_) => self.bias.push((token, -penalty)),
+        let penalties = self.repetition.iter_mut().flat_map(|repetition| repetition.penalties(text, tokenizer));
+        let lower = |(token, penalty): (u32, f32)| match self.given_bias.binary_search_by_key(&token, |&(id, _)| id) {
+            // Finite numbers may have a sum that is not.
+            Ok(index) => self.bias[index].1 = (self.bias[index].1 - penalty).max(-f32::MAX),
+            Err(_) => self.bias.push((token, -penalty)),
+        };
+        penalties.for_each(lower);
+        if self.usage.generated_tokens < self.min_tokens {
+            for &end in tokenizer.map_or(&[][..], Tokenizer::end_of_generation) {
+                match self.bias.iter_mut().find(|(token, _)| *token == end) {
+                    Some((_, bias)) => *bias = -f32::MAX,
+                    None => self.bias.push((end, -f32::MAX)),
+                }
             }
         }
     }
@@ -135,7 +148,9 @@ impl Job {
             _ => String::new(),
         };
         let length = self.usage.generated_tokens >= self.max_tokens || room == 0;
-        let (text, reason) = match self.stops.push(&new_text) {
+        let early = self.usage.generated_tokens < self.min_tokens;
+        let scan = if early { Scan::Text(new_text) } else { self.stops.push(&new_text) };
+        let (text, reason) = match scan {
             Scan::Stopped(text) => (text, Some(FinishReason::Stop)),
             Scan::Text(text) if is_end => (text + &self.rest(), Some(FinishReason::End)),
             Scan::Text(text) if length => (text + &self.rest(), Some(FinishReason::Length)),

@@ -8,11 +8,12 @@
 //! - `request` has requests and their results, `error` the reasons for a refusal.
 //! - `worker` owns the runner, on the only thread that this crate starts; its `step()` is the whole loop.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
-//! - `schedule` decides which tokens run next and which prompt waits; `job` follows one request to its end; `stop`
-//!   withholds text that may be the start of a stop string.
+//! - `fair` decides whose request begins next, `schedule` which tokens run next; `job` follows one request to its end;
+//!   `stop` withholds text that may be the start of a stop string.
 
 mod dry;
 mod error;
+mod fair;
 mod job;
 mod request;
 mod schedule;

@@ -20,14 +20,18 @@ pub struct Request {
     pub dry: Dry,
     /// The most tokens to generate. `None`: until the context is full.
     pub max_tokens: Option<usize>,
+    /// The text does not end before it has this many tokens: end-of-generation tokens are not drawn, and stop strings are
+    /// looked for in what follows. At most `max_tokens`.
+    pub min_tokens: usize,
     /// The text ends before the first of these; they are not part of it. They may lie across token boundaries.
     pub stop: Vec<String>,
     /// Do not end at end-of-generation tokens (for measurements).
     pub ignore_end: bool,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
-    /// Whose request it is. What a request has computed is reused only by requests of the same tenant, so the time that a
-    /// prompt takes tells nothing about the prompts of others.
+    /// Whose request it is. Of waiting requests, one of the tenant that was given the fewest tokens begins next. What a
+    /// request has computed is reused only by requests of the same tenant, so the time that a prompt takes tells nothing
+    /// about the prompts of others.
     pub tenant: u64,
 }
 
@@ -40,6 +44,7 @@ impl Request {
             logit_bias: Vec::new(),
             dry: Dry::default(),
             max_tokens: None,
+            min_tokens: 0,
             stop: Vec::new(),
             ignore_end: false,
             control_tokens: false,
@@ -53,6 +58,9 @@ impl Request {
         self.dry.check()?;
         if self.max_tokens == Some(0) {
             return Err(EngineError::NoTokens);
+        }
+        if let Some(max) = self.max_tokens.filter(|&max| max < self.min_tokens) {
+            return Err(EngineError::MinTokens { min: self.min_tokens, max });
         }
         let mut seen = HashSet::new();
         for &(token, bias) in &self.logit_bias {

@@ -1,6 +1,6 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 
-use std::collections::VecDeque;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -8,6 +8,7 @@ use std::sync::mpsc::Receiver;
 use gristmill_kernels::ops::PADDING;
 
 use super::EngineError;
+use super::fair::Shares;
 use super::job::Job;
 use super::schedule::{Pending, is_being_computed, share};
 use crate::{Batch, Limits, Outputs, Result, Runner, SequenceId};
@@ -20,7 +21,8 @@ pub(super) struct Worker {
     batch: Batch,
     /// As many as the runner has sequences.
     slots: Vec<Option<Running>>,
-    waiting: VecDeque<Job>,
+    waiting: Vec<Job>,
+    shares: Shares,
     stop: Arc<AtomicBool>,
 }
 
@@ -38,26 +40,36 @@ struct Running {
 impl Worker {
     pub(super) fn new(runner: Runner, limits: Limits, stop: Arc<AtomicBool>) -> Worker {
         let slots = (0..limits.sequences).map(|_| None).collect();
-        let (batch, waiting) = (Batch::new(), VecDeque::new());
-        Worker { runner, batch_tokens: limits.batch_tokens, batch, slots, waiting, stop }
+        let (batch, waiting, shares) = (Batch::new(), Vec::new(), Shares::default());
+        Worker { runner, batch_tokens: limits.batch_tokens, batch, slots, waiting, shares, stop }
     }
 
     /// Serves jobs until the engine is dropped.
     pub(super) fn run(mut self, inbox: &Receiver<Job>) {
         while !self.stop.load(Ordering::Relaxed) {
             if self.is_idle() {
+                self.shares.clear();
                 match inbox.recv() {
-                    Ok(job) => self.waiting.push_back(job),
+                    Ok(job) => self.arrive(job),
                     Err(_) => return,
                 }
             }
-            self.waiting.extend(inbox.try_iter());
+            inbox.try_iter().for_each(|job| self.arrive(job));
             self.step();
         }
     }
 
     fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.slots.iter().all(Option::is_none)
+    }
+
+    fn arrive(&mut self, job: Job) {
+        let running = self.slots.iter().flatten().map(|running| &running.job);
+        let tenants: HashSet<u64> = running.chain(&self.waiting).map(|job| job.tenant).collect();
+        if !tenants.contains(&job.tenant) {
+            self.shares.arrive(job.tenant, tenants.into_iter());
+        }
+        self.waiting.push(job);
     }
 
     /// One forward pass over the next tokens of all requests.
@@ -83,26 +95,18 @@ impl Worker {
         }
     }
 
-    /// Gives waiting jobs, first come first served, the sequences that are free. A job whose prompt begins with what a
-    /// running one is just computing waits for that.
+    /// Gives waiting jobs the sequences that are free.
     fn admit(&mut self) {
-        let mut at = 0;
         while let Some(slot) = self.slots.iter().position(Option::is_none)
-            && let Some(job) = self.waiting.get(at)
+            && let Some(next) = self.next_job()
         {
-            let tenant = job.tenant;
-            let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == tenant);
-            let mut texts = of_tenant.map(|running| (&running.tokens[..], running.computed));
-            if texts.any(|(tokens, computed)| is_being_computed(&job.prompt, tokens, computed)) {
-                at += 1;
-                continue;
-            }
-            let Some(mut job) = self.waiting.remove(at) else { return };
+            let mut job = self.waiting.remove(next);
             // The last token of the prompt is always computed again: its logits are needed.
             let reusable = job.prompt.len().saturating_sub(1);
-            match self.runner.open_sequence_with(tenant, &job.prompt[..reusable]) {
+            match self.runner.open_sequence_with(job.tenant, &job.prompt[..reusable]) {
                 Ok((sequence, reused)) => {
                     tracing::debug!(slot, tokens = job.prompt.len(), reused, "request begins");
+                    self.shares.give(job.tenant, job.prompt.len() - reused);
                     job.begin(reused);
                     let tokens = std::mem::take(&mut job.prompt);
                     self.slots[slot] = Some(Running { sequence, tokens, computed: reused, job });
@@ -110,6 +114,19 @@ impl Worker {
                 Err(error) => job.fail(error.into()),
             }
         }
+    }
+
+    /// The waiting job that begins next: of the tenant that was given the fewest tokens, the first that came. A job whose
+    /// prompt begins with what a running one is just computing waits for that.
+    fn next_job(&self) -> Option<usize> {
+        let waits = |job: &Job| {
+            let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);
+            of_tenant.into_iter().any(|other| is_being_computed(&job.prompt, &other.tokens, other.computed))
+        };
+        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
+        // A stable sort: first come, first served.
+        order.sort_by_key(|&at| self.shares.given(self.waiting[at].tenant));
+        order.into_iter().find(|&at| !waits(&self.waiting[at]))
     }
 
     /// The tokens of each slot that are not in its state.
@@ -170,6 +187,7 @@ impl Worker {
         // The drawn token can be run if the state has room for it.
         let room = self.runner.context().saturating_sub(tokens.len());
         tokens.push(token);
+        self.shares.give(job.tenant, 1);
         let tokenizer = self.runner.model().tokenizer().ok();
         if !job.accept(token, tokenizer, room) {
             tracing::debug!(usage = ?job.usage(), "request ends");

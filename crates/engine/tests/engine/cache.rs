@@ -1,5 +1,8 @@
 //! What requests compute is reused by those with the same beginning and tenant, and changes no token.
 
+use std::sync::Mutex;
+use std::thread;
+
 use gristmill_engine::engine::Piece;
 use gristmill_engine::{Engine, Request, SamplingOptions};
 
@@ -69,4 +72,27 @@ fn warm_is_as_cold() {
         }
         assert!(total > 300, "{total} of some 1,800 tokens were reused");
     }
+}
+
+/// One tenant sends many requests, then another sends one: it does not wait for all of them.
+#[test]
+fn a_tenant_does_not_wait_for_all_requests_of_another() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 1, 64);
+    let mut of =
+        |tenant: u64| Request { tenant, ..request(&random_tokens(&mut random, 20), 20, SamplingOptions::greedy()) };
+    let mut running: Vec<_> = (0..20).map(|_| (1, engine.generate(of(1)).unwrap())).collect();
+    running.push((2, engine.generate(of(2)).unwrap()));
+    let ended = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (tenant, generation) in running {
+            let ended = &ended;
+            scope.spawn(move || {
+                assert_eq!(generation.count(), 20);
+                ended.lock().unwrap().push(tenant);
+            });
+        }
+    });
+    let place = ended.into_inner().unwrap().iter().position(|&tenant| tenant == 2).unwrap();
+    assert!(place < 10, "{place} of 20 requests ended before");
 }

@@ -209,6 +209,27 @@ fn end_of_generation_ends() {
 }
 
 #[test]
+fn a_text_has_the_least_tokens_that_are_asked_for() {
+    let (model, mut random) = (model(), Random::fresh());
+    let (tokenizer, engine) = (model.tokenizer().unwrap(), engine(&model, 2, 64));
+    let end = tokenizer.end_of_generation()[0];
+    // The likeliest token ends the text, and so does any character.
+    let stops: Vec<String> = (0..128u8).map(|byte| char::from(byte).to_string()).collect();
+    let mut likely = request(&random_tokens(&mut random, 5), 20, SamplingOptions::greedy());
+    (likely.ignore_end, likely.logit_bias) = (false, vec![(end, 1e6)]);
+    for min_tokens in [0, 1, 7, 20] {
+        let found = pieces(&engine, Request { min_tokens, ..likely.clone() });
+        let reason = if min_tokens == 20 { FinishReason::Length } else { FinishReason::End };
+        assert_eq!((found.len(), found.last().unwrap().finish.unwrap().reason), ((min_tokens + 1).min(20), reason));
+        assert!(found[..min_tokens].iter().all(|piece| !tokenizer.is_end_of_generation(piece.token)));
+        let stopped = Request { min_tokens, stop: stops.clone(), logit_bias: vec![], ..likely.clone() };
+        assert!(pieces(&engine, stopped).len() >= min_tokens);
+    }
+    let error = engine.generate(Request { min_tokens: 21, ..likely }).err().unwrap();
+    assert!(matches!(error, EngineError::MinTokens { min: 21, max: 20 }), "{error}");
+}
+
+#[test]
 fn control_tokens_are_text_where_asked() {
     let (model, mut random) = (model(), Random::fresh());
     let (engine, mut control) = (engine(&model, 1, 64), 0);

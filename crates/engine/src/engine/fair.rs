@@ -1,0 +1,67 @@
+//! Whose request begins next: the tenant's that was given the fewest tokens. The counters are those of Sheng et al.
+//! 2024, "Fairness in Serving Large Language Models", with one price for tokens of prompts and of completions.
+
+use std::collections::HashMap;
+
+/// Tokens that each tenant was given: computed of its prompts, and generated.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    given: HashMap<u64, u64>,
+}
+
+impl Shares {
+    /// A tenant without requests sends one; `active` are the tenants that have some. It has no credit for the time in
+    /// which it had none.
+    pub(super) fn arrive(&mut self, tenant: u64, active: impl Iterator<Item = u64>) {
+        let least = active.map(|other| self.given(other)).min();
+        // Those with less would be raised as well when they come back.
+        self.given.retain(|_, given| Some(*given) >= least);
+        let given = self.given.entry(tenant).or_default();
+        *given = (*given).max(least.unwrap_or(0));
+    }
+
+    /// Counts tokens of a tenant.
+    pub(super) fn give(&mut self, tenant: u64, tokens: usize) {
+        *self.given.entry(tenant).or_default() += tokens as u64;
+    }
+
+    /// Tokens that a tenant was given.
+    pub(super) fn given(&self, tenant: u64) -> u64 {
+        self.given.get(&tenant).copied().unwrap_or(0)
+    }
+
+    /// No tenant has requests.
+    pub(super) fn clear(&mut self) {
+        self.given.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absence_gives_no_credit_and_no_pardon() {
+        let mut shares = Shares::default();
+        shares.arrive(1, [].into_iter());
+        shares.give(1, 100);
+        shares.arrive(2, [1].into_iter());
+        assert_eq!((shares.given(1), shares.given(2)), (100, 100));
+        shares.give(2, 50);
+        // The second leaves and returns, and still has more; the first leaves, and returns when all have more.
+        shares.arrive(2, [1].into_iter());
+        assert_eq!((shares.given(1), shares.given(2)), (100, 150));
+        shares.give(2, 50);
+        shares.arrive(3, [2].into_iter());
+        shares.arrive(1, [2, 3].into_iter());
+        assert_eq!((shares.given(1), shares.given(2), shares.given(3)), (200, 200, 200));
+        // Nobody is remembered for longer than it matters.
+        for tenant in 4..1000 {
+            shares.give(3, 10);
+            shares.arrive(tenant, [3].into_iter());
+        }
+        assert!(shares.given.len() < 5, "{}", shares.given.len());
+        shares.clear();
+        assert_eq!(shares.given(3), 0);
+    }
+}

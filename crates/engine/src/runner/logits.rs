@@ -1,0 +1,92 @@
+//! The logits of a forward pass, and the tokens drawn from them.
+
+use gristmill_kernels::ops::{Argmax, PADDING, Sample, Sampling};
+
+use super::Runner;
+use crate::error::Result;
+
+/// The logits of one forward pass: one row for each output of the batch, in the batch's order.
+pub struct Logits<'a> {
+    pub(super) runner: &'a mut Runner,
+}
+
+impl std::fmt::Debug for Logits<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Logits({} × {})", self.rows(), self.vocab())
+    }
+}
+
+impl Logits<'_> {
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.runner.output_rows.len()
+    }
+
+    /// The length of a row.
+    pub fn vocab(&self) -> usize {
+        self.runner.model.spec.vocab
+    }
+
+    /// Copies all rows to host memory, one after another.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
+    pub fn to_vec(&mut self) -> Result<Vec<f32>> {
+        let (rows, vocab) = (self.rows(), self.vocab());
+        let mut out = vec![0.0; rows * vocab];
+        let exclusive = self.runner.model.backend.exclusive();
+        self.runner.model.backend.download(self.runner.scratch.logits.view(rows, vocab)?, &mut out)?;
+        drop(exclusive);
+        match out.iter().position(|x| !x.is_finite()) {
+            Some(at) => Err(self.runner.not_finite(at / vocab)),
+            None => Ok(out),
+        }
+    }
+
+    /// Draws a token from each row, with one set of parameters for each. The rows are left penalised.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]; [`Error::Kernel`] if a parameter is out of range or their number is not that of the rows.
+    pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
+        let drawn = self.draw(parameters)?;
+        self.all_drawn(drawn)
+    }
+
+    /// The likeliest token of each row, the one with the smaller id on a tie.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
+    pub fn argmax(&mut self) -> Result<Vec<u32>> {
+        let (rows, vocab) = (self.rows(), self.vocab());
+        let model = self.runner.model.clone();
+        let exclusive = model.backend.exclusive();
+        let (x, out) = (self.runner.scratch.logits.view(rows, vocab)?, self.runner.drawn.view_mut(rows, 1)?);
+        model.backend.run(Argmax { x, out })?;
+        let drawn = self.drawn()?;
+        drop(exclusive);
+        self.all_drawn(drawn)
+    }
+
+    /// As [`Self::sample`], with [`PADDING`] for a row that is not finite; [`Runner::not_finite`] says why.
+    pub(crate) fn draw(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
+        let (rows, vocab) = (self.rows(), self.vocab());
+        let model = self.runner.model.clone();
+        let _exclusive = model.backend.exclusive();
+        let (logits, out) = (self.runner.scratch.logits.view_mut(rows, vocab)?, self.runner.drawn.view_mut(rows, 1)?);
+        model.backend.run(Sample { logits, parameters, out })?;
+        self.drawn()
+    }
+
+    fn drawn(&self) -> Result<Vec<u32>> {
+        let mut out = vec![0; self.rows()];
+        self.runner.model.backend.download(self.runner.drawn.view(out.len(), 1)?, &mut out)?;
+        Ok(out)
+    }
+
+    fn all_drawn(&mut self, drawn: Vec<u32>) -> Result<Vec<u32>> {
+        match drawn.iter().position(|&token| token == PADDING) {
+            Some(row) => Err(self.runner.not_finite(row)),
+            None => Ok(drawn),
+        }
+    }
+}
