@@ -87,6 +87,15 @@ pub(crate) fn threads(requested: Option<usize>, cores: usize) -> usize {
     requested.unwrap_or(cores.min(MAX_THREADS))
 }
 
+/// The length of the context.
+#[derive(Args)]
+pub(crate) struct ContextArg {
+    /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
+    /// More than the model was trained on is allowed, with a warning.
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    pub(crate) ctx: Option<usize>,
+}
+
 /// A text that the model reads in windows.
 #[derive(Args)]
 pub(crate) struct TextArgs {

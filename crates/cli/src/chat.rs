@@ -10,11 +10,11 @@ use gristmill_engine::{Engine, EngineError, Generation};
 use signal_hook::consts::SIGINT;
 
 use crate::answer::{self, Printer, Show};
-use crate::args::{DeviceArgs, GenerationOptions, SamplingArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, GenerationOptions, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::input::Input;
 use crate::source::{ModelArg, Source};
-use crate::{console, interrupt, load, numbers, recommended, run};
+use crate::{console, interrupt, load, recommended, run};
 
 /// Talk with a model.
 ///
@@ -34,10 +34,8 @@ pub(crate) struct ChatArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
-    /// More than the model was trained on is allowed, with a warning.
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
-    ctx: Option<usize>,
+    #[command(flatten)]
+    context: ContextArg,
     #[command(flatten)]
     log: Verbosity,
 }
@@ -62,7 +60,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model, as in:";
         return Err(Failure::new(format!("the built-in model tells stories and cannot talk; {can} {next}")));
     }
-    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.log)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.log)?;
     if engine.model().template().is_none() {
         let remedy = "continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));

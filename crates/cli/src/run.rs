@@ -11,11 +11,11 @@ use gristmill_engine::{Engine, Request, machine};
 use serde::Serialize;
 
 use crate::answer::{self, Answer, Printer, Show};
-use crate::args::{DeviceArgs, SamplingArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::source::{ModelOption, Source, TextArgument};
 use crate::think::Thinking;
-use crate::{console, load, numbers, prompt, recommended};
+use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
 ///
@@ -57,10 +57,8 @@ pub(crate) struct RunArgs {
     sampling: SamplingArgs,
     #[command(flatten)]
     device: DeviceArgs,
-    /// Context length in tokens [default: the least of what the model was trained on, 8192, and what fits into memory].
-    /// More than the model was trained on is allowed, with a warning.
-    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
-    ctx: Option<usize>,
+    #[command(flatten)]
+    context: ContextArg,
     /// Print one JSON object with the text, how it ended, and the times.
     #[arg(long)]
     json: bool,
@@ -90,7 +88,7 @@ struct Report<'a> {
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
     let (source, text) = args.input()?;
-    let (engine, load_time) = load::engine(source, &args.device, args.ctx, &args.log)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
     let (mut request, thinking) = match chat {
         true => answer::request(&engine, args.system.as_deref(), &[Message::new("user", text)], args.no_think)?,

@@ -30,7 +30,7 @@ impl Logits<'_> {
     /// Copies all rows to host memory, one after another.
     ///
     /// # Errors
-    /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
+    /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn to_vec(&mut self) -> Result<Vec<f32>> {
         let (rows, vocab) = (self.rows(), self.vocab());
         let mut out = vec![0.0; rows * vocab];
@@ -46,7 +46,8 @@ impl Logits<'_> {
     /// Draws a token from each row, with one set of parameters for each. The rows are left penalised.
     ///
     /// # Errors
-    /// [`Error::NotFinite`]; [`Error::Kernel`] if a parameter is out of range or their number is not that of the rows.
+    /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if a parameter is out of
+    /// range or their number is not that of the rows.
     pub fn sample(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
         let drawn = self.draw(parameters)?;
         self.all_drawn(drawn)
@@ -55,7 +56,7 @@ impl Logits<'_> {
     /// The likeliest token of each row, the one with the smaller id on a tie.
     ///
     /// # Errors
-    /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
+    /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn argmax(&mut self) -> Result<Vec<u32>> {
         let (rows, vocab) = (self.rows(), self.vocab());
         let model = self.runner.model.clone();
