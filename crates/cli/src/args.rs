@@ -1,7 +1,5 @@
 //! Arguments that several subcommands share.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -121,7 +119,7 @@ impl TextArgs {
 }
 
 /// The amount of output on stderr.
-#[derive(Args)]
+#[derive(Args, Clone, Copy)]
 pub(crate) struct Verbosity {
     /// Print only errors to stderr.
     #[arg(short, long)]
@@ -199,8 +197,7 @@ pub(crate) struct GenerationOptions {
 impl SamplingArgs {
     /// Checks the ranges before the model is loaded.
     pub(crate) fn check(&self) -> Result<GenerationOptions, Failure> {
-        let seed = self.seed.unwrap_or_else(draw_seed);
-        let sampling = self.or(SamplingOptions { seed, ..SamplingOptions::default() });
+        let sampling = self.or(SamplingOptions::default());
         sampling.check()?;
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
@@ -220,7 +217,7 @@ impl SamplingArgs {
             repeat_penalty: self.repeat_penalty.unwrap_or(defaults.repeat_penalty),
             presence_penalty: self.presence_penalty,
             frequency_penalty: self.frequency_penalty,
-            seed: defaults.seed,
+            seed: self.seed,
         }
     }
 }
@@ -228,12 +225,11 @@ impl SamplingArgs {
 impl GenerationOptions {
     /// Completes the settings of the command line by those recommended for the model.
     pub(crate) fn resolve(&mut self, args: &SamplingArgs, recommended: SamplingOptions, log: &Verbosity) {
-        self.sampling = args.or(SamplingOptions { seed: self.sampling.seed, ..recommended });
-        let SamplingOptions { temperature, top_k, top_p, min_p, repeat_penalty, seed, .. } = self.sampling;
+        self.sampling = args.or(recommended);
+        let SamplingOptions { temperature, top_k, top_p, min_p, repeat_penalty, .. } = self.sampling;
         log.detail(format_args!(
             "sampling: temperature {temperature}, top-k {top_k}, top-p {top_p}, min-p {min_p}, repeat penalty {repeat_penalty}"
         ));
-        log.detail(format_args!("seed: {seed}"));
     }
 
     /// Writes the options into a request to this model.
@@ -248,12 +244,6 @@ impl GenerationOptions {
     pub(crate) fn check_bias(&self, model: &Model) -> Result<(), Failure> {
         self.bias.apply(&mut Request::new(""), model)
     }
-}
-
-/// A random seed below 2^53, which a JSON reader that keeps numbers as doubles represents exactly.
-fn draw_seed() -> u64 {
-    // The standard library seeds each `RandomState` with system randomness.
-    RandomState::new().build_hasher().finish() >> 11
 }
 
 /// The tokenizer of a file, also of a file whose model cannot run.

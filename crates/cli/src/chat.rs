@@ -73,9 +73,8 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     if input.interactive() {
         args.log.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
     }
-    let (no_think, quiet, system) = (args.no_think, args.log.quiet, args.system.clone());
-    let mut session =
-        Session { engine, load_time, options, no_think, quiet, running, system, turns: vec![], last: None };
+    let (no_think, log, system) = (args.no_think, args.log, args.system.clone());
+    let mut session = Session { engine, load_time, options, no_think, log, running, system, turns: vec![], last: None };
     while let Some(message) = input.next()? {
         if !session.take(&message)? {
             break;
@@ -109,7 +108,7 @@ struct Session {
     load_time: Duration,
     options: GenerationOptions,
     no_think: bool,
-    quiet: bool,
+    log: Verbosity,
     running: Running,
     system: Option<String>,
     /// Messages after the system message: user and assistant alternate.
@@ -192,6 +191,7 @@ impl Session {
         match finish {
             Some(finish) => {
                 self.last = Some(finish);
+                self.log.detail(format_args!("seed: {}", finish.seed));
                 self.report_cut(&finish);
             }
             None => console::note(format_args!("(stopped)")),
@@ -201,7 +201,7 @@ impl Session {
 
     /// Prints which limit cut an answer.
     fn report_cut(&self, finish: &Finish) {
-        if self.quiet || finish.reason != FinishReason::Length {
+        if self.log.quiet || finish.reason != FinishReason::Length {
             return;
         }
         let tokens = finish.usage.generated_tokens;

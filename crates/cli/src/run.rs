@@ -100,12 +100,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     options.apply(&mut request, engine.model())?;
-    let seed = request.sampling.seed;
 
     let (answer, finish) = generate(&engine, request, Printer::new(thinking, args.show()))?;
+    args.log.detail(format_args!("seed: {}", finish.seed));
     if args.json {
         let mode = if chat { "chat" } else { "raw" };
-        console::print_json(&Report::new(&answer, &finish, mode, seed, load_time))?;
+        console::print_json(&Report::new(&answer, &finish, mode, load_time))?;
     }
     let mode = if chat { "chat template" } else { "raw text" };
     args.log.info(format_args!("{mode}: {}, {}", rates(&finish), costs(load_time)));
@@ -136,13 +136,13 @@ impl RunArgs {
 }
 
 impl<'a> Report<'a> {
-    fn new(answer: &'a Answer, finish: &Finish, mode: &'a str, seed: u64, load_time: Duration) -> Report<'a> {
+    fn new(answer: &'a Answer, finish: &Finish, mode: &'a str, load_time: Duration) -> Report<'a> {
         Report {
             text: &answer.text,
             thinking: Some(answer.thinking.as_str()).filter(|text| !text.is_empty()),
             finish_reason: finish.reason.name(),
             mode,
-            seed,
+            seed: finish.seed,
             prompt_tokens: finish.usage.prompt_tokens,
             generated_tokens: finish.usage.generated_tokens,
             prompt_tokens_per_second: finish.usage.prefill_rate(),

@@ -136,7 +136,7 @@ fn stories_end_and_do_not_repeat_sentences() {
         let mut request = Request::new(prompt);
         (request.sampling.temperature, request.sampling.min_p) = (0.7, 0.1);
         (request.sampling.top_k, request.sampling.top_p) = (0, 1.0);
-        request.sampling.seed = number;
+        request.sampling.seed = Some(number);
         let (mut text, mut end) = (prompt.to_owned(), None);
         for piece in engine.generate(request).unwrap() {
             let piece = piece.unwrap();

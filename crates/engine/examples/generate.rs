@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => question.into(),
     };
     let engine = Engine::start(model, Limits::default())?;
-    let sampling = SamplingOptions { temperature: 0.5, seed: 42, ..SamplingOptions::default() };
+    let sampling = SamplingOptions { temperature: 0.5, seed: Some(42), ..SamplingOptions::default() };
     for piece in engine.generate(Request { sampling, max_tokens: Some(200), ..Request::new(prompt) })? {
         let piece = piece?;
         print!("{}", piece.text);

@@ -51,7 +51,7 @@ pub(super) fn serve(
         let (prompt, decode) = (length(workload.prompt.max(1)), length(workload.decode.max(1)));
         let tokens = (0..prompt).map(|_| random.below(vocab) as u32).collect();
         let cancel = (mixed && random.below(CANCELLED) == 0).then(|| random.below(decode as u64) as usize);
-        let sampling = SamplingOptions { seed: random.next(), ..SamplingOptions::default() };
+        let sampling = SamplingOptions { seed: Some(random.next()), ..SamplingOptions::default() };
         let request =
             Request { sampling, max_tokens: Some(decode), ignore_end: true, ..Request::new(Prompt::Tokens(tokens)) };
         Planned { request, cancel }

@@ -95,6 +95,20 @@ pub enum EngineError {
         /// The most.
         max: usize,
     },
+    /// More likeliest tokens are asked for than there are.
+    #[error("log-probabilities of {asked} tokens are asked for, but the vocabulary has {vocabulary}; ask for fewer")]
+    Logprobs {
+        /// How many are asked for.
+        asked: usize,
+        /// Tokens in the vocabulary.
+        vocabulary: usize,
+    },
+    /// The engine has as many requests as it takes.
+    #[error("{requests} requests run or wait, as many as may; try again later")]
+    Busy {
+        /// How many run or wait.
+        requests: usize,
+    },
     /// A batch that cannot hold one token of each sequence.
     #[error("a batch of {batch_tokens} tokens is too small for {sequences} sequences; it needs one token for each")]
     BatchTooSmall {

@@ -1,17 +1,53 @@
 //! One request, from its prompt to its last piece.
 
+use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use gristmill_kernels::ops::Sampling;
 
 use super::dry::Repetition;
+use super::sampling::draw_seed;
 use super::stop::{Scan, StopStrings};
-use super::{EngineError, Event, Finish, FinishReason, Piece, Request, SamplingOptions, Usage};
+use super::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage};
 use crate::tokenizer::{StreamDecoder, Tokenizer};
+
+/// A token that was drawn for a job.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    pub(super) token: u32,
+    pub(super) logprob: Option<Logprob>,
+}
+
+/// Takes what happens to a request. Returns whether anybody wants more of it.
+pub(super) struct Deliver(pub(super) Box<dyn FnMut(Event) -> bool + Send>);
+
+impl fmt::Debug for Deliver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deliver")
+    }
+}
+
+/// A place among the requests that an engine takes at a time; free again when dropped.
+#[derive(Debug)]
+pub(super) struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    /// Takes one of `places`, of which `taken` are taken.
+    pub(super) fn take(taken: &Arc<AtomicUsize>, places: usize) -> Option<Place> {
+        let more = |n: usize| (n < places).then_some(n + 1);
+        taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Place(taken.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// A request and its progress.
 #[derive(Debug)]
@@ -21,6 +57,13 @@ pub(super) struct Job {
     /// See [`Request::tenant`].
     pub(super) tenant: u64,
     sampling: SamplingOptions,
+    seed: u64,
+    /// See [`Request::logprobs`].
+    pub(super) logprobs: Option<usize>,
+    /// See [`Request::prompt_logprobs`].
+    pub(super) prompt_logprobs: Option<usize>,
+    /// Those of the prompt so far.
+    of_prompt: Vec<Logprob>,
     max_tokens: usize,
     /// See [`Request::min_tokens`].
     min_tokens: usize,
@@ -37,7 +80,9 @@ pub(super) struct Job {
     usage: Usage,
     /// The start of the first step, then the first token.
     since: Option<Instant>,
-    events: Sender<Event>,
+    /// Until the last piece.
+    place: Option<Place>,
+    deliver: Deliver,
     cancelled: Arc<AtomicBool>,
 }
 
@@ -47,7 +92,8 @@ impl Job {
         prompt: Vec<u32>,
         repetition: Option<Repetition>,
         decoder: StreamDecoder,
-        events: Sender<Event>,
+        place: Place,
+        deliver: Deliver,
         cancelled: Arc<AtomicBool>,
     ) -> Job {
         request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
@@ -56,6 +102,10 @@ impl Job {
             prompt,
             tenant: request.tenant,
             sampling: request.sampling,
+            seed: request.sampling.seed.unwrap_or_else(draw_seed),
+            logprobs: request.logprobs,
+            prompt_logprobs: request.prompt_logprobs,
+            of_prompt: Vec::new(),
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
             min_tokens: request.min_tokens,
             ignore_end: request.ignore_end,
@@ -66,7 +116,8 @@ impl Job {
             repetition,
             counts: Vec::new(),
             since: None,
-            events,
+            place: Some(place),
+            deliver,
             cancelled,
         }
     }
@@ -74,6 +125,13 @@ impl Job {
     /// Whether the caller has cancelled the request.
     pub(super) fn is_cancelled(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// What of the prompt need not be computed if its state is there: its last token is, for its logits, and all of it for
+    /// log-probabilities.
+    pub(super) fn reusable(&self) -> &[u32] {
+        let last = self.prompt.len().saturating_sub(1);
+        if self.prompt_logprobs.is_some() { &[] } else { &self.prompt[..last] }
     }
 
     /// Enters a slot of which `reused` tokens of state are kept.
@@ -107,7 +165,7 @@ impl Job {
 
     /// How to draw the token at `position`.
     pub(super) fn sampling(&self, position: usize) -> Sampling<'_> {
-        let SamplingOptions { temperature, top_k, top_p, min_p, seed, .. } = self.sampling;
+        let SamplingOptions { temperature, top_k, top_p, min_p, .. } = self.sampling;
         let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
         Sampling {
             mask: None,
@@ -120,18 +178,19 @@ impl Job {
             top_k,
             top_p,
             min_p,
-            seed,
+            seed: self.seed,
             position: position as u64,
         }
     }
 
     /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the job
     /// goes on.
-    pub(super) fn accept(&mut self, token: u32, tokenizer: Option<&Tokenizer>, room: usize) -> bool {
-        match self.piece(token, tokenizer, room) {
+    pub(super) fn accept(&mut self, drawn: Drawn, tokenizer: Option<&Tokenizer>, room: usize) -> bool {
+        match self.piece(drawn, tokenizer, room) {
             Ok(piece) => {
                 let goes_on = piece.finish.is_none();
-                self.events.send(Ok(piece)).is_ok() && goes_on
+                self.place.take_if(|_| !goes_on);
+                self.deliver.0(Ok(piece)) && goes_on
             }
             Err(error) => {
                 self.fail(error);
@@ -140,7 +199,8 @@ impl Job {
         }
     }
 
-    fn piece(&mut self, token: u32, tokenizer: Option<&Tokenizer>, room: usize) -> Result<Piece, EngineError> {
+    fn piece(&mut self, drawn: Drawn, tokenizer: Option<&Tokenizer>, room: usize) -> Result<Piece, EngineError> {
+        let Drawn { token, logprob } = drawn;
         self.count(token);
         let is_end = !self.ignore_end && tokenizer.is_some_and(|t| t.is_end_of_generation(token));
         let new_text = match tokenizer {
@@ -156,8 +216,10 @@ impl Job {
             Scan::Text(text) if length => (text + &self.rest(), Some(FinishReason::Length)),
             Scan::Text(text) => (text, None),
         };
-        let usage = self.usage;
-        Ok(Piece { text, token, finish: reason.map(|reason| Finish { reason, usage }) })
+        let (seed, usage) = (self.seed, self.usage);
+        let prompt_logprobs = mem::take(&mut self.of_prompt);
+        let finish = reason.map(|reason| Finish { reason, seed, usage });
+        Ok(Piece { text, token, logprob, prompt_logprobs, finish })
     }
 
     /// The text that was withheld: an incomplete character, or the start of a stop string.
@@ -189,9 +251,15 @@ impl Job {
         }
     }
 
-    pub(super) fn fail(&self, error: EngineError) {
-        // The receiver is gone if the generation was dropped.
-        let _ = self.events.send(Err(error));
+    pub(super) fn fail(&mut self, error: EngineError) {
+        self.place = None;
+        // Nobody is there if the generation was dropped.
+        self.deliver.0(Err(error));
+    }
+
+    /// Keeps what the model says of the next token of the prompt.
+    pub(super) fn read(&mut self, logprob: Logprob) {
+        self.of_prompt.push(logprob);
     }
 
     /// Tokens and times so far.

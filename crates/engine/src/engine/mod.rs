@@ -5,7 +5,7 @@
 //!                                                                                                     │
 //! Generation (iterator, dropping it cancels) ◄────────────────── channel of pieces ◄──────────────────┘
 //! ```
-//! - `request` has requests and their results, `error` the reasons for a refusal.
+//! - `request` has requests and their results, `sampling` and `logprob` parts of them, `error` the reasons for a refusal.
 //! - `worker` owns the runner, on the only thread that this crate starts; its `step()` is the whole loop.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
 //! - `fair` decides whose request begins next, `schedule` which tokens run next; `job` follows one request to its end;
@@ -15,12 +15,14 @@ mod dry;
 mod error;
 mod fair;
 mod job;
+mod logprob;
 mod request;
+mod sampling;
 mod schedule;
 mod stop;
 mod worker;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
@@ -28,16 +30,18 @@ use std::time::Duration;
 
 pub use dry::Dry;
 pub use error::EngineError;
-pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, SamplingOptions, Usage};
+pub use logprob::Logprob;
+pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, Usage};
+pub use sampling::SamplingOptions;
 
 use crate::template::{ChatTemplate, RenderOptions, TemplateError};
 use crate::tokenizer::{EncodeOptions, StreamDecoder};
 use crate::{Limits, Model, Notice, Plan, Runner};
 use dry::Repetition;
-use job::Job;
+use job::{Deliver, Job, Place};
 use worker::Worker;
 
-/// An item of a [`Generation`].
+/// What happens to a request.
 type Event = Result<Piece, EngineError>;
 
 /// Runs a model for several requests at a time. Dropping it ends all generations and joins its thread.
@@ -54,10 +58,15 @@ pub struct Engine {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
+    sequences: usize,
+    /// Requests that may wait.
+    queue: usize,
+    /// Requests that run or wait.
+    requests: Arc<AtomicUsize>,
 }
 
 impl Engine {
-    /// Takes the memory that the limits ask for and starts the engine's thread. On a GPU, call [`Model::make_ready`]
+    /// Takes the memory that the limits ask for (at least one row of logits for each sequence) and starts the engine's thread. On a GPU, call [`Model::make_ready`]
     /// first: the first requests then do not wait for kernels to compile.
     ///
     /// # Errors
@@ -67,15 +76,22 @@ impl Engine {
         if batch_tokens < sequences {
             return Err(EngineError::BatchTooSmall { batch_tokens, sequences });
         }
-        // The engine asks for one row of logits of each sequence.
-        let runner = Runner::new(model.clone(), Limits { output_rows: None, ..limits })?;
+        let limits = Limits { output_rows: Some(limits.rows().max(sequences)), ..limits };
+        let runner = Runner::new(model.clone(), limits)?;
         let plan = runner.plan();
         let stop = Arc::new(AtomicBool::new(false));
         let (jobs, inbox) = mpsc::channel();
         let worker = Worker::new(runner, limits, stop.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
-        Ok(Engine { model, plan, template: OnceLock::new(), jobs: Some(jobs), thread, stop })
+        let (template, requests) = (OnceLock::new(), Arc::default());
+        Ok(Engine { model, plan, template, jobs: Some(jobs), thread, stop, sequences, queue: usize::MAX, requests })
+    }
+
+    /// Refuses requests while so many wait for a sequence; without this, any number may wait.
+    pub fn with_queue(mut self, queue: usize) -> Engine {
+        self.queue = queue;
+        self
     }
 
     /// The model.
@@ -144,11 +160,30 @@ impl Engine {
     ///
     /// # Errors
     /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range,
-    /// a template that refuses the messages. What goes wrong later is an item of the iterator, its last.
+    /// a template that refuses the messages; [`EngineError::Busy`]. What goes wrong later is an item of the iterator, its
+    /// last.
     pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
+        let (events, pieces) = mpsc::channel();
+        let cancel = self.deliver(request, move |event| events.send(event).is_ok())?;
+        Ok(Generation { pieces, cancel, ended: false })
+    }
+
+    /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns whether
+    /// it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the request has
+    /// ended, was cancelled, or the engine is dropped.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn deliver(
+        &self,
+        request: Request,
+        deliver: impl FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
+    ) -> Result<Canceller, EngineError> {
         let (context, vocabulary) = (self.context(), self.model.spec().vocab);
         request.check(vocabulary)?;
         let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
+        let places = self.sequences.saturating_add(self.queue);
+        let place = Place::take(&self.requests, places).ok_or(EngineError::Busy { requests: places })?;
         let prompt = self.tokens(&request.prompt)?;
         match prompt.len() {
             0 => return Err(EngineError::EmptyPrompt),
@@ -163,12 +198,12 @@ impl Engine {
             // What is generated continues a text, whose first space is not the first of a new one.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };
-        let (events, pieces) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let job = Job::new(request, prompt, repetition, decoder, events, cancelled.clone());
+        let deliver = Deliver(Box::new(deliver));
+        let job = Job::new(request, prompt, repetition, decoder, place, deliver, cancelled.clone());
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
         jobs.send(job).map_err(|_| EngineError::Stopped)?;
-        Ok(Generation { pieces, cancel: Canceller(cancelled), ended: false })
+        Ok(Canceller(cancelled))
     }
 }
 
@@ -235,7 +270,7 @@ impl Drop for Generation {
     }
 }
 
-/// Ends a [`Generation`]: its iterator gives the pieces that have arrived, then ends.
+/// Ends a request. The iterator of a [`Generation`] gives the pieces that have arrived, then ends.
 #[derive(Debug, Clone)]
 pub struct Canceller(Arc<AtomicBool>);
 

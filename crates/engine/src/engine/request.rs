@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Dry, EngineError};
+use super::{Dry, EngineError, Logprob, SamplingOptions};
 use crate::template::Message;
 
 /// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: later
@@ -27,6 +27,11 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Do not end at end-of-generation tokens (for measurements).
     pub ignore_end: bool,
+    /// Of each generated token, give its log-probability and those of so many likeliest tokens ([`Piece::logprob`]).
+    pub logprobs: Option<usize>,
+    /// Of each token of the prompt but the first, the same ([`Piece::prompt_logprobs`]). Such a prompt is computed as a
+    /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows).
+    pub prompt_logprobs: Option<usize>,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
     /// Whose request it is. Of waiting requests, one of the tenant that was given the fewest tokens begins next. What a
@@ -47,6 +52,8 @@ impl Request {
             min_tokens: 0,
             stop: Vec::new(),
             ignore_end: false,
+            logprobs: None,
+            prompt_logprobs: None,
             control_tokens: false,
             tenant: 0,
         }
@@ -61,6 +68,9 @@ impl Request {
         }
         if let Some(max) = self.max_tokens.filter(|&max| max < self.min_tokens) {
             return Err(EngineError::MinTokens { min: self.min_tokens, max });
+        }
+        if let Some(asked) = self.logprobs.max(self.prompt_logprobs).filter(|&asked| asked > vocabulary) {
+            return Err(EngineError::Logprobs { asked, vocabulary });
         }
         let mut seen = HashSet::new();
         for &(token, bias) in &self.logit_bias {
@@ -133,75 +143,6 @@ impl From<&str> for Prompt {
     }
 }
 
-/// How tokens are drawn, in the order: logit bias and DRY (see [`Request`]), penalties, temperature, top-k, top-p,
-/// min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SamplingOptions {
-    /// Divides the logits; 0 always takes the most likely token.
-    pub temperature: f32,
-    /// Keep the k most likely tokens; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set of tokens with at least this much probability, in (0, 1]; 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens less likely than this share of the most likely, in [0, 1]; 0 keeps all.
-    pub min_p: f32,
-    /// Divides positive and multiplies negative logits of tokens that were generated before; 1 changes nothing.
-    pub repeat_penalty: f32,
-    /// Subtracted once from the logits of tokens that were generated before.
-    pub presence_penalty: f32,
-    /// Subtracted for each time that a token was generated before.
-    pub frequency_penalty: f32,
-    /// The same seed, prompt and options give the same text.
-    pub seed: u64,
-}
-
-impl Default for SamplingOptions {
-    fn default() -> Self {
-        SamplingOptions {
-            temperature: 0.7,
-            top_k: 40,
-            top_p: 0.95,
-            min_p: 0.05,
-            repeat_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            seed: 0,
-        }
-    }
-}
-
-impl SamplingOptions {
-    /// Always the most likely token.
-    pub fn greedy() -> SamplingOptions {
-        SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }
-    }
-
-    /// Whether any penalty looks at the text so far.
-    pub(super) fn penalises(&self) -> bool {
-        self.repeat_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
-    }
-
-    /// Checks the range of every option.
-    ///
-    /// # Errors
-    /// [`EngineError::Sampling`] names the first that is out of range. NaN is out of every range.
-    pub fn check(&self) -> Result<(), EngineError> {
-        let largest = f32::MAX;
-        let rules = [
-            ("temperature", self.temperature, 0.0..=largest, "0 or greater"),
-            ("top-p", self.top_p, f32::MIN_POSITIVE..=1.0, "greater than 0 and at most 1"),
-            ("min-p", self.min_p, 0.0..=1.0, "between 0 and 1"),
-            ("repeat penalty", self.repeat_penalty, f32::MIN_POSITIVE..=largest, "greater than 0; 1 turns it off"),
-            ("presence penalty", self.presence_penalty, -largest..=largest, "a finite number; 0 turns it off"),
-            ("frequency penalty", self.frequency_penalty, -largest..=largest, "a finite number; 0 turns it off"),
-        ];
-        match rules.into_iter().find(|(_, value, range, _)| !range.contains(value)) {
-            Some((what, value, _, rule)) => Err(EngineError::Sampling { what, value, rule }),
-            None => Ok(()),
-        }
-    }
-}
-
 /// The text that one token added.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -210,6 +151,10 @@ pub struct Piece {
     pub text: String,
     /// The token, an end-of-generation token included.
     pub token: u32,
+    /// If the request asks for it.
+    pub logprob: Option<Logprob>,
+    /// Only in the first piece, if the request asks for it: of each token of the prompt but the first.
+    pub prompt_logprobs: Vec<Logprob>,
     /// Only in the last piece.
     pub finish: Option<Finish>,
 }
@@ -220,6 +165,8 @@ pub struct Piece {
 pub struct Finish {
     /// Why.
     pub reason: FinishReason,
+    /// The seed that its tokens were drawn with.
+    pub seed: u64,
     /// Tokens and times.
     pub usage: Usage,
 }
@@ -277,38 +224,4 @@ impl Usage {
 
 fn rate(tokens: usize, time: Duration) -> Option<f64> {
     (tokens > 0 && !time.is_zero()).then(|| tokens as f64 / time.as_secs_f64())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sampling_ranges() {
-        assert!(SamplingOptions::default().check().is_ok());
-        assert!(SamplingOptions::greedy().check().is_ok());
-        let set: [fn(&mut SamplingOptions, f32); 6] = [
-            |s, x| s.temperature = x,
-            |s, x| s.top_p = x,
-            |s, x| s.min_p = x,
-            |s, x| s.repeat_penalty = x,
-            |s, x| s.presence_penalty = x,
-            |s, x| s.frequency_penalty = x,
-        ];
-        for (i, set) in set.into_iter().enumerate() {
-            let mut bad = vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
-            match i {
-                0 => bad.extend([-0.1]),
-                1 => bad.extend([0.0, -1.0, 1.001]),
-                2 => bad.extend([-0.1, 1.001]),
-                3 => bad.extend([0.0, -1.0]),
-                _ => {}
-            }
-            for value in bad {
-                let mut sampling = SamplingOptions::default();
-                set(&mut sampling, value);
-                assert!(sampling.check().is_err(), "option {i} = {value}");
-            }
-        }
-    }
 }

@@ -10,34 +10,45 @@ pub(super) struct Pending {
     pub(super) slot: usize,
     /// Their positions; one in decode, many in prefill. Not empty.
     pub(super) positions: Range<usize>,
+    /// Whether the logits of each are wanted, or those of the text's last token alone.
+    pub(super) all_rows: bool,
 }
 
-/// Shares `budget` tokens among the slots by max-min fairness: a slot that wants less than an equal share gets all that
-/// it wants, the others share the rest. So a decoding slot, which wants one token, never waits for a prefill, and a
-/// short prompt does not wait for a long one. If there are more slots than tokens, the first slots listed are served.
+/// Shares the tokens of a step, and its rows of logits, of which each slot gets one at least. So a decoding slot, which
+/// wants one token, never waits for a prefill, and a short prompt does not wait for a long one. If there are more slots
+/// than tokens or rows, the first slots listed are served.
 ///
 /// The chunks are in the order of `pending`; each is a beginning of what was pending.
-pub(super) fn share(pending: &[Pending], budget: usize) -> Vec<Pending> {
-    let mut by_length: Vec<usize> = (0..pending.len().min(budget)).collect();
-    by_length.sort_by_key(|&i| pending[i].positions.len());
-    let mut left = budget;
-    let mut granted = vec![0; by_length.len()];
-    for (n, &i) in by_length.iter().enumerate() {
-        let equal_share = left / (by_length.len() - n);
-        granted[i] = pending[i].positions.len().min(equal_share);
-        left -= granted[i];
-    }
+pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pending> {
+    let served = &pending[..pending.len().min(tokens).min(rows)];
+    let wanted_rows = served.iter().map(|pending| if pending.all_rows { pending.positions.len() } else { 1 });
+    let rows = max_min(&wanted_rows.collect::<Vec<_>>(), rows);
+    let limit = |(pending, rows): (&Pending, usize)| if pending.all_rows { rows } else { pending.positions.len() };
+    let granted = max_min(&served.iter().zip(rows).map(limit).collect::<Vec<_>>(), tokens);
     let chunk = |(pending, n): (&Pending, usize)| {
         let start = pending.positions.start;
-        Pending { slot: pending.slot, positions: start..start + n }
+        Pending { positions: start..start + n, ..pending.clone() }
     };
-    pending.iter().zip(granted).map(chunk).collect()
+    served.iter().zip(granted).map(chunk).collect()
 }
 
-/// Whether the prefix cache will have more of a prompt soon, since a running text begins with the same blocks and the last
-/// of them is not `computed` yet. The prompt's last token is computed in any case.
-pub(super) fn is_being_computed(prompt: &[u32], text: &[u32], computed: usize) -> bool {
-    let reusable = &prompt[..prompt.len().saturating_sub(1)];
+/// Shares a budget by max-min fairness: who wants less than an equal share gets all that they want, the others share the
+/// rest.
+fn max_min(wanted: &[usize], budget: usize) -> Vec<usize> {
+    let mut by_size: Vec<usize> = (0..wanted.len()).collect();
+    by_size.sort_by_key(|&i| wanted[i]);
+    let mut left = budget;
+    let mut granted = vec![0; wanted.len()];
+    for (n, &i) in by_size.iter().enumerate() {
+        granted[i] = wanted[i].min(left / (wanted.len() - n));
+        left -= granted[i];
+    }
+    granted
+}
+
+/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text begins with the same blocks
+/// and the last of them is not `computed` yet.
+pub(super) fn is_being_computed(reusable: &[u32], text: &[u32], computed: usize) -> bool {
     let common = reusable.iter().zip(text).take_while(|(a, b)| a == b).count();
     common / KV_BLOCK > computed / KV_BLOCK
 }
@@ -48,9 +59,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn lengths(wanted: &[usize], budget: usize) -> Vec<usize> {
-        let pending: Vec<Pending> =
-            wanted.iter().enumerate().map(|(slot, &n)| Pending { slot, positions: 10..10 + n }).collect();
-        let chunks = share(&pending, budget);
+        let pending: Vec<Pending> = wanted
+            .iter()
+            .enumerate()
+            .map(|(slot, &n)| Pending { slot, positions: 10..10 + n, all_rows: false })
+            .collect();
+        let chunks = share(&pending, budget, wanted.len());
         for (chunk, pending) in chunks.iter().zip(&pending) {
             assert_eq!((chunk.slot, chunk.positions.start), (pending.slot, 10));
         }
@@ -64,6 +78,18 @@ mod tests {
         assert_eq!(lengths(&[3, 1], 64), [3, 1]);
         assert_eq!(lengths(&[5, 5, 5], 2), [1, 1]);
         assert_eq!(lengths(&[], 8), [0; 0]);
+    }
+
+    #[test]
+    fn rows_bound_the_chunks_that_want_all() {
+        let of = |slot, n: usize, all_rows| Pending { slot, positions: 5..5 + n, all_rows };
+        let pending = [of(0, 100, true), of(1, 100, false), of(2, 1, false), of(3, 3, true), of(4, 100, true)];
+        let lengths =
+            |tokens, rows| share(&pending, tokens, rows).iter().map(|c| c.positions.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(300, 25), [10, 100, 1, 3, 10]);
+        assert_eq!(lengths(40, 25), [10, 16, 1, 3, 10]);
+        assert_eq!(lengths(300, 5), [1, 100, 1, 1, 1]);
+        assert_eq!(lengths(300, 2), [1, 100]);
     }
 
     proptest! {
@@ -87,8 +113,7 @@ mod tests {
         assert!(!is_being_computed(&same(32), &text, 32));
         assert!(!is_being_computed(&same(31), &text, 16));
         assert!(is_being_computed(&same(31), &text, 15));
-        // The 32nd token is the prompt's last: two blocks cannot be reused.
-        assert!(!is_being_computed(&text[..32], &text, 16));
+        assert!(!is_being_computed(&text[..31], &text, 16));
         assert!(!is_being_computed(&same(60), &text[..20], 16));
         assert!(!is_being_computed(&[], &text, 0));
     }

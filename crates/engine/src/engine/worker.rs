@@ -7,17 +7,19 @@ use std::sync::mpsc::Receiver;
 
 use gristmill_kernels::ops::PADDING;
 
-use super::EngineError;
 use super::fair::Shares;
-use super::job::Job;
+use super::job::{Drawn, Job};
 use super::schedule::{Pending, is_being_computed, share};
+use super::{EngineError, Logprob};
 use crate::{Batch, Limits, Outputs, Result, Runner, SequenceId};
 
 /// The engine's thread.
 #[derive(Debug)]
 pub(super) struct Worker {
     runner: Runner,
+    /// Of one step.
     batch_tokens: usize,
+    output_rows: usize,
     batch: Batch,
     /// As many as the runner has sequences.
     slots: Vec<Option<Running>>,
@@ -37,11 +39,20 @@ struct Running {
     job: Job,
 }
 
+/// A row of logits of one step.
+#[derive(Debug)]
+struct Row {
+    slot: usize,
+    /// The token that follows in the prompt; `None` if it is to be drawn.
+    next: Option<u32>,
+}
+
 impl Worker {
     pub(super) fn new(runner: Runner, limits: Limits, stop: Arc<AtomicBool>) -> Worker {
         let slots = (0..limits.sequences).map(|_| None).collect();
         let (batch, waiting, shares) = (Batch::new(), Vec::new(), Shares::default());
-        Worker { runner, batch_tokens: limits.batch_tokens, batch, slots, waiting, shares, stop }
+        let (batch_tokens, output_rows) = (limits.batch_tokens, limits.rows());
+        Worker { runner, batch_tokens, output_rows, batch, slots, waiting, shares, stop }
     }
 
     /// Serves jobs until the engine is dropped.
@@ -76,10 +87,10 @@ impl Worker {
     fn step(&mut self) {
         self.remove_cancelled();
         self.admit();
-        let chunks = share(&self.pending(), self.batch_tokens);
+        let chunks = share(&self.pending(), self.batch_tokens, self.output_rows);
         match self.forward_and_sample(&chunks) {
-            Ok(drawn) => drawn.into_iter().for_each(|(slot, token)| match token {
-                Ok(token) => self.emit(slot, token),
+            Ok(drawn) => drawn.into_iter().for_each(|(slot, drawn)| match drawn {
+                Ok(drawn) => self.emit(slot, drawn),
                 Err(error) => self.fail([slot], error),
             }),
             Err(error) => self.fail(chunks.iter().map(|chunk| chunk.slot), error),
@@ -101,9 +112,7 @@ impl Worker {
             && let Some(next) = self.next_job()
         {
             let mut job = self.waiting.remove(next);
-            // The last token of the prompt is always computed again: its logits are needed.
-            let reusable = job.prompt.len().saturating_sub(1);
-            match self.runner.open_sequence_with(job.tenant, &job.prompt[..reusable]) {
+            match self.runner.open_sequence_with(job.tenant, job.reusable()) {
                 Ok((sequence, reused)) => {
                     tracing::debug!(slot, tokens = job.prompt.len(), reused, "request begins");
                     self.shares.give(job.tenant, job.prompt.len() - reused);
@@ -121,7 +130,7 @@ impl Worker {
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
             let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);
-            of_tenant.into_iter().any(|other| is_being_computed(&job.prompt, &other.tokens, other.computed))
+            of_tenant.into_iter().any(|other| is_being_computed(job.reusable(), &other.tokens, other.computed))
         };
         let mut order: Vec<usize> = (0..self.waiting.len()).collect();
         // A stable sort: first come, first served.
@@ -132,48 +141,72 @@ impl Worker {
     /// The tokens of each slot that are not in its state.
     fn pending(&self) -> Vec<Pending> {
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
-            running.as_ref().map(|running| Pending { slot, positions: running.computed..running.tokens.len() })
+            let Running { tokens, computed, job, .. } = running.as_ref()?;
+            let all_rows = job.prompt_logprobs.is_some() && *computed < job.usage().prompt_tokens;
+            Some(Pending { slot, positions: *computed..tokens.len(), all_rows })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()
     }
 
     /// Runs the chunks. Gives a token, or why there is none, for each slot whose text is then in the state.
-    fn forward_and_sample(&mut self, chunks: &[Pending]) -> Result<Vec<(usize, Result<u32>)>> {
+    fn forward_and_sample(&mut self, chunks: &[Pending]) -> Result<Vec<(usize, Result<Drawn>)>> {
         self.batch.clear();
         self.observe(chunks);
-        let mut completed = Vec::new();
+        let mut rows = Vec::new();
         let mut sampling = Vec::new();
-        for Pending { slot, positions } in chunks {
+        for Pending { slot, positions, all_rows } in chunks {
             let Some(Running { sequence, tokens, job, .. }) = &self.slots[*slot] else { continue };
             let complete = positions.end == tokens.len();
-            let outputs = if complete { Outputs::Last } else { Outputs::None };
+            let (outputs, first) = match (all_rows, complete) {
+                (true, _) => (Outputs::All, positions.start),
+                (false, true) => (Outputs::Last, positions.end - 1),
+                (false, false) => (Outputs::None, positions.end),
+            };
             self.batch.push(*sequence, &tokens[positions.clone()], outputs);
-            if complete {
-                completed.push(*slot);
-                sampling.push(job.sampling(tokens.len()));
+            for next in first + 1..positions.end + 1 {
+                rows.push(Row { slot: *slot, next: tokens.get(next).copied() });
+                sampling.push(job.sampling(next));
             }
         }
         if self.batch.is_empty() {
             return Ok(Vec::new());
         }
-        tracing::trace!(tokens = self.batch.len(), outputs = completed.len(), "step");
+        tracing::trace!(tokens = self.batch.len(), outputs = rows.len(), "step");
+        let wanted = rows.iter().rposition(|row| self.wants(row).is_some()).map_or(0, |last| last + 1);
         let mut logits = self.runner.forward(&self.batch)?;
-        let drawn = if completed.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
-        for Pending { slot, positions } in chunks {
+        // Before drawing, which leaves them penalised.
+        let (logprobs, vocab) = (logits.first(wanted)?, logits.vocab());
+        let drawn = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
+        for Pending { slot, positions, .. } in chunks {
             if let Some(running) = &mut self.slots[*slot] {
                 running.computed = positions.end;
                 self.runner.keep_prefix(running.sequence, &running.tokens)?;
             }
         }
-        let token = |(row, token)| if token == PADDING { Err(self.runner.not_finite(row)) } else { Ok(token) };
-        let drawn = drawn.into_iter().enumerate().map(token);
-        Ok(completed.into_iter().zip(drawn).collect())
+        let mut outcome = Vec::new();
+        for (number, (row, token)) in rows.into_iter().zip(drawn).enumerate() {
+            let wants = self.wants(&row);
+            let Some(Running { job, .. }) = &mut self.slots[row.slot] else { continue };
+            let logprob = |token| wants.map(|top| Logprob::new(&logprobs[number * vocab..][..vocab], token, top));
+            match row.next {
+                _ if token == PADDING => outcome.push((row.slot, Err(self.runner.not_finite(number)))),
+                Some(next) => logprob(next).into_iter().for_each(|logprob| job.read(logprob)),
+                None => outcome.push((row.slot, Ok(Drawn { token, logprob: logprob(token) }))),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The number of likeliest tokens that a row's job wants to know, if it wants its log-probability.
+    fn wants(&self, row: &Row) -> Option<usize> {
+        let job = &self.slots[row.slot].as_ref()?.job;
+        if row.next.is_some() { job.prompt_logprobs } else { job.logprobs }
     }
 
     /// Gives the text so far to each job whose next token is drawn in this step.
     fn observe(&mut self, chunks: &[Pending]) {
         let tokenizer = self.runner.model().tokenizer().ok();
-        for Pending { slot, positions } in chunks {
+        for Pending { slot, positions, .. } in chunks {
             let Some(Running { tokens, job, .. }) = &mut self.slots[*slot] else { continue };
             if positions.end == tokens.len() {
                 job.observe(tokens, tokenizer);
@@ -182,14 +215,14 @@ impl Worker {
     }
 
     /// Hands a drawn token to its job.
-    fn emit(&mut self, slot: usize, token: u32) {
+    fn emit(&mut self, slot: usize, drawn: Drawn) {
         let Some(Running { tokens, job, .. }) = &mut self.slots[slot] else { return };
         // The drawn token can be run if the state has room for it.
         let room = self.runner.context().saturating_sub(tokens.len());
-        tokens.push(token);
+        tokens.push(drawn.token);
         self.shares.give(job.tenant, 1);
         let tokenizer = self.runner.model().tokenizer().ok();
-        if !job.accept(token, tokenizer, room) {
+        if !job.accept(drawn, tokenizer, room) {
             tracing::debug!(usage = ?job.usage(), "request ends");
             self.end(slot);
         }
@@ -200,7 +233,7 @@ impl Worker {
         tracing::error!(%error, "step failed");
         let error = Arc::new(error);
         for slot in slots {
-            let Some(Running { sequence, job, .. }) = &self.slots[slot] else { continue };
+            let Some(Running { sequence, job, .. }) = &mut self.slots[slot] else { continue };
             job.fail(EngineError::Step(error.clone()));
             let sequence = *sequence;
             let closed = self.runner.forget_prefix(sequence).and_then(|()| self.runner.close_sequence(sequence));

@@ -32,15 +32,20 @@ impl Logits<'_> {
     /// # Errors
     /// [`Error::NotFinite`](crate::Error::NotFinite); [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn to_vec(&mut self) -> Result<Vec<f32>> {
-        let (rows, vocab) = (self.rows(), self.vocab());
-        let mut out = vec![0.0; rows * vocab];
-        let exclusive = self.runner.model.backend.exclusive();
-        self.runner.model.backend.download(self.runner.scratch.logits.view(rows, vocab)?, &mut out)?;
-        drop(exclusive);
+        let (out, vocab) = (self.first(self.rows())?, self.vocab());
         match out.iter().position(|x| !x.is_finite()) {
             Some(at) => Err(self.runner.not_finite(at / vocab)),
             None => Ok(out),
         }
+    }
+
+    /// As [`Self::to_vec`], of the first rows and whether or not they are finite.
+    pub(crate) fn first(&mut self, rows: usize) -> Result<Vec<f32>> {
+        let vocab = self.vocab();
+        let mut out = vec![0.0; rows * vocab];
+        let _exclusive = self.runner.model.backend.exclusive();
+        self.runner.model.backend.download(self.runner.scratch.logits.view(rows, vocab)?, &mut out)?;
+        Ok(out)
     }
 
     /// Draws a token from each row, with one set of parameters for each. The rows are left penalised.

@@ -10,6 +10,7 @@ mod bias;
 mod cache;
 mod not_finite;
 mod refuse;
+mod results;
 mod speech;
 
 use std::sync::Arc;
@@ -75,7 +76,7 @@ fn sampling(random: &mut Random) -> SamplingOptions {
         repeat_penalty: 1.1,
         presence_penalty: 0.2,
         frequency_penalty: 0.3,
-        seed: random.next(),
+        seed: Some(random.next()),
     }
 }
 
@@ -190,8 +191,14 @@ fn end_of_generation_ends() {
     let mut ended = 0;
     for seed in 0..40 {
         let mut request = Request::new(vec![65, 66]);
-        request.sampling =
-            SamplingOptions { temperature: 20.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed, ..Default::default() };
+        request.sampling = SamplingOptions {
+            temperature: 20.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: Some(seed),
+            ..Default::default()
+        };
         let pieces = pieces(&engine, request);
         let (last, others) = pieces.split_last().unwrap();
         assert!(others.iter().all(|piece| piece.token != speech::END && piece.finish.is_none()));

@@ -29,6 +29,10 @@ fn options() {
     let engine = engine(&model(), 1, 64);
     let error = refusal(&engine, Request { max_tokens: Some(0), ..Request::new("x") });
     assert!(matches!(error, EngineError::NoTokens));
+    for (logprobs, prompt_logprobs) in [(Some(261), None), (Some(3), Some(261))] {
+        let error = refusal(&engine, Request { logprobs, prompt_logprobs, ..Request::new("x") });
+        assert!(matches!(error, EngineError::Logprobs { asked: 261, vocabulary: 260 }), "{error}");
+    }
     let sampling = SamplingOptions { top_p: f32::NAN, ..SamplingOptions::default() };
     let error = refusal(&engine, Request { sampling, ..Request::new("x") });
     assert!(matches!(error, EngineError::Sampling { what: "top-p", .. }), "{error}");

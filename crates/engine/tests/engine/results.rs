@@ -1,0 +1,138 @@
+//! What results tell beside the text: log-probabilities and seeds; and how they are delivered.
+
+use std::sync::mpsc;
+
+use gristmill_engine::engine::{Logprob, Piece};
+use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Runner, SamplingOptions};
+
+use crate::tiny::Random;
+use crate::{CONTEXT, engine, model, pieces, random_tokens, request, sampling, tokens};
+
+const TOP: usize = 5;
+
+fn limits(sequences: usize, batch_tokens: usize, output_rows: Option<usize>) -> Limits {
+    Limits { context: Some(CONTEXT), sequences, batch_tokens, output_rows, ..Limits::default() }
+}
+
+/// Whether these are the log-probabilities of a text's tokens from `start` on, by the logits of one forward pass.
+fn check(model: &std::sync::Arc<gristmill_engine::Model>, text: &[u32], start: usize, found: &[&Logprob]) {
+    let mut runner = Runner::new(model.clone(), limits(1, text.len(), Some(text.len()))).unwrap();
+    let sequence = runner.open_sequence().unwrap();
+    let mut batch = Batch::new();
+    batch.push(sequence, text, Outputs::All);
+    let mut logits = runner.forward(&batch).unwrap();
+    let (vocab, rows) = (logits.vocab(), logits.to_vec().unwrap());
+    assert_eq!(found.len(), text.len() - start);
+    for (found, position) in found.iter().zip(start..) {
+        let row = &rows[(position - 1) * vocab..][..vocab];
+        let total = row.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
+        let expected: Vec<f64> = row.iter().map(|&x| f64::from(x) - total).collect();
+        let close = |token: u32, logprob: f32| (f64::from(logprob) - expected[token as usize]).abs() < 1e-4;
+        assert_eq!(found.token, text[position]);
+        assert!(
+            close(found.token, found.logprob),
+            "position {position}: {found:?}, {}",
+            expected[found.token as usize]
+        );
+        assert!(found.top.len() == TOP && found.top.iter().all(|&(token, logprob)| close(token, logprob)));
+        let least = found.top.last().unwrap().1;
+        let above = expected.iter().filter(|&&x| x > f64::from(least) + 1e-4).count();
+        assert!(above < TOP && found.top.is_sorted_by(|a, b| a.1 >= b.1), "position {position}: {above} are likelier");
+    }
+}
+
+/// Of prompt and completion, alone and in company, with whatever numbers of rows, under a bias and penalties.
+#[test]
+fn log_probabilities_are_those_of_the_model() {
+    let (model, mut random) = (model(), Random::fresh());
+    for (sequences, batch_tokens, output_rows) in [(1, 64, None), (3, 64, Some(8)), (4, 16, Some(64))] {
+        let engine = Engine::start(model.clone(), limits(sequences, batch_tokens, output_rows)).unwrap();
+        let requests: Vec<Request> = (0..8)
+            .map(|n| {
+                let (prompt, new) = (1 + random.below(40), 1 + random.below(20));
+                let mut request = request(&random_tokens(&mut random, prompt), new, sampling(&mut random));
+                request.sampling.presence_penalty = 0.5;
+                request.logit_bias = vec![(random.below(256) as u32, 2.0)];
+                request.logprobs = (n % 4 != 3).then_some(TOP);
+                request.prompt_logprobs = (n % 4 < 2).then_some(TOP);
+                request
+            })
+            .collect();
+        let running: Vec<_> = requests.iter().map(|request| engine.generate(request.clone()).unwrap()).collect();
+        for (request, generation) in requests.into_iter().zip(running) {
+            let pieces: Vec<Piece> = generation.collect::<Result<_, _>>().unwrap();
+            let plain = Request { logprobs: None, prompt_logprobs: None, ..request.clone() };
+            assert_eq!(tokens(&pieces), tokens(&self::pieces(&engine, plain)));
+            let prompt = engine.tokens(&request.prompt).unwrap();
+            let text = [&prompt[..], &tokens(&pieces)].concat();
+            assert!(pieces[1..].iter().all(|piece| piece.prompt_logprobs.is_empty()));
+            let of_prompt: Vec<&Logprob> = pieces[0].prompt_logprobs.iter().collect();
+            match request.prompt_logprobs {
+                Some(_) => check(&model, &text[..prompt.len()], 1, &of_prompt),
+                None => assert!(of_prompt.is_empty()),
+            }
+            let of_text: Vec<&Logprob> = pieces.iter().filter_map(|piece| piece.logprob.as_ref()).collect();
+            match request.logprobs {
+                Some(_) => check(&model, &text, prompt.len(), &of_text),
+                None => assert!(of_text.is_empty()),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_drawn_seed_is_told_and_gives_the_same_again() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 1, 64);
+    let hot = SamplingOptions { temperature: 5.0, seed: None, ..SamplingOptions::default() };
+    let request = request(&random_tokens(&mut random, 9), 30, hot);
+    let seed = |pieces: &[Piece]| pieces.last().unwrap().finish.unwrap().seed;
+    let first = pieces(&engine, request.clone());
+    let second = pieces(&engine, request.clone());
+    assert!(seed(&first) != seed(&second) && tokens(&first) != tokens(&second) && seed(&first) < 1 << 53);
+    let mut same = request;
+    same.sampling.seed = Some(seed(&first));
+    let again = pieces(&engine, same);
+    assert_eq!((tokens(&again), seed(&again)), (tokens(&first), seed(&first)));
+}
+
+#[test]
+fn pieces_are_delivered_to_a_function() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 2, 64);
+    let request = request(&random_tokens(&mut random, 5), 30, SamplingOptions::greedy());
+    let expected = tokens(&pieces(&engine, request.clone()));
+    // One wants all, one has enough after three; both functions are dropped at the end.
+    let (all, pieces) = mpsc::channel();
+    let (some, few) = mpsc::channel();
+    engine.deliver(request.clone(), move |piece| all.send(piece.unwrap().token).is_ok()).unwrap();
+    let mut left = 3;
+    let enough = move |piece: Result<Piece, EngineError>| {
+        some.send(piece.unwrap().token).unwrap();
+        left -= 1;
+        left > 0
+    };
+    engine.deliver(request.clone(), enough).unwrap();
+    assert_eq!(pieces.iter().collect::<Vec<_>>(), expected);
+    assert_eq!(few.iter().collect::<Vec<_>>(), expected[..3]);
+}
+
+#[test]
+fn a_full_queue_refuses() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 1, 64).with_queue(2);
+    let request = request(&random_tokens(&mut random, 5), 90, SamplingOptions::greedy());
+    let mut running: Vec<_> = (0..3).map(|_| engine.generate(request.clone()).unwrap()).collect();
+    let error = engine.generate(request.clone()).err().unwrap();
+    assert!(matches!(error, EngineError::Busy { requests: 3 }), "{error}");
+    // A refused request takes no place, an ended one frees its own before its last piece is given.
+    let empty = engine.generate(Request::new(Vec::new())).err().unwrap();
+    assert!(matches!(empty, EngineError::Busy { .. }), "{empty}");
+    assert_eq!(running.remove(0).count(), 90);
+    assert!(matches!(engine.generate(Request::new(Vec::new())), Err(EngineError::EmptyPrompt)));
+    running.push(engine.generate(request.clone()).unwrap());
+    assert!(matches!(engine.generate(request), Err(EngineError::Busy { .. })));
+    for generation in running {
+        assert_eq!(generation.count(), 90);
+    }
+}
