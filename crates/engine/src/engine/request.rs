@@ -30,7 +30,8 @@ pub struct Request {
     /// Of each generated token, give its log-probability and those of so many likeliest tokens ([`Piece::logprob`]).
     pub logprobs: Option<usize>,
     /// Of each token of the prompt but the first, the same ([`Piece::prompt_logprobs`]). Such a prompt is computed as a
-    /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows).
+    /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held until
+    /// the first piece, in 8 bytes for each of the likeliest.
     pub prompt_logprobs: Option<usize>,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
