@@ -66,8 +66,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Takes the memory that the limits ask for (at least one row of logits for each sequence) and starts the engine's thread. On a GPU, call [`Model::make_ready`]
-    /// first: the first requests then do not wait for kernels to compile.
+    /// Takes the memory that the limits ask for (at least one row of logits for each sequence) and starts the engine's
+    /// thread. On a GPU, call [`Model::make_ready`] first: the first requests then do not wait for kernels to compile.
     ///
     /// # Errors
     /// [`EngineError::Model`] if the limits are out of range or do not fit into memory, [`EngineError::BatchTooSmall`].

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::EngineError;
 
-/// How tokens are drawn, in the order: logit bias and DRY (see [`Request`](super::Request)), penalties, temperature, top-k, top-p,
-/// min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
+/// How tokens are drawn, in the order: logit bias and DRY (see [`Request`](super::Request)), penalties, temperature,
+/// top-k, top-p, min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingOptions {
     /// Divides the logits; 0 always takes the most likely token.
@@ -23,7 +23,8 @@ pub struct SamplingOptions {
     pub presence_penalty: f32,
     /// Subtracted for each time that a token was generated before.
     pub frequency_penalty: f32,
-    /// The same seed, prompt and options give the same text. `None`: one is drawn, and [`Finish::seed`](super::Finish::seed) tells it.
+    /// The same seed, prompt and options give the same text. `None`: one is drawn, and
+    /// [`Finish::seed`](super::Finish::seed) tells it.
     pub seed: Option<u64>,
 }
 
