@@ -4,7 +4,6 @@
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod broken;
 pub mod families;
-pub mod golden;
 #[cfg(all(target_arch = "x86_64", unix))]
 pub mod simulated;
 #[cfg(all(target_arch = "x86_64", unix))]

@@ -4,11 +4,12 @@
 //! the tolerance is not too wide to notice anything, each block's output is zeroed
 //! in turn: the logits must then move by more than 100 times the tolerance.
 
+mod golden;
+
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use gristmill_conformance::golden::{architectures, models, models_folder};
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::{Cuda, Options};
@@ -16,6 +17,8 @@ use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, SequenceId};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
+
+use golden::{architectures, models, models_folder};
 
 /// With f32 activations nothing but the f16 cache and rounding is left, whatever the weights' format.
 const EXACT_TOLERANCE: f64 = 1e-6;
@@ -201,9 +204,9 @@ fn one_small_model() {
 /// and one with windows, sinks and biases.
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
+    use super::golden::models;
     use super::{Backend, EXACT_TOLERANCE, Precision, check_on};
     use gpu_sim::Mode;
-    use gristmill_conformance::golden::models;
     use gristmill_conformance::simulated::Simulator;
     use std::sync::Arc;
 

@@ -187,3 +187,28 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
     }
     fs::copy(from, to).map(|_| ()).map_err(failed)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::root;
+    use std::fs;
+
+    /// The copy is compiled without the engine.
+    #[test]
+    fn the_suite_needs_no_engine() {
+        let folder = root().join("crates/conformance/src");
+        let mut files: Vec<_> =
+            ["", "broken"].iter().flat_map(|part| fs::read_dir(folder.join(part))).flatten().collect();
+        files.retain(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_file()));
+        assert!(files.len() > 4, "{files:?}");
+        for path in files
+            .into_iter()
+            .flatten()
+            .map(|entry| entry.path())
+            .chain([root().join("crates/conformance/tests/ops.rs")])
+        {
+            let source = fs::read_to_string(&path).expect("a source");
+            assert!(!source.contains("gristmill_engine"), "{} needs the engine", path.display());
+        }
+    }
+}

@@ -3,6 +3,8 @@
 
 mod files;
 mod folder;
+#[path = "../golden/mod.rs"]
+mod golden;
 mod settings;
 mod tokenizers;
 mod types;
@@ -14,7 +16,6 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use gristmill_conformance::golden::{architectures, folders, folders_folder};
 use gristmill_engine::convert::{ConvertOptions, Converter};
 use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::quantize::Mix;
@@ -24,6 +25,7 @@ use gristmill_kernels::format::Format;
 use serde_json::Value as Json;
 
 use folder::Folder;
+use golden::{architectures, folders, folders_folder};
 
 const TYPES: &[&str] = &["f32", "f16", "bf16", "q8_0"];
 

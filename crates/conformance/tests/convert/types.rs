@@ -1,9 +1,9 @@
 //! Settings of a wrong type: every one that is read is refused by its name, with the type found and what is expected.
 
-use gristmill_conformance::golden::folders;
 use serde_json::{Map, Value, json};
 
 use super::folder::Folder;
+use super::golden::folders;
 
 /// Settings of golden folders that no conversion reads: they are for training, or say again what the weights say.
 const NOT_READ: &[&str] = &[

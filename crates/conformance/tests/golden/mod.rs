@@ -1,6 +1,8 @@
 //! The golden files, in `golden/`: tiny models with logits, and folders of models as Hugging Face publishes them. A file
 //! that is there is tested; so the folder is the only list.
 
+#![allow(dead_code, reason = "each test target uses a part")]
+
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Error, ModelInfo};
 use std::collections::BTreeSet;
@@ -8,22 +10,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folder of the tiny models.
-pub fn models_folder() -> PathBuf {
+pub(crate) fn models_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("golden")
 }
 
 /// The folder of the published folders.
-pub fn folders_folder() -> PathBuf {
+pub(crate) fn folders_folder() -> PathBuf {
     models_folder().join("convert")
 }
 
 /// Names of the tiny models, in order.
-pub fn models() -> Vec<&'static str> {
+pub(crate) fn models() -> Vec<&'static str> {
     names(&models_folder(), ".logits.gguf")
 }
 
 /// Names of the published folders, in order.
-pub fn folders() -> Vec<&'static str> {
+pub(crate) fn folders() -> Vec<&'static str> {
     names(&folders_folder(), ".json")
 }
 
@@ -40,7 +42,7 @@ fn names(folder: &Path, suffix: &str) -> Vec<&'static str> {
 ///
 /// # Panics
 /// If the first golden model is not refused under another name.
-pub fn architectures() -> BTreeSet<String> {
+pub(crate) fn architectures() -> BTreeSet<String> {
     let path = models_folder().join(format!("{}.gguf", models()[0]));
     let mut bytes = fs::read(path).expect("the first golden model");
     let file = GgufFile::from_bytes(bytes.clone()).expect("a golden model");
