@@ -81,13 +81,21 @@ pub fn route(suite: &Suite) {
 
 /// [`GroupByExpert`] against what its contract says.
 pub fn group(suite: &Suite) {
-    let rng = &mut suite.rng("group_by_expert");
-    // Some of them more pairs than one block of a GPU sorts.
+    grouped(suite, Assignment::several(&mut suite.rng("group_by_expert")));
+}
+
+/// The same of more pairs than one block of a GPU sorts.
+pub fn group_many(suite: &Suite) {
+    let rng = &mut suite.rng("group_many");
     let many = [(1_300, 128, 8), (20_000, 1000, 1)].map(|(tokens, experts, top_k)| {
         let id = |rng: &mut Rng| if rng.chance(0.1) { u32::MAX } else { rng.below(experts) as u32 };
         Assignment { tokens, experts, top_k, ids: (0..tokens * top_k).map(|_| id(rng)).collect() }
     });
-    for assignment in suite.some("groups", Assignment::several(rng).into_iter().chain(many)) {
+    grouped(suite, many);
+}
+
+fn grouped(suite: &Suite, assignments: impl IntoIterator<Item = Assignment>) {
+    for assignment in suite.some("groups", assignments) {
         let run = |b: &Backend| {
             let groups = assignment.group(b);
             let read = |buffer: &gristmill_kernels::tensor::Buffer<u32>, len: usize| {
