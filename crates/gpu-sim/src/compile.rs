@@ -66,10 +66,11 @@ const METAL_FLAGS_CLANG: &[&str] = &["-Xclang", "-cl-single-precision-constant",
 const FAST: &[&str] = &["-O2"];
 
 /// The compiler calls a hook before each load and store, which stay where the source has them, and where arithmetic
-/// or an address has no meaning. The hooks are our own (`include/check.h`). Debug information tells lines.
+/// or an address has no meaning. The hooks are our own (`include/check.h`). Debug information tells lines and no variables, whose
+/// places took a fifth of the time of compiling.
 const CHECKED: &[&str] = &[
     "-O1",
-    "-g",
+    "-g1",
     "-DGPU_SIM_CHECKED",
     "-fsanitize=thread",
     "-fsanitize=alignment,bounds,shift-exponent,integer-divide-by-zero",

@@ -149,6 +149,8 @@ impl Workshop {
             .args(["--config", "profile.dev.package.gristmill-cpu.opt-level=1"])
             .args(["--config", "profile.dev.debug=false"])
             .env("CARGO_TARGET_DIR", &self.target)
+            // A mutation changes one line: 3 to 20 s instead of 33 to 44 s.
+            .env("CARGO_INCREMENTAL", "1")
             .current_dir(&self.tree)
             .output()
             .map_err(|e| format!("cannot run cargo: {e}"))?;

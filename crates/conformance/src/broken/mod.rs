@@ -133,11 +133,11 @@ pub struct Map {
 const SELDOM: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
     (Language::Cuda, "experts.cu", "experts", Only::Any),
+    (Language::Metal, "experts.h", "experts", Only::Any),
 ];
 const MOST_LOOKS: usize = 100;
 
-/// How often more cases are looked at to find some that come to a call; and of how many of the parts that come near it.
-const MOST_ROUNDS: usize = 8;
+/// Of how many of the parts that come near a call more cases are looked at in each round.
 const MOST_WAYS: usize = 5;
 
 impl Map {
@@ -186,16 +186,18 @@ impl Map {
         self.seen.iter().any(|seen| seen.comes_to(file, call))
     }
 
-    /// Looks for cases that come to calls to which none is known to come, among what comes near them: in how many rounds.
+    /// Looks for cases that come to calls to which none is known to come, among what comes near them, in at most so many
+    /// rounds; returns how many it took.
     ///
     /// # Errors
     /// What was noticed though nothing is changed.
     pub fn look_for<'a>(
         &mut self,
         calls: impl Iterator<Item = (&'static str, &'a Call)> + Clone,
+        most_rounds: usize,
     ) -> Result<usize, String> {
         let mut rounds = 0;
-        while rounds < MOST_ROUNDS {
+        while rounds < most_rounds {
             let missing =
                 calls.clone().filter(|(file, call)| call.is_on(self.language, file) && !self.comes_to(file, call));
             let more: BTreeSet<_> = missing.map(|(file, call)| self.nearest(file, call)).collect();
