@@ -220,13 +220,15 @@ impl Map {
         (file, lines.min_by_key(|line| line.abs_diff(call.line as u32)))
     }
 
-    /// More cases of some parts that run a source and, if a line is given, reach it.
+    /// More cases: of some parts that reach a line of a source, of some that run the source, and where there are none of any.
     fn more(&self, file: &'static str, line: Option<u32>) -> Vec<Cases> {
         let line = line.map(|line| (file.to_owned(), line));
-        let running = |seen: &&Seen| seen.files.contains(file) && line.iter().all(|line| seen.lines.contains(line));
-        let ways: Vec<Cases> = ways(self.seen.iter().filter(running)).collect();
-        let chosen = Rng::new(Rng::fresh_seed()).shuffled(ways.len()).into_iter().take(MOST_WAYS);
-        chosen.map(|i| Cases { seed: Rng::fresh_seed(), ..ways[i as usize] }).collect()
+        let running: Vec<&Seen> = self.seen.iter().filter(|seen| seen.files.contains(file)).collect();
+        let reaching = running.iter().copied().filter(|seen| line.iter().all(|line| seen.lines.contains(line)));
+        let reaching: Vec<Cases> = ways(reaching).collect();
+        let others =
+            if running.is_empty() { ways(self.seen.iter()).collect() } else { ways(running.into_iter()).collect() };
+        [reaching, others].into_iter().flat_map(some).collect()
     }
 
     /// The part that notices a deleted call, and its message. The cases that reach the call come first, then more of their
@@ -254,6 +256,12 @@ fn ways<'a>(seen: impl Iterator<Item = &'a Seen>) -> impl Iterator<Item = Cases>
         }
     }
     ways.into_iter()
+}
+
+/// Some of these parts, by chance, with other cases.
+fn some(ways: Vec<Cases>) -> impl Iterator<Item = Cases> {
+    let chosen = Rng::new(Rng::fresh_seed()).shuffled(ways.len()).into_iter().take(MOST_WAYS);
+    chosen.map(move |i| Cases { seed: Rng::fresh_seed(), ..ways[i as usize] })
 }
 
 fn notice(name: &'static str, source: &str, cases: Cases) -> Option<(&'static str, String)> {
