@@ -166,7 +166,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "if value > best.1 ||" => "if value >= best.1 ||",
         "best.1.is_nan() && !value.is_nan()" => "false",
     }
-    sample in "cpu/src/sample.rs" by [sample] {
+    sample in "cpu/src/sample.rs" by [sample, sample_distribution] {
         "candidates.truncate(sorted + i + 1);" => "candidates.truncate(sorted + i);",
         "select_nth_unstable_by(p.top_k as usize - 1, rank);" => "sort_by_key(|c| c.token);",
         "{ *logit / p.repeat_penalty } else { *logit * p.repeat_penalty }" => "{ *logit * p.repeat_penalty } else { *logit / p.repeat_penalty }",

@@ -140,18 +140,19 @@ pub fn sample(suite: &Suite) {
 
 /// Draws follow the softmax, and what the filters drop never comes.
 pub fn distribution(suite: &Suite) {
-    // Shares of 1/2, 1/4, 1/8, 1/16, 1/16, not in order of size.
-    let logits = [2.0, 4.0, 1.0, 1.0, 3.0].map(|x: f32| x * std::f32::consts::LN_2);
-    let shares = [2.0, 8.0, 1.0, 1.0, 4.0];
+    // Shares of 1/2, 1/4, 1/8, 1/16, 1/16, not in order of size; and of two that are the likeliest.
+    let [shares, equal] = [[2.0, 8.0, 1.0, 1.0, 4.0], [4.0, 8.0, 1.0, 8.0, 1.0]];
     let b = suite.backend();
     let draws = 4_000;
     let cases = [
-        ("all", Sampling { temperature: 1.0, ..plain() }, [true; 5]),
-        ("top-k", Sampling { temperature: 1.0, top_k: 4, ..plain() }, [true, true, true, false, true]),
-        ("top-p", Sampling { temperature: 1.0, top_p: 0.8, ..plain() }, [true, true, false, false, true]),
-        ("min-p", Sampling { temperature: 1.0, min_p: 0.3, ..plain() }, [false, true, false, false, true]),
+        ("all", shares, Sampling { temperature: 1.0, ..plain() }, [true; 5]),
+        ("top-k", shares, Sampling { temperature: 1.0, top_k: 4, ..plain() }, [true, true, true, false, true]),
+        ("top-p", shares, Sampling { temperature: 1.0, top_p: 0.8, ..plain() }, [true, true, false, false, true]),
+        ("min-p", shares, Sampling { temperature: 1.0, min_p: 0.3, ..plain() }, [false, true, false, false, true]),
+        ("min-p of 1", equal, Sampling { temperature: 1.0, min_p: 1.0, ..plain() }, [false, true, false, true, false]),
     ];
-    for (name, p, kept) in suite.some("sample_distribution", cases) {
+    for (name, shares, p, kept) in suite.some("sample_distribution", cases) {
+        let logits = shares.map(|share: f64| share.ln() as f32);
         let parameters: Vec<Sampling> = (0..draws).map(|position| Sampling { seed: 5, position, ..p }).collect();
         let tokens = draw(b, &logits.repeat(draws as usize), 5, &parameters).words;
         let mass: f64 = shares.iter().zip(kept).filter(|(_, kept)| *kept).map(|(share, _)| share).sum();
