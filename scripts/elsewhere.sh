@@ -18,6 +18,8 @@ cd "$(dirname "$0")/.."
 ARM=aarch64-unknown-linux-gnu
 unpacked=$PWD/target/unpacked
 root=$unpacked/root
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 
 # need COMMAND PACKAGE [COMMAND PACKAGE...]: Debian's packages of commands that are missing.
 need() {
@@ -82,9 +84,8 @@ binary() {
 
 # refuses COMPILER INSTRUCTION EMULATOR...: fails unless the instruction is illegal on the emulated CPU.
 refuses() {
-    local compiler=$1 instruction=$2 program=target/unpacked/illegal code=0
+    local compiler=$1 instruction=$2 program=$scratch/illegal.$BASHPID code=0
     shift 2
-    mkdir -p target/unpacked
     printf '.text\n.globl main\nmain:\n%s\nret\n.section .note.GNU-stack,"",%%progbits\n' "$instruction" |
         "$compiler" -x assembler -static - -o "$program"
     { "$@" "$program" || code=$?; } >/dev/null 2>&1
@@ -95,7 +96,7 @@ refuses() {
 
 # tests NAME EMULATOR... BINARY ARGUMENTS...: runs tests, and prints one line of their outcome or the end of the failure.
 tests() {
-    local name=$1 log=target/unpacked/log start=$SECONDS
+    local name=$1 log=$scratch/log.$BASHPID start=$SECONDS
     shift
     if ! "$@" >"$log" 2>&1; then
         tail -50 "$log"
@@ -140,9 +141,17 @@ arm() {
 }
 
 run() {
+    # Before two of these ask apt for them.
+    need qemu-x86_64-static qemu-user-static aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+    local running=() one failed=0
     # Searching encoders take a minute each there.
-    old --skip any_bits_encode --skip encoding_is_as_good_as_stated
-    arm neon::matmul neon::gate_up neon::rope neon::rms_norm neon::route neon::embed neon::refuse
+    old --skip any_bits_encode --skip encoding_is_as_good_as_stated &
+    running+=($!)
+    # Meanwhile: each has ends in which one core waits.
+    arm neon::matmul neon::gate_up neon::rope neon::rms_norm neon::route neon::embed neon::refuse &
+    running+=($!)
+    for one in "${running[@]}"; do wait "$one" || failed=1; done
+    return "$failed"
 }
 
 all() {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{model, root, sh};
+use crate::{model, programs, root, sh};
 
 /// The compilers that the simulator of GPUs tries, in this order (`crates/gpu-sim/src/compile.rs`).
 const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
@@ -45,7 +45,7 @@ pub(crate) fn check(words: &[&str]) -> Result<(), String> {
     model::fetch()
         .map_err(|error| format!("{error}\n`cargo test --workspace` runs the tests that need no real model"))?;
     if simulator {
-        return sh("cargo", &["test", "--workspace", "--no-fail-fast"]);
+        return programs::run();
     }
     let outcomes = without_simulator(&targets()?).map(|arguments| {
         let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -2,6 +2,7 @@
 
 mod check;
 mod model;
+mod programs;
 mod prove;
 mod run;
 
