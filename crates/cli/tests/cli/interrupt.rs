@@ -59,6 +59,18 @@ fn wait_until(what: &str, mut there: impl FnMut() -> bool) {
     }
 }
 
+/// Waits for the temporary file beside what the program writes.
+fn wait_for_partial_file(child: &mut Child, folder: &Path, entries_with_it: usize) {
+    wait_until("there is no partial file", || {
+        if let Some(ended) = child.try_wait().unwrap() {
+            let mut errors = String::new();
+            child.stderr.as_mut().unwrap().read_to_string(&mut errors).unwrap();
+            panic!("it ended before there was a partial file: {ended}: {errors}");
+        }
+        entries(folder) == entries_with_it
+    });
+}
+
 fn send(signal: &str, child: &Child) {
     assert!(Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success());
 }
@@ -72,8 +84,8 @@ fn a_partial_file_is_removed() {
     let folder = zeros("quantize");
     let [input, output] = ["in.gguf", "out.gguf"].map(|name| folder.join(name).display().to_string());
     for (name, number) in SIGNALS {
-        let child = gristmill(&["quantize", &input, &output, "Q4_K", "--quiet"]);
-        wait_until("there is no partial file", || entries(&folder) == 2);
+        let mut child = gristmill(&["quantize", &input, &output, "Q4_K", "--quiet"]);
+        wait_for_partial_file(&mut child, &folder, 2);
         send(name, &child);
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
@@ -91,8 +103,8 @@ fn a_synthetic_model_is_removed_and_the_bench_after_it_ends() {
     fs::create_dir_all(&folder).unwrap();
     let output = folder.join("out.gguf").display().to_string();
     for (name, number) in SIGNALS {
-        let child = gristmill(&["bench", "--synthetic", "qwen3-8b", "-o", &output, "-q"]);
-        wait_until("there is no partial file", || entries(&folder) == 1);
+        let mut child = gristmill(&["bench", "--synthetic", "qwen3-8b", "--layers", "4", "-o", &output, "-q"]);
+        wait_for_partial_file(&mut child, &folder, 1);
         send(name, &child);
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
@@ -123,8 +135,8 @@ fn saved_logits_are_removed() {
     let (text, saved) = (folder.join("text").display().to_string(), folder.join("saved").display().to_string());
     fs::write(&text, "Once upon a time there was a little mill by the river. ".repeat(4000)).unwrap();
     for (name, number) in SIGNALS {
-        let child = gristmill(&["perplexity", "-f", &text, "--save-logits", &saved]);
-        wait_until("there is no partial file", || entries(&folder) == 2);
+        let mut child = gristmill(&["perplexity", "-f", &text, "--save-logits", &saved]);
+        wait_for_partial_file(&mut child, &folder, 2);
         send(name, &child);
         let ended = child.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&ended.stderr);
@@ -142,8 +154,8 @@ fn an_ignored_signal_stays_ignored() {
     let script = "trap '' HUP; exec \"$@\"";
     let program = env!("CARGO_BIN_EXE_gristmill");
     let mut shell = Command::new("sh");
-    let child = start(shell.args(["-c", script, "sh", program, "quantize", &input, &output, "Q8_0", "--quiet"]));
-    wait_until("there is no partial file", || entries(&folder) == 2);
+    let mut child = start(shell.args(["-c", script, "sh", program, "quantize", &input, &output, "Q8_0", "--quiet"]));
+    wait_for_partial_file(&mut child, &folder, 2);
     send("HUP", &child);
     let ended = child.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
