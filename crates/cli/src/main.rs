@@ -25,6 +25,7 @@ mod prompt;
 mod quantize;
 mod recommended;
 mod run;
+mod serve;
 mod shell;
 mod source;
 mod synthetic;
@@ -52,6 +53,7 @@ struct Cli {
 enum Command {
     Run(run::RunArgs),
     Chat(chat::ChatArgs),
+    Serve(serve::ServeArgs),
     Inspect(inspect::InspectArgs),
     Tokenize(tokenize::TokenizeArgs),
     Perplexity(perplexity::PerplexityArgs),
@@ -76,6 +78,7 @@ gristmill runs quantised language models from a GGUF file.
   gristmill run \"Once upon a time\"                   a story by the built-in model
   gristmill run model.gguf \"Why is the sky blue?\"    answer once
   gristmill chat model.gguf                          talk
+  gristmill serve model.gguf                         serve programs, as OpenAI and Anthropic do
   gristmill inspect model.gguf                       see what is in the file
 
 gristmill --help lists everything.";
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         None => console::print_line(EXAMPLES),
         Some(Command::Run(args)) => run::run(&args),
         Some(Command::Chat(args)) => chat::run(&args),
+        Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Tokenize(args)) => tokenize::run(&args),
         Some(Command::Perplexity(args)) => perplexity::run(&args),

@@ -19,6 +19,8 @@ mod measure;
 mod positions;
 mod sampling;
 #[cfg(unix)]
+mod serve;
+#[cfg(unix)]
 mod terminal;
 
 use std::ffi::OsStr;

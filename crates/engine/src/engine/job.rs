@@ -78,8 +78,8 @@ pub(super) struct Job {
     /// Tokens generated so far and how often, if a penalty looks at them.
     counts: Vec<(u32, u32)>,
     usage: Usage,
-    /// The start of the first step, then the first token.
-    since: Option<Instant>,
+    /// The request, then the start of the first step, then the first token.
+    since: Instant,
     /// Until the last piece.
     place: Option<Place>,
     deliver: Deliver,
@@ -115,7 +115,7 @@ impl Job {
             given_bias: request.logit_bias,
             repetition,
             counts: Vec::new(),
-            since: None,
+            since: Instant::now(),
             place: Some(place),
             deliver,
             cancelled,
@@ -137,7 +137,9 @@ impl Job {
     /// Enters a slot of which `reused` tokens of state are kept.
     pub(super) fn begin(&mut self, reused: usize) {
         self.usage.reused_tokens = reused;
-        self.since = Some(Instant::now());
+        let now = Instant::now();
+        self.usage.queue = now - self.since;
+        self.since = now;
     }
 
     /// Computes the bias of the next token from the text so far, prompt included.
@@ -211,14 +213,14 @@ impl Job {
         let early = self.usage.generated_tokens < self.min_tokens;
         let scan = if early { Scan::Text(new_text) } else { self.stops.push(&new_text) };
         let (text, reason) = match scan {
-            Scan::Stopped(text) => (text, Some(FinishReason::Stop)),
-            Scan::Text(text) if is_end => (text + &self.rest(), Some(FinishReason::End)),
-            Scan::Text(text) if length => (text + &self.rest(), Some(FinishReason::Length)),
+            Scan::Stopped(text, stop) => (text, Some((FinishReason::Stop, Some(stop)))),
+            Scan::Text(text) if is_end => (text + &self.rest(), Some((FinishReason::End, None))),
+            Scan::Text(text) if length => (text + &self.rest(), Some((FinishReason::Length, None))),
             Scan::Text(text) => (text, None),
         };
         let (seed, usage) = (self.seed, self.usage);
         let prompt_logprobs = mem::take(&mut self.of_prompt);
-        let finish = reason.map(|reason| Finish { reason, seed, usage });
+        let finish = reason.map(|(reason, stop)| Finish { reason, stop, seed, usage });
         Ok(Piece { text, token, logprob, prompt_logprobs, finish })
     }
 
@@ -226,7 +228,7 @@ impl Job {
     fn rest(&mut self) -> String {
         let tail = mem::replace(&mut self.decoder, StreamDecoder::new(true)).finish();
         match self.stops.push(&tail) {
-            Scan::Stopped(text) => text,
+            Scan::Stopped(text, _) => text,
             Scan::Text(text) => text + &self.stops.finish(),
         }
     }
@@ -234,13 +236,12 @@ impl Job {
     /// Counts a generated token, in usage and for penalties.
     fn count(&mut self, token: u32) {
         let now = Instant::now();
-        let since = self.since.unwrap_or(now);
         match self.usage.generated_tokens {
             0 => {
-                self.usage.prefill = now - since;
-                self.since = Some(now);
+                self.usage.prefill = now - self.since;
+                self.since = now;
             }
-            _ => self.usage.decode = now - since,
+            _ => self.usage.decode = now - self.since,
         }
         self.usage.generated_tokens += 1;
         if self.sampling.penalises() {

@@ -166,6 +166,8 @@ pub struct Piece {
 pub struct Finish {
     /// Why.
     pub reason: FinishReason,
+    /// The index in [`Request::stop`] of the string that ended the text, for [`FinishReason::Stop`].
+    pub stop: Option<usize>,
     /// The seed that its tokens were drawn with.
     pub seed: u64,
     /// Tokens and times.
@@ -203,6 +205,8 @@ pub struct Usage {
     pub prompt_tokens: usize,
     /// Those of them whose state was still there from an earlier request.
     pub reused_tokens: usize,
+    /// From the request to the first step that read its prompt.
+    pub queue: Duration,
     /// From the first step that read the prompt to the first token.
     pub prefill: Duration,
     /// Tokens generated, an end-of-generation token included.

@@ -6,7 +6,6 @@
 /// string is ever given out, and all other text is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StopStrings {
-    /// None is empty.
     stops: Vec<String>,
     /// Withheld: the longest suffix of the text so far that begins a stop string.
     held: String,
@@ -17,25 +16,26 @@ pub(super) struct StopStrings {
 pub(super) enum Scan {
     /// Text to give out, possibly empty.
     Text(String),
-    /// A stop string was completed; this is the text before it.
-    Stopped(String),
+    /// The stop string of this index was completed; this is the text before it.
+    Stopped(String, usize),
 }
 
 impl StopStrings {
-    /// Watches for these strings; empty ones are left out.
+    /// Watches for these strings, but for empty ones.
     pub(super) fn new(stops: &[String]) -> StopStrings {
-        StopStrings { stops: stops.iter().filter(|stop| !stop.is_empty()).cloned().collect(), held: String::new() }
+        StopStrings { stops: stops.to_vec(), held: String::new() }
     }
 
     /// Takes the next text. After [`Scan::Stopped`] nothing more is expected.
     pub(super) fn push(&mut self, text: &str) -> Scan {
         self.held.push_str(text);
         // The first to begin wins, whichever was completed first in one piece of text.
-        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
+        let stops = || self.stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty());
+        if let Some((at, index)) = stops().filter_map(|(index, stop)| Some((self.held.find(stop)?, index))).min() {
             self.held.truncate(at);
-            return Scan::Stopped(std::mem::take(&mut self.held));
+            return Scan::Stopped(std::mem::take(&mut self.held), index);
         }
-        let keep = self.stops.iter().map(|stop| overlap(&self.held, stop)).max().unwrap_or(0);
+        let keep = stops().map(|(_, stop)| overlap(&self.held, stop)).max().unwrap_or(0);
         let kept = self.held.split_off(self.held.len() - keep);
         Scan::Text(std::mem::replace(&mut self.held, kept))
     }
@@ -65,7 +65,10 @@ mod tests {
             seen += piece;
             match scan.push(piece) {
                 Scan::Text(text) => out += &text,
-                Scan::Stopped(text) => return (out + &text, true),
+                Scan::Stopped(text, index) => {
+                    assert!(seen[out.len() + text.len()..].starts_with(&stops[index]), "{} of {seen:?}", stops[index]);
+                    return (out + &text, true);
+                }
             }
             // Nothing is out that begins a stop string, as far as can be seen.
             for (at, _) in out.char_indices() {

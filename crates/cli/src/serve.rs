@@ -1,0 +1,172 @@
+//! `serve`: an HTTP server for one model.
+
+use std::env;
+use std::fs;
+use std::net::{IpAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use gristmill_engine::Limits;
+use gristmill_engine::engine::Engine;
+use gristmill_server::{Access, Options, Server};
+
+use crate::args::{ContextArg, DeviceArgs, Verbosity};
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::source::{ModelArg, Source};
+use crate::{console, load, numbers, recommended};
+
+/// The variable with the key of a server, for one key.
+const KEY: &str = "GRISTMILL_API_KEY";
+
+/// Serve a model over HTTP, with the interfaces of OpenAI (/v1/chat/completions) and Anthropic (/v1/messages).
+///
+/// Programs for those services work with http://127.0.0.1:8080/v1 (OpenAI) or http://127.0.0.1:8080 (Anthropic) as the base
+/// address. All interfaces: /openapi.json. Ctrl-C or SIGTERM lets running replies end; a second one ends the server.
+#[derive(Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    /// The address to listen on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: String,
+    /// The port to listen on; 0 takes a free one.
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+    /// Replies that are generated at a time.
+    #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    parallel: usize,
+    /// Requests that may wait; more are refused with status 429.
+    #[arg(long, value_name = "N", default_value_t = 256, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
+    queue: usize,
+    /// Tokens of one step, which prompts are cut into.
+    #[arg(long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    batch: usize,
+    /// The name of the model in replies [default: the name of its file].
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Another name by which requests may ask for the model; * for every name. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    alias: Vec<String>,
+    /// A file with keys, one in each line, of which a request must name one. One key can be in the environment variable
+    /// GRISTMILL_API_KEY instead.
+    #[arg(long, value_name = "FILE")]
+    keys: Option<PathBuf>,
+    /// Serve other machines although there are no keys.
+    #[arg(long)]
+    allow_unauthenticated: bool,
+    /// Accept this name of the machine in requests, beside localhost and IP addresses. May be given several times.
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Refuse requests with unknown fields, instead of naming them in the header x-gristmill-ignored.
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    context: ContextArg,
+    #[command(flatten)]
+    log: Verbosity,
+}
+
+pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
+    let keys = args.keys()?;
+    args.check_address(&keys)?;
+    let source = args.model.source()?;
+    let limits = Limits {
+        context: args.context.ctx,
+        sequences: args.parallel,
+        batch_tokens: args.batch.max(args.parallel),
+        kv_format: args.device.kv.into(),
+        ..Limits::default()
+    };
+    let model = load::model(source, &args.device, limits, &args.log)?;
+    let sampling = recommended::sampling(source, model.file(), &args.log);
+    let engine = Engine::start(model, limits)?.with_queue(args.queue);
+    let access = Access { keys, hosts: args.allow_host.clone() };
+    let name = args.name.clone().unwrap_or_else(|| name(source));
+    let (aliases, strict) = (args.alias.clone(), args.strict);
+    let options = Options { aliases, access, strict, sampling, ..Options::new(name) };
+    serve(args, engine, options)
+}
+
+fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))?;
+    runtime.block_on(async {
+        let interrupt = Interrupt::watch()?;
+        let name = options.name.clone();
+        let server = Server::bind(&host_and_port(&args.host, args.port), engine, options).await?;
+        let address = server.address().map_err(|error| Failure::new(error.to_string()))?;
+        console::note(format_args!("{name} at http://{address}/v1; all interfaces: http://{address}/openapi.json"));
+        server.run(ended(interrupt, args.log)).await;
+        Ok(())
+    })
+}
+
+/// Ready after a signal. The next one ends the process.
+async fn ended(interrupt: Interrupt, log: Verbosity) {
+    while interrupt.signal().is_none() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    log.info(format_args!("running replies end, then the server; a second signal ends it now"));
+    drop(interrupt);
+}
+
+fn host_and_port(host: &str, port: u16) -> String {
+    match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        _ => format!("{host}:{port}"),
+    }
+}
+
+/// The name of the file without folder and ending.
+fn name(source: Source) -> String {
+    match source {
+        Source::File(path) => {
+            path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
+        }
+        Source::BuiltIn => "gristmill-stories".to_owned(),
+    }
+}
+
+impl ServeArgs {
+    /// Keys of the file, or of the environment.
+    fn keys(&self) -> Result<Vec<String>, Failure> {
+        let Some(path) = &self.keys else {
+            return match env::var(KEY) {
+                Ok(key) if key.trim().is_empty() => Err(Failure::new(format!("{KEY} is empty; set a key or unset it"))),
+                Ok(key) => Ok(vec![key.trim().to_owned()]),
+                Err(env::VarError::NotPresent) => Ok(Vec::new()),
+                Err(error) => Err(Failure::new(format!("{KEY} cannot be read: {error}"))),
+            };
+        };
+        let text = fs::read_to_string(path)
+            .map_err(|error| Failure::new(format!("cannot read the keys in {}: {error}", path.display())))?;
+        let keys: Vec<String> = text.lines().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect();
+        if keys.is_empty() {
+            return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));
+        }
+        Ok(keys)
+    }
+
+    /// Refuses to serve other machines without keys.
+    fn check_address(&self, keys: &[String]) -> Result<(), Failure> {
+        if !keys.is_empty() || self.allow_unauthenticated {
+            return Ok(());
+        }
+        let address = host_and_port(&self.host, self.port);
+        let found = address.to_socket_addrs().map_err(|error| {
+            Failure::new(format!("--host {} is not an address of this machine: {error}", self.host))
+        })?;
+        if found.into_iter().all(|address| address.ip().is_loopback()) {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "--host {} serves other machines, and anybody there could use the model; give keys with --keys FILE or \
+             {KEY}, or allow it with --allow-unauthenticated",
+            self.host
+        )))
+    }
+}

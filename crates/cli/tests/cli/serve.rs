@@ -1,0 +1,117 @@
+//! `serve`: what is refused before it listens, one reply, and its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::{gristmill, gristmill_with, path};
+
+/// A server that listens, and its address.
+struct Serving(Child, String);
+
+impl Serving {
+    fn new(arguments: &[&str]) -> Serving {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
+        command.args(["serve", &path("endless.gguf"), "--port", "0", "--ctx", "200", "-t", "1"]).args(arguments);
+        command.env("HOME", "/dev/null/home").env_remove("GRISTMILL_API_KEY");
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+        let address = lines.find_map(|line| {
+            let line = line.expect("text");
+            Some(line.split_once("http://")?.1.split_once('/')?.0.to_owned())
+        });
+        // Read to the end, so that the server can write.
+        std::thread::spawn(move || lines.count());
+        Serving(child, address.expect("an address"))
+    }
+
+    fn post(&self, headers: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.1).expect("it listens");
+        let length = body.len();
+        write!(
+            stream,
+            "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+        )
+        .expect("it takes bytes");
+        stream
+    }
+
+    fn signal(&self) {
+        assert!(Command::new("kill").arg(self.0.id().to_string()).status().is_ok_and(|status| status.success()));
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn rest(mut stream: TcpStream) -> String {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("a whole reply");
+    text
+}
+
+#[test]
+fn a_signal_lets_replies_end() {
+    let mut server = Serving::new(&["--name", "small"]);
+    let reply = rest(server.post("", r#"{"prompt": "ab", "max_tokens": 3}"#));
+    assert!(reply.starts_with("HTTP/1.1 200") && reply.contains(r#""model":"small""#), "{reply}");
+    let body = r#"{"prompt": "ab", "max_tokens": 150, "stream": true}"#;
+    let mut stream = server.post("", body);
+    stream.read_exact(&mut [0; 12]).expect("the reply begins");
+    server.signal();
+    assert!(rest(stream).contains("data: [DONE]"));
+    assert!(server.0.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let mut server = Serving::new(&["--parallel", "1"]);
+    // A connection without a request would hold the server until its patience ends.
+    let _open = TcpStream::connect(&server.1).expect("it listens");
+    for _ in 0..100 {
+        server.signal();
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        if let Some(status) = server.0.try_wait().expect("a status") {
+            assert!(status.success() || status.signal() == Some(15), "{status}");
+            return;
+        }
+    }
+    panic!("it goes on");
+}
+
+#[test]
+fn keys_are_asked_for() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
+    fs::write(&file, "first\n\n second \n").expect("a written file");
+    let file = file.display().to_string();
+    let server = Serving::new(&["--keys", &file, "--host", "0.0.0.0"]);
+    let status = |headers: &str| rest(server.post(headers, r#"{"prompt": "a", "max_tokens": 1}"#))[9..12].to_owned();
+    assert_eq!(status(""), "401");
+    assert_eq!(status("authorization: Bearer second\r\n"), "200");
+    assert_eq!(status("x-api-key: third\r\n"), "401");
+}
+
+#[test]
+fn what_is_refused_before_it_listens() {
+    let refused = |arguments: &[&str], message: &str| {
+        let ended = gristmill(&[&["serve", "MODEL"], arguments].concat(), b"");
+        assert!(ended.code != Some(0) && ended.err.contains(message), "{arguments:?}: {}", ended.err);
+    };
+    refused(&["--host", "0.0.0.0"], "--allow-unauthenticated");
+    refused(&["--host", "::"], "--allow-unauthenticated");
+    refused(&["--host", "256.0.0.1"], "not an address");
+    refused(&["--keys", "/dev/null"], "no keys");
+    refused(&["--keys", "/nothing/there"], "cannot read the keys");
+    refused(&["--parallel", "0"], "at least 1");
+    refused(&["--port", "65536"], "65535");
+    refused(&["--host", "192.0.2.1", "--allow-unauthenticated"], "cannot listen on 192.0.2.1:8080");
+    let ended = gristmill_with(&[("GRISTMILL_API_KEY", " ".as_ref())], &["serve", "MODEL"], b"");
+    assert!(ended.code != Some(0) && ended.err.contains("GRISTMILL_API_KEY is empty"), "{}", ended.err);
+}

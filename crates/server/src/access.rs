@@ -1,0 +1,149 @@
+//! Who may ask: keys, hosts, origins.
+
+use std::net::IpAddr;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+
+use crate::error::{AnthropicError, ApiError};
+use crate::options::Access;
+use crate::state::App;
+
+/// Whose request it is; see [`gristmill_engine::Request::tenant`]. 0 without keys, otherwise the number of the key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tenant(pub(crate) u64);
+
+/// Lets requests pass that may ask, with their [`Tenant`].
+pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let anthropic = request.uri().path().starts_with("/v1/messages");
+    match of(&app.options.access, &request) {
+        Ok(tenant) => {
+            request.extensions_mut().insert(tenant);
+            next.run(request).await
+        }
+        Err(error) if anthropic => AnthropicError(error).into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+fn of(access: &Access, request: &Request) -> Result<Tenant, ApiError> {
+    let headers = request.headers();
+    let host = host(headers, request.uri())?;
+    check_host(access, host)?;
+    check_origin(headers, host)?;
+    if request.uri().path() == "/health" {
+        return Ok(Tenant(0));
+    }
+    tenant(access, headers)
+}
+
+/// The header `Host`, or the authority of an absolute address.
+fn host<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Result<&'a str, ApiError> {
+    let refuse = || ApiError::new(StatusCode::BAD_REQUEST, "the request has no header Host");
+    if let Some(authority) = uri.authority() {
+        return Ok(authority.as_str());
+    }
+    headers.get(header::HOST).and_then(|host| host.to_str().ok()).ok_or_else(refuse)
+}
+
+/// The name in `host:port`, without the brackets of an IPv6 address.
+fn name(host: &str) -> &str {
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address;
+    }
+    host.rsplit_once(':').map_or(host, |(name, _)| name)
+}
+
+fn check_host(access: &Access, host: &str) -> Result<(), ApiError> {
+    let name = name(host);
+    let listed = access.hosts.iter().any(|listed| listed.eq_ignore_ascii_case(name));
+    if listed || name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    let message = format!(
+        "the host name {name:?} is not allowed; use an IP address or localhost, or start the server \
+                           with --allow-host {name}"
+    );
+    Err(ApiError::new(StatusCode::FORBIDDEN, message))
+}
+
+/// A browser names the origin of the page that asks. Pages of other hosts may not.
+fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let of_page = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+    if of_page.is_some_and(|of_page| of_page.eq_ignore_ascii_case(host)) {
+        return Ok(());
+    }
+    let message = "a page of another origin asks; this server answers only its own pages and programs";
+    Err(ApiError::new(StatusCode::FORBIDDEN, message))
+}
+
+/// The tenant whose key the request names. Takes as long for a wrong key as for a right one.
+fn tenant(access: &Access, headers: &HeaderMap) -> Result<Tenant, ApiError> {
+    if access.keys.is_empty() {
+        return Ok(Tenant(0));
+    }
+    let bearer = |value: &str| value.strip_prefix("Bearer ").or(value.strip_prefix("bearer ")).map(str::to_owned);
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let given = text("authorization").and_then(bearer).or(text("x-api-key").map(str::to_owned));
+    let refuse = |message: &str| ApiError::new(StatusCode::UNAUTHORIZED, message).with_code("invalid_api_key");
+    let given = given.ok_or_else(|| {
+        refuse("this server asks for a key; send it as Authorization: Bearer KEY or as x-api-key: KEY")
+    })?;
+    // Digests have one length, whatever the length of the keys.
+    let given = Sha256::digest(given.trim());
+    let mut found = 0;
+    for (key, number) in access.keys.iter().zip(1u64..) {
+        let same: Choice = Sha256::digest(key).as_slice().ct_eq(given.as_slice());
+        found = u64::conditional_select(&found, &number, same);
+    }
+    if found == 0 { Err(refuse("the key is not one of this server's")) } else { Ok(Tenant(found)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn ask(access: &Access, headers: &[(&str, &str)]) -> Result<u64, StatusCode> {
+        let mut request = Request::builder().uri("/v1/models");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Body::empty()).expect("a request");
+        of(access, &request).map(|tenant| tenant.0).map_err(|error| error.status)
+    }
+
+    #[test]
+    fn hosts_and_origins() {
+        let access = Access { hosts: vec!["Box.lan".to_owned()], ..Access::default() };
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "[::1]:8080", "192.168.0.7", "box.lan:1"] {
+            assert_eq!(ask(&access, &[("host", host)]), Ok(0), "{host}");
+        }
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", ""] {
+            assert_eq!(ask(&access, &[("host", host)]), Err(StatusCode::FORBIDDEN), "{host}");
+        }
+        assert_eq!(ask(&access, &[]), Err(StatusCode::BAD_REQUEST));
+        let from = |origin| ask(&access, &[("host", "localhost:8080"), ("origin", origin)]);
+        assert_eq!(from("http://localhost:8080"), Ok(0));
+        for origin in ["http://localhost:3000", "https://evil.example", "null", ""] {
+            assert_eq!(from(origin), Err(StatusCode::FORBIDDEN), "{origin}");
+        }
+    }
+
+    #[test]
+    fn keys() {
+        let access = Access { keys: vec!["first".into(), "second".into()], ..Access::default() };
+        let with = |name, value| ask(&access, &[("host", "localhost"), (name, value)]);
+        assert_eq!(with("authorization", "Bearer first"), Ok(1));
+        assert_eq!(with("x-api-key", "second"), Ok(2));
+        for (name, value) in [("authorization", "first"), ("authorization", "Bearer firs"), ("x-api-key", "")] {
+            assert_eq!(with(name, value), Err(StatusCode::UNAUTHORIZED), "{name}: {value}");
+        }
+        assert_eq!(ask(&access, &[("host", "localhost")]), Err(StatusCode::UNAUTHORIZED));
+    }
+}

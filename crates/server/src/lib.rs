@@ -1,0 +1,32 @@
+//! An HTTP server for one model, with the interfaces of OpenAI and Anthropic.
+//!
+//! ```text
+//! connection ─► access (key, host, origin) ─► body ─► openai, anthropic, tokens ─► generation ─► Engine::deliver
+//!                                                            ▲                                        │ engine's thread
+//!                                                            └──────────── channel of pieces ◄────────┘
+//! ```
+//! - `options` has what a server is started with, `listen` the connections and the end of the server.
+//! - `access` decides who may ask, `body` and `fields` read a request, `error` says what was wrong with it.
+//! - `generation` runs requests on the engine; `stream` makes server-sent events of their pieces.
+//! - `openai` and `anthropic` translate requests and replies, `tokens` serves the tokenizer and the chat template.
+//! - `metrics` counts.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod anthropic;
+mod body;
+mod error;
+mod fields;
+mod generation;
+mod listen;
+mod metrics;
+mod openai;
+mod openapi;
+mod options;
+mod state;
+mod stream;
+mod tokens;
+
+pub use listen::{ServeError, Server};
+pub use options::{Access, Options};

@@ -1,0 +1,18 @@
+//! OpenAI's interfaces.
+
+pub(crate) mod chat;
+pub(crate) mod completions;
+pub(crate) mod messages;
+pub(crate) mod models;
+pub(crate) mod settings;
+pub(crate) mod usage;
+
+use gristmill_engine::engine::FinishReason;
+
+/// OpenAI's name for the end of a generation.
+pub(crate) fn finish_reason(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Length => "length",
+        _ => "stop",
+    }
+}

@@ -1,0 +1,71 @@
+//! Tokens and times of a reply.
+
+use gristmill_engine::engine::Finish;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// OpenAI's `usage`, and what this server adds.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Usage {
+    /// Tokens of the prompt, or of all prompts.
+    prompt_tokens: usize,
+    /// Tokens of all choices.
+    completion_tokens: usize,
+    total_tokens: usize,
+    prompt_tokens_details: PromptTokensDetails,
+    gristmill: Receipt,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct PromptTokensDetails {
+    /// Those whose state was in the prefix cache.
+    cached_tokens: usize,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct Receipt {
+    choices: Vec<ChoiceReceipt>,
+}
+
+/// How one choice came about.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct ChoiceReceipt {
+    /// The seed that its tokens were drawn with.
+    seed: u64,
+    reused_tokens: usize,
+    /// Milliseconds of waiting for a sequence.
+    queue_ms: f64,
+    /// Milliseconds from the first step that read the prompt to the first token.
+    prefill_ms: f64,
+    /// Milliseconds from the first token to the last.
+    decode_ms: f64,
+}
+
+impl Usage {
+    /// Of choices, of which `of_each_prompt` have one prompt.
+    pub(crate) fn new(finishes: &[Finish], of_each_prompt: usize) -> Usage {
+        let of_each_prompt = of_each_prompt.max(1);
+        let prompts = finishes.chunks(of_each_prompt);
+        let prompt_tokens =
+            prompts.clone().filter_map(|choices| choices.first()).map(|first| first.usage.prompt_tokens);
+        let reused = |choices: &[Finish]| choices.iter().map(|choice| choice.usage.reused_tokens).min();
+        let prompt_tokens: usize = prompt_tokens.sum();
+        let completion_tokens = finishes.iter().map(|finish| finish.usage.generated_tokens).sum();
+        Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens: prompt_tokens + completion_tokens,
+            prompt_tokens_details: PromptTokensDetails { cached_tokens: prompts.filter_map(reused).sum() },
+            gristmill: Receipt { choices: finishes.iter().map(ChoiceReceipt::new).collect() },
+        }
+    }
+}
+
+impl ChoiceReceipt {
+    fn new(finish: &Finish) -> ChoiceReceipt {
+        let usage = &finish.usage;
+        let [queue_ms, prefill_ms, decode_ms] =
+            [usage.queue, usage.prefill, usage.decode].map(|time| (time.as_secs_f64() * 1e6).round() / 1e3);
+        ChoiceReceipt { seed: finish.seed, reused_tokens: usage.reused_tokens, queue_ms, prefill_ms, decode_ms }
+    }
+}

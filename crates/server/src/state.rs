@@ -1,0 +1,74 @@
+//! What all requests share.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use gristmill_engine::Engine;
+
+use crate::error::ApiError;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use axum::http::StatusCode;
+
+/// The engine, the settings and the counters.
+#[derive(Debug, Clone)]
+pub(crate) struct App(Arc<Shared>);
+
+/// See [`App`].
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) options: Options,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Seconds since 1970 at the start of the server.
+    pub(crate) started: u64,
+}
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+impl App {
+    pub(crate) fn new(engine: Engine, options: Options) -> App {
+        App(Arc::new(Shared { engine, options, metrics: Arc::new(Metrics::new()), started: seconds() }))
+    }
+
+    /// Checks that a request asks for this model.
+    pub(crate) fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
+        let Options { name, aliases, .. } = &self.options;
+        let known = |asked: &str| asked == name || aliases.iter().any(|alias| alias == asked || alias == "*");
+        match asked {
+            Some(asked) if !known(asked) => {
+                let message = format!("this server has no model {asked:?}; ask for {name:?}, or leave model out");
+                Err(ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl Shared {
+    /// The bytes of a token; none of a token that does not exist.
+    pub(crate) fn token_bytes(&self, token: u32) -> &[u8] {
+        self.engine.model().tokenizer().ok().and_then(|t| t.token_bytes(token).ok()).unwrap_or_default()
+    }
+
+    /// The text of one token, in which bytes that are not UTF-8 are U+FFFD.
+    pub(crate) fn token_text(&self, token: u32) -> String {
+        String::from_utf8_lossy(self.token_bytes(token)).into_owned()
+    }
+
+    /// The text of tokens, without control tokens.
+    pub(crate) fn text(&self, tokens: &[u32]) -> String {
+        self.engine.model().tokenizer().ok().and_then(|t| t.decode(tokens, true).ok()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,84 @@
+//! `/v1/messages`.
+
+use serde_json::{Value, json};
+
+use crate::server::{Running, engine, model, options};
+
+const PATH: &str = "/v1/messages";
+
+fn body(tokens: usize) -> Value {
+    json!({"model": "tiny", "max_tokens": tokens, "temperature": 0, "system": "be brief",
+           "messages": [{"role": "user", "content": [{"type": "text", "text": "abc", "cache_control": {"type": "ephemeral"}}]}]})
+}
+
+#[test]
+fn a_reply_whole_and_in_events() {
+    let server = Running::usual();
+    let whole = server.ask(PATH, &body(25));
+    assert_eq!(
+        (&whole["type"], &whole["role"], &whole["model"]),
+        (&json!("message"), &json!("assistant"), &json!("tiny"))
+    );
+    let text = whole["content"][0]["text"].as_str().expect("text");
+    // The same conversation through the other interface.
+    let messages = json!([{"role": "system", "content": "be brief"}, {"role": "user", "content": "abc"}]);
+    let chat = json!({"messages": messages, "max_tokens": 25, "temperature": 0});
+    let other = server.ask("/v1/chat/completions", &chat);
+    assert_eq!(other["choices"][0]["message"]["content"], text);
+    let usage = &whole["usage"];
+    let count = server.ask("/v1/messages/count_tokens", &{
+        let mut body = body(1);
+        body.as_object_mut().expect("an object").retain(|name, _| name != "max_tokens" && name != "temperature");
+        body
+    });
+    assert_eq!(count["input_tokens"], other["usage"]["prompt_tokens"]);
+    assert_eq!((&usage["input_tokens"], &usage["cache_read_input_tokens"]), (&count["input_tokens"], &json!(0)));
+
+    let events = server.events(PATH, &body(25));
+    let types: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    assert_eq!(types[..2], ["message_start", "content_block_start"]);
+    assert_eq!(types[types.len() - 3..], ["content_block_stop", "message_delta", "message_stop"]);
+    let streamed: String = events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
+    assert_eq!(streamed, text);
+    let delta = &events[events.len() - 2];
+    assert_eq!(delta["delta"]["stop_reason"], whole["stop_reason"]);
+    // The second time, what is computed already is not computed again.
+    let read = delta["usage"]["cache_read_input_tokens"].as_u64().expect("a number");
+    assert!(read >= 16 && read + delta["usage"]["input_tokens"].as_u64().expect("a number") == count["input_tokens"]);
+}
+
+#[test]
+fn a_stop_sequence_is_named() {
+    let server = Running::new(engine(&model(), 1), options());
+    let whole = server.ask(PATH, &body(40));
+    let text = whole["content"][0]["text"].as_str().expect("text");
+    let stop: String = text.chars().skip(5).take(2).collect();
+    let mut with = body(40);
+    with["stop_sequences"] = json!(["\u{1}\u{2}\u{3}", stop]);
+    let stopped = server.ask(PATH, &with);
+    assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop_sequence"), &json!(stop)));
+    assert_eq!(stopped["content"][0]["text"], text[..text.find(&stop).expect("it is in there")]);
+}
+
+#[test]
+fn refusals_have_its_form() {
+    let server = Running::usual();
+    let error = |change: &dyn Fn(&mut Value)| {
+        let mut body = body(5);
+        change(&mut body);
+        let reply = server.post(PATH, &body);
+        let found = reply.json();
+        assert_eq!(found["type"], "error");
+        (reply.status, found["error"]["type"].clone(), found["error"]["message"].as_str().expect("text").to_owned())
+    };
+    let (status, kind, message) = error(&|body| body["max_tokens"] = json!(0));
+    assert_eq!((status, kind), (400, json!("invalid_request_error")));
+    assert!(message.contains("max_tokens"), "{message}");
+    assert_eq!(error(&|body| body["model"] = json!("other")).0, 404);
+    assert!(error(&|body| body["tools"] = json!([{}])).2.contains("tools"));
+    assert!(error(&|body| body["messages"][0]["content"] = json!([{"type": "image"}])).2.contains("image"));
+    assert!(error(&|body| body["thinking"] = json!({"type": "maybe"})).2.contains("thinking.type"));
+    assert_eq!(error(&|body| drop(body.as_object_mut().expect("an object").remove("max_tokens"))).0, 400);
+    let reply = server.post_text(PATH, "{", &[]);
+    assert_eq!((reply.status, reply.json()["type"].clone()), (400, json!("error")));
+}

@@ -1,0 +1,16 @@
+//! The server over HTTP, with tiny random models that can speak.
+
+#[allow(dead_code)]
+#[path = "../../../engine/tests/model/tiny.rs"]
+mod tiny;
+
+#[path = "../../../engine/tests/engine/speech.rs"]
+mod speech;
+
+mod anthropic;
+mod chat;
+mod completions;
+mod faults;
+mod others;
+mod refuse;
+mod server;

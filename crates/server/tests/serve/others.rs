@@ -1,0 +1,138 @@
+//! The tokenizer, the model's description, counters, keys and names.
+
+use gristmill_server::{Access, Options};
+use serde_json::{Value, json};
+
+use crate::server::{CONTEXT, Running, engine, model, options};
+
+#[test]
+fn tokens_and_back() {
+    let server = Running::usual();
+    let found = server.ask("/tokenize", &json!({"prompt": "abc <|im_end|>", "return_token_strs": true}));
+    assert_eq!((&found["max_model_len"], &found["tokens"][0]), (&json!(CONTEXT), &json!(257)));
+    assert_eq!((&found["token_strs"][1], &found["token_strs"][2]), (&json!("ab"), &json!("c")));
+    let without = server.ask("/tokenize", &json!({"prompt": "abc <|im_end|>", "add_special_tokens": false}));
+    assert_eq!(without["count"].as_u64().map(|n| n + 1), found["count"].as_u64());
+    let back = server.ask("/detokenize", &json!({"tokens": without["tokens"]}));
+    assert_eq!(back["prompt"], "abc <|im_end|>");
+    let messages = json!([{"role": "user", "content": "abc"}]);
+    let chat = server.ask("/tokenize", &json!({"messages": messages}));
+    let prompt = server.ask("/apply-template", &json!({"messages": messages}))["prompt"].clone();
+    assert_eq!(prompt, "<|im_start|>user\nabc<|im_end|>\n<|im_start|>assistant\n");
+    assert_eq!(server.ask("/detokenize", &json!({"tokens": chat["tokens"]}))["prompt"], prompt);
+    let info = server.get("/tokenizer_info").json();
+    assert_eq!((&info["bos_token"], &info["eos_token"]), (&json!("<|begin|>"), &json!("<|im_end|>")));
+    assert!(info["chat_template"].as_str().is_some_and(|template| template.contains("im_start")));
+}
+
+#[test]
+fn the_model_has_names() {
+    let aliases = vec!["gpt-4o".to_owned(), "meta/llama".to_owned()];
+    let server = Running::new(engine(&model(), 1), Options { aliases, ..options() });
+    let list = server.get("/v1/models").json();
+    assert_eq!((&list["data"][0]["id"], &list["data"][0]["max_model_len"]), (&json!("tiny"), &json!(CONTEXT)));
+    for (name, status) in [("tiny", 200), ("gpt-4o", 200), ("meta/llama", 200), ("other", 404)] {
+        assert_eq!(server.get(&format!("/v1/models/{name}")).status, status);
+        let body = json!({"model": name, "prompt": "a", "max_tokens": 1});
+        let reply = server.post("/v1/completions", &body);
+        assert_eq!(reply.status, status);
+        match status {
+            200 => assert_eq!(reply.json()["model"], "tiny"),
+            _ => assert_eq!(reply.json()["error"]["code"], "model_not_found"),
+        }
+    }
+    let every = Running::new(engine(&model(), 1), Options { aliases: vec!["*".to_owned()], ..options() });
+    assert_eq!(every.get("/v1/models/whatever").status, 200);
+}
+
+#[test]
+fn every_route_is_described() {
+    let server = Running::usual();
+    let document = server.get("/openapi.json").json();
+    let paths: Vec<&String> = document["paths"].as_object().expect("an object").keys().collect();
+    let source = include_str!("../../src/listen.rs");
+    let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next());
+    for route in routes.filter(|&route| route != "/openapi.json") {
+        assert!(paths.iter().any(|path| **path == route.replace("{*id}", "{id}")), "{route} is not described");
+    }
+    // Each reference leads somewhere.
+    fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| match value.as_str() {
+                Some(target) if name == "$ref" => found.push(target),
+                _ => references(value, found),
+            }),
+            Value::Array(values) => values.iter().for_each(|value| references(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    references(&document, &mut found);
+    assert!(!found.is_empty());
+    for target in found {
+        assert!(document.pointer(&target[1..]).is_some(), "{target} is missing");
+    }
+}
+
+#[test]
+fn counters_are_true() {
+    let server = Running::usual();
+    let body = json!({"prompt": "a prompt of more than one block", "max_tokens": 7, "ignore_eos": true});
+    let first = server.ask("/v1/completions", &body);
+    let second = server.ask("/v1/completions", &body);
+    let cached = second["usage"]["prompt_tokens_details"]["cached_tokens"].as_f64().expect("a number");
+    assert!(cached >= 16.0);
+    let prompt = first["usage"]["prompt_tokens"].as_f64().expect("a number");
+    for (name, value) in [
+        ("gristmill_generations_total", 2.0),
+        ("gristmill_failures_total", 0.0),
+        ("gristmill_prompt_tokens_total", 2.0 * prompt),
+        ("gristmill_prompt_tokens_reused_total", cached),
+        ("gristmill_generated_tokens_total", 14.0),
+        ("gristmill_time_to_first_token_seconds_count", 2.0),
+        ("gristmill_time_between_tokens_seconds_count", 12.0),
+        ("gristmill_requests", 0.0),
+    ] {
+        assert_eq!(server.metric(name), value, "{name}");
+    }
+}
+
+#[test]
+fn keys_hosts_and_origins() {
+    let access = Access { keys: vec!["secret".into(), "other".into()], hosts: vec!["box.lan".into()] };
+    let server = Running::new(engine(&model(), 1), Options { access, ..options() });
+    let body = json!({"prompt": "a", "max_tokens": 1}).to_string();
+    let status = |headers: &[(&str, &str)]| server.post_text("/v1/completions", &body, headers).status;
+    assert_eq!(status(&[]), 401);
+    assert_eq!(status(&[("authorization", "Bearer wrong")]), 401);
+    assert_eq!(status(&[("authorization", "Bearer secret")]), 200);
+    assert_eq!(status(&[("x-api-key", "other")]), 200);
+    let key = ("x-api-key", "secret");
+    assert_eq!(status(&[key, ("host", "box.lan:8080")]), 200);
+    assert_eq!(status(&[key, ("host", "evil.example")]), 403);
+    assert_eq!(status(&[key, ("origin", "http://evil.example")]), 403);
+    let own = format!("http://{}", server.address);
+    assert_eq!(status(&[key, ("origin", &own)]), 200);
+    assert_eq!(server.get("/health").status, 200);
+    assert_eq!(server.get("/metrics").status, 401);
+    let refused = server.post_text("/v1/messages", "{}", &[]);
+    assert_eq!((refused.status, &refused.json()["error"]["type"]), (401, &json!("authentication_error")));
+    let refused = server.post_text("/v1/completions", &body, &[]);
+    assert!(refused.header("access-control-allow-origin").is_none() && !refused.text.contains("secret"));
+}
+
+/// What one key's requests computed is not reused for another's.
+#[test]
+fn keys_share_no_cache() {
+    let access = Access { keys: vec!["one".into(), "two".into()], ..Access::default() };
+    let server = Running::new(engine(&model(), 2), Options { access, ..options() });
+    let body = json!({"prompt": "a prompt of more than one block", "max_tokens": 1}).to_string();
+    let cached = |key: &str| {
+        let reply = server.post_text("/v1/completions", &body, &[("x-api-key", key)]).json();
+        reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number")
+    };
+    assert_eq!(cached("one"), 0);
+    assert!(cached("one") > 0);
+    assert_eq!(cached("two"), 0);
+    assert!(cached("two") > 0);
+}

@@ -1,0 +1,165 @@
+//! A running server and a client.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use gristmill_engine::{Engine, Limits, LoadOptions, Model, SamplingOptions};
+use gristmill_server::{Options, Server};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::speech;
+use crate::tiny::{Random, Tiny};
+
+/// Tokens of a context.
+pub(crate) const CONTEXT: usize = 200;
+
+/// A model of fresh random weights.
+pub(crate) fn model() -> Arc<Model> {
+    let mut tiny = Tiny::llama();
+    speech::teach(&mut tiny);
+    let options = LoadOptions { device: "cpu".to_owned(), threads: Some(2), ..LoadOptions::default() };
+    Arc::new(Model::from_file(tiny.file(&mut Random::fresh()), options).expect("a good model"))
+}
+
+pub(crate) fn engine(model: &Arc<Model>, sequences: usize) -> Engine {
+    let limits = Limits { context: Some(CONTEXT), sequences, batch_tokens: 64, ..Limits::default() };
+    Engine::start(model.clone(), limits).expect("it fits")
+}
+
+pub(crate) fn options() -> Options {
+    let sampling = SamplingOptions { temperature: 1.0, ..SamplingOptions::default() };
+    Options { sampling, patience: Duration::from_secs(5), ..Options::new("tiny") }
+}
+
+/// A server on a thread of its own; dropping it ends it and waits for it.
+pub(crate) struct Running {
+    pub(crate) address: SocketAddr,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn new(engine: Engine, options: Options) -> Running {
+        let (end, ended) = oneshot::channel::<()>();
+        let (told, address) = std::sync::mpsc::channel();
+        let serve = async move {
+            let server = Server::bind("127.0.0.1:0", engine, options).await.expect("a free port");
+            told.send(server.address().expect("an address")).expect("the test waits");
+            server.run(async { drop(ended.await) }).await;
+        };
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            runtime.expect("a runtime").block_on(serve);
+        });
+        Running { address: address.recv().expect("it listens"), end: Some(end), thread: Some(thread) }
+    }
+
+    /// With four sequences and the usual settings.
+    pub(crate) fn usual() -> Running {
+        Running::new(engine(&model(), 4), options())
+    }
+
+    /// Ends the server; running replies go on.
+    pub(crate) fn end(&mut self) {
+        self.end = None;
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        Reply::of(agent().get(self.url(path)).call())
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
+        self.post_text(path, &body.to_string(), &[])
+    }
+
+    pub(crate) fn post_text(&self, path: &str, body: &str, headers: &[(&str, &str)]) -> Reply {
+        let mut request = agent().post(self.url(path)).header("content-type", "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Reply::of(request.send(body))
+    }
+
+    /// What a good request gives.
+    pub(crate) fn ask(&self, path: &str, body: &Value) -> Value {
+        let reply = self.post(path, body);
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        reply.json()
+    }
+
+    /// The data of the events that a good request gives; JSON but for `[DONE]`, which is a string.
+    pub(crate) fn events(&self, path: &str, body: &Value) -> Vec<Value> {
+        let mut body = body.clone();
+        body["stream"] = json!(true);
+        let reply = self.post(path, &body);
+        assert_eq!(reply.status, 200, "{body}: {}", reply.text);
+        let data = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.map(|data| serde_json::from_str(data).unwrap_or_else(|_| json!(data))).collect()
+    }
+
+    /// Begins a reply in events and reads its first line.
+    pub(crate) fn begin(&self, path: &str, body: &Value) -> BufReader<impl Read + use<>> {
+        let mut body = body.clone();
+        body["stream"] = json!(true);
+        let response = agent().post(self.url(path)).send(body.to_string()).expect("it listens");
+        assert_eq!(response.status(), 200);
+        let mut reader = BufReader::new(response.into_body().into_reader());
+        reader.read_line(&mut String::new()).expect("a line");
+        reader
+    }
+
+    /// A figure of `/metrics`.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.get("/metrics").text;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        line.unwrap_or_else(|| panic!("{name} in {text}"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.end();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+            && !thread::panicking()
+        {
+            panic!("the server panicked");
+        }
+    }
+}
+
+/// One connection for each request, so that a server ends without waiting for idle ones.
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().http_status_as_error(false).max_idle_connections(0);
+    config.timeout_global(Some(Duration::from_secs(60))).build().into()
+}
+
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: ureq::http::HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Reply {
+    fn of(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Reply {
+        let mut response = response.expect("the server replies");
+        let text = response.body_mut().read_to_string().expect("text");
+        Reply { status: response.status().as_u16(), headers: response.headers().clone(), text }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
