@@ -2,33 +2,33 @@
 //! words.
 
 use std::io::{self, IsTerminal};
-use std::mem;
 
+use gristmill_engine::reply::{Reply, ReplyEvent, ReplyOptions};
 use gristmill_engine::template::Message;
 use gristmill_engine::{Chat, Engine, EngineError, Request};
 
 use crate::console;
 use crate::failure::Failure;
-use crate::think::{Segment, Thinking};
 use crate::wrap::Wrap;
 
 const DIM: &str = "\x1b[2m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The request for the answer to a conversation, and the parser of that answer's thinking.
+/// The request for the answer to a conversation, and the parser of that answer.
 pub(crate) fn request(
     engine: &Engine,
     system: Option<&str>,
     turns: &[Message],
     no_think: bool,
-) -> Result<(Request, Thinking), EngineError> {
+) -> Result<(Request, Reply), EngineError> {
     let system = system.map(|text| Message::new("system", text));
     let mut chat = Chat::new(system.into_iter().chain(turns.iter().cloned()).collect());
     chat.thinking = no_think.then_some(false);
-    let thinking = Thinking::after(&engine.render(&chat)?);
-    let mut request = Request::new(chat);
-    request.control_tokens = thinking.marks_are_control_tokens();
-    Ok((request, thinking))
+    let prompt = engine.render(&chat)?;
+    let reply = Reply::new(engine.model().template(), &prompt, ReplyOptions::default());
+    let mut request = Request::new(Prompt::Rendered(prompt));
+    request.control_tokens = reply.marks_are_control_tokens();
+    Ok((request, reply))
 }
 
 /// A generated text.
@@ -50,40 +50,40 @@ pub(crate) enum Show {
 
 /// Prints an answer in pieces.
 pub(crate) struct Printer {
-    thinking: Thinking,
+    reply: Reply,
     show: Show,
     /// Breaks lines between words; for a terminal.
     wrap: Option<Wrap>,
     /// Thinking is dimmed.
     dims: bool,
-    /// The latest printed segment is thinking.
+    /// The latest printed text is thinking.
     in_thought: bool,
     ends_line: bool,
     answer: Answer,
 }
 
 impl Printer {
-    pub(crate) fn new(thinking: Thinking, show: Show) -> Printer {
+    pub(crate) fn new(reply: Reply, show: Show) -> Printer {
         let terminal = io::stdout().is_terminal();
         let (wrap, dims) = (terminal.then(Wrap::default), terminal && console::styles_allowed());
-        Printer { thinking, show, wrap, dims, in_thought: false, ends_line: false, answer: Answer::default() }
+        Printer { reply, show, wrap, dims, in_thought: false, ends_line: false, answer: Answer::default() }
     }
 
     /// Takes the next piece of text.
     pub(crate) fn push(&mut self, text: &str) -> Result<(), Failure> {
-        self.thinking.push(text).into_iter().try_for_each(|segment| self.take(segment))
+        self.reply.push(text).into_iter().try_for_each(|event| self.take(event))
     }
 
-    fn take(&mut self, segment: Segment) -> Result<(), Failure> {
-        match segment {
-            Segment::Thought(text) => {
+    fn take(&mut self, event: ReplyEvent) -> Result<(), Failure> {
+        match event {
+            ReplyEvent::Reasoning(text) => {
                 self.answer.thinking.push_str(&text);
                 if self.show == Show::All {
                     self.in_thought = true;
                     self.print(&text)?;
                 }
             }
-            Segment::Answer(text) => {
+            ReplyEvent::Content(text) => {
                 self.answer.text.push_str(&text);
                 if self.show != Show::Nothing {
                     if self.in_thought {
@@ -94,6 +94,8 @@ impl Printer {
                     self.print(&text)?;
                 }
             }
+            // Calls are not parsed: no tools are offered.
+            ReplyEvent::ToolCall(_) => {}
         }
         Ok(())
     }
@@ -125,8 +127,7 @@ impl Printer {
 
     /// Prints the rest and a line end; returns the whole answer.
     pub(crate) fn finish(mut self) -> Result<Answer, Failure> {
-        let rest = mem::replace(&mut self.thinking, Thinking::none()).finish();
-        rest.into_iter().try_for_each(|segment| self.take(segment))?;
+        self.reply.finish().into_iter().try_for_each(|event| self.take(event))?;
         self.print_held()?;
         if self.show != Show::Nothing && !self.ends_line {
             console::print("\n")?;

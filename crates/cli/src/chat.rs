@@ -178,10 +178,9 @@ impl Session {
 
     /// Prints the answer as it is generated. Returns it without its thinking, because no later turn includes thinking.
     fn generate(&mut self) -> Result<String, AnswerError> {
-        let (mut request, thinking) =
-            answer::request(&self.engine, self.system.as_deref(), &self.turns, self.no_think)?;
+        let (mut request, reply) = answer::request(&self.engine, self.system.as_deref(), &self.turns, self.no_think)?;
         self.options.apply(&mut request, self.engine.model())?;
-        let mut printer = Printer::new(thinking, if self.no_think { Show::Answer } else { Show::All });
+        let mut printer = Printer::new(reply, if self.no_think { Show::Answer } else { Show::All });
         let generation = self.engine.generate(request)?;
         self.set_running(Some(generation.canceller()));
         let outcome = print_all(generation, &mut printer);

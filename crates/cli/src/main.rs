@@ -29,7 +29,6 @@ mod serve;
 mod shell;
 mod source;
 mod synthetic;
-mod think;
 mod tokenize;
 mod wrap;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::engine::{Finish, Usage};
+use gristmill_engine::reply::Reply;
 use gristmill_engine::template::Message;
 use gristmill_engine::{Engine, Request, machine};
 use serde::Serialize;
@@ -14,7 +15,6 @@ use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
 use crate::source::{ModelOption, Source, TextArgument};
-use crate::think::Thinking;
 use crate::{console, load, prompt, recommended};
 
 /// Answer a prompt, or continue a text.
@@ -90,18 +90,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (source, text) = args.input()?;
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
-    let (mut request, thinking) = match chat {
+    let (mut request, reply) = match chat {
         true => answer::request(&engine, args.system.as_deref(), &[Message::new("user", text)], args.no_think)?,
         false if args.system.is_some() => {
             let remedy = "leave --system out, or write its text into the prompt";
             return Err(Failure::new(format!("{source} has no chat template, which --system needs; {remedy}")));
         }
-        false => (Request::new(text), Thinking::none()),
+        false => (Request::new(text), Reply::plain()),
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     options.apply(&mut request, engine.model())?;
 
-    let (answer, finish) = generate(&engine, request, Printer::new(thinking, args.show()))?;
+    let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()))?;
     args.log.detail(format_args!("seed: {}", finish.seed));
     if args.json {
         let mode = if chat { "chat" } else { "raw" };

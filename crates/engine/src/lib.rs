@@ -1,4 +1,4 @@
-//! GGUF files, tokenizers, chat templates and the model runner.
+//! GGUF files, tokenizers, chat templates, the model runner, and the parser of replies.
 //!
 //! ```text
 //! file ── gguf ──► metadata + tensors ── model ──► spec, weights          (Model: shared, immutable)
@@ -18,6 +18,7 @@ pub mod engine;
 pub mod gguf;
 pub mod model;
 pub mod quantize;
+pub mod reply;
 pub mod template;
 pub mod tokenizer;
 

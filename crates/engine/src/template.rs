@@ -8,6 +8,7 @@
 mod budget;
 mod guard;
 mod library;
+mod message;
 mod ops;
 mod print;
 
@@ -16,11 +17,12 @@ use std::time::SystemTime;
 
 use minijinja::machinery::{CodeGenerator, Vm, WhitespaceConfig, make_string_output, parse};
 use minijinja::{AutoEscape, Error, ErrorKind, Value};
-use serde::Serialize;
 use serde_json::{Map, Value as Json};
 use thiserror::Error;
 
 use budget::Budget;
+
+pub use message::{Message, MessageError};
 
 /// The longest template source in bytes. Published templates have up to 20 KB.
 pub const MAX_SOURCE: usize = 256 << 10;
@@ -102,25 +104,6 @@ fn describe(error: &Error) -> String {
     match error.detail() {
         Some(detail) => format!("{}: {detail}", error.kind()),
         None => error.kind().to_string(),
-    }
-}
-
-/// One message of a conversation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Message {
-    /// Who speaks: `system`, `user`, `assistant` or `tool`.
-    pub role: String,
-    /// What is said.
-    pub content: String,
-    /// Other fields that templates know, such as `reasoning_content`, `name` or `tool_calls`.
-    #[serde(flatten)]
-    pub extra: Map<String, Json>,
-}
-
-impl Message {
-    /// A message with a role and a content only.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Self { role: role.into(), content: content.into(), extra: Map::new() }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use gristmill_engine::template::{ChatTemplate, MAX_SOURCE, Message, RenderOptions, TemplateError};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 fn golden() -> Value {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/template.json");
@@ -43,6 +43,104 @@ fn prompts_are_those_of_transformers() {
                 assert_eq!(result, Err(TemplateError::Raised(message)), "{name}: {messages:?}");
             }
         }
+    }
+}
+
+/// The same conversations as OpenAI's interface writes them: arguments are strings, content is null or in parts.
+#[test]
+fn conversations_of_openai_render_alike() {
+    let golden = golden();
+    let mut with_calls = 0;
+    for case in golden["cases"].as_array().unwrap() {
+        let name = case["template"].as_str().unwrap();
+        let mut messages = case["messages"].as_array().unwrap().clone();
+        for (index, message) in messages.iter_mut().enumerate() {
+            if let Some(calls) = message.get_mut("tool_calls") {
+                let arguments = &mut calls[0]["function"]["arguments"];
+                *arguments = arguments.to_string().into();
+                calls[0]["id"] = "call_1".into();
+                message["content"] = Value::Null;
+                with_calls += 1;
+            } else if message["content"].is_string() {
+                let text = message["content"].take();
+                message["content"] = if index % 2 == 0 { json!([{"type": "text", "text": text}]) } else { text };
+            }
+            for absent in ["refusal", "audio", "function_call"] {
+                message[absent] = Value::Null;
+            }
+        }
+        let options = RenderOptions {
+            add_generation_prompt: case["add_generation_prompt"].as_bool().unwrap(),
+            bos_token: Some("<s>".into()),
+            eos_token: Some("</s>".into()),
+            enable_thinking: case["enable_thinking"].as_bool(),
+            variables: [("tools".to_owned(), case.get("tools").cloned().unwrap_or_default())].into_iter().collect(),
+            ..RenderOptions::default()
+        };
+        let template = ChatTemplate::new(golden["templates"][name].as_str().unwrap()).unwrap();
+        let result = template.render(&Message::from_openai(&messages).unwrap(), &options);
+        match case["text"].as_str() {
+            Some(text) => assert_eq!(result.as_deref(), Ok(text), "{name}: {messages:?}"),
+            None => assert!(matches!(result, Err(TemplateError::Raised(_))), "{name}: {messages:?}"),
+        }
+    }
+    assert!(with_calls > 10);
+}
+
+#[test]
+fn messages_of_openai_become_what_templates_know() {
+    let call = json!({"id": "c1", "type": "function", "function": {"name": "weigh", "arguments": "{\"sacks\": 2.0}"}});
+    let blank = json!({"id": "c2", "type": "function", "function": {"name": "now", "arguments": ""}});
+    let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
+    let messages = Message::from_openai(&[
+        json!({"role": "user", "content": parts, "name": "Ada"}),
+        json!({"role": "assistant", "content": null, "tool_calls": [call, blank], "reasoning": "hm", "refusal": null}),
+        json!({"role": "tool", "tool_call_id": "c2", "content": "noon"}),
+        json!({"role": "tool", "tool_call_id": "c1", "name": "own", "content": ""}),
+        json!({"role": "tool", "tool_call_id": "other"}),
+        json!({"role": "assistant", "content": "x", "tool_calls": [], "thinking": "so"}),
+    ]);
+    let called = json!([
+        {"id": "c1", "type": "function", "function": {"name": "weigh", "arguments": {"sacks": 2.0}}},
+        {"id": "c2", "type": "function", "function": {"name": "now", "arguments": {}}},
+    ]);
+    let expected = json!([
+        {"role": "user", "content": "a\nb", "name": "Ada"},
+        {"role": "assistant", "content": "", "tool_calls": called, "reasoning_content": "hm", "thinking": "hm"},
+        {"role": "tool", "content": "noon", "tool_call_id": "c2", "name": "now"},
+        {"role": "tool", "content": "", "tool_call_id": "c1", "name": "own"},
+        {"role": "tool", "content": "", "tool_call_id": "other"},
+        {"role": "assistant", "content": "x", "reasoning_content": "so", "thinking": "so"},
+    ]);
+    assert_eq!(serde_json::to_value(messages.unwrap()).unwrap(), expected);
+}
+
+#[test]
+fn wrong_messages_are_named() {
+    let function = |function: Value| json!({"role": "assistant", "tool_calls": [{"function": function}]});
+    for (message, expected) in [
+        (json!("text"), "messages[1] is not an object"),
+        (json!({"content": "a"}), "messages[1].role is not text"),
+        (json!({"role": "user", "content": 1}), "messages[1].content is not text or a list of parts"),
+        (json!({"role": "user", "content": [{"type": "text"}]}), "messages[1].content[0].text is not text"),
+        (
+            json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}),
+            "messages[1].content[1].type is not text: other parts are not supported",
+        ),
+        (json!({"role": "assistant", "tool_calls": {}}), "messages[1].tool_calls is not a list"),
+        (function(json!(null)), "messages[1].tool_calls[0].function is not an object"),
+        (function(json!({"arguments": "{}"})), "messages[1].tool_calls[0].function.name is not text"),
+        (
+            function(json!({"name": "f", "arguments": "[1]"})),
+            "messages[1].tool_calls[0].function.arguments is not the text of a JSON object",
+        ),
+        (
+            function(json!({"name": "f", "arguments": 1})),
+            "messages[1].tool_calls[0].function.arguments is not the text of a JSON object",
+        ),
+    ] {
+        let error = Message::from_openai(&[json!({"role": "user"}), message]).unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
 }
 

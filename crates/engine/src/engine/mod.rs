@@ -147,11 +147,11 @@ impl Engine {
                 let options = EncodeOptions { add_special: true, parse_special: false };
                 Ok(self.model.tokenizer()?.encode(text, options)?)
             }
-            Prompt::Chat(chat) => {
+            Prompt::Chat(chat) => self.tokens(&Prompt::Rendered(self.render(chat)?)),
+            Prompt::Rendered(text) => {
                 // The template has written BOS and the control tokens itself.
                 let options = EncodeOptions { add_special: false, parse_special: true };
-                let text = self.render(chat)?;
-                Ok(self.model.tokenizer()?.encode(&text, options)?)
+                Ok(self.model.tokenizer()?.encode(text, options)?)
             }
         }
     }
@@ -194,7 +194,7 @@ impl Engine {
             return Err(EngineError::Token { id: prompt[index], index, vocabulary });
         }
         let decoder = match request.prompt {
-            Prompt::Chat(_) => StreamDecoder::new(!request.control_tokens),
+            Prompt::Chat(_) | Prompt::Rendered(_) => StreamDecoder::new(!request.control_tokens),
             // What is generated continues a text, whose first space is not the first of a new one.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };

@@ -100,6 +100,9 @@ pub enum Prompt {
     Text(String),
     /// A conversation to be answered, through the model's chat template.
     Chat(Chat),
+    /// What [`Engine::render`](super::Engine::render) made of a conversation: control tokens written in it are control
+    /// tokens.
+    Rendered(String),
 }
 
 /// A conversation.

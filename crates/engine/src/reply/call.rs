@@ -1,0 +1,53 @@
+//! A tool call, from the JSON text in which a model writes it.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value as Json};
+
+/// A call of a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// The tool's name, as the model writes it.
+    pub name: String,
+    /// A JSON object: the model's own text, or made from it where the model writes XML.
+    pub arguments: String,
+}
+
+/// The fields of `{"name": …, "arguments": {…}}`; others are ignored.
+#[derive(Deserialize)]
+struct Fields<'t> {
+    #[serde(borrow)]
+    name: Cow<'t, str>,
+    #[serde(borrow, alias = "parameters")]
+    arguments: Option<&'t RawValue>,
+}
+
+impl ToolCall {
+    /// The call in a JSON object with `name` and `arguments` or `parameters`; `{}` if there are no arguments.
+    pub(super) fn from_object(object: &str) -> Option<ToolCall> {
+        let fields: Fields = serde_json::from_str(object).ok()?;
+        ToolCall::new(&fields.name, fields.arguments.map_or("{}", RawValue::get))
+    }
+
+    /// The call in a JSON object that nothing announces: it must have arguments.
+    pub(super) fn from_unmarked_object(object: &str) -> Option<ToolCall> {
+        let fields: Fields = serde_json::from_str(object).ok()?;
+        ToolCall::new(&fields.name, fields.arguments?.get())
+    }
+
+    /// A call whose arguments are a JSON object, or a string with the text of one.
+    pub(super) fn new(name: &str, arguments: &str) -> Option<ToolCall> {
+        let arguments = arguments.trim();
+        let inner: Option<String> =
+            if arguments.starts_with('"') { serde_json::from_str(arguments).ok() } else { None };
+        let arguments = match inner.as_deref().map(str::trim) {
+            Some("") => "{}",
+            Some(inner) => inner,
+            None => arguments,
+        };
+        let valid = !name.is_empty() && serde_json::from_str::<Map<String, Json>>(arguments).is_ok();
+        valid.then(|| ToolCall { name: name.to_owned(), arguments: arguments.to_owned() })
+    }
+}

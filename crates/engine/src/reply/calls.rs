@@ -1,0 +1,37 @@
+//! What the forms of tool calls have in common that stand within a reply's content.
+
+use super::call::ToolCall;
+use super::input::Input;
+
+/// A reader of one or several calls.
+pub(super) trait Calls: std::fmt::Debug + Send + Sync {
+    /// What announces calls, anywhere in the content.
+    fn marks(&self) -> &[&'static str];
+
+    /// Whether a reply that begins with `{` may be a call.
+    fn may_be_unmarked(&self) -> bool {
+        false
+    }
+
+    /// Calls begin: the input stands after the mark of this index, or at the `{` of an unmarked call.
+    fn begin(&mut self, mark: Option<usize>, input: &mut Input);
+
+    /// Reads on.
+    fn read(&mut self, input: &mut Input) -> Read;
+
+    /// Whether a call has begun that is not complete. Otherwise what is read only ends or separates calls.
+    fn is_within_call(&self) -> bool;
+}
+
+/// What was read of calls.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// All text: more is needed.
+    More,
+    /// A whole call. More may follow.
+    Call(ToolCall),
+    /// The calls have ended; what is not read is content.
+    End,
+    /// Text that is no call.
+    Malformed,
+}

@@ -1,0 +1,104 @@
+//! Calls of Qwen and Hermes: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, and with Qwen3-Coder
+//! `<tool_call><function=NAME>…</function></tool_call>`, where the outer mark may be missing.
+
+use serde_json::{Map, Value as Json};
+
+use super::call::ToolCall;
+use super::calls::{Calls, Read};
+use super::function::Function;
+use super::input::{Begins, Input};
+use super::scan::{Scan, Scanner};
+
+pub(super) const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
+pub(super) const FUNCTION: &str = "<function=";
+
+#[derive(Debug)]
+enum State {
+    /// After the opening mark.
+    Open,
+    Object(Scanner),
+    Function(Function),
+    /// After a call.
+    Close,
+}
+
+#[derive(Debug)]
+pub(super) struct Hermes {
+    state: State,
+    marks: &'static [&'static str],
+    schemas: Map<String, Json>,
+}
+
+impl Hermes {
+    /// For a template that may show the XML form.
+    pub(super) fn new(template: &str, schemas: Map<String, Json>) -> Hermes {
+        let marks: &[_] = if template.contains(FUNCTION) { &[OPEN, FUNCTION] } else { &[OPEN] };
+        Hermes { state: State::Close, marks, schemas }
+    }
+
+    /// Reads in one state and returns the next, or what was read.
+    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
+        match &mut self.state {
+            State::Open => {
+                input.advance_over_space();
+                match input.begins(&["{", FUNCTION]) {
+                    Begins::With(0) => {
+                        input.begin_token();
+                        Ok(State::Object(Scanner::new()))
+                    }
+                    Begins::With(_) => {
+                        input.advance(FUNCTION.len());
+                        Ok(State::Function(Function::new(input)))
+                    }
+                    Begins::Maybe => Err(Read::More),
+                    Begins::No => Err(Read::Malformed),
+                }
+            }
+            State::Object(scanner) => Err(match scanner.read(input) {
+                Scan::More => Read::More,
+                Scan::Invalid => Read::Malformed,
+                Scan::End => ToolCall::from_object(input.token()).map_or(Read::Malformed, Read::Call),
+            }),
+            State::Function(function) => Err(function.read(input, &self.schemas)),
+            State::Close => {
+                input.advance_over_space();
+                let next = input.begins(&[CLOSE]);
+                if let Begins::With(_) = next {
+                    input.advance(CLOSE.len());
+                }
+                Err(if next == Begins::Maybe { Read::More } else { Read::End })
+            }
+        }
+    }
+}
+
+impl Calls for Hermes {
+    fn marks(&self) -> &[&'static str] {
+        self.marks
+    }
+
+    fn begin(&mut self, mark: Option<usize>, input: &mut Input) {
+        self.state = match mark {
+            Some(1) => State::Function(Function::new(input)),
+            _ => State::Open,
+        };
+    }
+
+    fn read(&mut self, input: &mut Input) -> Read {
+        loop {
+            match self.step(input) {
+                Ok(state) => self.state = state,
+                Err(Read::Call(call)) => {
+                    self.state = State::Close;
+                    return Read::Call(call);
+                }
+                Err(read) => return read,
+            }
+        }
+    }
+
+    fn is_within_call(&self) -> bool {
+        !matches!(self.state, State::Close)
+    }
+}

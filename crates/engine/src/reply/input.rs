@@ -1,0 +1,112 @@
+//! The text of a reply that is not an event yet.
+
+/// Held text. Bytes before `start` are given out, bytes before `position` are read.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    text: String,
+    start: usize,
+    position: usize,
+    /// Where a name or value began; between `start` and `position`.
+    token: usize,
+}
+
+/// Whether a text begins with a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    /// With the mark of this index.
+    With(usize),
+    /// More text may complete a mark.
+    Maybe,
+    No,
+}
+
+/// Whether the text that is not read begins with one of `marks`.
+fn begins(text: &str, marks: &[&str]) -> Begins {
+    match marks.iter().position(|mark| text.starts_with(mark)) {
+        Some(index) => Begins::With(index),
+        None if marks.iter().any(|mark| mark.starts_with(text)) => Begins::Maybe,
+        None => Begins::No,
+    }
+}
+
+impl Input {
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.drain(..self.start);
+        self.position -= self.start;
+        self.token = self.token.saturating_sub(self.start);
+        self.start = 0;
+        self.text.push_str(text);
+    }
+
+    /// The text that is not read.
+    pub(super) fn rest(&self) -> &str {
+        &self.text[self.position..]
+    }
+
+    /// Reads `bytes` bytes, which end at a character's boundary.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.position += bytes;
+    }
+
+    pub(super) fn advance_over_space(&mut self) {
+        let rest = self.rest();
+        self.position += rest.len() - rest.trim_start().len();
+    }
+
+    pub(super) fn advance_to_end(&mut self) {
+        self.position = self.text.len();
+    }
+
+    /// Whether the rest begins with one of these marks.
+    pub(super) fn begins(&self, marks: &[&str]) -> Begins {
+        begins(self.rest(), marks)
+    }
+
+    /// The first place in the rest that begins with a mark, or that may do so with more text, in bytes from the rest's
+    /// beginning; the rest's end if there is none. It takes time linear in what lies before.
+    pub(super) fn find(&self, marks: &[&str]) -> (usize, Begins) {
+        let rest = self.rest();
+        let mut at = 0;
+        while let Some(next) = rest[at..].find(|c| marks.iter().any(|mark| mark.starts_with(c))) {
+            at += next;
+            match begins(&rest[at..], marks) {
+                Begins::No => at += rest[at..].chars().next().map_or(1, char::len_utf8),
+                found => return (at, found),
+            }
+        }
+        (rest.len(), Begins::No)
+    }
+
+    /// Reads up to a mark and returns whether the mark follows.
+    pub(super) fn advance_to(&mut self, mark: &str) -> bool {
+        let (at, found) = self.find(&[mark]);
+        self.advance(at);
+        matches!(found, Begins::With(_))
+    }
+
+    /// A name or value begins here.
+    pub(super) fn begin_token(&mut self) {
+        self.token = self.position;
+    }
+
+    /// The text read since [`begin_token`](Self::begin_token).
+    pub(super) fn token(&self) -> &str {
+        &self.text[self.token..self.position]
+    }
+
+    /// The text that is read and not given out.
+    pub(super) fn read(&self) -> &str {
+        &self.text[self.start..self.position]
+    }
+
+    /// Gives out the text that is read.
+    pub(super) fn take(&mut self) -> &str {
+        let from = std::mem::replace(&mut self.start, self.position);
+        &self.text[from..self.position]
+    }
+
+    /// Drops the text that is read.
+    pub(super) fn discard(&mut self) {
+        self.start = self.position;
+    }
+}

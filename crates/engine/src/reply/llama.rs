@@ -1,0 +1,95 @@
+//! Calls of Llama 3.1 and later: `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several
+//! separated by `;`.
+
+use serde_json::{Map, Value as Json};
+
+use super::call::ToolCall;
+use super::calls::{Calls, Read};
+use super::input::{Begins, Input};
+use super::scan::{Scan, Scanner};
+
+pub(super) const MARK: &str = "<|python_tag|>";
+
+#[derive(Debug)]
+enum State {
+    Object(Scanner),
+    /// After a call.
+    Between,
+    /// After `;`.
+    Separated,
+}
+
+#[derive(Debug)]
+pub(super) struct Llama {
+    state: State,
+    /// The calls follow [`MARK`].
+    marked: bool,
+    schemas: Map<String, Json>,
+}
+
+impl Llama {
+    pub(super) fn new(schemas: Map<String, Json>) -> Llama {
+        Llama { state: State::Between, marked: false, schemas }
+    }
+
+    /// A call without a mark must be of a known tool if tools are known, because a reply may be JSON of another kind.
+    fn call(&self, object: &str) -> Option<ToolCall> {
+        if self.marked {
+            return ToolCall::from_object(object);
+        }
+        let is_known = |call: &ToolCall| self.schemas.is_empty() || self.schemas.contains_key(&call.name);
+        ToolCall::from_unmarked_object(object).filter(is_known)
+    }
+
+    fn begin_object(&mut self, input: &mut Input) {
+        input.begin_token();
+        self.state = State::Object(Scanner::new());
+    }
+}
+
+impl Calls for Llama {
+    fn marks(&self) -> &[&'static str] {
+        &[MARK]
+    }
+
+    fn may_be_unmarked(&self) -> bool {
+        true
+    }
+
+    fn begin(&mut self, mark: Option<usize>, input: &mut Input) {
+        self.marked = mark.is_some();
+        self.begin_object(input);
+    }
+
+    fn read(&mut self, input: &mut Input) -> Read {
+        loop {
+            let (mark, on_other) = match &mut self.state {
+                State::Object(scanner) => match scanner.read(input) {
+                    Scan::More => return Read::More,
+                    Scan::Invalid => return Read::Malformed,
+                    Scan::End => {
+                        let Some(call) = self.call(input.token()) else { return Read::Malformed };
+                        self.state = State::Between;
+                        return Read::Call(call);
+                    }
+                },
+                State::Between => (";", Read::End),
+                State::Separated => ("{", Read::Malformed),
+            };
+            input.advance_over_space();
+            match input.begins(&[mark]) {
+                Begins::With(_) if mark == "{" => self.begin_object(input),
+                Begins::With(_) => {
+                    input.advance(1);
+                    self.state = State::Separated;
+                }
+                Begins::Maybe => return Read::More,
+                Begins::No => return on_other,
+            }
+        }
+    }
+
+    fn is_within_call(&self) -> bool {
+        matches!(self.state, State::Object(_))
+    }
+}

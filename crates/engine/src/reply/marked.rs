@@ -1,0 +1,161 @@
+//! Replies whose reasoning and calls stand between marks within the text: all forms but Harmony.
+
+use super::calls::{Calls, Read};
+use super::input::{Begins, Input};
+use super::output::Output;
+
+/// What encloses reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReasoningMarks {
+    pub(super) open: &'static str,
+    pub(super) close: &'static str,
+}
+
+/// Of Qwen and DeepSeek.
+pub(super) const THINK: ReasoningMarks = ReasoningMarks { open: "<think>", close: "</think>" };
+/// Of Mistral, as control tokens.
+pub(super) const BRACKET_THINK: ReasoningMarks = ReasoningMarks { open: "[THINK]", close: "[/THINK]" };
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Only white space so far.
+    Start,
+    Reasoning,
+    /// White space is dropped here.
+    AfterReasoning,
+    /// At the first character of the answer.
+    Answer,
+    Content,
+    Calls,
+    /// White space is dropped here.
+    AfterCalls,
+}
+
+/// The parser.
+#[derive(Debug)]
+pub(super) struct Marked {
+    state: State,
+    reasoning: ReasoningMarks,
+    /// `None` if calls are content.
+    calls: Option<Box<dyn Calls>>,
+}
+
+impl Marked {
+    /// For the reply to a prompt, whose end may open the reasoning.
+    pub(super) fn new(prompt: &str, reasoning: ReasoningMarks, calls: Option<Box<dyn Calls>>) -> Marked {
+        let is_open = prompt.trim_end().ends_with(reasoning.open);
+        Marked { state: if is_open { State::Reasoning } else { State::Start }, reasoning, calls }
+    }
+
+    /// Reads in one state. Returns whether to go on; more text is needed otherwise.
+    pub(super) fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
+        let before = self.state;
+        self.state = match self.state {
+            State::Start => self.read_start(input),
+            State::Reasoning => self.read_reasoning(input, output),
+            State::AfterReasoning => skip_space(input, before, State::Answer),
+            State::Answer => self.read_answer(input),
+            State::Content => self.read_content(input, output),
+            State::Calls => match self.read_calls(input, output) {
+                Some(state) => state,
+                None => return true,
+            },
+            State::AfterCalls => skip_space(input, before, State::Content),
+        };
+        self.state != before
+    }
+
+    fn read_start(&self, input: &mut Input) -> State {
+        input.advance_over_space();
+        match input.begins(&[self.reasoning.open]) {
+            Begins::With(_) => {
+                input.advance(self.reasoning.open.len());
+                input.discard();
+                State::Reasoning
+            }
+            Begins::Maybe => State::Start,
+            Begins::No => State::Answer,
+        }
+    }
+
+    fn read_reasoning(&self, input: &mut Input, output: &mut Output) -> State {
+        let ends = input.advance_to(self.reasoning.close);
+        output.reasoning(input.take());
+        if !ends {
+            return State::Reasoning;
+        }
+        input.advance(self.reasoning.close.len());
+        input.discard();
+        State::AfterReasoning
+    }
+
+    fn read_answer(&mut self, input: &mut Input) -> State {
+        match &mut self.calls {
+            Some(calls) if calls.may_be_unmarked() && input.rest().starts_with('{') => {
+                calls.begin(None, input);
+                State::Calls
+            }
+            _ => State::Content,
+        }
+    }
+
+    /// Reads content up to a mark. White space is held, because it is dropped before a call.
+    fn read_content(&mut self, input: &mut Input, output: &mut Output) -> State {
+        let Some(calls) = &mut self.calls else {
+            input.advance_to_end();
+            output.content(input.take());
+            return State::Content;
+        };
+        let (len, found) = input.find(calls.marks());
+        let text = input.rest()[..len].trim_end().len();
+        if text > 0 {
+            input.advance(text);
+            output.content(input.take());
+        }
+        input.advance(len - text);
+        let Begins::With(mark) = found else { return State::Content };
+        input.advance(calls.marks()[mark].len());
+        calls.begin(Some(mark), input);
+        State::Calls
+    }
+
+    /// Reads calls. Returns the next state; `None` after a call.
+    fn read_calls(&mut self, input: &mut Input, output: &mut Output) -> Option<State> {
+        let read = self.calls.as_mut().map_or(Read::End, |calls| calls.read(input));
+        Some(match read {
+            Read::More => State::Calls,
+            Read::Call(call) => {
+                input.discard();
+                output.call(call);
+                return None;
+            }
+            Read::End => {
+                input.discard();
+                State::AfterCalls
+            }
+            Read::Malformed => {
+                output.content(input.take());
+                State::Content
+            }
+        })
+    }
+
+    /// Takes the rest at the end of the reply.
+    pub(super) fn finish(&mut self, input: &mut Input, output: &mut Output) {
+        input.advance_to_end();
+        let is_within_call = self.calls.as_ref().is_some_and(|calls| calls.is_within_call());
+        match self.state {
+            State::Reasoning => output.reasoning(input.take()),
+            State::AfterReasoning | State::AfterCalls => input.discard(),
+            State::Calls if !is_within_call => input.discard(),
+            State::Start | State::Answer | State::Content | State::Calls => output.content(input.take()),
+        }
+    }
+}
+
+/// Drops white space; goes to `next` at the first other character.
+fn skip_space(input: &mut Input, here: State, next: State) -> State {
+    input.advance_over_space();
+    input.discard();
+    if input.rest().is_empty() { here } else { next }
+}

@@ -1,0 +1,145 @@
+//! Calls of Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, and of later models
+//! `[TOOL_CALLS]NAME[ARGS]{…}` for each call, where `[CALL_ID]…` may stand after the name.
+
+use super::call::ToolCall;
+use super::calls::{Calls, Read};
+use super::input::{Begins, Input};
+use super::scan::{Scan, Scanner};
+
+pub(super) const MARK: &str = "[TOOL_CALLS]";
+const ID: &str = "[CALL_ID]";
+const ARGUMENTS: &str = "[ARGS]";
+
+#[derive(Debug)]
+enum State {
+    /// After the mark.
+    Open,
+    /// At an object of the list.
+    Object(Scanner),
+    /// After an object of the list.
+    Between,
+    Name,
+    /// After `[CALL_ID]`.
+    Id,
+    Arguments(Scanner),
+    /// After all calls of a mark.
+    Ended,
+}
+
+#[derive(Debug)]
+pub(super) struct Mistral {
+    state: State,
+    name: String,
+}
+
+impl Mistral {
+    pub(super) fn new() -> Mistral {
+        Mistral { state: State::Ended, name: String::new() }
+    }
+
+    /// Reads in one state and returns the next, or what was read.
+    fn step(&mut self, input: &mut Input) -> Result<State, Read> {
+        match &mut self.state {
+            State::Open => {
+                input.advance_over_space();
+                match input.begins(&["["]) {
+                    Begins::With(_) => {
+                        input.advance(1);
+                        Ok(State::Object(begin_object(input)))
+                    }
+                    Begins::Maybe => Err(Read::More),
+                    Begins::No => {
+                        input.begin_token();
+                        Ok(State::Name)
+                    }
+                }
+            }
+            State::Object(scanner) => Err(match scanner.read(input) {
+                Scan::More => Read::More,
+                Scan::Invalid => Read::Malformed,
+                Scan::End => ToolCall::from_object(input.token()).map_or(Read::Malformed, Read::Call),
+            }),
+            State::Between => {
+                input.advance_over_space();
+                let next = input.begins(&[",", "]"]);
+                if let Begins::With(_) = next {
+                    input.advance(1);
+                }
+                match next {
+                    Begins::With(0) => Ok(State::Object(begin_object(input))),
+                    Begins::With(_) => Ok(State::Ended),
+                    Begins::Maybe => Err(Read::More),
+                    Begins::No => Err(Read::Malformed),
+                }
+            }
+            State::Name => self.read_name(input),
+            State::Id => {
+                if !input.advance_to(ARGUMENTS) {
+                    return Err(Read::More);
+                }
+                input.advance(ARGUMENTS.len());
+                Ok(State::Arguments(begin_object(input)))
+            }
+            State::Arguments(scanner) => Err(match scanner.read(input) {
+                Scan::More => Read::More,
+                Scan::Invalid => Read::Malformed,
+                Scan::End => ToolCall::new(&self.name, input.token()).map_or(Read::Malformed, Read::Call),
+            }),
+            State::Ended => Err(Read::End),
+        }
+    }
+
+    /// Reads a name, which ends at `[ARGS]`, `[CALL_ID]` or the arguments.
+    fn read_name(&mut self, input: &mut Input) -> Result<State, Read> {
+        let rest = input.rest();
+        let Some((at, end)) = rest.char_indices().find(|&(_, c)| matches!(c, '[' | '{' | '\n')) else {
+            input.advance_to_end();
+            return Err(Read::More);
+        };
+        input.advance(at);
+        let marks = ["{", ARGUMENTS, ID];
+        let next = input.begins(&marks);
+        if end == '\n' || next == Begins::No {
+            return Err(Read::Malformed);
+        }
+        let Begins::With(mark) = next else { return Err(Read::More) };
+        self.name = input.token().trim().to_owned();
+        if mark > 0 {
+            input.advance(marks[mark].len());
+        }
+        Ok(if mark == 2 { State::Id } else { State::Arguments(begin_object(input)) })
+    }
+}
+
+fn begin_object(input: &mut Input) -> Scanner {
+    input.begin_token();
+    Scanner::new()
+}
+
+impl Calls for Mistral {
+    fn marks(&self) -> &[&'static str] {
+        &[MARK]
+    }
+
+    fn begin(&mut self, _: Option<usize>, _: &mut Input) {
+        self.state = State::Open;
+    }
+
+    fn read(&mut self, input: &mut Input) -> Read {
+        loop {
+            match self.step(input) {
+                Ok(state) => self.state = state,
+                Err(Read::Call(call)) => {
+                    let in_list = matches!(self.state, State::Object(_));
+                    self.state = if in_list { State::Between } else { State::Ended };
+                    return Read::Call(call);
+                }
+                Err(read) => return read,
+            }
+        }
+    }
+
+    fn is_within_call(&self) -> bool {
+        !matches!(self.state, State::Between | State::Ended)
+    }
+}

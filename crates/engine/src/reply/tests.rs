@@ -1,0 +1,80 @@
+//! Replies of all forms, and hostile ones.
+
+mod forms;
+mod hostile;
+mod reasoning;
+
+use serde_json::json;
+
+use super::*;
+
+// What is recognised of templates.
+const QWEN: &str = "{{ '<tool_call>' }}";
+const CODER: &str = "{{ '<tool_call>\n<function=' }}";
+const LLAMA: &str = "{{ '<|python_tag|>' }}";
+const MISTRAL: &str = "{{ '[TOOL_CALLS]' }}";
+const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
+const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
+
+const TEMPLATES: [&str; 6] = [QWEN, CODER, LLAMA, MISTRAL, MAGISTRAL, HARMONY];
+
+/// The tools of a request.
+fn tools() -> ReplyOptions {
+    let properties = json!({
+        "city": {"type": "string"}, "days": {"type": "integer"},
+        "tags": {"type": "array"}, "exact": {"type": "boolean"},
+        "limit": {"anyOf": [{"type": "number"}, {"type": "null"}]}, "place": {"$ref": "#/$defs/Place"}, "free": {},
+        "unit": {"enum": ["kg", "t"]}, "either": {"type": ["string", "integer"]}, "self": {"$ref": "#/properties/self"},
+    });
+    let parameters = json!({"type": "object", "properties": properties, "$defs": {"Place": {"type": "object"}}});
+    ReplyOptions::for_tools(&[
+        json!({"type": "function", "function": {"name": "get_weather", "parameters": parameters}}),
+        json!({"type": "function", "name": "get_time"}),
+    ])
+}
+
+fn reasoning(text: &str) -> ReplyEvent {
+    ReplyEvent::Reasoning(text.to_owned())
+}
+
+fn content(text: &str) -> ReplyEvent {
+    ReplyEvent::Content(text.to_owned())
+}
+
+fn call(name: &str, arguments: &str) -> ReplyEvent {
+    ReplyEvent::ToolCall(ToolCall { name: name.to_owned(), arguments: arguments.to_owned() })
+}
+
+/// All events of a text in pieces; neighbours of one kind are one.
+fn events<'t>(mut reply: Reply, pieces: impl IntoIterator<Item = &'t str>) -> Vec<ReplyEvent> {
+    let mut output = Output::default();
+    let mut events: Vec<ReplyEvent> = pieces.into_iter().flat_map(|piece| reply.push(piece)).collect();
+    events.extend(reply.finish());
+    for event in events {
+        match event {
+            ReplyEvent::Reasoning(text) => output.reasoning(&text),
+            ReplyEvent::Content(text) => output.content(&text),
+            ReplyEvent::ToolCall(call) => output.call(call),
+        }
+    }
+    output.0
+}
+
+/// Pieces of `n` characters.
+fn pieces(text: &str, n: usize) -> impl Iterator<Item = &str> {
+    let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).step_by(n).chain([text.len()]).collect();
+    (1..starts.len()).map(move |i| &text[starts[i - 1]..starts[i]])
+}
+
+/// Checks the events of a text in pieces of all lengths.
+fn check(template: &str, prompt: &str, options: &ReplyOptions, text: &str, expected: &[ReplyEvent]) {
+    for n in 1..=text.chars().count().max(1) {
+        let found = events(Reply::new(Some(template), prompt, options.clone()), pieces(text, n));
+        assert_eq!(found, expected, "{text:?} in pieces of {n}");
+    }
+}
+
+/// Checks the events of a reply with tools.
+fn check_call(template: &str, text: &str, expected: &[ReplyEvent]) {
+    check(template, "", &tools(), text, expected);
+}

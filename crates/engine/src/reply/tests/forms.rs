@@ -1,0 +1,223 @@
+//! Calls of tools, as models write them.
+
+use super::*;
+
+#[test]
+fn qwen() {
+    let one = "<think>\nThe user asks for Paris.\n</think>\n\n\
+               <tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+    let thought = reasoning("\nThe user asks for Paris.\n");
+    check_call(QWEN, one, &[thought, call("get_weather", "{\"city\": \"Paris\"}")]);
+    let several = "I'll look.\n\n<tool_call>\n\
+                   {\"name\": \"get_weather\", \"arguments\": {\"city\": \"Malmö\", \"days\": 2.0}}\n\
+                   </tool_call>\n<tool_call>\n\
+                   {\"arguments\": {\"zone\": \"</tool_call> \\\"😀\"}, \"name\": \"get_time\"}\n</tool_call>\n Done. ";
+    let expected = [
+        content("I'll look."),
+        call("get_weather", "{\"city\": \"Malmö\", \"days\": 2.0}"),
+        call("get_time", "{\"zone\": \"</tool_call> \\\"😀\"}"),
+        content("Done. "),
+    ];
+    check_call(QWEN, several, &expected);
+    // Without tools, the text is content, in unknown templates too.
+    check(QWEN, "", &ReplyOptions::default(), "a <tool_call>{}</tool_call>", &[content("a <tool_call>{}</tool_call>")]);
+    check_call("", "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", &[call("f", "{}")]);
+}
+
+#[test]
+fn arguments_in_several_ways() {
+    for (object, arguments) in [
+        (r#"{"name":"f","arguments":{ "a" : [1e2,{}] }}"#, r#"{ "a" : [1e2,{}] }"#),
+        (r#"{"id":"x1","type":"function","name":"f","parameters":{"a":null}}"#, r#"{"a":null}"#),
+        (r#"{"name":"f","arguments":"{\"a\": \"\\n\"}"}"#, r#"{"a": "\n"}"#),
+        (r#"{"name":"f","arguments":" "}"#, "{}"),
+        (r#"{"name":"f","arguments":null}"#, "{}"),
+        (r#"{"name":"f"}"#, "{}"),
+        (r#"{"\u006eame":"\u0066","arguments":{}}"#, "{}"),
+    ] {
+        check_call(QWEN, &format!("<tool_call>{object}</tool_call>"), &[call("f", arguments)]);
+    }
+}
+
+#[test]
+fn malformed_calls_are_content() {
+    for text in [
+        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}\n</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": \"[1]\"}</tool_call> then",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": tru}}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1e999}}</tool_call>",
+        "<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>",
+        "<tool_call>{\"name\": 1, \"arguments\": {}}</tool_call>",
+        "<tool_call>{\"arguments\": {}}</tool_call>",
+        "<tool_call>{'name': 'f'}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"path\": \"C:\\Users\"}</tool_call>",
+        "<tool_call>{\"name\": \"two\nlines\"}</tool_call>",
+        "<tool_call>größer</tool_call>",
+        "<tool_call>{\"name\": \"f\", ö}</tool_call>",
+        "<tool_call></tool_call>",
+        "a \n <tool_call> \n",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b",
+        "  <tool_call",
+    ] {
+        check_call(QWEN, text, &[content(text)]);
+    }
+    // The mark twice; a call after a malformed one; text after an object; ends that are cut or lack.
+    let good = "<tool_call>{\"name\": \"f\"}";
+    let f = || call("f", "{}");
+    check_call(QWEN, &format!("<tool_call>\n{good}</tool_call>"), &[content("<tool_call>\n"), f()]);
+    check_call(
+        QWEN,
+        &format!("<tool_call>{{]</tool_call> {good}</tool_ca"),
+        &[content("<tool_call>{]</tool_call>"), f()],
+    );
+    check_call(QWEN, &format!("{good}}}\n</tool_call>"), &[f(), content("}\n</tool_call>")]);
+    check_call(QWEN, &format!("{good}{good} \n"), &[f(), f()]);
+}
+
+#[test]
+fn qwen3_coder() {
+    let text = "I'll write it.\n\n<tool_call>\n<function=get_weather>\n\
+                <parameter=city>\nNew\n  York \"N\\Y\"\n</parameter>\n<parameter=days>\n 3\n</parameter>\n\
+                <parameter=tags>\n[\"a\", {\"b\": 1}]\n</parameter>\n<parameter=exact>\nTrue\n</parameter>\n\
+                <parameter=limit>None</parameter>\n<parameter=place>\n{\"lat\": 1.50}\n</parameter>\n\
+                </function>\n</tool_call>";
+    let (head, tail) = (r#""city": "New\n  York \"N\\Y\"", "days": 3"#, r#""limit": null, "place": {"lat": 1.50}"#);
+    let arguments = format!(r#"{{{head}, "tags": ["a", {{"b": 1}}], "exact": true, {tail}}}"#);
+    check_call(CODER, text, &[content("I'll write it."), call("get_weather", &arguments)]);
+    for (key, text, value) in [
+        ("city", "3", "\"3\""),
+        ("city", "\n\n<parameter=x>\n</function>\n\n", r#""\n<parameter=x>\n</function>\n""#),
+        ("days", "three", "\"three\""),
+        ("days", "3.5", "\"3.5\""),
+        ("days", "3.0", "3.0"),
+        ("limit", "1e3", "1e3"),
+        ("unit", "t", "\"t\""),
+        ("either", "7", "7"),
+        ("free", "{}", "\"{}\""),
+        ("self", "1", "\"1\""),
+        ("unknown", "true", "\"true\""),
+        ("a \"key\"", "", "\"\""),
+    ] {
+        let text =
+            format!("<tool_call><function=get_weather><parameter={key}>{text}</parameter></function></tool_call>");
+        let arguments = format!("{{{}: {value}}}", json!(key));
+        check_call(CODER, &text, &[call("get_weather", &arguments)]);
+    }
+    // The outer mark lacks; no parameters; a template without this form knows only its calls with the outer mark.
+    check_call(CODER, "<function=get_time>\n</function>\n</tool_call>\n", &[call("get_time", "{}")]);
+    check_call(QWEN, "<tool_call><function=get_time></function>", &[call("get_time", "{}")]);
+    check_call(QWEN, "<function=get_time></function>", &[content("<function=get_time></function>")]);
+    for text in [
+        "<tool_call><function=get_time",
+        "<tool_call><function=get\ntime></function>",
+        "<tool_call><function=></function>",
+        "<tool_call><function=f>text</function></tool_call>",
+        "<tool_call><function=f><parameter=a<b>c</parameter></function>",
+        "<tool_call><function=f><parameter=a>never ends</function></tool_call>",
+    ] {
+        check_call(CODER, text, &[content(text)]);
+    }
+}
+
+#[test]
+fn llama() {
+    let weather = r#"{"name": "get_weather", "parameters": {"city": "Paris"}}"#;
+    let time = r#"{"type": "function", "name": "get_time", "parameters": {}}"#;
+    let (is_weather, is_time) = (call("get_weather", r#"{"city": "Paris"}"#), call("get_time", "{}"));
+    let both = [is_weather.clone(), is_time.clone()];
+    check_call(LLAMA, weather, &both[..1]);
+    check_call(LLAMA, &format!("\n{weather};\n {time} ;"), &both);
+    check_call(LLAMA, &format!("<|python_tag|>{weather}; {time}"), &both);
+    check_call(LLAMA, &format!("<|python_tag|>{weather}\n<|python_tag|>{time}"), &both);
+    check_call(LLAMA, &format!("<think>hm</think>\n{weather}"), &[reasoning("hm"), is_weather.clone()]);
+    check_call(LLAMA, &format!("Let me see. <|python_tag|>{time}"), &[content("Let me see."), is_time.clone()]);
+    check_call(LLAMA, &format!("{weather} I hope.{time}"), &[is_weather, content(&format!("I hope.{time}"))]);
+    // Other JSON, other tools, text first, code.
+    for text in [
+        r#"{"name": "Ada", "parameters": {}}"#,
+        r#"{"name": "get_time"}"#,
+        r#" {"answer": [1, 2]}"#,
+        "{a}",
+        "{\"name\": \"get_time\", \"param",
+        "<|python_tag|>print(1)",
+        "<|python_tag|>",
+        "<|python",
+        r#"The call is {"name": "get_time", "parameters": {}}"#,
+    ] {
+        check_call(LLAMA, text, &[content(text)]);
+    }
+    check_call(LLAMA, r#"<|python_tag|>{"name": "other"}"#, &[call("other", "{}")]);
+    check_call(LLAMA, &format!("{time}; {{}} x"), &[is_time, content("; {} x")]);
+    let unknown = ReplyOptions { tools: true, ..ReplyOptions::default() };
+    let expected = [call("Ada", "{}")];
+    check("ipython", "", &unknown, r#"{"name": "Ada", "parameters": {}}"#, &expected);
+}
+
+#[test]
+fn mistral() {
+    let both = [call("get_weather", r#"{"city": "Paris"}"#), call("get_time", "{}")];
+    let weather = r#"{"name": "get_weather", "arguments": {"city": "Paris"}}"#;
+    let list = format!(r#"[{weather}, {{"name": "get_time", "arguments": {{}}, "id": "VvvODy9mT"}}]"#);
+    check_call(MISTRAL, &format!("[TOOL_CALLS] {list}"), &both);
+    check_call(MISTRAL, &format!("[TOOL_CALLS]{list}\n"), &both);
+    check_call(
+        MISTRAL,
+        &format!("Yes.\n[TOOL_CALLS]{}", list.trim_end_matches(']')),
+        &[content("Yes."), both[0].clone(), both[1].clone()],
+    );
+    let named = r#"[TOOL_CALLS]get_weather[ARGS]{"city": "Paris"}[TOOL_CALLS]get_time[CALL_ID]a1B2[ARGS]{}"#;
+    check_call(MISTRAL, named, &both);
+    check_call(MAGISTRAL, &format!("[THINK]hm[/THINK]{named}"), &[reasoning("hm"), both[0].clone(), both[1].clone()]);
+    check_call(MISTRAL, r#"[TOOL_CALLS] get_weather {"city": "Paris"} ok"#, &[both[0].clone(), content("ok")]);
+    for text in [
+        "[TOOL_CALLS]",
+        "[TOOL_CALLS][]",
+        "[TOOL_CALLS][{}]",
+        "[TOOL_CALLS][ARGS]{}",
+        "[TOOL_CALLS]get_time[ARGS][1]",
+        "[TOOL_CALLS]get_time[CALL_ID]x",
+        "[TOOL_CALLS]get_time[x]{}",
+        "[TOOL_CALLS]get\ntime[ARGS]{}",
+        "[TOOL_CALLS]get_time[ARGS]{\"a",
+        "a [TOOL",
+    ] {
+        check_call(MISTRAL, text, &[content(text)]);
+    }
+    let text = r#"[TOOL_CALLS][{"name": "get_time"}, {"name": ], [TOOL_CALLS]get_time{}"#;
+    check_call(MISTRAL, text, &[both[1].clone(), content(r#", {"name": ],"#), both[1].clone()]);
+}
+
+#[test]
+fn harmony() {
+    let weather = call("get_weather", "{\"city\": \"<|end|>\"}");
+    let thought = "<|channel|>analysis<|message|>Need weather.<|end|>";
+    let in_channel = "<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json\
+                      <|message|>{\"city\": \"<|end|>\"}<|call|>";
+    let in_role =
+        "<|start|>assistant to=functions.get_weather<|channel|>commentary json<|message|>{\"city\": \"<|end|>\"}";
+    for text in [in_channel, in_role, &in_role.replace("functions.", "")] {
+        check_call(HARMONY, &format!("{thought}{text}"), &[reasoning("Need weather."), weather.clone()]);
+    }
+    let bare = in_channel.trim_start_matches("<|start|>assistant");
+    let several = format!("{bare} \n{in_role}<|end|><|start|>assistant<|channel|>final<|message|>Done.<|return|>");
+    check_call(HARMONY, &several, &[weather.clone(), weather.clone(), content("Done.")]);
+    // A preamble and other recipients are reasoning, as without tools.
+    let preamble = "<|channel|>commentary<|message|>I'll look.<|end|>\
+                    <|start|>assistant to=python<|channel|>analysis<|message|>1+1<|call|>";
+    check_call(HARMONY, preamble, &[reasoning("I'll look.1+1")]);
+    for text in [
+        "<|channel|>commentary to=functions.get_time<|message|>{\"a\": ",
+        "<|channel|>commentary to=functions.get_time<|message|>print(1)",
+        "<|channel|>commentary to=functions.get_time<|mess",
+        "<|channel|>commentary to=functions.<|message|>{}",
+    ] {
+        check_call(HARMONY, text, &[content(text)]);
+    }
+    let malformed = "<|channel|>commentary to=functions.get_time<|message|>{} {}<|end|>\
+                     <|start|>assistant<|channel|>final<|message|> a";
+    check_call(HARMONY, malformed, &[call("get_time", "{}"), content("{} a")]);
+    let malformed = malformed.replace("{} {}", "{[");
+    let raw = "<|channel|>commentary to=functions.get_time<|message|>{[ a";
+    check_call(HARMONY, &malformed, &[content(raw)]);
+}

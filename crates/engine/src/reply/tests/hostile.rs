@@ -1,0 +1,205 @@
+//! Any text, cut anywhere: the same events, no panic, and time that is linear.
+
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+
+const FRAGMENTS: [&str; 52] = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<function=",
+    "</function>",
+    "<parameter=",
+    "</parameter>",
+    "get_weather",
+    "get_time",
+    "city",
+    "days",
+    ">",
+    "<",
+    "<|",
+    "|>",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\"",
+    ":",
+    ",",
+    ";",
+    "\\",
+    "\n",
+    "  ",
+    "1",
+    "true",
+    "ö",
+    "😀",
+    "\u{2003}",
+    "{\"name\": \"get_time\", \"arguments\": {}}",
+    "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"",
+    "\"}}",
+    "\"name\"",
+    "<|python_tag|>",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "[CALL_ID]",
+    "[THINK]",
+    "[/THINK]",
+    "<|channel|>",
+    "<|message|>",
+    "<|start|>assistant",
+    "<|end|>",
+    "<|call|>",
+    "<|return|>",
+    "final",
+    "analysis",
+    "commentary to=functions.get_time ",
+    "<|constrain|>json",
+];
+
+/// Texts of marks, pieces of marks and of calls, and other characters.
+fn texts() -> impl Strategy<Value = String> {
+    let fragment = prop_oneof![
+        8 => prop::sample::select(&FRAGMENTS[..]).prop_map(str::to_owned),
+        1 => (prop::sample::select(&FRAGMENTS[..]), any::<prop::sample::Index>())
+            .prop_map(|(text, end)| text.chars().take(end.index(text.chars().count())).collect()),
+        1 => any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(fragment, 0..40).prop_map(|fragments| fragments.concat())
+}
+
+/// Prompt ends in several states.
+const PROMPTS: [&str; 4] = ["", "<think>", "<|start|>assistant", "<|start|>assistant<|channel|>final<|message|>"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn cuts_do_not_matter(
+        text in texts(),
+        cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+        template in prop::sample::select(&TEMPLATES[..]),
+        prompt in prop::sample::select(&PROMPTS[..]),
+        with_tools in any::<bool>(),
+    ) {
+        let options = if with_tools { tools() } else { ReplyOptions::default() };
+        let reply = || Reply::new(Some(template), prompt, options.clone());
+        let whole = events(reply(), [text.as_str()]);
+        let mut cuts: Vec<usize> = cuts.iter().map(|cut| text.floor_char_boundary(cut.index(text.len() + 1))).collect();
+        cuts.extend([0, text.len()]);
+        cuts.sort_unstable();
+        prop_assert_eq!(&events(reply(), cuts.windows(2).map(|pair| &text[pair[0]..pair[1]])), &whole);
+        prop_assert_eq!(&events(reply(), pieces(&text, 1)), &whole);
+        for event in whole {
+            if let ReplyEvent::ToolCall(call) = event {
+                prop_assert!(with_tools && !call.name.is_empty());
+                prop_assert!(serde_json::from_str::<Map<String, Json>>(&call.arguments).is_ok());
+            }
+        }
+    }
+
+    /// Without reasoning, which only begins a reply, and without calls, nothing is lost.
+    #[test]
+    fn malformed_text_is_not_lost(text in texts(), template in prop::sample::select(&TEMPLATES[..5])) {
+        let text = format!("x{text}");
+        let found = events(Reply::new(Some(template), "", tools()), pieces(&text, 3));
+        if found.iter().all(|event| matches!(event, ReplyEvent::Content(_))) {
+            let found: String = found.iter().map(|event| match event {
+                ReplyEvent::Content(text) => text.as_str(),
+                _ => "",
+            }).collect();
+            prop_assert_eq!(found, text);
+        }
+    }
+}
+
+/// Texts of hostile shape for each form: a beginning, and what is repeated.
+const FLOODS: [(&str, &[(&str, &str)]); 4] = [
+    (
+        CODER,
+        &[
+            ("", "<"),
+            ("", " "),
+            ("x", " "),
+            ("x\n", "<tool_call> "),
+            ("", "<tool_call>{\"a\": \"<tool_call>{\", "),
+            ("<tool_call>", "{\"a\":"),
+            ("<tool_call>{\"name\": \"f\", \"arguments\": ", "["),
+            ("<tool_call>{\"name\": \"", "</tool_call>"),
+            ("<tool_call>{\"name\": \"", "\\\""),
+            ("<tool_call>{\"name\": ", "1"),
+            ("<tool_call><function=", "n"),
+            ("<tool_call><function=get_weather>", "<parameter=days>1</parameter>"),
+            ("<tool_call><function=get_weather>", "\n"),
+            ("<tool_call><function=get_weather><parameter=", "k"),
+            ("<tool_call><function=get_weather><parameter=city>", "</paramete"),
+            ("", "<tool_call><function=f></function></tool_call>"),
+            ("<think>", "</thin"),
+            ("<think></think>", "\n"),
+        ],
+    ),
+    (
+        LLAMA,
+        &[
+            ("", "{\"name\": \"get_time\", \"parameters\": {}};"),
+            ("{\"name\": \"get_time\", \"parameters\": {\"a\": [", "{},"),
+            ("<|python_tag|>", "\n"),
+            ("", "<|python_tag|>"),
+        ],
+    ),
+    (
+        MISTRAL,
+        &[
+            ("", "[TOOL_CALLS]["),
+            ("[TOOL_CALLS]", "x"),
+            ("[TOOL_CALLS]x[CALL_ID]", "[ARGS"),
+            ("[TOOL_CALLS][", "{\"name\": \"f\"},"),
+        ],
+    ),
+    (
+        HARMONY,
+        &[
+            ("<|channel|>", "analysis "),
+            ("", "<|channel|>"),
+            ("", "<|channel|>final<|message|>"),
+            ("<|channel|>final<|message|>", "<|en"),
+            ("", "<|start|>assistant to=functions.get_time<|channel|>commentary<|message|>{} <|call|>"),
+            ("<|channel|>commentary to=functions.get_time<|message|>", "{\"a\": "),
+            ("<|channel|>commentary to=functions.get_time<|message|>{}", " "),
+        ],
+    ),
+];
+
+/// A megabyte of each, in pieces of a few bytes and at once. Each takes about 0.1 s on a Zen 4 core; quadratic time
+/// would be minutes.
+#[test]
+fn time_is_linear() {
+    for (template, floods) in FLOODS {
+        for (head, body) in floods {
+            let text = head.to_string() + &body.repeat((1 << 20) / body.len());
+            let start = Instant::now();
+            let found = events(Reply::new(Some(template), "", tools()), pieces(&text, 3));
+            assert_eq!(events(Reply::new(Some(template), "", tools()), [text.as_str()]), found, "{head}{body}…");
+            assert!(start.elapsed() < Duration::from_secs(5), "{head}{body}… took {:?}", start.elapsed());
+        }
+    }
+}
+
+#[test]
+fn nesting_is_bounded() {
+    let nested = |depth: usize| {
+        let arguments = format!("{}{}", "{\"a\":".repeat(depth - 1), "{}".to_owned() + &"}".repeat(depth - 1));
+        (format!("<tool_call>{{\"name\": \"f\", \"arguments\": {arguments}}}</tool_call>"), arguments)
+    };
+    let (text, arguments) = nested(100);
+    assert_eq!(events(Reply::new(Some(QWEN), "", tools()), [text.as_str()]), [call("f", &arguments)]);
+    for depth in [127, 128, 129, 10_000] {
+        let (text, arguments) = nested(depth);
+        let found = events(Reply::new(Some(QWEN), "", tools()), pieces(&text, 5));
+        let expected = if depth < 128 { call("f", &arguments) } else { content(&text) };
+        assert_eq!(found, [expected], "{depth}");
+    }
+}

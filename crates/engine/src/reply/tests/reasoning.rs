@@ -1,0 +1,97 @@
+//! Reasoning and answer, without tools.
+
+use super::*;
+
+/// Checks reasoning and answer, and that no piece is empty.
+fn check_split(prompt: &str, text: &str, thought: &str, answer: &str) {
+    let expected: Vec<_> = [reasoning(thought), content(answer)]
+        .into_iter()
+        .filter(|event| !matches!(event, ReplyEvent::Reasoning(text) | ReplyEvent::Content(text) if text.is_empty()))
+        .collect();
+    check("", prompt, &ReplyOptions::default(), text, &expected);
+}
+
+#[test]
+fn any_cut_gives_the_same() {
+    let turn = "<|start|>user<|message|>Hi<|end|><|start|>assistant";
+    let cases = [
+        ("", "\n<think>a < b</think>\n\nyes </think>", "a < b", "yes </think>"),
+        ("<|im_start|>assistant\n<think>\n", "hm</thin</think>ok", "hm</thin", "ok"),
+        ("", "plain <think>x</think>", "", "plain <think>x</think>"),
+        ("", "<thin", "", "<thin"),
+        ("", "<think>never ends</th", "never ends</th", ""),
+        ("", "  two", "", "  two"),
+        ("", "two  \n", "", "two  \n"),
+        ("", " \n", "", " \n"),
+        ("", "", "", ""),
+        ("", "<think>größer</think> größer 😀", "größer", "größer 😀"),
+        ("", "<|channel|>final<|message|>x", "", "<|channel|>final<|message|>x"),
+        (
+            turn,
+            "<|channel|>analysis<|message|>a <|b<|end|><|start|>assistant<|channel|>final<|message|> Hi <|",
+            "a <|b",
+            " Hi <|",
+        ),
+        (turn, "<|channel|>final<|message|>Hi<|return|>", "", "Hi"),
+        (
+            turn,
+            "<|channel|>commentary to=functions.weigh <|constrain|>json<|message|>{\"kg\": 1}<|call|>",
+            "{\"kg\": 1}",
+            "",
+        ),
+        // Ends that were forgotten, heads that stop short, and no channel at all.
+        (turn, "<|channel|>analysis<|message|>a<|channel|>final<|message|>b<|start|>assist", "a", "b"),
+        (turn, "<|channel|>ana", "", ""),
+        (turn, "<|channel|>analysis<|message|>never ends<|en", "never ends<|en", ""),
+        (turn, "plain", "", "plain"),
+        (turn, "<|message|>no channel", "no channel", ""),
+        (turn, "<|channel|>final <|constrain|>json<|message|>{}<|end|>", "", "{}"),
+        (turn, "<|channel|>final<|constrain|>json<|message|>{}<|end|>", "", "{}"),
+    ];
+    for (prompt, text, thought, answer) in cases {
+        check_split(prompt, text, thought, answer);
+    }
+}
+
+#[test]
+fn a_prompt_may_begin_the_reply() {
+    let none = ReplyOptions::default();
+    check(QWEN, "<|im_start|>assistant\n<think>\n\n</think>\n\n", &none, "ok", &[content("ok")]);
+    check(MAGISTRAL, "[/INST][THINK]", &none, "hm[/THINK] ok", &[reasoning("hm"), content("ok")]);
+    let done = "<|start|>assistant<|channel|>final<|message|>Hi<|end|>";
+    for (prompt, text, expected) in [
+        ("<|start|>assistant<|channel|>final<|message|>", "ok<|return|>", [content("ok")]),
+        ("<|start|>assistant<|channel|>analysis<|message|>So", " hm<|end|>", [reasoning(" hm")]),
+        (done, "<|start|>assistant<|channel|>final<|message|>ok", [content("ok")]),
+    ] {
+        check(HARMONY, prompt, &none, text, &expected);
+    }
+}
+
+#[test]
+fn plain_text_has_no_marks() {
+    let text = "<think>a</think> <tool_call>{}</tool_call>";
+    assert_eq!(events(Reply::plain(), pieces(text, 3)), [content(text)]);
+    let mut reply = Reply::new(None, "", ReplyOptions::default());
+    reply.push("<think>a");
+    reply.finish();
+    assert_eq!(reply.push("</think>"), [content("</think>")]);
+}
+
+#[test]
+fn control_tokens_are_asked_for_where_marks_are() {
+    for (template, tools_only, always) in [
+        (QWEN, false, false),
+        (CODER, false, false),
+        (LLAMA, true, false),
+        (MISTRAL, true, false),
+        (MAGISTRAL, true, true),
+        (HARMONY, true, true),
+        ("", false, false),
+    ] {
+        let of = |options| Reply::new(Some(template), "", options).marks_are_control_tokens();
+        assert_eq!((of(tools()), of(ReplyOptions::default())), (tools_only, always), "{template}");
+    }
+    assert!(Reply::new(None, "<|start|>assistant", ReplyOptions::default()).marks_are_control_tokens());
+    assert!(!Reply::plain().marks_are_control_tokens());
+}
