@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 
 use gristmill_engine::reply::{Reply, ReplyEvent, ReplyOptions};
 use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Engine, EngineError, Request};
+use gristmill_engine::{Chat, Engine, EngineError, Prompt, Request};
 
 use crate::console;
 use crate::failure::Failure;

@@ -14,6 +14,7 @@ mod convert;
 mod doctor;
 mod experts;
 mod failure;
+mod grammar;
 mod input;
 mod inspect;
 mod interrupt;

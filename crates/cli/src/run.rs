@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::answer::{self, Answer, Printer, Show};
 use crate::args::{ContextArg, DeviceArgs, SamplingArgs, Verbosity};
 use crate::failure::Failure;
+use crate::grammar::GrammarArgs;
 use crate::source::{ModelOption, Source, TextArgument};
 use crate::{console, load, prompt, recommended};
 
@@ -54,6 +55,8 @@ pub(crate) struct RunArgs {
     #[arg(long, conflicts_with = "raw")]
     no_think: bool,
     #[command(flatten)]
+    grammar: GrammarArgs,
+    #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
     device: DeviceArgs,
@@ -87,11 +90,14 @@ struct Report<'a> {
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
+    let grammar = args.grammar.read()?;
     let (source, text) = args.input()?;
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
-    let (mut request, reply) = match chat {
-        true => answer::request(&engine, args.system.as_deref(), &[Message::new("user", text)], args.no_think)?,
+    // A grammar leaves no room for thinking.
+    let no_think = args.no_think || grammar.is_some();
+    let (mut request, mut reply) = match chat {
+        true => answer::request(&engine, args.system.as_deref(), &[Message::new("user", text)], no_think)?,
         false if args.system.is_some() => {
             let remedy = "leave --system out, or write its text into the prompt";
             return Err(Failure::new(format!("{source} has no chat template, which --system needs; {remedy}")));
@@ -100,6 +106,10 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     options.apply(&mut request, engine.model())?;
+    if grammar.is_some() {
+        (request.control_tokens, reply) = (false, Reply::plain());
+    }
+    request.grammar = grammar;
 
     let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()))?;
     args.log.detail(format_args!("seed: {}", finish.seed));

@@ -7,7 +7,8 @@
 //! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`]
 //! serves requests with a runner.
 //!
-//! The crate has no SIMD, and one thread of its own: that of an [`Engine`], which owns the runner. Threads that compute belong
+//! The crate has no SIMD, and one thread of its own: that of an [`Engine`], which owns the runner (and one with a deep stack
+//! while a grammar is compiled). Threads that compute belong
 //! to the backends (`gristmill-cpu`); those that transcode weights to its [`Transcoder`](gristmill_cpu::Transcoder).
 
 #![deny(unsafe_code)]
@@ -34,7 +35,7 @@ mod state;
 
 pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
-pub use engine::{Chat, Dry, Engine, EngineError, Generation, Prompt, Request, SamplingOptions};
+pub use engine::{Chat, Dry, Engine, EngineError, Generation, Grammar, Prompt, Request, SamplingOptions};
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::ops::Sampling;

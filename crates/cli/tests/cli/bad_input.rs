@@ -53,6 +53,21 @@ fn models() {
     refused(gristmill(&["chat", "-m", &path("mute.gguf")], b""), &["chat template", "--raw"]);
 }
 
+#[test]
+fn grammars() {
+    let schema = |text: &str, words: &[&str]| run_refused(&["hello", "--json-schema", text], words);
+    schema("{\"items\": {\"uniqueItems\": true}}", &["\"/items/uniqueItems\"", "not enforced", "leave it out"]);
+    schema("{\"type\":", &["--json-schema", "not valid JSON", "line 1"]);
+    schema(&path("none.json"), &["none.json"]);
+    schema(&path("model.gguf"), &["model.gguf", "UTF-8"]);
+    run_refused(&["hello", "--regex", "("], &["the grammar cannot be followed"]);
+    run_refused(&["hello", "--regex", ""], &["empty"]);
+    run_refused(&["hello", "--grammar", &path("none.lark")], &["none.lark"]);
+    fs::write(path("bad.lark"), "start: missing\n").unwrap();
+    run_refused(&["hello", "--grammar", &path("bad.lark")], &["the grammar cannot be followed"]);
+    misused(&["run", "hello", "--regex", "a", "--json-schema", "{}"], &["--regex", "--json-schema"]);
+}
+
 /// Fails unless clap rejected the arguments with these words.
 #[track_caller]
 fn misused(arguments: &[&str], words: &[&str]) {

@@ -142,6 +142,34 @@ fn logit_bias_and_dry() {
     assert_eq!(gristmill(&chat, b"hello\n").success(), "ab".repeat(5) + "\n");
 }
 
+/// A random model writes what the grammar asks for, in a conversation and in a continued text.
+#[test]
+fn grammars() {
+    let run = |arguments: &[&str]| {
+        let hot = ["run", "-m", "MODEL", "--temp", "5", "--top-k", "0", "--top-p", "1", "--min-p", "0", "-q", "hello"];
+        // White space is allowed between tokens, and would be most of the text.
+        let dense = ["9=-1000", "10=-1000", "13=-1000", "32=-1000"].map(|bias| ["--logit-bias", bias]).concat();
+        gristmill(&[&hot[..], &dense, arguments].concat(), b"").success()
+    };
+    let schema = r#"{"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["n"], "additionalProperties": false}"#;
+    fs::write(path("schema.json"), schema).unwrap();
+    fs::write(path("sum.lark"), "start: NUMBER (\"+\" NUMBER)+\nNUMBER: /[0-9]/\n").unwrap();
+    for mode in [&["--raw"][..], &[]] {
+        for given in [schema, &path("schema.json")] {
+            let out = run(&[mode, &["--json-schema", given]].concat());
+            let value: serde_json::Value = serde_json::from_str(&out).expect(&out);
+            assert!(value["n"].as_u64().is_some_and(|n| n < 100) && value.as_object().unwrap().len() == 1, "{out}");
+        }
+        let out = run(&[mode, &["--grammar", &path("sum.lark"), "-n", "20"]].concat());
+        assert!(out.trim_end().split('+').all(|n| n.len() <= 1) && out.len() >= 4, "{out}");
+        assert_eq!(run(&[mode, &["--regex", "-(yes|yes)!"]].concat()), "-yes!\n");
+    }
+    let json = run(&["--regex", "a{3}", "--json", "--raw"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["text"], &json["finish_reason"]), (&"aaa".into(), &"end".into()));
+}
+
 #[test]
 fn chat_by_the_line() {
     let chat = ["chat", "-m", "MODEL", "--temp", "0", "-n", "5", "-v"];

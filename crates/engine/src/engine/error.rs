@@ -103,6 +103,20 @@ pub enum EngineError {
         /// Tokens in the vocabulary.
         vocabulary: usize,
     },
+    /// A keyword of a JSON schema is not enforced or not valid, and the text would not be what the schema says.
+    #[error("the JSON schema at \"{path}\": {problem}")]
+    Schema {
+        /// The JSON pointer of the keyword.
+        path: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A grammar is not valid or too large, or following it costs too much, for this reason.
+    #[error("the grammar cannot be followed: {0}")]
+    Grammar(String),
+    /// No token continues the text as its grammar asks.
+    #[error("no token of the model continues the text as the grammar asks; change the grammar")]
+    GrammarStuck,
     /// The engine has as many requests as it takes.
     #[error("{requests} requests run or wait, as many as may; try again later")]
     Busy {

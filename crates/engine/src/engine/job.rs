@@ -9,6 +9,7 @@ use std::time::Instant;
 use gristmill_kernels::ops::Sampling;
 
 use super::dry::Repetition;
+use super::grammar::Matcher;
 use super::sampling::draw_seed;
 use super::stop::{Scan, StopStrings};
 use super::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage};
@@ -75,6 +76,8 @@ pub(super) struct Job {
     /// `given_bias`, DRY's penalties and what keeps the text from ending, as of the last [`Self::observe`].
     bias: Vec<(u32, f32)>,
     repetition: Option<Repetition>,
+    /// Of the request's grammar.
+    matcher: Option<Matcher>,
     /// Tokens generated so far and how often, if a penalty looks at them.
     counts: Vec<(u32, u32)>,
     usage: Usage,
@@ -91,6 +94,7 @@ impl Job {
         mut request: Request,
         prompt: Vec<u32>,
         repetition: Option<Repetition>,
+        matcher: Option<Matcher>,
         decoder: StreamDecoder,
         place: Place,
         deliver: Deliver,
@@ -114,6 +118,7 @@ impl Job {
             bias: request.logit_bias.clone(),
             given_bias: request.logit_bias,
             repetition,
+            matcher,
             counts: Vec::new(),
             since: Instant::now(),
             place: Some(place),
@@ -142,8 +147,19 @@ impl Job {
         self.since = now;
     }
 
-    /// Computes the bias of the next token from the text so far, prompt included.
-    pub(super) fn observe(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) {
+    /// Computes the mask and the bias of the next token from the text so far, prompt included.
+    ///
+    /// # Errors
+    /// Those of the grammar.
+    pub(super) fn observe(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) -> Result<(), EngineError> {
+        if let Some(matcher) = &mut self.matcher {
+            matcher.allow(!self.ignore_end && self.usage.generated_tokens >= self.min_tokens)?;
+        }
+        self.update_bias(text, tokenizer);
+        Ok(())
+    }
+
+    fn update_bias(&mut self, text: &[u32], tokenizer: Option<&Tokenizer>) {
         if self.repetition.is_none() && self.min_tokens == 0 {
             return;
         }
@@ -165,12 +181,12 @@ impl Job {
         }
     }
 
-    /// How to draw the token at `position`.
-    pub(super) fn sampling(&self, position: usize) -> Sampling<'_> {
+    /// How to draw the token at `position`, which a token of the prompt replaces if it is `given`.
+    pub(super) fn sampling(&self, position: usize, given: bool) -> Sampling<'_> {
         let SamplingOptions { temperature, top_k, top_p, min_p, .. } = self.sampling;
         let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
         Sampling {
-            mask: None,
+            mask: self.matcher.as_ref().filter(|_| !given).map(Matcher::mask),
             bias: &self.bias,
             counts: &self.counts,
             repeat_penalty,
@@ -204,7 +220,10 @@ impl Job {
     fn piece(&mut self, drawn: Drawn, tokenizer: Option<&Tokenizer>, room: usize) -> Result<Piece, EngineError> {
         let Drawn { token, logprob } = drawn;
         self.count(token);
-        let is_end = !self.ignore_end && tokenizer.is_some_and(|t| t.is_end_of_generation(token));
+        let complete = self.matcher.as_mut().map(|matcher| matcher.accept(token)).transpose()?;
+        // With a grammar, such a token is drawn only where the text ends.
+        let ends = !self.ignore_end || complete.is_some();
+        let is_end = ends && tokenizer.is_some_and(|t| t.is_end_of_generation(token));
         let new_text = match tokenizer {
             Some(tokenizer) if !is_end => self.decoder.push(tokenizer, token)?,
             _ => String::new(),
@@ -214,7 +233,9 @@ impl Job {
         let scan = if early { Scan::Text(new_text) } else { self.stops.push(&new_text) };
         let (text, reason) = match scan {
             Scan::Stopped(text, stop) => (text, Some((FinishReason::Stop, Some(stop)))),
-            Scan::Text(text) if is_end => (text + &self.rest(), Some((FinishReason::End, None))),
+            Scan::Text(text) if is_end || complete == Some(true) => {
+                (text + &self.rest(), Some((FinishReason::End, None)))
+            }
             Scan::Text(text) if length => (text + &self.rest(), Some((FinishReason::Length, None))),
             Scan::Text(text) => (text, None),
         };

@@ -6,14 +6,16 @@
 //! Generation (iterator, dropping it cancels) ◄────────────────── channel of pieces ◄──────────────────┘
 //! ```
 //! - `request` has requests and their results, `sampling` and `logprob` parts of them, `error` the reasons for a refusal.
-//! - `worker` owns the runner, on the only thread that this crate starts; its `step()` is the whole loop.
+//! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
+//! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `fair` decides whose request begins next, `schedule` which tokens run next; `job` follows one request to its end;
 //!   `stop` withholds text that may be the start of a stop string.
 
 mod dry;
 mod error;
 mod fair;
+mod grammar;
 mod job;
 mod logprob;
 mod request;
@@ -30,6 +32,7 @@ use std::time::Duration;
 
 pub use dry::Dry;
 pub use error::EngineError;
+pub use grammar::Grammar;
 pub use logprob::Logprob;
 pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, Usage};
 pub use sampling::SamplingOptions;
@@ -38,6 +41,7 @@ use crate::template::{ChatTemplate, RenderOptions, TemplateError};
 use crate::tokenizer::{EncodeOptions, StreamDecoder};
 use crate::{Limits, Model, Notice, Plan, Runner};
 use dry::Repetition;
+use grammar::Grammars;
 use job::{Deliver, Job, Place};
 use worker::Worker;
 
@@ -54,6 +58,7 @@ pub struct Engine {
     model: Arc<Model>,
     plan: Plan,
     template: OnceLock<Result<ChatTemplate, TemplateError>>,
+    grammars: Grammars,
     /// `None` only while the engine is dropped.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -84,8 +89,9 @@ impl Engine {
         let worker = Worker::new(runner, limits, stop.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
-        let (template, requests) = (OnceLock::new(), Arc::default());
-        Ok(Engine { model, plan, template, jobs: Some(jobs), thread, stop, sequences, queue: usize::MAX, requests })
+        let (template, grammars, requests) = Default::default();
+        let (jobs, queue) = (Some(jobs), usize::MAX);
+        Ok(Engine { model, plan, template, grammars, jobs, thread, stop, sequences, queue, requests })
     }
 
     /// Refuses requests while so many wait for a sequence; without this, any number may wait.
@@ -160,7 +166,7 @@ impl Engine {
     ///
     /// # Errors
     /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range,
-    /// a template that refuses the messages; [`EngineError::Busy`]. What goes wrong later is an item of the iterator, its
+    /// a template that refuses the messages, a grammar that cannot be enforced; [`EngineError::Busy`]. What goes wrong later is an item of the iterator, its
     /// last.
     pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
         let (events, pieces) = mpsc::channel();
@@ -193,14 +199,18 @@ impl Engine {
         if let Some(index) = prompt.iter().position(|&id| id as usize >= vocabulary) {
             return Err(EngineError::Token { id: prompt[index], index, vocabulary });
         }
+        let grammar = request.grammar.as_ref();
+        let compile = |grammar| self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary);
+        let matcher = grammar.map(compile).transpose()?;
         let decoder = match request.prompt {
-            Prompt::Chat(_) | Prompt::Rendered(_) => StreamDecoder::new(!request.control_tokens),
+            // A grammar has each space of its text.
+            Prompt::Chat(_) | Prompt::Rendered(_) if grammar.is_none() => StreamDecoder::new(!request.control_tokens),
             // What is generated continues a text, whose first space is not the first of a new one.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };
         let cancelled = Arc::new(AtomicBool::new(false));
         let deliver = Deliver(Box::new(deliver));
-        let job = Job::new(request, prompt, repetition, decoder, place, deliver, cancelled.clone());
+        let job = Job::new(request, prompt, repetition, matcher, decoder, place, deliver, cancelled.clone());
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
         jobs.send(job).map_err(|_| EngineError::Stopped)?;
         Ok(Canceller(cancelled))

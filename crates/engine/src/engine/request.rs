@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use super::{Dry, EngineError, Logprob, SamplingOptions};
+use super::{Dry, EngineError, Grammar, Logprob, SamplingOptions};
 use crate::template::Message;
 
 /// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: later
@@ -27,6 +27,10 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Do not end at end-of-generation tokens (for measurements).
     pub ignore_end: bool,
+    /// What the text must be, from its first token: a model that thinks first cannot. Bias, penalties and all that follows
+    /// choose among the tokens that the grammar allows; log-probabilities are those of the model. A text that a limit cuts
+    /// is the beginning of one that the grammar allows.
+    pub grammar: Option<Grammar>,
     /// Of each generated token, give its log-probability and those of so many likeliest tokens ([`Piece::logprob`]).
     pub logprobs: Option<usize>,
     /// Of each token of the prompt but the first, the same ([`Piece::prompt_logprobs`]). Such a prompt is computed as a
@@ -53,6 +57,7 @@ impl Request {
             min_tokens: 0,
             stop: Vec::new(),
             ignore_end: false,
+            grammar: None,
             logprobs: None,
             prompt_logprobs: None,
             control_tokens: false,
@@ -181,7 +186,7 @@ pub struct Finish {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// The model ended its text (an end-of-generation token).
+    /// The model ended its text (an end-of-generation token), or the grammar is complete and allows nothing more.
     End,
     /// A stop string was completed.
     Stop,

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::EngineError;
 
-/// How tokens are drawn, in the order: logit bias and DRY (see [`Request`](super::Request)), penalties, temperature,
+/// How tokens are drawn, in the order: grammar, logit bias and DRY (see [`Request`](super::Request)), penalties, temperature,
 /// top-k, top-p, min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingOptions {

@@ -164,8 +164,9 @@ impl Worker {
             };
             self.batch.push(*sequence, &tokens[positions.clone()], outputs);
             for next in first + 1..positions.end + 1 {
-                rows.push(Row { slot: *slot, next: tokens.get(next).copied() });
-                sampling.push(job.sampling(next));
+                let given = tokens.get(next).copied();
+                rows.push(Row { slot: *slot, next: given });
+                sampling.push(job.sampling(next, given.is_some()));
             }
         }
         if self.batch.is_empty() {
@@ -203,15 +204,20 @@ impl Worker {
         if row.next.is_some() { job.prompt_logprobs } else { job.logprobs }
     }
 
-    /// Gives the text so far to each job whose next token is drawn in this step.
+    /// Gives the text so far to each job whose next token is drawn in this step. A job that its grammar refuses ends.
     fn observe(&mut self, chunks: &[Pending]) {
         let tokenizer = self.runner.model().tokenizer().ok();
+        let mut refused = Vec::new();
         for Pending { slot, positions, .. } in chunks {
             let Some(Running { tokens, job, .. }) = &mut self.slots[*slot] else { continue };
-            if positions.end == tokens.len() {
-                job.observe(tokens, tokenizer);
+            if positions.end == tokens.len()
+                && let Err(error) = job.observe(tokens, tokenizer)
+            {
+                job.fail(error);
+                refused.push(*slot);
             }
         }
+        refused.into_iter().for_each(|slot| self.end(slot));
     }
 
     /// Hands a drawn token to its job.

@@ -8,6 +8,7 @@ mod tiny;
 
 mod bias;
 mod cache;
+mod grammar;
 mod not_finite;
 mod refuse;
 mod results;

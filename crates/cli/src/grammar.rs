@@ -1,0 +1,45 @@
+//! What the answer must be: a JSON schema, a grammar or a regular expression.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gristmill_engine::Grammar;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// A grammar of the answer.
+#[derive(Args)]
+pub(crate) struct GrammarArgs {
+    /// The answer is JSON that is valid for this schema: a file, or the schema itself, from its brace on. Keywords that
+    /// cannot be enforced are refused.
+    #[arg(long, value_name = "SCHEMA")]
+    json_schema: Option<String>,
+    /// The answer follows the grammar in this file, in llguidance's dialect of Lark, from the rule `start`.
+    #[arg(long, value_name = "FILE", conflicts_with = "json_schema")]
+    grammar: Option<PathBuf>,
+    /// The whole answer matches this regular expression.
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true, conflicts_with_all = ["json_schema", "grammar"])]
+    regex: Option<String>,
+}
+
+impl GrammarArgs {
+    /// Reads the grammar, if there is one; the engine compiles it.
+    pub(crate) fn read(&self) -> Result<Option<Grammar>, Failure> {
+        Ok(match self {
+            GrammarArgs { json_schema: Some(schema), .. } => Some(Grammar::JsonSchema(json(schema)?)),
+            GrammarArgs { grammar: Some(path), .. } => Some(Grammar::Lark(console::read_text(path)?)),
+            GrammarArgs { regex: Some(regex), .. } => Some(Grammar::Regex(regex.clone())),
+            _ => None,
+        })
+    }
+}
+
+/// The schema in a file, or the one that is given.
+fn json(given: &str) -> Result<serde_json::Value, Failure> {
+    let (text, place) = match given.trim_start().starts_with('{') {
+        true => (given.to_owned(), "--json-schema".to_owned()),
+        false => (console::read_text(Path::new(given))?, given.to_owned()),
+    };
+    serde_json::from_str(&text).map_err(|error| Failure::new(format!("{place} is not valid JSON: {error}")))
+}

@@ -1,0 +1,94 @@
+//! The state of one text in its grammar.
+
+use std::fmt;
+use std::sync::Arc;
+
+use llguidance::earley::Parser;
+
+use super::vocabulary::Vocabulary;
+use super::{guarded, reason};
+use crate::engine::EngineError;
+
+/// Says which tokens may follow, and follows the text.
+pub(in crate::engine) struct Matcher {
+    parser: Parser,
+    vocabulary: Arc<Vocabulary>,
+    /// As of the last [`Self::allow`]: bit `i % 32` of word `i / 32` allows token `i`.
+    mask: Vec<u32>,
+}
+
+impl fmt::Debug for Matcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Matcher")
+    }
+}
+
+impl Matcher {
+    pub(super) fn new(parser: Parser, vocabulary: Arc<Vocabulary>) -> Matcher {
+        Matcher { parser, mask: vec![0; vocabulary.words()], vocabulary }
+    }
+
+    /// Computes the mask of the next token. End-of-generation tokens are allowed where the grammar is complete, if the
+    /// text may end or nothing else may follow. After an error the matcher is not used again.
+    ///
+    /// # Errors
+    /// [`EngineError::GrammarStuck`] if there is no such token, [`EngineError::Grammar`] if a mask costs too much.
+    pub(in crate::engine) fn allow(&mut self, may_end: bool) -> Result<(), EngineError> {
+        let Matcher { parser, vocabulary, .. } = self;
+        let (allowed, complete) = guarded(|| {
+            let allowed = parser.compute_bias(vocabulary.slices(), &[]);
+            match parser.get_error() {
+                Some(error) => Err(error.message()),
+                None => Ok((allowed, parser.is_accepting())),
+            }
+        })
+        .map_err(EngineError::Grammar)?;
+        let words = allowed.as_slice().iter().copied().chain(std::iter::repeat(0));
+        self.mask.iter_mut().zip(words).for_each(|(word, allowed)| *word = allowed);
+        let bit = |id: u32| (id as usize / 32, 1 << (id % 32));
+        for (word, bit) in self.vocabulary.ends().iter().copied().map(bit) {
+            self.mask[word] &= !bit;
+        }
+        if complete && (may_end || self.is_empty()) {
+            for (word, bit) in self.vocabulary.ends().iter().copied().map(bit) {
+                self.mask[word] |= bit;
+            }
+        }
+        if self.is_empty() { Err(EngineError::GrammarStuck) } else { Ok(()) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.mask.iter().all(|&word| word == 0)
+    }
+
+    /// The tokens that the last [`Self::allow`] allows.
+    pub(in crate::engine) fn mask(&self) -> &[u32] {
+        &self.mask
+    }
+
+    /// Takes the token that was drawn. Returns whether the text has ended: by an end-of-generation token, or because
+    /// nothing may follow. After an error the matcher is not used again.
+    ///
+    /// # Errors
+    /// [`EngineError::Grammar`] if the grammar does not allow the token, or if following it costs too much.
+    pub(in crate::engine) fn accept(&mut self, token: u32) -> Result<bool, EngineError> {
+        if self.mask.get(token as usize / 32).is_none_or(|word| word >> (token % 32) & 1 == 0) {
+            return Err(EngineError::Grammar(format!("it does not allow token {token}, which was drawn")));
+        }
+        if self.vocabulary.ends().binary_search(&token).is_ok() {
+            return Ok(true);
+        }
+        let Matcher { parser, vocabulary, .. } = self;
+        let ended = guarded(|| {
+            // A control token by its number, as the lexer knows it.
+            let bytes = vocabulary.trie().decode_raw(&[token]);
+            let taken_back = parser.apply_token(&bytes, token).map_err(|error| reason(&error))?;
+            match parser.get_error() {
+                Some(error) => Err(error.message()),
+                None if taken_back > 0 => Err("it takes back generated text".to_owned()),
+                None => Ok(parser.is_accepting() && !parser.can_advance()),
+            }
+        });
+        ended.map_err(EngineError::Grammar)
+    }
+}

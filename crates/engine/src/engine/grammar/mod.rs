@@ -1,0 +1,166 @@
+//! Grammars that a generated text must follow.
+//!
+//! ```text
+//! Grammar ── schema (checks, rewrites) or lark ──► llguidance ──► Matcher, owned by the job
+//! tokenizer ── vocabulary (once per engine) ──────────┘              │ before a draw: mask; after it: accept
+//! ```
+//! Compiling happens on a thread of the caller, masks are computed on the engine's thread. Of llguidance only its parser is
+//! used: its `TokenParser` and `Matcher` install a panic hook, which is the process's own.
+
+mod budget;
+mod constant;
+mod lark;
+mod matcher;
+mod pointer;
+mod schema;
+mod value;
+mod vocabulary;
+mod weight;
+
+#[cfg(test)]
+mod tests;
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use llguidance::Logger;
+use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, TopLevelGrammar};
+use llguidance::earley::Parser;
+use serde_json::Value;
+
+use super::EngineError;
+use crate::tokenizer::Tokenizer;
+use budget::Budget;
+pub(super) use matcher::Matcher;
+use vocabulary::Vocabulary;
+
+/// What a generated text must be. The text ends where the grammar is complete: there alone end-of-generation tokens may be
+/// drawn, and where nothing may follow the request ends without one, even before [`min_tokens`](super::Request::min_tokens).
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Grammar {
+    /// Any JSON object.
+    Json,
+    /// JSON that is valid for this schema. Properties come in the order of the schema, and at most 64 characters of white
+    /// space stand between tokens. Strings have no `\u` escapes, so that a property's name is written in one way.
+    ///
+    /// A keyword that cannot be enforced is refused with its path; annotations, such as `description`, are left out.
+    /// References lead into the schema itself (`#/$defs/name`). `format` stands for the syntax of its values.
+    JsonSchema(Value),
+    /// A context-free grammar in llguidance's dialect of Lark, from the rule `start`. A schema may stand in it (`%json
+    /// {…}`), and special tokens by name (`<|start|>`). Refused are `%llguidance`, `stop=` and `temperature=`.
+    Lark(String),
+    /// A regular expression (syntax of the crate `regex`, without look-around) for the whole text.
+    Regex(String),
+}
+
+/// Bytes of a regular expression, whose time grows with their square.
+const MAX_REGEX: usize = 8 << 10;
+
+/// The stack of a thread that compiles: llguidance descends once for each property of an object. Only what is used takes
+/// memory.
+const STACK: usize = 64 << 20;
+
+/// What compiling and one mask may cost: milliseconds for most grammars, at most 1 to 2 kB for each state.
+fn limits() -> ParserLimits {
+    ParserLimits {
+        // Four for each property of an object that may be left out.
+        max_items_in_row: 5_000,
+        initial_lexer_fuel: 500_000,
+        step_lexer_fuel: 100_000,
+        max_lexer_states: 50_000,
+        max_grammar_size: 200_000,
+        verbose_errors: false,
+        ..ParserLimits::default()
+    }
+}
+
+/// Compiles grammars for one model. Its vocabulary is read with the first grammar.
+#[derive(Debug, Default)]
+pub(super) struct Grammars(OnceLock<Result<Arc<Vocabulary>, String>>);
+
+impl Grammars {
+    /// The matcher of a new text, for a model with so many logits.
+    ///
+    /// # Errors
+    /// [`EngineError::Schema`], [`EngineError::Grammar`], or [`EngineError::Thread`] if there is no thread to compile on.
+    pub(super) fn compile(
+        &self,
+        grammar: &Grammar,
+        tokenizer: &Tokenizer,
+        logits: usize,
+    ) -> Result<Matcher, EngineError> {
+        let vocabulary = self.0.get_or_init(|| guarded(|| Vocabulary::new(tokenizer, logits)).map(Arc::new));
+        let vocabulary = vocabulary.as_ref().map_err(|reason| EngineError::Grammar(reason.clone()))?;
+        let compile = || -> Result<Matcher, EngineError> {
+            let source = source(grammar)?;
+            let parser = guarded(|| parser(source, vocabulary)).map_err(EngineError::Grammar)?;
+            Ok(Matcher::new(parser, vocabulary.clone()))
+        };
+        thread::scope(|scope| {
+            let thread = thread::Builder::new().name("gristmill-grammar".to_owned()).stack_size(STACK);
+            let running = thread.spawn_scoped(scope, compile).map_err(EngineError::Thread)?;
+            running.join().unwrap_or_else(|panic| Err(EngineError::Grammar(message(&*panic))))
+        })
+    }
+}
+
+/// The grammar in llguidance's terms.
+fn source(grammar: &Grammar) -> Result<GrammarWithLexer, EngineError> {
+    let refuse = |reason: &str| Err(EngineError::Grammar(reason.to_owned()));
+    let json_schema =
+        |schema: &Value| schema::rewrite(schema, &mut Budget::default()).map(GrammarWithLexer::from_json_schema);
+    match grammar {
+        Grammar::Json => json_schema(&serde_json::json!({"type": "object"})),
+        Grammar::JsonSchema(schema) => json_schema(schema),
+        Grammar::Lark(text) => Ok(GrammarWithLexer::from_lark(lark::rewrite(text)?)),
+        Grammar::Regex(text) if text.len() > MAX_REGEX => {
+            refuse(&format!("the regular expression has {} bytes; at most {MAX_REGEX} are taken", text.len()))
+        }
+        Grammar::Regex(text) if text.is_empty() => refuse("the regular expression is empty, and no text would follow"),
+        Grammar::Regex(text) => {
+            let escapes = text.len() - text.trim_end_matches('\\').len();
+            match escapes.is_multiple_of(2) {
+                true => Ok(GrammarWithLexer::from_regex(text)),
+                false => refuse("the regular expression ends with a backslash"),
+            }
+        }
+    }
+}
+
+fn parser(source: GrammarWithLexer, vocabulary: &Vocabulary) -> Result<Parser, String> {
+    let init = GrammarInit::Serialized(TopLevelGrammar::from_grammar(source));
+    let (env, mut silent) = (vocabulary.env(), Logger::new(0, 0));
+    let grammar = init.to_cgrammar(Some(env.clone()), &mut silent, limits(), vocabulary.lexemes());
+    let grammar = grammar.map_err(|error| reason(&error))?;
+    // What `stop` matches is taken out of the text, which the model has drawn already.
+    if grammar.lexer_spec().has_stop {
+        return Err("`stop=` is not supported; write what ends the text as a part of the grammar".to_owned());
+    }
+    Parser::new(env, grammar, limits(), Arc::default()).map_err(|error| reason(&error))
+}
+
+/// The beginning of an error in one line; an excerpt of the grammar may follow it.
+fn reason(error: &impl ToString) -> String {
+    const LONGEST: usize = 300;
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = lines.join("; ");
+    match line.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// Runs code of llguidance, whose panics are errors here.
+fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    // What the closure has borrowed is not used again after an error.
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(message(&*panic)))
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("llguidance has failed: {}", text.unwrap_or("no reason given"))
+}

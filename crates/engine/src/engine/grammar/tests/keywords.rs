@@ -1,0 +1,203 @@
+//! Keywords that are enforced, and those that are refused with their path.
+
+use serde_json::{Value, json};
+
+use super::Compiler;
+use crate::engine::EngineError;
+
+/// Schemas, texts that they allow, and texts that they refuse.
+fn enforced() -> Vec<(Value, Vec<&'static str>, Vec<&'static str>)> {
+    let strict = json!({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "null"}},
+        "required": ["a"], "additionalProperties": false});
+    vec![
+        (json!(true), vec!["{}", "[1,\"a\"]", "null"], vec!["", "a"]),
+        (json!({}), vec!["{\"a\": 1}", "-1.5e3"], vec!["01"]),
+        (json!({"type": "object"}), vec!["{}", "{ \"a\" : [ 1 ] }"], vec!["[]", " {}"]),
+        (
+            strict,
+            vec!["{\"a\":1}", "{\"a\":1,\"b\":null}"],
+            vec!["{}", "{\"a\":\"\"}", "{\"b\":null,\"a\":1}", "{\"a\":1,\"c\":1}"],
+        ),
+        // A name that is written in another way is still that name.
+        (json!({"properties": {"a": {"type": "null"}}, "type": "object"}), vec!["{\"b\":1}"], vec!["{\"\\u0061\":1}"]),
+        (json!({"const": 1.5}), vec!["1.5"], vec!["1.6"]),
+        (json!({"enum": ["a", [true]]}), vec!["\"a\"", "[true]"], vec!["\"b\"", "[]"]),
+        (
+            json!({"type": "array", "items": [{"const": 1}], "additionalItems": false}),
+            vec!["[]", "[1]"],
+            vec!["[2]", "[1,1]"],
+        ),
+        (
+            json!({"type": "array", "prefixItems": [{"const": 1}], "items": {"const": 2}}),
+            vec!["[1,2,2]"],
+            vec!["[1,1]"],
+        ),
+        (
+            json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "array", "prefixItems": [{"const": 1}]}),
+            vec!["[1,true]"],
+            vec!["[2]"],
+        ),
+        (
+            json!({"type": "array", "items": {"type": "null"}, "additionalItems": false, "maxItems": 2.0}),
+            vec!["[null,null]"],
+            vec!["[null,null,null]"],
+        ),
+        (json!({"type": "string", "pattern": "^a|b$"}), vec!["\"ac\"", "\"cb\""], vec!["\"cbc\""]),
+        (
+            json!({"type": "string", "format": "date"}),
+            vec!["\"2024-02-29\"", "\"2000-02-29\""],
+            vec!["\"2023-02-29\"", "\"1900-02-29\"", "\"2023-04-31\""],
+        ),
+        (
+            json!({"type": "string", "format": "date-time"}),
+            vec!["\"2024-12-31T23:59:59.5Z\""],
+            vec!["\"2024-12-31T23:59:60Z\""],
+        ),
+        (json!({"type": "string", "format": "ipv4"}), vec!["\"127.0.0.1\""], vec!["\"127.0.0.256\""]),
+        (json!({"type": "integer", "minimum": -3, "exclusiveMaximum": 12}), vec!["-3", "11"], vec!["-4", "12", "1.5"]),
+        (json!({"type": "number", "multipleOf": 0.25}), vec!["-0.75", "12"], vec!["0.3"]),
+        (json!({"$ref": "#/$defs/a%25~1b", "$defs": {"a%/b": {"const": 7}}}), vec!["7"], vec!["8"]),
+        (
+            json!({"$ref": "#/definitions/x/items/0", "definitions": {"x": {"items": [{"const": 7}]}}}),
+            vec!["7"],
+            vec!["8"],
+        ),
+        (
+            json!({"type": "object", "minProperties": 1, "additionalProperties": {"const": 1}}),
+            vec!["{\"x\":1}"],
+            vec!["{}"],
+        ),
+        (
+            json!({"type": "object", "properties": {"n": {"$ref": "#"}}, "additionalProperties": false}),
+            vec!["{\"n\":{\"n\":{}}}"],
+            vec!["{\"n\":1}"],
+        ),
+        (
+            json!({"$id": "https://example.com/a", "title": "", "description": 1, "default": [], "examples": [1], "deprecated": true,
+            "readOnly": true, "writeOnly": true, "$comment": "", "type": "null", "uniqueItems": false,
+            "discriminator": {"propertyName": "a"}, "$anchor": "a"}),
+            vec!["null"],
+            vec!["1"],
+        ),
+    ]
+}
+
+#[test]
+fn enforced_keywords() {
+    let compiler = Compiler::new();
+    for (schema, yes, no) in enforced() {
+        for (texts, allowed) in [(yes, true), (no, false)] {
+            for text in texts {
+                let matcher = compiler.schema(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+                assert_eq!(compiler.allows(matcher, text), allowed, "{text} of {schema}");
+            }
+        }
+    }
+}
+
+#[test]
+fn refused_keywords_are_named_by_their_path() {
+    let compiler = Compiler::new();
+    let refused = |schema: Value, expected: &str| match compiler.schema(&schema) {
+        Err(EngineError::Schema { path, .. }) => assert_eq!(path, expected, "{schema}"),
+        other => panic!("{schema}: {other:?}"),
+    };
+    let keywords = [
+        "not",
+        "if",
+        "then",
+        "else",
+        "contains",
+        "minContains",
+        "maxContains",
+        "propertyNames",
+        "dependencies",
+        "dependentRequired",
+        "dependentSchemas",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "contentEncoding",
+        "contentMediaType",
+        "contentSchema",
+        "$dynamicRef",
+        "$recursiveRef",
+        "$recursiveAnchor",
+        "$vocabulary",
+        "nullable",
+        "x-guidance",
+        "x-other",
+        "unknown",
+        "extends",
+        "disallow",
+        "divisibleBy",
+        "Type",
+        "",
+    ];
+    for keyword in keywords {
+        refused(json!({ keyword: {} }), &format!("/{keyword}"));
+        refused(json!({"items": {"anyOf": [true, { keyword: 1 }]}}), &format!("/items/anyOf/1/{keyword}"));
+        refused(
+            json!({"$ref": "#/$defs/d", "$defs": {"d": {"title": "", keyword: true}}}),
+            &format!("/$defs/d/{keyword}"),
+        );
+    }
+    for (schema, path) in [
+        (json!(1), ""),
+        (json!({"type": "array", "uniqueItems": true}), "/uniqueItems"),
+        (json!({"properties": {"a/b~": {"not": {}}}}), "/properties/a~1b~0/not"),
+        (json!({"properties": {"a": 1}}), "/properties/a"),
+        (json!({"properties": []}), "/properties"),
+        (json!({"type": "text"}), "/type"),
+        (json!({"type": []}), "/type"),
+        (json!({"required": "a"}), "/required"),
+        (json!({"required": [1]}), "/required/0"),
+        (json!({"enum": []}), "/enum"),
+        (json!({"enum": [1, 9007199254740993_u64]}), "/enum/1"),
+        (json!({"const": {"a": "\u{1}"}}), "/const/a"),
+        (json!({"format": "unknown"}), "/format"),
+        (json!({"format": "regex"}), "/format"),
+        (json!({"minimum": "1"}), "/minimum"),
+        (json!({"minimum": 1, "exclusiveMinimum": true}), "/exclusiveMinimum"),
+        (json!({"multipleOf": 0}), "/multipleOf"),
+        (json!({"multipleOf": 70001}), "/multipleOf"),
+        (json!({"minLength": -1}), "/minLength"),
+        (json!({"maxItems": 1.5}), "/maxItems"),
+        (json!({"minProperties": 2}), "/minProperties"),
+        (json!({"pattern": 1}), "/pattern"),
+        (json!({"allOf": {}}), "/allOf"),
+        (json!({"prefixItems": [true], "additionalItems": false}), "/additionalItems"),
+        (json!({"prefixItems": [true], "items": [true]}), "/prefixItems"),
+        (json!({"$ref": "#/$defs/none"}), "/$ref"),
+        (json!({"$ref": "other.json"}), "/$ref"),
+        (json!({"$ref": "#anchor", "$anchor": "anchor"}), "/$ref"),
+        (json!({"items": {"$id": "b", "$ref": "#/items"}}), "/items/$ref"),
+        (json!({"$ref": "#/items/items", "items": {"$id": "b", "items": true}}), "/$ref"),
+        (json!({"id": {"type": "string"}}), "/id"),
+    ] {
+        refused(schema, path);
+    }
+    // Definitions that nothing refers to mean nothing.
+    assert!(compiler.schema(&json!({"type": "null", "$defs": {"d": {"not": {}}}})).is_ok());
+}
+
+/// What llguidance itself refuses has no path, and is refused all the same.
+#[test]
+fn schemas_that_cannot_be_followed() {
+    let compiler = Compiler::new();
+    for schema in [
+        json!(false),
+        json!({"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]}),
+        json!({"type": "string", "pattern": "(?=a)"}),
+        json!({"type": "string", "pattern": "("}),
+        json!({"type": "string", "minLength": 3, "maxLength": 2}),
+        json!({"type": "integer", "minimum": 3, "maximum": 2}),
+        json!({"allOf": [{"type": "string"}, {"type": "null"}]}),
+        json!({"type": "object", "properties": {"a": true, "b": true, "c": true}, "maxProperties": 2}),
+        json!({"type": "object", "required": ["a"], "additionalProperties": false}),
+        json!({"type": "object", "patternProperties": {"^a": true, "b$": true}}),
+    ] {
+        let error = compiler.schema(&schema).expect_err(&schema.to_string());
+        assert!(matches!(error, EngineError::Grammar(_)), "{schema}: {error}");
+        assert_eq!(error.to_string().lines().count(), 1, "{error}");
+    }
+}
