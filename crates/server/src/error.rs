@@ -91,11 +91,16 @@ impl ApiError {
         ErrorBody { error: ErrorDetail { message, r#type: self.kind(), param, code } }
     }
 
-    pub(crate) fn anthropic_body(&self) -> AnthropicErrorBody {
-        let message = match &self.param {
+    /// The message with the field, which has no place of its own in Anthropic's form.
+    pub(crate) fn anthropic_message(&self) -> String {
+        match &self.param {
             Some(param) => format!("{param}: {}", self.message),
             None => self.message.clone(),
-        };
+        }
+    }
+
+    pub(crate) fn anthropic_body(&self) -> AnthropicErrorBody {
+        let message = self.anthropic_message();
         AnthropicErrorBody { r#type: "error", error: AnthropicErrorDetail { r#type: self.anthropic_kind(), message } }
     }
 
@@ -146,6 +151,8 @@ impl From<EngineError> for ApiError {
             EngineError::MinTokens { .. } => bad("min_tokens"),
             EngineError::Logprobs { .. } => bad("logprobs"),
             EngineError::Model(gristmill_engine::Error::Tokenizer(_)) => bad("prompt"),
+            EngineError::Schema { .. } | EngineError::Grammar(_) => bad("response_format"),
+            EngineError::GrammarStuck => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, message),
             EngineError::Busy { .. } => ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("queue_full"),
             EngineError::Stopped => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message),

@@ -49,12 +49,20 @@ pub(crate) fn judge(
         if let Some((_, advice)) = policy.refused.iter().find(|(refused, _)| *refused == name) {
             return Err(ApiError::param(name, format!("{name} is not supported; {advice}")).with_code("unsupported"));
         }
-        if strict {
-            return Err(ApiError::param(name, format!("{name} is not a field of this request; leave it out")));
-        }
         ignored.push(name.to_owned());
     }
+    check_strict(&ignored, strict)?;
     Ok(ignored)
+}
+
+/// Refuses the first of the fields that are ignored, if requests are judged strictly.
+pub(crate) fn check_strict(ignored: &[String], strict: bool) -> Result<(), ApiError> {
+    match ignored.first() {
+        Some(name) if strict => {
+            Err(ApiError::param(name, format!("{name} would be ignored, and this server is strict; leave it out")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The header that names ignored fields, if there are any and they can be written in a header.

@@ -101,6 +101,11 @@ impl Drop for Choices {
     }
 }
 
+/// A name for a call: `call_` and 16 random digits.
+pub(crate) fn call_id() -> String {
+    format!("call_{:016x}", RandomState::new().hash_one("call"))
+}
+
 /// A name for a reply that no other reply has: `chatcmpl-` and 32 random digits.
 pub(crate) fn id(prefix: &str) -> String {
     // The standard library seeds each `RandomState` with system randomness.

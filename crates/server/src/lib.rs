@@ -7,7 +7,7 @@
 //! ```
 //! - `options` has what a server is started with, `listen` the connections and the end of the server.
 //! - `access` decides who may ask, `body` and `fields` read a request, `error` says what was wrong with it.
-//! - `generation` runs requests on the engine; `stream` makes server-sent events of their pieces.
+//! - `reply` takes generated text apart; `generation` runs requests on the engine; `stream` makes server-sent events of their pieces.
 //! - `openai` and `anthropic` translate requests and replies, `tokens` serves the tokenizer and the chat template.
 //! - `metrics` counts.
 
@@ -24,6 +24,7 @@ mod metrics;
 mod openai;
 mod openapi;
 mod options;
+mod reply;
 mod state;
 mod stream;
 mod tokens;

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use crate::body::Object;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields;
-use crate::openai::messages::{ChatMessage, messages};
+use crate::openai::messages::{ChatMessage, Tool, functions, messages};
 use crate::state::App;
 
 /// A text or a conversation to be tokenised; one of both.
@@ -23,7 +23,8 @@ pub(crate) struct TokenizeRequest {
     /// A text.
     prompt: Option<String>,
     /// A conversation, which becomes a text by the chat template.
-    messages: Option<Vec<ChatMessage>>,
+    #[schema(value_type = Option<Vec<ChatMessage>>)]
+    messages: Option<Vec<Value>>,
     /// Add the tokens that the model wants around a text, such as BOS; true by default.
     add_special_tokens: Option<bool>,
     /// Tell how the vocabulary writes each token.
@@ -69,7 +70,11 @@ pub(crate) struct TokenizerInfo {
 /// A conversation to be written as a prompt.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 pub(crate) struct TemplateRequest {
-    messages: Vec<ChatMessage>,
+    #[schema(value_type = Vec<ChatMessage>)]
+    messages: Vec<Value>,
+    /// What the model may call.
+    #[schema(value_type = Option<Vec<Tool>>)]
+    tools: Option<Vec<Value>>,
     /// Variables of the chat template.
     chat_template_kwargs: Option<Map<String, Value>>,
 }
@@ -153,8 +158,12 @@ pub(crate) async fn apply_template(
     State(app): State<App>,
     Object(object): Object,
 ) -> Result<Json<Detokenized>, ApiError> {
-    let TemplateRequest { messages: conversation, chat_template_kwargs } = fields::read(&object)?;
-    let variables = chat_template_kwargs.unwrap_or_default();
+    let TemplateRequest { messages: conversation, tools, chat_template_kwargs } = fields::read(&object)?;
+    let mut variables = chat_template_kwargs.unwrap_or_default();
+    let (tools, _) = functions(tools.unwrap_or_default())?;
+    if !tools.is_empty() {
+        variables.insert("tools".to_owned(), tools.into());
+    }
     let chat = Chat { messages: messages(conversation)?, variables, ..Chat::default() };
     blocking(move || Ok(Json(Detokenized { prompt: app.engine.render(&chat)? }))).await
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::finish_reason;
+use super::format::FormatFields;
 use super::settings::{MOST_LOGPROBS, POLICY, Settings, choices};
 use super::usage::Usage;
 use crate::access::Tenant;
@@ -32,6 +33,8 @@ const DEFAULT_TOKENS: usize = 16;
 pub(crate) struct CompletionRequest {
     #[serde(flatten)]
     settings: Settings,
+    #[serde(flatten)]
+    format: FormatFields,
     #[serde(flatten)]
     completion: CompletionFields,
 }
@@ -113,8 +116,13 @@ pub(crate) async fn serve(
     Extension(Tenant(tenant)): Extension<Tenant>,
     Object(object): Object,
 ) -> Result<Response, ApiError> {
-    let asked = CompletionRequest { settings: fields::read(&object)?, completion: fields::read(&object)? };
-    let known = [fields::names::<Settings>(), fields::names::<CompletionFields>()];
+    let [settings, format] = [fields::names::<Settings>(), fields::names::<FormatFields>()];
+    let known = [settings, format, fields::names::<CompletionFields>()];
+    let asked = CompletionRequest {
+        settings: fields::read(&object)?,
+        format: fields::read(&object)?,
+        completion: fields::read(&object)?,
+    };
     let ignored = fields::judge(&object, &known, POLICY, app.options.strict)?;
     app.check_model(asked.settings.model.as_deref())?;
     let (streams, usage, n) = (asked.settings.streams(), asked.settings.streams_usage(), asked.settings.choices()?);
@@ -147,7 +155,8 @@ struct Echo {
 impl CompletionRequest {
     /// One request for each choice of each prompt, and what each gives back.
     fn requests(self, app: &App, tenant: u64) -> Result<(Vec<Request>, Vec<Echo>), ApiError> {
-        let CompletionRequest { settings, completion } = self;
+        let CompletionRequest { settings, format, completion } = self;
+        let grammar = format.grammar()?;
         let CompletionFields { prompt, max_tokens, echo, logprobs } = completion;
         let (n, echo) = (settings.choices()?, echo.unwrap_or(false));
         let prompts = prompt.list()?;
@@ -165,7 +174,7 @@ impl CompletionRequest {
         let (mut requests, mut echoes) = (Vec::new(), Vec::new());
         for prompt in prompts {
             let tokens = if echo { app.engine.tokens(&prompt)? } else { Vec::new() };
-            let mut request = Request { tenant, ..Request::new(prompt) };
+            let mut request = Request { tenant, grammar: grammar.clone(), ..Request::new(prompt) };
             settings.apply(&mut request, &app.options.sampling)?;
             request.max_tokens = Some(most.max(1));
             request.logprobs = logprobs;
@@ -216,7 +225,7 @@ impl CompletionChoice {
             }
         }
         let asked = !choice.logprobs.is_empty();
-        let finish_reason = choice.finish.map(|finish| finish_reason(finish.reason));
+        let finish_reason = choice.finish.map(|finish| finish_reason(finish.reason, false));
         CompletionChoice { text, index, logprobs: asked.then_some(logprobs), finish_reason }
     }
 }
@@ -271,7 +280,7 @@ impl Writer for Events {
             logprobs.push(&self.app, &mut self.offsets[index], logprob.token, Some(&logprob));
             logprobs
         });
-        let finish_reason = piece.finish.map(|finish| finish_reason(finish.reason));
+        let finish_reason = piece.finish.map(|finish| finish_reason(finish.reason, false));
         self.finishes[index] = piece.finish;
         if piece.text.is_empty() && logprobs.is_none() && finish_reason.is_none() {
             return Vec::new();

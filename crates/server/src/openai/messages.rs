@@ -1,14 +1,14 @@
-//! Messages of a conversation, as OpenAI writes them.
+//! Messages of a conversation and tools, as OpenAI writes them.
 
 use gristmill_engine::template::Message;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
-/// One message.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+/// One message, as it is described to clients; [`Message::from_openai`] reads it.
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant`, or `tool`.
     role: String,
@@ -18,82 +18,101 @@ pub(crate) struct ChatMessage {
     /// What an assistant thought.
     reasoning_content: Option<String>,
     /// Calls of an assistant.
-    tool_calls: Option<Vec<Value>>,
+    tool_calls: Option<Vec<ToolCall>>,
     /// The call that a tool answers.
     tool_call_id: Option<String>,
 }
 
-/// A text, or parts of one.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(untagged, expecting = "a string or a list of parts")]
+/// A text, or parts of one, which are joined by line ends.
+#[derive(Debug, Serialize, ToSchema)]
+#[expect(dead_code, reason = "it describes JSON to clients, and is never made")]
+#[serde(untagged)]
 pub(crate) enum Content {
     Text(String),
     Parts(Vec<ContentPart>),
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ContentPart {
     /// `text`.
     r#type: String,
-    text: Option<String>,
+    text: String,
 }
 
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
+/// A call of a tool.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ToolCall {
+    /// Which of a message's calls it is; in events alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) index: Option<usize>,
+    pub(crate) id: String,
+    /// `function`.
+    pub(crate) r#type: &'static str,
+    pub(crate) function: FunctionCall,
+}
 
-/// The messages for a template; errors name the field `messages[i]`.
-pub(crate) fn messages(from: Vec<ChatMessage>) -> Result<Vec<Message>, ApiError> {
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct FunctionCall {
+    pub(crate) name: String,
+    /// The text of a JSON object.
+    pub(crate) arguments: String,
+}
+
+/// A tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Tool {
+    /// `function`; others are left out, and named in the header `x-gristmill-ignored`.
+    r#type: String,
+    function: Function,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Function {
+    name: String,
+    description: Option<String>,
+    /// A JSON schema.
+    parameters: Option<Value>,
+}
+
+const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
+
+/// The messages for a template; errors name the wrong field.
+pub(crate) fn messages(mut from: Vec<Value>) -> Result<Vec<Message>, ApiError> {
     if from.is_empty() {
         return Err(ApiError::param("messages", "messages is empty; give at least one"));
     }
-    from.into_iter().enumerate().map(|(index, message)| message.message(&format!("messages[{index}]"))).collect()
-}
-
-impl ChatMessage {
-    fn message(self, at: &str) -> Result<Message, ApiError> {
-        let ChatMessage { role, content, name, reasoning_content, tool_calls, tool_call_id } = self;
-        if !ROLES.contains(&role.as_str()) {
-            let message = format!("{role:?} is not a role; use system, developer, user, assistant or tool");
-            return Err(ApiError::param(format!("{at}.role"), message));
+    for (index, message) in from.iter_mut().enumerate() {
+        let role = message["role"].as_str().unwrap_or_default().to_owned();
+        if role == "developer" {
+            // The newer name of the same role, which templates do not know.
+            message["role"] = "system".into();
+        } else if !role.is_empty() && !ROLES.contains(&role.as_str()) {
+            let sentence = format!("{role:?} is not a role; use system, developer, user, assistant or tool");
+            return Err(ApiError::param(format!("messages[{index}].role"), sentence));
         }
-        let content = match content {
-            Some(content) => content.text(&format!("{at}.content"))?,
-            // A call needs no words.
-            None if role == "assistant" => String::new(),
-            None => return Err(ApiError::param(format!("{at}.content"), "a message needs a content")),
-        };
-        // The newer name of the same role, which templates do not know.
-        let role = if role == "developer" { "system".to_owned() } else { role };
-        let mut message = Message::new(role, content);
-        let mut add = |key: &str, value: Option<Value>| {
-            if let Some(value) = value {
-                message.extra.insert(key.to_owned(), value);
-            }
-        };
-        add("name", name.map(Value::from));
-        add("reasoning_content", reasoning_content.map(Value::from));
-        add("tool_calls", tool_calls.map(Value::from));
-        add("tool_call_id", tool_call_id.map(Value::from));
-        Ok(message)
+        // A call needs no words.
+        if message.is_object() && role != "assistant" && message["content"].is_null() {
+            return Err(ApiError::param(format!("messages[{index}].content"), "a message needs a content"));
+        }
     }
+    Message::from_openai(&from).map_err(|error| ApiError::param(error.path.clone(), error.to_string()))
 }
 
-impl Content {
-    /// The text; parts are joined by line ends.
-    pub(crate) fn text(self, at: &str) -> Result<String, ApiError> {
-        let parts = match self {
-            Content::Text(text) => return Ok(text),
-            Content::Parts(parts) => parts,
-        };
-        let texts = parts.into_iter().enumerate().map(|(index, part)| match (part.r#type.as_str(), part.text) {
-            ("text" | "input_text" | "output_text", Some(text)) => Ok(text),
-            ("text" | "input_text" | "output_text", None) => {
-                Err(ApiError::param(format!("{at}[{index}].text"), "a part of type text needs a text"))
+/// The tools that are functions, and the names of the fields with others.
+pub(crate) fn functions(tools: Vec<Value>) -> Result<(Vec<Value>, Vec<String>), ApiError> {
+    let (mut functions, mut others) = (Vec::new(), Vec::new());
+    for (index, tool) in tools.into_iter().enumerate() {
+        let at = format!("tools[{index}]");
+        match tool["type"].as_str() {
+            Some("function") if tool["function"]["name"].as_str().is_some_and(|name| !name.is_empty()) => {
+                functions.push(tool);
             }
-            (other, _) => {
-                let message = format!("parts of type {other:?} are not supported; this model reads text");
-                Err(ApiError::param(format!("{at}[{index}].type"), message).with_code("unsupported"))
+            Some("function") => {
+                return Err(ApiError::param(format!("{at}.function.name"), "a function needs a name"));
             }
-        });
-        Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
+            Some(_) => others.push(at),
+            None => return Err(ApiError::param(format!("{at}.type"), "a tool needs a type, such as function")),
+        }
     }
+    Ok((functions, others))
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod format;
 pub(crate) mod messages;
 pub(crate) mod models;
 pub(crate) mod settings;
@@ -9,10 +10,11 @@ pub(crate) mod usage;
 
 use gristmill_engine::engine::FinishReason;
 
-/// OpenAI's name for the end of a generation.
-pub(crate) fn finish_reason(reason: FinishReason) -> &'static str {
+/// OpenAI's name for the end of a generation, with calls or without.
+pub(crate) fn finish_reason(reason: FinishReason, has_calls: bool) -> &'static str {
     match reason {
         FinishReason::Length => "length",
+        _ if has_calls => "tool_calls",
         _ => "stop",
     }
 }

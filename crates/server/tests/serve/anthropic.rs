@@ -75,7 +75,9 @@ fn refusals_have_its_form() {
     assert_eq!((status, kind), (400, json!("invalid_request_error")));
     assert!(message.contains("max_tokens"), "{message}");
     assert_eq!(error(&|body| body["model"] = json!("other")).0, 404);
-    assert!(error(&|body| body["tools"] = json!([{}])).2.contains("tools"));
+    assert!(error(&|body| body["tools"] = json!([{}])).2.contains("tools[0].name"));
+    assert!(error(&|body| body["tool_choice"] = json!({"type": "any"})).2.contains("tool_choice"));
+    assert!(error(&|body| body["mcp_servers"] = json!([])).2.contains("mcp_servers"));
     assert!(error(&|body| body["messages"][0]["content"] = json!([{"type": "image"}])).2.contains("image"));
     assert!(error(&|body| body["thinking"] = json!({"type": "maybe"})).2.contains("thinking.type"));
     assert_eq!(error(&|body| drop(body.as_object_mut().expect("an object").remove("max_tokens"))).0, 400);

@@ -14,3 +14,4 @@ mod faults;
 mod others;
 mod refuse;
 mod server;
+mod structured;

@@ -43,7 +43,7 @@ use vocabulary::Vocabulary;
 pub enum Grammar {
     /// Any JSON object.
     Json,
-    /// JSON that is valid for this schema. Properties come in the order of the schema, and at most 64 characters of white
+    /// JSON that is valid for this schema. Properties come in the order of the schema, and at most 20 characters of white
     /// space stand between tokens. Strings have no `\u` escapes, so that a property's name is written in one way.
     ///
     /// A keyword that cannot be enforced is refused with its path; annotations, such as `description`, are left out.

@@ -22,8 +22,8 @@ const MAX_STEPS: u64 = 200_000;
 
 pub(super) type Result<T> = std::result::Result<T, EngineError>;
 
-/// White space between tokens: what indents 15 levels by 4, and no endless run.
-const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
+/// White space between tokens: a line end with 9 levels by 2. Small models fill what they may.
+const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
 
 /// The schema for llguidance. The budget is that of all schemas in one grammar.
 ///

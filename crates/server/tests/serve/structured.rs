@@ -1,0 +1,131 @@
+//! Replies of a given form: JSON, choices, calls of tools. Random weights write nothing of this by chance.
+
+use serde_json::{Value, json};
+
+use crate::server::Running;
+
+const CHAT: &str = "/v1/chat/completions";
+
+fn chat(more: Value) -> Value {
+    let mut body = json!({"messages": [{"role": "user", "content": "abc"}], "seed": 5, "max_tokens": 800});
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    body
+}
+
+fn schema() -> Value {
+    json!({"type": "object", "additionalProperties": false, "required": ["kind", "count"], "properties": {
+        "kind": {"enum": ["red", "green"]}, "count": {"type": "integer", "minimum": 3, "maximum": 12}}})
+}
+
+fn is_valid(value: &Value) -> bool {
+    let count = value["count"].as_i64().is_some_and(|count| (3..=12).contains(&count));
+    value.as_object().is_some_and(|fields| fields.len() == 2)
+        && ["red", "green"].map(Value::from).contains(&value["kind"])
+        && count
+}
+
+fn tools() -> Value {
+    json!([{"type": "function", "function": {"name": "pick", "parameters": schema()}},
+           {"type": "function", "function": {"name": "stop", "description": "ends it"}},
+           {"type": "web_search"}])
+}
+
+#[test]
+fn json_of_a_schema() {
+    let server = Running::usual();
+    let format = json!({"type": "json_schema", "json_schema": {"name": "x", "strict": true, "schema": schema()}});
+    for seed in 0..10 {
+        let body = chat(json!({"response_format": format, "seed": seed}));
+        let reply = server.ask(CHAT, &body);
+        let text = reply["choices"][0]["message"]["content"].as_str().expect("text");
+        assert_eq!(reply["choices"][0]["finish_reason"], "stop");
+        assert!(is_valid(&serde_json::from_str(text).expect("JSON")), "{text}");
+        let events = server.events(CHAT, &body);
+        let joined: String =
+            events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+        assert_eq!(joined, text);
+        let guided = server.ask(CHAT, &chat(json!({"guided_json": schema(), "seed": seed})));
+        assert_eq!(guided["choices"][0]["message"]["content"], text);
+    }
+    let text = |more: Value| {
+        let mut body = json!({"prompt": "abc", "max_tokens": 300, "seed": 1});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        server.ask("/v1/completions", &body)["choices"][0]["text"].as_str().expect("text").to_owned()
+    };
+    assert!(["a.b", "(c", "<d>"].contains(&&*text(json!({"guided_choice": ["a.b", "(c", "<d>"]}))));
+    assert_eq!(text(json!({"guided_regex": "(ab){3}"})), "ababab");
+    assert_eq!(text(json!({"guided_grammar": "start: \"x\" \"yz\""})), "xyz");
+}
+
+#[test]
+fn calls_that_are_asked_for() {
+    let server = Running::usual();
+    let ask = |choice: Value, seed: u64| chat(json!({"tools": tools(), "tool_choice": choice, "seed": seed}));
+    let named = json!({"type": "function", "function": {"name": "pick"}});
+    for seed in 0..6 {
+        let body = ask(named.clone(), seed);
+        let reply = server.post(CHAT, &body);
+        assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, Some("tools[2]")), "{}", reply.text);
+        let choice = reply.json()["choices"][0].clone();
+        assert_eq!((&choice["finish_reason"], &choice["message"]["content"]), (&json!("tool_calls"), &Value::Null));
+        let call = &choice["message"]["tool_calls"][0];
+        assert_eq!((&call["type"], &call["function"]["name"]), (&json!("function"), &json!("pick")));
+        assert!(call["id"].as_str().is_some_and(|id| id.starts_with("call_")) && call["index"].is_null());
+        let arguments = call["function"]["arguments"].as_str().expect("text");
+        assert!(is_valid(&serde_json::from_str(arguments).expect("JSON")), "{arguments}");
+
+        let events = server.events(CHAT, &body);
+        let calls: Vec<&Value> = events
+            .iter()
+            .map(|event| &event["choices"][0]["delta"]["tool_calls"][0])
+            .filter(|call| !call.is_null())
+            .collect();
+        assert_eq!((calls.len(), &calls[0]["index"]), (1, &json!(0)));
+        assert_eq!(calls[0]["function"], call["function"]);
+        let end = &events[events.len() - 2];
+        assert_eq!(end["choices"][0]["finish_reason"], "tool_calls");
+    }
+    let any = server.ask(CHAT, &ask(json!("required"), 1))["choices"][0]["message"]["tool_calls"].clone();
+    assert_eq!(any.as_array().map(Vec::len), Some(1));
+    // Without a call: the tools are not even in the prompt of a template that writes them.
+    let none = server.ask(CHAT, &ask(json!("none"), 1));
+    assert!(none["choices"][0]["message"]["tool_calls"].is_null());
+    // A call that is cut is content.
+    let mut cut = ask(named, 1);
+    cut["max_tokens"] = json!(12);
+    let cut = server.ask(CHAT, &cut)["choices"][0].clone();
+    assert_eq!((&cut["finish_reason"], cut["message"]["content"].is_string()), (&json!("length"), true));
+}
+
+#[test]
+fn calls_for_anthropic() {
+    let server = Running::usual();
+    let body = json!({"model": "tiny", "max_tokens": 800, "messages": [{"role": "user", "content": "abc"}],
+        "tools": [{"name": "pick", "input_schema": schema()}, {"type": "bash_20250124", "name": "bash"}],
+        "tool_choice": {"type": "tool", "name": "pick"}, "temperature": 0});
+    let reply = server.post("/v1/messages", &body);
+    assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, Some("tools[1]")), "{}", reply.text);
+    let reply = reply.json();
+    assert_eq!(reply["stop_reason"], "tool_use");
+    let block = &reply["content"][0];
+    assert_eq!((&block["type"], &block["name"]), (&json!("tool_use"), &json!("pick")));
+    assert!(is_valid(&block["input"]), "{block}");
+    let events = server.events("/v1/messages", &body);
+    let types: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
+    let expected = [
+        "message_start",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ];
+    assert_eq!(types, expected);
+    assert_eq!(events[1]["content_block"]["input"], json!({}));
+    let partial = events[2]["delta"]["partial_json"].as_str().expect("text");
+    assert_eq!(serde_json::from_str::<Value>(partial).expect("JSON"), block["input"]);
+    let conversation = json!({"model": "tiny", "max_tokens": 3, "tools": body["tools"], "messages": [
+        {"role": "user", "content": "abc"}, {"role": "assistant", "content": reply["content"]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": block["id"], "content": "42"}]}]});
+    server.ask("/v1/messages", &conversation);
+}
