@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use gristmill_kernels::ops::Sampling;
 
+use super::draft::Draft;
 use super::dry::Repetition;
 use super::grammar::Matcher;
 use super::sampling::draw_seed;
@@ -78,6 +79,8 @@ pub(super) struct Job {
     repetition: Option<Repetition>,
     /// Of the request's grammar.
     matcher: Option<Matcher>,
+    /// `None` if what is drawn depends on tokens that would be guesses.
+    draft: Option<Draft>,
     /// Tokens generated so far and how often, if a penalty looks at them.
     counts: Vec<(u32, u32)>,
     usage: Usage,
@@ -101,7 +104,9 @@ impl Job {
         cancelled: Arc<AtomicBool>,
     ) -> Job {
         request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
+        let depends = repetition.is_some() || matcher.is_some() || request.sampling.penalises();
         Job {
+            draft: (request.draft > 0 && !depends).then(|| Draft::new(request.draft)),
             usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
             prompt,
             tenant: request.tenant,
@@ -179,6 +184,23 @@ impl Job {
                 }
             }
         }
+    }
+
+    /// Guesses of what follows the text, of which the context holds `room` more tokens behind the next.
+    pub(super) fn guess(&self, text: &[u32], room: usize) -> Vec<u32> {
+        let Usage { generated_tokens, .. } = self.usage;
+        let wanted = self.max_tokens.saturating_sub(generated_tokens + 1);
+        match &self.draft {
+            Some(draft) if generated_tokens >= self.min_tokens => draft.guess(text, room.min(wanted)),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Counts guesses, and how many of them the model drew.
+    pub(super) fn learn(&mut self, guessed: usize, right: usize) {
+        self.usage.drafted_tokens += guessed;
+        self.usage.accepted_tokens += right;
+        self.draft.iter_mut().for_each(|draft| draft.learn(right));
     }
 
     /// How to draw the token at `position`, which a token of the prompt replaces if it is `given`.

@@ -8,10 +8,12 @@
 //! - `request` has requests and their results, `sampling` and `logprob` parts of them, `error` the reasons for a refusal.
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
+//! - `draft` guesses tokens that follow, which the model checks in one pass.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `fair` decides whose request begins next, `schedule` which tokens run next; `job` follows one request to its end;
 //!   `stop` withholds text that may be the start of a stop string.
 
+mod draft;
 mod dry;
 mod error;
 mod fair;

@@ -37,6 +37,12 @@ pub struct Request {
     /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held until
     /// the first piece, in 8 bytes for each of the likeliest.
     pub prompt_logprobs: Option<usize>,
+    /// The most tokens that are guessed in each step, from what followed the text's ending where it occurs earlier, prompt
+    /// included; 0 guesses nothing. The model checks the guesses in one pass and keeps those that it draws itself. So
+    /// the text is the same, and texts that repeat parts of themselves (code, quotations, edits) take fewer steps. Needs rows
+    /// of logits: [`Limits::output_rows`](crate::Limits::output_rows) for one more than the guesses of each sequence.
+    /// Nothing is guessed with penalties, DRY or a grammar, and below `min_tokens`.
+    pub draft: usize,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
     /// Whose request it is. Of waiting requests, one of the tenant that was given the fewest tokens begins next. What a
@@ -60,6 +66,7 @@ impl Request {
             grammar: None,
             logprobs: None,
             prompt_logprobs: None,
+            draft: 0,
             control_tokens: false,
             tenant: 0,
         }
@@ -221,6 +228,10 @@ pub struct Usage {
     pub generated_tokens: usize,
     /// From the first token to the last.
     pub decode: Duration,
+    /// Tokens that were guessed ([`Request::draft`]).
+    pub drafted_tokens: usize,
+    /// Those of them that the model drew.
+    pub accepted_tokens: usize,
 }
 
 impl Usage {

@@ -1,6 +1,7 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -36,7 +37,22 @@ struct Running {
     tokens: Vec<u32>,
     /// Tokens that are in the state: all but the last in decode.
     computed: usize,
+    /// Guesses of the tokens that follow the text, for one step; and how many were right in the last.
+    guess: Vec<u32>,
+    right: usize,
     job: Job,
+}
+
+impl Running {
+    /// Tokens of the text, and of the guesses behind it.
+    fn at(&self, positions: Range<usize>) -> Vec<u32> {
+        self.tokens.iter().chain(&self.guess).take(positions.end).skip(positions.start).copied().collect()
+    }
+
+    /// Guesses of which the next token is drawn.
+    fn guessed(&self, chunk: &Pending) -> &[u32] {
+        &self.guess[..chunk.positions.end.saturating_sub(self.tokens.len())]
+    }
 }
 
 /// A row of logits of one step.
@@ -45,6 +61,8 @@ struct Row {
     slot: usize,
     /// The token that follows in the prompt; `None` if it is to be drawn.
     next: Option<u32>,
+    /// Guesses that the row depends on.
+    guesses: usize,
 }
 
 impl Worker {
@@ -87,6 +105,7 @@ impl Worker {
     fn step(&mut self) {
         self.remove_cancelled();
         self.admit();
+        self.guess();
         let chunks = share(&self.pending(), self.batch_tokens, self.output_rows);
         match self.forward_and_sample(&chunks) {
             Ok(drawn) => drawn.into_iter().for_each(|(slot, drawn)| match drawn {
@@ -118,7 +137,7 @@ impl Worker {
                     self.shares.give(job.tenant, job.prompt.len() - reused);
                     job.begin(reused);
                     let tokens = std::mem::take(&mut job.prompt);
-                    self.slots[slot] = Some(Running { sequence, tokens, computed: reused, job });
+                    self.slots[slot] = Some(Running { sequence, tokens, computed: reused, guess: Vec::new(), right: 0, job });
                 }
                 Err(error) => job.fail(error.into()),
             }
@@ -138,12 +157,22 @@ impl Worker {
         order.into_iter().find(|&at| !waits(&self.waiting[at]))
     }
 
+    /// Guesses what follows the texts in decode.
+    fn guess(&mut self) {
+        let context = self.runner.context();
+        for Running { tokens, computed, guess, job, .. } in self.slots.iter_mut().flatten() {
+            let decodes = *computed + 1 == tokens.len() && *computed >= job.usage().prompt_tokens;
+            *guess = if decodes { job.guess(tokens, context.saturating_sub(tokens.len())) } else { Vec::new() };
+        }
+    }
+
     /// The tokens of each slot that are not in its state.
     fn pending(&self) -> Vec<Pending> {
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
-            let Running { tokens, computed, job, .. } = running.as_ref()?;
-            let all_rows = job.prompt_logprobs.is_some() && *computed < job.usage().prompt_tokens;
-            Some(Pending { slot, positions: *computed..tokens.len(), all_rows })
+            let Running { tokens, computed, guess, job, .. } = running.as_ref()?;
+            let of_prompt = job.prompt_logprobs.is_some() && *computed < job.usage().prompt_tokens;
+            let all_rows = of_prompt || !guess.is_empty();
+            Some(Pending { slot, positions: *computed..tokens.len() + guess.len(), all_rows })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()
     }
@@ -155,17 +184,18 @@ impl Worker {
         let mut rows = Vec::new();
         let mut sampling = Vec::new();
         for Pending { slot, positions, all_rows } in chunks {
-            let Some(Running { sequence, tokens, job, .. }) = &self.slots[*slot] else { continue };
-            let complete = positions.end == tokens.len();
+            let Some(running) = &self.slots[*slot] else { continue };
+            let Running { sequence, tokens, job, .. } = running;
+            let complete = positions.end >= tokens.len();
             let (outputs, first) = match (all_rows, complete) {
                 (true, _) => (Outputs::All, positions.start),
                 (false, true) => (Outputs::Last, positions.end - 1),
                 (false, false) => (Outputs::None, positions.end),
             };
-            self.batch.push(*sequence, &tokens[positions.clone()], outputs);
+            self.batch.push(*sequence, &running.at(positions.clone()), outputs);
             for next in first + 1..positions.end + 1 {
                 let given = tokens.get(next).copied();
-                rows.push(Row { slot: *slot, next: given });
+                rows.push(Row { slot: *slot, next: given, guesses: next.saturating_sub(tokens.len()) });
                 sampling.push(job.sampling(next, given.is_some()));
             }
         }
@@ -178,16 +208,17 @@ impl Worker {
         // Before drawing, which leaves them penalised.
         let (logprobs, vocab) = (logits.first(wanted)?, logits.vocab());
         let drawn = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
-        for Pending { slot, positions, .. } in chunks {
-            if let Some(running) = &mut self.slots[*slot] {
-                running.computed = positions.end;
-                self.runner.keep_prefix(running.sequence, &running.tokens)?;
-            }
+        for chunk in chunks {
+            let of_slot = rows.iter().zip(&drawn).filter(|(row, _)| row.slot == chunk.slot && row.next.is_none());
+            self.advance(chunk, of_slot.map(|(_, &token)| token))?;
         }
         let mut outcome = Vec::new();
         for (number, (row, token)) in rows.into_iter().zip(drawn).enumerate() {
             let wants = self.wants(&row);
-            let Some(Running { job, .. }) = &mut self.slots[row.slot] else { continue };
+            let Some(Running { job, right, .. }) = &mut self.slots[row.slot] else { continue };
+            if row.guesses > *right {
+                continue;
+            }
             let logprob = |token| wants.map(|top| Logprob::new(&logprobs[number * vocab..][..vocab], token, top));
             match row.next {
                 _ if token == PADDING => outcome.push((row.slot, Err(self.runner.not_finite(number)))),
@@ -196,6 +227,21 @@ impl Worker {
             }
         }
         Ok(outcome)
+    }
+
+    /// Counts a chunk as computed; of guesses those that were drawn as well, the others leave the state.
+    fn advance(&mut self, chunk: &Pending, drawn: impl Iterator<Item = u32>) -> Result<()> {
+        let Some(running) = &mut self.slots[chunk.slot] else { return Ok(()) };
+        let guessed = running.guessed(chunk);
+        let right = guessed.iter().zip(drawn).take_while(|(guess, drawn)| *guess == drawn).count();
+        let (guessed, length) = (guessed.len(), running.tokens.len());
+        running.right = right;
+        if guessed > 0 {
+            running.job.learn(guessed, right);
+            self.runner.truncate(running.sequence, length + right)?;
+        }
+        running.computed = chunk.positions.end.min(length + right);
+        self.runner.keep_prefix(running.sequence, &running.tokens)
     }
 
     /// The number of likeliest tokens that a row's job wants to know, if it wants its log-probability.
@@ -210,7 +256,7 @@ impl Worker {
         let mut refused = Vec::new();
         for Pending { slot, positions, .. } in chunks {
             let Some(Running { tokens, job, .. }) = &mut self.slots[*slot] else { continue };
-            if positions.end == tokens.len()
+            if positions.end >= tokens.len()
                 && let Err(error) = job.observe(tokens, tokenizer)
             {
                 job.fail(error);

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use gristmill_engine::engine::{Logprob, Piece};
 use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Runner, SamplingOptions};
 
-use crate::tiny::Random;
+use crate::tiny::{Random, Tiny};
 use crate::{CONTEXT, engine, model, pieces, random_tokens, request, sampling, tokens};
 
 const TOP: usize = 5;
@@ -134,5 +134,48 @@ fn a_full_queue_refuses() {
     assert!(matches!(engine.generate(request), Err(EngineError::Busy { .. })));
     for generation in running {
         assert_eq!(generation.count(), 90);
+    }
+}
+
+/// Alone and in company, drawn and greedy, where guesses are mostly right and where they are mostly wrong; with a window and
+/// without, with few rows of logits and with many.
+#[test]
+fn guesses_change_no_text() {
+    let mut random = Random::fresh();
+    let windowed = crate::speaking(Tiny::gpt_oss());
+    for (model, sequences, output_rows) in [(model(), 1, Some(9)), (model(), 4, Some(12)), (windowed, 3, Some(40))] {
+        let engine = Engine::start(model.clone(), limits(sequences, 32, output_rows)).unwrap();
+        let requests: Vec<Request> = (0..12)
+            .map(|n| {
+                // A text of few words repeats itself.
+                let words = [2, 5, 256][n % 3];
+                let prompt: Vec<u32> = (0..10 + random.below(40)).map(|_| random.below(words) as u32).collect();
+                let hot = SamplingOptions { temperature: 1.0, seed: Some(random.next()), ..SamplingOptions::default() };
+                let sampling = if n % 2 == 0 { SamplingOptions::greedy() } else { hot };
+                let mut request = request(&prompt, 1 + random.below(40), sampling);
+                request.logprobs = (n % 4 == 0).then_some(TOP);
+                request.min_tokens = if n % 5 == 0 { 1 } else { 0 };
+                // The tokens of few words, so that texts repeat themselves.
+                request.logit_bias = (0..words.min(5) as u32).map(|token| (token, 8.0)).collect();
+                request
+            })
+            .collect();
+        let plain: Vec<Vec<Piece>> = requests.iter().map(|request| pieces(&engine, request.clone())).collect();
+        let drafted: Vec<Request> = requests.into_iter().map(|request| Request { draft: 8, ..request }).collect();
+        let running: Vec<_> = drafted.iter().map(|request| engine.generate(request.clone()).unwrap()).collect();
+        let (mut guessed, mut accepted, mut generated) = (0, 0, 0);
+        for (plain, running) in plain.iter().zip(running) {
+            let found: Vec<Piece> = running.collect::<Result<_, _>>().unwrap();
+            let shown = |pieces: &[Piece]| -> Vec<_> {
+                pieces.iter().map(|piece| (piece.token, piece.text.clone(), piece.logprob.clone())).collect()
+            };
+            assert_eq!(shown(&found), shown(plain));
+            let usage = found.last().unwrap().finish.unwrap().usage;
+            assert!(usage.accepted_tokens <= usage.drafted_tokens && usage.accepted_tokens < usage.generated_tokens);
+            guessed += usage.drafted_tokens;
+            accepted += usage.accepted_tokens;
+            generated += usage.generated_tokens;
+        }
+        assert!(accepted > 0 && accepted < guessed, "{accepted} of {guessed} guesses, {generated} tokens");
     }
 }
