@@ -184,6 +184,24 @@ pub(crate) struct SamplingArgs {
     stop: Vec<String>,
     #[command(flatten)]
     bias: BiasArgs,
+    #[command(flatten)]
+    draft: DraftArg,
+}
+
+/// Speculative decoding.
+#[derive(Args, Clone, Copy)]
+pub(crate) struct DraftArg {
+    /// Guess up to N tokens in each step, from what followed the same tokens earlier in the text, and check them in one pass.
+    /// The text stays the same; one that repeats parts of itself is faster.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
+    pub(crate) draft: usize,
+}
+
+impl DraftArg {
+    /// Rows of logits of so many sequences: one for each, and one for each guess.
+    pub(crate) fn rows(self, sequences: usize) -> Option<usize> {
+        Some(sequences.saturating_mul(self.draft.saturating_add(1)))
+    }
 }
 
 /// Checked options of a generation.
@@ -192,6 +210,7 @@ pub(crate) struct GenerationOptions {
     pub(crate) max_tokens: Option<usize>,
     stop: Vec<String>,
     bias: BiasOptions,
+    pub(crate) draft: DraftArg,
 }
 
 impl SamplingArgs {
@@ -204,7 +223,7 @@ impl SamplingArgs {
         }
         let bias = self.bias.check()?;
         let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);
-        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias })
+        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias, draft: self.draft })
     }
 
     /// The settings on the command line, completed by `defaults`.
@@ -237,6 +256,7 @@ impl GenerationOptions {
         request.sampling = self.sampling;
         request.max_tokens = self.max_tokens;
         request.stop = self.stop.clone();
+        request.draft = self.draft.draft;
         self.bias.apply(request, model)
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gristmill_engine::{Engine, Limits, Model, ModelInfo, Opened, Plan, open_device};
 use indicatif::ProgressBar;
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::{DeviceArgs, DraftArg, Verbosity};
 use crate::console;
 use crate::failure::Failure;
 use crate::source::Source;
@@ -67,9 +67,10 @@ pub(crate) fn engine(
     source: Source,
     device: &DeviceArgs,
     context: Option<usize>,
+    draft: DraftArg,
     log: &Verbosity,
 ) -> Result<(Engine, Duration), Failure> {
-    let limits = Limits { context, kv_format: device.kv.into(), ..Limits::default() };
+    let limits = Limits { context, output_rows: draft.rows(1), kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
     let model = model(source, device, limits, log)?;
     Ok((Engine::start(model, limits)?, start.elapsed()))

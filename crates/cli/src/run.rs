@@ -82,6 +82,8 @@ struct Report<'a> {
     seed: u64,
     prompt_tokens: usize,
     generated_tokens: usize,
+    drafted_tokens: usize,
+    accepted_tokens: usize,
     prompt_tokens_per_second: Option<f64>,
     decode_tokens_per_second: Option<f64>,
     load_seconds: f64,
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
     let grammar = args.grammar.read()?;
     let (source, text) = args.input()?;
-    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.log)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, options.draft, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
     // A grammar leaves no room for thinking.
     let no_think = args.no_think || grammar.is_some();
@@ -155,6 +157,8 @@ impl<'a> Report<'a> {
             seed: finish.seed,
             prompt_tokens: finish.usage.prompt_tokens,
             generated_tokens: finish.usage.generated_tokens,
+            drafted_tokens: finish.usage.drafted_tokens,
+            accepted_tokens: finish.usage.accepted_tokens,
             prompt_tokens_per_second: finish.usage.prefill_rate(),
             decode_tokens_per_second: finish.usage.decode_rate(),
             load_seconds: load_time.as_secs_f64(),
@@ -178,13 +182,19 @@ fn generate(engine: &Engine, request: Request, mut printer: Printer) -> Result<(
 
 /// Tokens and rates of a generation.
 pub(crate) fn rates(finish: &Finish) -> String {
-    let Usage { prompt_tokens, reused_tokens, generated_tokens, .. } = finish.usage;
+    let Usage { prompt_tokens, reused_tokens, generated_tokens, drafted_tokens, accepted_tokens, .. } = finish.usage;
     let rate = |rate: Option<f64>| rate.map(|r| format!(" at {r:.1} tok/s")).unwrap_or_default();
     let reused = if reused_tokens > 0 { format!(" ({reused_tokens} of them cached)") } else { String::new() };
     let prefill = rate(finish.usage.prefill_rate());
     let decode = rate(finish.usage.decode_rate());
     let reason = finish.reason.name();
-    format!("prompt {prompt_tokens} tokens{reused}{prefill}, decode {generated_tokens} tokens{decode} ({reason})")
+    let guesses = match drafted_tokens {
+        0 => String::new(),
+        _ => format!(", {accepted_tokens} of {drafted_tokens} guesses accepted"),
+    };
+    format!(
+        "prompt {prompt_tokens} tokens{reused}{prefill}, decode {generated_tokens} tokens{decode}{guesses} ({reason})"
+    )
 }
 
 /// Load time and memory.

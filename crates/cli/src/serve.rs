@@ -11,7 +11,7 @@ use gristmill_engine::Limits;
 use gristmill_engine::engine::Engine;
 use gristmill_server::{Access, Options, Server};
 
-use crate::args::{ContextArg, DeviceArgs, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, DraftArg, Verbosity};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, Source};
@@ -63,6 +63,8 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
+    draft: DraftArg,
+    #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     context: ContextArg,
@@ -78,6 +80,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         context: args.context.ctx,
         sequences: args.parallel,
         batch_tokens: args.batch.max(args.parallel),
+        output_rows: args.draft.rows(args.parallel),
         kv_format: args.device.kv.into(),
         ..Limits::default()
     };
@@ -86,8 +89,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let engine = Engine::start(model, limits)?.with_queue(args.queue);
     let access = Access { keys, hosts: args.allow_host.clone() };
     let name = args.name.clone().unwrap_or_else(|| name(source));
-    let (aliases, strict) = (args.alias.clone(), args.strict);
-    let options = Options { aliases, access, strict, sampling, ..Options::new(name) };
+    let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.draft);
+    let options = Options { aliases, access, strict, sampling, draft, ..Options::new(name) };
     serve(args, engine, options)
 }
 

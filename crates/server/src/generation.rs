@@ -43,7 +43,8 @@ impl Choices {
     fn start_blocking(app: &App, requests: Vec<Request>) -> Result<Choices, ApiError> {
         let (sender, pieces) = mpsc::unbounded_channel();
         let mut choices = Choices { pieces, cancellers: Vec::new(), running: requests.len() };
-        for (number, request) in requests.into_iter().enumerate() {
+        for (number, mut request) in requests.into_iter().enumerate() {
+            request.draft = app.options.draft;
             let sender = sender.clone();
             let mut watch = app.metrics.watch(Instant::now());
             let deliver = move |event: Result<Piece, EngineError>| {

@@ -28,6 +28,8 @@ pub(crate) struct Metrics {
     prompt_tokens: Counter,
     reused_tokens: Counter,
     generated_tokens: Counter,
+    drafted_tokens: Counter,
+    accepted_tokens: Counter,
     to_first_token: Histogram,
     between_tokens: Histogram,
     queue_seconds: Counter<f64, AtomicU64>,
@@ -46,6 +48,8 @@ impl Metrics {
             prompt_tokens: Counter::default(),
             reused_tokens: Counter::default(),
             generated_tokens: Counter::default(),
+            drafted_tokens: Counter::default(),
+            accepted_tokens: Counter::default(),
             to_first_token,
             between_tokens,
             queue_seconds: Counter::default(),
@@ -58,6 +62,9 @@ impl Metrics {
         let help = "Prompt tokens whose state was in the prefix cache";
         registry.register("prompt_tokens_reused", help, metrics.reused_tokens.clone());
         registry.register("generated_tokens", "Tokens generated", metrics.generated_tokens.clone());
+        registry.register("drafted_tokens", "Tokens guessed for ended generations", metrics.drafted_tokens.clone());
+        let help = "Guessed tokens that the model drew";
+        registry.register("accepted_tokens", help, metrics.accepted_tokens.clone());
         let help = "Seconds from a request to its first token";
         registry.register("time_to_first_token_seconds", help, metrics.to_first_token.clone());
         let help = "Seconds from one token of a generation to the next";
@@ -101,6 +108,8 @@ impl Watch {
             metrics.generations.inc();
             metrics.prompt_tokens.inc_by(finish.usage.prompt_tokens as u64);
             metrics.reused_tokens.inc_by(finish.usage.reused_tokens as u64);
+            metrics.drafted_tokens.inc_by(finish.usage.drafted_tokens as u64);
+            metrics.accepted_tokens.inc_by(finish.usage.accepted_tokens as u64);
             metrics.queue_seconds.inc_by(finish.usage.queue.as_secs_f64());
         }
     }

@@ -21,6 +21,8 @@ pub struct Options {
     pub patience: Duration,
     /// Sampling where a request says nothing.
     pub sampling: SamplingOptions,
+    /// The most tokens that are guessed in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
+    pub draft: usize,
 }
 
 impl Options {
@@ -34,6 +36,7 @@ impl Options {
             body_bytes: 32 << 20,
             patience: Duration::from_secs(30),
             sampling: SamplingOptions::default(),
+            draft: 0,
         }
     }
 }

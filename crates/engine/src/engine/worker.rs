@@ -137,7 +137,8 @@ impl Worker {
                     self.shares.give(job.tenant, job.prompt.len() - reused);
                     job.begin(reused);
                     let tokens = std::mem::take(&mut job.prompt);
-                    self.slots[slot] = Some(Running { sequence, tokens, computed: reused, guess: Vec::new(), right: 0, job });
+                    self.slots[slot] =
+                        Some(Running { sequence, tokens, computed: reused, guess: Vec::new(), right: 0, job });
                 }
                 Err(error) => job.fail(error.into()),
             }

@@ -1,6 +1,6 @@
 //! Tokens and times of a reply.
 
-use gristmill_engine::engine::Finish;
+use gristmill_engine::engine::{Finish, Usage as Tokens};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -33,6 +33,9 @@ struct ChoiceReceipt {
     /// The seed that its tokens were drawn with.
     seed: u64,
     reused_tokens: usize,
+    /// Tokens that were guessed, and those of them that the model drew.
+    drafted_tokens: usize,
+    accepted_tokens: usize,
     /// Milliseconds of waiting for a sequence.
     queue_ms: f64,
     /// Milliseconds from the first step that read the prompt to the first token.
@@ -66,6 +69,8 @@ impl ChoiceReceipt {
         let usage = &finish.usage;
         let [queue_ms, prefill_ms, decode_ms] =
             [usage.queue, usage.prefill, usage.decode].map(|time| (time.as_secs_f64() * 1e6).round() / 1e3);
-        ChoiceReceipt { seed: finish.seed, reused_tokens: usage.reused_tokens, queue_ms, prefill_ms, decode_ms }
+        let &Tokens { reused_tokens, drafted_tokens, accepted_tokens, .. } = usage;
+        let seed = finish.seed;
+        ChoiceReceipt { seed, reused_tokens, drafted_tokens, accepted_tokens, queue_ms, prefill_ms, decode_ms }
     }
 }
