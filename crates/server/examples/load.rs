@@ -14,9 +14,9 @@
 //! between two pieces, each as median and 99th percentile.
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::{Request, Uri, header};
+use hyper::{Request, Response, Uri, header};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -117,6 +117,18 @@ impl Server {
 }
 
 impl Client {
+    /// Sends a request, on a new connection if the server has closed this one after an earlier answer.
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failure> {
+        let again = request.clone();
+        if self.sender.ready().await.is_ok()
+            && let Ok(response) = self.sender.send_request(request).await
+        {
+            return Ok(response);
+        }
+        *self = self.server.connect().await?;
+        Ok(self.sender.send_request(again).await?)
+    }
+
     /// Streams one answer and adds what it measures, unless it is only an interruption of others.
     async fn ask(&mut self, path: &str, mut body: Value, counts: bool) -> Result<String, Failure> {
         body["model"] = json!(self.server.model);
@@ -128,7 +140,7 @@ impl Client {
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from(body.to_string())))?;
         let begin = Instant::now();
-        let mut response = self.sender.send_request(request).await?;
+        let mut response = self.send(request).await?;
         if !response.status().is_success() {
             let text = response.collect().await?.to_bytes();
             return Err(format!("{path}: {}", String::from_utf8_lossy(&text)).into());
