@@ -8,42 +8,69 @@ use gristmill_kernels::kv::KV_BLOCK;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) slot: usize,
-    /// Their positions; one in decode, many in prefill. Not empty.
+    /// Their positions; in decode the text's last token and the guesses behind it, in prefill many. Not empty.
     pub(super) positions: Range<usize>,
     /// Whether the logits of each are wanted, or those of the text's last token alone.
     pub(super) all_rows: bool,
+    /// Whether the first of them is the last token of a text that is being generated.
+    pub(super) decodes: bool,
+    /// Smaller for slots that began earlier.
+    pub(super) began: u64,
 }
 
-/// Shares the tokens of a step, and its rows of logits, of which each slot gets one at least. So a decoding slot, which
-/// wants one token, never waits for a prefill, and a short prompt does not wait for a long one. If there are more slots
-/// than tokens or rows, the first slots listed are served.
+/// The share of a step's tokens that the prompt which began first gets, however many shorter ones there are.
+const OF_THE_OLDEST: usize = 4;
+
+/// Shares the tokens of a step, and its rows of logits. A decoding slot gets one of each at least. Of prompts the shortest are
+/// read first, because that makes the mean time to the first token the least; a quarter of the tokens is for the prompt
+/// that began first, so that a long one is read however many short ones come.
 ///
-/// The chunks are in the order of `pending`; each is a beginning of what was pending.
+/// The chunks are in the order of `pending`; each is a beginning of what was pending. There are at least as many tokens and
+/// rows as decoding slots.
 pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pending> {
-    let served = &pending[..pending.len().min(tokens).min(rows)];
-    let wanted_rows = served.iter().map(|pending| if pending.all_rows { pending.positions.len() } else { 1 });
-    let rows = max_min(&wanted_rows.collect::<Vec<_>>(), rows);
-    let limit = |(pending, rows): (&Pending, usize)| if pending.all_rows { rows } else { pending.positions.len() };
-    let granted = max_min(&served.iter().zip(rows).map(limit).collect::<Vec<_>>(), tokens);
-    let chunk = |(pending, n): (&Pending, usize)| {
-        let start = pending.positions.start;
-        Pending { positions: start..start + n, ..pending.clone() }
+    let mut left = Left { tokens, rows, granted: vec![0; pending.len()] };
+    for (at, one) in pending.iter().enumerate().filter(|(_, one)| one.decodes) {
+        left.grant(at, one, 1);
+    }
+    let prompts = || pending.iter().enumerate().filter(|(_, one)| !one.decodes);
+    if let Some((at, oldest)) = prompts().min_by_key(|(_, one)| one.began) {
+        left.grant(at, oldest, left.tokens.div_ceil(OF_THE_OLDEST));
+    }
+    let mut shortest: Vec<(usize, &Pending)> = pending.iter().enumerate().collect();
+    shortest.sort_by_key(|(_, one)| (one.positions.len(), one.began));
+    for (at, one) in shortest {
+        left.grant(at, one, usize::MAX);
+    }
+    let chunk = |(one, granted): (&Pending, usize)| {
+        let start = one.positions.start;
+        Pending { positions: start..start + granted, ..one.clone() }
     };
-    served.iter().zip(granted).map(chunk).collect()
+    pending.iter().zip(left.granted).filter(|(_, granted)| *granted > 0).map(chunk).collect()
 }
 
-/// Shares a budget by max-min fairness: who wants less than an equal share gets all that they want, the others share the
-/// rest.
-fn max_min(wanted: &[usize], budget: usize) -> Vec<usize> {
-    let mut by_size: Vec<usize> = (0..wanted.len()).collect();
-    by_size.sort_by_key(|&i| wanted[i]);
-    let mut left = budget;
-    let mut granted = vec![0; wanted.len()];
-    for (n, &i) in by_size.iter().enumerate() {
-        granted[i] = wanted[i].min(left / (wanted.len() - n));
-        left -= granted[i];
+/// What of a step is not granted yet, and the tokens that are, of each pending slot.
+struct Left {
+    tokens: usize,
+    rows: usize,
+    granted: Vec<usize>,
+}
+
+impl Left {
+    /// Grants at most so many tokens more, with their rows.
+    fn grant(&mut self, at: usize, one: &Pending, most: usize) {
+        let granted = &mut self.granted[at];
+        let wanted = (one.positions.len() - *granted).min(most).min(self.tokens);
+        // A slot that wants its last row alone has it with its first token.
+        let has_row = !one.all_rows && *granted > 0;
+        let more = match (one.all_rows, has_row || self.rows > 0) {
+            (true, _) => wanted.min(self.rows),
+            (false, true) => wanted,
+            (false, false) => 0,
+        };
+        self.rows -= if one.all_rows { more } else { usize::from(!has_row && more > 0) };
+        self.tokens -= more;
+        *granted += more;
     }
-    granted
 }
 
 /// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text begins with the same blocks
@@ -58,49 +85,76 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lengths(wanted: &[usize], budget: usize) -> Vec<usize> {
-        let pending: Vec<Pending> = wanted
-            .iter()
-            .enumerate()
-            .map(|(slot, &n)| Pending { slot, positions: 10..10 + n, all_rows: false })
-            .collect();
-        let chunks = share(&pending, budget, wanted.len());
-        for (chunk, pending) in chunks.iter().zip(&pending) {
-            assert_eq!((chunk.slot, chunk.positions.start), (pending.slot, 10));
+    /// Slots that began in this order; those that want one token decode.
+    fn pending(wanted: &[usize]) -> Vec<Pending> {
+        let one = |(slot, &n): (usize, &usize)| Pending {
+            slot,
+            positions: 10..10 + n,
+            all_rows: false,
+            decodes: n == 1,
+            began: slot as u64,
+        };
+        wanted.iter().enumerate().map(one).collect()
+    }
+
+    /// The tokens that each slot gets.
+    fn granted(pending: &[Pending], tokens: usize, rows: usize) -> Vec<usize> {
+        let mut granted = vec![0; pending.len()];
+        for chunk in share(pending, tokens, rows) {
+            assert_eq!(chunk.positions.start, 10);
+            granted[chunk.slot] = chunk.positions.len();
         }
-        chunks.into_iter().map(|c| c.positions.len()).collect()
+        granted
     }
 
     #[test]
-    fn decode_comes_first_and_short_prompts_do_not_wait() {
-        assert_eq!(lengths(&[1000, 1, 1], 64), [62, 1, 1]);
-        assert_eq!(lengths(&[1000, 10, 1000], 64), [27, 10, 27]);
-        assert_eq!(lengths(&[3, 1], 64), [3, 1]);
-        assert_eq!(lengths(&[5, 5, 5], 2), [1, 1]);
-        assert_eq!(lengths(&[], 8), [0; 0]);
+    fn decode_comes_first_then_short_prompts() {
+        let granted = |wanted: &[usize], tokens| granted(&pending(wanted), tokens, wanted.len());
+        assert_eq!(granted(&[1000, 1, 1], 64), [62, 1, 1]);
+        // A quarter for the oldest, then the shortest.
+        assert_eq!(granted(&[1000, 10, 1000], 64), [54, 10, 0]);
+        assert_eq!(granted(&[1000, 40, 30, 1000], 64), [16, 18, 30, 0]);
+        assert_eq!(granted(&[40, 40, 1000], 80), [40, 40, 0]);
+        assert_eq!(granted(&[3, 1], 64), [3, 1]);
+        assert_eq!(granted(&[], 8), [0; 0]);
     }
 
     #[test]
     fn rows_bound_the_chunks_that_want_all() {
-        let of = |slot, n: usize, all_rows| Pending { slot, positions: 5..5 + n, all_rows };
-        let pending = [of(0, 100, true), of(1, 100, false), of(2, 1, false), of(3, 3, true), of(4, 100, true)];
-        let lengths =
-            |tokens, rows| share(&pending, tokens, rows).iter().map(|c| c.positions.len()).collect::<Vec<_>>();
-        assert_eq!(lengths(300, 25), [10, 100, 1, 3, 10]);
-        assert_eq!(lengths(40, 25), [10, 16, 1, 3, 10]);
-        assert_eq!(lengths(300, 5), [1, 100, 1, 1, 1]);
-        assert_eq!(lengths(300, 2), [1, 100]);
+        let mut pending = pending(&[100, 100, 1, 3, 100]);
+        [0, 3, 4].into_iter().for_each(|at| pending[at].all_rows = true);
+        assert_eq!(granted(&pending, 300, 25), [20, 100, 1, 3, 0]);
+        assert_eq!(granted(&pending, 40, 25), [10, 26, 1, 3, 0]);
+        assert_eq!(granted(&pending, 300, 5), [4, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn guesses_give_way_to_decode() {
+        let mut pending = pending(&[9, 1, 9, 200]);
+        for at in [0, 2] {
+            (pending[at].all_rows, pending[at].decodes) = (true, true);
+        }
+        assert_eq!(granted(&pending, 64, 64), [9, 1, 9, 45]);
+        assert_eq!(granted(&pending, 64, 6), [3, 1, 1, 61]);
+        assert_eq!(granted(&pending, 3, 3), [1, 1, 1, 0]);
     }
 
     proptest! {
         #[test]
-        fn shares_are_max_min_fair(wanted in prop::collection::vec(1usize..100, 1..20), budget in 20usize..200) {
-            let got = lengths(&wanted, budget);
-            prop_assert_eq!(got.iter().sum::<usize>(), budget.min(wanted.iter().sum()));
-            for (i, &n) in got.iter().enumerate() {
-                prop_assert!(n >= 1 && n <= wanted[i]);
-                // Nobody who got less than they wanted is more than one token behind anybody.
-                prop_assert!(n == wanted[i] || got.iter().all(|&other| other <= n + 1));
+        fn nothing_is_left_and_nobody_starves(wanted in prop::collection::vec(1usize..100, 1..20), tokens in 20usize..200) {
+            let pending = pending(&wanted);
+            let got = granted(&pending, tokens, 20);
+            prop_assert_eq!(got.iter().sum::<usize>(), tokens.min(wanted.iter().sum()));
+            prop_assert!(pending.iter().zip(&got).all(|(one, &n)| n <= one.positions.len() && (n > 0 || !one.decodes)));
+            let decoding = wanted.iter().filter(|&&n| n == 1).count();
+            let oldest = wanted.iter().position(|&n| n > 1);
+            if let Some(oldest) = oldest {
+                prop_assert!(got[oldest] >= wanted[oldest].min((tokens - decoding) / 4));
+            }
+            for (at, &n) in wanted.iter().enumerate().filter(|&(at, &n)| got[at] < n && Some(at) != oldest) {
+                // Whoever is longer got nothing.
+                let longer = |other: usize| wanted[other] > n && Some(other) != oldest;
+                prop_assert!((0..wanted.len()).all(|other| !longer(other) || got[other] == 0), "{at}");
             }
         }
     }

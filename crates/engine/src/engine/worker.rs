@@ -24,6 +24,8 @@ pub(super) struct Worker {
     batch: Batch,
     /// As many as the runner has sequences.
     slots: Vec<Option<Running>>,
+    /// Jobs that have begun.
+    begun: u64,
     waiting: Vec<Job>,
     shares: Shares,
     stop: Arc<AtomicBool>,
@@ -40,6 +42,8 @@ struct Running {
     /// Guesses of the tokens that follow the text, for one step; and how many were right in the last.
     guess: Vec<u32>,
     right: usize,
+    /// The number of jobs that began before.
+    began: u64,
     job: Job,
 }
 
@@ -47,6 +51,11 @@ impl Running {
     /// Tokens of the text, and of the guesses behind it.
     fn at(&self, positions: Range<usize>) -> Vec<u32> {
         self.tokens.iter().chain(&self.guess).take(positions.end).skip(positions.start).copied().collect()
+    }
+
+    /// Whether its prompt is in the state.
+    fn decodes(&self) -> bool {
+        self.computed >= self.job.usage().prompt_tokens
     }
 
     /// Guesses of which the next token is drawn.
@@ -70,7 +79,7 @@ impl Worker {
         let slots = (0..limits.sequences).map(|_| None).collect();
         let (batch, waiting, shares) = (Batch::new(), Vec::new(), Shares::default());
         let (batch_tokens, output_rows) = (limits.batch_tokens, limits.rows());
-        Worker { runner, batch_tokens, output_rows, batch, slots, waiting, shares, stop }
+        Worker { runner, batch_tokens, output_rows, batch, slots, begun: 0, waiting, shares, stop }
     }
 
     /// Serves jobs until the engine is dropped.
@@ -137,8 +146,9 @@ impl Worker {
                     self.shares.give(job.tenant, job.prompt.len() - reused);
                     job.begin(reused);
                     let tokens = std::mem::take(&mut job.prompt);
-                    self.slots[slot] =
-                        Some(Running { sequence, tokens, computed: reused, guess: Vec::new(), right: 0, job });
+                    let (guess, right, began) = (Vec::new(), 0, self.begun);
+                    self.slots[slot] = Some(Running { sequence, tokens, computed: reused, guess, right, began, job });
+                    self.begun += 1;
                 }
                 Err(error) => job.fail(error.into()),
             }
@@ -161,19 +171,20 @@ impl Worker {
     /// Guesses what follows the texts in decode.
     fn guess(&mut self) {
         let context = self.runner.context();
-        for Running { tokens, computed, guess, job, .. } in self.slots.iter_mut().flatten() {
-            let decodes = *computed + 1 == tokens.len() && *computed >= job.usage().prompt_tokens;
-            *guess = if decodes { job.guess(tokens, context.saturating_sub(tokens.len())) } else { Vec::new() };
+        for running in self.slots.iter_mut().flatten() {
+            let (decodes, room) = (running.decodes(), context.saturating_sub(running.tokens.len()));
+            running.guess = if decodes { running.job.guess(&running.tokens, room) } else { Vec::new() };
         }
     }
 
     /// The tokens of each slot that are not in its state.
     fn pending(&self) -> Vec<Pending> {
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
-            let Running { tokens, computed, guess, job, .. } = running.as_ref()?;
-            let of_prompt = job.prompt_logprobs.is_some() && *computed < job.usage().prompt_tokens;
-            let all_rows = of_prompt || !guess.is_empty();
-            Some(Pending { slot, positions: *computed..tokens.len() + guess.len(), all_rows })
+            let running = running.as_ref()?;
+            let Running { tokens, computed, guess, began, job, .. } = running;
+            let of_prompt = job.prompt_logprobs.is_some() && !running.decodes();
+            let (positions, all_rows) = (*computed..tokens.len() + guess.len(), of_prompt || !guess.is_empty());
+            Some(Pending { slot, positions, all_rows, decodes: running.decodes(), began: *began })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()
     }
