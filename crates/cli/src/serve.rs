@@ -20,7 +20,7 @@ use crate::{console, load, numbers, recommended};
 /// The variable with the key of a server, for one key.
 const KEY: &str = "GRISTMILL_API_KEY";
 
-/// Serve a model over HTTP, with the interfaces of OpenAI (/v1/chat/completions) and Anthropic (/v1/messages).
+/// Serve a model over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
 ///
 /// Programs for those services work with http://127.0.0.1:8080/v1 (OpenAI) or http://127.0.0.1:8080 (Anthropic) as the base
 /// address. All interfaces: /openapi.json. Ctrl-C or SIGTERM lets running replies end; a second one ends the server.

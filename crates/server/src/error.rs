@@ -35,6 +35,13 @@ struct ErrorDetail {
     code: Option<&'static str>,
 }
 
+impl ErrorBody {
+    pub(crate) fn into_parts(self) -> (String, Option<String>, Option<&'static str>) {
+        let ErrorDetail { message, param, code, .. } = self.error;
+        (message, param, code)
+    }
+}
+
 /// A refusal in Anthropic's form.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct AnthropicErrorBody {
@@ -62,6 +69,18 @@ impl ApiError {
 
     pub(crate) fn with_code(self, code: &'static str) -> ApiError {
         ApiError { code: Some(code), ..self }
+    }
+
+    /// About a field that this interface names differently; `names` are pairs of the usual name and its own.
+    pub(crate) fn renamed(self, names: &[(&str, &str)]) -> ApiError {
+        let rename = |param: &String| {
+            names.iter().find_map(|(usual, own)| {
+                let rest = param.strip_prefix(usual)?;
+                (rest.is_empty() || rest.starts_with(['.', '['])).then(|| format!("{own}{rest}"))
+            })
+        };
+        let param = self.param.as_ref().and_then(rename).or(self.param);
+        ApiError { param, ..self }
     }
 
     /// OpenAI's name for the kind of refusal.

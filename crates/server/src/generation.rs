@@ -104,7 +104,12 @@ impl Drop for Choices {
 
 /// A name for a call: `call_` and 16 random digits.
 pub(crate) fn call_id() -> String {
-    format!("call_{:016x}", RandomState::new().hash_one("call"))
+    item_id("call")
+}
+
+/// A name for a part of a reply: `prefix_` and 16 random digits.
+pub(crate) fn item_id(prefix: &str) -> String {
+    format!("{prefix}_{:016x}", RandomState::new().hash_one(prefix))
 }
 
 /// A name for a reply that no other reply has: `chatcmpl-` and 32 random digits.

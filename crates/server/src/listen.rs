@@ -111,6 +111,7 @@ fn router(app: App) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(openai::chat::serve))
         .route("/v1/completions", post(openai::completions::serve))
+        .route("/v1/responses", post(openai::responses::serve))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/v1/messages", post(anthropic::messages))

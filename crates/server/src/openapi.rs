@@ -11,6 +11,7 @@ use crate::{anthropic, listen, metrics, openai, tokens};
     paths(
         openai::chat::serve,
         openai::completions::serve,
+        openai::responses::serve,
         openai::models::list,
         openai::models::one,
         anthropic::messages,
@@ -22,7 +23,7 @@ use crate::{anthropic, listen, metrics, openai, tokens};
         listen::health,
         metrics::show,
     ),
-    components(schemas(openai::chat::ChatChunk))
+    components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent))
 )]
 struct Document;
 

@@ -184,6 +184,11 @@ impl Form {
 }
 
 impl Reader {
+    #[cfg(test)]
+    pub(crate) fn of(reply: Reply) -> Reader {
+        Reader { source: Source::Reply(reply), calls: 0, several_calls: true }
+    }
+
     /// Takes a piece of the text, and whether it is the last.
     pub(crate) fn read(&mut self, text: &str, last: bool) -> Vec<ReplyEvent> {
         let mut events = match &mut self.source {
@@ -206,6 +211,11 @@ impl Reader {
             !is_call || several_calls || self.calls == 1
         });
         events
+    }
+
+    /// Whether the text so far ends within reasoning.
+    pub(crate) fn is_reasoning(&self) -> bool {
+        matches!(&self.source, Source::Reply(reply) if reply.is_reasoning())
     }
 
     /// Whether a call was read.

@@ -13,7 +13,8 @@ use utoipa::ToSchema;
 use crate::body::Object;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields;
-use crate::openai::messages::{ChatMessage, Tool, functions, messages};
+use crate::openai::messages::{ChatMessage, messages};
+use crate::openai::tools::{Tool, ToolForm, Tools};
 use crate::state::App;
 
 /// A text or a conversation to be tokenised; one of both.
@@ -160,7 +161,7 @@ pub(crate) async fn apply_template(
 ) -> Result<Json<Detokenized>, ApiError> {
     let TemplateRequest { messages: conversation, tools, chat_template_kwargs } = fields::read(&object)?;
     let mut variables = chat_template_kwargs.unwrap_or_default();
-    let (tools, _) = functions(tools.unwrap_or_default())?;
+    let tools = Tools::read(tools.unwrap_or_default(), ToolForm::Nested)?.functions;
     if !tools.is_empty() {
         variables.insert("tools".to_owned(), tools.into());
     }

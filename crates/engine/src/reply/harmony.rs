@@ -56,6 +56,10 @@ impl Harmony {
         parser
     }
 
+    pub(super) fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Message { is_final: false })
+    }
+
     /// Reads in one state. Returns whether to go on; more text is needed otherwise.
     pub(super) fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let next = match &mut self.state {

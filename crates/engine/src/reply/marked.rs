@@ -47,6 +47,10 @@ impl Marked {
         Marked { state: if is_open { State::Reasoning } else { State::Start }, reasoning, calls }
     }
 
+    pub(super) fn is_reasoning(&self) -> bool {
+        self.state == State::Reasoning
+    }
+
     /// Reads in one state. Returns whether to go on; more text is needed otherwise.
     pub(super) fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let before = self.state;

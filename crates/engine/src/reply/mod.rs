@@ -139,6 +139,15 @@ impl Reply {
         self.control_tokens
     }
 
+    /// Whether the text so far ends within reasoning.
+    pub fn is_reasoning(&self) -> bool {
+        match &self.parser {
+            Parser::Plain => false,
+            Parser::Marked(parser) => parser.is_reasoning(),
+            Parser::Harmony(parser) => parser.is_reasoning(),
+        }
+    }
+
     /// Takes the next piece of the text.
     pub fn push(&mut self, text: &str) -> Vec<ReplyEvent> {
         let (input, mut output) = (&mut self.input, Output::default());

@@ -4,24 +4,26 @@ use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use gristmill_engine::Request;
 use gristmill_engine::engine::{Finish, Logprob, Piece};
 use gristmill_engine::reply::ReplyEvent;
-use gristmill_engine::{Chat, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::finish_reason;
-use super::format::FormatFields;
-use super::messages::{ChatMessage, FunctionCall, Tool, ToolCall, functions, messages};
-use super::settings::{MOST_LOGPROBS, POLICY, Settings, choices};
+use super::format::{FormatFields, ResponseFormat};
+use super::logprobs::TokenLogprob;
+use super::messages::{ChatMessage, FunctionCall, ToolCall, conversation, messages};
+use super::settings::{POLICY, Settings, choices, logprobs};
+use super::tools::{Tool, ToolChoice, ToolForm, Tools};
 use super::usage::Usage;
 use crate::access::Tenant;
 use crate::body::Object;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields;
 use crate::generation::{Choice, Choices, call_id, id};
-use crate::reply::{self, Form, Parts, Reader, Wanted};
+use crate::reply::{self, Form, Parts, Reader};
 use crate::state::{App, seconds};
 use crate::stream::{self, Writer};
 
@@ -53,6 +55,8 @@ struct ChatFields {
     #[serde(alias = "max_completion_tokens")]
     #[schema(minimum = 1)]
     max_tokens: Option<usize>,
+    /// The text is JSON. A keyword of a schema that is not enforced is refused with its path.
+    response_format: Option<ResponseFormat>,
     /// Tell the log-probability of each token.
     logprobs: Option<bool>,
     /// Tell those of so many of the likeliest tokens too.
@@ -144,22 +148,6 @@ struct ChatLogprobs {
     refusal: Option<Vec<TokenLogprob>>,
 }
 
-/// A token with its natural logarithm of a probability, before penalties and temperature.
-#[derive(Debug, Serialize, ToSchema)]
-struct TokenLogprob {
-    #[serde(flatten)]
-    token: TokenBytes,
-    top_logprobs: Vec<TokenBytes>,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-struct TokenBytes {
-    /// Its text, in which bytes that are not UTF-8 are U+FFFD.
-    token: String,
-    logprob: f32,
-    bytes: Vec<u8>,
-}
-
 /// Answers a conversation.
 #[utoipa::path(
     post,
@@ -202,74 +190,16 @@ impl ChatRequest {
     /// The request for one choice, and how its text is read. Adds what changes nothing to `ignored`.
     async fn request(self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, Form), ApiError> {
         let ChatRequest { settings, format, chat } = self;
-        let logprobs = chat.logprobs()?;
-        let mut variables = chat.chat_template_kwargs.unwrap_or_default();
-        let thinking = chat.reasoning_effort.as_deref().filter(|&effort| effort == "none").map(|_| false);
-        if let Some(effort) = chat.reasoning_effort {
-            variables.entry("reasoning_effort").or_insert(Value::String(effort));
-        }
-        let (mut tools, others) = functions(chat.tools.unwrap_or_default())?;
-        ignored.extend(others);
-        let wanted = match (choice(chat.tool_choice)?, format.grammar()?) {
-            (ToolChoice::Call(_), Some(_)) => {
-                let message = "a call is asked for and response_format too; leave one of them out";
-                return Err(ApiError::param("tool_choice", message));
-            }
-            (ToolChoice::Call(name), None) => Wanted::Call(name),
-            (_, Some(grammar)) => Wanted::Grammar(grammar),
-            (ToolChoice::Auto, None) => {
-                // A call that the model chooses is checked to be JSON, and may differ from the schema.
-                let strict = tools.iter().enumerate().filter(|(_, tool)| tool["function"]["strict"] == true);
-                ignored.extend(strict.map(|(index, _)| format!("tools[{index}].function.strict")));
-                Wanted::Anything
-            }
-            (ToolChoice::None, None) => {
-                tools.clear();
-                Wanted::Anything
-            }
-        };
-        let conversation = Chat { messages: messages(chat.messages)?, thinking, variables };
+        let logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
+        let tools = Tools::read(chat.tools.unwrap_or_default(), ToolForm::Nested)?;
+        let choice = ToolChoice::read(&chat.tool_choice.unwrap_or_default(), ToolForm::Nested)?;
+        let (tools, wanted) = tools.wanted(choice, format.grammar(chat.response_format)?, ignored)?;
+        let conversation = conversation(messages(chat.messages)?, chat.chat_template_kwargs, chat.reasoning_effort);
         let several_calls = chat.parallel_tool_calls != Some(false);
         let (mut request, form) = reply::request(app, conversation, tools, wanted, several_calls).await?;
         settings.apply(&mut request, &app.options.sampling)?;
         (request.max_tokens, request.logprobs) = (chat.max_tokens, logprobs);
         Ok((request, form))
-    }
-}
-
-impl ChatFields {
-    fn logprobs(&self) -> Result<Option<usize>, ApiError> {
-        match (self.logprobs.unwrap_or(false), self.top_logprobs) {
-            (false, Some(n)) if n > 0 => Err(ApiError::param("top_logprobs", "top_logprobs needs logprobs to be true")),
-            (_, Some(n)) if n > MOST_LOGPROBS => {
-                let message = format!("top_logprobs is {n}; at most {MOST_LOGPROBS} are told");
-                Err(ApiError::param("top_logprobs", message))
-            }
-            (true, n) => Ok(Some(n.unwrap_or(0))),
-            (false, _) => Ok(None),
-        }
-    }
-}
-
-/// What is asked for of tools.
-enum ToolChoice {
-    Auto,
-    None,
-    /// One call, of this tool or of any.
-    Call(Option<String>),
-}
-
-fn choice(choice: Option<Value>) -> Result<ToolChoice, ApiError> {
-    let Some(choice) = choice else { return Ok(ToolChoice::Auto) };
-    match (choice.as_str(), choice["type"].as_str(), choice["function"]["name"].as_str()) {
-        (Some("auto"), ..) => Ok(ToolChoice::Auto),
-        (Some("none"), ..) => Ok(ToolChoice::None),
-        (Some("required"), ..) => Ok(ToolChoice::Call(None)),
-        (None, Some("function"), Some(name)) => Ok(ToolChoice::Call(Some(name.to_owned()))),
-        _ => {
-            let form = r#"{"type": "function", "function": {"name": …}}"#;
-            Err(ApiError::param("tool_choice", format!("tool_choice is auto, none, required, or {form}")))
-        }
     }
 }
 
@@ -304,18 +234,8 @@ fn tool_call(index: Option<usize>, call: gristmill_engine::reply::ToolCall) -> T
 
 impl ChatLogprobs {
     fn new(app: &App, logprobs: &[Logprob]) -> Option<ChatLogprobs> {
-        let one = |logprob: &Logprob| TokenLogprob {
-            token: TokenBytes::new(app, logprob.token, logprob.logprob),
-            top_logprobs: logprob.top.iter().map(|&(token, logprob)| TokenBytes::new(app, token, logprob)).collect(),
-        };
-        (!logprobs.is_empty()).then(|| ChatLogprobs { content: logprobs.iter().map(one).collect(), refusal: None })
-    }
-}
-
-impl TokenBytes {
-    fn new(app: &App, token: u32, logprob: f32) -> TokenBytes {
-        let bytes = app.token_bytes(token).to_vec();
-        TokenBytes { token: String::from_utf8_lossy(&bytes).into_owned(), logprob, bytes }
+        let content = || logprobs.iter().map(|logprob| TokenLogprob::new(app, logprob)).collect();
+        (!logprobs.is_empty()).then(|| ChatLogprobs { content: content(), refusal: None })
     }
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::finish_reason;
-use super::format::FormatFields;
+use super::format::{FormatFields, ResponseFormat};
 use super::settings::{MOST_LOGPROBS, POLICY, Settings, choices};
 use super::usage::Usage;
 use crate::access::Tenant;
@@ -45,6 +45,8 @@ struct CompletionFields {
     prompt: Prompts,
     /// The most tokens to generate, 16 by default; 0 only with `echo`.
     max_tokens: Option<usize>,
+    /// The text is JSON. A keyword of a schema that is not enforced is refused with its path.
+    response_format: Option<ResponseFormat>,
     /// Give the prompt back before its completion.
     echo: Option<bool>,
     /// Tell the log-probability of each token, and of so many of the likeliest; of the prompt's too with `echo`.
@@ -156,8 +158,8 @@ impl CompletionRequest {
     /// One request for each choice of each prompt, and what each gives back.
     fn requests(self, app: &App, tenant: u64) -> Result<(Vec<Request>, Vec<Echo>), ApiError> {
         let CompletionRequest { settings, format, completion } = self;
-        let grammar = format.grammar()?;
-        let CompletionFields { prompt, max_tokens, echo, logprobs } = completion;
+        let grammar = format.grammar(completion.response_format)?;
+        let CompletionFields { prompt, max_tokens, echo, logprobs, .. } = completion;
         let (n, echo) = (settings.choices()?, echo.unwrap_or(false));
         let prompts = prompt.list()?;
         if settings.streams() && echo {

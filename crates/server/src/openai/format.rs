@@ -10,12 +10,10 @@ use crate::error::ApiError;
 /// The most choices of `guided_choice`.
 const MOST_CHOICES: usize = 1_000;
 
-/// Fields that ask for a text of some form; one of them at most.
+/// Other servers' fields that ask for a text of some form; one of them at most, and none beside OpenAI's own.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 #[serde(default)]
 pub(crate) struct FormatFields {
-    /// The text is JSON. A keyword of a schema that is not enforced is refused with its path.
-    response_format: Option<ResponseFormat>,
     /// The text is JSON of this schema.
     guided_json: Option<Value>,
     /// The text is one of these.
@@ -45,9 +43,9 @@ pub(crate) struct JsonSchema {
 }
 
 impl FormatFields {
-    /// The grammar of the text that is asked for.
-    pub(crate) fn grammar(self) -> Result<Option<Grammar>, ApiError> {
-        let FormatFields { response_format, guided_json, guided_choice, guided_regex, guided_grammar } = self;
+    /// The grammar of the text that is asked for, by these fields or by `response_format`.
+    pub(crate) fn grammar(self, response_format: Option<ResponseFormat>) -> Result<Option<Grammar>, ApiError> {
+        let FormatFields { guided_json, guided_choice, guided_regex, guided_grammar } = self;
         let mut grammars = Vec::new();
         if let Some(format) = response_format {
             grammars.extend(format.grammar()?);
@@ -82,6 +80,43 @@ impl ResponseFormat {
                 Err(ApiError::param("response_format.type", message))
             }
         }
+    }
+}
+
+/// A format as responses write it: the fields of a schema stand beside the type.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+pub(crate) struct TextFormat {
+    /// `text`, `json_object`, or `json_schema`.
+    r#type: String,
+    /// Changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    /// Changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// For `json_schema`. A keyword that is not enforced is refused with its path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<Value>,
+    /// Changes nothing: a schema is always enforced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    strict: Option<bool>,
+}
+
+impl Default for TextFormat {
+    fn default() -> TextFormat {
+        TextFormat { r#type: "text".to_owned(), name: None, description: None, schema: None, strict: None }
+    }
+}
+
+impl TextFormat {
+    /// In the form of chats.
+    pub(crate) fn nested(self) -> Result<ResponseFormat, ApiError> {
+        let TextFormat { r#type, name, schema, strict, .. } = self;
+        if r#type == "json_schema" && schema.is_none() {
+            let message = "the type json_schema needs the field schema, which stands beside type";
+            return Err(ApiError::param("text.format.schema", message));
+        }
+        Ok(ResponseFormat { r#type, json_schema: Some(JsonSchema { name, schema, strict }) })
     }
 }
 

@@ -1,8 +1,9 @@
-//! Messages of a conversation and tools, as OpenAI writes them.
+//! Messages of a conversation, as OpenAI writes them.
 
+use gristmill_engine::Chat;
 use gristmill_engine::template::Message;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
@@ -58,22 +59,6 @@ pub(crate) struct FunctionCall {
     pub(crate) arguments: String,
 }
 
-/// A tool.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Tool {
-    /// `function`; others are left out, and named in the header `x-gristmill-ignored`.
-    r#type: String,
-    function: Function,
-}
-
-#[derive(Debug, Serialize, ToSchema)]
-struct Function {
-    name: String,
-    description: Option<String>,
-    /// A JSON schema.
-    parameters: Option<Value>,
-}
-
 const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
 
 /// The messages for a template; errors name the wrong field.
@@ -98,21 +83,16 @@ pub(crate) fn messages(mut from: Vec<Value>) -> Result<Vec<Message>, ApiError> {
     Message::from_openai(&from).map_err(|error| ApiError::param(error.path.clone(), error.to_string()))
 }
 
-/// The tools that are functions, and the names of the fields with others.
-pub(crate) fn functions(tools: Vec<Value>) -> Result<(Vec<Value>, Vec<String>), ApiError> {
-    let (mut functions, mut others) = (Vec::new(), Vec::new());
-    for (index, tool) in tools.into_iter().enumerate() {
-        let at = format!("tools[{index}]");
-        match tool["type"].as_str() {
-            Some("function") if tool["function"]["name"].as_str().is_some_and(|name| !name.is_empty()) => {
-                functions.push(tool);
-            }
-            Some("function") => {
-                return Err(ApiError::param(format!("{at}.function.name"), "a function needs a name"));
-            }
-            Some(_) => others.push(at),
-            None => return Err(ApiError::param(format!("{at}.type"), "a tool needs a type, such as function")),
-        }
+/// The conversation for a template. The effort `none` turns reasoning off.
+pub(crate) fn conversation(
+    messages: Vec<Message>,
+    variables: Option<Map<String, Value>>,
+    effort: Option<String>,
+) -> Chat {
+    let mut variables = variables.unwrap_or_default();
+    let thinking = effort.as_deref().filter(|&effort| effort == "none").map(|_| false);
+    if let Some(effort) = effort {
+        variables.entry("reasoning_effort").or_insert(Value::String(effort));
     }
-    Ok((functions, others))
+    Chat { messages, thinking, variables }
 }

@@ -208,6 +208,19 @@ pub(crate) fn check_stops(field: &str, stops: &[String]) -> Result<(), ApiError>
     }
 }
 
+/// How many of the likeliest tokens are told beside each token, if log-probabilities are asked for, as the field `asks` can.
+pub(crate) fn logprobs(asked: bool, top: Option<usize>, asks: &str) -> Result<Option<usize>, ApiError> {
+    match (asked, top) {
+        (false, Some(n)) if n > 0 => Err(ApiError::param("top_logprobs", format!("top_logprobs needs {asks}"))),
+        (_, Some(n)) if n > MOST_LOGPROBS => {
+            let message = format!("top_logprobs is {n}; at most {MOST_LOGPROBS} are told");
+            Err(ApiError::param("top_logprobs", message))
+        }
+        (true, n) => Ok(Some(n.unwrap_or(0))),
+        (false, _) => Ok(None),
+    }
+}
+
 /// Requests for the choices of one prompt, of which each has a seed of its own.
 pub(crate) fn choices(request: &Request, n: usize) -> impl Iterator<Item = Request> + '_ {
     (0..n as u64).map(move |i| {

@@ -27,6 +27,25 @@ struct Receipt {
     choices: Vec<ChoiceReceipt>,
 }
 
+/// `usage` of a response.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ResponseUsage {
+    /// Tokens of the prompt.
+    input_tokens: usize,
+    input_tokens_details: PromptTokensDetails,
+    /// Tokens generated.
+    output_tokens: usize,
+    output_tokens_details: OutputTokensDetails,
+    total_tokens: usize,
+    gristmill: Receipt,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct OutputTokensDetails {
+    /// Those of reasoning, and of the marks around it.
+    reasoning_tokens: usize,
+}
+
 /// How one choice came about.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct ChoiceReceipt {
@@ -60,6 +79,21 @@ impl Usage {
             total_tokens: prompt_tokens + completion_tokens,
             prompt_tokens_details: PromptTokensDetails { cached_tokens: prompts.filter_map(reused).sum() },
             gristmill: Receipt { choices: finishes.iter().map(ChoiceReceipt::new).collect() },
+        }
+    }
+}
+
+impl ResponseUsage {
+    pub(crate) fn new(finish: &Finish, reasoning_tokens: usize) -> ResponseUsage {
+        let Usage { prompt_tokens, completion_tokens, total_tokens, prompt_tokens_details, gristmill } =
+            Usage::new(&[*finish], 1);
+        ResponseUsage {
+            input_tokens: prompt_tokens,
+            input_tokens_details: prompt_tokens_details,
+            output_tokens: completion_tokens,
+            output_tokens_details: OutputTokensDetails { reasoning_tokens },
+            total_tokens,
+            gristmill,
         }
     }
 }

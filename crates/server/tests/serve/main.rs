@@ -13,5 +13,6 @@ mod completions;
 mod faults;
 mod others;
 mod refuse;
+mod responses;
 mod server;
 mod structured;

@@ -19,8 +19,14 @@ pub(crate) const CONTEXT: usize = 1000;
 
 /// A model of fresh random weights.
 pub(crate) fn model() -> Arc<Model> {
+    changed_model(|_| ())
+}
+
+/// A model whose file is changed.
+pub(crate) fn changed_model(change: impl FnOnce(&mut Tiny)) -> Arc<Model> {
     let mut tiny = Tiny::llama();
     speech::teach(&mut tiny);
+    change(&mut tiny);
     let options = LoadOptions { device: "cpu".to_owned(), threads: Some(2), ..LoadOptions::default() };
     Arc::new(Model::from_file(tiny.file(&mut Random::fresh()), options).expect("a good model"))
 }

@@ -95,3 +95,25 @@ fn control_tokens_are_asked_for_where_marks_are() {
     assert!(Reply::new(None, "<|start|>assistant", ReplyOptions::default()).marks_are_control_tokens());
     assert!(!Reply::plain().marks_are_control_tokens());
 }
+
+#[test]
+fn a_parser_tells_whether_it_is_in_reasoning() {
+    let told = |template: &str, prompt: &str, pieces: &[&str]| {
+        let mut reply = Reply::new(Some(template), prompt, tools());
+        let first = reply.is_reasoning();
+        let told = pieces.iter().map(|piece| {
+            reply.push(piece);
+            reply.is_reasoning()
+        });
+        [vec![first], told.collect()].concat()
+    };
+    let text = ["<think>", "a", "</thi", "nk>", "\n", "b", "<tool_call>"];
+    assert_eq!(told(QWEN, "", &text), [false, true, true, true, false, false, false, false]);
+    assert_eq!(told(QWEN, "<think>\n", &["a", "</think>"]), [true, true, false]);
+    let analysis =
+        ["<|channel|>analysis", "<|message|>", "a", "<|end|>", "<|start|>assistant<|channel|>final<|message|>b"];
+    assert_eq!(told(HARMONY, "<|start|>assistant", &analysis), [false, false, true, true, false, false]);
+    let mut plain = Reply::plain();
+    plain.push("<think>");
+    assert!(!plain.is_reasoning());
+}

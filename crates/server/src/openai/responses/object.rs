@@ -1,0 +1,136 @@
+//! The reply.
+
+use std::collections::BTreeMap;
+
+use gristmill_engine::SamplingOptions;
+use gristmill_engine::engine::{Finish, FinishReason};
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use super::output::{Output, OutputItem};
+use super::{ReasoningFields, ResponsesRequest, TextFields};
+use crate::generation::item_id;
+use crate::openai::usage::ResponseUsage;
+use crate::state::{App, seconds};
+
+/// The reply, which repeats settings of the request.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct ResponseObject {
+    id: String,
+    /// `response`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created_at: u64,
+    /// Seconds since 1970; null unless the reply is completed.
+    completed_at: Option<u64>,
+    /// `in_progress`, `completed`, `incomplete`, or `failed`.
+    status: &'static str,
+    error: Option<ResponseFailure>,
+    incomplete_details: Option<IncompleteDetails>,
+    model: String,
+    output: Vec<OutputItem>,
+    /// Null before the end.
+    usage: Option<ResponseUsage>,
+    /// Always false: the server keeps no state.
+    store: bool,
+    /// Always false.
+    background: bool,
+    /// Always null.
+    previous_response_id: Option<String>,
+    instructions: Option<String>,
+    max_output_tokens: Option<usize>,
+    metadata: BTreeMap<String, String>,
+    parallel_tool_calls: bool,
+    reasoning: ReasoningFields,
+    temperature: f32,
+    text: TextFields,
+    tool_choice: Value,
+    tools: Vec<Value>,
+    top_logprobs: usize,
+    top_p: f32,
+    /// Always `disabled`: a prompt that is longer than the context is refused.
+    truncation: &'static str,
+    user: Option<String>,
+}
+
+/// Why a reply failed.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct ResponseFailure {
+    /// `server_error`.
+    code: &'static str,
+    message: String,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct IncompleteDetails {
+    /// `max_output_tokens`: that many were generated, or the context is full.
+    reason: &'static str,
+}
+
+impl ResponseObject {
+    /// Before the first token.
+    pub(super) fn new(app: &App, asked: &ResponsesRequest, sampling: &SamplingOptions) -> ResponseObject {
+        let fields = &asked.fields;
+        let format = fields.text.clone().and_then(|text| text.format).unwrap_or_default();
+        // Tools that are not functions are ignored.
+        let tools = fields.tools.iter().flatten().filter(|tool| tool["type"] == "function");
+        ResponseObject {
+            id: item_id("resp"),
+            object: "response",
+            created_at: seconds(),
+            completed_at: None,
+            status: "in_progress",
+            error: None,
+            incomplete_details: None,
+            model: app.options.name.clone(),
+            output: Vec::new(),
+            usage: None,
+            store: false,
+            background: false,
+            previous_response_id: None,
+            instructions: fields.instructions.clone(),
+            max_output_tokens: fields.max_output_tokens,
+            metadata: fields.metadata.clone().unwrap_or_default(),
+            parallel_tool_calls: fields.parallel_tool_calls != Some(false),
+            reasoning: fields.reasoning.clone().unwrap_or_default(),
+            temperature: sampling.temperature,
+            text: TextFields { format: Some(format) },
+            tool_choice: fields.tool_choice.clone().unwrap_or_else(|| "auto".into()),
+            tools: tools.cloned().collect(),
+            top_logprobs: fields.top_logprobs.unwrap_or(0),
+            top_p: sampling.top_p,
+            truncation: "disabled",
+            user: fields.user.clone(),
+        }
+    }
+
+    /// The whole reply.
+    pub(super) fn end(self, output: Output, finish: Option<&Finish>) -> ResponseObject {
+        let cut = finish.is_some_and(|finish| finish.reason == FinishReason::Length);
+        ResponseObject {
+            status: if cut { "incomplete" } else { "completed" },
+            completed_at: (!cut).then(seconds),
+            incomplete_details: cut.then_some(IncompleteDetails { reason: "max_output_tokens" }),
+            usage: finish.map(|finish| ResponseUsage::new(finish, output.reasoning_tokens)),
+            output: output.items,
+            ..self
+        }
+    }
+
+    /// The type of the event that ends the reply.
+    pub(super) fn last_event(&self) -> &'static str {
+        match self.status {
+            "failed" => "response.failed",
+            "incomplete" => "response.incomplete",
+            _ => "response.completed",
+        }
+    }
+
+    /// A reply that ends with an error.
+    pub(super) fn fail(self, mut output: Output, message: String) -> ResponseObject {
+        output.cut();
+        let error = Some(ResponseFailure { code: "server_error", message });
+        ResponseObject { status: "failed", error, output: output.items, ..self }
+    }
+}
