@@ -11,6 +11,7 @@ mod anthropic;
 mod chat;
 mod completions;
 mod faults;
+mod many;
 mod others;
 mod refuse;
 mod responses;
