@@ -196,6 +196,12 @@ impl Job {
         }
     }
 
+    /// Counts a forward pass over so many requests, this one included.
+    pub(super) fn count_step(&mut self, requests: usize) {
+        self.usage.steps += 1;
+        self.usage.step_requests += requests;
+    }
+
     /// Counts guesses, and how many of them the model drew.
     pub(super) fn learn(&mut self, guessed: usize, right: usize) {
         self.usage.drafted_tokens += guessed;

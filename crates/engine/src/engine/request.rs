@@ -232,12 +232,21 @@ pub struct Usage {
     pub drafted_tokens: usize,
     /// Those of them that the model drew.
     pub accepted_tokens: usize,
+    /// Forward passes that the request was a part of.
+    pub steps: usize,
+    /// The sum of the numbers of requests in these passes.
+    pub step_requests: usize,
 }
 
 impl Usage {
     /// Prompt tokens read per second; those reused do not count. `None` if the time is too short to tell.
     pub fn prefill_rate(&self) -> Option<f64> {
         rate(self.prompt_tokens - self.reused_tokens.min(self.prompt_tokens), self.prefill)
+    }
+
+    /// Requests in a forward pass, this one included, in the mean. `None` without a pass.
+    pub fn mean_batch(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.step_requests as f64 / self.steps as f64)
     }
 
     /// Tokens generated per second after the first, which ends the prefill. `None` with fewer than two tokens.

@@ -223,6 +223,7 @@ impl Worker {
         for chunk in chunks {
             let of_slot = rows.iter().zip(&drawn).filter(|(row, _)| row.slot == chunk.slot && row.next.is_none());
             self.advance(chunk, of_slot.map(|(_, &token)| token))?;
+            self.slots[chunk.slot].iter_mut().for_each(|running| running.job.count_step(chunks.len()));
         }
         let mut outcome = Vec::new();
         for (number, (row, token)) in rows.into_iter().zip(drawn).enumerate() {

@@ -170,8 +170,13 @@ fn guesses_change_no_text() {
                 pieces.iter().map(|piece| (piece.token, piece.text.clone(), piece.logprob.clone())).collect()
             };
             assert_eq!(shown(&found), shown(plain));
+            let of_plain = plain.last().unwrap().finish.unwrap().usage;
+            // One pass reads the prompt, if it fits into a batch, and each further one draws a token.
+            assert_eq!((of_plain.mean_batch(), of_plain.drafted_tokens), (Some(1.0), 0));
+            assert!(of_plain.steps >= plain.len());
             let usage = found.last().unwrap().finish.unwrap().usage;
             assert!(usage.accepted_tokens <= usage.drafted_tokens && usage.accepted_tokens < usage.generated_tokens);
+            assert!(usage.mean_batch().unwrap() <= sequences as f64);
             guessed += usage.drafted_tokens;
             accepted += usage.accepted_tokens;
             generated += usage.generated_tokens;

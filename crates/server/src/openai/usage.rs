@@ -55,6 +55,8 @@ struct ChoiceReceipt {
     /// Tokens that were guessed, and those of them that the model drew.
     drafted_tokens: usize,
     accepted_tokens: usize,
+    /// Requests in a forward pass, this one included, in the mean.
+    mean_batch: f64,
     /// Milliseconds of waiting for a sequence.
     queue_ms: f64,
     /// Milliseconds from the first step that read the prompt to the first token.
@@ -105,6 +107,16 @@ impl ChoiceReceipt {
             [usage.queue, usage.prefill, usage.decode].map(|time| (time.as_secs_f64() * 1e6).round() / 1e3);
         let &Tokens { reused_tokens, drafted_tokens, accepted_tokens, .. } = usage;
         let seed = finish.seed;
-        ChoiceReceipt { seed, reused_tokens, drafted_tokens, accepted_tokens, queue_ms, prefill_ms, decode_ms }
+        let mean_batch = (usage.mean_batch().unwrap_or_default() * 1e3).round() / 1e3;
+        ChoiceReceipt {
+            seed,
+            reused_tokens,
+            drafted_tokens,
+            accepted_tokens,
+            mean_batch,
+            queue_ms,
+            prefill_ms,
+            decode_ms,
+        }
     }
 }
