@@ -82,7 +82,6 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
         batch_tokens: args.batch.max(args.parallel),
         output_rows: args.draft.rows(args.parallel),
         kv_format: args.device.kv.into(),
-        ..Limits::default()
     };
     let model = load::model(source, &args.device, limits, &args.log)?;
     let sampling = recommended::sampling(source, model.file(), &args.log);

@@ -10,8 +10,8 @@
 //! - `dry` is a penalty on repetitions, computed from the text so far.
 //! - `draft` guesses tokens that follow, which the model checks in one pass.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
-//! - `fair` decides whose request begins next, `schedule` which tokens run next; `job` follows one request to its end;
-//!   `stop` withholds text that may be the start of a stop string.
+//! - `fair` decides whose request begins next, `pace` how many tokens run next, `schedule` which; `job` follows one
+//!   request to its end; `stop` withholds text that may be the start of a stop string.
 
 mod draft;
 mod dry;
@@ -20,6 +20,7 @@ mod fair;
 mod grammar;
 mod job;
 mod logprob;
+mod pace;
 mod request;
 mod sampling;
 mod schedule;

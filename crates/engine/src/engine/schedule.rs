@@ -23,23 +23,25 @@ const OF_THE_OLDEST: usize = 4;
 
 /// Shares the tokens of a step, and its rows of logits. A decoding slot gets one of each at least. Of prompts the shortest are
 /// read first, because that makes the mean time to the first token the least; a quarter of the tokens is for the prompt
-/// that began first, so that a long one is read however many short ones come.
+/// that began first, so that a long one is read however many short ones come. Each slot has one row; those that want
+/// more share the rows beyond that in the same way.
 ///
-/// The chunks are in the order of `pending`; each is a beginning of what was pending. There are at least as many tokens and
-/// rows as decoding slots.
+/// The chunks are in the order of `pending`; each is a beginning of what was pending. There are at least as many rows as
+/// slots, and as many tokens as decoding slots.
 pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pending> {
-    let mut left = Left { tokens, rows, granted: vec![0; pending.len()] };
+    let more_rows = rows.saturating_sub(pending.len());
+    let mut left = Left { tokens, more_rows, granted: vec![0; pending.len()] };
     for (at, one) in pending.iter().enumerate().filter(|(_, one)| one.decodes) {
-        left.grant(at, one, 1);
+        left.grant(at, one, 1, 0);
     }
     let prompts = || pending.iter().enumerate().filter(|(_, one)| !one.decodes);
     if let Some((at, oldest)) = prompts().min_by_key(|(_, one)| one.began) {
-        left.grant(at, oldest, left.tokens.div_ceil(OF_THE_OLDEST));
+        left.grant(at, oldest, left.tokens.div_ceil(OF_THE_OLDEST), left.more_rows.div_ceil(OF_THE_OLDEST));
     }
     let mut shortest: Vec<(usize, &Pending)> = pending.iter().enumerate().collect();
     shortest.sort_by_key(|(_, one)| (one.positions.len(), one.began));
     for (at, one) in shortest {
-        left.grant(at, one, usize::MAX);
+        left.grant(at, one, usize::MAX, usize::MAX);
     }
     let chunk = |(one, granted): (&Pending, usize)| {
         let start = one.positions.start;
@@ -51,23 +53,21 @@ pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pend
 /// What of a step is not granted yet, and the tokens that are, of each pending slot.
 struct Left {
     tokens: usize,
-    rows: usize,
+    /// Rows beyond one for each slot.
+    more_rows: usize,
     granted: Vec<usize>,
 }
 
 impl Left {
-    /// Grants at most so many tokens more, with their rows.
-    fn grant(&mut self, at: usize, one: &Pending, most: usize) {
+    /// Grants at most so many tokens more, with at most so many rows beyond the slot's own.
+    fn grant(&mut self, at: usize, one: &Pending, tokens: usize, more_rows: usize) {
         let granted = &mut self.granted[at];
-        let wanted = (one.positions.len() - *granted).min(most).min(self.tokens);
-        // A slot that wants its last row alone has it with its first token.
-        let has_row = !one.all_rows && *granted > 0;
-        let more = match (one.all_rows, has_row || self.rows > 0) {
-            (true, _) => wanted.min(self.rows),
-            (false, true) => wanted,
-            (false, false) => 0,
-        };
-        self.rows -= if one.all_rows { more } else { usize::from(!has_row && more > 0) };
+        let mut more = (one.positions.len() - *granted).min(tokens).min(self.tokens);
+        if one.all_rows {
+            let own = usize::from(*granted == 0);
+            more = more.min(self.more_rows.min(more_rows).saturating_add(own));
+            self.more_rows -= more.saturating_sub(own);
+        }
         self.tokens -= more;
         *granted += more;
     }
@@ -123,9 +123,10 @@ mod tests {
     fn rows_bound_the_chunks_that_want_all() {
         let mut pending = pending(&[100, 100, 1, 3, 100]);
         [0, 3, 4].into_iter().for_each(|at| pending[at].all_rows = true);
-        assert_eq!(granted(&pending, 300, 25), [20, 100, 1, 3, 0]);
-        assert_eq!(granted(&pending, 40, 25), [10, 26, 1, 3, 0]);
-        assert_eq!(granted(&pending, 300, 5), [4, 0, 1, 0, 0]);
+        // Of 20 rows a quarter is for the oldest.
+        assert_eq!(granted(&pending, 300, 25), [19, 100, 1, 3, 1]);
+        assert_eq!(granted(&pending, 40, 25), [19, 17, 1, 3, 0]);
+        assert_eq!(granted(&pending, 300, 5), [1, 100, 1, 1, 1]);
     }
 
     #[test]
@@ -135,8 +136,8 @@ mod tests {
             (pending[at].all_rows, pending[at].decodes) = (true, true);
         }
         assert_eq!(granted(&pending, 64, 64), [9, 1, 9, 45]);
-        assert_eq!(granted(&pending, 64, 6), [3, 1, 1, 61]);
-        assert_eq!(granted(&pending, 3, 3), [1, 1, 1, 0]);
+        assert_eq!(granted(&pending, 64, 6), [3, 1, 1, 59]);
+        assert_eq!(granted(&pending, 3, 4), [1, 1, 1, 0]);
     }
 
     proptest! {

@@ -5,11 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
 use gristmill_kernels::ops::PADDING;
 
 use super::fair::Shares;
 use super::job::{Drawn, Job};
+use super::pace::Pace;
 use super::schedule::{Pending, is_being_computed, share};
 use super::{EngineError, Logprob};
 use crate::{Batch, Limits, Outputs, Result, Runner, SequenceId};
@@ -22,6 +24,7 @@ pub(super) struct Worker {
     batch_tokens: usize,
     output_rows: usize,
     batch: Batch,
+    pace: Pace,
     /// As many as the runner has sequences.
     slots: Vec<Option<Running>>,
     /// Jobs that have begun.
@@ -79,7 +82,8 @@ impl Worker {
         let slots = (0..limits.sequences).map(|_| None).collect();
         let (batch, waiting, shares) = (Batch::new(), Vec::new(), Shares::default());
         let (batch_tokens, output_rows) = (limits.batch_tokens, limits.rows());
-        Worker { runner, batch_tokens, output_rows, batch, slots, begun: 0, waiting, shares, stop }
+        let pace = Pace::default();
+        Worker { runner, batch_tokens, output_rows, batch, pace, slots, begun: 0, waiting, shares, stop }
     }
 
     /// Serves jobs until the engine is dropped.
@@ -115,13 +119,26 @@ impl Worker {
         self.remove_cancelled();
         self.admit();
         self.guess();
-        let chunks = share(&self.pending(), self.batch_tokens, self.output_rows);
-        match self.forward_and_sample(&chunks) {
+        let pending = self.pending();
+        let chunks = share(&pending, self.tokens_of_step(&pending), self.output_rows);
+        let begin = Instant::now();
+        let outcome = self.forward_and_sample(&chunks);
+        self.pace.learn(prompt_tokens(&chunks), begin.elapsed());
+        match outcome {
             Ok(drawn) => drawn.into_iter().for_each(|(slot, drawn)| match drawn {
                 Ok(drawn) => self.emit(slot, drawn),
                 Err(error) => self.fail([slot], error),
             }),
             Err(error) => self.fail(chunks.iter().map(|chunk| chunk.slot), error),
+        }
+    }
+
+    /// Tokens of the next step: fewer than a batch has if texts that are being generated would wait long for it.
+    fn tokens_of_step(&self, pending: &[Pending]) -> usize {
+        let decoding = pending.iter().filter(|one| one.decodes).map(|one| one.positions.len()).sum::<usize>();
+        match decoding {
+            0 => self.batch_tokens,
+            _ => self.batch_tokens.min(decoding.saturating_add(self.pace.prompt_tokens())),
         }
     }
 
@@ -195,7 +212,7 @@ impl Worker {
         self.observe(chunks);
         let mut rows = Vec::new();
         let mut sampling = Vec::new();
-        for Pending { slot, positions, all_rows } in chunks {
+        for Pending { slot, positions, all_rows, .. } in chunks {
             let Some(running) = &self.slots[*slot] else { continue };
             let Running { sequence, tokens, job, .. } = running;
             let complete = positions.end >= tokens.len();
@@ -317,4 +334,9 @@ impl Worker {
             tracing::error!(%error, "closing a sequence failed");
         }
     }
+}
+
+/// Tokens of chunks that are parts of prompts.
+fn prompt_tokens(chunks: &[Pending]) -> usize {
+    chunks.iter().filter(|chunk| !chunk.decodes).map(|chunk| chunk.positions.len()).sum()
 }

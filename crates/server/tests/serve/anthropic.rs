@@ -57,7 +57,9 @@ fn a_stop_sequence_is_named() {
     with["stop_sequences"] = json!(["\u{1}\u{2}\u{3}", stop]);
     let stopped = server.ask(PATH, &with);
     assert_eq!((&stopped["stop_reason"], &stopped["stop_sequence"]), (&json!("stop_sequence"), &json!(stop)));
-    assert_eq!(stopped["content"][0]["text"], text[..text.find(&stop).expect("it is in there")]);
+    // Random text may begin with it; a reply without text has no block.
+    let before = stopped["content"][0]["text"].as_str().unwrap_or_default();
+    assert_eq!(before, &text[..text.find(&stop).expect("it is in there")]);
 }
 
 #[test]

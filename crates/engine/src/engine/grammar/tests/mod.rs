@@ -2,6 +2,7 @@
 
 mod keywords;
 mod random;
+mod suite;
 mod validate;
 
 use std::time::SystemTime;
