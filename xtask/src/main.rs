@@ -34,6 +34,9 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove synthetic [--output FILE]
            write every model of `gristmill bench --synthetic` with two layers, and open it with llama.cpp, which is built
            from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
+       cargo xtask prove clients [--output FILE]
+           packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against `gristmill serve`;
+           it takes python3, Node.js and a network
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -56,6 +59,8 @@ fn main() -> ExitCode {
         ["prove", "seeds", options @ ..] => prove::seeds(options),
         ["prove", "synthetic"] => prove::synthetic(None),
         ["prove", "synthetic", "--output", path] => prove::synthetic(Some(path)),
+        ["prove", "clients"] => prove::clients(None),
+        ["prove", "clients", "--output", path] => prove::clients(Some(path)),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         _ => Err(USAGE.to_owned()),
     };

@@ -1,6 +1,7 @@
 //! `prove`: tests that take too long for every run. Each writes a short dated page, which is committed.
 
 mod checked;
+mod clients;
 mod date;
 mod list;
 mod seeds;
@@ -8,6 +9,7 @@ mod synthetic;
 mod workshop;
 
 pub(crate) use checked::checked;
+pub(crate) use clients::clients;
 pub(crate) use date::date_and_commit;
 use list::{MUTATIONS, Mutation};
 pub(crate) use seeds::seeds;
