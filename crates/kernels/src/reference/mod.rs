@@ -53,6 +53,10 @@ impl Kernels for Reference {
         DeviceId::Cpu
     }
 
+    fn deterministic(&self) -> bool {
+        true
+    }
+
     /// Exact, whatever precision is asked for.
     fn alloc_act(&self, _precision: Precision, rows: usize, cols: usize) -> Result<Act> {
         let rows_of_floats: Buffer<f32> = Buffer::host_zeroed(rows * cols, "activations")?;
