@@ -28,6 +28,13 @@ pub(crate) struct DeviceArgs {
     /// Precision of the activations that weights are multiplied with. exact is slower.
     #[arg(long, value_name = "PRECISION", default_value = "fast")]
     pub(crate) precision: PrecisionArg,
+    /// The CPU level, which no argument sets; the best that this CPU has unless a receipt names another.
+    #[arg(skip)]
+    pub(crate) level: Option<&'static str>,
+    /// On a GPU, choose kernels by the weights alone: a text then does not depend on other requests, on the size of a batch,
+    /// or on what the cache has. Slower. On a CPU it is always so, and this changes nothing.
+    #[arg(long)]
+    pub(crate) deterministic: bool,
 }
 
 /// [`Precision`] on the command line.
@@ -44,6 +51,15 @@ impl From<PrecisionArg> for Precision {
         match arg {
             PrecisionArg::Fast => Precision::Fast,
             PrecisionArg::Exact => Precision::Exact,
+        }
+    }
+}
+
+impl From<Precision> for PrecisionArg {
+    fn from(precision: Precision) -> PrecisionArg {
+        match precision {
+            Precision::Fast => PrecisionArg::Fast,
+            Precision::Exact => PrecisionArg::Exact,
         }
     }
 }
@@ -67,6 +83,15 @@ impl From<KvArg> for KvFormat {
     }
 }
 
+impl From<KvFormat> for KvArg {
+    fn from(format: KvFormat) -> KvArg {
+        match format {
+            KvFormat::F16 => KvArg::F16,
+            KvFormat::Q8_0 => KvArg::Q8_0,
+        }
+    }
+}
+
 impl DeviceArgs {
     /// The number of threads.
     pub(crate) fn threads(&self) -> usize {
@@ -75,8 +100,16 @@ impl DeviceArgs {
 
     /// Options for loading, without a progress callback.
     pub(crate) fn load_options(&self) -> LoadOptions {
-        let (device, threads) = (self.device.clone(), Some(self.threads()));
-        LoadOptions { device, threads, precision: self.precision.into(), ..LoadOptions::default() }
+        let (device, threads, deterministic) = (self.device.clone(), Some(self.threads()), self.deterministic);
+        let level = self.level.map(str::to_owned);
+        LoadOptions {
+            device,
+            threads,
+            level,
+            deterministic,
+            precision: self.precision.into(),
+            ..LoadOptions::default()
+        }
     }
 }
 
@@ -185,22 +218,31 @@ pub(crate) struct SamplingArgs {
     #[command(flatten)]
     bias: BiasArgs,
     #[command(flatten)]
-    draft: DraftArg,
+    pub(crate) draft: DraftArgs,
 }
 
 /// Speculative decoding.
-#[derive(Args, Clone, Copy)]
-pub(crate) struct DraftArg {
-    /// Guess up to N tokens in each step, from what followed the same tokens earlier in the text, and check them in one pass.
-    /// The text stays the same; one that repeats parts of itself is faster.
-    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
-    pub(crate) draft: usize,
+#[derive(Args)]
+pub(crate) struct DraftArgs {
+    /// Guess up to N tokens in each step, and check them in one pass: the text stays the same. Without a draft model, guesses
+    /// are what followed the same tokens earlier in the text, so one that repeats parts of itself is faster [default: 0; with
+    /// a draft model 4].
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
+    draft: Option<usize>,
+    /// A smaller model with the same vocabulary, which guesses: a GGUF file.
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) draft_model: Option<PathBuf>,
 }
 
-impl DraftArg {
+impl DraftArgs {
+    /// Guesses in a step, at most.
+    pub(crate) fn most(&self) -> usize {
+        self.draft.unwrap_or(if self.draft_model.is_some() { 4 } else { 0 })
+    }
+
     /// Rows of logits of so many sequences: one for each, and one for each guess.
-    pub(crate) fn rows(self, sequences: usize) -> Option<usize> {
-        Some(sequences.saturating_mul(self.draft.saturating_add(1)))
+    pub(crate) fn rows(&self, sequences: usize) -> Option<usize> {
+        Some(sequences.saturating_mul(self.most().saturating_add(1)))
     }
 }
 
@@ -210,7 +252,7 @@ pub(crate) struct GenerationOptions {
     pub(crate) max_tokens: Option<usize>,
     stop: Vec<String>,
     bias: BiasOptions,
-    pub(crate) draft: DraftArg,
+    draft: usize,
 }
 
 impl SamplingArgs {
@@ -223,7 +265,7 @@ impl SamplingArgs {
         }
         let bias = self.bias.check()?;
         let max_tokens = self.max_tokens.and_then(|MaxTokens(limit)| limit);
-        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias, draft: self.draft })
+        Ok(GenerationOptions { sampling, max_tokens, stop: self.stop.clone(), bias, draft: self.draft.most() })
     }
 
     /// The settings on the command line, completed by `defaults`.
@@ -256,7 +298,7 @@ impl GenerationOptions {
         request.sampling = self.sampling;
         request.max_tokens = self.max_tokens;
         request.stop = self.stop.clone();
-        request.draft = self.draft.draft;
+        request.draft = self.draft;
         self.bias.apply(request, model)
     }
 

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
         let can = "continue a story with gristmill run \"Once upon a time\", or name a chat model, as in:";
         return Err(Failure::new(format!("the built-in model tells stories and cannot talk; {can} {next}")));
     }
-    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, options.draft, &args.log)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
     if engine.model().template().is_none() {
         let remedy = "continue a text with gristmill run --raw";
         return Err(Failure::new(format!("the model file has no chat template; {remedy}")));

@@ -25,6 +25,14 @@ impl Failure {
         Failure::Message(message.into())
     }
 
+    /// The same, with what it is about before the sentence.
+    pub(crate) fn about(self, what: &str) -> Failure {
+        match self {
+            Failure::Message(message) => Failure::Message(format!("{what}: {message}")),
+            other => other,
+        }
+    }
+
     /// From an error that a recorded signal may have caused.
     pub(crate) fn stopped(interrupt: &Interrupt, error: impl Into<Failure>) -> Failure {
         match (error.into(), interrupt.signal()) {

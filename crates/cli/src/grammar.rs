@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gristmill_engine::Grammar;
+use gristmill_engine::engine::{Grammar, closed_schema};
 
 use crate::console;
 use crate::failure::Failure;
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 #[derive(Args)]
 pub(crate) struct GrammarArgs {
     /// The answer is JSON that is valid for this schema: a file, or the schema itself, from its brace on. Keywords that
-    /// cannot be enforced are refused.
+    /// cannot be enforced are refused. Objects have the properties that it lists, and others if it says so.
     #[arg(long, value_name = "SCHEMA")]
     json_schema: Option<String>,
     /// The answer follows the grammar in this file, in llguidance's dialect of Lark, from the rule `start`.
@@ -27,7 +27,7 @@ impl GrammarArgs {
     /// Reads the grammar, if there is one; the engine compiles it.
     pub(crate) fn read(&self) -> Result<Option<Grammar>, Failure> {
         Ok(match self {
-            GrammarArgs { json_schema: Some(schema), .. } => Some(Grammar::JsonSchema(json(schema)?)),
+            GrammarArgs { json_schema: Some(schema), .. } => Some(Grammar::JsonSchema(closed_schema(json(schema)?))),
             GrammarArgs { grammar: Some(path), .. } => Some(Grammar::Lark(console::read_text(path)?)),
             GrammarArgs { regex: Some(regex), .. } => Some(Grammar::Regex(regex.clone())),
             _ => None,

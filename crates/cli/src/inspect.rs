@@ -36,6 +36,8 @@ struct Report {
     file_bytes: u64,
     parts: usize,
     gguf_version: u32,
+    /// [`GgufFile::fingerprint`].
+    fingerprint: String,
     /// Weights that one token reads.
     bytes_per_token: Option<u64>,
     shape: Option<Shape>,
@@ -131,6 +133,7 @@ impl Report {
             file_bytes: file.file_bytes(),
             parts: file.parts(),
             gguf_version: file.version(),
+            fingerprint: file.fingerprint(),
             bytes_per_token: spec.map(|spec| bytes_per_token(file, spec)),
             shape: spec.and_then(Shape::new),
             formats,
@@ -152,6 +155,7 @@ impl Report {
         lines.add("parameters", console::count(self.parameters));
         let parts = if self.parts > 1 { format!(" in {} parts", self.parts) } else { String::new() };
         lines.add("file", format!("{}{parts}, GGUF version {}", console::bytes(self.file_bytes), self.gguf_version));
+        lines.add("fingerprint", self.fingerprint.clone());
         self.shape.iter().for_each(|shape| shape.list(&mut lines));
         for (format, share) in &self.formats {
             let percent = 100.0 * share.bytes as f64 / self.file_bytes.max(1) as f64;

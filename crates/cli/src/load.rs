@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, Limits, Model, ModelInfo, Opened, Plan, open_device};
+use gristmill_kernels::Backend;
 use indicatif::ProgressBar;
 
-use crate::args::{DeviceArgs, DraftArg, Verbosity};
+use crate::args::{DeviceArgs, DraftArgs, Verbosity};
 use crate::console;
 use crate::failure::Failure;
 use crate::source::Source;
@@ -18,12 +20,22 @@ pub(crate) fn model(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    let mut options = device.load_options();
     let file = source.open()?;
-    let Opened { backend, passed_over } = open_device(&options)?;
+    let Opened { backend, passed_over } = open_device(&device.load_options())?;
     if let Some(error) = passed_over {
         log.info(format_args!("{error}; the CPU is used"));
     }
+    load(file, backend, device, limits, log)
+}
+
+fn load(
+    file: GgufFile,
+    backend: Arc<Backend>,
+    device: &DeviceArgs,
+    limits: Limits,
+    log: &Verbosity,
+) -> Result<Arc<Model>, Failure> {
+    let mut options = device.load_options();
     let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));
@@ -67,13 +79,30 @@ pub(crate) fn engine(
     source: Source,
     device: &DeviceArgs,
     context: Option<usize>,
-    draft: DraftArg,
+    draft: &DraftArgs,
     log: &Verbosity,
 ) -> Result<(Engine, Duration), Failure> {
     let limits = Limits { context, output_rows: draft.rows(1), kv_format: device.kv.into(), ..Limits::default() };
     let start = Instant::now();
     let model = model(source, device, limits, log)?;
-    Ok((Engine::start(model, limits)?, start.elapsed()))
+    Ok((self::start(model, draft, limits, device, log)?, start.elapsed()))
+}
+
+/// Starts an engine, with a draft model if there is one, which shares the model's device and threads.
+pub(crate) fn start(
+    model: Arc<Model>,
+    draft: &DraftArgs,
+    limits: Limits,
+    device: &DeviceArgs,
+    log: &Verbosity,
+) -> Result<Engine, Failure> {
+    let Some(path) = draft.draft_model.as_deref() else { return Ok(Engine::start(model, limits)?) };
+    if draft.most() == 0 {
+        return Err(Failure::new("--draft 0 guesses nothing; leave out --draft-model, or give the number of guesses"));
+    }
+    let file = Source::File(path).open()?;
+    let small = load(file, model.backend().clone(), device, Limits { output_rows: None, ..limits }, log)?;
+    Ok(Engine::start_with_draft_model(model, small, limits)?)
 }
 
 /// A progress bar on stderr; hidden with `--quiet`, and on anything but a terminal.
@@ -87,7 +116,7 @@ fn describe(plan: &Plan) -> String {
     let mut parts = vec![
         part(plan.weights, "weights"),
         part(plan.mapped, "mapped from the file"),
-        part(plan.state, "KV cache"),
+        part(plan.state, &format!("KV cache of {} tokens", plan.kv_tokens)),
         part(plan.scratch, "scratch"),
     ];
     parts.extend((plan.reserve > 0).then(|| part(plan.reserve, "left to the driver")));

@@ -1,11 +1,15 @@
 //! `run`: one prompt, one answer.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::Duration;
 
 use clap::Args;
+use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Finish, Usage};
+use gristmill_engine::gguf::{WriteError, write_atomically};
 use gristmill_engine::reply::Reply;
 use gristmill_engine::template::Message;
 use gristmill_engine::{Engine, Request, machine};
@@ -65,6 +69,9 @@ pub(crate) struct RunArgs {
     /// Print one JSON object with the text, how it ended, and the times.
     #[arg(long)]
     json: bool,
+    /// Write a receipt to FILE, from which `gristmill replay` generates the same text again. It has the whole prompt.
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
     #[command(flatten)]
     log: Verbosity,
 }
@@ -94,7 +101,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let mut options = args.sampling.check()?;
     let grammar = args.grammar.read()?;
     let (source, text) = args.input()?;
-    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, options.draft, &args.log)?;
+    let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
     // A grammar leaves no room for thinking.
     let no_think = args.no_think || grammar.is_some();
@@ -113,7 +120,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     request.grammar = grammar;
 
-    let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()))?;
+    let mut recorder = match args.receipt {
+        Some(_) => Some(Recorder::new(&engine, slice::from_ref(&request))?),
+        None => None,
+    };
+    let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()), recorder.as_mut())?;
+    if let (Some(path), Some(receipt)) = (&args.receipt, recorder.and_then(Recorder::finish)) {
+        save(&receipt, path)?;
+    }
     args.log.detail(format_args!("seed: {}", finish.seed));
     if args.json {
         let mode = if chat { "chat" } else { "raw" };
@@ -167,11 +181,24 @@ impl<'a> Report<'a> {
     }
 }
 
+fn save(receipt: &Receipt, path: &Path) -> Result<(), Failure> {
+    let json = serde_json::to_string_pretty(receipt)?;
+    write_atomically(path, |out| Ok(writeln!(out, "{json}").map_err(WriteError::from)?))
+}
+
 /// Generates to the end and prints the text as it is generated.
-fn generate(engine: &Engine, request: Request, mut printer: Printer) -> Result<(Answer, Finish), Failure> {
+fn generate(
+    engine: &Engine,
+    request: Request,
+    mut printer: Printer,
+    mut recorder: Option<&mut Recorder>,
+) -> Result<(Answer, Finish), Failure> {
     let mut end = None;
     for piece in engine.generate(request)? {
         let piece = piece?;
+        if let Some(recorder) = &mut recorder {
+            recorder.push(0, &piece);
+        }
         printer.push(&piece.text)?;
         end = piece.finish;
     }

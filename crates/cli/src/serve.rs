@@ -11,7 +11,7 @@ use gristmill_engine::Limits;
 use gristmill_engine::engine::Engine;
 use gristmill_server::{Access, Options, Server};
 
-use crate::args::{ContextArg, DeviceArgs, DraftArg, Verbosity};
+use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::source::{ModelArg, Source};
@@ -37,9 +37,16 @@ pub(crate) struct ServeArgs {
     /// Replies that are generated at a time.
     #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     parallel: usize,
+    /// Tokens that the KV cache holds, of all replies together; at least --ctx. With fewer than the replies need, the one
+    /// that began last waits and is computed again later [default: --parallel times --ctx].
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    kv_tokens: Option<usize>,
     /// Requests that may wait; more are refused with status 429.
     #[arg(long, value_name = "N", default_value_t = 256, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
     queue: usize,
+    /// Connections at a time; others wait until one ends.
+    #[arg(long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    connections: usize,
     /// Tokens of one step, which prompts are cut into.
     #[arg(long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     batch: usize,
@@ -63,7 +70,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
-    draft: DraftArg,
+    draft: DraftArgs,
     #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
@@ -79,17 +86,19 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let limits = Limits {
         context: args.context.ctx,
         sequences: args.parallel,
+        kv_tokens: args.kv_tokens,
         batch_tokens: args.batch.max(args.parallel),
         output_rows: args.draft.rows(args.parallel),
         kv_format: args.device.kv.into(),
     };
     let model = load::model(source, &args.device, limits, &args.log)?;
     let sampling = recommended::sampling(source, model.file(), &args.log);
-    let engine = Engine::start(model, limits)?.with_queue(args.queue);
+    let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?.with_queue(args.queue);
     let access = Access { keys, hosts: args.allow_host.clone() };
     let name = args.name.clone().unwrap_or_else(|| name(source));
-    let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.draft);
-    let options = Options { aliases, access, strict, sampling, draft, ..Options::new(name) };
+    let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
+    let connections = args.connections;
+    let options = Options { aliases, access, strict, sampling, draft, connections, ..Options::new(name) };
     serve(args, engine, options)
 }
 

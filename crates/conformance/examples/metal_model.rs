@@ -223,7 +223,7 @@ fn cost(note: &Note, file: &GgufFile, gpu: &Noting, facts: &Facts, step: &Step) 
 /// A step after others, as a table, and its bounds.
 fn show(title: &str, file: &GgufFile, facts: &Facts, step: &Step) -> Anything<()> {
     let gpu = Noting::new();
-    let backend = Arc::new(Metal::backend(gpu.clone())?);
+    let backend = Arc::new(Metal::backend(gpu.clone(), gristmill_metal::Options::default())?);
     let model = Arc::new(Model::with_backend(file.clone(), backend, LoadOptions::default())?);
     let (tokens, before) = (step.tokens as usize, step.before as usize);
     let limits = Limits { context: Some(tokens + before), batch_tokens: tokens, ..Limits::default() };

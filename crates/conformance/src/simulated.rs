@@ -126,6 +126,13 @@ impl Simulator {
         Arc::new(Self { properties, language, order, mode, instead, memory, mapped, written, programs, captured })
     }
 
+    /// A CUDA device of this compute capability (75 for 7.5).
+    pub fn of_capability(capability: u32, order: Order, mode: Mode) -> Arc<Self> {
+        let mut device = Self::new(order, mode);
+        Arc::get_mut(&mut device).into_iter().for_each(|own| own.properties.architecture = capability);
+        device
+    }
+
     /// A backend on such a device. The suite's numbers of threads stand for orders: results must not depend on them.
     pub fn cuda(threads: usize, mode: Mode) -> Result<Backend> {
         Cuda::backend(Self::new(order(threads), mode), Options::default())
@@ -133,7 +140,8 @@ impl Simulator {
 
     /// The same for Metal.
     pub fn metal(threads: usize, mode: Mode) -> Result<Backend> {
-        Metal::backend(Self::with(Language::Metal, order(threads), mode, Vec::new()))
+        let gpu = Self::with(Language::Metal, order(threads), mode, Vec::new());
+        Metal::backend(gpu, gristmill_metal::Options::default())
     }
 
     /// Bytes that are allocated now.

@@ -8,7 +8,7 @@
 use gpu_sim::Mode;
 use gristmill_conformance::simulated::{Simulator, order};
 use gristmill_cuda::family::Family;
-use gristmill_cuda::{Cuda, Options};
+use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_suite::ops;
@@ -68,7 +68,7 @@ macro_rules! backends {
 /// The suite's small products seldom take these kernels by themselves.
 #[test]
 fn wgmma() {
-    let options = Options { family: Some(Family::Wgmma) };
+    let options = Options { choice: Choice::Family(Family::Wgmma) };
     let make = |threads| Cuda::backend(Simulator::new(order(threads), Mode::Checked), options);
     for part in ["matmul_rows", "gate_up", "moe_matmul"] {
         let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator");

@@ -20,7 +20,7 @@ fn loaded(language: Language, name: &str, limits: &Limits, precision: Precision)
     let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
     let backend: Arc<Backend> = match language {
         Language::Cuda => Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap()),
-        Language::Metal => Arc::new(Metal::backend(gpu.clone()).unwrap()),
+        Language::Metal => Arc::new(Metal::backend(gpu.clone(), gristmill_metal::Options::default()).unwrap()),
     };
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
     let file = GgufFile::open(golden).unwrap();

@@ -103,7 +103,7 @@ mod families {
     use gristmill_conformance::families::{PARTS, limited};
     use gristmill_cuda::driver::{self, Driver};
     use gristmill_cuda::family::Family;
-    use gristmill_cuda::{Cuda, Options};
+    use gristmill_cuda::{Choice, Cuda, Options};
     use gristmill_gpu::Gpu;
     use gristmill_kernels::Error;
     use gristmill_kernels::act::Precision;
@@ -114,7 +114,7 @@ mod families {
     use std::sync::Arc;
 
     fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
-        let make = |threads| Cuda::backend(gpu(threads)?, Options { family: Some(family) });
+        let make = |threads| Cuda::backend(gpu(threads)?, Options { choice: Choice::Family(family) });
         let suite = Suite::new(&make, seed()).expect("a device");
         let suite = limited(suite.one_in(if SEED.is_some() { 1 } else { one_in }), family);
         for (part, cases) in ALL.iter().filter(|(part, _)| PARTS.contains(part)) {
@@ -146,7 +146,8 @@ mod families {
             if family.runs_on(capability) {
                 run(family, 1, &|_| Ok(Driver::open(0)?));
             } else {
-                let refused = Cuda::backend(Driver::open(0).expect("a device"), Options { family: Some(family) });
+                let refused =
+                    Cuda::backend(Driver::open(0).expect("a device"), Options { choice: Choice::Family(family) });
                 assert!(matches!(refused, Err(Error::Device { .. })), "{family}");
                 let _ = writeln!(err, "skipped:  {family}: not on this device");
             }
@@ -172,7 +173,7 @@ mod families {
             (Family::Wgmma, Format::Q8_0, Precision::Fast, false),
         ] {
             let simulator = Simulator::new(gpu_sim::Order::Ascending, gpu_sim::Mode::Fast);
-            let b = Cuda::backend(simulator, Options { family: Some(family) }).unwrap();
+            let b = Cuda::backend(simulator, Options { choice: Choice::Family(family) }).unwrap();
             let bytes = SharedBytes::from(vec![0; 32 / format.block_len() * format.block_bytes()]);
             let tensor = TensorView { name: "w".into(), format, experts: 1, rows: 1, cols: 32, bytes };
             let weight = b.prepare(&[tensor], Role::Matrix).unwrap();

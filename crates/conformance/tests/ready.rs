@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use gristmill_cuda::{Cuda, Options};
+use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling};
 use gristmill_gpu::{Gpu, Launch, Properties, Unit};
@@ -73,7 +73,11 @@ const SAMPLING: Sampling = Sampling {
     position: 0,
 };
 
-fn check(name: &str, architecture: u32, precision: Precision, kv_format: KvFormat) {
+/// Files of kernels that are chosen by the number of rows alone.
+const BY_ROWS: &[&str] =
+    &["attention_tile.cu", "experts.cu", "gemm.cu", "gemm_f32.cu", "gemm_wgmma.cu", "norm_matmul.cu"];
+
+fn check(name: &str, choice: Choice, architecture: u32, precision: Precision, kv_format: KvFormat) {
     let id = DeviceId::Cuda(0);
     let properties = Properties {
         id,
@@ -84,7 +88,7 @@ fn check(name: &str, architecture: u32, precision: Precision, kv_format: KvForma
         memory: 80 << 30,
     };
     let gpu = Arc::new(Idle { properties, prepared: Mutex::default(), launched: Mutex::default() });
-    let backend = Arc::new(Cuda::backend(gpu.clone(), Options::default()).unwrap());
+    let backend = Arc::new(Cuda::backend(gpu.clone(), Options { choice }).unwrap());
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.gguf"));
     let options = LoadOptions { precision, ..LoadOptions::default() };
     let model = Arc::new(Model::with_backend(GgufFile::open(golden).unwrap(), backend, options).unwrap());
@@ -117,6 +121,13 @@ fn check(name: &str, architecture: u32, precision: Precision, kv_format: KvForma
         missing.is_empty() && launched.len() > 5,
         "{name}, sm_{architecture}, {precision:?}: not ready: {missing:?}"
     );
+    // By default such kernels run in some of these steps.
+    let by_rows: Vec<&Unit> = launched.iter().filter(|unit| BY_ROWS.contains(&unit.file)).collect();
+    assert_eq!(
+        by_rows.is_empty(),
+        choice == Choice::Deterministic,
+        "{name}, {choice:?}, sm_{architecture}, {precision:?}: {by_rows:?}"
+    );
 }
 
 #[test]
@@ -127,10 +138,12 @@ fn of_every_golden_model() {
         let file = entry.unwrap().file_name().into_string().unwrap();
         let Some(name) = file.strip_suffix(".logits.gguf") else { continue };
         models += 1;
-        for architecture in [75, 90] {
-            check(name, architecture, Precision::Fast, KvFormat::F16);
+        for choice in [Choice::Fastest, Choice::Deterministic] {
+            for architecture in [75, 90] {
+                check(name, choice, architecture, Precision::Fast, KvFormat::F16);
+            }
+            check(name, choice, 90, Precision::Exact, KvFormat::Q8_0);
         }
-        check(name, 90, Precision::Exact, KvFormat::Q8_0);
     }
     assert!(models > 20);
 }

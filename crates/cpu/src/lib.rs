@@ -82,6 +82,16 @@ impl Kernels for Cpu {
         DEVICE
     }
 
+    fn arithmetic(&self) -> Vec<String> {
+        let bf16 = self.level.has_bf16().then_some("bf16");
+        [self.level.name()].into_iter().chain(bf16).map(str::to_owned).collect()
+    }
+
+    /// The order of a sum depends neither on the rows nor on the threads.
+    fn deterministic(&self) -> bool {
+        true
+    }
+
     fn alloc_act(&self, precision: Precision, rows: usize, cols: usize) -> Result<Act> {
         self.new_act(precision, rows, cols)
     }

@@ -20,7 +20,7 @@ use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::common::kv::{cells_define, limit};
 use gristmill_gpu::common::{RowAlignment, aligned, qkv_write};
 use gristmill_gpu::storage::GpuKv;
-use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, shared_struct};
+use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Vendor, shared_struct};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::KvSpec;
 use gristmill_kernels::ops::{Attend, Fused, Operation, QkNorms, RopeStyle, Rotary};
@@ -86,9 +86,10 @@ fn writes_act(spec: KvSpec) -> bool {
     spec.value_width.is_multiple_of(32)
 }
 
-/// [`gristmill_kernels::ops::Attention`]. The kernel for long runs writes no activations.
-pub(super) fn attention(call: &AttentionCall) -> Result<()> {
-    let many = call.q.rows() >= LONG_RUN && !call.placement.one_token_per_sequence;
+/// [`gristmill_kernels::ops::Attention`]. The kernel for long runs writes no activations. Which runs are long depends on how a
+/// sequence's tokens are cut into steps, so a deterministic backend takes every token by splits.
+pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
+    let many = call.q.rows() >= LONG_RUN && !call.placement.one_token_per_sequence && !cuda.deterministic();
     let tile = form::tile(call.device.gpu().properties(), call.spec).filter(|_| many);
     let act = call.act.filter(|_| writes_act(call.spec) && tile.is_none());
     let launches = Launches::new(AttentionCall { act, ..*call }, None, tile.is_some());

@@ -1,6 +1,6 @@
 //! The families of kernels that multiply matrices.
 
-use super::Cuda;
+use super::{Choice, Cuda};
 use super::{gemm, gemm_int8, gemv};
 use gristmill_gpu::product::Product;
 use gristmill_kernels::error::{Error, Result};
@@ -47,18 +47,36 @@ impl Display for Family {
     }
 }
 
-/// The family that multiplies: the one that was asked for, or else the fastest. For `Mma` and `Wgmma`, `gemm.rs` chooses.
+/// The family that multiplies. For `Mma` and `Wgmma`, `gemm.rs` chooses.
 pub(super) fn chosen(cuda: &Cuda, product: &Product) -> Result<Family> {
+    match cuda.options.choice {
+        Choice::Fastest => Ok(fastest(cuda, product)),
+        Choice::Deterministic => Ok(deterministic(cuda, product)),
+        Choice::Family(family) => asked(cuda, product, family),
+    }
+}
+
+/// By the number of rows.
+fn fastest(cuda: &Cuda, product: &Product) -> Family {
+    if gemm_int8::serves(cuda, product) {
+        Family::Int8
+    } else if gemm::serves(cuda, product) {
+        Family::Mma
+    } else {
+        Family::Gemv
+    }
+}
+
+/// By the weight alone. Of the families whose result for a row depends on the weight's shape alone, int8 on tensor cores
+/// takes one row in about the time of dot products, and eight in little more (figures: `gemm_int8.rs`).
+fn deterministic(cuda: &Cuda, product: &Product) -> Family {
+    let int8 = Family::Int8.runs_on(cuda.device.gpu().properties().architecture);
+    if int8 && gemv::reads_int8(product.weight(), product.x) { Family::Int8 } else { Family::Gemv }
+}
+
+/// The family that was asked for, if it can multiply this.
+fn asked(cuda: &Cuda, product: &Product, family: Family) -> Result<Family> {
     let (format, x) = (product.format(), product.x);
-    let Some(family) = cuda.family() else {
-        return Ok(if gemm_int8::serves(cuda, product) {
-            Family::Int8
-        } else if gemm::serves(cuda, product) {
-            Family::Mma
-        } else {
-            Family::Gemv
-        });
-    };
     let rule = match family {
         Family::Int8 if !gemv::reads_int8(product.weight(), x) => {
             Some("it multiplies quantised weights with activations of precision `Fast`")

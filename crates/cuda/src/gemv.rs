@@ -5,7 +5,7 @@ use super::units::Unit;
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
 use gristmill_gpu::storage::GpuAct;
-use gristmill_gpu::{Access, Arg, Kernel, Launch};
+use gristmill_gpu::{Access, Arg, Kernel, Launch, Vendor};
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
@@ -29,7 +29,7 @@ const USUAL_EXPERTS: usize = 32;
 /// Launches a product.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     let (w, int8) = (product.weight(), reads_int8(product.weight(), product.x));
-    let (at_once, tokens) = rows_at_once(product, int8);
+    let (at_once, tokens) = rows_at_once(cuda, product, int8);
     // The order of a sum must not depend on the rows of X, so a thread group's size does not depend on `group_rows`.
     let threads_log2 = threads_log2(w.spans, w.rows.div_ceil(GROUP_ROWS[0]) * w.experts.min(USUAL_EXPERTS), BLOCK);
     let group_rows = GROUP_ROWS[usize::from(!int8 || at_once > 4)];
@@ -70,8 +70,11 @@ fn at_once(int8: bool) -> &'static [(usize, &'static str)] {
     if int8 { &AT_ONCE } else { &AT_ONCE_EXACT }
 }
 
+/// Rows of int8 activations at once up to which sums of `gate_up` have one order: `GATE_THREADS_LOG2` in the source.
+const ONE_ORDER: usize = 4;
+
 /// The rows of X that a product multiplies at once, and the same as `TOKENS`.
-fn rows_at_once(product: &Product, int8: bool) -> (usize, &'static str) {
+fn rows_at_once(cuda: &Cuda, product: &Product, int8: bool) -> (usize, &'static str) {
     let y_rows = product.y.rows();
     let rows = match product.rows {
         RowSelection::Pairs { pairs_per_row, .. } if y_rows <= pairs_per_row => 1,
@@ -80,6 +83,7 @@ fn rows_at_once(product: &Product, int8: bool) -> (usize, &'static str) {
         RowSelection::Pairs { groups, .. } => (2 * y_rows).div_ceil(groups.experts()),
         _ => y_rows,
     };
+    let rows = if cuda.deterministic() { rows.min(ONE_ORDER) } else { rows };
     let choices = at_once(int8);
     let enough = choices.iter().find(|(many, _)| *many >= rows);
     *enough.unwrap_or(&choices[choices.len() - 1])

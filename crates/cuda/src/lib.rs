@@ -94,12 +94,23 @@ pub struct Cuda {
     options: Options,
 }
 
-/// What a backend may be told. The default is what is fastest.
+/// Options of a backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The kernels that multiply matrices, for tests of each: instead of the fastest for each product, those of this
-    /// family. A product that they cannot do is an [`Error::Range`].
-    pub family: Option<Family>,
+    /// How kernels are chosen.
+    pub choice: Choice,
+}
+
+/// How kernels are chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The fastest for the number of rows.
+    #[default]
+    Fastest,
+    /// Kernels whose result for a row does not depend on the number of rows (`docs/determinism.md`).
+    Deterministic,
+    /// Products by kernels of one family, for tests of each. A product that they cannot do is an [`Error::Range`].
+    Family(Family),
 }
 
 impl Cuda {
@@ -113,7 +124,9 @@ impl Cuda {
 
     fn new(gpu: Arc<dyn Gpu>, options: Options) -> Result<Self> {
         let properties = gpu.properties();
-        if let Some(family) = options.family.filter(|family| !family.runs_on(properties.architecture)) {
+        if let Choice::Family(family) = options.choice
+            && !family.runs_on(properties.architecture)
+        {
             let (what, capability) = (format!("kernels of the family {family}"), properties.architecture);
             let reason = format!("they are not for compute capability {}.{}", capability / 10, capability % 10);
             return Err(Error::Device { device: properties.id, what, reason });
@@ -121,14 +134,13 @@ impl Cuda {
         Ok(Self { device: Device::new(gpu)?, options })
     }
 
-    /// The family of kernels that must multiply.
-    fn family(&self) -> Option<Family> {
-        self.options.family
-    }
-
-    /// Whether kernels of a family may multiply.
+    /// Whether kernels of a family may multiply where they are the fastest.
     fn may(&self, family: Family) -> bool {
-        self.options.family.is_none_or(|own| own == family)
+        match self.options.choice {
+            Choice::Fastest => true,
+            Choice::Deterministic => false,
+            Choice::Family(own) => own == family,
+        }
     }
 }
 
@@ -144,6 +156,10 @@ impl Vendor for Cuda {
 
     fn device(&self) -> &Device {
         &self.device
+    }
+
+    fn deterministic(&self) -> bool {
+        self.options.choice == Choice::Deterministic
     }
 
     fn batch_bucket(&self, rows: usize) -> usize {
@@ -175,7 +191,7 @@ impl Vendor for Cuda {
     }
 
     fn attention(&self, call: &AttentionCall) -> Result<()> {
-        attention::attention(call)
+        attention::attention(self, call)
     }
 
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused> {

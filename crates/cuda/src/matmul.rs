@@ -1,7 +1,7 @@
 //! Matrix products, and the preparation of weights.
 
-use super::Cuda;
 use super::family::{Family, chosen};
+use super::{Choice, Cuda};
 use super::{gemm, gemm_f32, gemm_int8, gemv};
 use gristmill_gpu::common::activations::prepare_activations;
 use gristmill_gpu::layout::PlaneRows;
@@ -23,7 +23,9 @@ pub(super) fn prepare(cuda: &Cuda, tensors: &[TensorView], role: Role) -> Result
 /// Launches a product by the family that is chosen for it.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     match chosen(cuda, product)? {
-        _ if cuda.family().is_none() && gemm_f32::serves(product) => gemm_f32::multiply(cuda, product),
+        Family::Gemv if cuda.options.choice == Choice::Fastest && gemm_f32::serves(product) => {
+            gemm_f32::multiply(cuda, product)
+        }
         Family::Gemv => gemv::multiply(cuda, product),
         Family::Int8 => gemm_int8::multiply(cuda, product),
         Family::Mma | Family::Wgmma => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::driver::{self, Driver};
-use gristmill_cuda::{Cuda, Options};
+use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_kernels::Backend;
 #[cfg(not(target_os = "macos"))]
 use gristmill_kernels::tensor::DeviceId;
@@ -43,15 +43,15 @@ impl std::fmt::Debug for Opened {
 pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     let threads = options.threads.unwrap_or_else(default_threads);
     let cpu = || cpu(options.level.as_deref(), threads);
-    let only = |backend| Opened { backend, passed_over: None };
+    let (only, fixed) = (|backend| Opened { backend, passed_over: None }, options.deterministic);
     let (kind, number) = options.device.split_once(':').unwrap_or((&options.device, "0"));
     match (kind, number.parse()) {
         ("cpu", _) if options.device == "cpu" => cpu().map(only),
-        ("cuda", Ok(number)) => Ok(only(cuda(number)?)),
-        ("metal", Ok(number)) => Ok(only(metal(number)?)),
+        ("cuda", Ok(number)) => Ok(only(cuda(number, fixed)?)),
+        ("metal", Ok(number)) => Ok(only(metal(number, fixed)?)),
         ("auto", _) if options.device == "auto" => match driver::count() {
             Ok(0) => cpu().map(only),
-            found => match found.and_then(|_| cuda(0)) {
+            found => match found.and_then(|_| cuda(0, fixed)) {
                 Ok(backend) => Ok(only(backend)),
                 Err(error) => Ok(Opened { backend: cpu()?, passed_over: Some(Arc::new(error)) }),
             },
@@ -60,18 +60,19 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
     }
 }
 
-fn cuda(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
-    Cuda::backend(Driver::open(number)?, Options::default()).map(Arc::new)
+fn cuda(number: u32, deterministic: bool) -> gristmill_kernels::Result<Arc<Backend>> {
+    let choice = if deterministic { Choice::Deterministic } else { Choice::Fastest };
+    Cuda::backend(Driver::open(number)?, Options { choice }).map(Arc::new)
 }
 
 #[cfg(target_os = "macos")]
-fn metal(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
-    use gristmill_metal::{Metal, driver::Driver};
-    Metal::backend(Driver::open(number)?).map(Arc::new)
+fn metal(number: u32, deterministic: bool) -> gristmill_kernels::Result<Arc<Backend>> {
+    use gristmill_metal::{Metal, Options, driver::Driver};
+    Metal::backend(Driver::open(number)?, Options { deterministic }).map(Arc::new)
 }
 
 #[cfg(not(target_os = "macos"))]
-fn metal(number: u32) -> gristmill_kernels::Result<Arc<Backend>> {
+fn metal(number: u32, _deterministic: bool) -> gristmill_kernels::Result<Arc<Backend>> {
     let (device, what) = (DeviceId::Metal(number), "opening it".to_owned());
     let reason = "Metal exists on macOS only; use the device `cpu`".to_owned();
     Err(gristmill_kernels::Error::Device { device, what, reason })

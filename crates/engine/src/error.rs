@@ -28,6 +28,14 @@ pub enum Error {
     #[error(transparent)]
     Kernel(#[from] gristmill_kernels::Error),
 
+    /// The options ask for deterministic results, but the backend that the caller gave was opened without them.
+    #[error(
+        "{device} was opened without deterministic kernels; open it with `open_device`, with the option `deterministic` set"
+    )]
+    NotDeterministic {
+        /// The device.
+        device: String,
+    },
     /// The architecture is not implemented.
     #[error("architecture {} is not supported; known architectures: {known}", Name(.found))]
     Architecture {
@@ -160,7 +168,9 @@ pub enum Error {
         limit: usize,
     },
     /// All cache blocks are taken.
-    #[error("the cache has {free} free blocks, {needed} are needed; close or shorten a sequence")]
+    #[error(
+        "the cache has {free} free blocks, {needed} are needed; close or shorten a sequence, or give the cache more"
+    )]
     OutOfBlocks {
         /// Blocks needed.
         needed: usize,
@@ -215,6 +225,13 @@ pub enum Error {
         /// Tokens in the vocabulary.
         vocab: usize,
     },
+}
+
+impl Error {
+    /// Whether the device itself has failed, so that nothing more can be computed on it.
+    pub(crate) fn is_of_device(&self) -> bool {
+        matches!(self, Error::Kernel(gristmill_kernels::Error::Device { .. }))
+    }
 }
 
 /// A number of bytes for people: `18.55 GB (18550123456 bytes)`.

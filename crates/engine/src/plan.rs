@@ -26,10 +26,15 @@ const RESERVE: u64 = 256 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Tokens of one sequence, at most [`MAX_CONTEXT`]; `None` for the least of what the model was trained on,
-    /// [`DEFAULT_CONTEXT`], and what fits into memory. More than the model was trained on is a [`Notice`].
+    /// [`DEFAULT_CONTEXT`], and what fits into memory or into `kv_tokens`. More than the model was trained on is a [`Notice`].
     pub context: Option<usize>,
     /// Sequences at a time.
     pub sequences: usize,
+    /// Tokens that the KV cache has blocks for, of all sequences together and of the prefix cache; at least the context.
+    /// `None`: as many as the sequences can have. With fewer, [`Engine`](crate::Engine) preempts requests when blocks run
+    /// out, and [`Runner::forward`](crate::Runner::forward) fails. Of layers with a window, a sequence has no more
+    /// blocks than for the window and one batch, so their caches may be smaller.
+    pub kv_tokens: Option<usize>,
     /// Tokens of one batch.
     pub batch_tokens: usize,
     /// Rows of logits of one batch; `None` for one for each sequence.
@@ -40,7 +45,8 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { context: None, sequences: 1, batch_tokens: 512, output_rows: None, kv_format: KvFormat::F16 }
+        let (context, kv_tokens, output_rows) = (None, None, None);
+        Self { context, sequences: 1, kv_tokens, batch_tokens: 512, output_rows, kv_format: KvFormat::F16 }
     }
 }
 
@@ -53,12 +59,29 @@ impl Limits {
         let at_least_one = [
             ("the context length", self.context.unwrap_or(1)),
             ("the number of sequences", self.sequences),
+            ("the number of tokens of the KV cache", self.kv_tokens.unwrap_or(1)),
             ("the number of tokens in a batch", self.batch_tokens),
             ("the number of output rows", self.rows()),
         ];
         match at_least_one.into_iter().find(|(_, n)| *n == 0) {
             None => Ok(()),
             Some((what, found)) => Err(Error::Limit { what, found, rule: "it must be at least 1".to_owned() }),
+        }
+    }
+
+    /// Tokens of the KV cache for sequences of `context` tokens.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] if they are fewer than the context.
+    fn kv_tokens(&self, context: usize) -> Result<usize> {
+        match self.kv_tokens {
+            None => Ok(self.sequences.saturating_mul(context)),
+            Some(tokens) if tokens >= context => Ok(tokens),
+            Some(found) => {
+                let rule =
+                    format!("it must be at least the context length, {context}; raise it or shorten the context");
+                Err(Error::Limit { what: "the number of tokens of the KV cache", found, rule })
+            }
         }
     }
 }
@@ -76,6 +99,8 @@ pub struct Plan {
     pub mapped: u64,
     /// State (the KV cache) of all sequences.
     pub state: u64,
+    /// Tokens that the KV cache has blocks for: [`Limits::kv_tokens`].
+    pub kv_tokens: usize,
     /// Intermediate results.
     pub scratch: u64,
     /// Of a device: left to its driver, for compiled kernels, captured graphs and workspaces.
@@ -88,7 +113,7 @@ impl Plan {
     /// Plans for a model that is not loaded yet, on a backend. Memory is not checked, see [`Self::check`].
     ///
     /// # Errors
-    /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`].
+    /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`] or than the KV cache.
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
         Self::with_weights(&info.spec, info.weights.footprint(backend), limits, precision, backend)
     }
@@ -113,6 +138,7 @@ impl Plan {
             weights: weights.owned,
             mapped: weights.mapped,
             state: 0,
+            kv_tokens: 0,
             scratch: Scratch::bytes(spec, precision, limits.batch_tokens, limits.rows()),
             reserve: device.map_or(0, |_| RESERVE),
             available: device.or_else(machine::available_memory),
@@ -125,15 +151,19 @@ impl Plan {
             Some(context) => context,
             None => plan.default_context(spec, limits, backend),
         };
+        plan.kv_tokens = limits.kv_tokens(plan.context)?;
         plan.state = State::bytes(backend, spec, limits, plan.context);
         plan.scratch = plan.scratch.saturating_add(State::table_bytes(spec, limits, plan.context));
         Ok(plan)
     }
 
-    /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1.
+    /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1. If
+    /// [`Limits::kv_tokens`] says how large the state is, the longest that it holds.
     fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend) -> usize {
         let most = spec.context_length.min(DEFAULT_CONTEXT);
-        let Some(available) = self.available else { return most };
+        let (None, Some(available)) = (limits.kv_tokens, self.available) else {
+            return most.min(limits.kv_tokens.unwrap_or(usize::MAX));
+        };
         let free = (available - available / 10).saturating_sub(self.total());
         let fits = |context: &usize| State::bytes(backend, spec, limits, *context) <= free;
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
@@ -164,7 +194,7 @@ impl Plan {
             true => ("the model", "use a smaller model or a smaller quantisation, or free memory"),
             false => (
                 "the model with this context",
-                "use a shorter context, an 8-bit cache, a smaller batch or fewer sequences",
+                "use a shorter context, a KV cache of fewer tokens or of 8 bits, a smaller batch or fewer sequences",
             ),
         };
         Err(Error::Memory { what, needed, free, remedy })

@@ -203,11 +203,20 @@ impl Runner {
         self.state.truncate(sequence, len)
     }
 
+    /// Whether the KV cache has blocks for all these sequences to grow to these lengths.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub(crate) fn fits(&self, lengths: &[(SequenceId, usize)]) -> Result<bool> {
+        self.state.fits(lengths)
+    }
+
     /// Appends the batch's tokens to their sequences and computes the logits that it asks for.
     ///
     /// # Errors
     /// [`Error::BatchTooLarge`], [`Error::Token`], [`Error::ContextOverflow`], [`Error::UnknownSequence`],
-    /// [`Error::NotFinite`] if experts are counted. All sequences are then as before.
+    /// [`Error::OutOfBlocks`] with [`Limits::kv_tokens`], [`Error::NotFinite`] if experts are counted. All sequences are
+    /// then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
         let model = self.model.clone();

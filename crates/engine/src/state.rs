@@ -9,6 +9,9 @@
 //! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
 //! one with the same beginning starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
 //! sequences need them, so the cache costs no memory of its own.
+//!
+//! With [`Limits::kv_tokens`] there may be fewer blocks than all sequences can have. [`State::fits`] says beforehand whether
+//! sequences can grow; [`State::append`] fails where they cannot.
 
 mod blocks;
 mod group;
@@ -56,6 +59,17 @@ impl StateKind {
         let seen = |window: usize| window.saturating_add(tokens).saturating_sub(2).div_ceil(KV_BLOCK) + 1;
         self.window.map_or(all, |window| seen(window).min(all))
     }
+
+    /// Blocks for all sequences of `context` tokens.
+    fn all_blocks(self, limits: &Limits, context: usize) -> usize {
+        let most = self.blocks(context, limits.batch_tokens).saturating_mul(limits.sequences);
+        match (limits.kv_tokens.map(blocks_for), self.window) {
+            (None, _) => most,
+            // More than the sequences can have is for the prefix cache.
+            (Some(blocks), None) => blocks,
+            (Some(blocks), Some(_)) => blocks.min(most),
+        }
+    }
 }
 
 /// An open sequence of a [`State`].
@@ -97,10 +111,7 @@ pub(crate) struct State {
 impl State {
     /// Bytes of the caches for sequences of `context` tokens.
     pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
-        let layer = |kind: StateKind| {
-            let blocks = kind.blocks(context, limits.batch_tokens).saturating_mul(limits.sequences);
-            backend.kv_bytes(kind.kv, blocks)
-        };
+        let layer = |kind: StateKind| backend.kv_bytes(kind.kv, kind.all_blocks(limits, context));
         spec.layers
             .iter()
             .map(|spec| layer(StateKind::of(&spec.attention, limits.kv_format)))
@@ -122,15 +133,14 @@ impl State {
 
     /// Allocates for sequences of `context` tokens. The caller has checked [`Self::bytes`].
     pub(crate) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
-        let Limits { sequences, batch_tokens, .. } = *limits;
-        let slots = vec![Slot::default(); sequences];
+        let slots = vec![Slot::default(); limits.sequences];
         let mut state = Self { context, slots, groups: vec![], layers: vec![], prefix: PrefixCache::default() };
         for layer in &spec.layers {
             let kind = StateKind::of(&layer.attention, limits.kv_format);
             let group = match state.groups.iter().position(|group| group.kind == kind) {
                 Some(group) => group,
                 None => {
-                    state.groups.push(Group::new(backend, kind, context, sequences, batch_tokens)?);
+                    state.groups.push(Group::new(backend, kind, context, limits)?);
                     state.groups.len() - 1
                 }
             };
@@ -263,6 +273,15 @@ impl State {
 
     pub(crate) fn len(&self, id: SequenceId) -> Result<usize> {
         Ok(self.slots[self.slot(id)?].len)
+    }
+
+    /// Whether there are blocks for all these sequences to grow to these lengths. `true` is certain for batches of whatever
+    /// size; `false` may be wrong where sequences share blocks that they free or copy, and is certain for a sequence that
+    /// is the only one open.
+    pub(crate) fn fits(&self, lengths: &[(SequenceId, usize)]) -> Result<bool> {
+        let grows = |&(id, len): &(SequenceId, usize)| self.slot(id).map(|slot| (slot, self.slots[slot].len, len));
+        let growth = lengths.iter().map(grows).collect::<Result<Vec<_>>>()?;
+        Ok(self.groups.iter().all(|group| group.fits(&growth)))
     }
 
     /// Takes the blocks for `tokens` more tokens of a sequence. After an error the sequence is as before.

@@ -64,11 +64,21 @@ impl Device {
 impl<V: Vendor> Kernels for GpuBackend<V> {
     fn name(&self) -> String {
         let properties = self.gpu().gpu().properties();
-        format!("{}, {}", properties.id, properties.name)
+        let how = if self.deterministic() { ", deterministic" } else { "" };
+        format!("{}, {}{how}", properties.id, properties.name)
     }
 
     fn device(&self) -> DeviceId {
         self.gpu().id()
+    }
+
+    fn arithmetic(&self) -> Vec<String> {
+        let deterministic = self.deterministic().then(|| "deterministic".to_owned());
+        [self.gpu().gpu().properties().name.clone()].into_iter().chain(deterministic).collect()
+    }
+
+    fn deterministic(&self) -> bool {
+        self.vendor.deterministic()
     }
 
     fn heap(&self) -> Option<&dyn Heap> {

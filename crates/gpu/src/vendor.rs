@@ -26,6 +26,8 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self>;
     /// The device.
     fn device(&self) -> &Device;
+    /// See [`gristmill_kernels::Backend::deterministic`].
+    fn deterministic(&self) -> bool;
 
     /// See [`gristmill_kernels::Backend::batch_bucket`].
     fn batch_bucket(&self, rows: usize) -> usize {

@@ -40,6 +40,18 @@ impl Backend {
         self.kernels.device()
     }
 
+    /// What the bits of results depend on beside the operations and the build: the instruction sets of a CPU, the model of
+    /// a GPU.
+    pub fn arithmetic(&self) -> Vec<String> {
+        self.kernels.arithmetic()
+    }
+
+    /// Whether a row of a result has the same bits whatever other rows the operation has, and however a sequence's tokens
+    /// are cut into steps: true of CPUs, and of a GPU that was opened with that option (`docs/determinism.md`).
+    pub fn deterministic(&self) -> bool {
+        self.kernels.deterministic()
+    }
+
     /// Bytes that can still be allocated, or `None` for host memory, which is the system's to tell.
     pub fn free_memory(&self) -> Result<Option<u64>> {
         self.kernels.free_memory()

@@ -5,10 +5,11 @@
 //! and values among neighbours. The cut depends on a token's context. The number of blocks depends on the number of tokens and
 //! the length of the block table, which the host knows.
 
+use super::Metal;
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
 use gristmill_gpu::common::kv::{cells_define, limit};
 use gristmill_gpu::common::{RowAlignment, aligned};
-use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Unit, shared_struct};
+use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Unit, Vendor, shared_struct};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 
@@ -107,8 +108,8 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
 }
 
 /// [`gristmill_kernels::ops::Attention`], with activations.
-pub(super) fn attention(call: &AttentionCall) -> Result<()> {
-    Launches::new(call)?.run()
+pub(super) fn attention(metal: &Metal, call: &AttentionCall) -> Result<()> {
+    Launches::new(call, !metal.deterministic())?.run()
 }
 
 /// The launches of a call.
@@ -123,7 +124,9 @@ struct Launches<'a> {
 }
 
 impl<'a> Launches<'a> {
-    fn new(call: &'a AttentionCall<'a>) -> Result<Self> {
+    /// `tiles`: whether tokens of long runs share keys and values. Which runs are long depends on how a sequence's tokens are
+    /// cut into steps.
+    fn new(call: &'a AttentionCall<'a>, tiles: bool) -> Result<Self> {
         let (spec, sizes, tokens, heads) = (call.spec, call.sizes(), call.q.rows(), call.options.heads);
         let (split, tile, group) = (Form::split(spec), Form::tile(spec), heads / spec.heads);
         let [key_columns, value_columns] =
@@ -134,7 +137,7 @@ impl<'a> Launches<'a> {
         // Where there are few tokens, several blocks share the splits of one unit.
         let shared = tokens * units < BUSY;
         let split_tokens = if shared { tokens } else { tokens.min(BUSY.div_ceil(units)) };
-        let listed = tokens >= LONG_RUN && !call.placement.one_token_per_sequence;
+        let listed = tiles && tokens >= LONG_RUN && !call.placement.one_token_per_sequence;
         let params = AttentionParams {
             sizes,
             key_columns: limit(key_columns),

@@ -65,12 +65,24 @@ const GRIDS: usize = 64;
 #[derive(Debug)]
 pub struct Metal {
     device: Device,
+    options: Options,
+}
+
+/// Options of a backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Kernels whose result for a row does not depend on the number of rows (`docs/determinism.md`), instead of the fastest.
+    pub deterministic: bool,
 }
 
 impl Metal {
     /// A backend over a device: a real one, or a simulator's.
-    pub fn backend(gpu: Arc<dyn Gpu>) -> Result<Backend> {
-        Ok(Backend::new(GpuBackend::new(Self { device: Device::new(gpu)? })))
+    pub fn backend(gpu: Arc<dyn Gpu>, options: Options) -> Result<Backend> {
+        Ok(Backend::new(GpuBackend::new(Self::new(gpu, options)?)))
+    }
+
+    fn new(gpu: Arc<dyn Gpu>, options: Options) -> Result<Self> {
+        Ok(Self { device: Device::new(gpu)?, options })
     }
 }
 
@@ -80,11 +92,15 @@ impl Vendor for Metal {
     const JOINED_PARTS: usize = matmul::JOINED_PARTS;
 
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
-        Ok(Self { device: Device::new(gpu)? })
+        Self::new(gpu, self.options)
     }
 
     fn device(&self) -> &Device {
         &self.device
+    }
+
+    fn deterministic(&self) -> bool {
+        self.options.deterministic
     }
 
     fn footprint(&self, shape: &TensorShape) -> Footprint {
@@ -97,15 +113,19 @@ impl Vendor for Metal {
     }
 
     fn multiply(&self, product: &Product) -> Result<()> {
-        matmul::multiply(&self.device, product)
+        matmul::multiply(self, product)
     }
 
     fn attention(&self, call: &AttentionCall) -> Result<()> {
-        attention::attention(call)
+        attention::attention(self, call)
     }
 
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused> {
-        norm_matmul::norm_matmul(&self.device, call)
+        norm_matmul::norm_matmul(self, call)
+    }
+
+    fn fuses_experts(&self) -> bool {
+        !self.deterministic()
     }
 
     fn experts(&self, few: &FewTokens, product: &Product) -> Result<()> {

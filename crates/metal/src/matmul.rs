@@ -1,9 +1,9 @@
 //! Matrix products: the host side of `kernels/gemv.metal` and `kernels/gemm.metal`, whose kernels take the same arguments.
 
-use super::{gemm, gemv};
+use super::{Metal, gemm, gemv};
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::product::{Product, ProductParams};
-use gristmill_gpu::{Access, Arg, Device};
+use gristmill_gpu::{Access, Arg, Vendor};
 use gristmill_kernels::error::Result;
 
 /// Parts of a weight that a kernel takes at once.
@@ -14,9 +14,9 @@ pub(super) fn part_args<'a>(product: &Product<'a>) -> [Arg<'a>; JOINED_PARTS] {
     std::array::from_fn(|i| product.parts.get(i).map_or(Arg::Null, PlaneRows::arg))
 }
 
-/// Launches a product.
-pub(super) fn multiply(device: &Device, product: &Product) -> Result<()> {
-    let tiled = gemm::serves(product);
+/// Launches a product. Tiles add in another order than dot products, which have one order for any number of rows.
+pub(super) fn multiply(metal: &Metal, product: &Product) -> Result<()> {
+    let (device, tiled) = (&metal.device, !metal.deterministic() && gemm::serves(product));
     let params = ProductParams::new(product, if tiled { 0 } else { gemv::threads_log2(product.weight().spans) })?;
     let (x, y, flag, params) = (product.x()?.exact(Access::Read), product.y_arg(), device.flag(), Arg::params(&params));
     let [ids, pairs, tiles, tile_count] = product.rows.args();

@@ -1,5 +1,6 @@
 //! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.h`.
 
+use super::Metal;
 use super::gemv::{self, BLOCK, threads_log2};
 use super::matmul::{JOINED_PARTS, part_args};
 use gristmill_gpu::common::{RowAlignment, aligned};
@@ -7,7 +8,7 @@ use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::matmul::each_run;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
 use gristmill_gpu::storage::GpuAct;
-use gristmill_gpu::{Access, Arg, Device, Kernel, Launch, shared_struct};
+use gristmill_gpu::{Access, Arg, Device, Kernel, Launch, Vendor, shared_struct};
 use gristmill_kernels::act::Act;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Fused, NormMatmul, Operation, RmsNorm};
@@ -36,11 +37,12 @@ shared_struct! {
 }
 
 /// [`NormMatmul`] in one launch for each run of the weight's parts, for few rows.
-pub(super) fn norm_matmul(device: &Device, call: &mut NormMatmul) -> Result<Fused> {
+pub(super) fn norm_matmul(metal: &Metal, call: &mut NormMatmul) -> Result<Fused> {
     const OP: &str = NormMatmul::NAME;
     let NormMatmul { norm, act, other, weight: w, bias, y } = call;
-    let rows = norm.x.rows();
-    if !(rows == 1 || (2..=MOST_ROWS).contains(&rows) && w.rows() <= SMALL) {
+    let (device, rows) = (&metal.device, norm.x.rows());
+    // The norm divides sums, not their terms: other bits than those of many rows.
+    if metal.deterministic() || !(rows == 1 || (2..=MOST_ROWS).contains(&rows) && w.rows() <= SMALL) {
         return Ok(Fused::No);
     }
     fn exact(act: &Act) -> Result<Arg<'_>> {

@@ -1,13 +1,22 @@
 //! The body of a request: one JSON object.
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::StatusCode;
+use axum::http::{StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde_json::{Map, Value};
+use tokio::time::{Instant, timeout_at};
 
 use crate::error::ApiError;
 use crate::state::App;
+use crate::tokens::blocking;
+
+/// Bytes of a body that is parsed at once. A longer one would hold up the other connections of a thread.
+const PARSED_AT_ONCE: usize = 64 << 10;
+/// The most values of a body. A value takes 72 bytes of memory, and as little as 2 bytes of JSON.
+const MOST_VALUES: usize = 2_000_000;
+/// An object with one field takes as much memory as so many values.
+const VALUES_OF_OBJECT: usize = 10;
 
 /// The object that a request carries.
 pub(crate) struct Object(pub(crate) Map<String, Value>);
@@ -17,30 +26,99 @@ impl FromRequest<App> for Object {
 
     async fn from_request(request: Request, app: &App) -> Result<Object, ApiError> {
         let (most, patience) = (app.options.body_bytes, app.options.patience);
-        let read = Limited::<Body>::new(request.into_body(), most).collect();
-        let bytes = match tokio::time::timeout(patience, read).await {
+        let end = Instant::now() + patience;
+        // A client that waits for `100 Continue` sends nothing after a refusal.
+        let waits = request.headers().contains_key(header::EXPECT);
+        let mut body = request.into_body();
+        if body.size_hint().lower() > most as u64 {
+            if !waits {
+                tokio::spawn(timeout_at(end, discard(body)));
+            }
+            return Err(too_long(most));
+        }
+        let bytes = match timeout_at(end, Limited::new(&mut body, most).collect()).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => {
-                let message = format!("the body of the request has more than {most} bytes; send a shorter one");
-                return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+                tokio::spawn(timeout_at(end, discard(body)));
+                return Err(too_long(most));
             }
-            Ok(Err(error)) => {
-                let message = format!("the body of the request cannot be read: {error}");
-                return Err(ApiError::new(StatusCode::BAD_REQUEST, message));
-            }
+            Ok(Err(error)) => return Err(bad(&format!("the body of the request cannot be read: {error}"))),
             Err(_) => {
                 let message = format!("the body of the request did not arrive within {} s", patience.as_secs());
                 return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, message));
             }
         };
-        match serde_json::from_slice(&bytes) {
-            Ok(Value::Object(fields)) => Ok(Object(fields)),
-            Ok(_) => Err(bad("the body of the request is not a JSON object; send one")),
-            Err(error) => Err(bad(&format!("the body of the request is not valid JSON: {error}"))),
+        if bytes.len() <= PARSED_AT_ONCE { parse(&bytes) } else { blocking(move || parse(&bytes)).await }
+    }
+}
+
+/// Reads the rest of a body that is refused: a client that is still sending when the connection is closed may lose the
+/// refusal.
+async fn discard(mut body: Body) {
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+fn parse(bytes: &[u8]) -> Result<Object, ApiError> {
+    let values = values(bytes);
+    if values > MOST_VALUES {
+        let message = format!(
+            "the body of the request has more than {MOST_VALUES} values, where an object counts as \
+             {VALUES_OF_OBJECT}; send fewer"
+        );
+        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+    }
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(fields)) => Ok(Object(fields)),
+        Ok(_) => Err(bad("the body of the request is not a JSON object; send one")),
+        Err(error) => Err(bad(&format!("the body of the request is not valid JSON: {error}"))),
+    }
+}
+
+/// An upper bound of the values in a JSON text, where an object counts as several. Each value but the first follows one of
+/// `,`, `[`, `{` and `:`.
+fn values(json: &[u8]) -> usize {
+    let (mut values, mut in_string, mut escaped) = (1, false, false);
+    for &byte in json {
+        match (in_string, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b',' | b'[' | b':') => values += 1,
+            (false, b'{') => values += VALUES_OF_OBJECT,
+            _ => {}
         }
     }
+    values
+}
+
+fn too_long(most: usize) -> ApiError {
+    let message = format!("the body of the request has more than {most} bytes; send a shorter one");
+    ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
 fn bad(message: &str) -> ApiError {
     ApiError::new(StatusCode::BAD_REQUEST, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted() {
+        assert_eq!(values(br#"[1,2,"a,[b\"],",3]"#), 5);
+        assert_eq!(values(br#"{"a":{},"b":[{}]}"#), 1 + 3 * VALUES_OF_OBJECT + 4);
+        assert_eq!(values(b""), 1);
+        assert!(size_of::<Value>() <= 72);
+    }
+
+    #[test]
+    fn too_many_values_are_refused() {
+        let list = |item: &str, count: usize| format!("{{\"a\":[{}1]}}", format!("{item},").repeat(count));
+        assert!(parse(list("1", 1_000_000).as_bytes()).is_ok());
+        for text in [list("1", MOST_VALUES), list("{}", MOST_VALUES / VALUES_OF_OBJECT)] {
+            let refused = parse(text.as_bytes()).map(|object| object.0).expect_err("refused");
+            assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
+        }
+    }
 }

@@ -162,6 +162,7 @@ impl From<EngineError> for ApiError {
             EngineError::Template(_) | EngineError::NoTemplate => bad("messages"),
             EngineError::EmptyPrompt | EngineError::Token { .. } => bad("prompt"),
             EngineError::PromptTooLong { .. } => bad("messages").with_code("context_length_exceeded"),
+            EngineError::Sampling { what: "repeat penalty", .. } => bad("repetition_penalty"),
             EngineError::Sampling { what, .. } => bad(&what.replace([' ', '-'], "_")),
             EngineError::LogitBias { .. } | EngineError::LogitBiasToken { .. } | EngineError::LogitBiasTwice(_) => {
                 bad("logit_bias")
@@ -173,7 +174,7 @@ impl From<EngineError> for ApiError {
             EngineError::Schema { .. } | EngineError::Grammar(_) => bad("response_format"),
             EngineError::GrammarStuck => ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, message),
             EngineError::Busy { .. } => ApiError::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("queue_full"),
-            EngineError::Stopped => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message),
+            EngineError::Device(_) | EngineError::Stopped => ApiError::new(StatusCode::SERVICE_UNAVAILABLE, message),
             _ => ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, message),
         }
     }

@@ -2,9 +2,11 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::mem;
 use std::time::Instant;
 
 use gristmill_engine::Request;
+use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Canceller, EngineError, Finish, Logprob, Piece};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -20,6 +22,26 @@ pub(crate) struct Choices {
     pieces: UnboundedReceiver<(usize, Result<Piece, EngineError>)>,
     cancellers: Vec<Canceller>,
     running: usize,
+    endings: Vec<Ending>,
+    /// If the client asks for a receipt.
+    recorder: Option<Recorder>,
+}
+
+/// How one choice came about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ending {
+    pub(crate) finish: Option<Finish>,
+    /// See [`Piece::cache_miss`].
+    pub(crate) cache_miss: Option<String>,
+}
+
+/// How all choices of a reply came about: what its usage tells.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The fingerprint of the model.
+    pub(crate) model: String,
+    pub(crate) endings: Vec<Ending>,
+    pub(crate) receipt: Option<Receipt>,
 }
 
 /// One choice, whole.
@@ -33,18 +55,20 @@ pub(crate) struct Choice {
 }
 
 impl Choices {
-    /// Starts one generation for each request.
-    pub(crate) async fn start(app: &App, requests: Vec<Request>) -> Result<Choices, ApiError> {
+    /// Starts one generation for each request; `receipt`: the client asks for one.
+    pub(crate) async fn start(app: &App, requests: Vec<Request>, receipt: bool) -> Result<Choices, ApiError> {
         let app = app.clone();
         // Templates and tokenizers take milliseconds for long prompts.
-        blocking(move || Choices::start_blocking(&app, requests)).await
+        blocking(move || Choices::start_blocking(&app, requests, receipt)).await
     }
 
-    fn start_blocking(app: &App, requests: Vec<Request>) -> Result<Choices, ApiError> {
+    fn start_blocking(app: &App, mut requests: Vec<Request>, receipt: bool) -> Result<Choices, ApiError> {
+        requests.iter_mut().for_each(|request| request.draft = app.options.draft);
+        let recorder = receipt.then(|| Recorder::new(&app.engine, &requests)).transpose()?;
         let (sender, pieces) = mpsc::unbounded_channel();
-        let mut choices = Choices { pieces, cancellers: Vec::new(), running: requests.len() };
-        for (number, mut request) in requests.into_iter().enumerate() {
-            request.draft = app.options.draft;
+        let (running, endings) = (requests.len(), vec![Ending::default(); requests.len()]);
+        let mut choices = Choices { pieces, cancellers: Vec::new(), running, endings, recorder };
+        for (number, request) in requests.into_iter().enumerate() {
             let sender = sender.clone();
             let mut watch = app.metrics.watch(Instant::now());
             let deliver = move |event: Result<Piece, EngineError>| {
@@ -67,6 +91,7 @@ impl Choices {
         match event {
             Ok(piece) => {
                 self.running -= usize::from(piece.finish.is_some());
+                self.see(number, &piece);
                 Some(Ok((number, piece)))
             }
             Err(error) => {
@@ -77,8 +102,24 @@ impl Choices {
         }
     }
 
+    fn see(&mut self, number: usize, piece: &Piece) {
+        let ending = &mut self.endings[number];
+        ending.finish = piece.finish;
+        if piece.cache_miss.is_some() {
+            ending.cache_miss.clone_from(&piece.cache_miss);
+        }
+        self.recorder.iter_mut().for_each(|recorder| recorder.push(number, piece));
+    }
+
+    /// How the choices came about, after the last piece of all.
+    pub(crate) fn outcome(&mut self, app: &App) -> Outcome {
+        let model = app.engine.model().fingerprint().to_owned();
+        let receipt = self.recorder.take().and_then(Recorder::finish);
+        Outcome { model, endings: mem::take(&mut self.endings), receipt }
+    }
+
     /// Waits for all choices.
-    pub(crate) async fn collect(mut self) -> Result<Vec<Choice>, ApiError> {
+    pub(crate) async fn collect(mut self, app: &App) -> Result<(Vec<Choice>, Outcome), ApiError> {
         let mut choices: Vec<Choice> = self.cancellers.iter().map(|_| Choice::default()).collect();
         while let Some(next) = self.next().await {
             let (number, piece) = next?;
@@ -88,7 +129,7 @@ impl Choices {
             choice.prompt_logprobs.extend(piece.prompt_logprobs);
             choice.finish = piece.finish;
         }
-        Ok(choices)
+        Ok((choices, self.outcome(app)))
     }
 
     fn cancel(&self) {

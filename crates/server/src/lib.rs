@@ -5,7 +5,8 @@
 //!                                                            ▲                                        │ engine's thread
 //!                                                            └──────────── channel of pieces ◄────────┘
 //! ```
-//! - `options` has what a server is started with, `listen` the connections and the end of the server.
+//! - `options` has what a server is started with, `listen` the connections and the end of the server, `patient`
+//!   the time that a client has to read.
 //! - `access` decides who may ask, `body` and `fields` read a request, `error` says what was wrong with it.
 //! - `reply` takes generated text apart; `generation` runs requests on the engine; `stream` makes server-sent events of their pieces.
 //! - `openai` and `anthropic` translate requests and replies, `tokens` serves the tokenizer and the chat template.
@@ -24,6 +25,7 @@ mod metrics;
 mod openai;
 mod openapi;
 mod options;
+mod patient;
 mod reply;
 mod state;
 mod stream;

@@ -3,22 +3,26 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use axum::{Json, Router};
 use gristmill_engine::Engine;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use thiserror::Error;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use crate::error::ApiError;
 use crate::options::Options;
+use crate::patient::Patient;
 use crate::state::App;
 use crate::{access, anthropic, metrics, openai, openapi, tokens};
 
@@ -48,7 +52,6 @@ pub enum ServeError {
 pub struct Server {
     listener: TcpListener,
     app: App,
-    patience: Duration,
 }
 
 impl Server {
@@ -59,8 +62,7 @@ impl Server {
     pub async fn bind(address: &str, engine: Engine, options: Options) -> Result<Server, ServeError> {
         let failed = |error| ServeError::Listen { address: address.to_owned(), error };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
-        let patience = options.patience;
-        Ok(Server { listener, app: App::new(engine, options), patience })
+        Ok(Server { listener, app: App::new(engine, options) })
     }
 
     /// The address that it listens on.
@@ -73,37 +75,55 @@ impl Server {
 
     /// Serves until `end` is ready. Then it accepts no more connections and returns when all replies have ended.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let Server { listener, app, patience } = self;
-        let service = router(app);
+        let Server { listener, app } = self;
+        let places = Arc::new(Semaphore::new(app.options.connections));
+        let patience = app.options.patience;
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(patience);
+        http.max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
+        let service = TowerToHyperService::new(router(app.clone()));
         let graceful = GracefulShutdown::new();
         let mut end = std::pin::pin!(end);
         loop {
-            let stream = tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
-                    Err(error) => {
-                        // Out of file descriptors, or a connection that is gone: the next one may be accepted.
-                        tracing::warn!(%error, "a connection was not accepted");
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        continue;
-                    }
-                },
+            let next = async {
+                // Where all places are taken, connections wait in the system's queue.
+                let place = places.clone().acquire_owned().await;
+                (accept(&listener).await, place)
+            };
+            let (stream, place) = tokio::select! {
+                next = next => next,
                 () = &mut end => break,
             };
-            // Tokens are small and shall not wait for each other.
-            let _ = stream.set_nodelay(true);
-            let mut http = http1::Builder::new();
-            http.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(HEAD_BYTES);
-            let service = TowerToHyperService::new(service.clone());
-            let connection = graceful.watch(http.serve_connection(TokioIo::new(stream), service));
+            let stream = TokioIo::new(Patient::new(stream, patience));
+            let connection = graceful.watch(http.serve_connection(stream, service.clone()));
+            let open = app.metrics.connection();
             tokio::spawn(async move {
                 if let Err(error) = connection.await {
                     tracing::debug!(%error, "connection ended");
                 }
+                drop((open, place));
             });
         }
         drop(listener);
         graceful.shutdown().await;
+    }
+}
+
+/// The next connection.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Tokens are small and shall not wait for each other.
+                let _ = stream.set_nodelay(true);
+                return stream;
+            }
+            Err(error) => {
+                // Out of file descriptors, or a connection that is gone: the next one may be accepted.
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
     }
 }
 
@@ -129,17 +149,26 @@ fn router(app: App) -> Router {
         .with_state(app)
 }
 
-/// Whether the server can serve.
-#[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
-pub(crate) async fn health() -> axum::Json<Health> {
-    axum::Json(Health { status: "ok" })
+/// Whether the server can serve. If it cannot, it has to be started again.
+#[utoipa::path(get, path = "/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
+pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
+    match app.engine.health() {
+        Ok(()) => (StatusCode::OK, Json(Health { status: "ok", reason: None })),
+        Err(error) => {
+            let health = Health { status: "unhealthy", reason: Some(error.to_string()) };
+            (StatusCode::SERVICE_UNAVAILABLE, Json(health))
+        }
+    }
 }
 
 /// The reply of `/health`.
 #[derive(Debug, serde::Serialize, utoipa::ToSchema)]
 pub(crate) struct Health {
-    /// `ok`.
+    /// `ok` or `unhealthy`.
     status: &'static str,
+    /// Why requests are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
 }
 
 async fn no_route(uri: axum::http::Uri) -> ApiError {

@@ -22,6 +22,7 @@ use crate::state::App;
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
+    connections: Gauge,
     requests: Gauge,
     generations: Counter,
     failures: Counter,
@@ -30,6 +31,7 @@ pub(crate) struct Metrics {
     generated_tokens: Counter,
     drafted_tokens: Counter,
     accepted_tokens: Counter,
+    preemptions: Counter,
     to_first_token: Histogram,
     between_tokens: Histogram,
     queue_seconds: Counter<f64, AtomicU64>,
@@ -42,6 +44,7 @@ impl Metrics {
         let to_first_token = Histogram::new(exponential_buckets(1e-3, 2.0, 17));
         let between_tokens = Histogram::new(exponential_buckets(1e-4, 2.0, 15));
         let metrics = Metrics {
+            connections: Gauge::default(),
             requests: Gauge::default(),
             generations: Counter::default(),
             failures: Counter::default(),
@@ -50,11 +53,13 @@ impl Metrics {
             generated_tokens: Counter::default(),
             drafted_tokens: Counter::default(),
             accepted_tokens: Counter::default(),
+            preemptions: Counter::default(),
             to_first_token,
             between_tokens,
             queue_seconds: Counter::default(),
             registry: Mutex::default(),
         };
+        registry.register("connections", "Connections that are open", metrics.connections.clone());
         registry.register("requests", "Generations that run or wait", metrics.requests.clone());
         registry.register("generations", "Generations that ended as they should", metrics.generations.clone());
         registry.register("failures", "Generations that ended with an error", metrics.failures.clone());
@@ -65,6 +70,8 @@ impl Metrics {
         registry.register("drafted_tokens", "Tokens guessed for ended generations", metrics.drafted_tokens.clone());
         let help = "Guessed tokens that the model drew";
         registry.register("accepted_tokens", help, metrics.accepted_tokens.clone());
+        let help = "Times that ended generations were interrupted because the KV cache was full";
+        registry.register("preemptions", help, metrics.preemptions.clone());
         let help = "Seconds from a request to its first token";
         registry.register("time_to_first_token_seconds", help, metrics.to_first_token.clone());
         let help = "Seconds from one token of a generation to the next";
@@ -74,10 +81,26 @@ impl Metrics {
         Metrics { registry: Mutex::new(registry), ..metrics }
     }
 
+    /// Counts a connection until what is returned is dropped.
+    pub(crate) fn connection(&self) -> Open {
+        self.connections.inc();
+        Open(self.connections.clone())
+    }
+
     /// Follows a generation that was asked for at this time.
     pub(crate) fn watch(self: &std::sync::Arc<Self>, since: Instant) -> Watch {
         self.requests.inc();
         Watch { metrics: self.clone(), since, tokens: 0 }
+    }
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(crate) struct Open(Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 
@@ -110,6 +133,7 @@ impl Watch {
             metrics.reused_tokens.inc_by(finish.usage.reused_tokens as u64);
             metrics.drafted_tokens.inc_by(finish.usage.drafted_tokens as u64);
             metrics.accepted_tokens.inc_by(finish.usage.accepted_tokens as u64);
+            metrics.preemptions.inc_by(finish.usage.preemptions as u64);
             metrics.queue_seconds.inc_by(finish.usage.queue.as_secs_f64());
         }
     }
@@ -122,7 +146,7 @@ impl Drop for Watch {
 }
 
 /// Counters and histograms of this server, for Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
 pub(crate) async fn show(State(app): State<App>) -> Result<Response, ApiError> {
     let mut text = String::new();
     let registry = app.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);

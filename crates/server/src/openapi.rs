@@ -1,6 +1,10 @@
 //! `/openapi.json`: what this server takes and gives.
 
-use axum::Json;
+use std::sync::LazyLock;
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::IntoResponse;
 use utoipa::OpenApi;
 
 use crate::{anthropic, listen, metrics, openai, tokens};
@@ -27,7 +31,10 @@ use crate::{anthropic, listen, metrics, openai, tokens};
 )]
 struct Document;
 
+/// Written once: it has 100 kB, and anyone may ask for it.
+static WRITTEN: LazyLock<Bytes> = LazyLock::new(|| Document::openapi().to_json().unwrap_or_default().into());
+
 /// The description of all interfaces.
-pub(crate) async fn show() -> Json<utoipa::openapi::OpenApi> {
-    Json(Document::openapi())
+pub(crate) async fn show() -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], WRITTEN.clone())
 }

@@ -17,8 +17,11 @@ pub struct Options {
     pub strict: bool,
     /// The largest body of a request in bytes.
     pub body_bytes: usize,
-    /// How long a client may take to send the head of a request, and then its body.
+    /// How long a client may take to send the head of a request, and then its body, and how long a write may wait for the
+    /// client to read. A connection without a request is closed after this time.
     pub patience: Duration,
+    /// The most connections at a time; others wait in the system's queue until one ends.
+    pub connections: usize,
     /// Sampling where a request says nothing.
     pub sampling: SamplingOptions,
     /// The most tokens that are guessed in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
@@ -35,6 +38,8 @@ impl Options {
             strict: false,
             body_bytes: 32 << 20,
             patience: Duration::from_secs(30),
+            // A process may usually have 1,024 files open.
+            connections: 1_000,
             sampling: SamplingOptions::default(),
             draft: 0,
         }

@@ -1,6 +1,6 @@
 //! What a reply must be, and how its text is taken apart: reasoning, content, calls.
 
-use gristmill_engine::engine::Grammar;
+use gristmill_engine::engine::{Grammar, closed_schema};
 use gristmill_engine::reply::{Reply, ReplyEvent, ReplyOptions, ToolCall};
 use gristmill_engine::{Chat, Prompt, Request};
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ fn call_schema(tools: &[Value], name: Option<&str>) -> Result<Value, ApiError> {
         if let Some(arguments) = &mut arguments {
             move_references(arguments, &format!("/anyOf/{}/properties/arguments", calls.len()));
         }
-        let arguments = arguments.unwrap_or_else(|| json!({"type": "object"}));
+        let arguments = arguments.map_or_else(|| json!({"type": "object"}), closed_schema);
         calls.push(json!({
             "type": "object",
             "properties": {"name": {"const": function["name"]}, "arguments": arguments},
@@ -159,9 +159,14 @@ fn move_references(schema: &mut Value, place: &str) {
     match schema {
         Value::Object(fields) => {
             for (name, value) in fields {
-                match value.as_str().and_then(|target| target.strip_prefix('#')) {
-                    Some(target) if name == "$ref" => *value = format!("#{place}{target}").into(),
-                    _ => move_references(value, place),
+                match (name.as_str(), value) {
+                    ("$ref", Value::String(target)) if target.starts_with('#') => target.insert_str(1, place),
+                    ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(schemas)) => {
+                        schemas.values_mut().for_each(|schema| move_references(schema, place));
+                    }
+                    // These are values, whatever they look like.
+                    ("const" | "enum" | "default" | "examples", _) => {}
+                    (_, value) => move_references(value, place),
                 }
             }
         }
@@ -262,7 +267,10 @@ mod tests {
     #[test]
     fn schemas_of_calls() {
         let tool = |name: &str| {
-            let parameters = json!({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"type": "string"}}});
+            let parameters = json!({
+                "properties": {"a": {"$ref": "#/$defs/x"}, "const": {"const": {"$ref": "#/$defs/x"}}},
+                "$defs": {"x": {"type": "string"}},
+            });
             json!({"type": "function", "function": {"name": name, "parameters": parameters}})
         };
         let tools = [tool("one"), tool("two")];
@@ -272,6 +280,8 @@ mod tests {
             assert_eq!(call["name"]["const"], name);
             let target = call["arguments"]["properties"]["a"]["$ref"].as_str().expect("a reference");
             assert_eq!(schema.pointer(&target[1..]), Some(&json!({"type": "string"})));
+            assert_eq!(call["arguments"]["properties"]["const"], json!({"const": {"$ref": "#/$defs/x"}}));
+            assert_eq!(call["arguments"]["additionalProperties"], false);
         }
         assert_eq!(call_schema(&tools, Some("two")).expect("it is there")["anyOf"].as_array().map(Vec::len), Some(1));
         assert!(call_schema(&tools, Some("three")).is_err() && call_schema(&[], None).is_err());

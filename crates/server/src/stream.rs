@@ -9,9 +9,21 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use gristmill_engine::engine::Piece;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::generation::Choices;
+use crate::generation::{Choices, Outcome};
+use crate::state::App;
+
+/// An event, for `/openapi.json`.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "axum writes events")]
+pub(crate) struct StreamEvent {
+    /// Its type, in the interfaces that name it.
+    event: Option<String>,
+    /// JSON, or `[DONE]`.
+    data: String,
+}
 
 /// An interface's way to write a reply as events.
 pub(crate) trait Writer: Send + 'static {
@@ -20,15 +32,15 @@ pub(crate) trait Writer: Send + 'static {
     /// One piece of a choice.
     fn piece(&mut self, choice: usize, piece: Piece) -> Vec<Event>;
     /// After the last piece of all choices.
-    fn end(&mut self) -> Vec<Event>;
+    fn end(&mut self, outcome: Outcome) -> Vec<Event>;
     /// Instead of the rest.
     fn error(&mut self, error: &ApiError) -> Vec<Event>;
 }
 
 /// A response that sends events as pieces arrive. A client that goes away drops it, which cancels the choices.
-pub(crate) fn respond(choices: Choices, mut writer: impl Writer) -> Response {
-    let ready = writer.begin().into();
-    let events = stream::unfold(Sending { choices, writer, ready, ended: false }, |mut sending| async {
+pub(crate) fn respond(app: &App, choices: Choices, mut writer: impl Writer) -> Response {
+    let (app, ready) = (app.clone(), writer.begin().into());
+    let events = stream::unfold(Sending { app, choices, writer, ready, ended: false }, |mut sending| async {
         let event = sending.next().await?;
         Some((Ok::<_, Infallible>(event), sending))
     });
@@ -37,6 +49,7 @@ pub(crate) fn respond(choices: Choices, mut writer: impl Writer) -> Response {
 }
 
 struct Sending<W> {
+    app: App,
     choices: Choices,
     writer: W,
     ready: VecDeque<Event>,
@@ -54,7 +67,7 @@ impl<W: Writer> Sending<W> {
                 }
                 None => {
                     self.ended = true;
-                    self.writer.end()
+                    self.writer.end(self.choices.outcome(&self.app))
                 }
             };
             self.ready.extend(events);

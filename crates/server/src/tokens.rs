@@ -128,9 +128,12 @@ enum Text {
 pub(crate) async fn detokenize(State(app): State<App>, Object(object): Object) -> Result<Json<Detokenized>, ApiError> {
     let DetokenizeRequest { model, tokens } = fields::read(&object)?;
     app.check_model(model.as_deref())?;
-    let text = tokenizer(&app)?.decode(&tokens, false);
-    let prompt = text.map_err(|error| ApiError::param("tokens", error.to_string()))?;
-    Ok(Json(Detokenized { prompt }))
+    blocking(move || {
+        let text = tokenizer(&app)?.decode(&tokens, false);
+        let prompt = text.map_err(|error| ApiError::param("tokens", error.to_string()))?;
+        Ok(Json(Detokenized { prompt }))
+    })
+    .await
 }
 
 /// Special tokens and the chat template, in the form that lm-eval's remote tokenizer reads.

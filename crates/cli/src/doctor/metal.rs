@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gristmill_gpu::Gpu;
 use gristmill_metal::driver::{self, Driver};
-use gristmill_metal::{Metal, units};
+use gristmill_metal::{Metal, Options, units};
 
 use super::finding::{Findings, Verdict};
 use super::model::ReferenceRun;
@@ -39,9 +39,9 @@ fn device(name: &str, driver: &Arc<Driver>, reference: &ReferenceRun, findings: 
     let found = format!("{}, Apple family {}, {memory} recommended", properties.name, properties.architecture);
     findings.add(Verdict::Good, name, found)?;
     super::compile(name, &units::all(), |unit| driver.prepare(unit), findings)?;
-    let make = |_| Metal::backend(driver.clone());
+    let make = |_| Metal::backend(driver.clone(), Options::default());
     match ops::all(name, &make, findings)? {
-        true => reference.check(name, Metal::backend(driver.clone()), findings),
+        true => reference.check(name, Metal::backend(driver.clone(), Options::default()), findings),
         false => Ok(()),
     }
 }

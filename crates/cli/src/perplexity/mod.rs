@@ -73,6 +73,7 @@ pub(crate) fn run(args: &PerplexityArgs) -> Result<(), Failure> {
         batch_tokens: ctx.min(512),
         output_rows: Some(score::BATCH_ROWS.min(ctx)),
         kv_format: args.device.kv.into(),
+        ..Limits::default()
     };
     let model = load::model(args.model.source()?, &args.device, limits, &args.log)?;
     let tokens = windows(model.tokenizer()?, &text, ctx)?;

@@ -71,6 +71,19 @@ fn seeds_and_threads() {
     assert_ne!(run("1", "2"), run("2", "2"));
 }
 
+/// A CPU is always deterministic: the option is known to the commands that run a model, and changes nothing.
+#[test]
+fn deterministic() {
+    let run = |more: &[&str]| {
+        let hot = ["run", "-m", "MODEL", "--device", "cpu", "--temp", "5", "--seed", "1", "-n", "20", "hello"];
+        gristmill(&[&hot[..], more].concat(), b"").success()
+    };
+    assert_eq!(run(&["--deterministic"]), run(&[]));
+    for command in ["run", "chat", "serve", "bench", "perplexity", "experts"] {
+        assert!(gristmill(&[command, "--help"], b"").success().contains("--deterministic"), "{command}");
+    }
+}
+
 /// Drawn seeds are exact as doubles; given seeds stay.
 #[test]
 fn seeds_in_json() {

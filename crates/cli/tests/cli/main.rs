@@ -17,6 +17,8 @@ mod generate;
 mod interrupt;
 mod measure;
 mod positions;
+#[cfg(unix)]
+mod replay;
 mod sampling;
 #[cfg(unix)]
 mod serve;

@@ -6,16 +6,21 @@ use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::{gristmill, gristmill_with, path};
 
 /// A server that listens, and its address.
-struct Serving(Child, String);
+pub(crate) struct Serving(Child, String);
 
 impl Serving {
-    fn new(arguments: &[&str]) -> Serving {
+    pub(crate) fn new(arguments: &[&str]) -> Serving {
+        Serving::with_context("200", arguments)
+    }
+
+    fn with_context(tokens: &str, arguments: &[&str]) -> Serving {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
-        command.args(["serve", &path("endless.gguf"), "--port", "0", "--ctx", "200", "-t", "1"]).args(arguments);
+        command.args(["serve", &path("endless.gguf"), "--port", "0", "--ctx", tokens, "-t", "1"]).args(arguments);
         command.env("HOME", "/dev/null/home").env_remove("GRISTMILL_API_KEY");
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
@@ -28,7 +33,7 @@ impl Serving {
         Serving(child, address.expect("an address"))
     }
 
-    fn post(&self, headers: &str, body: &str) -> TcpStream {
+    pub(crate) fn post(&self, headers: &str, body: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.1).expect("it listens");
         let length = body.len();
         write!(
@@ -37,6 +42,28 @@ impl Serving {
         )
         .expect("it takes bytes");
         stream
+    }
+
+    /// Streams of so many tokens that have begun.
+    fn streams(&self, count: usize, tokens: usize) -> Vec<TcpStream> {
+        let options = r#""stream": true, "stream_options": {"include_usage": true}, "ignore_eos": true"#;
+        let body = format!(r#"{{"prompt": "ab", "max_tokens": {tokens}, {options}}}"#);
+        let mut streams: Vec<TcpStream> = (0..count).map(|_| self.post("", &body)).collect();
+        for stream in &mut streams {
+            stream.read_exact(&mut [0; 12]).expect("the reply begins");
+        }
+        streams
+    }
+
+    /// Sends a signal and waits until the server refuses connections.
+    fn signal_and_wait(&mut self) {
+        self.signal();
+        let start = Instant::now();
+        while TcpStream::connect(&self.1).is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(30), "it goes on listening");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(self.0.try_wait().expect("a status").is_none(), "it ended before its replies");
     }
 
     fn signal(&self) {
@@ -51,7 +78,7 @@ impl Drop for Serving {
     }
 }
 
-fn rest(mut stream: TcpStream) -> String {
+pub(crate) fn rest(mut stream: TcpStream) -> String {
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("a whole reply");
     text
@@ -87,6 +114,31 @@ fn a_second_signal_ends_at_once() {
 }
 
 #[test]
+fn a_signal_lets_many_replies_end() {
+    let mut server = Serving::with_context("700", &["--parallel", "32"]);
+    let streams = server.streams(32, 600);
+    server.signal_and_wait();
+    for stream in streams {
+        let reply = rest(stream);
+        assert!(reply.contains(r#""completion_tokens":600"#) && reply.contains("data: [DONE]"), "{reply}");
+    }
+    assert_eq!(server.0.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_second_signal_ends_many_replies_at_once() {
+    let mut server = Serving::with_context("700", &["--parallel", "32"]);
+    let streams = server.streams(32, 600);
+    server.signal_and_wait();
+    let start = Instant::now();
+    server.signal();
+    let status = server.0.wait().expect("it ends");
+    assert!(start.elapsed() < Duration::from_secs(1), "it ended after {:?}", start.elapsed());
+    assert_eq!(status.signal(), Some(15), "{status}");
+    drop(streams);
+}
+
+#[test]
 fn keys_are_asked_for() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
     fs::write(&file, "first\n\n second \n").expect("a written file");
@@ -110,6 +162,8 @@ fn what_is_refused_before_it_listens() {
     refused(&["--keys", "/dev/null"], "no keys");
     refused(&["--keys", "/nothing/there"], "cannot read the keys");
     refused(&["--parallel", "0"], "at least 1");
+    refused(&["--kv-tokens", "0"], "at least 1");
+    refused(&["--ctx", "100", "--kv-tokens", "99"], "the number of tokens of the KV cache is 99; it must be at least");
     refused(&["--port", "65536"], "65535");
     refused(&["--host", "192.0.2.1", "--allow-unauthenticated"], "cannot listen on 192.0.2.1:8080");
     let ended = gristmill_with(&[("GRISTMILL_API_KEY", " ".as_ref())], &["serve", "MODEL"], b"");

@@ -14,7 +14,7 @@ use crate::sources;
 use crate::suite::Suite;
 use gpu_sim::{Language, Mode};
 use gristmill_cuda::family::Family;
-use gristmill_cuda::{Cuda, Options};
+use gristmill_cuda::{Choice, Cuda, Options};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
@@ -40,7 +40,7 @@ enum Only {
 impl Only {
     fn options(self) -> Options {
         match self {
-            Self::Family(family) => Options { family: Some(family) },
+            Self::Family(family) => Options { choice: Choice::Family(family) },
             _ => Options::default(),
         }
     }
@@ -73,7 +73,7 @@ fn run(cases: Cases, instead: &[(&'static str, String)]) -> (Vec<Arc<Simulator>>
         simulators.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&simulator));
         Ok(match cases.language {
             Language::Cuda => Cuda::backend(simulator, cases.only.options())?,
-            Language::Metal => Metal::backend(simulator)?,
+            Language::Metal => Metal::backend(simulator, gristmill_metal::Options::default())?,
         })
     };
     let suite = cases.only.limited(Suite::new(&make, cases.seed).expect("a simulator").one_in(cases.one_in));

@@ -205,7 +205,8 @@ DEV Shares shares_of(float2 stats, u32 splits, float sink) {
     bool bad = __any_sync(0xffffffffu, stats.y == BAD_SUM);
     float top = fmaxf(warp_top(stats.x), sink);
     float weight = here.lane() < splits ? exp2_approx(stats.x - top) : 0.0f;
-    float sum = warp_sum(weight * stats.y) + exp2_approx(sink - top);
+    // Written out, so that every kernel that joins splits rounds alike.
+    float sum = warp_sum(rounded_product(weight, stats.y)) + exp2_approx(sink - top);
     return {weight / sum, bad};
 }
 

@@ -1,5 +1,5 @@
-//! Guesses of the tokens that follow, which the model checks in one pass: speculative decoding by lookup in the text
-//! (Saxena, *Prompt Lookup Decoding*, 2023).
+//! Guesses of the tokens that follow, which the model checks in one pass: how many, and those that are looked up in the
+//! text (Saxena, *Prompt Lookup Decoding*, 2023).
 
 /// Lengths of the endings of a text that are looked up, the longest first.
 const ENDINGS: [usize; 3] = [4, 3, 2];
@@ -18,22 +18,26 @@ impl Draft {
         Draft { most, next: most }
     }
 
-    /// The tokens that followed the text's ending when it last occurred; at most `limit`.
-    pub(super) fn guess(&self, text: &[u32], limit: usize) -> Vec<u32> {
-        let count = self.next.min(limit);
-        let Some(start) = (count > 0).then(|| behind_last_occurrence(text)).flatten() else { return Vec::new() };
-        let mut guess = Vec::with_capacity(count);
-        for at in start..start + count {
-            // A text that repeats itself goes on in what is guessed.
-            guess.push(*text.get(at).unwrap_or_else(|| &guess[at - text.len()]));
-        }
-        guess
+    /// How many to guess in the next step.
+    pub(super) fn count(&self) -> usize {
+        self.next
     }
 
     /// Adapts to how many of the guessed tokens were right.
     pub(super) fn learn(&mut self, right: usize) {
         self.next = (right + 1).min(self.most);
     }
+}
+
+/// The `count` tokens that followed the text's ending when it last occurred; none if it is new.
+pub(super) fn look_up(text: &[u32], count: usize) -> Vec<u32> {
+    let Some(start) = (count > 0).then(|| behind_last_occurrence(text)).flatten() else { return Vec::new() };
+    let mut guess = Vec::with_capacity(count);
+    for at in start..start + count {
+        // A text that repeats itself goes on in what is guessed.
+        guess.push(*text.get(at).unwrap_or_else(|| &guess[at - text.len()]));
+    }
+    guess
 }
 
 /// The position behind the last earlier occurrence of a text's ending.
@@ -51,28 +55,26 @@ mod tests {
 
     #[test]
     fn what_followed_the_longest_ending_is_guessed() {
-        let guess = |text: &[u32], limit| Draft::new(8).guess(text, limit);
         // (1, 2, 3) was followed by 4, 5; the later (2, 3) by 9.
-        assert_eq!(guess(&[1, 2, 3, 4, 5, 2, 3, 9, 1, 2, 3], 2), [4, 5]);
-        assert_eq!(guess(&[7, 2, 3, 4, 7, 2, 3, 9, 1, 2, 3], 3), [9, 1, 2]);
+        assert_eq!(look_up(&[1, 2, 3, 4, 5, 2, 3, 9, 1, 2, 3], 2), [4, 5]);
+        assert_eq!(look_up(&[7, 2, 3, 4, 7, 2, 3, 9, 1, 2, 3], 3), [9, 1, 2]);
         // A period goes on.
-        assert_eq!(guess(&[6, 1, 2, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
-        assert_eq!(guess(&[5, 5, 5], 3), [5, 5, 5]);
+        assert_eq!(look_up(&[6, 1, 2, 1, 2, 1, 2], 5), [1, 2, 1, 2, 1]);
+        assert_eq!(look_up(&[5, 5, 5], 3), [5, 5, 5]);
         for text in [&[][..], &[1], &[1, 1], &[1, 2, 3], &[1, 2, 9, 2]] {
-            assert_eq!(guess(text, 4), [0; 0], "{text:?}");
+            assert_eq!(look_up(text, 4), [0; 0], "{text:?}");
         }
-        assert_eq!(guess(&[5, 5, 5], 0), [0; 0]);
+        assert_eq!(look_up(&[5, 5, 5], 0), [0; 0]);
     }
 
     #[test]
     fn wrong_guesses_make_the_next_shorter() {
-        let text = [5; 10];
         let mut draft = Draft::new(8);
-        let mut lengths = Vec::new();
+        let mut counts = Vec::new();
         for right in [8, 3, 0, 0, 1, 2] {
-            lengths.push(draft.guess(&text, 100).len());
+            counts.push(draft.count());
             draft.learn(right);
         }
-        assert_eq!((lengths, draft.next), (vec![8, 8, 4, 1, 1, 2], 3));
+        assert_eq!((counts, draft.count()), (vec![8, 8, 4, 1, 1, 2], 3));
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
+use serde::{Deserialize, Serialize};
 
 use super::EngineError;
 use crate::tokenizer::Tokenizer;
@@ -23,7 +24,8 @@ use crate::tokenizer::Tokenizer;
 /// for in the text, so it may be a part of a token or span several.
 ///
 /// Each drawn token costs time and memory linear in the tokens that are looked at.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Dry {
     /// The penalty of a sequence of `allowed_length` tokens; 0 turns DRY off.
     pub multiplier: f32,

@@ -131,12 +131,18 @@ pub enum EngineError {
         /// Sequences at a time.
         sequences: usize,
     },
+    /// The draft model does not fit the model, for this reason.
+    #[error("the draft model cannot guess for this model: {0}; take one of the same family, with the same vocabulary")]
+    DraftModel(String),
     /// The system cannot start a thread.
     #[error("cannot start the engine's thread: {0}")]
     Thread(#[source] io::Error),
     /// A forward pass failed; all requests that took part in it end with this.
     #[error("{0}")]
     Step(#[source] Arc<crate::Error>),
+    /// The device has failed; all requests end with this, and no more are taken.
+    #[error("the device has failed, and the engine has stopped: {0}; start it again")]
+    Device(#[source] Arc<crate::Error>),
     /// The engine was dropped, or its thread has died.
     #[error("the engine has stopped; start another")]
     Stopped,

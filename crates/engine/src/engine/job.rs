@@ -11,9 +11,8 @@ use gristmill_kernels::ops::Sampling;
 use super::draft::Draft;
 use super::dry::Repetition;
 use super::grammar::Matcher;
-use super::sampling::draw_seed;
 use super::stop::{Scan, StopStrings};
-use super::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage};
+use super::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage, seed};
 use crate::tokenizer::{StreamDecoder, Tokenizer};
 
 /// A token that was drawn for a job.
@@ -54,8 +53,13 @@ impl Drop for Place {
 /// A request and its progress.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// Until the job enters a slot.
-    pub(super) prompt: Vec<u32>,
+    /// What is to be computed, until the job enters a slot: the prompt, after a preemption with the tokens that were
+    /// generated.
+    pub(super) text: Vec<u32>,
+    /// The number of jobs that began before.
+    pub(super) began: Option<u64>,
+    /// How often blocks had become free when there were too few for it last.
+    pub(super) refused: Option<u64>,
     /// See [`Request::tenant`].
     pub(super) tenant: u64,
     sampling: SamplingOptions,
@@ -66,6 +70,8 @@ pub(super) struct Job {
     pub(super) prompt_logprobs: Option<usize>,
     /// Those of the prompt so far.
     of_prompt: Vec<Logprob>,
+    /// See [`Piece::cache_miss`]; until the first piece.
+    cache_miss: Option<String>,
     max_tokens: usize,
     /// See [`Request::min_tokens`].
     min_tokens: usize,
@@ -108,13 +114,16 @@ impl Job {
         Job {
             draft: (request.draft > 0 && !depends).then(|| Draft::new(request.draft)),
             usage: Usage { prompt_tokens: prompt.len(), ..Usage::default() },
-            prompt,
+            text: prompt,
+            began: None,
+            refused: None,
             tenant: request.tenant,
             sampling: request.sampling,
-            seed: request.sampling.seed.unwrap_or_else(draw_seed),
+            seed: request.sampling.seed.unwrap_or_else(seed::draw),
             logprobs: request.logprobs,
             prompt_logprobs: request.prompt_logprobs,
             of_prompt: Vec::new(),
+            cache_miss: None,
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
             min_tokens: request.min_tokens,
             ignore_end: request.ignore_end,
@@ -137,16 +146,37 @@ impl Job {
         self.cancelled.load(Ordering::Relaxed)
     }
 
-    /// What of the prompt need not be computed if its state is there: its last token is, for its logits, and all of it for
+    /// What of the text need not be computed if its state is there: its last token is, for its logits, and all of it for
     /// log-probabilities.
     pub(super) fn reusable(&self) -> &[u32] {
-        let last = self.prompt.len().saturating_sub(1);
-        if self.prompt_logprobs.is_some() { &[] } else { &self.prompt[..last] }
+        let last = self.text.len().saturating_sub(1);
+        if self.prompt_logprobs.is_some() { &[] } else { &self.text[..last] }
     }
 
-    /// Enters a slot of which `reused` tokens of state are kept.
-    pub(super) fn begin(&mut self, reused: usize) {
+    /// The tokens that the text may soon have: at most `more` than `length`.
+    pub(super) fn soon(&self, length: usize, more: usize) -> usize {
+        length + more.min(self.max_tokens.saturating_sub(self.usage.generated_tokens))
+    }
+
+    /// Waits again, until there are blocks for its text.
+    pub(super) fn preempt(&mut self) {
+        self.usage.preemptions += 1;
+        self.of_prompt.clear();
+        if self.usage.generated_tokens > 0 {
+            // The first piece had them.
+            self.prompt_logprobs = None;
+        }
+    }
+
+    /// Enters a slot for the first time; of its sequence `reused` tokens are computed.
+    pub(super) fn begin(&mut self, reused: usize, tokenizer: Option<&Tokenizer>) {
+        const CHARACTERS: usize = 40;
         self.usage.reused_tokens = reused;
+        if (1..self.reusable().len()).contains(&reused) {
+            let rest = &self.text[reused..];
+            let text = tokenizer.and_then(|t| t.decode(&rest[..rest.len().min(CHARACTERS)], false).ok());
+            self.cache_miss = text.map(|text| text.chars().take(CHARACTERS).collect());
+        }
         let now = Instant::now();
         self.usage.queue = now - self.since;
         self.since = now;
@@ -186,13 +216,13 @@ impl Job {
         }
     }
 
-    /// Guesses of what follows the text, of which the context holds `room` more tokens behind the next.
-    pub(super) fn guess(&self, text: &[u32], room: usize) -> Vec<u32> {
+    /// How many tokens to guess, of which the context holds `room` more behind the next.
+    pub(super) fn guesses(&self, room: usize) -> usize {
         let Usage { generated_tokens, .. } = self.usage;
         let wanted = self.max_tokens.saturating_sub(generated_tokens + 1);
         match &self.draft {
-            Some(draft) if generated_tokens >= self.min_tokens => draft.guess(text, room.min(wanted)),
-            _ => Vec::new(),
+            Some(draft) if generated_tokens >= self.min_tokens => draft.count().min(room).min(wanted),
+            _ => 0,
         }
     }
 
@@ -227,6 +257,11 @@ impl Job {
             seed: self.seed,
             position: position as u64,
         }
+    }
+
+    /// How to guess the token at `position`: what [`Self::sampling`] will be if the job guesses.
+    pub(super) fn sampling_of_guess(&self, position: usize) -> Sampling<'_> {
+        Sampling { bias: &self.given_bias, ..self.sampling(position, false) }
     }
 
     /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the job
@@ -268,9 +303,9 @@ impl Job {
             Scan::Text(text) => (text, None),
         };
         let (seed, usage) = (self.seed, self.usage);
-        let prompt_logprobs = mem::take(&mut self.of_prompt);
+        let (prompt_logprobs, cache_miss) = (mem::take(&mut self.of_prompt), self.cache_miss.take());
         let finish = reason.map(|(reason, stop)| Finish { reason, stop, seed, usage });
-        Ok(Piece { text, token, logprob, prompt_logprobs, finish })
+        Ok(Piece { text, token, logprob, prompt_logprobs, cache_miss, finish })
     }
 
     /// The text that was withheld: an incomplete character, or the start of a stop string.

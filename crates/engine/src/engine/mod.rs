@@ -8,12 +8,14 @@
 //! - `request` has requests and their results, `sampling` and `logprob` parts of them, `error` the reasons for a refusal.
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
-//! - `draft` guesses tokens that follow, which the model checks in one pass.
+//! - `draft` and `draft_model` guess tokens that follow, which the model checks in one pass.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
+//! - `receipt` says what produces a reply's texts again; `seed` draws seeds and writes them as JSON.
 //! - `fair` decides whose request begins next, `pace` how many tokens run next, `schedule` which; `job` follows one
 //!   request to its end; `stop` withholds text that may be the start of a stop string.
 
 mod draft;
+mod draft_model;
 mod dry;
 mod error;
 mod fair;
@@ -21,9 +23,11 @@ mod grammar;
 mod job;
 mod logprob;
 mod pace;
+pub mod receipt;
 mod request;
 mod sampling;
 mod schedule;
+mod seed;
 mod stop;
 mod worker;
 
@@ -33,9 +37,11 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use gristmill_kernels::kv::KvFormat;
+
 pub use dry::Dry;
 pub use error::EngineError;
-pub use grammar::Grammar;
+pub use grammar::{Grammar, closed_schema};
 pub use logprob::Logprob;
 pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, Usage};
 pub use sampling::SamplingOptions;
@@ -43,10 +49,12 @@ pub use sampling::SamplingOptions;
 use crate::template::{ChatTemplate, RenderOptions, TemplateError};
 use crate::tokenizer::{EncodeOptions, StreamDecoder};
 use crate::{Limits, Model, Notice, Plan, Runner};
+use draft_model::DraftModel;
 use dry::Repetition;
 use grammar::Grammars;
 use job::{Deliver, Job, Place};
-use worker::Worker;
+use receipt::Conditions;
+use worker::{Failure, Worker};
 
 /// What happens to a request.
 type Event = Result<Piece, EngineError>;
@@ -60,12 +68,14 @@ type Event = Result<Piece, EngineError>;
 pub struct Engine {
     model: Arc<Model>,
     plan: Plan,
+    kv_format: KvFormat,
     template: OnceLock<Result<ChatTemplate, TemplateError>>,
     grammars: Grammars,
     /// `None` only while the engine is dropped.
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
+    failure: Failure,
     sequences: usize,
     /// Requests that may wait.
     queue: usize,
@@ -80,21 +90,49 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`] if the limits are out of range or do not fit into memory, [`EngineError::BatchTooSmall`].
     pub fn start(model: Arc<Model>, limits: Limits) -> Result<Engine, EngineError> {
-        let Limits { batch_tokens, sequences, .. } = limits;
+        Engine::launch(model, None, limits)
+    }
+
+    /// As [`start`](Self::start), with a smaller model that guesses for [`Request::draft`]. It needs the same vocabulary, and
+    /// takes memory for as many sequences with the same context, and a KV cache of as many tokens.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and [`EngineError::DraftModel`].
+    pub fn start_with_draft_model(model: Arc<Model>, draft: Arc<Model>, limits: Limits) -> Result<Engine, EngineError> {
+        Engine::launch(model, Some(draft), limits)
+    }
+
+    fn launch(model: Arc<Model>, draft: Option<Arc<Model>>, limits: Limits) -> Result<Engine, EngineError> {
+        let Limits { batch_tokens, sequences, kv_format, .. } = limits;
         if batch_tokens < sequences {
             return Err(EngineError::BatchTooSmall { batch_tokens, sequences });
         }
         let limits = Limits { output_rows: Some(limits.rows().max(sequences)), ..limits };
         let runner = Runner::new(model.clone(), limits)?;
         let plan = runner.plan();
+        let draft = draft.map(|draft| DraftModel::new(draft, &model, limits, plan.context)).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
+        let failure = Failure::default();
         let (jobs, inbox) = mpsc::channel();
-        let worker = Worker::new(runner, limits, stop.clone());
+        let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         let (template, grammars, requests) = Default::default();
         let (jobs, queue) = (Some(jobs), usize::MAX);
-        Ok(Engine { model, plan, template, grammars, jobs, thread, stop, sequences, queue, requests })
+        Ok(Engine {
+            model,
+            plan,
+            kv_format,
+            template,
+            grammars,
+            jobs,
+            thread,
+            stop,
+            failure,
+            sequences,
+            queue,
+            requests,
+        })
     }
 
     /// Refuses requests while so many wait for a sequence; without this, any number may wait.
@@ -118,9 +156,27 @@ impl Engine {
         self.model.notices().into_iter().chain(self.plan.notice()).collect()
     }
 
+    /// Whether the engine takes requests.
+    ///
+    /// # Errors
+    /// [`EngineError::Device`] after a failure of the device, which ended all requests; [`EngineError::Stopped`] if the
+    /// engine's thread has died. Start another engine then.
+    pub fn health(&self) -> Result<(), EngineError> {
+        match self.failure.get() {
+            Some(error) => Err(EngineError::Device(error.clone())),
+            None if self.thread.as_ref().is_none_or(JoinHandle::is_finished) => Err(EngineError::Stopped),
+            None => Ok(()),
+        }
+    }
+
     /// Tokens that a prompt and its completion may have together.
     pub fn context(&self) -> usize {
         self.plan.context
+    }
+
+    /// What the bytes of its texts depend on beside requests, model and build.
+    pub fn conditions(&self) -> Conditions {
+        Conditions::new(&self.model, self.kv_format, self.context())
     }
 
     /// The prompt of a conversation, as the model's chat template writes it.
@@ -165,12 +221,30 @@ impl Engine {
         }
     }
 
+    /// The tokens of a prompt that a request may have.
+    ///
+    /// # Errors
+    /// As [`tokens`](Self::tokens), and if the prompt is empty, longer than the context, or has an unknown token.
+    pub fn prompt_tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, EngineError> {
+        let (context, vocabulary) = (self.context(), self.model.spec().vocab);
+        let tokens = self.tokens(prompt)?;
+        match tokens.len() {
+            0 => return Err(EngineError::EmptyPrompt),
+            tokens if tokens > context => return Err(EngineError::PromptTooLong { tokens, context }),
+            _ => {}
+        }
+        match tokens.iter().position(|&id| id as usize >= vocabulary) {
+            Some(index) => Err(EngineError::Token { id: tokens[index], index, vocabulary }),
+            None => Ok(tokens),
+        }
+    }
+
     /// Starts a request. It runs on the engine's thread, independently of the iterator.
     ///
     /// # Errors
     /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range,
-    /// a template that refuses the messages, a grammar that cannot be enforced; [`EngineError::Busy`]. What goes wrong later is an item of the iterator, its
-    /// last.
+    /// a template that refuses the messages, a grammar that cannot be enforced; [`EngineError::Busy`], and the errors of
+    /// [`health`](Self::health). What goes wrong later is an item of the iterator, its last.
     pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
         let (events, pieces) = mpsc::channel();
         let cancel = self.deliver(request, move |event| events.send(event).is_ok())?;
@@ -188,20 +262,13 @@ impl Engine {
         request: Request,
         deliver: impl FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
     ) -> Result<Canceller, EngineError> {
-        let (context, vocabulary) = (self.context(), self.model.spec().vocab);
+        self.health()?;
+        let vocabulary = self.model.spec().vocab;
         request.check(vocabulary)?;
         let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
         let places = self.sequences.saturating_add(self.queue);
         let place = Place::take(&self.requests, places).ok_or(EngineError::Busy { requests: places })?;
-        let prompt = self.tokens(&request.prompt)?;
-        match prompt.len() {
-            0 => return Err(EngineError::EmptyPrompt),
-            tokens if tokens > context => return Err(EngineError::PromptTooLong { tokens, context }),
-            _ => {}
-        }
-        if let Some(index) = prompt.iter().position(|&id| id as usize >= vocabulary) {
-            return Err(EngineError::Token { id: prompt[index], index, vocabulary });
-        }
+        let prompt = self.prompt_tokens(&request.prompt)?;
         let grammar = request.grammar.as_ref();
         let compile = |grammar| self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary);
         let matcher = grammar.map(compile).transpose()?;
@@ -215,7 +282,7 @@ impl Engine {
         let deliver = Deliver(Box::new(deliver));
         let job = Job::new(request, prompt, repetition, matcher, decoder, place, deliver, cancelled.clone());
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
-        jobs.send(job).map_err(|_| EngineError::Stopped)?;
+        jobs.send(job).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
         Ok(Canceller(cancelled))
     }
 }

@@ -3,12 +3,17 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Dry, EngineError, Grammar, Logprob, SamplingOptions};
 use crate::template::Message;
 
 /// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: later
 /// versions may add fields.
-#[derive(Debug, Clone, PartialEq)]
+///
+/// As JSON, all of it but the tenant can be kept in a [`Receipt`](super::receipt::Receipt).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Request {
     /// The prompt.
     pub prompt: Prompt,
@@ -37,17 +42,19 @@ pub struct Request {
     /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held until
     /// the first piece, in 8 bytes for each of the likeliest.
     pub prompt_logprobs: Option<usize>,
-    /// The most tokens that are guessed in each step, from what followed the text's ending where it occurs earlier, prompt
-    /// included; 0 guesses nothing. The model checks the guesses in one pass and keeps those that it draws itself. So
+    /// The most tokens that are guessed in each step, by the engine's draft model, or without one from what followed the
+    /// text's ending where it occurs earlier, prompt included; 0 guesses nothing. The model checks the guesses in one pass and keeps those that it draws itself. So
     /// the text is the same, and texts that repeat parts of themselves (code, quotations, edits) take fewer steps. Needs rows
     /// of logits: [`Limits::output_rows`](crate::Limits::output_rows) for one more than the guesses of each sequence.
     /// Nothing is guessed with penalties, DRY or a grammar, and below `min_tokens`.
     pub draft: usize,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
-    /// Whose request it is. Of waiting requests, one of the tenant that was given the fewest tokens begins next. What a
+    /// Whose request it is. Of waiting requests, one of the tenant that was given the fewest tokens begins next; a token
+    /// that is computed again after a preemption does not count again. What a
     /// request has computed is reused only by requests of the same tenant, so the time that a prompt takes tells nothing
     /// about the prompts of others.
+    #[serde(skip)]
     pub tenant: u64,
 }
 
@@ -102,7 +109,8 @@ impl Request {
 }
 
 /// The input of a request.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Prompt {
     /// Token ids, taken as they are: nothing is added.
@@ -118,7 +126,8 @@ pub enum Prompt {
 }
 
 /// A conversation.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Chat {
     /// The messages, in order.
     pub messages: Vec<Message>,
@@ -171,6 +180,10 @@ pub struct Piece {
     pub logprob: Option<Logprob>,
     /// Only in the first piece, if the request asks for it: of each token of the prompt but the first.
     pub prompt_logprobs: Vec<Logprob>,
+    /// Only in the first piece, if the state of the prompt's beginning was still there and that of more might have been:
+    /// the prompt's text behind it, 40 characters at most. There the prompt differs from earlier texts, unless their state
+    /// was given up from there on.
+    pub cache_miss: Option<String>,
     /// Only in the last piece.
     pub finish: Option<Finish>,
 }
@@ -190,7 +203,8 @@ pub struct Finish {
 }
 
 /// Why a generation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FinishReason {
     /// The model ended its text (an end-of-generation token), or the grammar is complete and allows nothing more.
@@ -236,6 +250,10 @@ pub struct Usage {
     pub steps: usize,
     /// The sum of the numbers of requests in these passes.
     pub step_requests: usize,
+    /// How often the request was interrupted because the KV cache was full
+    /// ([`Limits::kv_tokens`](crate::Limits::kv_tokens)): its text was computed again later, as far as it was not kept.
+    /// `prefill` and `decode` include these times.
+    pub preemptions: usize,
 }
 
 impl Usage {

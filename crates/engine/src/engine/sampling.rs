@@ -1,13 +1,13 @@
 //! How tokens are drawn.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
+use serde::{Deserialize, Serialize};
 
-use super::EngineError;
+use super::{EngineError, seed};
 
 /// How tokens are drawn, in the order: grammar, logit bias and DRY (see [`Request`](super::Request)), penalties, temperature,
 /// top-k, top-p, min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct SamplingOptions {
     /// Divides the logits; 0 always takes the most likely token.
     pub temperature: f32,
@@ -25,6 +25,7 @@ pub struct SamplingOptions {
     pub frequency_penalty: f32,
     /// The same seed, prompt and options give the same text. `None`: one is drawn, and
     /// [`Finish::seed`](super::Finish::seed) tells it.
+    #[serde(with = "seed::option")]
     pub seed: Option<u64>,
 }
 
@@ -73,12 +74,6 @@ impl SamplingOptions {
             None => Ok(()),
         }
     }
-}
-
-/// A random seed below 2^53, which a JSON reader that keeps numbers as doubles represents exactly.
-pub(super) fn draw_seed() -> u64 {
-    // The standard library seeds each `RandomState` with system randomness.
-    RandomState::new().build_hasher().finish() >> 11
 }
 
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 
+mod failure;
+mod preemption;
+
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,17 +12,22 @@ use std::time::Instant;
 
 use gristmill_kernels::ops::PADDING;
 
+use super::Logprob;
+use super::draft::look_up;
+use super::draft_model::{DraftModel, Wish};
 use super::fair::Shares;
 use super::job::{Drawn, Job};
 use super::pace::Pace;
-use super::schedule::{Pending, is_being_computed, share};
-use super::{EngineError, Logprob};
+use super::schedule::{Pending, is_being_computed};
 use crate::{Batch, Limits, Outputs, Result, Runner, SequenceId};
+pub(super) use failure::Failure;
 
 /// The engine's thread.
 #[derive(Debug)]
 pub(super) struct Worker {
     runner: Runner,
+    /// What guesses; without it, guesses are looked up in the text.
+    draft: Option<DraftModel>,
     /// Of one step.
     batch_tokens: usize,
     output_rows: usize,
@@ -29,9 +37,12 @@ pub(super) struct Worker {
     slots: Vec<Option<Running>>,
     /// Jobs that have begun.
     begun: u64,
+    /// How often a job has given its blocks back.
+    freed: u64,
     waiting: Vec<Job>,
     shares: Shares,
     stop: Arc<AtomicBool>,
+    failure: Failure,
 }
 
 /// A job that has a sequence.
@@ -40,6 +51,8 @@ struct Running {
     sequence: SequenceId,
     /// The text: prompt, then generated tokens.
     tokens: Vec<u32>,
+    /// Tokens that the text had when the job got the sequence: the prompt, and what was generated before a preemption.
+    given: usize,
     /// Tokens that are in the state: all but the last in decode.
     computed: usize,
     /// Guesses of the tokens that follow the text, for one step; and how many were right in the last.
@@ -56,9 +69,9 @@ impl Running {
         self.tokens.iter().chain(&self.guess).take(positions.end).skip(positions.start).copied().collect()
     }
 
-    /// Whether its prompt is in the state.
+    /// Whether the text that the job began with is in the state.
     fn decodes(&self) -> bool {
-        self.computed >= self.job.usage().prompt_tokens
+        self.computed >= self.given
     }
 
     /// Guesses of which the next token is drawn.
@@ -78,15 +91,35 @@ struct Row {
 }
 
 impl Worker {
-    pub(super) fn new(runner: Runner, limits: Limits, stop: Arc<AtomicBool>) -> Worker {
+    pub(super) fn new(
+        runner: Runner,
+        draft: Option<DraftModel>,
+        limits: Limits,
+        stop: Arc<AtomicBool>,
+        failure: Failure,
+    ) -> Worker {
         let slots = (0..limits.sequences).map(|_| None).collect();
         let (batch, waiting, shares) = (Batch::new(), Vec::new(), Shares::default());
         let (batch_tokens, output_rows) = (limits.batch_tokens, limits.rows());
         let pace = Pace::default();
-        Worker { runner, batch_tokens, output_rows, batch, pace, slots, begun: 0, waiting, shares, stop }
+        Worker {
+            runner,
+            draft,
+            batch_tokens,
+            output_rows,
+            batch,
+            pace,
+            slots,
+            begun: 0,
+            freed: 0,
+            waiting,
+            shares,
+            stop,
+            failure,
+        }
     }
 
-    /// Serves jobs until the engine is dropped.
+    /// Serves jobs until the engine is dropped or the device fails.
     pub(super) fn run(mut self, inbox: &Receiver<Job>) {
         while !self.stop.load(Ordering::Relaxed) {
             if self.is_idle() {
@@ -97,7 +130,9 @@ impl Worker {
                 }
             }
             inbox.try_iter().for_each(|job| self.arrive(job));
-            self.step();
+            if let Err(error) = self.step() {
+                return self.break_down(error, inbox);
+            }
         }
     }
 
@@ -115,22 +150,31 @@ impl Worker {
     }
 
     /// One forward pass over the next tokens of all requests.
-    fn step(&mut self) {
+    ///
+    /// # Errors
+    /// The device has failed. Any other failure ends only the requests that took part in it.
+    fn step(&mut self) -> Result<()> {
         self.remove_cancelled();
         self.admit();
         self.guess();
-        let pending = self.pending();
-        let chunks = share(&pending, self.tokens_of_step(&pending), self.output_rows);
+        let chunks = self.chunks();
         let begin = Instant::now();
         let outcome = self.forward_and_sample(&chunks);
         self.pace.learn(prompt_tokens(&chunks), begin.elapsed());
         match outcome {
-            Ok(drawn) => drawn.into_iter().for_each(|(slot, drawn)| match drawn {
-                Ok(drawn) => self.emit(slot, drawn),
-                Err(error) => self.fail([slot], error),
-            }),
+            Err(error) if error.is_of_device() => return Err(error),
             Err(error) => self.fail(chunks.iter().map(|chunk| chunk.slot), error),
+            Ok(drawn) => {
+                for (slot, drawn) in drawn {
+                    match drawn {
+                        Ok(drawn) => self.emit(slot, drawn),
+                        Err(error) if error.is_of_device() => return Err(error),
+                        Err(error) => self.fail([slot], error),
+                    }
+                }
+            }
         }
+        Ok(())
     }
 
     /// Tokens of the next step: fewer than a batch has if texts that are being generated would wait long for it.
@@ -151,29 +195,41 @@ impl Worker {
         }
     }
 
-    /// Gives waiting jobs the sequences that are free.
+    /// Gives waiting jobs the sequences that are free, as long as there are blocks for the next.
     fn admit(&mut self) {
         while let Some(slot) = self.slots.iter().position(Option::is_none)
             && let Some(next) = self.next_job()
+            && self.waiting[next].refused != Some(self.freed)
         {
-            let mut job = self.waiting.remove(next);
-            match self.runner.open_sequence_with(job.tenant, job.reusable()) {
-                Ok((sequence, reused)) => {
-                    tracing::debug!(slot, tokens = job.prompt.len(), reused, "request begins");
-                    self.shares.give(job.tenant, job.prompt.len() - reused);
-                    job.begin(reused);
-                    let tokens = std::mem::take(&mut job.prompt);
-                    let (guess, right, began) = (Vec::new(), 0, self.begun);
-                    self.slots[slot] = Some(Running { sequence, tokens, computed: reused, guess, right, began, job });
-                    self.begun += 1;
+            let job = &self.waiting[next];
+            let (sequence, reused) = match self.runner.open_sequence_with(job.tenant, job.reusable()) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    self.waiting.remove(next).fail(error.into());
+                    continue;
                 }
-                Err(error) => job.fail(error.into()),
+            };
+            if !self.can_begin(sequence, job) {
+                self.refuse(next, sequence);
+                return;
             }
+            let mut job = self.waiting.remove(next);
+            tracing::debug!(slot, tokens = job.text.len(), reused, "request begins");
+            let began = *job.began.get_or_insert(self.begun);
+            if began == self.begun {
+                self.begun += 1;
+                self.shares.give(job.tenant, job.text.len() - reused);
+                job.begin(reused, self.runner.model().tokenizer().ok());
+            }
+            let tokens = std::mem::take(&mut job.text);
+            let (given, guess, right) = (tokens.len(), Vec::new(), 0);
+            self.slots[slot] = Some(Running { sequence, tokens, given, computed: reused, guess, right, began, job });
         }
     }
 
-    /// The waiting job that begins next: of the tenant that was given the fewest tokens, the first that came. A job whose
-    /// prompt begins with what a running one is just computing waits for that.
+    /// The waiting job that begins next: of the tenant that was given the fewest tokens, the one that began first before it
+    /// was preempted, else the first that came. A job whose text begins with what a running one is just computing waits for
+    /// that.
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
             let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);
@@ -181,16 +237,38 @@ impl Worker {
         };
         let mut order: Vec<usize> = (0..self.waiting.len()).collect();
         // A stable sort: first come, first served.
-        order.sort_by_key(|&at| self.shares.given(self.waiting[at].tenant));
+        order.sort_by_key(|&at| {
+            let job = &self.waiting[at];
+            (self.shares.given(job.tenant), job.began.unwrap_or(u64::MAX))
+        });
         order.into_iter().find(|&at| !waits(&self.waiting[at]))
     }
 
     /// Guesses what follows the texts in decode.
     fn guess(&mut self) {
         let context = self.runner.context();
-        for running in self.slots.iter_mut().flatten() {
-            let (decodes, room) = (running.decodes(), context.saturating_sub(running.tokens.len()));
-            running.guess = if decodes { running.job.guess(&running.tokens, room) } else { Vec::new() };
+        let decoding = self.slots.iter().enumerate().filter_map(|(slot, running)| Some((slot, running.as_ref()?)));
+        let wishes: Vec<Wish<'_>> = decoding
+            .filter(|(_, running)| running.decodes())
+            .map(|(slot, Running { tokens: text, job, .. })| Wish {
+                slot,
+                text,
+                count: job.guesses(context.saturating_sub(text.len())),
+                job,
+            })
+            .collect();
+        let guesses = match &mut self.draft {
+            // Without guesses the text is the same.
+            Some(draft) => draft.guess(&wishes).unwrap_or_else(|error| {
+                tracing::error!(%error, "guessing failed");
+                vec![Vec::new(); wishes.len()]
+            }),
+            None => wishes.iter().map(|wish| look_up(wish.text, wish.count)).collect(),
+        };
+        let of_slots: Vec<(usize, Vec<u32>)> = wishes.iter().map(|wish| wish.slot).zip(guesses).collect();
+        self.slots.iter_mut().flatten().for_each(|running| running.guess.clear());
+        for (slot, guess) in of_slots {
+            self.slots[slot].iter_mut().for_each(|running| running.guess.clone_from(&guess));
         }
     }
 
@@ -310,29 +388,19 @@ impl Worker {
         }
     }
 
-    /// Ends the jobs of slots whose pass failed, and discards their state.
-    fn fail(&mut self, slots: impl IntoIterator<Item = usize>, error: crate::Error) {
-        tracing::error!(%error, "step failed");
-        let error = Arc::new(error);
-        for slot in slots {
-            let Some(Running { sequence, job, .. }) = &mut self.slots[slot] else { continue };
-            job.fail(EngineError::Step(error.clone()));
-            let sequence = *sequence;
-            let closed = self.runner.forget_prefix(sequence).and_then(|()| self.runner.close_sequence(sequence));
-            if let Err(error) = closed {
-                tracing::error!(%error, "closing a sequence failed");
-            }
-            self.slots[slot] = None;
-        }
+    fn end(&mut self, slot: usize) {
+        drop(self.free(slot));
     }
 
-    /// Frees a slot. What its sequence computed stays in the prefix cache.
-    fn end(&mut self, slot: usize) {
-        if let Some(Running { sequence, tokens, .. }) = self.slots[slot].take()
-            && let Err(error) = self.runner.retire_sequence(sequence, &tokens)
-        {
+    /// Frees a slot, and returns its job with the text so far. What its sequence computed stays in the prefix cache.
+    fn free(&mut self, slot: usize) -> Option<Job> {
+        let Running { sequence, tokens, began, mut job, .. } = self.slots[slot].take()?;
+        if let Err(error) = self.runner.retire_sequence(sequence, &tokens) {
             tracing::error!(%error, "closing a sequence failed");
         }
+        self.freed += 1;
+        (job.text, job.began) = (tokens, Some(began));
+        Some(job)
     }
 }
 

@@ -55,6 +55,8 @@ pub struct GgufFile {
 struct Inner {
     parts: Vec<Bytes>,
     paths: Vec<PathBuf>,
+    /// Bytes of the header of each part.
+    headers: Vec<usize>,
     version: u32,
     alignment: u64,
     metadata: Metadata,
@@ -117,14 +119,23 @@ impl GgufFile {
         let index = tensors.iter().enumerate().map(|(i, tensor)| (tensor.name.clone(), i)).collect();
         let parts = vec![Bytes::Static(&[])];
         GgufFile {
-            inner: Arc::new(Inner { parts, paths: Vec::new(), version: 3, alignment: 1, metadata, tensors, index }),
+            inner: Arc::new(Inner {
+                parts,
+                paths: Vec::new(),
+                headers: vec![0],
+                version: 3,
+                alignment: 1,
+                metadata,
+                tensors,
+                index,
+            }),
         }
     }
 
     /// Joins the parts of a model, of which there is at least one.
     fn join(parts: Vec<ParsedFile>) -> Result<GgufFile, GgufError> {
         let mut metadata = None;
-        let (mut sources, mut tensors, mut index) = (Vec::new(), Vec::new(), HashMap::new());
+        let (mut sources, mut headers, mut tensors, mut index) = (vec![], vec![], vec![], HashMap::new());
         let paths = parts.iter().filter_map(|part| part.path.clone()).collect();
         let (mut version, mut alignment) = (u32::MAX, u64::MAX);
         for (number, part) in parts.into_iter().enumerate() {
@@ -139,10 +150,12 @@ impl GgufFile {
             metadata.get_or_insert(part.parsed.metadata);
             version = version.min(part.parsed.version);
             alignment = alignment.min(part.parsed.alignment);
+            headers.push(part.parsed.header);
             sources.push(part.bytes);
         }
-        let metadata = metadata.unwrap_or_default();
-        Ok(GgufFile { inner: Arc::new(Inner { parts: sources, paths, version, alignment, metadata, tensors, index }) })
+        let (parts, metadata) = (sources, metadata.unwrap_or_default());
+        let inner = Inner { parts, paths, headers, version, alignment, metadata, tensors, index };
+        Ok(GgufFile { inner: Arc::new(inner) })
     }
 
     /// The key-value pairs (of the first part).
@@ -196,6 +209,11 @@ impl GgufFile {
     /// The paths of the files, in the order of the parts; none for bytes in memory.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.inner.paths.iter().map(PathBuf::as_path)
+    }
+
+    /// The header of each part: metadata and tensor table, as they are in the file.
+    pub(super) fn headers(&self) -> impl Iterator<Item = &[u8]> {
+        self.inner.parts.iter().zip(&self.inner.headers).map(|(bytes, &header)| bytes.get(..header).unwrap_or(&[]))
     }
 
     /// The GGUF version, 2 or 3.

@@ -20,6 +20,7 @@ mod codec;
 mod cursor;
 mod error;
 mod file;
+mod fingerprint;
 mod metadata;
 mod parse;
 mod sniff;

@@ -20,6 +20,8 @@ const MIN_TENSOR_BYTES: u64 = 8 + 4 + 8 + 4 + 8;
 pub(super) struct Parsed {
     pub(super) version: u32,
     pub(super) alignment: u64,
+    /// Bytes of the header: all before the padding and the tensor data.
+    pub(super) header: usize,
     pub(super) metadata: Metadata,
     pub(super) tensors: Vec<TensorInfo>,
 }
@@ -44,7 +46,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, FormatError> {
         .collect::<Result<Vec<Record>, FormatError>>()?;
     check_names(&records)?;
     let tensors = place(records, &cursor, alignment)?;
-    Ok(Parsed { version: header.version, alignment, metadata, tensors })
+    let read = bytes.len() - cursor.remaining() as usize;
+    Ok(Parsed { version: header.version, alignment, header: read, metadata, tensors })
 }
 
 struct Header {

@@ -21,7 +21,7 @@ pub(crate) use weights::WeightShapes;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
@@ -56,6 +56,10 @@ pub struct LoadOptions {
     pub level: Option<String>,
     /// How precisely activations are kept.
     pub precision: Precision,
+    /// The same logits, to the bit, for the same tokens: whatever other sequences share a step, however a prompt is cut into
+    /// steps, and whichever sequence computed its beginning. A CPU always gives them, and this changes nothing there; a GPU
+    /// is slower with it (`docs/determinism.md`).
+    pub deterministic: bool,
     /// Refuse a model whose weights do not fit into the memory that is free.
     pub check_memory: bool,
     /// Called while weights are loaded, on the loading thread.
@@ -69,6 +73,7 @@ impl Default for LoadOptions {
             threads: None,
             level: None,
             precision: Precision::Fast,
+            deterministic: false,
             check_memory: true,
             progress: None,
         }
@@ -77,12 +82,13 @@ impl Default for LoadOptions {
 
 impl fmt::Debug for LoadOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, threads, level, precision, check_memory, progress } = self;
+        let Self { device, threads, level, precision, deterministic, check_memory, progress } = self;
         f.debug_struct("LoadOptions")
             .field("device", device)
             .field("threads", threads)
             .field("level", level)
             .field("precision", precision)
+            .field("deterministic", deterministic)
             .field("check_memory", check_memory)
             .field("progress", &progress.is_some())
             .finish()
@@ -131,6 +137,7 @@ impl ModelInfo {
 /// A loaded model: immutable, and shared by its runners.
 pub struct Model {
     file: GgufFile,
+    fingerprint: OnceLock<String>,
     pub(crate) spec: ModelSpec,
     tokenizer: Option<Tokenizer>,
     template: Option<String>,
@@ -173,11 +180,15 @@ impl Model {
         Self::with_backend(file, backend, options)
     }
 
-    /// Loads an open GGUF file onto the caller's backend; the options `device`, `threads` and `level` are ignored.
+    /// Loads an open GGUF file onto the caller's backend; the options `device`, `threads` and `level` are
+    /// ignored.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// As [`Self::open`]; [`Error::NotDeterministic`] if the options ask for what the backend was not opened for.
     pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
+        if options.deterministic && !backend.deterministic() {
+            return Err(Error::NotDeterministic { device: backend.name() });
+        }
         let info = ModelInfo::read(&file)?;
         if options.check_memory {
             // The smallest runner; a larger one makes its own plan.
@@ -199,12 +210,23 @@ impl Model {
         };
         let ModelInfo { spec, tokenizer, template, unused_keys, .. } = info;
         let precision = options.precision;
-        Ok(Self { file, spec, tokenizer, template, unused_keys, backend, precision, weights })
+        let fingerprint = OnceLock::new();
+        Ok(Self { file, fingerprint, spec, tokenizer, template, unused_keys, backend, precision, weights })
     }
 
     /// The file; its metadata, and tensors as they are in the file.
     pub fn file(&self) -> &GgufFile {
         &self.file
+    }
+
+    /// The backend, for another model on the same device with the same threads.
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+
+    /// The file's [`GgufFile::fingerprint`], computed when it is first asked for.
+    pub fn fingerprint(&self) -> &str {
+        self.fingerprint.get_or_init(|| self.file.fingerprint())
     }
 
     /// What the model is made of.

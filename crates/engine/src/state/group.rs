@@ -12,6 +12,7 @@ use gristmill_kernels::kv::{KV_BLOCK, Placement};
 use super::blocks::Blocks;
 use super::{StateKind, Step};
 use crate::error::{Error, Result};
+use crate::plan::Limits;
 
 /// Blocks of a sequence of `tokens` tokens.
 pub(super) fn blocks_for(tokens: usize) -> usize {
@@ -45,17 +46,12 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// For `sequences` sequences of up to `context` tokens, in batches of at most `tokens` tokens.
-    pub(super) fn new(
-        backend: &Backend,
-        kind: StateKind,
-        context: usize,
-        sequences: usize,
-        tokens: usize,
-    ) -> Result<Self> {
+    /// For sequences of up to `context` tokens.
+    pub(super) fn new(backend: &Backend, kind: StateKind, context: usize, limits: &Limits) -> Result<Self> {
+        let Limits { sequences, batch_tokens: tokens, .. } = *limits;
         let (columns, capacity) = (blocks_for(context), kind.blocks(context, tokens));
-        let count = |columns: usize| columns.checked_mul(sequences).and_then(|n| u32::try_from(n).ok());
-        let (Some(entries), Some(blocks)) = (count(columns).filter(|&n| n < u32::MAX), count(capacity)) else {
+        let entries = columns.checked_mul(sequences).and_then(|n| u32::try_from(n).ok()).filter(|&n| n < u32::MAX);
+        let (Some(entries), Ok(blocks)) = (entries, u32::try_from(kind.all_blocks(limits, context))) else {
             let rule = format!("{sequences} sequences of this length need more cache blocks than can be counted");
             return Err(Error::Limit { what: "the context length", found: context, rule });
         };
@@ -76,20 +72,39 @@ impl Group {
         })
     }
 
-    /// Blocks of all sequences.
+    /// All blocks.
     pub(super) fn block_count(&self) -> usize {
         self.blocks.count()
     }
 
     /// Fails unless a slot can grow from `have` to `len` tokens.
     pub(super) fn check_growth(&self, slot: usize, have: usize, len: usize) -> Result<()> {
-        // The prefix cache's block can be taken.
-        let copy = self.shared_last_block(slot, have).filter(|&block| !self.blocks.has_one_sequence(block));
-        let copy = usize::from(copy.is_some());
-        let needed = blocks_for(len) - self.held[slot].end() + copy;
-        let given_back = self.held[slot].blocks.iter().take(self.surplus(slot, len));
-        let free = self.blocks.available() + given_back.filter(|&&block| self.blocks.has_one_sequence(block)).count();
+        let (needed, freed) = self.growth(slot, have, len);
+        let free = self.blocks.available() + freed;
         if needed > free { Err(Error::OutOfBlocks { needed, free }) } else { Ok(()) }
+    }
+
+    /// Whether slots can grow, each from so many tokens to so many, one after another.
+    pub(super) fn fits(&self, growth: &[(usize, usize, usize)]) -> bool {
+        let mut free = self.blocks.available();
+        growth.iter().all(|&(slot, have, len)| {
+            let (needed, freed) = self.growth(slot, have, len);
+            let left = (free + freed).checked_sub(needed);
+            free = left.unwrap_or(0);
+            left.is_some()
+        })
+    }
+
+    /// The blocks that a slot needs to grow from `have` to `len` tokens, in one batch or several, and those that it frees.
+    fn growth(&self, slot: usize, have: usize, len: usize) -> (usize, usize) {
+        // The prefix cache's block can be taken.
+        let copied = self.shared_last_block(slot, have).filter(|&block| !self.blocks.has_one_sequence(block));
+        let (held, surplus) = (&self.held[slot], self.surplus(slot, len));
+        // Several batches free blocks in between.
+        let most = self.capacity.saturating_sub(held.blocks.len() - surplus);
+        let added = blocks_for(len).saturating_sub(held.end()).min(most);
+        let freed = held.blocks.iter().take(surplus).filter(|&&block| self.blocks.has_one_sequence(block)).count();
+        (added + usize::from(copied.is_some()), freed)
     }
 
     /// Grows a slot from `have` to `len` tokens. Returns a block that must be copied into another first; the entries of
@@ -119,7 +134,7 @@ impl Group {
     /// since the capacity is that of the longest batch and the window before it.
     fn surplus(&self, slot: usize, len: usize) -> usize {
         let held = &self.held[slot];
-        (blocks_for(len) - held.first).saturating_sub(self.capacity).min(held.blocks.len())
+        blocks_for(len).saturating_sub(held.first).saturating_sub(self.capacity).min(held.blocks.len())
     }
 
     /// The last block, if it is partly filled and others have it too.

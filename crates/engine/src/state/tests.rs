@@ -1,5 +1,7 @@
 //! The blocks of sequences, on a backend that computes nothing.
 
+mod pool;
+
 use gristmill_kernels::ops::RopeStyle;
 use gristmill_kernels::reference::Reference;
 use proptest::prelude::*;
@@ -144,7 +146,10 @@ struct Shadow {
 
 impl Shadow {
     fn new(windows: &[Option<usize>]) -> Self {
-        let state = State::new(&Reference::backend(), &spec(windows), &limits(), CONTEXT).unwrap();
+        Shadow::of(State::new(&Reference::backend(), &spec(windows), &limits(), CONTEXT).unwrap())
+    }
+
+    fn of(state: State) -> Self {
         let content = state.groups.iter().map(|group| vec![[None; KV_BLOCK]; group.block_count()]).collect();
         Shadow { state, content, open: vec![], reused: 0 }
     }

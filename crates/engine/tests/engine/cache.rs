@@ -96,3 +96,22 @@ fn a_tenant_does_not_wait_for_all_requests_of_another() {
     let place = ended.into_inner().unwrap().iter().position(|&tenant| tenant == 2).unwrap();
     assert!(place < 10, "{place} of 20 requests ended before");
 }
+
+/// A beginning that changes within a prompt is shown where it does.
+#[test]
+fn where_a_prompt_differs_is_told() {
+    let engine = engine(&model(), 4, 64);
+    let of = |text: &str, tenant: u64| {
+        let prompt: Vec<u32> = text.bytes().map(u32::from).collect();
+        let found = pieces(&engine, Request { tenant, ..request(&prompt, 3, SamplingOptions::greedy()) });
+        assert!(found[1..].iter().all(|piece| piece.cache_miss.is_none()));
+        (reused(&found), found[0].cache_miss.clone())
+    };
+    let text = |time: &str| format!("You are a miller. Time: {time}. The corn is high and the wind is fair.");
+    assert_eq!(of(&text("10:31"), 1), (0, None));
+    assert_eq!(of(&text("10:32"), 1), (28, Some("2. The corn is high and the wind is fair".to_owned())));
+    // All that can be reused is.
+    assert_eq!(of(&text("10:31"), 1), (text("10:31").len() - 1, None));
+    assert_eq!(of(&text("10:3é"), 1).1.as_deref(), Some("é. The corn is high and the wind is fai"));
+    assert_eq!(of(&text("10:32"), 2), (0, None));
+}

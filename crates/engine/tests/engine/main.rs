@@ -7,9 +7,14 @@
 mod tiny;
 
 mod bias;
+mod broken;
 mod cache;
+mod damaged;
+mod failing;
 mod grammar;
 mod not_finite;
+mod preemption;
+mod receipt;
 mod refuse;
 mod results;
 mod speech;
@@ -21,6 +26,7 @@ use gristmill_engine::template::Message;
 use gristmill_engine::{
     Batch, Chat, Engine, EngineError, Limits, LoadOptions, Model, Notice, Outputs, Request, Runner, SamplingOptions,
 };
+use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 use tiny::{Random, Tiny};
 
@@ -31,10 +37,22 @@ fn model() -> Arc<Model> {
     speaking(Tiny::llama())
 }
 
-fn speaking(mut tiny: Tiny) -> Arc<Model> {
+fn speaking(tiny: Tiny) -> Arc<Model> {
+    speaking_on(Reference::backend(), tiny)
+}
+
+fn speaking_on(backend: Backend, mut tiny: Tiny) -> Arc<Model> {
     speech::teach(&mut tiny);
+    built_on(backend, &tiny)
+}
+
+fn built(tiny: &Tiny) -> Arc<Model> {
+    built_on(Reference::backend(), tiny)
+}
+
+fn built_on(backend: Backend, tiny: &Tiny) -> Arc<Model> {
     let file = tiny.file(&mut Random::fresh());
-    Arc::new(Model::with_backend(file, Arc::new(Reference::backend()), LoadOptions::default()).expect("a good model"))
+    Arc::new(Model::with_backend(file, Arc::new(backend), LoadOptions::default()).expect("a good model"))
 }
 
 fn engine(model: &Arc<Model>, sequences: usize, batch_tokens: usize) -> Engine {

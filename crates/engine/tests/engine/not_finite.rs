@@ -2,29 +2,15 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, EngineError, Error, LoadOptions, Model, SamplingOptions, Stage};
 use gristmill_kernels::reference::Reference;
 
-use super::speech::{WORDS, teach};
+use super::damaged::{self, BAD};
 use super::{engine, request, tokens};
-use crate::tiny::{Random, Tiny};
-
-/// The embedding of this token is not finite.
-const BAD: u32 = 7;
 
 fn model() -> Arc<Model> {
-    let mut tiny = Tiny::qwen3();
-    teach(&mut tiny);
-    let hidden = tiny.tensors[0].2[0];
-    tiny.tensor("output.weight", &[hidden, WORDS]);
-    let mut bytes = tiny.bytes(&mut Random::fresh());
-    let file = GgufFile::from_bytes(bytes.clone()).unwrap();
-    let table = file.tensor("token_embd.weight").unwrap();
-    let at = table.offset as usize + table.format.row_bytes(table.shape[0] as usize).unwrap() * BAD as usize;
-    bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
-    let file = GgufFile::from_bytes(bytes).unwrap();
-    Arc::new(Model::with_backend(file, Arc::new(Reference::backend()), LoadOptions::default()).unwrap())
+    let backend = Arc::new(Reference::backend());
+    Arc::new(Model::with_backend(damaged::file(), backend, LoadOptions::default()).unwrap())
 }
 
 #[test]

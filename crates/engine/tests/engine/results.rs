@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use gristmill_engine::engine::{Logprob, Piece};
 use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Runner, SamplingOptions};
 
+use crate::speech;
 use crate::tiny::{Random, Tiny};
-use crate::{CONTEXT, engine, model, pieces, random_tokens, request, sampling, tokens};
+use crate::{CONTEXT, built, engine, model, pieces, random_tokens, request, sampling, tokens};
 
 const TOP: usize = 5;
 
@@ -137,50 +138,87 @@ fn a_full_queue_refuses() {
     }
 }
 
-/// Alone and in company, drawn and greedy, where guesses are mostly right and where they are mostly wrong; with a window and
-/// without, with few rows of logits and with many.
+/// Requests for texts of few words, which repeat themselves, and of many; drawn and greedy.
+fn varied(random: &mut Random) -> Vec<Request> {
+    let one = |n: usize| {
+        let words = [2, 5, 256][n % 3];
+        let prompt: Vec<u32> = (0..10 + random.below(40)).map(|_| random.below(words) as u32).collect();
+        let hot = SamplingOptions { temperature: 1.0, seed: Some(random.next()), ..SamplingOptions::default() };
+        let sampling = if n.is_multiple_of(2) { SamplingOptions::greedy() } else { hot };
+        let mut request = request(&prompt, 1 + random.below(40), sampling);
+        request.logprobs = n.is_multiple_of(4).then_some(TOP);
+        request.min_tokens = if n.is_multiple_of(5) { 1 } else { 0 };
+        request.logit_bias = (0..words.min(5) as u32).map(|token| (token, 8.0)).collect();
+        request
+    };
+    (0..12).map(one).collect()
+}
+
+/// Compares texts alone and without guesses with those in company and with guesses. Returns the numbers of guesses, and
+/// of those that were right.
+fn with_guesses(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (usize, usize) {
+    let plain: Vec<Vec<Piece>> = requests.iter().map(|request| pieces(engine, request.clone())).collect();
+    let drafted = requests.into_iter().map(|request| Request { draft: 8, ..request });
+    let running: Vec<_> = drafted.map(|request| engine.generate(request).unwrap()).collect();
+    let (mut guessed, mut accepted) = (0, 0);
+    for (plain, running) in plain.iter().zip(running) {
+        let found: Vec<Piece> = running.collect::<Result<_, _>>().unwrap();
+        let shown = |pieces: &[Piece]| -> Vec<_> {
+            pieces.iter().map(|piece| (piece.token, piece.text.clone(), piece.logprob.clone())).collect()
+        };
+        assert_eq!(shown(&found), shown(plain));
+        let of_plain = plain.last().unwrap().finish.unwrap().usage;
+        // One pass reads the prompt, if it fits into a batch, and each further one draws a token.
+        assert_eq!((of_plain.mean_batch(), of_plain.drafted_tokens), (Some(1.0), 0));
+        assert!(of_plain.steps >= plain.len());
+        let usage = found.last().unwrap().finish.unwrap().usage;
+        assert!(usage.accepted_tokens <= usage.drafted_tokens && usage.accepted_tokens < usage.generated_tokens);
+        assert!(usage.mean_batch().unwrap() <= sequences as f64);
+        guessed += usage.drafted_tokens;
+        accepted += usage.accepted_tokens;
+    }
+    (guessed, accepted)
+}
+
+/// Where guesses are mostly right and where they are mostly wrong; with a window and without, with few rows of logits and
+/// with many.
 #[test]
 fn guesses_change_no_text() {
     let mut random = Random::fresh();
     let windowed = crate::speaking(Tiny::gpt_oss());
     for (model, sequences, output_rows) in [(model(), 1, Some(9)), (model(), 4, Some(12)), (windowed, 3, Some(40))] {
-        let engine = Engine::start(model.clone(), limits(sequences, 32, output_rows)).unwrap();
-        let requests: Vec<Request> = (0..12)
-            .map(|n| {
-                // A text of few words repeats itself.
-                let words = [2, 5, 256][n % 3];
-                let prompt: Vec<u32> = (0..10 + random.below(40)).map(|_| random.below(words) as u32).collect();
-                let hot = SamplingOptions { temperature: 1.0, seed: Some(random.next()), ..SamplingOptions::default() };
-                let sampling = if n % 2 == 0 { SamplingOptions::greedy() } else { hot };
-                let mut request = request(&prompt, 1 + random.below(40), sampling);
-                request.logprobs = (n % 4 == 0).then_some(TOP);
-                request.min_tokens = if n % 5 == 0 { 1 } else { 0 };
-                // The tokens of few words, so that texts repeat themselves.
-                request.logit_bias = (0..words.min(5) as u32).map(|token| (token, 8.0)).collect();
-                request
-            })
-            .collect();
-        let plain: Vec<Vec<Piece>> = requests.iter().map(|request| pieces(&engine, request.clone())).collect();
-        let drafted: Vec<Request> = requests.into_iter().map(|request| Request { draft: 8, ..request }).collect();
-        let running: Vec<_> = drafted.iter().map(|request| engine.generate(request.clone()).unwrap()).collect();
-        let (mut guessed, mut accepted, mut generated) = (0, 0, 0);
-        for (plain, running) in plain.iter().zip(running) {
-            let found: Vec<Piece> = running.collect::<Result<_, _>>().unwrap();
-            let shown = |pieces: &[Piece]| -> Vec<_> {
-                pieces.iter().map(|piece| (piece.token, piece.text.clone(), piece.logprob.clone())).collect()
-            };
-            assert_eq!(shown(&found), shown(plain));
-            let of_plain = plain.last().unwrap().finish.unwrap().usage;
-            // One pass reads the prompt, if it fits into a batch, and each further one draws a token.
-            assert_eq!((of_plain.mean_batch(), of_plain.drafted_tokens), (Some(1.0), 0));
-            assert!(of_plain.steps >= plain.len());
-            let usage = found.last().unwrap().finish.unwrap().usage;
-            assert!(usage.accepted_tokens <= usage.drafted_tokens && usage.accepted_tokens < usage.generated_tokens);
-            assert!(usage.mean_batch().unwrap() <= sequences as f64);
-            guessed += usage.drafted_tokens;
-            accepted += usage.accepted_tokens;
-            generated += usage.generated_tokens;
-        }
-        assert!(accepted > 0 && accepted < guessed, "{accepted} of {guessed} guesses, {generated} tokens");
+        let engine = Engine::start(model, limits(sequences, 32, output_rows)).unwrap();
+        let (guessed, accepted) = with_guesses(&engine, sequences, varied(&mut random));
+        assert!(accepted > 0 && accepted < guessed, "{accepted} of {guessed} guesses");
     }
+}
+
+/// A draft model of other weights is mostly wrong; the model itself is always right, at any temperature.
+#[test]
+fn a_draft_model_changes_no_text() {
+    let mut random = Random::fresh();
+    let windowed = || crate::speaking(Tiny::gpt_oss());
+    let same = model();
+    for (model, draft, is_right) in [
+        (same.clone(), same, true),
+        (model(), model(), false),
+        (windowed(), model(), false),
+        (model(), windowed(), false),
+    ] {
+        let engine = Engine::start_with_draft_model(model, draft, limits(3, 32, Some(12))).unwrap();
+        let (guessed, accepted) = with_guesses(&engine, 3, varied(&mut random));
+        assert!(accepted > 0 && guessed > 0, "{accepted} of {guessed} guesses");
+        assert_eq!(accepted == guessed, is_right, "{accepted} of {guessed} guesses");
+    }
+}
+
+#[test]
+fn a_draft_model_has_the_same_vocabulary() {
+    let mut tiny = Tiny::llama();
+    speech::teach(&mut tiny);
+    let mut tokens = speech::tokens();
+    tokens.swap(7, 8);
+    tiny.set("tokenizer.ggml.tokens", tokens);
+    let error = Engine::start_with_draft_model(model(), built(&tiny), limits(2, 32, None)).err().unwrap();
+    assert!(matches!(&error, EngineError::DraftModel(reason) if reason.contains("token 7")), "{error}");
 }

@@ -11,8 +11,8 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
                         {% if add_generation_prompt %}<|im_start|>assistant\n\
                         {% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}";
 
-/// Gives a model a vocabulary of byte-level BPE, and a chat template.
-pub(crate) fn teach(tiny: &mut Tiny) {
+/// The texts of the tokens, as GPT-2 writes them.
+pub(crate) fn tokens() -> Vec<String> {
     // GPT-2 writes bytes that are not printable as the characters from U+0100 on.
     let printable = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let mut others = 0x100..;
@@ -22,13 +22,18 @@ pub(crate) fn teach(tiny: &mut Tiny) {
     };
     let mut tokens: Vec<String> = (0..=255).map(letter).map(String::from).collect();
     tokens.extend(["ab", "<|begin|>", "<|im_start|>", "<|im_end|>"].map(String::from));
+    tokens
+}
+
+/// Gives a model a vocabulary of byte-level BPE, and a chat template.
+pub(crate) fn teach(tiny: &mut Tiny) {
     let mut types = vec![1_i32; 257];
     types.extend([3, 3, 3]);
     let hidden = tiny.tensors.iter().find(|t| t.0 == "token_embd.weight").map_or(0, |t| t.2[0]);
     tiny.tensor("token_embd.weight", &[hidden, WORDS]);
     tiny.set("tokenizer.ggml.model", "gpt2");
     tiny.set("tokenizer.ggml.pre", "default");
-    tiny.set("tokenizer.ggml.tokens", tokens);
+    tiny.set("tokenizer.ggml.tokens", tokens());
     tiny.set("tokenizer.ggml.token_type", types);
     tiny.set("tokenizer.ggml.merges", vec!["a b".to_owned()]);
     tiny.set("tokenizer.ggml.bos_token_id", 257_u32);

@@ -1,6 +1,7 @@
 //! GGUF files: golden files of the reference implementation, round trips, hostile files, paths and parts.
 
 mod alloc;
+mod fingerprint;
 mod golden;
 mod hostile;
 mod mutate;

@@ -62,6 +62,12 @@ fn limits_of_a_runner() {
         (Limits { context: Some(0), ..good }, "the context length is 0; it must be at least 1"),
         (Limits { sequences: 0, ..good }, "the number of sequences is 0; it must be at least 1"),
         (Limits { batch_tokens: 0, ..good }, "the number of tokens in a batch is 0; it must be at least 1"),
+        (Limits { kv_tokens: Some(0), ..good }, "the number of tokens of the KV cache is 0; it must be at least 1"),
+        (
+            Limits { kv_tokens: Some(49), context: Some(50), ..good },
+            "the number of tokens of the KV cache is 49; it must be at least the context length, 50; raise it or shorten \
+             the context",
+        ),
         (Limits { output_rows: Some(0), ..good }, "the number of output rows is 0; it must be at least 1"),
         (
             Limits { context: Some(MAX_CONTEXT + 1), ..good },
@@ -72,6 +78,7 @@ fn limits_of_a_runner() {
     }
     for huge in [
         Limits { sequences: usize::MAX, ..good },
+        Limits { kv_tokens: Some(usize::MAX), ..good },
         Limits { batch_tokens: usize::MAX, ..good },
         Limits { output_rows: Some(usize::MAX), ..good },
     ] {
@@ -123,6 +130,27 @@ fn a_plan_counts_what_is_taken() {
     let model = Model::with_backend(file, backend, LoadOptions::default()).expect("a good model");
     let vectors = 4 * (64 + 2 * (2 * 64 + 2 * 48));
     assert_eq!(model.prepared_bytes(), plan.weights - vectors);
+}
+
+/// A context that is not given is no longer than the KV cache, whose size does not depend on it.
+#[test]
+fn a_plan_knows_the_size_of_the_cache() {
+    let model = reference(&Tiny::llama().file(&mut Random::fresh()));
+    let plan = |context, kv_tokens| {
+        Runner::new(model.clone(), Limits { context, sequences: 8, kv_tokens, ..Limits::default() }).unwrap().plan()
+    };
+    // 2 layers with 2 heads of 8 + 8 numbers in f16.
+    let bytes = |blocks: u64| blocks * 16 * 2 * 2 * 16 * 2;
+    for (context, kv_tokens, expected) in [
+        (None, None, (100, 800, bytes(8 * 7))),
+        (None, Some(200), (100, 200, bytes(13))),
+        (None, Some(60), (60, 60, bytes(4))),
+        (Some(40), Some(60), (40, 60, bytes(4))),
+        (Some(40), Some(1000), (40, 1000, bytes(63))),
+    ] {
+        let plan = plan(context, kv_tokens);
+        assert_eq!((plan.context, plan.kv_tokens, plan.state), expected);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ DEV float activate(Activation activation, float gate, float up) {
     if (activation.kind == SWIGLU) return gate * sigmoid(gate) * up;
     if (activation.kind == GEGLU) {
         // 0.5 · x · (1 + tanh(√(2/π) · (x + 0.044715 · x³))) = x · sigmoid(2 · …)
-        float inner = gate + 0.044715f * gate * gate * gate;
+        float inner = fmaf(0.044715f * gate * gate, gate, gate);
         return gate * sigmoid(2.0f * 0.7978846f * inner) * up;
     }
     // Comparisons, not fminf: a NaN stays one.

@@ -83,8 +83,9 @@ DEV float weigh(Here here, const GLOBAL float* at, Chosen chosen, const RoutePar
     // Shares of all are divided by their sum; else those of the chosen by theirs.
     if (!over_all || p.normalise) sum = warp_sum(Sum{share, 0.0f});
     // The largest has a share of 1: the sum is at least that.
-    float factor = p.scale / sum.high, rest = (fmaf(-factor, sum.high, p.scale) - factor * sum.low) / sum.high;
-    return fmaf(share, factor, share * rest);
+    float factor = p.scale / sum.high, rest = fmaf(-factor, sum.low, fmaf(-factor, sum.high, p.scale)) / sum.high;
+    // Roundings are written out, so that every kernel that routes has the same.
+    return fmaf(share, factor, rounded_product(share, rest));
 }
 
 DEV void store_choice(Here here, Chosen chosen, float weight, u64 row, GLOBAL u32* ids, GLOBAL float* weights,

@@ -158,10 +158,16 @@ macro_rules! operations {
             fn name(&self) -> String;
             /// Which device.
             fn device(&self) -> DeviceId;
+            /// See [`Backend::arithmetic`].
+            fn arithmetic(&self) -> Vec<String> {
+                vec![self.name()]
+            }
             /// The device's own memory; `None` for host memory.
             fn heap(&self) -> Option<&dyn Heap> {
                 None
             }
+            /// See [`Backend::deterministic`].
+            fn deterministic(&self) -> bool;
             /// See [`Backend::free_memory`].
             fn free_memory(&self) -> Result<Option<u64>> {
                 Ok(None)

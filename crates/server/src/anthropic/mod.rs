@@ -53,6 +53,8 @@ pub(crate) struct MessagesRequest {
     top_k: Option<u32>,
     /// Whether the model shall think, for templates with that switch.
     thinking: Option<Thinking>,
+    /// Tell in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again.
+    receipt: Option<bool>,
 }
 
 /// What a prompt is made of, to be counted.
@@ -107,7 +109,7 @@ const POLICY: Policy = Policy {
     path = "/v1/messages",
     request_body = MessagesRequest,
     responses(
-        (status = 200, body = MessageReply),
+        (status = 200, content((MessageReply = "application/json"), (stream::StreamEvent = "text/event-stream"))),
         (status = "4XX", body = AnthropicErrorBody),
         (status = "5XX", body = AnthropicErrorBody)
     )
@@ -121,18 +123,21 @@ pub(crate) async fn messages(
     let asked: MessagesRequest = fields::read(&object)?;
     let mut ignored = fields::judge(&object, &[fields::names::<MessagesRequest>()], POLICY, app.options.strict)?;
     app.check_model(Some(&asked.model))?;
-    let streams = asked.stream == Some(true);
+    let (streams, receipt) = (asked.stream == Some(true), asked.receipt == Some(true));
     let stops = asked.stop_sequences.clone().unwrap_or_default();
     let (request, form) = asked.request(&app, &mut ignored).await?;
     fields::check_strict(&ignored, app.options.strict)?;
-    let choices = Choices::start(&app, vec![Request { tenant, ..request }]).await?;
+    let choices = Choices::start(&app, vec![Request { tenant, ..request }], receipt).await;
+    // Grammars come from tools alone.
+    let choices = choices.map_err(|error| error.renamed(&[("response_format", "tools")]))?;
     let reply = MessageReply::new(&app);
     let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
     let mut response = if streams {
-        stream::respond(choices, Events::new(reply, stops, form.reader(&app)))
+        stream::respond(&app, choices, Events::new(reply, stops, form.reader(&app)))
     } else {
-        let choice = choices.collect().await?.pop().unwrap_or_default();
-        Json(reply.complete(form.reader(&app).parts(&choice.text), choice.finish, &stops)).into_response()
+        let (mut completed, outcome) = choices.collect(&app).await?;
+        let text = completed.pop().unwrap_or_default().text;
+        Json(reply.complete(form.reader(&app).parts(&text), outcome, &stops)).into_response()
     };
     response.headers_mut().extend(header);
     Ok(response)

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::generation::{call_id, id};
+use crate::generation::{Outcome, call_id, id};
+use crate::openai::usage::GristmillDetails;
 use crate::reply::{Parts, Reader};
 use crate::state::App;
 use crate::stream::{self, Writer};
@@ -48,7 +49,7 @@ enum OutputBlock {
     },
 }
 
-#[derive(Debug, Clone, Copy, Default, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, ToSchema)]
 struct MessageUsage {
     /// Tokens of the prompt that were computed.
     input_tokens: usize,
@@ -57,12 +58,16 @@ struct MessageUsage {
     /// Tokens of the prompt whose state was in the prefix cache.
     cache_read_input_tokens: usize,
     output_tokens: usize,
+    /// At the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gristmill: Option<GristmillDetails>,
 }
 
 impl MessageUsage {
-    fn new(finish: &Finish) -> MessageUsage {
+    fn new(finish: &Finish, outcome: Outcome) -> MessageUsage {
         let usage = &finish.usage;
         MessageUsage {
+            gristmill: Some(GristmillDetails::new(outcome)),
             input_tokens: usage.prompt_tokens - usage.reused_tokens,
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: usage.reused_tokens,
@@ -102,7 +107,7 @@ impl MessageReply {
         }
     }
 
-    pub(super) fn complete(mut self, parts: Parts, finish: Option<Finish>, stops: &[String]) -> MessageReply {
+    pub(super) fn complete(mut self, parts: Parts, outcome: Outcome, stops: &[String]) -> MessageReply {
         let Parts { reasoning, content, calls } = parts;
         let has_calls = !calls.is_empty();
         if !reasoning.is_empty() {
@@ -112,10 +117,10 @@ impl MessageReply {
             self.content.push(OutputBlock::Text { text: content });
         }
         self.content.extend(calls.into_iter().map(tool_use));
-        if let Some(finish) = finish {
+        if let Some(finish) = outcome.endings.iter().find_map(|ending| ending.finish) {
             let (reason, sequence) = stop_reason(&finish, has_calls, stops);
             (self.stop_reason, self.stop_sequence) = (Some(reason), sequence);
-            self.usage = MessageUsage::new(&finish);
+            self.usage = MessageUsage::new(&finish, outcome);
         }
         self
     }
@@ -197,17 +202,22 @@ impl Writer for Events {
         for read in self.reader.read(&piece.text, piece.finish.is_some()) {
             self.write(read, &mut events);
         }
-        if let Some(finish) = &piece.finish {
+        if piece.finish.is_some() {
             self.close(&mut events);
-            let (reason, sequence) = stop_reason(finish, self.reader.has_calls(), &self.stops);
-            let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
-            events.push(event("message_delta", json!({"delta": delta, "usage": MessageUsage::new(finish)})));
         }
         events
     }
 
-    fn end(&mut self) -> Vec<Event> {
-        vec![event("message_stop", json!({}))]
+    fn end(&mut self, outcome: Outcome) -> Vec<Event> {
+        let mut events = Vec::new();
+        if let Some(finish) = outcome.endings.iter().find_map(|ending| ending.finish) {
+            let (reason, sequence) = stop_reason(&finish, self.reader.has_calls(), &self.stops);
+            let delta = json!({"stop_reason": reason, "stop_sequence": sequence});
+            let usage = MessageUsage::new(&finish, outcome);
+            events.push(event("message_delta", json!({"delta": delta, "usage": usage})));
+        }
+        events.push(event("message_stop", json!({})));
+        events
     }
 
     fn error(&mut self, error: &ApiError) -> Vec<Event> {

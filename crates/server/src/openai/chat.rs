@@ -5,7 +5,7 @@ use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use gristmill_engine::Request;
-use gristmill_engine::engine::{Finish, Logprob, Piece};
+use gristmill_engine::engine::{Logprob, Piece};
 use gristmill_engine::reply::ReplyEvent;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -15,14 +15,14 @@ use super::finish_reason;
 use super::format::{FormatFields, ResponseFormat};
 use super::logprobs::TokenLogprob;
 use super::messages::{ChatMessage, FunctionCall, ToolCall, conversation, messages};
-use super::settings::{POLICY, Settings, choices, logprobs};
+use super::settings::{POLICY, Settings, check_prompt, choices, logprobs};
 use super::tools::{Tool, ToolChoice, ToolForm, Tools};
 use super::usage::Usage;
 use crate::access::Tenant;
 use crate::body::Object;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields;
-use crate::generation::{Choice, Choices, call_id, id};
+use crate::generation::{Choice, Choices, Outcome, call_id, id};
 use crate::reply::{self, Form, Parts, Reader};
 use crate::state::{App, seconds};
 use crate::stream::{self, Writer};
@@ -153,7 +153,7 @@ struct ChatLogprobs {
     post,
     path = "/v1/chat/completions",
     request_body = ChatRequest,
-    responses((status = 200, body = ChatCompletion), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+    responses((status = 200, content((ChatCompletion = "application/json"), (stream::StreamEvent = "text/event-stream"))), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
 )]
 pub(crate) async fn serve(
     State(app): State<App>,
@@ -168,19 +168,22 @@ pub(crate) async fn serve(
     app.check_model(asked.settings.model.as_deref())?;
     let n = asked.settings.choices()?;
     let (streams, streams_usage) = (asked.settings.streams(), asked.settings.streams_usage());
+    let receipt = asked.settings.receipt();
     let (request, form) = asked.request(&app, &mut ignored).await?;
     fields::check_strict(&ignored, app.options.strict)?;
     let request = Request { tenant, ..request };
-    let choices = Choices::start(&app, choices(&request, n).collect()).await?;
+    check_prompt(&app, &request, n).await?;
+    let choices = Choices::start(&app, choices(&request, n).collect(), receipt).await?;
     let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
     let head = |object| Head { id: id("chatcmpl"), object, created: seconds(), model: app.options.name.clone() };
     let mut response = if streams {
-        let (head, finishes) = (head("chat.completion.chunk"), vec![None; n]);
         let readers = (0..n).map(|_| (form.reader(&app), 0)).collect();
-        stream::respond(choices, Events { app: app.clone(), head, usage: streams_usage, readers, finishes })
+        let events = Events { app: app.clone(), head: head("chat.completion.chunk"), usage: streams_usage, readers };
+        stream::respond(&app, choices, events)
     } else {
-        let completed = choices.collect().await?;
-        Json(ChatCompletion::new(&app, head("chat.completion"), completed, &form)).into_response()
+        let (completed, outcome) = choices.collect(&app).await?;
+        let usage = Usage::new(outcome, n);
+        Json(ChatCompletion::new(&app, head("chat.completion"), completed, &form, usage)).into_response()
     };
     response.headers_mut().extend(header);
     Ok(response)
@@ -204,9 +207,7 @@ impl ChatRequest {
 }
 
 impl ChatCompletion {
-    fn new(app: &App, head: Head, completed: Vec<Choice>, form: &Form) -> ChatCompletion {
-        let finishes: Vec<Finish> = completed.iter().filter_map(|choice| choice.finish).collect();
-        let usage = Usage::new(&finishes, completed.len());
+    fn new(app: &App, head: Head, completed: Vec<Choice>, form: &Form, usage: Usage) -> ChatCompletion {
         let choice = |(index, choice): (usize, Choice)| {
             let Parts { reasoning, content, calls } = form.reader(app).parts(&choice.text);
             let has_calls = !calls.is_empty();
@@ -247,7 +248,6 @@ struct Events {
     usage: bool,
     /// Of each choice, with its number of calls so far.
     readers: Vec<(Reader, usize)>,
-    finishes: Vec<Option<Finish>>,
 }
 
 impl Events {
@@ -273,7 +273,7 @@ impl Writer for Events {
     fn begin(&mut self) -> Vec<Event> {
         let delta = || Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
         let first = |index| self.chunk(ChunkChoice { index, delta: delta(), logprobs: None, finish_reason: None });
-        (0..self.finishes.len()).map(first).collect()
+        (0..self.readers.len()).map(first).collect()
     }
 
     fn piece(&mut self, index: usize, piece: Piece) -> Vec<Event> {
@@ -286,7 +286,6 @@ impl Writer for Events {
         let chunk = |delta| self.chunk(ChunkChoice { index, delta, logprobs: logprobs.take(), finish_reason: None });
         let mut events: Vec<Event> = deltas.into_iter().map(chunk).collect();
         if let Some(finish) = piece.finish {
-            self.finishes[index] = Some(finish);
             let finish_reason = Some(finish_reason(finish.reason, self.readers[index].0.has_calls()));
             let last = ChunkChoice { index, delta: Delta::default(), logprobs: None, finish_reason };
             events.push(self.chunk(last));
@@ -294,9 +293,8 @@ impl Writer for Events {
         events
     }
 
-    fn end(&mut self) -> Vec<Event> {
-        let finishes: Vec<Finish> = self.finishes.iter().flatten().copied().collect();
-        let usage = self.usage.then(|| Usage::new(&finishes, finishes.len()));
+    fn end(&mut self, outcome: Outcome) -> Vec<Event> {
+        let usage = self.usage.then(|| Usage::new(outcome, self.readers.len()));
         let usage =
             usage.map(|usage| stream::json(&ChatChunk { head: &self.head, choices: Vec::new(), usage: Some(usage) }));
         usage.into_iter().chain([Event::default().data("[DONE]")]).collect()

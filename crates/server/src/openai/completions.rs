@@ -1,12 +1,13 @@
 //! `/v1/completions`: texts to be continued.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use gristmill_engine::engine::{Finish, Logprob, Piece};
+use gristmill_engine::engine::{Logprob, Piece};
 use gristmill_engine::{Prompt, Request};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -19,9 +20,10 @@ use crate::access::Tenant;
 use crate::body::Object;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields;
-use crate::generation::{Choice, Choices, id};
+use crate::generation::{Choice, Choices, Outcome, id};
 use crate::state::{App, seconds};
 use crate::stream::{self, Writer};
+use crate::tokens::blocking;
 
 /// The most prompts of a request.
 const MOST_PROMPTS: usize = 1_024;
@@ -111,7 +113,7 @@ struct CompletionLogprobs {
     post,
     path = "/v1/completions",
     request_body = CompletionRequest,
-    responses((status = 200, body = Completion), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+    responses((status = 200, content((Completion = "application/json"), (stream::StreamEvent = "text/event-stream"))), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
 )]
 pub(crate) async fn serve(
     State(app): State<App>,
@@ -128,19 +130,20 @@ pub(crate) async fn serve(
     let ignored = fields::judge(&object, &known, POLICY, app.options.strict)?;
     app.check_model(asked.settings.model.as_deref())?;
     let (streams, usage, n) = (asked.settings.streams(), asked.settings.streams_usage(), asked.settings.choices()?);
-    let (requests, echoes) = asked.requests(&app, tenant)?;
-    let choices = Choices::start(&app, requests).await?;
+    let receipt = asked.settings.receipt();
+    let shared = app.clone();
+    let (requests, echoes) = blocking(move || asked.requests(&shared, tenant)).await?;
+    let choices = Choices::start(&app, requests, receipt).await?;
     let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
     let head = Head { id: id("cmpl"), object: "text_completion", created: seconds(), model: app.options.name.clone() };
     let mut response = if streams {
-        let (finishes, offsets) = (vec![None; echoes.len()], vec![0; echoes.len()]);
-        stream::respond(choices, Events { app: app.clone(), head, usage, n, finishes, offsets })
+        let offsets = vec![0; echoes.len()];
+        stream::respond(&app, choices, Events { app: app.clone(), head, usage, n, offsets })
     } else {
-        let completed = choices.collect().await?;
-        let finishes: Vec<Finish> = completed.iter().filter_map(|choice| choice.finish).collect();
+        let (completed, outcome) = choices.collect(&app).await?;
         let pairs = completed.into_iter().zip(echoes).enumerate();
         let choices = pairs.map(|(index, (choice, echo))| CompletionChoice::new(&app, index, choice, echo)).collect();
-        Json(Completion { head: &head, choices, usage: Some(Usage::new(&finishes, n)) }).into_response()
+        Json(Completion { head: &head, choices, usage: Some(Usage::new(outcome, n)) }).into_response()
     };
     response.headers_mut().extend(header);
     Ok(response)
@@ -149,7 +152,7 @@ pub(crate) async fn serve(
 /// The prompt that a choice gives back.
 struct Echo {
     /// Empty unless it is asked for.
-    tokens: Vec<u32>,
+    tokens: Arc<[u32]>,
     /// Whether the generated token is left out: the engine generates one at least.
     prompt_only: bool,
 }
@@ -175,7 +178,9 @@ impl CompletionRequest {
         }
         let (mut requests, mut echoes) = (Vec::new(), Vec::new());
         for prompt in prompts {
-            let tokens = if echo { app.engine.tokens(&prompt)? } else { Vec::new() };
+            // Before a prompt of megabytes is copied for each choice.
+            let tokens = if echo || n > 1 { app.engine.prompt_tokens(&prompt)? } else { Vec::new() };
+            let tokens: Arc<[u32]> = if echo { tokens.into() } else { Arc::default() };
             let mut request = Request { tenant, grammar: grammar.clone(), ..Request::new(prompt) };
             settings.apply(&mut request, &app.options.sampling)?;
             request.max_tokens = Some(most.max(1));
@@ -260,7 +265,6 @@ struct Events {
     usage: bool,
     /// Choices of each prompt.
     n: usize,
-    finishes: Vec<Option<Finish>>,
     /// Characters of each choice so far.
     offsets: Vec<usize>,
 }
@@ -283,16 +287,14 @@ impl Writer for Events {
             logprobs
         });
         let finish_reason = piece.finish.map(|finish| finish_reason(finish.reason, false));
-        self.finishes[index] = piece.finish;
         if piece.text.is_empty() && logprobs.is_none() && finish_reason.is_none() {
             return Vec::new();
         }
         vec![self.event(vec![CompletionChoice { text: piece.text, index, logprobs, finish_reason }], None)]
     }
 
-    fn end(&mut self) -> Vec<Event> {
-        let finishes: Vec<Finish> = self.finishes.iter().flatten().copied().collect();
-        let usage = self.usage.then(|| self.event(Vec::new(), Some(Usage::new(&finishes, self.n))));
+    fn end(&mut self, outcome: Outcome) -> Vec<Event> {
+        let usage = self.usage.then(|| self.event(Vec::new(), Some(Usage::new(outcome, self.n))));
         usage.into_iter().chain([Event::default().data("[DONE]")]).collect()
     }
 

@@ -1,6 +1,6 @@
 //! What a reply must be: `response_format`, and the fields of other servers for the same.
 
-use gristmill_engine::engine::Grammar;
+use gristmill_engine::engine::{Grammar, closed_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -50,7 +50,7 @@ impl FormatFields {
         if let Some(format) = response_format {
             grammars.extend(format.grammar()?);
         }
-        grammars.extend(guided_json.map(Grammar::JsonSchema));
+        grammars.extend(guided_json.map(|schema| Grammar::JsonSchema(closed_schema(schema))));
         if let Some(choices) = guided_choice {
             grammars.push(one_of(&choices)?);
         }
@@ -69,7 +69,7 @@ impl ResponseFormat {
             ("text", _) => Ok(None),
             ("json_object", _) => Ok(Some(Grammar::Json)),
             ("json_schema", Some(JsonSchema { schema, .. })) => {
-                Ok(Some(schema.map_or(Grammar::Json, Grammar::JsonSchema)))
+                Ok(Some(schema.map_or(Grammar::Json, |schema| Grammar::JsonSchema(closed_schema(schema)))))
             }
             ("json_schema", None) => {
                 let message = "the type json_schema needs the field json_schema";

@@ -9,6 +9,8 @@ use utoipa::ToSchema;
 
 use crate::error::ApiError;
 use crate::fields::Policy;
+use crate::state::App;
+use crate::tokens::blocking;
 
 /// The most choices for one prompt.
 const MOST_CHOICES: u32 = 128;
@@ -57,6 +59,9 @@ pub(crate) struct Settings {
     min_tokens: Option<usize>,
     /// Do not end at end-of-generation tokens.
     ignore_eos: Option<bool>,
+    /// Tell in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again; in events, `usage` is
+    /// sent then.
+    receipt: Option<bool>,
     /// Added to the logits of tokens, which are named by their ids.
     logit_bias: Option<BTreeMap<String, f32>>,
 }
@@ -144,7 +149,12 @@ impl Settings {
 
     /// Whether events end with the usage.
     pub(crate) fn streams_usage(&self) -> bool {
-        self.stream_options.is_some_and(|options| options.include_usage == Some(true))
+        self.receipt() || self.stream_options.is_some_and(|options| options.include_usage == Some(true))
+    }
+
+    /// Whether the client asks for a receipt.
+    pub(crate) fn receipt(&self) -> bool {
+        self.receipt == Some(true)
     }
 
     /// Sets what is asked for in a request; the engine checks ranges.
@@ -219,6 +229,15 @@ pub(crate) fn logprobs(asked: bool, top: Option<usize>, asks: &str) -> Result<Op
         (true, n) => Ok(Some(n.unwrap_or(0))),
         (false, _) => Ok(None),
     }
+}
+
+/// Checks a prompt before it is copied for several choices: one that is longer than the context may have megabytes.
+pub(crate) async fn check_prompt(app: &App, request: &Request, n: usize) -> Result<(), ApiError> {
+    if n > 1 {
+        let (app, prompt) = (app.clone(), request.prompt.clone());
+        blocking(move || Ok(app.engine.prompt_tokens(&prompt)?)).await?;
+    }
+    Ok(())
 }
 
 /// Requests for the choices of one prompt, of which each has a seed of its own.

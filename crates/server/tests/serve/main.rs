@@ -7,13 +7,28 @@ mod tiny;
 #[path = "../../../engine/tests/engine/speech.rs"]
 mod speech;
 
+#[path = "../../../engine/tests/engine/damaged.rs"]
+mod damaged;
+
+#[path = "../../../engine/tests/engine/failing.rs"]
+mod failing;
+
+#[path = "../../../engine/tests/grammar/hostile.rs"]
+mod hostile;
+
 mod anthropic;
+mod bombs;
+mod broken;
 mod chat;
 mod completions;
 mod faults;
 mod many;
+mod numbers;
 mod others;
+mod protocol;
+mod receipts;
 mod refuse;
 mod responses;
 mod server;
+mod slow;
 mod structured;

@@ -148,6 +148,37 @@ fn the_same(prompts: usize) {
     assert!(hits > cases.len() / 2, "{hits} of {} requests hit the cache", 2 * cases.len());
 }
 
+/// The same bytes alone and with a KV cache for a quarter of what runs.
+#[test]
+fn a_small_cache_changes_no_answer() {
+    let model = model();
+    let limits = |sequences, kv_tokens| {
+        let (context, batch_tokens) = (Some(256), 64);
+        Limits { context, sequences, kv_tokens, batch_tokens, ..Limits::default() }
+    };
+    let body = |number: usize| {
+        json!({"prompt": format!("{number} {}", "rye ".repeat(number % 7)), "max_tokens": 100 + number % 50,
+               "ignore_eos": true, "seed": number})
+    };
+    let count = 40;
+    let server = |limits| Running::new(Engine::start(model.clone(), limits).expect("it fits"), options());
+    let alone: Vec<String> = {
+        let server = server(limits(1, None));
+        (0..count).map(|number| answer(&server, &body(number), "").0).collect()
+    };
+    let server = server(limits(8, Some(256)));
+    let told = AtomicUsize::new(0);
+    each(count, 8, |number| {
+        let reply = server.ask(PATH, &body(number));
+        assert_eq!(reply["choices"][0]["text"], alone[number]);
+        let preemptions = reply["usage"]["gristmill"]["choices"][0]["preemptions"].as_u64().expect("a number");
+        told.fetch_add(preemptions as usize, Ordering::Relaxed);
+    });
+    let told = told.into_inner();
+    assert!(told > 5, "{told} preemptions");
+    assert_eq!(server.metric("gristmill_preemptions_total"), told as f64);
+}
+
 #[test]
 fn some_clients_go_away() {
     disconnecting(200);

@@ -1,7 +1,7 @@
 //! A running server and a client.
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -32,7 +32,12 @@ pub(crate) fn changed_model(change: impl FnOnce(&mut Tiny)) -> Arc<Model> {
 }
 
 pub(crate) fn engine(model: &Arc<Model>, sequences: usize) -> Engine {
-    let limits = Limits { context: Some(CONTEXT), sequences, batch_tokens: 64, ..Limits::default() };
+    engine_with(model, sequences, CONTEXT)
+}
+
+/// An engine with a context of so many tokens.
+pub(crate) fn engine_with(model: &Arc<Model>, sequences: usize, context: usize) -> Engine {
+    let limits = Limits { context: Some(context), sequences, batch_tokens: 64, ..Limits::default() };
     Engine::start(model.clone(), limits).expect("it fits")
 }
 
@@ -122,6 +127,28 @@ impl Running {
         reader
     }
 
+    /// A connection that has sent these bytes.
+    pub(crate) fn connect(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a time");
+        // The server may refuse before it has read everything.
+        let _ = stream.write_all(bytes);
+        stream
+    }
+
+    /// What the server replies to these bytes, until it closes the connection.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> String {
+        rest(self.connect(bytes))
+    }
+
+    /// The beginning of what the server replies to these bytes.
+    pub(crate) fn raw_head(&self, bytes: &[u8]) -> String {
+        let mut head = [0; 12];
+        // Less is a failure of the test.
+        let _ = self.connect(bytes).read_exact(&mut head);
+        String::from_utf8_lossy(&head).into_owned()
+    }
+
     /// A figure of `/metrics`.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").text;
@@ -140,6 +167,15 @@ impl Drop for Running {
             panic!("the server panicked");
         }
     }
+}
+
+/// What a server sends until it closes a connection.
+pub(crate) fn rest(mut stream: TcpStream) -> String {
+    let (mut reply, mut part) = (Vec::new(), [0; 4096]);
+    while let Ok(n @ 1..) = stream.read(&mut part) {
+        reply.extend_from_slice(&part[..n]);
+    }
+    String::from_utf8_lossy(&reply).into_owned()
 }
 
 /// One connection for each request, so that a server ends without waiting for idle ones.

@@ -8,11 +8,14 @@
 //! used: its `TokenParser` and `Matcher` install a panic hook, which is the process's own.
 
 mod budget;
+mod closed;
 mod constant;
+mod ecma;
 mod lark;
 mod matcher;
 mod pointer;
 mod schema;
+mod text;
 mod value;
 mod vocabulary;
 mod weight;
@@ -28,17 +31,20 @@ use std::thread;
 use llguidance::Logger;
 use llguidance::api::{GrammarInit, GrammarWithLexer, ParserLimits, TopLevelGrammar};
 use llguidance::earley::Parser;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::EngineError;
 use crate::tokenizer::Tokenizer;
 use budget::Budget;
+pub use closed::closed_schema;
 pub(super) use matcher::Matcher;
 use vocabulary::Vocabulary;
 
 /// What a generated text must be. The text ends where the grammar is complete: there alone end-of-generation tokens may be
 /// drawn, and where nothing may follow the request ends without one, even before [`min_tokens`](super::Request::min_tokens).
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Grammar {
     /// Any JSON object.
@@ -48,7 +54,9 @@ pub enum Grammar {
     ///
     /// A keyword that cannot be enforced is refused with its path; annotations, such as `description`, are left out.
     /// References lead into the schema itself (`#/$defs/name`). `format` stands for the syntax of its values.
-    JsonSchema(Value),
+    ///
+    /// As JSON the schema is its text, because the order of its properties counts, which some programs change.
+    JsonSchema(#[serde(with = "text")] Value),
     /// A context-free grammar in llguidance's dialect of Lark, from the rule `start`. A schema may stand in it (`%json
     /// {…}`), and special tokens by name (`<|start|>`). Refused are `%llguidance`, `stop=` and `temperature=`.
     Lark(String),
@@ -97,7 +105,15 @@ impl Grammars {
         let compile = || -> Result<Matcher, EngineError> {
             let source = source(grammar)?;
             let parser = guarded(|| parser(source, vocabulary)).map_err(EngineError::Grammar)?;
-            Ok(Matcher::new(parser, vocabulary.clone()))
+            let mut matcher = Matcher::new(parser, vocabulary.clone());
+            // A pattern may want characters that no text has: JSON has no \u escapes here.
+            matcher.allow(true).map_err(|error| match error {
+                EngineError::GrammarStuck => {
+                    EngineError::Grammar("no text of the model's tokens follows it".to_owned())
+                }
+                error => error,
+            })?;
+            Ok(matcher)
         };
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("gristmill-grammar".to_owned()).stack_size(STACK);

@@ -10,6 +10,7 @@ use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value, json};
 
 use super::budget::Budget;
+use super::ecma;
 use super::pointer;
 use super::value::{Multiples, count, format_pattern, number};
 use super::weight::Weight;
@@ -219,8 +220,13 @@ impl<'a> Walk<'a> {
 
     fn pattern(&mut self, value: &Value) -> Result<Value> {
         let text = self.text(value)?;
-        let counted = self.budget.pattern(text);
-        self.checked(counted).map(|()| json!(text))
+        self.translated(text).map(Value::String)
+    }
+
+    fn translated(&mut self, pattern: &str) -> Result<String> {
+        let counted = self.budget.pattern(pattern);
+        self.checked(counted)?;
+        self.checked(ecma::translated(pattern))
     }
 
     fn types(&mut self, value: &Value, parts: &mut Parts) -> Result<Value> {
@@ -278,13 +284,15 @@ impl<'a> Walk<'a> {
         if key == "patternProperties" {
             let counted = self.budget.name_patterns(properties.len());
             self.checked(counted)?;
-            let counted = properties.keys().try_for_each(|pattern| self.budget.pattern(pattern));
-            self.checked(counted)?;
         }
         let mut rewritten = Map::new();
         for (name, schema) in properties {
             self.name(name)?;
-            rewritten.insert(name.clone(), self.at(name, |walk| walk.part(schema, parts))?);
+            let part = self.at(name, |walk| walk.part(schema, parts))?;
+            let name = if key == "patternProperties" { self.translated(name)? } else { name.clone() };
+            if rewritten.insert(name, part).is_some() {
+                return self.refuse("two of its patterns are the same");
+            }
         }
         Ok(Value::Object(rewritten))
     }
@@ -317,7 +325,13 @@ impl<'a> Walk<'a> {
                 parts.all_of.push(json!({ "pattern": pattern }));
                 parts.others.push(Weight::ONE);
             }
-            (Some("duration" | "email" | "hostname" | "ipv4" | "ipv6" | "uri" | "uuid"), _) => {
+            (Some("hostname"), _) => {
+                parts.plain.insert("format".to_owned(), value.clone());
+                // RFC 1123.
+                parts.all_of.push(json!({ "maxLength": 253 }));
+                parts.others.push(Weight::ONE);
+            }
+            (Some("duration" | "email" | "ipv4" | "ipv6" | "uri" | "uuid"), _) => {
                 parts.plain.insert("format".to_owned(), value.clone());
             }
             _ => return self.refuse("this format is not enforced; leave it out"),

@@ -136,7 +136,7 @@ const NAMES: [(&str, &str); 5] = [
     post,
     path = "/v1/responses",
     request_body = ResponsesRequest,
-    responses((status = 200, body = ResponseObject), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+    responses((status = 200, content((ResponseObject = "application/json"), (crate::stream::StreamEvent = "text/event-stream"))), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
 )]
 pub(crate) async fn serve(
     State(app): State<App>,
@@ -168,18 +168,17 @@ async fn respond(
     fields::check_strict(&ignored, app.options.strict)?;
     let object = ResponseObject::new(app, &asked, &request.sampling);
     let output = Output::new(form.reader(app));
-    let mut choices = Choices::start(app, vec![Request { tenant, ..request }]).await?;
+    let mut choices = Choices::start(app, vec![Request { tenant, ..request }], asked.settings.receipt()).await?;
     let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
     let mut response = if asked.settings.streams() {
         stream::respond(app, choices, object, output)
     } else {
-        let (mut output, mut finish) = (output, None);
+        let mut output = output;
         while let Some(next) = choices.next().await {
             let (_, piece) = next?;
             output.piece(app, &piece);
-            finish = piece.finish;
         }
-        Json(object.end(output, finish.as_ref())).into_response()
+        Json(object.end(output, choices.outcome(app))).into_response()
     };
     response.headers_mut().extend(header);
     Ok(response)

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::output::{Output, OutputItem};
 use super::{ReasoningFields, ResponsesRequest, TextFields};
-use crate::generation::item_id;
+use crate::generation::{Outcome, item_id};
 use crate::openai::usage::ResponseUsage;
 use crate::state::{App, seconds};
 
@@ -106,13 +106,14 @@ impl ResponseObject {
     }
 
     /// The whole reply.
-    pub(super) fn end(self, output: Output, finish: Option<&Finish>) -> ResponseObject {
-        let cut = finish.is_some_and(|finish| finish.reason == FinishReason::Length);
+    pub(super) fn end(self, output: Output, outcome: Outcome) -> ResponseObject {
+        let is_cut = |finish: Finish| finish.reason == FinishReason::Length;
+        let cut = outcome.endings.iter().any(|ending| ending.finish.is_some_and(is_cut));
         ResponseObject {
             status: if cut { "incomplete" } else { "completed" },
             completed_at: (!cut).then(seconds),
             incomplete_details: cut.then_some(IncompleteDetails { reason: "max_output_tokens" }),
-            usage: finish.map(|finish| ResponseUsage::new(finish, output.reasoning_tokens)),
+            usage: Some(ResponseUsage::new(outcome, output.reasoning_tokens)),
             output: output.items,
             ..self
         }

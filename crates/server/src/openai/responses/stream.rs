@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use axum::response::sse::Event;
-use gristmill_engine::engine::{Finish, Piece};
+use gristmill_engine::engine::Piece;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -10,7 +10,7 @@ use super::NAMES;
 use super::object::ResponseObject;
 use super::output::{Change, Output, OutputItem, OutputPart};
 use crate::error::ApiError;
-use crate::generation::Choices;
+use crate::generation::{Choices, Outcome};
 use crate::openai::logprobs::TokenLogprob;
 use crate::state::App;
 use crate::stream::{self, Writer};
@@ -65,14 +65,13 @@ pub(crate) struct ResponseEvent<'a> {
 /// A response that sends the reply in events.
 pub(super) fn respond(app: &App, choices: Choices, object: ResponseObject, output: Output) -> Response {
     let sent = Sent { events: Vec::new(), count: 0 };
-    stream::respond(choices, Events { app: app.clone(), reply: Some((object, output)), finish: None, sent })
+    stream::respond(app, choices, Events { app: app.clone(), reply: Some((object, output)), sent })
 }
 
 struct Events {
     app: App,
     /// Until the last event.
     reply: Option<(ResponseObject, Output)>,
-    finish: Option<Finish>,
     sent: Sent,
 }
 
@@ -162,13 +161,12 @@ impl Writer for Events {
                 self.sent.change(&output.items, &change);
             }
         }
-        self.finish = piece.finish;
         self.sent()
     }
 
-    fn end(&mut self) -> Vec<Event> {
+    fn end(&mut self, outcome: Outcome) -> Vec<Event> {
         if let Some((object, output)) = self.reply.take() {
-            let object = object.end(output, self.finish.as_ref());
+            let object = object.end(output, outcome);
             self.sent.response(object.last_event(), &object);
         }
         self.sent()

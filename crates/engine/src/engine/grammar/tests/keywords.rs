@@ -44,6 +44,16 @@ fn enforced() -> Vec<(Value, Vec<&'static str>, Vec<&'static str>)> {
         ),
         (json!({"type": "string", "pattern": "^a|b$"}), vec!["\"ac\"", "\"cb\""], vec!["\"cbc\""]),
         (
+            json!({"type": "string", "pattern": "^[[\\s]\\.$"}),
+            vec!["\"[.\"", "\"\u{feff}.\""],
+            vec!["\"\u{85}.\"", "\"[a\""],
+        ),
+        (
+            json!({"type": "object", "patternProperties": {"^\\S$": {"const": 1}}, "additionalProperties": false}),
+            vec!["{\"\u{85}\":1}"],
+            vec!["{\"\u{feff}\":1}", "{\"a\":2}"],
+        ),
+        (
             json!({"type": "string", "format": "date"}),
             vec!["\"2024-02-29\"", "\"2000-02-29\""],
             vec!["\"2023-02-29\"", "\"1900-02-29\"", "\"2023-04-31\""],
@@ -80,6 +90,16 @@ fn enforced() -> Vec<(Value, Vec<&'static str>, Vec<&'static str>)> {
             vec!["1"],
         ),
     ]
+}
+
+#[test]
+fn a_hostname_has_at_most_253_characters() {
+    let (compiler, schema) = (Compiler::new(), json!({"type": "string", "format": "hostname"}));
+    let longest = format!("{}a", "a.".repeat(126));
+    for (name, allowed) in [(longest.clone(), true), (longest + ".a", false), ("a..b".to_owned(), false)] {
+        let matcher = compiler.schema(&schema).unwrap();
+        assert_eq!(compiler.allows(matcher, &format!("\"{name}\"")), allowed, "{name}");
+    }
 }
 
 #[test]

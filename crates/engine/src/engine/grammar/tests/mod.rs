@@ -77,10 +77,20 @@ impl Compiler {
     }
 
     /// A text of at most so many tokens, and whether it ended by the grammar.
-    fn draw(&self, mut matcher: Matcher, random: &mut Random, most: usize) -> (String, bool) {
+    fn draw(&self, matcher: Matcher, random: &mut Random, most: usize) -> (String, bool) {
+        self.try_draw(matcher, random, most).unwrap_or_else(|wrong| panic!("{wrong:?}"))
+    }
+
+    /// As [`Self::draw`], or the text that nothing can follow.
+    fn try_draw(
+        &self,
+        mut matcher: Matcher,
+        random: &mut Random,
+        most: usize,
+    ) -> Result<(String, bool), Box<(String, EngineError)>> {
         let mut text = Vec::new();
         for _ in 0..most {
-            matcher.allow(true).expect("some token is allowed");
+            matcher.allow(true).map_err(|error| Box::new((String::from_utf8_lossy(&text).into_owned(), error)))?;
             let allowed = |id: &u32| matcher.mask()[*id as usize / 32] >> (id % 32) & 1 == 1;
             let tokens: Vec<u32> = (0..self.tokenizer.vocab_size() as u32).filter(allowed).collect();
             // White space is as likely as any other character, and would be most of the text.
@@ -92,10 +102,10 @@ impl Compiler {
                 text.extend(self.tokenizer.token_bytes(token).unwrap());
             }
             if matcher.accept(token).expect("an allowed token") {
-                return (String::from_utf8(text).expect("UTF-8"), true);
+                return Ok((String::from_utf8(text).expect("UTF-8"), true));
             }
         }
-        (String::from_utf8_lossy(&text).into_owned(), false)
+        Ok((String::from_utf8_lossy(&text).into_owned(), false))
     }
 
     /// Whether the grammar allows this text as a whole, byte by byte.

@@ -1,0 +1,189 @@
+//! `replay`: the texts of a receipt once more.
+
+use std::path::PathBuf;
+use std::slice;
+
+use clap::Args;
+use gristmill_cpu::{Level, MAX_THREADS};
+use gristmill_engine::engine::receipt::{Choice, Conditions, Receipt, Recorder, build};
+use gristmill_engine::{Engine, Limits, Request};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::args::{DeviceArgs, Verbosity};
+use crate::failure::Failure;
+use crate::source::Source;
+use crate::{console, load, numbers};
+
+/// Generate the texts of a receipt again, and compare them.
+///
+/// A server gives a receipt in `usage.gristmill.receipt` if the request has `"receipt": true`; `run --receipt FILE` writes
+/// one. On a CPU the same build and model give the same bytes. The texts go to stdout as the model wrote them, with the
+/// marks around reasoning and calls; stderr tells of each whether it is the same. The exit code is 1 if one differs.
+#[derive(Args)]
+pub(crate) struct ReplayArgs {
+    /// A file with the receipt, or with the whole reply that has it, as JSON or as events; - reads it from stdin.
+    #[arg(value_name = "RECEIPT")]
+    receipt: PathBuf,
+    /// The model that the receipt names: a GGUF file; of a split model, any part [default: the built-in one].
+    #[arg(short, long, value_name = "MODEL")]
+    model: Option<PathBuf>,
+    /// Threads, which change no text [default: one on each physical core that this process may use].
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
+    threads: Option<usize>,
+    /// The device: auto, cpu, cuda, cuda:N, metal or metal:N [default: cpu for the receipt of a CPU, otherwise auto].
+    #[arg(long)]
+    device: Option<String>,
+    /// Context length in tokens [default: that of the receipt]. A shorter one takes less memory, and may change the text.
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    ctx: Option<usize>,
+    /// Print one JSON object with the texts and what differs.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    log: Verbosity,
+}
+
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Report {
+    equal: bool,
+    choices: Vec<Replayed>,
+}
+
+/// One text.
+#[derive(Serialize)]
+struct Replayed {
+    equal: bool,
+    text: String,
+    now: Choice,
+    receipt: Choice,
+}
+
+pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    let receipt = read(&console::read_text(&args.receipt)?)?;
+    let source = Source::of(args.model.as_deref());
+    check_model(&receipt, source)?;
+    let device = args.device(&receipt.conditions);
+    let context = Some(args.ctx.unwrap_or(receipt.conditions.context));
+    let limits = Limits { context, kv_format: receipt.conditions.kv_format, ..Limits::default() };
+    let engine = Engine::start(load::model(source, &device, limits, &args.log)?, limits)?;
+    warn(&receipt, &engine.conditions(), &args.log);
+
+    let mut choices = Vec::new();
+    for (number, (request, expected)) in receipt.requests().zip(&receipt.choices).enumerate() {
+        let replayed = Replayed::new(&engine, request, expected)
+            .map_err(|failure| failure.about(&format!("choice {number} cannot be replayed")))?;
+        if !args.json {
+            let end = if replayed.text.ends_with('\n') { "" } else { "\n" };
+            console::print(format_args!("{}{end}", replayed.text))?;
+        }
+        replayed.tell(number, &args.log);
+        choices.push(replayed);
+    }
+    let (all, different) = (choices.len(), choices.iter().filter(|choice| !choice.equal).count());
+    if args.json {
+        console::print_json(&Report { equal: different == 0, choices })?;
+    }
+    match different {
+        0 => Ok(()),
+        _ => Err(Failure::new(format!("{different} of {all} texts differ from the receipt"))),
+    }
+}
+
+/// The receipt in a text: itself, or in a reply, as JSON or as events.
+fn read(text: &str) -> Result<Receipt, Failure> {
+    let parts: Vec<Value> = match serde_json::from_str(text) {
+        Ok(json) => vec![json],
+        Err(error) => {
+            let data = text.lines().filter_map(|line| line.strip_prefix("data:"));
+            let events: Vec<Value> = data.filter_map(|data| serde_json::from_str(data).ok()).collect();
+            match events.is_empty() {
+                true => return Err(Failure::new(format!("the receipt is not valid JSON: {error}"))),
+                false => events,
+            }
+        }
+    };
+    let found = parts.iter().rev().find_map(find);
+    let remedy = "ask for one with \"receipt\": true in the request";
+    Ok(Receipt::read(found.ok_or_else(|| Failure::new(format!("there is no receipt in this; {remedy}")))?)?)
+}
+
+fn find(json: &Value) -> Option<&Value> {
+    const IN_REPLIES: [&str; 2] = ["/usage/gristmill/receipt", "/response/usage/gristmill/receipt"];
+    let is_one = ["format", "conditions", "requests"].iter().any(|field| json.get(field).is_some());
+    IN_REPLIES.iter().find_map(|place| json.pointer(place)).or_else(|| is_one.then_some(json))
+}
+
+/// Refuses another model before it is loaded.
+fn check_model(receipt: &Receipt, source: Source) -> Result<(), Failure> {
+    match source.open()?.fingerprint() {
+        found if found == receipt.model => Ok(()),
+        found => Err(Failure::new(format!(
+            "the receipt is of the model with fingerprint {}, but {source} has {found}; give the receipt's model with -m",
+            receipt.model
+        ))),
+    }
+}
+
+/// Tells why the texts may differ.
+fn warn(receipt: &Receipt, here: &Conditions, log: &Verbosity) {
+    let there = &receipt.conditions;
+    let context = |conditions: &Conditions| format!("{} tokens", conditions.context);
+    let pairs = [
+        ("build", receipt.build.clone(), build()),
+        ("device", there.device.clone(), here.device.clone()),
+        ("arithmetic", there.arithmetic.join(" "), here.arithmetic.join(" ")),
+        ("context", context(there), context(here)),
+    ];
+    for (what, there, here) in pairs.into_iter().filter(|(_, there, here)| there != here) {
+        log.info(format_args!("warning: the {what} is {here}, that of the receipt {there}; texts may differ"));
+    }
+    if here.device != "cpu" && !here.is_deterministic() {
+        log.info(format_args!("warning: on a GPU texts depend on what else runs at the same time, and may differ"));
+    }
+}
+
+impl ReplayArgs {
+    /// The device and number formats of the receipt, where the arguments say nothing else.
+    fn device(&self, conditions: &Conditions) -> DeviceArgs {
+        let usual = if conditions.device == "cpu" { "cpu" } else { "auto" };
+        let level = Level::NAMES.iter().find(|name| conditions.arithmetic.first().is_some_and(|level| level == *name));
+        DeviceArgs {
+            threads: self.threads,
+            device: self.device.clone().unwrap_or_else(|| usual.to_owned()),
+            kv: conditions.kv_format.into(),
+            precision: conditions.precision.into(),
+            deterministic: conditions.is_deterministic(),
+            level: level.copied().filter(|name| Level::named(name).is_ok()),
+        }
+    }
+}
+
+impl Replayed {
+    fn new(engine: &Engine, request: Request, expected: &Choice) -> Result<Replayed, Failure> {
+        // Neither log-probabilities nor guesses change a text.
+        let request = Request { logprobs: None, prompt_logprobs: None, draft: 0, ..request };
+        let mut recorder = Recorder::new(engine, slice::from_ref(&request))?;
+        let mut text = String::new();
+        for piece in engine.generate(request)? {
+            let piece = piece?;
+            recorder.push(0, &piece);
+            text += &piece.text;
+        }
+        let now = recorder.finish().and_then(|receipt| receipt.choices.into_iter().next());
+        let now = now.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
+        let now = Choice { request: expected.request, ..now };
+        Ok(Replayed { equal: now == *expected, text, now, receipt: expected.clone() })
+    }
+
+    fn tell(&self, number: usize, log: &Verbosity) {
+        let end = |choice: &Choice| format!("{} tokens ({})", choice.tokens, choice.finish_reason.name());
+        let (now, then) = (end(&self.now), end(&self.receipt));
+        match self.equal {
+            true => log.info(format_args!("choice {number}: the same, {now}")),
+            false if now == then => console::note(format_args!("choice {number}: another text, {now}")),
+            false => console::note(format_args!("choice {number}: another text, {now} instead of {then}")),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! On a CPU, and on a deterministic GPU, a text's logits are the same bits alone and in company.
+
+#[path = "../golden/mod.rs"]
+mod golden;
+mod texts;
+
+use std::fs;
+use std::sync::Arc;
+
+use gristmill_cpu::{Cpu, Level};
+use gristmill_engine::gguf::GgufFile;
+use gristmill_engine::{LoadOptions, Model, Precision};
+use gristmill_kernels::Backend;
+use gristmill_kernels::kv::KvFormat;
+use gristmill_suite::rng::Rng;
+use texts::{Company, Found};
+
+/// A generator that starts at a new seed, which is printed.
+fn fresh(test: &str) -> Rng {
+    let seed = Rng::fresh_seed();
+    println!("{test}: seed {seed}");
+    Rng::new(seed)
+}
+
+/// The same model with other weights: the blocks of each matrix, in another order.
+fn shuffled(mut bytes: Vec<u8>, rng: &mut Rng) -> GgufFile {
+    let file = GgufFile::from_bytes(bytes.clone()).unwrap();
+    for tensor in file.tensors().iter().filter(|tensor| tensor.shape.len() > 1) {
+        let size = tensor.format.block_bytes();
+        let blocks = &mut bytes[tensor.offset as usize..][..tensor.bytes as usize];
+        for last in (1..blocks.len() / size).rev() {
+            let (before, from) = blocks.split_at_mut(last * size);
+            let other = rng.below(last + 1);
+            if other < last {
+                before[other * size..][..size].swap_with_slice(&mut from[..size]);
+            }
+        }
+    }
+    GgufFile::from_bytes(bytes).unwrap()
+}
+
+/// A golden model with fresh weights, and what texts in this company are.
+fn compare(name: &str, backend: Arc<Backend>, precision: Precision, company: Company, rng: &mut Rng) -> Found {
+    let bytes = fs::read(golden::models_folder().join(format!("{name}.gguf"))).unwrap();
+    let options = LoadOptions { precision, deterministic: backend.deterministic(), ..LoadOptions::default() };
+    let model = Arc::new(Model::with_backend(shuffled(bytes, rng), backend, options).unwrap());
+    company.compare(&model, rng).unwrap()
+}
+
+#[test]
+fn on_every_level_of_this_cpu() {
+    let mut rng = fresh("levels");
+    let names = golden::models();
+    assert!(names.len() > 30, "{} golden models", names.len());
+    for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {
+        for (number, name) in names.iter().enumerate() {
+            let precision = if number % 4 == 0 { Precision::Exact } else { Precision::Fast };
+            let kv_format = if number % 3 == 0 { KvFormat::Q8_0 } else { KvFormat::F16 };
+            let company = Company { texts: 5, length: 45, shared: 25, chunk: 20, kv_format };
+            let backend = Arc::new(Cpu::backend(level, 2).unwrap());
+            let found = compare(name, backend, precision, company, &mut rng);
+            assert_eq!(found.different, 0, "{name} on {}: {found:?}", level.name());
+            assert!(found.reused > company.length, "{name} on {}: {found:?}", level.name());
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", unix))]
+mod simulated {
+    use super::{Company, Found, KvFormat, Precision, compare, fresh};
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use gpu_sim::{Language, Mode, Order};
+    use gristmill_conformance::simulated::Simulator;
+    use gristmill_cuda::{Choice, Cuda};
+    use gristmill_engine::gguf::GgufFile;
+    use gristmill_engine::{Error, LoadOptions, Model};
+    use gristmill_metal::Metal;
+    use gristmill_suite::rng::Rng;
+
+    /// Experts, odd widths, windows with sinks, tied and shared weights, formats with and without minima, floats.
+    const SOME: &[(&str, Precision, KvFormat)] = &[
+        ("qwen3moe-q4_k_m", Precision::Fast, KvFormat::F16),
+        ("gpt-oss-mxfp4", Precision::Fast, KvFormat::F16),
+        ("qwen2moe-q8_0", Precision::Fast, KvFormat::Q8_0),
+        ("gemma3-q8_0", Precision::Fast, KvFormat::F16),
+        ("odd-q4_k_m", Precision::Exact, KvFormat::F16),
+        ("odd-f32", Precision::Fast, KvFormat::Q8_0),
+    ];
+
+    /// Files of kernels that a choice by the number of rows takes, and none else.
+    const BY_ROWS: &[&str] = &[
+        "attention_tile.cu",
+        "attention_tile.metal",
+        "experts.cu",
+        "gemm.cu",
+        "gemm.metal",
+        "gemm_f32.cu",
+        "gemm_wgmma.cu",
+        "norm_matmul.cu",
+    ];
+
+    /// What a run finds, and the files of the kernels that it launches.
+    fn run(
+        language: Language,
+        deterministic: bool,
+        (name, precision, kv_format): (&str, Precision, KvFormat),
+        company: Company,
+        rng: &mut Rng,
+    ) -> (Found, BTreeSet<&'static str>) {
+        let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
+        let choice = if deterministic { Choice::Deterministic } else { Choice::Fastest };
+        let backend = match language {
+            Language::Cuda => Cuda::backend(gpu.clone(), gristmill_cuda::Options { choice }),
+            Language::Metal => Metal::backend(gpu.clone(), gristmill_metal::Options { deterministic }),
+        };
+        let company = Company { kv_format, ..company };
+        let found = compare(name, Arc::new(backend.unwrap()), precision, company, rng);
+        println!("{name} on {language:?}, deterministic {deterministic}, {} texts: {found:?}", company.texts);
+        (found, gpu.files().into_iter().filter(|file| BY_ROWS.contains(file)).collect())
+    }
+
+    /// More and more texts.
+    const COMPANIES: [Company; 4] = [company(2, 45), company(5, 45), company(17, 24), company(33, 18)];
+
+    const fn company(texts: usize, length: usize) -> Company {
+        Company { texts, length, shared: 17, chunk: 20, kv_format: KvFormat::F16 }
+    }
+
+    fn alone_and_in_company(language: Language, test: &str) {
+        let mut rng = fresh(test);
+        let mut guessed = 0;
+        for (number, &case) in SOME.iter().enumerate() {
+            for company in [COMPANIES[number % 2], COMPANIES[2 + number / 2 % 2]] {
+                let (found, files) = run(language, true, case, company, &mut rng);
+                assert_eq!(found.different, 0, "{case:?}, {company:?}: {found:?}");
+                assert!(found.reused > 0, "{case:?}, {company:?}: {found:?}");
+                assert_eq!(files, BTreeSet::new(), "{case:?}, {company:?}");
+                guessed += found.guessed;
+            }
+        }
+        assert!(guessed > 0, "no guess was taken back");
+    }
+
+    #[test]
+    fn on_cuda() {
+        alone_and_in_company(Language::Cuda, "CUDA");
+    }
+
+    #[test]
+    fn on_metal() {
+        alone_and_in_company(Language::Metal, "Metal");
+    }
+
+    /// Without tensor cores that the kernels know, dot products multiply int8 activations too.
+    #[test]
+    fn on_an_older_cuda_device() {
+        let mut rng = fresh("sm_75");
+        let gpu = Simulator::of_capability(75, Order::Ascending, Mode::Fast);
+        let options = gristmill_cuda::Options { choice: Choice::Deterministic };
+        let backend = Arc::new(Cuda::backend(gpu.clone(), options).unwrap());
+        let found = compare("qwen3moe-q4_k_m", backend, Precision::Fast, COMPANIES[2], &mut rng);
+        assert_eq!(found.different, 0, "{found:?}");
+        assert!(gpu.files().contains("gemv.cu") && !gpu.files().contains("gemm_int8.cu"));
+    }
+
+    /// Contexts that are cut into splits, which some launches join themselves.
+    #[test]
+    fn with_long_contexts() {
+        let mut rng = fresh("long contexts");
+        let company = Company { texts: 3, length: 440, shared: 300, chunk: 60, kv_format: KvFormat::F16 };
+        for language in [Language::Cuda, Language::Metal] {
+            for kv_format in [KvFormat::F16, KvFormat::Q8_0] {
+                let (found, _) = run(language, true, ("qwen3-q8_0", Precision::Fast, kv_format), company, &mut rng);
+                assert_eq!(found.different, 0, "{language:?}, {kv_format:?}: {found:?}");
+            }
+        }
+    }
+
+    /// A backend that chooses by the number of rows does not pass for another.
+    #[test]
+    fn another_backend_is_refused() {
+        let backend = Arc::new(Simulator::metal(1, Mode::Fast).unwrap());
+        let path = super::golden::models_folder().join("qwen3-q8_0.gguf");
+        let options = LoadOptions { deterministic: true, ..LoadOptions::default() };
+        let refused = Model::with_backend(GgufFile::open(path).unwrap(), backend, options);
+        assert!(matches!(refused, Err(Error::NotDeterministic { .. })), "{refused:?}");
+    }
+
+    /// What the tests above would find: by default kernels are chosen by the number of rows, and bits differ.
+    #[test]
+    fn by_default_company_shows() {
+        let mut rng = fresh("by default");
+        for language in [Language::Cuda, Language::Metal] {
+            for company in [COMPANIES[0], COMPANIES[1]] {
+                let (found, files) = run(language, false, SOME[0], company, &mut rng);
+                assert!(found.different > 0, "{language:?}: {found:?}");
+                assert!(files.len() > 1, "{language:?}: {files:?}");
+            }
+        }
+    }
+}

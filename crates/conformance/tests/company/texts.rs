@@ -1,0 +1,162 @@
+//! Texts alone and in company: whether a token's logits depend on what shares its batches, on how its text is cut into
+//! batches, on guesses that are taken back, or on whose keys and values its text begins with.
+
+use std::sync::Arc;
+
+use gristmill_engine::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
+use gristmill_kernels::kv::KvFormat;
+use gristmill_suite::rng::Rng;
+
+/// Tokens of the longest wrong guess.
+const GUESSES: usize = 3;
+
+/// Texts, and how they are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Company {
+    /// Texts that run at a time.
+    pub(crate) texts: usize,
+    /// Tokens of each text.
+    pub(crate) length: usize,
+    /// Tokens that all texts begin with; fewer than `length`.
+    pub(crate) shared: usize,
+    /// The most tokens of a text in one batch, in company.
+    pub(crate) chunk: usize,
+    /// The format of keys and values.
+    pub(crate) kv_format: KvFormat,
+}
+
+/// What a comparison has found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Rows of logits that were compared.
+    pub(crate) rows: usize,
+    /// Those with other bits.
+    pub(crate) different: usize,
+    /// Tokens whose keys and values another text had left.
+    pub(crate) reused: usize,
+    /// Guesses that were computed and taken back.
+    pub(crate) guessed: usize,
+    /// Batches with one token of each of several texts.
+    pub(crate) single: usize,
+}
+
+/// The bits of the logits of each token.
+type Rows = Vec<Vec<u32>>;
+
+/// A text that runs.
+struct Open {
+    text: usize,
+    id: SequenceId,
+    /// Tokens that its sequence has.
+    at: usize,
+}
+
+/// A text's part of a batch.
+struct Part {
+    tokens: Vec<u32>,
+    /// Those of the text; guesses follow.
+    own: usize,
+}
+
+impl Company {
+    /// Texts of random tokens.
+    pub(crate) fn texts(&self, vocab: usize, rng: &mut Rng) -> Vec<Vec<u32>> {
+        let mut tokens = |n: usize| (0..n).map(|_| rng.below(vocab) as u32).collect::<Vec<u32>>();
+        let shared = tokens(self.shared);
+        (0..self.texts).map(|_| [&shared[..], &tokens(self.length - self.shared)].concat()).collect()
+    }
+
+    /// Runs random texts alone, each in one batch, and twice in company. A second time finds what the first has left.
+    ///
+    /// # Errors
+    /// Those of [`Runner`].
+    pub(crate) fn compare(&self, model: &Arc<Model>, rng: &mut Rng) -> Result<Found> {
+        let texts = self.texts(model.spec().vocab, rng);
+        let alone: Vec<Rows> = texts.iter().map(|text| self.alone(model, text)).collect::<Result<_>>()?;
+        let mut runner = self.runner(model, self.texts)?;
+        let mut found = Found::default();
+        for _ in 0..2 {
+            self.together(&mut runner, &texts, &alone, rng, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    fn runner(&self, model: &Arc<Model>, sequences: usize) -> Result<Runner> {
+        let batch_tokens = self.length.max(sequences * (self.chunk + GUESSES));
+        let (context, output_rows) = (Some(self.length + GUESSES), Some(batch_tokens));
+        Runner::new(
+            model.clone(),
+            Limits { context, sequences, batch_tokens, output_rows, kv_format: self.kv_format, ..Limits::default() },
+        )
+    }
+
+    fn alone(&self, model: &Arc<Model>, text: &[u32]) -> Result<Rows> {
+        let mut runner = self.runner(model, 1)?;
+        let id = runner.open_sequence()?;
+        Ok(forward(&mut runner, &[(id, text)])?.remove(0))
+    }
+
+    /// All texts once, in random parts. The first begins by itself, so that others find its beginning.
+    fn together(
+        &self,
+        runner: &mut Runner,
+        texts: &[Vec<u32>],
+        alone: &[Rows],
+        rng: &mut Rng,
+        found: &mut Found,
+    ) -> Result<()> {
+        let (mut open, mut waiting): (Vec<Open>, _) = (Vec::new(), (0..texts.len()).collect::<Vec<usize>>());
+        while !open.is_empty() || !waiting.is_empty() {
+            let joining = if open.is_empty() { 1 } else { rng.between(1, 1 + self.texts / 2) };
+            for text in waiting.split_off(waiting.len().saturating_sub(joining)) {
+                let (id, at) = runner.open_sequence_with(0, &texts[text][..self.length - 1])?;
+                found.reused += at;
+                open.push(Open { text, id, at });
+            }
+            // As in decoding: a token of each.
+            let single = rng.chance(0.3);
+            found.single += usize::from(single && open.len() > 1);
+            let parts: Vec<Part> = open.iter().map(|own| self.part(own, &texts[own.text], single, rng)).collect();
+            let batch: Vec<_> = open.iter().zip(&parts).map(|(own, part)| (own.id, &part.tokens[..])).collect();
+            let logits = forward(runner, &batch)?;
+            for ((own, part), rows) in open.iter_mut().zip(&parts).zip(logits) {
+                let expected = &alone[own.text][own.at..][..part.own];
+                found.rows += part.own;
+                found.different += rows.iter().zip(expected).filter(|(row, expected)| row != expected).count();
+                found.guessed += part.tokens.len() - part.own;
+                own.at += part.own;
+                runner.truncate(own.id, own.at)?;
+                runner.keep_prefix(own.id, &texts[own.text][..own.at])?;
+            }
+            let (done, left): (Vec<_>, _) = open.into_iter().partition(|own| own.at == self.length);
+            for own in done {
+                runner.retire_sequence(own.id, &texts[own.text])?;
+            }
+            open = left;
+        }
+        Ok(())
+    }
+
+    /// The next tokens of a text, now and then with wrong guesses behind them.
+    fn part(&self, open: &Open, text: &[u32], single: bool, rng: &mut Rng) -> Part {
+        let most = if single { 1 } else { self.chunk };
+        let own = rng.between(1, most.min(self.length - open.at));
+        let guesses = if !single && rng.chance(0.3) { rng.between(1, GUESSES) } else { 0 };
+        let mut tokens = text[open.at..][..own].to_vec();
+        tokens.extend((0..guesses).map(|_| rng.pick(text)));
+        Part { tokens, own }
+    }
+}
+
+/// The bits of the logits of each token that a batch adds, by sequence.
+fn forward(runner: &mut Runner, parts: &[(SequenceId, &[u32])]) -> Result<Vec<Rows>> {
+    let mut batch = Batch::new();
+    for (id, tokens) in parts {
+        batch.push(*id, tokens, Outputs::All);
+    }
+    let mut logits = runner.forward(&batch)?;
+    let vocab = logits.vocab();
+    let bits: Vec<u32> = logits.to_vec()?.into_iter().map(f32::to_bits).collect();
+    let mut rows = bits.chunks(vocab).map(<[u32]>::to_vec);
+    Ok(parts.iter().map(|(_, tokens)| rows.by_ref().take(tokens.len()).collect()).collect())
+}

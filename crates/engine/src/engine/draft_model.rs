@@ -1,0 +1,205 @@
+//! Guesses by a smaller model with the same vocabulary: speculative decoding (Leviathan et al., *Fast Inference from
+//! Transformers via Speculative Decoding*, 2023).
+//!
+//! Here a guess counts if the large model draws the same token, so the text is what it would be without guesses. Both
+//! models draw with the same seed at the same position: where they see the same probabilities, they draw the same token,
+//! whatever the temperature.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use gristmill_kernels::ops::{PADDING, Sampling};
+
+use super::EngineError;
+use super::job::Job;
+use crate::tokenizer::Tokenizer;
+use crate::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
+
+/// A text whose continuation is to be guessed.
+pub(super) struct Wish<'a> {
+    pub(super) slot: usize,
+    pub(super) text: &'a [u32],
+    /// Guesses, at most.
+    pub(super) count: usize,
+    pub(super) job: &'a Job,
+}
+
+/// A model that guesses, with the state of the texts that it follows.
+#[derive(Debug)]
+pub(super) struct DraftModel {
+    runner: Runner,
+    /// Tokens that both models know.
+    vocabulary: usize,
+    batch: Batch,
+    /// Of each of the worker's slots, the sequence and the tokens in its state. A new text takes over what it shares with the
+    /// one before.
+    slots: Vec<Option<(SequenceId, Vec<u32>)>>,
+}
+
+impl DraftModel {
+    /// A draft model for an engine of `model` with these limits, and this context.
+    ///
+    /// # Errors
+    /// [`EngineError::DraftModel`] if the vocabularies differ, [`EngineError::Model`] if the memory does not suffice.
+    pub(super) fn new(
+        draft: Arc<Model>,
+        model: &Model,
+        limits: Limits,
+        context: usize,
+    ) -> std::result::Result<Self, EngineError> {
+        let vocabulary = same_vocabulary(draft.tokenizer()?, model.tokenizer()?).map_err(EngineError::DraftModel)?;
+        let limits = Limits { context: Some(context), output_rows: None, ..limits };
+        let slots = (0..limits.sequences).map(|_| None).collect();
+        Ok(DraftModel { runner: Runner::new(draft, limits)?, vocabulary, batch: Batch::new(), slots })
+    }
+
+    /// Guesses for each wish; none for a text that is still being read.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
+    pub(super) fn guess(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<Vec<u32>>> {
+        let mut guesses = vec![Vec::new(); wishes.len()];
+        let mut reading = self.read(wishes)?;
+        while !reading.is_empty() {
+            let drawn = self.step(wishes, &reading)?;
+            let mut next = Vec::new();
+            for (number, token) in drawn {
+                let (guess, wish) = (&mut guesses[number], &wishes[number]);
+                if token == PADDING || token as usize >= self.vocabulary {
+                    continue;
+                }
+                guess.push(token);
+                if guess.len() < wish.count {
+                    next.push(Reading { number, tokens: vec![token], last: true });
+                }
+            }
+            reading = next;
+        }
+        Ok(guesses)
+    }
+
+    /// What of the texts is not in the state, as far as it fits into one batch.
+    fn read(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<Reading>> {
+        let mut known = vec![0; wishes.len()];
+        for (known, wish) in known.iter_mut().zip(wishes).filter(|(_, wish)| wish.count > 0) {
+            *known = self.align(wish)?;
+        }
+        let mut room = self.runner.limits().batch_tokens;
+        let mut reading = Vec::new();
+        for number in self.with_blocks(wishes)? {
+            let (wish, known) = (&wishes[number], known[number]);
+            let missing = &wish.text[known..];
+            let tokens = missing[..missing.len().min(room)].to_vec();
+            room -= tokens.len();
+            if !tokens.is_empty() {
+                reading.push(Reading { number, last: tokens.len() == missing.len(), tokens });
+            }
+        }
+        Ok(reading)
+    }
+
+    /// The numbers of the wishes for which there are blocks. If there are too few, slots without a wish lose their state, then
+    /// the last ones with a wish.
+    fn with_blocks(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<usize>> {
+        let mut granted: Vec<usize> = (0..wishes.len()).filter(|&number| wishes[number].count > 0).collect();
+        if self.fits(wishes, &granted)? {
+            return Ok(granted);
+        }
+        let wished: HashSet<usize> = granted.iter().map(|&number| wishes[number].slot).collect();
+        for slot in (0..self.slots.len()).filter(|slot| !wished.contains(slot)) {
+            self.forget(slot)?;
+        }
+        while !self.fits(wishes, &granted)?
+            && let Some(last) = granted.pop()
+        {
+            self.forget(wishes[last].slot)?;
+        }
+        Ok(granted)
+    }
+
+    /// Whether there are blocks for the texts of some wishes, and their guesses.
+    fn fits(&self, wishes: &[Wish<'_>], granted: &[usize]) -> Result<bool> {
+        let length = |wish: &Wish<'_>| {
+            let (sequence, _) = self.slots[wish.slot].as_ref()?;
+            Some((*sequence, wish.text.len() + wish.count))
+        };
+        let lengths: Vec<_> = granted.iter().filter_map(|&number| length(&wishes[number])).collect();
+        self.runner.fits(&lengths)
+    }
+
+    /// Frees a slot's state.
+    fn forget(&mut self, slot: usize) -> Result<()> {
+        match self.slots[slot].take() {
+            Some((sequence, _)) => self.runner.close_sequence(sequence),
+            None => Ok(()),
+        }
+    }
+
+    /// Shortens a slot's state to what it shares with the text but for the text's last token, whose logits are wanted.
+    /// Returns the length of that.
+    fn align(&mut self, wish: &Wish<'_>) -> Result<usize> {
+        let (sequence, tokens) = match &mut self.slots[wish.slot] {
+            Some(state) => state,
+            free => free.insert((self.runner.open_sequence()?, Vec::new())),
+        };
+        let before_last = &wish.text[..wish.text.len().saturating_sub(1)];
+        let shared = tokens.iter().zip(before_last).take_while(|(a, b)| a == b).count();
+        if shared < tokens.len() {
+            let known = if shared < self.runner.shortest(*sequence)? { 0 } else { shared };
+            self.runner.truncate(*sequence, known)?;
+            tokens.truncate(known);
+        }
+        Ok(tokens.len())
+    }
+
+    /// Reads tokens, and draws one for each text that is then whole.
+    fn step(&mut self, wishes: &[Wish<'_>], reading: &[Reading]) -> Result<Vec<(usize, u32)>> {
+        self.batch.clear();
+        let (mut rows, mut sampling): (Vec<usize>, Vec<Sampling<'_>>) = Default::default();
+        for Reading { number, tokens, last } in reading {
+            let wish = &wishes[*number];
+            let Some((sequence, known)) = &self.slots[wish.slot] else { continue };
+            self.batch.push(*sequence, tokens, if *last { Outputs::Last } else { Outputs::None });
+            if *last {
+                rows.push(*number);
+                sampling.push(wish.job.sampling_of_guess(known.len() + tokens.len()));
+            }
+        }
+        let mut logits = self.runner.forward(&self.batch)?;
+        let drawn = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
+        for Reading { number, tokens, .. } in reading {
+            if let Some((_, known)) = &mut self.slots[wishes[*number].slot] {
+                known.extend(tokens);
+            }
+        }
+        Ok(rows.into_iter().zip(drawn).collect())
+    }
+}
+
+/// Tokens that are to be read for a wish.
+struct Reading {
+    /// The number of the wish.
+    number: usize,
+    tokens: Vec<u32>,
+    /// Whether the text is then whole.
+    last: bool,
+}
+
+/// The number of tokens in two vocabularies, if they are the same; else what differs.
+fn same_vocabulary(draft: &Tokenizer, model: &Tokenizer) -> std::result::Result<usize, String> {
+    let (of_draft, of_model) = (draft.vocab_size(), model.vocab_size());
+    if of_draft != of_model {
+        return Err(format!("it has {of_draft} tokens, the model {of_model}"));
+    }
+    // A vocabulary has fewer than 2^32 tokens.
+    let differs = |id: &u32| draft.token_bytes(*id).ok() != model.token_bytes(*id).ok();
+    match (0..of_model as u32).find(differs) {
+        None => Ok(of_model),
+        Some(id) => {
+            let text = |tokenizer: &Tokenizer| {
+                String::from_utf8_lossy(tokenizer.token_bytes(id).unwrap_or_default()).into_owned()
+            };
+            Err(format!("its token {id} is {:?}, that of the model {:?}", text(draft), text(model)))
+        }
+    }
+}

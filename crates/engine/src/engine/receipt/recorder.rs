@@ -1,0 +1,68 @@
+//! Watches the pieces of a reply.
+
+use sha2::{Digest, Sha256};
+
+use super::{Choice, FORMAT, Receipt, build};
+use crate::engine::{Engine, EngineError, Finish, Piece, Prompt, Request};
+
+/// Takes requests and their pieces, and gives the receipt.
+#[derive(Debug)]
+pub struct Recorder {
+    /// Without choices.
+    receipt: Receipt,
+    texts: Vec<Text>,
+}
+
+/// The text of one choice so far.
+#[derive(Debug)]
+struct Text {
+    /// The index of its request.
+    request: usize,
+    hash: Sha256,
+    finish: Option<Finish>,
+}
+
+impl Recorder {
+    /// For the choices of one reply, of which each has a request. A conversation is kept as its rendered prompt, because
+    /// templates may write the date.
+    ///
+    /// # Errors
+    /// As [`Engine::render`].
+    pub fn new(engine: &Engine, requests: &[Request]) -> Result<Recorder, EngineError> {
+        let model = engine.model().fingerprint().to_owned();
+        let (build, conditions) = (build(), engine.conditions());
+        let mut receipt = Receipt { format: FORMAT, build, model, conditions, requests: vec![], choices: vec![] };
+        let mut texts = Vec::new();
+        for request in requests {
+            let mut request = request.clone();
+            (request.sampling.seed, request.tenant) = (None, 0);
+            if let Prompt::Chat(chat) = &request.prompt {
+                request.prompt = Prompt::Rendered(engine.render(chat)?);
+            }
+            if receipt.requests.last() != Some(&request) {
+                receipt.requests.push(request);
+            }
+            texts.push(Text { request: receipt.requests.len() - 1, hash: Sha256::new(), finish: None });
+        }
+        Ok(Recorder { receipt, texts })
+    }
+
+    /// Takes the next piece of a choice.
+    pub fn push(&mut self, choice: usize, piece: &Piece) {
+        if let Some(text) = self.texts.get_mut(choice) {
+            text.hash.update(&piece.text);
+            text.finish = piece.finish;
+        }
+    }
+
+    /// The receipt; `None` unless all choices have ended.
+    pub fn finish(self) -> Option<Receipt> {
+        let choice = |Text { request, hash, finish }: Text| {
+            let Finish { seed, reason: finish_reason, usage, .. } = finish?;
+            let text_sha256 = format!("{:x}", hash.finalize());
+            Some(Choice { request, seed, tokens: usage.generated_tokens, finish_reason, text_sha256 })
+        };
+        let choices = self.texts.into_iter().map(choice).collect::<Option<_>>()?;
+        Some(Receipt { choices, ..self.receipt })
+    }
+}

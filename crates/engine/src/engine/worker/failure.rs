@@ -1,0 +1,43 @@
+//! What ends jobs early: a pass that fails, or a device.
+
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, OnceLock};
+
+use super::{Running, Worker};
+use crate::Error;
+use crate::engine::EngineError;
+use crate::engine::job::Job;
+
+/// Why the device can no longer be used; empty as long as it works.
+pub(in crate::engine) type Failure = Arc<OnceLock<Arc<Error>>>;
+
+impl Worker {
+    /// Ends the jobs of slots whose pass failed, and discards their state.
+    pub(super) fn fail(&mut self, slots: impl IntoIterator<Item = usize>, error: Error) {
+        tracing::error!(%error, "step failed");
+        let error = Arc::new(error);
+        for slot in slots {
+            let Some(Running { sequence, job, .. }) = &mut self.slots[slot] else { continue };
+            job.fail(EngineError::Step(error.clone()));
+            let sequence = *sequence;
+            let closed = self.runner.forget_prefix(sequence).and_then(|()| self.runner.close_sequence(sequence));
+            if let Err(error) = closed {
+                tracing::error!(%error, "closing a sequence failed");
+            }
+            self.slots[slot] = None;
+            self.freed += 1;
+        }
+    }
+
+    /// Ends all jobs, and with them the engine: the device has failed.
+    pub(super) fn break_down(mut self, error: Error, inbox: &Receiver<Job>) {
+        tracing::error!(%error, "the device has failed");
+        let error = Arc::new(error);
+        // Known before the jobs end, so that whoever asks again is refused.
+        let _ = self.failure.set(error.clone());
+        let running = self.slots.iter_mut().filter_map(Option::take).map(|running| running.job);
+        for mut job in running.chain(self.waiting.drain(..)).chain(inbox.try_iter()) {
+            job.fail(EngineError::Device(error.clone()));
+        }
+    }
+}
