@@ -188,16 +188,19 @@ impl Now<'_> {
         let mine = Past { marks: VALID | earlier, ..self.record };
         if read.marks & VALID != 0 && earlier == 0 && self.clocks.is_some() && read.marks & (LANES | WARPS) == 0 {
             // Those stay that this one does not know of: who knows of this one need not know of them.
-            let mut reads = match read.marks & SEVERAL {
-                0 => vec![read],
-                _ => readers.get(read.beat).to_vec(),
+            let several = read.marks & SEVERAL != 0;
+            let reads = if several { readers.get(read.beat) } else { &[read][..] };
+            let stays = |read: &&Past| read.actor != mine.actor && self.unordered(**read).is_some();
+            let staying = || reads.iter().filter(stays);
+            let number = match staying().count() {
+                0 => return mine,
+                all if several && all == reads.len() => readers.and(read.beat, mine),
+                _ => {
+                    let reads = staying().copied().chain([mine]).collect();
+                    readers.number(reads)
+                }
             };
-            reads.retain(|&read| read.actor != mine.actor && self.unordered(read).is_some());
-            if reads.is_empty() {
-                return mine;
-            }
-            reads.push(mine);
-            return Past { marks: VALID | SEVERAL, beat: readers.number(reads), ..mine };
+            return Past { marks: VALID | SEVERAL, beat: number, ..mine };
         }
         if read.marks & VALID == 0 || read.phase < self.past.phase {
             mine

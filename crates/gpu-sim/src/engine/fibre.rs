@@ -5,6 +5,9 @@ use std::arch::naked_asm;
 
 /// Bytes of a stack. Only what is touched takes memory; the compiler refuses kernels with larger frames.
 pub(crate) const STACK: usize = 256 << 10;
+/// From one stack to the next. At multiples of a power of two, what threads have in use would lie in the same few sets of
+/// the caches: 71 lines further, the stacks of a block fit into those of the second level.
+const STRIDE: usize = STACK + 71 * 64;
 /// Threads of a block, at most.
 const THREADS: usize = 1_024;
 
@@ -43,10 +46,8 @@ pub(crate) struct Stacks {
 
 impl Stacks {
     pub(crate) fn new() -> Result<Self, std::io::Error> {
-        let mut memory = MmapOptions::new().len(THREADS * STACK).no_reserve_swap().map_anon()?;
-        // Stacks that began at multiples of a power of two would all lie in the same sets of the caches.
-        let end = |i: usize| (i + 1) * STACK - 64 - (i * 7 % 61) * 64;
-        let free = (0..THREADS).rev().map(|i| &raw mut memory[end(i)]).collect();
+        let mut memory = MmapOptions::new().len(THREADS * STRIDE).no_reserve_swap().map_anon()?;
+        let free = (0..THREADS).rev().map(|i| &raw mut memory[(i + 1) * STRIDE - 64]).collect();
         Ok(Self { memory, free })
     }
 

@@ -108,8 +108,9 @@ pub(crate) struct Engine {
     code: Arc<Code>,
     /// What is checked, in checked mode.
     checks: Option<Box<Checks>>,
-    /// In checked mode: the return addresses of calls that wait.
+    /// In checked mode: the return addresses of calls that wait, and the last of them.
     passed: HashSet<usize>,
+    last_passed: usize,
     fault: Option<Fault>,
 }
 
@@ -175,6 +176,7 @@ impl Engine {
             code: Arc::default(),
             checks: None,
             passed: HashSet::new(),
+            last_passed: 0,
             fault: None,
         }))
     }
@@ -188,6 +190,7 @@ impl Engine {
         // SAFETY: as the caller says.
         let result = unsafe { self.run_blocks(job) };
         job.code.pass(self.passed.drain());
+        self.last_passed = 0;
         result
     }
 
@@ -219,8 +222,11 @@ impl Engine {
 
     /// Notes a source line at which a thread waits.
     fn pass(&mut self, site: Site) {
-        if self.checks.is_some() {
-            self.passed.insert(site.code.addr());
+        let address = site.code.addr();
+        // Lane after lane comes to the same place.
+        if self.checks.is_some() && self.last_passed != address {
+            self.passed.insert(address);
+            self.last_passed = address;
         }
     }
 
