@@ -21,7 +21,7 @@ use std::ops::Range;
 const STRIP: usize = 4;
 const STRIP_TOKENS: usize = STRIP * KV_BLOCK;
 /// The most query rows of a job.
-const MAX_ROWS: usize = 8;
+const MAX_ROWS: usize = 16;
 
 /// All that the jobs of one call share.
 struct Call<'a> {
@@ -126,16 +126,15 @@ impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        match self.rows.len() {
-            1 => self.run_rows::<S, 1>(s),
-            2..=4 => self.run_rows::<S, 4>(s),
-            _ if S::TOKENS >= 8 => self.run_rows::<S, 8>(s),
-            _ => {
-                let (low, high) = self.rows.split_at(4);
-                for rows in [low, high] {
-                    self.rows = rows;
-                    self.run_rows::<S, 4>(s);
-                }
+        // As many rows as the level has registers for.
+        let most = if S::TOKENS >= 8 { MAX_ROWS } else { 4 };
+        for rows in self.rows.chunks(most) {
+            self.rows = rows;
+            match rows.len() {
+                1 => self.run_rows::<S, 1>(s),
+                2..=4 => self.run_rows::<S, 4>(s),
+                5..=8 => self.run_rows::<S, 8>(s),
+                _ => self.run_rows::<S, MAX_ROWS>(s),
             }
         }
     }
@@ -174,9 +173,12 @@ impl<C: Cells> Job<'_, '_, '_, C> {
         let slot = call.placement.slots[rows[0].token];
         // Rows ascend, so the first sees the earliest position and the last the latest.
         let (first, last) = (span[0].0 / KV_BLOCK, span[R - 1].1 / KV_BLOCK);
-        for strip in (first..=last).step_by(STRIP) {
+        // Strips begin at the same places whatever rows share the job: their results are rounded alike.
+        for strip in (first / STRIP * STRIP..=last).step_by(STRIP) {
             let blocks = STRIP.min(last + 1 - strip);
-            for b in 0..blocks {
+            // Blocks that no row sees may have left the cache.
+            let unseen = first.saturating_sub(strip);
+            for b in unseen..blocks {
                 let keys = keys.head_block(call.block(slot, strip + b, head), key_width);
                 score_block(s, keys, &q, p.softcap, b, &mut scores);
             }
@@ -197,7 +199,7 @@ impl<C: Cells> Job<'_, '_, '_, C> {
                     }
                 }
             }
-            for b in 0..blocks {
+            for b in unseen..blocks {
                 let values = values.head_block(call.block(slot, strip + b, head), value_width);
                 let scores: [&[f32; KV_BLOCK]; R] = std::array::from_fn(|r| &scores[r].as_chunks().0[b]);
                 let all = b * KV_BLOCK..(b + 1) * KV_BLOCK;

@@ -48,8 +48,8 @@ const DEVICE: DeviceId = DeviceId::Cpu;
 pub struct Cpu {
     level: Level,
     pool: Pool,
-    /// Scratch of [`Sample`], kept so that a step does not allocate.
-    candidates: Mutex<Vec<sample::Candidate>>,
+    /// Scratch of [`Sample`] that no thread uses, kept so that a step does not allocate.
+    candidates: Mutex<Vec<Vec<sample::Candidate>>>,
 }
 
 impl Cpu {

@@ -1,4 +1,4 @@
-//! Drawing the token of one row of logits. Scalar, with sums in f64.
+//! Drawing the token of each row of logits, with sums in f64.
 //!
 //! The order is that of [`Sampling`]: mask, bias, penalties, temperature, top-k, top-p, min-p, draw. What is kept is
 //! drawn by inverting the cumulative distribution **in the order of token ids**, which needs no sort and is the same
@@ -9,7 +9,7 @@ use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Argmax, Operation, PADDING, Sample, Sampling};
 use gristmill_kernels::random;
 use std::cmp::Ordering;
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
 /// A token that may be drawn, with its logit (later its share).
 #[derive(Clone, Copy, Debug)]
@@ -44,17 +44,21 @@ impl Cpu {
         Ok(())
     }
 
-    /// [`Sample`], one row after another.
+    /// [`Sample`], a row on each thread.
     pub(super) fn sample_rows(&self, call: Sample) -> Result<()> {
         let Sample { mut logits, parameters, mut out } = call;
-        let foreign = || gristmill_kernels::Error::ForeignLayout { op: Sample::NAME, what: "a buffer" };
-        let (logits, logits_at) = logits.as_host_mut().ok_or_else(foreign)?;
-        let (out, out_at) = out.as_host_mut().ok_or_else(foreign)?;
-        let mut scratch = self.candidates.lock().unwrap_or_else(PoisonError::into_inner);
-        for (row, parameters) in parameters.iter().enumerate() {
-            out[out_at.row(row)][0] = sample_row(&mut logits[logits_at.row(row)], parameters, &mut scratch);
-        }
+        let cols = logits.cols();
+        let rows = (host::rows_mut(Sample::NAME, &mut logits)?, host::rows_mut(Sample::NAME, &mut out)?);
+        self.each_row(rows, cols, &|row, (logits, out)| {
+            let mut scratch = self.scratch().pop().unwrap_or_default();
+            out.fill(sample_row(logits, &parameters[row], &mut scratch));
+            self.scratch().push(scratch);
+        });
         Ok(())
+    }
+
+    fn scratch(&self) -> MutexGuard<'_, Vec<Vec<Candidate>>> {
+        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,14 +69,21 @@ fn all_finite(values: &[f32]) -> bool {
 }
 
 /// Index of the largest value, the smaller on a tie; NaN is the smallest. 0 for no values.
+///
+/// First the value, in as many lanes as vectors have, then where it is: a comparison that carries the index waits for the
+/// one before.
 fn argmax(values: &[f32]) -> u32 {
-    let mut best = (0, f32::NAN);
-    for (i, &value) in values.iter().enumerate() {
-        if value > best.1 || best.1.is_nan() && !value.is_nan() {
-            best = (i, value);
-        }
+    const LANES: usize = 64;
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    for part in values.chunks(LANES) {
+        lanes.iter_mut().zip(part).for_each(|(lane, &value)| *lane = larger(*lane, value));
     }
-    best.0 as u32
+    let max = lanes.into_iter().fold(f32::NEG_INFINITY, larger);
+    let has = |part: &[f32]| part.iter().fold(false, |has, &value| has | (value == max));
+    let Some(part) = values.chunks(LANES).position(has) else { return 0 };
+    let start = part * LANES;
+    values[start..].iter().position(|&value| value == max).map_or(0, |at| (start + at) as u32)
 }
 
 /// Draws a token, [`PADDING`] if a logit is not finite. Leaves the logits masked (−∞), biased and penalised. The
@@ -101,8 +112,10 @@ fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) ->
     let share = |c: &Candidate| exponent(c.logit).exp();
 
     scratch.clear();
+    // Not below the largest itself: a temperature of nearly 0 may round the difference away.
+    let least = f64::from(max) - NEGLIGIBLE * temperature;
     let all = logits.iter().zip(0_u32..).map(|(&logit, token)| Candidate { logit, token });
-    scratch.extend(all.filter(|c| exponent(c.logit) > -NEGLIGIBLE));
+    scratch.extend(all.filter(|c| f64::from(c.logit) >= least));
     if p.top_k > 0 && (p.top_k as usize) < scratch.len() {
         scratch.select_nth_unstable_by(p.top_k as usize - 1, rank);
         scratch.truncate(p.top_k as usize);
@@ -129,10 +142,13 @@ fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) ->
 
 /// Mask, bias and penalties, in place.
 fn adjust(logits: &mut [f32], p: &Sampling) {
-    if p.mask.is_some() {
-        for (token, logit) in logits.iter_mut().enumerate() {
-            if !allowed(p.mask, token) {
-                *logit = f32::NEG_INFINITY;
+    for (part, &word) in logits.chunks_mut(32).zip(p.mask.unwrap_or_default()) {
+        match word {
+            0 => part.fill(f32::NEG_INFINITY),
+            u32::MAX => {}
+            _ => {
+                let refused = (0..32).zip(part).filter(|(bit, _)| word >> bit & 1 == 0);
+                refused.for_each(|(_, logit)| *logit = f32::NEG_INFINITY);
             }
         }
     }

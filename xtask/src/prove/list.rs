@@ -163,8 +163,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "y.iter_mut().for_each(|y| *y *= factor)" => "y.iter_mut().skip(1).for_each(|y| *y *= factor)",
     }
     argmax in "cpu/src/sample.rs" by [argmax] {
-        "if value > best.1 ||" => "if value >= best.1 ||",
-        "best.1.is_nan() && !value.is_nan()" => "false",
+        "position(has) else" => "rposition(has) else",
+        "(start + at) as u32" => "at as u32",
     }
     sample in "cpu/src/sample.rs" by [sample, sample_distribution] {
         "candidates.truncate(sorted + i + 1);" => "candidates.truncate(sorted + i);",

@@ -39,9 +39,24 @@ fn shuffled(mut bytes: Vec<u8>, rng: &mut Rng) -> GgufFile {
     GgufFile::from_bytes(bytes).unwrap()
 }
 
+/// A golden model's file.
+fn read(name: &str) -> Vec<u8> {
+    fs::read(golden::models_folder().join(format!("{name}.gguf"))).unwrap()
+}
+
+/// gpt-oss with a window in which several parts of a context lie, as attention cuts it.
+fn windowed() -> Vec<u8> {
+    let mut bytes = read("gpt-oss-mxfp4");
+    let key = b"gpt-oss.attention.sliding_window";
+    let value = bytes.windows(key.len()).position(|part| part == key).unwrap() + key.len();
+    // The type of a u32, then the number.
+    assert_eq!(bytes[value..][..4], 4_u32.to_le_bytes());
+    bytes[value + 4..][..4].copy_from_slice(&150_u32.to_le_bytes());
+    bytes
+}
+
 /// A golden model with fresh weights, and what texts in this company are.
-fn compare(name: &str, backend: Arc<Backend>, precision: Precision, company: Company, rng: &mut Rng) -> Found {
-    let bytes = fs::read(golden::models_folder().join(format!("{name}.gguf"))).unwrap();
+fn compare(bytes: Vec<u8>, backend: Arc<Backend>, precision: Precision, company: Company, rng: &mut Rng) -> Found {
     let options = LoadOptions { precision, deterministic: backend.deterministic(), ..LoadOptions::default() };
     let model = Arc::new(Model::with_backend(shuffled(bytes, rng), backend, options).unwrap());
     company.compare(&model, rng).unwrap()
@@ -58,16 +73,30 @@ fn on_every_level_of_this_cpu() {
             let kv_format = if number % 3 == 0 { KvFormat::Q8_0 } else { KvFormat::F16 };
             let company = Company { texts: 5, length: 45, shared: 25, chunk: 20, kv_format };
             let backend = Arc::new(Cpu::backend(level, 2).unwrap());
-            let found = compare(name, backend, precision, company, &mut rng);
+            let found = compare(read(name), backend, precision, company, &mut rng);
             assert_eq!(found.different, 0, "{name} on {}: {found:?}", level.name());
             assert!(found.reused > company.length, "{name} on {}: {found:?}", level.name());
         }
     }
 }
 
+/// Long enough for several parts of a context.
+const LONG: Company = Company { texts: 3, length: 440, shared: 300, chunk: 60, kv_format: KvFormat::F16 };
+
+#[test]
+fn with_a_window_on_every_level_of_this_cpu() {
+    let mut rng = fresh("windows");
+    for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {
+        let backend = Arc::new(Cpu::backend(level, 2).unwrap());
+        let found = compare(windowed(), backend, Precision::Fast, LONG, &mut rng);
+        assert_eq!(found.different, 0, "on {}: {found:?}", level.name());
+        assert!(found.reused > LONG.length, "on {}: {found:?}", level.name());
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
-    use super::{Company, Found, KvFormat, Precision, compare, fresh};
+    use super::{Company, Found, KvFormat, LONG, Precision, compare, fresh, read, windowed};
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
@@ -76,6 +105,7 @@ mod simulated {
     use gristmill_cuda::{Choice, Cuda};
     use gristmill_engine::gguf::GgufFile;
     use gristmill_engine::{Error, LoadOptions, Model};
+    use gristmill_kernels::Backend;
     use gristmill_metal::Metal;
     use gristmill_suite::rng::Rng;
 
@@ -101,6 +131,15 @@ mod simulated {
         "norm_matmul.cu",
     ];
 
+    fn backend(gpu: Arc<Simulator>, language: Language, deterministic: bool) -> Arc<Backend> {
+        let choice = if deterministic { Choice::Deterministic } else { Choice::Fastest };
+        let backend = match language {
+            Language::Cuda => Cuda::backend(gpu, gristmill_cuda::Options { choice }),
+            Language::Metal => Metal::backend(gpu, gristmill_metal::Options { deterministic }),
+        };
+        Arc::new(backend.unwrap())
+    }
+
     /// What a run finds, and the files of the kernels that it launches.
     fn run(
         language: Language,
@@ -110,18 +149,13 @@ mod simulated {
         rng: &mut Rng,
     ) -> (Found, BTreeSet<&'static str>) {
         let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
-        let choice = if deterministic { Choice::Deterministic } else { Choice::Fastest };
-        let backend = match language {
-            Language::Cuda => Cuda::backend(gpu.clone(), gristmill_cuda::Options { choice }),
-            Language::Metal => Metal::backend(gpu.clone(), gristmill_metal::Options { deterministic }),
-        };
-        let company = Company { kv_format, ..company };
-        let found = compare(name, Arc::new(backend.unwrap()), precision, company, rng);
+        let backend = backend(gpu.clone(), language, deterministic);
+        let found = compare(read(name), backend, precision, Company { kv_format, ..company }, rng);
         println!("{name} on {language:?}, deterministic {deterministic}, {} texts: {found:?}", company.texts);
         (found, gpu.files().into_iter().filter(|file| BY_ROWS.contains(file)).collect())
     }
 
-    /// More and more texts.
+    /// More and more texts. Each is tried, with other models in each run.
     const COMPANIES: [Company; 4] = [company(2, 45), company(5, 45), company(17, 24), company(33, 18)];
 
     const fn company(texts: usize, length: usize) -> Company {
@@ -130,15 +164,14 @@ mod simulated {
 
     fn alone_and_in_company(language: Language, test: &str) {
         let mut rng = fresh(test);
-        let mut guessed = 0;
+        let (first, mut guessed) = (rng.below(COMPANIES.len()), 0);
         for (number, &case) in SOME.iter().enumerate() {
-            for company in [COMPANIES[number % 2], COMPANIES[2 + number / 2 % 2]] {
-                let (found, files) = run(language, true, case, company, &mut rng);
-                assert_eq!(found.different, 0, "{case:?}, {company:?}: {found:?}");
-                assert!(found.reused > 0, "{case:?}, {company:?}: {found:?}");
-                assert_eq!(files, BTreeSet::new(), "{case:?}, {company:?}");
-                guessed += found.guessed;
-            }
+            let company = COMPANIES[(first + number) % COMPANIES.len()];
+            let (found, files) = run(language, true, case, company, &mut rng);
+            assert_eq!(found.different, 0, "{case:?}, {company:?}: {found:?}");
+            assert!(found.reused > 0, "{case:?}, {company:?}: {found:?}");
+            assert_eq!(files, BTreeSet::new(), "{case:?}, {company:?}");
+            guessed += found.guessed;
         }
         assert!(guessed > 0, "no guess was taken back");
     }
@@ -160,7 +193,7 @@ mod simulated {
         let gpu = Simulator::of_capability(75, Order::Ascending, Mode::Fast);
         let options = gristmill_cuda::Options { choice: Choice::Deterministic };
         let backend = Arc::new(Cuda::backend(gpu.clone(), options).unwrap());
-        let found = compare("qwen3moe-q4_k_m", backend, Precision::Fast, COMPANIES[2], &mut rng);
+        let found = compare(read("qwen3moe-q4_k_m"), backend, Precision::Fast, COMPANIES[2], &mut rng);
         assert_eq!(found.different, 0, "{found:?}");
         assert!(gpu.files().contains("gemv.cu") && !gpu.files().contains("gemm_int8.cu"));
     }
@@ -169,12 +202,14 @@ mod simulated {
     #[test]
     fn with_long_contexts() {
         let mut rng = fresh("long contexts");
-        let company = Company { texts: 3, length: 440, shared: 300, chunk: 60, kv_format: KvFormat::F16 };
         for language in [Language::Cuda, Language::Metal] {
             for kv_format in [KvFormat::F16, KvFormat::Q8_0] {
-                let (found, _) = run(language, true, ("qwen3-q8_0", Precision::Fast, kv_format), company, &mut rng);
+                let (found, _) = run(language, true, ("qwen3-q8_0", Precision::Fast, kv_format), LONG, &mut rng);
                 assert_eq!(found.different, 0, "{language:?}, {kv_format:?}: {found:?}");
             }
+            let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
+            let found = compare(windowed(), backend(gpu, language, true), Precision::Fast, LONG, &mut rng);
+            assert_eq!(found.different, 0, "{language:?}, with a window: {found:?}");
         }
     }
 
