@@ -1,6 +1,7 @@
-"""The package openai: chat, streams, tools, structured output, completions, responses, errors, many at a time."""
+"""The package openai: chat, streams, tools, structured output, completions, responses, embeddings, errors, many at a time."""
 
 import asyncio
+import math
 import sys
 from typing import Annotated, Literal
 
@@ -88,6 +89,22 @@ for event in client.responses.create(model=model, input="Name a colour.", max_ou
         final = event.response
 assert final.output_text == answer.output_text
 ok("responses, whole and in events")
+
+inputs = ["The mill", "A river that turns the mill", "The mill"]
+# The package asks for Base64 unless told otherwise.
+encoded = client.embeddings.create(model=model, input=inputs)
+numbers = client.embeddings.create(model=model, input=inputs, encoding_format="float")
+vectors = [one.embedding for one in encoded.data]
+assert all(math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for v, w in zip(vectors, numbers.data) for a, b in zip(v, w.embedding))
+assert [one.index for one in encoded.data] == [0, 1, 2] and vectors[0] == vectors[2] != vectors[1]
+assert all(math.isclose(sum(x * x for x in vector), 1, abs_tol=1e-5) for vector in vectors)
+assert encoded.usage.prompt_tokens == encoded.usage.total_tokens > 0
+try:
+    client.embeddings.create(model=model, input=inputs, dimensions=len(vectors[0]) - 1)
+    raise AssertionError("fewer dimensions are accepted")
+except openai.BadRequestError as error:
+    assert error.param == "dimensions", error
+ok("embeddings, in Base64 and as numbers")
 
 for wrong in [{"temperature": -1}, {"max_tokens": 0}, {"top_logprobs": 99, "logprobs": True}]:
     try:

@@ -235,6 +235,11 @@ pub(crate) struct DraftArgs {
 }
 
 impl DraftArgs {
+    /// Whether the command line says anything of guesses.
+    pub(crate) fn is_given(&self) -> bool {
+        self.draft.is_some() || self.draft_model.is_some()
+    }
+
     /// Guesses in a step, at most.
     pub(crate) fn most(&self) -> usize {
         self.draft.unwrap_or(if self.draft_model.is_some() { 4 } else { 0 })

@@ -66,6 +66,10 @@ pub(crate) struct ServeArgs {
     /// Accept this name of the machine in requests, beside localhost and IP addresses. May be given several times.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU each layer of a step then waits for
+    /// the host.
+    #[arg(long)]
+    count_experts: bool,
     /// Refuse requests with unknown fields, instead of naming them in the header x-gristmill-ignored.
     #[arg(long)]
     strict: bool,
@@ -94,6 +98,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let model = load::model(source, &args.device, limits, &args.log)?;
     let sampling = recommended::sampling(source, model.file(), &args.log);
     let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?.with_queue(args.queue);
+    if args.count_experts {
+        engine.count_experts(true);
+    }
     let access = Access { keys, hosts: args.allow_host.clone() };
     let name = args.name.clone().unwrap_or_else(|| name(source));
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());

@@ -1,16 +1,33 @@
 //! The tokens of one forward pass.
 
+use std::ops::Range;
+
 use crate::state::SequenceId;
 
-/// Which tokens' logits are wanted.
+/// What is wanted of which tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outputs {
     /// None: the tokens only fill the state.
     None,
-    /// Those of the last token.
+    /// The logits of the last token.
     Last,
-    /// Those of every token.
+    /// The logits of every token.
     All,
+    /// The hidden state of the last token: what the output matrix is multiplied with.
+    LastHidden,
+    /// The hidden states of every token.
+    AllHidden,
+}
+
+impl Outputs {
+    /// Of so many tokens, those of which something is wanted.
+    pub(crate) fn of(self, tokens: usize) -> Range<usize> {
+        match self {
+            Outputs::None => tokens..tokens,
+            Outputs::Last | Outputs::LastHidden => tokens.saturating_sub(1)..tokens,
+            Outputs::All | Outputs::AllHidden => 0..tokens,
+        }
+    }
 }
 
 /// Tokens of one or more sequences, flat. Reuse it: [`Batch::clear`] keeps its memory.
@@ -21,6 +38,8 @@ pub struct Batch {
     pub(crate) parts: Vec<(SequenceId, usize)>,
     /// Tokens whose logits are wanted, ascending.
     pub(crate) output_rows: Vec<u32>,
+    /// Tokens whose hidden states are wanted, ascending.
+    pub(crate) hidden_rows: Vec<u32>,
 }
 
 impl Batch {
@@ -34,12 +53,11 @@ impl Batch {
         let start = self.tokens.len();
         self.tokens.extend_from_slice(tokens);
         self.parts.push((sequence, tokens.len()));
-        let first = match outputs {
-            Outputs::None => self.tokens.len(),
-            Outputs::Last => start.max(self.tokens.len().saturating_sub(1)),
-            Outputs::All => start,
+        let rows = match outputs {
+            Outputs::None | Outputs::Last | Outputs::All => &mut self.output_rows,
+            Outputs::LastHidden | Outputs::AllHidden => &mut self.hidden_rows,
         };
-        self.output_rows.extend((first..self.tokens.len()).map(|row| row as u32));
+        rows.extend(outputs.of(tokens.len()).map(|row| (start + row) as u32));
         self
     }
 
@@ -48,6 +66,7 @@ impl Batch {
         self.tokens.clear();
         self.parts.clear();
         self.output_rows.clear();
+        self.hidden_rows.clear();
     }
 
     /// The number of tokens.

@@ -35,7 +35,9 @@ mod state;
 
 pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
-pub use engine::{Chat, Dry, Engine, EngineError, Generation, Grammar, Prompt, Request, SamplingOptions};
+pub use engine::{
+    Chat, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Generation, Grammar, Prompt, Request, SamplingOptions,
+};
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::ops::Sampling;
@@ -43,4 +45,4 @@ pub use model::{LoadOptions, Model, ModelInfo, Progress, Stage};
 pub use notice::Notice;
 pub use plan::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, Plan};
 pub use runner::{Logits, Runner};
-pub use state::SequenceId;
+pub use state::{KvUsage, SequenceId};

@@ -4,7 +4,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::ops::Argmax;
 
 use crate::error::Result;
-use crate::model::{Model, Progress, Scratch, forward};
+use crate::model::{Model, PassOutputs, Progress, Scratch, forward};
 use crate::plan::{Limits, Plan};
 use crate::state::State;
 
@@ -38,7 +38,9 @@ impl Model {
         let mut scratch = Scratch::new(backend, spec, self.precision, most, rows)?;
         for tokens in sizes(most) {
             for rows in sizes(rows.min(tokens)) {
-                forward(backend, self, &rotaries, &mut state, &mut scratch, tokens, rows, &mut |_, _| Ok(()))?;
+                // Hidden states come on the way to logits.
+                let outputs = PassOutputs::Logits { rows };
+                forward(backend, self, &rotaries, &mut state, &mut scratch, tokens, outputs, &mut |_, _| Ok(()))?;
             }
         }
         let mut drawn = backend.alloc::<u32>(rows, "sampled tokens")?;

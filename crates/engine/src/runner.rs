@@ -1,5 +1,6 @@
 //! Runs a model: state and intermediate results of several sequences, one forward pass at a time.
 
+mod hidden;
 mod logits;
 
 use std::collections::HashMap;
@@ -13,9 +14,9 @@ use gristmill_kernels::tensor::Buffer;
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::model::{Inspect, Model, Scratch, Stage, expert_counts, first_not_finite, forward};
+use crate::model::{Inspect, Model, PassOutputs, Scratch, Stage, expert_counts, first_not_finite, forward};
 use crate::plan::{Limits, Plan};
-use crate::state::{SequenceId, State, Step};
+use crate::state::{KvUsage, SequenceId, State, Step};
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
 #[derive(Debug)]
@@ -33,10 +34,14 @@ pub struct Runner {
     places: Vec<(SequenceId, u32)>,
     /// Tokens of the last batch whose logits were computed.
     output_rows: Vec<u32>,
+    /// Tokens of the last batch whose hidden states are asked for.
+    hidden_rows: Vec<u32>,
     /// The last forward pass.
     last: Option<StepShape>,
     /// See [`Self::expert_counts`].
     expert_counts: Option<Vec<Vec<u32>>>,
+    /// Whether a pass that counts experts also fails at the first layer whose output is not finite.
+    checks_layers: bool,
     /// Captured forward passes, which read and write the buffers above.
     graphs: HashMap<StepShape, Box<dyn Graph>>,
 }
@@ -46,8 +51,8 @@ pub struct Runner {
 struct StepShape {
     /// Tokens, padding included.
     tokens: usize,
-    /// Output rows, padding included.
-    rows: usize,
+    /// Rows of logits with their padding.
+    outputs: PassOutputs,
     /// See [`Step`].
     step: Step,
 }
@@ -81,8 +86,10 @@ impl Runner {
             drawn,
             places: Vec::new(),
             output_rows: Vec::new(),
+            hidden_rows: Vec::new(),
             last: None,
             expert_counts: None,
+            checks_layers: false,
             graphs: HashMap::new(),
         })
     }
@@ -110,7 +117,12 @@ impl Runner {
     /// Turns [`Self::expert_counts`] on or off. While on, the device waits for the host after each layer, and
     /// [`Self::forward`] fails at the first layer whose output is not finite.
     pub fn count_experts(&mut self, on: bool) {
-        self.expert_counts = on.then(Vec::new);
+        (self.expert_counts, self.checks_layers) = (on.then(Vec::new), on);
+    }
+
+    /// As [`Self::count_experts`], where an output that is not finite fails nothing.
+    pub(crate) fn count_experts_unchecked(&mut self, on: bool) {
+        (self.expert_counts, self.checks_layers) = (on.then(Vec::new), false);
     }
 
     /// The choices of the routers in the last forward pass: for each layer, the (token, slot) pairs of each expert; empty for a
@@ -177,6 +189,11 @@ impl Runner {
         self.state.close(sequence)
     }
 
+    /// What the KV cache holds.
+    pub fn kv_usage(&self) -> KvUsage {
+        self.state.usage()
+    }
+
     /// Tokens that a sequence has.
     ///
     /// # Errors
@@ -211,7 +228,7 @@ impl Runner {
         self.state.fits(lengths)
     }
 
-    /// Appends the batch's tokens to their sequences and computes the logits that it asks for.
+    /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it asks for.
     ///
     /// # Errors
     /// [`Error::BatchTooLarge`], [`Error::Token`], [`Error::ContextOverflow`], [`Error::UnknownSequence`],
@@ -250,6 +267,7 @@ impl Runner {
         self.expert_counts.iter_mut().for_each(Vec::clear);
         self.places.clear();
         self.output_rows.clone_from(&batch.output_rows);
+        self.hidden_rows.clone_from(&batch.hidden_rows);
         for &(id, tokens) in &batch.parts {
             let start = self.state.len(id)?;
             self.state.append(backend, id, tokens)?;
@@ -261,20 +279,25 @@ impl Runner {
         }
         let tokens = backend.batch_bucket(batch.len()).min(self.limits.batch_tokens);
         let rows = backend.batch_bucket(batch.outputs()).min(self.limits.rows());
+        let outputs = match (rows, batch.hidden_rows.is_empty()) {
+            (0, true) => PassOutputs::None,
+            (0, false) => PassOutputs::Hidden,
+            (rows, _) => PassOutputs::Logits { rows },
+        };
         let padded = |values: &[u32], len| values.iter().copied().chain(repeat(0)).take(len).collect::<Vec<u32>>();
         let step = self.state.place(backend, &self.places, tokens)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         backend.upload(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
-        let shape = StepShape { tokens, rows, step };
+        let shape = StepShape { tokens, outputs, step };
         self.last = Some(shape);
         if self.expert_counts.is_some() { self.counted_step(shape) } else { self.step(shape) }
     }
 
     /// The forward pass, replayed if one of this shape was captured.
     fn step(&mut self, shape: StepShape) -> Result<()> {
-        let StepShape { tokens, rows, .. } = shape;
+        let StepShape { tokens, outputs, .. } = shape;
         let Self { model, rotaries, state, scratch, graphs, .. } = self;
-        let mut pass = || forward(&model.backend, model, rotaries, state, scratch, tokens, rows, &mut |_, _| Ok(()));
+        let mut pass = || forward(&model.backend, model, rotaries, state, scratch, tokens, outputs, &mut |_, _| Ok(()));
         if let Some(graph) = graphs.get(&shape) {
             return Ok(graph.replay()?);
         }
@@ -298,14 +321,24 @@ impl Runner {
         let model = self.model.clone();
         let (counts, tokens) = (self.expert_counts.take(), self.places.len());
         let mut counts = counts.unwrap_or_default();
-        let result = self.inspected_step(shape, |_| true, &mut |stage, scratch| {
+        let mut count = |stage: Stage, scratch: &mut Scratch| -> Result<()> {
             let Stage::Layer(layer) = stage else { return Ok(()) };
             let layer = &model.weights.layers[layer];
             counts.push(expert_counts(&model.backend, &layer.mlp, scratch, tokens)?);
             Ok(())
-        });
+        };
+        let result = match self.checks_layers {
+            true => self.inspected_step(shape, |_| true, &mut count),
+            false => self.pass(shape, &mut count),
+        };
         self.expert_counts = Some(counts);
         result
+    }
+
+    /// A forward pass that nothing is captured of or replayed for.
+    fn pass(&mut self, shape: StepShape, inspect: &mut Inspect) -> Result<()> {
+        let Self { model, rotaries, state, scratch, .. } = self;
+        forward(&model.backend, model, rotaries, state, scratch, shape.tokens, shape.outputs, inspect)
     }
 
     /// A forward pass that fails at the first stage whose output is not finite for a token that `counts` admits.
@@ -315,25 +348,26 @@ impl Runner {
         counts: impl Fn(usize) -> bool,
         inspect: &mut Inspect,
     ) -> Result<()> {
-        let Self { model, rotaries, state, scratch, places, .. } = self;
-        let (backend, sizes) = (&*model.backend, [places.len(), model.spec.hidden]);
-        let StepShape { tokens, rows, .. } = shape;
-        forward(backend, model, rotaries, state, scratch, tokens, rows, &mut |stage, scratch| match first_not_finite(
-            backend, scratch, sizes, &counts,
-        )? {
+        let (model, places) = (self.model.clone(), self.places.clone());
+        let sizes = [places.len(), model.spec.hidden];
+        self.pass(shape, &mut |stage, scratch| match first_not_finite(&model.backend, scratch, sizes, &counts)? {
             Some(token) => Err(Error::NotFinite { stage, position: places[token].1 }),
             None => inspect(stage, scratch),
         })
     }
 
-    /// Why a row of the last forward pass's logits is not finite. The pass runs again and writes the same keys and values
-    /// to the same places; this time the residual stream of the row's token, and of those that it can see, is looked at
-    /// between the stages.
+    /// Why a row of the last forward pass's logits is not finite.
     pub(crate) fn not_finite(&mut self, row: usize) -> Error {
+        self.not_finite_token(self.output_rows[row] as usize)
+    }
+
+    /// Why the outputs of a token of the last batch are not finite. The pass runs again and writes the same keys and values
+    /// to the same places; this time the residual stream of the token, and of those that it can see, is looked at
+    /// between the stages.
+    fn not_finite_token(&mut self, token: usize) -> Error {
         let Some(shape) = self.last else { return Error::UnknownSequence };
         let model = self.model.clone();
         let _exclusive = model.backend.exclusive();
-        let token = self.output_rows[row] as usize;
         let (places, (sequence, position)) = (self.places.clone(), self.places[token]);
         let seen = |other: usize| other <= token && places[other].0 == sequence;
         let inspected = self.inspected_step(shape, seen, &mut |_, _| Ok(()));

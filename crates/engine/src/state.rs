@@ -80,6 +80,17 @@ pub struct SequenceId {
     generation: u64,
 }
 
+/// What a KV cache holds, in tokens of whole blocks. Of layers of different kinds, those that keep most tokens count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvUsage {
+    /// Tokens of blocks that sequences have.
+    pub used: usize,
+    /// Tokens of blocks that only the prefix cache has; sequences take them when no other block is free.
+    pub cached: usize,
+    /// Tokens of all blocks.
+    pub capacity: usize,
+}
+
 /// A layer's state during a forward pass.
 pub(crate) struct LayerState<'a> {
     pub(crate) cache: &'a mut KvCache,
@@ -152,6 +163,14 @@ impl State {
 
     pub(crate) fn context(&self) -> usize {
         self.context
+    }
+
+    /// What the cache holds.
+    pub(crate) fn usage(&self) -> KvUsage {
+        let Some(group) = self.groups.iter().max_by_key(|group| group.block_count()) else { return KvUsage::default() };
+        let [all, available, idle] = [group.blocks.count(), group.blocks.available(), group.blocks.idle()];
+        let tokens = |blocks: usize| blocks * KV_BLOCK;
+        KvUsage { used: tokens(all - available), cached: tokens(idle), capacity: tokens(all) }
     }
 
     pub(crate) fn open(&mut self) -> Result<SequenceId> {

@@ -161,6 +161,8 @@ impl From<EngineError> for ApiError {
         match &error {
             EngineError::Template(_) | EngineError::NoTemplate => bad("messages"),
             EngineError::EmptyPrompt | EngineError::Token { .. } => bad("prompt"),
+            EngineError::NoInputs => bad("input"),
+            EngineError::NoPooling => bad("model").with_code("unsupported"),
             EngineError::PromptTooLong { .. } => bad("messages").with_code("context_length_exceeded"),
             EngineError::Sampling { what: "repeat penalty", .. } => bad("repetition_penalty"),
             EngineError::Sampling { what, .. } => bad(&what.replace([' ', '-'], "_")),

@@ -70,13 +70,14 @@ impl Choices {
         let mut choices = Choices { pieces, cancellers: Vec::new(), running, endings, recorder };
         for (number, request) in requests.into_iter().enumerate() {
             let sender = sender.clone();
-            let mut watch = app.metrics.watch(Instant::now());
+            let (mut watch, accepted) = app.metrics.watch(Instant::now());
             let deliver = move |event: Result<Piece, EngineError>| {
                 watch.see(&event);
                 sender.send((number, event)).is_ok()
             };
             // After a refusal, dropping `choices` cancels those that were started.
             choices.cancellers.push(app.engine.deliver(request, deliver)?);
+            accepted.set();
         }
         Ok(choices)
     }

@@ -9,13 +9,15 @@
 //!   the time that a client has to read.
 //! - `access` decides who may ask, `body` and `fields` read a request, `error` says what was wrong with it.
 //! - `reply` takes generated text apart; `generation` runs requests on the engine; `stream` makes server-sent events of their pieces.
-//! - `openai` and `anthropic` translate requests and replies, `tokens` serves the tokenizer and the chat template.
+//! - `openai` and `anthropic` translate requests and replies, `tokens` serves the tokenizer and the chat template; `base64`
+//!   writes vectors.
 //! - `metrics` counts.
 
 #![forbid(unsafe_code)]
 
 mod access;
 mod anthropic;
+mod base64;
 mod body;
 mod error;
 mod fields;

@@ -131,6 +131,7 @@ fn router(app: App) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(openai::chat::serve))
         .route("/v1/completions", post(openai::completions::serve))
+        .route("/v1/embeddings", post(openai::embeddings::serve))
         .route("/v1/responses", post(openai::responses::serve))
         .route("/v1/models", get(openai::models::list))
         .route("/v1/models/{*id}", get(openai::models::one))

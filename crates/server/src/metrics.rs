@@ -1,22 +1,35 @@
-//! Counters and times, in the form of Prometheus.
+//! Counters and times, in the form of Prometheus. `figures` has what the engine counts.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::AtomicU64;
+mod figures;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use gristmill_engine::engine::{EngineError, Piece};
-use prometheus_client::encoding::text::encode;
+use gristmill_engine::Embeddings;
+use gristmill_engine::engine::{EngineError, Piece, Usage};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::error::ApiError;
+use crate::openai::finish_reason;
 use crate::state::App;
+
+/// Begins the names of all figures.
+const PREFIX: &str = "gristmill";
+
+/// How requests end: texts as OpenAI names it, the other ways as they are.
+const OUTCOMES: [&str; 5] = ["stop", "length", "embedded", "cancelled", "error"];
+
+/// The label of an outcome.
+type Outcome = [(&'static str, &'static str); 1];
 
 /// Everything that `/metrics` tells.
 #[derive(Debug)]
@@ -24,8 +37,7 @@ pub(crate) struct Metrics {
     registry: Mutex<Registry>,
     connections: Gauge,
     requests: Gauge,
-    generations: Counter,
-    failures: Counter,
+    ended: Family<Outcome, Counter>,
     prompt_tokens: Counter,
     reused_tokens: Counter,
     generated_tokens: Counter,
@@ -39,15 +51,14 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub(crate) fn new() -> Metrics {
-        let mut registry = Registry::with_prefix("gristmill");
+        let mut registry = Registry::with_prefix(PREFIX);
         // From 1 ms to 65 s, and from 0.1 ms to 1.6 s.
         let to_first_token = Histogram::new(exponential_buckets(1e-3, 2.0, 17));
         let between_tokens = Histogram::new(exponential_buckets(1e-4, 2.0, 15));
         let metrics = Metrics {
             connections: Gauge::default(),
             requests: Gauge::default(),
-            generations: Counter::default(),
-            failures: Counter::default(),
+            ended: Family::default(),
             prompt_tokens: Counter::default(),
             reused_tokens: Counter::default(),
             generated_tokens: Counter::default(),
@@ -60,23 +71,25 @@ impl Metrics {
             registry: Mutex::default(),
         };
         registry.register("connections", "Connections that are open", metrics.connections.clone());
-        registry.register("requests", "Generations that run or wait", metrics.requests.clone());
-        registry.register("generations", "Generations that ended as they should", metrics.generations.clone());
-        registry.register("failures", "Generations that ended with an error", metrics.failures.clone());
-        registry.register("prompt_tokens", "Tokens of the prompts of ended generations", metrics.prompt_tokens.clone());
+        registry.register("requests", "Requests that run or wait", metrics.requests.clone());
+        for outcome in OUTCOMES {
+            drop(metrics.ended.get_or_create(&[("outcome", outcome)]));
+        }
+        registry.register("ended_requests", "Requests that have ended, by how", metrics.ended.clone());
+        registry.register("prompt_tokens", "Tokens of the prompts of ended requests", metrics.prompt_tokens.clone());
         let help = "Prompt tokens whose state was in the prefix cache";
         registry.register("prompt_tokens_reused", help, metrics.reused_tokens.clone());
         registry.register("generated_tokens", "Tokens generated", metrics.generated_tokens.clone());
-        registry.register("drafted_tokens", "Tokens guessed for ended generations", metrics.drafted_tokens.clone());
+        registry.register("drafted_tokens", "Tokens guessed for ended requests", metrics.drafted_tokens.clone());
         let help = "Guessed tokens that the model drew";
         registry.register("accepted_tokens", help, metrics.accepted_tokens.clone());
-        let help = "Times that ended generations were interrupted because the KV cache was full";
+        let help = "Times that ended requests were interrupted because the KV cache was full";
         registry.register("preemptions", help, metrics.preemptions.clone());
         let help = "Seconds from a request to its first token";
         registry.register("time_to_first_token_seconds", help, metrics.to_first_token.clone());
         let help = "Seconds from one token of a generation to the next";
         registry.register("time_between_tokens_seconds", help, metrics.between_tokens.clone());
-        let help = "Seconds that ended generations waited for a sequence";
+        let help = "Seconds that ended requests waited for a sequence";
         registry.register("queue_seconds", help, metrics.queue_seconds.clone());
         Metrics { registry: Mutex::new(registry), ..metrics }
     }
@@ -87,10 +100,30 @@ impl Metrics {
         Open(self.connections.clone())
     }
 
-    /// Follows a generation that was asked for at this time.
-    pub(crate) fn watch(self: &std::sync::Arc<Self>, since: Instant) -> Watch {
+    /// Follows a request that was made at this time. The second value is told when the engine has accepted it.
+    pub(crate) fn watch(self: &Arc<Self>, since: Instant) -> (Watch, Accepted) {
         self.requests.inc();
-        Watch { metrics: self.clone(), since, tokens: 0 }
+        let accepted = Accepted::default();
+        (Watch { metrics: self.clone(), since, tokens: 0, accepted: accepted.clone(), ended: false }, accepted)
+    }
+
+    fn count(&self, usage: &Usage) {
+        self.prompt_tokens.inc_by(usage.prompt_tokens as u64);
+        self.reused_tokens.inc_by(usage.reused_tokens as u64);
+        self.drafted_tokens.inc_by(usage.drafted_tokens as u64);
+        self.accepted_tokens.inc_by(usage.accepted_tokens as u64);
+        self.preemptions.inc_by(usage.preemptions as u64);
+        self.queue_seconds.inc_by(usage.queue.as_secs_f64());
+    }
+}
+
+/// Whether the engine has accepted a request. One that it refuses does not end, because it has not begun.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Accepted(Arc<AtomicBool>);
+
+impl Accepted {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -104,43 +137,56 @@ impl Drop for Open {
     }
 }
 
-/// Follows one generation.
+/// Follows one request.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    metrics: std::sync::Arc<Metrics>,
+    metrics: Arc<Metrics>,
     /// The request, then the last token.
     since: Instant,
     tokens: u64,
+    accepted: Accepted,
+    ended: bool,
 }
 
 impl Watch {
-    /// Takes what happens to the generation.
+    /// Takes what happens to a generation.
     pub(crate) fn see(&mut self, event: &Result<Piece, EngineError>) {
+        let Ok(piece) = event else { return self.end("error") };
         let metrics = &self.metrics;
-        let Ok(piece) = event else {
-            metrics.failures.inc();
-            return;
-        };
         let now = Instant::now();
         let seconds = (now - self.since).as_secs_f64();
         let histogram = if self.tokens == 0 { &metrics.to_first_token } else { &metrics.between_tokens };
         histogram.observe(seconds);
-        (self.since, self.tokens) = (now, self.tokens + 1);
         metrics.generated_tokens.inc();
+        (self.since, self.tokens) = (now, self.tokens + 1);
         if let Some(finish) = &piece.finish {
-            metrics.generations.inc();
-            metrics.prompt_tokens.inc_by(finish.usage.prompt_tokens as u64);
-            metrics.reused_tokens.inc_by(finish.usage.reused_tokens as u64);
-            metrics.drafted_tokens.inc_by(finish.usage.drafted_tokens as u64);
-            metrics.accepted_tokens.inc_by(finish.usage.accepted_tokens as u64);
-            metrics.preemptions.inc_by(finish.usage.preemptions as u64);
-            metrics.queue_seconds.inc_by(finish.usage.queue.as_secs_f64());
+            self.metrics.count(&finish.usage);
+            self.end(finish_reason(finish.reason, false));
         }
+    }
+
+    /// Takes the result of a request for embeddings.
+    pub(crate) fn see_embeddings(&mut self, result: &Result<Embeddings, EngineError>) {
+        match result {
+            Ok(embeddings) => {
+                self.metrics.count(&embeddings.usage);
+                self.end("embedded");
+            }
+            Err(_) => self.end("error"),
+        }
+    }
+
+    fn end(&mut self, outcome: &'static str) {
+        self.ended = true;
+        self.metrics.ended.get_or_create(&[("outcome", outcome)]).inc();
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if !self.ended && self.accepted.0.load(Ordering::Relaxed) {
+            self.end("cancelled");
+        }
         self.metrics.requests.dec();
     }
 }
@@ -150,8 +196,10 @@ impl Drop for Watch {
 pub(crate) async fn show(State(app): State<App>) -> Result<Response, ApiError> {
     let mut text = String::new();
     let registry = app.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);
+    let figures = figures::registry(app.engine.stats());
+    let written = [&*registry, &figures].into_iter().try_for_each(|part| encode_registry(&mut text, part));
     // Writing into a string does not fail.
-    let _ = encode(&mut text, &registry);
+    let _ = written.and_then(|()| encode_eof(&mut text));
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(header::CONTENT_TYPE, content_type)], text).into_response())
 }

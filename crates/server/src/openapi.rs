@@ -15,6 +15,7 @@ use crate::{anthropic, listen, metrics, openai, tokens};
     paths(
         openai::chat::serve,
         openai::completions::serve,
+        openai::embeddings::serve,
         openai::responses::serve,
         openai::models::list,
         openai::models::one,

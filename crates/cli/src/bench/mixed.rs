@@ -1,10 +1,10 @@
-//! Many requests through the engine: throughput, and the device's free memory before and after.
+//! Many requests through the engine: throughput, guesses accepted, and the device's free memory before and after.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Instant;
 
-use gristmill_engine::{Engine, Generation, Limits, Model, Prompt, Request, SamplingOptions};
+use gristmill_engine::engine::Usage;
+use gristmill_engine::{Engine, Generation, Prompt, Request, SamplingOptions};
 use serde::Serialize;
 
 use super::measure::Workload;
@@ -22,10 +22,23 @@ pub(super) struct Served {
     cancelled: usize,
     prompt_tokens: usize,
     generated_tokens: usize,
+    /// Tokens that were guessed, and those of them that the model drew.
+    drafted_tokens: usize,
+    accepted_tokens: usize,
     seconds: f64,
     /// Free bytes of the device after the warm-up, and after the last request; `None` on the CPU.
     free_before: Option<u64>,
     free_after: Option<u64>,
+}
+
+impl Served {
+    /// Adds a request that was not cancelled.
+    fn add(&mut self, usage: &Usage) {
+        self.prompt_tokens += usage.prompt_tokens;
+        self.generated_tokens += usage.generated_tokens;
+        self.drafted_tokens += usage.drafted_tokens;
+        self.accepted_tokens += usage.accepted_tokens;
+    }
 }
 
 /// A request before it is sent.
@@ -35,15 +48,16 @@ struct Planned {
     cancel: Option<usize>,
 }
 
-/// Serves `requests`, `workload.batch` at a time. Mixed requests have random lengths up to the workload's, and some are
-/// cancelled.
+/// Serves `requests`, `workload.batch` at a time, with up to `draft` guesses in each step. Mixed requests have random
+/// lengths up to the workload's, and some are cancelled.
 pub(super) fn serve(
-    model: Arc<Model>,
+    engine: &Engine,
     workload: Workload,
-    limits: Limits,
     requests: usize,
     mixed: bool,
+    draft: usize,
 ) -> Result<Served, Failure> {
+    let model = engine.model();
     let mut random = Random::named("gristmill bench requests");
     let vocab = model.spec().vocab as u64;
     let mut plan = || {
@@ -52,14 +66,13 @@ pub(super) fn serve(
         let tokens = (0..prompt).map(|_| random.below(vocab) as u32).collect();
         let cancel = (mixed && random.below(CANCELLED) == 0).then(|| random.below(decode as u64) as usize);
         let sampling = SamplingOptions { seed: Some(random.next()), ..SamplingOptions::default() };
-        let request =
-            Request { sampling, max_tokens: Some(decode), ignore_end: true, ..Request::new(Prompt::Tokens(tokens)) };
+        let prompt = Prompt::Tokens(tokens);
+        let request = Request { sampling, max_tokens: Some(decode), ignore_end: true, draft, ..Request::new(prompt) };
         Planned { request, cancel }
     };
-    let engine = Engine::start(model.clone(), limits)?;
     // Warm-up with every batch size: kernels and graphs that stay in memory exist before the first measurement.
     for together in 1..=workload.batch {
-        batch(&engine, (0..together).map(|_| plan()).collect())?;
+        batch(engine, (0..together).map(|_| plan()).collect(), |_| {})?;
     }
     let free_before = model.free_memory()?;
     let begun = Instant::now();
@@ -68,6 +81,8 @@ pub(super) fn serve(
         cancelled: 0,
         prompt_tokens: 0,
         generated_tokens: 0,
+        drafted_tokens: 0,
+        accepted_tokens: 0,
         seconds: 0.0,
         free_before,
         free_after: None,
@@ -78,37 +93,31 @@ pub(super) fn serve(
         left -= together;
         let planned: Vec<Planned> = (0..together).map(|_| plan()).collect();
         served.cancelled += planned.iter().filter(|planned| planned.cancel.is_some()).count();
-        let (prompt_tokens, generated_tokens) = batch(&engine, planned)?;
-        served.prompt_tokens += prompt_tokens;
-        served.generated_tokens += generated_tokens;
+        batch(engine, planned, |usage| served.add(usage))?;
     }
     served.seconds = begun.elapsed().as_secs_f64();
     served.free_after = model.free_memory()?;
     Ok(served)
 }
 
-/// Serves requests to their ends. Returns the prompt and generated tokens of the requests without cancellation.
-fn batch(engine: &Engine, planned: Vec<Planned>) -> Result<(usize, usize), Failure> {
+/// Serves requests to their ends, and tells the usage of those that are not cancelled.
+fn batch(engine: &Engine, planned: Vec<Planned>, mut ended: impl FnMut(&Usage)) -> Result<(), Failure> {
     let mut running: Vec<(Generation, Option<usize>)> = Vec::with_capacity(planned.len());
     for Planned { request, cancel } in planned {
         running.push((engine.generate(request)?, cancel));
     }
-    let (mut prompts, mut generated) = (0, 0);
     for (mut generation, cancel) in running {
         match cancel {
             // Dropping a generation cancels it.
             Some(tokens) => generation.by_ref().take(tokens).try_for_each(|piece| piece.map(|_| ()))?,
             None => {
                 for piece in generation {
-                    if let Some(finish) = piece?.finish {
-                        prompts += finish.usage.prompt_tokens;
-                        generated += finish.usage.generated_tokens;
-                    }
+                    piece?.finish.iter().for_each(|finish| ended(&finish.usage));
                 }
             }
         }
     }
-    Ok((prompts, generated))
+    Ok(())
 }
 
 impl fmt::Display for Served {
@@ -118,6 +127,10 @@ impl fmt::Display for Served {
         let rate = |tokens: &usize| *tokens as f64 / seconds;
         writeln!(f, "prompts {prompt_tokens} tokens, {:.1} tok/s", rate(prompt_tokens))?;
         writeln!(f, "answers {generated_tokens} tokens, {:.1} tok/s", rate(generated_tokens))?;
+        if self.drafted_tokens > 0 {
+            let share = 100.0 * self.accepted_tokens as f64 / self.drafted_tokens as f64;
+            writeln!(f, "guesses {} tokens, {} accepted ({share:.0}%)", self.drafted_tokens, self.accepted_tokens)?;
+        }
         if let (Some(before), Some(after)) = (self.free_before, self.free_after) {
             writeln!(f, "free memory: {} before, {} after", console::bytes(before), console::bytes(after))?;
         }

@@ -15,7 +15,7 @@ use clap::Args;
 use etcetera::BaseStrategy;
 use gristmill_engine::{Limits, Model};
 
-use crate::args::{DeviceArgs, Verbosity};
+use crate::args::{DeviceArgs, DraftArgs, Verbosity};
 use crate::console;
 use crate::failure::Failure;
 use crate::load;
@@ -71,12 +71,17 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    draft: DraftArgs,
+    #[command(flatten)]
     device: DeviceArgs,
     #[command(flatten)]
     log: Verbosity,
 }
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
+    if args.requests.is_none() && args.draft.is_given() {
+        return Err(Failure::new("guesses are measured with requests: add --requests N"));
+    }
     let written = |spec: &String| synthetic(args, &Synthetic::parse(spec, args.layers)?);
     let path = args.synthetic.as_ref().map(written).transpose()?;
     let source = match &path {
@@ -91,8 +96,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
     let model = load::model(source, &args.device, limits, &args.log)?;
     if let Some(requests) = args.requests {
-        let limits = Limits { context: Some(prompt.saturating_add(decode)), ..limits };
-        let served = mixed::serve(model, workload, limits, requests, args.mixed)?;
+        let (context, output_rows) = (Some(prompt.saturating_add(decode)), args.draft.rows(batch));
+        let limits = Limits { context, output_rows, ..limits };
+        let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?;
+        let served = mixed::serve(&engine, workload, requests, args.mixed, args.draft.most())?;
         return if args.json { console::print_json(&served) } else { console::print(&served) };
     }
     let report = measure(args, source, model, workload, limits)?;

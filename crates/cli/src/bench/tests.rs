@@ -1,6 +1,6 @@
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::gguf::GgufFile;
-use gristmill_engine::{LoadOptions, ModelInfo};
+use gristmill_engine::{Engine, LoadOptions, ModelInfo};
 use gristmill_kernels::kv::KvFormat;
 
 use super::cost::{Span, Step};
@@ -112,12 +112,16 @@ fn requests_are_served_whatever_their_lengths() {
     let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     let workload = Workload { batch: 3, depth: 0, prompt: 20, decode: 5, chunk: 512 };
-    let limits = Limits { context: Some(25), ..workload.limits().unwrap() };
-    for mixed in [false, true] {
-        let served = mixed::serve(model.clone(), workload, limits, 30, mixed).unwrap();
+    let limits = Limits { context: Some(25), output_rows: Some(9), ..workload.limits().unwrap() };
+    // A model that guesses for itself is always right.
+    let engine = Engine::start_with_draft_model(model.clone(), model, limits).unwrap();
+    for (mixed, draft) in [(false, 0), (false, 2), (true, 0)] {
+        let served = mixed::serve(&engine, workload, 30, mixed, draft).unwrap();
         let served = serde_json::to_value(served).unwrap();
         assert_eq!(served["requests"], 30);
         assert!(served["free_after"].is_null());
+        assert_eq!(served["drafted_tokens"] != 0, draft > 0);
+        assert_eq!(served["drafted_tokens"], served["accepted_tokens"]);
         let (prompts, answers) =
             (served["prompt_tokens"].as_u64().unwrap(), served["generated_tokens"].as_u64().unwrap());
         match mixed {

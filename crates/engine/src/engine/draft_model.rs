@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gristmill_kernels::ops::{PADDING, Sampling};
 
 use super::EngineError;
-use super::job::Job;
+use super::job::Completion;
 use crate::tokenizer::Tokenizer;
 use crate::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
 
@@ -21,7 +21,7 @@ pub(super) struct Wish<'a> {
     pub(super) text: &'a [u32],
     /// Guesses, at most.
     pub(super) count: usize,
-    pub(super) job: &'a Job,
+    pub(super) completion: &'a Completion,
 }
 
 /// A model that guesses, with the state of the texts that it follows.
@@ -162,7 +162,7 @@ impl DraftModel {
             self.batch.push(*sequence, tokens, if *last { Outputs::Last } else { Outputs::None });
             if *last {
                 rows.push(*number);
-                sampling.push(wish.job.sampling_of_guess(known.len() + tokens.len()));
+                sampling.push(wish.completion.sampling_of_guess(known.len() + tokens.len()));
             }
         }
         let mut logits = self.runner.forward(&self.batch)?;

@@ -123,6 +123,15 @@ pub enum EngineError {
         /// How many run or wait.
         requests: usize,
     },
+    /// A request for embeddings has no input.
+    #[error("there is no input; give at least one text")]
+    NoInputs,
+    /// The model file says that its hidden states become no vector.
+    #[error(
+        "the model file says that a text becomes no vector (`pooling_type` is none or rank); use a model that was trained \
+         for embeddings, or one that generates text"
+    )]
+    NoPooling,
     /// A batch that cannot hold one token of each sequence.
     #[error("a batch of {batch_tokens} tokens is too small for {sequences} sequences; it needs one token for each")]
     BatchTooSmall {

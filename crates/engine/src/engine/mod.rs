@@ -5,20 +5,24 @@
 //!                                                                                                     │
 //! Generation (iterator, dropping it cancels) ◄────────────────── channel of pieces ◄──────────────────┘
 //! ```
-//! - `request` has requests and their results, `sampling` and `logprob` parts of them, `error` the reasons for a refusal.
-//! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop.
+//! - `request` and `embedding` have requests and their results, `generation` the iterator, `sampling` and `logprob` parts of
+//!   them, `error` the reasons for a refusal.
+//! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop. `stats` has what it
+//!   counts.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
 //! - `draft` and `draft_model` guess tokens that follow, which the model checks in one pass.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `receipt` says what produces a reply's texts again; `seed` draws seeds and writes them as JSON.
 //! - `fair` decides whose request begins next, `pace` how many tokens run next, `schedule` which; `job` follows one
-//!   request to its end; `stop` withholds text that may be the start of a stop string.
+//!   text to its end; `stop` withholds text that may be the start of a stop string.
 
 mod draft;
 mod draft_model;
 mod dry;
+mod embedding;
 mod error;
 mod fair;
+mod generation;
 mod grammar;
 mod job;
 mod logprob;
@@ -28,23 +32,28 @@ mod request;
 mod sampling;
 mod schedule;
 mod seed;
+mod stats;
 mod stop;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::Instant;
 
 use gristmill_kernels::kv::KvFormat;
+use gristmill_kernels::tensor::DeviceId;
 
 pub use dry::Dry;
+pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;
+pub use generation::{Canceller, Generation};
 pub use grammar::{Grammar, closed_schema};
 pub use logprob::Logprob;
 pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, Usage};
 pub use sampling::SamplingOptions;
+pub use stats::{Distribution, ExpertLoad, Stats, Times};
 
 use crate::template::{ChatTemplate, RenderOptions, TemplateError};
 use crate::tokenizer::{EncodeOptions, StreamDecoder};
@@ -52,8 +61,9 @@ use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
 use dry::Repetition;
 use grammar::Grammars;
-use job::{Deliver, Job, Place};
+use job::{Completion, Deliver, Job, Place, Task};
 use receipt::Conditions;
+use stats::Counters;
 use worker::{Failure, Worker};
 
 /// What happens to a request.
@@ -76,6 +86,7 @@ pub struct Engine {
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     failure: Failure,
+    counters: Arc<Counters>,
     sequences: usize,
     /// Requests that may wait.
     queue: usize,
@@ -113,8 +124,12 @@ impl Engine {
         let draft = draft.map(|draft| DraftModel::new(draft, &model, limits, plan.context)).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         let failure = Failure::default();
+        let counters = Arc::new(Counters::new(model.spec(), sequences, batch_tokens));
+        // There it costs nothing worth a word.
+        counters.count_experts(model.backend.device() == DeviceId::Cpu);
+        counters.now(0, 0, runner.kv_usage());
         let (jobs, inbox) = mpsc::channel();
-        let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone());
+        let worker = Worker::new(runner, draft, limits, stop.clone(), failure.clone(), counters.clone());
         let thread = thread::Builder::new().name("gristmill-engine".to_owned()).spawn(move || worker.run(&inbox));
         let thread = Some(thread.map_err(EngineError::Thread)?);
         let (template, grammars, requests) = Default::default();
@@ -129,6 +144,7 @@ impl Engine {
             thread,
             stop,
             failure,
+            counters,
             sequences,
             queue,
             requests,
@@ -167,6 +183,17 @@ impl Engine {
             None if self.thread.as_ref().is_none_or(JoinHandle::is_finished) => Err(EngineError::Stopped),
             None => Ok(()),
         }
+    }
+
+    /// What the engine does and has done.
+    pub fn stats(&self) -> Stats {
+        self.counters.read()
+    }
+
+    /// Turns the counting of experts' tokens on or off, from the next step on ([`Stats::experts`]). On a CPU, where it costs
+    /// next to nothing, it is on at first. On a GPU each layer of a step then waits for the host.
+    pub fn count_experts(&self, on: bool) {
+        self.counters.count_experts(on);
     }
 
     /// Tokens that a prompt and its completion may have together.
@@ -266,8 +293,7 @@ impl Engine {
         let vocabulary = self.model.spec().vocab;
         request.check(vocabulary)?;
         let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
-        let places = self.sequences.saturating_add(self.queue);
-        let place = Place::take(&self.requests, places).ok_or(EngineError::Busy { requests: places })?;
+        let (place, since) = (self.place()?, Instant::now());
         let prompt = self.prompt_tokens(&request.prompt)?;
         let grammar = request.grammar.as_ref();
         let compile = |grammar| self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary);
@@ -278,9 +304,21 @@ impl Engine {
             // What is generated continues a text, whose first space is not the first of a new one.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };
+        let (tenant, deliver) = (request.tenant, Deliver(Box::new(deliver)));
+        let completion = Completion::new(request, repetition, matcher, decoder, place, deliver);
+        self.submit(prompt, tenant, since, Task::Complete(Box::new(completion)))
+    }
+
+    /// A place for one more request.
+    fn place(&self) -> Result<Place, EngineError> {
+        let places = self.sequences.saturating_add(self.queue);
+        Place::take(&self.requests, places).ok_or(EngineError::Busy { requests: places })
+    }
+
+    /// Hands a job to the engine's thread.
+    fn submit(&self, text: Vec<u32>, tenant: u64, since: Instant, task: Task) -> Result<Canceller, EngineError> {
         let cancelled = Arc::new(AtomicBool::new(false));
-        let deliver = Deliver(Box::new(deliver));
-        let job = Job::new(request, prompt, repetition, matcher, decoder, place, deliver, cancelled.clone());
+        let job = Job::new(text, tenant, since, cancelled.clone(), task);
         let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
         jobs.send(job).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
         Ok(Canceller(cancelled))
@@ -296,72 +334,5 @@ impl Drop for Engine {
             // A panic of that thread has ended its generations with an error already.
             let _ = thread.join();
         }
-    }
-}
-
-/// The completion of a request, one piece for each token. The last piece says how the generation ended; an error is the
-/// last item. Dropping the iterator cancels the request.
-#[derive(Debug)]
-pub struct Generation {
-    pieces: Receiver<Event>,
-    cancel: Canceller,
-    ended: bool,
-}
-
-impl Generation {
-    /// A handle that ends this generation from another thread, for example from a signal handler's.
-    pub fn canceller(&self) -> Canceller {
-        self.cancel.clone()
-    }
-}
-
-impl Iterator for Generation {
-    type Item = Result<Piece, EngineError>;
-
-    /// Waits for the next piece.
-    fn next(&mut self) -> Option<Self::Item> {
-        // Often enough that cancelling feels immediate even if the engine is in a long step.
-        const LOOK_UP: Duration = Duration::from_millis(20);
-        while !self.ended {
-            match self.pieces.recv_timeout(LOOK_UP) {
-                Ok(Ok(piece)) => {
-                    self.ended = piece.finish.is_some();
-                    return Some(Ok(piece));
-                }
-                Ok(Err(error)) => {
-                    self.ended = true;
-                    return Some(Err(error));
-                }
-                Err(_) if self.cancel.is_cancelled() => self.ended = true,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => {
-                    self.ended = true;
-                    return Some(Err(EngineError::Stopped));
-                }
-            }
-        }
-        None
-    }
-}
-
-impl Drop for Generation {
-    fn drop(&mut self) {
-        self.cancel.cancel();
-    }
-}
-
-/// Ends a request. The iterator of a [`Generation`] gives the pieces that have arrived, then ends.
-#[derive(Debug, Clone)]
-pub struct Canceller(Arc<AtomicBool>);
-
-impl Canceller {
-    /// Ends the generation.
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether [`Self::cancel`] was called.
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
     }
 }

@@ -1,5 +1,5 @@
-//! One forward pass: a flat batch of tokens of several sequences to logits. Blocks are compositions of ops; each adds its
-//! output to the residual stream.
+//! One forward pass: a flat batch of tokens of several sequences to hidden states and logits. Blocks are compositions of
+//! ops; each adds its output to the residual stream.
 
 use std::sync::Arc;
 
@@ -22,8 +22,9 @@ use crate::error::Result;
 use crate::state::{LayerState, State};
 
 /// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer), and
-/// leaves the logits of the first `rows` of `scratch.output_rows` in `scratch.logits`. The backend is the model's, or the one
-/// of [`Backend::make_ready`]. `inspect` is called with the residual stream after each stage.
+/// leaves their hidden states in `scratch.normed` if `outputs` asks for any, and the logits of so many rows of
+/// `scratch.output_rows` in `scratch.logits`. The backend is the model's, or the one of [`Backend::make_ready`]. `inspect` is
+/// called with the residual stream after each stage.
 pub(crate) fn forward(
     backend: &Backend,
     model: &Model,
@@ -31,7 +32,7 @@ pub(crate) fn forward(
     state: &mut State,
     scratch: &mut Scratch,
     tokens: usize,
-    rows: usize,
+    outputs: PassOutputs,
     inspect: &mut Inspect,
 ) -> Result<()> {
     let weights = &model.weights;
@@ -56,11 +57,24 @@ pub(crate) fn forward(
         step.post_norm(layer.mlp_post_norm.as_ref(), scratch)?;
         inspect(Stage::Layer(index), scratch)?;
     }
-    if rows == 0 {
-        return Ok(());
+    if outputs != PassOutputs::None {
+        step.norm(&weights.output_norm, scratch)?;
     }
-    step.norm(&weights.output_norm, scratch)?;
-    step.lm_head(weights, rows, scratch)
+    match outputs {
+        PassOutputs::None | PassOutputs::Hidden => Ok(()),
+        PassOutputs::Logits { rows } => step.lm_head(weights, rows, scratch),
+    }
+}
+
+/// What a pass computes behind the last layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PassOutputs {
+    /// Nothing: the tokens only fill the state.
+    None,
+    /// The hidden states of all tokens: the residual stream after the last norm.
+    Hidden,
+    /// These, and the logits of some tokens.
+    Logits { rows: usize },
 }
 
 /// What all blocks of one pass share.

@@ -12,7 +12,7 @@ pub mod spec;
 mod vocabulary;
 mod weights;
 
-pub(crate) use forward::forward;
+pub(crate) use forward::{PassOutputs, forward};
 pub use inspect::Stage;
 pub(crate) use inspect::{Inspect, expert_counts, first_not_finite};
 pub(crate) use scratch::Scratch;

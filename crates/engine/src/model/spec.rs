@@ -38,8 +38,22 @@ pub struct ModelSpec {
     pub tied_embeddings: bool,
     /// The output head has a bias.
     pub output_bias: bool,
+    /// How a text becomes a vector; `None` if the file says that it becomes none.
+    pub pooling: Option<Pooling>,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
+}
+
+/// How the hidden states of a text's tokens become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Pooling {
+    /// Their mean.
+    Mean,
+    /// That of the first token.
+    First,
+    /// That of the last token, which has seen all others.
+    Last,
 }
 
 /// What a norm of a row does.

@@ -44,6 +44,11 @@ impl Blocks {
         self.free.len() + self.idle.len()
     }
 
+    /// Blocks that only the prefix cache has.
+    pub(super) fn idle(&self) -> usize {
+        self.idle.len()
+    }
+
     /// Whether no other sequence has the block.
     pub(super) fn has_one_sequence(&self, block: u32) -> bool {
         self.blocks[block as usize].sequences == 1

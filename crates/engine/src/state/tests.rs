@@ -45,6 +45,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         logit_scale: 1.0,
         tied_embeddings: true,
         output_bias: false,
+        pooling: None,
         layers: windows.iter().map(layer).collect(),
     }
 }

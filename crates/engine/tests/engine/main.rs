@@ -10,6 +10,7 @@ mod bias;
 mod broken;
 mod cache;
 mod damaged;
+mod embeddings;
 mod failing;
 mod grammar;
 mod not_finite;
@@ -18,6 +19,7 @@ mod receipt;
 mod refuse;
 mod results;
 mod speech;
+mod stats;
 
 use std::sync::Arc;
 

@@ -7,13 +7,14 @@ use axum::extract::State;
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use gristmill_engine::Request;
 use gristmill_engine::engine::{Logprob, Piece};
-use gristmill_engine::{Prompt, Request};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::finish_reason;
 use super::format::{FormatFields, ResponseFormat};
+use super::prompts::Prompts;
 use super::settings::{MOST_LOGPROBS, POLICY, Settings, choices};
 use super::usage::Usage;
 use crate::access::Tenant;
@@ -54,16 +55,6 @@ struct CompletionFields {
     /// Tell the log-probability of each token, and of so many of the likeliest; of the prompt's too with `echo`.
     #[schema(maximum = 20)]
     logprobs: Option<usize>,
-}
-
-/// One text or several, or their tokens.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-#[serde(untagged, expecting = "a string, a list of strings, a list of token ids, or a list of such lists")]
-enum Prompts {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<u32>),
-    TokenLists(Vec<Vec<u32>>),
 }
 
 /// The reply, or one event of a reply in events.
@@ -164,7 +155,7 @@ impl CompletionRequest {
         let grammar = format.grammar(completion.response_format)?;
         let CompletionFields { prompt, max_tokens, echo, logprobs, .. } = completion;
         let (n, echo) = (settings.choices()?, echo.unwrap_or(false));
-        let prompts = prompt.list()?;
+        let prompts = prompt.list("prompt", MOST_PROMPTS)?;
         if settings.streams() && echo {
             return Err(ApiError::param("echo", "echo is not supported for a reply in events; leave stream out"));
         }
@@ -190,24 +181,6 @@ impl CompletionRequest {
             echoes.extend((0..n).map(|_| Echo { tokens: tokens.clone(), prompt_only: most == 0 }));
         }
         Ok((requests, echoes))
-    }
-}
-
-impl Prompts {
-    fn list(self) -> Result<Vec<Prompt>, ApiError> {
-        let prompts: Vec<Prompt> = match self {
-            Prompts::Text(text) => vec![text.into()],
-            Prompts::Texts(texts) => texts.into_iter().map(Prompt::from).collect(),
-            Prompts::Tokens(tokens) => vec![tokens.into()],
-            Prompts::TokenLists(lists) => lists.into_iter().map(Prompt::from).collect(),
-        };
-        match prompts.len() {
-            0 => Err(ApiError::param("prompt", "prompt is an empty list; give at least one text")),
-            n if n > MOST_PROMPTS => {
-                Err(ApiError::param("prompt", format!("prompt has {n} texts; at most {MOST_PROMPTS} are accepted")))
-            }
-            _ => Ok(prompts),
-        }
     }
 }
 

@@ -2,10 +2,12 @@
 
 pub(crate) mod chat;
 pub(crate) mod completions;
+pub(crate) mod embeddings;
 pub(crate) mod format;
 pub(crate) mod logprobs;
 pub(crate) mod messages;
 pub(crate) mod models;
+pub(crate) mod prompts;
 pub(crate) mod responses;
 pub(crate) mod settings;
 pub(crate) mod tools;

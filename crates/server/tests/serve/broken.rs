@@ -70,7 +70,7 @@ fn a_device_that_fails_makes_the_server_unhealthy() {
     while server.metric("gristmill_requests") > 0.0 {
         assert!(start.elapsed() < Duration::from_secs(10), "requests go on");
     }
-    assert_eq!(server.metric("gristmill_failures_total"), 4.0);
+    assert_eq!(server.ended("error"), 4.0);
     drop(server);
 
     device.repair();
@@ -100,7 +100,7 @@ fn logits_that_are_not_finite_end_one_request() {
             assert_eq!(other.join().expect("a reply"), alone);
         }
     });
-    assert_eq!(server.metric("gristmill_failures_total"), 5.0);
+    assert_eq!(server.ended("error"), 5.0);
     let messages = json!([{"role": "user", "content": "a\u{7}"}]);
     for (path, mut body, event) in [
         (TEXT, json!({"prompt": "a\u{7}"}), "data: {\"error\""),

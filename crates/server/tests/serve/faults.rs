@@ -31,7 +31,10 @@ fn a_client_that_goes_away_frees_its_place() {
     wait_until("the end of all generations", || server.metric("gristmill_requests") == 0.0);
     let tokens = server.metric("gristmill_generated_tokens_total");
     assert!(tokens < 20.0 * 190.0, "{tokens} tokens were generated for nobody");
-    assert_eq!(server.metric("gristmill_failures_total"), 0.0);
+    // A fast machine may end one before it hears of it.
+    let cancelled = server.ended("cancelled");
+    assert!(cancelled > 10.0 && cancelled + server.ended("length") == 20.0, "{cancelled}");
+    assert_eq!(server.ended("error"), 0.0);
     let mut short = long();
     short["max_tokens"] = json!(5);
     assert_eq!(server.ask(PATH, &short)["usage"]["completion_tokens"], 5);

@@ -21,6 +21,7 @@ mod bombs;
 mod broken;
 mod chat;
 mod completions;
+mod embeddings;
 mod faults;
 mod many;
 mod numbers;

@@ -78,7 +78,7 @@ fn disconnecting(count: usize) {
     let (early, _) = run(count / 10);
     let (late, waited) = run(count - count / 10);
     println!("{count} requests: {early:?} bytes after a tenth, {late:?} after all; the last freed within {waited:?}");
-    assert_eq!(server.metric("gristmill_failures_total"), 0.0);
+    assert_eq!(server.ended("error"), 0.0);
     // A hundred requests may well have touched less than all there is.
     if let (Some(early), Some(late), true) = (early, late, count >= 10_000) {
         assert!(late <= early + early / 50, "{late} bytes after all requests, {early} after a tenth");

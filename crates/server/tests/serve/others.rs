@@ -1,9 +1,15 @@
 //! The tokenizer, the model's description, counters, keys and names.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gristmill_engine::{LoadOptions, Model};
 use gristmill_server::{Access, Options};
 use serde_json::{Value, json};
 
 use crate::server::{CONTEXT, Running, engine, model, options};
+use crate::speech;
+use crate::tiny::{Random, Tiny};
 
 #[test]
 fn tokens_and_back() {
@@ -84,17 +90,52 @@ fn counters_are_true() {
     assert!(cached >= 16.0);
     let prompt = first["usage"]["prompt_tokens"].as_f64().expect("a number");
     for (name, value) in [
-        ("gristmill_generations_total", 2.0),
-        ("gristmill_failures_total", 0.0),
+        ("gristmill_ended_requests_total{outcome=\"length\"}", 2.0),
+        ("gristmill_ended_requests_total{outcome=\"stop\"}", 0.0),
+        ("gristmill_ended_requests_total{outcome=\"cancelled\"}", 0.0),
+        ("gristmill_ended_requests_total{outcome=\"error\"}", 0.0),
         ("gristmill_prompt_tokens_total", 2.0 * prompt),
         ("gristmill_prompt_tokens_reused_total", cached),
         ("gristmill_generated_tokens_total", 14.0),
         ("gristmill_time_to_first_token_seconds_count", 2.0),
         ("gristmill_time_between_tokens_seconds_count", 12.0),
         ("gristmill_requests", 0.0),
+        ("gristmill_requests_waiting", 0.0),
+        ("gristmill_kv_cache_capacity_tokens", 4.0 * 63.0 * 16.0),
+        ("gristmill_step_requests_count", 14.0),
+        ("gristmill_step_requests_sum", 14.0),
+        ("gristmill_step_requests_bucket{le=\"1.0\"}", 14.0),
+        ("gristmill_step_requests_bucket{le=\"+Inf\"}", 14.0),
+        // The last token of a text is not computed.
+        ("gristmill_step_tokens_sum", 2.0 * (prompt + 6.0) - cached),
     ] {
         assert_eq!(server.metric(name), value, "{name}");
     }
+    let seconds = |name: &str| server.metric(&format!("gristmill_{name}_seconds_total"));
+    assert!(seconds("forward") > 0.0 && seconds("draw") > 0.0);
+    // The last step may not have ended yet.
+    assert!(seconds("step") > 0.0);
+}
+
+/// One figure for each layer with experts: the busiest one's tokens over the mean.
+#[test]
+fn the_balance_of_experts_is_told() {
+    let mut tiny = Tiny::qwen3moe();
+    speech::teach(&mut tiny);
+    let options_of_model = LoadOptions { device: "cpu".to_owned(), threads: Some(2), ..LoadOptions::default() };
+    let model = Model::from_file(tiny.file(&mut Random::fresh()), options_of_model).expect("a good model");
+    let server = Running::new(engine(&Arc::new(model), 2), options());
+    assert!(!server.get("/metrics").text.contains("expert_imbalance{"));
+    server.ask("/v1/completions", &json!({"prompt": "wheat and rye", "max_tokens": 9}));
+    let text = server.get("/metrics").text;
+    for layer in 0..2 {
+        let imbalance = server.metric(&format!("gristmill_expert_imbalance{{layer=\"{layer}\"}}"));
+        assert!((1.0..=5.0).contains(&imbalance), "{text}");
+    }
+    assert!(text.ends_with("# EOF\n") && text.matches("# EOF").count() == 1, "{text}");
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")).collect();
+    let distinct: BTreeSet<&str> = names.iter().copied().collect();
+    assert_eq!(names.len(), distinct.len(), "{names:?}");
 }
 
 #[test]

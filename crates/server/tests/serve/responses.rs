@@ -294,7 +294,7 @@ fn a_reply_that_fails() {
     );
     assert_eq!(response["output"][0]["content"][0]["text"], joined(&events, "output_text"));
     assert_eq!((&response["output"][0]["status"], &response["usage"]), (&json!("incomplete"), &Value::Null));
-    assert_eq!(server.metric("gristmill_failures_total"), 2.0);
+    assert_eq!(server.ended("error"), 2.0);
 }
 
 #[test]

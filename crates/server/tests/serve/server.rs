@@ -155,6 +155,11 @@ impl Running {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         line.unwrap_or_else(|| panic!("{name} in {text}"))
     }
+
+    /// How many requests have ended so.
+    pub(crate) fn ended(&self, outcome: &str) -> f64 {
+        self.metric(&format!("gristmill_ended_requests_total{{outcome=\"{outcome}\"}}"))
+    }
 }
 
 impl Drop for Running {

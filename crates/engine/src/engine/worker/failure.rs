@@ -36,7 +36,9 @@ impl Worker {
         // Known before the jobs end, so that whoever asks again is refused.
         let _ = self.failure.set(error.clone());
         let running = self.slots.iter_mut().filter_map(Option::take).map(|running| running.job);
-        for mut job in running.chain(self.waiting.drain(..)).chain(inbox.try_iter()) {
+        let jobs: Vec<Job> = running.chain(self.waiting.drain(..)).chain(inbox.try_iter()).collect();
+        self.report();
+        for mut job in jobs {
             job.fail(EngineError::Device(error.clone()));
         }
     }

@@ -9,7 +9,7 @@ use std::fmt::Display;
 
 use crate::error::{Error, Result};
 use crate::gguf::{FromValue, GgufFile, Value};
-use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind};
+use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, Pooling};
 use crate::plan::MAX_CONTEXT;
 
 /// The largest width or head count; products of two fit 64 bits.
@@ -167,6 +167,7 @@ impl<'a> Reader<'a> {
         if !(eps.is_finite() && eps >= 0.0) {
             return self.wrong("attention.layer_norm_rms_epsilon", eps, "must be finite and not negative");
         }
+        self.insist("attention.causal", "true (a token sees those before it)")?;
         let hidden = self.hidden()?;
         Ok(ModelSpec {
             architecture: self.arch.to_owned(),
@@ -183,8 +184,23 @@ impl<'a> Reader<'a> {
             logit_scale: 1.0,
             tied_embeddings: !self.tensor("output.weight"),
             output_bias: self.tensor("output.bias"),
+            pooling: self.pooling()?,
             layers,
         })
+    }
+
+    /// The pooling of hidden states; that of the last token if the file does not say.
+    fn pooling(&self) -> Result<Option<Pooling>> {
+        match self.source.optional::<u32>(&self.key("pooling_type"))? {
+            None | Some(3) => Ok(Some(Pooling::Last)),
+            Some(1) => Ok(Some(Pooling::Mean)),
+            Some(2) => Ok(Some(Pooling::First)),
+            // No pooling, and the score of a ranker.
+            Some(0 | 4) => Ok(None),
+            Some(found) => {
+                self.wrong("pooling_type", found, "must be 0 (none), 1 (mean), 2 (CLS), 3 (last) or 4 (rank)")
+            }
+        }
     }
 
     /// Whether each layer has a window, first to last: of every `period` layers all but the last, unless the file has

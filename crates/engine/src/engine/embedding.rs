@@ -1,0 +1,72 @@
+//! Texts that become vectors.
+
+use std::sync::mpsc;
+
+use super::job::{Collector, Embedding, Task};
+use super::{Canceller, Engine, EngineError, Prompt, Usage};
+
+/// Texts to be embedded, each by itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct EmbeddingRequest {
+    /// The texts; at least one.
+    pub inputs: Vec<Prompt>,
+    /// See [`Request::tenant`](super::Request::tenant).
+    pub tenant: u64,
+}
+
+impl EmbeddingRequest {
+    /// A request of tenant 0.
+    pub fn new(inputs: Vec<Prompt>) -> EmbeddingRequest {
+        EmbeddingRequest { inputs, tenant: 0 }
+    }
+}
+
+/// The vectors of a request's inputs.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Embeddings {
+    /// One for each input, in their order: of the model's width
+    /// ([`ModelSpec::hidden`](crate::model::spec::ModelSpec::hidden)) and of length 1.
+    pub vectors: Vec<Vec<f32>>,
+    /// Tokens and times of all inputs together: `queue` until the first was read, `prefill` from then to the last vector.
+    pub usage: Usage,
+}
+
+impl Engine {
+    /// Embeds texts, and waits for their vectors.
+    ///
+    /// A vector is what the model file's `pooling_type` makes of the hidden states after the last norm: the mean, that of the
+    /// first token, or that of the last; of the last where the file does not say, as in models that generate text. Inputs run
+    /// in the same steps as all other requests, and on a CPU their company does not change a bit of them.
+    ///
+    /// # Errors
+    /// As [`deliver_embeddings`](Self::deliver_embeddings), and what goes wrong while the inputs are computed.
+    pub fn embed(&self, request: EmbeddingRequest) -> Result<Embeddings, EngineError> {
+        let (result, results) = mpsc::channel();
+        // It is received, or nobody waits for it.
+        self.deliver_embeddings(request, move |embeddings| drop(result.send(embeddings)))?;
+        results.recv().unwrap_or(Err(EngineError::Stopped))
+    }
+
+    /// As [`embed`](Self::embed), which calls `deliver` with the vectors or with what went wrong, on the engine's thread, for
+    /// which all requests wait. `deliver` is dropped instead if the request is cancelled or the engine dropped. However many
+    /// inputs it has, the request takes one place of the queue.
+    ///
+    /// # Errors
+    /// [`EngineError::NoInputs`], [`EngineError::NoPooling`], an input that is empty or longer than the context,
+    /// [`EngineError::Busy`], and the errors of [`health`](Self::health).
+    pub fn deliver_embeddings(
+        &self,
+        request: EmbeddingRequest,
+        deliver: impl FnOnce(Result<Embeddings, EngineError>) + Send + 'static,
+    ) -> Result<Canceller, EngineError> {
+        self.health()?;
+        let pooling = self.model().spec().pooling.ok_or(EngineError::NoPooling)?;
+        let collector = Collector::new(request.inputs.len(), self.place()?, Box::new(deliver));
+        let since = collector.asked();
+        let texts: Vec<Vec<u32>> =
+            request.inputs.iter().map(|input| self.prompt_tokens(input)).collect::<Result<_, _>>()?;
+        let (text, embedding) = Embedding::first(texts, pooling, collector).ok_or(EngineError::NoInputs)?;
+        self.submit(text, request.tenant, since, Task::Embed(Box::new(embedding)))
+    }
+}

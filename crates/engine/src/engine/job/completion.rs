@@ -1,0 +1,291 @@
+//! The completion of a text, to its last piece.
+
+use std::fmt;
+use std::mem;
+
+use gristmill_kernels::ops::Sampling;
+
+use super::{Place, Progress};
+use crate::engine::draft::Draft;
+use crate::engine::dry::Repetition;
+use crate::engine::grammar::Matcher;
+use crate::engine::stop::{Scan, StopStrings};
+use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage, seed};
+use crate::tokenizer::{StreamDecoder, Tokenizer};
+
+/// A token that was drawn for a job.
+#[derive(Debug)]
+pub(in crate::engine) struct Drawn {
+    pub(in crate::engine) token: u32,
+    pub(in crate::engine) logprob: Option<Logprob>,
+}
+
+/// Takes what happens to a request. Returns whether anybody wants more of it.
+pub(in crate::engine) struct Deliver(pub(in crate::engine) Box<dyn FnMut(Event) -> bool + Send>);
+
+impl fmt::Debug for Deliver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Deliver")
+    }
+}
+
+/// How a text is completed, and how far that is.
+#[derive(Debug)]
+pub(in crate::engine) struct Completion {
+    sampling: SamplingOptions,
+    seed: u64,
+    /// See [`Request::logprobs`].
+    pub(in crate::engine) logprobs: Option<usize>,
+    /// See [`Request::prompt_logprobs`].
+    pub(in crate::engine) prompt_logprobs: Option<usize>,
+    /// Those of the prompt so far.
+    of_prompt: Vec<Logprob>,
+    /// See [`Piece::cache_miss`]; until the first piece.
+    cache_miss: Option<String>,
+    max_tokens: usize,
+    /// See [`Request::min_tokens`].
+    min_tokens: usize,
+    ignore_end: bool,
+    decoder: StreamDecoder,
+    stops: StopStrings,
+    /// The bias of the request, in ascending order of the tokens.
+    given_bias: Vec<(u32, f32)>,
+    /// `given_bias`, DRY's penalties and what keeps the text from ending, as of the last [`Self::observe`].
+    bias: Vec<(u32, f32)>,
+    repetition: Option<Repetition>,
+    /// Of the request's grammar.
+    matcher: Option<Matcher>,
+    /// `None` if what is drawn depends on tokens that would be guesses.
+    draft: Option<Draft>,
+    /// Tokens generated so far and how often, if a penalty looks at them.
+    counts: Vec<(u32, u32)>,
+    /// Until the last piece.
+    place: Option<Place>,
+    deliver: Deliver,
+}
+
+impl Completion {
+    pub(in crate::engine) fn new(
+        mut request: Request,
+        repetition: Option<Repetition>,
+        matcher: Option<Matcher>,
+        decoder: StreamDecoder,
+        place: Place,
+        deliver: Deliver,
+    ) -> Completion {
+        request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
+        let depends = repetition.is_some() || matcher.is_some() || request.sampling.penalises();
+        Completion {
+            draft: (request.draft > 0 && !depends).then(|| Draft::new(request.draft)),
+            sampling: request.sampling,
+            seed: request.sampling.seed.unwrap_or_else(seed::draw),
+            logprobs: request.logprobs,
+            prompt_logprobs: request.prompt_logprobs,
+            of_prompt: Vec::new(),
+            cache_miss: None,
+            max_tokens: request.max_tokens.unwrap_or(usize::MAX),
+            min_tokens: request.min_tokens,
+            ignore_end: request.ignore_end,
+            decoder,
+            stops: StopStrings::new(&request.stop),
+            bias: request.logit_bias.clone(),
+            given_bias: request.logit_bias,
+            repetition,
+            matcher,
+            counts: Vec::new(),
+            place: Some(place),
+            deliver,
+        }
+    }
+
+    /// Tokens that may still be generated.
+    pub(super) fn left(&self, progress: &Progress) -> usize {
+        self.max_tokens.saturating_sub(progress.usage.generated_tokens)
+    }
+
+    /// Waits again with the text so far.
+    pub(super) fn preempt(&mut self, progress: &Progress) {
+        self.of_prompt.clear();
+        if progress.usage.generated_tokens > 0 {
+            // The first piece had them.
+            self.prompt_logprobs = None;
+        }
+    }
+
+    /// The prefix cache lacks this rest of the prompt, and has what is before it.
+    pub(super) fn miss(&mut self, rest: &[u32], tokenizer: Option<&Tokenizer>) {
+        const CHARACTERS: usize = 40;
+        let text = tokenizer.and_then(|t| t.decode(&rest[..rest.len().min(CHARACTERS)], false).ok());
+        self.cache_miss = text.map(|text| text.chars().take(CHARACTERS).collect());
+    }
+
+    /// Computes the mask and the bias of the next token from the text so far, prompt included.
+    ///
+    /// # Errors
+    /// Those of the grammar.
+    pub(in crate::engine) fn observe(
+        &mut self,
+        progress: &Progress,
+        text: &[u32],
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<(), EngineError> {
+        let generated = progress.usage.generated_tokens;
+        if let Some(matcher) = &mut self.matcher {
+            matcher.allow(!self.ignore_end && generated >= self.min_tokens)?;
+        }
+        self.update_bias(generated, text, tokenizer);
+        Ok(())
+    }
+
+    fn update_bias(&mut self, generated: usize, text: &[u32], tokenizer: Option<&Tokenizer>) {
+        if self.repetition.is_none() && self.min_tokens == 0 {
+            return;
+        }
+        self.bias.clone_from(&self.given_bias);
+        let penalties = self.repetition.iter_mut().flat_map(|repetition| repetition.penalties(text, tokenizer));
+        let lower = |(token, penalty): (u32, f32)| match self.given_bias.binary_search_by_key(&token, |&(id, _)| id) {
+            // Finite numbers may have a sum that is not.
+            Ok(index) => self.bias[index].1 = (self.bias[index].1 - penalty).max(-f32::MAX),
+            Err(_) => self.bias.push((token, -penalty)),
+        };
+        penalties.for_each(lower);
+        if generated < self.min_tokens {
+            for &end in tokenizer.map_or(&[][..], Tokenizer::end_of_generation) {
+                match self.bias.iter_mut().find(|(token, _)| *token == end) {
+                    Some((_, bias)) => *bias = -f32::MAX,
+                    None => self.bias.push((end, -f32::MAX)),
+                }
+            }
+        }
+    }
+
+    /// How many tokens to guess, of which the context holds `room` more behind the next.
+    pub(super) fn guesses(&self, progress: &Progress, room: usize) -> usize {
+        let wanted = self.left(progress).saturating_sub(1);
+        match &self.draft {
+            Some(draft) if progress.usage.generated_tokens >= self.min_tokens => draft.count().min(room).min(wanted),
+            _ => 0,
+        }
+    }
+
+    /// Counts guesses, and how many of them the model drew.
+    pub(in crate::engine) fn learn(&mut self, progress: &mut Progress, guessed: usize, right: usize) {
+        progress.usage.drafted_tokens += guessed;
+        progress.usage.accepted_tokens += right;
+        self.draft.iter_mut().for_each(|draft| draft.learn(right));
+    }
+
+    /// How to draw the token at `position`, which a token of the prompt replaces if it is `given`.
+    pub(in crate::engine) fn sampling(&self, position: usize, given: bool) -> Sampling<'_> {
+        let SamplingOptions { temperature, top_k, top_p, min_p, .. } = self.sampling;
+        let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
+        Sampling {
+            mask: self.matcher.as_ref().filter(|_| !given).map(Matcher::mask),
+            bias: &self.bias,
+            counts: &self.counts,
+            repeat_penalty,
+            presence_penalty,
+            frequency_penalty,
+            temperature,
+            top_k,
+            top_p,
+            min_p,
+            seed: self.seed,
+            position: position as u64,
+        }
+    }
+
+    /// How to guess the token at `position`: what [`Self::sampling`] will be if tokens are guessed.
+    pub(in crate::engine) fn sampling_of_guess(&self, position: usize) -> Sampling<'_> {
+        Sampling { bias: &self.given_bias, ..self.sampling(position, false) }
+    }
+
+    /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the text
+    /// goes on.
+    pub(in crate::engine) fn accept(
+        &mut self,
+        progress: &mut Progress,
+        drawn: Drawn,
+        tokenizer: Option<&Tokenizer>,
+        room: usize,
+    ) -> bool {
+        match self.piece(progress, drawn, tokenizer, room) {
+            Ok(piece) => {
+                let goes_on = piece.finish.is_none();
+                self.place.take_if(|_| !goes_on);
+                self.deliver.0(Ok(piece)) && goes_on
+            }
+            Err(error) => {
+                self.fail(error);
+                false
+            }
+        }
+    }
+
+    fn piece(
+        &mut self,
+        progress: &mut Progress,
+        drawn: Drawn,
+        tokenizer: Option<&Tokenizer>,
+        room: usize,
+    ) -> Result<Piece, EngineError> {
+        let Drawn { token, logprob } = drawn;
+        progress.count_token();
+        self.count(token);
+        let complete = self.matcher.as_mut().map(|matcher| matcher.accept(token)).transpose()?;
+        // With a grammar, such a token is drawn only where the text ends.
+        let ends = !self.ignore_end || complete.is_some();
+        let is_end = ends && tokenizer.is_some_and(|t| t.is_end_of_generation(token));
+        let new_text = match tokenizer {
+            Some(tokenizer) if !is_end => self.decoder.push(tokenizer, token)?,
+            _ => String::new(),
+        };
+        let Usage { generated_tokens: generated, .. } = progress.usage;
+        let length = generated >= self.max_tokens || room == 0;
+        let early = generated < self.min_tokens;
+        let scan = if early { Scan::Text(new_text) } else { self.stops.push(&new_text) };
+        let (text, reason) = match scan {
+            Scan::Stopped(text, stop) => (text, Some((FinishReason::Stop, Some(stop)))),
+            Scan::Text(text) if is_end || complete == Some(true) => {
+                (text + &self.rest(), Some((FinishReason::End, None)))
+            }
+            Scan::Text(text) if length => (text + &self.rest(), Some((FinishReason::Length, None))),
+            Scan::Text(text) => (text, None),
+        };
+        let (seed, usage) = (self.seed, progress.usage);
+        let (prompt_logprobs, cache_miss) = (mem::take(&mut self.of_prompt), self.cache_miss.take());
+        let finish = reason.map(|(reason, stop)| Finish { reason, stop, seed, usage });
+        Ok(Piece { text, token, logprob, prompt_logprobs, cache_miss, finish })
+    }
+
+    /// The text that was withheld: an incomplete character, or the start of a stop string.
+    fn rest(&mut self) -> String {
+        let tail = mem::replace(&mut self.decoder, StreamDecoder::new(true)).finish();
+        match self.stops.push(&tail) {
+            Scan::Stopped(text, _) => text,
+            Scan::Text(text) => text + &self.stops.finish(),
+        }
+    }
+
+    /// Counts a generated token for penalties.
+    fn count(&mut self, token: u32) {
+        if self.sampling.penalises() {
+            match self.counts.iter_mut().find(|(id, _)| *id == token) {
+                Some((_, n)) => *n += 1,
+                None => self.counts.push((token, 1)),
+            }
+        }
+    }
+
+    /// Ends the request with an error.
+    pub(super) fn fail(&mut self, error: EngineError) {
+        self.place = None;
+        // Nobody is there if the generation was dropped.
+        self.deliver.0(Err(error));
+    }
+
+    /// Keeps what the model says of the next token of the prompt.
+    pub(in crate::engine) fn read(&mut self, logprob: Logprob) {
+        self.of_prompt.push(logprob);
+    }
+}

@@ -1,0 +1,56 @@
+//! Which waiting job begins.
+
+use super::{Job, Running, Worker};
+use crate::engine::schedule::is_being_computed;
+
+impl Worker {
+    /// Gives waiting jobs the sequences that are free, as long as there are blocks for the next.
+    pub(super) fn admit(&mut self) {
+        while let Some(slot) = self.slots.iter().position(Option::is_none)
+            && let Some(next) = self.next_job()
+            && self.waiting[next].refused != Some(self.freed)
+        {
+            let job = &self.waiting[next];
+            let (sequence, reused) = match self.runner.open_sequence_with(job.tenant, job.reusable()) {
+                Ok(opened) => opened,
+                Err(error) => {
+                    self.waiting.remove(next).fail(error.into());
+                    continue;
+                }
+            };
+            if !self.can_begin(sequence, job) {
+                self.refuse(next, sequence);
+                return;
+            }
+            let mut job = self.waiting.remove(next);
+            tracing::debug!(slot, tokens = job.text.len(), reused, "request begins");
+            let began = *job.began.get_or_insert(self.begun);
+            if began == self.begun {
+                self.begun += 1;
+                self.shares.give(job.tenant, job.text.len() - reused);
+                let next = job.begin(reused, self.runner.model().tokenizer().ok());
+                self.waiting.extend(next);
+            }
+            let tokens = std::mem::take(&mut job.text);
+            let (given, guess, right) = (tokens.len(), Vec::new(), 0);
+            self.slots[slot] = Some(Running { sequence, tokens, given, computed: reused, guess, right, began, job });
+        }
+    }
+
+    /// The waiting job that begins next: of the tenant that was given the fewest tokens, the one that began first before it
+    /// was preempted, else the first that came. A job whose text begins with what a running one is just computing waits for
+    /// that.
+    fn next_job(&self) -> Option<usize> {
+        let waits = |job: &Job| {
+            let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);
+            of_tenant.into_iter().any(|other| is_being_computed(job.reusable(), &other.tokens, other.computed))
+        };
+        let mut order: Vec<usize> = (0..self.waiting.len()).collect();
+        // A stable sort: first come, first served.
+        order.sort_by_key(|&at| {
+            let job = &self.waiting[at];
+            (self.shares.given(job.tenant), job.began.unwrap_or(u64::MAX))
+        });
+        order.into_iter().find(|&at| !waits(&self.waiting[at]))
+    }
+}

@@ -1,0 +1,154 @@
+//! One forward pass, and what comes of it.
+
+use std::time::Instant;
+
+use gristmill_kernels::ops::PADDING;
+
+use super::{Drawn, Running, Task, Worker};
+use crate::engine::Logprob;
+use crate::engine::schedule::Pending;
+use crate::{Outputs, Result};
+
+/// What a pass gives a slot whose text is then in the state.
+#[derive(Debug)]
+pub(super) enum Output {
+    /// The next token.
+    Token(Drawn),
+    /// The hidden states that it is to become a vector of; the job has them.
+    Vector,
+}
+
+/// A row of logits of one step.
+#[derive(Debug)]
+struct Row {
+    slot: usize,
+    /// The token that follows in the prompt; `None` if it is to be drawn.
+    next: Option<u32>,
+    /// Guesses that the row depends on.
+    guesses: usize,
+}
+
+impl Worker {
+    /// Runs the chunks. Gives an output, or why there is none, for each slot whose text is then in the state.
+    pub(super) fn pass(&mut self, chunks: &[Pending]) -> Result<Vec<(usize, Result<Output>)>> {
+        self.batch.clear();
+        self.observe(chunks);
+        let mut rows = Vec::new();
+        let mut sampling = Vec::new();
+        for Pending { slot, positions, all_rows, .. } in chunks {
+            let Some(running) = &self.slots[*slot] else { continue };
+            let Running { sequence, tokens, job, .. } = running;
+            let outputs = match &job.task {
+                Task::Embed(embedding) => embedding.outputs(positions, tokens.len()),
+                Task::Complete(_) if *all_rows => Outputs::All,
+                Task::Complete(_) if positions.end >= tokens.len() => Outputs::Last,
+                Task::Complete(_) => Outputs::None,
+            };
+            self.batch.push(*sequence, &running.at(positions.clone()), outputs);
+            let Task::Complete(completion) = &job.task else { continue };
+            for next in outputs.of(positions.len()).map(|row| positions.start + row + 1) {
+                let given = tokens.get(next).copied();
+                rows.push(Row { slot: *slot, next: given, guesses: next.saturating_sub(tokens.len()) });
+                sampling.push(completion.sampling(next, given.is_some()));
+            }
+        }
+        if self.batch.is_empty() {
+            return Ok(Vec::new());
+        }
+        tracing::trace!(tokens = self.batch.len(), outputs = rows.len(), "step");
+        let wanted = rows.iter().rposition(|row| self.wants(row).is_some()).map_or(0, |last| last + 1);
+        self.runner.count_experts_unchecked(self.counters.counts_experts());
+        let begin = Instant::now();
+        let mut logits = self.runner.forward(&self.batch)?;
+        self.times.forward = begin.elapsed();
+        // Before drawing, which leaves them penalised.
+        let (logprobs, vocab, hidden) = (logits.first(wanted)?, logits.vocab(), logits.all_hidden()?);
+        let drawn = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
+        self.times.draw = begin.elapsed() - self.times.forward;
+        self.counters.step(chunks.len(), self.batch.len(), self.runner.expert_counts());
+        let mut outcome = self.embed(chunks, &hidden);
+        for chunk in chunks {
+            let of_slot = rows.iter().zip(&drawn).filter(|(row, _)| row.slot == chunk.slot && row.next.is_none());
+            self.advance(chunk, of_slot.map(|(_, &token)| token))?;
+            self.slots[chunk.slot].iter_mut().for_each(|running| running.job.progress.count_step(chunks.len()));
+        }
+        for (number, (row, token)) in rows.into_iter().zip(drawn).enumerate() {
+            let wants = self.wants(&row);
+            let Some(Running { job, right, .. }) = &mut self.slots[row.slot] else { continue };
+            let Task::Complete(completion) = &mut job.task else { continue };
+            if row.guesses > *right {
+                continue;
+            }
+            let logprob = |token| wants.map(|top| Logprob::new(&logprobs[number * vocab..][..vocab], token, top));
+            match row.next {
+                _ if token == PADDING => outcome.push((row.slot, Err(self.runner.not_finite(number)))),
+                Some(next) => logprob(next).into_iter().for_each(|logprob| completion.read(logprob)),
+                None => outcome.push((row.slot, Ok(Output::Token(Drawn { token, logprob: logprob(token) })))),
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Gives hidden states to the texts that become vectors.
+    fn embed(&mut self, chunks: &[Pending], hidden: &[f32]) -> Vec<(usize, Result<Output>)> {
+        let width = self.runner.model().spec().hidden;
+        let (mut rows, mut outcome) = (0, Vec::new());
+        for Pending { slot, positions, .. } in chunks {
+            let Some(Running { tokens, job, .. }) = &mut self.slots[*slot] else { continue };
+            let Task::Embed(embedding) = &mut job.task else { continue };
+            let count = embedding.outputs(positions, tokens.len()).of(positions.len()).len();
+            let own = &hidden[rows * width..][..count * width];
+            match own.iter().position(|x| !x.is_finite()) {
+                Some(at) => outcome.push((*slot, Err(self.runner.not_finite_hidden(rows + at / width)))),
+                None => {
+                    embedding.take(own, width);
+                    if positions.end == tokens.len() {
+                        outcome.push((*slot, Ok(Output::Vector)));
+                    }
+                }
+            }
+            rows += count;
+        }
+        outcome
+    }
+
+    /// Counts a chunk as computed; of guesses those that were drawn as well, the others leave the state.
+    fn advance(&mut self, chunk: &Pending, drawn: impl Iterator<Item = u32>) -> Result<()> {
+        let Some(running) = &mut self.slots[chunk.slot] else { return Ok(()) };
+        let guessed = running.guessed(chunk);
+        let right = guessed.iter().zip(drawn).take_while(|(guess, drawn)| *guess == drawn).count();
+        let (guessed, length) = (guessed.len(), running.tokens.len());
+        running.right = right;
+        if guessed > 0 {
+            if let Task::Complete(completion) = &mut running.job.task {
+                completion.learn(&mut running.job.progress, guessed, right);
+            }
+            self.runner.truncate(running.sequence, length + right)?;
+        }
+        running.computed = chunk.positions.end.min(length + right);
+        self.runner.keep_prefix(running.sequence, &running.tokens)
+    }
+
+    /// The number of likeliest tokens that a row's job wants to know, if it wants its log-probability.
+    fn wants(&self, row: &Row) -> Option<usize> {
+        let completion = self.slots[row.slot].as_ref()?.job.completion()?;
+        if row.next.is_some() { completion.prompt_logprobs } else { completion.logprobs }
+    }
+
+    /// Gives the text so far to each job whose next token is drawn in this step. A job that its grammar refuses ends.
+    fn observe(&mut self, chunks: &[Pending]) {
+        let tokenizer = self.runner.model().tokenizer().ok();
+        let mut refused = Vec::new();
+        for Pending { slot, positions, .. } in chunks {
+            let Some(Running { tokens, job, .. }) = &mut self.slots[*slot] else { continue };
+            let Task::Complete(completion) = &mut job.task else { continue };
+            if positions.end >= tokens.len()
+                && let Err(error) = completion.observe(&job.progress, tokens, tokenizer)
+            {
+                job.fail(error);
+                refused.push(*slot);
+            }
+        }
+        refused.into_iter().for_each(|slot| self.end(slot));
+    }
+}

@@ -1,0 +1,175 @@
+//! `/v1/embeddings`: texts that become vectors.
+
+use std::time::Instant;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use gristmill_engine::engine::{Canceller, EngineError};
+use gristmill_engine::{EmbeddingRequest, Embeddings, Prompt};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use utoipa::ToSchema;
+
+use super::prompts::Prompts;
+use crate::access::Tenant;
+use crate::base64;
+use crate::body::Object;
+use crate::error::{ApiError, ErrorBody};
+use crate::fields::{self, Policy};
+use crate::state::App;
+use crate::tokens::blocking;
+
+/// The most inputs of a request, as OpenAI has it.
+const MOST_INPUTS: usize = 2_048;
+
+/// Fields that change nothing of a vector.
+const POLICY: Policy = Policy { harmless: &["user"], refused: &[] };
+
+/// Texts to be embedded.
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+pub(crate) struct EmbeddingsRequest {
+    /// The name of the model.
+    model: Option<String>,
+    /// At most 2,048 texts, each within the context; vectors are in their order.
+    input: Prompts,
+    encoding_format: Option<EncodingFormat>,
+    /// The length of a vector: the model's, because it is not trained for shorter ones.
+    #[schema(minimum = 1)]
+    dimensions: Option<usize>,
+}
+
+/// How vectors are written; numbers by default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum EncodingFormat {
+    /// Numbers.
+    Float,
+    /// Floats of 32 bits, little-endian, in Base64.
+    Base64,
+}
+
+/// The vectors of texts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EmbeddingList<'a> {
+    /// `list`.
+    object: &'static str,
+    data: Vec<EmbeddingItem>,
+    model: &'a str,
+    usage: EmbeddingUsage,
+}
+
+/// The vector of one text.
+#[derive(Debug, Serialize, ToSchema)]
+struct EmbeddingItem {
+    /// `embedding`.
+    object: &'static str,
+    /// The index of the text.
+    index: usize,
+    embedding: Vector,
+}
+
+/// A vector of length 1.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+enum Vector {
+    Numbers(Vec<f32>),
+    Base64(String),
+}
+
+/// Tokens of all texts.
+#[derive(Debug, Serialize, ToSchema)]
+struct EmbeddingUsage {
+    prompt_tokens: usize,
+    total_tokens: usize,
+}
+
+/// Embeds texts.
+#[utoipa::path(
+    post,
+    path = "/v1/embeddings",
+    request_body = EmbeddingsRequest,
+    responses((status = 200, body = EmbeddingList), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+)]
+pub(crate) async fn serve(
+    State(app): State<App>,
+    Extension(Tenant(tenant)): Extension<Tenant>,
+    Object(object): Object,
+) -> Result<Response, ApiError> {
+    let asked: EmbeddingsRequest = fields::read(&object)?;
+    let ignored = fields::judge(&object, &[fields::names::<EmbeddingsRequest>()], POLICY, app.options.strict)?;
+    app.check_model(asked.model.as_deref())?;
+    let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);
+    let shared = app.clone();
+    let running = blocking(move || Running::start(&shared, asked, tenant)).await?;
+    let embeddings = running.result().await?;
+    // A long list of numbers takes a while to write.
+    let json = blocking(move || Ok(written(&app, embeddings, format))).await?;
+    let mut response = ([(header::CONTENT_TYPE, "application/json")], json).into_response();
+    response.headers_mut().extend(fields::ignored_header(&ignored));
+    Ok(response)
+}
+
+/// A request on the engine. Dropping this cancels it.
+struct Running {
+    result: oneshot::Receiver<Result<Embeddings, EngineError>>,
+    canceller: Canceller,
+}
+
+impl Running {
+    fn start(app: &App, asked: EmbeddingsRequest, tenant: u64) -> Result<Running, ApiError> {
+        let width = app.engine.model().spec().hidden;
+        if let Some(asked) = asked.dimensions.filter(|&asked| asked != width) {
+            let message = format!("dimensions is {asked}; vectors of this model have {width}, and cannot be shortened");
+            return Err(ApiError::param("dimensions", message));
+        }
+        let several = !matches!(asked.input, Prompts::Text(_) | Prompts::Tokens(_));
+        let inputs = asked.input.list("input", MOST_INPUTS)?.into_iter().enumerate();
+        let tokens = |(index, input): (usize, Prompt)| {
+            let field = if several { format!("input[{index}]") } else { "input".to_owned() };
+            let named = |error| ApiError::from(error).renamed(&[("prompt", &field), ("messages", &field)]);
+            Ok(Prompt::Tokens(app.engine.prompt_tokens(&input).map_err(named)?))
+        };
+        let inputs = inputs.map(tokens).collect::<Result<_, ApiError>>()?;
+        let (send, result) = oneshot::channel();
+        let (mut watch, accepted) = app.metrics.watch(Instant::now());
+        let deliver = move |embeddings| {
+            watch.see_embeddings(&embeddings);
+            // Nobody is there if the client has gone away.
+            let _ = send.send(embeddings);
+        };
+        let canceller = app.engine.deliver_embeddings(EmbeddingRequest { inputs, tenant }, deliver)?;
+        accepted.set();
+        Ok(Running { result, canceller })
+    }
+
+    async fn result(mut self) -> Result<Embeddings, ApiError> {
+        // The engine drops what delivers when it stops.
+        let result = (&mut self.result).await.unwrap_or(Err(EngineError::Stopped));
+        Ok(result?)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.canceller.cancel();
+    }
+}
+
+/// The reply.
+fn written(app: &App, embeddings: Embeddings, format: EncodingFormat) -> Vec<u8> {
+    let vector = |numbers: Vec<f32>| match format {
+        EncodingFormat::Float => Vector::Numbers(numbers),
+        EncodingFormat::Base64 => {
+            Vector::Base64(base64::encode(&numbers.into_iter().flat_map(f32::to_le_bytes).collect::<Vec<u8>>()))
+        }
+    };
+    let vectors = embeddings.vectors.into_iter().enumerate();
+    let item = |(index, numbers)| EmbeddingItem { object: "embedding", index, embedding: vector(numbers) };
+    let tokens = embeddings.usage.prompt_tokens;
+    let usage = EmbeddingUsage { prompt_tokens: tokens, total_tokens: tokens };
+    let list = EmbeddingList { object: "list", data: vectors.map(item).collect(), model: &app.options.name, usage };
+    // Writing into memory does not fail.
+    serde_json::to_vec(&list).unwrap_or_default()
+}
