@@ -19,22 +19,25 @@ usage: cargo xtask check [--no-simulator]
            fetch that model, unless it is there already, and print its path
        cargo xtask kernels
            compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a failure
-       cargo xtask prove kernels [--output FILE]
-           the same for all architectures and formats, with a table of what they need
-       cargo xtask prove barriers [--source NAME | --output FILE]
-           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of one source; a bug
+       cargo xtask prove [--all | --list]
+           the proofs below whose sources have changed since docs/prove/ledger.tsv was written, with their pages; hours if much
+           has changed. --all: all of them; --list: none, only which hold
+       cargo xtask prove kernels
+           compile the CUDA kernels for all architectures and formats, with a table of what they need
+       cargo xtask prove barriers [--source NAME...]
+           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of some sources; a bug
            that the simulator's checked mode does not notice is a failure
-       cargo xtask prove checked [--output FILE]
+       cargo xtask prove checked
            all cases of the op suite in the simulator's checked mode, all golden models by kernels of both GPUs, 70,000 tokens
-       cargo xtask prove mutations [--only OP] [--list] [--output FILE]
+       cargo xtask prove mutations [--only OP] [--list]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
            the op suite again and again (10 times), with fresh inputs each time; a failure in any round is one
-       cargo xtask prove synthetic [--output FILE]
+       cargo xtask prove synthetic
            write every model of `gristmill bench --synthetic` with two layers, and open it with llama.cpp, which is built
            from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
-       cargo xtask prove clients [--output FILE]
+       cargo xtask prove clients
            packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against `gristmill serve`;
            it takes python3, Node.js and a network
        cargo xtask prove elsewhere
@@ -47,21 +50,16 @@ fn main() -> ExitCode {
         ["check", options @ ..] => check::check(options),
         ["run", options @ ..] if !options.is_empty() => run::run(options),
         ["model"] => model::fetch().map(|path| println!("{}", path.display())),
-        ["prove", "mutations", options @ ..] => prove::mutations(options),
         ["kernels"] => example("kernels", &["few"]),
         ["prove", "kernels"] => example("kernels", &["all"]),
-        ["prove", "kernels", "--output", path] => example("kernels", &["all", path, &prove::date_and_commit()]),
-        ["prove", "barriers"] => example("barriers", &[]),
-        ["prove", "barriers", "--source", source] => example("barriers", &["--source", source]),
-        ["prove", "barriers", "--output", path] => example("barriers", &[path, &prove::date_and_commit()]),
+        ["prove", "mutations", options @ ..] => prove::mutations(options),
+        ["prove", "barriers", options @ ..] => prove::barriers(options),
         ["prove", "checked"] => prove::checked(None),
-        ["prove", "checked", "--output", path] => prove::checked(Some(path)),
         ["prove", "seeds", options @ ..] => prove::seeds(options),
         ["prove", "synthetic"] => prove::synthetic(None),
-        ["prove", "synthetic", "--output", path] => prove::synthetic(Some(path)),
         ["prove", "clients"] => prove::clients(None),
-        ["prove", "clients", "--output", path] => prove::clients(Some(path)),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
+        ["prove", options @ ..] => prove::prove(options),
         _ => Err(USAGE.to_owned()),
     };
     match result {

@@ -1,7 +1,8 @@
 //! Deletes every barrier and every wait of the kernels in turn, on each GPU that runs the source, and plants bugs: checked mode
 //! must notice each. `cargo xtask prove barriers`.
 //!
-//! barriers [PAGE DATE]: all. barriers --source NAME: those of one source.
+//! barriers [SOURCE...]: those of these sources, or of all. It prints a row of a table for each source that has any, and a line
+//! for each change that was not noticed: `- SOURCE: …`.
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod prove {
@@ -10,7 +11,6 @@ mod prove {
     use gristmill_conformance::simulated::cache_of_changed;
     use gristmill_conformance::sources;
     use std::collections::{BTreeMap, BTreeSet};
-    use std::fmt::Write as _;
     use std::time::Instant;
 
     /// Cases of each part of the suite that are run to learn which sources they run; one for a single source, which many run.
@@ -37,22 +37,28 @@ mod prove {
 
     const COLUMNS: [Column; 3] = [Column::Deleted(Language::Cuda), Column::Deleted(Language::Metal), Column::Planted];
 
-    /// Changes that were noticed, and descriptions of the others.
+    /// A change that was not noticed.
+    struct Missed {
+        file: &'static str,
+        change: String,
+    }
+
+    /// The changes that were tried.
     #[derive(Default)]
     struct Outcomes {
         noticed: Vec<Noticed>,
-        missed: Vec<String>,
+        missed: Vec<Missed>,
     }
 
     impl Outcomes {
         /// Does something with each on all cores.
-        fn add<T: Sync>(&mut self, all: &[T], work: impl Fn(&T) -> Result<Noticed, String> + Sync) {
+        fn add<T: Sync>(&mut self, all: &[T], work: impl Fn(&T) -> Result<Noticed, Missed> + Sync) {
             let outcomes = each(all, |one| {
                 let begin = Instant::now();
                 let outcome = work(one);
                 let line = match &outcome {
                     Ok(Noticed { file, message, .. }) => format!("{file}: {}", fault(message)),
-                    Err(line) => format!("NOT NOTICED {line}"),
+                    Err(Missed { file, change }) => format!("NOT NOTICED {file}: {change}"),
                 };
                 eprintln!("{:>3} s: {line}", begin.elapsed().as_secs());
                 outcome
@@ -83,11 +89,12 @@ mod prove {
     }
 
     /// Finds, for each GPU, cases that reach the calls.
-    fn maps(source: Option<&str>, calls: &[(&'static str, &String, Call)]) -> Result<Vec<Map>, String> {
+    fn maps(wanted: &[&str], calls: &[(&'static str, &String, Call)]) -> Result<Vec<Map>, String> {
         let begin = Instant::now();
         let languages = [Language::Cuda, Language::Metal].into_iter();
-        let languages = languages.filter(|&language| source.is_none_or(|source| sources::has(language, source)));
-        let looks = if source.is_some() { 1 } else { LOOKS };
+        let languages = languages
+            .filter(|&language| wanted.is_empty() || wanted.iter().any(|source| sources::has(language, source)));
+        let looks = if wanted.len() == 1 { 1 } else { LOOKS };
         let mut maps = languages.map(|language| Map::new(language, looks)).collect::<Result<Vec<_>, _>>()?;
         for (what, time) in maps.iter().filter_map(Map::slowest) {
             eprintln!("{:>3} s: the slowest is {what}, {} s", begin.elapsed().as_secs(), time.as_secs());
@@ -103,51 +110,57 @@ mod prove {
         Ok(maps)
     }
 
-    fn delete(map: &Map, (name, source, order): &(&'static str, &String, Call)) -> Result<Noticed, String> {
+    fn delete(map: &Map, (name, source, order): &(&'static str, &String, Call)) -> Result<Noticed, Missed> {
         let mut changed = (*source).clone();
         changed.replace_range(order.at.clone(), order.instead);
         match map.notice(name, order, &changed) {
             Some((_, message)) => Ok(Noticed { file: name, column: Column::Deleted(map.language()), message }),
-            None => Err(format!("{:?}, {name}:{}, {} deleted", map.language(), order.line, order.call)),
+            None => {
+                let change = format!("{:?}, line {}, {} deleted", map.language(), order.line, order.call);
+                Err(Missed { file: name, change })
+            }
         }
     }
 
-    /// Deletes every call that orders and plants every bug, of all sources or of one.
-    pub(super) fn run(source: Option<&str>, output: Option<(&str, &str)>) -> Result<(), String> {
+    /// Deletes every call that orders and plants every bug, of all sources or of some. Returns the lines for the page.
+    pub(super) fn run(wanted: &[&str]) -> Result<Vec<String>, String> {
         // The suite reports what it notices by panicking.
         std::panic::set_hook(Box::new(|_| {}));
         let begin = Instant::now();
-        let wanted = |name: &str| source.is_none_or(|source| source == name);
-        if let Some(unknown) = source.filter(|_| !sources::all().iter().any(|(name, _)| wanted(name))) {
+        let is_wanted = |name: &str| wanted.is_empty() || wanted.contains(&name);
+        if let Some(unknown) = wanted.iter().find(|wanted| !sources::all().iter().any(|(name, _)| name == *wanted)) {
             return Err(format!("there is no source {unknown}"));
         }
         // These two are the simulator's own.
-        let files = sources::all().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && wanted(name));
+        let files =
+            sources::all().iter().filter(|(name, _)| !["ptx.cuh", "hopper.cuh"].contains(name) && is_wanted(name));
         let calls: Vec<(&'static str, &String, Call)> =
             files.flat_map(|(name, text)| orders(text).into_iter().map(move |call| (*name, text, call))).collect();
-        let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| wanted(bug.file)).collect();
-        let maps = maps(source, &calls)?;
+        let bugs: Vec<&Bug> = BUGS.iter().filter(|bug| is_wanted(bug.file)).collect();
+        if calls.is_empty() && bugs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let maps = maps(wanted, &calls)?;
 
         let mut outcomes = Outcomes::default();
         // Without a case that reaches a call, its deletion goes unnoticed.
         let unseen = calls.iter().filter(|(name, _, call)| !maps.iter().any(|map| map.comes_to(name, call)));
-        outcomes.missed.extend(unseen.map(|(name, _, call)| format!("{name}:{}, no case reaches it", call.line)));
-        eprintln!("{:>3} s: NOT REACHED {:?}", begin.elapsed().as_secs(), outcomes.missed);
+        let unreached = |(file, _, call): &(&'static str, &String, Call)| {
+            eprintln!("{:>3} s: NOT REACHED {file}, line {}", begin.elapsed().as_secs(), call.line);
+            Missed { file, change: format!("line {}, no case reaches it", call.line) }
+        };
+        outcomes.missed.extend(unseen.map(unreached));
         let on_each = maps.iter().flat_map(|map| calls.iter().map(move |call| (map, call)));
         let on_each: Vec<_> = on_each.filter(|(map, (name, _, call))| map.comes_to(name, call)).collect();
         eprintln!("{} calls, {} bugs", on_each.len(), bugs.len());
         outcomes.add(&on_each, |(map, call)| delete(map, call));
-        outcomes
-            .add(&bugs, |bug| plant(bug).map(|message| Noticed { file: bug.file, column: Column::Planted, message }));
+        outcomes.add(&bugs, |bug| match plant(bug) {
+            Ok(message) => Ok(Noticed { file: bug.file, column: Column::Planted, message }),
+            Err(change) => Err(Missed { file: bug.file, change }),
+        });
         let _ = std::fs::remove_dir_all(cache_of_changed());
-
-        let Outcomes { noticed, missed } = outcomes;
-        if let Some((path, date)) = output {
-            let page = page(&noticed, &missed, date, begin.elapsed().as_secs());
-            std::fs::write(path, page).map_err(|error| format!("{path}: {error}"))?;
-        }
-        println!("{} changes were noticed", noticed.len());
-        if missed.is_empty() { Ok(()) } else { Err(format!("nothing notices:\n{}", missed.join("\n"))) }
+        eprintln!("{:>3} s: {} changes were noticed", begin.elapsed().as_secs(), outcomes.noticed.len());
+        Ok(lines(&outcomes))
     }
 
     /// How often each word occurs: "a 3, b 1".
@@ -158,46 +171,32 @@ mod prove {
     }
 
     /// Counts by source, and each change that was not noticed.
-    fn page(noticed: &[Noticed], missed: &[String], date: &str, seconds: u64) -> String {
-        let mut page = format!("# Barriers of the kernels, {date}\n\n`cargo xtask prove barriers`: {seconds} s. ");
-        page += "Each call that orders threads or memory was deleted alone, in all instances of its source, for\neach GPU; \
-                 then bugs of other kinds were planted one at a time. The op suite noticed them in the simulator's checked mode,\n\
-                 in four orders of threads.\n\n| source | deleted, CUDA | deleted, Metal | planted | noticed as |\n\
-                 | --- | ---: | ---: | ---: | --- |\n";
-        let row = |name: &str, of: &[&Noticed]| {
+    fn lines(Outcomes { noticed, missed }: &Outcomes) -> Vec<String> {
+        let files = noticed.iter().map(|noticed| noticed.file).chain(missed.iter().map(|missed| missed.file));
+        let row = |file: &'static str| {
+            let of: Vec<&Noticed> = noticed.iter().filter(|noticed| noticed.file == file).collect();
             let count = |column| of.iter().filter(|noticed| noticed.column == column).count();
             let [cuda, metal, planted] = COLUMNS.map(count);
             let kinds = counts(of.iter().map(|noticed| kind(&noticed.message)));
-            format!("| {name} | {cuda} | {metal} | {planted} | {kinds} |\n")
+            format!("| {file} | {cuda} | {metal} | {planted} | {kinds} |")
         };
-        for file in noticed.iter().map(|noticed| noticed.file).collect::<BTreeSet<_>>() {
-            page += &row(file, &noticed.iter().filter(|noticed| noticed.file == file).collect::<Vec<_>>());
-        }
-        page += &row("all", &noticed.iter().collect::<Vec<_>>());
-        let _ = writeln!(page, "\n{} not noticed.", missed.len());
-        missed.iter().for_each(|missed| page += &format!("- {missed}\n"));
-        page
+        let rows = files.collect::<BTreeSet<_>>().into_iter().map(row);
+        rows.chain(missed.iter().map(|Missed { file, change }| format!("- {file}: {change}"))).collect()
     }
 }
 
 fn main() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (source, output) = match words[..] {
-        [] => (None, None),
-        ["--source", source] => (Some(source), None),
-        [page, date] => (None, Some((page, date))),
-        _ => {
-            eprintln!("usage: barriers [PAGE DATE], or barriers --source NAME");
-            return std::process::ExitCode::FAILURE;
-        }
-    };
+    let sources: Vec<&str> = arguments.iter().map(String::as_str).collect();
     #[cfg(all(target_arch = "x86_64", unix))]
-    let outcome = prove::run(source, output);
+    let outcome = prove::run(&sources);
     #[cfg(not(all(target_arch = "x86_64", unix)))]
-    let outcome = Err::<(), _>(format!("{source:?} {output:?}: the simulator runs on x86-64 Unix machines only"));
+    let outcome = Err::<Vec<String>, _>(format!("{sources:?}: the simulator runs on x86-64 Unix machines only"));
     match outcome {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(lines) => {
+            lines.iter().for_each(|line| println!("{line}"));
+            std::process::ExitCode::SUCCESS
+        }
         Err(message) => {
             eprintln!("{message}");
             std::process::ExitCode::FAILURE

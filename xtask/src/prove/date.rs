@@ -5,14 +5,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::root;
 
-/// Year-month-day, UTC, and the commit, with "-dirty" if the working tree differs.
+/// The date and the commit, with "-dirty" if the working tree differs.
 pub(crate) fn date_and_commit() -> String {
+    format!("{}, commit {}", date(), commit().as_deref().unwrap_or("unknown"))
+}
+
+/// Year-month-day, UTC.
+pub(super) fn date() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs());
     let (year, month, day) = civil((seconds / 86_400) as i64);
+    format!("{year}-{month:02}-{day:02}")
+}
+
+/// The commit's short id, with "-dirty" if the working tree differs.
+pub(super) fn commit() -> Option<String> {
     let git = Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).current_dir(root()).output();
-    let commit =
-        git.ok().filter(|git| git.status.success()).map(|git| String::from_utf8_lossy(&git.stdout).trim().to_owned());
-    format!("{year}-{month:02}-{day:02}, commit {}", commit.as_deref().unwrap_or("unknown"))
+    git.ok().filter(|git| git.status.success()).map(|git| String::from_utf8_lossy(&git.stdout).trim().to_owned())
 }
 
 /// Days since 1970-01-01 to a date of the Gregorian calendar (Hinnant, "chrono-compatible low-level date algorithms").

@@ -1,0 +1,146 @@
+//! `prove mutations`: plausible mistakes in the CPU kernels, one at a time, which the op suite must notice.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::Done;
+use super::date::date_and_commit;
+use super::list::{MUTATIONS, Mutation};
+use super::page::Page;
+use super::workshop::{Outcome, Workshop};
+
+/// The page of this proof.
+const PAGE: &str = "mutations.md";
+const HEAD: &str = "\
+# Mutations of the CPU kernels
+
+`cargo xtask prove`: each mutation of `xtask/src/prove/list.rs` was applied alone to a copy of the tree, and its parts of the
+op suite ran on every CPU level of the machine.
+
+| operation | mutations | noticed | of these by a hang | s | proved for |
+| --- | ---: | ---: | ---: | ---: | --- |
+";
+
+/// What the command line asks of [`mutations`].
+#[derive(Default)]
+struct Options<'a> {
+    only: Option<&'a str>,
+    list: bool,
+}
+
+impl<'a> Options<'a> {
+    fn parse(mut words: &[&'a str]) -> Result<Self, String> {
+        let mut options = Self::default();
+        loop {
+            match words {
+                [] => return Ok(options),
+                ["--only", op, rest @ ..] => (options.only, words) = (Some(*op), rest),
+                ["--list", rest @ ..] => (options.list, words) = (true, rest),
+                [other, ..] => return Err(format!("prove mutations: unknown option {other}; see cargo xtask")),
+            }
+        }
+    }
+}
+
+/// Applies the mutations of all operations, or of one, and fails unless the op suite notices each.
+pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
+    let options = Options::parse(words)?;
+    let chosen = |mutation: &&Mutation| options.only.is_none_or(|op| mutation.op == op);
+    if options.list {
+        let row = |m: &Mutation| format!("{:<20} {:<22} {} → {}", m.op, m.file, one_line(m.find), one_line(m.replace));
+        MUTATIONS.iter().filter(chosen).for_each(|mutation| println!("{}", row(mutation)));
+        return Ok(());
+    }
+    let ops: BTreeSet<&str> = MUTATIONS.iter().filter(chosen).map(|mutation| mutation.op).collect();
+    if ops.is_empty() {
+        let all: BTreeSet<&str> = MUTATIONS.iter().map(|mutation| mutation.op).collect();
+        return Err(format!("no mutations of this operation; there are some of {all:?}"));
+    }
+    let mut missed = 0;
+    prove(&ops.into_iter().collect::<Vec<_>>(), &mut |_, lines| {
+        lines.iter().for_each(|line| println!("{line}"));
+        missed += lines.len() - 1;
+        Ok(())
+    })?;
+    if missed == 0 { Ok(()) } else { Err(format!("{missed} mutations were not noticed: the op suite has a hole")) }
+}
+
+/// Proves the operations one after another and writes the page after each. `done` gets the operation and its lines of the page:
+/// its row, and one line for each mutation that was not noticed.
+pub(super) fn prove(ops: &[&str], done: &mut Done) -> Result<(), String> {
+    let workshop = Workshop::new()?;
+    let of_ops = || MUTATIONS.iter().filter(|mutation| ops.contains(&mutation.op));
+    let parts: BTreeSet<&str> = of_ops().flat_map(|mutation| mutation.parts.iter().copied()).collect();
+    let parts: Vec<&str> = parts.into_iter().collect();
+    eprintln!("the suite must pass before anything is changed, with seed {}: {parts:?}", workshop.seed);
+    match workshop.run(&parts)? {
+        Outcome::Survived => {}
+        Outcome::Broken => return Err(format!("the copy does not compile: see {}", workshop.log.display())),
+        other => return Err(format!("without a mutation the op suite says: {other}; mend that first")),
+    }
+    let (mut number, all) = (0, of_ops().count());
+    for op in ops {
+        let mut outcomes = Vec::new();
+        for mutation in of_ops().filter(|mutation| mutation.op == *op) {
+            let start = Instant::now();
+            let outcome = workshop.with(mutation, || workshop.run(mutation.parts))?;
+            let seconds = start.elapsed().as_secs();
+            number += 1;
+            eprintln!("{number:>3} of {all} {outcome:<16} {} ({seconds} s)", change(mutation));
+            outcomes.push((mutation, outcome, seconds));
+        }
+        done(op, &lines(op, &outcomes))?;
+    }
+    Ok(())
+}
+
+/// Writes the lines of an operation into the page.
+pub(super) fn write(op: &str, lines: &[String]) -> Result<(), String> {
+    let mut page = Page::open(PAGE, HEAD);
+    let ops: Vec<&str> = MUTATIONS.iter().map(|mutation| mutation.op).collect();
+    page.retain(&ops);
+    page.put(op, lines.to_vec());
+    page.write()
+}
+
+fn change(mutation: &Mutation) -> String {
+    let Mutation { op, file, find, replace, .. } = mutation;
+    format!("{op}: {file}: `{}` → `{}`", one_line(find), one_line(replace))
+}
+
+/// The row of an operation, and a line for each mutation that was not noticed.
+fn lines(op: &str, outcomes: &[(&Mutation, Outcome, u64)]) -> Vec<String> {
+    let noticed = outcomes.iter().filter(|(_, outcome, _)| outcome.is_noticed()).count();
+    let hung = outcomes.iter().filter(|(_, outcome, _)| *outcome == Outcome::Hung).count();
+    let seconds: u64 = outcomes.iter().map(|(.., seconds)| seconds).sum();
+    let row = format!("| {op} | {} | {noticed} | {hung} | {seconds} | {} |", outcomes.len(), date_and_commit());
+    let missed = outcomes.iter().filter(|(_, outcome, _)| !outcome.is_noticed());
+    let missed = missed.map(|(mutation, outcome, _)| format!("- {}: {outcome}", change(mutation)));
+    [row].into_iter().chain(missed).collect()
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prove::page::key;
+
+    #[test]
+    fn lines_count_and_name_what_survived() {
+        let first = &MUTATIONS[0];
+        let outcomes = [(first, Outcome::Killed, 3), (first, Outcome::Survived, 4), (first, Outcome::Hung, 5)];
+        let lines = lines(first.op, &outcomes);
+        assert!(lines[0].starts_with(&format!("| {} | 3 | 2 | 1 | 12 | ", first.op)), "{lines:?}");
+        assert!(lines[1].contains("SURVIVED") && lines.len() == 2, "{lines:?}");
+        assert!(lines.iter().all(|line| key(line) == Some(first.op)), "{lines:?}");
+    }
+
+    #[test]
+    fn options_are_checked() {
+        assert!(mutations(&["--every"]).is_err_and(|error| error.contains("--every")));
+        assert!(mutations(&["--only", "none"]).is_err_and(|error| error.contains("route")));
+    }
+}
