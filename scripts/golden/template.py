@@ -30,7 +30,6 @@ CONVERSATIONS = {
         "name": "weigh", "arguments": {"sacks": 2, "unit": "kg"}}}]},
         {"role": "tool", "content": "{\"kg\": 50}"}, {"role": "tool", "content": "done"}],
     "wrong": [ASK, ASK],
-    "odd": [{"role": "nobody", "content": "x"}],
 }
 
 

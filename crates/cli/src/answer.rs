@@ -3,9 +3,9 @@
 
 use std::io::{self, IsTerminal};
 
-use gristmill_engine::reply::{Reply, ReplyEvent, ReplyOptions};
-use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Engine, EngineError, Prompt, Request};
+use gristmill_engine::reply::{Reply, ReplyEvent};
+use gristmill_engine::template::{Message, Role};
+use gristmill_engine::{Chat, ConverseOptions, Engine, EngineError, Grammar, Request};
 
 use crate::console;
 use crate::failure::Failure;
@@ -20,15 +20,13 @@ pub(crate) fn request(
     system: Option<&str>,
     turns: &[Message],
     no_think: bool,
+    grammar: Option<Grammar>,
 ) -> Result<(Request, Reply), EngineError> {
-    let system = system.map(|text| Message::new("system", text));
+    let system = system.map(|text| Message::new(Role::System, text));
     let mut chat = Chat::new(system.into_iter().chain(turns.iter().cloned()).collect());
     chat.thinking = no_think.then_some(false);
-    let prompt = engine.render(&chat)?;
-    let reply = Reply::new(engine.model().template(), &prompt, ReplyOptions::default());
-    let mut request = Request::new(Prompt::Rendered(prompt));
-    request.control_tokens = reply.marks_are_control_tokens();
-    Ok((request, reply))
+    let (request, form) = engine.converse(chat, ConverseOptions { grammar, ..ConverseOptions::default() })?;
+    Ok((request, form.parser()))
 }
 
 /// A generated text.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::engine::{Canceller, Finish, FinishReason};
-use gristmill_engine::template::Message;
+use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{Engine, EngineError, Generation};
 use signal_hook::consts::SIGINT;
 
@@ -160,9 +160,9 @@ impl Session {
 
     /// Answers a message. A refused message is removed again; the conversation goes on.
     fn answer(&mut self, message: &str) -> Result<(), Failure> {
-        self.turns.push(Message::new("user", message));
+        self.turns.push(Message::new(Role::User, message));
         match self.generate() {
-            Ok(answer) => self.turns.push(Message::new("assistant", answer)),
+            Ok(answer) => self.turns.push(Message::new(Role::Assistant, answer)),
             Err(AnswerError::Refused(error)) => {
                 self.turns.pop();
                 let remedy = match error {
@@ -178,7 +178,8 @@ impl Session {
 
     /// Prints the answer as it is generated. Returns it without its thinking, because no later turn includes thinking.
     fn generate(&mut self) -> Result<String, AnswerError> {
-        let (mut request, reply) = answer::request(&self.engine, self.system.as_deref(), &self.turns, self.no_think)?;
+        let system = self.system.as_deref();
+        let (mut request, reply) = answer::request(&self.engine, system, &self.turns, self.no_think, None)?;
         self.options.apply(&mut request, self.engine.model())?;
         let mut printer = Printer::new(reply, if self.no_think { Show::Answer } else { Show::All });
         let generation = self.engine.generate(request)?;

@@ -164,7 +164,7 @@ impl Replayed {
     fn new(engine: &Engine, request: Request, expected: &Choice) -> Result<Replayed, Failure> {
         // Neither log-probabilities nor guesses change a text.
         let request = Request { logprobs: None, prompt_logprobs: None, draft: 0, ..request };
-        let mut recorder = Recorder::new(engine, slice::from_ref(&request))?;
+        let mut recorder = Recorder::new(engine, slice::from_ref(&request));
         let mut text = String::new();
         for piece in engine.generate(request)? {
             let piece = piece?;

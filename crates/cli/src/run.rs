@@ -11,7 +11,7 @@ use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Finish, Usage};
 use gristmill_engine::gguf::{WriteError, write_atomically};
 use gristmill_engine::reply::Reply;
-use gristmill_engine::template::Message;
+use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{Engine, Request, machine};
 use serde::Serialize;
 
@@ -103,27 +103,21 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     let (source, text) = args.input()?;
     let (engine, load_time) = load::engine(source, &args.device, args.context.ctx, &args.sampling.draft, &args.log)?;
     let chat = !args.raw && engine.model().template().is_some();
-    // A grammar leaves no room for thinking.
-    let no_think = args.no_think || grammar.is_some();
-    let (mut request, mut reply) = match chat {
-        true => answer::request(&engine, args.system.as_deref(), &[Message::new("user", text)], no_think)?,
+    let (mut request, reply) = match chat {
+        true => {
+            let turns = [Message::new(Role::User, text)];
+            answer::request(&engine, args.system.as_deref(), &turns, args.no_think, grammar)?
+        }
         false if args.system.is_some() => {
             let remedy = "leave --system out, or write its text into the prompt";
             return Err(Failure::new(format!("{source} has no chat template, which --system needs; {remedy}")));
         }
-        false => (Request::new(text), Reply::plain()),
+        false => (Request { grammar, ..Request::new(text) }, Reply::plain()),
     };
     options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     options.apply(&mut request, engine.model())?;
-    if grammar.is_some() {
-        (request.control_tokens, reply) = (false, Reply::plain());
-    }
-    request.grammar = grammar;
 
-    let mut recorder = match args.receipt {
-        Some(_) => Some(Recorder::new(&engine, slice::from_ref(&request))?),
-        None => None,
-    };
+    let mut recorder = args.receipt.as_ref().map(|_| Recorder::new(&engine, slice::from_ref(&request)));
     let (answer, finish) = generate(&engine, request, Printer::new(reply, args.show()), recorder.as_mut())?;
     if let (Some(path), Some(receipt)) = (&args.receipt, recorder.and_then(Recorder::finish)) {
         save(&receipt, path)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_cpu::Level;
-use gristmill_engine::template::{ChatTemplate, Message, RenderOptions};
+use gristmill_engine::template::{Chat, ChatTemplate, Message, RenderOptions, Role};
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use serde::Deserialize;
@@ -230,6 +230,11 @@ fn check(path: &Path, level: &str, golden: &Golden, continued: usize, tolerance:
     }
 }
 
+fn role(name: &str) -> Role {
+    let roles = [Role::System, Role::User, Role::Assistant, Role::Tool];
+    roles.into_iter().find(|role| role.name() == name).unwrap()
+}
+
 #[test]
 fn prompts_become_the_same_tokens() {
     let Some(path) = model_path() else { return };
@@ -239,9 +244,10 @@ fn prompts_become_the_same_tokens() {
     assert_eq!(golden.prompts.len(), 20);
     for prompt in &golden.prompts {
         if !prompt.messages.is_empty() {
-            let messages: Vec<_> = prompt.messages.iter().map(|m| Message::new(&m.role, &m.content)).collect();
+            let messages = prompt.messages.iter().map(|m| Message::new(role(&m.role), &m.content));
+            let chat = Chat::new(messages.collect());
             let options = RenderOptions { add_generation_prompt: true, ..RenderOptions::default() };
-            assert_eq!(template.render(&messages, &options).unwrap(), prompt.prompt);
+            assert_eq!(template.render(&chat, &options).unwrap(), prompt.prompt);
         }
         let options = EncodeOptions { add_special: true, parse_special: true };
         let ids = model.tokenizer().unwrap().encode(&prompt.prompt, options).unwrap();

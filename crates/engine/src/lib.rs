@@ -36,7 +36,8 @@ mod state;
 pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
 pub use engine::{
-    Chat, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Generation, Grammar, Prompt, Request, SamplingOptions,
+    ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Generation, Grammar, Prompt, Request,
+    SamplingOptions, ToolChoice,
 };
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;
@@ -46,3 +47,4 @@ pub use notice::Notice;
 pub use plan::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, Plan};
 pub use runner::{Logits, Runner};
 pub use state::{KvUsage, SequenceId};
+pub use template::Chat;

@@ -6,6 +6,7 @@
 //! `guard` rewrites the parsed template so that the bounds hold, `library` has what templates may call.
 
 mod budget;
+mod context;
 mod guard;
 mod library;
 mod message;
@@ -16,13 +17,12 @@ use std::borrow::Cow;
 use std::time::SystemTime;
 
 use minijinja::machinery::{CodeGenerator, Vm, WhitespaceConfig, make_string_output, parse};
-use minijinja::{AutoEscape, Error, ErrorKind, Value};
-use serde_json::{Map, Value as Json};
+use minijinja::{AutoEscape, Error, ErrorKind};
 use thiserror::Error;
 
 use budget::Budget;
 
-pub use message::{Message, MessageError};
+pub use message::{Call, Chat, Message, Role, Tool};
 
 /// The longest template source in bytes. Published templates have up to 20 KB.
 pub const MAX_SOURCE: usize = 256 << 10;
@@ -107,21 +107,17 @@ fn describe(error: &Error) -> String {
     }
 }
 
-/// The inputs of a template besides the messages.
-#[derive(Debug, Clone, Default, PartialEq)]
+/// The inputs of a template besides the conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RenderOptions {
-    /// Ends the prompt with the start of a completion.
+    /// Ends the prompt with the start of a reply.
     pub add_generation_prompt: bool,
     /// The text of the beginning-of-sequence token; undefined in the template if `None`.
     pub bos_token: Option<String>,
     /// The text of the end-of-sequence token; undefined in the template if `None`.
     pub eos_token: Option<String>,
-    /// Whether a model that can think shall do so; left to the template if `None`.
-    pub enable_thinking: Option<bool>,
     /// The time for `strftime_now`, in UTC; the present if `None`.
     pub now: Option<SystemTime>,
-    /// Other variables, such as `tools`. They override those above.
-    pub variables: Map<String, Json>,
 }
 
 /// A chat template, checked and ready for use from several threads.
@@ -155,22 +151,8 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// [`TemplateError::Raised`] if the template refuses the messages, another error if it fails or exceeds a bound.
-    pub fn render(&self, messages: &[Message], options: &RenderOptions) -> Result<String, TemplateError> {
-        let mut context = Map::new();
-        let mut set = |name: &str, value: Option<Json>| {
-            if let Some(value) = value {
-                context.insert(name.to_owned(), value);
-            }
-        };
-        set("add_generation_prompt", Some(options.add_generation_prompt.into()));
-        set("bos_token", options.bos_token.clone().map(Json::from));
-        set("eos_token", options.eos_token.clone().map(Json::from));
-        set("enable_thinking", options.enable_thinking.map(Json::from));
-        context.extend(options.variables.clone());
-        let messages = [("messages", Value::from_serialize(messages))];
-        let variables = context.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value)));
-        let root: Value = messages.into_iter().chain(variables).collect();
-
+    pub fn render(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
+        let root = context::context(chat, options);
         let budget = Budget::new();
         let env = library::environment(&budget, options.now.unwrap_or_else(SystemTime::now));
         let guarded = self.parse()?;

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use gristmill_engine::template::{ChatTemplate, MAX_SOURCE, Message, RenderOptions, TemplateError};
+use gristmill_engine::template::{
+    Call, Chat, ChatTemplate, MAX_SOURCE, Message, RenderOptions, Role, TemplateError, Tool,
+};
 use serde_json::{Map, Value, json};
 
 fn golden() -> Value {
@@ -10,10 +12,27 @@ fn golden() -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
 fn message(value: &Value) -> Message {
-    let mut extra = value.as_object().unwrap().clone();
-    let mut take = |key| extra.shift_remove(key).unwrap().as_str().unwrap().to_owned();
-    Message { role: take("role"), content: take("content"), extra }
+    let roles = [Role::System, Role::User, Role::Assistant, Role::Tool];
+    let role = roles.into_iter().find(|role| value["role"] == role.name()).unwrap();
+    let call = |call: &Value| Call {
+        id: text(&call["id"]).unwrap_or_default(),
+        name: text(&call["function"]["name"]).unwrap(),
+        arguments: call["function"]["arguments"].as_object().unwrap().clone(),
+    };
+    let calls = value["tool_calls"].as_array().into_iter().flatten().map(call).collect();
+    let reasoning = text(&value["reasoning_content"]);
+    Message { reasoning, calls, ..Message::new(role, value["content"].as_str().unwrap()) }
+}
+
+fn tool(value: &Value) -> Tool {
+    let function = &value["function"];
+    let (name, description) = (text(&function["name"]).unwrap(), text(&function["description"]));
+    Tool { name, description, parameters: Some(function["parameters"].clone()) }
 }
 
 #[test]
@@ -23,142 +42,95 @@ fn prompts_are_those_of_transformers() {
     assert!(cases.len() > 100);
     for case in cases {
         let name = case["template"].as_str().unwrap();
-        let messages: Vec<Message> = case["messages"].as_array().unwrap().iter().map(message).collect();
-        // transformers always passes tools.
-        let tools = case.get("tools").cloned().unwrap_or(Value::Null);
+        let chat = Chat {
+            messages: case["messages"].as_array().unwrap().iter().map(message).collect(),
+            tools: case.get("tools").and_then(Value::as_array).into_iter().flatten().map(tool).collect(),
+            thinking: case["enable_thinking"].as_bool(),
+            ..Chat::default()
+        };
         let options = RenderOptions {
             add_generation_prompt: case["add_generation_prompt"].as_bool().unwrap(),
             bos_token: Some("<s>".into()),
             eos_token: Some("</s>".into()),
-            enable_thinking: case["enable_thinking"].as_bool(),
-            variables: [("tools".to_owned(), tools)].into_iter().collect(),
             ..RenderOptions::default()
         };
         let template = ChatTemplate::new(golden["templates"][name].as_str().unwrap()).unwrap();
-        let result = template.render(&messages, &options);
+        let result = template.render(&chat, &options);
         match case["text"].as_str() {
-            Some(text) => assert_eq!(result.as_deref(), Ok(text), "{name}: {messages:?}"),
+            Some(text) => assert_eq!(result.as_deref(), Ok(text), "{name}: {chat:?}"),
             None => {
                 let message = case["error"].as_str().unwrap().to_owned();
-                assert_eq!(result, Err(TemplateError::Raised(message)), "{name}: {messages:?}");
+                assert_eq!(result, Err(TemplateError::Raised(message)), "{name}: {chat:?}");
             }
         }
     }
 }
 
-/// The same conversations as OpenAI's interface writes them: arguments are strings, content is null or in parts.
+/// The fields in which templates find messages, calls and tools.
 #[test]
-fn conversations_of_openai_render_alike() {
-    let golden = golden();
-    let mut with_calls = 0;
-    for case in golden["cases"].as_array().unwrap() {
-        let name = case["template"].as_str().unwrap();
-        let mut messages = case["messages"].as_array().unwrap().clone();
-        for (index, message) in messages.iter_mut().enumerate() {
-            if let Some(calls) = message.get_mut("tool_calls") {
-                let arguments = &mut calls[0]["function"]["arguments"];
-                *arguments = arguments.to_string().into();
-                calls[0]["id"] = "call_1".into();
-                message["content"] = Value::Null;
-                with_calls += 1;
-            } else if message["content"].is_string() {
-                let text = message["content"].take();
-                message["content"] = if index % 2 == 0 { json!([{"type": "text", "text": text}]) } else { text };
-            }
-            for absent in ["refusal", "audio", "function_call"] {
-                message[absent] = Value::Null;
-            }
+fn templates_read_fields_of_openai() {
+    let called = |id: &str, name: &str| Call {
+        id: id.into(),
+        name: name.into(),
+        arguments: json!({"sacks": 2.0}).as_object().unwrap().clone(),
+    };
+    let result = |id: &str| Message { call_id: Some(id.into()), ..Message::new(Role::Tool, "1") };
+    let reasoned = Message { reasoning: Some("hm".into()), ..Message::new(Role::Assistant, "x") };
+    let messages = vec![
+        Message { name: Some("Ada".into()), ..Message::new(Role::User, "a") },
+        Message { calls: vec![called("c1", "weigh"), called("", "now")], text: String::new(), ..reasoned.clone() },
+        result("c1"),
+        Message { name: Some("own".into()), ..result("c1") },
+        result("other"),
+        Message { calls: vec![called("c1", "again")], ..reasoned.clone() },
+        result("c1"),
+        reasoned,
+    ];
+    let tools = vec![Tool { name: "now".into(), ..Tool::default() }];
+    let chat = Chat { messages, tools, ..Chat::default() };
+    let template = ChatTemplate::new("{{ messages | tojson }}\n{{ tools | tojson }}").unwrap();
+    let text = template.render(&chat, &RenderOptions::default()).unwrap();
+    let found: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let call = |id: Value, name: &str| {
+        let mut call = json!({"type": "function", "function": {"name": name, "arguments": {"sacks": 2.0}}});
+        if id.is_string() {
+            call["id"] = id;
         }
-        let options = RenderOptions {
-            add_generation_prompt: case["add_generation_prompt"].as_bool().unwrap(),
-            bos_token: Some("<s>".into()),
-            eos_token: Some("</s>".into()),
-            enable_thinking: case["enable_thinking"].as_bool(),
-            variables: [("tools".to_owned(), case.get("tools").cloned().unwrap_or_default())].into_iter().collect(),
-            ..RenderOptions::default()
-        };
-        let template = ChatTemplate::new(golden["templates"][name].as_str().unwrap()).unwrap();
-        let result = template.render(&Message::from_openai(&messages).unwrap(), &options);
-        match case["text"].as_str() {
-            Some(text) => assert_eq!(result.as_deref(), Ok(text), "{name}: {messages:?}"),
-            None => assert!(matches!(result, Err(TemplateError::Raised(_))), "{name}: {messages:?}"),
-        }
-    }
-    assert!(with_calls > 10);
-}
-
-#[test]
-fn messages_of_openai_become_what_templates_know() {
-    let call = json!({"id": "c1", "type": "function", "function": {"name": "weigh", "arguments": "{\"sacks\": 2.0}"}});
-    let blank = json!({"id": "c2", "type": "function", "function": {"name": "now", "arguments": ""}});
-    let parts = json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]);
-    let messages = Message::from_openai(&[
-        json!({"role": "user", "content": parts, "name": "Ada"}),
-        json!({"role": "assistant", "content": null, "tool_calls": [call, blank], "reasoning": "hm", "refusal": null}),
-        json!({"role": "tool", "tool_call_id": "c2", "content": "noon"}),
-        json!({"role": "tool", "tool_call_id": "c1", "name": "own", "content": ""}),
-        json!({"role": "tool", "tool_call_id": "other"}),
-        json!({"role": "assistant", "content": "x", "tool_calls": [], "thinking": "so"}),
-    ]);
-    let called = json!([
-        {"id": "c1", "type": "function", "function": {"name": "weigh", "arguments": {"sacks": 2.0}}},
-        {"id": "c2", "type": "function", "function": {"name": "now", "arguments": {}}},
-    ]);
+        call
+    };
+    let thought = json!({"role": "assistant", "content": "", "reasoning_content": "hm", "thinking": "hm",
+                         "tool_calls": [call(json!("c1"), "weigh"), call(Value::Null, "now")]});
     let expected = json!([
-        {"role": "user", "content": "a\nb", "name": "Ada"},
-        {"role": "assistant", "content": "", "tool_calls": called, "reasoning_content": "hm", "thinking": "hm"},
-        {"role": "tool", "content": "noon", "tool_call_id": "c2", "name": "now"},
-        {"role": "tool", "content": "", "tool_call_id": "c1", "name": "own"},
-        {"role": "tool", "content": "", "tool_call_id": "other"},
-        {"role": "assistant", "content": "x", "reasoning_content": "so", "thinking": "so"},
+        {"role": "user", "content": "a", "name": "Ada"},
+        thought,
+        {"role": "tool", "content": "1", "tool_call_id": "c1", "name": "weigh"},
+        {"role": "tool", "content": "1", "tool_call_id": "c1", "name": "own"},
+        {"role": "tool", "content": "1", "tool_call_id": "other"},
+        {"role": "assistant", "content": "x", "reasoning_content": "hm", "tool_calls": [call(json!("c1"), "again")]},
+        {"role": "tool", "content": "1", "tool_call_id": "c1", "name": "again"},
+        {"role": "assistant", "content": "x", "reasoning_content": "hm", "thinking": "hm"},
     ]);
-    assert_eq!(serde_json::to_value(messages.unwrap()).unwrap(), expected);
-}
-
-#[test]
-fn wrong_messages_are_named() {
-    let function = |function: Value| json!({"role": "assistant", "tool_calls": [{"function": function}]});
-    for (message, expected) in [
-        (json!("text"), "messages[1] is not an object"),
-        (json!({"content": "a"}), "messages[1].role is not text"),
-        (json!({"role": "user", "content": 1}), "messages[1].content is not text or a list of parts"),
-        (json!({"role": "user", "content": [{"type": "text"}]}), "messages[1].content[0].text is not text"),
-        (
-            json!({"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}),
-            "messages[1].content[1].type is not text: other parts are not supported",
-        ),
-        (json!({"role": "assistant", "tool_calls": {}}), "messages[1].tool_calls is not a list"),
-        (function(json!(null)), "messages[1].tool_calls[0].function is not an object"),
-        (function(json!({"arguments": "{}"})), "messages[1].tool_calls[0].function.name is not text"),
-        (
-            function(json!({"name": "f", "arguments": "[1]"})),
-            "messages[1].tool_calls[0].function.arguments is not the text of a JSON object",
-        ),
-        (
-            function(json!({"name": "f", "arguments": 1})),
-            "messages[1].tool_calls[0].function.arguments is not the text of a JSON object",
-        ),
-    ] {
-        let error = Message::from_openai(&[json!({"role": "user"}), message]).unwrap_err();
-        assert_eq!(error.to_string(), expected);
-    }
+    assert_eq!(found, [expected, json!([{"type": "function", "function": {"name": "now"}}])]);
+    let none = template.render(&Chat::default(), &RenderOptions::default());
+    assert_eq!(none.as_deref(), Ok("[]\nnull"), "no tools are null, as in transformers");
 }
 
 fn render(source: &str) -> Result<String, TemplateError> {
-    let messages = [Message::new("user", "Hello")];
-    ChatTemplate::new(source)?.render(&messages, &RenderOptions::default())
+    let chat = Chat::new(vec![Message::new(Role::User, "Hello")]);
+    ChatTemplate::new(source)?.render(&chat, &RenderOptions::default())
 }
 
 #[test]
 fn variables_and_time_reach_the_template() {
     let options = RenderOptions {
         now: Some(UNIX_EPOCH + Duration::from_secs(1_795_255_715)),
-        variables: Map::from_iter([("date".to_owned(), Value::from("today")), ("bos_token".to_owned(), "B".into())]),
         bos_token: Some("A".into()),
         ..RenderOptions::default()
     };
+    let variables = Map::from_iter([("date".to_owned(), Value::from("today")), ("bos_token".to_owned(), "B".into())]);
+    let chat = Chat { variables, ..Chat::default() };
     let source = "{{ strftime_now('%d %b %Y') }} {{ date }} {{ bos_token }} {{ eos_token }} {{ eos_token is defined }}";
-    let text = ChatTemplate::new(source).unwrap().render(&[], &options);
+    let text = ChatTemplate::new(source).unwrap().render(&chat, &options);
     assert_eq!(text.as_deref(), Ok("21 Nov 2026 today B  False"));
 }
 
@@ -294,17 +266,17 @@ fn long_conversations_and_nested_templates_are_fine() {
         let golden = golden();
         let text = "word ".repeat(200);
         let messages: Vec<Message> = (0..2000)
-            .map(|turn| Message::new(if turn % 2 == 0 { "user" } else { "assistant" }, text.as_str()))
+            .map(|turn| Message::new(if turn % 2 == 0 { Role::User } else { Role::Assistant }, text.as_str()))
             .collect();
+        let chat = Chat::new(messages);
         for name in ["chatml", "qwen3", "llama2", "mistral", "llama3"] {
             let template = ChatTemplate::new(golden["templates"][name].as_str().unwrap()).unwrap();
             let options = RenderOptions {
                 bos_token: Some("<s>".into()),
                 eos_token: Some("</s>".into()),
-                variables: [("tools".to_owned(), Value::Null)].into_iter().collect(),
                 ..RenderOptions::default()
             };
-            assert!(template.render(&messages, &options).unwrap().len() > 1_900_000, "{name}");
+            assert!(template.render(&chat, &options).unwrap().len() > 1_900_000, "{name}");
         }
         let nested = format!("{}x{}", "{% if true %}".repeat(50), "{% endif %}".repeat(50));
         assert_eq!(render(&nested).as_deref(), Ok("x"));

@@ -161,6 +161,7 @@ impl From<EngineError> for ApiError {
         match &error {
             EngineError::Template(_) | EngineError::NoTemplate => bad("messages"),
             EngineError::EmptyPrompt | EngineError::Token { .. } => bad("prompt"),
+            EngineError::NoTools | EngineError::UnknownTool(_) | EngineError::CallAndGrammar => bad("tool_choice"),
             EngineError::NoInputs => bad("input"),
             EngineError::NoPooling => bad("model").with_code("unsupported"),
             EngineError::PromptTooLong { .. } => bad("messages").with_code("context_length_exceeded"),

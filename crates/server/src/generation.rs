@@ -5,9 +5,10 @@ use std::hash::BuildHasher;
 use std::mem;
 use std::time::Instant;
 
-use gristmill_engine::Request;
 use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Canceller, EngineError, Finish, Logprob, Piece};
+use gristmill_engine::reply::{Reply, ReplyEvent, ReplyForm};
+use gristmill_engine::{Chat, ConverseOptions, Request};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::error::ApiError;
@@ -54,6 +55,25 @@ pub(crate) struct Choice {
     pub(crate) finish: Option<Finish>,
 }
 
+/// The request for the reply to a conversation, and the form of the reply.
+pub(crate) async fn converse(
+    app: &App,
+    chat: Chat,
+    options: ConverseOptions,
+) -> Result<(Request, ReplyForm), ApiError> {
+    let app = app.clone();
+    blocking(move || Ok(app.engine.converse(chat, options)?)).await
+}
+
+/// The events of a piece of a reply, which may be the last.
+pub(crate) fn events(reply: &mut Reply, text: &str, last: bool) -> Vec<ReplyEvent> {
+    let mut events = reply.push(text);
+    if last {
+        events.extend(reply.finish());
+    }
+    events
+}
+
 impl Choices {
     /// Starts one generation for each request; `receipt`: the client asks for one.
     pub(crate) async fn start(app: &App, requests: Vec<Request>, receipt: bool) -> Result<Choices, ApiError> {
@@ -64,7 +84,7 @@ impl Choices {
 
     fn start_blocking(app: &App, mut requests: Vec<Request>, receipt: bool) -> Result<Choices, ApiError> {
         requests.iter_mut().for_each(|request| request.draft = app.options.draft);
-        let recorder = receipt.then(|| Recorder::new(&app.engine, &requests)).transpose()?;
+        let recorder = receipt.then(|| Recorder::new(&app.engine, &requests));
         let (sender, pieces) = mpsc::unbounded_channel();
         let (running, endings) = (requests.len(), vec![Ending::default(); requests.len()]);
         let mut choices = Choices { pieces, cancellers: Vec::new(), running, endings, recorder };

@@ -28,7 +28,6 @@ mod openai;
 mod openapi;
 mod options;
 mod patient;
-mod reply;
 mod state;
 mod stream;
 mod tokens;

@@ -104,7 +104,7 @@ pub(crate) async fn tokenize(State(app): State<App>, Object(object): Object) -> 
                 let encoded = tokenizer.encode(&text, EncodeOptions { add_special, parse_special: false });
                 encoded.map_err(EngineError::from)?
             }
-            Text::Chat(chat) => app.engine.tokens(&Prompt::Chat(chat))?,
+            Text::Chat(chat) => app.engine.tokens(&Prompt::Rendered(app.engine.render(&chat)?))?,
         };
         let text = |&token: &u32| tokenizer.token_text(token).unwrap_or_default().to_owned();
         let token_strs = (return_token_strs == Some(true)).then(|| tokens.iter().map(text).collect());
@@ -163,12 +163,9 @@ pub(crate) async fn apply_template(
     Object(object): Object,
 ) -> Result<Json<Detokenized>, ApiError> {
     let TemplateRequest { messages: conversation, tools, chat_template_kwargs } = fields::read(&object)?;
-    let mut variables = chat_template_kwargs.unwrap_or_default();
     let tools = Tools::read(tools.unwrap_or_default(), ToolForm::Nested)?.functions;
-    if !tools.is_empty() {
-        variables.insert("tools".to_owned(), tools.into());
-    }
-    let chat = Chat { messages: messages(conversation)?, variables, ..Chat::default() };
+    let variables = chat_template_kwargs.unwrap_or_default();
+    let chat = Chat { messages: messages(conversation)?, tools, variables, ..Chat::default() };
     blocking(move || Ok(Json(Detokenized { prompt: app.engine.render(&chat)? }))).await
 }
 

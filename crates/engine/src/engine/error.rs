@@ -20,6 +20,15 @@ pub enum EngineError {
     /// A conversation was asked of a model that has no template.
     #[error("the model file has no chat template; give a text to be continued instead of messages")]
     NoTemplate,
+    /// A call is required, and there are no tools.
+    #[error("a call of a tool is required, but there are no tools; give at least one, or require no call")]
+    NoTools,
+    /// A call of this tool is required, and it is not there.
+    #[error("a call of the tool {0:?} is required, but there is no such tool; give it, or name another")]
+    UnknownTool(String),
+    /// A call is required, and a text that follows a grammar.
+    #[error("a call of a tool is required, and a text that follows a grammar too; leave one of them out")]
+    CallAndGrammar,
     /// The prompt is empty.
     #[error("the prompt is empty; give at least one character")]
     EmptyPrompt,

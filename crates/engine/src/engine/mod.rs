@@ -7,6 +7,7 @@
 //! ```
 //! - `request` and `embedding` have requests and their results, `generation` the iterator, `sampling` and `logprob` parts of
 //!   them, `error` the reasons for a refusal.
+//! - `converse` makes a request of a conversation, and says in which form the reply is parsed.
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop. `stats` has what it
 //!   counts.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
@@ -16,6 +17,7 @@
 //! - `fair` decides whose request begins next, `pace` how many tokens run next, `schedule` which; `job` follows one
 //!   text to its end; `stop` withholds text that may be the start of a stop string.
 
+mod converse;
 mod draft;
 mod draft_model;
 mod dry;
@@ -45,17 +47,18 @@ use std::time::Instant;
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::tensor::DeviceId;
 
+pub use converse::{ConverseOptions, ToolChoice};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;
 pub use generation::{Canceller, Generation};
 pub use grammar::{Grammar, closed_schema};
 pub use logprob::Logprob;
-pub use request::{Chat, Finish, FinishReason, Piece, Prompt, Request, Usage};
+pub use request::{Finish, FinishReason, Piece, Prompt, Request, Usage};
 pub use sampling::SamplingOptions;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 
-use crate::template::{ChatTemplate, RenderOptions, TemplateError};
+use crate::template::{Chat, ChatTemplate, RenderOptions, TemplateError};
 use crate::tokenizer::{EncodeOptions, StreamDecoder};
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
@@ -219,17 +222,15 @@ impl Engine {
             add_generation_prompt: true,
             bos_token: text(tokenizer.bos()),
             eos_token: text(tokenizer.eos()),
-            enable_thinking: chat.thinking,
-            variables: chat.variables.clone(),
             ..RenderOptions::default()
         };
-        Ok(template.render(&chat.messages, &options)?)
+        Ok(template.render(chat, &options)?)
     }
 
     /// The tokens of a prompt, as [`generate`](Self::generate) gives them to the model.
     ///
     /// # Errors
-    /// As [`render`](Self::render), and [`EngineError::Model`] if the text cannot be tokenised.
+    /// [`EngineError::Model`] if the text cannot be tokenised, [`EngineError::EmptyPrompt`].
     pub fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, EngineError> {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens.clone()),
@@ -239,7 +240,6 @@ impl Engine {
                 let options = EncodeOptions { add_special: true, parse_special: false };
                 Ok(self.model.tokenizer()?.encode(text, options)?)
             }
-            Prompt::Chat(chat) => self.tokens(&Prompt::Rendered(self.render(chat)?)),
             Prompt::Rendered(text) => {
                 // The template has written BOS and the control tokens itself.
                 let options = EncodeOptions { add_special: false, parse_special: true };
@@ -269,8 +269,8 @@ impl Engine {
     /// Starts a request. It runs on the engine's thread, independently of the iterator.
     ///
     /// # Errors
-    /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range,
-    /// a template that refuses the messages, a grammar that cannot be enforced; [`EngineError::Busy`], and the errors of
+    /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range, a
+    /// grammar that cannot be enforced; [`EngineError::Busy`], and the errors of
     /// [`health`](Self::health). What goes wrong later is an item of the iterator, its last.
     pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
         let (events, pieces) = mpsc::channel();
@@ -300,7 +300,7 @@ impl Engine {
         let matcher = grammar.map(compile).transpose()?;
         let decoder = match request.prompt {
             // A grammar has each space of its text.
-            Prompt::Chat(_) | Prompt::Rendered(_) if grammar.is_none() => StreamDecoder::new(!request.control_tokens),
+            Prompt::Rendered(_) if grammar.is_none() => StreamDecoder::new(!request.control_tokens),
             // What is generated continues a text, whose first space is not the first of a new one.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };

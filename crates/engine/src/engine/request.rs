@@ -6,9 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Dry, EngineError, Grammar, Logprob, SamplingOptions};
-use crate::template::Message;
 
-/// A text to be continued or a conversation to be answered. Write `Request { …, ..Request::new(prompt) }`: later
+/// A text to be continued; [`Engine::converse`](super::Engine::converse) makes one of a conversation. Write `Request { …, ..Request::new(prompt) }`: later
 /// versions may add fields.
 ///
 /// As JSON, all of it but the tenant can be kept in a [`Receipt`](super::receipt::Receipt).
@@ -118,36 +117,9 @@ pub enum Prompt {
     /// A text to be continued. The tokens that the model wants around a text (such as BOS) are added; control tokens
     /// written in it are plain text.
     Text(String),
-    /// A conversation to be answered, through the model's chat template.
-    Chat(Chat),
-    /// What [`Engine::render`](super::Engine::render) made of a conversation: control tokens written in it are control
-    /// tokens.
+    /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: control tokens written
+    /// in it are control tokens, and nothing is added.
     Rendered(String),
-}
-
-/// A conversation.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Chat {
-    /// The messages, in order.
-    pub messages: Vec<Message>,
-    /// Whether a model that can think shall do so; left to the template if `None`.
-    pub thinking: Option<bool>,
-    /// Other variables of the template, such as `tools`.
-    pub variables: serde_json::Map<String, serde_json::Value>,
-}
-
-impl Chat {
-    /// A conversation without options.
-    pub fn new(messages: Vec<Message>) -> Chat {
-        Chat { messages, ..Chat::default() }
-    }
-}
-
-impl From<Chat> for Prompt {
-    fn from(chat: Chat) -> Prompt {
-        Prompt::Chat(chat)
-    }
 }
 
 impl From<Vec<u32>> for Prompt {

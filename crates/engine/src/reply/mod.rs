@@ -28,6 +28,7 @@
 
 mod call;
 mod calls;
+mod form;
 mod function;
 mod harmony;
 mod hermes;
@@ -42,10 +43,12 @@ mod schema;
 mod tests;
 
 pub use call::ToolCall;
+pub use form::{ParsedReply, ReplyForm};
 pub use output::ReplyEvent;
 
 use serde_json::{Map, Value as Json};
 
+use crate::template::Tool;
 use calls::Calls;
 use harmony::Harmony;
 use hermes::Hermes;
@@ -56,26 +59,28 @@ use mistral::Mistral;
 use output::Output;
 
 /// How a reply is to be read.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ReplyOptions {
     /// Calls of tools are events. Otherwise they are content, in Harmony reasoning.
     pub tools: bool,
     /// The JSON schemas of the tools' parameters by the tools' names, as far as they are known. They give the types of
     /// arguments that a model writes as XML, and tell a call from other JSON where nothing marks calls.
     pub schemas: Map<String, Json>,
+    /// Several calls are events. Otherwise the first one is, and further ones are dropped.
+    pub parallel_calls: bool,
+}
+
+impl Default for ReplyOptions {
+    fn default() -> ReplyOptions {
+        ReplyOptions { tools: false, schemas: Map::new(), parallel_calls: true }
+    }
 }
 
 impl ReplyOptions {
-    /// For the tools of a request, as OpenAI's interfaces write them: `{"type": "function", "function": {"name": …,
-    /// "parameters": …}}`, or `name` and `parameters` without `function` around them. Calls are events if there are
-    /// tools.
-    pub fn for_tools(tools: &[Json]) -> ReplyOptions {
-        let schema = |tool: &Json| {
-            let function = tool.get("function").unwrap_or(tool);
-            let parameters = function.get("parameters").cloned().unwrap_or_default();
-            Some((function.get("name")?.as_str()?.to_owned(), parameters))
-        };
-        ReplyOptions { tools: !tools.is_empty(), schemas: tools.iter().filter_map(schema).collect() }
+    /// For the tools of a conversation. Calls are events if there are tools.
+    pub fn for_tools(tools: &[Tool]) -> ReplyOptions {
+        let schemas = tools.iter().map(|tool| (tool.name.clone(), tool.parameters.clone().unwrap_or_default()));
+        ReplyOptions { tools: !tools.is_empty(), schemas: schemas.collect(), ..ReplyOptions::default() }
     }
 }
 
@@ -94,12 +99,17 @@ pub struct Reply {
     input: Input,
     parser: Parser,
     control_tokens: bool,
+    /// Number of calls that were found.
+    calls: usize,
+    parallel_calls: bool,
 }
 
 #[derive(Debug)]
 enum Parser {
     /// All is content.
     Plain,
+    /// All is one call.
+    OneCall,
     Marked(Marked),
     Harmony(Harmony),
 }
@@ -109,10 +119,10 @@ impl Reply {
     /// the model's chat template.
     pub fn new(template: Option<&str>, prompt_end: &str, options: ReplyOptions) -> Reply {
         let template = template.unwrap_or_default();
-        let ReplyOptions { tools, schemas } = options;
+        let ReplyOptions { tools, schemas, parallel_calls } = options;
         if harmony::ends_prompt(prompt_end) || template.contains(harmony::CHANNEL) {
             let parser = Parser::Harmony(Harmony::new(prompt_end, tools, schemas));
-            return Reply { input: Input::default(), parser, control_tokens: true };
+            return Reply { control_tokens: true, parallel_calls, ..Reply::with(parser) };
         }
         let in_brackets = template.contains(marked::BRACKET_THINK.open);
         let reasoning = if in_brackets { marked::BRACKET_THINK } else { marked::THINK };
@@ -125,12 +135,22 @@ impl Reply {
             _ => (Box::new(Hermes::new(template, schemas)), false),
         };
         let parser = Parser::Marked(Marked::new(prompt_end, reasoning, tools.then_some(calls)));
-        Reply { input: Input::default(), parser, control_tokens: in_brackets || (tools && marks_are_control) }
+        let control_tokens = in_brackets || (tools && marks_are_control);
+        Reply { control_tokens, parallel_calls, ..Reply::with(parser) }
     }
 
     /// For a continued text, all of which is content.
     pub fn plain() -> Reply {
-        Reply { input: Input::default(), parser: Parser::Plain, control_tokens: false }
+        Reply::with(Parser::Plain)
+    }
+
+    /// For a text that is one call. If it is cut, nothing is given out.
+    fn one_call() -> Reply {
+        Reply::with(Parser::OneCall)
+    }
+
+    fn with(parser: Parser) -> Reply {
+        Reply { input: Input::default(), parser, control_tokens: false, calls: 0, parallel_calls: true }
     }
 
     /// Whether the marks are control tokens, which the generated text then has to include
@@ -142,10 +162,15 @@ impl Reply {
     /// Whether the text so far ends within reasoning.
     pub fn is_reasoning(&self) -> bool {
         match &self.parser {
-            Parser::Plain => false,
+            Parser::Plain | Parser::OneCall => false,
             Parser::Marked(parser) => parser.is_reasoning(),
             Parser::Harmony(parser) => parser.is_reasoning(),
         }
+    }
+
+    /// Whether the text so far has a call.
+    pub fn has_calls(&self) -> bool {
+        self.calls > 0
     }
 
     /// Takes the next piece of the text.
@@ -157,10 +182,11 @@ impl Reply {
                 input.advance_to_end();
                 output.content(input.take());
             }
+            Parser::OneCall => input.advance_to_end(),
             Parser::Marked(parser) => while parser.step(input, &mut output) {},
             Parser::Harmony(parser) => while parser.step(input, &mut output) {},
         }
-        output.0
+        self.counted(output.0)
     }
 
     /// Ends the text and returns what was held. Further text is content.
@@ -168,10 +194,21 @@ impl Reply {
         let mut output = Output::default();
         match &mut self.parser {
             Parser::Plain => {}
+            Parser::OneCall => ToolCall::from_object(self.input.read()).into_iter().for_each(|call| output.call(call)),
             Parser::Marked(parser) => parser.finish(&mut self.input, &mut output),
             Parser::Harmony(parser) => parser.finish(&mut self.input, &mut output),
         }
         self.parser = Parser::Plain;
-        output.0
+        self.counted(output.0)
+    }
+
+    /// Counts calls, and drops those that may not be there.
+    fn counted(&mut self, mut events: Vec<ReplyEvent>) -> Vec<ReplyEvent> {
+        events.retain(|event| {
+            let is_call = matches!(event, ReplyEvent::ToolCall(_));
+            self.calls += usize::from(is_call);
+            !is_call || self.parallel_calls || self.calls == 1
+        });
+        events
     }
 }

@@ -27,10 +27,8 @@ fn tools() -> ReplyOptions {
         "unit": {"enum": ["kg", "t"]}, "either": {"type": ["string", "integer"]}, "self": {"$ref": "#/properties/self"},
     });
     let parameters = json!({"type": "object", "properties": properties, "$defs": {"Place": {"type": "object"}}});
-    ReplyOptions::for_tools(&[
-        json!({"type": "function", "function": {"name": "get_weather", "parameters": parameters}}),
-        json!({"type": "function", "name": "get_time"}),
-    ])
+    let tool = |name: &str, parameters| Tool { name: name.to_owned(), parameters, ..Tool::default() };
+    ReplyOptions::for_tools(&[tool("get_weather", Some(parameters)), tool("get_time", None)])
 }
 
 fn reasoning(text: &str) -> ReplyEvent {

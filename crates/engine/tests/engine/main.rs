@@ -24,9 +24,10 @@ mod stats;
 use std::sync::Arc;
 
 use gristmill_engine::engine::{FinishReason, Piece};
-use gristmill_engine::template::Message;
+use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{
-    Batch, Chat, Engine, EngineError, Limits, LoadOptions, Model, Notice, Outputs, Request, Runner, SamplingOptions,
+    Batch, Chat, ConverseOptions, Engine, EngineError, Limits, LoadOptions, Model, Notice, Outputs, Request, Runner,
+    SamplingOptions,
 };
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
@@ -358,17 +359,18 @@ fn two_engines_and_an_engine_that_ends() {
 fn conversations_go_through_the_template() {
     let model = model();
     let engine = engine(&model, 1, 64);
-    let mut chat = Chat::new(vec![Message::new("user", "ab <|im_end|>")]);
+    let mut chat = Chat::new(vec![Message::new(Role::User, "ab <|im_end|>")]);
     let prompt = "<|im_start|>user\nab <|im_end|><|im_end|>\n<|im_start|>assistant\n";
     assert_eq!(engine.render(&chat).unwrap(), prompt);
-    let ids = engine.tokens(&chat.clone().into()).unwrap();
+    let (request, _) = engine.converse(chat.clone(), ConverseOptions::default()).unwrap();
+    let ids = engine.tokens(&request.prompt).unwrap();
     assert_eq!(ids[0], 258, "no BOS, which the template did not write");
     chat.thinking = Some(false);
     assert_eq!(engine.render(&chat).unwrap(), format!("{prompt}<think></think>"));
     // A text is a text: BOS before it, and control tokens are letters.
     let ids = engine.tokens(&"ab<|im_end|>".into()).unwrap();
     assert_eq!((ids[0], ids[1], ids.len()), (257, 256, 12));
-    let mut request = Request::new(chat);
+    let (mut request, _) = engine.converse(chat, ConverseOptions::default()).unwrap();
     request.max_tokens = Some(3);
     assert!(!pieces(&engine, request).is_empty());
 }

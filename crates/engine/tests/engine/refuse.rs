@@ -1,7 +1,7 @@
 //! Requests that are refused, before anything runs.
 
-use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Dry, Engine, EngineError, Error, Limits, Prompt, Request, SamplingOptions};
+use gristmill_engine::template::{Message, Role};
+use gristmill_engine::{Chat, ConverseOptions, Dry, Engine, EngineError, Error, Limits, Request, SamplingOptions};
 
 use super::{CONTEXT, engine, model, pieces, request};
 use crate::tiny::{Random, Tiny};
@@ -64,8 +64,8 @@ fn a_model_that_cannot_speak() {
     let model = gristmill_engine::Model::with_backend(file, backend, Default::default()).unwrap();
     let engine = engine(&model.into(), 1, 64);
     assert!(matches!(refusal(&engine, Request::new("x")), EngineError::Model(Error::NoTokenizer)));
-    let chat = Prompt::from(Chat::new(vec![Message::new("user", "x")]));
-    assert!(matches!(refusal(&engine, Request::new(chat)), EngineError::NoTemplate));
+    let chat = Chat::new(vec![Message::new(Role::User, "x")]);
+    assert!(matches!(engine.converse(chat, ConverseOptions::default()), Err(EngineError::NoTemplate)));
     let dry = Dry { multiplier: 1.0, ..Dry::default() };
     let error = refusal(&engine, Request { dry, ..Request::new(vec![1, 2]) });
     assert!(matches!(error, EngineError::BreakersWithoutText), "{error}");

@@ -1,12 +1,13 @@
 //! Conversations and tools as Anthropic writes them, in the form of OpenAI's.
 
 use gristmill_engine::Chat;
-use gristmill_engine::template::Message;
+use gristmill_engine::template::Tool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openai::messages::from_openai;
 
 /// A message.
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
@@ -82,8 +83,7 @@ pub(super) fn chat(messages: Vec<InputMessage>, system: Option<Value>) -> Result
             }
         }
     }
-    let messages = Message::from_openai(&written);
-    Ok(Chat::new(messages.map_err(|error| ApiError::param("messages", error.to_string()))?))
+    Ok(Chat::new(from_openai(&written)?))
 }
 
 /// The blocks of a content, with their types and places.
@@ -176,8 +176,8 @@ fn user(content: &Value, at: &str, written: &mut Vec<Value>) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Tools in OpenAI's form, and the names of the fields with others than functions.
-pub(super) fn tools(tools: Vec<Value>) -> Result<(Vec<Value>, Vec<String>), ApiError> {
+/// Tools, and the names of the fields with others than functions.
+pub(super) fn tools(tools: Vec<Value>) -> Result<(Vec<Tool>, Vec<String>), ApiError> {
     let (mut functions, mut others) = (Vec::new(), Vec::new());
     for (index, tool) in tools.into_iter().enumerate() {
         let at = format!("tools[{index}]");
@@ -189,11 +189,11 @@ pub(super) fn tools(tools: Vec<Value>) -> Result<(Vec<Value>, Vec<String>), ApiE
         let Some(name) = tool["name"].as_str().filter(|name| !name.is_empty()) else {
             return Err(ApiError::param(format!("{at}.name"), "a tool needs a name"));
         };
-        let mut function = json!({"name": name, "parameters": tool["input_schema"]});
-        if !tool["description"].is_null() {
-            function["description"] = tool["description"].clone();
-        }
-        functions.push(json!({"type": "function", "function": function}));
+        functions.push(Tool {
+            name: name.to_owned(),
+            description: tool["description"].as_str().map(str::to_owned),
+            parameters: tool.get("input_schema").filter(|schema| !schema.is_null()).cloned(),
+        });
     }
     Ok((functions, others))
 }
@@ -224,13 +224,13 @@ mod tests {
             Some(system),
         )
         .expect("a conversation");
-        let roles: Vec<&str> = chat.messages.iter().map(|message| message.role.as_str()).collect();
+        let roles: Vec<&str> = chat.messages.iter().map(|message| message.role.name()).collect();
         assert_eq!(roles, ["system", "user", "assistant", "tool", "user"]);
-        let contents: Vec<&str> = chat.messages.iter().map(|message| message.content.as_str()).collect();
+        let contents: Vec<&str> = chat.messages.iter().map(|message| message.text.as_str()).collect();
         assert_eq!(contents, ["be brief", "weather?", "I look", "sun", "and now?"]);
-        let call = &chat.messages[2].extra["tool_calls"][0]["function"];
-        assert_eq!((&call["name"], &call["arguments"]["place"]), (&json!("weather"), &json!("Rome")));
-        assert_eq!(chat.messages[3].extra["name"], "weather");
+        let call = &chat.messages[2].calls[0];
+        assert_eq!((&*call.name, &call.arguments["place"]), ("weather", &json!("Rome")));
+        assert_eq!(chat.messages[3].call_id.as_deref(), Some("t1"));
     }
 
     #[test]
@@ -250,9 +250,7 @@ mod tests {
         ])
         .expect("tools");
         assert_eq!((functions.len(), others), (1, vec!["tools[0]".to_owned()]));
-        assert_eq!(
-            functions[0]["function"],
-            json!({"name": "f", "parameters": {"type": "object"}, "description": "d"})
-        );
+        let (name, description) = ("f".into(), Some("d".into()));
+        assert_eq!(functions[0], Tool { name, description, parameters: Some(json!({"type": "object"})) });
     }
 }

@@ -6,7 +6,8 @@ mod output;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use gristmill_engine::{Chat, Request, SamplingOptions};
+use gristmill_engine::reply::ReplyForm;
+use gristmill_engine::{Chat, ConverseOptions, Request, SamplingOptions, ToolChoice as Choice};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -15,9 +16,8 @@ use crate::access::Tenant;
 use crate::body::Object;
 use crate::error::{AnthropicError, AnthropicErrorBody, ApiError};
 use crate::fields::{self, Policy};
-use crate::generation::Choices;
+use crate::generation::{self, Choices};
 use crate::openai::settings::check_stops;
-use crate::reply::{self, Form, Wanted};
 use crate::state::App;
 use crate::stream;
 use crate::tokens::blocking;
@@ -133,11 +133,11 @@ pub(crate) async fn messages(
     let reply = MessageReply::new(&app);
     let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
     let mut response = if streams {
-        stream::respond(&app, choices, Events::new(reply, stops, form.reader(&app)))
+        stream::respond(&app, choices, Events::new(reply, stops, form.parser()))
     } else {
         let (mut completed, outcome) = choices.collect(&app).await?;
         let text = completed.pop().unwrap_or_default().text;
-        Json(reply.complete(form.reader(&app).parts(&text), outcome, &stops)).into_response()
+        Json(reply.complete(form.parse(&text), outcome, &stops)).into_response()
     };
     response.headers_mut().extend(header);
     Ok(response)
@@ -158,41 +158,44 @@ pub(crate) async fn count_tokens(
     let CountRequest { model, messages, system, tools, tool_choice, thinking } = fields::read(&object)?;
     fields::judge(&object, &[fields::names::<CountRequest>()], POLICY, app.options.strict)?;
     app.check_model(Some(&model))?;
-    let chat = Chat { thinking: on(thinking)?, ..input::chat(messages, system)? };
     let (tools, _) = input::tools(tools.unwrap_or_default())?;
-    let (tools, wanted) = wanted(tools, &tool_choice.unwrap_or_default())?;
-    let (request, _) = reply::request(&app, chat, tools, wanted, true).await?;
+    let chat = Chat { thinking: on(thinking)?, tools, ..input::chat(messages, system)? };
+    let options = tool_choice.unwrap_or_default().options()?;
+    let (request, _) = generation::converse(&app, chat, options).await?;
     let tokens = blocking(move || Ok(app.engine.tokens(&request.prompt)?)).await?;
     Ok(Json(Count { input_tokens: tokens.len() }))
 }
 
-/// The tools that the model is told of, and what its reply must be.
-fn wanted(tools: Vec<Value>, choice: &ToolChoice) -> Result<(Vec<Value>, Wanted), ApiError> {
-    match (choice.r#type.as_str(), &choice.name) {
-        ("" | "auto", _) => Ok((tools, Wanted::Anything)),
-        ("none", _) => Ok((Vec::new(), Wanted::Anything)),
-        ("any", _) => Ok((tools, Wanted::Call(None))),
-        ("tool", Some(name)) => Ok((tools, Wanted::Call(Some(name.clone())))),
-        ("tool", None) => Err(ApiError::param("tool_choice.name", "the type tool needs the name of a tool")),
-        (other, _) => {
-            let message = format!("{other:?} is not a choice of tools; use auto, any, tool or none");
-            Err(ApiError::param("tool_choice.type", message))
-        }
+impl ToolChoice {
+    fn options(self) -> Result<ConverseOptions, ApiError> {
+        let tool_choice = match (self.r#type.as_str(), self.name) {
+            ("" | "auto", _) => Choice::Auto,
+            ("none", _) => Choice::None,
+            ("any", _) => Choice::Required,
+            ("tool", Some(name)) => Choice::Among(vec![name]),
+            ("tool", None) => {
+                return Err(ApiError::param("tool_choice.name", "the type tool needs the name of a tool"));
+            }
+            (other, _) => {
+                let message = format!("{other:?} is not a choice of tools; use auto, any, tool or none");
+                return Err(ApiError::param("tool_choice.type", message));
+            }
+        };
+        let parallel_calls = self.disable_parallel_tool_use != Some(true);
+        Ok(ConverseOptions { tool_choice, parallel_calls, grammar: None })
     }
 }
 
 impl MessagesRequest {
     /// The request, and how its text is read. Adds what changes nothing to `ignored`.
-    async fn request(self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, Form), ApiError> {
+    async fn request(self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, ReplyForm), ApiError> {
         let stop = self.stop_sequences.unwrap_or_default();
         check_stops("stop_sequences", &stop)?;
-        let chat = Chat { thinking: on(self.thinking)?, ..input::chat(self.messages, self.system)? };
         let (tools, others) = input::tools(self.tools.unwrap_or_default())?;
+        let chat = Chat { thinking: on(self.thinking)?, tools, ..input::chat(self.messages, self.system)? };
         ignored.extend(others);
-        let choice = self.tool_choice.unwrap_or_default();
-        let (tools, wanted) = wanted(tools, &choice)?;
-        let several_calls = choice.disable_parallel_tool_use != Some(true);
-        let (request, form) = reply::request(app, chat, tools, wanted, several_calls).await?;
+        let options = self.tool_choice.unwrap_or_default().options()?;
+        let (request, form) = generation::converse(app, chat, options).await?;
         let defaults = &app.options.sampling;
         let sampling = SamplingOptions {
             temperature: self.temperature.unwrap_or(defaults.temperature),

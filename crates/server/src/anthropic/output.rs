@@ -2,15 +2,14 @@
 
 use axum::response::sse::Event;
 use gristmill_engine::engine::{Finish, FinishReason, Piece};
-use gristmill_engine::reply::{ReplyEvent, ToolCall};
+use gristmill_engine::reply::{ParsedReply, Reply, ReplyEvent, ToolCall};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::generation::{Outcome, call_id, id};
+use crate::generation::{self, Outcome, call_id, id};
 use crate::openai::usage::GristmillDetails;
-use crate::reply::{Parts, Reader};
 use crate::state::App;
 use crate::stream::{self, Writer};
 
@@ -107,8 +106,8 @@ impl MessageReply {
         }
     }
 
-    pub(super) fn complete(mut self, parts: Parts, outcome: Outcome, stops: &[String]) -> MessageReply {
-        let Parts { reasoning, content, calls } = parts;
+    pub(super) fn complete(mut self, parts: ParsedReply, outcome: Outcome, stops: &[String]) -> MessageReply {
+        let ParsedReply { reasoning, content, calls } = parts;
         let has_calls = !calls.is_empty();
         if !reasoning.is_empty() {
             self.content.push(OutputBlock::Thinking { thinking: reasoning, signature: String::new() });
@@ -130,7 +129,7 @@ impl MessageReply {
 pub(super) struct Events {
     reply: MessageReply,
     stops: Vec<String>,
-    reader: Reader,
+    reader: Reply,
     /// The type of the block that is open.
     open: Option<&'static str>,
     /// Blocks that are closed.
@@ -144,7 +143,7 @@ fn event(name: &str, mut data: Value) -> Event {
 }
 
 impl Events {
-    pub(super) fn new(reply: MessageReply, stops: Vec<String>, reader: Reader) -> Events {
+    pub(super) fn new(reply: MessageReply, stops: Vec<String>, reader: Reply) -> Events {
         Events { reply, stops, reader, open: None, closed: 0 }
     }
 
@@ -199,7 +198,7 @@ impl Writer for Events {
 
     fn piece(&mut self, _: usize, piece: Piece) -> Vec<Event> {
         let mut events = Vec::new();
-        for read in self.reader.read(&piece.text, piece.finish.is_some()) {
+        for read in generation::events(&mut self.reader, &piece.text, piece.finish.is_some()) {
             self.write(read, &mut events);
         }
         if piece.finish.is_some() {

@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use gristmill_engine::Request;
 use gristmill_engine::engine::{Logprob, Piece};
-use gristmill_engine::reply::ReplyEvent;
+use gristmill_engine::reply::{ParsedReply, Reply, ReplyEvent, ReplyForm};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -16,14 +16,13 @@ use super::format::{FormatFields, ResponseFormat};
 use super::logprobs::TokenLogprob;
 use super::messages::{ChatMessage, FunctionCall, ToolCall, conversation, messages};
 use super::settings::{POLICY, Settings, check_prompt, choices, logprobs};
-use super::tools::{Tool, ToolChoice, ToolForm, Tools};
+use super::tools::{Tool, ToolForm, Tools, tool_choice};
 use super::usage::Usage;
 use crate::access::Tenant;
 use crate::body::Object;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields;
-use crate::generation::{Choice, Choices, Outcome, call_id, id};
-use crate::reply::{self, Form, Parts, Reader};
+use crate::generation::{self, Choice, Choices, Outcome, call_id, id};
 use crate::state::{App, seconds};
 use crate::stream::{self, Writer};
 
@@ -177,7 +176,7 @@ pub(crate) async fn serve(
     let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
     let head = |object| Head { id: id("chatcmpl"), object, created: seconds(), model: app.options.name.clone() };
     let mut response = if streams {
-        let readers = (0..n).map(|_| (form.reader(&app), 0)).collect();
+        let readers = (0..n).map(|_| (form.parser(), 0)).collect();
         let events = Events { app: app.clone(), head: head("chat.completion.chunk"), usage: streams_usage, readers };
         stream::respond(&app, choices, events)
     } else {
@@ -191,15 +190,16 @@ pub(crate) async fn serve(
 
 impl ChatRequest {
     /// The request for one choice, and how its text is read. Adds what changes nothing to `ignored`.
-    async fn request(self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, Form), ApiError> {
+    async fn request(self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, ReplyForm), ApiError> {
         let ChatRequest { settings, format, chat } = self;
         let logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
         let tools = Tools::read(chat.tools.unwrap_or_default(), ToolForm::Nested)?;
-        let choice = ToolChoice::read(&chat.tool_choice.unwrap_or_default(), ToolForm::Nested)?;
-        let (tools, wanted) = tools.wanted(choice, format.grammar(chat.response_format)?, ignored)?;
-        let conversation = conversation(messages(chat.messages)?, chat.chat_template_kwargs, chat.reasoning_effort);
-        let several_calls = chat.parallel_tool_calls != Some(false);
-        let (mut request, form) = reply::request(app, conversation, tools, wanted, several_calls).await?;
+        let choice = tool_choice(&chat.tool_choice.unwrap_or_default(), ToolForm::Nested)?;
+        let (tools, options) =
+            tools.options(choice, format.grammar(chat.response_format)?, chat.parallel_tool_calls, ignored);
+        let conversation =
+            conversation(messages(chat.messages)?, tools, chat.chat_template_kwargs, chat.reasoning_effort);
+        let (mut request, form) = generation::converse(app, conversation, options).await?;
         settings.apply(&mut request, &app.options.sampling)?;
         (request.max_tokens, request.logprobs) = (chat.max_tokens, logprobs);
         Ok((request, form))
@@ -207,9 +207,9 @@ impl ChatRequest {
 }
 
 impl ChatCompletion {
-    fn new(app: &App, head: Head, completed: Vec<Choice>, form: &Form, usage: Usage) -> ChatCompletion {
+    fn new(app: &App, head: Head, completed: Vec<Choice>, form: &ReplyForm, usage: Usage) -> ChatCompletion {
         let choice = |(index, choice): (usize, Choice)| {
-            let Parts { reasoning, content, calls } = form.reader(app).parts(&choice.text);
+            let ParsedReply { reasoning, content, calls } = form.parse(&choice.text);
             let has_calls = !calls.is_empty();
             let calls: Vec<ToolCall> = calls.into_iter().map(|call| tool_call(None, call)).collect();
             let message = AssistantMessage {
@@ -247,7 +247,7 @@ struct Events {
     /// Whether to send the usage.
     usage: bool,
     /// Of each choice, with its number of calls so far.
-    readers: Vec<(Reader, usize)>,
+    readers: Vec<(Reply, usize)>,
 }
 
 impl Events {
@@ -277,7 +277,7 @@ impl Writer for Events {
     }
 
     fn piece(&mut self, index: usize, piece: Piece) -> Vec<Event> {
-        let read = self.readers[index].0.read(&piece.text, piece.finish.is_some());
+        let read = generation::events(&mut self.readers[index].0, &piece.text, piece.finish.is_some());
         let mut deltas: Vec<Delta> = read.into_iter().map(|event| self.delta(index, event)).collect();
         let mut logprobs = ChatLogprobs::new(&self.app, piece.logprob.as_slice());
         if deltas.is_empty() && logprobs.is_some() {

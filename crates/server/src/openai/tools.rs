@@ -1,12 +1,12 @@
 //! Tools, and what is asked for of them.
 
-use gristmill_engine::engine::Grammar;
+use gristmill_engine::template;
+use gristmill_engine::{ConverseOptions, Grammar, ToolChoice as Choice};
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::reply::Wanted;
 
 /// A tool.
 #[derive(Debug, Serialize, ToSchema)]
@@ -55,8 +55,7 @@ impl ToolForm {
 /// The tools of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Tools {
-    /// Functions, nested: the form that templates know.
-    pub(crate) functions: Vec<Value>,
+    pub(crate) functions: Vec<template::Tool>,
     /// The paths of tools that are not functions.
     pub(crate) others: Vec<String>,
     /// The paths of fields that ask for arguments of the schema.
@@ -77,9 +76,10 @@ impl Tools {
                     if function["strict"] == true {
                         read.strict.push(format!("{at}{path}.strict"));
                     }
-                    read.functions.push(match form {
-                        ToolForm::Nested => tool,
-                        ToolForm::Flat => nested(&tool),
+                    read.functions.push(template::Tool {
+                        name: function["name"].as_str().unwrap_or_default().to_owned(),
+                        description: function["description"].as_str().map(str::to_owned),
+                        parameters: function.get("parameters").filter(|value| !value.is_null()).cloned(),
                     });
                 }
                 (Some(_), ToolForm::Nested) => read.others.push(at),
@@ -92,65 +92,40 @@ impl Tools {
         Ok(read)
     }
 
-    /// The tools that the model is told of, and what its reply must be. Adds fields that change nothing to `ignored`.
-    pub(crate) fn wanted(
+    /// The tools, and what the reply may be. Adds fields that change nothing to `ignored`.
+    pub(crate) fn options(
         self,
-        choice: ToolChoice,
+        tool_choice: Choice,
         grammar: Option<Grammar>,
+        parallel_calls: Option<bool>,
         ignored: &mut Vec<String>,
-    ) -> Result<(Vec<Value>, Wanted), ApiError> {
+    ) -> (Vec<template::Tool>, ConverseOptions) {
         ignored.extend(self.others);
-        let wanted = match (choice, grammar) {
-            (ToolChoice::Call(_), Some(_)) => {
-                let message = "a call is asked for, and a format of the text too; leave one of them out";
-                return Err(ApiError::param("tool_choice", message));
-            }
-            (ToolChoice::Call(name), None) => Wanted::Call(name),
-            (_, Some(grammar)) => Wanted::Grammar(grammar),
-            (ToolChoice::Auto, None) => {
-                // A call that the model chooses is checked to be JSON, and may differ from the schema.
-                ignored.extend(self.strict);
-                Wanted::Anything
-            }
-            (ToolChoice::None, None) => return Ok((Vec::new(), Wanted::Anything)),
-        };
-        Ok((self.functions, wanted))
+        if tool_choice == Choice::Auto && grammar.is_none() {
+            // A call that the model chooses is checked to be JSON, and may differ from the schema.
+            ignored.extend(self.strict);
+        }
+        let parallel_calls = parallel_calls != Some(false);
+        (self.functions, ConverseOptions { tool_choice, parallel_calls, grammar })
     }
 }
 
-/// A flat function in the form of chats.
-fn nested(tool: &Value) -> Value {
-    let fields = ["name", "description", "parameters", "strict"].into_iter();
-    let fields = fields.filter_map(|name| Some((name.to_owned(), tool.get(name).filter(|v| !v.is_null())?.clone())));
-    json!({"type": "function", "function": fields.collect::<Map<String, Value>>()})
-}
-
-/// What is asked for of tools.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum ToolChoice {
-    Auto,
-    None,
-    /// One call, of this tool or of any.
-    Call(Option<String>),
-}
-
-impl ToolChoice {
-    pub(crate) fn read(choice: &Value, form: ToolForm) -> Result<ToolChoice, ApiError> {
-        if choice.is_null() {
-            return Ok(ToolChoice::Auto);
-        }
-        match (choice.as_str(), choice["type"].as_str(), form.function(choice)["name"].as_str()) {
-            (Some("auto"), ..) => Ok(ToolChoice::Auto),
-            (Some("none"), ..) => Ok(ToolChoice::None),
-            (Some("required"), ..) => Ok(ToolChoice::Call(None)),
-            (None, Some("function"), Some(name)) => Ok(ToolChoice::Call(Some(name.to_owned()))),
-            _ => {
-                let object = match form {
-                    ToolForm::Nested => r#"{"type": "function", "function": {"name": …}}"#,
-                    ToolForm::Flat => r#"{"type": "function", "name": …}"#,
-                };
-                Err(ApiError::param("tool_choice", format!("tool_choice is auto, none, required, or {object}")))
-            }
+/// Reads `tool_choice`.
+pub(crate) fn tool_choice(choice: &Value, form: ToolForm) -> Result<Choice, ApiError> {
+    if choice.is_null() {
+        return Ok(Choice::Auto);
+    }
+    match (choice.as_str(), choice["type"].as_str(), form.function(choice)["name"].as_str()) {
+        (Some("auto"), ..) => Ok(Choice::Auto),
+        (Some("none"), ..) => Ok(Choice::None),
+        (Some("required"), ..) => Ok(Choice::Required),
+        (None, Some("function"), Some(name)) => Ok(Choice::Among(vec![name.to_owned()])),
+        _ => {
+            let object = match form {
+                ToolForm::Nested => r#"{"type": "function", "function": {"name": …}}"#,
+                ToolForm::Flat => r#"{"type": "function", "name": …}"#,
+            };
+            Err(ApiError::param("tool_choice", format!("tool_choice is auto, none, required, or {object}")))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `/v1/chat/completions`.
 
-use gristmill_engine::template::Message;
-use gristmill_engine::{Chat, Request, SamplingOptions};
+use gristmill_engine::template::{Message, Role};
+use gristmill_engine::{Chat, ConverseOptions, SamplingOptions};
 use serde_json::{Value, json};
 
 use crate::server::{Running, engine, model, options};
@@ -24,7 +24,8 @@ fn a_reply_is_what_the_engine_gives() {
     let alone = engine(&model, 1);
     let server = Running::new(engine(&model, 4), options());
     for seed in 0..5 {
-        let mut request = Request::new(Chat::new(vec![Message::new("user", "abc")]));
+        let chat = Chat::new(vec![Message::new(Role::User, "abc")]);
+        let (mut request, _) = alone.converse(chat, ConverseOptions::default()).expect("a good conversation");
         request.sampling = SamplingOptions { seed: Some(seed), ..options().sampling };
         (request.max_tokens, request.ignore_end) = (Some(30), true);
         let pieces: Vec<_> = alone.generate(request).expect("good").collect::<Result<_, _>>().expect("it runs");

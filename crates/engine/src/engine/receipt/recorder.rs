@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::{Choice, FORMAT, Receipt, build};
-use crate::engine::{Engine, EngineError, Finish, Piece, Prompt, Request};
+use crate::engine::{Engine, Finish, Piece, Request};
 
 /// Takes requests and their pieces, and gives the receipt.
 #[derive(Debug)]
@@ -23,12 +23,8 @@ struct Text {
 }
 
 impl Recorder {
-    /// For the choices of one reply, of which each has a request. A conversation is kept as its rendered prompt, because
-    /// templates may write the date.
-    ///
-    /// # Errors
-    /// As [`Engine::render`].
-    pub fn new(engine: &Engine, requests: &[Request]) -> Result<Recorder, EngineError> {
+    /// For the choices of one reply, of which each has a request.
+    pub fn new(engine: &Engine, requests: &[Request]) -> Recorder {
         let model = engine.model().fingerprint().to_owned();
         let (build, conditions) = (build(), engine.conditions());
         let mut receipt = Receipt { format: FORMAT, build, model, conditions, requests: vec![], choices: vec![] };
@@ -36,15 +32,12 @@ impl Recorder {
         for request in requests {
             let mut request = request.clone();
             (request.sampling.seed, request.tenant) = (None, 0);
-            if let Prompt::Chat(chat) = &request.prompt {
-                request.prompt = Prompt::Rendered(engine.render(chat)?);
-            }
             if receipt.requests.last() != Some(&request) {
                 receipt.requests.push(request);
             }
             texts.push(Text { request: receipt.requests.len() - 1, hash: Sha256::new(), finish: None });
         }
-        Ok(Recorder { receipt, texts })
+        Recorder { receipt, texts }
     }
 
     /// Takes the next piece of a choice.

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openai::messages::from_openai;
 
 /// A text of the user, or items.
 #[derive(Debug, Serialize, ToSchema)]
@@ -78,7 +79,7 @@ pub(super) fn messages(
         _ => return Err(ApiError::param("input", "input is a text or a list of items")),
     }
     conversation.end_turn();
-    Message::from_openai(&conversation.messages).map_err(|error| ApiError::param("input", error.to_string()))
+    from_openai(&conversation.messages).map_err(|error| error.renamed(&[("messages", "input")]))
 }
 
 impl Conversation {
@@ -243,7 +244,7 @@ mod tests {
     }
 
     fn outline(messages: &[Message]) -> Vec<(&str, &str)> {
-        messages.iter().map(|message| (message.role.as_str(), message.content.as_str())).collect()
+        messages.iter().map(|message| (message.role.name(), message.text.as_str())).collect()
     }
 
     #[test]
@@ -277,14 +278,11 @@ mod tests {
         ];
         assert_eq!(outline(&found), expected);
         assert_eq!(ignored, ["input[7].encrypted_content"]);
-        let calls = &found[2].extra["tool_calls"];
-        assert_eq!((&calls[0]["id"], &calls[0]["function"]["arguments"]), (&json!("c1"), &json!({"place": "Rome"})));
-        assert_eq!((&calls[1]["function"]["name"], &calls[1]["function"]["arguments"]), (&json!("clock"), &json!({})));
-        assert_eq!((&found[3].extra["name"], &found[4].extra["name"]), (&json!("clock"), &json!("weather")));
-        assert_eq!(
-            (&found[2].extra["reasoning_content"], &found[5].extra["reasoning_content"]),
-            (&json!("hm"), &json!("short"))
-        );
+        let calls = &found[2].calls;
+        assert_eq!((&*calls[0].id, &calls[0].arguments["place"]), ("c1", &json!("Rome")));
+        assert_eq!((&*calls[1].name, calls[1].arguments.len()), ("clock", 0));
+        assert_eq!((found[3].call_id.as_deref(), found[4].call_id.as_deref()), (Some("c2"), Some("c1")));
+        assert_eq!((found[2].reasoning.as_deref(), found[5].reasoning.as_deref()), (Some("hm"), Some("short")));
     }
 
     #[test]
@@ -295,7 +293,7 @@ mod tests {
         let output = json!({"type": "function_call_output", "call_id": "c", "output": "1"});
         let found = converted(json!([said("a"), call, said("b"), output, said("c"), said("d")]));
         assert_eq!(outline(&found), [("assistant", "a\nb"), ("tool", "1"), ("assistant", "c"), ("assistant", "d")]);
-        assert_eq!(found[0].extra["tool_calls"].as_array().map(Vec::len), Some(1));
+        assert_eq!(found[0].calls.len(), 1);
         // Later messages of the system keep their places, and reasoning without a text is nothing.
         let user = json!({"role": "user", "content": "x"});
         let later = json!({"role": "system", "content": "y"});

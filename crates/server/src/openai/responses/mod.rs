@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use gristmill_engine::Request;
+use gristmill_engine::reply::ReplyForm;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -22,13 +23,12 @@ pub(crate) use self::stream::ResponseEvent;
 use super::format::{FormatFields, TextFormat};
 use super::messages::conversation;
 use super::settings::{POLICY, Settings, logprobs};
-use super::tools::{ToolChoice, ToolForm, Tools};
+use super::tools::{ToolForm, Tools, tool_choice};
 use crate::access::Tenant;
 use crate::body::Object;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::{self, Policy};
-use crate::generation::Choices;
-use crate::reply::{self, Form};
+use crate::generation::{self, Choices};
 use crate::state::App;
 
 /// A conversation to be answered. The server keeps neither it nor the reply: a request has all items.
@@ -167,7 +167,7 @@ async fn respond(
     let (request, form) = asked.request(app, &mut ignored).await?;
     fields::check_strict(&ignored, app.options.strict)?;
     let object = ResponseObject::new(app, &asked, &request.sampling);
-    let output = Output::new(form.reader(app));
+    let output = Output::new(form.parser());
     let mut choices = Choices::start(app, vec![Request { tenant, ..request }], asked.settings.receipt()).await?;
     let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
     let mut response = if asked.settings.streams() {
@@ -193,7 +193,7 @@ fn others(object: &Map<String, Value>, field: &str, read: &[&str]) -> Vec<String
 
 impl ResponsesRequest {
     /// The request, and how its text is read. Adds what changes nothing to `ignored`.
-    async fn request(&self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, Form), ApiError> {
+    async fn request(&self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, ReplyForm), ApiError> {
         let ResponsesRequest { settings, format, fields } = self;
         if settings.choices()? > 1 {
             return Err(ApiError::param("n", "a response is one choice; send several requests"));
@@ -202,13 +202,13 @@ impl ResponsesRequest {
         let logprobs = fields.logprobs(ignored)?;
         let text_format = fields.text.clone().and_then(|text| text.format).map(TextFormat::nested).transpose()?;
         let tools = Tools::read(fields.tools.clone().unwrap_or_default(), ToolForm::Flat)?;
-        let choice = ToolChoice::read(fields.tool_choice.as_ref().unwrap_or(&Value::Null), ToolForm::Flat)?;
-        let (tools, wanted) = tools.wanted(choice, format.clone().grammar(text_format)?, ignored)?;
+        let choice = tool_choice(fields.tool_choice.as_ref().unwrap_or(&Value::Null), ToolForm::Flat)?;
+        let grammar = format.clone().grammar(text_format)?;
+        let (tools, options) = tools.options(choice, grammar, fields.parallel_tool_calls, ignored);
         let messages = input::messages(&fields.input, fields.instructions.as_deref(), ignored)?;
         let effort = fields.reasoning.as_ref().and_then(|reasoning| reasoning.effort.clone());
-        let conversation = conversation(messages, fields.chat_template_kwargs.clone(), effort);
-        let several_calls = fields.parallel_tool_calls != Some(false);
-        let (mut request, form) = reply::request(app, conversation, tools, wanted, several_calls).await?;
+        let conversation = conversation(messages, tools, fields.chat_template_kwargs.clone(), effort);
+        let (mut request, form) = generation::converse(app, conversation, options).await?;
         settings.apply(&mut request, &app.options.sampling)?;
         (request.max_tokens, request.logprobs) = (fields.max_output_tokens, logprobs);
         Ok((request, form))

@@ -3,14 +3,14 @@
 use std::mem;
 
 use gristmill_engine::engine::{FinishReason, Piece};
-use gristmill_engine::reply::{ReplyEvent, ToolCall};
+use gristmill_engine::reply::{Reply, ReplyEvent, ToolCall};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::generation;
 use crate::generation::{call_id, item_id};
 use crate::openai::logprobs::TokenLogprob;
-use crate::reply::Reader;
 use crate::state::App;
 
 /// One item of a reply.
@@ -155,7 +155,7 @@ pub(super) struct Output {
     pub(super) items: Vec<OutputItem>,
     /// Tokens of reasoning, and of the marks around it.
     pub(super) reasoning_tokens: usize,
-    reader: Reader,
+    reader: Reply,
     /// Whether the last item grows.
     is_open: bool,
     /// Of tokens whose text is held.
@@ -163,7 +163,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(reader: Reader) -> Output {
+    pub(super) fn new(reader: Reply) -> Output {
         Output { items: Vec::new(), reasoning_tokens: 0, reader, is_open: false, logprobs: Vec::new() }
     }
 
@@ -175,7 +175,7 @@ impl Output {
     /// Takes the text that one token added, and the reason if it is the last.
     fn token(&mut self, text: &str, logprob: Option<TokenLogprob>, end: Option<FinishReason>) -> Vec<Change> {
         let was_reasoning = self.reader.is_reasoning();
-        let events = self.reader.read(text, end.is_some());
+        let events = generation::events(&mut self.reader, text, end.is_some());
         if was_reasoning || self.reader.is_reasoning() {
             self.reasoning_tokens += 1;
             self.logprobs.clear();
@@ -259,14 +259,15 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gristmill_engine::reply::{Reply, ReplyOptions};
+    use gristmill_engine::reply::ReplyOptions;
+    use gristmill_engine::template::Tool;
     use serde_json::json;
 
     /// The items and the number of tokens of reasoning, of texts that are a token each.
     fn written(tokens: &[&str], end: FinishReason) -> (Value, usize, Vec<String>) {
-        let tools = [json!({"type": "function", "function": {"name": "f"}})];
+        let tools = [Tool { name: "f".into(), ..Tool::default() }];
         let reply = Reply::new(None, "<|im_start|>assistant\n", ReplyOptions::for_tools(&tools));
-        let mut output = Output::new(Reader::of(reply));
+        let mut output = Output::new(reply);
         let mut changes = Vec::new();
         for (index, token) in tokens.iter().enumerate() {
             changes.extend(output.token(token, None, (index + 1 == tokens.len()).then_some(end)));

@@ -1,0 +1,74 @@
+//! The variables of a template, in the names and forms that published templates read: those of OpenAI's chat interface,
+//! with differences that are noted here.
+
+use std::collections::HashMap;
+
+use minijinja::Value;
+use serde_json::{Map, Value as Json, json};
+
+use super::RenderOptions;
+use super::message::{Call, Chat, Message, Role, Tool};
+
+/// The variables of a rendering.
+pub(super) fn context(chat: &Chat, options: &RenderOptions) -> Value {
+    let tools = match chat.tools.as_slice() {
+        // As in transformers: defined, and nothing.
+        [] => Json::Null,
+        tools => tools.iter().map(tool).collect(),
+    };
+    let mut variables = Map::new();
+    variables.insert("messages".to_owned(), messages(&chat.messages));
+    variables.insert("tools".to_owned(), tools);
+    variables.insert("add_generation_prompt".to_owned(), options.add_generation_prompt.into());
+    let mut set = |name: &str, value: Option<Json>| value.map(|value| variables.insert(name.to_owned(), value));
+    set("bos_token", options.bos_token.clone().map(Json::from));
+    set("eos_token", options.eos_token.clone().map(Json::from));
+    set("enable_thinking", chat.thinking.map(Json::from));
+    variables.extend(chat.variables.clone());
+    variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))).collect()
+}
+
+fn messages(messages: &[Message]) -> Json {
+    // The names of the tools by the ids of the latest calls.
+    let mut called = HashMap::new();
+    let message = |from: &Message| {
+        called.extend(from.calls.iter().map(|call| (call.id.clone(), call.name.clone())));
+        let name = || called.get(from.call_id.as_ref()?).filter(|_| from.role == Role::Tool).cloned();
+        message(from, from.name.clone().or_else(name))
+    };
+    messages.iter().map(message).collect()
+}
+
+fn message(from: &Message, name: Option<String>) -> Json {
+    let mut fields = Map::new();
+    fields.insert("role".to_owned(), from.role.name().into());
+    fields.insert("content".to_owned(), from.text.as_str().into());
+    let mut set = |name: &str, value: Option<Json>| value.map(|value| fields.insert(name.to_owned(), value));
+    set("name", name.map(Json::from));
+    set("tool_call_id", from.call_id.clone().map(Json::from));
+    let has_calls = !from.calls.is_empty();
+    set("tool_calls", has_calls.then(|| from.calls.iter().map(call).collect()));
+    // The template of gpt-oss reads `thinking`, and refuses a call with both reasoning and text.
+    let thinking = from.reasoning.clone().filter(|_| !has_calls || from.text.is_empty());
+    set("thinking", thinking.map(Json::from));
+    set("reasoning_content", from.reasoning.clone().map(Json::from));
+    fields.into()
+}
+
+/// A call, whose arguments are an object: OpenAI writes the text of one.
+fn call(call: &Call) -> Json {
+    let function = json!({"name": call.name, "arguments": call.arguments});
+    match call.id.as_str() {
+        "" => json!({"type": "function", "function": function}),
+        id => json!({"id": id, "type": "function", "function": function}),
+    }
+}
+
+fn tool(tool: &Tool) -> Json {
+    let mut function = Map::new();
+    function.insert("name".to_owned(), tool.name.as_str().into());
+    let mut set = |name: &str, value: Option<Json>| value.map(|value| function.insert(name.to_owned(), value));
+    set("description", tool.description.clone().map(Json::from));
+    set("parameters", tool.parameters.clone());
+    json!({"type": "function", "function": function})
+}
