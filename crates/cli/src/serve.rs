@@ -53,7 +53,8 @@ pub(crate) struct ServeArgs {
     /// The name of the model in replies [default: the name of its file].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Another name by which requests may ask for the model; * for every name. May be given several times.
+    /// Another name by which requests may ask for the model; in claude-*, the * stands for any characters. May be given
+    /// several times.
     #[arg(long, value_name = "NAME")]
     alias: Vec<String>,
     /// A file with keys, one in each line, of which a request must name one. One key can be in the environment variable

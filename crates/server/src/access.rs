@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
-use crate::error::{AnthropicError, ApiError};
+use crate::error::{ApiError, refuse};
 use crate::options::Access;
 use crate::state::App;
 
@@ -19,14 +19,12 @@ pub(crate) struct Tenant(pub(crate) u64);
 
 /// Lets requests pass that may ask, with their [`Tenant`].
 pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let anthropic = request.uri().path().starts_with("/v1/messages");
     match of(&app.options.access, &request) {
         Ok(tenant) => {
             request.extensions_mut().insert(tenant);
             next.run(request).await
         }
-        Err(error) if anthropic => AnthropicError(error).into_response(),
-        Err(error) => error.into_response(),
+        Err(error) => refuse(error, request.uri(), request.headers()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Refusals, in the forms of OpenAI and Anthropic.
 
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::engine::EngineError;
 use serde::Serialize;
@@ -152,6 +152,14 @@ impl IntoResponse for AnthropicError {
     fn into_response(self) -> Response {
         self.0.respond(self.0.anthropic_body())
     }
+}
+
+/// A refusal in the form of the interface that was asked: Anthropic's clients send `anthropic-version` to every path.
+pub(crate) fn refuse(error: ApiError, uri: &Uri, headers: &HeaderMap) -> Response {
+    if uri.path().starts_with("/v1/messages") || headers.contains_key("anthropic-version") {
+        return AnthropicError(error).into_response();
+    }
+    error.into_response()
 }
 
 impl From<EngineError> for ApiError {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::from_fn_with_state;
+use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use gristmill_engine::Engine;
@@ -20,7 +21,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, refuse};
 use crate::options::Options;
 use crate::patient::Patient;
 use crate::state::App;
@@ -172,11 +173,12 @@ pub(crate) struct Health {
     reason: Option<String>,
 }
 
-async fn no_route(uri: axum::http::Uri) -> ApiError {
-    ApiError::new(StatusCode::NOT_FOUND, format!("there is nothing at {}; see /openapi.json", uri.path()))
+async fn no_route(uri: Uri, headers: HeaderMap) -> Response {
+    let message = format!("there is nothing at {}; see /openapi.json", uri.path());
+    refuse(ApiError::new(StatusCode::NOT_FOUND, message), &uri, &headers)
 }
 
-async fn no_method(method: axum::http::Method, uri: axum::http::Uri) -> ApiError {
+async fn no_method(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let message = format!("{} does not take {method}; see /openapi.json", uri.path());
-    ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message)
+    refuse(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message), &uri, &headers)
 }

@@ -9,7 +9,8 @@ use gristmill_engine::SamplingOptions;
 pub struct Options {
     /// The name of the model in replies.
     pub name: String,
-    /// Other names by which requests may ask for the model; `*` stands for every name.
+    /// Other names by which requests may ask for the model. A `*` in a name stands for any characters; names without one are
+    /// listed in `/v1/models`.
     pub aliases: Vec<String>,
     /// Who may ask.
     pub access: Access,
@@ -44,6 +45,29 @@ impl Options {
             draft: 0,
         }
     }
+
+    /// Whether requests may ask for the model by this name.
+    pub(crate) fn is_named(&self, asked: &str) -> bool {
+        asked == self.name || self.aliases.iter().any(|alias| matches(alias, asked))
+    }
+
+    /// The model's name, and its aliases that are names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let aliases = self.aliases.iter().filter(|alias| !alias.contains('*') && **alias != self.name);
+        std::iter::once(&self.name).chain(aliases).map(String::as_str)
+    }
+}
+
+/// Whether a name is one of a pattern, in which `*` stands for any characters.
+fn matches(pattern: &str, name: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let Some(mut name) = name.strip_prefix(first) else { return false };
+    for part in middle.split('*') {
+        let Some((_, behind)) = name.split_once(part) else { return false };
+        name = behind;
+    }
+    name.ends_with(last)
 }
 
 /// Who may ask a server.
@@ -60,5 +84,39 @@ pub struct Access {
 impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Access").field("keys", &self.keys.len()).field("hosts", &self.hosts).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_names() {
+        for (pattern, name) in [
+            ("a", "a"),
+            ("*", ""),
+            ("*", "any/name"),
+            ("claude-*", "claude-"),
+            ("claude-*", "claude-sonnet-5"),
+            ("*-mini", "gpt-mini"),
+            ("a*b*c", "abc"),
+            ("a*b*c", "a-b-b-c-c"),
+            ("*b*", "abc"),
+            ("a**c", "abc"),
+        ] {
+            assert!(matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [
+            ("a", "ab"),
+            ("", "a"),
+            ("claude-*", "xclaude-1"),
+            ("*-mini", "gpt-mini-2"),
+            ("a*a", "a"),
+            ("a*b*c", "acb"),
+            ("a*b*b", "ab"),
+        ] {
+            assert!(!matches(pattern, name), "{pattern} {name}");
+        }
     }
 }

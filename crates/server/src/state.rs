@@ -41,10 +41,9 @@ impl App {
 
     /// Checks that a request asks for this model.
     pub(crate) fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
-        let Options { name, aliases, .. } = &self.options;
-        let known = |asked: &str| asked == name || aliases.iter().any(|alias| alias == asked || alias == "*");
         match asked {
-            Some(asked) if !known(asked) => {
+            Some(asked) if !self.options.is_named(asked) => {
+                let name = &self.options.name;
                 let message = format!("this server has no model {asked:?}; ask for {name:?}, or leave model out");
                 Err(ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found"))
             }

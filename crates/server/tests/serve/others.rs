@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
-use gristmill_engine::{LoadOptions, Model};
+use gristmill_engine::{LoadOptions, Model, clock};
 use gristmill_server::{Access, Options};
 use serde_json::{Value, json};
 
-use crate::server::{CONTEXT, Running, engine, model, options};
+use crate::server::{CONTEXT, Reply, Running, engine, model, options};
 use crate::speech;
 use crate::tiny::{Random, Tiny};
 
@@ -33,22 +34,58 @@ fn tokens_and_back() {
 
 #[test]
 fn the_model_has_names() {
-    let aliases = vec!["gpt-4o".to_owned(), "meta/llama".to_owned()];
+    let aliases = ["gpt-4o", "meta/llama", "claude-*", "tiny"].map(str::to_owned).to_vec();
     let server = Running::new(engine(&model(), 1), Options { aliases, ..options() });
-    let list = server.get("/v1/models").json();
-    assert_eq!((&list["data"][0]["id"], &list["data"][0]["max_model_len"]), (&json!("tiny"), &json!(CONTEXT)));
-    for (name, status) in [("tiny", 200), ("gpt-4o", 200), ("meta/llama", 200), ("other", 404)] {
-        assert_eq!(server.get(&format!("/v1/models/{name}")).status, status);
+    let found = [("tiny", 200), ("gpt-4o", 200), ("meta/llama", 200), ("claude-fable-5", 200), ("claude", 404), ("x", 404)];
+    for (name, status) in found {
+        let entry = server.get(&format!("/v1/models/{name}"));
+        assert_eq!(entry.status, status, "{name}");
         let body = json!({"model": name, "prompt": "a", "max_tokens": 1});
         let reply = server.post("/v1/completions", &body);
         assert_eq!(reply.status, status);
         match status {
-            200 => assert_eq!(reply.json()["model"], "tiny"),
+            200 => assert_eq!((&reply.json()["model"], &entry.json()["id"]), (&json!("tiny"), &json!(name))),
             _ => assert_eq!(reply.json()["error"]["code"], "model_not_found"),
         }
     }
     let every = Running::new(engine(&model(), 1), Options { aliases: vec!["*".to_owned()], ..options() });
     assert_eq!(every.get("/v1/models/whatever").status, 200);
+}
+
+/// The fields of OpenAI's list and of Anthropic's.
+#[test]
+fn models_are_listed_for_both_interfaces() {
+    let aliases = ["gpt-4o", "claude-*", "tiny"].map(str::to_owned).to_vec();
+    let server = Running::new(engine(&model(), 1), Options { aliases, ..options() });
+    let list = server.get("/v1/models").json();
+    assert_eq!((&list["object"], &list["has_more"]), (&json!("list"), &json!(false)));
+    assert_eq!((&list["first_id"], &list["last_id"]), (&json!("tiny"), &json!("gpt-4o")));
+    let data = list["data"].as_array().expect("a list");
+    let ids: Vec<&Value> = data.iter().map(|entry| &entry["id"]).collect();
+    assert_eq!(ids, ["tiny", "gpt-4o"]);
+    for entry in data {
+        assert_eq!((&entry["object"], &entry["type"]), (&json!("model"), &json!("model")));
+        assert_eq!((&entry["display_name"], &entry["max_model_len"]), (&json!("tiny"), &json!(CONTEXT)));
+        assert_eq!(server.get(&format!("/v1/models/{}", entry["id"].as_str().expect("a name"))).json(), *entry);
+        let created = UNIX_EPOCH + Duration::from_secs(entry["created"].as_u64().expect("seconds"));
+        let written = clock::format(created, "%Y-%m-%dT%H:%M:%SZ").expect("known directives");
+        assert_eq!(entry["created_at"], written);
+    }
+}
+
+/// Paths that are not there, and names of other models.
+#[test]
+fn a_refusal_has_the_form_of_its_interface() {
+    let server = Running::usual();
+    let kind = |reply: &Reply| (reply.status, reply.json()["type"] == "error", reply.json()["error"]["type"].clone());
+    let anthropic = [("anthropic-version", "2023-06-01")];
+    let batches = server.post_text("/v1/messages/batches", "{}", &[]);
+    assert_eq!(kind(&batches), (404, true, json!("not_found_error")), "{}", batches.text);
+    assert_eq!(kind(&server.get("/v1/messages")), (405, true, json!("invalid_request_error")));
+    assert_eq!(kind(&server.post_text("/v1/files", "{}", &anthropic)), (404, true, json!("not_found_error")));
+    assert_eq!(kind(&server.get_with("/v1/models/other", &anthropic)), (404, true, json!("not_found_error")));
+    assert_eq!(kind(&server.get("/v1/models/other")), (404, false, json!("not_found_error")));
+    assert_eq!(kind(&server.post_text("/v1/files", "{}", &[])), (404, false, json!("not_found_error")));
 }
 
 #[test]

@@ -84,7 +84,12 @@ impl Running {
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {
-        Reply::of(agent().get(self.url(path)).call())
+        self.get_with(path, &[])
+    }
+
+    pub(crate) fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Reply {
+        let request = agent().get(self.url(path));
+        Reply::of(headers.iter().fold(request, |request, (name, value)| request.header(*name, *value)).call())
     }
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
