@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use gristmill_cpu::MAX_THREADS;
 use gristmill_engine::tokenizer::Tokenizer;
-use gristmill_engine::{Error, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
-use gristmill_kernels::kv::KvFormat;
+use gristmill_engine::{Error, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
 
 use crate::bias::{BiasArgs, BiasOptions};
 use crate::failure::Failure;

@@ -36,11 +36,12 @@ mod state;
 pub use batch::{Batch, Outputs};
 pub use device::{Opened, default_threads, open_device};
 pub use engine::{
-    ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Generation, Grammar, Prompt, Request,
-    SamplingOptions, ToolChoice,
+    ConverseOptions, Dry, EmbeddingRequest, Embeddings, Engine, EngineError, Finish, FinishReason, Generation, Grammar,
+    Logprob, Piece, Prompt, Request, SamplingOptions, Stats, ToolChoice, Usage,
 };
 pub use error::{Error, Result};
 pub use gristmill_kernels::act::Precision;
+pub use gristmill_kernels::kv::KvFormat;
 pub use gristmill_kernels::ops::Sampling;
 pub use model::{LoadOptions, Model, ModelInfo, Progress, Stage};
 pub use notice::Notice;

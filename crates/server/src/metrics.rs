@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::Embeddings;
-use gristmill_engine::engine::{EngineError, Piece, Usage};
+use gristmill_engine::{EngineError, Piece, Usage};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;

@@ -1,7 +1,6 @@
 use gristmill_cpu::{Cpu, Level};
 use gristmill_engine::gguf::GgufFile;
-use gristmill_engine::{Engine, LoadOptions, ModelInfo};
-use gristmill_kernels::kv::KvFormat;
+use gristmill_engine::{Engine, KvFormat, LoadOptions, ModelInfo};
 
 use super::cost::{Span, Step};
 use super::*;
