@@ -12,6 +12,7 @@ mod console;
 mod continuation;
 mod convert;
 mod doctor;
+mod embed;
 mod experts;
 mod failure;
 mod grammar;
@@ -58,6 +59,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     Inspect(inspect::InspectArgs),
     Tokenize(tokenize::TokenizeArgs),
+    Embed(embed::EmbedArgs),
     Perplexity(perplexity::PerplexityArgs),
     Bench(bench::BenchArgs),
     Experts(experts::ExpertsArgs),
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Inspect(args)) => inspect::run(&args),
         Some(Command::Tokenize(args)) => tokenize::run(&args),
+        Some(Command::Embed(args)) => embed::run(&args),
         Some(Command::Perplexity(args)) => perplexity::run(&args),
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Experts(args)) => experts::run(&args),

@@ -61,15 +61,26 @@ impl ModelOption {
         first: Option<&'a OsStr>,
         more: impl IntoIterator<Item = &'a String>,
     ) -> Result<(Source<'a>, Option<&'a str>), Failure> {
+        let (source, words) = self.split_words(text, first, more)?;
+        Ok((source, one_word(&words, text.name)?))
+    }
+
+    /// As [`split`](Self::split), for a command that takes several texts.
+    pub(crate) fn split_words<'a>(
+        &'a self,
+        text: TextArgument,
+        first: Option<&'a OsStr>,
+        more: impl IntoIterator<Item = &'a String>,
+    ) -> Result<(Source<'a>, Vec<&'a str>), Failure> {
         let model = self.model.as_deref();
         let TextArgument { name, alternative } = text;
-        let Some(first) = first else { return Ok((Source::of(model), None)) };
+        let Some(first) = first else { return Ok((Source::of(model), Vec::new())) };
         let mut words: Vec<&str> = more.into_iter().map(String::as_str).collect();
         let path = Path::new(first);
         let Some(kind) = kind(path) else {
             let first = first.to_str().ok_or_else(|| Failure::new(format!("the {name} is not UTF-8 text")))?;
             words.insert(0, first);
-            return Ok((Source::of(model), one_word(&words, name)?));
+            return Ok((Source::of(model), words));
         };
         let word = path.display();
         if let Some(model) = model {
@@ -84,7 +95,7 @@ impl ModelOption {
                 Failure::new(format!("{error} (`{word}` is {kind}, so it is taken for the model; {alternative})"))
             })?;
         }
-        Ok((source, one_word(&words, name)?))
+        Ok((source, words))
     }
 }
 

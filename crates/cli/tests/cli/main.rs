@@ -12,6 +12,7 @@ mod commands;
 mod convert;
 #[cfg(target_os = "linux")]
 mod cuda;
+mod embed;
 mod generate;
 #[cfg(unix)]
 mod interrupt;
