@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
     options.check_bias(engine.model())?;
     options.resolve(&args.sampling, recommended::sampling(source, engine.model().file(), &args.log), &args.log);
     let running = Running::default();
-    stop_answer_on_interrupt(&running);
+    stop_answer_on_ctrl_c(&running)?;
     let mut input = Input::open(&args.log);
     if input.interactive() {
         args.log.info(format_args!("context: {} tokens; /help lists the commands", engine.context()));
@@ -84,16 +84,15 @@ pub(crate) fn run(args: &ChatArgs) -> Result<(), Failure> {
 }
 
 /// Ctrl-C cancels the running answer; between answers it ends the program.
-fn stop_answer_on_interrupt(running: &Running) {
+fn stop_answer_on_ctrl_c(running: &Running) -> Result<(), Failure> {
     let running = running.clone();
-    // Fails only for a second handler; this is the only one.
-    let _ = ctrlc::set_handler(move || {
+    interrupt::on_ctrl_c(move || {
         let answer = running.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         match answer {
             Some(answer) => answer.cancel(),
             None => interrupt::end(SIGINT),
         }
-    });
+    })
 }
 
 /// Whether a word has the form of a command, such as `/reset`. A path or a C comment has another form.

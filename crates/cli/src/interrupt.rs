@@ -1,8 +1,11 @@
 //! Signals that end a command: partial files are removed first, and the exit status is the one that shells expect.
 
+use std::io;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
@@ -22,7 +25,7 @@ impl Interrupt {
         for signal in [SIGINT, SIGTERM].into_iter().chain(hangup()) {
             flag::register_conditional_default(signal, over.clone())
                 .and_then(|_| flag::register_usize(signal, recorded.clone(), signal as usize))
-                .map_err(|e| Failure::new(format!("cannot install a signal handler: {e}; try again")))?;
+                .map_err(no_handler)?;
         }
         Ok(Interrupt { recorded, over })
     }
@@ -45,6 +48,28 @@ impl Drop for Interrupt {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
     }
+}
+
+/// How soon a recorded signal is seen.
+const SOON: Duration = Duration::from_millis(50);
+
+/// From now on, Ctrl-C calls this function instead of ending the process.
+pub(crate) fn on_ctrl_c(act: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    let pressed = Arc::new(AtomicBool::new(false));
+    flag::register(SIGINT, pressed.clone()).map_err(no_handler)?;
+    thread::spawn(move || {
+        loop {
+            thread::sleep(SOON);
+            if pressed.swap(false, Ordering::Relaxed) {
+                act();
+            }
+        }
+    });
+    Ok(())
+}
+
+fn no_handler(error: io::Error) -> Failure {
+    Failure::new(format!("cannot install a signal handler: {error}; try again"))
 }
 
 /// SIGHUP, unless this process ignores it, as under `nohup`. Reading a process's own disposition takes unsafe code; a child
