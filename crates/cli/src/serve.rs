@@ -3,13 +3,13 @@
 use std::env;
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::Limits;
 use gristmill_engine::engine::Engine;
-use gristmill_server::{Access, Options, Server};
+use gristmill_server::{Access, Options, Origin, Server};
 
 use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
 use crate::failure::Failure;
@@ -57,8 +57,8 @@ pub(crate) struct ServeArgs {
     /// several times.
     #[arg(long, value_name = "NAME")]
     alias: Vec<String>,
-    /// A file with keys, one in each line, of which a request must name one. One key can be in the environment variable
-    /// GRISTMILL_API_KEY instead.
+    /// A file with keys, one in each line, of which a request must name one. The key in the environment variable
+    /// GRISTMILL_API_KEY is one more.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// Serve other machines although there are no keys.
@@ -67,6 +67,10 @@ pub(crate) struct ServeArgs {
     /// Accept this name of the machine in requests, beside localhost and IP addresses. May be given several times.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
+    /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. May be given
+    /// several times.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<Origin>,
     /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU each layer of a step then waits for
     /// the host.
     #[arg(long)]
@@ -102,7 +106,7 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     if args.count_experts {
         engine.count_experts(true);
     }
-    let access = Access { keys, hosts: args.allow_host.clone() };
+    let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
     let name = args.name.clone().unwrap_or_else(|| name(source));
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
     let connections = args.connections;
@@ -150,22 +154,28 @@ fn name(source: Source) -> String {
     }
 }
 
+/// The keys in a file, one in each line.
+fn keys_in(path: &Path) -> Result<Vec<String>, Failure> {
+    let text = fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("cannot read the keys in {}: {error}", path.display())))?;
+    let keys: Vec<String> = text.lines().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect();
+    if keys.is_empty() {
+        return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));
+    }
+    Ok(keys)
+}
+
 impl ServeArgs {
-    /// Keys of the file, or of the environment.
+    /// Keys of the file, and that of the environment.
     fn keys(&self) -> Result<Vec<String>, Failure> {
-        let Some(path) = &self.keys else {
-            return match env::var(KEY) {
-                Ok(key) if key.trim().is_empty() => Err(Failure::new(format!("{KEY} is empty; set a key or unset it"))),
-                Ok(key) => Ok(vec![key.trim().to_owned()]),
-                Err(env::VarError::NotPresent) => Ok(Vec::new()),
-                Err(error) => Err(Failure::new(format!("{KEY} cannot be read: {error}"))),
-            };
-        };
-        let text = fs::read_to_string(path)
-            .map_err(|error| Failure::new(format!("cannot read the keys in {}: {error}", path.display())))?;
-        let keys: Vec<String> = text.lines().map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect();
-        if keys.is_empty() {
-            return Err(Failure::new(format!("there are no keys in {}; write one in each line", path.display())));
+        let mut keys = self.keys.as_deref().map_or(Ok(Vec::new()), keys_in)?;
+        match env::var(KEY) {
+            Ok(key) if key.trim().is_empty() => {
+                return Err(Failure::new(format!("{KEY} is empty; set a key or unset it")));
+            }
+            Ok(key) => keys.push(key.trim().to_owned()),
+            Err(env::VarError::NotPresent) => {}
+            Err(error) => return Err(Failure::new(format!("{KEY} cannot be read: {error}"))),
         }
         Ok(keys)
     }

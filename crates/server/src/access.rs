@@ -1,17 +1,23 @@
 //! Who may ask: keys, hosts, origins.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::error::{ApiError, refuse};
+use crate::fields::IGNORED;
 use crate::options::Access;
 use crate::state::App;
+
+/// How long a browser may keep the answer to its question whether a page may ask.
+const PREFLIGHT_LASTS: Duration = Duration::from_secs(600);
 
 /// Whose request it is; see [`gristmill_engine::Request::tenant`]. 0 without keys, otherwise the number of the key.
 #[derive(Debug, Clone, Copy)]
@@ -28,11 +34,29 @@ pub(crate) async fn check(State(app): State<App>, mut request: Request, next: Ne
     }
 }
 
+/// Answers the questions that browsers ask before a page's request, and lets pages of allowed origins read replies.
+pub(crate) fn cors(access: &Access) -> CorsLayer {
+    let access = access.clone();
+    CorsLayer::new()
+        .allow_origin(AllowOrigin::predicate(move |origin, _| access.allows(origin)))
+        .allow_methods([Method::GET, Method::POST])
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([header::RETRY_AFTER, IGNORED])
+        .max_age(PREFLIGHT_LASTS)
+}
+
+impl Access {
+    /// Whether pages of this origin may use the server, beside its own.
+    fn allows(&self, origin: &HeaderValue) -> bool {
+        origin.to_str().is_ok_and(|origin| self.origins.iter().any(|listed| listed.allows(origin)))
+    }
+}
+
 fn of(access: &Access, request: &Request) -> Result<Tenant, ApiError> {
     let headers = request.headers();
     let host = host(headers, request.uri())?;
     check_host(access, host)?;
-    check_origin(headers, host)?;
+    check_origin(access, headers, host)?;
     if request.uri().path() == "/health" {
         return Ok(Tenant(0));
     }
@@ -69,14 +93,18 @@ fn check_host(access: &Access, host: &str) -> Result<(), ApiError> {
     Err(ApiError::new(StatusCode::FORBIDDEN, message))
 }
 
-/// A browser names the origin of the page that asks. Pages of other hosts may not.
-fn check_origin(headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
+/// A browser names the origin of the page that asks. Pages of other hosts may ask if their origin is allowed.
+fn check_origin(access: &Access, headers: &HeaderMap, host: &str) -> Result<(), ApiError> {
     let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let of_page = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    if of_page.is_some_and(|of_page| of_page.eq_ignore_ascii_case(host)) {
+    let own = |origin: &str| origin.split_once("://").is_some_and(|(_, page)| page.eq_ignore_ascii_case(host));
+    if access.allows(origin) || origin.to_str().is_ok_and(own) {
         return Ok(());
     }
-    let message = "a page of another origin asks; this server answers only its own pages and programs";
+    let origin = origin.to_str().unwrap_or("ORIGIN");
+    let message = format!(
+        "a page of another origin asks; this server answers its own pages and programs, and pages that it was started \
+         for with --allow-origin {origin}"
+    );
     Err(ApiError::new(StatusCode::FORBIDDEN, message))
 }
 
@@ -131,6 +159,11 @@ mod tests {
         for origin in ["http://localhost:3000", "https://evil.example", "null", ""] {
             assert_eq!(from(origin), Err(StatusCode::FORBIDDEN), "{origin}");
         }
+        let origins = vec!["https://chat.example".parse().expect("an origin")];
+        let access = Access { origins, ..Access::default() };
+        let from = |origin| ask(&access, &[("host", "localhost:8080"), ("origin", origin)]);
+        assert_eq!((from("https://chat.example"), from("http://localhost:8080")), (Ok(0), Ok(0)));
+        assert_eq!(from("https://chat.example.evil"), Err(StatusCode::FORBIDDEN));
     }
 
     #[test]

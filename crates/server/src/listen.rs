@@ -1,4 +1,4 @@
-//! Connections, routes, and the end of a server.
+//! Connections, and the end of a server.
 
 use std::future::Future;
 use std::io;
@@ -6,12 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
-use axum::http::{HeaderMap, Method, StatusCode, Uri};
-use axum::middleware::from_fn_with_state;
-use axum::response::Response;
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use gristmill_engine::Engine;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -21,11 +15,10 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::error::{ApiError, refuse};
 use crate::options::Options;
 use crate::patient::Patient;
+use crate::routes::routes;
 use crate::state::App;
-use crate::{access, anthropic, metrics, openai, openapi, tokens};
 
 /// The most bytes of a request's head.
 const HEAD_BYTES: usize = 64 << 10;
@@ -82,7 +75,7 @@ impl Server {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(patience);
         http.max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES);
-        let service = TowerToHyperService::new(router(app.clone()));
+        let service = TowerToHyperService::new(routes(app.clone()));
         let graceful = GracefulShutdown::new();
         let mut end = std::pin::pin!(end);
         loop {
@@ -126,59 +119,4 @@ async fn accept(listener: &TcpListener) -> TcpStream {
             }
         }
     }
-}
-
-fn router(app: App) -> Router {
-    Router::new()
-        .route("/v1/chat/completions", post(openai::chat::serve))
-        .route("/v1/completions", post(openai::completions::serve))
-        .route("/v1/embeddings", post(openai::embeddings::serve))
-        .route("/v1/responses", post(openai::responses::serve))
-        .route("/v1/models", get(openai::models::list))
-        .route("/v1/models/{*id}", get(openai::models::one))
-        .route("/v1/messages", post(anthropic::messages))
-        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
-        .route("/tokenizer_info", get(tokens::info))
-        .route("/apply-template", post(tokens::apply_template))
-        .route("/health", get(health))
-        .route("/metrics", get(metrics::show))
-        .route("/openapi.json", get(openapi::show))
-        .fallback(no_route)
-        .method_not_allowed_fallback(no_method)
-        .layer(from_fn_with_state(app.clone(), access::check))
-        .with_state(app)
-}
-
-/// Whether the server can serve. If it cannot, it has to be started again.
-#[utoipa::path(get, path = "/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
-pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
-    match app.engine.health() {
-        Ok(()) => (StatusCode::OK, Json(Health { status: "ok", reason: None })),
-        Err(error) => {
-            let health = Health { status: "unhealthy", reason: Some(error.to_string()) };
-            (StatusCode::SERVICE_UNAVAILABLE, Json(health))
-        }
-    }
-}
-
-/// The reply of `/health`.
-#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
-pub(crate) struct Health {
-    /// `ok` or `unhealthy`.
-    status: &'static str,
-    /// Why requests are refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
-async fn no_route(uri: Uri, headers: HeaderMap) -> Response {
-    let message = format!("there is nothing at {}; see /openapi.json", uri.path());
-    refuse(ApiError::new(StatusCode::NOT_FOUND, message), &uri, &headers)
-}
-
-async fn no_method(method: Method, uri: Uri, headers: HeaderMap) -> Response {
-    let message = format!("{} does not take {method}; see /openapi.json", uri.path());
-    refuse(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message), &uri, &headers)
 }

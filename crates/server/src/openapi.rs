@@ -5,9 +5,10 @@ use std::sync::LazyLock;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
-use utoipa::OpenApi;
+use utoipa::openapi::RefOr;
+use utoipa::{Modify, OpenApi};
 
-use crate::{anthropic, listen, metrics, openai, tokens};
+use crate::{anthropic, metrics, openai, routes, tokens};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -25,12 +26,42 @@ use crate::{anthropic, listen, metrics, openai, tokens};
         tokens::detokenize,
         tokens::info,
         tokens::apply_template,
-        listen::health,
+        routes::health,
         metrics::show,
     ),
-    components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent))
+    components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent)),
+    modifiers(&Described)
 )]
 struct Document;
+
+/// Gives each response the description that OpenAPI demands, where its handler has none.
+struct Described;
+
+impl Modify for Described {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let paths = document.paths.paths.values_mut();
+        for operation in paths.flat_map(|path| [&mut path.get, &mut path.post]).flatten() {
+            for (status, response) in &mut operation.responses.responses {
+                if let RefOr::T(response) = response
+                    && response.description.is_empty()
+                {
+                    response.description = meaning(status).to_owned();
+                }
+            }
+        }
+    }
+}
+
+/// What a status says, in OpenAPI's notation.
+fn meaning(status: &str) -> &'static str {
+    match status {
+        "4XX" => "The request is refused.",
+        "5XX" => "The server cannot serve it.",
+        "503" => "The device has failed; the server has to be started again.",
+        "404" => "There is none of this name.",
+        _ => "The reply.",
+    }
+}
 
 /// Written once: it has 100 kB, and anyone may ask for it.
 static WRITTEN: LazyLock<Bytes> = LazyLock::new(|| Document::openapi().to_json().unwrap_or_default().into());

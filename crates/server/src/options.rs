@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use gristmill_engine::SamplingOptions;
 
+use crate::origin::Origin;
+
 /// Settings of a server. Write `Options { …, ..Options::new(name) }`: later versions may add fields.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -79,11 +81,14 @@ pub struct Access {
     /// Names in the header `Host` that are accepted beside `localhost` and IP addresses. Another name is refused, because
     /// a page in a browser can make its own name point to this machine.
     pub hosts: Vec<String>,
+    /// Origins of web pages that may use the server, beside its own. Browsers let no other page read a reply.
+    pub origins: Vec<Origin>,
 }
 
 impl std::fmt::Debug for Access {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Access").field("keys", &self.keys.len()).field("hosts", &self.hosts).finish()
+        let Access { keys, hosts, origins } = self;
+        f.debug_struct("Access").field("keys", &keys.len()).field("hosts", hosts).field("origins", origins).finish()
     }
 }
 

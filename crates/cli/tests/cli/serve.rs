@@ -19,9 +19,15 @@ impl Serving {
     }
 
     fn with_context(tokens: &str, arguments: &[&str]) -> Serving {
+        Serving::with_key(None, tokens, arguments)
+    }
+
+    /// With a key in the environment.
+    fn with_key(key: Option<&str>, tokens: &str, arguments: &[&str]) -> Serving {
         let mut command = Command::new(env!("CARGO_BIN_EXE_gristmill"));
         command.args(["serve", &path("endless.gguf"), "--port", "0", "--ctx", tokens, "-t", "1"]).args(arguments);
         command.env("HOME", "/dev/null/home").env_remove("GRISTMILL_API_KEY");
+        command.envs(key.map(|key| ("GRISTMILL_API_KEY", key)));
         let mut child = command.stderr(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
         let address = lines.find_map(|line| {
@@ -143,11 +149,14 @@ fn keys_are_asked_for() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
     fs::write(&file, "first\n\n second \n").expect("a written file");
     let file = file.display().to_string();
-    let server = Serving::new(&["--keys", &file, "--host", "0.0.0.0"]);
-    let status = |headers: &str| rest(server.post(headers, r#"{"prompt": "a", "max_tokens": 1}"#))[9..12].to_owned();
-    assert_eq!(status(""), "401");
-    assert_eq!(status("authorization: Bearer second\r\n"), "200");
-    assert_eq!(status("x-api-key: third\r\n"), "401");
+    for (key, third) in [(None, "401"), (Some("third"), "200")] {
+        let server = Serving::with_key(key, "200", &["--keys", &file, "--host", "0.0.0.0"]);
+        let ask = |headers: &str| rest(server.post(headers, r#"{"prompt": "a", "max_tokens": 1}"#))[9..12].to_owned();
+        assert_eq!(ask(""), "401");
+        assert_eq!(ask("authorization: Bearer second\r\n"), "200");
+        assert_eq!(ask("x-api-key: third\r\n"), third);
+        assert_eq!(ask("x-api-key: fourth\r\n"), "401");
+    }
 }
 
 #[test]
@@ -161,6 +170,7 @@ fn what_is_refused_before_it_listens() {
     refused(&["--host", "256.0.0.1"], "not an address");
     refused(&["--keys", "/dev/null"], "no keys");
     refused(&["--keys", "/nothing/there"], "cannot read the keys");
+    refused(&["--allow-origin", "localhost:3000"], "is not an origin");
     refused(&["--parallel", "0"], "at least 1");
     refused(&["--kv-tokens", "0"], "at least 1");
     refused(&["--ctx", "100", "--kv-tokens", "99"], "the number of tokens of the KV cache is 99; it must be at least");

@@ -24,11 +24,13 @@ struct Figures(Stats);
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result {
         let Stats { waiting, running, kv: KvUsage { used, cached, capacity }, .. } = self.0;
+        let free = capacity.saturating_sub(used + cached);
         for (name, help, value) in [
             ("requests_waiting", "Requests that wait for a sequence", waiting),
             ("requests_running", "Sequences in use, of which a request for embeddings has one for each text", running),
             ("kv_cache_used_tokens", "Tokens of the KV cache's blocks that sequences have", used),
             ("kv_cache_prefix_tokens", "Tokens of the KV cache's blocks that only the prefix cache has", cached),
+            ("kv_cache_free_tokens", "Tokens of the KV cache's blocks that nothing has", free),
             ("kv_cache_capacity_tokens", "Tokens of all blocks of the KV cache", capacity),
         ] {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;

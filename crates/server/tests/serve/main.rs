@@ -24,6 +24,7 @@ mod completions;
 mod embeddings;
 mod faults;
 mod many;
+mod mounted;
 mod numbers;
 mod others;
 mod protocol;

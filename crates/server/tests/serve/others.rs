@@ -36,7 +36,8 @@ fn tokens_and_back() {
 fn the_model_has_names() {
     let aliases = ["gpt-4o", "meta/llama", "claude-*", "tiny"].map(str::to_owned).to_vec();
     let server = Running::new(engine(&model(), 1), Options { aliases, ..options() });
-    let found = [("tiny", 200), ("gpt-4o", 200), ("meta/llama", 200), ("claude-fable-5", 200), ("claude", 404), ("x", 404)];
+    let found =
+        [("tiny", 200), ("gpt-4o", 200), ("meta/llama", 200), ("claude-fable-5", 200), ("claude", 404), ("x", 404)];
     for (name, status) in found {
         let entry = server.get(&format!("/v1/models/{name}"));
         assert_eq!(entry.status, status, "{name}");
@@ -93,10 +94,19 @@ fn every_route_is_described() {
     let server = Running::usual();
     let document = server.get("/openapi.json").json();
     let paths: Vec<&String> = document["paths"].as_object().expect("an object").keys().collect();
-    let source = include_str!("../../src/listen.rs");
+    let source = include_str!("../../src/routes.rs");
     let routes = source.lines().filter_map(|line| line.trim().strip_prefix(".route(\"")?.split('"').next());
     for route in routes.filter(|&route| route != "/openapi.json") {
         assert!(paths.iter().any(|path| **path == route.replace("{*id}", "{id}")), "{route} is not described");
+    }
+    // What OpenAPI demands of a response; `cargo xtask prove clients` runs a validator.
+    for path in document["paths"].as_object().expect("an object").values() {
+        for operation in path.as_object().expect("an object").values() {
+            for (status, response) in operation["responses"].as_object().expect("an object") {
+                let described = response["description"].as_str().is_some_and(|text| !text.is_empty());
+                assert!(described, "{status} of {}", operation["operationId"]);
+            }
+        }
     }
     // Each reference leads somewhere.
     fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
@@ -119,6 +129,8 @@ fn every_route_is_described() {
 
 #[test]
 fn counters_are_true() {
+    // Four sequences with 63 blocks of 16 tokens.
+    const CAPACITY: f64 = 4.0 * 63.0 * 16.0;
     let server = Running::usual();
     let body = json!({"prompt": "a prompt of more than one block", "max_tokens": 7, "ignore_eos": true});
     let first = server.ask("/v1/completions", &body);
@@ -138,7 +150,7 @@ fn counters_are_true() {
         ("gristmill_time_between_tokens_seconds_count", 12.0),
         ("gristmill_requests", 0.0),
         ("gristmill_requests_waiting", 0.0),
-        ("gristmill_kv_cache_capacity_tokens", 4.0 * 63.0 * 16.0),
+        ("gristmill_kv_cache_capacity_tokens", CAPACITY),
         ("gristmill_step_requests_count", 14.0),
         ("gristmill_step_requests_sum", 14.0),
         ("gristmill_step_requests_bucket{le=\"1.0\"}", 14.0),
@@ -148,6 +160,8 @@ fn counters_are_true() {
     ] {
         assert_eq!(server.metric(name), value, "{name}");
     }
+    let kv = ["used", "prefix", "free"].map(|name| server.metric(&format!("gristmill_kv_cache_{name}_tokens")));
+    assert!(kv[2] < CAPACITY && kv[2] % 16.0 == 0.0 && kv.iter().sum::<f64>() == CAPACITY, "{kv:?}");
     let seconds = |name: &str| server.metric(&format!("gristmill_{name}_seconds_total"));
     assert!(seconds("forward") > 0.0 && seconds("draw") > 0.0);
     // The last step may not have ended yet.
@@ -177,7 +191,8 @@ fn the_balance_of_experts_is_told() {
 
 #[test]
 fn keys_hosts_and_origins() {
-    let access = Access { keys: vec!["secret".into(), "other".into()], hosts: vec!["box.lan".into()] };
+    let keys = vec!["secret".into(), "other".into()];
+    let access = Access { keys, hosts: vec!["box.lan".into()], ..Access::default() };
     let server = Running::new(engine(&model(), 1), Options { access, ..options() });
     let body = json!({"prompt": "a", "max_tokens": 1}).to_string();
     let status = |headers: &[(&str, &str)]| server.post_text("/v1/completions", &body, headers).status;
@@ -197,6 +212,46 @@ fn keys_hosts_and_origins() {
     assert_eq!((refused.status, &refused.json()["error"]["type"]), (401, &json!("authentication_error")));
     let refused = server.post_text("/v1/completions", &body, &[]);
     assert!(refused.header("access-control-allow-origin").is_none() && !refused.text.contains("secret"));
+}
+
+/// A page of an allowed origin may ask and read, replies and refusals; others may not.
+#[test]
+fn pages_of_allowed_origins() {
+    let origins = vec!["http://localhost:3000".parse().expect("an origin")];
+    let access = Access { keys: vec!["secret".into()], origins, ..Access::default() };
+    let server = Running::new(engine(&model(), 1), Options { access, ..options() });
+    let body = json!({"prompt": "a", "max_tokens": 1}).to_string();
+    let ask = |origin, key| server.post_text("/v1/completions", &body, &[("origin", origin), ("x-api-key", key)]);
+    for (key, status) in [("secret", 200), ("wrong", 401)] {
+        let reply = ask("http://localhost:3000", key);
+        let allowed = reply.header("access-control-allow-origin");
+        assert_eq!((reply.status, allowed), (status, Some("http://localhost:3000")), "{}", reply.text);
+        assert!(
+            reply.header("access-control-expose-headers").is_some_and(|names| names.contains("x-gristmill-ignored"))
+        );
+        assert!(reply.header("access-control-allow-credentials").is_none());
+    }
+    let refused = ask("http://evil.example", "secret");
+    assert_eq!((refused.status, refused.header("access-control-allow-origin")), (403, None));
+    let preflight = |origin: &str| {
+        let asked =
+            "access-control-request-method: POST\r\naccess-control-request-headers: authorization, x-stainless-os";
+        let head =
+            format!("OPTIONS /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\norigin: {origin}");
+        server.raw(format!("{head}\r\n{asked}\r\n\r\n").as_bytes()).to_lowercase()
+    };
+    let reply = preflight("http://localhost:3000");
+    assert!(reply.starts_with("http/1.1 200"), "{reply}");
+    for header in [
+        "access-control-allow-origin: http://localhost:3000",
+        "access-control-allow-headers: authorization, x-stainless-os",
+        "access-control-allow-methods: get,post",
+        "access-control-max-age: 600",
+    ] {
+        assert!(reply.contains(header), "{header} in {reply}");
+    }
+    assert!(!preflight("http://evil.example").contains("access-control-allow-origin"));
+    assert!(!server.get("/health").headers.contains_key("access-control-allow-origin"));
 }
 
 /// What one key's requests computed is not reused for another's.

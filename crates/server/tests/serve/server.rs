@@ -189,7 +189,7 @@ pub(crate) fn rest(mut stream: TcpStream) -> String {
 }
 
 /// One connection for each request, so that a server ends without waiting for idle ones.
-fn agent() -> ureq::Agent {
+pub(crate) fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder().http_status_as_error(false).max_idle_connections(0);
     config.timeout_global(Some(Duration::from_secs(60))).build().into()
 }

@@ -1,0 +1,81 @@
+//! Paths, and who serves them.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use gristmill_engine::Engine;
+
+use crate::error::{ApiError, refuse};
+use crate::options::Options;
+use crate::state::App;
+use crate::{access, anthropic, metrics, openai, openapi, tokens};
+
+/// The paths of a server, to mount in an application of one's own.
+///
+/// Keys, hosts, origins and the sizes of bodies are checked here. What belongs to connections is left to whoever accepts
+/// them: [`Options::connections`] and the time to send a head or to read a reply hold in a [`Server`](crate::Server) alone,
+/// and `/metrics` counts no connections. Dropping the router, with its replies, ends the engine.
+pub fn router(engine: Engine, options: Options) -> Router {
+    routes(App::new(engine, options))
+}
+
+pub(crate) fn routes(app: App) -> Router {
+    let router = Router::new()
+        .route("/v1/chat/completions", post(openai::chat::serve))
+        .route("/v1/completions", post(openai::completions::serve))
+        .route("/v1/embeddings", post(openai::embeddings::serve))
+        .route("/v1/responses", post(openai::responses::serve))
+        .route("/v1/models", get(openai::models::list))
+        .route("/v1/models/{*id}", get(openai::models::one))
+        .route("/v1/messages", post(anthropic::messages))
+        .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
+        .route("/tokenize", post(tokens::tokenize))
+        .route("/detokenize", post(tokens::detokenize))
+        .route("/tokenizer_info", get(tokens::info))
+        .route("/apply-template", post(tokens::apply_template))
+        .route("/health", get(health))
+        .route("/metrics", get(metrics::show))
+        .route("/openapi.json", get(openapi::show))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .layer(from_fn_with_state(app.clone(), access::check));
+    let access = &app.options.access;
+    // Outside of the check, so that pages can read refusals too.
+    let router = if access.origins.is_empty() { router } else { router.layer(access::cors(access)) };
+    router.with_state(app)
+}
+
+/// Whether the server can serve. If it cannot, it has to be started again.
+#[utoipa::path(get, path = "/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
+pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
+    match app.engine.health() {
+        Ok(()) => (StatusCode::OK, Json(Health { status: "ok", reason: None })),
+        Err(error) => {
+            let health = Health { status: "unhealthy", reason: Some(error.to_string()) };
+            (StatusCode::SERVICE_UNAVAILABLE, Json(health))
+        }
+    }
+}
+
+/// The reply of `/health`.
+#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
+pub(crate) struct Health {
+    /// `ok` or `unhealthy`.
+    status: &'static str,
+    /// Why requests are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+async fn no_route(uri: Uri, headers: HeaderMap) -> Response {
+    let message = format!("there is nothing at {}; see /openapi.json", uri.path());
+    refuse(ApiError::new(StatusCode::NOT_FOUND, message), &uri, &headers)
+}
+
+async fn no_method(method: Method, uri: Uri, headers: HeaderMap) -> Response {
+    let message = format!("{} does not take {method}; see /openapi.json", uri.path());
+    refuse(ApiError::new(StatusCode::METHOD_NOT_ALLOWED, message), &uri, &headers)
+}
