@@ -2,14 +2,15 @@
 
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, Request};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
+use crate::blocking::blocking;
 use crate::error::ApiError;
+use crate::fields::Fields;
 use crate::state::App;
-use crate::tokens::blocking;
 
 /// Bytes of a body that is parsed at once. A longer one would hold up the other connections of a thread.
 const PARSED_AT_ONCE: usize = 64 << 10;
@@ -18,13 +19,11 @@ const MOST_VALUES: usize = 2_000_000;
 /// An object with one field takes as much memory as so many values.
 const VALUES_OF_OBJECT: usize = 10;
 
-/// The object that a request carries.
-pub(crate) struct Object(pub(crate) Map<String, Value>);
-
-impl FromRequest<App> for Object {
+impl FromRequest<App> for Fields {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, app: &App) -> Result<Object, ApiError> {
+    async fn from_request(request: Request, app: &App) -> Result<Fields, ApiError> {
+        check_encoding(request.headers())?;
         let (most, patience) = (app.options.body_bytes, app.options.patience);
         let end = Instant::now() + patience;
         // A client that waits for `100 Continue` sends nothing after a refusal.
@@ -52,13 +51,24 @@ impl FromRequest<App> for Object {
     }
 }
 
+/// A compressed body could have any size, so none is taken.
+fn check_encoding(headers: &HeaderMap) -> Result<(), ApiError> {
+    match headers.get(header::CONTENT_ENCODING) {
+        Some(encoding) if encoding != "identity" => {
+            let message = format!("the body of the request is encoded ({encoding:?}); send plain JSON");
+            Err(ApiError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Reads the rest of a body that is refused: a client that is still sending when the connection is closed may lose the
 /// refusal.
 async fn discard(mut body: Body) {
     while let Some(Ok(_)) = body.frame().await {}
 }
 
-fn parse(bytes: &[u8]) -> Result<Object, ApiError> {
+fn parse(bytes: &[u8]) -> Result<Fields, ApiError> {
     let values = values(bytes);
     if values > MOST_VALUES {
         let message = format!(
@@ -68,7 +78,7 @@ fn parse(bytes: &[u8]) -> Result<Object, ApiError> {
         return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
     }
     match serde_json::from_slice(bytes) {
-        Ok(Value::Object(fields)) => Ok(Object(fields)),
+        Ok(Value::Object(fields)) => Ok(Fields::new(fields)),
         Ok(_) => Err(bad("the body of the request is not a JSON object; send one")),
         Err(error) => Err(bad(&format!("the body of the request is not valid JSON: {error}"))),
     }
@@ -117,7 +127,7 @@ mod tests {
         let list = |item: &str, count: usize| format!("{{\"a\":[{}1]}}", format!("{item},").repeat(count));
         assert!(parse(list("1", 1_000_000).as_bytes()).is_ok());
         for text in [list("1", MOST_VALUES), list("{}", MOST_VALUES / VALUES_OF_OBJECT)] {
-            let refused = parse(text.as_bytes()).map(|object| object.0).expect_err("refused");
+            let refused = parse(text.as_bytes()).expect_err("refused");
             assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);
         }
     }

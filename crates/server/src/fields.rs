@@ -1,5 +1,7 @@
 //! The fields of a request: those that an interface knows become structs, the others are judged one by one.
 
+mod words;
+
 use axum::http::{HeaderName, HeaderValue};
 use serde::de::{DeserializeOwned, Deserializer, Visitor};
 use serde_json::{Map, Value};
@@ -9,50 +11,113 @@ use crate::error::ApiError;
 /// The header of a reply that names the fields of the request which changed nothing.
 pub(crate) const IGNORED: HeaderName = HeaderName::from_static("x-gristmill-ignored");
 
-/// Reads the fields that `T` has.
-pub(crate) fn read<T: DeserializeOwned>(fields: &Map<String, Value>) -> Result<T, ApiError> {
-    serde_path_to_error::deserialize(fields).map_err(|error| {
-        let path = error.path().to_string();
-        let message = error.into_inner().to_string();
-        let param = if path == "." { missing(&message).to_owned() } else { path };
-        ApiError::param(param, message)
-    })
-}
-
-/// The field that a message of serde names, as in "missing field `messages`".
-fn missing(message: &str) -> &str {
-    message.split('`').nth(1).unwrap_or_default()
+/// The fields of a request, of which some are read.
+#[derive(Debug)]
+pub(crate) struct Fields {
+    object: Map<String, Value>,
+    /// The names of fields that were read.
+    known: Vec<&'static str>,
 }
 
 /// What an interface does with fields that it does not read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     /// Accepted without a word: they change nothing of the result.
-    pub(crate) harmless: &'static [&'static str],
-    /// Would change the result, and are not supported; with what to do instead.
-    pub(crate) refused: &'static [(&'static str, &'static str)],
+    pub(crate) harmless: &'static [&'static [&'static str]],
+    pub(crate) refused: &'static [&'static [Refused]],
 }
 
-/// Judges the fields that are in none of the lists `known`. Gives the names of those that are ignored.
-pub(crate) fn judge(
-    fields: &Map<String, Value>,
-    known: &[&[&str]],
-    policy: Policy,
-    strict: bool,
-) -> Result<Vec<String>, ApiError> {
-    let mut ignored = Vec::new();
-    for (name, value) in fields {
-        let name = name.as_str();
-        if value.is_null() || known.iter().any(|known| known.contains(&name)) || policy.harmless.contains(&name) {
-            continue;
-        }
-        if let Some((_, advice)) = policy.refused.iter().find(|(refused, _)| *refused == name) {
-            return Err(ApiError::param(name, format!("{name} is not supported; {advice}")).with_code("unsupported"));
-        }
-        ignored.push(name.to_owned());
+/// A field that would change the result, and is not supported.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refused {
+    pub(crate) field: &'static str,
+    /// Values, as JSON, that ask for what happens anyway. They are accepted without a word.
+    pub(crate) neutral: &'static [&'static str],
+    /// What to do instead.
+    pub(crate) advice: &'static str,
+}
+
+impl Fields {
+    /// A field that is null counts as one that was not sent.
+    pub(crate) fn new(mut object: Map<String, Value>) -> Fields {
+        object.retain(|_, value| !value.is_null());
+        Fields { object, known: Vec::new() }
     }
-    check_strict(&ignored, strict)?;
-    Ok(ignored)
+
+    /// Reads the fields that `T` has.
+    pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
+        self.known.extend(names::<T>());
+        serde_path_to_error::deserialize(&self.object).map_err(|error| {
+            let path = error.path().to_string();
+            let message = error.into_inner().to_string();
+            let missing = words::name(&message).filter(|_| message.starts_with("missing field"));
+            let param = match (path.as_str(), missing) {
+                (".", missing) => missing.or(words::name(&message)).unwrap_or_default().to_owned(),
+                (_, Some(missing)) => format!("{path}.{missing}"),
+                (_, None) => path,
+            };
+            ApiError::param(param, words::in_words(&message))
+        })
+    }
+
+    /// The one of these names that the request has, or else the first.
+    pub(crate) fn spelling(&self, names: &[&'static str]) -> &'static str {
+        let sent = names.iter().find(|name| self.object.contains_key(**name));
+        sent.or(names.first()).copied().unwrap_or_default()
+    }
+
+    /// The paths of the fields in an object that `T` does not have.
+    pub(crate) fn others<T: DeserializeOwned>(&self, field: &str) -> Vec<String> {
+        let fields = self.object.get(field).and_then(Value::as_object).into_iter().flatten();
+        let others = fields.filter(|(name, value)| !value.is_null() && !names::<T>().contains(&name.as_str()));
+        others.map(|(name, _)| format!("{field}.{name}")).collect()
+    }
+
+    /// Judges the fields that were not read. Returns the names of those that are ignored.
+    pub(crate) fn judge(self, policy: Policy) -> Result<Vec<String>, ApiError> {
+        let mut ignored = Vec::new();
+        for (name, value) in &self.object {
+            let is = |known: &&str| *known == name.as_str();
+            let harmless = policy.harmless.iter().copied().flatten().any(is);
+            if harmless || self.known.iter().any(is) {
+                continue;
+            }
+            match policy.refused.iter().copied().flatten().find(|refused| is(&refused.field)) {
+                Some(refused) => refused.check(value)?,
+                None => ignored.push(name.clone()),
+            }
+        }
+        Ok(ignored)
+    }
+}
+
+impl Refused {
+    fn check(&self, value: &Value) -> Result<(), ApiError> {
+        let Refused { field, neutral, advice } = self;
+        let same = |neutral: &&str| match (serde_json::from_str(neutral), value.as_f64()) {
+            (Ok(Value::Number(neutral)), Some(number)) => neutral.as_f64() == Some(number),
+            (Ok(neutral), _) => neutral == *value,
+            (Err(_), _) => false,
+        };
+        if neutral.iter().any(same) {
+            return Ok(());
+        }
+        Err(ApiError::param(*field, format!("{field} is not supported; {advice}")).with_code("unsupported"))
+    }
+}
+
+/// A field that is refused with any value.
+pub(crate) const fn refused(field: &'static str, advice: &'static str) -> Refused {
+    Refused { field, neutral: &[], advice }
+}
+
+/// A field that is refused, except with these values.
+pub(crate) const fn refused_unless(
+    field: &'static str,
+    neutral: &'static [&'static str],
+    advice: &'static str,
+) -> Refused {
+    Refused { field, neutral, advice }
 }
 
 /// Refuses the first of the fields that are ignored, if requests are judged strictly.
@@ -80,7 +145,7 @@ pub(crate) fn ignored_header(ignored: &[String]) -> Option<(HeaderName, HeaderVa
 }
 
 /// The names of the fields of a struct that serde reads.
-pub(crate) fn names<T: DeserializeOwned>() -> &'static [&'static str] {
+fn names<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
     // Fails, because there is no data; by then it has told the names.
     let _ = T::deserialize(Names(&mut names));
@@ -118,7 +183,7 @@ mod tests {
     use serde::Deserialize;
     use serde_json::json;
 
-    #[derive(Deserialize)]
+    #[derive(Debug, Deserialize)]
     struct Sample {
         #[serde(alias = "amount")]
         number: u32,
@@ -126,33 +191,49 @@ mod tests {
         list: Vec<Sample>,
     }
 
-    fn object(value: Value) -> Map<String, Value> {
+    fn fields(value: Value) -> Fields {
         match value {
-            Value::Object(fields) => fields,
+            Value::Object(fields) => Fields::new(fields),
             _ => unreachable!("the tests write objects"),
         }
     }
 
     #[test]
     fn a_wrong_field_is_named_by_its_path() {
-        let error = |value| read::<Sample>(&object(value)).map(|sample| sample.number).expect_err("wrong");
-        let named = |value| serde_json::to_value(error(value).body()).expect("JSON")["error"]["param"].clone();
-        assert_eq!(named(json!({"number": "x"})), json!("number"));
-        assert_eq!(named(json!({"number": 1, "list": [{"number": 1}, {"number": -1}]})), json!("list[1].number"));
-        assert_eq!(named(json!({"list": []})), json!("number"));
-        let sample = read::<Sample>(&object(json!({"amount": 1, "list": [{"number": 2}]}))).expect("right");
+        let named = |value| fields(value).read::<Sample>().map(|sample| sample.number).expect_err("wrong").param;
+        assert_eq!(named(json!({"number": "x"})).as_deref(), Some("number"));
+        let list = |item: Value| json!({"number": 1, "list": [{"number": 1}, item]});
+        assert_eq!(named(list(json!({"number": -1}))).as_deref(), Some("list[1].number"));
+        assert_eq!(named(list(json!({}))).as_deref(), Some("list[1].number"));
+        assert_eq!(named(list(json!(5))).as_deref(), Some("list[1]"));
+        assert_eq!(named(json!({"list": []})).as_deref(), Some("number"));
+        let mut right = fields(json!({"amount": 1, "list": [{"number": 2}]}));
+        assert_eq!((right.spelling(&["number", "amount"]), right.spelling(&["number", "x"])), ("amount", "number"));
+        let sample = right.read::<Sample>().expect("right");
         assert_eq!((sample.number, sample.list[0].number), (1, 2));
     }
 
     #[test]
     fn fields_are_judged() {
-        assert_eq!(names::<Sample>(), ["amount", "number", "list"]);
-        let policy = Policy { harmless: &["store"], refused: &[("best_of", "use n")] };
-        let judge = |value, strict| judge(&object(value), &[names::<Sample>()], policy, strict);
-        assert!(judge(json!({"number": 1, "store": true, "best_of": null}), true).expect("known").is_empty());
-        assert_eq!(judge(json!({"number": 1, "colour": 2}), false).expect("ignored"), ["colour"]);
-        assert!(judge(json!({"colour": 2}), true).expect_err("strict").message.contains("colour"));
-        assert!(judge(json!({"best_of": 2}), false).expect_err("refused").message.contains("use n"));
+        const POLICY: Policy = Policy {
+            harmless: &[&["store"]],
+            refused: &[&[refused_unless("best_of", &["1", "false"], "use n"), refused("suffix", "leave it out")]],
+        };
+        let judge = |value| {
+            let mut fields = fields(value);
+            fields.read::<Sample>()?;
+            fields.judge(POLICY)
+        };
+        let harmless = json!({"number": 1, "store": true, "best_of": 1.0, "suffix": null});
+        assert!(judge(harmless).expect("known").is_empty());
+        assert_eq!(judge(json!({"amount": 1, "colour": 2})).expect("ignored"), ["colour"]);
+        for (value, advice) in [(json!({"best_of": 2}), "use n"), (json!({"suffix": ""}), "leave it out")] {
+            let mut value = value;
+            value["number"] = json!(1);
+            assert!(judge(value).expect_err("refused").message.contains(advice));
+        }
+        assert!(check_strict(&["colour".to_owned()], true).expect_err("strict").message.contains("colour"));
+        assert!(check_strict(&["colour".to_owned()], false).is_ok() && check_strict(&[], true).is_ok());
         let (_, value) = ignored_header(&["a\r\nb".to_owned(), "é".repeat(1000)]).expect("a header");
         assert!(value.len() <= 500 && !value.as_bytes().contains(&b'\n'));
     }

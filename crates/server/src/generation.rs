@@ -1,156 +1,101 @@
 //! Requests on the engine, for asynchronous code.
 
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
-use std::mem;
+use std::sync::Arc;
 use std::time::Instant;
 
-use gristmill_engine::engine::receipt::{Receipt, Recorder};
-use gristmill_engine::engine::{Canceller, EngineError, Finish, Logprob, Piece};
-use gristmill_engine::reply::{Reply, ReplyEvent, ReplyForm};
-use gristmill_engine::{Chat, ConverseOptions, Request};
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use gristmill_engine::engine::receipt::Recorder;
+use gristmill_engine::engine::{Canceller, ConverseOptions, EngineError, Piece, Reservation};
+use gristmill_engine::reply::ReplyForm;
+use gristmill_engine::{Prompt, Request};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
+use crate::access::Tenant;
+use crate::blocking::blocking;
 use crate::error::ApiError;
+use crate::reply::{Choice, Reply, Step};
+use crate::request::{ApiRequest, Conversation, Input, Settings};
 use crate::state::App;
-use crate::tokens::blocking;
 
-/// The choices of one reply while they are generated. Dropping this cancels what still runs.
+/// A piece or an error, and the index of its choice.
+type Event = (usize, Result<Piece, EngineError>);
+
+/// A request that runs on the engine. Dropping it cancels the choices that still run.
 #[derive(Debug)]
-pub(crate) struct Choices {
-    /// Pieces with the numbers of their choices. Unbounded: a generation has no more pieces than the context has tokens, and
-    /// the engine never waits for a slow client.
-    pieces: UnboundedReceiver<(usize, Result<Piece, EngineError>)>,
+pub(crate) struct Running {
+    pub(crate) reply: Reply,
+    /// Unbounded: a generation has no more pieces than the context has tokens, and the engine never waits for a slow client.
+    pieces: UnboundedReceiver<Event>,
     cancellers: Vec<Canceller>,
-    running: usize,
-    endings: Vec<Ending>,
-    /// If the client asks for a receipt.
+    /// Choices that have not ended.
+    left: usize,
+    /// Of a request that asks for a receipt.
     recorder: Option<Recorder>,
 }
 
-/// How one choice came about.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Ending {
-    pub(crate) finish: Option<Finish>,
-    /// See [`Piece::cache_miss`].
-    pub(crate) cache_miss: Option<String>,
-}
-
-/// How all choices of a reply came about: what its usage tells.
-#[derive(Debug)]
-pub(crate) struct Outcome {
-    /// The fingerprint of the model.
-    pub(crate) model: String,
-    pub(crate) endings: Vec<Ending>,
-    pub(crate) receipt: Option<Receipt>,
-}
-
-/// One choice, whole.
-#[derive(Debug, Default)]
-pub(crate) struct Choice {
-    pub(crate) text: String,
-    /// Of the completion, if the request asks for them.
-    pub(crate) logprobs: Vec<Logprob>,
-    pub(crate) prompt_logprobs: Vec<Logprob>,
-    pub(crate) finish: Option<Finish>,
-}
-
-/// The request for the reply to a conversation, and the form of the reply.
-pub(crate) async fn converse(
-    app: &App,
-    chat: Chat,
-    options: ConverseOptions,
-) -> Result<(Request, ReplyForm), ApiError> {
-    let app = app.clone();
-    blocking(move || Ok(app.engine.converse(chat, options)?)).await
-}
-
-/// The events of a piece of a reply, which may be the last.
-pub(crate) fn events(reply: &mut Reply, text: &str, last: bool) -> Vec<ReplyEvent> {
-    let mut events = reply.push(text);
-    if last {
-        events.extend(reply.finish());
-    }
-    events
-}
-
-impl Choices {
-    /// Starts one generation for each request; `receipt`: the client asks for one.
-    pub(crate) async fn start(app: &App, requests: Vec<Request>, receipt: bool) -> Result<Choices, ApiError> {
+impl Running {
+    /// Starts all choices, or none.
+    pub(crate) async fn start(app: &App, tenant: Tenant, request: ApiRequest) -> Result<Running, ApiError> {
         let app = app.clone();
-        // Templates and tokenizers take milliseconds for long prompts.
-        blocking(move || Choices::start_blocking(&app, requests, receipt)).await
+        // Templates, tokenizers and grammars take milliseconds.
+        blocking(move || Running::start_blocking(&app, tenant, request)).await
     }
 
-    fn start_blocking(app: &App, mut requests: Vec<Request>, receipt: bool) -> Result<Choices, ApiError> {
-        requests.iter_mut().for_each(|request| request.draft = app.options.draft);
-        let recorder = receipt.then(|| Recorder::new(&app.engine, &requests));
+    fn start_blocking(app: &App, Tenant(tenant): Tenant, request: ApiRequest) -> Result<Running, ApiError> {
+        let ApiRequest { input, n, settings, receipt, paths, .. } = request;
+        let prompts = match &input {
+            Input::Conversation(_) => 1,
+            Input::Texts(prompts) => prompts.len(),
+        };
+        // A request that the queue cannot take costs nothing more.
+        let places = app.engine.reserve(prompts.saturating_mul(n)).map_err(|error| paths.error(error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
-        let (running, endings) = (requests.len(), vec![Ending::default(); requests.len()]);
-        let mut choices = Choices { pieces, cancellers: Vec::new(), running, endings, recorder };
-        for (number, request) in requests.into_iter().enumerate() {
-            let sender = sender.clone();
-            let (mut watch, accepted) = app.metrics.watch(Instant::now());
-            let deliver = move |event: Result<Piece, EngineError>| {
-                watch.see(&event);
-                sender.send((number, event)).is_ok()
-            };
-            // After a refusal, dropping `choices` cancels those that were started.
-            choices.cancellers.push(app.engine.deliver(request, deliver)?);
-            accepted.set();
+        let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
+        let running = Running { reply: Reply::new(n), pieces, cancellers: Vec::new(), left: 0, recorder };
+        let mut starting = Starting { app, running, places, sender, settings, tenant };
+        match input {
+            Input::Conversation(conversation) => {
+                starting.conversation(conversation).map_err(|error| paths.error(error))?;
+            }
+            Input::Texts(prompts) => {
+                let several = prompts.len() > 1;
+                for (index, prompt) in prompts.into_iter().enumerate() {
+                    let at = several.then_some(index);
+                    starting.text(prompt).map_err(|error| paths.error_of_prompt(at, error))?;
+                }
+            }
         }
-        Ok(choices)
+        Ok(starting.running)
     }
 
-    /// The next piece, with the number of its choice. `None` after the last of all.
-    pub(crate) async fn next(&mut self) -> Option<Result<(usize, Piece), ApiError>> {
-        if self.running == 0 {
+    /// The effect of the next token. `None` after the last of all choices.
+    pub(crate) async fn next(&mut self) -> Option<Result<Step, ApiError>> {
+        if self.left == 0 {
+            self.reply.receipt = self.recorder.take().and_then(Recorder::finish);
             return None;
         }
-        // The engine drops what delivers when it stops.
-        let (number, event) = self.pieces.recv().await.unwrap_or((0, Err(EngineError::Stopped)));
-        match event {
+        // The engine drops the sender when it stops.
+        let (choice, event) = self.pieces.recv().await.unwrap_or((0, Err(EngineError::Stopped)));
+        Some(match event {
             Ok(piece) => {
-                self.running -= usize::from(piece.finish.is_some());
-                self.see(number, &piece);
-                Some(Ok((number, piece)))
+                self.left -= usize::from(piece.finish.is_some());
+                self.recorder.iter_mut().for_each(|recorder| recorder.push(choice, &piece));
+                Ok(self.reply.push(choice, piece))
             }
             Err(error) => {
-                self.running = 0;
+                self.left = 0;
                 self.cancel();
-                Some(Err(error.into()))
+                self.reply.cut();
+                Err(error.into())
             }
-        }
-    }
-
-    fn see(&mut self, number: usize, piece: &Piece) {
-        let ending = &mut self.endings[number];
-        ending.finish = piece.finish;
-        if piece.cache_miss.is_some() {
-            ending.cache_miss.clone_from(&piece.cache_miss);
-        }
-        self.recorder.iter_mut().for_each(|recorder| recorder.push(number, piece));
-    }
-
-    /// How the choices came about, after the last piece of all.
-    pub(crate) fn outcome(&mut self, app: &App) -> Outcome {
-        let model = app.engine.model().fingerprint().to_owned();
-        let receipt = self.recorder.take().and_then(Recorder::finish);
-        Outcome { model, endings: mem::take(&mut self.endings), receipt }
+        })
     }
 
     /// Waits for all choices.
-    pub(crate) async fn collect(mut self, app: &App) -> Result<(Vec<Choice>, Outcome), ApiError> {
-        let mut choices: Vec<Choice> = self.cancellers.iter().map(|_| Choice::default()).collect();
-        while let Some(next) = self.next().await {
-            let (number, piece) = next?;
-            let choice = &mut choices[number];
-            choice.text += &piece.text;
-            choice.logprobs.extend(piece.logprob);
-            choice.prompt_logprobs.extend(piece.prompt_logprobs);
-            choice.finish = piece.finish;
+    pub(crate) async fn collect(mut self) -> Result<Reply, ApiError> {
+        while let Some(step) = self.next().await {
+            step?;
         }
-        Ok((choices, self.outcome(app)))
+        Ok(std::mem::replace(&mut self.reply, Reply::new(0)))
     }
 
     fn cancel(&self) {
@@ -158,25 +103,57 @@ impl Choices {
     }
 }
 
-impl Drop for Choices {
+impl Drop for Running {
     fn drop(&mut self) {
         self.cancel();
     }
 }
 
-/// A name for a call: `call_` and 16 random digits.
-pub(crate) fn call_id() -> String {
-    item_id("call")
+/// A request whose choices are being started. After an error, dropping it cancels those that were.
+struct Starting<'a> {
+    app: &'a App,
+    running: Running,
+    places: Reservation,
+    sender: UnboundedSender<Event>,
+    settings: Settings,
+    tenant: u64,
 }
 
-/// A name for a part of a reply: `prefix_` and 16 random digits.
-pub(crate) fn item_id(prefix: &str) -> String {
-    format!("{prefix}_{:016x}", RandomState::new().hash_one(prefix))
-}
+impl Starting<'_> {
+    fn conversation(&mut self, conversation: Conversation) -> Result<(), EngineError> {
+        let Conversation { chat, tool_choice, parallel_calls } = conversation;
+        let options = ConverseOptions { tool_choice, parallel_calls, grammar: self.settings.grammar.take() };
+        let (request, form) = self.app.engine.converse(chat, options)?;
+        self.choices(request, &form)
+    }
 
-/// A name for a reply that no other reply has: `chatcmpl-` and 32 random digits.
-pub(crate) fn id(prefix: &str) -> String {
-    // The standard library seeds each `RandomState` with system randomness.
-    let random = || RandomState::new().hash_one(prefix);
-    format!("{prefix}-{:016x}{:016x}", random(), random())
+    fn text(&mut self, prompt: Prompt) -> Result<(), EngineError> {
+        let request = Request { grammar: self.settings.grammar.clone(), ..Request::new(prompt) };
+        self.choices(request, &ReplyForm::plain())
+    }
+
+    /// Starts the choices of one prompt.
+    fn choices(&mut self, request: Request, form: &ReplyForm) -> Result<(), EngineError> {
+        let Starting { app, running, places, sender, settings, tenant } = self;
+        let request = Request { draft: app.options.draft, tenant: *tenant, ..settings.apply(request) };
+        let n = running.reply.n;
+        running.recorder.iter_mut().for_each(|recorder| recorder.add(&request, n));
+        let first = running.reply.choices.len();
+        let now = Instant::now();
+        let (watches, accepted): (Vec<_>, Vec<_>) = (0..n).map(|_| app.metrics.watch(now)).unzip();
+        let delivers = (first..).zip(watches).map(|(choice, mut watch)| {
+            let sender = sender.clone();
+            move |event: Result<Piece, EngineError>| {
+                watch.see(&event);
+                sender.send((choice, event)).is_ok()
+            }
+        });
+        let choices = app.engine.deliver_choices(request, places, delivers)?;
+        accepted.iter().for_each(|accepted| accepted.set());
+        let prompt: Arc<[u32]> = choices.prompt.into();
+        running.left += choices.cancellers.len();
+        running.cancellers.extend(choices.cancellers);
+        running.reply.choices.extend((0..n).map(|_| Choice::new(prompt.clone(), form.parser())));
+        Ok(())
+    }
 }

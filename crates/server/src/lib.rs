@@ -1,27 +1,33 @@
 //! An HTTP server for one model, with the interfaces of OpenAI and Anthropic.
 //!
 //! ```text
-//! connection ─► access (key, host, origin) ─► body ─► openai, anthropic, tokens ─► generation ─► Engine::deliver
-//!                                                            ▲                                        │ engine's thread
-//!                                                            └──────────── channel of pieces ◄────────┘
+//! connection ─► access ─► body ─► chat, completions, responses, messages ─► ApiRequest ─► handler ─► generation
+//!                                     (four parsers: Fields ─► structs)                                 │ Engine
+//! events or JSON ◄── four writers ◄───────────────── Reply, with the changes of each token ◄────────────┘
 //! ```
-//! - `options` has what a server is started with, `routes` the paths, `listen` the connections and the end of the
-//!   server, `patient` the time that a client has to read.
-//! - `access` decides who may ask, by keys, hosts and `origin`; `body` and `fields` read a request, `error` says what was wrong with it.
-//! - `reply` takes generated text apart; `generation` runs requests on the engine; `stream` makes server-sent events of their pieces.
-//! - `openai` and `anthropic` translate requests and replies, `tokens` serves the tokenizer and the chat template; `base64`
-//!   writes vectors.
-//! - `metrics` counts.
+//! - `options` has what a server is started with, `routes` the paths, `listen` the connections and the end of
+//!   the server, `patient` the time that a client has to read.
+//! - `access` decides who may ask, by keys, hosts and `origin`. `body` and `fields` read a request, `error` says what was wrong
+//!   with it, in the caller's names.
+//! - `request` is the one request that interfaces make, with its `tools`; `handler` runs it, by `generation` on the engine;
+//!   `reply` is the one reply, which grows, and `stream` sends it as events.
+//! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
+//!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the tokenizer.
+//! - `metrics` counts; `blocking` runs what takes milliseconds.
 
 #![forbid(unsafe_code)]
 
 mod access;
 mod anthropic;
 mod base64;
+mod blocking;
 mod body;
+mod content;
+mod details;
 mod error;
 mod fields;
 mod generation;
+mod handler;
 mod listen;
 mod metrics;
 mod openai;
@@ -29,10 +35,12 @@ mod openapi;
 mod options;
 mod origin;
 mod patient;
+mod reply;
+mod request;
 mod routes;
 mod state;
 mod stream;
-mod tokens;
+mod tools;
 
 pub use listen::{ServeError, Server};
 pub use options::{Access, Options};

@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use gristmill_engine::Embeddings;
+use gristmill_engine::engine::FinishReason;
 use gristmill_engine::{EngineError, Piece, Usage};
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
@@ -19,7 +20,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::error::ApiError;
-use crate::openai::finish_reason;
 use crate::state::App;
 
 /// Begins the names of all figures.
@@ -27,6 +27,14 @@ const PREFIX: &str = "gristmill";
 
 /// How requests end: texts as OpenAI names it, the other ways as they are.
 const OUTCOMES: [&str; 5] = ["stop", "length", "embedded", "cancelled", "error"];
+
+/// The outcome of a text that ended.
+fn outcome(reason: FinishReason) -> &'static str {
+    match reason {
+        FinishReason::Length => "length",
+        _ => "stop",
+    }
+}
 
 /// The label of an outcome.
 type Outcome = [(&'static str, &'static str); 1];
@@ -161,7 +169,7 @@ impl Watch {
         (self.since, self.tokens) = (now, self.tokens + 1);
         if let Some(finish) = &piece.finish {
             self.metrics.count(&finish.usage);
-            self.end(finish_reason(finish.reason, false));
+            self.end(outcome(finish.reason));
         }
     }
 

@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use utoipa::openapi::RefOr;
 use utoipa::{Modify, OpenApi};
 
-use crate::{anthropic, metrics, openai, routes, tokens};
+use crate::{anthropic, metrics, openai, routes};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -22,10 +22,10 @@ use crate::{anthropic, metrics, openai, routes, tokens};
         openai::models::one,
         anthropic::messages,
         anthropic::count_tokens,
-        tokens::tokenize,
-        tokens::detokenize,
-        tokens::info,
-        tokens::apply_template,
+        openai::tokens::tokenize,
+        openai::tokens::detokenize,
+        openai::tokens::info,
+        openai::tokens::apply_template,
         routes::health,
         metrics::show,
     ),

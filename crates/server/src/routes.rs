@@ -11,7 +11,7 @@ use gristmill_engine::Engine;
 use crate::error::{ApiError, refuse};
 use crate::options::Options;
 use crate::state::App;
-use crate::{access, anthropic, metrics, openai, openapi, tokens};
+use crate::{access, anthropic, metrics, openai, openapi};
 
 /// The paths of a server, to mount in an application of one's own.
 ///
@@ -32,10 +32,10 @@ pub(crate) fn routes(app: App) -> Router {
         .route("/v1/models/{*id}", get(openai::models::one))
         .route("/v1/messages", post(anthropic::messages))
         .route("/v1/messages/count_tokens", post(anthropic::count_tokens))
-        .route("/tokenize", post(tokens::tokenize))
-        .route("/detokenize", post(tokens::detokenize))
-        .route("/tokenizer_info", get(tokens::info))
-        .route("/apply-template", post(tokens::apply_template))
+        .route("/tokenize", post(openai::tokens::tokenize))
+        .route("/detokenize", post(openai::tokens::detokenize))
+        .route("/tokenizer_info", get(openai::tokens::info))
+        .route("/apply-template", post(openai::tokens::apply_template))
         .route("/health", get(health))
         .route("/metrics", get(metrics::show))
         .route("/openapi.json", get(openapi::show))
@@ -49,7 +49,7 @@ pub(crate) fn routes(app: App) -> Router {
 }
 
 /// Whether the server can serve. If it cannot, it has to be started again.
-#[utoipa::path(get, path = "/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
+#[utoipa::path(get, path = "/health", responses((status = 200, description = "It serves", body = Health), (status = 503, description = "It does not", body = Health)))]
 pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
     match app.engine.health() {
         Ok(()) => (StatusCode::OK, Json(Health { status: "ok", reason: None })),

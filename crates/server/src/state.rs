@@ -44,7 +44,7 @@ impl App {
         match asked {
             Some(asked) if !self.options.is_named(asked) => {
                 let name = &self.options.name;
-                let message = format!("this server has no model {asked:?}; ask for {name:?}, or leave model out");
+                let message = format!("this server has no model {asked:?}; ask for {name:?}");
                 Err(ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found"))
             }
             _ => Ok(()),

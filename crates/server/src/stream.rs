@@ -1,4 +1,4 @@
-//! Server-sent events of the pieces of a reply.
+//! Server-sent events of a reply that grows.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -7,13 +7,12 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use gristmill_engine::engine::Piece;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
-use crate::generation::{Choices, Outcome};
-use crate::state::App;
+use crate::generation::Running;
+use crate::reply::{Reply, Step};
 
 /// An event, for `/openapi.json`.
 #[derive(ToSchema)]
@@ -25,22 +24,24 @@ pub(crate) struct StreamEvent {
     data: String,
 }
 
-/// An interface's way to write a reply as events.
+/// An interface's way to write a reply.
 pub(crate) trait Writer: Send + 'static {
-    /// Before the first piece.
-    fn begin(&mut self) -> Vec<Event>;
-    /// One piece of a choice.
-    fn piece(&mut self, choice: usize, piece: Piece) -> Vec<Event>;
-    /// After the last piece of all choices.
-    fn end(&mut self, outcome: Outcome) -> Vec<Event>;
-    /// Instead of the rest.
-    fn error(&mut self, error: &ApiError) -> Vec<Event>;
+    /// The reply as a whole.
+    fn whole(self, reply: &Reply) -> Response;
+    /// The events before the first token.
+    fn begin(&mut self, reply: &Reply) -> Vec<Event>;
+    /// The events of one token, whose effect the reply already has.
+    fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event>;
+    /// The events after the last token of all choices.
+    fn end(&mut self, reply: &Reply) -> Vec<Event>;
+    /// The events after an error, which ends the reply.
+    fn error(&mut self, reply: &Reply, error: &ApiError) -> Vec<Event>;
 }
 
-/// A response that sends events as pieces arrive. A client that goes away drops it, which cancels the choices.
-pub(crate) fn respond(app: &App, choices: Choices, mut writer: impl Writer) -> Response {
-    let (app, ready) = (app.clone(), writer.begin().into());
-    let events = stream::unfold(Sending { app, choices, writer, ready, ended: false }, |mut sending| async {
+/// A response that sends events as tokens arrive. A client that goes away drops it, which cancels the choices.
+pub(crate) fn events(running: Running, mut writer: impl Writer) -> Response {
+    let ready = writer.begin(&running.reply).into();
+    let events = stream::unfold(Sending { running, writer, ready, ended: false }, |mut sending| async {
         let event = sending.next().await?;
         Some((Ok::<_, Infallible>(event), sending))
     });
@@ -49,8 +50,7 @@ pub(crate) fn respond(app: &App, choices: Choices, mut writer: impl Writer) -> R
 }
 
 struct Sending<W> {
-    app: App,
-    choices: Choices,
+    running: Running,
     writer: W,
     ready: VecDeque<Event>,
     ended: bool,
@@ -59,24 +59,25 @@ struct Sending<W> {
 impl<W: Writer> Sending<W> {
     async fn next(&mut self) -> Option<Event> {
         while self.ready.is_empty() && !self.ended {
-            let events = match self.choices.next().await {
-                Some(Ok((choice, piece))) => self.writer.piece(choice, piece),
-                Some(Err(error)) => {
-                    self.ended = true;
-                    self.writer.error(&error)
-                }
-                None => {
-                    self.ended = true;
-                    self.writer.end(self.choices.outcome(&self.app))
-                }
-            };
-            self.ready.extend(events);
+            let step = self.running.next().await;
+            let reply = &self.running.reply;
+            self.ended = !matches!(step, Some(Ok(_)));
+            self.ready.extend(match step {
+                Some(Ok(step)) => self.writer.step(reply, step),
+                Some(Err(error)) => self.writer.error(reply, &error),
+                None => self.writer.end(reply),
+            });
         }
         self.ready.pop_front()
     }
 }
 
-/// An event of JSON. What this server writes can be written as JSON.
+/// An event of JSON. This server's types can be written as JSON.
 pub(crate) fn json(data: &impl Serialize) -> Event {
     Event::default().data(serde_json::to_string(data).unwrap_or_default())
+}
+
+/// As [`json`], with a name, which precedes the data.
+pub(crate) fn named(name: &str, data: &impl Serialize) -> Event {
+    Event::default().event(name).data(serde_json::to_string(data).unwrap_or_default())
 }

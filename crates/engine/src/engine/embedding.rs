@@ -62,7 +62,8 @@ impl Engine {
     ) -> Result<Canceller, EngineError> {
         self.health()?;
         let pooling = self.model().spec().pooling.ok_or(EngineError::NoPooling)?;
-        let collector = Collector::new(request.inputs.len(), self.place()?, Box::new(deliver));
+        let place = self.reserve(1)?.one().ok_or(EngineError::Stopped)?;
+        let collector = Collector::new(request.inputs.len(), place, Box::new(deliver));
         let since = collector.asked();
         let texts: Vec<Vec<u32>> =
             request.inputs.iter().map(|input| self.prompt_tokens(input)).collect::<Result<_, _>>()?;

@@ -126,11 +126,15 @@ pub enum EngineError {
     /// No token continues the text as its grammar asks.
     #[error("no token of the model continues the text as the grammar asks; change the grammar")]
     GrammarStuck,
-    /// The engine has as many requests as it takes.
-    #[error("{requests} requests run or wait, as many as may; try again later")]
+    /// The engine has no place for so many requests.
+    #[error(
+        "{asked} places are needed in a queue of {places}, and fewer are free; ask for fewer choices or try again later"
+    )]
     Busy {
-        /// How many run or wait.
-        requests: usize,
+        /// The places that the request needs, one for each of its choices.
+        asked: usize,
+        /// The requests that may run or wait.
+        places: usize,
     },
     /// A request for embeddings has no input.
     #[error("there is no input; give at least one text")]

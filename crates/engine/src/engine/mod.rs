@@ -8,6 +8,7 @@
 //! - `request` and `embedding` have requests and their results, `generation` the iterator, `sampling` and `logprob` parts of
 //!   them, `error` the reasons for a refusal.
 //! - `converse` makes a request of a conversation, and says in which form the reply is parsed.
+//! - `submit` takes places of the queue and hands requests to the worker's thread.
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop. `stats` has what it
 //!   counts.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
@@ -36,13 +37,13 @@ mod schedule;
 mod seed;
 mod stats;
 mod stop;
+mod submit;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::tensor::DeviceId;
@@ -57,14 +58,14 @@ pub use logprob::Logprob;
 pub use request::{Finish, FinishReason, Piece, Prompt, Request, Usage};
 pub use sampling::SamplingOptions;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
+pub use submit::{Choices, Reservation};
 
 use crate::template::{Chat, ChatTemplate, RenderOptions, TemplateError};
-use crate::tokenizer::{EncodeOptions, StreamDecoder};
+use crate::tokenizer::EncodeOptions;
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
-use dry::Repetition;
 use grammar::Grammars;
-use job::{Completion, Deliver, Job, Place, Task};
+use job::Job;
 use receipt::Conditions;
 use stats::Counters;
 use worker::{Failure, Worker};
@@ -264,64 +265,6 @@ impl Engine {
             Some(index) => Err(EngineError::Token { id: tokens[index], index, vocabulary }),
             None => Ok(tokens),
         }
-    }
-
-    /// Starts a request. It runs on the engine's thread, independently of the iterator.
-    ///
-    /// # Errors
-    /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range, a
-    /// grammar that cannot be enforced; [`EngineError::Busy`], and the errors of
-    /// [`health`](Self::health). What goes wrong later is an item of the iterator, its last.
-    pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
-        let (events, pieces) = mpsc::channel();
-        let cancel = self.deliver(request, move |event| events.send(event).is_ok())?;
-        Ok(Generation { pieces, cancel, ended: false })
-    }
-
-    /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns whether
-    /// it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the request has
-    /// ended, was cancelled, or the engine is dropped.
-    ///
-    /// # Errors
-    /// As [`generate`](Self::generate).
-    pub fn deliver(
-        &self,
-        request: Request,
-        deliver: impl FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
-    ) -> Result<Canceller, EngineError> {
-        self.health()?;
-        let vocabulary = self.model.spec().vocab;
-        request.check(vocabulary)?;
-        let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
-        let (place, since) = (self.place()?, Instant::now());
-        let prompt = self.prompt_tokens(&request.prompt)?;
-        let grammar = request.grammar.as_ref();
-        let compile = |grammar| self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary);
-        let matcher = grammar.map(compile).transpose()?;
-        let decoder = match request.prompt {
-            // A grammar has each space of its text.
-            Prompt::Rendered(_) if grammar.is_none() => StreamDecoder::new(!request.control_tokens),
-            // What is generated continues a text, whose first space is not the first of a new one.
-            _ => StreamDecoder::continuing(!request.control_tokens),
-        };
-        let (tenant, deliver) = (request.tenant, Deliver(Box::new(deliver)));
-        let completion = Completion::new(request, repetition, matcher, decoder, place, deliver);
-        self.submit(prompt, tenant, since, Task::Complete(Box::new(completion)))
-    }
-
-    /// A place for one more request.
-    fn place(&self) -> Result<Place, EngineError> {
-        let places = self.sequences.saturating_add(self.queue);
-        Place::take(&self.requests, places).ok_or(EngineError::Busy { requests: places })
-    }
-
-    /// Hands a job to the engine's thread.
-    fn submit(&self, text: Vec<u32>, tenant: u64, since: Instant, task: Task) -> Result<Canceller, EngineError> {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let job = Job::new(text, tenant, since, cancelled.clone(), task);
-        let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
-        jobs.send(job).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
-        Ok(Canceller(cancelled))
     }
 }
 

@@ -169,7 +169,7 @@ fn a_request_takes_one_place() {
     assert_eq!(vectors(&engine, &many).len(), 50);
     let mut generation = engine.generate(request(&[1, 2], 90, SamplingOptions::greedy())).unwrap();
     generation.next().unwrap().unwrap();
-    assert!(matches!(engine.embed(embedding(&many)), Err(EngineError::Busy { requests: 1 })));
+    assert!(matches!(engine.embed(embedding(&many)), Err(EngineError::Busy { asked: 1, places: 1 })));
     drop(generation);
     let wide = super::engine(&model, 8, 64);
     let usage = wide.embed(embedding(&many)).unwrap().usage;

@@ -119,13 +119,45 @@ fn pieces_are_delivered_to_a_function() {
 }
 
 #[test]
+fn choices_share_a_prompt() {
+    let (model, mut random) = (model(), Random::fresh());
+    let engine = engine(&model, 2, 64).with_queue(2);
+    let mut request = request(&random_tokens(&mut random, 5), 12, sampling(&mut random));
+    request.sampling.seed = Some(u64::MAX);
+    let (events, received) = mpsc::channel();
+    let deliver = |choice: usize| {
+        let events = events.clone();
+        move |piece: Result<Piece, EngineError>| events.send((choice, piece.unwrap().token)).is_ok()
+    };
+    // Places are taken together, or none is.
+    assert!(matches!(engine.reserve(5), Err(EngineError::Busy { asked: 5, places: 4 })));
+    let mut places = engine.reserve(3).unwrap();
+    assert!(matches!(engine.reserve(2), Err(EngineError::Busy { .. })));
+    let choices = engine.deliver_choices(request.clone(), &mut places, (0..3).map(deliver)).unwrap();
+    assert_eq!((choices.prompt, choices.cancellers.len()), (engine.tokens(&request.prompt).unwrap(), 3));
+    assert!(matches!(
+        engine.deliver_choices(request.clone(), &mut places, [deliver(3)]),
+        Err(EngineError::Busy { .. })
+    ));
+    drop(events);
+    let received: Vec<(usize, u32)> = received.iter().collect();
+    for choice in 0..3u64 {
+        request.sampling.seed = Some(u64::MAX.wrapping_add(choice));
+        let found = received.iter().filter(|(of, _)| *of as u64 == choice).map(|&(_, token)| token);
+        assert_eq!(found.collect::<Vec<_>>(), tokens(&pieces(&engine, request.clone())), "choice {choice}");
+    }
+    drop(places);
+    assert!(engine.reserve(4).is_ok());
+}
+
+#[test]
 fn a_full_queue_refuses() {
     let (model, mut random) = (model(), Random::fresh());
     let engine = engine(&model, 1, 64).with_queue(2);
     let request = request(&random_tokens(&mut random, 5), 90, SamplingOptions::greedy());
     let mut running: Vec<_> = (0..3).map(|_| engine.generate(request.clone()).unwrap()).collect();
     let error = engine.generate(request.clone()).err().unwrap();
-    assert!(matches!(error, EngineError::Busy { requests: 3 }), "{error}");
+    assert!(matches!(error, EngineError::Busy { asked: 1, places: 3 }), "{error}");
     // A refused request takes no place, an ended one frees its own before its last piece is given.
     let empty = engine.generate(Request::new(Vec::new())).err().unwrap();
     assert!(matches!(empty, EngineError::Busy { .. }), "{empty}");

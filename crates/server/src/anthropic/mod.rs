@@ -1,44 +1,63 @@
 //! Anthropic's interface: `/v1/messages`.
 
-mod input;
-mod output;
+mod messages;
+mod tools;
+mod write;
 
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::{Extension, Json};
-use gristmill_engine::reply::ReplyForm;
-use gristmill_engine::{Chat, ConverseOptions, Request, SamplingOptions, ToolChoice as Choice};
+use gristmill_engine::engine::{ConverseOptions, Grammar, closed_schema};
+use gristmill_engine::{Chat, SamplingOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::access::Tenant;
-use crate::body::Object;
-use crate::error::{AnthropicError, AnthropicErrorBody, ApiError};
-use crate::fields::{self, Policy};
-use crate::generation::{self, Choices};
-use crate::openai::settings::check_stops;
+use crate::blocking::blocking;
+use crate::content::Content;
+use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Paths};
+use crate::fields::{Fields, Policy, refused};
+use crate::handler;
+use crate::request::{ApiRequest, Conversation, Input, Settings, check_stops};
 use crate::state::App;
-use crate::stream;
-use crate::tokens::blocking;
-use input::{Blocks, InputMessage, InputTool};
-use output::{Events, MessageReply};
+use crate::stream::StreamEvent;
+use messages::{Block, InputMessage};
+use tools::{InputTool, InputToolChoice};
+use write::{MessageReply, MessageWriter};
 
 /// A conversation to be answered.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "it describes JSON to clients, and its parts are read one by one")]
 pub(crate) struct MessagesRequest {
+    #[serde(flatten)]
+    prompt: PromptFields,
+    #[serde(flatten)]
+    reply: ReplyFields,
+}
+
+/// The fields that make the prompt.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct PromptFields {
     model: String,
     messages: Vec<InputMessage>,
+    /// What the model is told before the conversation.
+    system: Option<Content<Block>>,
+    /// What the model may call.
+    tools: Option<Vec<InputTool>>,
+    tool_choice: Option<InputToolChoice>,
+    thinking: Option<Thinking>,
+    output_config: Option<OutputConfig>,
+    /// The older name of `output_config.format`.
+    output_format: Option<OutputFormat>,
+}
+
+/// The fields that make the reply.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ReplyFields {
     /// The most tokens to generate.
     #[schema(minimum = 1)]
     max_tokens: usize,
-    /// What the model is told before the conversation.
-    #[schema(value_type = Option<Blocks>)]
-    system: Option<Value>,
-    /// What the model may call.
-    #[schema(value_type = Option<Vec<InputTool>>)]
-    tools: Option<Vec<Value>>,
-    tool_choice: Option<ToolChoice>,
     /// The text ends before the first of these.
     stop_sequences: Option<Vec<String>>,
     /// Send server-sent events while the reply is generated.
@@ -51,40 +70,32 @@ pub(crate) struct MessagesRequest {
     top_p: Option<f32>,
     /// Keep so many of the most likely tokens; 0 keeps all.
     top_k: Option<u32>,
-    /// Whether the model shall think, for templates with that switch.
-    thinking: Option<Thinking>,
-    /// Tell in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again.
+    /// Return in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again.
     receipt: Option<bool>,
 }
 
-/// What a prompt is made of, to be counted.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
-pub(crate) struct CountRequest {
-    model: String,
-    messages: Vec<InputMessage>,
-    #[schema(value_type = Option<Blocks>)]
-    system: Option<Value>,
-    #[schema(value_type = Option<Vec<InputTool>>)]
-    tools: Option<Vec<Value>>,
-    tool_choice: Option<ToolChoice>,
-    thinking: Option<Thinking>,
-}
-
-/// What is asked for of tools.
-#[derive(Debug, Default, Deserialize, Serialize, ToSchema)]
-struct ToolChoice {
-    /// `auto`, `any`, `tool`, or `none`.
-    r#type: String,
-    /// For `tool`.
-    name: Option<String>,
-    /// Whether a reply has one call at most.
-    disable_parallel_tool_use: Option<bool>,
-}
-
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+/// Whether the model thinks, for templates with that switch.
+#[derive(Debug, Deserialize, ToSchema)]
 struct Thinking {
     /// `enabled`, `adaptive`, or `disabled`.
     r#type: String,
+}
+
+/// How the model answers.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+struct OutputConfig {
+    /// `low`, `medium`, `high`, `xhigh`, or `max`: `reasoning_effort`, for models whose template has it.
+    effort: Option<String>,
+    format: Option<OutputFormat>,
+}
+
+/// The form of the text. It holds from the first token on, so the model does not think.
+#[derive(Debug, Deserialize, ToSchema)]
+struct OutputFormat {
+    /// `json_schema`.
+    r#type: String,
+    /// A keyword that is not enforced is refused with its path.
+    schema: Option<Value>,
 }
 
 /// The number of tokens.
@@ -94,13 +105,11 @@ pub(crate) struct Count {
 }
 
 const POLICY: Policy = Policy {
-    harmless: &["cache_control", "metadata", "service_tier"],
-    refused: &[
-        ("container", "this server runs no code"),
-        ("mcp_servers", "this server asks no other"),
-        ("output_config", "leave it out"),
-        ("output_format", "leave it out"),
-    ],
+    harmless: &[&["cache_control", "metadata", "service_tier"]],
+    refused: &[&[
+        refused("container", "this server runs no code"),
+        refused("mcp_servers", "this server asks no other"),
+    ]],
 };
 
 /// Answers a conversation.
@@ -109,112 +118,153 @@ const POLICY: Policy = Policy {
     path = "/v1/messages",
     request_body = MessagesRequest,
     responses(
-        (status = 200, content((MessageReply = "application/json"), (stream::StreamEvent = "text/event-stream"))),
-        (status = "4XX", body = AnthropicErrorBody),
-        (status = "5XX", body = AnthropicErrorBody)
+        (status = 200, description = "The reply", content((MessageReply = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", description = "A refusal", body = AnthropicErrorBody),
+        (status = "5XX", description = "A failure", body = AnthropicErrorBody)
     )
 )]
 pub(crate) async fn messages(
     State(app): State<App>,
-    Extension(Tenant(tenant)): Extension<Tenant>,
-    object: Result<Object, ApiError>,
+    Extension(tenant): Extension<Tenant>,
+    fields: Result<Fields, ApiError>,
 ) -> Result<Response, AnthropicError> {
-    let Object(object) = object?;
-    let asked: MessagesRequest = fields::read(&object)?;
-    let mut ignored = fields::judge(&object, &[fields::names::<MessagesRequest>()], POLICY, app.options.strict)?;
-    app.check_model(Some(&asked.model))?;
-    let (streams, receipt) = (asked.stream == Some(true), asked.receipt == Some(true));
-    let stops = asked.stop_sequences.clone().unwrap_or_default();
-    let (request, form) = asked.request(&app, &mut ignored).await?;
-    fields::check_strict(&ignored, app.options.strict)?;
-    let choices = Choices::start(&app, vec![Request { tenant, ..request }], receipt).await;
-    // Grammars come from tools alone.
-    let choices = choices.map_err(|error| error.renamed(&[("response_format", "tools")]))?;
-    let reply = MessageReply::new(&app);
-    let header = fields::ignored_header(&ignored).into_iter().collect::<Vec<_>>();
-    let mut response = if streams {
-        stream::respond(&app, choices, Events::new(reply, stops, form.parser()))
-    } else {
-        let (mut completed, outcome) = choices.collect(&app).await?;
-        let text = completed.pop().unwrap_or_default().text;
-        Json(reply.complete(form.parse(&text), outcome, &stops)).into_response()
-    };
-    response.headers_mut().extend(header);
-    Ok(response)
+    let (request, writer) = read(&app, fields?)?;
+    Ok(handler::respond(&app, tenant, request, writer).await?)
 }
 
 /// Counts the tokens of a prompt.
 #[utoipa::path(
     post,
     path = "/v1/messages/count_tokens",
-    request_body = CountRequest,
-    responses((status = 200, body = Count), (status = "4XX", body = AnthropicErrorBody))
+    request_body = PromptFields,
+    responses(
+        (status = 200, description = "The number of tokens", body = Count),
+        (status = "4XX", description = "A refusal", body = AnthropicErrorBody),
+        (status = "5XX", description = "A failure", body = AnthropicErrorBody)
+    )
 )]
 pub(crate) async fn count_tokens(
     State(app): State<App>,
-    object: Result<Object, ApiError>,
+    fields: Result<Fields, ApiError>,
 ) -> Result<Json<Count>, AnthropicError> {
-    let Object(object) = object?;
-    let CountRequest { model, messages, system, tools, tool_choice, thinking } = fields::read(&object)?;
-    fields::judge(&object, &[fields::names::<CountRequest>()], POLICY, app.options.strict)?;
-    app.check_model(Some(&model))?;
-    let (tools, _) = input::tools(tools.unwrap_or_default())?;
-    let chat = Chat { thinking: on(thinking)?, tools, ..input::chat(messages, system)? };
-    let options = tool_choice.unwrap_or_default().options()?;
-    let (request, _) = generation::converse(&app, chat, options).await?;
-    let tokens = blocking(move || Ok(app.engine.tokens(&request.prompt)?)).await?;
-    Ok(Json(Count { input_tokens: tokens.len() }))
+    let mut fields = fields?;
+    let prompt: PromptFields = fields.read()?;
+    let mut ignored = fields.judge(POLICY)?;
+    app.check_model(Some(&prompt.model))?;
+    let (mut settings, mut paths) = (Settings::new(SamplingOptions::default()), Paths::new("messages"));
+    let Conversation { chat, tool_choice, parallel_calls } =
+        prompt.conversation(&mut settings, &mut paths, &mut ignored)?;
+    crate::fields::check_strict(&ignored, app.options.strict)?;
+    let options = ConverseOptions { tool_choice, parallel_calls, grammar: settings.grammar };
+    let tokens = blocking(move || {
+        let request = app.engine.converse(chat, options);
+        let tokens = request.and_then(|(request, _)| app.engine.tokens(&request.prompt));
+        tokens.map_err(|error| paths.error(error))
+    });
+    Ok(Json(Count { input_tokens: tokens.await?.len() }))
 }
 
-impl ToolChoice {
-    fn options(self) -> Result<ConverseOptions, ApiError> {
-        let tool_choice = match (self.r#type.as_str(), self.name) {
-            ("" | "auto", _) => Choice::Auto,
-            ("none", _) => Choice::None,
-            ("any", _) => Choice::Required,
-            ("tool", Some(name)) => Choice::Among(vec![name]),
-            ("tool", None) => {
-                return Err(ApiError::param("tool_choice.name", "the type tool needs the name of a tool"));
-            }
-            (other, _) => {
-                let message = format!("{other:?} is not a choice of tools; use auto, any, tool or none");
-                return Err(ApiError::param("tool_choice.type", message));
-            }
-        };
-        let parallel_calls = self.disable_parallel_tool_use != Some(true);
-        Ok(ConverseOptions { tool_choice, parallel_calls, grammar: None })
-    }
+fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
+    let prompt: PromptFields = fields.read()?;
+    let reply: ReplyFields = fields.read()?;
+    let mut ignored = fields.judge(POLICY)?;
+    app.check_model(Some(&prompt.model))?;
+    let mut paths = Paths::new("messages");
+    let mut settings = reply.settings(&app.options.sampling)?;
+    let writer = MessageWriter::new(app.clone(), settings.stop.clone());
+    let conversation = prompt.conversation(&mut settings, &mut paths, &mut ignored)?;
+    let request = ApiRequest {
+        input: Input::Conversation(conversation),
+        n: 1,
+        settings,
+        stream: reply.stream == Some(true),
+        receipt: reply.receipt == Some(true),
+        ignored,
+        paths,
+    };
+    Ok((request, writer))
 }
 
-impl MessagesRequest {
-    /// The request, and how its text is read. Adds what changes nothing to `ignored`.
-    async fn request(self, app: &App, ignored: &mut Vec<String>) -> Result<(Request, ReplyForm), ApiError> {
-        let stop = self.stop_sequences.unwrap_or_default();
-        check_stops("stop_sequences", &stop)?;
-        let (tools, others) = input::tools(self.tools.unwrap_or_default())?;
-        let chat = Chat { thinking: on(self.thinking)?, tools, ..input::chat(self.messages, self.system)? };
-        ignored.extend(others);
-        let options = self.tool_choice.unwrap_or_default().options()?;
-        let (request, form) = generation::converse(app, chat, options).await?;
-        let defaults = &app.options.sampling;
+impl ReplyFields {
+    fn settings(&self, defaults: &SamplingOptions) -> Result<Settings, ApiError> {
         let sampling = SamplingOptions {
             temperature: self.temperature.unwrap_or(defaults.temperature),
             top_p: self.top_p.unwrap_or(defaults.top_p),
             top_k: self.top_k.unwrap_or(defaults.top_k),
             ..*defaults
         };
-        Ok((Request { sampling, stop, max_tokens: Some(self.max_tokens), ..request }, form))
+        let stop = self.stop_sequences.clone().unwrap_or_default();
+        check_stops("stop_sequences", &stop)?;
+        Ok(Settings { stop, max_tokens: Some(self.max_tokens), ..Settings::new(sampling) })
     }
 }
 
-fn on(thinking: Option<Thinking>) -> Result<Option<bool>, ApiError> {
-    match thinking.as_ref().map(|thinking| thinking.r#type.as_str()) {
-        None => Ok(None),
-        Some("enabled" | "adaptive") => Ok(Some(true)),
-        Some("disabled") => Ok(Some(false)),
-        Some(other) => {
-            let message = format!("{other:?} is not a type of thinking; use enabled, adaptive or disabled");
-            Err(ApiError::param("thinking.type", message))
+impl PromptFields {
+    /// The conversation. Sets the grammar of the text in `settings`, and adds the paths of what changes nothing to
+    /// `ignored`.
+    fn conversation(
+        self,
+        settings: &mut Settings,
+        paths: &mut Paths,
+        ignored: &mut Vec<String>,
+    ) -> Result<Conversation, ApiError> {
+        let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
+        for (format, at) in [(self.output_format, "output_format"), (format, "output_config.format")] {
+            if let Some(format) = format {
+                settings.grammar = Some(format.grammar(at)?);
+                paths.grammar = GrammarPath::Field(format!("{at}.schema"));
+            }
+        }
+        let tools = tools::tools(self.tools.unwrap_or_default(), ignored)?;
+        let choice = self.tool_choice.unwrap_or_default();
+        let tool_choice = choice.read()?;
+        paths.grammar = tools.grammar(&tool_choice).unwrap_or(paths.grammar.clone());
+        let mut chat = Chat::new(messages::messages(self.messages, self.system)?);
+        chat.thinking = self.thinking.as_ref().map(Thinking::is_on).transpose()?;
+        chat.variables.extend(effort.map(|effort| effort_variable(&effort)).transpose()?);
+        chat.tools = tools.into_list();
+        Ok(Conversation { chat, tool_choice, parallel_calls: choice.parallel_calls() })
+    }
+}
+
+impl Thinking {
+    fn is_on(&self) -> Result<bool, ApiError> {
+        match self.r#type.as_str() {
+            "enabled" | "adaptive" => Ok(true),
+            "disabled" => Ok(false),
+            other => {
+                let message = format!("{other:?} is not a type of thinking; use enabled, adaptive or disabled");
+                Err(ApiError::param("thinking.type", message))
+            }
+        }
+    }
+}
+
+/// The variable of the template for an effort. Templates know three.
+fn effort_variable(effort: &str) -> Result<(String, Value), ApiError> {
+    let known = match effort {
+        "low" | "medium" | "high" => effort,
+        "xhigh" | "max" => "high",
+        other => {
+            let message = format!("{other:?} is not an effort; use low, medium, high, xhigh or max");
+            return Err(ApiError::param("output_config.effort", message));
+        }
+    };
+    Ok(("reasoning_effort".to_owned(), known.into()))
+}
+
+impl OutputFormat {
+    /// The grammar of the format in the field `at`.
+    fn grammar(self, at: &str) -> Result<Grammar, ApiError> {
+        match (self.r#type.as_str(), self.schema) {
+            ("json_schema", Some(schema)) => Ok(Grammar::JsonSchema(closed_schema(schema))),
+            ("json_schema", None) => {
+                Err(ApiError::param(format!("{at}.schema"), "the type json_schema needs the field schema"))
+            }
+            (other, _) => {
+                let message = format!("{other:?} is not a type of format; use json_schema");
+                Err(ApiError::param(format!("{at}.type"), message))
+            }
         }
     }
 }

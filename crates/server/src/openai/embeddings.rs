@@ -15,20 +15,19 @@ use utoipa::ToSchema;
 use super::prompts::Prompts;
 use crate::access::Tenant;
 use crate::base64;
-use crate::body::Object;
-use crate::error::{ApiError, ErrorBody};
-use crate::fields::{self, Policy};
+use crate::blocking::blocking;
+use crate::error::{ApiError, ErrorBody, Paths};
+use crate::fields::{self, Fields, Policy};
 use crate::state::App;
-use crate::tokens::blocking;
 
 /// The most inputs of a request, as OpenAI has it.
 const MOST_INPUTS: usize = 2_048;
 
 /// Fields that change nothing of a vector.
-const POLICY: Policy = Policy { harmless: &["user"], refused: &[] };
+const POLICY: Policy = Policy { harmless: &[&["user"]], refused: &[] };
 
 /// Texts to be embedded.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct EmbeddingsRequest {
     /// The name of the model.
     model: Option<String>,
@@ -41,7 +40,7 @@ pub(crate) struct EmbeddingsRequest {
 }
 
 /// How vectors are written; numbers by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum EncodingFormat {
     /// Numbers.
@@ -90,15 +89,20 @@ struct EmbeddingUsage {
     post,
     path = "/v1/embeddings",
     request_body = EmbeddingsRequest,
-    responses((status = 200, body = EmbeddingList), (status = "4XX", body = ErrorBody), (status = "5XX", body = ErrorBody))
+    responses(
+        (status = 200, description = "The vectors", body = EmbeddingList),
+        (status = "4XX", description = "A refusal", body = ErrorBody),
+        (status = "5XX", description = "A failure", body = ErrorBody)
+    )
 )]
 pub(crate) async fn serve(
     State(app): State<App>,
     Extension(Tenant(tenant)): Extension<Tenant>,
-    Object(object): Object,
+    mut fields: Fields,
 ) -> Result<Response, ApiError> {
-    let asked: EmbeddingsRequest = fields::read(&object)?;
-    let ignored = fields::judge(&object, &[fields::names::<EmbeddingsRequest>()], POLICY, app.options.strict)?;
+    let asked: EmbeddingsRequest = fields.read()?;
+    let ignored = fields.judge(POLICY)?;
+    fields::check_strict(&ignored, app.options.strict)?;
     app.check_model(asked.model.as_deref())?;
     let format = asked.encoding_format.unwrap_or(EncodingFormat::Float);
     let shared = app.clone();
@@ -126,10 +130,11 @@ impl Running {
         }
         let several = !matches!(asked.input, Prompts::Text(_) | Prompts::Tokens(_));
         let inputs = asked.input.list("input", MOST_INPUTS)?.into_iter().enumerate();
+        let paths = Paths::new("input");
         let tokens = |(index, input): (usize, Prompt)| {
-            let field = if several { format!("input[{index}]") } else { "input".to_owned() };
-            let named = |error| ApiError::from(error).renamed(&[("prompt", &field), ("messages", &field)]);
-            Ok(Prompt::Tokens(app.engine.prompt_tokens(&input).map_err(named)?))
+            let tokens = app.engine.prompt_tokens(&input);
+            let index = several.then_some(index);
+            Ok(Prompt::Tokens(tokens.map_err(|error| paths.error_of_prompt(index, error))?))
         };
         let inputs = inputs.map(tokens).collect::<Result<_, ApiError>>()?;
         let (send, result) = oneshot::channel();

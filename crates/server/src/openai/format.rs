@@ -1,18 +1,18 @@
-//! What a reply must be: `response_format`, and the fields of other servers for the same.
+//! What a text must be: OpenAI's formats, and the fields of other servers for the same.
 
 use gristmill_engine::engine::{Grammar, closed_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, GrammarPath, Paths};
+use crate::request::Settings;
 
-/// The most choices of `guided_choice`.
-const MOST_CHOICES: usize = 1_000;
+/// The most texts of `guided_choice`.
+const MOST_TEXTS: usize = 1_000;
 
 /// Other servers' fields that ask for a text of some form; one of them at most, and none beside OpenAI's own.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 pub(crate) struct FormatFields {
     /// The text is JSON of this schema.
     guided_json: Option<Value>,
@@ -22,9 +22,28 @@ pub(crate) struct FormatFields {
     guided_regex: Option<String>,
     /// The text follows this grammar, in llguidance's dialect of Lark.
     guided_grammar: Option<String>,
+    /// The same under vLLM's present names.
+    structured_outputs: Option<StructuredOutputs>,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+/// What the text must be; one of the fields.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct StructuredOutputs {
+    /// The text is JSON of this schema, or of the schema in this text.
+    json: Option<Value>,
+    /// The text is one of these.
+    choice: Option<Vec<String>>,
+    /// The text matches this regular expression as a whole.
+    regex: Option<String>,
+    /// The text follows this grammar, in llguidance's dialect of Lark.
+    grammar: Option<String>,
+    /// The text is a JSON object.
+    json_object: Option<bool>,
+}
+
+/// The form of a chat's text.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(crate) struct ResponseFormat {
     /// `text`, `json_object`, or `json_schema`.
     r#type: String,
@@ -32,58 +51,13 @@ pub(crate) struct ResponseFormat {
     json_schema: Option<JsonSchema>,
 }
 
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
-pub(crate) struct JsonSchema {
-    /// Changes nothing.
-    name: Option<String>,
-    /// Without it, any JSON object.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+struct JsonSchema {
+    /// Without it, any JSON object. A keyword that is not enforced is refused with its path.
     schema: Option<Value>,
-    /// Changes nothing: a schema is always enforced.
-    strict: Option<bool>,
 }
 
-impl FormatFields {
-    /// The grammar of the text that is asked for, by these fields or by `response_format`.
-    pub(crate) fn grammar(self, response_format: Option<ResponseFormat>) -> Result<Option<Grammar>, ApiError> {
-        let FormatFields { guided_json, guided_choice, guided_regex, guided_grammar } = self;
-        let mut grammars = Vec::new();
-        if let Some(format) = response_format {
-            grammars.extend(format.grammar()?);
-        }
-        grammars.extend(guided_json.map(|schema| Grammar::JsonSchema(closed_schema(schema))));
-        if let Some(choices) = guided_choice {
-            grammars.push(one_of(&choices)?);
-        }
-        grammars.extend(guided_regex.map(Grammar::Regex));
-        grammars.extend(guided_grammar.map(Grammar::Lark));
-        if grammars.len() > 1 {
-            return Err(ApiError::param("response_format", "several fields say what the text must be; give one"));
-        }
-        Ok(grammars.pop())
-    }
-}
-
-impl ResponseFormat {
-    fn grammar(self) -> Result<Option<Grammar>, ApiError> {
-        match (self.r#type.as_str(), self.json_schema) {
-            ("text", _) => Ok(None),
-            ("json_object", _) => Ok(Some(Grammar::Json)),
-            ("json_schema", Some(JsonSchema { schema, .. })) => {
-                Ok(Some(schema.map_or(Grammar::Json, |schema| Grammar::JsonSchema(closed_schema(schema)))))
-            }
-            ("json_schema", None) => {
-                let message = "the type json_schema needs the field json_schema";
-                Err(ApiError::param("response_format.json_schema", message))
-            }
-            (other, _) => {
-                let message = format!("{other:?} is not a type of response; use text, json_object or json_schema");
-                Err(ApiError::param("response_format.type", message))
-            }
-        }
-    }
-}
-
-/// A format as responses write it: the fields of a schema stand beside the type.
+/// The form of a response's text: the fields of a schema stand beside the type.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 pub(crate) struct TextFormat {
     /// `text`, `json_object`, or `json_schema`.
@@ -108,23 +82,96 @@ impl Default for TextFormat {
     }
 }
 
-impl TextFormat {
-    /// In the form of chats.
-    pub(crate) fn nested(self) -> Result<ResponseFormat, ApiError> {
-        let TextFormat { r#type, name, schema, strict, .. } = self;
-        if r#type == "json_schema" && schema.is_none() {
-            let message = "the type json_schema needs the field schema, which stands beside type";
-            return Err(ApiError::param("text.format.schema", message));
+/// A grammar, and the path of the field that asks for it.
+pub(crate) type Asked = (Grammar, String);
+
+impl FormatFields {
+    /// Sets the grammar that is asked for, by these fields or by OpenAI's own.
+    pub(crate) fn apply(self, own: Option<Asked>, settings: &mut Settings, paths: &mut Paths) -> Result<(), ApiError> {
+        let FormatFields { guided_json, guided_choice, guided_regex, guided_grammar, structured_outputs } = self;
+        let structured = structured_outputs.unwrap_or_default();
+        let mut asked: Vec<Asked> = own.into_iter().collect();
+        for (prefix, schema, texts, regex, lark) in [
+            ("guided_", guided_json, guided_choice, guided_regex, guided_grammar),
+            ("structured_outputs.", structured.json, structured.choice, structured.regex, structured.grammar),
+        ] {
+            let at = |name: &str| format!("{prefix}{name}");
+            let schema = schema.map(|schema| of_schema(schema, &at("json"))).transpose()?;
+            asked.extend(schema.map(|schema| (schema, at("json"))));
+            let one_of = texts.map(|texts| one_of(&texts, &at("choice"))).transpose()?;
+            asked.extend(one_of.map(|one_of| (one_of, at("choice"))));
+            asked.extend(regex.map(|regex| (Grammar::Regex(regex), at("regex"))));
+            asked.extend(lark.map(|lark| (Grammar::Lark(lark), at("grammar"))));
         }
-        Ok(ResponseFormat { r#type, json_schema: Some(JsonSchema { name, schema, strict }) })
+        if structured.json_object == Some(true) {
+            asked.push((Grammar::Json, "structured_outputs.json_object".to_owned()));
+        }
+        if let [(_, first), (_, second), ..] = asked.as_slice() {
+            let message = format!("{first} and {second} both say what the text must be; send one");
+            return Err(ApiError::param(first, message));
+        }
+        if let Some((grammar, path)) = asked.pop() {
+            (settings.grammar, paths.grammar) = (Some(grammar), GrammarPath::Field(path));
+        }
+        Ok(())
     }
 }
 
-fn one_of(choices: &[String]) -> Result<Grammar, ApiError> {
-    if choices.is_empty() || choices.len() > MOST_CHOICES || choices.iter().any(String::is_empty) {
-        let message = format!("guided_choice needs between 1 and {MOST_CHOICES} texts, none of them empty");
-        return Err(ApiError::param("guided_choice", message));
+impl ResponseFormat {
+    /// The grammar of a chat's or completion's `response_format`.
+    pub(crate) fn asked(self) -> Result<Option<Asked>, ApiError> {
+        let schema = match self.json_schema {
+            None if self.r#type == "json_schema" => {
+                let message = "the type json_schema needs the field json_schema";
+                return Err(ApiError::param("response_format.json_schema", message));
+            }
+            schema => schema.and_then(|schema| schema.schema),
+        };
+        of_type(&self.r#type, schema, "response_format", "json_schema.schema")
     }
-    let escaped: Vec<String> = choices.iter().map(|choice| regex_syntax::escape(choice)).collect();
+}
+
+impl TextFormat {
+    /// The grammar of a response's `text.format`.
+    pub(crate) fn asked(&self) -> Result<Option<Asked>, ApiError> {
+        if self.r#type == "json_schema" && self.schema.is_none() {
+            let message = "the type json_schema needs the field schema, which stands beside type";
+            return Err(ApiError::param("text.format.schema", message));
+        }
+        of_type(&self.r#type, self.schema.clone(), "text.format", "schema")
+    }
+}
+
+/// The grammar of a format of this type, in the field `at` with the schema in the field `schema_at`.
+fn of_type(kind: &str, schema: Option<Value>, at: &str, schema_at: &str) -> Result<Option<Asked>, ApiError> {
+    match (kind, schema) {
+        ("text", _) => Ok(None),
+        ("json_object", _) | ("json_schema", None) => Ok(Some((Grammar::Json, at.to_owned()))),
+        ("json_schema", Some(schema)) => {
+            Ok(Some((Grammar::JsonSchema(closed_schema(schema)), format!("{at}.{schema_at}"))))
+        }
+        (other, _) => {
+            let message = format!("{other:?} is not a type of format; use text, json_object or json_schema");
+            Err(ApiError::param(format!("{at}.type"), message))
+        }
+    }
+}
+
+/// The grammar of a schema, which may be written as text.
+fn of_schema(schema: Value, at: &str) -> Result<Grammar, ApiError> {
+    let schema = match schema {
+        Value::String(text) => serde_json::from_str(&text)
+            .map_err(|error| ApiError::param(at, format!("the text is not a JSON schema: {error}")))?,
+        schema => schema,
+    };
+    Ok(Grammar::JsonSchema(closed_schema(schema)))
+}
+
+fn one_of(texts: &[String], at: &str) -> Result<Grammar, ApiError> {
+    if texts.is_empty() || texts.len() > MOST_TEXTS || texts.iter().any(String::is_empty) {
+        let message = format!("{at} needs between 1 and {MOST_TEXTS} texts, none of them empty");
+        return Err(ApiError::param(at, message));
+    }
+    let escaped: Vec<String> = texts.iter().map(|text| regex_syntax::escape(text)).collect();
     Ok(Grammar::Regex(format!("({})", escaped.join("|"))))
 }

@@ -1,25 +1,34 @@
-//! OpenAI's interfaces.
+//! OpenAI's interfaces, and those of the tokenizer, which take the same messages.
 
 pub(crate) mod chat;
+mod common;
 pub(crate) mod completions;
+mod content;
 pub(crate) mod embeddings;
-pub(crate) mod format;
-pub(crate) mod logprobs;
-pub(crate) mod messages;
+mod format;
+mod logprobs;
+mod messages;
 pub(crate) mod models;
-pub(crate) mod prompts;
+mod policy;
+mod prompts;
 pub(crate) mod responses;
-pub(crate) mod settings;
-pub(crate) mod tools;
-pub(crate) mod usage;
+pub(crate) mod tokens;
+mod tools;
+mod usage;
 
-use gristmill_engine::engine::FinishReason;
+use crate::reply::{Choice, random_digits};
 
-/// OpenAI's name for the end of a generation, with calls or without.
-pub(crate) fn finish_reason(reason: FinishReason, has_calls: bool) -> &'static str {
-    match reason {
-        FinishReason::Length => "length",
-        _ if has_calls => "tool_calls",
-        _ => "stop",
-    }
+/// OpenAI's name for the end of a choice, if it has ended.
+fn finish_reason(choice: &Choice) -> Option<&'static str> {
+    choice.finish?;
+    Some(match choice.calls().next() {
+        _ if choice.is_cut() => "length",
+        Some(_) => "tool_calls",
+        None => "stop",
+    })
+}
+
+/// A name for a reply that no other reply has: `chatcmpl-` and 32 random digits.
+fn reply_id(prefix: &str) -> String {
+    format!("{prefix}-{}{}", random_digits(), random_digits())
 }

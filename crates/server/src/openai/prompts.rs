@@ -1,13 +1,13 @@
 //! The texts of a request, in each form that OpenAI has.
 
 use gristmill_engine::Prompt;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
 
 /// One text or several, or their tokens.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "a string, a list of strings, a list of token ids, or a list of such lists")]
 pub(crate) enum Prompts {
     Text(String),

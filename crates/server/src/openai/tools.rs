@@ -1,131 +1,163 @@
-//! Tools, and what is asked for of them.
+//! Tools, and the choice among them.
 
-use gristmill_engine::template;
-use gristmill_engine::{ConverseOptions, Grammar, ToolChoice as Choice};
-use serde::Serialize;
-use serde_json::Value;
+use gristmill_engine::engine::ToolChoice;
+use gristmill_engine::template::Tool;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::tools::Tools;
 
-/// A tool.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Tool {
+/// A tool of a chat.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ChatTool {
     /// `function`; others are left out, and named in the header `x-gristmill-ignored`.
     r#type: String,
-    function: Function,
+    function: Option<Function>,
 }
 
-#[derive(Debug, Serialize, ToSchema)]
-struct Function {
-    name: String,
+/// A function that the model may call.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
+pub(crate) struct Function {
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
     /// A JSON schema.
     parameters: Option<Value>,
-    /// Whether arguments follow the schema; they do in calls that are asked for.
+    /// Whether arguments follow the schema; they do in required calls.
     strict: Option<bool>,
 }
 
-/// Where an interface writes a function.
+/// A tool of a response: the fields of its function stand beside the type.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+pub(crate) struct ResponseTool {
+    /// `function`; others are left out, and named in the header `x-gristmill-ignored`.
+    pub(super) r#type: String,
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// A JSON schema.
+    parameters: Option<Value>,
+    /// Whether arguments follow the schema; they do in required calls.
+    strict: Option<bool>,
+}
+
+/// The tools of a request, and the paths of what is ignored of them.
+#[derive(Debug, Default)]
+pub(crate) struct ToolsRead {
+    pub(crate) tools: Tools,
+    /// Tools that are not functions.
+    pub(crate) others: Vec<String>,
+    /// Fields `strict` that ask for arguments of the schema.
+    pub(crate) strict: Vec<String>,
+}
+
+impl ToolsRead {
+    /// The tools of a chat.
+    pub(crate) fn of_chat(tools: Vec<ChatTool>) -> Result<ToolsRead, ApiError> {
+        let mut read = ToolsRead::default();
+        for (index, ChatTool { r#type, function }) in tools.into_iter().enumerate() {
+            match r#type.as_str() {
+                "function" => read.function(function.unwrap_or_default(), &format!("tools[{index}].function"))?,
+                _ => read.others.push(format!("tools[{index}]")),
+            }
+        }
+        Ok(read)
+    }
+
+    /// The tools of a response.
+    pub(crate) fn of_response(tools: Vec<ResponseTool>) -> Result<ToolsRead, ApiError> {
+        let mut read = ToolsRead::default();
+        for (index, tool) in tools.into_iter().enumerate() {
+            let ResponseTool { r#type, name, description, parameters, strict } = tool;
+            match r#type.as_str() {
+                "function" => {
+                    read.function(Function { name, description, parameters, strict }, &format!("tools[{index}]"))?;
+                }
+                other => read.others.push(format!("tools[{index}].{other}")),
+            }
+        }
+        Ok(read)
+    }
+
+    fn function(&mut self, function: Function, at: &str) -> Result<(), ApiError> {
+        let Function { name, description, parameters, strict } = function;
+        if strict == Some(true) {
+            self.strict.push(format!("{at}.strict"));
+        }
+        let tool = Tool { name: name.unwrap_or_default(), description, parameters };
+        self.tools.push(tool, format!("{at}.name"), format!("{at}.parameters"))
+    }
+}
+
+/// Where an interface writes the name of a function.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum ToolForm {
+pub(crate) enum NamePlace {
     /// In the field `function`, as chats do.
     Nested,
     /// Beside `type`, as responses do.
     Flat,
 }
 
-impl ToolForm {
-    fn function(self, tool: &Value) -> &Value {
+impl NamePlace {
+    fn name(self, tool: &Value) -> Option<String> {
+        let function = match self {
+            NamePlace::Nested => &tool["function"],
+            NamePlace::Flat => tool,
+        };
+        (tool["type"] == "function").then(|| function["name"].as_str().map(str::to_owned))?
+    }
+
+    /// The object with `mode` and `tools` of a choice of the type `allowed_tools`, and its path.
+    fn allowed(self, choice: &Value) -> (&Value, &'static str) {
         match self {
-            ToolForm::Nested => &tool["function"],
-            ToolForm::Flat => tool,
+            NamePlace::Nested => (&choice["allowed_tools"], "tool_choice.allowed_tools"),
+            NamePlace::Flat => (choice, "tool_choice"),
         }
     }
 
-    /// The path of a function in a tool.
-    fn path(self) -> &'static str {
+    fn example(self) -> Value {
         match self {
-            ToolForm::Nested => ".function",
-            ToolForm::Flat => "",
+            NamePlace::Nested => json!({"type": "function", "function": {"name": "…"}}),
+            NamePlace::Flat => json!({"type": "function", "name": "…"}),
         }
     }
 }
 
-/// The tools of a request.
-#[derive(Debug, Default)]
-pub(crate) struct Tools {
-    pub(crate) functions: Vec<template::Tool>,
-    /// The paths of tools that are not functions.
-    pub(crate) others: Vec<String>,
-    /// The paths of fields that ask for arguments of the schema.
-    strict: Vec<String>,
-}
-
-impl Tools {
-    pub(crate) fn read(tools: Vec<Value>, form: ToolForm) -> Result<Tools, ApiError> {
-        let mut read = Tools::default();
-        for (index, tool) in tools.into_iter().enumerate() {
-            let at = format!("tools[{index}]");
-            match (tool["type"].as_str(), form) {
-                (Some("function"), _) => {
-                    let (function, path) = (form.function(&tool), form.path());
-                    if function["name"].as_str().is_none_or(str::is_empty) {
-                        return Err(ApiError::param(format!("{at}{path}.name"), "a function needs a name"));
-                    }
-                    if function["strict"] == true {
-                        read.strict.push(format!("{at}{path}.strict"));
-                    }
-                    read.functions.push(template::Tool {
-                        name: function["name"].as_str().unwrap_or_default().to_owned(),
-                        description: function["description"].as_str().map(str::to_owned),
-                        parameters: function.get("parameters").filter(|value| !value.is_null()).cloned(),
-                    });
-                }
-                (Some(_), ToolForm::Nested) => read.others.push(at),
-                (Some(kind), ToolForm::Flat) => read.others.push(format!("{at}.{kind}")),
-                (None, _) => {
-                    return Err(ApiError::param(format!("{at}.type"), "a tool needs a type, such as function"));
-                }
-            }
-        }
-        Ok(read)
-    }
-
-    /// The tools, and what the reply may be. Adds fields that change nothing to `ignored`.
-    pub(crate) fn options(
-        self,
-        tool_choice: Choice,
-        grammar: Option<Grammar>,
-        parallel_calls: Option<bool>,
-        ignored: &mut Vec<String>,
-    ) -> (Vec<template::Tool>, ConverseOptions) {
-        ignored.extend(self.others);
-        if tool_choice == Choice::Auto && grammar.is_none() {
-            // A call that the model chooses is checked to be JSON, and may differ from the schema.
-            ignored.extend(self.strict);
-        }
-        let parallel_calls = parallel_calls != Some(false);
-        (self.functions, ConverseOptions { tool_choice, parallel_calls, grammar })
-    }
-}
-
-/// Reads `tool_choice`.
-pub(crate) fn tool_choice(choice: &Value, form: ToolForm) -> Result<Choice, ApiError> {
-    if choice.is_null() {
-        return Ok(Choice::Auto);
-    }
-    match (choice.as_str(), choice["type"].as_str(), form.function(choice)["name"].as_str()) {
-        (Some("auto"), ..) => Ok(Choice::Auto),
-        (Some("none"), ..) => Ok(Choice::None),
-        (Some("required"), ..) => Ok(Choice::Required),
-        (None, Some("function"), Some(name)) => Ok(Choice::Among(vec![name.to_owned()])),
+/// The choice that a request makes. Tools that it does not allow are removed.
+pub(crate) fn tool_choice(choice: Option<&Value>, place: NamePlace, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
+    let Some(choice) = choice else { return Ok(ToolChoice::Auto) };
+    match (choice.as_str(), choice["type"].as_str(), place.name(choice)) {
+        (Some("auto"), ..) => Ok(ToolChoice::Auto),
+        (Some("none"), ..) => Ok(ToolChoice::None),
+        (Some("required"), ..) => Ok(ToolChoice::Required),
+        (_, _, Some(name)) => Ok(ToolChoice::Among(vec![name])),
+        (_, Some("allowed_tools"), _) => allowed_tools(choice, place, tools),
         _ => {
-            let object = match form {
-                ToolForm::Nested => r#"{"type": "function", "function": {"name": …}}"#,
-                ToolForm::Flat => r#"{"type": "function", "name": …}"#,
-            };
-            Err(ApiError::param("tool_choice", format!("tool_choice is auto, none, required, or {object}")))
+            let message = format!("tool_choice is auto, none, required, or {}", place.example());
+            Err(ApiError::param("tool_choice", message))
         }
+    }
+}
+
+fn allowed_tools(choice: &Value, place: NamePlace, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
+    let (allowed, at) = place.allowed(choice);
+    let wrong = |field: &str, message: String| Err(ApiError::param(format!("{at}.{field}"), message));
+    let mut names = Vec::new();
+    for (index, tool) in allowed["tools"].as_array().into_iter().flatten().enumerate() {
+        match place.name(tool).filter(|name| tools.contains(name)) {
+            Some(name) => names.push(name),
+            None => return wrong(&format!("tools[{index}]"), "there is no such tool in tools".to_owned()),
+        }
+    }
+    if names.is_empty() {
+        return wrong("tools", format!("name at least one tool, as {}", place.example()));
+    }
+    tools.retain(&names);
+    match allowed["mode"].as_str() {
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("required") => Ok(ToolChoice::Required),
+        _ => wrong("mode", "the mode is auto or required".to_owned()),
     }
 }

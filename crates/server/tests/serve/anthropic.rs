@@ -38,6 +38,7 @@ fn a_reply_whole_and_in_events() {
     let types: Vec<&str> = events.iter().filter_map(|event| event["type"].as_str()).collect();
     assert_eq!(types[..2], ["message_start", "content_block_start"]);
     assert_eq!(types[types.len() - 3..], ["content_block_stop", "message_delta", "message_stop"]);
+    assert_eq!(events[0]["message"]["usage"]["input_tokens"], count["input_tokens"]);
     let streamed: String = events.iter().filter_map(|event| event["delta"]["text"].as_str()).collect();
     assert_eq!(streamed, text);
     let delta = &events[events.len() - 2];
@@ -45,6 +46,41 @@ fn a_reply_whole_and_in_events() {
     // The second time, what is computed already is not computed again.
     let read = delta["usage"]["cache_read_input_tokens"].as_u64().expect("a number");
     assert!(read >= 16 && read + delta["usage"]["input_tokens"].as_u64().expect("a number") == count["input_tokens"]);
+}
+
+#[test]
+fn names_of_events_precede_their_data() {
+    let server = Running::usual();
+    let mut streamed = body(3);
+    streamed["stream"] = json!(true);
+    let text = server.post(PATH, &streamed).text;
+    let first: Vec<&str> = text.lines().take(2).collect();
+    assert!(first[0] == "event: message_start" && first[1].starts_with("data: {"), "{first:?}");
+}
+
+#[test]
+fn output_config_is_obeyed() {
+    let server = Running::usual();
+    let count = |config: Value| {
+        let mut body = body(5);
+        body["output_config"] = config;
+        let reply = server.ask(PATH, &body);
+        reply["usage"]["input_tokens"].as_u64().expect("a number")
+            + reply["usage"]["cache_read_input_tokens"].as_u64().expect("a number")
+    };
+    assert_eq!(count(json!({"effort": "high"})), count(json!({})));
+    let schema = json!({"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]});
+    let format = json!({"type": "json_schema", "schema": schema});
+    for (field, value) in
+        [("output_config", json!({"format": format, "effort": "max"})), ("output_format", format.clone())]
+    {
+        let mut body = body(200);
+        body[field] = value;
+        let reply = server.ask(PATH, &body);
+        let text = reply["content"][0]["text"].as_str().expect("text");
+        let found: Value = serde_json::from_str(text).expect("JSON");
+        assert!(["x", "y"].map(Value::from).contains(&found["a"]), "{text}");
+    }
 }
 
 #[test]
@@ -76,7 +112,20 @@ fn refusals_have_its_form() {
     let (status, kind, message) = error(&|body| body["max_tokens"] = json!(0));
     assert_eq!((status, kind), (400, json!("invalid_request_error")));
     assert!(message.contains("max_tokens"), "{message}");
-    assert_eq!(error(&|body| body["model"] = json!("other")).0, 404);
+    let (status, _, message) = error(&|body| body["model"] = json!("other"));
+    assert!(status == 404 && !message.contains("leave model out"), "{message}");
+    assert!(error(&|body| body["output_config"] = json!({"effort": "huge"})).2.contains("output_config.effort"));
+    let format = json!({"type": "json_schema", "schema": {"properties": {"a": {"unevaluatedItems": 1}}}});
+    let (.., message) = error(&|body| body["output_config"] = json!({"format": format}));
+    assert!(message.starts_with("output_config.format.schema.properties.a.unevaluatedItems: "), "{message}");
+    let tool = json!({"name": "f", "input_schema": {"properties": {"a": {"unevaluatedItems": 1}}}});
+    let call = |body: &mut Value| {
+        body["tools"] = json!([{"name": "g"}, {"type": "bash_20250124", "name": "bash"}, tool]);
+        body["tool_choice"] = json!({"type": "any"});
+    };
+    let (.., message) = error(&call);
+    assert!(message.starts_with("tools[2].input_schema.properties.a.unevaluatedItems: "), "{message}");
+    assert!(error(&|body| body["tools"] = json!([{"name": "f"}, {"name": "f"}])).2.starts_with("tools[1].name: "));
     assert!(error(&|body| body["tools"] = json!([{}])).2.contains("tools[0].name"));
     assert!(error(&|body| body["tool_choice"] = json!({"type": "any"})).2.contains("tool_choice"));
     assert!(error(&|body| body["mcp_servers"] = json!([])).2.contains("mcp_servers"));

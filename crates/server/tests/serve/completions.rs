@@ -46,8 +46,11 @@ fn echo_tells_log_probabilities_of_the_prompt() {
     let expected: Vec<f32> = pieces[0].prompt_logprobs.iter().map(|logprob| logprob.logprob).collect();
 
     let body = json!({"prompt": prompt, "max_tokens": 0, "echo": true, "logprobs": 2});
-    let choice = server.ask(PATH, &body)["choices"][0].clone();
+    let reply = server.ask(PATH, &body);
+    let choice = reply["choices"][0].clone();
     assert_eq!(choice["text"], prompt);
+    assert_eq!((&choice["finish_reason"], &reply["usage"]["completion_tokens"]), (&json!("length"), &json!(0)));
+    assert_eq!(reply["usage"]["total_tokens"], reply["usage"]["prompt_tokens"]);
     let logprobs = &choice["logprobs"];
     let found = logprobs["token_logprobs"].as_array().expect("a list");
     assert_eq!(found.len(), expected.len() + 1);

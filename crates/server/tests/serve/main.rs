@@ -23,6 +23,7 @@ mod chat;
 mod completions;
 mod embeddings;
 mod faults;
+mod fields;
 mod many;
 mod mounted;
 mod numbers;

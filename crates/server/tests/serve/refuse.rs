@@ -9,6 +9,21 @@ use crate::server::{CONTEXT, Running, engine, model, options};
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
+const RESPONSES: &str = "/v1/responses";
+
+/// A schema with a keyword that is not enforced.
+fn bad_schema() -> Value {
+    json!({"type": "object", "properties": {"a": {"unevaluatedItems": false}}})
+}
+
+fn tool(parameters: Value) -> Value {
+    json!({"type": "function", "function": {"name": "f", "parameters": parameters}})
+}
+
+fn allowed(name: &str, mode: &str) -> Value {
+    let tools = json!([{"type": "function", "function": {"name": name}}]);
+    json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
+}
 
 fn chat(more: Value) -> Value {
     let mut body = json!({"messages": [{"role": "user", "content": "abc"}], "max_tokens": 2});
@@ -65,8 +80,43 @@ fn a_wrong_field_is_named() {
         (CHAT, chat(json!({"response_format": {"type": "json_schema"}})), "response_format.json_schema"),
         (CHAT, chat(json!({"response_format": {"type": "json_object"}, "guided_regex": "a"})), "response_format"),
         (CHAT, chat(json!({"guided_choice": []})), "guided_choice"),
-        (CHAT, chat(json!({"guided_regex": "("})), "response_format"),
-        (CHAT, chat(json!({"guided_json": {"type": "object", "propertyNames": {"pattern": "^a"}}})), "response_format"),
+        (CHAT, chat(json!({"guided_regex": "("})), "guided_regex"),
+        (CHAT, chat(json!({"guided_json": bad_schema()})), "guided_json.properties.a.unevaluatedItems"),
+        (
+            CHAT,
+            chat(json!({"response_format": {"type": "json_schema", "json_schema": {"schema": bad_schema()}}})),
+            "response_format.json_schema.schema.properties.a.unevaluatedItems",
+        ),
+        (
+            CHAT,
+            chat(json!({"structured_outputs": {"json": bad_schema()}})),
+            "structured_outputs.json.properties.a.unevaluatedItems",
+        ),
+        (CHAT, chat(json!({"structured_outputs": {"structural_tag": "x"}})), "structured_outputs.structural_tag"),
+        (CHAT, chat(json!({"structured_outputs": {"regex": "("}})), "structured_outputs.regex"),
+        (CHAT, chat(json!({"max_completion_tokens": 0, "max_tokens": null})), "max_completion_tokens"),
+        (CHAT, chat(json!({"repeat_penalty": -1})), "repeat_penalty"),
+        (CHAT, chat(json!({"dry_multiplier": -1})), "dry_multiplier"),
+        (CHAT, chat(json!({"dry_base": 0.5})), "dry_base"),
+        (CHAT, chat(json!({"dry_allowed_length": 0})), "dry_allowed_length"),
+        (CHAT, chat(json!({"dry_penalty_last_n": -2})), "dry_penalty_last_n"),
+        (CHAT, chat(json!({"dry_multiplier": 1, "dry_sequence_breakers": [""]})), "dry_sequence_breakers"),
+        (CHAT, chat(json!({"tools": [tool(json!({})), tool(json!({}))]})), "tools[1].function.name"),
+        (
+            CHAT,
+            chat(json!({"tools": [{"type": "web_search"}, tool(bad_schema())], "tool_choice": "required"})),
+            "tools[1].function.parameters.properties.a.unevaluatedItems",
+        ),
+        (
+            CHAT,
+            chat(json!({"tools": [tool(json!({}))], "tool_choice": allowed("x", "auto")})),
+            "tool_choice.allowed_tools.tools[0]",
+        ),
+        (
+            CHAT,
+            chat(json!({"tools": [tool(json!({}))], "tool_choice": allowed("f", "x")})),
+            "tool_choice.allowed_tools.mode",
+        ),
         (
             CHAT,
             chat(
@@ -79,6 +129,11 @@ fn a_wrong_field_is_named() {
         (TEXT, text(json!({"prompt": ""})), "prompt"),
         (TEXT, text(json!({"prompt": {"a": 1}})), "prompt"),
         (TEXT, text(json!({"prompt": [1, 99_999]})), "prompt"),
+        (TEXT, text(json!({"prompt": long})), "prompt"),
+        (TEXT, text(json!({"prompt": ["a", "b", long]})), "prompt[2]"),
+        (TEXT, text(json!({"guided_grammar": "start: ("})), "guided_grammar"),
+        (RESPONSES, json!({"input": long}), "input"),
+        (RESPONSES, json!({"input": "a", "max_output_tokens": 0}), "max_output_tokens"),
         (TEXT, text(json!({"prompt": vec!["x"; 1_025]})), "prompt"),
         (TEXT, text(json!({"max_tokens": 0})), "max_tokens"),
         (TEXT, text(json!({"logprobs": 21})), "logprobs"),
@@ -101,6 +156,41 @@ fn a_wrong_field_is_named() {
     let long = server.post(CHAT, &chat(json!({"messages": [{"role": "user", "content": long}]})));
     assert_eq!(long.json()["error"]["code"], "context_length_exceeded");
     assert_eq!(server.metric("gristmill_generated_tokens_total"), 0.0);
+}
+
+#[test]
+fn wrong_types_are_named_in_words() {
+    let server = Running::usual();
+    for (field, value, words) in [
+        ("temperature", json!("hot"), "the text \"hot\" was sent where a number is needed"),
+        ("max_tokens", json!(-1), "the number -1 was sent where a whole number that is not negative is needed"),
+        ("stream", json!("yes"), "the text \"yes\" was sent where true or false is needed"),
+        ("messages", json!({"role": "user"}), "an object was sent where a list is needed"),
+        ("messages", Value::Null, "the field messages is missing; send it"),
+        ("tools", json!([5]), "the number 5 was sent where an object is needed"),
+    ] {
+        let mut body = chat(json!({}));
+        body[field] = value;
+        let reply = server.post(CHAT, &body);
+        assert_eq!((reply.status, &reply.json()["error"]["message"]), (400, &json!(words)), "{field}");
+    }
+}
+
+#[test]
+fn encoded_bodies_are_refused() {
+    let server = Running::usual();
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
+    let head = |encoding: &str, length: usize| {
+        format!(
+            "POST {CHAT} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: {encoding}\r\n\
+             content-length: {length}\r\n\r\n"
+        )
+    };
+    let reply = server.raw(&[head("gzip", gzip.len()).as_bytes(), &gzip].concat());
+    assert!(reply.starts_with("HTTP/1.1 415") && reply.contains("gzip"), "{reply}");
+    let body = chat(json!({})).to_string();
+    let reply = server.raw(format!("{}{body}", head("identity", body.len())).as_bytes());
+    assert!(reply.starts_with("HTTP/1.1 200"), "{reply}");
 }
 
 #[test]

@@ -355,8 +355,8 @@ fn what_is_refused() {
         (json!({"text": {"format": {"type": "json_schema", "json_schema": {"schema": {}}}}}), "text.format.schema"),
         (json!({"text": {"format": {"type": "json_object"}}, "guided_regex": "a"}), "text.format"),
         (
-            json!({"text": {"format": {"type": "json_schema", "schema": {"propertyNames": {"pattern": "a"}}}}}),
-            "text.format",
+            json!({"text": {"format": {"type": "json_schema", "schema": {"unevaluatedItems": false}}}}),
+            "text.format.schema.unevaluatedItems",
         ),
         (json!({"tools": [{}]}), "tools[0].type"),
         (json!({"tools": [{"type": "function", "function": {"name": "f"}}]}), "tools[0].name"),

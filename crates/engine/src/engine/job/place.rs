@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(in crate::engine) struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    /// Takes one of `places`, of which `taken` are taken.
-    pub(in crate::engine) fn take(taken: &Arc<AtomicUsize>, places: usize) -> Option<Place> {
-        let more = |n: usize| (n < places).then_some(n + 1);
+    /// Takes `count` of `places`, of which `taken` are taken, or none of them.
+    pub(in crate::engine) fn take(taken: &Arc<AtomicUsize>, places: usize, count: usize) -> Option<Vec<Place>> {
+        let more = |n: usize| n.checked_add(count).filter(|&n| n <= places);
         taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Place(taken.clone()))
+        Some((0..count).map(|_| Place(taken.clone())).collect())
     }
 }
 

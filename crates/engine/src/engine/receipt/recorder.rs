@@ -27,17 +27,21 @@ impl Recorder {
     pub fn new(engine: &Engine, requests: &[Request]) -> Recorder {
         let model = engine.model().fingerprint().to_owned();
         let (build, conditions) = (build(), engine.conditions());
-        let mut receipt = Receipt { format: FORMAT, build, model, conditions, requests: vec![], choices: vec![] };
-        let mut texts = Vec::new();
-        for request in requests {
-            let mut request = request.clone();
-            (request.sampling.seed, request.tenant) = (None, 0);
-            if receipt.requests.last() != Some(&request) {
-                receipt.requests.push(request);
-            }
-            texts.push(Text { request: receipt.requests.len() - 1, hash: Sha256::new(), finish: None });
+        let receipt = Receipt { format: FORMAT, build, model, conditions, requests: vec![], choices: vec![] };
+        let mut recorder = Recorder { receipt, texts: Vec::new() };
+        requests.iter().for_each(|request| recorder.add(request, 1));
+        recorder
+    }
+
+    /// Adds choices of one request, which have seeds of their own.
+    pub fn add(&mut self, request: &Request, choices: usize) {
+        let mut request = request.clone();
+        (request.sampling.seed, request.tenant) = (None, 0);
+        if self.receipt.requests.last() != Some(&request) {
+            self.receipt.requests.push(request);
         }
-        Recorder { receipt, texts }
+        let request = self.receipt.requests.len() - 1;
+        self.texts.extend((0..choices).map(|_| Text { request, hash: Sha256::new(), finish: None }));
     }
 
     /// Takes the next piece of a choice.

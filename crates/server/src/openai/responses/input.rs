@@ -1,57 +1,57 @@
-//! Items of a conversation, in the form of chats.
+//! Items of a conversation, which become messages.
 
 use std::collections::HashSet;
+use std::mem;
 
-use gristmill_engine::template::Message;
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use gristmill_engine::template::{Call, Message, Role};
+use serde::Deserialize;
+use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::content::Content;
 use crate::error::ApiError;
-use crate::openai::messages::from_openai;
-
-/// A text of the user, or items.
-#[derive(Debug, Serialize, ToSchema)]
-#[expect(dead_code, reason = "it describes JSON to clients, and is never made")]
-#[serde(untagged)]
-pub(super) enum Input {
-    Text(String),
-    Items(Vec<InputItem>),
-}
+use crate::openai::content::{ContentPart, text};
+use crate::openai::messages::object;
 
 /// One item. An item with a role may leave its type out.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct InputItem {
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct InputItem {
     /// `message`, `function_call`, `function_call_output`, or `reasoning`.
     r#type: Option<String>,
-    /// Of a message: `system`, `developer`, `user`, or `assistant`.
+    id: Option<String>,
+    /// The author of a message: `system`, `developer`, `user`, or `assistant`.
     role: Option<String>,
-    /// Of a message: a text, or parts `input_text` and `output_text`. Of reasoning: parts `reasoning_text`.
-    content: Option<Value>,
-    /// Of reasoning: parts `summary_text`, which stand for a content that is missing.
-    summary: Option<Value>,
-    /// Of a call and of its output.
+    /// A message's text, or parts `input_text` and `output_text`; the parts `reasoning_text` of reasoning.
+    content: Option<Content<ContentPart>>,
+    /// Parts `summary_text` of reasoning, which stand for a content that is missing.
+    summary: Option<Content<ContentPart>>,
+    /// Ignored: another server's reasoning, which only that server can read.
+    encrypted_content: Option<String>,
+    /// The id of a call, which its output repeats.
     call_id: Option<String>,
-    /// Of a call: the function.
+    /// The function of a call.
     name: Option<String>,
-    /// Of a call: the text of a JSON object.
+    /// The arguments of a call: the text of a JSON object.
     arguments: Option<String>,
-    /// Of a call's output: a text, or parts `input_text`.
-    output: Option<Value>,
+    /// A call's output: a text, or parts `input_text`.
+    output: Option<Content<ContentPart>>,
 }
 
-/// What a turn of the assistant has: it becomes one message.
+/// The types of parts with the text of a message or of an output.
+const TEXT: [&str; 3] = ["input_text", "output_text", "text"];
+
+/// The assistant's items between those of others. They become one message.
 #[derive(Debug, Default)]
 struct Turn {
     reasoning: Vec<String>,
-    said: Vec<String>,
-    calls: Vec<Value>,
+    texts: Vec<String>,
+    calls: Vec<Call>,
 }
 
 /// The messages so far.
 #[derive(Debug, Default)]
-struct Conversation {
-    messages: Vec<Value>,
+struct Messages {
+    messages: Vec<Message>,
     turn: Turn,
     /// The ids of calls.
     called: HashSet<String>,
@@ -60,145 +60,134 @@ struct Conversation {
 /// The messages of a conversation, which begins with the instructions. Adds the paths of fields that change nothing to
 /// `ignored`.
 pub(super) fn messages(
-    input: &Value,
-    instructions: Option<&str>,
+    input: Content<InputItem>,
+    instructions: Option<String>,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Message>, ApiError> {
-    let mut conversation = Conversation::default();
+    let mut messages = Messages::default();
     if let Some(instructions) = instructions {
-        conversation.system(instructions.to_owned());
+        messages.system(instructions);
     }
     match input {
-        Value::String(text) => conversation.message("user", text.clone()),
-        Value::Array(items) if !items.is_empty() => {
-            for (index, item) in items.iter().enumerate() {
-                conversation.item(item, &format!("input[{index}]"), ignored)?;
+        Content::Text(text) => messages.push(Message::new(Role::User, text)),
+        Content::Parts(items) if items.is_empty() => {
+            return Err(ApiError::param("input", "input is empty; give at least one item"));
+        }
+        Content::Parts(items) => {
+            for (index, item) in items.into_iter().enumerate() {
+                messages.item(item, &format!("input[{index}]"), ignored)?;
             }
         }
-        Value::Array(_) => return Err(ApiError::param("input", "input is empty; give at least one item")),
-        _ => return Err(ApiError::param("input", "input is a text or a list of items")),
     }
-    conversation.end_turn();
-    from_openai(&conversation.messages).map_err(|error| error.renamed(&[("messages", "input")]))
+    messages.end_turn();
+    Ok(messages.messages)
 }
 
-impl Conversation {
-    fn item(&mut self, item: &Value, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
-        match (item["type"].as_str(), item["role"].as_str()) {
-            (Some("message"), Some(role)) | (None, Some(role)) => self.role(role, &item["content"], at),
+impl Messages {
+    fn item(&mut self, item: InputItem, at: &str, ignored: &mut Vec<String>) -> Result<(), ApiError> {
+        match (item.r#type.as_deref(), item.role.as_deref()) {
+            (Some("message") | None, Some(_)) => self.message(item, at),
             (Some("message"), None) => Err(ApiError::param(format!("{at}.role"), "a message needs a role")),
             (Some("function_call"), _) => self.call(item, at),
             (Some("function_call_output"), _) => self.output(item, at),
             (Some("reasoning"), _) => {
-                if !item["encrypted_content"].is_null() {
-                    ignored.push(format!("{at}.encrypted_content"));
-                }
+                ignored.extend(item.encrypted_content.as_ref().map(|_| format!("{at}.encrypted_content")));
                 self.reasoning(item, at)
             }
             (Some("item_reference"), _) => Err(reference(at)),
-            (None, None) if item["id"].is_string() => Err(reference(at)),
+            (None, None) if item.id.is_some() => Err(reference(at)),
             (None, None) => Err(ApiError::param(format!("{at}.type"), "an item needs a type, such as message")),
-            (Some(kind), _) => {
-                let sentence = format!("items of type {kind:?} are not supported; leave them out");
-                Err(ApiError::param(format!("{at}.type"), sentence).with_code("unsupported"))
+            (Some(other), _) => {
+                let message = format!("items of type {other:?} are not supported; leave them out");
+                Err(ApiError::param(format!("{at}.type"), message).with_code("unsupported"))
             }
         }
     }
 
-    fn role(&mut self, role: &str, content: &Value, at: &str) -> Result<(), ApiError> {
-        let text = || texts(content, &["input_text", "output_text", "text"], &format!("{at}.content"));
-        match role {
-            "user" => self.message("user", text()?),
-            "system" | "developer" => self.system(text()?),
+    fn message(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
+        let text = text(needed(item.content, at, "content")?, &TEXT, &format!("{at}.content"))?;
+        match item.role.as_deref().unwrap_or_default() {
+            "user" => self.push(Message::new(Role::User, text)),
+            "system" | "developer" => self.system(text),
             "assistant" => {
-                // What follows calls within a turn is a part of it: outputs have to follow calls.
-                if !self.turn.said.is_empty() && self.turn.calls.is_empty() {
-                    self.end_turn();
-                }
-                self.turn.said.push(text()?);
+                self.continue_turn();
+                self.turn.texts.push(text);
             }
-            _ => {
-                let sentence = format!("{role:?} is not a role; use user, assistant, system or developer");
-                return Err(ApiError::param(format!("{at}.role"), sentence));
+            other => {
+                let message = format!("{other:?} is not a role; use user, assistant, system or developer");
+                return Err(ApiError::param(format!("{at}.role"), message));
             }
         }
         Ok(())
     }
 
-    fn message(&mut self, role: &str, text: String) {
+    fn push(&mut self, message: Message) {
         self.end_turn();
-        self.messages.push(json!({"role": role, "content": text}));
+        self.messages.push(message);
     }
 
     /// Joins the first messages of the system: many templates write only one.
     fn system(&mut self, text: String) {
         self.end_turn();
         match self.messages.as_mut_slice() {
-            [first] if first["role"] == "system" => {
-                let joined = format!("{}\n\n{text}", first["content"].as_str().unwrap_or_default());
-                first["content"] = joined.into();
-            }
-            _ => self.message("system", text),
+            [first] if first.role == Role::System => first.text = format!("{}\n\n{text}", first.text),
+            _ => self.messages.push(Message::new(Role::System, text)),
         }
     }
 
-    fn call(&mut self, item: &Value, at: &str) -> Result<(), ApiError> {
-        let (id, name) = (text(item, "call_id", at)?, text(item, "name", at)?);
-        let arguments = match text(item, "arguments", at)?.trim() {
-            "" => Ok(Map::new()),
-            arguments => serde_json::from_str(arguments),
-        };
-        let arguments: Map<String, Value> = arguments.map_err(|error| {
-            let sentence = format!("the arguments of a call are the text of a JSON object: {error}");
-            ApiError::param(format!("{at}.arguments"), sentence)
-        })?;
-        self.called.insert(id.to_owned());
-        let function = json!({"name": name, "arguments": arguments});
-        self.turn.calls.push(json!({"id": id, "type": "function", "function": function}));
+    fn call(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
+        let (id, name) = (needed(item.call_id, at, "call_id")?, needed(item.name, at, "name")?);
+        let arguments = needed(item.arguments, at, "arguments")?;
+        let arguments = object(Some(Value::String(arguments)), &format!("{at}.arguments"))?;
+        self.called.insert(id.clone());
+        self.turn.calls.push(Call { id, name, arguments });
         Ok(())
     }
 
-    fn output(&mut self, item: &Value, at: &str) -> Result<(), ApiError> {
-        let id = text(item, "call_id", at)?;
-        if !self.called.contains(id) {
-            let sentence = format!(
+    fn output(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
+        let id = needed(item.call_id, at, "call_id")?;
+        if !self.called.contains(&id) {
+            let message = format!(
                 "no function_call before this item has the call_id {id:?}; this server keeps no state: send the call again"
             );
-            return Err(ApiError::param(format!("{at}.call_id"), sentence));
+            return Err(ApiError::param(format!("{at}.call_id"), message));
         }
-        let output = texts(&item["output"], &["input_text", "output_text", "text"], &format!("{at}.output"))?;
-        self.end_turn();
-        self.messages.push(json!({"role": "tool", "tool_call_id": id, "content": output}));
+        let output = text(needed(item.output, at, "output")?, &TEXT, &format!("{at}.output"))?;
+        self.push(Message { call_id: Some(id), ..Message::new(Role::Tool, output) });
         Ok(())
     }
 
-    fn reasoning(&mut self, item: &Value, at: &str) -> Result<(), ApiError> {
-        let text = |field: &str, kinds: &[&str]| match &item[field] {
-            Value::Null => Ok(String::new()),
-            parts => texts(parts, kinds, &format!("{at}.{field}")),
+    fn reasoning(&mut self, item: InputItem, at: &str) -> Result<(), ApiError> {
+        let read = |parts: Option<Content<ContentPart>>, field: &str, types: &[&str]| match parts {
+            None => Ok(String::new()),
+            Some(parts) => text(parts, types, &format!("{at}.{field}")),
         };
-        let reasoning = text("content", &["reasoning_text", "text"])?;
-        let reasoning = if reasoning.is_empty() { text("summary", &["summary_text"])? } else { reasoning };
+        let content = read(item.content, "content", &["reasoning_text", "text"])?;
+        let summary = read(item.summary, "summary", &["summary_text"])?;
+        let reasoning = if content.is_empty() { summary } else { content };
         if !reasoning.is_empty() {
-            if !self.turn.said.is_empty() && self.turn.calls.is_empty() {
-                self.end_turn();
-            }
+            self.continue_turn();
             self.turn.reasoning.push(reasoning);
         }
         Ok(())
     }
 
+    /// Begins another turn after a text without calls. What follows calls within a turn is a part of it, because outputs
+    /// have to follow calls.
+    fn continue_turn(&mut self) {
+        if !self.turn.texts.is_empty() && self.turn.calls.is_empty() {
+            self.end_turn();
+        }
+    }
+
     /// Makes the turn of the assistant a message, if there is one.
     fn end_turn(&mut self) {
-        let Turn { reasoning, said, calls } = std::mem::take(&mut self.turn);
-        if reasoning.is_empty() && said.is_empty() && calls.is_empty() {
+        let Turn { reasoning, texts, calls } = mem::take(&mut self.turn);
+        if reasoning.is_empty() && texts.is_empty() && calls.is_empty() {
             return;
         }
-        let mut message = json!({"role": "assistant", "content": said.join("\n"), "tool_calls": calls});
-        if !reasoning.is_empty() {
-            message["reasoning_content"] = reasoning.join("\n").into();
-        }
-        self.messages.push(message);
+        let reasoning = (!reasoning.is_empty()).then(|| reasoning.join("\n"));
+        self.messages.push(Message { reasoning, calls, ..Message::new(Role::Assistant, texts.join("\n")) });
     }
 }
 
@@ -207,40 +196,28 @@ fn reference(at: &str) -> ApiError {
     ApiError::param(at, message).with_code("unsupported")
 }
 
-fn text<'a>(item: &'a Value, field: &str, at: &str) -> Result<&'a str, ApiError> {
-    let missing = || ApiError::param(format!("{at}.{field}"), format!("the item needs the text {field}"));
-    item[field].as_str().ok_or_else(missing)
-}
-
-/// A text, or parts of these types, which are joined by line ends.
-fn texts(content: &Value, kinds: &[&str], at: &str) -> Result<String, ApiError> {
-    let parts = match content {
-        Value::String(text) => return Ok(text.clone()),
-        Value::Array(parts) => parts,
-        _ => return Err(ApiError::param(at, "a text or a list of parts is needed")),
-    };
-    let part = |(index, part): (usize, &Value)| {
-        let at = format!("{at}[{index}]");
-        match part["type"].as_str() {
-            Some(kind) if kinds.contains(&kind) => text(part, "text", &at).map(str::to_owned),
-            // Another server's.
-            Some("refusal") => text(part, "refusal", &at).map(str::to_owned),
-            Some(kind) => {
-                let sentence = format!("parts of type {kind:?} are not supported here; use {}", kinds.join(" or "));
-                Err(ApiError::param(format!("{at}.type"), sentence).with_code("unsupported"))
-            }
-            None => Err(ApiError::param(format!("{at}.type"), format!("a part needs a type, such as {}", kinds[0]))),
-        }
-    };
-    Ok(parts.iter().enumerate().map(part).collect::<Result<Vec<_>, _>>()?.join("\n"))
+fn needed<T>(value: Option<T>, at: &str, field: &str) -> Result<T, ApiError> {
+    value.ok_or_else(|| ApiError::param(format!("{at}.{field}"), format!("the item needs the field {field}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fields::Fields;
+    use serde_json::{Map, json};
+
+    #[derive(Deserialize)]
+    struct Sample {
+        input: Content<InputItem>,
+    }
+
+    fn read(input: Value, ignored: &mut Vec<String>) -> Result<Vec<Message>, ApiError> {
+        let mut fields = Fields::new(Map::from_iter([("input".to_owned(), input)]));
+        messages(fields.read::<Sample>()?.input, Some("be brief".to_owned()), ignored)
+    }
 
     fn converted(input: Value) -> Vec<Message> {
-        messages(&input, None, &mut Vec::new()).expect("a conversation")
+        read(input, &mut Vec::new()).expect("a conversation").split_off(1)
     }
 
     fn outline(messages: &[Message]) -> Vec<(&str, &str)> {
@@ -266,7 +243,7 @@ mod tests {
                 {"type": "output_text", "text": "sun at noon", "annotations": [], "logprobs": []}]},
             {"role": "user", "content": "thanks"},
         ]);
-        let found = messages(&input, Some("be brief"), &mut ignored).expect("a conversation");
+        let found = read(input, &mut ignored).expect("a conversation");
         let expected = [
             ("system", "be brief\n\nbe kind"),
             ("user", "weather?\nin Rome"),
@@ -279,8 +256,8 @@ mod tests {
         assert_eq!(outline(&found), expected);
         assert_eq!(ignored, ["input[7].encrypted_content"]);
         let calls = &found[2].calls;
-        assert_eq!((&*calls[0].id, &calls[0].arguments["place"]), ("c1", &json!("Rome")));
-        assert_eq!((&*calls[1].name, calls[1].arguments.len()), ("clock", 0));
+        assert_eq!((calls[0].id.as_str(), &calls[0].arguments["place"]), ("c1", &json!("Rome")));
+        assert_eq!((calls[1].name.as_str(), calls[1].arguments.len()), ("clock", 0));
         assert_eq!((found[3].call_id.as_deref(), found[4].call_id.as_deref()), (Some("c2"), Some("c1")));
         assert_eq!((found[2].reasoning.as_deref(), found[5].reasoning.as_deref()), (Some("hm"), Some("short")));
     }
@@ -304,7 +281,7 @@ mod tests {
     #[test]
     fn wrong_items_are_named_by_their_paths() {
         let refused = |input: Value| {
-            let error = messages(&input, None, &mut Vec::new()).expect_err("refused");
+            let error = read(input, &mut Vec::new()).expect_err("refused");
             serde_json::to_value(error.body()).expect("JSON")["error"].clone()
         };
         let user = |part: Value| json!([{"role": "user", "content": [{"type": "input_text", "text": "a"}, part]}]);
@@ -315,7 +292,7 @@ mod tests {
             (json!(null), "input"),
             (json!(5), "input"),
             (json!([]), "input"),
-            (json!(["x"]), "input[0].type"),
+            (json!(["x"]), "input[0]"),
             (json!([{"role": "judge", "content": "x"}]), "input[0].role"),
             (json!([{"type": "message", "content": "x"}]), "input[0].role"),
             (json!([{"role": "user"}]), "input[0].content"),

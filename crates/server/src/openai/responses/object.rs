@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::engine::{Finish, FinishReason};
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::output::{Output, OutputItem};
-use super::{ReasoningFields, ResponsesRequest, TextFields};
-use crate::generation::{Outcome, item_id};
+use super::items::OutputItem;
+use super::{ReasoningFields, ResponseFields, TextFields};
+use crate::openai::tools::ResponseTool;
 use crate::openai::usage::ResponseUsage;
+use crate::reply::{Choice, Reply, random_digits};
 use crate::state::{App, seconds};
 
 /// The reply, which repeats settings of the request.
@@ -46,7 +46,7 @@ pub(crate) struct ResponseObject {
     temperature: f32,
     text: TextFields,
     tool_choice: Value,
-    tools: Vec<Value>,
+    tools: Vec<ResponseTool>,
     top_logprobs: usize,
     top_p: f32,
     /// Always `disabled`: a prompt that is longer than the context is refused.
@@ -70,13 +70,12 @@ struct IncompleteDetails {
 
 impl ResponseObject {
     /// Before the first token.
-    pub(super) fn new(app: &App, asked: &ResponsesRequest, sampling: &SamplingOptions) -> ResponseObject {
-        let fields = &asked.fields;
+    pub(super) fn new(app: &App, fields: &ResponseFields, sampling: &SamplingOptions) -> ResponseObject {
         let format = fields.text.clone().and_then(|text| text.format).unwrap_or_default();
         // Tools that are not functions are ignored.
-        let tools = fields.tools.iter().flatten().filter(|tool| tool["type"] == "function");
+        let tools = fields.tools.iter().flatten().filter(|tool| tool.r#type == "function");
         ResponseObject {
-            id: item_id("resp"),
+            id: format!("resp_{}", random_digits()),
             object: "response",
             created_at: seconds(),
             completed_at: None,
@@ -106,15 +105,14 @@ impl ResponseObject {
     }
 
     /// The whole reply.
-    pub(super) fn end(self, output: Output, outcome: Outcome) -> ResponseObject {
-        let is_cut = |finish: Finish| finish.reason == FinishReason::Length;
-        let cut = outcome.endings.iter().any(|ending| ending.finish.is_some_and(is_cut));
+    pub(super) fn end(self, app: &App, reply: &Reply) -> ResponseObject {
+        let cut = reply.choices.iter().any(Choice::is_cut);
         ResponseObject {
             status: if cut { "incomplete" } else { "completed" },
             completed_at: (!cut).then(seconds),
             incomplete_details: cut.then_some(IncompleteDetails { reason: "max_output_tokens" }),
-            usage: Some(ResponseUsage::new(outcome, output.reasoning_tokens)),
-            output: output.items,
+            usage: Some(ResponseUsage::new(app, reply)),
+            output: items(app, reply),
             ..self
         }
     }
@@ -129,9 +127,12 @@ impl ResponseObject {
     }
 
     /// A reply that ends with an error.
-    pub(super) fn fail(self, mut output: Output, message: String) -> ResponseObject {
-        output.cut();
+    pub(super) fn fail(self, app: &App, reply: &Reply, message: String) -> ResponseObject {
         let error = Some(ResponseFailure { code: "server_error", message });
-        ResponseObject { status: "failed", error, output: output.items, ..self }
+        ResponseObject { status: "failed", error, output: items(app, reply), ..self }
     }
+}
+
+fn items(app: &App, reply: &Reply) -> Vec<OutputItem> {
+    reply.choices.iter().flat_map(|choice| &choice.items).map(|item| OutputItem::new(app, item)).collect()
 }

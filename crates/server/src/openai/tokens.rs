@@ -1,4 +1,4 @@
-//! The tokenizer and the chat template.
+//! The tokenizer and the chat template, in the shapes of vLLM and llama.cpp.
 
 use axum::Json;
 use axum::extract::State;
@@ -10,22 +10,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use crate::body::Object;
-use crate::error::{ApiError, ErrorBody};
-use crate::fields;
-use crate::openai::messages::{ChatMessage, messages};
-use crate::openai::tools::{Tool, ToolForm, Tools};
+use super::messages::{ChatMessage, messages};
+use super::tools::{ChatTool, ToolsRead};
+use crate::blocking::blocking;
+use crate::error::{ApiError, ErrorBody, Paths};
+use crate::fields::Fields;
 use crate::state::App;
 
 /// A text or a conversation to be tokenised; one of both.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct TokenizeRequest {
     model: Option<String>,
     /// A text.
     prompt: Option<String>,
     /// A conversation, which becomes a text by the chat template.
-    #[schema(value_type = Option<Vec<ChatMessage>>)]
-    messages: Option<Vec<Value>>,
+    messages: Option<Vec<ChatMessage>>,
     /// Add the tokens that the model wants around a text, such as BOS; true by default.
     add_special_tokens: Option<bool>,
     /// Tell how the vocabulary writes each token.
@@ -43,7 +42,7 @@ pub(crate) struct Tokenized {
 }
 
 /// Tokens to be made a text.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct DetokenizeRequest {
     model: Option<String>,
     tokens: Vec<u32>,
@@ -69,13 +68,11 @@ pub(crate) struct TokenizerInfo {
 }
 
 /// A conversation to be written as a prompt.
-#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct TemplateRequest {
-    #[schema(value_type = Vec<ChatMessage>)]
-    messages: Vec<Value>,
+    messages: Vec<ChatMessage>,
     /// What the model may call.
-    #[schema(value_type = Option<Vec<Tool>>)]
-    tools: Option<Vec<Value>>,
+    tools: Option<Vec<ChatTool>>,
     /// Variables of the chat template.
     chat_template_kwargs: Option<Map<String, Value>>,
 }
@@ -85,11 +82,11 @@ pub(crate) struct TemplateRequest {
     post,
     path = "/tokenize",
     request_body = TokenizeRequest,
-    responses((status = 200, body = Tokenized), (status = "4XX", body = ErrorBody))
+    responses((status = 200, description = "The result", body = Tokenized), (status = "4XX", description = "A refusal", body = ErrorBody))
 )]
-pub(crate) async fn tokenize(State(app): State<App>, Object(object): Object) -> Result<Json<Tokenized>, ApiError> {
+pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Json<Tokenized>, ApiError> {
     let TokenizeRequest { model, prompt, messages: conversation, add_special_tokens, return_token_strs } =
-        fields::read(&object)?;
+        fields.read()?;
     app.check_model(model.as_deref())?;
     let text = match (prompt, conversation) {
         (Some(text), None) => Text::Plain(text),
@@ -104,7 +101,11 @@ pub(crate) async fn tokenize(State(app): State<App>, Object(object): Object) -> 
                 let encoded = tokenizer.encode(&text, EncodeOptions { add_special, parse_special: false });
                 encoded.map_err(EngineError::from)?
             }
-            Text::Chat(chat) => app.engine.tokens(&Prompt::Rendered(app.engine.render(&chat)?))?,
+            Text::Chat(chat) => {
+                let rendered = app.engine.render(&chat).map(Prompt::Rendered);
+                let tokens = rendered.and_then(|prompt| app.engine.tokens(&prompt));
+                tokens.map_err(|error| Paths::new("messages").error(error))?
+            }
         };
         let text = |&token: &u32| tokenizer.token_text(token).unwrap_or_default().to_owned();
         let token_strs = (return_token_strs == Some(true)).then(|| tokens.iter().map(text).collect());
@@ -123,10 +124,10 @@ enum Text {
     post,
     path = "/detokenize",
     request_body = DetokenizeRequest,
-    responses((status = 200, body = Detokenized), (status = "4XX", body = ErrorBody))
+    responses((status = 200, description = "The result", body = Detokenized), (status = "4XX", description = "A refusal", body = ErrorBody))
 )]
-pub(crate) async fn detokenize(State(app): State<App>, Object(object): Object) -> Result<Json<Detokenized>, ApiError> {
-    let DetokenizeRequest { model, tokens } = fields::read(&object)?;
+pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Json<Detokenized>, ApiError> {
+    let DetokenizeRequest { model, tokens } = fields.read()?;
     app.check_model(model.as_deref())?;
     blocking(move || {
         let text = tokenizer(&app)?.decode(&tokens, false);
@@ -137,7 +138,7 @@ pub(crate) async fn detokenize(State(app): State<App>, Object(object): Object) -
 }
 
 /// Special tokens and the chat template, in the form that lm-eval's remote tokenizer reads.
-#[utoipa::path(get, path = "/tokenizer_info", responses((status = 200, body = TokenizerInfo), (status = "4XX", body = ErrorBody)))]
+#[utoipa::path(get, path = "/tokenizer_info", responses((status = 200, description = "The result", body = TokenizerInfo), (status = "4XX", description = "A refusal", body = ErrorBody)))]
 pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, ApiError> {
     let tokenizer = tokenizer(&app)?;
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);
@@ -156,25 +157,18 @@ pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, 
     post,
     path = "/apply-template",
     request_body = TemplateRequest,
-    responses((status = 200, body = Detokenized), (status = "4XX", body = ErrorBody))
+    responses((status = 200, description = "The result", body = Detokenized), (status = "4XX", description = "A refusal", body = ErrorBody))
 )]
-pub(crate) async fn apply_template(
-    State(app): State<App>,
-    Object(object): Object,
-) -> Result<Json<Detokenized>, ApiError> {
-    let TemplateRequest { messages: conversation, tools, chat_template_kwargs } = fields::read(&object)?;
-    let tools = Tools::read(tools.unwrap_or_default(), ToolForm::Nested)?.functions;
-    let variables = chat_template_kwargs.unwrap_or_default();
-    let chat = Chat { messages: messages(conversation)?, tools, variables, ..Chat::default() };
-    blocking(move || Ok(Json(Detokenized { prompt: app.engine.render(&chat)? }))).await
-}
-
-/// Work of milliseconds, on a thread that may wait.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?
+pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -> Result<Json<Detokenized>, ApiError> {
+    let TemplateRequest { messages: conversation, tools, chat_template_kwargs } = fields.read()?;
+    let mut chat = Chat::new(messages(conversation)?);
+    chat.tools = ToolsRead::of_chat(tools.unwrap_or_default())?.tools.into_list();
+    chat.variables = chat_template_kwargs.unwrap_or_default();
+    blocking(move || {
+        let rendered = app.engine.render(&chat);
+        Ok(Json(Detokenized { prompt: rendered.map_err(|error| Paths::new("messages").error(error))? }))
+    })
+    .await
 }
 
 fn tokenizer(app: &App) -> Result<&Tokenizer, ApiError> {

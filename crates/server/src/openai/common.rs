@@ -1,29 +1,25 @@
-//! Fields that requests for a chat and for a completion share.
+//! Fields that chats, completions and responses share.
 
 use std::collections::BTreeMap;
 
-use gristmill_engine::{Request, SamplingOptions};
+use gristmill_engine::SamplingOptions;
+use gristmill_engine::engine::Dry;
+use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
-use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::error::ApiError;
-use crate::fields::Policy;
-use crate::state::App;
-use crate::tokens::blocking;
+use crate::error::{ApiError, Paths};
+use crate::fields::Fields;
+use crate::request::{Settings, check_stops};
 
 /// The most choices for one prompt.
 const MOST_CHOICES: u32 = 128;
-/// The most stop strings, and the most bytes of one.
-const MOST_STOPS: usize = 64;
-const STOP_BYTES: usize = 1_000;
-/// The most likeliest tokens for each token, as OpenAI has it.
+/// The most alternatives of a token, as OpenAI has it.
 pub(crate) const MOST_LOGPROBS: usize = 20;
 
-/// How tokens are drawn and where a text ends.
-#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
-#[serde(default)]
-pub(crate) struct Settings {
+/// The name of the model, the form of the reply, and how tokens are sampled.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+pub(crate) struct CommonFields {
     /// The name of the model.
     pub(crate) model: Option<String>,
     /// Send server-sent events while the reply is generated.
@@ -64,16 +60,30 @@ pub(crate) struct Settings {
     receipt: Option<bool>,
     /// Added to the logits of tokens, which are named by their ids.
     logit_bias: Option<BTreeMap<String, f32>>,
+    /// DRY: the penalty of a token that would continue a repetition of `dry_allowed_length` tokens; 0 turns DRY off.
+    #[schema(minimum = 0)]
+    dry_multiplier: Option<f32>,
+    /// DRY: multiplies the penalty for each token by which the repetition is longer; 1.75 by default.
+    #[schema(minimum = 1)]
+    dry_base: Option<f32>,
+    /// DRY: the shortest repetition that is penalised; 2 by default.
+    #[schema(minimum = 1)]
+    dry_allowed_length: Option<usize>,
+    /// DRY: the last tokens that are looked at; -1, the default, is all, 0 turns DRY off.
+    #[schema(minimum = -1)]
+    dry_penalty_last_n: Option<i64>,
+    /// DRY: texts that end a repetition; a line break, `:`, `"` and `*` by default.
+    dry_sequence_breakers: Option<Vec<String>>,
 }
 
-#[derive(Debug, Clone, Copy, Default, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
 pub(crate) struct StreamOptions {
     /// Send an event with the usage before the last.
     pub(crate) include_usage: Option<bool>,
 }
 
 /// One stop string or several.
-#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(untagged, expecting = "a string or a list of strings")]
 pub(crate) enum Stop {
     One(String),
@@ -81,8 +91,7 @@ pub(crate) enum Stop {
 }
 
 /// A whole number of 64 bits; negative ones are those of two's complement.
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Seed(u64);
 
 impl<'de> Deserialize<'de> for Seed {
@@ -107,33 +116,9 @@ impl<'de> Deserialize<'de> for Seed {
     }
 }
 
-/// Fields of OpenAI's that change nothing of a reply's text.
-pub(crate) const POLICY: Policy = Policy {
-    harmless: &[
-        "metadata",
-        "prediction",
-        "prompt_cache_key",
-        "prompt_cache_retention",
-        "safety_identifier",
-        "service_tier",
-        "store",
-        "user",
-    ],
-    refused: &[
-        ("audio", "this server writes text"),
-        ("best_of", "ask for n choices and choose among them"),
-        ("function_call", "use tool_choice"),
-        ("functions", "use tools"),
-        ("grammar", "use guided_grammar, whose grammars are in Lark"),
-        ("json_schema", "use response_format"),
-        ("suffix", "this server continues texts at their end"),
-        ("web_search_options", "this server has no search"),
-    ],
-};
-
-impl Settings {
+impl CommonFields {
     /// The number of choices for each prompt.
-    pub(crate) fn choices(&self) -> Result<usize, ApiError> {
+    pub(crate) fn n(&self) -> Result<usize, ApiError> {
         match self.n {
             Some(n) if !(1..=MOST_CHOICES).contains(&n) => {
                 Err(ApiError::param("n", format!("n is {n}; it must be between 1 and {MOST_CHOICES}")))
@@ -149,27 +134,28 @@ impl Settings {
 
     /// Whether events end with the usage.
     pub(crate) fn streams_usage(&self) -> bool {
-        self.receipt() || self.stream_options.is_some_and(|options| options.include_usage == Some(true))
+        self.wants_receipt() || self.stream_options.is_some_and(|options| options.include_usage == Some(true))
     }
 
     /// Whether the client asks for a receipt.
-    pub(crate) fn receipt(&self) -> bool {
+    pub(crate) fn wants_receipt(&self) -> bool {
         self.receipt == Some(true)
     }
 
-    /// Sets what is asked for in a request; the engine checks ranges.
-    pub(crate) fn apply(&self, request: &mut Request, defaults: &SamplingOptions) -> Result<(), ApiError> {
-        request.sampling = self.sampling(defaults)?;
-        request.stop = self.stops()?;
-        request.min_tokens = self.min_tokens.unwrap_or(0);
-        request.ignore_end = self.ignore_eos.unwrap_or(false);
+    /// The settings that these fields make of the server's.
+    pub(crate) fn settings(&self, defaults: &SamplingOptions) -> Result<Settings, ApiError> {
+        let mut settings = Settings::new(self.sampling(defaults)?);
+        settings.dry = self.dry()?;
+        settings.stop = self.stops()?;
+        settings.min_tokens = self.min_tokens.unwrap_or(0);
+        settings.ignore_end = self.ignore_eos.unwrap_or(false);
         for (token, &bias) in self.logit_bias.iter().flatten() {
             let id = token.parse().map_err(|_| {
                 ApiError::param("logit_bias", format!("{token:?} is not a token id, which is a whole number"))
             })?;
-            request.logit_bias.push((id, bias));
+            settings.logit_bias.push((id, bias));
         }
-        Ok(())
+        Ok(settings)
     }
 
     fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
@@ -192,6 +178,27 @@ impl Settings {
         })
     }
 
+    fn dry(&self) -> Result<Dry, ApiError> {
+        let defaults = Dry::default();
+        let penalty_last_n = match self.dry_penalty_last_n {
+            None => defaults.penalty_last_n,
+            Some(-1) => None,
+            Some(n) => Some(usize::try_from(n).map_err(|_| {
+                let message = format!("dry_penalty_last_n is {n}; it must be 0 or greater, or -1 for all tokens");
+                ApiError::param("dry_penalty_last_n", message)
+            })?),
+        };
+        let sequence_breakers = self.dry_sequence_breakers.clone().unwrap_or(defaults.sequence_breakers);
+        check_stops("dry_sequence_breakers", &sequence_breakers)?;
+        Ok(Dry {
+            multiplier: self.dry_multiplier.unwrap_or(defaults.multiplier),
+            base: self.dry_base.unwrap_or(defaults.base),
+            allowed_length: self.dry_allowed_length.unwrap_or(defaults.allowed_length),
+            penalty_last_n,
+            sequence_breakers,
+        })
+    }
+
     fn stops(&self) -> Result<Vec<String>, ApiError> {
         let stops = match &self.stop {
             None => return Ok(Vec::new()),
@@ -203,48 +210,22 @@ impl Settings {
     }
 }
 
-/// Checks the number and lengths of stop strings.
-pub(crate) fn check_stops(field: &str, stops: &[String]) -> Result<(), ApiError> {
-    if stops.len() > MOST_STOPS {
-        let message = format!("{field} has {} strings; at most {MOST_STOPS} are accepted", stops.len());
-        return Err(ApiError::param(field, message));
-    }
-    match stops.iter().find(|stop| stop.len() > STOP_BYTES) {
-        Some(stop) => {
-            let message = format!("a string of {field} has {} bytes; at most {STOP_BYTES} are accepted", stop.len());
-            Err(ApiError::param(field, message))
-        }
-        None => Ok(()),
-    }
+/// The paths of settings in a request whose prompt is in this field.
+pub(crate) fn paths(fields: &Fields, prompt: &'static str) -> Paths {
+    let max_tokens = fields.spelling(&["max_tokens", "max_completion_tokens", "n_predict"]);
+    let repetition_penalty = fields.spelling(&["repetition_penalty", "repeat_penalty"]);
+    Paths { max_tokens, repetition_penalty, ..Paths::new(prompt) }
 }
 
-/// How many of the likeliest tokens are told beside each token, if log-probabilities are asked for, as the field `asks` can.
+/// Alternatives returned with each token, if log-probabilities are asked for, as the field `asks` can.
 pub(crate) fn logprobs(asked: bool, top: Option<usize>, asks: &str) -> Result<Option<usize>, ApiError> {
     match (asked, top) {
         (false, Some(n)) if n > 0 => Err(ApiError::param("top_logprobs", format!("top_logprobs needs {asks}"))),
         (_, Some(n)) if n > MOST_LOGPROBS => {
-            let message = format!("top_logprobs is {n}; at most {MOST_LOGPROBS} are told");
+            let message = format!("top_logprobs is {n}; at most {MOST_LOGPROBS} are returned");
             Err(ApiError::param("top_logprobs", message))
         }
         (true, n) => Ok(Some(n.unwrap_or(0))),
         (false, _) => Ok(None),
     }
-}
-
-/// Checks a prompt before it is copied for several choices: one that is longer than the context may have megabytes.
-pub(crate) async fn check_prompt(app: &App, request: &Request, n: usize) -> Result<(), ApiError> {
-    if n > 1 {
-        let (app, prompt) = (app.clone(), request.prompt.clone());
-        blocking(move || Ok(app.engine.prompt_tokens(&prompt)?)).await?;
-    }
-    Ok(())
-}
-
-/// Requests for the choices of one prompt, of which each has a seed of its own.
-pub(crate) fn choices(request: &Request, n: usize) -> impl Iterator<Item = Request> + '_ {
-    (0..n as u64).map(move |i| {
-        let mut choice = request.clone();
-        choice.sampling.seed = choice.sampling.seed.map(|seed| seed.wrapping_add(i));
-        choice
-    })
 }

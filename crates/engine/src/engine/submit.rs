@@ -1,0 +1,151 @@
+//! The way of requests to the engine's thread: places of the queue, then jobs.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+use std::time::Instant;
+
+use super::dry::Repetition;
+use super::job::{Completion, Deliver, Job, Place, Task};
+use super::{Canceller, Engine, EngineError, Generation, Piece, Prompt, Request};
+use crate::tokenizer::StreamDecoder;
+
+/// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
+/// dropped.
+#[derive(Debug)]
+pub struct Reservation(Vec<Place>);
+
+/// The choices of one prompt that an engine has begun.
+#[derive(Debug)]
+pub struct Choices {
+    /// The tokens of the prompt.
+    pub prompt: Vec<u32>,
+    /// One for each choice.
+    pub cancellers: Vec<Canceller>,
+}
+
+impl Engine {
+    /// Starts a request. It runs on the engine's thread, independently of the iterator.
+    ///
+    /// # Errors
+    /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range, a
+    /// grammar that cannot be enforced; [`EngineError::Busy`], and the errors of [`health`](Self::health). What goes wrong
+    /// later is an item of the iterator, its last.
+    pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
+        let (events, pieces) = mpsc::channel();
+        let cancel = self.deliver(request, move |event| events.send(event).is_ok())?;
+        Ok(Generation { pieces, cancel, ended: false })
+    }
+
+    /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns whether
+    /// it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the request has
+    /// ended, was cancelled, or the engine is dropped.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate).
+    pub fn deliver(
+        &self,
+        request: Request,
+        deliver: impl FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
+    ) -> Result<Canceller, EngineError> {
+        let choices = self.deliver_choices(request, &mut self.reserve(1)?, [deliver])?;
+        choices.cancellers.into_iter().next().ok_or(EngineError::Stopped)
+    }
+
+    /// Takes places for `count` requests at once, or none.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`] if fewer are free, and the errors of [`health`](Self::health).
+    pub fn reserve(&self, count: usize) -> Result<Reservation, EngineError> {
+        self.health()?;
+        let places = self.sequences.saturating_add(self.queue);
+        let taken = Place::take(&self.requests, places, count);
+        taken.map(Reservation).ok_or(EngineError::Busy { asked: count, places })
+    }
+
+    /// As [`deliver`](Self::deliver), with a choice for each of `delivers`: their prompt is tokenised once, and choice *i* is
+    /// drawn with seed + *i*. Each choice takes one of the places.
+    ///
+    /// # Errors
+    /// As [`generate`](Self::generate), and [`EngineError::Busy`] if `places` are too few. Choices that were begun before an
+    /// error are cancelled.
+    pub fn deliver_choices<D>(
+        &self,
+        request: Request,
+        places: &mut Reservation,
+        delivers: impl IntoIterator<Item = D>,
+    ) -> Result<Choices, EngineError>
+    where
+        D: FnMut(Result<Piece, EngineError>) -> bool + Send + 'static,
+    {
+        let since = Instant::now();
+        let mut request = request;
+        request.check(self.model.spec().vocab)?;
+        let prompt = self.prompt_tokens(&request.prompt)?;
+        // Its tokens stand for it in each choice.
+        let text = mem::replace(&mut request.prompt, Prompt::Tokens(Vec::new()));
+        let is_reply = matches!(text, Prompt::Rendered(_));
+        drop(text);
+        let mut choices = Choices { prompt, cancellers: Vec::new() };
+        for deliver in delivers {
+            let begun = self.begin(&request, is_reply, &choices.prompt, places, since, Box::new(deliver));
+            match begun {
+                Ok(canceller) => choices.cancellers.push(canceller),
+                Err(error) => {
+                    choices.cancellers.iter().for_each(Canceller::cancel);
+                    return Err(error);
+                }
+            }
+            request.sampling.seed = request.sampling.seed.map(|seed| seed.wrapping_add(1));
+        }
+        Ok(choices)
+    }
+
+    /// Hands one choice to the engine's thread. `is_reply`: its text answers a conversation.
+    fn begin(
+        &self,
+        request: &Request,
+        is_reply: bool,
+        prompt: &[u32],
+        places: &mut Reservation,
+        since: Instant,
+        deliver: Box<dyn FnMut(Result<Piece, EngineError>) -> bool + Send>,
+    ) -> Result<Canceller, EngineError> {
+        let vocabulary = self.model.spec().vocab;
+        let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
+        let place = places.0.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
+        let grammar = request.grammar.as_ref();
+        let compile = |grammar| self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary);
+        let matcher = grammar.map(compile).transpose()?;
+        let decoder = match grammar {
+            None if is_reply => StreamDecoder::new(!request.control_tokens),
+            // The text continues another, whose first space is not the first of a new one; a grammar has each space.
+            _ => StreamDecoder::continuing(!request.control_tokens),
+        };
+        let completion = Completion::new(request.clone(), repetition, matcher, decoder, place, Deliver(deliver));
+        self.submit(prompt.to_vec(), request.tenant, since, Task::Complete(Box::new(completion)))
+    }
+
+    /// Hands a job to the engine's thread.
+    pub(super) fn submit(
+        &self,
+        text: Vec<u32>,
+        tenant: u64,
+        since: Instant,
+        task: Task,
+    ) -> Result<Canceller, EngineError> {
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let job = Job::new(text, tenant, since, cancelled.clone(), task);
+        let jobs = self.jobs.as_ref().ok_or(EngineError::Stopped)?;
+        jobs.send(job).map_err(|_| self.health().err().unwrap_or(EngineError::Stopped))?;
+        Ok(Canceller(cancelled))
+    }
+}
+
+impl Reservation {
+    /// The place of a request that takes one.
+    pub(super) fn one(mut self) -> Option<Place> {
+        self.0.pop()
+    }
+}

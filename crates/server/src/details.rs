@@ -1,0 +1,79 @@
+//! How a reply came about, which every interface adds to its usage.
+
+use gristmill_engine::engine::receipt::{self, Receipt};
+use gristmill_engine::engine::{Finish, Usage};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::reply::{Choice, Reply};
+use crate::state::App;
+
+/// How a reply came about.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct GristmillDetails {
+    /// The version of this server, its architecture and system.
+    build: String,
+    /// The fingerprint of the model's file.
+    model: String,
+    choices: Vec<ChoiceDetails>,
+    /// What `gristmill replay` needs to generate the same again, if the request asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    receipt: Option<Receipt>,
+}
+
+/// How one choice came about.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct ChoiceDetails {
+    /// The seed that its tokens were drawn with.
+    seed: u64,
+    /// Tokens of the prompt whose state was in the prefix cache.
+    reused_tokens: usize,
+    /// What the request's prompt has behind them, 40 characters at most, if the cache had a beginning of it and no more:
+    /// there it differs from earlier prompts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_miss: Option<String>,
+    /// Tokens that were guessed, and those of them that the model drew.
+    drafted_tokens: usize,
+    accepted_tokens: usize,
+    /// How often the choice was interrupted because the KV cache was full.
+    preemptions: usize,
+    /// Requests in a forward pass, this one included, in the mean.
+    mean_batch: f64,
+    /// Milliseconds of waiting for a sequence.
+    queue_ms: f64,
+    /// Milliseconds from the first step that read the prompt to the first token.
+    prefill_ms: f64,
+    /// Milliseconds from the first token to the last.
+    decode_ms: f64,
+}
+
+impl GristmillDetails {
+    pub(crate) fn new(app: &App, reply: &Reply) -> GristmillDetails {
+        let model = app.engine.model().fingerprint().to_owned();
+        let choices = reply.choices.iter().filter_map(ChoiceDetails::new).collect();
+        GristmillDetails { build: receipt::build(), model, choices, receipt: reply.receipt.clone() }
+    }
+}
+
+impl ChoiceDetails {
+    fn new(choice: &Choice) -> Option<ChoiceDetails> {
+        let Finish { seed, usage, .. } = choice.finish?;
+        let [queue_ms, prefill_ms, decode_ms] =
+            [usage.queue, usage.prefill, usage.decode].map(|time| (time.as_secs_f64() * 1e6).round() / 1e3);
+        let Usage { reused_tokens, drafted_tokens, accepted_tokens, preemptions, .. } = usage;
+        let mean_batch = (usage.mean_batch().unwrap_or_default() * 1e3).round() / 1e3;
+        Some(ChoiceDetails {
+            seed,
+            reused_tokens,
+            cache_miss: choice.cache_miss.clone(),
+            drafted_tokens,
+            accepted_tokens,
+            preemptions,
+            mean_batch,
+            queue_ms,
+            prefill_ms,
+            decode_ms,
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! Refusals in Anthropic's form.
+
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::ApiError;
+
+/// A refusal by an interface of Anthropic.
+#[derive(Debug)]
+pub(crate) struct AnthropicError(pub(crate) ApiError);
+
+/// A refusal in Anthropic's form.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AnthropicErrorBody {
+    /// `error`.
+    r#type: &'static str,
+    error: AnthropicErrorDetail,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct AnthropicErrorDetail {
+    r#type: &'static str,
+    /// What was wrong and what to do.
+    message: String,
+}
+
+impl AnthropicErrorBody {
+    pub(crate) fn new(error: &ApiError) -> AnthropicErrorBody {
+        let kind = match error.status {
+            StatusCode::PAYLOAD_TOO_LARGE => "request_too_large",
+            StatusCode::SERVICE_UNAVAILABLE => "overloaded_error",
+            status if status.is_server_error() => "api_error",
+            _ => error.kind(),
+        };
+        // The field has no place of its own.
+        let message = match &error.param {
+            Some(param) => format!("{param}: {}", error.message),
+            None => error.message.clone(),
+        };
+        AnthropicErrorBody { r#type: "error", error: AnthropicErrorDetail { r#type: kind, message } }
+    }
+}
+
+impl From<ApiError> for AnthropicError {
+    fn from(error: ApiError) -> Self {
+        AnthropicError(error)
+    }
+}
+
+/// A refusal in the form of the interface that was asked: Anthropic's clients send `anthropic-version` to every path.
+pub(crate) fn refuse(error: ApiError, uri: &Uri, headers: &HeaderMap) -> Response {
+    if uri.path().starts_with("/v1/messages") || headers.contains_key("anthropic-version") {
+        return AnthropicError(error).into_response();
+    }
+    error.into_response()
+}
+
+impl IntoResponse for AnthropicError {
+    fn into_response(self) -> Response {
+        self.0.respond(AnthropicErrorBody::new(&self.0))
+    }
+}

@@ -1,0 +1,121 @@
+//! The caller's names of what the engine refuses.
+
+use axum::http::StatusCode;
+use gristmill_engine::engine::EngineError;
+
+use super::ApiError;
+
+/// The paths of what the engine checks, in the caller's request.
+#[derive(Debug, Clone)]
+pub(crate) struct Paths {
+    /// The prompt, or the list of prompts, or the conversation.
+    pub(crate) prompt: &'static str,
+    pub(crate) max_tokens: &'static str,
+    pub(crate) repetition_penalty: &'static str,
+    pub(crate) logprobs: &'static str,
+    pub(crate) grammar: GrammarPath,
+}
+
+/// The path of a grammar in the caller's request.
+#[derive(Debug, Clone)]
+pub(crate) enum GrammarPath {
+    /// The field with the grammar.
+    Field(String),
+    /// The fields with the schemas of the tools that may be called, in their order.
+    Tools(Vec<String>),
+}
+
+impl Paths {
+    /// Paths of an interface that names everything but the prompt as OpenAI's chats do.
+    pub(crate) fn new(prompt: &'static str) -> Paths {
+        Paths {
+            prompt,
+            max_tokens: "max_tokens",
+            repetition_penalty: "repetition_penalty",
+            logprobs: "logprobs",
+            grammar: GrammarPath::Field("response_format".to_owned()),
+        }
+    }
+
+    /// An error of the engine, with the path of the wrong field.
+    pub(crate) fn error(&self, error: EngineError) -> ApiError {
+        self.error_of_prompt(None, error)
+    }
+
+    /// As [`Self::error`], about the prompt of an index.
+    pub(crate) fn error_of_prompt(&self, index: Option<usize>, error: EngineError) -> ApiError {
+        let message = error.to_string();
+        let status = |status| ApiError::new(status, message.clone());
+        let bad = |param: &str| ApiError::param(param, message.clone());
+        let prompt = || bad(&index.map_or(self.prompt.to_owned(), |index| format!("{}[{index}]", self.prompt)));
+        match error {
+            EngineError::Template(_) | EngineError::NoTemplate => prompt(),
+            EngineError::EmptyPrompt | EngineError::Token { .. } => prompt(),
+            EngineError::Model(gristmill_engine::Error::Tokenizer(_)) => prompt(),
+            EngineError::PromptTooLong { .. } => prompt().with_code("context_length_exceeded"),
+            EngineError::NoInputs => bad("input"),
+            EngineError::NoPooling => bad("model").with_code("unsupported"),
+            EngineError::Sampling { what: "repeat penalty", .. } => bad(self.repetition_penalty),
+            EngineError::Sampling { what, .. } => bad(&what.to_lowercase().replace([' ', '-'], "_")),
+            EngineError::EmptyBreaker | EngineError::BreakersWithoutText | EngineError::Breakers(_) => {
+                bad("dry_sequence_breakers")
+            }
+            EngineError::LogitBias { .. } | EngineError::LogitBiasToken { .. } | EngineError::LogitBiasTwice(_) => {
+                bad("logit_bias")
+            }
+            EngineError::NoTokens => bad(self.max_tokens),
+            EngineError::MinTokens { .. } => bad("min_tokens"),
+            EngineError::Logprobs { .. } => bad(self.logprobs),
+            EngineError::NoTools | EngineError::UnknownTool(_) | EngineError::CallAndGrammar => bad("tool_choice"),
+            EngineError::Schema { path, problem } => {
+                let keyword = path.rsplit('/').next().unwrap_or_default();
+                ApiError::param(self.grammar.of_pointer(&path), format!("the schema's {keyword:?}: {problem}"))
+            }
+            EngineError::Grammar(_) => bad(&self.grammar.of_pointer("")),
+            EngineError::GrammarStuck => status(StatusCode::UNPROCESSABLE_ENTITY),
+            EngineError::Busy { .. } => status(StatusCode::TOO_MANY_REQUESTS).with_code("queue_full"),
+            EngineError::Device(_) | EngineError::Stopped => status(StatusCode::SERVICE_UNAVAILABLE),
+            _ => status(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+}
+
+impl GrammarPath {
+    /// The path of what a JSON pointer into the grammar's schema names.
+    fn of_pointer(&self, pointer: &str) -> String {
+        let (field, rest) = match self {
+            GrammarPath::Field(field) => (field.as_str(), pointer),
+            GrammarPath::Tools(fields) => of_tool(fields, pointer).unwrap_or(("tools", "")),
+        };
+        rest.split('/').skip(1).fold(field.to_owned(), |path, name| match name.parse::<usize>() {
+            Ok(index) => format!("{path}[{index}]"),
+            Err(_) => format!("{path}.{}", name.replace("~1", "/").replace("~0", "~")),
+        })
+    }
+}
+
+/// The field and the rest of a pointer into the schema of a required call, which has an alternative for each tool
+/// ([`Engine::converse`](gristmill_engine::Engine::converse)).
+fn of_tool<'a>(fields: &'a [String], pointer: &'a str) -> Option<(&'a str, &'a str)> {
+    let (index, rest) = pointer.strip_prefix("/anyOf/")?.split_once('/')?;
+    Some((fields.get(index.parse::<usize>().ok()?)?, rest.strip_prefix("properties/arguments")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_become_paths() {
+        let field = GrammarPath::Field("guided_json".to_owned());
+        assert_eq!(field.of_pointer(""), "guided_json");
+        assert_eq!(field.of_pointer("/properties/a~1b/anyOf/2"), "guided_json.properties.a/b.anyOf[2]");
+        let tools = GrammarPath::Tools(vec!["tools[1].input_schema".to_owned(), "tools[14].input_schema".to_owned()]);
+        let pointer = "/anyOf/1/properties/arguments/properties/x/format";
+        assert_eq!(tools.of_pointer(pointer), "tools[14].input_schema.properties.x.format");
+        assert_eq!(tools.of_pointer("/anyOf/0/properties/arguments"), "tools[1].input_schema");
+        for pointer in ["", "/anyOf", "/anyOf/2/properties/arguments/x", "/anyOf/x/properties"] {
+            assert_eq!(tools.of_pointer(pointer), "tools");
+        }
+    }
+}

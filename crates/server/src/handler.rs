@@ -1,0 +1,30 @@
+//! The handler of every interface that generates: a request in, a reply out.
+
+use axum::response::Response;
+
+use crate::access::Tenant;
+use crate::error::ApiError;
+use crate::fields;
+use crate::generation::Running;
+use crate::request::ApiRequest;
+use crate::state::App;
+use crate::stream::{self, Writer};
+
+/// Runs a request and writes its reply.
+pub(crate) async fn respond(
+    app: &App,
+    tenant: Tenant,
+    request: ApiRequest,
+    writer: impl Writer,
+) -> Result<Response, ApiError> {
+    fields::check_strict(&request.ignored, app.options.strict)?;
+    let header = fields::ignored_header(&request.ignored);
+    let is_stream = request.stream;
+    let running = Running::start(app, tenant, request).await?;
+    let mut response = match is_stream {
+        true => stream::events(running, writer),
+        false => writer.whole(&running.collect().await?),
+    };
+    response.headers_mut().extend(header);
+    Ok(response)
+}

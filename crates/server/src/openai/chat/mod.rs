@@ -1,0 +1,134 @@
+//! `/v1/chat/completions`.
+
+mod write;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use gristmill_engine::engine::ToolChoice;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::common::{self, CommonFields, logprobs};
+use super::format::{FormatFields, ResponseFormat};
+use super::messages::{ChatMessage, TemplateFields, conversation, messages};
+use super::policy;
+use super::tools::{ChatTool, NamePlace, ToolsRead, tool_choice};
+use crate::access::Tenant;
+use crate::error::{ApiError, ErrorBody, Paths};
+use crate::fields::Fields;
+use crate::handler;
+use crate::request::{ApiRequest, Conversation, Input};
+use crate::state::App;
+use crate::stream::StreamEvent;
+use write::ChatWriter;
+pub(crate) use write::{ChatChunk, ChatCompletion};
+
+/// A conversation to be answered.
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "it describes JSON to clients, and its parts are read one by one")]
+pub(crate) struct ChatRequest {
+    #[serde(flatten)]
+    common: CommonFields,
+    #[serde(flatten)]
+    format: FormatFields,
+    #[serde(flatten)]
+    chat: ChatFields,
+}
+
+/// What only requests for a chat have.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct ChatFields {
+    messages: Vec<ChatMessage>,
+    /// What the model may call.
+    tools: Option<Vec<ChatTool>>,
+    /// `auto`, `none`, `required`, `{"type": "function", "function": {"name": …}}`, or `{"type": "allowed_tools",
+    /// "allowed_tools": {"mode": …, "tools": […]}}`. A required call follows the schema of its tool.
+    tool_choice: Option<Value>,
+    /// Whether a reply may have several calls; true by default.
+    parallel_tool_calls: Option<bool>,
+    /// The most tokens to generate. Without it: until the context is full.
+    #[serde(alias = "max_completion_tokens", alias = "n_predict")]
+    #[schema(minimum = 1)]
+    max_tokens: Option<usize>,
+    response_format: Option<ResponseFormat>,
+    /// Return the log-probability of each token.
+    logprobs: Option<bool>,
+    /// Return those of so many of the likeliest tokens too.
+    #[schema(maximum = 20)]
+    top_logprobs: Option<usize>,
+    /// Variables of the chat template.
+    chat_template_kwargs: Option<Map<String, Value>>,
+    /// For models whose template has it; `none` turns thinking off.
+    reasoning_effort: Option<String>,
+    /// Whether a model that can think does; by default its template decides.
+    enable_thinking: Option<bool>,
+}
+
+/// Answers a conversation.
+#[utoipa::path(
+    post,
+    path = "/v1/chat/completions",
+    request_body = ChatRequest,
+    responses(
+        (status = 200, description = "The reply", content((ChatCompletion = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", description = "A refusal", body = ErrorBody),
+        (status = "5XX", description = "A failure", body = ErrorBody)
+    )
+)]
+pub(crate) async fn serve(
+    State(app): State<App>,
+    Extension(tenant): Extension<Tenant>,
+    fields: Fields,
+) -> Result<Response, ApiError> {
+    let (request, writer) = read(&app, fields)?;
+    handler::respond(&app, tenant, request, writer).await
+}
+
+fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
+    let common: CommonFields = fields.read()?;
+    let format: FormatFields = fields.read()?;
+    let chat: ChatFields = fields.read()?;
+    let mut paths = common::paths(&fields, "messages");
+    let mut ignored = fields.judge(policy::CHATS)?;
+    app.check_model(common.model.as_deref())?;
+    let mut settings = common.settings(&app.options.sampling)?;
+    settings.max_tokens = chat.max_tokens;
+    settings.logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
+    let own = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
+    format.apply(own, &mut settings, &mut paths)?;
+    let conversation = chat.conversation(settings.grammar.is_some(), &mut paths, &mut ignored)?;
+    let request = ApiRequest {
+        input: Input::Conversation(conversation),
+        n: common.n()?,
+        settings,
+        stream: common.streams(),
+        receipt: common.wants_receipt(),
+        ignored,
+        paths,
+    };
+    Ok((request, ChatWriter::new(app.clone(), common.streams_usage())))
+}
+
+impl ChatFields {
+    fn conversation(
+        self,
+        has_grammar: bool,
+        paths: &mut Paths,
+        ignored: &mut Vec<String>,
+    ) -> Result<Conversation, ApiError> {
+        let ToolsRead { mut tools, others, strict } = ToolsRead::of_chat(self.tools.unwrap_or_default())?;
+        let tool_choice = tool_choice(self.tool_choice.as_ref(), NamePlace::Nested, &mut tools)?;
+        ignored.extend(others);
+        if tool_choice == ToolChoice::Auto && !has_grammar {
+            // A call that the model chooses is checked to be JSON, and may differ from the schema.
+            ignored.extend(strict);
+        }
+        paths.grammar = tools.grammar(&tool_choice).unwrap_or(paths.grammar.clone());
+        let (variables, effort, thinking) = (self.chat_template_kwargs, self.reasoning_effort, self.enable_thinking);
+        let mut chat = conversation(messages(self.messages)?, TemplateFields { variables, effort, thinking });
+        chat.tools = tools.into_list();
+        Ok(Conversation { chat, tool_choice, parallel_calls: self.parallel_tool_calls != Some(false) })
+    }
+}

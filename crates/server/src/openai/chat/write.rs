@@ -1,0 +1,201 @@
+//! Replies to chats, whole and in events.
+
+use axum::Json;
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use gristmill_engine::engine::Logprob;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::openai::logprobs::TokenLogprob;
+use crate::openai::messages::{FunctionCall, ToolCall};
+use crate::openai::usage::Usage;
+use crate::openai::{finish_reason, reply_id};
+use crate::reply::{Change, Choice, Item, ItemKind, Reply, Step};
+use crate::state::{App, seconds};
+use crate::stream::{self, Writer};
+
+/// The reply.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChatCompletion {
+    #[serde(flatten)]
+    head: Head,
+    choices: Vec<ChatChoice>,
+    usage: Usage,
+}
+
+/// One event of a reply in events.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ChatChunk<'a> {
+    #[serde(flatten)]
+    head: &'a Head,
+    choices: Vec<ChunkChoice>,
+    /// In the event before the last, if `stream_options.include_usage` asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+/// What every part of a reply begins with.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct Head {
+    id: String,
+    /// `chat.completion` or `chat.completion.chunk`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    model: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ChatChoice {
+    index: usize,
+    message: AssistantMessage,
+    logprobs: Option<ChatLogprobs>,
+    /// `stop`, `tool_calls`, or `length`.
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct AssistantMessage {
+    /// `assistant`.
+    role: &'static str,
+    content: Option<String>,
+    /// Always null: this server refuses with errors.
+    refusal: Option<String>,
+    /// The model's reasoning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<Vec<ToolCall>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ChunkChoice {
+    index: usize,
+    delta: Delta,
+    logprobs: Option<ChatLogprobs>,
+    finish_reason: Option<&'static str>,
+}
+
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reasoning_content: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_calls: Option<Vec<ToolCall>>,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct ChatLogprobs {
+    content: Vec<TokenLogprob>,
+    refusal: Option<Vec<TokenLogprob>>,
+}
+
+/// Writes a reply.
+pub(super) struct ChatWriter {
+    app: App,
+    head: Head,
+    /// Whether events end with the usage.
+    streams_usage: bool,
+}
+
+impl ChatWriter {
+    pub(super) fn new(app: App, streams_usage: bool) -> ChatWriter {
+        let (id, model) = (reply_id("chatcmpl"), app.options.name.clone());
+        let head = Head { id, object: "chat.completion.chunk", created: seconds(), model };
+        ChatWriter { app, head, streams_usage }
+    }
+
+    fn choice(&self, index: usize, choice: &Choice) -> ChatChoice {
+        let reasoning = choice.text(&ItemKind::Reasoning);
+        let content = choice.text(&ItemKind::Text);
+        let calls: Vec<ToolCall> = choice.calls().map(|(item, name)| tool_call(None, item, name)).collect();
+        let message = AssistantMessage {
+            role: "assistant",
+            // A call needs no words.
+            content: (calls.is_empty() || !content.is_empty()).then_some(content),
+            refusal: None,
+            reasoning_content: (!reasoning.is_empty()).then_some(reasoning),
+            tool_calls: (!calls.is_empty()).then_some(calls),
+        };
+        let logprobs = self.logprobs(&choice.logprobs);
+        ChatChoice { index, message, logprobs, finish_reason: finish_reason(choice) }
+    }
+
+    fn logprobs(&self, logprobs: &[Logprob]) -> Option<ChatLogprobs> {
+        let content = || logprobs.iter().map(|logprob| TokenLogprob::new(&self.app, logprob)).collect();
+        (!logprobs.is_empty()).then(|| ChatLogprobs { content: content(), refusal: None })
+    }
+
+    fn chunk(&self, choice: ChunkChoice) -> Event {
+        stream::json(&ChatChunk { head: &self.head, choices: vec![choice], usage: None })
+    }
+}
+
+/// A call for clients, in events with its index.
+fn tool_call(index: Option<usize>, item: &Item, name: &str) -> ToolCall {
+    let function = FunctionCall { name: name.to_owned(), arguments: item.text.clone() };
+    ToolCall { index, id: format!("call_{}", item.id), r#type: "function", function }
+}
+
+/// The delta of a change; only growth has one.
+fn delta(choice: &Choice, change: Change) -> Option<Delta> {
+    let Change::Grew(index, text, _) = change else { return None };
+    let item = &choice.items[index];
+    Some(match &item.kind {
+        ItemKind::Reasoning => Delta { reasoning_content: Some(text), ..Delta::default() },
+        ItemKind::Text => Delta { content: Some(text), ..Delta::default() },
+        ItemKind::Call(name) => {
+            let before = choice.items[..index].iter().filter(|item| matches!(item.kind, ItemKind::Call(_)));
+            let call = tool_call(Some(before.count()), item, name);
+            Delta { tool_calls: Some(vec![call]), ..Delta::default() }
+        }
+    })
+}
+
+impl Writer for ChatWriter {
+    fn whole(mut self, reply: &Reply) -> Response {
+        self.head.object = "chat.completion";
+        let choices = reply.choices.iter().enumerate().map(|(index, choice)| self.choice(index, choice)).collect();
+        let usage = Usage::new(&self.app, reply);
+        Json(ChatCompletion { choices, usage, head: self.head }).into_response()
+    }
+
+    fn begin(&mut self, reply: &Reply) -> Vec<Event> {
+        let delta = || Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
+        let first = |index| self.chunk(ChunkChoice { index, delta: delta(), logprobs: None, finish_reason: None });
+        (0..reply.choices.len()).map(first).collect()
+    }
+
+    fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event> {
+        let Step { choice: index, changes, logprob } = step;
+        let choice = &reply.choices[index];
+        let mut logprobs = self.logprobs(logprob.as_slice());
+        let mut deltas: Vec<Delta> = changes.into_iter().filter_map(|change| delta(choice, change)).collect();
+        if deltas.is_empty() && logprobs.is_some() {
+            deltas.push(Delta { content: Some(String::new()), ..Delta::default() });
+        }
+        let chunk = |delta| self.chunk(ChunkChoice { index, delta, logprobs: logprobs.take(), finish_reason: None });
+        let mut events: Vec<Event> = deltas.into_iter().map(chunk).collect();
+        if choice.finish.is_some() {
+            let (delta, finish_reason) = (Delta::default(), finish_reason(choice));
+            events.push(self.chunk(ChunkChoice { index, delta, logprobs: None, finish_reason }));
+        }
+        events
+    }
+
+    fn end(&mut self, reply: &Reply) -> Vec<Event> {
+        let usage = self.streams_usage.then(|| Usage::new(&self.app, reply));
+        let chunk = |usage| stream::json(&ChatChunk { head: &self.head, choices: Vec::new(), usage: Some(usage) });
+        usage.map(chunk).into_iter().chain([Event::default().data("[DONE]")]).collect()
+    }
+
+    fn error(&mut self, _: &Reply, error: &ApiError) -> Vec<Event> {
+        vec![stream::json(&error.body())]
+    }
+}

@@ -1,0 +1,113 @@
+//! `/v1/completions`: texts to be continued.
+
+mod write;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::common::{self, CommonFields, MOST_LOGPROBS};
+use super::format::{FormatFields, ResponseFormat};
+use super::policy;
+use super::prompts::Prompts;
+use crate::access::Tenant;
+use crate::error::{ApiError, ErrorBody};
+use crate::fields::Fields;
+use crate::handler;
+use crate::request::{ApiRequest, Input};
+use crate::state::App;
+use crate::stream::StreamEvent;
+pub(crate) use write::Completion;
+use write::{CompletionWriter, Parts};
+
+/// The most prompts of a request.
+const MOST_PROMPTS: usize = 1_024;
+/// What OpenAI generates where `max_tokens` is left out.
+const DEFAULT_TOKENS: usize = 16;
+
+/// Texts to be continued.
+#[derive(Debug, Deserialize, ToSchema)]
+#[expect(dead_code, reason = "it describes JSON to clients, and its parts are read one by one")]
+pub(crate) struct CompletionRequest {
+    #[serde(flatten)]
+    common: CommonFields,
+    #[serde(flatten)]
+    format: FormatFields,
+    #[serde(flatten)]
+    completion: CompletionFields,
+}
+
+/// What only requests for a completion have.
+#[derive(Debug, Deserialize, ToSchema)]
+pub(crate) struct CompletionFields {
+    prompt: Prompts,
+    /// The most tokens to generate, 16 by default; 0 only with `echo`.
+    #[serde(alias = "max_completion_tokens", alias = "n_predict")]
+    max_tokens: Option<usize>,
+    response_format: Option<ResponseFormat>,
+    /// Return the prompt before its completion.
+    echo: Option<bool>,
+    /// Return the log-probability of each token, and of so many of the likeliest; of the prompt's too with `echo`.
+    #[schema(maximum = 20)]
+    logprobs: Option<usize>,
+}
+
+/// Continues texts.
+#[utoipa::path(
+    post,
+    path = "/v1/completions",
+    request_body = CompletionRequest,
+    responses(
+        (status = 200, description = "The reply", content((Completion = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", description = "A refusal", body = ErrorBody),
+        (status = "5XX", description = "A failure", body = ErrorBody)
+    )
+)]
+pub(crate) async fn serve(
+    State(app): State<App>,
+    Extension(tenant): Extension<Tenant>,
+    fields: Fields,
+) -> Result<Response, ApiError> {
+    let (request, writer) = read(&app, fields)?;
+    handler::respond(&app, tenant, request, writer).await
+}
+
+fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
+    let common: CommonFields = fields.read()?;
+    let format: FormatFields = fields.read()?;
+    let completion: CompletionFields = fields.read()?;
+    let mut paths = common::paths(&fields, "prompt");
+    let ignored = fields.judge(policy::COMPLETIONS)?;
+    app.check_model(common.model.as_deref())?;
+    let CompletionFields { prompt, max_tokens, response_format, echo, logprobs } = completion;
+    let (echo, max_tokens) = (echo == Some(true), max_tokens.unwrap_or(DEFAULT_TOKENS));
+    if common.streams() && echo {
+        return Err(ApiError::param("echo", "echo is not supported for a reply in events; leave stream out"));
+    }
+    if max_tokens == 0 && !echo {
+        let message = format!("{} is 0, which needs echo; it must be at least 1", paths.max_tokens);
+        return Err(ApiError::param(paths.max_tokens, message));
+    }
+    if let Some(asked) = logprobs.filter(|&asked| asked > MOST_LOGPROBS) {
+        let message = format!("logprobs is {asked}; at most {MOST_LOGPROBS} are returned");
+        return Err(ApiError::param("logprobs", message));
+    }
+    let mut settings = common.settings(&app.options.sampling)?;
+    // The engine generates one token at least.
+    settings.max_tokens = Some(max_tokens.max(1));
+    (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
+    format.apply(response_format.map(ResponseFormat::asked).transpose()?.flatten(), &mut settings, &mut paths)?;
+    let request = ApiRequest {
+        input: Input::Texts(prompt.list("prompt", MOST_PROMPTS)?),
+        n: common.n()?,
+        settings,
+        stream: common.streams(),
+        receipt: common.wants_receipt(),
+        ignored,
+        paths,
+    };
+    let parts = Parts { prompt: echo, completion: max_tokens > 0 };
+    Ok((request, CompletionWriter::new(app.clone(), common.streams_usage(), parts)))
+}

@@ -1,0 +1,178 @@
+//! Completions, whole and in events.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use gristmill_engine::engine::Logprob;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::error::ApiError;
+use crate::openai::usage::Usage;
+use crate::openai::{finish_reason, reply_id};
+use crate::reply::{Change, Choice, ItemKind, Reply, Step};
+use crate::state::{App, seconds};
+use crate::stream::{self, Writer};
+
+/// The reply, or one event of a reply in events.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Completion<'a> {
+    #[serde(flatten)]
+    head: &'a Head,
+    choices: Vec<CompletionChoice>,
+    /// In the event before the last, if `stream_options.include_usage` asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct Head {
+    id: String,
+    /// `text_completion`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    model: String,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct CompletionChoice {
+    text: String,
+    index: usize,
+    logprobs: Option<CompletionLogprobs>,
+    /// `stop` or `length`.
+    finish_reason: Option<&'static str>,
+}
+
+/// Lists with one entry for each token.
+#[derive(Debug, Default, Serialize, ToSchema)]
+struct CompletionLogprobs {
+    tokens: Vec<String>,
+    /// Null for the first token of a prompt.
+    token_logprobs: Vec<Option<f32>>,
+    /// The likeliest tokens by their texts; null for the first token of a prompt.
+    top_logprobs: Vec<Option<BTreeMap<String, f32>>>,
+    /// The first character of each token in the text.
+    text_offset: Vec<usize>,
+}
+
+/// The parts of a text that a reply returns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parts {
+    pub(super) prompt: bool,
+    pub(super) completion: bool,
+}
+
+/// Writes a reply.
+pub(super) struct CompletionWriter {
+    app: App,
+    head: Head,
+    /// Whether events end with the usage.
+    streams_usage: bool,
+    parts: Parts,
+    /// Characters of each choice so far, in events.
+    offsets: Vec<usize>,
+}
+
+impl CompletionWriter {
+    pub(super) fn new(app: App, streams_usage: bool, parts: Parts) -> CompletionWriter {
+        let (id, model) = (reply_id("cmpl"), app.options.name.clone());
+        let head = Head { id, object: "text_completion", created: seconds(), model };
+        CompletionWriter { app, head, streams_usage, parts, offsets: Vec::new() }
+    }
+
+    fn choice(&self, index: usize, choice: &Choice) -> CompletionChoice {
+        let mut text = String::new();
+        let mut logprobs = CompletionLogprobs::default();
+        let mut offset = 0;
+        if let Some((&first, rest)) = choice.prompt.split_first().filter(|_| self.parts.prompt) {
+            text = self.app.text(&choice.prompt);
+            if !choice.prompt_logprobs.is_empty() || rest.is_empty() {
+                logprobs.push(&self.app, &mut offset, first, None);
+            }
+            for logprob in &choice.prompt_logprobs {
+                logprobs.push(&self.app, &mut offset, logprob.token, Some(logprob));
+            }
+        }
+        if self.parts.completion {
+            text += &choice.text(&ItemKind::Text);
+            for logprob in &choice.logprobs {
+                logprobs.push(&self.app, &mut offset, logprob.token, Some(logprob));
+            }
+        }
+        let logprobs = (!choice.logprobs.is_empty()).then_some(logprobs);
+        let finish_reason = if self.parts.completion { finish_reason(choice) } else { Some("length") };
+        CompletionChoice { text, index, logprobs, finish_reason }
+    }
+
+    fn usage(&self, reply: &Reply) -> Usage {
+        let usage = Usage::new(&self.app, reply);
+        if self.parts.completion { usage } else { usage.of_prompts() }
+    }
+
+    fn event(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Event {
+        stream::json(&Completion { head: &self.head, choices, usage })
+    }
+}
+
+impl CompletionLogprobs {
+    /// Adds a token that begins at the character `offset`, which then moves to its end.
+    fn push(&mut self, app: &App, offset: &mut usize, token: u32, logprob: Option<&Logprob>) {
+        let text = app.token_text(token);
+        self.text_offset.push(*offset);
+        *offset += text.chars().count();
+        self.tokens.push(text);
+        self.token_logprobs.push(logprob.map(|logprob| logprob.logprob));
+        let top = |logprob: &Logprob| {
+            let mut top = BTreeMap::new();
+            for &(token, value) in &logprob.top {
+                // The likeliest of tokens with one text.
+                top.entry(app.token_text(token)).or_insert(value);
+            }
+            top
+        };
+        self.top_logprobs.push(logprob.map(top));
+    }
+}
+
+impl Writer for CompletionWriter {
+    fn whole(self, reply: &Reply) -> Response {
+        let choices = reply.choices.iter().enumerate().map(|(index, choice)| self.choice(index, choice)).collect();
+        Json(Completion { head: &self.head, choices, usage: Some(self.usage(reply)) }).into_response()
+    }
+
+    fn begin(&mut self, reply: &Reply) -> Vec<Event> {
+        self.offsets = vec![0; reply.choices.len()];
+        Vec::new()
+    }
+
+    fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event> {
+        let Step { choice: index, changes, logprob } = step;
+        let grown = changes.into_iter().filter_map(|change| match change {
+            Change::Grew(_, text, _) => Some(text),
+            _ => None,
+        });
+        let text: String = grown.collect();
+        let logprobs = logprob.map(|logprob| {
+            let mut logprobs = CompletionLogprobs::default();
+            logprobs.push(&self.app, &mut self.offsets[index], logprob.token, Some(&logprob));
+            logprobs
+        });
+        let finish_reason = finish_reason(&reply.choices[index]);
+        if text.is_empty() && logprobs.is_none() && finish_reason.is_none() {
+            return Vec::new();
+        }
+        vec![self.event(vec![CompletionChoice { text, index, logprobs, finish_reason }], None)]
+    }
+
+    fn end(&mut self, reply: &Reply) -> Vec<Event> {
+        let usage = self.streams_usage.then(|| self.event(Vec::new(), Some(self.usage(reply))));
+        usage.into_iter().chain([Event::default().data("[DONE]")]).collect()
+    }
+
+    fn error(&mut self, _: &Reply, error: &ApiError) -> Vec<Event> {
+        vec![stream::json(&error.body())]
+    }
+}

@@ -1,0 +1,117 @@
+//! Fields that this server does not have: harmless ones, and those that would change a result.
+
+use crate::fields::{Policy, Refused, refused, refused_unless};
+
+/// Fields that are about accounts, caches and time. Some set what another field turns on, which is refused.
+const HARMLESS: &[&str] = &[
+    "cache_prompt",
+    "detokenize",
+    "dynatemp_exponent",
+    "guided_decoding_backend",
+    "id_slot",
+    "metadata",
+    "mirostat_eta",
+    "mirostat_tau",
+    "prediction",
+    "priority",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "request_id",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "timings_per_token",
+    "user",
+    "xtc_threshold",
+];
+
+const SAMPLERS: &str = "leave it out; this server samples with temperature, top_k, top_p, min_p, penalties and DRY";
+
+/// Fields of other servers that change which tokens are sampled, and what is returned of them.
+const EXTENSIONS: &[Refused] = &[
+    refused_unless("allowed_token_ids", &["[]"], "use logit_bias or guided_regex"),
+    refused_unless("bad_words", &["[]"], "use logit_bias"),
+    refused("chat_template", "the model's own is used; chat_template_kwargs sets its variables"),
+    refused_unless("documents", &["[]"], "write them into the messages"),
+    refused_unless("dynatemp_range", &["0"], SAMPLERS),
+    refused("grammar", "use guided_grammar, whose grammars are in Lark"),
+    refused_unless("include_stop_str_in_output", &["false"], "append the stop string that you sent"),
+    refused("json_schema", "use response_format"),
+    refused_unless("length_penalty", &["1"], SAMPLERS),
+    refused_unless("logits_processors", &["[]"], SAMPLERS),
+    refused_unless("min_keep", &["0"], SAMPLERS),
+    refused_unless("mirostat", &["0"], SAMPLERS),
+    refused_unless("mirostat_mode", &["0"], SAMPLERS),
+    refused_unless("n_probs", &["0"], "use logprobs"),
+    refused("prompt_logprobs", "use /v1/completions with echo and logprobs"),
+    refused_unless("repeat_last_n", &["-1"], "penalties look at all generated tokens"),
+    refused("samplers", SAMPLERS),
+    refused_unless("skip_special_tokens", &["true"], "control tokens are never a part of the text"),
+    refused_unless("smoothing_factor", &["0"], SAMPLERS),
+    refused_unless("stop_token_ids", &["[]"], "use stop, with the texts of the tokens"),
+    refused_unless("tfs_z", &["1"], SAMPLERS),
+    refused_unless("top_a", &["0"], SAMPLERS),
+    refused_unless("top_n_sigma", &["0", "-1"], SAMPLERS),
+    refused("truncate_prompt_tokens", "a prompt that is longer than the context is refused, never cut"),
+    refused_unless("typical_p", &["1"], SAMPLERS),
+    refused_unless("use_beam_search", &["false"], SAMPLERS),
+    refused_unless("xtc_probability", &["0"], SAMPLERS),
+];
+
+const OF_CHATS_AND_COMPLETIONS: &[Refused] = &[
+    refused("audio", "this server writes text"),
+    refused_unless("best_of", &["1"], "ask for n choices and choose among them"),
+    refused("function_call", "use tool_choice"),
+    refused("functions", "use tools"),
+    refused_unless("modalities", &["[\"text\"]"], "this server writes text"),
+    refused("web_search_options", "this server has no search"),
+];
+
+pub(crate) const CHATS: Policy = Policy {
+    harmless: &[HARMLESS],
+    refused: &[
+        EXTENSIONS,
+        OF_CHATS_AND_COMPLETIONS,
+        &[
+            refused_unless("add_special_tokens", &["false"], "the chat template writes them"),
+            refused_unless("echo", &["false"], "/v1/completions has it"),
+            refused("suffix", "this server continues texts at their end"),
+        ],
+    ],
+};
+
+pub(crate) const COMPLETIONS: Policy = Policy {
+    harmless: &[HARMLESS],
+    refused: &[
+        EXTENSIONS,
+        OF_CHATS_AND_COMPLETIONS,
+        &[
+            refused_unless("add_special_tokens", &["true"], "send token ids, to which nothing is added"),
+            refused("suffix", "this server continues texts at their end"),
+        ],
+    ],
+};
+
+pub(crate) const RESPONSES: Policy = Policy {
+    // Only OpenAI's own tools and its cache look at the second list.
+    harmless: &[HARMLESS, &["max_tool_calls", "prompt_cache_options"]],
+    refused: &[
+        EXTENSIONS,
+        &[
+            refused("conversation", "this server keeps no state; send the items of the conversation again in input"),
+            refused("function_call", "use tool_choice"),
+            refused("functions", "use tools"),
+            refused("max_completion_tokens", "use max_output_tokens"),
+            refused("max_tokens", "use max_output_tokens"),
+            refused("messages", "use input"),
+            refused("n_predict", "use max_output_tokens"),
+            refused(
+                "previous_response_id",
+                "this server keeps no state; send the items of the conversation again in input",
+            ),
+            refused("prompt", "this server keeps no prompts; send the text in instructions or input"),
+            refused("reasoning_effort", "use reasoning.effort"),
+            refused("response_format", "use text.format"),
+        ],
+    ],
+};

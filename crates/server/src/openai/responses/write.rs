@@ -1,0 +1,191 @@
+//! Replies to responses, whole and in events.
+
+use axum::Json;
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use gristmill_engine::engine::Logprob;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::items::{OutputItem, OutputPart, item_id};
+use super::object::ResponseObject;
+use crate::error::ApiError;
+use crate::openai::logprobs::TokenLogprob;
+use crate::reply::{Change, Item, ItemKind, Reply, Step};
+use crate::state::App;
+use crate::stream::{self, Writer};
+
+/// One event. Its type tells which fields it has.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct ResponseEvent<'a> {
+    /// `response.created`, `response.in_progress`, `response.output_item.added`, `response.content_part.added`,
+    /// `response.reasoning_text.delta`, `response.reasoning_text.done`, `response.output_text.delta`,
+    /// `response.output_text.done`, `response.function_call_arguments.delta`, `response.function_call_arguments.done`,
+    /// `response.content_part.done`, `response.output_item.done`, `response.completed`, `response.incomplete`,
+    /// `response.failed`, or `error`.
+    r#type: &'static str,
+    /// Counts from 0.
+    sequence_number: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    response: Option<&'a ResponseObject>,
+    /// The number of the item.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item: Option<&'a OutputItem>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    item_id: Option<&'a str>,
+    /// Always 0: an item has one part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<&'a OutputPart>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delta: Option<&'a str>,
+    /// The whole text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    /// All arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arguments: Option<&'a str>,
+    /// Of the tokens of the delta, or of the whole text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    logprobs: Option<&'a [TokenLogprob]>,
+    /// Of an error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    param: Option<&'a str>,
+}
+
+/// Writes a reply.
+pub(super) struct ResponseWriter {
+    app: App,
+    /// The reply before its first token.
+    object: ResponseObject,
+    /// The number of events.
+    sent: usize,
+    /// Events to be sent.
+    events: Vec<Event>,
+}
+
+impl ResponseWriter {
+    pub(super) fn new(app: App, object: ResponseObject) -> ResponseWriter {
+        ResponseWriter { app, object, sent: 0, events: Vec::new() }
+    }
+
+    fn push(&mut self, event: ResponseEvent) {
+        let event = ResponseEvent { sequence_number: self.sent, ..event };
+        self.sent += 1;
+        self.events.push(stream::named(event.r#type, &event));
+    }
+
+    fn response(&mut self, r#type: &'static str, object: &ResponseObject) {
+        self.push(ResponseEvent { r#type, response: Some(object), ..ResponseEvent::default() });
+    }
+
+    fn began(&mut self, index: usize, item: &Item) {
+        let begun = OutputItem::begun(item);
+        self.push(ResponseEvent { item: Some(&begun), ..of_item("response.output_item.added", index) });
+        if let Some(part) = OutputPart::begun(&item.kind) {
+            let id = item_id(item);
+            self.push(ResponseEvent { part: Some(&part), ..of_part("response.content_part.added", index, &id) });
+        }
+    }
+
+    fn grew(&mut self, index: usize, item: &Item, text: &str, logprobs: &[Logprob]) {
+        let id = item_id(item);
+        let logprobs: Vec<TokenLogprob> = logprobs.iter().map(|one| TokenLogprob::new(&self.app, one)).collect();
+        let event = match item.kind {
+            ItemKind::Reasoning => of_part("response.reasoning_text.delta", index, &id),
+            ItemKind::Text => {
+                let event = of_part("response.output_text.delta", index, &id);
+                ResponseEvent { logprobs: Some(&logprobs), ..event }
+            }
+            ItemKind::Call(_) => inside("response.function_call_arguments.delta", index, &id),
+        };
+        self.push(ResponseEvent { delta: Some(text), ..event });
+    }
+
+    fn ended(&mut self, index: usize, item: &Item) {
+        let id = item_id(item);
+        let ended = OutputItem::new(&self.app, item);
+        if let OutputItem::FunctionCall { name, arguments, .. } = &ended {
+            let event = inside("response.function_call_arguments.done", index, &id);
+            self.push(ResponseEvent { name: Some(name), arguments: Some(arguments), ..event });
+        }
+        if let Some(part) = ended.part() {
+            self.push(match part {
+                OutputPart::ReasoningText { text } => {
+                    ResponseEvent { text: Some(text), ..of_part("response.reasoning_text.done", index, &id) }
+                }
+                OutputPart::OutputText { text, logprobs, .. } => {
+                    let event = of_part("response.output_text.done", index, &id);
+                    ResponseEvent { text: Some(text), logprobs: Some(logprobs), ..event }
+                }
+            });
+            self.push(ResponseEvent { part: Some(part), ..of_part("response.content_part.done", index, &id) });
+        }
+        self.push(ResponseEvent { item: Some(&ended), ..of_item("response.output_item.done", index) });
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+}
+
+fn of_item(r#type: &'static str, index: usize) -> ResponseEvent<'static> {
+    ResponseEvent { r#type, output_index: Some(index), ..ResponseEvent::default() }
+}
+
+fn inside<'a>(r#type: &'static str, index: usize, id: &'a str) -> ResponseEvent<'a> {
+    ResponseEvent { item_id: Some(id), ..of_item(r#type, index) }
+}
+
+fn of_part<'a>(r#type: &'static str, index: usize, id: &'a str) -> ResponseEvent<'a> {
+    ResponseEvent { content_index: Some(0), ..inside(r#type, index, id) }
+}
+
+impl Writer for ResponseWriter {
+    fn whole(self, reply: &Reply) -> Response {
+        Json(self.object.end(&self.app, reply)).into_response()
+    }
+
+    fn begin(&mut self, _: &Reply) -> Vec<Event> {
+        let object = self.object.clone();
+        self.response("response.created", &object);
+        self.response("response.in_progress", &object);
+        self.events()
+    }
+
+    fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event> {
+        let items = &reply.choices[step.choice].items;
+        for change in &step.changes {
+            match change {
+                &Change::Began(index) => self.began(index, &items[index]),
+                Change::Grew(index, text, logprobs) => self.grew(*index, &items[*index], text, logprobs),
+                &Change::Ended(index) => self.ended(index, &items[index]),
+            }
+        }
+        self.events()
+    }
+
+    fn end(&mut self, reply: &Reply) -> Vec<Event> {
+        let object = self.object.clone().end(&self.app, reply);
+        self.response(object.last_event(), &object);
+        self.events()
+    }
+
+    fn error(&mut self, reply: &Reply, error: &ApiError) -> Vec<Event> {
+        let (message, code) = (Some(error.message.as_str()), error.code.or(Some("server_error")));
+        let param = error.param.as_deref();
+        self.push(ResponseEvent { r#type: "error", message, code, param, ..ResponseEvent::default() });
+        let object = self.object.clone().fail(&self.app, reply, error.message.clone());
+        self.response(object.last_event(), &object);
+        self.events()
+    }
+}

@@ -1,0 +1,143 @@
+//! Fields of other servers: obeyed, refused by name, or harmless.
+
+use gristmill_engine::{Dry, Request, SamplingOptions};
+use serde_json::{Value, json};
+
+use crate::server::{Running, engine, model, options};
+
+const CHAT: &str = "/v1/chat/completions";
+const TEXT: &str = "/v1/completions";
+
+fn text(more: Value) -> Value {
+    let mut body = json!({"prompt": "abc", "max_tokens": 3, "seed": 1});
+    body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+    body
+}
+
+fn chat(more: Value) -> Value {
+    let mut body = text(more);
+    body.as_object_mut().expect("an object").remove("prompt");
+    body["messages"] = json!([{"role": "user", "content": "abc"}]);
+    body
+}
+
+#[test]
+fn fields_that_change_the_result_are_refused() {
+    let server = Running::usual();
+    for (field, value) in [
+        ("allowed_token_ids", json!([1])),
+        ("bad_words", json!(["x"])),
+        ("best_of", json!(2)),
+        ("chat_template", json!("x")),
+        ("dynatemp_range", json!(0.5)),
+        ("include_stop_str_in_output", json!(true)),
+        ("mirostat", json!(2)),
+        ("prompt_logprobs", json!(1)),
+        ("stop_token_ids", json!([1])),
+        ("top_n_sigma", json!(1.0)),
+        ("truncate_prompt_tokens", json!(1)),
+        ("typical_p", json!(0.9)),
+        ("use_beam_search", json!(true)),
+        ("xtc_probability", json!(0.5)),
+    ] {
+        for (path, mut body) in [(CHAT, chat(json!({}))), (TEXT, text(json!({})))] {
+            body[field] = value.clone();
+            let reply = server.post(path, &body);
+            let error = &reply.json()["error"];
+            assert_eq!((reply.status, &error["param"]), (400, &json!(field)), "{path} {field}: {}", reply.text);
+            assert_eq!(error["code"], "unsupported");
+        }
+    }
+}
+
+#[test]
+fn values_that_ask_for_what_happens_anyway_are_accepted() {
+    let server = Running::usual();
+    let neutral = json!({"best_of": 1, "typical_p": 1.0, "mirostat": 0, "mirostat_tau": 5.0, "xtc_probability": 0,
+        "xtc_threshold": 0.1, "top_n_sigma": -1, "stop_token_ids": [], "skip_special_tokens": true, "cache_prompt": true,
+        "use_beam_search": false, "include_stop_str_in_output": false, "dry_multiplier": 0, "bad_words": null});
+    for (path, body) in [(CHAT, chat(neutral.clone())), (TEXT, text(neutral))] {
+        let reply = server.post(path, &body);
+        assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, None), "{}", reply.text);
+    }
+    let mut predict = text(json!({"n_predict": 2, "ignore_eos": true}));
+    predict.as_object_mut().expect("an object").remove("max_tokens");
+    assert_eq!(server.ask(TEXT, &predict)["usage"]["completion_tokens"], 2);
+}
+
+#[test]
+fn structured_outputs_are_enforced() {
+    let server = Running::usual();
+    let ask = |outputs: Value| {
+        let body = text(json!({"structured_outputs": outputs, "max_tokens": 300}));
+        server.ask(TEXT, &body)["choices"][0]["text"].as_str().expect("text").to_owned()
+    };
+    assert_eq!(ask(json!({"regex": "(ab){3}"})), "ababab");
+    assert_eq!(ask(json!({"grammar": "start: \"x\" \"yz\""})), "xyz");
+    assert!(["a.b", "(c"].contains(&&*ask(json!({"choice": ["a.b", "(c"]}))));
+    let schema = json!({"type": "object", "properties": {"a": {"const": 7}}, "required": ["a"]});
+    for schema in [schema.clone(), json!(schema.to_string())] {
+        let text = ask(json!({"json": schema}));
+        assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), json!({"a": 7}), "{text}");
+    }
+}
+
+#[test]
+fn dry_is_that_of_the_engine() {
+    let model = model();
+    let alone = engine(&model, 1);
+    let server = Running::new(engine(&model, 2), options());
+    let prompt = "abc abc abc abc abc abc";
+    let generated = |dry: Dry| {
+        let mut request = Request::new(prompt);
+        request.sampling = SamplingOptions { temperature: 0.0, ..options().sampling };
+        (request.max_tokens, request.ignore_end, request.dry) = (Some(40), true, dry);
+        let pieces = alone.generate(request).expect("good");
+        pieces.map(|piece| piece.expect("it runs").text).collect::<String>()
+    };
+    let served = |more: Value| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 40, "ignore_eos": true, "temperature": 0});
+        body.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
+        server.ask(TEXT, &body)["choices"][0]["text"].as_str().expect("text").to_owned()
+    };
+    let dry = Dry {
+        multiplier: 50.0,
+        base: 1.5,
+        allowed_length: 1,
+        penalty_last_n: Some(500),
+        sequence_breakers: vec!["zzz".to_owned()],
+    };
+    let fields = json!({"dry_multiplier": 50, "dry_base": 1.5, "dry_allowed_length": 1, "dry_penalty_last_n": 500,
+                        "dry_sequence_breakers": ["zzz"]});
+    let (with, without) = (generated(dry), generated(Dry::default()));
+    assert_eq!((served(fields), served(json!({}))), (with.clone(), without.clone()));
+    // Greedy random weights repeat themselves, which a penalty of 50 forbids.
+    assert_ne!(with, without);
+}
+
+#[test]
+fn allowed_tools_are_those_that_are_called() {
+    let server = Running::usual();
+    let nothing = json!({"type": "object", "properties": {}, "additionalProperties": false});
+    let tools: Vec<Value> = ["f", "g", "h"]
+        .map(|name| json!({"type": "function", "function": {"name": name, "parameters": nothing}}))
+        .to_vec();
+    let named = |name: &str| json!({"type": "function", "function": {"name": name}});
+    for seed in 0..5 {
+        let allowed = json!({"mode": "required", "tools": [named("g"), named("h")]});
+        let choice = json!({"type": "allowed_tools", "allowed_tools": allowed});
+        let body = chat(json!({"tools": tools, "tool_choice": choice, "max_tokens": 500, "seed": seed}));
+        let reply = server.ask(CHAT, &body);
+        let name = &reply["choices"][0]["message"]["tool_calls"][0]["function"]["name"];
+        assert!(["g", "h"].map(Value::from).contains(name), "{reply}");
+    }
+    let tools: Vec<Value> = tools.iter().map(|tool| tool["function"].clone()).collect();
+    let flat = tools.into_iter().map(|mut tool| {
+        tool["type"] = json!("function");
+        tool
+    });
+    let choice = json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "h"}]});
+    let body =
+        json!({"input": "abc", "tools": flat.collect::<Vec<_>>(), "tool_choice": choice, "max_output_tokens": 500});
+    assert_eq!(server.ask("/v1/responses", &body)["output"][0]["name"], "h");
+}
