@@ -191,18 +191,18 @@ fn without_generation_tags(source: &str) -> Cow<'_, str> {
     while let Some(start) = rest.find("{%") {
         let (before, tag) = rest.split_at(start);
         out.push_str(before);
-        let Some(end) = tag.find("%}") else {
+        // From behind the mark: `{%}` begins a tag and does not end it.
+        let Some((inner, behind)) = tag[2..].split_once("%}") else {
             rest = tag;
             break;
         };
-        let inner = &tag[2..end];
         let words = inner.trim_matches(['-', '+']).trim();
         match words {
             "generation" => out.push_str(&format!("{{%{}%}}", inner.replace("generation", "if true"))),
             "endgeneration" => out.push_str(&format!("{{%{}%}}", inner.replace("endgeneration", "endif"))),
-            _ => out.push_str(&tag[..end + 2]),
+            _ => out.push_str(&format!("{{%{inner}%}}")),
         }
-        rest = &tag[end + 2..];
+        rest = behind;
     }
     out.push_str(rest);
     Cow::Owned(out)

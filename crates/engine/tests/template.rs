@@ -162,6 +162,9 @@ fn errors_say_what_is_wrong_and_where() {
         let error = render(source).unwrap_err().to_string();
         assert!(error.contains(expected), "{source:?}: expected {expected:?} in: {error}");
     }
+    for half in ["{%}generation", "generation{%", "{%-}generation%}"] {
+        assert!(matches!(ChatTemplate::new(half), Err(TemplateError::Syntax { line: 1, .. })), "{half}");
+    }
     let long = ChatTemplate::new(&"x".repeat(MAX_SOURCE + 1));
     assert_eq!(long.unwrap_err(), TemplateError::SourceTooLong { len: MAX_SOURCE + 1, max: MAX_SOURCE });
 }
