@@ -4,6 +4,7 @@ use std::env;
 use std::fs;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use clap::Args;
@@ -115,8 +116,10 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
 }
 
 fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(2).max_blocking_threads(readers()).enable_all();
+    let runtime =
+        runtime.build().map_err(|error| Failure::new(format!("cannot start the threads of the server: {error}")))?;
     runtime.block_on(async {
         let interrupt = Interrupt::watch()?;
         let name = options.name.clone();
@@ -126,6 +129,12 @@ fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failu
         server.run(ended(interrupt, args.log)).await;
         Ok(())
     })
+}
+
+/// Threads that read long bodies and tokenise. More of them than cores would be no faster, and the allocator keeps memory for
+/// each that has freed a long body.
+fn readers() -> usize {
+    thread::available_parallelism().map_or(2, usize::from).max(2)
 }
 
 /// Ready after a signal. The next one ends the process.

@@ -144,6 +144,22 @@ fn a_second_signal_ends_many_replies_at_once() {
     drop(streams);
 }
 
+/// Many long bodies at a time are read by as many threads as there are cores.
+#[test]
+#[cfg(target_os = "linux")]
+fn few_threads_read_bodies() {
+    let server = Serving::new(&[]);
+    let body = format!(r#"{{"prompt": "{}", "max_tokens": 1}}"#, "wheat and rye ".repeat(20_000));
+    let streams: Vec<TcpStream> = (0..40).map(|_| server.post("", &body)).collect();
+    for stream in streams {
+        assert!(rest(stream).starts_with("HTTP/1.1 400"));
+    }
+    let threads = fs::read_dir(format!("/proc/{}/task", server.0.id())).expect("a process").count();
+    let cores = std::thread::available_parallelism().expect("a number").get();
+    // The main thread, two of connections, the engine's and its one of computing.
+    assert!(threads <= 5 + cores.max(2), "{threads} threads on {cores} cores");
+}
+
 #[test]
 fn keys_are_asked_for() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("keys");
