@@ -12,12 +12,15 @@ mod library;
 mod message;
 mod ops;
 mod print;
+mod tools;
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use minijinja::machinery::{CodeGenerator, Vm, WhitespaceConfig, make_string_output, parse};
 use minijinja::{AutoEscape, Error, ErrorKind};
+use serde_json::json;
 use thiserror::Error;
 
 use budget::Budget;
@@ -124,6 +127,8 @@ pub struct RenderOptions {
 #[derive(Debug, Clone)]
 pub struct ChatTemplate {
     source: String,
+    /// See [`Self::shows_tools`].
+    shows_tools: OnceLock<bool>,
 }
 
 impl ChatTemplate {
@@ -137,7 +142,7 @@ impl ChatTemplate {
         }
         let source = without_generation_tags(source).into_owned();
         guard::check_depth(&source, WHITESPACE)?;
-        let template = Self { source };
+        let template = Self { source, shows_tools: OnceLock::new() };
         template.parse()?;
         Ok(template)
     }
@@ -147,7 +152,39 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Renders the prompt of a conversation.
+    /// Whether the template shows tools to the model: the prompt of a conversation differs with a tool. Found out with the
+    /// options of the first call.
+    pub fn shows_tools(&self, options: &RenderOptions) -> bool {
+        let shows = |roles: &[Role]| {
+            let chat = Chat::new(roles.iter().map(|&role| Message::new(role, "x")).collect());
+            let tools = vec![Tool { name: "tool".to_owned(), parameters: Some(json!({})), ..Tool::default() }];
+            let with = Chat { tools, ..chat.clone() };
+            matches!((self.render(&chat, options), self.render(&with, options)), (Ok(a), Ok(b)) if a != b)
+        };
+        // Some templates show tools with a system message only, others know none.
+        *self.shows_tools.get_or_init(|| shows(&[Role::User]) || shows(&[Role::System, Role::User]))
+    }
+
+    /// Renders the prompt of a conversation, whose tools are spelled out in its messages if the template shows none.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render).
+    pub fn render_with_tools(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
+        let is_about_tools = |message: &Message| message.role == Role::Tool || !message.calls.is_empty();
+        let is_plain = chat.tools.is_empty() && !chat.messages.iter().any(is_about_tools);
+        if is_plain || self.shows_tools(options) {
+            return self.render(chat, options);
+        }
+        match self.render(&tools::spelled_out(chat, Role::System), options) {
+            // Some templates know no system message.
+            Err(TemplateError::Raised(_)) if chat.messages.iter().all(|message| message.role != Role::System) => {
+                self.render(&tools::spelled_out(chat, Role::User), options)
+            }
+            rendered => rendered,
+        }
+    }
+
+    /// Renders the prompt of a conversation, as the template alone writes it.
     ///
     /// # Errors
     /// [`TemplateError::Raised`] if the template refuses the messages, another error if it fails or exceeds a bound.

@@ -39,14 +39,10 @@ impl Tools {
 
     /// The schemas that a required call follows.
     pub(crate) fn grammar(&self, choice: &ToolChoice) -> Option<GrammarPath> {
-        let may_be = |tool: &Tool| match choice {
-            ToolChoice::Auto | ToolChoice::None => false,
-            ToolChoice::Required => true,
-            ToolChoice::Among(names) => names.contains(&tool.name),
-        };
-        let called = self.list.iter().zip(&self.schemas).filter(|(tool, _)| may_be(tool));
-        let called: Vec<String> = called.map(|(_, schema)| schema.clone()).collect();
-        (!called.is_empty()).then_some(GrammarPath::Tools(called))
+        match choice {
+            ToolChoice::Auto | ToolChoice::None => None,
+            ToolChoice::Required | ToolChoice::Among(_) => Some(GrammarPath::Tools(self.schemas.clone())),
+        }
     }
 
     pub(crate) fn into_list(self) -> Vec<Tool> {

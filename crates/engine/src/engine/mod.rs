@@ -60,7 +60,7 @@ pub use sampling::SamplingOptions;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 pub use submit::{Choices, Reservation};
 
-use crate::template::{Chat, ChatTemplate, RenderOptions, TemplateError};
+use crate::template::{ChatTemplate, TemplateError};
 use crate::tokenizer::EncodeOptions;
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
@@ -208,24 +208,6 @@ impl Engine {
     /// What the bytes of its texts depend on beside requests, model and build.
     pub fn conditions(&self) -> Conditions {
         Conditions::new(&self.model, self.kv_format, self.context())
-    }
-
-    /// The prompt of a conversation, as the model's chat template writes it.
-    ///
-    /// # Errors
-    /// [`EngineError::NoTemplate`], or [`EngineError::Template`] if the template is not valid or refuses the messages.
-    pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
-        let source = self.model.template().ok_or(EngineError::NoTemplate)?;
-        let template = self.template.get_or_init(|| ChatTemplate::new(source)).as_ref().map_err(Clone::clone)?;
-        let tokenizer = self.model.tokenizer()?;
-        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);
-        let options = RenderOptions {
-            add_generation_prompt: true,
-            bos_token: text(tokenizer.bos()),
-            eos_token: text(tokenizer.eos()),
-            ..RenderOptions::default()
-        };
-        Ok(template.render(chat, &options)?)
     }
 
     /// The tokens of a prompt, as [`generate`](Self::generate) gives them to the model.

@@ -1,23 +1,21 @@
 //! The form in which the replies to one prompt are parsed.
 
 use super::call::ToolCall;
-use super::marked::{BRACKET_THINK, THINK};
 use super::output::ReplyEvent;
-use super::{Reply, ReplyOptions, harmony, hermes};
+use super::syntax::{Plain, Start, Syntax};
+use super::{Reply, ReplyOptions};
 
 /// The form of the replies to one prompt: each reply has a parser of its own.
 #[derive(Debug, Clone)]
 pub struct ReplyForm {
-    /// The end of the prompt.
+    /// `None` for a text without marks.
+    syntax: Option<&'static Syntax>,
+    template: String,
     prompt_end: String,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone)]
-enum Kind {
-    Marks { template: String, options: ReplyOptions },
-    Plain,
-    OneCall,
+    /// The beginning of the reply, which the prompt has already.
+    begun: String,
+    options: ReplyOptions,
+    only_calls: bool,
 }
 
 /// A whole reply.
@@ -35,29 +33,44 @@ pub struct ParsedReply {
 const PROMPT_END: usize = 200;
 
 impl ReplyForm {
-    pub(crate) fn new(template: &str, prompt: &str, options: ReplyOptions) -> ReplyForm {
+    pub(crate) fn new(syntax: &'static Syntax, template: &str, prompt: &str, options: ReplyOptions) -> ReplyForm {
         let end = prompt.char_indices().rev().nth(PROMPT_END - 1).map_or(0, |(at, _)| at);
-        let kind = Kind::Marks { template: template.to_owned(), options };
-        ReplyForm { prompt_end: prompt[end..].to_owned(), kind }
+        let (template, prompt_end) = (template.to_owned(), prompt[end..].to_owned());
+        ReplyForm { syntax: Some(syntax), template, prompt_end, begun: String::new(), options, only_calls: false }
     }
 
     /// A continued text, all of which is content.
     pub fn plain() -> ReplyForm {
-        ReplyForm { prompt_end: String::new(), kind: Kind::Plain }
+        let (template, prompt_end, begun) = Default::default();
+        ReplyForm { syntax: None, template, prompt_end, begun, options: ReplyOptions::default(), only_calls: false }
     }
 
-    /// A text that is one call, `{"name": …, "arguments": {…}}`.
-    pub(crate) fn one_call() -> ReplyForm {
-        ReplyForm { prompt_end: String::new(), kind: Kind::OneCall }
+    /// The form of replies whose beginning stands in the prompt. Its events are left out.
+    pub(crate) fn begun(self, text: impl Into<String>) -> ReplyForm {
+        ReplyForm { begun: text.into(), ..self }
+    }
+
+    /// The form of replies that must be calls: other text is that of a call which was cut, and is left out.
+    pub(crate) fn only_calls(self) -> ReplyForm {
+        ReplyForm { only_calls: true, ..self }
+    }
+
+    /// The name of the form, such as `Harmony`; `None` for a text without marks.
+    pub fn name(&self) -> Option<&'static str> {
+        self.syntax.map(|syntax| syntax.name)
     }
 
     /// A parser for one reply.
     pub fn parser(&self) -> Reply {
-        match &self.kind {
-            Kind::Marks { template, options } => Reply::new(Some(template), &self.prompt_end, options.clone()),
-            Kind::Plain => Reply::plain(),
-            Kind::OneCall => Reply::one_call(),
-        }
+        let ReplyOptions { parallel_calls, .. } = self.options;
+        let parser = match self.syntax {
+            Some(syntax) => {
+                let (reasoning, options) = (syntax.reasoning(&self.template), self.options.clone());
+                (syntax.parser)(Start { prompt_end: &self.prompt_end, reasoning, options })
+            }
+            None => Box::new(Plain),
+        };
+        Reply::begin(parser, &self.begun, parallel_calls, self.only_calls)
     }
 
     /// Parses a whole reply.
@@ -77,47 +90,8 @@ impl ReplyForm {
     /// Whether the marks are control tokens, which the generated text then has to include
     /// ([`Request::control_tokens`](crate::Request::control_tokens)).
     pub fn marks_are_control_tokens(&self) -> bool {
-        self.parser().marks_are_control_tokens()
-    }
-
-    /// What has to follow a prompt before an answer can begin, for models that reason first.
-    pub(crate) fn answer_opening(prompt: &str) -> &'static str {
-        match prompt.trim_end() {
-            end if end.ends_with(THINK.open) => "\n</think>\n\n",
-            end if end.ends_with(BRACKET_THINK.open) => BRACKET_THINK.close,
-            end if harmony::ends_prompt(end) => "<|channel|>final<|message|>",
-            _ => "",
-        }
-    }
-
-    /// What announces a call.
-    pub(crate) fn call_opening(template: &str) -> &'static str {
-        if template.contains(hermes::OPEN) { "<tool_call>\n" } else { "" }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_begin_after_reasoning() {
-        for (prompt, opening) in [
-            ("<|im_start|>assistant\n<think>\n", "\n</think>\n\n"),
-            ("<|im_start|>assistant\n<think>\n\n</think>\n\n", ""),
-            ("<|start|>assistant", "<|channel|>final<|message|>"),
-            ("assistant:", ""),
-        ] {
-            assert_eq!(ReplyForm::answer_opening(prompt), opening);
-        }
-    }
-
-    #[test]
-    fn a_required_call_is_whole_or_nothing() {
-        let call = ToolCall { name: "f".into(), arguments: r#"{"b": 1, "a": 2}"#.into() };
-        let form = ReplyForm::one_call();
-        let parsed = form.parse(r#"{"name": "f", "arguments": {"b": 1, "a": 2}}"#);
-        assert_eq!(parsed, ParsedReply { calls: vec![call], ..ParsedReply::default() });
-        assert_eq!(form.parse(r#"{"name": "f", "arg"#), ParsedReply::default());
+        self.syntax.is_some_and(|syntax| {
+            syntax.reasoning(&self.template).is_control || (self.options.tools && syntax.call.is_control)
+        })
     }
 }

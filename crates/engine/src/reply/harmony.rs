@@ -2,17 +2,36 @@
 //! `<|start|>assistant<|channel|>final<|message|>…`. A call is a message to `functions.NAME`. Other text on any channel
 //! but `final` is reasoning.
 
-use serde_json::{Map, Value as Json};
-
+use super::ReplyOptions;
 use super::call::ToolCall;
 use super::input::{Begins, Input};
 use super::output::Output;
 use super::scan::{Scan, Scanner};
+use super::syntax::{CallBody, CallSyntax, Parser, ReasoningMarks, Start, Syntax};
+
+/// The form of gpt-oss.
+pub(super) const SYNTAX: Syntax = Syntax {
+    name: "Harmony",
+    is_shown_by: |template, prompt_end| template.contains(CHANNEL) || prompt_end.trim_end().ends_with(TURN),
+    reasoning: &[ReasoningMarks {
+        open: "<|channel|>analysis<|message|>",
+        close: "<|end|>",
+        ending: "<|end|><|start|>assistant",
+        is_control: true,
+    }],
+    answer: Some((TURN, "<|channel|>final<|message|>")),
+    call: CallSyntax {
+        opening: "<|channel|>commentary to=functions.",
+        body: CallBody::Named(&[" ", "<|constrain|>", "json", MESSAGE]),
+        is_control: true,
+    },
+    parser: |start| Box::new(Harmony::new(start)),
+};
 
 /// The end of a prompt.
 const TURN: &str = "<|start|>assistant";
-pub(super) const CHANNEL: &str = "<|channel|>";
-pub(super) const MESSAGE: &str = "<|message|>";
+const CHANNEL: &str = "<|channel|>";
+const MESSAGE: &str = "<|message|>";
 /// Ends of a message. The last two begin the next message, for a model that omits the end.
 const ENDS: [&str; 5] = ["<|end|>", "<|return|>", "<|call|>", "<|start|>", CHANNEL];
 const FUNCTIONS: &str = "functions.";
@@ -33,21 +52,14 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Harmony {
     state: State,
-    /// Whether calls are parsed.
-    tools: bool,
-    schemas: Map<String, Json>,
-}
-
-/// Whether a prompt ends where a reply begins.
-pub(super) fn ends_prompt(prompt: &str) -> bool {
-    prompt.trim_end().ends_with(TURN)
+    options: ReplyOptions,
 }
 
 impl Harmony {
     /// For the reply to a prompt, whose end may have begun a message.
-    pub(super) fn new(prompt: &str, tools: bool, schemas: Map<String, Json>) -> Harmony {
-        let mut parser = Harmony { state: State::Head { said: false }, tools, schemas };
-        let begun = prompt.rsplit_once(TURN).and_then(|(_, begun)| begun.rsplit_once(MESSAGE));
+    fn new(start: Start) -> Harmony {
+        let mut parser = Harmony { state: State::Head { said: false }, options: start.options };
+        let begun = start.prompt_end.rsplit_once(TURN).and_then(|(_, begun)| begun.rsplit_once(MESSAGE));
         if let Some((head, text)) = begun
             && !ENDS.iter().any(|end| text.contains(end))
         {
@@ -56,12 +68,41 @@ impl Harmony {
         parser
     }
 
-    pub(super) fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Message { is_final: false })
+    /// Reads the head of a message: `<|channel|>final` or `<|channel|>commentary to=functions.x <|constrain|>json`,
+    /// where the recipient may also precede the channel.
+    fn read_head(&self, input: &mut Input) -> Option<State> {
+        if !input.advance_to(MESSAGE) {
+            return None;
+        }
+        let (name, is_final) = (self.function(input.read()), is_final(input.read()));
+        input.advance(MESSAGE.len());
+        Some(match name {
+            Some(name) => {
+                input.begin_token();
+                State::Call { name, scanner: Scanner::new() }
+            }
+            None => {
+                input.discard();
+                State::Message { is_final }
+            }
+        })
     }
 
-    /// Reads in one state. Returns whether to go on; more text is needed otherwise.
-    pub(super) fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
+    /// The function that a message with this head calls.
+    fn function(&self, head: &str) -> Option<String> {
+        let recipient =
+            words(head).filter_map(|word| word.strip_prefix("to=")).next_back().filter(|_| self.options.tools)?;
+        let name = match recipient.strip_prefix(FUNCTIONS) {
+            Some(name) => name,
+            None if self.options.schemas.contains_key(recipient) => recipient,
+            None => return None,
+        };
+        Some(name.to_owned())
+    }
+}
+
+impl Parser for Harmony {
+    fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
         let next = match &mut self.state {
             State::Head { .. } => self.read_head(input),
             State::Message { is_final } => read_message(*is_final, input, output),
@@ -89,39 +130,7 @@ impl Harmony {
         }
     }
 
-    /// Reads the head of a message: `<|channel|>final` or `<|channel|>commentary to=functions.x <|constrain|>json`,
-    /// where the recipient may also precede the channel.
-    fn read_head(&self, input: &mut Input) -> Option<State> {
-        if !input.advance_to(MESSAGE) {
-            return None;
-        }
-        let (name, is_final) = (self.function(input.read()), is_final(input.read()));
-        input.advance(MESSAGE.len());
-        Some(match name {
-            Some(name) => {
-                input.begin_token();
-                State::Call { name, scanner: Scanner::new() }
-            }
-            None => {
-                input.discard();
-                State::Message { is_final }
-            }
-        })
-    }
-
-    /// The function that a message with this head calls.
-    fn function(&self, head: &str) -> Option<String> {
-        let recipient = words(head).filter_map(|word| word.strip_prefix("to=")).next_back().filter(|_| self.tools)?;
-        let name = match recipient.strip_prefix(FUNCTIONS) {
-            Some(name) => name,
-            None if self.schemas.contains_key(recipient) => recipient,
-            None => return None,
-        };
-        Some(name.to_owned())
-    }
-
-    /// Takes the rest at the end of the reply.
-    pub(super) fn finish(&mut self, input: &mut Input, output: &mut Output) {
+    fn finish(&mut self, input: &mut Input, output: &mut Output) {
         input.advance_to_end();
         match self.state {
             State::Message { is_final: false } => output.reasoning(input.take()),
@@ -131,6 +140,10 @@ impl Harmony {
             State::Head { .. } if self.function(input.read()).is_some() => output.content(input.take()),
             State::Head { .. } | State::AfterCall => input.discard(),
         }
+    }
+
+    fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Message { is_final: false })
     }
 }
 

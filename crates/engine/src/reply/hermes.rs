@@ -7,11 +7,41 @@ use super::call::ToolCall;
 use super::calls::{Calls, Read};
 use super::function::Function;
 use super::input::{Begins, Input};
+use super::marked::Marked;
 use super::scan::{Scan, Scanner};
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+
+/// The form of Qwen and Hermes, and of models whose template shows none.
+pub(super) const SYNTAX: Syntax = Syntax {
+    name: "Hermes",
+    is_shown_by: |_, _| true,
+    reasoning: &[THINK],
+    answer: None,
+    call: CallSyntax { opening: "<tool_call>\n", body: CallBody::Object("arguments"), is_control: false },
+    parser: |start| {
+        let schemas = start.options.schemas.clone();
+        Marked::parser(start, Hermes::new(&[OPEN], schemas))
+    },
+};
+
+/// The form of Qwen3-Coder. A required call is JSON, which can be held to a schema.
+pub(super) const CODER: Syntax = Syntax {
+    name: "Qwen3-Coder",
+    is_shown_by: |template, _| template.contains(FUNCTION),
+    parser: |start| {
+        let schemas = start.options.schemas.clone();
+        Marked::parser(start, Hermes::new(&[OPEN, FUNCTION], schemas))
+    },
+    ..SYNTAX
+};
+
+/// The marks around reasoning of Qwen, DeepSeek and most others.
+pub(super) const THINK: ReasoningMarks =
+    ReasoningMarks { open: "<think>", close: "</think>", ending: "\n</think>\n\n", is_control: false };
 
 pub(super) const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
-pub(super) const FUNCTION: &str = "<function=";
+const FUNCTION: &str = "<function=";
 
 #[derive(Debug)]
 enum State {
@@ -31,9 +61,7 @@ pub(super) struct Hermes {
 }
 
 impl Hermes {
-    /// For a template that may show the XML form.
-    pub(super) fn new(template: &str, schemas: Map<String, Json>) -> Hermes {
-        let marks: &[_] = if template.contains(FUNCTION) { &[OPEN, FUNCTION] } else { &[OPEN] };
+    fn new(marks: &'static [&'static str], schemas: Map<String, Json>) -> Hermes {
         Hermes { state: State::Close, marks, schemas }
     }
 

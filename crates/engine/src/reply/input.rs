@@ -1,6 +1,7 @@
 //! The text of a reply that is not an event yet.
 
-/// Held text. Bytes before `start` are given out, bytes before `position` are read.
+/// Held text. Bytes before `start` are given out, bytes before `position` are read. Bytes before `begun` stood in the
+/// prompt, and are not given out.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     text: String,
@@ -8,6 +9,7 @@ pub(super) struct Input {
     position: usize,
     /// Where a name or value began; between `start` and `position`.
     token: usize,
+    begun: usize,
 }
 
 /// Whether a text begins with a mark.
@@ -30,10 +32,16 @@ fn begins(text: &str, marks: &[&str]) -> Begins {
 }
 
 impl Input {
+    /// The input of a reply whose beginning stands in the prompt.
+    pub(super) fn begun(text: &str) -> Input {
+        Input { text: text.to_owned(), begun: text.len(), ..Input::default() }
+    }
+
     pub(super) fn push(&mut self, text: &str) {
         self.text.drain(..self.start);
         self.position -= self.start;
         self.token = self.token.saturating_sub(self.start);
+        self.begun = self.begun.saturating_sub(self.start);
         self.start = 0;
         self.text.push_str(text);
     }
@@ -101,8 +109,8 @@ impl Input {
 
     /// Gives out the text that is read.
     pub(super) fn take(&mut self) -> &str {
-        let from = std::mem::replace(&mut self.start, self.position);
-        &self.text[from..self.position]
+        let from = std::mem::replace(&mut self.start, self.position).max(self.begun);
+        self.text.get(from..self.position).unwrap_or_default()
     }
 
     /// Drops the text that is read.

@@ -5,10 +5,28 @@ use serde_json::{Map, Value as Json};
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
+use super::hermes;
 use super::input::{Begins, Input};
+use super::marked::Marked;
 use super::scan::{Scan, Scanner};
+use super::syntax::{CallBody, CallSyntax, Syntax};
 
-pub(super) const MARK: &str = "<|python_tag|>";
+/// The form of Llama 3.1 and later.
+pub(super) const SYNTAX: Syntax = Syntax {
+    name: "Llama",
+    is_shown_by: |template, _| {
+        [MARK, "ipython"].iter().any(|mark| template.contains(mark)) && !template.contains(hermes::OPEN)
+    },
+    reasoning: &[hermes::THINK],
+    answer: None,
+    call: CallSyntax { opening: "", body: CallBody::Object("parameters"), is_control: true },
+    parser: |start| {
+        let schemas = start.options.schemas.clone();
+        Marked::parser(start, Llama::new(schemas))
+    },
+};
+
+const MARK: &str = "<|python_tag|>";
 
 #[derive(Debug)]
 enum State {
@@ -28,7 +46,7 @@ pub(super) struct Llama {
 }
 
 impl Llama {
-    pub(super) fn new(schemas: Map<String, Json>) -> Llama {
+    fn new(schemas: Map<String, Json>) -> Llama {
         Llama { state: State::Between, marked: false, schemas }
     }
 

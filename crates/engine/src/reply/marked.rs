@@ -3,18 +3,7 @@
 use super::calls::{Calls, Read};
 use super::input::{Begins, Input};
 use super::output::Output;
-
-/// What encloses reasoning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReasoningMarks {
-    pub(super) open: &'static str,
-    pub(super) close: &'static str,
-}
-
-/// Of Qwen and DeepSeek.
-pub(super) const THINK: ReasoningMarks = ReasoningMarks { open: "<think>", close: "</think>" };
-/// Of Mistral, as control tokens.
-pub(super) const BRACKET_THINK: ReasoningMarks = ReasoningMarks { open: "[THINK]", close: "[/THINK]" };
+use super::syntax::{Parser, ReasoningMarks, Start};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -41,32 +30,12 @@ pub(super) struct Marked {
 }
 
 impl Marked {
-    /// For the reply to a prompt, whose end may open the reasoning.
-    pub(super) fn new(prompt: &str, reasoning: ReasoningMarks, calls: Option<Box<dyn Calls>>) -> Marked {
-        let is_open = prompt.trim_end().ends_with(reasoning.open);
-        Marked { state: if is_open { State::Reasoning } else { State::Start }, reasoning, calls }
-    }
-
-    pub(super) fn is_reasoning(&self) -> bool {
-        self.state == State::Reasoning
-    }
-
-    /// Reads in one state. Returns whether to go on; more text is needed otherwise.
-    pub(super) fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
-        let before = self.state;
-        self.state = match self.state {
-            State::Start => self.read_start(input),
-            State::Reasoning => self.read_reasoning(input, output),
-            State::AfterReasoning => skip_space(input, before, State::Answer),
-            State::Answer => self.read_answer(input),
-            State::Content => self.read_content(input, output),
-            State::Calls => match self.read_calls(input, output) {
-                Some(state) => state,
-                None => return true,
-            },
-            State::AfterCalls => skip_space(input, before, State::Content),
-        };
-        self.state != before
+    /// For a reply with calls of a form.
+    pub(super) fn parser(start: Start, calls: impl Calls + 'static) -> Box<dyn Parser> {
+        let Start { prompt_end, reasoning, options } = start;
+        let state = if prompt_end.trim_end().ends_with(reasoning.open) { State::Reasoning } else { State::Start };
+        let calls: Option<Box<dyn Calls>> = if options.tools { Some(Box::new(calls)) } else { None };
+        Box::new(Marked { state, reasoning, calls })
     }
 
     fn read_start(&self, input: &mut Input) -> State {
@@ -143,9 +112,27 @@ impl Marked {
             }
         })
     }
+}
 
-    /// Takes the rest at the end of the reply.
-    pub(super) fn finish(&mut self, input: &mut Input, output: &mut Output) {
+impl Parser for Marked {
+    fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
+        let before = self.state;
+        self.state = match self.state {
+            State::Start => self.read_start(input),
+            State::Reasoning => self.read_reasoning(input, output),
+            State::AfterReasoning => skip_space(input, before, State::Answer),
+            State::Answer => self.read_answer(input),
+            State::Content => self.read_content(input, output),
+            State::Calls => match self.read_calls(input, output) {
+                Some(state) => state,
+                None => return true,
+            },
+            State::AfterCalls => skip_space(input, before, State::Content),
+        };
+        self.state != before
+    }
+
+    fn finish(&mut self, input: &mut Input, output: &mut Output) {
         input.advance_to_end();
         let is_within_call = self.calls.as_ref().is_some_and(|calls| calls.is_within_call());
         match self.state {
@@ -154,6 +141,10 @@ impl Marked {
             State::Calls if !is_within_call => input.discard(),
             State::Start | State::Answer | State::Content | State::Calls => output.content(input.take()),
         }
+    }
+
+    fn is_reasoning(&self) -> bool {
+        self.state == State::Reasoning
     }
 }
 

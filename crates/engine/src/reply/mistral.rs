@@ -3,10 +3,35 @@
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
+use super::hermes::THINK;
 use super::input::{Begins, Input};
+use super::marked::Marked;
 use super::scan::{Scan, Scanner};
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
 
-pub(super) const MARK: &str = "[TOOL_CALLS]";
+/// The form of Mistral's models until 2024.
+pub(super) const LISTED: Syntax = Syntax {
+    name: "Mistral (list)",
+    is_shown_by: |template, _| [MARK, BRACKET_THINK.open].iter().any(|mark| template.contains(mark)),
+    reasoning: &[BRACKET_THINK, THINK],
+    answer: None,
+    call: CallSyntax { opening: MARK, body: CallBody::List("arguments"), is_control: true },
+    parser: |start| Marked::parser(start, Mistral::new()),
+};
+
+/// The form of later models.
+pub(super) const NAMED: Syntax = Syntax {
+    name: "Mistral (named)",
+    is_shown_by: |template, _| [MARK, ARGUMENTS].iter().all(|mark| template.contains(mark)),
+    call: CallSyntax { opening: MARK, body: CallBody::Named(&[ARGUMENTS]), is_control: true },
+    ..LISTED
+};
+
+/// The marks around reasoning of Magistral.
+const BRACKET_THINK: ReasoningMarks =
+    ReasoningMarks { open: "[THINK]", close: "[/THINK]", ending: "[/THINK]", is_control: true };
+
+const MARK: &str = "[TOOL_CALLS]";
 const ID: &str = "[CALL_ID]";
 const ARGUMENTS: &str = "[ARGS]";
 
@@ -33,7 +58,7 @@ pub(super) struct Mistral {
 }
 
 impl Mistral {
-    pub(super) fn new() -> Mistral {
+    fn new() -> Mistral {
         Mistral { state: State::Ended, name: String::new() }
     }
 

@@ -1,16 +1,19 @@
 //! A model's reply, taken apart as it is generated: reasoning, content, and calls of tools.
 //!
-//! How models mark these differs; a chat template shows which form its model writes:
+//! How models mark these differs; a chat template shows which form its model writes (`syntax`):
 //!
 //! - Harmony (gpt-oss), if the template has `<|channel|>`: messages on channels. Those to `functions.NAME` are calls,
 //!   those on the channel `final` content, others reasoning.
-//! - Mistral, if it has `[TOOL_CALLS]`: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]` or
-//!   `[TOOL_CALLS]NAME[ARGS]{…}`. Reasoning is in `[THINK]…[/THINK]`, if the template has that.
+//! - Mistral, if it has `[TOOL_CALLS]`: `[TOOL_CALLS][{"name": …, "arguments": {…}}, …]`, or
+//!   `[TOOL_CALLS]NAME[ARGS]{…}` if it has `[ARGS]`; both are read. Reasoning is in `[THINK]…[/THINK]`, if the template
+//!   has that.
 //! - Llama 3.1 and later, if it has `<|python_tag|>` or the role `ipython`, and no `<tool_call>`:
 //!   `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several separated by `;`.
-//! - Qwen and Hermes, otherwise: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`; of Qwen3-Coder also
+//! - Qwen3-Coder, if it has `<function=`:
 //!   `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`, where the outer mark may be
-//!   missing if the template has `<function=`.
+//!   missing.
+//! - Qwen and Hermes, otherwise: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`. Qwen3-Coder's form after
+//!   `<tool_call>` is read too.
 //!
 //! Reasoning is in `<think>…</think>` unless said otherwise. For all forms:
 //!
@@ -39,6 +42,7 @@ mod mistral;
 mod output;
 mod scan;
 mod schema;
+mod syntax;
 #[cfg(test)]
 mod tests;
 
@@ -49,14 +53,10 @@ pub use output::ReplyEvent;
 use serde_json::{Map, Value as Json};
 
 use crate::template::Tool;
-use calls::Calls;
-use harmony::Harmony;
-use hermes::Hermes;
 use input::Input;
-use llama::Llama;
-use marked::Marked;
-use mistral::Mistral;
 use output::Output;
+pub(crate) use syntax::{CallBody, CallSyntax, Syntax};
+use syntax::{Parser, Plain};
 
 /// How a reply is to be read.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,75 +97,36 @@ impl ReplyOptions {
 #[derive(Debug)]
 pub struct Reply {
     input: Input,
-    parser: Parser,
-    control_tokens: bool,
+    parser: Box<dyn Parser>,
     /// Number of calls that were found.
     calls: usize,
     parallel_calls: bool,
-}
-
-#[derive(Debug)]
-enum Parser {
-    /// All is content.
-    Plain,
-    /// All is one call.
-    OneCall,
-    Marked(Marked),
-    Harmony(Harmony),
+    only_calls: bool,
 }
 
 impl Reply {
     /// For the reply to a prompt, of which the end is enough: it may already open the reasoning. The form is that of
-    /// the model's chat template.
+    /// the model's chat template. [`Engine::converse`](crate::Engine::converse) gives a [`ReplyForm`], which makes parsers.
     pub fn new(template: Option<&str>, prompt_end: &str, options: ReplyOptions) -> Reply {
         let template = template.unwrap_or_default();
-        let ReplyOptions { tools, schemas, parallel_calls } = options;
-        if harmony::ends_prompt(prompt_end) || template.contains(harmony::CHANNEL) {
-            let parser = Parser::Harmony(Harmony::new(prompt_end, tools, schemas));
-            return Reply { control_tokens: true, parallel_calls, ..Reply::with(parser) };
-        }
-        let in_brackets = template.contains(marked::BRACKET_THINK.open);
-        let reasoning = if in_brackets { marked::BRACKET_THINK } else { marked::THINK };
-        let (calls, marks_are_control): (Box<dyn Calls>, bool) = match template {
-            _ if template.contains(mistral::MARK) => (Box::new(Mistral::new()), true),
-            _ if template.contains(hermes::OPEN) => (Box::new(Hermes::new(template, schemas)), false),
-            _ if [llama::MARK, "ipython"].iter().any(|mark| template.contains(mark)) => {
-                (Box::new(Llama::new(schemas)), true)
-            }
-            _ => (Box::new(Hermes::new(template, schemas)), false),
-        };
-        let parser = Parser::Marked(Marked::new(prompt_end, reasoning, tools.then_some(calls)));
-        let control_tokens = in_brackets || (tools && marks_are_control);
-        Reply { control_tokens, parallel_calls, ..Reply::with(parser) }
+        ReplyForm::new(Syntax::of(template, prompt_end), template, prompt_end, options).parser()
     }
 
     /// For a continued text, all of which is content.
     pub fn plain() -> Reply {
-        Reply::with(Parser::Plain)
+        ReplyForm::plain().parser()
     }
 
-    /// For a text that is one call. If it is cut, nothing is given out.
-    fn one_call() -> Reply {
-        Reply::with(Parser::OneCall)
-    }
-
-    fn with(parser: Parser) -> Reply {
-        Reply { input: Input::default(), parser, control_tokens: false, calls: 0, parallel_calls: true }
-    }
-
-    /// Whether the marks are control tokens, which the generated text then has to include
-    /// ([`Request::control_tokens`](crate::Request::control_tokens)).
-    pub fn marks_are_control_tokens(&self) -> bool {
-        self.control_tokens
+    /// For a reply that begins with this text, whose events are left out.
+    fn begin(parser: Box<dyn Parser>, begun: &str, parallel_calls: bool, only_calls: bool) -> Reply {
+        let mut reply = Reply { input: Input::begun(begun), parser, calls: 0, parallel_calls, only_calls };
+        reply.advance();
+        reply
     }
 
     /// Whether the text so far ends within reasoning.
     pub fn is_reasoning(&self) -> bool {
-        match &self.parser {
-            Parser::Plain | Parser::OneCall => false,
-            Parser::Marked(parser) => parser.is_reasoning(),
-            Parser::Harmony(parser) => parser.is_reasoning(),
-        }
+        self.parser.is_reasoning()
     }
 
     /// Whether the text so far has a call.
@@ -175,39 +136,33 @@ impl Reply {
 
     /// Takes the next piece of the text.
     pub fn push(&mut self, text: &str) -> Vec<ReplyEvent> {
-        let (input, mut output) = (&mut self.input, Output::default());
-        input.push(text);
-        match &mut self.parser {
-            Parser::Plain => {
-                input.advance_to_end();
-                output.content(input.take());
-            }
-            Parser::OneCall => input.advance_to_end(),
-            Parser::Marked(parser) => while parser.step(input, &mut output) {},
-            Parser::Harmony(parser) => while parser.step(input, &mut output) {},
-        }
-        self.counted(output.0)
+        self.input.push(text);
+        let events = self.advance();
+        self.allowed(events)
     }
 
     /// Ends the text and returns what was held. Further text is content.
     pub fn finish(&mut self) -> Vec<ReplyEvent> {
         let mut output = Output::default();
-        match &mut self.parser {
-            Parser::Plain => {}
-            Parser::OneCall => ToolCall::from_object(self.input.read()).into_iter().for_each(|call| output.call(call)),
-            Parser::Marked(parser) => parser.finish(&mut self.input, &mut output),
-            Parser::Harmony(parser) => parser.finish(&mut self.input, &mut output),
-        }
-        self.parser = Parser::Plain;
-        self.counted(output.0)
+        self.parser.finish(&mut self.input, &mut output);
+        self.parser = Box::new(Plain);
+        self.allowed(output.0)
     }
 
-    /// Counts calls, and drops those that may not be there.
-    fn counted(&mut self, mut events: Vec<ReplyEvent>) -> Vec<ReplyEvent> {
-        events.retain(|event| {
-            let is_call = matches!(event, ReplyEvent::ToolCall(_));
-            self.calls += usize::from(is_call);
-            !is_call || self.parallel_calls || self.calls == 1
+    fn advance(&mut self) -> Vec<ReplyEvent> {
+        let mut output = Output::default();
+        while self.parser.step(&mut self.input, &mut output) {}
+        output.0
+    }
+
+    /// Counts calls, and drops events that may not be there.
+    fn allowed(&mut self, mut events: Vec<ReplyEvent>) -> Vec<ReplyEvent> {
+        events.retain(|event| match event {
+            ReplyEvent::ToolCall(_) => {
+                self.calls += 1;
+                self.parallel_calls || self.calls == 1
+            }
+            ReplyEvent::Reasoning(_) | ReplyEvent::Content(_) => !self.only_calls,
         });
         events
     }

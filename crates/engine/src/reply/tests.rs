@@ -1,5 +1,6 @@
 //! Replies of all forms, and hostile ones.
 
+mod begun;
 mod forms;
 mod hostile;
 mod reasoning;
@@ -13,10 +14,11 @@ const QWEN: &str = "{{ '<tool_call>' }}";
 const CODER: &str = "{{ '<tool_call>\n<function=' }}";
 const LLAMA: &str = "{{ '<|python_tag|>' }}";
 const MISTRAL: &str = "{{ '[TOOL_CALLS]' }}";
+const NAMED: &str = "{{ '[TOOL_CALLS]name[ARGS]' }}";
 const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 6] = [QWEN, CODER, LLAMA, MISTRAL, MAGISTRAL, HARMONY];
+const TEMPLATES: [&str; 7] = [QWEN, CODER, LLAMA, MISTRAL, NAMED, MAGISTRAL, HARMONY];
 
 /// The tools of a request.
 fn tools() -> ReplyOptions {
@@ -41,6 +43,10 @@ fn content(text: &str) -> ReplyEvent {
 
 fn call(name: &str, arguments: &str) -> ReplyEvent {
     ReplyEvent::ToolCall(ToolCall { name: name.to_owned(), arguments: arguments.to_owned() })
+}
+
+fn form(template: &str, prompt: &str, options: ReplyOptions) -> ReplyForm {
+    ReplyForm::new(Syntax::of(template, prompt), template, prompt, options)
 }
 
 /// All events of a text in pieces; neighbours of one kind are one.

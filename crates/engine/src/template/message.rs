@@ -11,6 +11,8 @@ pub struct Chat {
     pub tools: Vec<Tool>,
     /// Whether a model that can reason does; left to the template if `None`.
     pub thinking: Option<bool>,
+    /// The last message, an assistant's, is the beginning of the reply: it is continued instead of answered.
+    pub continues: bool,
     /// Other variables of the template. They override those that the other fields set.
     pub variables: Map<String, Json>,
 }

@@ -9,6 +9,7 @@ mod tiny;
 mod bias;
 mod broken;
 mod cache;
+mod converse;
 mod damaged;
 mod embeddings;
 mod failing;

@@ -21,7 +21,7 @@ pub(crate) struct Paths {
 pub(crate) enum GrammarPath {
     /// The field with the grammar.
     Field(String),
-    /// The fields with the schemas of the tools that may be called, in their order.
+    /// The fields with the schemas of the tools, in their order.
     Tools(Vec<String>),
 }
 
@@ -71,6 +71,11 @@ impl Paths {
                 let keyword = path.rsplit('/').next().unwrap_or_default();
                 ApiError::param(self.grammar.of_pointer(&path), format!("the schema's {keyword:?}: {problem}"))
             }
+            EngineError::ToolSchema { index, path, problem, .. } => {
+                let keyword = path.rsplit('/').next().unwrap_or_default();
+                ApiError::param(self.grammar.of_tool(index, &path), format!("the schema's {keyword:?}: {problem}"))
+            }
+            EngineError::NotContinued => prompt(),
             EngineError::Grammar(_) => bad(&self.grammar.of_pointer("")),
             EngineError::GrammarStuck => status(StatusCode::UNPROCESSABLE_ENTITY),
             EngineError::Busy { .. } => status(StatusCode::TOO_MANY_REQUESTS).with_code("queue_full"),
@@ -83,22 +88,27 @@ impl Paths {
 impl GrammarPath {
     /// The path of what a JSON pointer into the grammar's schema names.
     fn of_pointer(&self, pointer: &str) -> String {
-        let (field, rest) = match self {
-            GrammarPath::Field(field) => (field.as_str(), pointer),
-            GrammarPath::Tools(fields) => of_tool(fields, pointer).unwrap_or(("tools", "")),
-        };
-        rest.split('/').skip(1).fold(field.to_owned(), |path, name| match name.parse::<usize>() {
-            Ok(index) => format!("{path}[{index}]"),
-            Err(_) => format!("{path}.{}", name.replace("~1", "/").replace("~0", "~")),
-        })
+        match self {
+            GrammarPath::Field(field) => joined(field, pointer),
+            GrammarPath::Tools(_) => "tools".to_owned(),
+        }
+    }
+
+    /// The path of what a JSON pointer into the schema of the tool of this index names.
+    fn of_tool(&self, index: usize, pointer: &str) -> String {
+        match self {
+            GrammarPath::Tools(fields) => fields.get(index).map_or("tools".to_owned(), |field| joined(field, pointer)),
+            GrammarPath::Field(_) => format!("tools[{index}]"),
+        }
     }
 }
 
-/// The field and the rest of a pointer into the schema of a required call, which has an alternative for each tool
-/// ([`Engine::converse`](gristmill_engine::Engine::converse)).
-fn of_tool<'a>(fields: &'a [String], pointer: &'a str) -> Option<(&'a str, &'a str)> {
-    let (index, rest) = pointer.strip_prefix("/anyOf/")?.split_once('/')?;
-    Some((fields.get(index.parse::<usize>().ok()?)?, rest.strip_prefix("properties/arguments")?))
+/// A field and a JSON pointer within it.
+fn joined(field: &str, pointer: &str) -> String {
+    pointer.split('/').skip(1).fold(field.to_owned(), |path, name| match name.parse::<usize>() {
+        Ok(index) => format!("{path}[{index}]"),
+        Err(_) => format!("{path}.{}", name.replace("~1", "/").replace("~0", "~")),
+    })
 }
 
 #[cfg(test)]
@@ -111,11 +121,8 @@ mod tests {
         assert_eq!(field.of_pointer(""), "guided_json");
         assert_eq!(field.of_pointer("/properties/a~1b/anyOf/2"), "guided_json.properties.a/b.anyOf[2]");
         let tools = GrammarPath::Tools(vec!["tools[1].input_schema".to_owned(), "tools[14].input_schema".to_owned()]);
-        let pointer = "/anyOf/1/properties/arguments/properties/x/format";
-        assert_eq!(tools.of_pointer(pointer), "tools[14].input_schema.properties.x.format");
-        assert_eq!(tools.of_pointer("/anyOf/0/properties/arguments"), "tools[1].input_schema");
-        for pointer in ["", "/anyOf", "/anyOf/2/properties/arguments/x", "/anyOf/x/properties"] {
-            assert_eq!(tools.of_pointer(pointer), "tools");
-        }
+        assert_eq!(tools.of_tool(1, "/properties/x/format"), "tools[14].input_schema.properties.x.format");
+        assert_eq!(tools.of_tool(0, ""), "tools[1].input_schema");
+        assert_eq!((tools.of_tool(2, "/x"), tools.of_pointer("")), ("tools".to_owned(), "tools".to_owned()));
     }
 }

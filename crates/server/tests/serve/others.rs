@@ -129,8 +129,8 @@ fn every_route_is_described() {
 
 #[test]
 fn counters_are_true() {
-    // Four sequences with 63 blocks of 16 tokens.
-    const CAPACITY: f64 = 4.0 * 63.0 * 16.0;
+    // Four sequences with 94 blocks of 16 tokens.
+    const CAPACITY: f64 = 4.0 * 94.0 * 16.0;
     let server = Running::usual();
     let body = json!({"prompt": "a prompt of more than one block", "max_tokens": 7, "ignore_eos": true});
     let first = server.ask("/v1/completions", &body);

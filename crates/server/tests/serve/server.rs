@@ -15,7 +15,7 @@ use crate::speech;
 use crate::tiny::{Random, Tiny};
 
 /// Tokens of a context.
-pub(crate) const CONTEXT: usize = 1000;
+pub(crate) const CONTEXT: usize = 1500;
 
 /// A model of fresh random weights.
 pub(crate) fn model() -> Arc<Model> {

@@ -123,6 +123,14 @@ impl Grammars {
     }
 }
 
+/// Checks that a JSON schema can be enforced.
+///
+/// # Errors
+/// As [`Grammars::compile`].
+pub(super) fn check_schema(schema: &Value) -> Result<(), EngineError> {
+    schema::rewrite(schema, &mut Budget::default()).map(drop)
+}
+
 /// The grammar in llguidance's terms.
 fn source(grammar: &Grammar) -> Result<GrammarWithLexer, EngineError> {
     let refuse = |reason: &str| Err(EngineError::Grammar(reason.to_owned()));

@@ -89,11 +89,11 @@ fn control_tokens_are_asked_for_where_marks_are() {
         (HARMONY, true, true),
         ("", false, false),
     ] {
-        let of = |options| Reply::new(Some(template), "", options).marks_are_control_tokens();
+        let of = |options| form(template, "", options).marks_are_control_tokens();
         assert_eq!((of(tools()), of(ReplyOptions::default())), (tools_only, always), "{template}");
     }
-    assert!(Reply::new(None, "<|start|>assistant", ReplyOptions::default()).marks_are_control_tokens());
-    assert!(!Reply::plain().marks_are_control_tokens());
+    assert!(form("", "<|start|>assistant", ReplyOptions::default()).marks_are_control_tokens());
+    assert!(!ReplyForm::plain().marks_are_control_tokens());
 }
 
 #[test]

@@ -1,0 +1,179 @@
+//! Conversations: from messages and tools to a request, and to the form in which its reply is parsed.
+
+mod call;
+
+use super::{Engine, EngineError, Grammar, Prompt, Request};
+use crate::reply::{ReplyForm, ReplyOptions, Syntax};
+use crate::template::{Chat, ChatTemplate, Message, RenderOptions, Role, Tool};
+use call::RequiredCall;
+
+/// What the reply to a conversation may be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ConverseOptions {
+    /// Whether the reply may or must call tools.
+    pub tool_choice: ToolChoice,
+    /// Whether the reply may have several calls. Otherwise the first call is given and further ones are dropped.
+    pub parallel_calls: bool,
+    /// What the reply must be. The grammar holds from the first token on, so the model does not reason and calls no tool.
+    pub grammar: Option<Grammar>,
+}
+
+impl Default for ConverseOptions {
+    fn default() -> ConverseOptions {
+        ConverseOptions { tool_choice: ToolChoice::Auto, parallel_calls: true, grammar: None }
+    }
+}
+
+/// Whether a reply may or must call tools.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model chooses.
+    #[default]
+    Auto,
+    /// The model is not told of the tools, and what looks like a call is content.
+    None,
+    /// The reply is a call of any of the tools, with arguments of its schema. A call that a limit cuts is left out.
+    Required,
+    /// The reply is a call of one of the tools with these names, as for `Required`.
+    Among(Vec<String>),
+}
+
+/// A prompt in parts.
+struct Parts {
+    /// The prompt, up to the reply.
+    prompt: String,
+    /// The beginning of the reply.
+    begun: String,
+    syntax: &'static Syntax,
+}
+
+impl Engine {
+    /// The request for the reply to a conversation, and the form in which the reply is parsed. The request has default
+    /// sampling and no limit but the context; several requests may be made of it, each with a parser of its own.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render). [`EngineError::NoTools`], [`EngineError::UnknownTool`] and [`EngineError::ToolSchema`]
+    /// if a call is required that no tool can have, [`EngineError::CallAndGrammar`] if a call and a grammar are both
+    /// required.
+    pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<(Request, ReplyForm), EngineError> {
+        let ConverseOptions { tool_choice, parallel_calls, grammar } = options;
+        let callable = match &tool_choice {
+            ToolChoice::Auto => None,
+            ToolChoice::None => {
+                chat.tools.clear();
+                None
+            }
+            ToolChoice::Required => Some(call::callable(&chat.tools, None)?),
+            ToolChoice::Among(names) => Some(call::callable(&chat.tools, Some(names))?),
+        };
+        if callable.is_some() && grammar.is_some() {
+            return Err(EngineError::CallAndGrammar);
+        }
+        if callable.is_some() && chat.continues {
+            return Err(EngineError::NotContinued);
+        }
+        if callable.is_some() || grammar.is_some() {
+            chat.thinking = Some(false);
+        }
+        let parts = self.parts(&chat)?;
+        let options = ReplyOptions { parallel_calls, ..ReplyOptions::for_tools(&chat.tools) };
+        let (request, form) = match (callable, grammar) {
+            (Some(callable), _) => self.required_call(parts, options, &callable)?,
+            (None, Some(grammar)) => followed(parts, grammar),
+            (None, None) => self.answered(parts, options)?,
+        };
+        let control_tokens = form.marks_are_control_tokens();
+        Ok((Request { control_tokens, ..request }, form))
+    }
+
+    /// The prompt of a conversation, as the model's chat template writes it. Tools that the template does not show are
+    /// described in the system message.
+    ///
+    /// # Errors
+    /// [`EngineError::NoTemplate`], or [`EngineError::Template`] if the template is not valid or refuses the messages;
+    /// [`EngineError::NotContinued`].
+    pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
+        self.parts(chat).map(|Parts { prompt, begun, .. }| prompt + &begun)
+    }
+
+    fn parts(&self, chat: &Chat) -> Result<Parts, EngineError> {
+        match chat.messages.split_last() {
+            _ if !chat.continues => self.rendered(chat),
+            Some((last, messages)) if last.role == Role::Assistant && last.calls.is_empty() => {
+                // Its reasoning has ended, or it has none.
+                let thinking = if last.reasoning.is_some() { chat.thinking } else { Some(false) };
+                let messages = messages.to_vec();
+                let parts = self.rendered(&Chat { messages, thinking, ..chat.clone() })?;
+                Ok(self.continued(parts, last))
+            }
+            _ => Err(EngineError::NotContinued),
+        }
+    }
+
+    fn rendered(&self, chat: &Chat) -> Result<Parts, EngineError> {
+        let source = self.model.template().ok_or(EngineError::NoTemplate)?;
+        let template = self.template.get_or_init(|| ChatTemplate::new(source)).as_ref().map_err(Clone::clone)?;
+        let tokenizer = self.model.tokenizer()?;
+        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);
+        let options = RenderOptions {
+            add_generation_prompt: true,
+            bos_token: text(tokenizer.bos()),
+            eos_token: text(tokenizer.eos()),
+            ..RenderOptions::default()
+        };
+        let prompt = template.render_with_tools(chat, &options)?;
+        let syntax = match chat.tools.is_empty() || template.shows_tools(&options) {
+            true => Syntax::of(source, &prompt),
+            false => Syntax::generic(),
+        };
+        Ok(Parts { prompt, begun: String::new(), syntax })
+    }
+
+    /// Begins the reply with a message.
+    fn continued(&self, parts: Parts, message: &Message) -> Parts {
+        let Parts { mut prompt, syntax, .. } = parts;
+        prompt.push_str(syntax.reasoning_ending(&prompt));
+        if let Some(reasoning) = &message.reasoning {
+            let template = self.model.template().unwrap_or_default();
+            prompt.push_str(&syntax.written_reasoning(template, reasoning));
+        }
+        prompt.push_str(syntax.answer_opening(&prompt));
+        Parts { prompt, begun: message.text.clone(), syntax }
+    }
+
+    /// A reply of any kind.
+    fn answered(&self, parts: Parts, options: ReplyOptions) -> Result<(Request, ReplyForm), EngineError> {
+        let Parts { prompt, begun, syntax } = parts;
+        let template = self.model.template().unwrap_or_default();
+        let form = ReplyForm::new(syntax, template, &prompt, options).begun(&*begun);
+        let prompt = Prompt::Rendered(prompt + &begun);
+        // Generated tokens continue a text, as they do after tokens, so that a space before the first word is kept.
+        let prompt = if begun.is_empty() { prompt } else { Prompt::Tokens(self.tokens(&prompt)?) };
+        Ok((Request::new(prompt), form))
+    }
+
+    /// A reply that is a call of one of these tools.
+    fn required_call(
+        &self,
+        parts: Parts,
+        options: ReplyOptions,
+        callable: &[Tool],
+    ) -> Result<(Request, ReplyForm), EngineError> {
+        let Parts { mut prompt, syntax, .. } = parts;
+        prompt.push_str(syntax.reasoning_ending(&prompt));
+        let template = self.model.template().unwrap_or_default();
+        let form = ReplyForm::new(syntax, template, &prompt, options).only_calls();
+        let RequiredCall { opening, grammar } = call::required(&syntax.call, callable, self.model.tokenizer()?);
+        let request = Request::new(Prompt::Rendered(prompt + &opening));
+        Ok((Request { grammar: Some(grammar), ..request }, form.begun(opening)))
+    }
+}
+
+/// A reply whose answer follows a grammar.
+fn followed(parts: Parts, grammar: Grammar) -> (Request, ReplyForm) {
+    let Parts { mut prompt, begun, syntax } = parts;
+    prompt.push_str(syntax.reasoning_ending(&prompt));
+    prompt.push_str(syntax.answer_opening(&prompt));
+    let request = Request::new(Prompt::Rendered(prompt + &begun));
+    (Request { grammar: Some(grammar), ..request }, ReplyForm::plain())
+}

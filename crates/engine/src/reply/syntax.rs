@@ -1,0 +1,170 @@
+//! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
+
+use std::fmt::Debug;
+
+use super::input::Input;
+use super::output::Output;
+use super::{ReplyOptions, harmony, hermes, llama, mistral};
+
+/// The forms, in the order in which a template is compared with them. The last is shown by every template.
+pub(super) const SYNTAXES: [&Syntax; 6] =
+    [&harmony::SYNTAX, &mistral::NAMED, &mistral::LISTED, &llama::SYNTAX, &hermes::CODER, &hermes::SYNTAX];
+
+/// The form in which a model writes replies.
+#[derive(Debug)]
+pub(crate) struct Syntax {
+    /// See [`ReplyForm::name`](super::ReplyForm::name).
+    pub(super) name: &'static str,
+    /// Whether a template, or the end of a prompt, shows that the model writes this form.
+    pub(super) is_shown_by: fn(template: &str, prompt_end: &str) -> bool,
+    /// Marks around reasoning: the first that the template has are the model's, or else the last.
+    pub(super) reasoning: &'static [ReasoningMarks],
+    /// The text that opens an answer after a prompt with this end.
+    pub(super) answer: Option<(&'static str, &'static str)>,
+    /// The form of a call.
+    pub(crate) call: CallSyntax,
+    /// Makes a parser.
+    pub(super) parser: fn(Start) -> Box<dyn Parser>,
+}
+
+/// Marks around reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReasoningMarks {
+    /// The text before reasoning. A prompt may end with it.
+    pub(super) open: &'static str,
+    /// The first mark after reasoning.
+    pub(super) close: &'static str,
+    /// The text between reasoning and an answer, as models write it.
+    pub(super) ending: &'static str,
+    /// The marks are control tokens.
+    pub(super) is_control: bool,
+}
+
+/// The form of a call of a tool.
+#[derive(Debug)]
+pub(crate) struct CallSyntax {
+    /// The text that announces a call, or a list of calls.
+    pub(crate) opening: &'static str,
+    /// The text that follows.
+    pub(crate) body: CallBody,
+    /// The marks are control tokens.
+    pub(super) is_control: bool,
+}
+
+/// The form of a call after its opening.
+#[derive(Debug)]
+pub(crate) enum CallBody {
+    /// A JSON object with `name`, and the arguments under this name.
+    Object(&'static str),
+    /// A list of such objects.
+    List(&'static str),
+    /// The name, these marks, and the arguments.
+    Named(&'static [&'static str]),
+}
+
+/// The start of a reply, for a parser.
+pub(super) struct Start<'t> {
+    pub(super) prompt_end: &'t str,
+    pub(super) reasoning: ReasoningMarks,
+    pub(super) options: ReplyOptions,
+}
+
+/// Finds events in the text of a reply.
+pub(super) trait Parser: Debug + Send + Sync {
+    /// Reads in one state. Returns whether to go on; more text is needed otherwise.
+    fn step(&mut self, input: &mut Input, output: &mut Output) -> bool;
+
+    /// Takes the rest at the end of the reply.
+    fn finish(&mut self, input: &mut Input, output: &mut Output);
+
+    /// Whether the text so far ends within reasoning.
+    fn is_reasoning(&self) -> bool {
+        false
+    }
+}
+
+/// A text without marks: all of it is content.
+#[derive(Debug)]
+pub(super) struct Plain;
+
+impl Parser for Plain {
+    fn step(&mut self, input: &mut Input, output: &mut Output) -> bool {
+        input.advance_to_end();
+        output.content(input.take());
+        false
+    }
+
+    fn finish(&mut self, _: &mut Input, _: &mut Output) {}
+}
+
+impl Syntax {
+    /// The form of the replies to a prompt.
+    pub(crate) fn of(template: &str, prompt_end: &str) -> &'static Syntax {
+        let shown = SYNTAXES.into_iter().find(|syntax| (syntax.is_shown_by)(template, prompt_end));
+        shown.unwrap_or(&hermes::SYNTAX)
+    }
+
+    /// The form of replies of a model whose template knows no tools, and which is told of them in words.
+    pub(crate) fn generic() -> &'static Syntax {
+        &hermes::SYNTAX
+    }
+
+    /// The marks of reasoning.
+    pub(super) fn reasoning(&self, template: &str) -> ReasoningMarks {
+        let marks = self.reasoning.iter().find(|marks| template.contains(marks.open)).or(self.reasoning.last());
+        marks.copied().unwrap_or(hermes::THINK)
+    }
+
+    /// The text that ends the reasoning which a prompt has begun.
+    pub(crate) fn reasoning_ending(&self, prompt: &str) -> &'static str {
+        let end = prompt.trim_end();
+        self.reasoning.iter().find(|marks| end.ends_with(marks.open)).map_or("", |marks| marks.ending)
+    }
+
+    /// The text that opens an answer after a prompt.
+    pub(crate) fn answer_opening(&self, prompt: &str) -> &'static str {
+        self.answer.filter(|(end, _)| prompt.trim_end().ends_with(end)).map_or("", |(_, opening)| opening)
+    }
+
+    /// Reasoning as the model writes it before an answer.
+    pub(crate) fn written_reasoning(&self, template: &str, reasoning: &str) -> String {
+        let marks = self.reasoning(template);
+        [marks.open, reasoning, marks.ending].concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_begin_after_reasoning() {
+        for (template, prompt, ending, opening) in [
+            ("", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n", ""),
+            ("", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "", ""),
+            ("[THINK][TOOL_CALLS]", "[/INST][THINK]", "[/THINK]", ""),
+            ("<|channel|>", "<|start|>assistant", "", "<|channel|>final<|message|>"),
+            ("<|channel|>", "<|start|>assistant<|channel|>analysis<|message|>", "<|end|><|start|>assistant", ""),
+            ("", "assistant:", "", ""),
+        ] {
+            let syntax = Syntax::of(template, prompt);
+            assert_eq!((syntax.reasoning_ending(prompt), syntax.answer_opening(prompt)), (ending, opening), "{prompt}");
+        }
+    }
+
+    #[test]
+    fn templates_show_forms() {
+        for (template, name) in [
+            ("", "Hermes"),
+            ("<tool_call>", "Hermes"),
+            ("<tool_call> <|python_tag|>", "Hermes"),
+            ("<tool_call><function=", "Qwen3-Coder"),
+            ("ipython", "Llama"),
+            ("[TOOL_CALLS] [", "Mistral (list)"),
+            ("[TOOL_CALLS]name[ARGS]", "Mistral (named)"),
+            ("<|channel|>", "Harmony"),
+        ] {
+            assert_eq!(Syntax::of(template, "").name, name, "{template}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Replies whose beginning stands in the prompt: required calls, and messages that are continued.
+
+use super::*;
+
+/// A call of `get_time` in each form: template, end of the prompt, and the call after its opening.
+const REQUIRED: [(&str, &str, &str); 6] = [
+    (QWEN, "<|im_start|>assistant\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (CODER, "<think>\n\n</think>\n\n", "{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}"),
+    (LLAMA, "<|end_header_id|>\n\n", "{\"name\": \"get_time\", \"parameters\": {\"zone\": \"}\"}}"),
+    (MISTRAL, "[/INST]", "[{\"name\": \"get_time\", \"arguments\": {\"zone\": \"}\"}}]"),
+    (NAMED, "[/INST]", "get_time[ARGS]{\"zone\": \"}\"}"),
+    (HARMONY, "<|start|>assistant", "get_time <|constrain|>json<|message|>{\"zone\": \"}\"}"),
+];
+
+/// Both ways of a prompt: with the opening of a call, and with as much of the call as names a single tool.
+fn required(template: &str, prompt: &str, known: &str) -> ReplyForm {
+    let form = form(template, prompt, tools());
+    let opening = Syntax::of(template, prompt).call.opening;
+    form.begun([opening, known].concat()).only_calls()
+}
+
+#[test]
+fn required_calls_are_whole_or_left_out() {
+    for (template, prompt, text) in REQUIRED {
+        let expected = [call("get_time", "{\"zone\": \"}\"}")];
+        let known = text.split_once('{').map_or("", |(known, _)| known).trim_start_matches('[');
+        for known in ["", known] {
+            let form = required(template, prompt, known);
+            let text = &text[known.len()..];
+            for n in 1..=text.len() {
+                assert_eq!(events(form.parser(), pieces(text, n)), expected, "{text} in pieces of {n}");
+            }
+            let end = text.rfind('}').expect("an object") + 1;
+            for cut in 0..end {
+                assert_eq!(form.parse(&text[..cut]), ParsedReply::default(), "{}", &text[..cut]);
+            }
+            assert_eq!(form.parse(&text[..end]).calls.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_continued_message_gives_what_follows() {
+    let time = "<tool_call>\n{\"name\": \"get_time\"}\n</tool_call>";
+    for (begun, text, expected) in [
+        ("Hello", " world ", vec![content(" world ")]),
+        // Held white space is of the beginning.
+        ("Hello \n", "world", vec![content("world")]),
+        ("Hello", " \n\n", vec![content(" \n\n")]),
+        // A mark begins before, and does or does not end.
+        ("See: <tool", &time[5..], vec![call("get_time", "{}")]),
+        ("See: <tool", "s>", vec![content("s>")]),
+        ("See:", time, vec![call("get_time", "{}")]),
+        // A call that stands in the prompt is not one of the reply.
+        (time, "\nDone.", vec![content("Done.")]),
+        ("<think>a", "b</think>c", vec![reasoning("b"), content("c")]),
+        ("<think>a</th", "ink>c", vec![content("c")]),
+        ("größer", "größer", vec![content("größer")]),
+    ] {
+        for n in 1..=text.chars().count() {
+            let form = form(QWEN, "", tools()).begun(begun);
+            assert_eq!(events(form.parser(), pieces(text, n)), expected, "{begun:?}, {text:?} in pieces of {n}");
+        }
+    }
+    let form = form(HARMONY, "<|start|>assistant<|channel|>final<|message|>", tools()).begun("Hi <|");
+    assert_eq!(events(form.parser(), ["there", "<|return|>"]), [content("there")]);
+    assert!(!form.parser().has_calls() && !form.parser().is_reasoning());
+}
+
+#[test]
+fn further_calls_are_dropped_on_request() {
+    let both = "<tool_call>{\"name\": \"a\"}</tool_call><tool_call>{\"name\": \"b\"}</tool_call>.";
+    let one = ReplyOptions { parallel_calls: false, ..tools() };
+    for (options, expected) in
+        [(tools(), vec![call("a", "{}"), call("b", "{}"), content(".")]), (one, vec![call("a", "{}"), content(".")])]
+    {
+        check(QWEN, "", &options, both, &expected);
+    }
+}

@@ -1,0 +1,71 @@
+//! Tools for a template that knows none: instructions in the system message, and calls and results as text, in the form
+//! of Hermes.
+
+use serde_json::{Map, Value as Json, json};
+
+use super::message::{Call, Chat, Message, Role, Tool};
+
+/// A conversation whose tools, calls and results are texts of its messages. The tools stand in the first message of
+/// `place`, which is [`Role::System`] or [`Role::User`].
+pub(super) fn spelled_out(chat: &Chat, place: Role) -> Chat {
+    let mut messages: Vec<Message> = Vec::with_capacity(chat.messages.len() + 1);
+    for message in chat.messages.iter().map(spelled) {
+        match messages.last_mut() {
+            // Templates may require that user and assistant alternate, and a result has the role of the user.
+            Some(last) if last.role == Role::User && message.role == Role::User => {
+                last.text.push('\n');
+                last.text.push_str(&message.text);
+            }
+            _ => messages.push(message),
+        }
+    }
+    if !chat.tools.is_empty() {
+        instruct(&mut messages, &instructions(&chat.tools), place);
+    }
+    Chat { messages, tools: Vec::new(), ..chat.clone() }
+}
+
+/// A message without calls, of a role that all templates know.
+fn spelled(message: &Message) -> Message {
+    match message.role {
+        Role::Tool => Message::new(Role::User, format!("<tool_response>\n{}\n</tool_response>", message.text)),
+        _ => {
+            let texts = Some(message.text.clone()).filter(|text| !text.is_empty()).into_iter();
+            let text = texts.chain(message.calls.iter().map(written)).collect::<Vec<_>>().join("\n");
+            Message { text, calls: Vec::new(), ..message.clone() }
+        }
+    }
+}
+
+/// A call as a model writes it.
+fn written(call: &Call) -> String {
+    let call = json!({"name": call.name, "arguments": call.arguments});
+    format!("<tool_call>\n{call}\n</tool_call>")
+}
+
+fn instruct(messages: &mut Vec<Message>, instructions: &str, place: Role) {
+    match messages.iter_mut().find(|message| message.role == place) {
+        Some(message) if message.text.is_empty() => message.text = instructions.to_owned(),
+        Some(message) => message.text = format!("{}\n\n{instructions}", message.text),
+        None => messages.insert(0, Message::new(place, instructions)),
+    }
+}
+
+fn instructions(tools: &[Tool]) -> String {
+    let tools: Vec<String> = tools.iter().map(|tool| description(tool).to_string()).collect();
+    format!(
+        "You can call these tools, each with the JSON schema of its arguments:\n<tools>\n{}\n</tools>\nTo call a tool, write \
+         one JSON object between marks, and wait for the result between <tool_response> and </tool_response>:\n<tool_call>\n\
+         {{\"name\": \"tool\", \"arguments\": {{\"argument\": \"value\"}}}}\n</tool_call>\nIf no tool helps, answer without a call.",
+        tools.join("\n")
+    )
+}
+
+fn description(tool: &Tool) -> Json {
+    let mut fields = Map::new();
+    fields.insert("name".to_owned(), tool.name.as_str().into());
+    let mut set = |name: &str, value: Option<Json>| value.map(|value| fields.insert(name.to_owned(), value));
+    set("description", tool.description.clone().map(Json::from));
+    set("parameters", tool.parameters.clone());
+    fields.into()
+}

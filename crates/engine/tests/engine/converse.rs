@@ -1,0 +1,226 @@
+//! Conversations in each form of replies: prompts, required calls, continued messages, tools that a template does not show.
+
+use std::sync::Arc;
+
+use gristmill_engine::engine::FinishReason;
+use gristmill_engine::reply::{ParsedReply, ReplyEvent};
+use gristmill_engine::template::{Call, Message, Role, Tool};
+use gristmill_engine::{
+    Chat, ConverseOptions, Engine, EngineError, Grammar, Model, Prompt, Request, SamplingOptions, ToolChoice,
+};
+use serde_json::{Value, json};
+
+use super::tiny::Tiny;
+use super::{built, engine, pieces, speech, text};
+
+/// The beginning of templates: tools, and messages in marks.
+const HEAD: &str = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
+                    {{ m.content }}<|im_end|>\n{% endfor %}";
+
+/// Name, end of a template, and a required call of `pick` or `stop`: its opening, and with `pick` alone.
+const FORMS: [(&str, &str, &str, &str); 6] = [
+    ("Hermes", "{# <tool_call> #}A:\n<think>", "A:\n<think>\n</think>\n\n<tool_call>\n", ""),
+    ("Qwen3-Coder", "{# <tool_call><function= #}A:", "A:<tool_call>\n", ""),
+    ("Llama", "{# <|python_tag|> #}A:", "A:", ""),
+    ("Mistral (list)", "{# [TOOL_CALLS] [ #}[/INST]", "[/INST][TOOL_CALLS]", ""),
+    ("Mistral (named)", "{# [TOOL_CALLS] [ARGS] [THINK] #}[/INST][THINK]", "[THINK][/THINK][TOOL_CALLS]", "pick[ARGS]"),
+    (
+        "Harmony",
+        "{# <|channel|> #}<|start|>assistant",
+        "<|start|>assistant<|channel|>commentary to=functions.",
+        "pick <|constrain|>json<|message|>",
+    ),
+];
+
+/// A model with a template, whose vocabulary has the control tokens of calls.
+fn model(template: &str) -> Arc<Model> {
+    let mut tiny = Tiny::llama();
+    speech::teach(&mut tiny);
+    let mut tokens = speech::tokens();
+    let mut types = vec![1_i32; 257];
+    tokens.extend(["[ARGS]", "<|constrain|>", "<|message|>"].map(String::from));
+    types.resize(tokens.len(), 3);
+    let hidden = tiny.tensors.iter().find(|t| t.0 == "token_embd.weight").map_or(0, |t| t.2[0]);
+    tiny.tensor("token_embd.weight", &[hidden, tokens.len() as u64]);
+    tiny.set("tokenizer.ggml.tokens", tokens);
+    tiny.set("tokenizer.ggml.token_type", types);
+    tiny.set("tokenizer.chat_template", template);
+    tiny.set("llama.context_length", 1000_u32);
+    built(&tiny)
+}
+
+fn running(template: &str) -> Engine {
+    let limits = gristmill_engine::Limits { context: Some(1000), sequences: 1, batch_tokens: 64, ..Default::default() };
+    Engine::start(model(template), limits).expect("it fits")
+}
+
+fn tools() -> Vec<Tool> {
+    let kinds = json!({"type": "object", "properties": {"kind": {"$ref": "#/$defs/kind"}}, "required": ["kind"],
+                       "$defs": {"kind": {"enum": ["red", "green"]}}});
+    let tool = |name: &str, parameters| Tool { name: name.into(), description: None, parameters: Some(parameters) };
+    vec![tool("pick", kinds), tool("stop", json!({"type": "object", "additionalProperties": false}))]
+}
+
+fn chat(tools: Vec<Tool>) -> Chat {
+    Chat { tools, ..Chat::new(vec![Message::new(Role::User, "x")]) }
+}
+
+fn required(engine: &Engine, tools: Vec<Tool>) -> (Request, gristmill_engine::reply::ReplyForm) {
+    let options = ConverseOptions { tool_choice: ToolChoice::Required, ..ConverseOptions::default() };
+    engine.converse(chat(tools), options).expect("good tools")
+}
+
+fn rendered(request: &Request) -> &str {
+    let Prompt::Rendered(prompt) = &request.prompt else { panic!("{:?}", request.prompt) };
+    prompt
+}
+
+#[test]
+fn required_calls_have_the_form_of_the_model() {
+    for (name, end, opening, one) in FORMS {
+        let engine = running(&format!("{HEAD}{end}"));
+        for tools in [tools(), tools()[..1].to_vec()] {
+            let (request, form) = required(&engine, tools.clone());
+            let begin = if tools.len() == 1 { one } else { "" };
+            assert!(rendered(&request).ends_with(&format!("{opening}{begin}")), "{name}: {}", rendered(&request));
+            let mut called = Vec::new();
+            for seed in 0..30 {
+                let mut request = request.clone();
+                request.sampling =
+                    SamplingOptions { temperature: 10.0, seed: Some(seed), ..SamplingOptions::default() };
+                let found = pieces(&engine, request);
+                let ParsedReply { calls, content, reasoning } = form.parse(&text(&found));
+                assert!(calls.len() == 1 && content.is_empty() && reasoning.is_empty(), "{name}: {}", text(&found));
+                let arguments: Value = serde_json::from_str(&calls[0].arguments).expect("an object");
+                match calls[0].name.as_str() {
+                    "pick" => assert!(["red", "green"].map(Value::from).contains(&arguments["kind"]), "{arguments}"),
+                    name => assert_eq!((name, arguments), ("stop", json!({}))),
+                }
+                called.push(calls[0].name.clone());
+                assert_eq!(found.last().and_then(|piece| piece.finish).map(|end| end.reason), Some(FinishReason::End));
+            }
+            called.sort();
+            called.dedup();
+            assert_eq!(called.len(), tools.len(), "{name}: each tool is called by chance");
+        }
+    }
+}
+
+/// The text of a call that a limit cuts is no content, in pieces and as a whole.
+#[test]
+fn a_required_call_that_is_cut_is_left_out() {
+    for (name, end, ..) in FORMS {
+        let engine = running(&format!("{HEAD}{end}"));
+        let (request, form) = required(&engine, tools());
+        for most in 1..8 {
+            let found = pieces(&engine, Request { max_tokens: Some(most), ..request.clone() });
+            let mut reply = form.parser();
+            let mut events: Vec<ReplyEvent> = found.iter().flat_map(|piece| reply.push(&piece.text)).collect();
+            events.extend(reply.finish());
+            assert_eq!(events, [], "{name}: {}", text(&found));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_required() {
+    let engine = running(HEAD);
+    let refused = |chat: Chat, tool_choice: ToolChoice, grammar: Option<Grammar>| {
+        engine
+            .converse(chat, ConverseOptions { tool_choice, grammar, ..ConverseOptions::default() })
+            .expect_err("refused")
+    };
+    let among = |name: &str| ToolChoice::Among(vec![name.to_owned()]);
+    assert!(matches!(refused(chat(vec![]), ToolChoice::Required, None), EngineError::NoTools));
+    assert!(matches!(refused(chat(tools()), among("x"), None), EngineError::UnknownTool(name) if name == "x"));
+    let error = refused(chat(tools()), among("pick"), Some(Grammar::Json));
+    assert!(matches!(error, EngineError::CallAndGrammar));
+    for (role, calls, choice) in [
+        (Role::User, vec![], ToolChoice::Auto),
+        (Role::Assistant, vec![Call::default()], ToolChoice::Auto),
+        (Role::Assistant, vec![], ToolChoice::Required),
+    ] {
+        let messages = vec![Message { calls, ..Message::new(role, "x") }];
+        let chat = Chat { messages, tools: tools(), continues: true, ..Chat::default() };
+        assert!(matches!(refused(chat, choice, None), EngineError::NotContinued));
+    }
+    assert!(matches!(engine.render(&Chat { continues: true, ..Chat::default() }), Err(EngineError::NotContinued)));
+}
+
+#[test]
+fn a_message_is_continued() {
+    for (name, end, prompt) in [
+        ("Hermes", "{# <tool_call> #}A:\n<think>", "A:\n<think>\n</think>\n\nYes, "),
+        ("Mistral", "{# [TOOL_CALLS][THINK] #}[/INST]", "[/INST]Yes, "),
+        ("Harmony", "{# <|channel|> #}<|start|>assistant", "<|start|>assistant<|channel|>final<|message|>Yes, "),
+    ] {
+        let engine = running(&format!("{HEAD}{end}"));
+        let messages = vec![Message::new(Role::User, "x"), Message::new(Role::Assistant, "Yes, ")];
+        let chat = Chat { messages, continues: true, ..Chat::default() };
+        assert_eq!(engine.render(&chat).expect("good"), format!("<|im_start|>user\nx<|im_end|>\n{prompt}"), "{name}");
+        let (request, form) = engine.converse(chat.clone(), ConverseOptions::default()).expect("good");
+        assert_eq!(
+            engine.tokens(&request.prompt).unwrap().len(),
+            engine.tokens(&Prompt::Rendered(engine.render(&chat).unwrap())).unwrap().len()
+        );
+        let found = form.parse("we  do");
+        assert_eq!((&*found.content, &*found.reasoning), ("we  do", ""), "{name}");
+        let grammar = Some(Grammar::Regex("ab".to_owned()));
+        let (request, form) = engine.converse(chat, ConverseOptions { grammar, ..ConverseOptions::default() }).unwrap();
+        assert!(rendered(&request).ends_with(prompt));
+        assert_eq!(form.parse(&text(&pieces(&engine, request))).content, "ab");
+    }
+    let engine = running(&format!("{HEAD}{{# <|channel|> #}}<|start|>assistant"));
+    let last = Message { reasoning: Some("So".into()), ..Message::new(Role::Assistant, "Yes") };
+    let chat = Chat { continues: true, ..Chat::new(vec![last]) };
+    let expected =
+        "<|start|>assistant<|channel|>analysis<|message|>So<|end|><|start|>assistant<|channel|>final<|message|>Yes";
+    assert_eq!(engine.render(&chat).unwrap(), expected);
+}
+
+#[test]
+fn tools_reach_a_template_that_shows_none() {
+    let engine = engine(&super::model(), 1, 64);
+    let call = Call {
+        id: "c".into(),
+        name: "pick".into(),
+        arguments: serde_json::from_value(json!({"kind": "red"})).unwrap(),
+    };
+    let messages = vec![
+        Message::new(Role::System, "Be brief."),
+        Message::new(Role::User, "x"),
+        Message { calls: vec![call], ..Message::new(Role::Assistant, "I look.") },
+        Message { call_id: Some("c".into()), ..Message::new(Role::Tool, "42") },
+        Message::new(Role::User, "And?"),
+    ];
+    let chat = Chat { tools: tools(), ..Chat::new(messages) };
+    let (request, form) = engine.converse(chat.clone(), ConverseOptions::default()).expect("good");
+    let prompt = rendered(&request);
+    let (system, rest) = prompt.split_once("<|im_end|>").unwrap();
+    assert!(
+        system.starts_with("<|im_start|>system\nBe brief.\n\n")
+            && system.contains("\n{\"name\":\"pick\",\"parameters\":")
+    );
+    let expected = "\n<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\nI look.\n<tool_call>\n\
+                    {\"name\":\"pick\",\"arguments\":{\"kind\":\"red\"}}\n</tool_call><|im_end|>\n<|im_start|>user\n\
+                    <tool_response>\n42\n</tool_response>\nAnd?<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(rest, expected);
+    assert_eq!(form.parse("<tool_call>{\"name\": \"pick\"}</tool_call>").calls.len(), 1);
+    // Without tools, calls and results still stand there; without system message, one is made.
+    let prompt = engine.render(&Chat { tools: vec![], ..chat.clone() }).unwrap();
+    assert!(prompt.starts_with("<|im_start|>system\nBe brief.<|im_end|>") && prompt.ends_with(expected));
+    let prompt = engine.render(&self::chat(tools())).unwrap();
+    assert!(prompt.starts_with("<|im_start|>system\nYou can call these tools,"));
+    // A required call, and no tools at all.
+    let (request, _) = required(&engine, tools());
+    assert!(rendered(&request).ends_with("<think></think><tool_call>\n"));
+    let options = ConverseOptions { tool_choice: ToolChoice::None, ..ConverseOptions::default() };
+    let (request, form) = engine.converse(self::chat(tools()), options).unwrap();
+    assert_eq!(rendered(&request), "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
+    assert!(form.parse("<tool_call>{\"name\": \"pick\"}</tool_call>").calls.is_empty());
+    // A template without system messages.
+    let no_system = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}\
+                     {% for m in messages %}{{ m.content }}|{% endfor %}";
+    let prompt = running(no_system).render(&self::chat(tools())).unwrap();
+    assert!(prompt.starts_with("x\n\nYou can call these tools,") && prompt.ends_with("without a call.|"));
+}
