@@ -112,7 +112,8 @@ fn a_required_call_that_is_cut_is_left_out() {
     for (name, end, ..) in FORMS {
         let engine = running(&format!("{HEAD}{end}"));
         let (request, form) = required(&engine, tools());
-        for most in 1..8 {
+        // The shortest call, `stop[ARGS]{}`, has seven tokens.
+        for most in 1..7 {
             let found = pieces(&engine, Request { max_tokens: Some(most), ..request.clone() });
             let mut reply = form.parser();
             let mut events: Vec<ReplyEvent> = found.iter().flat_map(|piece| reply.push(&piece.text)).collect();

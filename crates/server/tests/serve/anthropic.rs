@@ -135,3 +135,19 @@ fn refusals_have_its_form() {
     let reply = server.post_text(PATH, "{", &[]);
     assert_eq!((reply.status, reply.json()["type"].clone()), (400, json!("error")));
 }
+
+/// A message of the assistant at the end is continued: nothing closes it, and the reply has only what follows.
+#[test]
+fn the_last_message_is_continued() {
+    let server = Running::usual();
+    let ask = |path: &str, messages: Value| {
+        server.ask(path, &json!({"model": "tiny", "max_tokens": 5, "messages": messages}))
+    };
+    let user = json!({"role": "user", "content": "abc"});
+    let count =
+        |messages: Value| ask("/v1/messages/count_tokens", messages)["input_tokens"].as_u64().expect("a number");
+    let begun = json!([user, {"role": "assistant", "content": "ab"}]);
+    // The template's marks of a reply without reasoning, and a pair of letters, which is a token.
+    assert_eq!(count(begun.clone()), count(json!([user])) + "<think></think>".len() as u64 + 1);
+    assert_eq!(ask("/v1/messages", begun)["role"], "assistant");
+}
