@@ -49,7 +49,7 @@ pub(crate) fn routes(app: App) -> Router {
 }
 
 /// Whether the server can serve. If it cannot, it has to be started again.
-#[utoipa::path(get, path = "/health", responses((status = 200, description = "It serves", body = Health), (status = 503, description = "It does not", body = Health)))]
+#[utoipa::path(get, path = "/health", responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn health(State(app): State<App>) -> (StatusCode, Json<Health>) {
     match app.engine.health() {
         Ok(()) => (StatusCode::OK, Json(Health { status: "ok", reason: None })),

@@ -119,9 +119,9 @@ const POLICY: Policy = Policy {
     path = "/v1/messages",
     request_body = MessagesRequest,
     responses(
-        (status = 200, description = "The reply", content((MessageReply = "application/json"), (StreamEvent = "text/event-stream"))),
-        (status = "4XX", description = "A refusal", body = AnthropicErrorBody),
-        (status = "5XX", description = "A failure", body = AnthropicErrorBody)
+        (status = 200, content((MessageReply = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", body = AnthropicErrorBody),
+        (status = "5XX", body = AnthropicErrorBody)
     )
 )]
 pub(crate) async fn messages(
@@ -139,9 +139,9 @@ pub(crate) async fn messages(
     path = "/v1/messages/count_tokens",
     request_body = PromptFields,
     responses(
-        (status = 200, description = "The number of tokens", body = Count),
-        (status = "4XX", description = "A refusal", body = AnthropicErrorBody),
-        (status = "5XX", description = "A failure", body = AnthropicErrorBody)
+        (status = 200, body = Count),
+        (status = "4XX", body = AnthropicErrorBody),
+        (status = "5XX", body = AnthropicErrorBody)
     )
 )]
 pub(crate) async fn count_tokens(

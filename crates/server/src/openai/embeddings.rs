@@ -90,9 +90,9 @@ struct EmbeddingUsage {
     path = "/v1/embeddings",
     request_body = EmbeddingsRequest,
     responses(
-        (status = 200, description = "The vectors", body = EmbeddingList),
-        (status = "4XX", description = "A refusal", body = ErrorBody),
-        (status = "5XX", description = "A failure", body = ErrorBody)
+        (status = 200, body = EmbeddingList),
+        (status = "4XX", body = ErrorBody),
+        (status = "5XX", body = ErrorBody)
     )
 )]
 pub(crate) async fn serve(

@@ -82,7 +82,7 @@ pub(crate) struct TemplateRequest {
     post,
     path = "/tokenize",
     request_body = TokenizeRequest,
-    responses((status = 200, description = "The result", body = Tokenized), (status = "4XX", description = "A refusal", body = ErrorBody))
+    responses((status = 200, body = Tokenized), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Result<Json<Tokenized>, ApiError> {
     let TokenizeRequest { model, prompt, messages: conversation, add_special_tokens, return_token_strs } =
@@ -124,7 +124,7 @@ enum Text {
     post,
     path = "/detokenize",
     request_body = DetokenizeRequest,
-    responses((status = 200, description = "The result", body = Detokenized), (status = "4XX", description = "A refusal", body = ErrorBody))
+    responses((status = 200, body = Detokenized), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Result<Json<Detokenized>, ApiError> {
     let DetokenizeRequest { model, tokens } = fields.read()?;
@@ -138,7 +138,7 @@ pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Re
 }
 
 /// Special tokens and the chat template, in the form that lm-eval's remote tokenizer reads.
-#[utoipa::path(get, path = "/tokenizer_info", responses((status = 200, description = "The result", body = TokenizerInfo), (status = "4XX", description = "A refusal", body = ErrorBody)))]
+#[utoipa::path(get, path = "/tokenizer_info", responses((status = 200, body = TokenizerInfo), (status = "4XX", body = ErrorBody)))]
 pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, ApiError> {
     let tokenizer = tokenizer(&app)?;
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);
@@ -157,7 +157,7 @@ pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, 
     post,
     path = "/apply-template",
     request_body = TemplateRequest,
-    responses((status = 200, description = "The result", body = Detokenized), (status = "4XX", description = "A refusal", body = ErrorBody))
+    responses((status = 200, body = Detokenized), (status = "4XX", body = ErrorBody))
 )]
 pub(crate) async fn apply_template(State(app): State<App>, mut fields: Fields) -> Result<Json<Detokenized>, ApiError> {
     let TemplateRequest { messages: conversation, tools, chat_template_kwargs } = fields.read()?;

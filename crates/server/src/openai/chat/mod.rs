@@ -72,9 +72,9 @@ pub(crate) struct ChatFields {
     path = "/v1/chat/completions",
     request_body = ChatRequest,
     responses(
-        (status = 200, description = "The reply", content((ChatCompletion = "application/json"), (StreamEvent = "text/event-stream"))),
-        (status = "4XX", description = "A refusal", body = ErrorBody),
-        (status = "5XX", description = "A failure", body = ErrorBody)
+        (status = 200, content((ChatCompletion = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", body = ErrorBody),
+        (status = "5XX", body = ErrorBody)
     )
 )]
 pub(crate) async fn serve(

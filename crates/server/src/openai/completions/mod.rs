@@ -60,9 +60,9 @@ pub(crate) struct CompletionFields {
     path = "/v1/completions",
     request_body = CompletionRequest,
     responses(
-        (status = 200, description = "The reply", content((Completion = "application/json"), (StreamEvent = "text/event-stream"))),
-        (status = "4XX", description = "A refusal", body = ErrorBody),
-        (status = "5XX", description = "A failure", body = ErrorBody)
+        (status = 200, content((Completion = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", body = ErrorBody),
+        (status = "5XX", body = ErrorBody)
     )
 )]
 pub(crate) async fn serve(

@@ -100,9 +100,9 @@ const LOGPROBS: &str = "message.output_text.logprobs";
     path = "/v1/responses",
     request_body = ResponsesRequest,
     responses(
-        (status = 200, description = "The reply", content((ResponseObject = "application/json"), (StreamEvent = "text/event-stream"))),
-        (status = "4XX", description = "A refusal", body = ErrorBody),
-        (status = "5XX", description = "A failure", body = ErrorBody)
+        (status = 200, content((ResponseObject = "application/json"), (StreamEvent = "text/event-stream"))),
+        (status = "4XX", body = ErrorBody),
+        (status = "5XX", body = ErrorBody)
     )
 )]
 pub(crate) async fn serve(
