@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::access::Tenant;
 use crate::blocking::blocking;
-use crate::error::ApiError;
+use crate::error::{ApiError, Paths};
 use crate::reply::{Choice, Reply, Step};
 use crate::request::{ApiRequest, Conversation, Input, Settings};
 use crate::state::App;
@@ -56,13 +56,7 @@ impl Running {
             Input::Conversation(conversation) => {
                 starting.conversation(conversation).map_err(|error| paths.error(error))?;
             }
-            Input::Texts(prompts) => {
-                let several = prompts.len() > 1;
-                for (index, prompt) in prompts.into_iter().enumerate() {
-                    let at = several.then_some(index);
-                    starting.text(prompt).map_err(|error| paths.error_of_prompt(at, error))?;
-                }
-            }
+            Input::Texts(prompts) => starting.texts(prompts, &paths)?,
         }
         Ok(starting.running)
     }
@@ -124,20 +118,32 @@ impl Starting<'_> {
         let Conversation { chat, tool_choice, parallel_calls } = conversation;
         let options = ConverseOptions { tool_choice, parallel_calls, grammar: self.settings.grammar.take() };
         let (request, form) = self.app.engine.converse(chat, options)?;
-        self.choices(request, &form)
+        self.choices(request, None, &form)
     }
 
-    fn text(&mut self, prompt: Prompt) -> Result<(), EngineError> {
-        let request = Request { grammar: self.settings.grammar.clone(), ..Request::new(prompt) };
-        self.choices(request, &ReplyForm::plain())
+    /// Starts the choices of all prompts, after all of them are tokenised: the last one may be too long.
+    fn texts(&mut self, prompts: Vec<Prompt>, paths: &Paths) -> Result<(), ApiError> {
+        let several = prompts.len() > 1;
+        let tokenise = |(index, prompt): (usize, &Prompt)| {
+            let tokens = self.app.engine.prompt_tokens(prompt);
+            tokens.map_err(|error| paths.error_of_prompt(several.then_some(index), error))
+        };
+        let tokens = prompts.iter().enumerate().map(tokenise).collect::<Result<Vec<_>, _>>()?;
+        for (prompt, tokens) in prompts.into_iter().zip(tokens) {
+            let request = Request { grammar: self.settings.grammar.clone(), ..Request::new(prompt) };
+            self.choices(request, Some(tokens), &ReplyForm::plain()).map_err(|error| paths.error(error))?;
+        }
+        Ok(())
     }
 
-    /// Starts the choices of one prompt.
-    fn choices(&mut self, request: Request, form: &ReplyForm) -> Result<(), EngineError> {
+    /// Starts the choices of one prompt, which has these tokens if they are known.
+    fn choices(&mut self, request: Request, tokens: Option<Vec<u32>>, form: &ReplyForm) -> Result<(), EngineError> {
         let Starting { app, running, places, sender, settings, tenant } = self;
         let request = Request { draft: app.options.draft, tenant: *tenant, ..settings.apply(request) };
         let n = running.reply.n;
         running.recorder.iter_mut().for_each(|recorder| recorder.add(&request, n));
+        let prompt = tokens.map(Prompt::Tokens).unwrap_or(request.prompt);
+        let request = Request { prompt, ..request };
         let first = running.reply.choices.len();
         let now = Instant::now();
         let (watches, accepted): (Vec<_>, Vec<_>) = (0..n).map(|_| app.metrics.watch(now)).unzip();

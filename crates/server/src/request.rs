@@ -80,18 +80,17 @@ impl Settings {
 
     /// A request of the engine with these settings; its grammar and its prompt stay.
     pub(crate) fn apply(&self, request: Request) -> Request {
-        let Settings { sampling, logit_bias, dry, max_tokens, min_tokens, stop, ignore_end, .. } = self.clone();
-        let Settings { logprobs, prompt_logprobs, .. } = *self;
+        let own = self.clone();
         Request {
-            sampling,
-            logit_bias,
-            dry,
-            max_tokens,
-            min_tokens,
-            stop,
-            ignore_end,
-            logprobs,
-            prompt_logprobs,
+            sampling: own.sampling,
+            logit_bias: own.logit_bias,
+            dry: own.dry,
+            max_tokens: own.max_tokens,
+            min_tokens: own.min_tokens,
+            stop: own.stop,
+            ignore_end: own.ignore_end,
+            logprobs: own.logprobs,
+            prompt_logprobs: own.prompt_logprobs,
             ..request
         }
     }

@@ -7,7 +7,7 @@ mod write;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
-use gristmill_engine::engine::{ConverseOptions, Grammar, closed_schema};
+use gristmill_engine::engine::{ConverseOptions, Grammar, ToolChoice, closed_schema};
 use gristmill_engine::template::Role;
 use gristmill_engine::{Chat, SamplingOptions};
 use serde::{Deserialize, Serialize};
@@ -224,8 +224,9 @@ impl PromptFields {
         chat.thinking = self.thinking.as_ref().map(Thinking::is_on).transpose()?;
         chat.variables.extend(effort.map(|effort| effort_variable(&effort)).transpose()?);
         chat.tools = tools.into_list();
-        // The beginning of the reply, as Anthropic has it.
-        chat.continues = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
+        // The words that the assistant has begun with, unless it has to call a tool.
+        let begun = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
+        chat.continues = begun && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
         Ok(Conversation { chat, tool_choice, parallel_calls: choice.parallel_calls() })
     }
 }

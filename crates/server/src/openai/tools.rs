@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Paths};
 use crate::tools::Tools;
 
 /// A tool of a chat.
@@ -81,6 +81,27 @@ impl ToolsRead {
         Ok(read)
     }
 
+    /// The tools that may be called, and the choice among them. `has_grammar`: the text follows a grammar, so no tool is called.
+    /// Sets the path of the schemas that a required call follows, and adds what changes nothing to `ignored`.
+    pub(crate) fn chosen(
+        self,
+        choice: Option<&Value>,
+        place: NamePlace,
+        has_grammar: bool,
+        paths: &mut Paths,
+        ignored: &mut Vec<String>,
+    ) -> Result<(Vec<Tool>, ToolChoice), ApiError> {
+        let ToolsRead { mut tools, others, strict } = self;
+        let choice = tool_choice(choice, place, &mut tools)?;
+        ignored.extend(others);
+        if choice == ToolChoice::Auto && !has_grammar {
+            // A call that the model chooses is checked to be JSON, and may differ from the schema.
+            ignored.extend(strict);
+        }
+        paths.grammar = tools.grammar(&choice).unwrap_or(paths.grammar.clone());
+        Ok((tools.into_list(), choice))
+    }
+
     fn function(&mut self, function: Function, at: &str) -> Result<(), ApiError> {
         let Function { name, description, parameters, strict } = function;
         if strict == Some(true) {
@@ -126,7 +147,7 @@ impl NamePlace {
 }
 
 /// The choice that a request makes. Tools that it does not allow are removed.
-pub(crate) fn tool_choice(choice: Option<&Value>, place: NamePlace, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
+fn tool_choice(choice: Option<&Value>, place: NamePlace, tools: &mut Tools) -> Result<ToolChoice, ApiError> {
     let Some(choice) = choice else { return Ok(ToolChoice::Auto) };
     match (choice.as_str(), choice["type"].as_str(), place.name(choice)) {
         (Some("auto"), ..) => Ok(ToolChoice::Auto),

@@ -1,10 +1,13 @@
 //! `/v1/messages`.
 
+use gristmill_engine::template::{Message, Role};
+use gristmill_engine::{Chat, ConverseOptions};
 use serde_json::{Value, json};
 
 use crate::server::{Running, engine, model, options};
 
 const PATH: &str = "/v1/messages";
+const CHAT: &str = "/v1/chat/completions";
 
 fn body(tokens: usize) -> Value {
     json!({"model": "tiny", "max_tokens": tokens, "temperature": 0, "system": "be brief",
@@ -46,6 +49,61 @@ fn a_reply_whole_and_in_events() {
     // The second time, what is computed already is not computed again.
     let read = delta["usage"]["cache_read_input_tokens"].as_u64().expect("a number");
     assert!(read >= 16 && read + delta["usage"]["input_tokens"].as_u64().expect("a number") == count["input_tokens"]);
+}
+
+/// The fields that Claude Code sends with its default model.
+#[test]
+fn a_request_of_claude_code_is_served() {
+    let server = Running::usual();
+    let cached = json!({"type": "ephemeral"});
+    let tool = json!({"name": "Bash", "description": "Runs a command.", "input_schema": {
+        "$schema": "https://json-schema.org/draft/2020-12/schema", "type": "object", "required": ["command"],
+        "properties": {"command": {"type": "string", "description": "The command"}}, "additionalProperties": false}});
+    let body = json!({"model": "tiny", "max_tokens": 5, "stream": true, "metadata": {"user_id": "u"},
+        "system": [{"type": "text", "text": "You are a program.", "cache_control": cached}],
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": cached}]}],
+        "tools": [tool], "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}});
+    let reply = server.post(PATH, &body);
+    assert_eq!(
+        (reply.status, reply.header("x-gristmill-ignored")),
+        (200, Some("context_management")),
+        "{}",
+        reply.text
+    );
+    assert!(reply.text.contains("event: message_stop"), "{}", reply.text);
+}
+
+/// A conversation that ends with the assistant's words is continued, not answered.
+#[test]
+fn a_prefilled_reply_is_continued() {
+    let model = model();
+    let alone = engine(&model, 1);
+    let server = Running::new(engine(&model, 1), options());
+    let messages = vec![Message::new(Role::User, "abc"), Message::new(Role::Assistant, "de")];
+    let chat = Chat { continues: true, ..Chat::new(messages) };
+    let (mut request, form) = alone.converse(chat, ConverseOptions::default()).expect("a conversation");
+    (request.max_tokens, request.sampling.temperature) = (Some(20), 0.0);
+    let prompt = alone.tokens(&request.prompt).expect("tokens").len();
+    let text: String = alone.generate(request).expect("good").map(|piece| piece.expect("it runs").text).collect();
+    let messages = json!([{"role": "user", "content": "abc"}, {"role": "assistant", "content": "de"}]);
+    let body = json!({"model": "tiny", "max_tokens": 20, "temperature": 0, "messages": messages});
+    let reply = server.ask(PATH, &body);
+    assert_eq!(reply["content"][0]["text"], form.parse(&text).content);
+    assert_eq!(reply["usage"]["input_tokens"], prompt);
+    // Chats continue if they are asked to.
+    let mut body = json!({"messages": messages, "max_tokens": 20, "temperature": 0});
+    assert_ne!(server.ask(CHAT, &body)["usage"]["prompt_tokens"], prompt);
+    (body["continue_final_message"], body["add_generation_prompt"]) = (json!(true), json!(false));
+    let continued = server.ask(CHAT, &body);
+    assert_eq!(continued["usage"]["prompt_tokens"], prompt);
+    assert_eq!(continued["choices"][0]["message"]["content"], reply["content"][0]["text"]);
+    let refused = |body: &Value| server.post(CHAT, body).json()["error"]["param"].clone();
+    body["continue_final_message"] = json!(false);
+    assert_eq!(refused(&body), "add_generation_prompt");
+    body["continue_final_message"] = json!(true);
+    body["messages"] = json!([{"role": "user", "content": "abc"}]);
+    assert_eq!(refused(&body), "messages");
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod write;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use gristmill_engine::engine::ToolChoice;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -14,7 +13,7 @@ use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, ResponseFormat};
 use super::messages::{ChatMessage, TemplateFields, conversation, messages};
 use super::policy;
-use super::tools::{ChatTool, NamePlace, ToolsRead, tool_choice};
+use super::tools::{ChatTool, NamePlace, ToolsRead};
 use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
@@ -64,6 +63,10 @@ pub(crate) struct ChatFields {
     reasoning_effort: Option<String>,
     /// Whether a model that can think does; by default its template decides.
     enable_thinking: Option<bool>,
+    /// Whether the last message, an assistant's, is continued instead of answered.
+    continue_final_message: Option<bool>,
+    /// Whether a reply is begun, which only a message that is continued can do without.
+    add_generation_prompt: Option<bool>,
 }
 
 /// Answers a conversation.
@@ -118,17 +121,19 @@ impl ChatFields {
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
-        let ToolsRead { mut tools, others, strict } = ToolsRead::of_chat(self.tools.unwrap_or_default())?;
-        let tool_choice = tool_choice(self.tool_choice.as_ref(), NamePlace::Nested, &mut tools)?;
-        ignored.extend(others);
-        if tool_choice == ToolChoice::Auto && !has_grammar {
-            // A call that the model chooses is checked to be JSON, and may differ from the schema.
-            ignored.extend(strict);
-        }
-        paths.grammar = tools.grammar(&tool_choice).unwrap_or(paths.grammar.clone());
+        let tools = ToolsRead::of_chat(self.tools.unwrap_or_default())?;
+        let choice = self.tool_choice.as_ref();
+        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Nested, has_grammar, paths, ignored)?;
         let (variables, effort, thinking) = (self.chat_template_kwargs, self.reasoning_effort, self.enable_thinking);
+        let continues = self.continue_final_message == Some(true);
+        if self.add_generation_prompt == Some(continues) {
+            let message =
+                "a reply is begun, or the last message continued: one of this field and continue_final_message is true";
+            return Err(ApiError::param("add_generation_prompt", message));
+        }
         let mut chat = conversation(messages(self.messages)?, TemplateFields { variables, effort, thinking });
-        chat.tools = tools.into_list();
+        chat.continues = continues;
+        chat.tools = tools;
         Ok(Conversation { chat, tool_choice, parallel_calls: self.parallel_tool_calls != Some(false) })
     }
 }

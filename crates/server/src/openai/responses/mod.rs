@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use gristmill_engine::engine::ToolChoice;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -19,7 +18,7 @@ use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, TextFormat};
 use super::messages::{TemplateFields, conversation};
 use super::policy;
-use super::tools::{NamePlace, ResponseTool, ToolsRead, tool_choice};
+use super::tools::{NamePlace, ResponseTool, ToolsRead};
 use crate::access::Tenant;
 use crate::content::Content;
 use crate::error::{ApiError, ErrorBody, Paths};
@@ -153,19 +152,14 @@ impl ResponseFields {
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
-        let ToolsRead { mut tools, others, strict } = ToolsRead::of_response(self.tools.unwrap_or_default())?;
-        let tool_choice = tool_choice(self.tool_choice.as_ref(), NamePlace::Flat, &mut tools)?;
-        ignored.extend(others);
-        if tool_choice == ToolChoice::Auto && !has_grammar {
-            // A call that the model chooses is checked to be JSON, and may differ from the schema.
-            ignored.extend(strict);
-        }
-        paths.grammar = tools.grammar(&tool_choice).unwrap_or(paths.grammar.clone());
+        let tools = ToolsRead::of_response(self.tools.unwrap_or_default())?;
+        let choice = self.tool_choice.as_ref();
+        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Flat, has_grammar, paths, ignored)?;
         let messages = input::messages(self.input, self.instructions, ignored)?;
         let effort = self.reasoning.and_then(|reasoning| reasoning.effort);
         let template = TemplateFields { variables: self.chat_template_kwargs, effort, thinking: None };
         let mut chat = conversation(messages, template);
-        chat.tools = tools.into_list();
+        chat.tools = tools;
         Ok(Conversation { chat, tool_choice, parallel_calls: self.parallel_tool_calls != Some(false) })
     }
 
