@@ -30,22 +30,26 @@ use crate::{anthropic, metrics, openai, routes};
         metrics::show,
     ),
     components(schemas(openai::chat::ChatChunk, openai::responses::ResponseEvent)),
-    modifiers(&Described)
+    modifiers(&Completed)
 )]
 struct Document;
 
-/// Gives each response the description that OpenAPI demands, where its handler has none.
-struct Described;
+/// Adds what OpenAPI demands and handlers do not say: an id of each operation, and a description of each response.
+struct Completed;
 
-impl Modify for Described {
+impl Modify for Completed {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let paths = document.paths.paths.values_mut();
-        for operation in paths.flat_map(|path| [&mut path.get, &mut path.post]).flatten() {
-            for (status, response) in &mut operation.responses.responses {
-                if let RefOr::T(response) = response
-                    && response.description.is_empty()
-                {
-                    response.description = meaning(status).to_owned();
+        for (path, item) in &mut document.paths.paths {
+            // A path has one of the two, so its name is that of one operation.
+            for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+                let id = path.trim_matches('/').replace(|c: char| !c.is_alphanumeric(), "_");
+                operation.operation_id = Some(id.trim_end_matches('_').to_owned());
+                for (status, response) in &mut operation.responses.responses {
+                    if let RefOr::T(response) = response
+                        && response.description.is_empty()
+                    {
+                        response.description = meaning(status).to_owned();
+                    }
                 }
             }
         }

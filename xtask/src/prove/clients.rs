@@ -15,10 +15,12 @@ const SCHEMAS: &str = "jsonschema==4.26.0";
 /// The engine's test of that suite.
 const SUITE: &str = "each_schema_of_the_suite_is_enforced_or_refused";
 /// Python packages that are named in the page.
-const PACKAGES: [&str; 4] = ["openai", "anthropic", "schemathesis", "jsonschema"];
+const PACKAGES: [&str; 5] = ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator"];
 const FRAMEWORKS: [&str; 4] = ["litellm", "langchain-openai", "instructor", "openai"];
 /// Packages of npm that are.
 const NPM: [&str; 3] = ["openai", "ai", "@ai-sdk/openai-compatible"];
+/// Programs of npm.
+const PROGRAMS: [&str; 2] = ["@anthropic-ai/claude-code", "@openai/codex"];
 /// Requests that schemathesis makes up for each operation, beside those for the limits of each field.
 const CASES: &str = "50";
 
@@ -113,58 +115,72 @@ impl Page {
     }
 }
 
+/// What the clients need, from registries and from this repository.
+struct Tools {
+    scripts: PathBuf,
+    packages: PathBuf,
+    frameworks: PathBuf,
+    lm_eval: PathBuf,
+    node: PathBuf,
+    programs: PathBuf,
+    schemas: PathBuf,
+    gristmill: PathBuf,
+    model: PathBuf,
+}
+
+impl Tools {
+    fn install() -> Result<Tools, String> {
+        let folder = root().join("target/prove");
+        let scripts = root().join("scripts/clients");
+        let [packages, frameworks, lm_eval] =
+            ["packages", "frameworks", "lm_eval"].map(|name| python(&folder, &scripts, name));
+        let (node, programs) = (folder.join("node"), folder.join("programs"));
+        npm(&node, &[scripts.join("package.json"), scripts.join("with_node.mjs")])?;
+        npm(&programs, &[scripts.join("programs/package.json")])?;
+        Ok(Tools {
+            packages: packages?,
+            frameworks: frameworks?,
+            lm_eval: lm_eval?,
+            node,
+            programs,
+            schemas: schemas(&folder)?,
+            gristmill: build("bin", "gristmill")?,
+            model: model::fetch()?,
+            scripts,
+        })
+    }
+
+    /// A heading, and the versions of all packages.
+    fn heading(&self) -> Result<String, String> {
+        let mut text = format!("# Clients of the server, {}\n\n", date_and_commit());
+        text += "`cargo xtask prove clients`: packages as they come from their registries talk to `gristmill serve` with\n\
+                 SmolLM2-135M-Instruct (Q4_1) on the CPU, and check what they get; the scripts are in `scripts/clients`.\n\n";
+        text += &versions(&self.packages, &PACKAGES)?;
+        text += &versions(&self.frameworks, &FRAMEWORKS)?;
+        text += &versions(&self.lm_eval, &["lm-eval"])?;
+        text += &versions_of_npm(&self.node, &NPM);
+        text += &versions_of_npm(&self.programs, &PROGRAMS);
+        Ok(text)
+    }
+
+    fn serve(&self, options: &[&str]) -> Result<Server, String> {
+        Server::start(&self.gristmill, &self.model, options)
+    }
+
+    fn script(&self, python: &Path, name: &str) -> Command {
+        let mut command = Command::new(python);
+        command.arg(self.scripts.join(name));
+        command
+    }
+}
+
 /// Runs all clients and suites, and fails unless each passes.
 pub(crate) fn clients(output: Option<&str>) -> Result<(), String> {
-    let folder = root().join("target/prove");
-    let scripts = root().join("scripts/clients");
-    let [packages, frameworks, lm_eval] =
-        ["packages", "frameworks", "lm_eval"].map(|name| python(&folder, &scripts, name));
-    let (packages, frameworks, lm_eval) = (packages?, frameworks?, lm_eval?);
-    let node = node(&folder.join("node"), &scripts)?;
-    let schemas = schemas(&folder)?;
-    let (gristmill, model) = (build("bin", "gristmill")?, model::fetch()?);
-
-    let mut page = Page { text: format!("# Clients of the server, {}\n\n", date_and_commit()), failed: Vec::new() };
-    page.text += "`cargo xtask prove clients`: packages as they come from their registries talk to `gristmill serve` with\n\
-                  SmolLM2-135M-Instruct (Q4_1) on the CPU, and check what they get; the scripts are in `scripts/clients`.\n\n";
-    page.text += &versions(&packages, &PACKAGES)?;
-    page.text += &versions(&frameworks, &FRAMEWORKS)?;
-    page.text += &versions(&lm_eval, &["lm-eval"])?;
-    page.text += &versions_of_npm(&folder.join("node"));
-
-    let server = Server::start(&gristmill, &model, &["--ctx", "2048"])?;
-    for (title, python, script) in [
-        ("openai (Python)", &packages, "with_openai.py"),
-        ("anthropic (Python)", &packages, "with_anthropic.py"),
-        ("litellm, langchain-openai, instructor", &frameworks, "with_frameworks.py"),
-    ] {
-        page.add(title, "", checked, Command::new(python).arg(scripts.join(script)).arg(&server.address))?;
-    }
-    page.add("openai, ai (npm)", "", checked, Command::new("node").arg(&node).arg(&server.address))?;
-    let mut evaluation = Command::new(&lm_eval);
-    evaluation.arg(scripts.join("with_lm_eval.py")).arg(&server.address).arg(&gristmill).arg(&model);
-    evaluation.args(["README.md", "ARCHITECTURE.md", "docs/serve.md", "docs/library.md"].map(|page| root().join(page)));
-    page.add("lm-eval", "", checked, &mut evaluation)?;
-    drop(server);
-
-    // Whole replies of its made-up requests must be short: the context is 64 tokens.
-    let server = Server::start(&gristmill, &model, &["--ctx", "64", "--alias", "*"])?;
-    let mut schemathesis = Command::new(packages.with_file_name("schemathesis"));
-    schemathesis.args(["run", "--max-examples", CASES, "--phases", "examples,coverage,fuzzing", "--no-color"]);
-    schemathesis.args(["--checks", "not_a_server_error,response_schema_conformance,content_type_conformance"]);
-    page.add("schemathesis", "", generated, schemathesis.arg(format!("{}/openapi.json", server.address)))?;
-    drop(server);
-
-    let mut suite = Command::new("cargo");
-    suite.args(["test", "--quiet", "--package", "gristmill-engine", "--lib", SUITE, "--", "--ignored", "--nocapture"]);
-    page.add("JSON-Schema-Test-Suite", OF_THE_SUITE, row, suite.current_dir(root()))?;
-    page.add(
-        "Texts drawn by those grammars",
-        "",
-        checked,
-        Command::new(&packages).args(["-W", "ignore"]).arg(scripts.join("drawn.py")).arg(schemas.join("drawn.jsonl")),
-    )?;
-
+    let tools = Tools::install()?;
+    let mut page = Page { text: tools.heading()?, failed: Vec::new() };
+    packages(&tools, &mut page)?;
+    programs(&tools, &mut page)?;
+    suites(&tools, &mut page)?;
     println!("{}", page.text);
     if let Some(path) = output {
         fs::write(path, &page.text).map_err(|error| format!("cannot write {path}: {error}"))?;
@@ -173,6 +189,51 @@ pub(crate) fn clients(output: Option<&str>) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("not all clients passed:\n{}", page.failed.join("\n"))),
     }
+}
+
+/// Packages that programs use.
+fn packages(tools: &Tools, page: &mut Page) -> Result<(), String> {
+    let server = tools.serve(&["--ctx", "2048"])?;
+    for (title, python, script) in [
+        ("openai (Python)", &tools.packages, "with_openai.py"),
+        ("anthropic (Python)", &tools.packages, "with_anthropic.py"),
+        ("litellm, langchain-openai, instructor", &tools.frameworks, "with_frameworks.py"),
+        ("openapi-spec-validator", &tools.packages, "with_openapi.py"),
+    ] {
+        page.add(title, "", checked, tools.script(python, script).arg(&server.address))?;
+    }
+    let script = tools.node.join("with_node.mjs");
+    page.add("openai, ai (npm)", "", checked, Command::new("node").arg(script).arg(&server.address))?;
+    let mut evaluation = tools.script(&tools.lm_eval, "with_lm_eval.py");
+    evaluation.arg(&server.address).arg(&tools.gristmill).arg(&tools.model);
+    evaluation.args(["README.md", "ARCHITECTURE.md", "docs/serve.md", "docs/library.md"].map(|page| root().join(page)));
+    page.add("lm-eval", "", checked, &mut evaluation)
+}
+
+/// Programs themselves. They ask for models by names of their own. Their prompts have up to 4,600 tokens, and the context ends
+/// the replies of Codex, which sets no limit.
+fn programs(tools: &Tools, page: &mut Page) -> Result<(), String> {
+    let server = tools.serve(&["--ctx", "4800", "--alias", "claude-*", "--alias", "gpt-*"])?;
+    let mut programs = tools.script(&tools.packages, "with_programs.py");
+    page.add("Claude Code, Codex", "", checked, programs.arg(&server.address).arg(&tools.programs))
+}
+
+/// Suites of others.
+fn suites(tools: &Tools, page: &mut Page) -> Result<(), String> {
+    // Whole replies of its made-up requests must be short: the context is 64 tokens.
+    let server = tools.serve(&["--ctx", "64", "--alias", "*"])?;
+    let mut schemathesis = Command::new(tools.packages.with_file_name("schemathesis"));
+    schemathesis.args(["run", "--max-examples", CASES, "--phases", "examples,coverage,fuzzing", "--no-color"]);
+    schemathesis.args(["--checks", "not_a_server_error,response_schema_conformance,content_type_conformance"]);
+    page.add("schemathesis", "", generated, schemathesis.arg(format!("{}/openapi.json", server.address)))?;
+    drop(server);
+
+    let mut suite = Command::new("cargo");
+    suite.args(["test", "--quiet", "--package", "gristmill-engine", "--lib", SUITE, "--", "--ignored", "--nocapture"]);
+    page.add("JSON-Schema-Test-Suite", OF_THE_SUITE, row, suite.current_dir(root()))?;
+    let mut judge = Command::new(&tools.packages);
+    judge.args(["-W", "ignore"]).arg(tools.scripts.join("drawn.py")).arg(tools.schemas.join("drawn.jsonl"));
+    page.add("Texts drawn by those grammars", "", checked, &mut judge)
 }
 
 /// A Python with the packages of `NAME.txt`. Those of the frameworks want other versions of openai.
@@ -189,16 +250,16 @@ fn python(folder: &Path, scripts: &Path, name: &str) -> Result<PathBuf, String> 
     Ok(python)
 }
 
-/// The script for Node.js beside the packages that it takes.
-fn node(folder: &Path, scripts: &Path) -> Result<PathBuf, String> {
+/// Makes a folder with these files, of which `package.json` names the packages of npm that are installed there.
+fn npm(folder: &Path, files: &[PathBuf]) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-    for file in ["package.json", "with_node.mjs"] {
-        fs::copy(scripts.join(file), folder.join(file)).map_err(|error| format!("cannot copy {file}: {error}"))?;
+    for file in files {
+        let to = folder.join(file.file_name().unwrap_or_default());
+        fs::copy(file, to).map_err(|error| format!("cannot copy {}: {error}", file.display()))?;
     }
     let prefix = folder.display().to_string();
     sh("npm", &["install", "--silent", "--no-audit", "--no-fund", "--prefix", &prefix])
-        .map_err(|error| format!("{error}\nthe clients take Node.js with npm, and a network"))?;
-    Ok(folder.join("with_node.mjs"))
+        .map_err(|error| format!("{error}\nthe clients take Node.js with npm, and a network"))
 }
 
 /// The folder with the test suite, which is fetched unless it is there.
@@ -229,11 +290,11 @@ fn versions(python: &Path, packages: &[&str]) -> Result<String, String> {
     Ok(format!("- Python: {}\n", String::from_utf8_lossy(&said.stdout).trim()))
 }
 
-fn versions_of_npm(node: &Path) -> String {
+fn versions_of_npm(node: &Path, packages: &[&str]) -> String {
     let one = |name: &&str| {
         let text = fs::read_to_string(node.join("node_modules").join(name).join("package.json")).unwrap_or_default();
         let version = text.split_once("\"version\":").and_then(|(_, rest)| rest.split('"').nth(1));
         format!("{name} {}", version.unwrap_or("unknown"))
     };
-    format!("- npm: {}\n", NPM.iter().map(one).collect::<Vec<_>>().join(", "))
+    format!("- npm: {}\n", packages.iter().map(one).collect::<Vec<_>>().join(", "))
 }

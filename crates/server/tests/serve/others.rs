@@ -99,9 +99,11 @@ fn every_route_is_described() {
     for route in routes.filter(|&route| route != "/openapi.json") {
         assert!(paths.iter().any(|path| **path == route.replace("{*id}", "{id}")), "{route} is not described");
     }
-    // What OpenAPI demands of a response; `cargo xtask prove clients` runs a validator.
+    // What OpenAPI demands; `cargo xtask prove clients` runs a validator.
+    let mut ids = BTreeSet::new();
     for path in document["paths"].as_object().expect("an object").values() {
         for operation in path.as_object().expect("an object").values() {
+            assert!(ids.insert(operation["operationId"].to_string()), "{} is not unique", operation["operationId"]);
             for (status, response) in operation["responses"].as_object().expect("an object") {
                 let described = response["description"].as_str().is_some_and(|text| !text.is_empty());
                 assert!(described, "{status} of {}", operation["operationId"]);
