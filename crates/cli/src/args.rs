@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use gristmill_cpu::MAX_THREADS;
+use gristmill_cpu::{Level, MAX_THREADS};
 use gristmill_engine::tokenizer::Tokenizer;
 use gristmill_engine::{Error, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
 
@@ -27,9 +27,10 @@ pub(crate) struct DeviceArgs {
     /// Precision of the activations that weights are multiplied with. exact is slower.
     #[arg(long, value_name = "PRECISION", default_value = "fast")]
     pub(crate) precision: PrecisionArg,
-    /// The CPU level, which no argument sets; the best that this CPU has unless a receipt names another.
-    #[arg(skip)]
-    pub(crate) level: Option<&'static str>,
+    /// Instructions of the CPU, which `gristmill --version` names [default: the best level that this CPU has]. With a level,
+    /// --device auto is the CPU.
+    #[arg(long, value_name = "NAME", value_parser = cpu_level)]
+    pub(crate) cpu_level: Option<Level>,
     /// On a GPU, choose kernels by the weights alone: a text then does not depend on other requests, on the size of a batch,
     /// or on what the cache has. Slower. On a CPU it is always so, and this changes nothing.
     #[arg(long)]
@@ -97,19 +98,35 @@ impl DeviceArgs {
         threads(self.threads, machine::physical_cores())
     }
 
-    /// Options for loading, without a progress callback.
-    pub(crate) fn load_options(&self) -> LoadOptions {
-        let (device, threads, deterministic) = (self.device.clone(), Some(self.threads()), self.deterministic);
-        let level = self.level.map(str::to_owned);
-        LoadOptions {
-            device,
-            threads,
+    /// Options for loading, without a progress callback. Fails if a CPU level is given for another device.
+    pub(crate) fn load_options(&self) -> Result<LoadOptions, Failure> {
+        let level = self.cpu_level.map(|level| level.name().to_owned());
+        let device = match (&level, self.device.as_str()) {
+            (Some(_), "auto" | "cpu") => "cpu",
+            (Some(_), device) => {
+                return Err(Failure::new(format!(
+                    "--cpu-level is for the CPU, but --device is {device}; leave one out"
+                )));
+            }
+            (None, device) => device,
+        };
+        Ok(LoadOptions {
+            device: device.to_owned(),
+            threads: Some(self.threads()),
             level,
-            deterministic,
+            deterministic: self.deterministic,
             precision: self.precision.into(),
             ..LoadOptions::default()
-        }
+        })
     }
+}
+
+/// Reads the name of a level that this CPU has.
+fn cpu_level(name: &str) -> Result<Level, String> {
+    let names = || Level::available().map(Level::name).collect::<Vec<_>>().join(", ");
+    Level::available()
+        .find(|level| level.name() == name)
+        .ok_or_else(|| format!("the levels of this CPU are {}", names()))
 }
 
 /// The number of threads: `requested`, or one for each core.

@@ -21,7 +21,7 @@ pub(crate) fn model(
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
     let file = source.open()?;
-    let Opened { backend, passed_over } = open_device(&device.load_options())?;
+    let Opened { backend, passed_over } = open_device(&device.load_options()?)?;
     if let Some(error) = passed_over {
         log.info(format_args!("{error}; the CPU is used"));
     }
@@ -35,7 +35,7 @@ fn load(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    let mut options = device.load_options();
+    let mut options = device.load_options()?;
     let plan = Plan::new(&ModelInfo::read(&file)?, &limits, options.precision, &backend)?;
     log.detail(format_args!("memory: {}", describe(&plan)));
     log.detail(format_args!("context: {} tokens, threads: {}", plan.context, device.threads()));

@@ -148,14 +148,16 @@ impl ReplayArgs {
     /// The device and number formats of the receipt, where the arguments say nothing else.
     fn device(&self, conditions: &Conditions) -> DeviceArgs {
         let usual = if conditions.device == "cpu" { "cpu" } else { "auto" };
-        let level = Level::NAMES.iter().find(|name| conditions.arithmetic.first().is_some_and(|level| level == *name));
+        let device = self.device.clone().unwrap_or_else(|| usual.to_owned());
+        let cpu_level =
+            Level::available().find(|level| conditions.arithmetic.first().is_some_and(|l| l == level.name()));
         DeviceArgs {
             threads: self.threads,
-            device: self.device.clone().unwrap_or_else(|| usual.to_owned()),
+            cpu_level: cpu_level.filter(|_| device == "cpu"),
+            device,
             kv: conditions.kv_format.into(),
             precision: conditions.precision.into(),
             deterministic: conditions.is_deterministic(),
-            level: level.copied().filter(|name| Level::named(name).is_ok()),
         }
     }
 }

@@ -138,7 +138,7 @@ fn mixed(case: &str, mut runner: Runner, backend: &Backend, texts: &[Vec<u32>], 
 
 #[test]
 fn logits_are_the_output_matrix_times_hidden_states() {
-    let levels = Level::NAMES.iter().filter_map(|name| Level::named(name).ok());
+    let levels = Level::available();
     let cpu = levels.map(|level| Cpu::backend(level, 2).unwrap());
     for backend in cpu.chain([Reference::backend()]).map(Arc::new) {
         MODELS.iter().for_each(|name| check(name, &backend));

@@ -33,7 +33,7 @@ const GREEDY: Sampling = Sampling {
 
 /// The reference, every level of this CPU, and both GPUs in the simulator.
 fn backends() -> Vec<Arc<Backend>> {
-    let levels = Level::NAMES.iter().filter_map(|name| Level::named(name).ok());
+    let levels = Level::available();
     let mut backends: Vec<Backend> = levels.map(|level| Cpu::backend(level, 2).unwrap()).collect();
     backends.push(Reference::backend());
     #[cfg(all(target_arch = "x86_64", unix))]

@@ -55,9 +55,14 @@ levels! {
 }
 
 impl Level {
+    /// The levels that this CPU has, slowest first.
+    pub fn available() -> impl Iterator<Item = Self> {
+        Self::NAMES.iter().filter_map(|name| Self::named(name).ok())
+    }
+
     /// The fastest level of this CPU.
     pub fn best() -> Self {
-        Self::NAMES.iter().rev().find_map(|name| Self::named(name).ok()).unwrap_or(Level::Portable(Portable))
+        Self::available().last().unwrap_or(Level::Portable(Portable))
     }
 
     /// Whether the CPU multiplies pairs of bfloat16.

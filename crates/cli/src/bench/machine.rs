@@ -35,13 +35,14 @@ pub(super) struct Machine {
     pub(super) ops_per_second: f64,
 }
 
-/// The rates of the model's device: as reported by the device, or measured on the CPU with this many threads.
-pub(super) fn of(model: &Model, threads: usize) -> Result<Machine, Failure> {
+/// The rates of the model's device: as reported by the device, or measured on the CPU, at its best level unless another
+/// is given, with this many threads.
+pub(super) fn of(model: &Model, level: Option<Level>, threads: usize) -> Result<Machine, Failure> {
     Ok(match model.rates()? {
         Some(Rates { read_bytes_per_second, ops_per_second }) => {
             Machine { level: "cuda", read_bytes_per_second, numbers: "bf16", ops_per_second }
         }
-        None => measure(Level::best(), threads),
+        None => measure(level.unwrap_or_else(Level::best), threads),
     })
 }
 

@@ -116,7 +116,7 @@ fn measure(
 ) -> Result<Report, Failure> {
     let threads = args.device.threads();
     let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
-    let machine = machine::of(&model, threads)?;
+    let machine = machine::of(&model, args.device.cpu_level, threads)?;
     let mut bench = measure::Bench::new(model.clone(), workload, limits)?;
     let bar = load::bar(&args.log, "measuring {bar:40} {pos}/{len}");
     bar.set_length((args.repeats as u64).saturating_add(1));

@@ -108,6 +108,10 @@ fn numbers() {
     }
     run_refused(&["--ctx", "100000000000", "x"], &["context", "gristmill supports at most 2147483648"]);
     run_refused(&["--device", "tpu", "x"], &["tpu", "cpu", "cuda"]);
+    for command in ["run", "bench", "perplexity"] {
+        misused(&[command, "--cpu-level", "sse9"], &["--cpu-level", "sse9", "levels of this CPU are portable"]);
+    }
+    run_refused(&["--device", "cuda", "--cpu-level", "portable", "x"], &["--cpu-level", "cuda"]);
     for n in ["0", "-2", "all"] {
         run_misused(&["-n", n], &["--max-tokens", n, "at least 1, or -1 for no limit"]);
     }

@@ -95,3 +95,13 @@ fn experts() {
         serde_json::from_str(&run(&["--svg", &svg, "--json", "--ctx", "50"]).success()).unwrap();
     assert_eq!((&both, fs::read_to_string(&svg).unwrap()), (&json, picture));
 }
+
+/// The model and the measured limits are those of the level that is asked for.
+#[test]
+fn cpu_levels() {
+    let bench =
+        ["bench", "-m", "MODEL", "-p", "4", "-n", "0", "-r", "1", "-t", "1", "--cpu-level", "portable", "--json"];
+    let json: serde_json::Value = serde_json::from_str(&gristmill(&bench, b"").success()).unwrap();
+    assert_eq!(json["device"], "CPU, portable, 1 threads");
+    assert_eq!(json["machine"]["level"], "portable");
+}

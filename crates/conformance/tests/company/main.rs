@@ -67,7 +67,7 @@ fn on_every_level_of_this_cpu() {
     let mut rng = fresh("levels");
     let names = golden::models();
     assert!(names.len() > 30, "{} golden models", names.len());
-    for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {
+    for level in Level::available() {
         for (number, name) in names.iter().enumerate() {
             let precision = if number % 4 == 0 { Precision::Exact } else { Precision::Fast };
             let kv_format = if number % 3 == 0 { KvFormat::Q8_0 } else { KvFormat::F16 };
@@ -86,7 +86,7 @@ const LONG: Company = Company { texts: 3, length: 440, shared: 300, chunk: 60, k
 #[test]
 fn with_a_window_on_every_level_of_this_cpu() {
     let mut rng = fresh("windows");
-    for level in Level::NAMES.iter().filter_map(|name| Level::named(name).ok()) {
+    for level in Level::available() {
         let backend = Arc::new(Cpu::backend(level, 2).unwrap());
         let found = compare(windowed(), backend, Precision::Fast, LONG, &mut rng);
         assert_eq!(found.different, 0, "on {}: {found:?}", level.name());
