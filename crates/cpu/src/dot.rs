@@ -4,12 +4,14 @@
 //! and multiplied with up to [`Simd::TOKENS`] activation rows, whose sums stay in registers. The weights stream once
 //! through the cache. Lanes are weight rows: no sum crosses lanes.
 
+mod int8;
+
 use super::act::Int8Block;
 use super::layout::ROWS;
 use super::level::Level;
-use gristmill_kernels::format::{Float, Format, Quantised, Scale, with_format_kind};
+use gristmill_kernels::format::{Float, Format, Quantised, with_format_kind};
 use gristmill_kernels::simd::{Kernel, Simd};
-use std::array::from_mut;
+use int8::Int8Dot;
 use std::marker::PhantomData;
 
 /// The results of one activation row: one for each weight row of the tile.
@@ -39,7 +41,7 @@ pub(crate) fn dot(level: Level, format: Format, group: &[u8], rows: ActRows, out
         },
         quantised F => match rows {
             ActRows::Exact(rows) => level.run(RowChunks::<ExactDot<F>> { group, rows, out }),
-            ActRows::Int8(rows) => level.run(RowChunks::<Int8Dot<F>> { group, rows, out }),
+            ActRows::Int8(rows) => level.run(Int8Dot::<F> { group, rows, out, format: PhantomData }),
             ActRows::Bf16(_) => unreachable!("quantised weights do not read bfloat16 rows"),
         }
     )
@@ -49,19 +51,15 @@ pub(crate) fn dot(level: Level, format: Format, group: &[u8], rows: ActRows, out
 trait RowKernel: Sized {
     /// An element, block or pair of an activation row.
     type Element;
-    /// Vectors of sums that each row keeps in registers through the inner loop, or `None` if they may wait in memory.
-    const SUMS: Option<usize>;
+    /// Vectors of sums that each row keeps in registers through the inner loop.
+    const SUMS: usize;
     /// Writes the outputs of rows `first .. first + NT`.
     fn dot<S: Simd, const NT: usize>(call: &mut RowChunks<Self>, s: S, first: usize);
 }
 
 /// The most rows at a time.
 const fn most<S: Simd, K: RowKernel>() -> usize {
-    match K::SUMS {
-        Some(sums) => S::TOKENS / sums,
-        None if S::TOGETHER > 1 => 2 * S::TOGETHER,
-        None => S::TOKENS,
-    }
+    S::TOKENS / K::SUMS
 }
 
 /// A row group times all activation rows, in chunks of as many rows as the level's registers allow.
@@ -99,118 +97,11 @@ impl<K: RowKernel> Kernel for RowChunks<'_, K> {
     }
 }
 
-struct Int8Dot<F>(PhantomData<F>);
-
-impl<F: Quantised> RowKernel for Int8Dot<F> {
-    type Element = Int8Block;
-    // The sums of a block's products are integers in registers of their own.
-    const SUMS: Option<usize> = None;
-
-    #[inline(always)]
-    fn dot<S: Simd, const NT: usize>(call: &mut RowChunks<Self>, s: S, first: usize) {
-        let groups = F::BLOCK / 32;
-        let tiles = call.group.len() / (ROWS * F::BYTES);
-        // One length for all rows, so that the inner loop has one bounds check.
-        let rows: [&[Int8Block]; NT] = std::array::from_fn(|t| &call.rows[first + t][..tiles * groups]);
-        let mut sums = [s.splat(0.0); NT];
-        for (i, tile) in call.group.chunks_exact(ROWS * F::BYTES).enumerate() {
-            for g in 0..groups {
-                if NT <= 4 && F::GROUP == 16 {
-                    prefetch_slice(s, tile, g, groups);
-                }
-                let codes = F::codes(s, tile, g);
-                let scales = F::scales(s, tile, g);
-                let at = i * groups + g;
-                if S::TOGETHER == 4 && NT >= 4 {
-                    for (sums, rows) in sums.as_chunks_mut().0.iter_mut().zip(rows.as_chunks().0) {
-                        add_blocks::<F, S, 4>(s, sums, &codes, &scales, rows.map(|row| &row[at]));
-                    }
-                } else {
-                    for t in 0..NT {
-                        let block = &rows[t][at];
-                        add_blocks::<F, S, 1>(s, from_mut(&mut sums[t]), &codes, &scales, [block]);
-                    }
-                }
-            }
-        }
-        for t in 0..NT {
-            s.store_f32(sums[t], &mut call.out[first + t], 0);
-        }
-    }
-}
-
-/// Prefetch distance in bytes for formats with groups of 16: about two tiles. With few activation rows, a group of 32
-/// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher falls
-/// behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do the same,
-/// 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower.
-const AHEAD: usize = 8192;
-
-/// Prefetches the `g`-th of `slices` equal slices of the tile [`AHEAD`] bytes on.
-#[inline(always)]
-fn prefetch_slice<S: Simd>(s: S, tile: &[u8], g: usize, slices: usize) {
-    let len = tile.len() / slices;
-    for line in 0..len.div_ceil(64) {
-        s.prefetch(tile, AHEAD + g * len + 64 * line);
-    }
-}
-
-/// sums += Σ over the 32 columns of a block of weight · activation, for `N` rows of activations.
-#[inline(always)]
-fn add_blocks<F: Quantised, S: Simd, const N: usize>(
-    s: S,
-    sums: &mut [S::F32; N],
-    codes: &[S::Codes; 8],
-    scales: &[Scale<S>; 2],
-    x: [&Int8Block; N],
-) {
-    if F::GROUP == 32 {
-        let d = dot_codes::<F, S, N, 8>(s, codes, x.map(|x| &x.q), x.map(|x| x.half_sums[0] + x.half_sums[1]));
-        for t in 0..N {
-            let x = x[t];
-            sums[t] = s.mul_add(d[t], s.mul(scales[0].scale, s.splat(x.scale)), sums[t]);
-            if F::HAS_MIN {
-                sums[t] = s.mul_add(scales[0].min, s.splat(-x.sum), sums[t]);
-            }
-        }
-    } else {
-        for half in 0..2 {
-            let q = x.map(|x| &x.q.as_chunks().0[half]);
-            let d = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[half], q, x.map(|x| x.half_sums[half]));
-            for t in 0..N {
-                let x = x[t];
-                sums[t] = s.mul_add(d[t], s.mul(scales[half].scale, s.splat(x.scale)), sums[t]);
-                if F::HAS_MIN {
-                    sums[t] = s.mul_add(scales[half].min, s.splat(-x.scaled_half_sums[half]), sums[t]);
-                }
-            }
-        }
-    }
-}
-
-/// Σ of (code − bias) · x, where the sums of x are `sums`.
-#[inline(always)]
-fn dot_codes<F: Quantised, S: Simd, const N: usize, const J: usize>(
-    s: S,
-    codes: &[S::Codes; J],
-    x: [&[i32; J]; N],
-    sums: [i32; N],
-) -> [S::F32; N] {
-    let bias = F::ZERO + if F::SIGNED { S::SIGNED_BIAS } else { 0 };
-    // The codes' bias is subtracted as an integer, before any rounding.
-    let start = sums.map(|sum| -bias * sum);
-    let products = s.dots(F::SIGNED, start, codes, x);
-    let mut floats = [s.splat(0.0); N];
-    for t in 0..N {
-        floats[t] = s.to_f32(products[t]);
-    }
-    floats
-}
-
 struct ExactDot<F>(PhantomData<F>);
 
 impl<F: Quantised> RowKernel for ExactDot<F> {
     type Element = f32;
-    const SUMS: Option<usize> = Some(1);
+    const SUMS: usize = 1;
 
     #[inline(always)]
     fn dot<S: Simd, const NT: usize>(call: &mut RowChunks<Self>, s: S, first: usize) {
@@ -245,7 +136,7 @@ struct FloatDot<F>(PhantomData<F>);
 
 impl<F: Float> RowKernel for FloatDot<F> {
     type Element = f32;
-    const SUMS: Option<usize> = Some(2);
+    const SUMS: usize = 2;
 
     #[inline(always)]
     fn dot<S: Simd, const NT: usize>(call: &mut RowChunks<Self>, s: S, first: usize) {
@@ -281,7 +172,7 @@ struct Bf16Dot;
 impl RowKernel for Bf16Dot {
     type Element = u32;
     // As in `FloatDot`.
-    const SUMS: Option<usize> = Some(2);
+    const SUMS: usize = 2;
 
     #[inline(always)]
     fn dot<S: Simd, const NT: usize>(call: &mut RowChunks<Self>, s: S, first: usize) {

@@ -18,12 +18,12 @@ impl<F: Quantised> Kernel for Rebuild<'_, F> {
         let mut rows = vec![vec![0.0; F::BLOCK]; ROWS];
         for g in 0..F::BLOCK / 32 {
             let (codes, scales) = (F::codes(s, self.0, g), F::scales(s, self.0, g));
-            let largest = if F::SIGNED { 255 } else { 127 };
             for k in 0..32 {
                 let (codes, part) = (codes[k / 4], scales[k / 16]);
                 let mut bytes = [0; 64];
                 s.store_codes(codes, &mut bytes, 0);
-                assert!(bytes.iter().all(|&b| b <= largest), "unsigned codes must not exceed 127");
+                let magnitude = |b: u8| if F::SIGNED { (b as i8).unsigned_abs() } else { b };
+                assert!(bytes.iter().all(|&b| i32::from(magnitude(b)) <= F::LARGEST), "a code exceeds LARGEST");
                 let i = k as u32 % 4;
                 let code = if F::SIGNED { s.byte_signed(codes, i) } else { s.byte(codes, i) };
                 let code = s.to_f32(s.add_i32(code, s.splat_i32(-F::ZERO)));

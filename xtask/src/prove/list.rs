@@ -64,10 +64,18 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     prepare_activations in "cpu/src/quantise.rs" by [matmul_extremes] {
         "f32::NAN };" => "0.0 };",
     }
-    matmul in "cpu/src/dot.rs" by [matmul] {
+    matmul in "cpu/src/dot/int8.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",
         "s.splat(-x.scaled_half_sums[half])" => "s.splat(-x.scaled_half_sums[0])",
         "let bias = F::ZERO + if" => "let bias = if",
+        "start: PANEL * i" => "start: i",
+        "&panel[..len]" => "&panel[..len / 2 * 2]",
+        "out.fill([0.0; ROWS]);" => "",
+    }
+    matmul in "kernels/src/format/mod.rs" by [matmul_extremes] {
+        "(i16::MAX as i32 / (2 * 127 * Self::LARGEST)) as usize" => "(i16::MAX as i32 / (127 * Self::LARGEST)) as usize",
+    }
+    matmul in "cpu/src/dot.rs" by [matmul] {
         "w = s.sub(w, scale.min);" => "w = s.add(w, scale.min);",
         "if cols % 2 == 1 {" => "if cols % 2 == 2 {",
         "if !last.is_empty() {" => "if last.len() == 1 {",

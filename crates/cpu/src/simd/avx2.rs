@@ -49,6 +49,21 @@ fn halves<const N: usize>(bytes: &[u8], at: usize) -> Halves<*const u8> {
     [slice.as_ptr(), slice[N..].as_ptr()]
 }
 
+/// In each 16 bits the sum of two products of neighbouring columns, at most 2 · 128 · 127 < 2^15: `maddubs` saturates
+/// nothing. A signed code is its magnitude times the activation with the code's sign.
+#[inline(always)]
+fn multiply_pairs(signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256i> {
+    // SAFETY: only a level that has AVX2 calls this.
+    two!(i => unsafe {
+        let x = _mm256_set1_epi32(x);
+        if signed {
+            _mm256_maddubs_epi16(_mm256_abs_epi8(codes[i]), _mm256_sign_epi8(x, codes[i]))
+        } else {
+            _mm256_maddubs_epi16(codes[i], x)
+        }
+    })
+}
+
 // SAFETY of every block below: the token proves the CPU features, and `halves` (or the slice index) proves that the
 // bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
 #[allow(clippy::undocumented_unsafe_blocks)]
@@ -59,6 +74,7 @@ impl Simd for Avx2 {
 
     const SIGNED_BIAS: i32 = 0;
     const TOKENS: usize = 4;
+    const INT8_ROWS: usize = 4;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -114,6 +130,38 @@ impl Simd for Avx2 {
             let pairs = _mm256_maddubs_epi16(codes[i], _mm256_set1_epi32(x));
             _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
         })
+    }
+    #[inline(always)]
+    fn dots<const N: usize, const J: usize>(
+        self,
+        signed: bool,
+        pair_sums: usize,
+        start: [i32; N],
+        codes: &[Self::Codes; J],
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        let mut sums = [self.splat_i32(0); N];
+        for t in 0..N {
+            sums[t] = self.splat_i32(start[t]);
+        }
+        let mut first = 0;
+        while first < J {
+            let end = J.min(first + pair_sums);
+            let mut pairs = [self.splat_i32(0); N];
+            for j in first..end {
+                for t in 0..N {
+                    let products = multiply_pairs(signed, codes[j], x[t][j]);
+                    pairs[t] = two!(i => unsafe { _mm256_add_epi16(pairs[t][i], products[i]) });
+                }
+            }
+            for t in 0..N {
+                sums[t] = two!(i => unsafe {
+                    _mm256_add_epi32(sums[t][i], _mm256_madd_epi16(pairs[t][i], _mm256_set1_epi16(1)))
+                });
+            }
+            first = end;
+        }
+        sums
     }
     #[inline(always)]
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {

@@ -81,6 +81,7 @@ impl Simd for Avx512 {
 
     const SIGNED_BIAS: i32 = 128;
     const TOKENS: usize = 16;
+    const INT8_ROWS: usize = 8;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {

@@ -134,7 +134,7 @@ impl Simd for Neon {
 
     const SIGNED_BIAS: i32 = 0;
     const TOKENS: usize = 4;
-    const TOGETHER: usize = 4;
+    const INT8_ROWS: usize = 4;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -200,6 +200,7 @@ impl Simd for Neon {
     fn dots<const N: usize, const J: usize>(
         self,
         _signed: bool,
+        _pair_sums: usize,
         start: [i32; N],
         codes: &[Self::Codes; J],
         x: [&[i32; J]; N],

@@ -80,8 +80,12 @@ pub struct Scale<S: Simd> {
 /// of [`BlockFormat::PLANES`], the unit of row 0, of row 1, … of row 15. So a plane before which others of `p` bytes
 /// are listed starts at byte `16 * p` of the tile, and its unit `i` of row `r` lies at `16 * p + (i * 16 + r) * unit`.
 pub trait Quantised: BlockFormat {
-    /// Codes are signed bytes (full range). Otherwise they are unsigned, at most 127.
+    /// Codes are signed bytes. Otherwise they are unsigned, at most 127.
     const SIGNED: bool = false;
+    /// The largest magnitude of a code.
+    const LARGEST: i32;
+    /// The products of two codes with two int8 activations (of at most 127) that may be summed in 16 bits.
+    const PAIR_SUMS: usize = (i16::MAX as i32 / (2 * 127 * Self::LARGEST)) as usize;
     /// Subtracted from each code (0 for signed codes).
     const ZERO: i32 = 0;
     /// The format has minima (value = scale · code − min).

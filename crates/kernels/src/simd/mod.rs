@@ -137,9 +137,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const SIGNED_BIAS: i32;
     /// Activation rows that one pass over a weight tile serves: as many accumulators as the registers hold.
     const TOKENS: usize;
-    /// Activation rows that [`Simd::dots`] serves best at once, 1 or 4: more where the codes of a block do not stay in
-    /// registers from one row to the next.
-    const TOGETHER: usize = 1;
+    /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
+    const INT8_ROWS: usize;
 
     /// Runs a kernel inside a function that has the level's target features.
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
@@ -169,22 +168,25 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// acc + Σ of the lane's four (signed codes + [`Simd::SIGNED_BIAS`]) × the four signed bytes of `x` (not −128).
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
     /// For each of `N` activation rows, `start` + Σ over `4 · J` columns: [`Simd::dot`], or [`Simd::dot_signed`] if codes
-    /// are `signed`, of codes `j` and word `j`.
+    /// are `signed`, of codes `j` and word `j`. Sums of `pair_sums` products of two columns fit into 16 bits.
     #[inline(always)]
     fn dots<const N: usize, const J: usize>(
         self,
         signed: bool,
+        _pair_sums: usize,
         start: [i32; N],
         codes: &[Self::Codes; J],
         x: [&[i32; J]; N],
     ) -> [Self::I32; N] {
         let mut sums = [self.splat_i32(0); N];
         for t in 0..N {
-            let mut sum = self.splat_i32(start[t]);
-            for (&codes, &x) in codes.iter().zip(x[t]) {
-                sum = if signed { self.dot_signed(sum, codes, x) } else { self.dot(sum, codes, x) };
+            sums[t] = self.splat_i32(start[t]);
+        }
+        for j in 0..J {
+            for t in 0..N {
+                let x = x[t][j];
+                sums[t] = if signed { self.dot_signed(sums[t], codes[j], x) } else { self.dot(sums[t], codes[j], x) };
             }
-            sums[t] = sum;
         }
         sums
     }

@@ -43,6 +43,7 @@ impl Simd for Portable {
 
     const SIGNED_BIAS: i32 = 0;
     const TOKENS: usize = 4;
+    const INT8_ROWS: usize = 4;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {

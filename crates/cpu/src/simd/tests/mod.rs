@@ -140,6 +140,7 @@ impl Check for Codes {
         self.dots::<S, 4, 4>(s);
         self.dots::<S, 1, 8>(s);
         self.dots::<S, 4, 8>(s);
+        self.dots::<S, 8, 8>(s);
     }
 }
 
@@ -157,20 +158,29 @@ impl Codes {
         for j in 0..J {
             signed[j] = s.shl_and(s.load_codes(if j % 2 == 0 { a } else { b }, 0), j as u32 / 2, 255 << (j / 2));
         }
-        let mut codes = signed;
-        for j in 0..J {
-            codes[j] = s.and(signed[j], s.splat_codes(127));
-        }
         let rows: [&[i32; J]; N] = std::array::from_fn(|t| &words[t]);
-        let (sums, signed_sums) = (s.dots(false, start, &codes, rows), s.dots(true, start, &signed, rows));
+        let sums = s.dots(true, 1, start, &signed, rows);
         for t in 0..N {
-            let (mut want, mut want_signed) = (s.splat_i32(start[t]), s.splat_i32(start[t]));
+            let mut want = s.splat_i32(start[t]);
             for j in 0..J {
-                want = s.dot(want, codes[j], words[t][j]);
-                want_signed = s.dot_signed(want_signed, signed[j], words[t][j]);
+                want = s.dot_signed(want, signed[j], words[t][j]);
             }
-            assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words");
-            assert_eq!(ints(s, signed_sums[t]), ints(s, want_signed), "row {t} of {N}, {J} words, signed");
+            assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, signed");
+        }
+        // With more bits for codes, fewer products fit into 16 bits.
+        for (largest, pair_sums) in [(127, 1), (63, 2), (31, 4), (15, 8), (7, 18), (3, 43)] {
+            let mut codes = signed;
+            for j in 0..J {
+                codes[j] = s.and(signed[j], s.splat_codes(largest));
+            }
+            let sums = s.dots(false, pair_sums, start, &codes, rows);
+            for t in 0..N {
+                let mut want = s.splat_i32(start[t]);
+                for j in 0..J {
+                    want = s.dot(want, codes[j], words[t][j]);
+                }
+                assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, codes up to {largest}");
+            }
         }
     }
 }

@@ -69,6 +69,7 @@ impl BlockFormat for IQ4_NL {
 
 impl Quantised for IQ4_NL {
     const SIGNED: bool = true;
+    const LARGEST: i32 = 127;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {

@@ -54,6 +54,7 @@ impl BlockFormat for IQ4_XS {
 
 impl Quantised for IQ4_XS {
     const SIGNED: bool = true;
+    const LARGEST: i32 = 127;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {

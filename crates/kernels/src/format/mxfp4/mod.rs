@@ -94,6 +94,7 @@ impl BlockFormat for MXFP4 {
 
 impl Quantised for MXFP4 {
     const SIGNED: bool = true;
+    const LARGEST: i32 = 12;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {

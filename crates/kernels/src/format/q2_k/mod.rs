@@ -55,6 +55,7 @@ impl BlockFormat for Q2_K {
 }
 
 impl Quantised for Q2_K {
+    const LARGEST: i32 = 3;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

@@ -68,6 +68,7 @@ impl BlockFormat for Q3_K {
 }
 
 impl Quantised for Q3_K {
+    const LARGEST: i32 = 7;
     const ZERO: i32 = 4;
 
     #[inline(always)]

@@ -36,6 +36,7 @@ impl BlockFormat for Q4_0 {
 }
 
 impl Quantised for Q4_0 {
+    const LARGEST: i32 = 15;
     const ZERO: i32 = 8;
 
     #[inline(always)]

@@ -38,6 +38,7 @@ impl BlockFormat for Q4_1 {
 }
 
 impl Quantised for Q4_1 {
+    const LARGEST: i32 = 15;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

@@ -50,6 +50,7 @@ impl BlockFormat for Q4_K {
 }
 
 impl Quantised for Q4_K {
+    const LARGEST: i32 = 15;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

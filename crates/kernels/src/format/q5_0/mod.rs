@@ -40,6 +40,7 @@ impl BlockFormat for Q5_0 {
 }
 
 impl Quantised for Q5_0 {
+    const LARGEST: i32 = 31;
     const ZERO: i32 = 16;
 
     #[inline(always)]

@@ -41,6 +41,7 @@ impl BlockFormat for Q5_1 {
 }
 
 impl Quantised for Q5_1 {
+    const LARGEST: i32 = 31;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

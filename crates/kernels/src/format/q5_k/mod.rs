@@ -59,6 +59,7 @@ impl BlockFormat for Q5_K {
 }
 
 impl Quantised for Q5_K {
+    const LARGEST: i32 = 31;
     const HAS_MIN: bool = true;
 
     #[inline(always)]

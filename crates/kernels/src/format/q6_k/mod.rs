@@ -71,6 +71,7 @@ impl BlockFormat for Q6_K {
 }
 
 impl Quantised for Q6_K {
+    const LARGEST: i32 = 63;
     const ZERO: i32 = 32;
 
     #[inline(always)]

@@ -40,6 +40,7 @@ impl BlockFormat for Q8_0 {
 
 impl Quantised for Q8_0 {
     const SIGNED: bool = true;
+    const LARGEST: i32 = 128;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], _g: usize) -> [S::Codes; 8] {

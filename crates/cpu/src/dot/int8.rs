@@ -1,0 +1,202 @@
+//! Quantised weights times activations in int8.
+//!
+//! Several rows share a *panel*: up to 256 columns of the 16 weight rows, unpacked once into the L1 cache for all of them.
+//! [`Simd::INT8_ROWS`] rows at a time pass over it, with integer sums in registers. A single row multiplies the columns as
+//! they are unpacked. Both add up the same products in the same order.
+
+use super::super::act::Int8Block;
+use super::super::layout::ROWS;
+use super::Lanes;
+use gristmill_kernels::format::{Quantised, Scale};
+use gristmill_kernels::simd::{Kernel, Simd};
+use std::array::from_fn;
+use std::marker::PhantomData;
+
+/// A row group times all activation rows.
+pub(super) struct Int8Dot<'a, F> {
+    pub(super) group: &'a [u8],
+    pub(super) rows: &'a [&'a [Int8Block]],
+    pub(super) out: &'a mut [Lanes],
+    pub(super) format: PhantomData<F>,
+}
+
+/// 32 columns of 16 weight rows, unpacked.
+#[derive(Clone, Copy)]
+struct Columns<S: Simd> {
+    codes: [S::Codes; 8],
+    scales: [Scale<S>; 2],
+}
+
+impl<S: Simd> Columns<S> {
+    #[inline(always)]
+    fn zero(s: S) -> Self {
+        let scale = Scale { scale: s.splat(0.0), min: s.splat(0.0) };
+        Self { codes: [s.splat_codes(0); 8], scales: [scale; 2] }
+    }
+
+    /// Slice `g` of a tile.
+    #[inline(always)]
+    fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
+        Self { codes: F::codes(s, tile, g), scales: F::scales(s, tile, g) }
+    }
+}
+
+/// The most slices of 32 columns in a panel.
+const PANEL: usize = 8;
+
+impl<F: Quantised> Kernel for Int8Dot<'_, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        match (self.rows, &mut *self.out) {
+            ([row], [out]) => one_row::<F, S>(s, self.group, row, out),
+            (rows, out) => many_rows::<F, S>(s, self.group, rows, out),
+        }
+    }
+}
+
+#[inline(always)]
+fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &mut Lanes) {
+    let slices = F::BLOCK / 32;
+    let mut sums = [s.splat(0.0)];
+    for (tile, blocks) in group.chunks_exact(ROWS * F::BYTES).zip(row.chunks_exact(slices)) {
+        for (g, block) in blocks.iter().enumerate() {
+            if F::GROUP == 16 {
+                prefetch_slice(s, tile, g, slices);
+            }
+            add_products::<F, S, 1>(s, &mut sums, &Columns::unpack::<F>(s, tile, g), [block]);
+        }
+    }
+    s.store_f32(sums[0], out, 0);
+}
+
+#[inline(always)]
+fn many_rows<F: Quantised, S: Simd>(s: S, group: &[u8], rows: &[&[Int8Block]], out: &mut [Lanes]) {
+    const { assert!(PANEL.is_multiple_of(F::BLOCK / 32), "a panel is whole tiles") }
+    let slices = F::BLOCK / 32;
+    let mut panel = [Columns::zero(s); PANEL];
+    out.fill([0.0; ROWS]);
+    for (i, tiles) in group.chunks(PANEL / slices * ROWS * F::BYTES).enumerate() {
+        let mut len = 0;
+        for tile in tiles.chunks_exact(ROWS * F::BYTES) {
+            for g in 0..slices {
+                panel[len] = Columns::unpack::<F>(s, tile, g);
+                len += 1;
+            }
+        }
+        let panel = Panel { columns: &panel[..len], start: PANEL * i };
+        panel.multiply::<F>(s, rows, out);
+    }
+}
+
+/// Unpacked columns, of which the first is `32 * start`.
+struct Panel<'a, S: Simd> {
+    columns: &'a [Columns<S>],
+    start: usize,
+}
+
+impl<S: Simd> Panel<'_, S> {
+    /// out += products of the panel with all rows.
+    #[inline(always)]
+    fn multiply<F: Quantised>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes]) {
+        let mut first = 0;
+        while first < rows.len() {
+            let left = rows.len() - first;
+            first += if S::INT8_ROWS >= 8 && left >= 8 {
+                self.add::<F, 8>(s, &rows[first..], &mut out[first..])
+            } else if S::INT8_ROWS >= 4 && left >= 4 {
+                self.add::<F, 4>(s, &rows[first..], &mut out[first..])
+            } else if left >= 2 {
+                self.add::<F, 2>(s, &rows[first..], &mut out[first..])
+            } else {
+                self.add::<F, 1>(s, &rows[first..], &mut out[first..])
+            };
+        }
+    }
+
+    /// The same for the first `N` rows. Returns `N`.
+    #[inline(always)]
+    fn add<F: Quantised, const N: usize>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes]) -> usize {
+        // One length for all rows, so that the inner loop has no bounds checks.
+        let rows: [&[Int8Block]; N] = from_fn(|t| &rows[t][self.start..self.start + self.columns.len()]);
+        let mut sums = [s.splat(0.0); N];
+        for t in 0..N {
+            sums[t] = s.load_f32(&out[t], 0);
+        }
+        for (i, columns) in self.columns.iter().enumerate() {
+            add_products::<F, S, N>(s, &mut sums, columns, rows.map(|row| &row[i]));
+        }
+        for t in 0..N {
+            s.store_f32(sums[t], &mut out[t], 0);
+        }
+        N
+    }
+}
+
+/// Prefetch distance in bytes for formats with groups of 16: about two tiles. With few activation rows, a group of 32
+/// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher falls
+/// behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do the same,
+/// 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower.
+const AHEAD: usize = 8192;
+
+/// Prefetches the `g`-th of `slices` equal slices of the tile [`AHEAD`] bytes on.
+#[inline(always)]
+fn prefetch_slice<S: Simd>(s: S, tile: &[u8], g: usize, slices: usize) {
+    let len = tile.len() / slices;
+    for line in 0..len.div_ceil(64) {
+        s.prefetch(tile, AHEAD + g * len + 64 * line);
+    }
+}
+
+/// sums += Σ over 32 columns of weight · activation, for `N` rows of activations.
+#[inline(always)]
+fn add_products<F: Quantised, S: Simd, const N: usize>(
+    s: S,
+    sums: &mut [S::F32; N],
+    columns: &Columns<S>,
+    x: [&Int8Block; N],
+) {
+    let Columns { codes, scales } = columns;
+    if F::GROUP == 32 {
+        let d = dot_codes::<F, S, N, 8>(s, codes, x.map(|x| &x.q), x.map(|x| x.half_sums[0] + x.half_sums[1]));
+        for t in 0..N {
+            let x = x[t];
+            sums[t] = s.mul_add(d[t], s.mul(scales[0].scale, s.splat(x.scale)), sums[t]);
+            if F::HAS_MIN {
+                sums[t] = s.mul_add(scales[0].min, s.splat(-x.sum), sums[t]);
+            }
+        }
+    } else {
+        for half in 0..2 {
+            let q = x.map(|x| &x.q.as_chunks().0[half]);
+            let d = dot_codes::<F, S, N, 4>(s, &codes.as_chunks().0[half], q, x.map(|x| x.half_sums[half]));
+            for t in 0..N {
+                let x = x[t];
+                sums[t] = s.mul_add(d[t], s.mul(scales[half].scale, s.splat(x.scale)), sums[t]);
+                if F::HAS_MIN {
+                    sums[t] = s.mul_add(scales[half].min, s.splat(-x.scaled_half_sums[half]), sums[t]);
+                }
+            }
+        }
+    }
+}
+
+/// Σ of (code − bias) · x, where the sums of x are `sums`.
+#[inline(always)]
+fn dot_codes<F: Quantised, S: Simd, const N: usize, const J: usize>(
+    s: S,
+    codes: &[S::Codes; J],
+    x: [&[i32; J]; N],
+    sums: [i32; N],
+) -> [S::F32; N] {
+    let bias = F::ZERO + if F::SIGNED { S::SIGNED_BIAS } else { 0 };
+    // The codes' bias is subtracted as an integer, before any rounding.
+    let start = sums.map(|sum| -bias * sum);
+    let products = s.dots::<N, J>(F::SIGNED, F::PAIR_SUMS, start, codes, x);
+    let mut floats = [s.splat(0.0); N];
+    for t in 0..N {
+        floats[t] = s.to_f32(products[t]);
+    }
+    floats
+}
