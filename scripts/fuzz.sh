@@ -23,7 +23,7 @@ cp ../Cargo.lock Cargo.lock
 # One target: what it found, or the end of its log.
 fuzz() {
     local target=$1 found=$build/corpus/$1 log=$build/$1.log # `found`: what the fuzzer learns; the seeds stay as they are
-    mkdir -p "$found" "artifacts/$target"
+    mkdir -p "$found" "artifacts/$target" "corpus/$target"
     if ! "$build/$host/release/$target" "$found" "corpus/$target" -max_total_time="$seconds" -timeout=5 \
         -rss_limit_mb=512 -malloc_limit_mb=256 -max_len=16384 -artifact_prefix="artifacts/$target/" \
         -print_final_stats=1 >"$log" 2>&1; then
