@@ -1,7 +1,7 @@
 //! Any bytes as a GGUF file: no panic, and what reads can be written and read again, to the same bytes.
 #![no_main]
 
-use gristmill_engine::gguf::{GgufFile, GgufWriter, WriteError};
+use gristmill_files::gguf::{GgufFile, GgufWriter, WriteError};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

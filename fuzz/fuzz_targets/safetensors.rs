@@ -1,7 +1,7 @@
 //! Headers of safetensors files: whatever the bytes, what is returned lies within them and does not overlap.
 #![no_main]
 
-use gristmill_engine::convert::safetensors;
+use gristmill_files::safetensors;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|file: &[u8]| {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the golden files of crates/engine/tests/gguf with PyPI's gguf, the reference implementation.
+"""Writes the golden files of crates/files/tests/gguf with PyPI's gguf, the reference implementation.
 
     pip install gguf==0.19.0 numpy==2.*
     python scripts/golden/gguf_files.py
 
-The values are repeated in crates/engine/tests/gguf/golden.rs.
+The values are repeated in crates/files/tests/gguf/golden.rs.
 """
 
 import importlib.metadata
@@ -16,7 +16,7 @@ from gguf import GGMLQuantizationType as Q
 from gguf import GGUFValueType as T
 
 assert importlib.metadata.version("gguf") == "0.19.0", "the golden files are those of gguf 0.19.0"
-OUT = pathlib.Path(__file__).parents[2] / "crates/engine/tests/golden/gguf"
+OUT = pathlib.Path(__file__).parents[2] / "crates/files/tests/golden/gguf"
 OUT.mkdir(parents=True, exist_ok=True)
 
 

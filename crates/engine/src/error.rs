@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use gristmill_files::gguf::{GgufError, MetadataError, Name};
 use thiserror::Error;
 
-use crate::gguf::{GgufError, MetadataError, Name};
 use crate::model::Stage;
 use crate::tokenizer::TokenizerError;
 

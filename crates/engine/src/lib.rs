@@ -11,12 +11,11 @@
 //! while a grammar is compiled). Threads that compute belong
 //! to the backends (`gristmill-cpu`); those that transcode weights to its [`Transcoder`](gristmill_cpu::Transcoder).
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 pub mod clock;
 pub mod convert;
 pub mod engine;
-pub mod gguf;
 pub mod model;
 pub mod quantize;
 pub mod reply;
@@ -40,6 +39,7 @@ pub use engine::{
     Logprob, Piece, Prompt, Request, SamplingOptions, Stats, ToolChoice, Usage,
 };
 pub use error::{Error, Result};
+pub use gristmill_files::gguf;
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::kv::KvFormat;
 pub use gristmill_kernels::ops::Sampling;

@@ -1,6 +1,6 @@
 //! Quantising small files: what is copied, what changes, what is refused, and what memory it takes.
 
-#[path = "gguf/alloc.rs"]
+#[path = "../../files/tests/gguf/alloc.rs"]
 mod alloc;
 
 use std::fs;

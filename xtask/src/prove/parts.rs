@@ -63,7 +63,7 @@ const WHOLE: [(&str, &[&str]); 6] = [
             "xtask/src/prove/seeds.rs",
         ],
     ),
-    ("synthetic", &["crates/cli/src/synthetic", "crates/engine/src/gguf", "xtask/src/prove/synthetic.rs"]),
+    ("synthetic", &["crates/cli/src/synthetic", "crates/files", "xtask/src/prove/synthetic.rs"]),
 ];
 
 /// All parts of all proofs.

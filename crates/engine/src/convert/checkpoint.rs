@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use gristmill_files::gguf::{Bytes, Name, file_names, is_lfs_pointer};
+use gristmill_files::safetensors::{self, Tensor};
 use serde::Deserialize;
 
 use super::error::ConvertError;
 use super::files::read_json;
-use super::safetensors::{self, Tensor};
-use crate::gguf::{Bytes, Name, file_names, is_lfs_pointer};
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";

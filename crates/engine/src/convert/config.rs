@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use gristmill_files::json::cut;
 use serde_json::{Map, Value};
 
-use super::error::{ConvertError, cut};
+use super::error::ConvertError;
 use super::files::read_json;
 
 /// A JSON object whose getters refuse a value of another type, and say what they expected.

@@ -2,12 +2,12 @@
 
 use std::mem::discriminant;
 
+use gristmill_files::gguf::{Array, Value};
 use serde_json::Value as Json;
 
 use super::config::Config;
 use super::error::ConvertError;
 use super::family::{Expect, Expected, Family, Key, Kind, LAYER_TYPES, Or};
-use crate::gguf::{Array, Value};
 
 /// Keys, without the architecture before them, and their values.
 pub(super) type Pairs = Vec<(String, Value)>;

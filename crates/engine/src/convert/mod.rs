@@ -17,7 +17,6 @@ mod files;
 mod keys;
 mod rope;
 mod rows;
-pub mod safetensors;
 mod tensors;
 mod vocabulary;
 
@@ -28,9 +27,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use gristmill_cpu::Transcoder;
+use gristmill_files::gguf::{GgufWriter, Value, write_atomically};
 use gristmill_kernels::format::Format;
 
-use crate::gguf::{GgufWriter, Value, write_atomically};
 use crate::model::{ModelInfo, Progress};
 use crate::quantize::{
     FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,

@@ -1,12 +1,12 @@
 //! The rotary position embedding: its base, and its scaling for longer contexts.
 
+use gristmill_files::gguf::Value;
 use serde_json::Value as Json;
 
 use super::config::Config;
 use super::error::ConvertError;
 use super::family::Family;
 use super::keys::{Pairs, needed};
-use crate::gguf::Value;
 
 const KNOWN: &str = "default, linear, yarn, longrope or llama3";
 

@@ -3,10 +3,10 @@
 use std::array;
 use std::ops::Range;
 
+use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
-use super::safetensors::Tensor;
 
 /// A matrix of the checkpoint, or a stack of them.
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
@@ -11,7 +12,6 @@ use super::error::ConvertError;
 use super::family::{EXPERT_COUNT, Family, How, Layout, Need, Rule};
 use super::keys::needed;
 use super::rows::{RowOrder, RowPlan, Stored};
-use super::safetensors::Tensor;
 
 /// A tensor of the file to be written.
 pub(super) struct OutputTensor {

@@ -23,13 +23,13 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::ops::Rates;
 
 use crate::device;
 use crate::error::{Error, Result};
-use crate::gguf::GgufFile;
 use crate::notice::Notice;
 use crate::plan::{Limits, Plan};
 use crate::tokenizer::Tokenizer;

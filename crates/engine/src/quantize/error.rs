@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use gristmill_files::gguf::{GgufError, Name, WriteError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
 use super::{EncodeError, Mix};
-use crate::gguf::{GgufError, Name, WriteError};
 
 /// Why a model could not be quantised. Every message says what was wrong, where, and what to do.
 #[derive(Debug, Error)]

@@ -1,6 +1,7 @@
 //! Properties of a model on which the choice of formats depends.
 
-use crate::gguf::{FromValue, Metadata};
+use gristmill_files::gguf::{FromValue, Metadata};
+
 use crate::model::arch;
 
 /// Properties of a model on which the choice of formats depends.

@@ -32,9 +32,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use gristmill_cpu::Transcoder;
+use gristmill_files::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
 use gristmill_kernels::format::Format;
 
-use crate::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
 use crate::model::Progress;
 pub use choose::{Choice, choose};
 pub use error::QuantizeError;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use gristmill_files::json::cut;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Added, Token, special, unique};
 use crate::convert::config::Config;
-use crate::convert::error::{ConvertError, cut};
+use crate::convert::error::ConvertError;
 use crate::convert::files::read_json;
 
 /// As much of the file as is used.

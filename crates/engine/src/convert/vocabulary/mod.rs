@@ -13,10 +13,12 @@ mod template;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
+use gristmill_files::gguf::{Array, Value};
+use gristmill_files::json::cut;
+
 use super::config::Config;
-use super::error::{ConvertError, cut};
+use super::error::ConvertError;
 use super::keys::Pairs;
-use crate::gguf::{Array, Value};
 use crate::tokenizer::TokenType as Kind;
 use json::TokenizerJson;
 

@@ -3,10 +3,11 @@
 //! Only a pipeline whose every step is known has a name: one that differs in a single character of its regular
 //! expression cuts other words, and the model would read other tokens than it was trained on.
 
+use gristmill_files::json::cut;
 use serde_json::Value;
 
 use super::json::TokenizerJson;
-use crate::convert::error::{ConvertError, cut};
+use crate::convert::error::ConvertError;
 use crate::tokenizer::Family;
 use crate::tokenizer::Step::{self, ByteLevel, Digits, Split};
 

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
+use gristmill_files::json::cut;
+
 use super::json::TokenizerJson;
 use super::sentencepiece::PieceModel;
 use super::{Kind, Token, Vocabulary, special, table, unique};
 use crate::convert::config::Config;
-use crate::convert::error::{ConvertError, cut};
+use crate::convert::error::ConvertError;
 use crate::convert::files::read_json;
 
 /// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told

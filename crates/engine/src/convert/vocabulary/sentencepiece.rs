@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use gristmill_files::json::cut;
 use prost::Message;
 
 use super::Kind;
-use crate::convert::error::{ConvertError, cut};
+use crate::convert::error::ConvertError;
 use crate::convert::files;
 
 /// The fields of the message that are used.

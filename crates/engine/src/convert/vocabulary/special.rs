@@ -1,13 +1,14 @@
 //! Special tokens: which ids begin and end a text, and which of them are added to it.
 
+use gristmill_files::gguf::Value;
+use gristmill_files::json::cut;
 use serde_json::Value as Json;
 
 use super::json::TokenizerJson;
 use super::{Added, Token};
 use crate::convert::config::Config;
-use crate::convert::error::{ConvertError, cut};
+use crate::convert::error::ConvertError;
 use crate::convert::keys::Pairs;
-use crate::gguf::Value;
 
 /// The names of special tokens in the settings and in GGUF (`tokenizer.ggml.{name}_token_id`; the spelling of the
 /// separator is that of the format).

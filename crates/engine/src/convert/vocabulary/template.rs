@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use gristmill_files::gguf::{Array, Value};
 use serde_json::Value as Json;
 
 use crate::convert::config::Config;
 use crate::convert::error::ConvertError;
 use crate::convert::files::read_text;
 use crate::convert::keys::Pairs;
-use crate::gguf::{Array, Value};
 
 const KEY: &str = "tokenizer.chat_template";
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::{Buffer, SharedBytes};
 use gristmill_kernels::weight::{Role, TensorView, Weight};
@@ -9,7 +10,6 @@ use gristmill_kernels::weight::{Role, TensorView, Weight};
 use super::Weights;
 use super::table::{Make, Wanted, assemble, find};
 use crate::error::Result;
-use crate::gguf::{GgufFile, TensorInfo};
 use crate::model::spec::ModelSpec;
 
 /// Loads all weights. `progress` gets the bytes of each tensor read from the file.

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape};
 
 use super::table::{Make, Wanted, assemble, find};
 use crate::error::{Error, Result};
-use crate::gguf::{GgufFile, TensorInfo};
 use crate::model::spec::ModelSpec;
 
 /// Shapes and bytes of the weights of a file.

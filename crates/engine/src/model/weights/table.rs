@@ -1,10 +1,10 @@
 //! The table of all tensors: their names, shapes and roles.
 
+use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::weight::Role;
 
 use super::{AttentionWeights, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights, Weights};
 use crate::error::{Error, Result};
-use crate::gguf::{GgufFile, TensorInfo};
 use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, QkNorm, RopeScaling, SharedExpert};
 
 /// A tensor that is needed: its name, and its shape with the innermost dimension first.

@@ -7,8 +7,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
+use gristmill_files::gguf::{FromValue, GgufFile, Value};
+
 use crate::error::{Error, Result};
-use crate::gguf::{FromValue, GgufFile, Value};
 use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, Pooling};
 use crate::plan::MAX_CONTEXT;
 

@@ -1,7 +1,7 @@
 //! Writes GGUF version 3 from front to back: metadata and tensor records first, then tensor data in order.
 //!
 //! ```
-//! use gristmill_engine::gguf::{GgufFile, GgufWriter};
+//! use gristmill_files::gguf::{GgufFile, GgufWriter};
 //! use gristmill_kernels::format::Format;
 //!
 //! let mut plan = GgufWriter::new();

@@ -1,4 +1,4 @@
-//! The bytes of a file: mapped, static or owned. The only unsafe code of the engine is here.
+//! The bytes of a file: mapped, static or owned. The only unsafe code of this crate is here.
 
 use std::fs::File;
 use std::io;
@@ -9,16 +9,22 @@ use memmap2::Mmap;
 
 /// The bytes of one file.
 #[derive(Debug)]
-pub(crate) enum Bytes {
+pub enum Bytes {
+    /// Read from the file's map.
     Mapped(Mmap),
+    /// Linked into the program.
     Static(&'static [u8]),
+    /// In memory.
     Owned(Arc<[u8]>),
 }
 
 impl Bytes {
     /// Maps a file, read-only.
+    ///
+    /// # Errors
+    /// The operating system's.
     #[allow(unsafe_code)]
-    pub(crate) fn map(file: &File) -> io::Result<Bytes> {
+    pub fn map(file: &File) -> io::Result<Bytes> {
         // SAFETY: the mapping is read-only and nothing in this process writes the file. A map of a file that another
         // process changes is inherently at that process's mercy: changed bytes may be read (all readers of the data
         // accept any bytes), and truncation ends this process by SIGBUS. `GgufFile::open` documents that the file must
@@ -29,7 +35,7 @@ impl Bytes {
     /// Advises the system that a range will not be read soon, so that its pages may leave this process.
     #[cfg(unix)]
     #[allow(unsafe_code)]
-    pub(crate) fn release(&self, offset: usize, len: usize) {
+    pub fn release(&self, offset: usize, len: usize) {
         let Bytes::Mapped(map) = self else { return };
         if offset.checked_add(len).is_none_or(|end| end > map.len()) {
             return;
@@ -41,8 +47,9 @@ impl Bytes {
         drop(advised);
     }
 
+    /// Only Unix takes this advice.
     #[cfg(not(unix))]
-    pub(crate) fn release(&self, _offset: usize, _len: usize) {}
+    pub fn release(&self, _offset: usize, _len: usize) {}
 }
 
 impl Deref for Bytes {

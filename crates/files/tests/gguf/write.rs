@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::Write;
 
-use gristmill_engine::gguf::{
+use gristmill_files::gguf::{
     Array, FormatErrorKind, GgufFile, GgufWriter, Metadata, MetadataError, Value, WriteError, write_atomically,
 };
 use gristmill_kernels::format::Format;

@@ -18,8 +18,8 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
-use super::error::json_problem;
 use crate::gguf::Name;
+use crate::json::json_problem;
 
 /// More dimensions are refused: no weights have them.
 const MAX_DIMS: usize = 8;

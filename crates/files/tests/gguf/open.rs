@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gristmill_engine::gguf::{GgufError, GgufFile, MetadataError};
+use gristmill_files::gguf::{GgufError, GgufFile, MetadataError};
 
 use crate::golden::golden;
 use crate::raw::Raw;

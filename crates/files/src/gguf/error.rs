@@ -150,7 +150,7 @@ impl fmt::Display for Place {
 }
 
 /// Shows an untrusted name: in backquotes, escaped, cut to 100 characters.
-pub(crate) struct Name<'a>(pub(crate) &'a str);
+pub struct Name<'a>(pub &'a str);
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

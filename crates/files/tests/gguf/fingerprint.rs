@@ -1,6 +1,6 @@
 //! Fingerprints: what they see of a file, and what they do not.
 
-use gristmill_engine::gguf::GgufFile;
+use gristmill_files::gguf::GgufFile;
 
 use crate::golden::golden;
 use crate::raw::Raw;

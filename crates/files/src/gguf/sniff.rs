@@ -38,13 +38,13 @@ fn is_safetensors(bytes: &[u8]) -> bool {
     u64::from_le_bytes(*len) <= rest.len() as u64 && rest.starts_with(b"{")
 }
 
-/// A placeholder of Git LFS.
-pub(crate) fn is_lfs_pointer(bytes: &[u8]) -> bool {
+/// Whether these are the bytes of a placeholder of Git LFS.
+pub fn is_lfs_pointer(bytes: &[u8]) -> bool {
     bytes.starts_with(b"version https://git-lfs.github.com/")
 }
 
 /// The names in a folder: enough for any model's, and bounded in any other.
-pub(crate) fn file_names(folder: &Path) -> Vec<String> {
+pub fn file_names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().take(10_000).flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }

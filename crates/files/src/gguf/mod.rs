@@ -30,12 +30,11 @@ mod value;
 mod writer;
 
 pub use atomic::{NewFile, write_atomically};
-pub(crate) use error::Name;
-pub use error::{FormatError, FormatErrorKind, GgufError, Place};
+pub use error::{FormatError, FormatErrorKind, GgufError, Name, Place};
 pub use file::{GgufFile, TensorInfo};
 pub use metadata::{FromValue, Metadata, MetadataError, Unfit};
-pub(crate) use sniff::{file_names, is_lfs_pointer};
-pub(crate) use source::Bytes;
+pub use sniff::{file_names, is_lfs_pointer};
+pub use source::Bytes;
 pub use value::{Array, Value, ValueType};
 pub use writer::{DataWriter, GgufWriter, WriteError};
 

@@ -9,7 +9,7 @@ mod open;
 mod raw;
 mod write;
 
-use gristmill_engine::gguf::{GgufFile, GgufWriter};
+use gristmill_files::gguf::{GgufFile, GgufWriter};
 
 /// Reads every tensor's data and writes the file again (as version 3, tensors packed in order).
 fn rewrite(file: &GgufFile) -> Vec<u8> {

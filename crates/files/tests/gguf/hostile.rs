@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use gristmill_engine::gguf::FormatErrorKind as Kind;
-use gristmill_engine::gguf::{FormatError, GgufError, GgufFile, Place};
+use gristmill_files::gguf::FormatErrorKind as Kind;
+use gristmill_files::gguf::{FormatError, GgufError, GgufFile, Place};
 
 use crate::alloc::peak;
 use crate::raw::Raw;

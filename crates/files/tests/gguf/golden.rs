@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gristmill_engine::gguf::{Array, FormatErrorKind, GgufError, GgufFile, GgufWriter, Value};
+use gristmill_files::gguf::{Array, FormatErrorKind, GgufError, GgufFile, GgufWriter, Value};
 
 use crate::rewrite;
 

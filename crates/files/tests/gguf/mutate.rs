@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gristmill_engine::gguf::{GgufError, GgufFile};
+use gristmill_files::gguf::{GgufError, GgufFile};
 use proptest::prelude::*;
 
 use crate::alloc::peak;
