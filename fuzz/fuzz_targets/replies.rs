@@ -1,8 +1,8 @@
 //! Any text as a reply in any form: its events do not depend on how the text is cut, and calls have objects as arguments.
 #![no_main]
 
-use gristmill_engine::reply::{Reply, ReplyEvent, ReplyOptions};
-use gristmill_engine::template::Tool;
+use gristmill_text::reply::{Reply, ReplyEvent, ReplyOptions};
+use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// What forms are recognised by.

@@ -3,7 +3,7 @@
 
 use std::time::SystemTime;
 
-use gristmill_engine::template::{Chat, ChatTemplate, Message, RenderOptions, Role, TemplateError, Tool};
+use gristmill_text::template::{Chat, ChatTemplate, Message, RenderOptions, Role, TemplateError, Tool};
 use libfuzzer_sys::fuzz_target;
 use serde_json::json;
 

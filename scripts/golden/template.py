@@ -1,4 +1,4 @@
-"""Golden file for the chat templates: crates/engine/tests/golden/template.json.
+"""Golden file for the chat templates: crates/text/tests/golden/template.json.
 
 Renders the templates of templates/ as transformers does, for several conversations.
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from transformers.utils.chat_template_utils import render_jinja_template
 
 HERE = Path(__file__).parent
-OUT = HERE.parent.parent / "crates/engine/tests/golden/template.json"
+OUT = HERE.parent.parent / "crates/text/tests/golden/template.json"
 
 TOOLS = [{"type": "function", "function": {"name": "weigh", "description": "Weighs <grain> & says 'how much'.", "parameters": {
     "type": "object", "properties": {"sacks": {"type": "integer", "minimum": 1}, "unit": {"enum": ["kg", "t"], "default": None}},

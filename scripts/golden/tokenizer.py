@@ -1,4 +1,4 @@
-"""Golden files for the tokenizers: crates/engine/tests/golden/tokenizer/*.json.
+"""Golden files for the tokenizers: crates/text/tests/golden/tokenizer/*.json.
 
 Trains a small vocabulary of each family on tokenizer.txt and writes, for a corpus of awkward texts, the ids and the
 decoded texts that transformers gives.
@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import GPT2Tokenizer, PreTrainedTokenizerFast, Qwen2Tokenizer
 
 HERE = Path(__file__).parent
-OUT = HERE.parent.parent / "crates/engine/tests/golden/tokenizer"
+OUT = HERE.parent.parent / "crates/text/tests/golden/tokenizer"
 TEXT = HERE / "tokenizer.txt"
 
 CONTROL = ["<|begin|>", "<|end|>", "<|end|>more"]

@@ -3,9 +3,9 @@
 
 use std::io::{self, IsTerminal};
 
-use gristmill_engine::reply::{Reply, ReplyEvent};
-use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{Chat, ConverseOptions, Engine, EngineError, Grammar, Request};
+use gristmill_text::reply::{Reply, ReplyEvent};
+use gristmill_text::template::{Message, Role};
 
 use crate::console;
 use crate::failure::Failure;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
-use gristmill_engine::tokenizer::Tokenizer;
 use gristmill_engine::{Error, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
+use gristmill_text::tokenizer::Tokenizer;
 
 use crate::bias::{BiasArgs, BiasOptions};
 use crate::failure::Failure;
@@ -330,6 +330,6 @@ impl GenerationOptions {
 }
 
 /// The tokenizer of a file, also of a file whose model cannot run.
-pub(crate) fn tokenizer(file: &gristmill_engine::gguf::GgufFile) -> Result<Tokenizer, Failure> {
+pub(crate) fn tokenizer(file: &gristmill_files::gguf::GgufFile) -> Result<Tokenizer, Failure> {
     Ok(gristmill_engine::model::tokenizer(file)?.ok_or(Error::NoTokenizer)?)
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use gristmill_engine::engine::{Canceller, Finish, FinishReason};
-use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{Engine, EngineError, Generation};
+use gristmill_text::template::{Message, Role};
 use signal_hook::consts::SIGINT;
 
 use crate::answer::{self, Printer, Show};

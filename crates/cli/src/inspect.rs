@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use gristmill_engine::ModelInfo;
-use gristmill_engine::gguf::{GgufFile, TensorInfo};
 use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
+use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
 
 use crate::console;
@@ -242,7 +242,7 @@ impl Shape {
 
 impl TokenizerReport {
     fn new(
-        tokenizer: &gristmill_engine::tokenizer::Tokenizer,
+        tokenizer: &gristmill_text::tokenizer::Tokenizer,
         string: &impl Fn(&str) -> Option<String>,
     ) -> TokenizerReport {
         TokenizerReport {

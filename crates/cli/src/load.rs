@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, Limits, Model, ModelInfo, Opened, Plan, open_device};
+use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use indicatif::ProgressBar;
 

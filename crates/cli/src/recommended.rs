@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::gguf::{FromValue, GgufFile, Metadata};
+use gristmill_files::gguf::{FromValue, GgufFile, Metadata};
 
 use crate::args::Verbosity;
 use crate::source::Source;

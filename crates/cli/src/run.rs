@@ -9,10 +9,10 @@ use std::time::Duration;
 use clap::Args;
 use gristmill_engine::engine::receipt::{Receipt, Recorder};
 use gristmill_engine::engine::{Finish, Usage};
-use gristmill_engine::gguf::{WriteError, write_atomically};
-use gristmill_engine::reply::Reply;
-use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{Engine, Request, machine};
+use gristmill_files::gguf::{WriteError, write_atomically};
+use gristmill_text::reply::Reply;
+use gristmill_text::template::{Message, Role};
 use serde::Serialize;
 
 use crate::answer::{self, Answer, Printer, Show};

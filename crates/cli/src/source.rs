@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gristmill_engine::gguf::{GgufError, GgufFile};
+use gristmill_files::gguf::{GgufError, GgufFile};
 
 use crate::failure::Failure;
 

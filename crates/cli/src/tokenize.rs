@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 
 use clap::Args;
-use gristmill_engine::tokenizer::EncodeOptions;
+use gristmill_engine::Notice;
+use gristmill_text::tokenizer::EncodeOptions;
 use serde::Serialize;
 
 use crate::args;
@@ -53,7 +54,7 @@ pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
     let (source, text) = arguments.model.split(TEXT, arguments.first.as_deref(), more)?;
     let file = source.open()?;
     let tokenizer = args::tokenizer(&file)?;
-    if let Some(notice) = tokenizer.notice() {
+    if let Some(notice) = Notice::of_tokenizer(&tokenizer) {
         console::note(format_args!("warning: {notice}"));
     }
     let text = match text {

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use gristmill_files::gguf::{GgufError, MetadataError, Name};
+use gristmill_text::tokenizer::TokenizerError;
 use thiserror::Error;
 
 use crate::model::Stage;
-use crate::tokenizer::TokenizerError;
 
 /// The result of loading or running a model.
 pub type Result<T> = std::result::Result<T, Error>;

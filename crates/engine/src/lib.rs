@@ -13,14 +13,10 @@
 
 #![forbid(unsafe_code)]
 
-pub mod clock;
 pub mod convert;
 pub mod engine;
 pub mod model;
 pub mod quantize;
-pub mod reply;
-pub mod template;
-pub mod tokenizer;
 
 mod batch;
 mod device;
@@ -43,9 +39,10 @@ pub use gristmill_files::gguf;
 pub use gristmill_kernels::act::Precision;
 pub use gristmill_kernels::kv::KvFormat;
 pub use gristmill_kernels::ops::Sampling;
+pub use gristmill_text::template::Chat;
+pub use gristmill_text::{clock, reply, template, tokenizer};
 pub use model::{LoadOptions, Model, ModelInfo, Progress, Stage};
 pub use notice::Notice;
 pub use plan::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, Plan};
 pub use runner::{Logits, Runner};
 pub use state::{KvUsage, SequenceId};
-pub use template::Chat;

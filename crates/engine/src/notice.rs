@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display, Formatter};
 
+use gristmill_text::tokenizer::Tokenizer;
+
 /// A condition worth telling a user, which is not an error. The library returns notices and prints none; as text, each
 /// is one sentence that says what was found and what can be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,13 @@ pub enum Notice {
     },
     /// The device reports something, for instance that compiled kernels cannot be kept.
     Device(String),
+}
+
+impl Notice {
+    /// The notice of a tokenizer.
+    pub fn of_tokenizer(tokenizer: &Tokenizer) -> Option<Notice> {
+        tokenizer.lacks_pre_tokenizer().then_some(Notice::NoPreTokenizer)
+    }
 }
 
 impl Display for Notice {

@@ -12,7 +12,7 @@ use crate::{build, model, root, sh};
 
 /// The source of the package that holds the JSON-Schema-Test-Suite.
 const SCHEMAS: &str = "jsonschema==4.26.0";
-/// The engine's test of that suite.
+/// The test of that suite.
 const SUITE: &str = "each_schema_of_the_suite_is_enforced_or_refused";
 /// Python packages that are named in the page.
 const PACKAGES: [&str; 5] = ["openai", "anthropic", "schemathesis", "jsonschema", "openapi-spec-validator"];
@@ -229,7 +229,7 @@ fn suites(tools: &Tools, page: &mut Page) -> Result<(), String> {
     drop(server);
 
     let mut suite = Command::new("cargo");
-    suite.args(["test", "--quiet", "--package", "gristmill-engine", "--lib", SUITE, "--", "--ignored", "--nocapture"]);
+    suite.args(["test", "--quiet", "--package", "gristmill-text", "--lib", SUITE, "--", "--ignored", "--nocapture"]);
     page.add("JSON-Schema-Test-Suite", OF_THE_SUITE, row, suite.current_dir(root()))?;
     let mut judge = Command::new(&tools.packages);
     judge.args(["-W", "ignore"]).arg(tools.scripts.join("drawn.py")).arg(tools.schemas.join("drawn.jsonl"));

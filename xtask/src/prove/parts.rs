@@ -35,8 +35,7 @@ const WHOLE: [(&str, &[&str]); 6] = [
         &[
             "crates/server",
             "crates/engine/src/engine",
-            "crates/engine/src/reply",
-            "crates/engine/src/template",
+            "crates/text/src",
             "crates/cli/src/serve.rs",
             "scripts/clients",
             "xtask/src/prove/clients.rs",

@@ -1,7 +1,7 @@
 //! The least that a forward pass reads and computes, from which the speed limit follows.
 
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::model::spec::{AttentionSpec, MlpSpec, ModelSpec};
+use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 
 /// Tokens that a step adds to one sequence.

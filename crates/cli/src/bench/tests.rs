@@ -1,6 +1,6 @@
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Engine, KvFormat, LoadOptions, ModelInfo};
+use gristmill_files::gguf::GgufFile;
 
 use super::cost::{Span, Step};
 use super::*;

@@ -13,9 +13,10 @@ use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::{clock, machine};
+use gristmill_engine::machine;
 use gristmill_gpu::ahead::side_by_side;
 use gristmill_kernels::Error;
+use gristmill_text::clock;
 
 use crate::bench::machine::memory_rate;
 use crate::console;

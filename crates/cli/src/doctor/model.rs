@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
+use gristmill_text::tokenizer::EncodeOptions;
 
 use super::finding::{Findings, Verdict};
 use crate::failure::Failure;

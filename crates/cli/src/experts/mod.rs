@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gristmill_engine::model::spec::MlpSpec;
-use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, Outputs, Runner};
+use gristmill_text::tokenizer::EncodeOptions;
 use serde::Serialize;
 
 use crate::args::{DeviceArgs, TextArgs, Verbosity};

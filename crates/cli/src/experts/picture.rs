@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-use gristmill_engine::gguf::{WriteError, write_atomically};
+use gristmill_files::gguf::{WriteError, write_atomically};
 
 use super::{LayerUsage, Report};
 use crate::failure::Failure;

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use gristmill_engine::tokenizer::{EncodeOptions, Tokenizer};
 use gristmill_engine::{Limits, Runner};
+use gristmill_text::tokenizer::{EncodeOptions, Tokenizer};
 use serde::Serialize;
 
 use crate::args::{DeviceArgs, TextArgs, Verbosity};

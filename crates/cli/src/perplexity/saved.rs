@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use gristmill_cpu::Level;
-use gristmill_engine::gguf::{DataWriter, GgufFile, GgufWriter, NewFile, write_atomically};
+use gristmill_files::gguf::{DataWriter, GgufFile, GgufWriter, NewFile, write_atomically};
 use gristmill_kernels::format::Format;
 
 use super::score;

@@ -14,8 +14,8 @@ mod write;
 
 use std::path::Path;
 
-use gristmill_engine::gguf::{GgufFile, GgufWriter, WriteError};
 use gristmill_engine::quantize::{Mix, QuantizeError};
+use gristmill_files::gguf::{GgufFile, GgufWriter, WriteError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 

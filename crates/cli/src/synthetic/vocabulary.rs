@@ -3,7 +3,7 @@
 //! The merges build every run of two and three lower-case letters, with and without a space before it, and as many
 //! runs of four as the size allows. English text then has about as many tokens as with a real vocabulary.
 
-use gristmill_engine::gguf::{GgufWriter, WriteError};
+use gristmill_files::gguf::{GgufWriter, WriteError};
 
 /// Special tokens, at the end of the vocabulary.
 const SPECIAL: [&str; 3] = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"];
@@ -34,9 +34,9 @@ pub(super) fn describe(size: u32, file: &mut GgufWriter) -> Result<(), WriteErro
 
     file.set("tokenizer.ggml.model", "gpt2")?;
     file.set("tokenizer.ggml.pre", "qwen2")?;
-    file.set("tokenizer.ggml.tokens", gristmill_engine::gguf::Array::String(tokens))?;
+    file.set("tokenizer.ggml.tokens", gristmill_files::gguf::Array::String(tokens))?;
     file.set("tokenizer.ggml.token_type", types)?;
-    file.set("tokenizer.ggml.merges", gristmill_engine::gguf::Array::String(merges))?;
+    file.set("tokenizer.ggml.merges", gristmill_files::gguf::Array::String(merges))?;
     file.set("tokenizer.ggml.bos_token_id", special(0))?;
     file.set("tokenizer.ggml.padding_token_id", special(0))?;
     file.set("tokenizer.ggml.eos_token_id", special(2))?;

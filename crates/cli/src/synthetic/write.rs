@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
-use gristmill_engine::gguf::{DEFAULT_ALIGNMENT, GgufWriter, WriteError, write_atomically};
+use gristmill_files::gguf::{DEFAULT_ALIGNMENT, GgufWriter, WriteError, write_atomically};
 
 use super::blocks::{Pool, run_bytes};
 use super::shapes::TensorPlan;

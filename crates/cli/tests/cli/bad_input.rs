@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use gristmill_engine::gguf::GgufFile;
+use gristmill_files::gguf::GgufFile;
 
 use super::{Ended, FOLDER, gristmill, path};
 

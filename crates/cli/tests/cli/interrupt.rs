@@ -10,7 +10,7 @@ use std::sync::{Arc, Once};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use gristmill_engine::gguf::GgufWriter;
+use gristmill_files::gguf::GgufWriter;
 use gristmill_kernels::format::Format;
 
 use super::path;

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
 
-use gristmill_engine::gguf::{Array, Value};
+use gristmill_files::gguf::{Array, Value};
 use tiny::{Random, Tiny};
 
 /// A folder with `model.gguf`, `endless.gguf` (without end-of-generation tokens) and `mute.gguf` (without vocabulary).

@@ -9,10 +9,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use gristmill_kernels::ops::{PADDING, Sampling};
+use gristmill_text::tokenizer::Tokenizer;
 
 use super::EngineError;
 use super::job::Completion;
-use crate::tokenizer::Tokenizer;
 use crate::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
 
 /// A text whose continuation is to be guessed.

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use aho_corasick::Anchored;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
+use gristmill_text::tokenizer::Tokenizer;
 use serde::{Deserialize, Serialize};
 
 use super::EngineError;
-use crate::tokenizer::Tokenizer;
 
 /// DRY ("don't repeat yourself"): lowers the logits of tokens that would continue a sequence which has occurred before.
 ///

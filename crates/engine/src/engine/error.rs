@@ -3,9 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
+use gristmill_text::grammar::GrammarError;
+use gristmill_text::template::TemplateError;
+use gristmill_text::tokenizer::TokenizerError;
 use thiserror::Error;
-
-use crate::template::TemplateError;
 
 /// Why an engine did not start, or a generation did not begin or go on.
 #[derive(Debug, Error)]
@@ -187,8 +188,19 @@ pub enum EngineError {
     Stopped,
 }
 
-impl From<crate::tokenizer::TokenizerError> for EngineError {
-    fn from(error: crate::tokenizer::TokenizerError) -> Self {
+impl From<GrammarError> for EngineError {
+    fn from(error: GrammarError) -> Self {
+        match error {
+            GrammarError::Schema { path, problem } => EngineError::Schema { path, problem },
+            GrammarError::Stuck => EngineError::GrammarStuck,
+            GrammarError::Thread(error) => EngineError::Thread(error),
+            GrammarError::Refused(reason) => EngineError::Grammar(reason),
+        }
+    }
+}
+
+impl From<TokenizerError> for EngineError {
+    fn from(error: TokenizerError) -> Self {
         EngineError::Model(error.into())
     }
 }

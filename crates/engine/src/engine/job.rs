@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use gristmill_text::tokenizer::Tokenizer;
+
 use super::EngineError;
-use crate::tokenizer::Tokenizer;
 pub(super) use completion::{Completion, Deliver, Drawn};
 pub(super) use embedding::{Collector, Embedding};
 pub(super) use place::Place;

@@ -26,7 +26,6 @@ mod embedding;
 mod error;
 mod fair;
 mod generation;
-mod grammar;
 mod job;
 mod logprob;
 mod pace;
@@ -47,24 +46,24 @@ use std::thread::{self, JoinHandle};
 
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::tensor::DeviceId;
+use gristmill_text::grammar::Grammars;
+use gristmill_text::template::{ChatTemplate, TemplateError};
+use gristmill_text::tokenizer::EncodeOptions;
 
 pub use converse::{ConverseOptions, ToolChoice};
 pub use dry::Dry;
 pub use embedding::{EmbeddingRequest, Embeddings};
 pub use error::EngineError;
 pub use generation::{Canceller, Generation};
-pub use grammar::{Grammar, closed_schema};
+pub use gristmill_text::grammar::{Grammar, closed_schema};
 pub use logprob::Logprob;
 pub use request::{Finish, FinishReason, Piece, Prompt, Request, Usage};
 pub use sampling::SamplingOptions;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 pub use submit::{Choices, Reservation};
 
-use crate::template::{ChatTemplate, TemplateError};
-use crate::tokenizer::EncodeOptions;
 use crate::{Limits, Model, Notice, Plan, Runner};
 use draft_model::DraftModel;
-use grammar::Grammars;
 use job::Job;
 use receipt::Conditions;
 use stats::Counters;

@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::time::Instant;
 
+use gristmill_text::tokenizer::StreamDecoder;
+
 use super::dry::Repetition;
 use super::job::{Completion, Deliver, Job, Place, Task};
 use super::{Canceller, Engine, EngineError, Generation, Piece, Prompt, Request};
-use crate::tokenizer::StreamDecoder;
 
 /// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
 /// dropped.
@@ -116,7 +117,9 @@ impl Engine {
         let repetition = Repetition::new(&request.dry, self.model.tokenizer().is_ok())?;
         let place = places.0.pop().ok_or(EngineError::Busy { asked: 1, places: 0 })?;
         let grammar = request.grammar.as_ref();
-        let compile = |grammar| self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary);
+        let compile = |grammar| -> Result<_, EngineError> {
+            Ok(self.grammars.compile(grammar, self.model.tokenizer()?, vocabulary)?)
+        };
         let matcher = grammar.map(compile).transpose()?;
         let decoder = match grammar {
             None if is_reply => StreamDecoder::new(!request.control_tokens),

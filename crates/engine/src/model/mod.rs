@@ -27,12 +27,12 @@ use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::ops::Rates;
+use gristmill_text::tokenizer::Tokenizer;
 
 use crate::device;
 use crate::error::{Error, Result};
 use crate::notice::Notice;
 use crate::plan::{Limits, Plan};
-use crate::tokenizer::Tokenizer;
 use arch::Source;
 use spec::ModelSpec;
 use weights::Weights;
@@ -130,7 +130,7 @@ impl ModelInfo {
 
     /// Notices of the file.
     pub fn notices(&self) -> Vec<Notice> {
-        self.tokenizer.as_ref().and_then(Tokenizer::notice).into_iter().collect()
+        self.tokenizer.as_ref().and_then(Notice::of_tokenizer).into_iter().collect()
     }
 }
 
@@ -276,7 +276,7 @@ impl Model {
 
     /// Notices of the file and of the device.
     pub fn notices(&self) -> Vec<Notice> {
-        let tokenizer = self.tokenizer.as_ref().and_then(Tokenizer::notice);
+        let tokenizer = self.tokenizer.as_ref().and_then(Notice::of_tokenizer);
         tokenizer.into_iter().chain(self.backend.notice().map(Notice::Device)).collect()
     }
 

@@ -1,10 +1,10 @@
 //! The tokenizer of a GGUF file, from its `tokenizer.ggml.` keys.
 
 use gristmill_files::gguf::{FromValue, GgufFile};
+use gristmill_text::tokenizer::{Tokenizer, Vocabulary};
 
 use super::arch::Source;
 use crate::error::Result;
-use crate::tokenizer::{Tokenizer, Vocabulary};
 
 /// The tokenizer of a file, whatever its architecture; `None` if the file has no vocabulary.
 ///

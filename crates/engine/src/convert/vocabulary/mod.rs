@@ -15,11 +15,11 @@ use std::path::Path;
 
 use gristmill_files::gguf::{Array, Value};
 use gristmill_files::json::cut;
+use gristmill_text::tokenizer::TokenType as Kind;
 
 use super::config::Config;
 use super::error::ConvertError;
 use super::keys::Pairs;
-use crate::tokenizer::TokenType as Kind;
 use json::TokenizerJson;
 
 /// A token: text, score, kind.

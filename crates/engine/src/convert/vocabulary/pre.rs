@@ -4,12 +4,12 @@
 //! expression cuts other words, and the model would read other tokens than it was trained on.
 
 use gristmill_files::json::cut;
+use gristmill_text::tokenizer::Family;
+use gristmill_text::tokenizer::Step::{self, ByteLevel, Digits, Split};
 use serde_json::Value;
 
 use super::json::TokenizerJson;
 use crate::convert::error::ConvertError;
-use crate::tokenizer::Family;
-use crate::tokenizer::Step::{self, ByteLevel, Digits, Split};
 
 /// The name of the pipeline.
 pub(super) fn recognise(json: &TokenizerJson) -> Result<&'static str, ConvertError> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 
 use gristmill_files::json::cut;
+use gristmill_text::tokenizer::byte_token;
 
 use super::json::TokenizerJson;
 use super::sentencepiece::PieceModel;
@@ -69,7 +70,7 @@ pub(super) fn from_json(json: &TokenizerJson, about: &Config, size: usize) -> Re
     let mut tokens: BTreeMap<u32, Token> = BTreeMap::new();
     for (text, &id) in &json.model.vocab {
         let kind = match text {
-            _ if crate::tokenizer::byte_token(text).is_some() => Kind::Byte,
+            _ if byte_token(text).is_some() => Kind::Byte,
             _ if json.model.unk_token.as_ref() == Some(text) => Kind::Unknown,
             _ => Kind::Normal,
         };

@@ -1,12 +1,12 @@
 //! Required calls: the text that begins a call, and the grammar of the rest, in the form that the model was trained on.
 
+use gristmill_text::grammar::{Grammar, GrammarError, check_schema, closed_schema};
+use gristmill_text::reply::{CallBody, CallSyntax};
+use gristmill_text::template::Tool;
+use gristmill_text::tokenizer::Tokenizer;
 use serde_json::{Value as Json, json};
 
-use super::super::grammar::check_schema;
-use super::super::{EngineError, Grammar, closed_schema};
-use crate::reply::{CallBody, CallSyntax};
-use crate::template::Tool;
-use crate::tokenizer::Tokenizer;
+use super::super::EngineError;
 
 /// A call that a reply must be.
 #[derive(Debug, PartialEq)]
@@ -30,10 +30,10 @@ pub(super) fn callable(tools: &[Tool], names: Option<&[String]>) -> Result<Vec<T
         }
         let parameters = closed_schema(tool.parameters.clone().unwrap_or_else(|| json!({"type": "object"})));
         check_schema(&parameters).map_err(|error| match error {
-            EngineError::Schema { path, problem } => {
+            GrammarError::Schema { path, problem } => {
                 EngineError::ToolSchema { index, tool: tool.name.clone(), path, problem }
             }
-            error => error,
+            error => error.into(),
         })?;
         callable.push(Tool { parameters: Some(parameters), ..tool.clone() });
     }

@@ -2,9 +2,10 @@
 
 mod call;
 
+use gristmill_text::reply::{ReplyForm, ReplyOptions, Syntax};
+use gristmill_text::template::{Chat, ChatTemplate, Message, RenderOptions, Role, Tool};
+
 use super::{Engine, EngineError, Grammar, Prompt, Request};
-use crate::reply::{ReplyForm, ReplyOptions, Syntax};
-use crate::template::{Chat, ChatTemplate, Message, RenderOptions, Role, Tool};
 use call::RequiredCall;
 
 /// What the reply to a conversation may be.

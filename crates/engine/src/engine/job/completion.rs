@@ -4,14 +4,14 @@ use std::fmt;
 use std::mem;
 
 use gristmill_kernels::ops::Sampling;
+use gristmill_text::grammar::Matcher;
+use gristmill_text::tokenizer::{StreamDecoder, Tokenizer};
 
 use super::{Place, Progress};
 use crate::engine::draft::Draft;
 use crate::engine::dry::Repetition;
-use crate::engine::grammar::Matcher;
 use crate::engine::stop::{Scan, StopStrings};
 use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage, seed};
-use crate::tokenizer::{StreamDecoder, Tokenizer};
 
 /// A token that was drawn for a job.
 #[derive(Debug)]

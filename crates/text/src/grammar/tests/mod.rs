@@ -9,8 +9,7 @@ use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
-use super::{Grammar, Grammars, Matcher};
-use crate::engine::EngineError;
+use super::{Grammar, GrammarError, Grammars, Matcher};
 use crate::tokenizer::{Tokenizer, Vocabulary};
 use validate::valid;
 
@@ -68,11 +67,11 @@ impl Compiler {
         Compiler { grammars: Grammars::default(), tokenizer: tokenizer() }
     }
 
-    fn compile(&self, grammar: &Grammar) -> Result<Matcher, EngineError> {
+    fn compile(&self, grammar: &Grammar) -> Result<Matcher, GrammarError> {
         self.grammars.compile(grammar, &self.tokenizer, self.tokenizer.vocab_size() + 3)
     }
 
-    fn schema(&self, schema: &Value) -> Result<Matcher, EngineError> {
+    fn schema(&self, schema: &Value) -> Result<Matcher, GrammarError> {
         self.compile(&Grammar::JsonSchema(schema.clone()))
     }
 
@@ -87,7 +86,7 @@ impl Compiler {
         mut matcher: Matcher,
         random: &mut Random,
         most: usize,
-    ) -> Result<(String, bool), Box<(String, EngineError)>> {
+    ) -> Result<(String, bool), Box<(String, GrammarError)>> {
         let mut text = Vec::new();
         for _ in 0..most {
             matcher.allow(true).map_err(|error| Box::new((String::from_utf8_lossy(&text).into_owned(), error)))?;
@@ -166,13 +165,13 @@ fn a_token_that_is_not_allowed_is_an_error() {
     for token in [98, 259, 400, u32::MAX] {
         let mut matcher = compiler.compile(&Grammar::Regex("a+".to_owned())).unwrap();
         matcher.allow(true).unwrap();
-        assert!(matches!(matcher.accept(token), Err(EngineError::Grammar(_))), "{token}");
+        assert!(matches!(matcher.accept(token), Err(GrammarError::Refused(_))), "{token}");
     }
     // An end-of-generation token in the middle of a text is never allowed.
     let mut matcher = compiler.compile(&Grammar::Lark("start: \"a\" <|im_end|> \"b\"".to_owned())).unwrap();
     matcher.allow(true).unwrap();
     assert!(!matcher.accept(97).unwrap());
-    assert!(matches!(matcher.allow(true), Err(EngineError::GrammarStuck)));
+    assert!(matches!(matcher.allow(true), Err(GrammarError::Stuck)));
 }
 
 #[test]
@@ -192,7 +191,7 @@ fn regular_expressions() {
         assert!(!compiler.allows(regex(text).expect(text), no), "{text}");
     }
     for bad in ["", "a\\", "(", "[a", "a{2,1}", "(?=a)", "\\1", "*"] {
-        assert!(matches!(regex(bad), Err(EngineError::Grammar(_))), "{bad:?}");
+        assert!(matches!(regex(bad), Err(GrammarError::Refused(_))), "{bad:?}");
     }
 }
 
@@ -219,7 +218,7 @@ fn grammars_in_lark() {
         "%llguidance {\"allow_invalid_utf8\": true}\nstart: /a/",
         "start: %json {\"type\": \"string\", \"x-guidance\": {}}",
     ] {
-        assert!(matches!(lark(bad), Err(EngineError::Grammar(_) | EngineError::Schema { .. })), "{bad:?}");
+        assert!(matches!(lark(bad), Err(GrammarError::Refused(_) | GrammarError::Schema { .. })), "{bad:?}");
     }
     let long = format!("start: \"{}\"", "a".repeat(20_000));
     assert!(lark(&long).unwrap_err().to_string().contains("bytes"));

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::GrammarError;
 use super::budget::Budget;
 use super::schema;
-use crate::engine::EngineError;
 
 /// Bytes of a grammar without its schemas: the time of a regular expression grows with their square.
 const MAX_TEXT: usize = 12 << 10;
@@ -15,9 +15,9 @@ const SCHEMA: &str = "%json";
 /// The grammar with its schemas rewritten.
 ///
 /// # Errors
-/// [`EngineError::Grammar`] names what is refused; [`EngineError::Schema`] of a schema.
-pub(super) fn rewrite(text: &str) -> Result<String, EngineError> {
-    let refuse = |reason: String| Err(EngineError::Grammar(reason));
+/// [`GrammarError::Refused`] names what is refused; [`GrammarError::Schema`] of a schema.
+pub(super) fn rewrite(text: &str) -> Result<String, GrammarError> {
+    let refuse = |reason: String| Err(GrammarError::Refused(reason));
     // Settings of the whole grammar, such as text that is not UTF-8.
     if text.contains("%llguidance") {
         return refuse("`%llguidance` is not allowed; leave it out".to_owned());
@@ -80,13 +80,13 @@ mod tests {
             ("start: a\na: %json {\"properties\": {\"%json {}\": true}}", "line 2"),
             ("start: a\n# %json later", "line 2"),
         ] {
-            let Err(EngineError::Grammar(reason)) = rewrite(text) else { panic!("{text}") };
+            let Err(GrammarError::Refused(reason)) = rewrite(text) else { panic!("{text}") };
             assert!(reason.contains(word), "{reason}");
         }
         let text = "start: %json {\"type\": \"array\", \"contains\": {}}";
-        let Err(EngineError::Schema { path, .. }) = rewrite(text) else { panic!() };
+        let Err(GrammarError::Schema { path, .. }) = rewrite(text) else { panic!() };
         assert_eq!(path, "/contains");
         let settings = "start: %json {\"x-guidance\": {\"lenient\": true}}";
-        assert!(matches!(rewrite(settings), Err(EngineError::Schema { .. })));
+        assert!(matches!(rewrite(settings), Err(GrammarError::Schema { .. })));
     }
 }

@@ -9,19 +9,19 @@ use std::collections::{HashMap, HashSet};
 use llguidance::JsonCompileOptions;
 use serde_json::{Map, Value, json};
 
+use super::GrammarError;
 use super::budget::Budget;
 use super::ecma;
 use super::pointer;
 use super::value::{Multiples, count, format_pattern, number};
 use super::weight::Weight;
-use crate::engine::EngineError;
 
 /// Schemas and constants within each other.
 pub(super) const MAX_DEPTH: usize = 48;
 /// Values that are looked at to weigh the targets of references.
 const MAX_STEPS: u64 = 200_000;
 
-pub(super) type Result<T> = std::result::Result<T, EngineError>;
+pub(super) type Result<T> = std::result::Result<T, GrammarError>;
 
 /// White space between tokens: a line end with 9 levels by 2. Small models fill what they may.
 const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
@@ -29,7 +29,7 @@ const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,20}";
 /// The schema for llguidance. The budget is that of all schemas in one grammar.
 ///
 /// # Errors
-/// [`EngineError::Schema`] with the path of the first keyword that is not enforced, or not valid.
+/// [`GrammarError::Schema`] with the path of the first keyword that is not enforced, or not valid.
 pub(super) fn rewrite(schema: &Value, budget: &mut Budget) -> Result<Value> {
     let mut walk = Walk::new(schema, budget);
     walk.target("");
@@ -90,7 +90,7 @@ impl<'a> Walk<'a> {
     }
 
     pub(super) fn refuse<T>(&self, problem: impl Into<String>) -> Result<T> {
-        Err(EngineError::Schema { path: self.path.clone(), problem: problem.into() })
+        Err(GrammarError::Schema { path: self.path.clone(), problem: problem.into() })
     }
 
     /// Refuses what a limit or a number refuses.

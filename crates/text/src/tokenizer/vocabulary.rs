@@ -8,8 +8,8 @@ use super::family::Family;
 pub struct Vocabulary {
     /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece-style BPE).
     pub model: String,
-    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; `default` if the key is missing, with a
-    /// [`notice`](super::Tokenizer::notice).
+    /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; `default` if the key is missing
+    /// ([`lacks_pre_tokenizer`](super::Tokenizer::lacks_pre_tokenizer)).
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`: the text of each token, in the byte alphabet for `gpt2`.
     pub tokens: Vec<String>,
@@ -59,17 +59,24 @@ const HARMONY_ENDS: [&str; 3] = ["<|return|>", "<|call|>", "<|end|>"];
 
 /// The values of `tokenizer.ggml.token_type`; SentencePiece has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TokenType {
+pub enum TokenType {
+    /// A piece of text.
     Normal = 1,
+    /// The token of what no other token stands for.
     Unknown = 2,
+    /// A mark that no text contains.
     Control = 3,
+    /// A piece of text that is never split.
     UserDefined = 4,
+    /// A token without use.
     Unused = 5,
+    /// One byte.
     Byte = 6,
 }
 
 impl TokenType {
-    pub(crate) fn new(value: i32) -> Option<Self> {
+    /// The type with this number.
+    pub fn new(value: i32) -> Option<Self> {
         use TokenType::*;
         [Normal, Unknown, Control, UserDefined, Unused, Byte].into_iter().find(|&kind| kind as i32 == value)
     }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use llguidance::earley::Parser;
 
+use super::GrammarError;
 use super::vocabulary::Vocabulary;
 use super::{guarded, reason};
-use crate::engine::EngineError;
 
 /// Says which tokens may follow, and follows the text.
-pub(in crate::engine) struct Matcher {
+pub struct Matcher {
     parser: Parser,
     vocabulary: Arc<Vocabulary>,
     /// As of the last [`Self::allow`]: bit `i % 32` of word `i / 32` allows token `i`.
@@ -32,8 +32,8 @@ impl Matcher {
     /// text may end or nothing else may follow. After an error the matcher is not used again.
     ///
     /// # Errors
-    /// [`EngineError::GrammarStuck`] if there is no such token, [`EngineError::Grammar`] if a mask costs too much.
-    pub(in crate::engine) fn allow(&mut self, may_end: bool) -> Result<(), EngineError> {
+    /// [`GrammarError::Stuck`] if there is no such token, [`GrammarError::Refused`] if a mask costs too much.
+    pub fn allow(&mut self, may_end: bool) -> Result<(), GrammarError> {
         let Matcher { parser, vocabulary, .. } = self;
         let (allowed, complete) = guarded(|| {
             let allowed = parser.compute_bias(vocabulary.slices(), &[]);
@@ -42,7 +42,7 @@ impl Matcher {
                 None => Ok((allowed, parser.is_accepting())),
             }
         })
-        .map_err(EngineError::Grammar)?;
+        .map_err(GrammarError::Refused)?;
         let words = allowed.as_slice().iter().copied().chain(std::iter::repeat(0));
         self.mask.iter_mut().zip(words).for_each(|(word, allowed)| *word = allowed);
         let bit = |id: u32| (id as usize / 32, 1 << (id % 32));
@@ -54,7 +54,7 @@ impl Matcher {
                 self.mask[word] |= bit;
             }
         }
-        if self.is_empty() { Err(EngineError::GrammarStuck) } else { Ok(()) }
+        if self.is_empty() { Err(GrammarError::Stuck) } else { Ok(()) }
     }
 
     fn is_empty(&self) -> bool {
@@ -62,7 +62,7 @@ impl Matcher {
     }
 
     /// The tokens that the last [`Self::allow`] allows.
-    pub(in crate::engine) fn mask(&self) -> &[u32] {
+    pub fn mask(&self) -> &[u32] {
         &self.mask
     }
 
@@ -70,10 +70,10 @@ impl Matcher {
     /// nothing may follow. After an error the matcher is not used again.
     ///
     /// # Errors
-    /// [`EngineError::Grammar`] if the grammar does not allow the token, or if following it costs too much.
-    pub(in crate::engine) fn accept(&mut self, token: u32) -> Result<bool, EngineError> {
+    /// [`GrammarError::Refused`] if the grammar does not allow the token, or if following it costs too much.
+    pub fn accept(&mut self, token: u32) -> Result<bool, GrammarError> {
         if self.mask.get(token as usize / 32).is_none_or(|word| word >> (token % 32) & 1 == 0) {
-            return Err(EngineError::Grammar(format!("it does not allow token {token}, which was drawn")));
+            return Err(GrammarError::Refused(format!("it does not allow token {token}, which was drawn")));
         }
         if self.vocabulary.ends().binary_search(&token).is_ok() {
             return Ok(true);
@@ -89,6 +89,6 @@ impl Matcher {
                 None => Ok(parser.is_accepting() && !parser.can_advance()),
             }
         });
-        ended.map_err(EngineError::Grammar)
+        ended.map_err(GrammarError::Refused)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use gristmill_engine::template::{
+use gristmill_text::template::{
     Call, Chat, ChatTemplate, MAX_SOURCE, Message, RenderOptions, Role, TemplateError, Tool,
 };
 use serde_json::{Map, Value, json};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Compiler;
-use crate::engine::EngineError;
+use crate::grammar::GrammarError;
 
 /// Schemas, texts that they allow, and texts that they refuse.
 fn enforced() -> Vec<(Value, Vec<&'static str>, Vec<&'static str>)> {
@@ -119,7 +119,7 @@ fn enforced_keywords() {
 fn refused_keywords_are_named_by_their_path() {
     let compiler = Compiler::new();
     let refused = |schema: Value, expected: &str| match compiler.schema(&schema) {
-        Err(EngineError::Schema { path, .. }) => assert_eq!(path, expected, "{schema}"),
+        Err(GrammarError::Schema { path, .. }) => assert_eq!(path, expected, "{schema}"),
         other => panic!("{schema}: {other:?}"),
     };
     let keywords = [
@@ -217,7 +217,7 @@ fn schemas_that_cannot_be_followed() {
         json!({"type": "object", "patternProperties": {"^a": true, "b$": true}}),
     ] {
         let error = compiler.schema(&schema).expect_err(&schema.to_string());
-        assert!(matches!(error, EngineError::Grammar(_)), "{schema}: {error}");
+        assert!(matches!(error, GrammarError::Refused(_)), "{schema}: {error}");
         assert_eq!(error.to_string().lines().count(), 1, "{error}");
     }
 }

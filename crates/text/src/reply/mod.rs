@@ -49,13 +49,13 @@ mod tests;
 pub use call::ToolCall;
 pub use form::{ParsedReply, ReplyForm};
 pub use output::ReplyEvent;
+pub use syntax::{CallBody, CallSyntax, Syntax};
 
 use serde_json::{Map, Value as Json};
 
 use crate::template::Tool;
 use input::Input;
 use output::Output;
-pub(crate) use syntax::{CallBody, CallSyntax, Syntax};
 use syntax::{Parser, Plain};
 
 /// How a reply is to be read.
@@ -87,7 +87,7 @@ impl ReplyOptions {
 /// Parses a reply from its text in pieces. A mark may span pieces.
 ///
 /// ```
-/// use gristmill_engine::reply::{Reply, ReplyEvent, ReplyOptions};
+/// use gristmill_text::reply::{Reply, ReplyEvent, ReplyOptions};
 /// let mut reply = Reply::new(None, "<|im_start|>assistant\n", ReplyOptions::default());
 /// assert_eq!(reply.push("<think>Two sac"), [ReplyEvent::Reasoning("Two sac".into())]);
 /// assert_eq!(reply.push("ks.</thi"), [ReplyEvent::Reasoning("ks.".into())]);
@@ -106,7 +106,7 @@ pub struct Reply {
 
 impl Reply {
     /// For the reply to a prompt, of which the end is enough: it may already open the reasoning. The form is that of
-    /// the model's chat template. [`Engine::converse`](crate::Engine::converse) gives a [`ReplyForm`], which makes parsers.
+    /// the model's chat template. A [`ReplyForm`] makes parsers.
     pub fn new(template: Option<&str>, prompt_end: &str, options: ReplyOptions) -> Reply {
         let template = template.unwrap_or_default();
         ReplyForm::new(Syntax::of(template, prompt_end), template, prompt_end, options).parser()

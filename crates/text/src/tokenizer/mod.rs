@@ -19,13 +19,11 @@ mod stream;
 mod vocabulary;
 
 pub use error::TokenizerError;
-pub(crate) use family::{Family, Step};
-pub(crate) use spm::byte_token;
+pub use family::{Family, Step};
+pub use spm::byte_token;
 pub use stream::StreamDecoder;
-pub(crate) use vocabulary::TokenType;
-pub use vocabulary::Vocabulary;
+pub use vocabulary::{TokenType, Vocabulary};
 
-use crate::notice::Notice;
 use bpe::ByteLevel;
 use merge::Merger;
 use special::{Fragment, Matcher};
@@ -164,9 +162,9 @@ impl Tokenizer {
         self.add_bos
     }
 
-    /// Byte-level BPE whose pre-tokenizer the vocabulary does not name: `default` stands in for it.
-    pub fn notice(&self) -> Option<Notice> {
-        self.lacks_pre.then_some(Notice::NoPreTokenizer)
+    /// Whether the vocabulary does not name the pre-tokenizer of its byte-level BPE: `default` stands in for it.
+    pub fn lacks_pre_tokenizer(&self) -> bool {
+        self.lacks_pre
     }
 
     /// Whether a generation ends with this token.

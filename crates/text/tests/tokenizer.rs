@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gristmill_engine::tokenizer::{EncodeOptions, StreamDecoder, Tokenizer, TokenizerError, Vocabulary};
+use gristmill_text::tokenizer::{EncodeOptions, StreamDecoder, Tokenizer, TokenizerError, Vocabulary};
 use serde_json::Value;
 
 const ALL: [&str; 8] = ["gpt-2", "smollm", "default", "llama-bpe", "qwen2", "tekken", "gpt-4o", "llama"];

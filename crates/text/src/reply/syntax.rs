@@ -12,7 +12,7 @@ pub(super) const SYNTAXES: [&Syntax; 6] =
 
 /// The form in which a model writes replies.
 #[derive(Debug)]
-pub(crate) struct Syntax {
+pub struct Syntax {
     /// See [`ReplyForm::name`](super::ReplyForm::name).
     pub(super) name: &'static str,
     /// Whether a template, or the end of a prompt, shows that the model writes this form.
@@ -22,7 +22,7 @@ pub(crate) struct Syntax {
     /// The text that opens an answer after a prompt with this end.
     pub(super) answer: Option<(&'static str, &'static str)>,
     /// The form of a call.
-    pub(crate) call: CallSyntax,
+    pub call: CallSyntax,
     /// Makes a parser.
     pub(super) parser: fn(Start) -> Box<dyn Parser>,
 }
@@ -42,18 +42,18 @@ pub(super) struct ReasoningMarks {
 
 /// The form of a call of a tool.
 #[derive(Debug)]
-pub(crate) struct CallSyntax {
+pub struct CallSyntax {
     /// The text that announces a call, or a list of calls.
-    pub(crate) opening: &'static str,
+    pub opening: &'static str,
     /// The text that follows.
-    pub(crate) body: CallBody,
+    pub body: CallBody,
     /// The marks are control tokens.
     pub(super) is_control: bool,
 }
 
 /// The form of a call after its opening.
 #[derive(Debug)]
-pub(crate) enum CallBody {
+pub enum CallBody {
     /// A JSON object with `name`, and the arguments under this name.
     Object(&'static str),
     /// A list of such objects.
@@ -99,13 +99,13 @@ impl Parser for Plain {
 
 impl Syntax {
     /// The form of the replies to a prompt.
-    pub(crate) fn of(template: &str, prompt_end: &str) -> &'static Syntax {
+    pub fn of(template: &str, prompt_end: &str) -> &'static Syntax {
         let shown = SYNTAXES.into_iter().find(|syntax| (syntax.is_shown_by)(template, prompt_end));
         shown.unwrap_or(&hermes::SYNTAX)
     }
 
     /// The form of replies of a model whose template knows no tools, and which is told of them in words.
-    pub(crate) fn generic() -> &'static Syntax {
+    pub fn generic() -> &'static Syntax {
         &hermes::SYNTAX
     }
 
@@ -116,18 +116,18 @@ impl Syntax {
     }
 
     /// The text that ends the reasoning which a prompt has begun.
-    pub(crate) fn reasoning_ending(&self, prompt: &str) -> &'static str {
+    pub fn reasoning_ending(&self, prompt: &str) -> &'static str {
         let end = prompt.trim_end();
         self.reasoning.iter().find(|marks| end.ends_with(marks.open)).map_or("", |marks| marks.ending)
     }
 
     /// The text that opens an answer after a prompt.
-    pub(crate) fn answer_opening(&self, prompt: &str) -> &'static str {
+    pub fn answer_opening(&self, prompt: &str) -> &'static str {
         self.answer.filter(|(end, _)| prompt.trim_end().ends_with(end)).map_or("", |(_, opening)| opening)
     }
 
     /// Reasoning as the model writes it before an answer.
-    pub(crate) fn written_reasoning(&self, template: &str, reasoning: &str) -> String {
+    pub fn written_reasoning(&self, template: &str, reasoning: &str) -> String {
         let marks = self.reasoning(template);
         [marks.open, reasoning, marks.ending].concat()
     }

@@ -112,7 +112,7 @@ impl Scored {
 }
 
 /// The byte of a token such as `<0x0A>`.
-pub(crate) fn byte_token(token: &str) -> Option<u8> {
+pub fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
 }

@@ -11,6 +11,7 @@ mod budget;
 mod closed;
 mod constant;
 mod ecma;
+mod error;
 mod lark;
 mod matcher;
 mod pointer;
@@ -34,15 +35,15 @@ use llguidance::earley::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::EngineError;
 use crate::tokenizer::Tokenizer;
 use budget::Budget;
 pub use closed::closed_schema;
-pub(super) use matcher::Matcher;
+pub use error::GrammarError;
+pub use matcher::Matcher;
 use vocabulary::Vocabulary;
 
 /// What a generated text must be. The text ends where the grammar is complete: there alone end-of-generation tokens may be
-/// drawn, and where nothing may follow the request ends without one, even before [`min_tokens`](super::Request::min_tokens).
+/// drawn, and where nothing may follow the request ends without one, even before the request's least number of tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -87,38 +88,31 @@ fn limits() -> ParserLimits {
 
 /// Compiles grammars for one model. Its vocabulary is read with the first grammar.
 #[derive(Debug, Default)]
-pub(super) struct Grammars(OnceLock<Result<Arc<Vocabulary>, String>>);
+pub struct Grammars(OnceLock<Result<Arc<Vocabulary>, String>>);
 
 impl Grammars {
     /// The matcher of a new text, for a model with so many logits.
     ///
     /// # Errors
-    /// [`EngineError::Schema`], [`EngineError::Grammar`], or [`EngineError::Thread`] if there is no thread to compile on.
-    pub(super) fn compile(
-        &self,
-        grammar: &Grammar,
-        tokenizer: &Tokenizer,
-        logits: usize,
-    ) -> Result<Matcher, EngineError> {
+    /// [`GrammarError::Schema`], [`GrammarError::Refused`], or [`GrammarError::Thread`] if there is no thread to compile on.
+    pub fn compile(&self, grammar: &Grammar, tokenizer: &Tokenizer, logits: usize) -> Result<Matcher, GrammarError> {
         let vocabulary = self.0.get_or_init(|| guarded(|| Vocabulary::new(tokenizer, logits)).map(Arc::new));
-        let vocabulary = vocabulary.as_ref().map_err(|reason| EngineError::Grammar(reason.clone()))?;
-        let compile = || -> Result<Matcher, EngineError> {
+        let vocabulary = vocabulary.as_ref().map_err(|reason| GrammarError::Refused(reason.clone()))?;
+        let compile = || -> Result<Matcher, GrammarError> {
             let source = source(grammar)?;
-            let parser = guarded(|| parser(source, vocabulary)).map_err(EngineError::Grammar)?;
+            let parser = guarded(|| parser(source, vocabulary)).map_err(GrammarError::Refused)?;
             let mut matcher = Matcher::new(parser, vocabulary.clone());
             // A pattern may want characters that no text has: JSON has no \u escapes here.
             matcher.allow(true).map_err(|error| match error {
-                EngineError::GrammarStuck => {
-                    EngineError::Grammar("no text of the model's tokens follows it".to_owned())
-                }
+                GrammarError::Stuck => GrammarError::Refused("no text of the model's tokens follows it".to_owned()),
                 error => error,
             })?;
             Ok(matcher)
         };
         thread::scope(|scope| {
             let thread = thread::Builder::new().name("gristmill-grammar".to_owned()).stack_size(STACK);
-            let running = thread.spawn_scoped(scope, compile).map_err(EngineError::Thread)?;
-            running.join().unwrap_or_else(|panic| Err(EngineError::Grammar(message(&*panic))))
+            let running = thread.spawn_scoped(scope, compile).map_err(GrammarError::Thread)?;
+            running.join().unwrap_or_else(|panic| Err(GrammarError::Refused(message(&*panic))))
         })
     }
 }
@@ -127,13 +121,13 @@ impl Grammars {
 ///
 /// # Errors
 /// As [`Grammars::compile`].
-pub(super) fn check_schema(schema: &Value) -> Result<(), EngineError> {
+pub fn check_schema(schema: &Value) -> Result<(), GrammarError> {
     schema::rewrite(schema, &mut Budget::default()).map(drop)
 }
 
 /// The grammar in llguidance's terms.
-fn source(grammar: &Grammar) -> Result<GrammarWithLexer, EngineError> {
-    let refuse = |reason: &str| Err(EngineError::Grammar(reason.to_owned()));
+fn source(grammar: &Grammar) -> Result<GrammarWithLexer, GrammarError> {
+    let refuse = |reason: &str| Err(GrammarError::Refused(reason.to_owned()));
     let json_schema =
         |schema: &Value| schema::rewrite(schema, &mut Budget::default()).map(GrammarWithLexer::from_json_schema);
     match grammar {

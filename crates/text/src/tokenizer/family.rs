@@ -5,7 +5,7 @@ use super::split::{self, Pattern};
 
 /// What a value of `tokenizer.ggml.pre` stands for.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Family {
+pub struct Family {
     names: &'static [&'static str],
     /// The pre-tokenizer in `tokenizer.json`; empty if no such file has it.
     steps: &'static [Step<'static>],
@@ -21,13 +21,16 @@ pub(crate) struct Family {
 
 /// One step of a pre-tokenizer in `tokenizer.json`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Step<'a> {
+pub enum Step<'a> {
     /// Matches of this expression are words, and what is between them.
     Split(&'a str),
     /// Every digit is a word.
     Digits,
     /// Bytes to the byte alphabet; cuts words by GPT-2's expression or not at all.
-    ByteLevel { words: bool },
+    ByteLevel {
+        /// Whether it cuts words.
+        words: bool,
+    },
 }
 
 use Step::{ByteLevel, Digits, Split};
@@ -69,13 +72,13 @@ impl Family {
     }
 
     /// The name of the family with this normaliser, these steps and `ignore_merges` in `tokenizer.json`.
-    pub(crate) fn recognise(nfc: bool, steps: &[Step], whole_words: bool) -> Option<&'static str> {
+    pub fn recognise(nfc: bool, steps: &[Step], whole_words: bool) -> Option<&'static str> {
         let same = |family: &&Family| family.nfc == nfc && family.steps == steps && family.whole_words == whole_words;
         FAMILIES.iter().filter(|family| !family.steps.is_empty()).find(same).map(|family| family.names[0])
     }
 
     /// The names of all families that [`Self::recognise`] knows.
-    pub(crate) fn recognised() -> String {
+    pub fn recognised() -> String {
         let families = FAMILIES.iter().filter(|family| !family.steps.is_empty());
         families.map(|family| family.names[0]).collect::<Vec<_>>().join(", ")
     }

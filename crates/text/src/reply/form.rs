@@ -33,7 +33,8 @@ pub struct ParsedReply {
 const PROMPT_END: usize = 200;
 
 impl ReplyForm {
-    pub(crate) fn new(syntax: &'static Syntax, template: &str, prompt: &str, options: ReplyOptions) -> ReplyForm {
+    /// The form of the replies to this prompt, of which the end is kept.
+    pub fn new(syntax: &'static Syntax, template: &str, prompt: &str, options: ReplyOptions) -> ReplyForm {
         let end = prompt.char_indices().rev().nth(PROMPT_END - 1).map_or(0, |(at, _)| at);
         let (template, prompt_end) = (template.to_owned(), prompt[end..].to_owned());
         ReplyForm { syntax: Some(syntax), template, prompt_end, begun: String::new(), options, only_calls: false }
@@ -46,12 +47,12 @@ impl ReplyForm {
     }
 
     /// The form of replies whose beginning stands in the prompt. Its events are left out.
-    pub(crate) fn begun(self, text: impl Into<String>) -> ReplyForm {
+    pub fn begun(self, text: impl Into<String>) -> ReplyForm {
         ReplyForm { begun: text.into(), ..self }
     }
 
     /// The form of replies that must be calls: other text is that of a call which was cut, and is left out.
-    pub(crate) fn only_calls(self) -> ReplyForm {
+    pub fn only_calls(self) -> ReplyForm {
         ReplyForm { only_calls: true, ..self }
     }
 
@@ -87,8 +88,7 @@ impl ReplyForm {
         reply
     }
 
-    /// Whether the marks are control tokens, which the generated text then has to include
-    /// ([`Request::control_tokens`](crate::Request::control_tokens)).
+    /// Whether the marks are control tokens, which the generated text then has to include.
     pub fn marks_are_control_tokens(&self) -> bool {
         self.syntax.is_some_and(|syntax| {
             syntax.reasoning(&self.template).is_control || (self.options.tools && syntax.call.is_control)

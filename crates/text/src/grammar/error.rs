@@ -1,0 +1,27 @@
+//! Why a grammar cannot be followed.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Why a grammar cannot be followed. Every message says what was wrong, where, and what to do.
+#[derive(Debug, Error)]
+pub enum GrammarError {
+    /// A keyword of a JSON schema is not enforced or not valid, and the text would not be what the schema says.
+    #[error("the JSON schema at \"{path}\": {problem}")]
+    Schema {
+        /// The JSON pointer of the keyword.
+        path: String,
+        /// The reason.
+        problem: String,
+    },
+    /// The grammar is not valid or too large, or following it costs too much, for this reason.
+    #[error("the grammar cannot be followed: {0}")]
+    Refused(String),
+    /// No token continues the text as its grammar asks.
+    #[error("no token of the model continues the text as the grammar asks; change the grammar")]
+    Stuck,
+    /// The system cannot start a thread to compile on.
+    #[error("cannot start a thread for the grammar: {0}")]
+    Thread(#[source] io::Error),
+}
