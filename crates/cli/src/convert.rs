@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use gristmill_engine::convert::{ConvertOptions, Converter};
-use gristmill_engine::quantize::Mix;
+use gristmill_convert::quantize::Mix;
+use gristmill_convert::{ConvertOptions, Converter};
 
 use crate::console;
 use crate::failure::Failure;

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use clap::Args;
+use gristmill_convert::quantize::{Planned, check_output};
 use gristmill_cpu::MAX_THREADS;
-use gristmill_engine::quantize::{Planned, check_output};
 use gristmill_engine::{Progress, machine};
 use gristmill_kernels::format::Format;
 

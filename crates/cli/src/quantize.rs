@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
+use gristmill_convert::quantize::{Keep, Mix, Planned, Quantizer};
 use gristmill_engine::machine;
-use gristmill_engine::quantize::{Keep, Mix, Planned, Quantizer};
 use gristmill_files::gguf::GgufFile;
 
 use crate::args::Verbosity;

@@ -4,8 +4,8 @@
 //! metal_model FILE [DEPTH [PROMPT]]: a GGUF file, whose weights are not read; a token after DEPTH others (512), and a
 //! prompt of PROMPT tokens (512).
 
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Runner};
+use gristmill_files::gguf::GgufFile;
 use gristmill_gpu::{Access, Arg, Gpu, Launch, Properties, Region, Unit};
 use gristmill_kernels::ops::Graph;
 use gristmill_kernels::tensor::DeviceId;
@@ -196,7 +196,7 @@ fn cost(note: &Note, file: &GgufFile, gpu: &Noting, facts: &Facts, step: &Step) 
             Some(_) => bytes += both * declared as f64,
             None => {
                 let at =
-                    |tensor: &&gristmill_engine::gguf::TensorInfo| file.data(tensor).as_ptr().addr() as u64 == address;
+                    |tensor: &&gristmill_files::gguf::TensorInfo| file.data(tensor).as_ptr().addr() as u64 == address;
                 let Some(tensor) = file.tensors().iter().find(at) else { continue };
                 let elements = tensor.elements() as f64;
                 if note.kernel.starts_with("embed") {

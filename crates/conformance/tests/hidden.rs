@@ -6,8 +6,8 @@ mod golden;
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 

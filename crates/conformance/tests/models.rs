@@ -13,8 +13,8 @@ use std::sync::Arc;
 use gristmill_cpu::{Cpu, Level};
 use gristmill_cuda::driver::{self, Driver};
 use gristmill_cuda::{Cuda, Options};
-use gristmill_engine::gguf::{Array, GgufFile, Value};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, SequenceId};
+use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 

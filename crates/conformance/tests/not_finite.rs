@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::gguf::{GgufFile, TensorInfo};
 use gristmill_engine::{Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling, Stage};
+use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
 

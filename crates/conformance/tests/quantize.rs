@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use gristmill_engine::gguf::GgufFile;
-use gristmill_engine::quantize::{Mix, Quantizer};
+use gristmill_convert::quantize::{Mix, Quantizer};
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_files::gguf::GgufFile;
 
 /// Dense and with experts, with rows of several widths.
 const MODELS: &[&str] = &["llama3", "qwen2moe", "qwen3moe", "gpt-oss"];

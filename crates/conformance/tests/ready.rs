@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use gristmill_cuda::{Choice, Cuda, Options};
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling};
+use gristmill_files::gguf::GgufFile;
 use gristmill_gpu::{Gpu, Launch, Properties, Unit};
 use gristmill_kernels::Result;
 use gristmill_kernels::kv::KvFormat;

@@ -90,8 +90,8 @@ fn sentences(text: &str) -> Vec<String> {
 fn a_few_tokens_on_simulated_metal() {
     use gristmill_conformance::simulated::Simulator;
     use gristmill_cpu::{Cpu, Level};
-    use gristmill_engine::gguf::GgufFile;
     use gristmill_engine::{Batch, Outputs, Runner};
+    use gristmill_files::gguf::GgufFile;
     use gristmill_kernels::Backend;
 
     let logits = |backend: Arc<Backend>| {

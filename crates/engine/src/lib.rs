@@ -13,10 +13,8 @@
 
 #![forbid(unsafe_code)]
 
-pub mod convert;
 pub mod engine;
 pub mod model;
-pub mod quantize;
 
 mod batch;
 mod device;

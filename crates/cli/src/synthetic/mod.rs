@@ -1,6 +1,6 @@
 //! Synthetic models for speed measurements: random weights in the exact shapes and formats of published models.
 //!
-//! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a format or a mix ([`gristmill_engine::quantize`]).
+//! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a format or a mix ([`gristmill_convert::quantize`]).
 //! The file is a valid GGUF file with a vocabulary of the published size, so any engine loads it; its text is random.
 //! The same name always gives the same bytes.
 
@@ -14,7 +14,7 @@ mod write;
 
 use std::path::Path;
 
-use gristmill_engine::quantize::{Mix, QuantizeError};
+use gristmill_convert::quantize::{Mix, QuantizeError};
 use gristmill_files::gguf::{GgufFile, GgufWriter, WriteError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;

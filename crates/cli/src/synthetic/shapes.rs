@@ -1,7 +1,7 @@
 //! The shapes of the models, as data.
 
+use gristmill_convert::quantize::{Choice, Facts, Mix, choose};
 use gristmill_engine::model::spec::QkNorm;
-use gristmill_engine::quantize::{Choice, Facts, Mix, choose};
 use gristmill_files::gguf::{GgufWriter, WriteError};
 use gristmill_kernels::format::Format;
 

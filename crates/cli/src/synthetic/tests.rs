@@ -137,7 +137,7 @@ fn the_vocabulary_is_of_its_size_without_duplicates_and_every_merge_is_of_earlie
     Synthetic::parse("mini-moe", Some(1)).unwrap().write(&path.0, &|_, _| {}).unwrap();
     let file = GgufFile::open(&path.0).unwrap();
     let strings = |key: &str| match file.metadata().value(key) {
-        Some(gristmill_files::gguf::Value::Array(gristmill_engine::gguf::Array::String(v))) => v.clone(),
+        Some(gristmill_files::gguf::Value::Array(gristmill_files::gguf::Array::String(v))) => v.clone(),
         other => panic!("{key}: {other:?}"),
     };
     let (tokens, merges) = (strings("tokenizer.ggml.tokens"), strings("tokenizer.ggml.merges"));

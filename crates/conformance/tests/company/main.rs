@@ -8,8 +8,8 @@ use std::fs;
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{LoadOptions, Model, Precision};
+use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::KvFormat;
 use gristmill_suite::rng::Rng;
@@ -103,8 +103,8 @@ mod simulated {
     use gpu_sim::{Language, Mode, Order};
     use gristmill_conformance::simulated::Simulator;
     use gristmill_cuda::{Choice, Cuda};
-    use gristmill_engine::gguf::GgufFile;
     use gristmill_engine::{Error, LoadOptions, Model};
+    use gristmill_files::gguf::GgufFile;
     use gristmill_kernels::Backend;
     use gristmill_metal::Metal;
     use gristmill_suite::rng::Rng;

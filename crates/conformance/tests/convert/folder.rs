@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gristmill_engine::convert::{ConvertError, ConvertOptions, Converter};
-use gristmill_engine::gguf::GgufFile;
+use gristmill_convert::{ConvertError, ConvertOptions, Converter};
+use gristmill_files::gguf::GgufFile;
 use serde_json::{Value, json};
 
 /// A copy of a golden folder that may be damaged, gone when dropped.

@@ -16,11 +16,11 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use gristmill_engine::convert::{ConvertOptions, Converter};
-use gristmill_engine::gguf::{Array, GgufFile, Value};
-use gristmill_engine::quantize::Mix;
+use gristmill_convert::quantize::Mix;
+use gristmill_convert::{ConvertOptions, Converter};
 use gristmill_engine::tokenizer::EncodeOptions;
 use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner};
+use gristmill_files::gguf::{Array, GgufFile, Value};
 use gristmill_kernels::format::Format;
 use serde_json::Value as Json;
 

@@ -1,6 +1,6 @@
 //! Tokenizers that must be refused.
 
-use gristmill_engine::convert::{ConvertError, ConvertOptions, Converter};
+use gristmill_convert::{ConvertError, ConvertOptions, Converter};
 use serde_json::{Value, json};
 
 use super::folder::{Folder, case};

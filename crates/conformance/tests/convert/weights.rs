@@ -4,9 +4,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use gristmill_convert::quantize::{EncodeError, Mix};
+use gristmill_convert::{ConvertError, ConvertOptions, Converter};
 use gristmill_cpu::TranscodeError;
-use gristmill_engine::convert::{ConvertError, ConvertOptions, Converter};
-use gristmill_engine::quantize::{EncodeError, Mix};
 use serde_json::{Value, json};
 
 use super::folder::{FIRST, Folder, INDEX, SECOND, case};

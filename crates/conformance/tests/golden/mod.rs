@@ -3,8 +3,8 @@
 
 #![allow(dead_code, reason = "each test target uses a part")]
 
-use gristmill_engine::gguf::GgufFile;
 use gristmill_engine::{Error, ModelInfo};
+use gristmill_files::gguf::GgufFile;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

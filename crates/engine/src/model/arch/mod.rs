@@ -34,18 +34,6 @@ architectures! {
     qwen3moe: "qwen3moe";
 }
 
-/// Models whose value projections are a small share of the weights, as llama.cpp's quantiser has them ("70B"):
-/// architecture, layers, and whether query heads must share keys and values.
-const FEW_VALUES: &[(&str, u32, bool)] = &[("llama", 80, true), ("qwen2", 80, false)];
-
-/// Whether a model is in [`FEW_VALUES`].
-pub(crate) fn few_values(architecture: &str, layers: u32, heads: u32, kv_heads: u32) -> bool {
-    let same = |&(name, depth, shared): &(&str, u32, bool)| {
-        name == architecture && depth == layers && (!shared || heads != kv_heads)
-    };
-    FEW_VALUES.iter().any(same)
-}
-
 /// Reads the spec of a file.
 pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
     let name: &str = source.required("general.architecture")?;

@@ -9,7 +9,7 @@ use gristmill_text::tokenizer::Step::{self, ByteLevel, Digits, Split};
 use serde_json::Value;
 
 use super::json::TokenizerJson;
-use crate::convert::error::ConvertError;
+use crate::error::ConvertError;
 
 /// The name of the pipeline.
 pub(super) fn recognise(json: &TokenizerJson) -> Result<&'static str, ConvertError> {

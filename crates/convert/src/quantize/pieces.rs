@@ -4,12 +4,12 @@ use std::io::Write;
 use std::ops::ControlFlow;
 
 use gristmill_cpu::{TranscodeError, Transcoder};
+use gristmill_engine::Progress;
 use gristmill_files::gguf::{DataWriter, GgufWriter, Name, WriteError};
 use gristmill_kernels::format::Format;
 use thiserror::Error;
 
 use super::Planned;
-use crate::model::Progress;
 
 /// Elements converted at once: whole blocks of every format, at most 4 MiB, enough for many threads.
 pub(crate) const PIECE: usize = 1 << 20;

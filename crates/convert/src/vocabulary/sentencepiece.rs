@@ -7,8 +7,8 @@ use gristmill_files::json::cut;
 use prost::Message;
 
 use super::Kind;
-use crate::convert::error::ConvertError;
-use crate::convert::files;
+use crate::error::ConvertError;
+use crate::files;
 
 /// The fields of the message that are used.
 #[derive(Clone, PartialEq, Message)]

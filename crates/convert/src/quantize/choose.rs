@@ -21,7 +21,7 @@ pub struct Choice {
 /// Chooses a format for each tensor, of which `tensors` gives name and shape (innermost dimension first).
 ///
 /// ```
-/// use gristmill_engine::quantize::{Facts, Mix, choose};
+/// use gristmill_convert::quantize::{Facts, Mix, choose};
 /// use gristmill_kernels::format::Format;
 ///
 /// let facts = Facts { layers: 1, heads: 4, kv_heads: 2, ..Facts::default() }.of("qwen3");
@@ -29,7 +29,7 @@ pub struct Choice {
 /// let choices = choose(&Mix::named("Q4_K_M").unwrap(), &[], &facts, &tensors)?;
 /// assert_eq!(choices[0].format, Some(Format::Q4_K));
 /// assert_eq!(choices[1].format, None);
-/// # Ok::<(), gristmill_engine::quantize::QuantizeError>(())
+/// # Ok::<(), gristmill_convert::quantize::QuantizeError>(())
 /// ```
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 
 use super::json::TokenizerJson;
 use super::{Kind, Token, Vocabulary, pre, table};
-use crate::convert::config::Config;
-use crate::convert::error::ConvertError;
+use crate::config::Config;
+use crate::error::ConvertError;
 
 /// `pre`: the pre-tokenizer, if the user names it.
 pub(super) fn read(

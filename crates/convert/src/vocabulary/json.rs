@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Added, Token, special, unique};
-use crate::convert::config::Config;
-use crate::convert::error::ConvertError;
-use crate::convert::files::read_json;
+use crate::config::Config;
+use crate::error::ConvertError;
+use crate::files::read_json;
 
 /// As much of the file as is used.
 #[derive(Debug, Deserialize)]

@@ -1,4 +1,4 @@
-//! Converts a model from the form in which Hugging Face publishes it to GGUF.
+//! Converts a model from the form in which Hugging Face publishes it to GGUF, and quantises GGUF files ([`quantize`]).
 //!
 //! ```text
 //! config.json ── family, keys, rope ──► metadata ┐
@@ -8,6 +8,8 @@
 //! What depends on a family of models is data in [`family`]. Tensors are mapped, converted some rows at a time, and leave
 //! memory when they are written, so a model much larger than memory can be converted.
 
+#![forbid(unsafe_code)]
+
 mod checkpoint;
 mod config;
 mod encode;
@@ -15,6 +17,7 @@ mod error;
 mod family;
 mod files;
 mod keys;
+pub mod quantize;
 mod rope;
 mod rows;
 mod tensors;
@@ -27,17 +30,17 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use gristmill_cpu::Transcoder;
+use gristmill_engine::{Error, ModelInfo, Progress};
 use gristmill_files::gguf::{GgufWriter, Value, write_atomically};
 use gristmill_kernels::format::Format;
 
-use crate::model::{ModelInfo, Progress};
-use crate::quantize::{
-    FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
-};
 use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
 use family::{Family, NULLS};
+use quantize::{
+    FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
+};
 use tensors::OutputTensor;
 
 /// How to convert.
@@ -205,7 +208,7 @@ fn sampling(folder: &Path) -> Result<keys::Pairs, ConvertError> {
 fn check(header: &GgufWriter, tensors: &[OutputTensor]) -> Result<(), ConvertError> {
     match ModelInfo::read(&header.preview()) {
         Ok(_) => Ok(()),
-        Err(crate::Error::TensorShape { name, found, expected, .. }) => {
+        Err(Error::TensorShape { name, found, expected, .. }) => {
             let source = tensors.iter().find(|tensor| tensor.name == name).and_then(OutputTensor::source_name);
             let reversed = |shape: Vec<u64>| shape.into_iter().rev().collect::<Vec<_>>();
             let expected = format!("but config.json asks for {:?}", reversed(expected));

@@ -7,8 +7,8 @@
 //! ```no_run
 //! use std::ops::ControlFlow;
 //!
-//! use gristmill_engine::gguf::GgufFile;
-//! use gristmill_engine::quantize::{Mix, Quantizer};
+//! use gristmill_files::gguf::GgufFile;
+//! use gristmill_convert::quantize::{Mix, Quantizer};
 //!
 //! let file = GgufFile::open("model-f16.gguf")?;
 //! let quantizer = Quantizer::new(&file, Mix::parse("Q4_K_M")?, &[])?;
@@ -32,10 +32,10 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use gristmill_cpu::Transcoder;
+use gristmill_engine::Progress;
 use gristmill_files::gguf::{ALIGNMENT_KEY, GgufFile, GgufWriter, write_atomically};
 use gristmill_kernels::format::Format;
 
-use crate::model::Progress;
 pub use choose::{Choice, choose};
 pub use error::QuantizeError;
 pub use facts::Facts;

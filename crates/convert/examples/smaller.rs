@@ -4,9 +4,9 @@ use std::error::Error;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use gristmill_engine::convert::{ConvertOptions, Converter};
+use gristmill_convert::quantize::{Mix, check_output};
+use gristmill_convert::{ConvertOptions, Converter};
 use gristmill_engine::machine;
-use gristmill_engine::quantize::{Mix, check_output};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);

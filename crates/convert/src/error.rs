@@ -178,7 +178,7 @@ pub enum ConvertError {
     },
     /// The converted model is not one that gristmill runs.
     #[error("the converted model is not one that gristmill runs: {0}")]
-    Unrunnable(crate::Error),
+    Unrunnable(gristmill_engine::Error),
     /// The tensors cannot be written.
     #[error(transparent)]
     Encode(#[from] EncodeError),

@@ -139,7 +139,7 @@ impl Mix {
     /// `MXFP4` for `MXFP4_MOE`: llama.cpp's names. Every format of the kernels is the name of a mix.
     ///
     /// ```
-    /// use gristmill_engine::quantize::Mix;
+    /// use gristmill_convert::quantize::Mix;
     ///
     /// assert_eq!(Mix::named("q4_k").unwrap().name(), "Q4_K_M");
     /// assert!(Mix::named("Q4_X").is_none());

@@ -7,9 +7,9 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use gristmill_convert::quantize::{EncodeError, Keep, Mix, QuantizeError, Quantizer, check_output};
 use gristmill_cpu::TranscodeError;
-use gristmill_engine::gguf::{Array, GgufFile, GgufWriter, Value};
-use gristmill_engine::quantize::{EncodeError, Keep, Mix, QuantizeError, Quantizer, check_output};
+use gristmill_files::gguf::{Array, GgufFile, GgufWriter, Value};
 use gristmill_kernels::format::Format;
 
 /// A folder of its own, removed at the end.
@@ -116,7 +116,7 @@ fn every_mix_gives_a_file_with_the_tensors_near_their_values() {
             if tensor.name.contains("norm") || tensor.name.contains("gate_inp") {
                 assert!(tensor.format == Format::F32 && output.data(tensor) == input.data(source));
             }
-            let decoded = |file: &GgufFile, tensor: &gristmill_engine::gguf::TensorInfo| {
+            let decoded = |file: &GgufFile, tensor: &gristmill_files::gguf::TensorInfo| {
                 let mut values = vec![0.0; tensor.elements() as usize];
                 tensor.format.decode(file.data(tensor), &mut values).unwrap();
                 values

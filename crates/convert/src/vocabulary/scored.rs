@@ -9,9 +9,9 @@ use gristmill_text::tokenizer::byte_token;
 use super::json::TokenizerJson;
 use super::sentencepiece::PieceModel;
 use super::{Kind, Token, Vocabulary, special, table, unique};
-use crate::convert::config::Config;
-use crate::convert::error::ConvertError;
-use crate::convert::files::read_json;
+use crate::config::Config;
+use crate::error::ConvertError;
+use crate::files::read_json;
 
 /// Every cut of every token is looked at, hence a limit. SentencePiece's own is 16 characters, unless it is told
 /// another.

@@ -5,10 +5,10 @@ use std::path::Path;
 use gristmill_files::gguf::{Array, Value};
 use serde_json::Value as Json;
 
-use crate::convert::config::Config;
-use crate::convert::error::ConvertError;
-use crate::convert::files::read_text;
-use crate::convert::keys::Pairs;
+use crate::config::Config;
+use crate::error::ConvertError;
+use crate::files::read_text;
+use crate::keys::Pairs;
 
 const KEY: &str = "tokenizer.chat_template";
 

@@ -2,8 +2,6 @@
 
 use gristmill_files::gguf::{FromValue, Metadata};
 
-use crate::model::arch;
-
 /// Properties of a model on which the choice of formats depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -36,7 +34,7 @@ impl Facts {
 
     /// These facts with [`Self::few_values`] of this architecture.
     pub fn of(self, architecture: &str) -> Facts {
-        let few_values = arch::few_values(architecture, self.layers, self.heads, self.kv_heads);
+        let few_values = few_values(architecture, self.layers, self.heads, self.kv_heads);
         Facts { few_values, ..self }
     }
 
@@ -44,4 +42,16 @@ impl Facts {
     pub(super) fn shares_keys(&self) -> bool {
         self.kv_heads > 0 && self.heads / self.kv_heads >= 4
     }
+}
+
+/// Models whose value projections are a small share of the weights, as llama.cpp's quantiser has them ("70B"):
+/// architecture, layers, and whether query heads must share keys and values.
+const FEW_VALUES: &[(&str, u32, bool)] = &[("llama", 80, true), ("qwen2", 80, false)];
+
+/// Whether a model is in [`FEW_VALUES`].
+fn few_values(architecture: &str, layers: u32, heads: u32, kv_heads: u32) -> bool {
+    let same = |&(name, depth, shared): &(&str, u32, bool)| {
+        name == architecture && depth == layers && (!shared || heads != kv_heads)
+    };
+    FEW_VALUES.iter().any(same)
 }

@@ -6,9 +6,9 @@ use serde_json::Value as Json;
 
 use super::json::TokenizerJson;
 use super::{Added, Token};
-use crate::convert::config::Config;
-use crate::convert::error::ConvertError;
-use crate::convert::keys::Pairs;
+use crate::config::Config;
+use crate::error::ConvertError;
+use crate::keys::Pairs;
 
 /// The names of special tokens in the settings and in GGUF (`tokenizer.ggml.{name}_token_id`; the spelling of the
 /// separator is that of the format).

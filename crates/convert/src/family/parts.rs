@@ -43,7 +43,7 @@ pub(super) const fn renormalised(default: bool) -> Key {
 }
 
 /// The type of each layer, as a list.
-pub(in crate::convert) const LAYER_TYPES: &str = "layer_types";
+pub(crate) const LAYER_TYPES: &str = "layer_types";
 
 /// Which layers have a window; `period`: see [`Kind::WindowsUnless`].
 pub(super) const fn windows(period: usize) -> Key {
@@ -74,7 +74,7 @@ pub(super) const fn expect_number(setting: &'static str, value: f64) -> Expect {
 /// Settings whose `null` means in every family that they are not set. transformers declares them as optional (as in
 /// `int | None`), and then takes: for key and value heads the number of query heads, for the types of layers the
 /// family's default, for RoPE no scaling and the whole head.
-pub(in crate::convert) const NULLS: &[&str] =
+pub(crate) const NULLS: &[&str] =
     &["num_key_value_heads", LAYER_TYPES, "rope_parameters", "rope_scaling", "partial_rotary_factor"];
 
 /// Keys of every model.
@@ -88,7 +88,7 @@ pub(super) const COMMON: &[Key] = &[
 ];
 
 /// The settings with the number of experts.
-pub(in crate::convert) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
+pub(crate) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
 
 /// Experts that a router chooses.
 pub(super) const EXPERTS: &[Key] = &[
