@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use gristmill_engine::ModelInfo;
-use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
+use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
 
@@ -59,13 +59,20 @@ struct Shape {
     hidden: usize,
     context_length: usize,
     vocabulary: usize,
+    /// That of the first layer that has it.
+    #[serde(flatten)]
+    attention: Option<Attention>,
+    mlp_width: usize,
+    tied_embeddings: bool,
+    experts: Option<Experts>,
+}
+
+#[derive(Serialize)]
+struct Attention {
     heads: usize,
     kv_heads: usize,
     key_width: usize,
     value_width: usize,
-    mlp_width: usize,
-    tied_embeddings: bool,
-    experts: Option<Experts>,
 }
 
 #[derive(Serialize)]
@@ -194,15 +201,18 @@ impl Listing {
 impl Shape {
     /// The shape of the first layer with experts; without experts, of the first layer.
     fn new(spec: &ModelSpec) -> Option<Shape> {
-        let moe = spec.layers.iter().find(|layer| matches!(layer.mlp, MlpSpec::Moe { .. }));
+        let moe = spec.layers.iter().find(|layer| matches!(layer.mlp, Some(MlpSpec::Moe { .. })));
         let layer = moe.or(spec.layers.first())?;
-        let attention = &layer.attention;
+        let attention = spec.layers.iter().find_map(LayerSpec::attention).map(|attention| {
+            let AttentionSpec { heads, kv_heads, key_width, value_width, .. } = *attention;
+            Attention { heads, kv_heads, key_width, value_width }
+        });
         let (mlp_width, experts) = match &layer.mlp {
-            MlpSpec::Moe { experts, inner, routing, shared, .. } => {
+            Some(MlpSpec::Moe { experts, inner, routing, shared, .. }) => {
                 let shared_width = shared.map(|shared| shared.inner);
                 (*inner, Some(Experts { count: *experts, used: routing.top_k, shared_width }))
             }
-            MlpSpec::Dense { inner, .. } => (*inner, None),
+            Some(MlpSpec::Dense { inner, .. }) => (*inner, None),
             _ => return None,
         };
         Some(Shape {
@@ -210,10 +220,7 @@ impl Shape {
             hidden: spec.hidden,
             context_length: spec.context_length,
             vocabulary: spec.vocab,
-            heads: attention.heads,
-            kv_heads: attention.kv_heads,
-            key_width: attention.key_width,
-            value_width: attention.value_width,
+            attention,
             mlp_width,
             tied_embeddings: spec.tied_embeddings,
             experts,
@@ -221,13 +228,15 @@ impl Shape {
     }
 
     fn list(&self, lines: &mut Listing) {
-        let Shape { layers, hidden, heads, kv_heads, key_width, value_width, mlp_width, .. } = self;
+        let Shape { layers, hidden, mlp_width, .. } = self;
         lines.add("layers", format!("{layers}, hidden size {hidden}, MLP {mlp_width}"));
-        let widths = match key_width == value_width {
-            true => key_width.to_string(),
-            false => format!("{key_width} (keys), {value_width} (values)"),
-        };
-        lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
+        if let Some(Attention { heads, kv_heads, key_width, value_width }) = &self.attention {
+            let widths = match key_width == value_width {
+                true => key_width.to_string(),
+                false => format!("{key_width} (keys), {value_width} (values)"),
+            };
+            lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
+        }
         match &self.experts {
             Some(Experts { count, used, shared_width }) => {
                 let shared = shared_width.map_or(String::new(), |width| format!(", and one of width {width} for all"));

@@ -324,7 +324,7 @@ impl Runner {
         let mut count = |stage: Stage, scratch: &mut Scratch| -> Result<()> {
             let Stage::Layer(layer) = stage else { return Ok(()) };
             let layer = &model.weights.layers[layer];
-            counts.push(expert_counts(&model.backend, &layer.mlp, scratch, tokens)?);
+            counts.push(expert_counts(&model.backend, layer, scratch, tokens)?);
             Ok(())
         };
         let result = match self.checks_layers {

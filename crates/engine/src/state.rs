@@ -24,7 +24,7 @@ use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::KvCopy;
 
 use crate::error::{Error, Result};
-use crate::model::spec::{AttentionSpec, ModelSpec};
+use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 use crate::plan::Limits;
 use group::{Group, Held, blocks_for};
 use prefix::{PrefixCache, parent_behind};
@@ -47,7 +47,8 @@ pub(crate) struct StateKind {
 }
 
 impl StateKind {
-    fn of(attention: &AttentionSpec, format: KvFormat) -> Self {
+    fn of(layer: &LayerSpec, format: KvFormat) -> Self {
+        let Mixer::Attention(attention) = &layer.mixer;
         let AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = *attention;
         StateKind { kv: KvSpec { heads, key_width, value_width, format }, window }
     }
@@ -123,16 +124,13 @@ impl State {
     /// Bytes of the caches for sequences of `context` tokens.
     pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
         let layer = |kind: StateKind| backend.kv_bytes(kind.kv, kind.all_blocks(limits, context));
-        spec.layers
-            .iter()
-            .map(|spec| layer(StateKind::of(&spec.attention, limits.kv_format)))
-            .fold(0, u64::saturating_add)
+        spec.layers.iter().map(|spec| layer(StateKind::of(spec, limits.kv_format))).fold(0, u64::saturating_add)
     }
 
     /// Bytes of slots, positions and block tables, for each group.
     pub(crate) fn table_bytes(spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
         let mut groups: Vec<StateKind> = Vec::new();
-        for kind in spec.layers.iter().map(|spec| StateKind::of(&spec.attention, limits.kv_format)) {
+        for kind in spec.layers.iter().map(|spec| StateKind::of(spec, limits.kv_format)) {
             if !groups.contains(&kind) {
                 groups.push(kind);
             }
@@ -147,7 +145,7 @@ impl State {
         let slots = vec![Slot::default(); limits.sequences];
         let mut state = Self { context, slots, groups: vec![], layers: vec![], prefix: PrefixCache::default() };
         for layer in &spec.layers {
-            let kind = StateKind::of(&layer.attention, limits.kv_format);
+            let kind = StateKind::of(layer, limits.kv_format);
             let group = match state.groups.iter().position(|group| group.kind == kind) {
                 Some(group) => group,
                 None => {

@@ -60,21 +60,25 @@ struct LayerCost {
 impl Cost {
     pub(super) fn of(spec: &ModelSpec, file: &GgufFile, format: KvFormat) -> Cost {
         let layers = spec.layers.iter().map(|layer| {
-            let attention = &layer.attention;
             let (experts, top_k) = match &layer.mlp {
-                MlpSpec::Moe { experts, routing, .. } => (*experts, routing.top_k),
+                Some(MlpSpec::Moe { experts, routing, .. }) => (*experts, routing.top_k),
                 _ => (0, 0),
             };
-            let AttentionSpec { kv_heads: heads, key_width, value_width, .. } = *attention;
-            let cache = KvSpec { heads, key_width, value_width, format };
-            LayerCost {
+            let mut cost = LayerCost {
                 expert: Matrix::default(),
                 experts,
                 top_k,
-                attention: (attention.heads * (key_width + value_width)) as f64,
-                cache_bytes: (cache.block_bytes() / KV_BLOCK) as f64,
-                window: attention.window.unwrap_or(usize::MAX),
+                attention: 0.0,
+                cache_bytes: 0.0,
+                window: usize::MAX,
+            };
+            if let Some(&AttentionSpec { heads, kv_heads, key_width, value_width, window, .. }) = layer.attention() {
+                let cache = KvSpec { heads: kv_heads, key_width, value_width, format };
+                cost.attention = (heads * (key_width + value_width)) as f64;
+                cost.cache_bytes = (cache.block_bytes() / KV_BLOCK) as f64;
+                cost.window = window.unwrap_or(usize::MAX);
             }
+            cost
         });
         let mut cost =
             Cost { dense: Matrix::default(), head: Matrix::default(), embedding_row: 0.0, layers: layers.collect() };

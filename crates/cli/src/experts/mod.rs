@@ -99,7 +99,8 @@ pub(crate) fn run(args: &ExpertsArgs) -> Result<(), Failure> {
     };
     let source = args.model.source()?;
     let model = load::model(source, &args.device, limits, &args.log)?;
-    let top_k: Vec<Option<usize>> = model.spec().layers.iter().map(|layer| top_k(&layer.mlp)).collect();
+    let top_k: Vec<Option<usize>> =
+        model.spec().layers.iter().map(|layer| layer.mlp.as_ref().and_then(top_k)).collect();
     if top_k.iter().all(Option::is_none) {
         let remedy = "give a mixture-of-experts model";
         return Err(Failure::new(format!("{source} has no experts: every layer has one MLP; {remedy}")));

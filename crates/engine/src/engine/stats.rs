@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::KvUsage;
-use crate::model::spec::{MlpSpec, ModelSpec};
+use crate::model::spec::{LayerSpec, MlpSpec, ModelSpec};
 
 /// What an engine does and has done, as of its last step.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,9 +94,9 @@ pub(super) struct Counters {
 impl Counters {
     /// For a model, and at most so many requests and tokens in a step.
     pub(super) fn new(spec: &ModelSpec, requests: usize, tokens: usize) -> Counters {
-        let experts = |mlp: &MlpSpec| match mlp {
-            MlpSpec::Moe { experts, .. } => *experts,
-            MlpSpec::Dense { .. } => 0,
+        let experts = |layer: &LayerSpec| match &layer.mlp {
+            Some(MlpSpec::Moe { experts, .. }) => *experts,
+            Some(MlpSpec::Dense { .. }) | None => 0,
         };
         let counters = |count| (0..count).map(|_| AtomicU64::default()).collect();
         Counters {
@@ -107,7 +107,7 @@ impl Counters {
             step_tokens: Tally::new(tokens),
             times: Default::default(),
             counts_experts: AtomicBool::default(),
-            experts: spec.layers.iter().map(|layer| counters(experts(&layer.mlp))).collect(),
+            experts: spec.layers.iter().map(|layer| counters(experts(layer))).collect(),
         }
     }
 

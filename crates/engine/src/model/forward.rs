@@ -16,8 +16,10 @@ use gristmill_kernels::weight::Weight;
 use super::Model;
 use super::inspect::{Inspect, Stage};
 use super::scratch::Scratch;
-use super::spec::{AttentionSpec, ModelSpec};
-use super::weights::{LayerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights};
+use super::spec::{AttentionSpec, Mixer, ModelSpec};
+use super::weights::{
+    AttentionWeights, Block, MixerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights,
+};
 use crate::error::Result;
 use crate::state::{LayerState, State};
 
@@ -41,20 +43,16 @@ pub(crate) fn forward(
     inspect(Stage::Embedding, scratch)?;
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(rotaries).zip(state.layers());
     for (index, (((spec, layer), rotary), state)) in layers.enumerate() {
-        step.attention(&spec.attention, layer, rotary, state, scratch)?;
-        step.post_norm(layer.attention_post_norm.as_ref(), scratch)?;
-        match &layer.mlp {
-            MlpWeights::Dense { activation, gate_up, down } => {
-                step.mlp(*activation, [gate_up, down], layer, scratch)?
-            }
-            MlpWeights::Moe(moe) => {
-                step.moe(moe, layer, scratch)?;
-                if let Some(shared) = &moe.shared {
-                    step.shared_expert(moe.activation, shared, layer.mlp_post_norm.is_some(), scratch)?;
-                }
+        let block = &layer.mixer;
+        match (&spec.mixer, &block.weights) {
+            (Mixer::Attention(spec), MixerWeights::Attention(weights)) => {
+                step.attention(spec, block, weights, rotary, state, scratch)?;
             }
         }
-        step.post_norm(layer.mlp_post_norm.as_ref(), scratch)?;
+        step.post_norm(block.post_norm.as_ref(), scratch)?;
+        if let Some(block) = &layer.mlp {
+            step.mlp_block(block, scratch)?;
+        }
         inspect(Stage::Layer(index), scratch)?;
     }
     if outputs != PassOutputs::None {
@@ -76,6 +74,9 @@ pub(crate) enum PassOutputs {
     /// These, and the logits of some tokens.
     Logits { rows: usize },
 }
+
+type MixerBlock = Block<MixerWeights<Weight, Buffer<f32>>, Buffer<f32>>;
+type MlpBlock = Block<MlpWeights<Weight, Buffer<f32>>, Buffer<f32>>;
 
 /// What all blocks of one pass share.
 struct Step<'a> {
@@ -164,15 +165,16 @@ impl Step<'_> {
     fn attention(
         &self,
         spec: &AttentionSpec,
-        layer: &LayerWeights<Weight, Buffer<f32>>,
+        block: &MixerBlock,
+        weights: &AttentionWeights<Weight, Buffer<f32>>,
         rotary: &Rotary,
         state: LayerState,
         s: &mut Scratch,
     ) -> Result<()> {
-        let (t, b, columns, weights) = (self.tokens, self.backend, spec.qkv_columns(), &layer.attention);
+        let (t, b, columns) = (self.tokens, self.backend, spec.qkv_columns());
 
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
-        self.norm_matmul(&layer.attention_norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
+        self.norm_matmul(&block.norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
         let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps: self.spec.norm_eps });
         let AttentionSpec { heads, scale, window, .. } = *spec;
         b.run(Attend {
@@ -185,9 +187,23 @@ impl Step<'_> {
             out: s.attended.view_mut(t, spec.attended_columns())?,
             act: &mut s.act,
         })?;
-        let (epilogue, y) = self.output(layer.attention_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         let bias = weights.output_bias.as_ref();
         Ok(b.run(Matmul { bias, epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)
+    }
+
+    /// Adds the output of an MLP of either kind.
+    fn mlp_block(&self, block: &MlpBlock, s: &mut Scratch) -> Result<()> {
+        match &block.weights {
+            MlpWeights::Dense { activation, gate_up, down } => self.mlp(*activation, [gate_up, down], block, s)?,
+            MlpWeights::Moe(moe) => {
+                self.moe(moe, block, s)?;
+                if let Some(shared) = &moe.shared {
+                    self.shared_expert(moe.activation, shared, block.post_norm.is_some(), s)?;
+                }
+            }
+        }
+        self.post_norm(block.post_norm.as_ref(), s)
     }
 
     /// The output is down(activation(gate(norm(residual)), up(norm(residual)))).
@@ -195,12 +211,12 @@ impl Step<'_> {
         &self,
         activation: Activation,
         [gate_up, down]: [&Weight; 2],
-        layer: &LayerWeights<Weight, Buffer<f32>>,
+        block: &MlpBlock,
         s: &mut Scratch,
     ) -> Result<()> {
-        self.norm(&layer.mlp_norm, s)?;
+        self.norm(&block.norm, s)?;
         self.gate_up(activation, gate_up, s)?;
-        let (epilogue, y) = self.output(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         Ok(self.backend.run(Matmul { epilogue, ..Matmul::new(down, &s.inner_act, y) })?)
     }
 
@@ -212,21 +228,16 @@ impl Step<'_> {
     }
 
     /// As [`Self::mlp`], by the experts that the router chooses for each token: Σ weight · expert(norm(residual)).
-    fn moe(
-        &self,
-        weights: &MoeWeights<Weight, Buffer<f32>>,
-        layer: &LayerWeights<Weight, Buffer<f32>>,
-        s: &mut Scratch,
-    ) -> Result<()> {
+    fn moe(&self, weights: &MoeWeights<Weight, Buffer<f32>>, block: &MlpBlock, s: &mut Scratch) -> Result<()> {
         let MoeWeights { activation, routing, router, gate_up, down, biases, .. } = weights;
         let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);
         let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
 
         let (rows, router) = ([&mut s.residual, &mut s.normed], (router, biases.map(|b| &b.router)));
         let logits = moe.router.view_mut(t, count)?;
-        self.norm_matmul(&layer.mlp_norm, rows, &mut moe.act, Some(&mut s.act), router, logits)?;
+        self.norm_matmul(&block.norm, rows, &mut moe.act, Some(&mut s.act), router, logits)?;
 
-        let (epilogue, y) = self.output(layer.mlp_post_norm.is_some(), &mut s.delta, &mut s.residual)?;
+        let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         Ok(self.backend.run(Experts {
             route: Route {
                 logits: moe.router.view(t, count)?,

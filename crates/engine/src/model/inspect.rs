@@ -8,7 +8,7 @@ use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
 
 use super::Scratch;
-use super::weights::{MlpWeights, MoeWeights};
+use super::weights::{LayerWeights, MlpWeights, MoeWeights};
 use crate::error::Result;
 
 /// A part of a model, in the order of a forward pass.
@@ -51,11 +51,14 @@ pub(crate) fn first_not_finite(
 /// How many (token, slot) pairs each expert of a layer got from these many tokens; empty for a layer without experts.
 pub(crate) fn expert_counts(
     backend: &Backend,
-    mlp: &MlpWeights<Weight, Buffer<f32>>,
+    layer: &LayerWeights<Weight, Buffer<f32>>,
     scratch: &mut Scratch,
     tokens: usize,
 ) -> Result<Vec<u32>> {
-    let MlpWeights::Moe(MoeWeights { router, routing, .. }) = mlp else { return Ok(Vec::new()) };
+    let Some(MlpWeights::Moe(MoeWeights { router, routing, .. })) = layer.mlp.as_ref().map(|block| &block.weights)
+    else {
+        return Ok(Vec::new());
+    };
     let mut counts = vec![0; router.rows()];
     let (ids, groups) = (scratch.moe.ids.view(tokens, routing.top_k)?, &mut scratch.moe.groups);
     backend.run(GroupByExpert { ids, groups })?;

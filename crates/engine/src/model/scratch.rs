@@ -5,7 +5,7 @@ use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;
 
-use super::spec::{MlpSpec, ModelSpec};
+use super::spec::{LayerSpec, Mixer, MlpSpec, ModelSpec};
 use crate::error::Result;
 
 /// Intermediate results of up to T tokens. A buffer that serves several blocks has the size of the largest.
@@ -75,10 +75,13 @@ impl Widths {
         let (hidden, vocab, delta) = (spec.hidden, spec.vocab, if spec.post_norms { spec.hidden } else { 0 });
         let mut w = Widths { hidden, vocab, delta, act: whole(hidden), ..Self::default() };
         for layer in &spec.layers {
-            let (attended, qkv) = (layer.attention.attended_columns(), layer.attention.qkv_columns());
+            let (attended, qkv) = match &layer.mixer {
+                Mixer::Attention(attention) => (attention.attended_columns(), attention.qkv_columns()),
+            };
             let (pairs, width) = match layer.mlp {
-                MlpSpec::Dense { inner, .. } => (1, inner),
-                MlpSpec::Moe { experts, inner, routing, shared, .. } => {
+                None => (0, 0),
+                Some(MlpSpec::Dense { inner, .. }) => (1, inner),
+                Some(MlpSpec::Moe { experts, inner, routing, shared, .. }) => {
                     w.experts = w.experts.max(experts);
                     w.top_k = w.top_k.max(routing.top_k);
                     let shared = shared.map_or(0, |shared| shared.inner);
@@ -113,7 +116,8 @@ impl Scratch {
         let row = 4 * (2 + w.vocab);
         // Groups of experts, and a GPU's grids of them, have some words that do not depend on the number of tokens.
         let experts = 16 * w.experts.max(1) + 1024;
-        let ropes: usize = spec.layers.iter().map(|layer| 4 * layer.attention.rope.width.div_ceil(2)).sum();
+        let ropes: usize =
+            spec.layers.iter().filter_map(LayerSpec::attention).map(|a| 4 * a.rope.width.div_ceil(2)).sum();
         let total = (token as u128) * (tokens as u128) + (row as u128) * (rows as u128) + (experts + ropes) as u128;
         u64::try_from(total).unwrap_or(u64::MAX)
     }

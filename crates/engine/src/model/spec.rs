@@ -5,7 +5,7 @@ use gristmill_kernels::ops::{Activation, RopeStyle, Routing};
 /// A decoder-only transformer. With x the residual stream, a layer is
 ///
 /// ```text
-/// x += residual_scale · post_norm(attention(norm(x)))
+/// x += residual_scale · post_norm(mixer(norm(x)))
 /// x += residual_scale · post_norm(mlp(norm(x)))
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -66,13 +66,21 @@ pub enum NormKind {
     Layer,
 }
 
-/// One layer: attention, then an MLP.
+/// One layer: a mixer, then an MLP.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerSpec {
-    /// Its attention.
-    pub attention: AttentionSpec,
-    /// Its MLP.
-    pub mlp: MlpSpec,
+    /// The block in which a token sees those before it.
+    pub mixer: Mixer,
+    /// The block in which a token sees itself alone; `None` for a layer that is a mixer alone.
+    pub mlp: Option<MlpSpec>,
+}
+
+/// A block in which a token sees those before it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Mixer {
+    /// Attention to keys and values of all tokens, or of those in a window.
+    Attention(AttentionSpec),
 }
 
 /// Causal attention with grouped queries (GQA).
@@ -198,6 +206,15 @@ pub struct SharedExpert {
     pub inner: usize,
     /// The output is multiplied by the sigmoid of a logit of the token.
     pub gated: bool,
+}
+
+impl LayerSpec {
+    /// The mixer, if it is attention.
+    pub fn attention(&self) -> Option<&AttentionSpec> {
+        match &self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+        }
+    }
 }
 
 impl AttentionSpec {

@@ -7,7 +7,7 @@ use gristmill_kernels::reference::Reference;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::spec::{LayerSpec, MlpSpec, NormKind, RopeScaling, RopeSpec};
+use crate::model::spec::{MlpSpec, NormKind, RopeScaling, RopeSpec};
 
 const CONTEXT: usize = 300;
 const TOKENS: usize = 40;
@@ -29,7 +29,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         rope: rope.clone(),
     };
     let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
-    let layer = |window| LayerSpec { attention: attention(window), mlp: mlp.clone() };
+    let layer = |window| LayerSpec { mixer: Mixer::Attention(attention(window)), mlp: Some(mlp.clone()) };
     ModelSpec {
         architecture: String::new(),
         name: None,

@@ -168,10 +168,10 @@ fn keys_become_the_spec() {
     let spec = info.spec;
     assert_eq!((spec.name.as_deref(), spec.vocab, spec.hidden), (Some("Tiny"), 61, 48));
     assert!(spec.tied_embeddings);
-    let attention = &spec.layers[1].attention;
+    let attention = spec.layers[1].attention().expect("attention");
     assert_eq!((attention.heads, attention.kv_heads, attention.key_width, attention.value_width), (6, 6, 8, 8));
     assert_eq!((attention.rope.base, attention.rope.scaling), (5e5, RopeScaling::Linear { factor: 2.0 }));
-    let MlpSpec::Moe { routing, .. } = read(&Tiny::qwen3moe()).expect("good").spec.layers[0].mlp.clone() else {
+    let Some(MlpSpec::Moe { routing, .. }) = read(&Tiny::qwen3moe()).expect("good").spec.layers[0].mlp.clone() else {
         panic!("experts expected");
     };
     assert!(routing.normalise && routing.top_k == 3);
@@ -183,7 +183,7 @@ fn windows_alternate() {
         let mut tiny = Tiny::gpt_oss();
         pattern.into_iter().for_each(|pattern| tiny.set("gpt-oss.attention.sliding_window_pattern", pattern));
         let spec = read(&tiny).expect("a good model").spec;
-        [0, 1].map(|layer| spec.layers[layer].attention.window)
+        [0, 1].map(|layer| spec.layers[layer].attention().and_then(|attention| attention.window))
     };
     assert_eq!(windows(None), [Some(5), None]);
     assert_eq!(windows(Some(Value::U32(1))), [None, None]);

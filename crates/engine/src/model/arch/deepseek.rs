@@ -5,12 +5,12 @@ use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
-use crate::model::spec::{LayerSpec, ModelSpec};
+use crate::model::spec::{LayerSpec, Mixer, ModelSpec};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
-    let attention = file.attention(RopeStyle::Interleaved)?;
+    let mixer = Mixer::Attention(file.attention(RopeStyle::Interleaved)?);
     let (dense, moe) = (file.dense(Activation::SwiGlu)?, file.moe(false, file.shared_experts()?)?);
     let first = file.count_or_zero("leading_dense_block_count")?;
     let mlps = (0..file.layers()?).map(|layer| if layer < first { dense.clone() } else { moe.clone() });
-    file.model(mlps.map(|mlp| LayerSpec { attention: attention.clone(), mlp }).collect())
+    file.model(mlps.map(|mlp| LayerSpec { mixer: mixer.clone(), mlp: Some(mlp) }).collect())
 }

@@ -5,7 +5,7 @@ use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, LayerSpec, ModelSpec, QkNorm};
+use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 /// The 27B model, known by its layers, scales attention by 1 / √(hidden / heads); no key says so.
 const LAYERS_OF_27B: usize = 62;
@@ -23,6 +23,7 @@ pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let local = AttentionSpec { rope: file.windowed_rope(&global.rope)?, ..global.clone() };
     global.window = None;
     let attention = |windowed| if windowed { local.clone() } else { global.clone() };
-    let layers = windowed.into_iter().map(|windowed| LayerSpec { attention: attention(windowed), mlp: mlp.clone() });
+    let layer = |windowed| LayerSpec { mixer: Mixer::Attention(attention(windowed)), mlp: Some(mlp.clone()) };
+    let layers = windowed.into_iter().map(layer);
     Ok(ModelSpec { post_norms: true, embedding_scale: (file.hidden()? as f32).sqrt(), ..file.model(layers.collect())? })
 }

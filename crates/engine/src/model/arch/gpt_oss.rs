@@ -7,7 +7,7 @@ use gristmill_kernels::ops::{Activation, Gating, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
-use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, RopeScaling};
+use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, RopeScaling};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     let attention = file.attention(RopeStyle::Halves)?;
@@ -23,7 +23,7 @@ pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     }
     let layer = |windowed: bool| {
         let attention = AttentionSpec { window: attention.window.filter(|_| windowed), ..attention.clone() };
-        LayerSpec { attention, mlp: mlp.clone() }
+        LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp.clone()) }
     };
     let layers = file.windowed(2)?.into_iter().map(layer).collect();
     Ok(ModelSpec { mlp_norm: "post_attention_norm", ..file.model(layers)? })

@@ -8,12 +8,12 @@ mod table;
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::ops::{Activation, Rotary, Routing};
+use gristmill_kernels::ops::{Activation, RopeStyle, Rotary, Routing};
 use gristmill_kernels::tensor::Buffer;
 use gristmill_kernels::weight::Weight;
 
 use super::rope;
-use super::spec::{ModelSpec, RopeScaling};
+use super::spec::{AttentionSpec, LayerSpec, ModelSpec, RopeScaling};
 use crate::error::Result;
 
 pub(crate) use load::load;
@@ -37,12 +37,23 @@ pub(crate) struct Weights<M = Weight, V = Buffer<f32>> {
 
 #[derive(Debug)]
 pub(crate) struct LayerWeights<M, V> {
-    pub(crate) attention_norm: NormWeights<V>,
-    pub(crate) attention: AttentionWeights<M, V>,
-    pub(crate) attention_post_norm: Option<NormWeights<V>>,
-    pub(crate) mlp_norm: NormWeights<V>,
-    pub(crate) mlp_post_norm: Option<NormWeights<V>>,
-    pub(crate) mlp: MlpWeights<M, V>,
+    pub(crate) mixer: Block<MixerWeights<M, V>, V>,
+    /// `None` for a layer that is a mixer alone.
+    pub(crate) mlp: Option<Block<MlpWeights<M, V>, V>>,
+}
+
+/// The weights of a block and of the norms before and after it.
+#[derive(Debug)]
+pub(crate) struct Block<W, V> {
+    pub(crate) norm: NormWeights<V>,
+    pub(crate) weights: W,
+    pub(crate) post_norm: Option<NormWeights<V>>,
+}
+
+/// The weights of a mixer.
+#[derive(Debug)]
+pub(crate) enum MixerWeights<M, V> {
+    Attention(AttentionWeights<M, V>),
 }
 
 /// A norm of rows.
@@ -103,13 +114,18 @@ pub(crate) struct SharedWeights<M> {
 }
 
 impl Weights {
-    /// RoPE of every layer for sequences of up to `context` tokens. Layers with the same spec share one.
+    /// RoPE of every layer for sequences of up to `context` tokens; layers with the same spec share one, and a layer without
+    /// attention has no frequencies.
     pub(crate) fn rotaries(&self, spec: &ModelSpec, context: usize, backend: &Backend) -> Result<Vec<Arc<Rotary>>> {
         let mut ropes: Vec<Arc<Rotary>> = Vec::new();
         for (index, layer) in spec.layers.iter().enumerate() {
-            let wanted = &layer.attention.rope;
-            let known = spec.layers[..index].iter().position(|layer| layer.attention.rope == *wanted);
-            ropes.push(match known {
+            let Some(AttentionSpec { rope: wanted, .. }) = layer.attention() else {
+                let frequencies = backend.alloc::<f32>(0, "RoPE frequencies")?;
+                ropes.push(Arc::new(Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 }));
+                continue;
+            };
+            let same = |layer: &LayerSpec| layer.attention().is_some_and(|attention| attention.rope == *wanted);
+            ropes.push(match spec.layers[..index].iter().position(same) {
                 Some(known) => ropes[known].clone(),
                 None => {
                     let factors = match (wanted.scaling, &self.long_rope_factors) {
@@ -135,14 +151,18 @@ impl Weights {
     /// Bytes of prepared weights, without the mapped file.
     pub(crate) fn owned_bytes(&self) -> u64 {
         let layers = self.layers.iter().flat_map(|layer| {
-            let mlp = match &layer.mlp {
-                MlpWeights::Dense { gate_up, down, .. } => vec![gate_up, down],
-                MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, .. }) => {
+            let mixer = match &layer.mixer.weights {
+                MixerWeights::Attention(attention) => [&attention.qkv, &attention.output],
+            };
+            let mlp = match layer.mlp.as_ref().map(|block| &block.weights) {
+                None => Vec::new(),
+                Some(MlpWeights::Dense { gate_up, down, .. }) => vec![gate_up, down],
+                Some(MlpWeights::Moe(MoeWeights { router, gate_up, down, shared, .. })) => {
                     let shared = shared.iter().flat_map(|s| s.gate.iter().chain([&s.gate_up, &s.down]));
                     [router, gate_up, down].into_iter().chain(shared).collect()
                 }
             };
-            mlp.into_iter().chain([&layer.attention.qkv, &layer.attention.output])
+            mlp.into_iter().chain(mixer)
         });
         layers.chain([&self.embedding]).chain(&self.output).map(|weight| weight.owned_bytes() as u64).sum()
     }

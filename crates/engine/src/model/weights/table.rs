@@ -3,9 +3,14 @@
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::weight::Role;
 
-use super::{AttentionWeights, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights, Weights};
+use super::{
+    AttentionWeights, Block, LayerWeights, MixerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights,
+    Weights,
+};
 use crate::error::{Error, Result};
-use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, QkNorm, RopeScaling, SharedExpert};
+use crate::model::spec::{
+    AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, QkNorm, RopeScaling, SharedExpert,
+};
 
 /// A tensor that is needed: its name, and its shape with the innermost dimension first.
 pub(super) struct Wanted {
@@ -41,7 +46,7 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
         true => (Role::Tied, None),
         false => (Role::Table, Some(wanted("output.weight", &[hidden, vocab]))),
     };
-    let ropes = || spec.layers.iter().map(|layer| &layer.attention.rope);
+    let ropes = || spec.layers.iter().filter_map(LayerSpec::attention).map(|attention| &attention.rope);
     let rope = ropes().find(|rope| rope.factors);
     let long_rope = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
     let mut factors = |part, width: usize| make.vector(&[wanted(format!("rope_{part}.weight"), &[width / 2])]);
@@ -77,12 +82,21 @@ fn layer<T: Make>(
     let norm = |part, make: &mut T| norm(name(part), model, make);
     let post_norm = |part, make: &mut T| model.post_norms.then(|| norm(part, make)).transpose();
     Ok(LayerWeights {
-        attention_norm: norm("attn_norm", make)?,
-        attention: attention(&name, model.hidden, &spec.attention, make)?,
-        attention_post_norm: post_norm("post_attention_norm", make)?,
-        mlp_norm: norm(model.mlp_norm, make)?,
-        mlp: mlp(&name, model.hidden, &spec.mlp, make)?,
-        mlp_post_norm: post_norm("post_ffw_norm", make)?,
+        mixer: Block {
+            norm: norm("attn_norm", make)?,
+            weights: match &spec.mixer {
+                Mixer::Attention(spec) => MixerWeights::Attention(attention(&name, model.hidden, spec, make)?),
+            },
+            post_norm: post_norm("post_attention_norm", make)?,
+        },
+        mlp: match &spec.mlp {
+            None => None,
+            Some(spec) => Some(Block {
+                norm: norm(model.mlp_norm, make)?,
+                weights: mlp(&name, model.hidden, spec, make)?,
+                post_norm: post_norm("post_ffw_norm", make)?,
+            }),
+        },
     })
 }
 

@@ -10,7 +10,7 @@ use std::fmt::Display;
 use gristmill_files::gguf::{FromValue, GgufFile, Value};
 
 use crate::error::{Error, Result};
-use crate::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec, NormKind, Pooling};
+use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, Pooling};
 use crate::plan::MAX_CONTEXT;
 
 /// The largest width or head count; products of two fit 64 bits.
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
 
     /// A model whose layers are all alike.
     pub(super) fn uniform(&self, attention: AttentionSpec, mlp: MlpSpec) -> Result<ModelSpec> {
-        self.model(vec![LayerSpec { attention, mlp }; self.layers()?])
+        self.model(vec![LayerSpec { mixer: Mixer::Attention(attention), mlp: Some(mlp) }; self.layers()?])
     }
 
     pub(super) fn model(&self, layers: Vec<LayerSpec>) -> Result<ModelSpec> {
