@@ -2,7 +2,7 @@
 
 use super::Cuda;
 use super::gemv::{GATE_OUTPUTS, inputs, int8_define, reads_int8, x_arg};
-use super::units::Unit;
+use gristmill_gpu::Unit;
 use gristmill_gpu::common::route::RouteParams;
 use gristmill_gpu::epilogue::EpilogueParams;
 use gristmill_gpu::experts::FewTokens;

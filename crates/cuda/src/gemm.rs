@@ -3,7 +3,7 @@
 
 use super::Cuda;
 use super::family::Family;
-use super::units::Unit;
+use gristmill_gpu::Unit;
 use gristmill_gpu::epilogue::EpilogueParams;
 use gristmill_gpu::product::{Product, RowSelection, word};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};

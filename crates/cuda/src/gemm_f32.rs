@@ -1,7 +1,7 @@
 //! Products of f32 weights with many rows of f32 activations: the host side of `kernels/gemm_f32.cu`.
 
 use super::Cuda;
-use super::units::Unit;
+use gristmill_gpu::Unit;
 use gristmill_gpu::epilogue::ProductEpilogue;
 use gristmill_gpu::product::{Product, RowSelection, word};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};

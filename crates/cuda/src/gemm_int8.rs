@@ -2,7 +2,7 @@
 
 use super::Cuda;
 use super::gemv::reads_int8;
-use super::units::Unit;
+use gristmill_gpu::Unit;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
 use gristmill_gpu::{Access, Arg, Kernel, Launch};
 use gristmill_kernels::error::Result;

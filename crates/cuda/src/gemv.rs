@@ -1,7 +1,7 @@
 //! Products of weights with few rows of activations: the host side of `kernels/gemv.cu`.
 
 use super::Cuda;
-use super::units::Unit;
+use gristmill_gpu::Unit;
 use gristmill_gpu::layout::PlaneRows;
 use gristmill_gpu::product::{Product, ProductParams, RowSelection};
 use gristmill_gpu::storage::GpuAct;

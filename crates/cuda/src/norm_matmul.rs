@@ -3,7 +3,7 @@
 use super::Cuda;
 use super::family::Family;
 use super::gemv::{inputs, int8_define, reads_int8, threads_log2};
-use super::units::Unit;
+use gristmill_gpu::Unit;
 use gristmill_gpu::common::norm_act::NormActs;
 use gristmill_gpu::common::{RowAlignment, aligned};
 use gristmill_gpu::epilogue::ProductEpilogue;

@@ -1,8 +1,8 @@
 //! Which kernel serves a cache, and its definitions.
 
-use super::super::units::Unit;
 use super::TILE_ROWS;
 use gristmill_gpu::Properties;
+use gristmill_gpu::Unit;
 use gristmill_gpu::common::kv::cells_define;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 
