@@ -10,7 +10,7 @@ use gristmill_kernels::ops::*;
 use gristmill_kernels::reference::Reference;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
-use gristmill_kernels::{Backend, Error, Result};
+use gristmill_kernels::{Backend, Error, Result, with_operations};
 
 /// Makes the device of a backend fail, and work again.
 #[derive(Clone)]
@@ -88,27 +88,5 @@ impl Kernels for Failing {
         Reference.prepare(tensors, role)
     }
 
-    operations! {
-        embed(Embed),
-        prepare_activations(PrepareActivations),
-        matmul(Matmul),
-        gate_up(GateUp),
-        route(Route),
-        group_by_expert(GroupByExpert),
-        moe_matmul(MoeMatmul),
-        moe_gate_up(MoeGateUp),
-        moe_combine(MoeCombine),
-        rms_norm(RmsNorm),
-        layer_norm(LayerNorm),
-        qk_norm(QkNorm),
-        rope(Rope),
-        add(Add),
-        add_gated(AddGated),
-        scale(Scale),
-        argmax(Argmax),
-        sample(Sample),
-        kv_write(KvWrite),
-        kv_copy(KvCopy),
-        attention(Attention),
-    }
+    with_operations!(operations);
 }

@@ -255,6 +255,12 @@ macro_rules! operations {
                 }
             }
         )*
+
+        /// Runs a macro with every operation that a backend must have: `embed(Embed), …`.
+        #[macro_export]
+        macro_rules! with_operations {
+            ($run:ident) => { $run! { $($kernel($Kernel),)* } };
+        }
     };
 }
 
