@@ -9,7 +9,7 @@ use super::function::Function;
 use super::input::{Begins, Input};
 use super::marked::Marked;
 use super::scan::{Scan, Scanner};
-use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+use super::syntax::{CallBody, CallSyntax, Syntax, THINK};
 
 /// The form of Qwen and Hermes, and of models whose template shows none.
 pub(super) const SYNTAX: Syntax = Syntax {
@@ -34,10 +34,6 @@ pub(super) const CODER: Syntax = Syntax {
     },
     ..SYNTAX
 };
-
-/// The marks around reasoning of Qwen, DeepSeek and most others.
-pub(super) const THINK: ReasoningMarks =
-    ReasoningMarks { open: "<think>", close: "</think>", ending: "\n</think>\n\n", is_control: false };
 
 pub(super) const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";

@@ -9,7 +9,7 @@ use super::hermes;
 use super::input::{Begins, Input};
 use super::marked::Marked;
 use super::scan::{Scan, Scanner};
-use super::syntax::{CallBody, CallSyntax, Syntax};
+use super::syntax::{CallBody, CallSyntax, Syntax, THINK};
 
 /// The form of Llama 3.1 and later.
 pub(super) const SYNTAX: Syntax = Syntax {
@@ -17,7 +17,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
     is_shown_by: |template, _| {
         [MARK, "ipython"].iter().any(|mark| template.contains(mark)) && !template.contains(hermes::OPEN)
     },
-    reasoning: &[hermes::THINK],
+    reasoning: &[THINK],
     answer: None,
     call: CallSyntax { opening: "", body: CallBody::Object("parameters"), is_control: true },
     parser: |start| {

@@ -3,11 +3,10 @@
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
-use super::hermes::THINK;
 use super::input::{Begins, Input};
 use super::marked::Marked;
 use super::scan::{Scan, Scanner};
-use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax};
+use super::syntax::{CallBody, CallSyntax, ReasoningMarks, Syntax, THINK};
 
 /// The form of Mistral's models until 2024.
 pub(super) const LISTED: Syntax = Syntax {

@@ -43,6 +43,7 @@ mod output;
 mod scan;
 mod schema;
 mod syntax;
+mod table;
 #[cfg(test)]
 mod tests;
 

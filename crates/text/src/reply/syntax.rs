@@ -1,14 +1,10 @@
-//! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
+//! The forms in which models write replies, as data, and what their parsers do.
 
 use std::fmt::Debug;
 
+use super::ReplyOptions;
 use super::input::Input;
 use super::output::Output;
-use super::{ReplyOptions, harmony, hermes, llama, mistral};
-
-/// The forms, in the order in which a template is compared with them. The last is shown by every template.
-pub(super) const SYNTAXES: [&Syntax; 6] =
-    [&harmony::SYNTAX, &mistral::NAMED, &mistral::LISTED, &llama::SYNTAX, &hermes::CODER, &hermes::SYNTAX];
 
 /// The form in which a model writes replies.
 #[derive(Debug)]
@@ -39,6 +35,10 @@ pub(super) struct ReasoningMarks {
     /// The marks are control tokens.
     pub(super) is_control: bool,
 }
+
+/// The marks around reasoning of Qwen, DeepSeek and most others.
+pub(super) const THINK: ReasoningMarks =
+    ReasoningMarks { open: "<think>", close: "</think>", ending: "\n</think>\n\n", is_control: false };
 
 /// The form of a call of a tool.
 #[derive(Debug)]
@@ -98,21 +98,10 @@ impl Parser for Plain {
 }
 
 impl Syntax {
-    /// The form of the replies to a prompt.
-    pub fn of(template: &str, prompt_end: &str) -> &'static Syntax {
-        let shown = SYNTAXES.into_iter().find(|syntax| (syntax.is_shown_by)(template, prompt_end));
-        shown.unwrap_or(&hermes::SYNTAX)
-    }
-
-    /// The form of replies of a model whose template knows no tools, and which is told of them in words.
-    pub fn generic() -> &'static Syntax {
-        &hermes::SYNTAX
-    }
-
     /// The marks of reasoning.
     pub(super) fn reasoning(&self, template: &str) -> ReasoningMarks {
         let marks = self.reasoning.iter().find(|marks| template.contains(marks.open)).or(self.reasoning.last());
-        marks.copied().unwrap_or(hermes::THINK)
+        marks.copied().unwrap_or(THINK)
     }
 
     /// The text that ends the reasoning which a prompt has begun.
@@ -130,41 +119,5 @@ impl Syntax {
     pub fn written_reasoning(&self, template: &str, reasoning: &str) -> String {
         let marks = self.reasoning(template);
         [marks.open, reasoning, marks.ending].concat()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn answers_begin_after_reasoning() {
-        for (template, prompt, ending, opening) in [
-            ("", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n", ""),
-            ("", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "", ""),
-            ("[THINK][TOOL_CALLS]", "[/INST][THINK]", "[/THINK]", ""),
-            ("<|channel|>", "<|start|>assistant", "", "<|channel|>final<|message|>"),
-            ("<|channel|>", "<|start|>assistant<|channel|>analysis<|message|>", "<|end|><|start|>assistant", ""),
-            ("", "assistant:", "", ""),
-        ] {
-            let syntax = Syntax::of(template, prompt);
-            assert_eq!((syntax.reasoning_ending(prompt), syntax.answer_opening(prompt)), (ending, opening), "{prompt}");
-        }
-    }
-
-    #[test]
-    fn templates_show_forms() {
-        for (template, name) in [
-            ("", "Hermes"),
-            ("<tool_call>", "Hermes"),
-            ("<tool_call> <|python_tag|>", "Hermes"),
-            ("<tool_call><function=", "Qwen3-Coder"),
-            ("ipython", "Llama"),
-            ("[TOOL_CALLS] [", "Mistral (list)"),
-            ("[TOOL_CALLS]name[ARGS]", "Mistral (named)"),
-            ("<|channel|>", "Harmony"),
-        ] {
-            assert_eq!(Syntax::of(template, "").name, name, "{template}");
-        }
     }
 }

@@ -1,0 +1,57 @@
+//! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
+
+use super::syntax::Syntax;
+use super::{harmony, hermes, llama, mistral};
+
+/// The forms, in the order in which a template is compared with them. The last is shown by every template.
+pub(super) const SYNTAXES: [&Syntax; 6] =
+    [&harmony::SYNTAX, &mistral::NAMED, &mistral::LISTED, &llama::SYNTAX, &hermes::CODER, &hermes::SYNTAX];
+
+impl Syntax {
+    /// The form of the replies to a prompt.
+    pub fn of(template: &str, prompt_end: &str) -> &'static Syntax {
+        let shown = SYNTAXES.into_iter().find(|syntax| (syntax.is_shown_by)(template, prompt_end));
+        shown.unwrap_or(&hermes::SYNTAX)
+    }
+
+    /// The form of replies of a model whose template knows no tools, and which is told of them in words.
+    pub fn generic() -> &'static Syntax {
+        &hermes::SYNTAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_begin_after_reasoning() {
+        for (template, prompt, ending, opening) in [
+            ("", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n", ""),
+            ("", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "", ""),
+            ("[THINK][TOOL_CALLS]", "[/INST][THINK]", "[/THINK]", ""),
+            ("<|channel|>", "<|start|>assistant", "", "<|channel|>final<|message|>"),
+            ("<|channel|>", "<|start|>assistant<|channel|>analysis<|message|>", "<|end|><|start|>assistant", ""),
+            ("", "assistant:", "", ""),
+        ] {
+            let syntax = Syntax::of(template, prompt);
+            assert_eq!((syntax.reasoning_ending(prompt), syntax.answer_opening(prompt)), (ending, opening), "{prompt}");
+        }
+    }
+
+    #[test]
+    fn templates_show_forms() {
+        for (template, name) in [
+            ("", "Hermes"),
+            ("<tool_call>", "Hermes"),
+            ("<tool_call> <|python_tag|>", "Hermes"),
+            ("<tool_call><function=", "Qwen3-Coder"),
+            ("ipython", "Llama"),
+            ("[TOOL_CALLS] [", "Mistral (list)"),
+            ("[TOOL_CALLS]name[ARGS]", "Mistral (named)"),
+            ("<|channel|>", "Harmony"),
+        ] {
+            assert_eq!(Syntax::of(template, "").name, name, "{template}");
+        }
+    }
+}
