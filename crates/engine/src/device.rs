@@ -10,8 +10,8 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::tensor::DeviceId;
 
 use crate::error::{Error, Result};
+use crate::load::LoadOptions;
 use crate::machine;
-use crate::model::LoadOptions;
 
 /// The names of devices.
 const DEVICES: &str = "auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)";

@@ -6,7 +6,7 @@ use gristmill_files::gguf::{GgufError, MetadataError, Name};
 use gristmill_text::tokenizer::TokenizerError;
 use thiserror::Error;
 
-use crate::model::Stage;
+use crate::stage::Stage;
 
 /// The result of loading or running a model.
 pub type Result<T> = std::result::Result<T, Error>;

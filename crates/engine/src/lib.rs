@@ -1,4 +1,4 @@
-//! GGUF files, tokenizers, chat templates, the model runner, and the parser of replies.
+//! Models, their state, and a scheduler of requests.
 //!
 //! ```text
 //! file ── gguf ──► metadata + tensors ── model ──► spec, weights          (Model: shared, immutable)
@@ -7,9 +7,9 @@
 //! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`]
 //! serves requests with a runner.
 //!
-//! The crate has no SIMD, and one thread of its own: that of an [`Engine`], which owns the runner (and one with a deep stack
-//! while a grammar is compiled). Threads that compute belong
-//! to the backends (`gristmill-cpu`); those that transcode weights to its [`Transcoder`](gristmill_cpu::Transcoder).
+//! Reading files is the work of `gristmill-files` ([`gguf`]), that of texts of `gristmill-text` ([`tokenizer`], [`template`],
+//! [`reply`]). The crate has no SIMD, and one thread of its own: that of an [`Engine`], which owns the runner. Threads that
+//! compute belong to the backends.
 
 #![forbid(unsafe_code)]
 
@@ -19,11 +19,14 @@ pub mod model;
 mod batch;
 mod device;
 mod error;
+mod limits;
+mod load;
 pub mod machine;
 mod notice;
 mod plan;
 mod ready;
 mod runner;
+mod stage;
 mod state;
 
 pub use batch::{Batch, Outputs};
@@ -39,8 +42,11 @@ pub use gristmill_kernels::kv::KvFormat;
 pub use gristmill_kernels::ops::Sampling;
 pub use gristmill_text::template::Chat;
 pub use gristmill_text::{clock, reply, template, tokenizer};
-pub use model::{LoadOptions, Model, ModelInfo, Progress, Stage};
+pub use limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT};
+pub use load::{LoadOptions, Progress};
+pub use model::{Model, ModelInfo};
 pub use notice::Notice;
-pub use plan::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT, Plan};
+pub use plan::Plan;
 pub use runner::{Logits, Runner};
+pub use stage::Stage;
 pub use state::{KvUsage, SequenceId};

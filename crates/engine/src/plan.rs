@@ -2,89 +2,19 @@
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
-use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::weight::Footprint;
 
 use crate::error::{Error, Result};
+use crate::limits::{DEFAULT_CONTEXT, Limits, MAX_CONTEXT};
 use crate::machine;
 use crate::model::spec::ModelSpec;
 use crate::model::{ModelInfo, Scratch};
 use crate::notice::Notice;
 use crate::state::State;
 
-/// The context length unless told otherwise, if the model was trained on as much and memory allows.
-pub const DEFAULT_CONTEXT: usize = 8192;
-
-/// The longest context that is supported: positions have 32 bits, and angles of RoPE must stay finite.
-pub const MAX_CONTEXT: usize = 1 << 31;
-
 /// Bytes of a device's memory that are left to its driver. Kernels and captured graphs of a model take some tens of MB;
 /// the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
 const RESERVE: u64 = 256 << 20;
-
-/// How much a [`Runner`](crate::Runner) can do at once; its memory is allocated for all of this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Tokens of one sequence, at most [`MAX_CONTEXT`]; `None` for the least of what the model was trained on,
-    /// [`DEFAULT_CONTEXT`], and what fits into memory or into `kv_tokens`. More than the model was trained on is a [`Notice`].
-    pub context: Option<usize>,
-    /// Sequences at a time.
-    pub sequences: usize,
-    /// Tokens that the KV cache has blocks for, of all sequences together and of the prefix cache; at least the context.
-    /// `None`: as many as the sequences can have. With fewer, [`Engine`](crate::Engine) preempts requests when blocks run
-    /// out, and [`Runner::forward`](crate::Runner::forward) fails. Of layers with a window, a sequence has no more
-    /// blocks than for the window and one batch, so their caches may be smaller.
-    pub kv_tokens: Option<usize>,
-    /// Tokens of one batch.
-    pub batch_tokens: usize,
-    /// Rows of logits of one batch; `None` for one for each sequence.
-    pub output_rows: Option<usize>,
-    /// How keys and values are kept.
-    pub kv_format: KvFormat,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let (context, kv_tokens, output_rows) = (None, None, None);
-        Self { context, sequences: 1, kv_tokens, batch_tokens: 512, output_rows, kv_format: KvFormat::F16 }
-    }
-}
-
-impl Limits {
-    pub(crate) fn rows(&self) -> usize {
-        self.output_rows.unwrap_or(self.sequences)
-    }
-
-    fn check(&self) -> Result<()> {
-        let at_least_one = [
-            ("the context length", self.context.unwrap_or(1)),
-            ("the number of sequences", self.sequences),
-            ("the number of tokens of the KV cache", self.kv_tokens.unwrap_or(1)),
-            ("the number of tokens in a batch", self.batch_tokens),
-            ("the number of output rows", self.rows()),
-        ];
-        match at_least_one.into_iter().find(|(_, n)| *n == 0) {
-            None => Ok(()),
-            Some((what, found)) => Err(Error::Limit { what, found, rule: "it must be at least 1".to_owned() }),
-        }
-    }
-
-    /// Tokens of the KV cache for sequences of `context` tokens.
-    ///
-    /// # Errors
-    /// [`Error::Limit`] if they are fewer than the context.
-    fn kv_tokens(&self, context: usize) -> Result<usize> {
-        match self.kv_tokens {
-            None => Ok(self.sequences.saturating_mul(context)),
-            Some(tokens) if tokens >= context => Ok(tokens),
-            Some(found) => {
-                let rule =
-                    format!("it must be at least the context length, {context}; raise it or shorten the context");
-                Err(Error::Limit { what: "the number of tokens of the KV cache", found, rule })
-            }
-        }
-    }
-}
 
 /// Where the memory of a model goes, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,8 +4,10 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::ops::Argmax;
 
 use crate::error::Result;
-use crate::model::{Model, PassOutputs, Progress, Scratch, forward};
-use crate::plan::{Limits, Plan};
+use crate::limits::Limits;
+use crate::load::Progress;
+use crate::model::{Model, PassOutputs, Scratch, forward};
+use crate::plan::Plan;
 use crate::state::State;
 
 impl Model {

@@ -14,8 +14,10 @@ use gristmill_kernels::tensor::Buffer;
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::model::{Inspect, Model, PassOutputs, Scratch, Stage, expert_counts, first_not_finite, forward};
-use crate::plan::{Limits, Plan};
+use crate::limits::Limits;
+use crate::model::{Inspect, Model, PassOutputs, Scratch, expert_counts, first_not_finite, forward};
+use crate::plan::Plan;
+use crate::stage::Stage;
 use crate::state::{KvUsage, SequenceId, State, Step};
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.

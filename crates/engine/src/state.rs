@@ -24,8 +24,8 @@ use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::KvCopy;
 
 use crate::error::{Error, Result};
+use crate::limits::Limits;
 use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
-use crate::plan::Limits;
 use group::{Group, Held, blocks_for};
 use prefix::{PrefixCache, parent_behind};
 

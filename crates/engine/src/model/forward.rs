@@ -14,13 +14,14 @@ use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
 
 use super::Model;
-use super::inspect::{Inspect, Stage};
+use super::inspect::Inspect;
 use super::scratch::Scratch;
 use super::spec::{AttentionSpec, Mixer, ModelSpec};
 use super::weights::{
     AttentionWeights, Block, MixerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights,
 };
 use crate::error::Result;
+use crate::stage::Stage;
 use crate::state::{LayerState, State};
 
 /// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer), and

@@ -1,7 +1,5 @@
 //! Looking into a forward pass: which part of a model first gives an output that is not finite, and what routers choose.
 
-use std::fmt;
-
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::GroupByExpert;
 use gristmill_kernels::tensor::Buffer;
@@ -10,27 +8,7 @@ use gristmill_kernels::weight::Weight;
 use super::Scratch;
 use super::weights::{LayerWeights, MlpWeights, MoeWeights};
 use crate::error::Result;
-
-/// A part of a model, in the order of a forward pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// Tokens to the residual stream.
-    Embedding,
-    /// A layer, from 0.
-    Layer(usize),
-    /// The last norm and the output matrix.
-    Output,
-}
-
-impl fmt::Display for Stage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Embedding => f.write_str("the embedding (`token_embd.weight`)"),
-            Self::Layer(layer) => write!(f, "layer {layer} (`blk.{layer}`)"),
-            Self::Output => f.write_str("the last norm or the output matrix"),
-        }
-    }
-}
+use crate::stage::Stage;
 
 /// Is called after each stage but the last, with the residual stream in the scratch.
 pub(crate) type Inspect<'a> = dyn FnMut(Stage, &mut Scratch) -> Result<()> + 'a;

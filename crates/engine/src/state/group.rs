@@ -12,7 +12,7 @@ use gristmill_kernels::kv::{KV_BLOCK, Placement};
 use super::blocks::Blocks;
 use super::{StateKind, Step};
 use crate::error::{Error, Result};
-use crate::plan::Limits;
+use crate::limits::Limits;
 
 /// Blocks of a sequence of `tokens` tokens.
 pub(super) fn blocks_for(tokens: usize) -> usize {

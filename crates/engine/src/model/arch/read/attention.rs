@@ -4,8 +4,8 @@ use gristmill_kernels::ops::RopeStyle;
 
 use super::{MAX_WIDTH, Reader};
 use crate::error::{Error, Result};
+use crate::limits::MAX_CONTEXT;
 use crate::model::spec::{AttentionSpec, RopeScaling, RopeSpec};
-use crate::plan::MAX_CONTEXT;
 
 impl Reader<'_> {
     /// Grouped-query attention without qk-norm.

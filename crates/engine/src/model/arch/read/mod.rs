@@ -10,8 +10,8 @@ use std::fmt::Display;
 use gristmill_files::gguf::{FromValue, GgufFile, Value};
 
 use crate::error::{Error, Result};
+use crate::limits::MAX_CONTEXT;
 use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, Pooling};
-use crate::plan::MAX_CONTEXT;
 
 /// The largest width or head count; products of two fit 64 bits.
 const MAX_WIDTH: usize = 1 << 24;
