@@ -277,8 +277,12 @@ pub(crate) struct GenerationOptions {
 }
 
 impl SamplingArgs {
-    /// Checks the ranges before the model is loaded.
+    /// Checks the ranges before the model is loaded; a value out of its range is wrong usage.
     pub(crate) fn check(&self) -> Result<GenerationOptions, Failure> {
+        self.checked().map_err(Failure::into_usage)
+    }
+
+    fn checked(&self) -> Result<GenerationOptions, Failure> {
         let sampling = self.or(SamplingOptions::default());
         sampling.check()?;
         if self.stop.iter().any(String::is_empty) {

@@ -1,5 +1,5 @@
-//! How a command fails: one sentence on stderr and exit code 1, silently after a closed pipe, or by the signal that
-//! stopped it.
+//! How a command fails: one sentence on stderr and exit code 1 (2 after wrong usage), silently after a closed pipe, or by
+//! the signal that stopped it.
 
 use std::fmt::Display;
 use std::io;
@@ -15,6 +15,8 @@ pub(crate) enum Failure {
     ClosedPipe,
     /// One sentence with the remedy; "error: " is added when it is printed.
     Message(String),
+    /// The same, about an option whose value no model could take.
+    Usage(String),
     /// A signal stopped the command; its partial file is removed.
     Interrupted { signal: i32, message: String },
 }
@@ -23,6 +25,14 @@ impl Failure {
     /// A failure with this sentence.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure::Message(message.into())
+    }
+
+    /// The same, as wrong usage.
+    pub(crate) fn into_usage(self) -> Failure {
+        match self {
+            Failure::Message(message) => Failure::Usage(message),
+            other => other,
+        }
     }
 
     /// The same, with what it is about before the sentence.
@@ -57,14 +67,18 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Reports a failure and returns the exit code: 1 for an error. (clap reports wrong usage, with exit code 2.) After a
-/// signal the process ends by that signal.
+/// Reports a failure and returns the exit code: 1 for an error, and 2 for wrong usage, as clap has it. After a signal the
+/// process ends by that signal.
 pub(crate) fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,
         Err(Failure::Message(message)) => {
             console::note(format_args!("error: {}", one_line(&message)));
             ExitCode::FAILURE
+        }
+        Err(Failure::Usage(message)) => {
+            console::note(format_args!("error: {}", one_line(&message)));
+            ExitCode::from(2)
         }
         Err(Failure::Interrupted { signal, message }) => {
             console::note(format_args!("error: {}", one_line(&message)));

@@ -126,26 +126,32 @@ fn numbers() {
     misused(&["quantize", "a", "b", "F32", "--threads", "-1"], &["--threads", "between 1 and"]);
     misused(&["convert", "a", "-o", "b", "--threads", "-1"], &["--threads", "between 1 and"]);
     misused(&["chat", "--ctx", "-1"], &["--ctx", "at least 1"]);
-    run_refused(&["--stop", "", "x"], &["--stop"]);
+    let out_of_range = |option: &[&str], word: &str| {
+        let Ended { code, out, err } = gristmill(&[&["run", "-m", "MODEL"][..], option, &["x"]].concat(), b"");
+        assert_eq!((code, out.as_str(), err.lines().count()), (Some(2), "", 1), "{err}");
+        assert!(err.starts_with("error: ") && err.contains(word), "{err:?} lacks {word:?}");
+    };
+    out_of_range(&["--stop", ""], "--stop");
     for option in ["--temp", "--top-p", "--min-p", "--repeat-penalty", "--presence-penalty", "--frequency-penalty"] {
         for value in ["NaN", "inf", "-inf"] {
-            run_refused(&[option, value, "x"], &["it must be"]);
+            out_of_range(&[option, value], "it must be");
         }
     }
     for (option, value) in
         [("--temp", "-1"), ("--top-p", "0"), ("--top-p", "1.5"), ("--min-p", "-0.5"), ("--repeat-penalty", "0")]
     {
-        run_refused(&[option, value, "x"], &["it must be"]);
+        out_of_range(&[option, value], "it must be");
     }
     for (option, value, word) in [
-        ("--logit-bias", "the=1", "TOKEN=BIAS"),
         ("--logit-bias", "260=1", "vocabulary of 260"),
         ("--logit-bias", "1=NaN", "finite"),
         ("--logit-bias", "\"hello\"=1", "not one token"),
-        ("--dry-multiplier", "-1", "DRY multiplier"),
-        ("--dry-multiplier", "NaN", "DRY multiplier"),
     ] {
         run_refused(&[option, value, "x"], &[word]);
+    }
+    out_of_range(&["--logit-bias", "the=1"], "TOKEN=BIAS");
+    for value in ["-1", "NaN"] {
+        out_of_range(&["--dry-multiplier", value], "DRY multiplier");
     }
     for (option, value, word) in [
         ("--dry-base", "0.5", "DRY base"),
@@ -153,7 +159,7 @@ fn numbers() {
         ("--dry-penalty-last-n", "-2", "--dry-penalty-last-n is -2"),
         ("--dry-sequence-breaker", "", "breaker is empty"),
     ] {
-        run_refused(&["--dry-multiplier", "0.8", option, value, "x"], &[word]);
+        out_of_range(&["--dry-multiplier", "0.8", option, value], word);
         // Without a multiplier DRY is off, so its parameters are wrong usage.
         let alone = gristmill(&["run", "-m", "MODEL", option, value, "x"], b"");
         assert!(alone.code == Some(2) && alone.err.contains("--dry-multiplier"), "{}", alone.err);
