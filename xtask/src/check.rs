@@ -9,8 +9,16 @@ use crate::{model, programs, root, sh};
 /// The compilers that the simulator of GPUs tries, in this order (`crates/gpu-sim/src/compile.rs`).
 const COMPILERS: &[&str] = &["c++", "g++", "clang++"];
 
-const NEEDED: &str = "the tests of GPU kernels need a C++ compiler, g++ or clang (Debian, Ubuntu: sudo apt install g++; \
-                      Fedora: sudo dnf install gcc-c++; macOS: xcode-select --install)";
+const NEEDED: &str = "the tests of GPU kernels need a C++ compiler";
+
+/// Package managers, and the line that installs a C++ compiler with each.
+const INSTALLERS: [(&str, &str); 5] = [
+    ("apt-get", "sudo apt-get install -y g++"),
+    ("dnf", "sudo dnf install -y gcc-c++"),
+    ("pacman", "sudo pacman -S --noconfirm gcc"),
+    ("apk", "sudo apk add g++"),
+    ("xcode-select", "xcode-select --install"),
+];
 
 /// Tests that run kernels in the simulator, which compiles them as C++.
 struct Simulated {
@@ -60,7 +68,9 @@ pub(crate) fn check(words: &[&str]) -> Result<(), String> {
 fn install() -> Result<(), String> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
     if !is_root || !answers("apt-get") {
-        return Err("install one, or run all other tests: cargo xtask check --no-simulator".to_owned());
+        let line = INSTALLERS.iter().find(|(manager, _)| answers(manager)).map(|(_, line)| *line);
+        let line = line.map_or("install g++ or clang".to_owned(), |line| format!("install one with `{line}`"));
+        return Err(format!("{NEEDED}: {line}, or run all other tests: `cargo xtask check --no-simulator`"));
     }
     println!("installing g++: apt-get update, apt-get install g++");
     sh("apt-get", &["update", "-qq"])?;
