@@ -1,4 +1,4 @@
-//! What memory a model takes, before it is loaded: `cargo run --release --example plan -- MODEL.gguf [CONTEXT]`.
+//! The memory that a model takes, before it is loaded: `cargo run --release --example plan -- MODEL.gguf [CONTEXT]`.
 
 use std::error::Error;
 

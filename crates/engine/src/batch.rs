@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::state::SequenceId;
 
-/// What is wanted of which tokens.
+/// The outputs that are asked for, and of which tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outputs {
     /// None: the tokens only fill the state.
@@ -20,7 +20,7 @@ pub enum Outputs {
 }
 
 impl Outputs {
-    /// Of so many tokens, those of which something is wanted.
+    /// The positions, among so many tokens, whose outputs are asked for.
     pub(crate) fn of(self, tokens: usize) -> Range<usize> {
         match self {
             Outputs::None => tokens..tokens,

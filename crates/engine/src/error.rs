@@ -51,7 +51,7 @@ pub enum Error {
         key: String,
         /// Its value.
         found: String,
-        /// What is supported.
+        /// The supported values.
         known: &'static str,
     },
     /// A key has a value that makes no sense.
@@ -118,7 +118,7 @@ pub enum Error {
     /// No device has this name.
     #[error("device {asked:?} is unknown; devices: {known}")]
     Device {
-        /// What was asked for.
+        /// The name that was asked for.
         asked: String,
         /// The names of devices.
         known: String,
@@ -126,7 +126,7 @@ pub enum Error {
     /// No CPU level of this machine architecture has this name.
     #[error("CPU level {asked:?} is unknown; levels: {known}")]
     Level {
-        /// What was asked for.
+        /// The name that was asked for.
         asked: String,
         /// The levels.
         known: String,
@@ -138,19 +138,19 @@ pub enum Error {
         what: &'static str,
         /// Its value.
         found: usize,
-        /// What is allowed.
+        /// The rule that it breaks.
         rule: String,
     },
     /// Memory does not suffice.
     #[error("{what} needs {}, but only {} are free; {remedy}", Bytes(*.needed), Bytes(*.free))]
     Memory {
-        /// What for.
+        /// The purpose of the memory.
         what: &'static str,
         /// Bytes needed.
         needed: u64,
         /// Bytes available.
         free: u64,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
 
@@ -188,7 +188,7 @@ pub enum Error {
         /// The least that is possible, besides 0.
         shortest: usize,
     },
-    /// As many sequences are open as the limits allow.
+    /// All sequences that the limits allow are open.
     #[error("all {0} sequences are open; close one, or allow more in the limits")]
     OutOfSequences(usize),
     /// The sequence was closed, or belongs to another runner.
@@ -197,7 +197,7 @@ pub enum Error {
     /// A batch has more tokens or more output rows than the limits allow.
     #[error("the batch has {found} {what}, the limit is {limit}; split it, or raise the limit")]
     BatchTooLarge {
-        /// What there is too much of.
+        /// The unit: tokens or output rows.
         what: &'static str,
         /// How much the batch has.
         found: usize,

@@ -4,12 +4,12 @@
 //! file ── gguf ──► metadata + tensors ── model ──► spec, weights          (Model: shared, immutable)
 //! tokens of several sequences ── batch ──► runner: state + forward ──► logits ──► sample
 //! ```
-//! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an [`Engine`]
-//! serves requests with a runner.
+//! [`Plan`] says what memory a model takes before it is loaded; [`Model`] loads it; a [`Runner`] runs it, and an
+//! [`Engine`] serves requests with a runner.
 //!
-//! Reading files is the work of `gristmill-files` ([`gguf`]), that of texts of `gristmill-text` ([`tokenizer`], [`template`],
-//! [`reply`]). The crate has no SIMD, and one thread of its own: that of an [`Engine`], which owns the runner. Threads that
-//! compute belong to the backends.
+//! Reading files is the work of `gristmill-files` ([`gguf`]), that of texts of `gristmill-text` ([`tokenizer`],
+//! [`template`], [`reply`]). The crate has no SIMD, and one thread of its own: that of an [`Engine`], which owns the
+//! runner. Threads that compute belong to the backends.
 
 #![forbid(unsafe_code)]
 

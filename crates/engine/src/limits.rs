@@ -14,14 +14,15 @@ pub const MAX_CONTEXT: usize = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Tokens of one sequence, at most [`MAX_CONTEXT`]; `None` for the least of what the model was trained on,
-    /// [`DEFAULT_CONTEXT`], and what fits into memory or into `kv_tokens`. More than the model was trained on is a [`Notice`](crate::Notice).
+    /// [`DEFAULT_CONTEXT`], and what fits into memory or into `kv_tokens`. More than the model was trained on is a
+    /// [`Notice`](crate::Notice).
     pub context: Option<usize>,
     /// Sequences at a time.
     pub sequences: usize,
-    /// Tokens that the KV cache has blocks for, of all sequences together and of the prefix cache; at least the context.
-    /// `None`: as many as the sequences can have. With fewer, [`Engine`](crate::Engine) preempts requests when blocks run
-    /// out, and [`Runner::forward`](crate::Runner::forward) fails. Of layers with a window, a sequence has no more
-    /// blocks than for the window and one batch, so their caches may be smaller.
+    /// Tokens that the KV cache has blocks for, of all sequences together and of the prefix cache; at least the
+    /// context. `None`: as many as the sequences can have. With fewer, [`Engine`](crate::Engine) preempts requests when
+    /// blocks run out, and [`Runner::forward`](crate::Runner::forward) fails. Of layers with a window, a sequence has
+    /// no more blocks than for the window and one batch, so their caches may be smaller.
     pub kv_tokens: Option<usize>,
     /// Tokens of one batch.
     pub batch_tokens: usize,

@@ -33,9 +33,9 @@ pub struct Plan {
     pub kv_tokens: usize,
     /// Intermediate results.
     pub scratch: u64,
-    /// Of a device: left to its driver, for compiled kernels, captured graphs and workspaces.
+    /// Left to the driver of a device, for compiled kernels, captured graphs and workspaces.
     pub reserve: u64,
-    /// What is free on the device; `None` if the system does not tell.
+    /// Free memory of the device; `None` if the system does not tell.
     pub available: Option<u64>,
 }
 

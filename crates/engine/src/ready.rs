@@ -16,7 +16,7 @@ impl Model {
     /// gets the number of kernels that are ready. On a CPU this does nothing.
     ///
     /// # Errors
-    /// As [`crate::Runner::new`], and [`crate::Error::Kernel`] if a kernel does not compile.
+    /// The errors of [`crate::Runner::new`], and [`crate::Error::Kernel`] if a kernel does not compile.
     pub fn make_ready(&self, limits: &Limits, mut progress: impl FnMut(Progress)) -> Result<()> {
         let mut walked = Ok(());
         let mut walk = |backend: &Backend| {

@@ -122,13 +122,13 @@ impl Runner {
         (self.expert_counts, self.checks_layers) = (on.then(Vec::new), on);
     }
 
-    /// As [`Self::count_experts`], where an output that is not finite fails nothing.
+    /// The same as [`Self::count_experts`], where an output that is not finite fails nothing.
     pub(crate) fn count_experts_unchecked(&mut self, on: bool) {
         (self.expert_counts, self.checks_layers) = (on.then(Vec::new), false);
     }
 
-    /// The choices of the routers in the last forward pass: for each layer, the (token, slot) pairs of each expert; empty for a
-    /// layer without experts, and for all layers unless [`Self::count_experts`] is on.
+    /// The choices of the routers in the last forward pass: for each layer, the (token, slot) pairs of each expert;
+    /// empty for a layer without experts, and for all layers unless [`Self::count_experts`] is on.
     pub fn expert_counts(&self) -> &[Vec<u32>] {
         self.expert_counts.as_deref().unwrap_or_default()
     }
@@ -141,8 +141,9 @@ impl Runner {
         self.state.open()
     }
 
-    /// Opens a sequence of a tenant that begins as `tokens` do, as far as sequences of that tenant left the same beginning
-    /// ([`Self::keep_prefix`], [`Self::retire_sequence`]) and it is still there. Returns the tokens that the sequence has.
+    /// Opens a sequence of a tenant that begins as `tokens` do, as far as sequences of that tenant left the same
+    /// beginning ([`Self::keep_prefix`], [`Self::retire_sequence`]) and it is still there. Returns the tokens that the
+    /// sequence has.
     ///
     /// # Errors
     /// [`Error::OutOfSequences`].
@@ -159,7 +160,7 @@ impl Runner {
         self.state.keep(sequence, tokens)
     }
 
-    /// As [`Self::keep_prefix`], with the last block if it is not full, and closes the sequence.
+    /// Keeps the prefix as [`Self::keep_prefix`] does, with the last block if it is not full, and closes the sequence.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`].
@@ -191,7 +192,7 @@ impl Runner {
         self.state.close(sequence)
     }
 
-    /// What the KV cache holds.
+    /// The contents of the KV cache.
     pub fn kv_usage(&self) -> KvUsage {
         self.state.usage()
     }
@@ -204,8 +205,8 @@ impl Runner {
         self.state.len(sequence)
     }
 
-    /// The least length above 0 to which a sequence can be shortened. Layers with a window keep little more than the window;
-    /// at a shorter length, they lack keys and values that the next token sees.
+    /// The least length above 0 to which a sequence can be shortened. Layers with a window keep little more than the
+    /// window; at a shorter length, they lack keys and values that the next token sees.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`].
@@ -213,8 +214,8 @@ impl Runner {
         self.state.shortest(sequence)
     }
 
-    /// Shortens a sequence to its first `len` tokens; a shorter sequence stays as it is. Models without windows allow any
-    /// length, all models allow 0.
+    /// Shortens a sequence to its first `len` tokens; a shorter sequence stays as it is. Models without windows allow
+    /// any length, all models allow 0.
     ///
     /// # Errors
     /// [`Error::UnknownSequence`]; [`Error::Forgotten`] for a length below [`Self::shortest`] that is not 0.
@@ -234,8 +235,8 @@ impl Runner {
     ///
     /// # Errors
     /// [`Error::BatchTooLarge`], [`Error::Token`], [`Error::ContextOverflow`], [`Error::UnknownSequence`],
-    /// [`Error::OutOfBlocks`] with [`Limits::kv_tokens`], [`Error::NotFinite`] if experts are counted. All sequences are
-    /// then as before.
+    /// [`Error::OutOfBlocks`] with [`Limits::kv_tokens`], [`Error::NotFinite`] if experts are counted. All sequences
+    /// are then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
         let model = self.model.clone();
@@ -363,9 +364,9 @@ impl Runner {
         self.not_finite_token(self.output_rows[row] as usize)
     }
 
-    /// Why the outputs of a token of the last batch are not finite. The pass runs again and writes the same keys and values
-    /// to the same places; this time the residual stream of the token, and of those that it can see, is looked at
-    /// between the stages.
+    /// Why the outputs of a token of the last batch are not finite. The pass runs again and writes the same keys and
+    /// values to the same places; this time the residual stream of the token, and of those that it can see, is looked
+    /// at between the stages.
     fn not_finite_token(&mut self, token: usize) -> Error {
         let Some(shape) = self.last else { return Error::UnknownSequence };
         let model = self.model.clone();

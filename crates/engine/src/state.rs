@@ -3,15 +3,15 @@
 //! Layers whose state has one form are a *group*. A group has an allocator of blocks and a table that says which blocks
 //! a sequence has; block `b` is a block in the cache of each of its layers. The backend owns the bytes, this module
 //! only the numbers of blocks. A block may belong to several sequences ([`State::fork`]) and to the prefix cache; it is
-//! copied before a sequence writes into it. A group of layers with a window frees blocks behind the window, which bounds
-//! how far a sequence can be shortened ([`State::shortest`]).
+//! copied before a sequence writes into it. A group of layers with a window frees blocks behind the window, which
+//! bounds how far a sequence can be shortened ([`State::shortest`]).
 //!
 //! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
 //! one with the same beginning starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
 //! sequences need them, so the cache costs no memory of its own.
 //!
-//! With [`Limits::kv_tokens`] there may be fewer blocks than all sequences can have. [`State::fits`] says beforehand whether
-//! sequences can grow; [`State::append`] fails where they cannot.
+//! With [`Limits::kv_tokens`] there may be fewer blocks than all sequences can have. [`State::fits`] says beforehand
+//! whether sequences can grow; [`State::append`] fails where they cannot.
 
 mod blocks;
 mod group;
@@ -81,7 +81,7 @@ pub struct SequenceId {
     generation: u64,
 }
 
-/// What a KV cache holds, in tokens of whole blocks. Of layers of different kinds, those that keep most tokens count.
+/// The contents of a KV cache, in tokens of whole blocks. If layers differ, those that keep most tokens count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KvUsage {
     /// Tokens of blocks that sequences have.
@@ -103,7 +103,7 @@ struct Slot {
     open: bool,
     generation: u64,
     len: usize,
-    /// Whose texts this one may share blocks with.
+    /// The tenant: sequences share blocks with those of the same tenant alone.
     tenant: u64,
     /// The prefix cache's entries of the text's first blocks.
     chain: Vec<u64>,
@@ -163,7 +163,7 @@ impl State {
         self.context
     }
 
-    /// What the cache holds.
+    /// The contents of the cache.
     pub(crate) fn usage(&self) -> KvUsage {
         let Some(group) = self.groups.iter().max_by_key(|group| group.block_count()) else { return KvUsage::default() };
         let [all, available, idle] = [group.blocks.count(), group.blocks.available(), group.blocks.idle()];
@@ -179,8 +179,8 @@ impl State {
         Ok(SequenceId { slot: index as u32, generation: slot.generation })
     }
 
-    /// Opens a sequence of a tenant with the longest beginning of `tokens` whose blocks the prefix cache has, and returns
-    /// its length.
+    /// Opens a sequence of a tenant with the longest beginning of `tokens` whose blocks the prefix cache has, and
+    /// returns its length.
     pub(crate) fn open_with(&mut self, tenant: u64, tokens: &[u32]) -> Result<(SequenceId, usize)> {
         let id = self.open()?;
         let slot = id.slot as usize;
@@ -292,9 +292,9 @@ impl State {
         Ok(self.slots[self.slot(id)?].len)
     }
 
-    /// Whether there are blocks for all these sequences to grow to these lengths. `true` is certain for batches of whatever
-    /// size; `false` may be wrong where sequences share blocks that they free or copy, and is certain for a sequence that
-    /// is the only one open.
+    /// Whether there are blocks for all these sequences to grow to these lengths. `true` is certain for batches of
+    /// whatever size; `false` may be wrong where sequences share blocks that they free or copy, and is certain for a
+    /// sequence that is the only one open.
     pub(crate) fn fits(&self, lengths: &[(SequenceId, usize)]) -> Result<bool> {
         let grows = |&(id, len): &(SequenceId, usize)| self.slot(id).map(|slot| (slot, self.slots[slot].len, len));
         let growth = lengths.iter().map(grows).collect::<Result<Vec<_>>>()?;
@@ -369,7 +369,8 @@ impl State {
         Ok(fork)
     }
 
-    /// Uploads the sequence and position of each token of a batch, padded to `padded` tokens that belong to no sequence.
+    /// Uploads the sequence and position of each token of a batch, padded to `padded` tokens that belong to no
+    /// sequence.
     pub(crate) fn place(&mut self, backend: &Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<Step> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();

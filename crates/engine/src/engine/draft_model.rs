@@ -2,8 +2,8 @@
 //! Transformers via Speculative Decoding*, 2023).
 //!
 //! Here a guess counts if the large model draws the same token, so the text is what it would be without guesses. Both
-//! models draw with the same seed at the same position: where they see the same probabilities, they draw the same token,
-//! whatever the temperature.
+//! models draw with the same seed at the same position: where they see the same probabilities, they draw the same
+//! token, whatever the temperature.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,8 +31,8 @@ pub(super) struct DraftModel {
     /// Tokens that both models know.
     vocabulary: usize,
     batch: Batch,
-    /// Of each of the worker's slots, the sequence and the tokens in its state. A new text takes over what it shares with the
-    /// one before.
+    /// The sequence of each of the worker's slots, and the tokens in its state. A new sequence takes over the prefix
+    /// that it shares with the one before.
     slots: Vec<Option<(SequenceId, Vec<u32>)>>,
 }
 
@@ -78,7 +78,7 @@ impl DraftModel {
         Ok(guesses)
     }
 
-    /// What of the texts is not in the state, as far as it fits into one batch.
+    /// Computes the tokens that are not in the state yet, as far as they fit into one batch.
     fn read(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<Reading>> {
         let mut known = vec![0; wishes.len()];
         for (known, wish) in known.iter_mut().zip(wishes).filter(|(_, wish)| wish.count > 0) {
@@ -98,8 +98,8 @@ impl DraftModel {
         Ok(reading)
     }
 
-    /// The numbers of the wishes for which there are blocks. If there are too few, slots without a wish lose their state, then
-    /// the last ones with a wish.
+    /// The numbers of the wishes for which there are blocks. If there are too few, slots without a wish lose their
+    /// state, then the last ones with a wish.
     fn with_blocks(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<usize>> {
         let mut granted: Vec<usize> = (0..wishes.len()).filter(|&number| wishes[number].count > 0).collect();
         if self.fits(wishes, &granted)? {

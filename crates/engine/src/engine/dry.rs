@@ -19,9 +19,9 @@ use super::EngineError;
 /// multiplier · base ^ (n − allowed_length)
 /// ```
 /// No sequence contains a token in which a sequence breaker ends, and no such token is penalised where it followed. The
-/// formula is that of the original proposal (p-e-w,
-/// <https://github.com/oobabooga/text-generation-webui/pull/5677>), which tokenises each breaker; here a breaker is looked
-/// for in the text, so it may be a part of a token or span several.
+/// formula is that of the original proposal (p-e-w, <https://github.com/oobabooga/text-generation-webui/pull/5677>),
+/// which tokenises each breaker; here a breaker is looked for in the text, so it may be a part of a token or span
+/// several.
 ///
 /// Each drawn token costs time and memory linear in the tokens that are looked at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,7 +97,7 @@ impl Repetition {
     /// `None` if DRY is off. `has_text`: the model has a tokenizer.
     ///
     /// # Errors
-    /// As [`Dry::check`]; [`EngineError::BreakersWithoutText`], [`EngineError::Breakers`].
+    /// The errors of [`Dry::check`]; [`EngineError::BreakersWithoutText`], [`EngineError::Breakers`].
     pub(super) fn new(options: &Dry, has_text: bool) -> Result<Option<Repetition>, EngineError> {
         options.check()?;
         if !options.is_on() {
@@ -139,13 +139,13 @@ impl Repetition {
         penalties
     }
 
-    /// The tokens that would continue a repetition of the allowed length or more, and the longest length of each. `text`
-    /// begins at `start` of the whole text.
+    /// The tokens that would continue a repetition of the allowed length or more, and the longest length of each.
+    /// `text` begins at `start` of the whole text.
     ///
-    /// Read from its end, the text is the Z algorithm's string (Gusfield, *Algorithms on Strings, Trees, and Sequences*,
-    /// 1997): for each place `k` before the end it gives how many tokens, backwards from there, equal those backwards
-    /// from the end. A token with a break equals none, not even itself. Each comparison either ends a place or moves
-    /// the end of the known match, so there are at most two for each token of the text.
+    /// Read from its end, the text is the Z algorithm's string (Gusfield, *Algorithms on Strings, Trees, and
+    /// Sequences*, 1997): for each place `k` before the end it gives how many tokens, backwards from there, equal those
+    /// backwards from the end. A token with a break equals none, not even itself. Each comparison either ends a place
+    /// or moves the end of the known match, so there are at most two for each token of the text.
     fn longest(&mut self, text: &[u32], start: usize) -> HashMap<u32, usize> {
         let (n, breaks) = (text.len(), &self.breaks[start..]);
         let mut longest = HashMap::new();

@@ -28,19 +28,22 @@ pub struct Embeddings {
     /// One for each input, in their order: of the model's width
     /// ([`ModelSpec::hidden`](crate::model::spec::ModelSpec::hidden)) and of length 1.
     pub vectors: Vec<Vec<f32>>,
-    /// Tokens and times of all inputs together: `queue` until the first was read, `prefill` from then to the last vector.
+    /// Tokens and times of all inputs together: `queue` until the first was read, `prefill` from then to the last
+    /// vector.
     pub usage: Usage,
 }
 
 impl Engine {
     /// Embeds texts, and waits for their vectors.
     ///
-    /// A vector is what the model file's `pooling_type` makes of the hidden states after the last norm: the mean, that of the
-    /// first token, or that of the last; of the last where the file does not say, as in models that generate text. Inputs run
-    /// in the same steps as all other requests, and on a CPU their company does not change a bit of them.
+    /// A vector is what the model file's `pooling_type` makes of the hidden states after the last norm: the mean, that
+    /// of the first token, or that of the last; of the last where the file does not say, as in models that generate
+    /// text. Inputs run in the same steps as all other requests, and on a CPU their company does not change a bit of
+    /// them.
     ///
     /// # Errors
-    /// As [`deliver_embeddings`](Self::deliver_embeddings), and what goes wrong while the inputs are computed.
+    /// The errors of [`deliver_embeddings`](Self::deliver_embeddings), and those that arise while the inputs are
+    /// computed.
     pub fn embed(&self, request: EmbeddingRequest) -> Result<Embeddings, EngineError> {
         let (result, results) = mpsc::channel();
         // It is received, or nobody waits for it.
@@ -48,9 +51,9 @@ impl Engine {
         results.recv().unwrap_or(Err(EngineError::Stopped))
     }
 
-    /// As [`embed`](Self::embed), which calls `deliver` with the vectors or with what went wrong, on the engine's thread, for
-    /// which all requests wait. `deliver` is dropped instead if the request is cancelled or the engine dropped. However many
-    /// inputs it has, the request takes one place of the queue.
+    /// Makes vectors as [`embed`](Self::embed) does, and calls `deliver` with them or with the error, on the engine's
+    /// thread, for which all requests wait. `deliver` is dropped instead if the request is cancelled or the engine
+    /// dropped. However many inputs it has, the request takes one place of the queue.
     ///
     /// # Errors
     /// [`EngineError::NoInputs`], [`EngineError::NoPooling`], an input that is empty or longer than the context,

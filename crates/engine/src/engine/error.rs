@@ -1,4 +1,4 @@
-//! What an engine can refuse.
+//! The reasons for which an engine refuses.
 
 use std::io;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub enum EngineError {
         tool: String,
         /// The JSON pointer of the keyword in the tool's schema.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
     /// A conversation that is to be continued does not end as it must.
@@ -78,7 +78,7 @@ pub enum EngineError {
         what: &'static str,
         /// Its value.
         value: f32,
-        /// What is allowed.
+        /// The rule that it breaks.
         rule: &'static str,
     },
     /// A logit bias is not a finite number.
@@ -135,7 +135,7 @@ pub enum EngineError {
     Schema {
         /// The JSON pointer of the keyword.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
     /// A grammar is not valid or too large, or following it costs too much, for this reason.

@@ -1,5 +1,6 @@
-//! Whose request begins next: the tenant's that was given the fewest tokens. The counters are those of Sheng et al.
-//! 2024, "Fairness in Serving Large Language Models", with one price for tokens of prompts and of completions.
+//! Fairness between tenants: the next request to begin is of the tenant with the fewest tokens so far. The counters are
+//! those of Sheng et al. 2024, "Fairness in Serving Large Language Models", with one price for tokens of prompts and of
+//! completions.
 
 use std::collections::HashMap;
 
@@ -14,7 +15,7 @@ impl Shares {
     /// which it had none.
     pub(super) fn arrive(&mut self, tenant: u64, active: impl Iterator<Item = u64>) {
         let least = active.map(|other| self.given(other)).min();
-        // Those with less would be raised as well when they come back.
+        // Tenants with fewer tokens would be raised as well when they come back.
         self.given.retain(|_, given| Some(*given) >= least);
         let given = self.given.entry(tenant).or_default();
         *given = (*given).max(least.unwrap_or(0));

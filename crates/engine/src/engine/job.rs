@@ -20,7 +20,7 @@ pub(super) use progress::Progress;
 /// A text and its progress.
 #[derive(Debug)]
 pub(super) struct Job {
-    /// What is to be computed, until the job enters a slot: the prompt, after a preemption with the tokens that were
+    /// The tokens to be computed, until the job enters a slot: the prompt, after a preemption with the tokens that were
     /// generated.
     pub(super) text: Vec<u32>,
     /// The number of jobs that began before.
@@ -34,7 +34,7 @@ pub(super) struct Job {
     pub(super) task: Task,
 }
 
-/// What a text is computed for.
+/// The purpose of a job.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Tokens that follow it.
@@ -63,8 +63,8 @@ impl Job {
         }
     }
 
-    /// What of the text need not be computed if its state is there: its last token is, for its logits or its hidden state,
-    /// and all of it where each token has outputs.
+    /// The tokens that need not be computed if their state is there: all but the last, which has logits or a hidden
+    /// state, and none where each token has outputs.
     pub(super) fn reusable(&self) -> &[u32] {
         let last = self.text.len().saturating_sub(1);
         let whole = match &self.task {
@@ -84,8 +84,8 @@ impl Job {
         self.completion().map_or(0, |completion| completion.guesses(&self.progress, room))
     }
 
-    /// Enters a slot for the first time; of its sequence `reused` tokens are computed. Returns the job that waits in its
-    /// place: the next input of its request, if there is one.
+    /// Enters a slot for the first time; of its sequence `reused` tokens are computed. Returns the job that waits in
+    /// its place: the next input of its request, if there is one.
     pub(super) fn begin(&mut self, reused: usize, tokenizer: Option<&Tokenizer>) -> Option<Job> {
         let misses = (1..self.reusable().len()).contains(&reused);
         self.progress.begin(reused);

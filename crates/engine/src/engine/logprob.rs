@@ -3,8 +3,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// What the model says of a token and of those that it could have been instead: natural logarithms of probabilities, before
-/// bias, penalties and temperature.
+/// Log-probabilities of a token and of the likeliest tokens in its place: natural logarithms, before bias, penalties
+/// and temperature.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Logprob {
@@ -12,7 +12,8 @@ pub struct Logprob {
     pub token: u32,
     /// Its log-probability.
     pub logprob: f32,
-    /// As many of the likeliest tokens as were asked for, the likeliest first, with theirs. Of equals, the smaller id.
+    /// The likeliest tokens, as many as were asked for, with their log-probabilities: the likeliest first, the smaller
+    /// id first among equals.
     pub top: Vec<(u32, f32)>,
 }
 

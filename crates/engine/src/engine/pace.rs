@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// The time that a step may take while texts are being generated, unless decoding alone takes more than half of it: then
-/// prompts get as much time as decoding.
+/// The time that a step may take while texts are being generated, unless decoding alone takes more than half of it:
+/// then prompts get as much time as decoding.
 const LONGEST: f64 = 0.1;
 
 /// Prompt tokens of a step, at least: fewer would read a prompt at the rate of decoding.
@@ -15,9 +15,9 @@ const LAST: f64 = 0.25;
 /// The times of a step, in seconds, as a constant and a part for each token of a prompt.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Of steps without prompts.
+    /// The time of steps without prompts.
     decode: Option<f64>,
-    /// What each token of a prompt adds.
+    /// The time that each token of a prompt adds.
     per_token: Option<f64>,
 }
 
@@ -49,7 +49,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// What is granted after steps of a machine with this constant and this time for each token.
+    /// The tokens that are granted after steps of a machine with this constant and this time for each token.
     fn learned(decode: f64, per_token: f64) -> usize {
         let mut pace = Pace::default();
         assert_eq!(pace.prompt_tokens(), usize::MAX);

@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Dry, EngineError, Grammar, Logprob, SamplingOptions};
 
-/// A text to be continued; [`Engine::converse`](super::Engine::converse) makes one of a conversation. Write `Request { …, ..Request::new(prompt) }`: later
-/// versions may add fields.
+/// A text to be continued; [`Engine::converse`](super::Engine::converse) makes one of a conversation. Write
+/// `Request { …, ..Request::new(prompt) }`: later versions may add fields.
 ///
-/// As JSON, all of it but the tenant can be kept in a [`Receipt`](super::receipt::Receipt).
+/// All of it but the tenant can be kept as JSON in a [`Receipt`](super::receipt::Receipt).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -24,35 +24,35 @@ pub struct Request {
     pub dry: Dry,
     /// The most tokens to generate. `None`: until the context is full.
     pub max_tokens: Option<usize>,
-    /// The text does not end before it has this many tokens: end-of-generation tokens are not drawn, and stop strings are
-    /// looked for in what follows. At most `max_tokens`.
+    /// The text does not end before it has this many tokens: end-of-generation tokens are not drawn, and stop strings
+    /// are looked for in what follows. At most `max_tokens`.
     pub min_tokens: usize,
     /// The text ends before the first of these; they are not part of it. They may lie across token boundaries.
     pub stop: Vec<String>,
     /// Do not end at end-of-generation tokens (for measurements).
     pub ignore_end: bool,
-    /// What the text must be, from its first token: a model that thinks first cannot. Bias, penalties and all that follows
-    /// choose among the tokens that the grammar allows; log-probabilities are those of the model. A text that a limit cuts
-    /// is the beginning of one that the grammar allows.
+    /// The grammar of the completion, from its first token on: a model that thinks first cannot follow it. Bias,
+    /// penalties and all that follows choose among the tokens that the grammar allows; log-probabilities are those of
+    /// the model. A text that a limit cuts is the beginning of one that the grammar allows.
     pub grammar: Option<Grammar>,
-    /// Of each generated token, give its log-probability and those of so many likeliest tokens ([`Piece::logprob`]).
+    /// Number of alternatives returned with the log-probability of each generated token ([`Piece::logprob`]).
     pub logprobs: Option<usize>,
-    /// Of each token of the prompt but the first, the same ([`Piece::prompt_logprobs`]). Such a prompt is computed as a
-    /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held until
-    /// the first piece, in 8 bytes for each of the likeliest.
+    /// The same for each token of the prompt but the first ([`Piece::prompt_logprobs`]). Such a prompt is computed as a
+    /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held
+    /// until the first piece, in 8 bytes for each of the likeliest.
     pub prompt_logprobs: Option<usize>,
-    /// The most tokens that are guessed in each step, by the engine's draft model, or without one from what followed the
-    /// text's ending where it occurs earlier, prompt included; 0 guesses nothing. The model checks the guesses in one pass and keeps those that it draws itself. So
-    /// the text is the same, and texts that repeat parts of themselves (code, quotations, edits) take fewer steps. Needs rows
-    /// of logits: [`Limits::output_rows`](crate::Limits::output_rows) for one more than the guesses of each sequence.
-    /// Nothing is guessed with penalties, DRY or a grammar, and below `min_tokens`.
+    /// The most draft tokens of each step, made by the engine's draft model, or without one from what followed the
+    /// text's ending where it occurs earlier, prompt included; 0 makes none. The model checks the draft tokens in one
+    /// pass and keeps those that it samples itself. So the text is the same, and texts that repeat parts of themselves
+    /// (code, quotations, edits) take fewer steps. Needs rows of logits:
+    /// [`Limits::output_rows`](crate::Limits::output_rows) for one more than the draft tokens of each sequence. There
+    /// are none with penalties, DRY or a grammar, and below `min_tokens`.
     pub draft: usize,
     /// Generated control tokens are a part of the text: some models separate the channels of a completion by them.
     pub control_tokens: bool,
-    /// Whose request it is. Of waiting requests, one of the tenant that was given the fewest tokens begins next; a token
-    /// that is computed again after a preemption does not count again. What a
-    /// request has computed is reused only by requests of the same tenant, so the time that a prompt takes tells nothing
-    /// about the prompts of others.
+    /// The tenant that asks. The next request to begin is one of the tenant with the fewest tokens so far; a token that
+    /// is computed again after a preemption does not count again. What a request has computed is reused only by
+    /// requests of the same tenant, so the time that a prompt takes tells nothing about the prompts of others.
     #[serde(skip)]
     pub tenant: u64,
 }
@@ -117,8 +117,8 @@ pub enum Prompt {
     /// A text to be continued. The tokens that the model wants around a text (such as BOS) are added; control tokens
     /// written in it are plain text.
     Text(String),
-    /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: control tokens written
-    /// in it are control tokens, and nothing is added.
+    /// The prompt of a conversation, as [`Engine::converse`](super::Engine::converse) renders it: control tokens
+    /// written in it are control tokens, and nothing is added.
     Rendered(String),
 }
 
@@ -152,9 +152,9 @@ pub struct Piece {
     pub logprob: Option<Logprob>,
     /// Only in the first piece, if the request asks for it: of each token of the prompt but the first.
     pub prompt_logprobs: Vec<Logprob>,
-    /// Only in the first piece, if the state of the prompt's beginning was still there and that of more might have been:
-    /// the prompt's text behind it, 40 characters at most. There the prompt differs from earlier texts, unless their state
-    /// was given up from there on.
+    /// Only in the first piece, if the state of the prompt's beginning was still there and that of more might have
+    /// been: the prompt's text behind it, 40 characters at most. There the prompt differs from earlier texts, unless
+    /// their state was given up from there on.
     pub cache_miss: Option<String>,
     /// Only in the last piece.
     pub finish: Option<Finish>,
@@ -204,7 +204,7 @@ impl FinishReason {
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Those of them whose state was still there from an earlier request.
+    /// Tokens of the prompt whose state was still there from an earlier request.
     pub reused_tokens: usize,
     /// From the request to the first step that read its prompt.
     pub queue: Duration,
@@ -214,9 +214,9 @@ pub struct Usage {
     pub generated_tokens: usize,
     /// From the first token to the last.
     pub decode: Duration,
-    /// Tokens that were guessed ([`Request::draft`]).
+    /// Draft tokens ([`Request::draft`]).
     pub drafted_tokens: usize,
-    /// Those of them that the model drew.
+    /// Draft tokens that the model sampled itself.
     pub accepted_tokens: usize,
     /// Forward passes that the request was a part of.
     pub steps: usize,

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{EngineError, seed};
 
-/// How tokens are drawn, in the order: grammar, logit bias and DRY (see [`Request`](super::Request)), penalties, temperature,
-/// top-k, top-p, min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
+/// How tokens are drawn, in the order: grammar, logit bias and DRY (see [`Request`](super::Request)), penalties,
+/// temperature, top-k, top-p, min-p. See [`Sampling`](gristmill_kernels::ops::Sampling) for the exact rules.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingOptions {

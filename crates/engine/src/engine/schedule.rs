@@ -21,13 +21,13 @@ pub(super) struct Pending {
 /// The share of a step's tokens that the prompt which began first gets, however many shorter ones there are.
 const OF_THE_OLDEST: usize = 4;
 
-/// Shares the tokens of a step, and its rows of logits. A decoding slot gets one of each at least. Of prompts the shortest are
-/// read first, because that makes the mean time to the first token the least; a quarter of the tokens is for the prompt
-/// that began first, so that a long one is read however many short ones come. Each slot has one row; those that want
-/// more share the rows beyond that in the same way.
+/// Shares the tokens of a step, and its rows of logits. A decoding slot gets one of each at least. Of prompts the
+/// shortest are read first, because that makes the mean time to the first token the least; a quarter of the tokens is
+/// for the prompt that began first, so that a long one is read however many short ones come. Each slot has one row;
+/// those that want more share the rows beyond that in the same way.
 ///
-/// The chunks are in the order of `pending`; each is a beginning of what was pending. There are at least as many rows as
-/// slots, and as many tokens as decoding slots.
+/// The chunks are in the order of `pending`; each is a beginning of what was pending. There are at least as many rows
+/// as slots, and as many tokens as decoding slots.
 pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pending> {
     let more_rows = rows.saturating_sub(pending.len());
     let mut left = Left { tokens, more_rows, granted: vec![0; pending.len()] };
@@ -50,7 +50,7 @@ pub(super) fn share(pending: &[Pending], tokens: usize, rows: usize) -> Vec<Pend
     pending.iter().zip(left.granted).filter(|(_, granted)| *granted > 0).map(chunk).collect()
 }
 
-/// What of a step is not granted yet, and the tokens that are, of each pending slot.
+/// The tokens and rows of a step that are not granted yet, and the tokens that are, for each pending slot.
 struct Left {
     tokens: usize,
     /// Rows beyond one for each slot.
@@ -73,8 +73,8 @@ impl Left {
     }
 }
 
-/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text begins with the same blocks
-/// and the last of them is not `computed` yet.
+/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text begins with the same
+/// blocks and the last of them is not `computed` yet.
 pub(super) fn is_being_computed(reusable: &[u32], text: &[u32], computed: usize) -> bool {
     let common = reusable.iter().zip(text).take_while(|(a, b)| a == b).count();
     common / KV_BLOCK > computed / KV_BLOCK
@@ -123,7 +123,7 @@ mod tests {
     fn rows_bound_the_chunks_that_want_all() {
         let mut pending = pending(&[100, 100, 1, 3, 100]);
         [0, 3, 4].into_iter().for_each(|at| pending[at].all_rows = true);
-        // Of 20 rows a quarter is for the oldest.
+        // A quarter of 20 rows is for the oldest.
         assert_eq!(granted(&pending, 300, 25), [19, 100, 1, 3, 1]);
         assert_eq!(granted(&pending, 40, 25), [19, 17, 1, 3, 0]);
         assert_eq!(granted(&pending, 300, 5), [1, 100, 1, 1, 1]);

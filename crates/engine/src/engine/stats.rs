@@ -1,4 +1,4 @@
-//! What an engine does: counted by its worker, read by anybody.
+//! Statistics of an engine: counted by its worker, read by anybody.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::KvUsage;
 use crate::model::spec::{LayerSpec, MlpSpec, ModelSpec};
 
-/// What an engine does and has done, as of its last step.
+/// Statistics of an engine, as of its last step.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -14,7 +14,7 @@ pub struct Stats {
     pub waiting: usize,
     /// Sequences in use: one for each request, or for each input of a request for embeddings.
     pub running: usize,
-    /// What the KV cache holds.
+    /// The contents of the KV cache.
     pub kv: KvUsage,
     /// The number of requests in each step.
     pub step_requests: Distribution,
@@ -22,13 +22,13 @@ pub struct Stats {
     pub step_tokens: Distribution,
     /// Where the time of all steps went.
     pub times: Times,
-    /// Of each layer with experts, the tokens that they got while they were counted
+    /// The tokens of each expert, by layer, while they were counted
     /// ([`Engine::count_experts`](super::Engine::count_experts)).
     pub experts: Vec<ExpertLoad>,
 }
 
-/// Where the time of steps went. What is neither `forward` nor `draw` is the engine's own work: scheduling, masks of grammars,
-/// text, and delivery.
+/// Where the time of steps went. What is neither `forward` nor `draw` is the engine's own work: scheduling, masks of
+/// grammars, text, and delivery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Times {
@@ -75,7 +75,7 @@ impl ExpertLoad {
     }
 }
 
-/// What the worker counts. It never waits for those who read; these may see a step half counted.
+/// The counters of the worker. The worker never waits for a reader, who may see a step half counted.
 #[derive(Debug)]
 pub(super) struct Counters {
     waiting: AtomicUsize,
@@ -121,7 +121,7 @@ impl Counters {
         self.counts_experts.store(on, Ordering::Relaxed);
     }
 
-    /// What waits and runs now.
+    /// Sets the numbers of requests that wait and run now.
     pub(super) fn now(&self, waiting: usize, running: usize, kv: KvUsage) {
         let KvUsage { used, cached, capacity } = kv;
         self.waiting.store(waiting, Ordering::Relaxed);
@@ -136,7 +136,8 @@ impl Counters {
         pairs.for_each(|(sum, time)| raise(sum, time.as_nanos() as u64));
     }
 
-    /// A step of so many requests and tokens; `experts` are the tokens that each layer's experts got, if they were counted.
+    /// A step of so many requests and tokens; `experts` are the tokens that each layer's experts got, if they were
+    /// counted.
     pub(super) fn step(&self, requests: usize, tokens: usize, experts: &[Vec<u32>]) {
         self.step_requests.add(requests);
         self.step_tokens.add(tokens);

@@ -30,21 +30,21 @@ impl Engine {
     /// Starts a request. It runs on the engine's thread, independently of the iterator.
     ///
     /// # Errors
-    /// What is wrong with the request: an empty prompt or one that is longer than the context, an option out of range, a
-    /// grammar that cannot be enforced; [`EngineError::Busy`], and the errors of [`health`](Self::health). What goes wrong
-    /// later is an item of the iterator, its last.
+    /// A reason to refuse the request: an empty prompt or one that is longer than the context, an option out of range,
+    /// a grammar that cannot be enforced; [`EngineError::Busy`], and the errors of [`health`](Self::health). A later
+    /// error is the last item of the iterator.
     pub fn generate(&self, request: Request) -> Result<Generation, EngineError> {
         let (events, pieces) = mpsc::channel();
         let cancel = self.deliver(request, move |event| events.send(event).is_ok())?;
         Ok(Generation { pieces, cancel, ended: false })
     }
 
-    /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns whether
-    /// it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the request has
-    /// ended, was cancelled, or the engine is dropped.
+    /// Starts a request that calls `deliver` with each piece, or with what went wrong, which is the last. It returns
+    /// whether it wants more, is called on the engine's thread, for which all requests wait, and is dropped when the
+    /// request has ended, was cancelled, or the engine is dropped.
     ///
     /// # Errors
-    /// As [`generate`](Self::generate).
+    /// The errors of [`generate`](Self::generate).
     pub fn deliver(
         &self,
         request: Request,
@@ -65,12 +65,12 @@ impl Engine {
         taken.map(Reservation).ok_or(EngineError::Busy { asked: count, places })
     }
 
-    /// As [`deliver`](Self::deliver), with a choice for each of `delivers`: their prompt is tokenised once, and choice *i* is
-    /// drawn with seed + *i*. Each choice takes one of the places.
+    /// Begins several choices as [`deliver`](Self::deliver) does, one for each of `delivers`: their prompt is tokenised
+    /// once, and choice *i* is drawn with seed + *i*. Each choice takes one of the places.
     ///
     /// # Errors
-    /// As [`generate`](Self::generate), and [`EngineError::Busy`] if `places` are too few. Choices that were begun before an
-    /// error are cancelled.
+    /// The errors of [`generate`](Self::generate), and [`EngineError::Busy`] if `places` are too few. Choices that were
+    /// begun before an error are cancelled.
     pub fn deliver_choices<D>(
         &self,
         request: Request,

@@ -30,14 +30,14 @@ use pass::Output;
 #[derive(Debug)]
 pub(super) struct Worker {
     runner: Runner,
-    /// What guesses; without it, guesses are looked up in the text.
+    /// The draft model; without it, draft tokens are looked up in the sequence.
     draft: Option<DraftModel>,
-    /// Of one step.
+    /// The most tokens of one step.
     batch_tokens: usize,
     output_rows: usize,
     batch: Batch,
     pace: Pace,
-    /// As many as the runner has sequences.
+    /// A slot for each sequence of the runner.
     slots: Vec<Option<Running>>,
     /// Jobs that have begun.
     begun: u64,
@@ -48,7 +48,7 @@ pub(super) struct Worker {
     stop: Arc<AtomicBool>,
     failure: Failure,
     counters: Arc<Counters>,
-    /// Of the step that runs.
+    /// The times of the step that runs.
     times: Times,
 }
 

@@ -51,7 +51,7 @@ fn proc_kib(path: &str, name: &str) -> Option<u64> {
     proc_field(path, name)?.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the process's control group (version 2 or 1) and those above it have left.
+/// The memory, in bytes, that the process's control group (version 2 or 1) and the groups above it have left.
 fn control_group_memory() -> Option<u64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     groups.lines().filter_map(group_memory).min()

@@ -1,5 +1,5 @@
-//! One forward pass: a flat batch of tokens of several sequences to hidden states and logits. Blocks are compositions of
-//! ops; each adds its output to the residual stream.
+//! One forward pass: a flat batch of tokens of several sequences to hidden states and logits. Blocks are compositions
+//! of ops; each adds its output to the residual stream.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use crate::state::{LayerState, State};
 
 /// Runs the first `tokens` of `scratch.tokens`, placed by `state` and rotated by `rotaries` (one for each layer), and
 /// leaves their hidden states in `scratch.normed` if `outputs` asks for any, and the logits of so many rows of
-/// `scratch.output_rows` in `scratch.logits`. The backend is the model's, or the one of [`Backend::make_ready`]. `inspect` is
-/// called with the residual stream after each stage.
+/// `scratch.output_rows` in `scratch.logits`. The backend is the model's, or the one of [`Backend::make_ready`].
+/// `inspect` is called with the residual stream after each stage.
 pub(crate) fn forward(
     backend: &Backend,
     model: &Model,
@@ -65,7 +65,7 @@ pub(crate) fn forward(
     }
 }
 
-/// What a pass computes behind the last layer.
+/// The results that a pass computes behind the last layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PassOutputs {
     /// Nothing: the tokens only fill the state.
@@ -79,7 +79,7 @@ pub(crate) enum PassOutputs {
 type MixerBlock = Block<MixerWeights<Weight, Buffer<f32>>, Buffer<f32>>;
 type MlpBlock = Block<MlpWeights<Weight, Buffer<f32>>, Buffer<f32>>;
 
-/// What all blocks of one pass share.
+/// The values that all blocks of one pass share.
 struct Step<'a> {
     backend: &'a Backend,
     tokens: usize,
@@ -228,7 +228,8 @@ impl Step<'_> {
         Ok(self.backend.run(GateUpAct { gate_up, act: &mut s.inner_act })?)
     }
 
-    /// As [`Self::mlp`], by the experts that the router chooses for each token: Σ weight · expert(norm(residual)).
+    /// The same as [`Self::mlp`], by the experts that the router chooses for each token: Σ weight ·
+    /// expert(norm(residual)).
     fn moe(&self, weights: &MoeWeights<Weight, Buffer<f32>>, block: &MlpBlock, s: &mut Scratch) -> Result<()> {
         let MoeWeights { activation, routing, router, gate_up, down, biases, .. } = weights;
         let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);

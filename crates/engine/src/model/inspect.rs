@@ -1,4 +1,5 @@
-//! Looking into a forward pass: which part of a model first gives an output that is not finite, and what routers choose.
+//! Looking into a forward pass: which part of a model first gives an output that is not finite, and what routers
+//! choose.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::GroupByExpert;

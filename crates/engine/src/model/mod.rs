@@ -41,7 +41,7 @@ use weights::Weights;
 /// The description of a model, read from a file and checked against its tensors; no weight is loaded.
 #[derive(Debug)]
 pub struct ModelInfo {
-    /// What the model is made of.
+    /// The parts of the model.
     pub spec: ModelSpec,
     /// The tokenizer, if the file has a vocabulary.
     pub tokenizer: Option<Tokenizer>,
@@ -108,7 +108,7 @@ impl Model {
     /// Loads a model linked into the program, for example with `include_bytes!`.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The errors of [`Self::open`].
     pub fn from_static(bytes: &'static [u8], options: LoadOptions) -> Result<Self> {
         Self::from_file(GgufFile::from_static(bytes)?, options)
     }
@@ -116,7 +116,7 @@ impl Model {
     /// Loads an open GGUF file.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// The errors of [`Self::open`].
     pub fn from_file(file: GgufFile, options: LoadOptions) -> Result<Self> {
         // Wrong options are refused before a large file is read.
         let backend = device::open_device(&options)?.backend;
@@ -127,7 +127,8 @@ impl Model {
     /// ignored.
     ///
     /// # Errors
-    /// As [`Self::open`]; [`Error::NotDeterministic`] if the options ask for what the backend was not opened for.
+    /// The errors of [`Self::open`]; [`Error::NotDeterministic`] if the options ask for what the backend was not opened
+    /// for.
     pub fn with_backend(file: GgufFile, backend: Arc<Backend>, mut options: LoadOptions) -> Result<Self> {
         if options.deterministic && !backend.deterministic() {
             return Err(Error::NotDeterministic { device: backend.name() });
@@ -172,7 +173,7 @@ impl Model {
         self.fingerprint.get_or_init(|| self.file.fingerprint())
     }
 
-    /// What the model is made of.
+    /// The parts of the model.
     pub fn spec(&self) -> &ModelSpec {
         &self.spec
     }

@@ -1,4 +1,4 @@
-//! What a model is made of, as data: `arch` reads it from a file, `forward` computes with it.
+//! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
 
 use gristmill_kernels::ops::{Activation, RopeStyle, Routing};
 
@@ -56,7 +56,7 @@ pub enum Pooling {
     Last,
 }
 
-/// What a norm of a row does.
+/// The kinds of norms of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NormKind {
@@ -190,7 +190,7 @@ pub enum MlpSpec {
         inner: usize,
         /// The gated activation.
         activation: Activation,
-        /// What the router does with its logits.
+        /// How the router makes weights of its logits.
         routing: Routing,
         /// Router and experts have biases.
         bias: bool,

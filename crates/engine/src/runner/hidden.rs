@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 
 impl Logits<'_> {
     /// Copies the hidden states that the batch asks for to host memory, one after another in the batch's order: rows of
-    /// [`ModelSpec::hidden`](crate::model::spec::ModelSpec::hidden) elements, which the output matrix is multiplied with.
+    /// [`ModelSpec::hidden`](crate::model::spec::ModelSpec::hidden) elements, which the output matrix is multiplied
+    /// with.
     ///
     /// # Errors
     /// [`Error::NotFinite`]; [`Error::Kernel`] if the device refuses.
@@ -17,7 +18,7 @@ impl Logits<'_> {
         }
     }
 
-    /// As [`Self::hidden`], whether or not they are finite.
+    /// The same as [`Self::hidden`], whether or not they are finite.
     pub(crate) fn all_hidden(&mut self) -> Result<Vec<f32>> {
         let Runner { model, scratch, places, hidden_rows, .. } = &*self.runner;
         let width = model.spec.hidden;

@@ -39,7 +39,7 @@ impl Logits<'_> {
         }
     }
 
-    /// As [`Self::to_vec`], of the first rows and whether or not they are finite.
+    /// The same as [`Self::to_vec`], of the first rows and whether or not they are finite.
     pub(crate) fn first(&mut self, rows: usize) -> Result<Vec<f32>> {
         let vocab = self.vocab();
         let mut out = vec![0.0; rows * vocab];
@@ -73,7 +73,7 @@ impl Logits<'_> {
         self.all_drawn(drawn)
     }
 
-    /// As [`Self::sample`], with [`PADDING`] for a row that is not finite; [`Runner::not_finite`] says why.
+    /// The same as [`Self::sample`], with [`PADDING`] for a row that is not finite; [`Runner::not_finite`] says why.
     pub(crate) fn draw(&mut self, parameters: &[Sampling]) -> Result<Vec<u32>> {
         let (rows, vocab) = (self.rows(), self.vocab());
         let model = self.runner.model.clone();

@@ -95,7 +95,8 @@ impl Group {
         })
     }
 
-    /// The blocks that a slot needs to grow from `have` to `len` tokens, in one batch or several, and those that it frees.
+    /// The blocks that a slot needs to grow from `have` to `len` tokens, in one batch or several, and those that it
+    /// frees.
     fn growth(&self, slot: usize, have: usize, len: usize) -> (usize, usize) {
         // The prefix cache's block can be taken.
         let copied = self.shared_last_block(slot, have).filter(|&block| !self.blocks.has_one_sequence(block));

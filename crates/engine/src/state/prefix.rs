@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use gristmill_kernels::kv::KV_BLOCK;
 
-/// What is before a block.
+/// The place of a block: what precedes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Parent {
     /// Nothing: it is the first of a text of this tenant.
@@ -67,8 +67,8 @@ impl PrefixCache {
         chain
     }
 
-    /// The entries behind `parent` that begin as `tokens` do, each with the number of tokens that are the same, the most
-    /// first.
+    /// The entries behind `parent` that begin as `tokens` do, each with the number of tokens that are the same, the
+    /// most first.
     pub(super) fn alike(&self, parent: Parent, tokens: &[u32]) -> Vec<(u64, usize)> {
         let common = |other: &[u32]| tokens.iter().zip(other).take_while(|(a, b)| a == b).count();
         let children = self.children.get(&parent).into_iter().flatten();

@@ -240,7 +240,7 @@ fn a_text_is_computed_once() {
         assert_eq!(shadow.open(0, 4), 120);
         shadow.append(0, 5);
         shadow.check();
-        // What was forgotten is not found.
+        // A forgotten prefix is not found.
         shadow.state.forget(shadow.open[0].0).unwrap();
         assert_eq!(shadow.open(0, 4), 0);
         shadow.check();

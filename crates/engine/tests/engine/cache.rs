@@ -1,4 +1,4 @@
-//! What requests compute is reused by those with the same beginning and tenant, and changes no token.
+//! Requests with the same beginning and tenant reuse the state that others have computed, which changes no token.
 
 use std::sync::Mutex;
 use std::thread;

@@ -1,4 +1,5 @@
-//! Conversations in each form of replies: prompts, required calls, continued messages, tools that a template does not show.
+//! Conversations in each form of replies: prompts, required calls, continued messages, tools that a template does not
+//! show.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Texts that become vectors: of which hidden states, in any company, and what ends them early.
 //!
-//! On the reference backend and on a CPU a row's result does not depend on its batch, so vectors are compared bit by bit.
+//! On the reference backend and on a CPU a row's result does not depend on its batch, so vectors are compared bit by
+//! bit.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -231,7 +232,7 @@ fn a_device_that_fails_ends_all_texts() {
     assert_eq!((stats.waiting, stats.running), (0, 0));
 }
 
-/// Of one of several texts: its request ends, others go on.
+/// One of several inputs fails: its request ends, others go on.
 #[test]
 fn hidden_states_that_are_not_finite_end_their_request() {
     let backend = Arc::new(Reference::backend());

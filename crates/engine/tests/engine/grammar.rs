@@ -124,7 +124,7 @@ fn company_changes_nothing() {
         assert_eq!(together.len(), alone.len());
         assert_eq!(together[0].prompt_logprobs, alone[0].prompt_logprobs);
     }
-    // What the model says of the prompt does not depend on the grammar.
+    // Log-probabilities of the prompt do not depend on the grammar.
     let without = Request { grammar: None, ..requests[0].clone() };
     let [with, without] = [requests[0].clone(), without].map(|r| pieces(&engine, r));
     assert_eq!(with[0].prompt_logprobs, without[0].prompt_logprobs);

@@ -1,4 +1,5 @@
-//! Requests that need more of the KV cache than there is: their results are those of requests alone, and all of them end.
+//! Requests that need more of the KV cache than there is: their results are those of requests alone, and all of them
+//! end.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -28,7 +29,7 @@ fn finish(pieces: &[Piece]) -> Finish {
     pieces.last().expect("a piece").finish.expect("it has ended")
 }
 
-/// What a caller sees of a request, but for times and costs.
+/// The results of a request, but for times and costs.
 #[derive(Debug, PartialEq)]
 struct Seen {
     pieces: Vec<(u32, String, Option<Logprob>, Vec<Logprob>)>,
@@ -134,7 +135,7 @@ fn few_blocks_change_no_result_with_windows() {
     check(&speaking(Tiny::gpt_oss()), 5, LONG + 40, KvFormat::F16, 60);
 }
 
-/// What decode has computed, a prompt gives again to the bit.
+/// A prompt gives again, to the bit, the state that decode has computed.
 #[test]
 fn few_blocks_change_no_result_on_a_cpu() {
     let [f16, q8] = [KvFormat::F16, KvFormat::Q8_0];
@@ -194,16 +195,16 @@ fn the_worst_load_ends() {
     assert!(all > 0 && all <= 16 * 4 && steps <= 16 * CONTEXT * 3 / 2, "{all} preemptions, {steps} steps");
 }
 
-/// Two requests that need more than a pool for one context, so that the second is preempted. From the 78th piece of the first
-/// on, the first has all blocks.
+/// Two requests that need more than a pool for one context, so that the second is preempted. From the 78th piece of the
+/// first on, the first has all blocks.
 fn two() -> [Request; 2] {
     let mut random = Random::fresh();
     [(20, 81), (10, 61)].map(|(prompt, n)| request(&random_tokens(&mut random, prompt), n, greedy()))
 }
 
-/// Runs two requests, and perhaps a third, of which the first begins and the others come before its second token. `at` is
-/// called on the engine's thread with each number of the first one's pieces, and what cancels the second. Returns the pieces
-/// of all, in their order.
+/// Runs two requests, and perhaps a third, of which the first begins and the others come before its second token. `at`
+/// is called on the engine's thread with each number of the first one's pieces, and what cancels the second. Returns
+/// the pieces of all, in their order.
 fn scene(
     engine: &Engine,
     [one, two]: [Request; 2],
@@ -237,7 +238,7 @@ fn of(events: &[(usize, Piece)], number: usize) -> Vec<Piece> {
     events.iter().filter(|event| event.0 == number).map(|event| event.1.clone()).collect()
 }
 
-/// Those of a prompt whose reading is interrupted, and of one whose text is.
+/// Log-probabilities of a prompt that is interrupted, and of one whose completion is.
 #[test]
 fn log_probabilities_of_a_prompt_are_given_once() {
     let (context, output_rows) = (Some(CONTEXT), Some(2));
@@ -294,8 +295,8 @@ fn an_engine_ends_while_a_request_waits_again() {
     assert!((30..61).contains(&of(&events, 1).len()));
 }
 
-/// A third request waits behind a preempted one of its tenant, even if there were blocks for it, but not behind that of a
-/// tenant that was given more.
+/// A third request waits behind a preempted one of its tenant, even if there were blocks for it, but not behind that of
+/// a tenant that was given more.
 #[test]
 fn a_preempted_request_is_the_next_of_its_tenant() {
     let engine = pool(&model(), [3, CONTEXT, CONTEXT], KvFormat::F16);

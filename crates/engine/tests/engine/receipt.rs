@@ -159,7 +159,7 @@ fn choices_share_requests() {
     assert_eq!(receipt.choices[2].finish_reason, FinishReason::Length);
     let seeds: Vec<Option<u64>> = receipt.requests().map(|request| request.sampling.seed).collect();
     assert_eq!(seeds[..2], [Some(u64::MAX), Some(0)]);
-    // Whose request it was is not told.
+    // The tenant is not part of a receipt.
     assert!(!json.to_string().contains("tenant"));
     assert_eq!(json["conditions"]["arithmetic"], json!(["reference"]));
 }

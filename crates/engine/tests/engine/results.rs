@@ -1,4 +1,4 @@
-//! What results tell beside the text: log-probabilities and seeds; and how they are delivered.
+//! Results besides the text: log-probabilities and seeds; and their delivery.
 
 use std::sync::mpsc;
 
@@ -42,7 +42,8 @@ fn check(model: &std::sync::Arc<gristmill_engine::Model>, text: &[u32], start: u
     }
 }
 
-/// Of prompt and completion, alone and in company, with whatever numbers of rows, under a bias and penalties.
+/// Log-probabilities of prompt and completion, alone and in one batch with others, with whatever numbers of rows, under
+/// a bias and penalties.
 #[test]
 fn log_probabilities_are_those_of_the_model() {
     let (model, mut random) = (model(), Random::fresh());
@@ -212,8 +213,8 @@ fn with_guesses(engine: &Engine, sequences: usize, requests: Vec<Request>) -> (u
     (guessed, accepted)
 }
 
-/// Where guesses are mostly right and where they are mostly wrong; with a window and without, with few rows of logits and
-/// with many.
+/// Where guesses are mostly right and where they are mostly wrong; with a window and without, with few rows of logits
+/// and with many.
 #[test]
 fn guesses_change_no_text() {
     let mut random = Random::fresh();

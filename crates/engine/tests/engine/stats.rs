@@ -1,4 +1,4 @@
-//! What an engine tells of itself.
+//! Statistics of an engine.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn steps_sequences_and_the_cache_are_counted() {
     // The last piece comes before the end of its step.
     let after = wait_until(&engine, |stats| (stats.waiting, stats.running, stats.kv.used) == (0, 0, 0));
     assert!(after.kv.cached > 0 && after.kv.cached <= after.kv.capacity, "{after:?}");
-    // Of each text all tokens but the last generated one are computed, or found in the cache.
+    // All tokens of each sequence but the last generated one are computed, or found in the cache.
     let all = 5 * (41 + 49);
     assert!(after.step_tokens.sum <= all && after.step_tokens.sum >= all - 4 * 40, "{after:?}");
     assert_eq!(after.step_requests.count(), after.step_tokens.count());

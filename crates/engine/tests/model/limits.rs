@@ -1,4 +1,4 @@
-//! What a caller can do wrong.
+//! Mistakes of a caller.
 
 use std::sync::Arc;
 

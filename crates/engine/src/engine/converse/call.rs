@@ -13,7 +13,7 @@ use super::super::EngineError;
 pub(super) struct RequiredCall {
     /// The beginning of the reply, which the prompt ends with.
     pub(super) opening: String,
-    /// What follows.
+    /// The grammar of the rest.
     pub(super) grammar: Grammar,
 }
 

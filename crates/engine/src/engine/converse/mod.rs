@@ -8,14 +8,14 @@ use gristmill_text::template::{Chat, ChatTemplate, Message, RenderOptions, Role,
 use super::{Engine, EngineError, Grammar, Prompt, Request};
 use call::RequiredCall;
 
-/// What the reply to a conversation may be.
+/// Options for the reply to a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConverseOptions {
     /// Whether the reply may or must call tools.
     pub tool_choice: ToolChoice,
     /// Whether the reply may have several calls. Otherwise the first call is given and further ones are dropped.
     pub parallel_calls: bool,
-    /// What the reply must be. The grammar holds from the first token on, so the model does not reason and calls no tool.
+    /// The grammar of the reply. It holds from the first token on, so the model does not reason and calls no tool.
     pub grammar: Option<Grammar>,
 }
 
@@ -53,9 +53,9 @@ impl Engine {
     /// sampling and no limit but the context; several requests may be made of it, each with a parser of its own.
     ///
     /// # Errors
-    /// As [`render`](Self::render). [`EngineError::NoTools`], [`EngineError::UnknownTool`] and [`EngineError::ToolSchema`]
-    /// if a call is required that no tool can have, [`EngineError::CallAndGrammar`] if a call and a grammar are both
-    /// required.
+    /// The errors of [`render`](Self::render). [`EngineError::NoTools`], [`EngineError::UnknownTool`] and
+    /// [`EngineError::ToolSchema`] if a call is required that no tool can have, [`EngineError::CallAndGrammar`] if a
+    /// call and a grammar are both required.
     pub fn converse(&self, mut chat: Chat, options: ConverseOptions) -> Result<(Request, ReplyForm), EngineError> {
         let ConverseOptions { tool_choice, parallel_calls, grammar } = options;
         let callable = match &tool_choice {

@@ -38,7 +38,7 @@ pub(in crate::engine) struct Completion {
     pub(in crate::engine) logprobs: Option<usize>,
     /// See [`Request::prompt_logprobs`].
     pub(in crate::engine) prompt_logprobs: Option<usize>,
-    /// Those of the prompt so far.
+    /// Log-probabilities of the prompt so far.
     of_prompt: Vec<Logprob>,
     /// See [`Piece::cache_miss`]; until the first piece.
     cache_miss: Option<String>,
@@ -53,7 +53,7 @@ pub(in crate::engine) struct Completion {
     /// `given_bias`, DRY's penalties and what keeps the text from ending, as of the last [`Self::observe`].
     bias: Vec<(u32, f32)>,
     repetition: Option<Repetition>,
-    /// Of the request's grammar.
+    /// The state in the request's grammar.
     matcher: Option<Matcher>,
     /// `None` if what is drawn depends on tokens that would be guesses.
     draft: Option<Draft>,
@@ -122,7 +122,7 @@ impl Completion {
     /// Computes the mask and the bias of the next token from the text so far, prompt included.
     ///
     /// # Errors
-    /// Those of the grammar.
+    /// The errors of the grammar.
     pub(in crate::engine) fn observe(
         &mut self,
         progress: &Progress,
@@ -200,8 +200,8 @@ impl Completion {
         Sampling { bias: &self.given_bias, ..self.sampling(position, false) }
     }
 
-    /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the text
-    /// goes on.
+    /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the
+    /// text goes on.
     pub(in crate::engine) fn accept(
         &mut self,
         progress: &mut Progress,

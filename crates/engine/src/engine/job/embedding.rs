@@ -14,8 +14,8 @@ use crate::model::spec::Pooling;
 /// Takes the result of a request.
 type Deliver = Box<dyn FnOnce(Result<Embeddings, EngineError>) + Send>;
 
-/// An input, with those of the same request that have not begun: one of them waits when this one begins. So the inputs of
-/// a request run together, and others that wait begin between them.
+/// An input, with those of the same request that have not begun: one of them waits when this one begins. So the inputs
+/// of a request run together, and others that wait begin between them.
 #[derive(Debug)]
 pub(in crate::engine) struct Embedding {
     pooling: Pooling,
@@ -67,7 +67,8 @@ impl Embedding {
         }
     }
 
-    /// Takes the next hidden states, rows of `width` elements. The order of the sums does not depend on how a text is cut.
+    /// Takes the next hidden states, rows of `width` elements. The order of the sums does not depend on how a text is
+    /// cut.
     pub(in crate::engine) fn take(&mut self, rows: &[f32], width: usize) {
         self.sum.resize(width, 0.0);
         let pooled = if self.pooling == Pooling::Mean { rows } else { &rows[..width.min(rows.len())] };

@@ -13,7 +13,7 @@ pub(in crate::engine) struct Progress {
 }
 
 impl Progress {
-    /// Of a text that was asked for at this time.
+    /// The progress of a request that arrived at this time.
     pub(super) fn new(prompt_tokens: usize, since: Instant) -> Progress {
         Progress { usage: Usage { prompt_tokens, ..Usage::default() }, since }
     }

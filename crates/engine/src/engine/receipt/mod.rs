@@ -1,8 +1,8 @@
 //! Receipts: all that produces the texts of a reply again, and what tells whether they are the same.
 //!
-//! A [`Recorder`] takes the requests of a reply and their pieces, and gives the [`Receipt`]. On a CPU the same build, model,
-//! [`Conditions`] and request give the same bytes, whatever else the engine does meanwhile, has done before, and however
-//! many threads it has.
+//! A [`Recorder`] takes the requests of a reply and their pieces, and gives the [`Receipt`]. On a CPU the same build,
+//! model, [`Conditions`] and request give the same bytes, whatever else the engine does meanwhile, has done before, and
+//! however many threads it has.
 
 mod conditions;
 mod recorder;
@@ -35,7 +35,7 @@ pub struct Receipt {
     pub build: String,
     /// The model's [`fingerprint`](gristmill_files::gguf::GgufFile::fingerprint).
     pub model: String,
-    /// What else bytes depend on.
+    /// The other conditions that bytes depend on.
     pub conditions: Conditions,
     /// The requests, without their seeds. Choices may share one.
     pub requests: Vec<Request>,
@@ -74,7 +74,7 @@ pub enum ReceiptError {
     Field {
         /// Its path, such as `choices[2].seed`.
         field: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: String,
     },
 }

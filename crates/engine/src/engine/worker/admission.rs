@@ -37,9 +37,9 @@ impl Worker {
         }
     }
 
-    /// The waiting job that begins next: of the tenant that was given the fewest tokens, the one that began first before it
-    /// was preempted, else the first that came. A job whose text begins with what a running one is just computing waits for
-    /// that.
+    /// The waiting job that begins next: of the tenant that was given the fewest tokens, the one that began first
+    /// before it was preempted, else the first that came. A job whose text begins with what a running one is just
+    /// computing waits for that.
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
             let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);

@@ -1,4 +1,4 @@
-//! What ends jobs early: a pass that fails, or a device.
+//! Early ends of jobs: a pass fails, or a device.
 
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, OnceLock};

@@ -9,7 +9,7 @@ use crate::engine::Logprob;
 use crate::engine::schedule::Pending;
 use crate::{Outputs, Result};
 
-/// What a pass gives a slot whose text is then in the state.
+/// The output of a pass for a slot whose tokens are then in the state.
 #[derive(Debug)]
 pub(super) enum Output {
     /// The next token.

@@ -1,13 +1,13 @@
-//! What happens when the KV cache has too few blocks for all requests.
+//! Preemption: the KV cache has too few blocks for all requests.
 //!
-//! A waiting request begins when there are blocks for its text, and for some tokens more of each request that runs. If a
-//! step needs more blocks than there are, the request that began last is preempted: its blocks go to the prefix cache, and
-//! it waits with its text, as far as it is generated. When it begins again, it computes what of the text is not in the
-//! prefix cache any more, and goes on with the next token, which is drawn as it would have been.
+//! A waiting request begins when there are blocks for its text, and for some tokens more of each request that runs. If
+//! a step needs more blocks than there are, the request that began last is preempted: its blocks go to the prefix
+//! cache, and it waits with its text, as far as it is generated. When it begins again, it computes what of the text is
+//! not in the prefix cache any more, and goes on with the next token, which is drawn as it would have been.
 //!
 //! Every request ends. A request keeps the number that it got when it began first, so the running one with the lowest
-//! number is never preempted; it takes a token of each step at least, and a request alone has all blocks. A request that
-//! waits for blocks keeps others of its tenant, and those of tenants that were given more, from beginning.
+//! number is never preempted; it takes a token of each step at least, and a request alone has all blocks. A request
+//! that waits for blocks keeps others of its tenant, and those of tenants that were given more, from beginning.
 
 use gristmill_kernels::kv::KV_BLOCK;
 
@@ -16,8 +16,8 @@ use crate::SequenceId;
 use crate::engine::schedule::{Pending, share};
 
 /// Tokens of each running request for which there are blocks when another one begins. In a simulation (60,000 tokens of
-/// cache, prompts of 50 to 1,000 tokens, completions of 1 to 800), 0, 16, 32 and 64 preempt a request 0.77, 0.05, 0.007 and
-/// 0.002 times in the mean, and 72.8, 72.0, 70.7 and 68.1 requests run at a time.
+/// cache, prompts of 50 to 1,000 tokens, completions of 1 to 800), 0, 16, 32 and 64 preempt a request 0.77, 0.05, 0.007
+/// and 0.002 times in the mean, and 72.8, 72.0, 70.7 and 68.1 requests run at a time.
 const RESERVE: usize = 2 * KV_BLOCK;
 
 impl Worker {

@@ -1,4 +1,5 @@
-//! The architectures, one small file and one line in [`ARCHITECTURES`] each: which metadata keys make the [`ModelSpec`].
+//! The architectures, one small file and one line in [`ARCHITECTURES`] each: which metadata keys make the
+//! [`ModelSpec`].
 
 mod read;
 

@@ -68,7 +68,7 @@ pub(crate) struct AttentionWeights<M, V> {
     /// Queries, keys and values side by side.
     pub(crate) qkv: M,
     pub(crate) qkv_bias: Option<V>,
-    /// Of queries and of keys.
+    /// The norms of queries and of keys.
     pub(crate) qk_norm: Option<[V; 2]>,
     /// One logit for each head.
     pub(crate) sinks: Option<V>,
@@ -114,8 +114,8 @@ pub(crate) struct SharedWeights<M> {
 }
 
 impl Weights {
-    /// RoPE of every layer for sequences of up to `context` tokens; layers with the same spec share one, and a layer without
-    /// attention has no frequencies.
+    /// RoPE of every layer for sequences of up to `context` tokens; layers with the same spec share one, and a layer
+    /// without attention has no frequencies.
     pub(crate) fn rotaries(&self, spec: &ModelSpec, context: usize, backend: &Backend) -> Result<Vec<Arc<Rotary>>> {
         let mut ropes: Vec<Arc<Rotary>> = Vec::new();
         for (index, layer) in spec.layers.iter().enumerate() {

@@ -73,8 +73,8 @@ impl Shadow {
     }
 }
 
-/// What fits can grow, in batches of whatever size and order, and no sequence sees another's tokens; what does not fit is
-/// refused, and a lone sequence always fits.
+/// Sequences that fit can grow, in batches of whatever size and order, and no sequence sees another's tokens; one that
+/// does not fit is refused, and a lone sequence always fits.
 #[test]
 fn what_fits_can_grow() {
     let windows = prop::sample::select(vec![vec![None], vec![None, Some(20)], vec![Some(33)], vec![Some(90), None]]);

@@ -106,7 +106,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As [`Self::optional_number`]; zero stands for "none".
+    /// The value of [`Self::optional_number`]; zero stands for "none".
     pub(super) fn number_or_zero(&self, suffix: &str) -> Result<Option<f32>> {
         match self.source.optional::<f32>(&self.key(suffix))? {
             Some(0.0) => Ok(None),
