@@ -1,5 +1,5 @@
-//! An answer: its request, and its text on stdout as it is generated, thinking dimmed. On a terminal lines break between
-//! words.
+//! An answer: its request, and its text on stdout as it is generated, thinking dimmed. On a terminal lines break
+//! between words.
 
 use std::io::{self, IsTerminal};
 

@@ -27,12 +27,12 @@ pub(crate) struct DeviceArgs {
     /// Precision of the activations that weights are multiplied with. exact is slower.
     #[arg(long, value_name = "PRECISION", default_value = "fast")]
     pub(crate) precision: PrecisionArg,
-    /// Instructions of the CPU, which `gristmill --version` names [default: the best level that this CPU has]. With a level,
-    /// --device auto is the CPU.
+    /// Instructions of the CPU, which `gristmill --version` names [default: the best level that this CPU has]. With a
+    /// level, --device auto is the CPU.
     #[arg(long, value_name = "NAME", value_parser = cpu_level)]
     pub(crate) cpu_level: Option<Level>,
-    /// On a GPU, choose kernels by the weights alone: a text then does not depend on other requests, on the size of a batch,
-    /// or on what the cache has. Slower. On a CPU it is always so, and this changes nothing.
+    /// On a GPU, choose kernels by the weights alone: a text then does not depend on other requests, on the size of a
+    /// batch, or on what the cache has. Slower. On a CPU it is always so, and this changes nothing.
     #[arg(long)]
     pub(crate) deterministic: bool,
 }
@@ -200,8 +200,8 @@ pub(crate) struct SamplingArgs {
     /// The most tokens to generate; -1 for no limit [default: until the model ends its text or the context is full].
     #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::max_tokens)]
     max_tokens: Option<MaxTokens>,
-    /// Temperature; 0 always takes the most likely token [default: as the model file recommends, or 0.7; of the built-in
-    /// model 0.6].
+    /// Temperature; 0 always takes the most likely token [default: as the model file recommends, or 0.7; of the
+    /// built-in model 0.6].
     #[arg(long, value_name = "T", allow_hyphen_values = true, value_parser = numbers::number)]
     temp: Option<f32>,
     /// Keep the K most likely tokens; 0 keeps all [default: as the model file recommends, or 40].
@@ -211,8 +211,8 @@ pub(crate) struct SamplingArgs {
     /// recommends, or 0.95].
     #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
     top_p: Option<f32>,
-    /// Drop tokens less likely than this share of the most likely; 0 keeps all [default: as the model file recommends, or
-    /// 0.05].
+    /// Drop tokens less likely than this share of the most likely; 0 keeps all [default: as the model file recommends,
+    /// or 0.05].
     #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
     min_p: Option<f32>,
     /// Make tokens of the generated text less likely; 1 turns it off [default: as the model file recommends, or
@@ -240,9 +240,9 @@ pub(crate) struct SamplingArgs {
 /// Speculative decoding.
 #[derive(Args)]
 pub(crate) struct DraftArgs {
-    /// Guess up to N tokens in each step, and check them in one pass: the text stays the same. Without a draft model, guesses
-    /// are what followed the same tokens earlier in the text, so one that repeats parts of itself is faster [default: 0; with
-    /// a draft model 4].
+    /// Guess up to N tokens in each step, and check them in one pass: the text stays the same. Without a draft model,
+    /// guesses are what followed the same tokens earlier in the text, so one that repeats parts of itself is faster
+    /// [default: 0; with a draft model 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
     draft: Option<usize>,
     /// A smaller model with the same vocabulary, which guesses: a GGUF file.

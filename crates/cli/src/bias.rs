@@ -25,8 +25,8 @@ pub(crate) struct BiasArgs {
     /// The last tokens, prompt included, in which DRY looks for repetitions; -1 for all, 0 turns DRY off.
     #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = numbers::whole, requires = "dry_multiplier")]
     dry_penalty_last_n: i64,
-    /// A text that ends a repetition; may be given several times. "none" stands for no breakers [default: line break, colon,
-    /// double quote, asterisk].
+    /// A text that ends a repetition; may be given several times. "none" stands for no breakers [default: line break,
+    /// colon, double quote, asterisk].
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true, requires = "dry_multiplier")]
     dry_sequence_breaker: Vec<String>,
 }
@@ -86,7 +86,8 @@ fn parse(text: &str) -> Result<(TokenName, f32), Failure> {
 }
 
 impl BiasOptions {
-    /// Writes bias and DRY into a request to this model. Fails if a name stands for no token of this model, or for several.
+    /// Writes bias and DRY into a request to this model. Fails if a name stands for no token of this model, or for
+    /// several.
     pub(crate) fn apply(&self, request: &mut Request, model: &Model) -> Result<(), Failure> {
         request.dry = self.dry.clone();
         request.logit_bias =

@@ -21,9 +21,9 @@ const SEQUENCES: usize = 8;
 
 /// Print vectors of texts.
 ///
-/// A vector has the length 1, and is made of the last hidden states as the model file says: their mean, that of the first
-/// token, or that of the last, which is also what a model that generates text gets. A line of stdout is a vector: its numbers
-/// with spaces between them, or with --json an object.
+/// A vector has the length 1, and is made of the last hidden states as the model file says: their mean, that of the
+/// first token, or that of the last, which is also what a model that generates text gets. A line of stdout is a vector:
+/// its numbers with spaces between them, or with --json an object.
 ///
 /// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is a text.
 #[derive(Args)]

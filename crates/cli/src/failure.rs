@@ -1,5 +1,5 @@
-//! How a command fails: one sentence on stderr and exit code 1 (2 after wrong usage), silently after a closed pipe, or by
-//! the signal that stopped it.
+//! How a command fails: one sentence on stderr and exit code 1 (2 after wrong usage), silently after a closed pipe, or
+//! by the signal that stopped it.
 
 use std::fmt::Display;
 use std::io;
@@ -67,8 +67,8 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// Reports a failure and returns the exit code: 1 for an error, and 2 for wrong usage, as clap has it. After a signal the
-/// process ends by that signal.
+/// Reports a failure and returns the exit code: 1 for an error, and 2 for wrong usage, as clap has it. After a signal
+/// the process ends by that signal.
 pub(crate) fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) | Err(Failure::ClosedPipe) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! What the answer must be: a JSON schema, a grammar or a regular expression.
+//! The grammar of the answer: a JSON schema, a grammar or a regular expression.
 
 use std::path::{Path, PathBuf};
 

@@ -72,8 +72,8 @@ fn no_handler(error: io::Error) -> Failure {
     Failure::new(format!("cannot install a signal handler: {error}; try again"))
 }
 
-/// SIGHUP, unless this process ignores it, as under `nohup`. Reading a process's own disposition takes unsafe code; a child
-/// process inherits the disposition, so the exit status of a shell that sends itself SIGHUP shows it.
+/// SIGHUP, unless this process ignores it, as under `nohup`. Reading a process's own disposition takes unsafe code; a
+/// child process inherits the disposition, so the exit status of a shell that sends itself SIGHUP shows it.
 #[cfg(unix)]
 fn hangup() -> Option<i32> {
     use signal_hook::consts::SIGHUP;

@@ -29,8 +29,8 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Fails for an output that is one of the `inputs`, exists (without `--force`) or exceeds the free space. Prints the
-    /// formats and returns the number of threads.
+    /// Fails for an output that is one of the `inputs`, exists (without `--force`) or exceeds the free space. Prints
+    /// the formats and returns the number of threads.
     pub(crate) fn prepare<'a>(
         &self,
         inputs: impl IntoIterator<Item = &'a Path>,

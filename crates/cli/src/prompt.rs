@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::console;
 use crate::failure::Failure;
 
-/// Reads the prompt. `-` in place of the words or of the file is stdin; without words and file, stdin is read unless it is
-/// a terminal.
+/// Reads the prompt. `-` in place of the words or of the file is stdin; without words and file, stdin is read unless it
+/// is a terminal.
 pub(crate) fn read(words: Option<&str>, file: Option<&Path>) -> Result<String, Failure> {
     let prompt = match (words, file) {
         (Some("-"), Some(path)) if path.as_os_str() == "-" => {

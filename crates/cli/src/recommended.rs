@@ -22,7 +22,7 @@ pub(crate) fn sampling(source: Source, file: &GgufFile, log: &Verbosity) -> Samp
     adopt.key::<f32>("top_p", |sampling, x| sampling.top_p = x);
     adopt.key::<f32>("min_p", |sampling, x| sampling.min_p = x);
     adopt.key::<f32>("penalty_repeat", |sampling, x| sampling.repeat_penalty = x);
-    // As in llama.cpp, 0 and negative numbers keep all tokens.
+    // Zero and negative numbers keep all tokens, as in llama.cpp.
     adopt.key::<i32>("top_k", |sampling, k| sampling.top_k = u32::try_from(k).unwrap_or(0));
     sampling
 }

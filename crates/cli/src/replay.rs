@@ -17,9 +17,10 @@ use crate::{console, load, numbers};
 
 /// Generate the texts of a receipt again, and compare them.
 ///
-/// A server gives a receipt in `usage.gristmill.receipt` if the request has `"receipt": true`; `run --receipt FILE` writes
-/// one. On a CPU the same build and model give the same bytes. The texts go to stdout as the model wrote them, with the
-/// marks around reasoning and calls; stderr tells of each whether it is the same. The exit code is 1 if one differs.
+/// A server gives a receipt in `usage.gristmill.receipt` if the request has `"receipt": true`; `run --receipt FILE`
+/// writes one. On a CPU the same build and model give the same bytes. The texts go to stdout as the model wrote them,
+/// with the marks around reasoning and calls; stderr tells of each whether it is the same. The exit code is 1 if one
+/// differs.
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
     /// A file with the receipt, or with the whole reply that has it, as JSON or as events; - reads it from stdin.
@@ -34,7 +35,8 @@ pub(crate) struct ReplayArgs {
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N [default: cpu for the receipt of a CPU, otherwise auto].
     #[arg(long)]
     device: Option<String>,
-    /// Context length in tokens [default: that of the receipt]. A shorter one takes less memory, and may change the text.
+    /// Context length in tokens [default: that of the receipt]. A shorter one takes less memory, and may change the
+    /// text.
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     ctx: Option<usize>,
     /// Print one JSON object with the texts and what differs.

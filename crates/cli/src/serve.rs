@@ -23,8 +23,9 @@ const KEY: &str = "GRISTMILL_API_KEY";
 
 /// Serve a model over HTTP, as OpenAI (/v1/chat/completions, /v1/responses) and Anthropic (/v1/messages) do.
 ///
-/// Programs for those services work with http://127.0.0.1:8080/v1 (OpenAI) or http://127.0.0.1:8080 (Anthropic) as the base
-/// address. All interfaces: /openapi.json. Ctrl-C or SIGTERM lets running replies end; a second one ends the server.
+/// Programs for those services work with http://127.0.0.1:8080/v1 (OpenAI) or http://127.0.0.1:8080 (Anthropic) as the
+/// base address. All interfaces: /openapi.json. Ctrl-C or SIGTERM lets running replies end; a second one ends the
+/// server.
 #[derive(Args)]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
@@ -38,8 +39,8 @@ pub(crate) struct ServeArgs {
     /// Replies that are generated at a time.
     #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     parallel: usize,
-    /// Tokens that the KV cache holds, of all replies together; at least --ctx. With fewer than the replies need, the one
-    /// that began last waits and is computed again later [default: --parallel times --ctx].
+    /// Tokens that the KV cache holds, of all replies together; at least --ctx. With fewer than the replies need, the
+    /// one that began last waits and is computed again later [default: --parallel times --ctx].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     kv_tokens: Option<usize>,
     /// Requests that may wait; more are refused with status 429.
@@ -68,12 +69,12 @@ pub(crate) struct ServeArgs {
     /// Accept this name of the machine in requests, beside localhost and IP addresses. May be given several times.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. May be given
-    /// several times.
+    /// Let web pages of this origin use the server from a browser: http://localhost:3000, or * for every page. May be
+    /// given several times.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<Origin>,
-    /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU each layer of a step then waits for
-    /// the host.
+    /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU each layer of a step then
+    /// waits for the host.
     #[arg(long)]
     count_experts: bool,
     /// Refuse requests with unknown fields, instead of naming them in the header x-gristmill-ignored.
@@ -131,8 +132,8 @@ fn serve(args: &ServeArgs, engine: Engine, options: Options) -> Result<(), Failu
     })
 }
 
-/// Threads that read long bodies and tokenise. More of them than cores would be no faster, and the allocator keeps memory for
-/// each that has freed a long body.
+/// Threads that read long bodies and tokenise. More of them than cores would be no faster, and the allocator keeps
+/// memory for each that has freed a long body.
 fn readers() -> usize {
     thread::available_parallelism().map_or(2, usize::from).max(2)
 }

@@ -53,8 +53,8 @@ pub(crate) struct TextArgument {
 }
 
 impl ModelOption {
-    /// Splits positional arguments into model and text. The first word is the model if it ends in `.gguf`, or if it is an
-    /// existing file or folder.
+    /// Splits positional arguments into model and text. The first word is the model if it ends in `.gguf`, or if it is
+    /// an existing file or folder.
     pub(crate) fn split<'a>(
         &'a self,
         text: TextArgument,
@@ -65,7 +65,7 @@ impl ModelOption {
         Ok((source, one_word(&words, text.name)?))
     }
 
-    /// As [`split`](Self::split), for a command that takes several texts.
+    /// The same as [`split`](Self::split), for a command that takes several texts.
     pub(crate) fn split_words<'a>(
         &'a self,
         text: TextArgument,
@@ -99,7 +99,7 @@ impl ModelOption {
     }
 }
 
-/// What makes a word a model.
+/// The property that makes a word a model.
 fn kind(path: &Path) -> Option<&'static str> {
     match () {
         () if is_gguf(path) => Some("named like a GGUF file"),

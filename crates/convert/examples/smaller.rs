@@ -1,4 +1,5 @@
-//! From the folder of a published model to a small file: `cargo run --release --example smaller -- FOLDER OUT.gguf [MIX]`.
+//! From the folder of a published model to a small file:
+//! `cargo run --release --example smaller -- FOLDER OUT.gguf [MIX]`.
 
 use std::error::Error;
 use std::ops::ControlFlow;

@@ -138,7 +138,7 @@ fn wrong(path: &Path, problem: String) -> ConvertError {
     ConvertError::Checkpoint { path: path.to_owned(), problem }
 }
 
-/// What a folder without weights in safetensors holds, and what to do.
+/// The contents of a folder without weights in safetensors, and the remedy.
 fn hint(folder: &Path) -> &'static str {
     let names = file_names(folder);
     let ending = |suffix: &str| names.iter().any(|name| name.ends_with(suffix));

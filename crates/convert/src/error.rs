@@ -41,7 +41,7 @@ pub enum ConvertError {
     Json {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The problem, and its place.
         source: serde_json::Error,
     },
     /// The folder has no weights.
@@ -49,7 +49,7 @@ pub enum ConvertError {
     NoWeights {
         /// The folder.
         folder: PathBuf,
-        /// What it has instead, and what to do.
+        /// The contents of the folder, and the remedy.
         hint: &'static str,
     },
     /// The files of weights are incomplete, or do not belong together.
@@ -57,7 +57,7 @@ pub enum ConvertError {
     Checkpoint {
         /// The file at fault, or the index.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem, and the remedy.
         problem: String,
     },
     /// A file of weights is damaged.
@@ -65,7 +65,7 @@ pub enum ConvertError {
     Safetensors {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         source: SafetensorsError,
     },
     /// A setting of a JSON file has another type than it should have, or a value that is not supported.
@@ -77,7 +77,7 @@ pub enum ConvertError {
         key: String,
         /// Its value, with the type if that is wrong.
         found: String,
-        /// What is expected or supported.
+        /// The expected or supported values.
         expected: String,
     },
     /// A setting that is needed is not there.
@@ -122,7 +122,7 @@ pub enum ConvertError {
         name: String,
         /// Its dtype.
         found: String,
-        /// What is supported there.
+        /// The types that are supported there.
         known: &'static str,
     },
     /// A tensor has another shape than `config.json` says.
@@ -132,7 +132,7 @@ pub enum ConvertError {
         name: String,
         /// Its shape, outermost dimension first.
         found: Vec<u64>,
-        /// What is expected.
+        /// The expected shape, as a phrase.
         expected: String,
     },
     /// The folder has no tokenizer.
@@ -143,9 +143,9 @@ pub enum ConvertError {
     Tokenizer {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The kind that was found.
         found: String,
-        /// What is supported.
+        /// The supported kinds.
         known: &'static str,
     },
     /// The tokenizer's file is damaged.
@@ -153,7 +153,7 @@ pub enum ConvertError {
     Vocabulary {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The pre-tokenizer is unknown.
@@ -173,7 +173,7 @@ pub enum ConvertError {
     PreUnused {
         /// The file of the tokenizer.
         path: PathBuf,
-        /// What was named.
+        /// The name that was given.
         pre: String,
     },
     /// The converted model is not one that gristmill runs.

@@ -88,7 +88,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
     Ok(default)
 }
 
-/// Of every `period` layers, all but the last.
+/// All but the last of every `period` layers.
 fn pattern(period: usize, layers: usize) -> Vec<bool> {
     (0..layers).map(|layer| layer % period != period - 1).collect()
 }

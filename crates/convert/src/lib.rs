@@ -5,8 +5,8 @@
 //! tokenizer.* ── vocabulary ────────────────────►├─ checked as a model that runs ──► header
 //! *.safetensors ── checkpoint, tensors ─────────►┘                                     data, streamed (encode)
 //! ```
-//! What depends on a family of models is data in [`family`]. Tensors are mapped, converted some rows at a time, and leave
-//! memory when they are written, so a model much larger than memory can be converted.
+//! All differences between families of models are data in [`family`]. Tensors are mapped, converted some rows at a
+//! time, and leave memory when they are written, so a model much larger than memory can be converted.
 
 #![forbid(unsafe_code)]
 

@@ -36,12 +36,12 @@ pub(super) enum RowOrder {
     Pairs {
         head: usize,
     },
-    /// Of two matrices with this many rows each, which follow one another, the first (0) or the second (1).
+    /// The first (0) or the second (1) of two matrices with this many rows each, one after the other.
     Half {
         rows: usize,
         which: usize,
     },
-    /// Of two matrices whose rows alternate, the first (0) or the second (1).
+    /// The first (0) or the second (1) of two matrices whose rows alternate.
     Interleaved {
         which: usize,
     },

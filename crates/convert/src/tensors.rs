@@ -99,7 +99,7 @@ fn theirs(rule: &Rule, layer: usize, expert: usize) -> String {
     if rule.stored == Layout::Mxfp4 { name + BLOCKS } else { name }
 }
 
-/// What is appended to the name of a matrix in MXFP4.
+/// The suffix of the name of a matrix in MXFP4.
 const BLOCKS: &str = "_blocks";
 const SCALES: &str = "_scales";
 

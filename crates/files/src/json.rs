@@ -12,7 +12,8 @@ pub fn cut(text: impl Display, chars: usize) -> String {
     text
 }
 
-/// What is wrong with JSON, and where. The message of `serde_json` may quote a value of any length, before the place.
+/// The problem of a JSON text, and its place. The message of `serde_json` may quote a value of any length, before the
+/// place.
 pub fn json_problem(error: &serde_json::Error) -> String {
     const SHOWN: usize = 300;
     let whole = WORDS.iter().fold(error.to_string(), |text, (theirs, ours)| text.replace(theirs, ours));

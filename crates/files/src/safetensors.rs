@@ -7,8 +7,8 @@
 //! n:u64 | {"NAME":{"dtype":"BF16","shape":[2,3],"data_offsets":[0,12]},…,"__metadata__":{…}} | data
 //! ```
 //!
-//! Files are untrusted: all data returned lies within the file and does not overlap. (The `safetensors` crate, as of 0.8, adds
-//! the offsets of a hostile header without a check for overflow.)
+//! Files are untrusted: all data returned lies within the file and does not overlap. (The `safetensors` crate, as of
+//! 0.8, adds the offsets of a hostile header without a check for overflow.)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ const MAX_DIMS: usize = 8;
 /// Longer headers are refused, as by the reference implementation.
 const MAX_HEADER: u64 = 100_000_000;
 
-/// What is wrong with a safetensors file.
+/// The reasons to refuse a safetensors file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SafetensorsError {
@@ -45,7 +45,7 @@ pub enum SafetensorsError {
     Tensor {
         /// The tensor.
         name: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The data section is not exactly the tensors' data.
@@ -143,7 +143,7 @@ impl<'de> Deserialize<'de> for Records {
     }
 }
 
-/// What is wrong with the record of a tensor.
+/// A problem of the record of a tensor.
 fn in_tensor<E: serde::de::Error>(name: &str, problem: impl fmt::Display) -> E {
     E::custom(format_args!("tensor {}: {problem}", Name(name)))
 }

@@ -28,7 +28,7 @@ use tokio::task::LocalSet;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What all requests of a run measured.
+/// Measurements of all requests of a run.
 #[derive(Default)]
 struct Figures {
     answers: usize,

@@ -1,4 +1,4 @@
-//! Who may ask: keys, hosts, origins.
+//! Access control: keys, hosts, origins.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::state::App;
 /// How long a browser may keep the answer to its question whether a page may ask.
 const PREFLIGHT_LASTS: Duration = Duration::from_secs(600);
 
-/// Whose request it is; see [`gristmill_engine::Request::tenant`]. 0 without keys, otherwise the number of the key.
+/// The tenant of a request; see [`gristmill_engine::Request::tenant`]. 0 without keys, otherwise the number of the key.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tenant(pub(crate) u64);
 

@@ -84,8 +84,8 @@ fn parse(bytes: &[u8]) -> Result<Fields, ApiError> {
     }
 }
 
-/// An upper bound of the values in a JSON text, where an object counts as several. Each value but the first follows one of
-/// `,`, `[`, `{` and `:`.
+/// An upper bound of the values in a JSON text, where an object counts as several. Each value but the first follows one
+/// of `,`, `[`, `{` and `:`.
 fn values(json: &[u8]) -> usize {
     let (mut values, mut in_string, mut escaped) = (1, false, false);
     for &byte in json {

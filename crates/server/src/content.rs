@@ -15,7 +15,7 @@ pub(crate) enum Content<P> {
     Parts(Vec<P>),
 }
 
-// Of an untagged enum serde tells no path of what is wrong in it.
+// Serde reports no path of an error within an untagged enum.
 impl<'de, P: Deserialize<'de>> Deserialize<'de> for Content<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Content<P>, D::Error> {
         deserializer.deserialize_any(ContentVisitor(PhantomData))

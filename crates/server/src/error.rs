@@ -32,7 +32,7 @@ pub(crate) struct ErrorBody {
 
 #[derive(Debug, Serialize, ToSchema)]
 struct ErrorDetail {
-    /// What was wrong and what to do.
+    /// The problem and the remedy.
     message: String,
     /// `invalid_request_error`, `authentication_error`, `not_found_error`, `rate_limit_error`, or `server_error`.
     r#type: &'static str,

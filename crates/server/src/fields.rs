@@ -19,7 +19,7 @@ pub(crate) struct Fields {
     known: Vec<&'static str>,
 }
 
-/// What an interface does with fields that it does not read.
+/// How an interface treats fields that it does not read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Policy {
     /// Accepted without a word: they change nothing of the result.
@@ -33,7 +33,7 @@ pub(crate) struct Refused {
     pub(crate) field: &'static str,
     /// Values, as JSON, that ask for what happens anyway. They are accepted without a word.
     pub(crate) neutral: &'static [&'static str],
-    /// What to do instead.
+    /// The remedy.
     pub(crate) advice: &'static str,
 }
 

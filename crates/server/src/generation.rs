@@ -23,12 +23,13 @@ type Event = (usize, Result<Piece, EngineError>);
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) reply: Reply,
-    /// Unbounded: a generation has no more pieces than the context has tokens, and the engine never waits for a slow client.
+    /// Unbounded: a generation has no more pieces than the context has tokens, and the engine never waits for a slow
+    /// client.
     pieces: UnboundedReceiver<Event>,
     cancellers: Vec<Canceller>,
     /// Choices that have not ended.
     left: usize,
-    /// Of a request that asks for a receipt.
+    /// The recorder of a request that asks for a receipt.
     recorder: Option<Recorder>,
 }
 

@@ -32,7 +32,7 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: String,
-        /// What the system says.
+        /// The system's error.
         #[source]
         error: io::Error,
     },
@@ -62,7 +62,7 @@ impl Server {
     /// The address that it listens on.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

@@ -56,7 +56,7 @@ impl Modify for Completed {
     }
 }
 
-/// What a status says, in OpenAPI's notation.
+/// The meaning of a status, which is in OpenAPI's notation.
 fn meaning(status: &str) -> &'static str {
     match status {
         "4XX" => "The request is refused.",

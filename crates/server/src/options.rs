@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! Options of a server.
 
 use std::time::Duration;
 
@@ -11,23 +11,24 @@ use crate::origin::Origin;
 pub struct Options {
     /// The name of the model in replies.
     pub name: String,
-    /// Other names by which requests may ask for the model. A `*` in a name stands for any characters; names without one are
-    /// listed in `/v1/models`.
+    /// Other names by which requests may ask for the model. A `*` in a name stands for any characters; names without
+    /// one are listed in `/v1/models`.
     pub aliases: Vec<String>,
-    /// Who may ask.
+    /// Access: keys, hosts and origins.
     pub access: Access,
     /// Refuse requests with fields that this server does not know, instead of naming them in a header of the reply.
     pub strict: bool,
     /// The largest body of a request in bytes.
     pub body_bytes: usize,
-    /// How long a client may take to send the head of a request, and then its body, and how long a write may wait for the
-    /// client to read. A connection without a request is closed after this time.
+    /// How long a client may take to send the head of a request, and then its body, and how long a write may wait for
+    /// the client to read. A connection without a request is closed after this time.
     pub patience: Duration,
     /// The most connections at a time; others wait in the system's queue until one ends.
     pub connections: usize,
     /// Sampling where a request says nothing.
     pub sampling: SamplingOptions,
-    /// The most tokens that are guessed in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
+    /// The most tokens that are guessed in each step of a reply: see
+    /// [`Request::draft`](gristmill_engine::Request::draft).
     pub draft: usize,
 }
 
@@ -72,14 +73,14 @@ fn matches(pattern: &str, name: &str) -> bool {
     name.ends_with(last)
 }
 
-/// Who may ask a server.
+/// Access to a server: keys, hosts and origins.
 #[derive(Clone, Default)]
 pub struct Access {
-    /// A request must name one of these keys, unless there are none. Each key is a tenant: what one computes is not reused
-    /// for another, and the engine shares its time between them.
+    /// A request must name one of these keys, unless there are none. Each key is a tenant: what one computes is not
+    /// reused for another, and the engine shares its time between them.
     pub keys: Vec<String>,
-    /// Names in the header `Host` that are accepted beside `localhost` and IP addresses. Another name is refused, because
-    /// a page in a browser can make its own name point to this machine.
+    /// Names in the header `Host` that are accepted beside `localhost` and IP addresses. Another name is refused,
+    /// because a page in a browser can make its own name point to this machine.
     pub hosts: Vec<String>,
     /// Origins of web pages that may use the server, beside its own. Browsers let no other page read a reply.
     pub origins: Vec<Origin>,

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use axum::http::Uri;
 use thiserror::Error;
 
-/// Web pages that may use a server from a browser: those of one origin, such as `http://localhost:3000`, or all of them (`*`).
+/// Web pages that may use a server from a browser: those of one origin, such as `http://localhost:3000`, or all of them
+/// (`*`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin(String);
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// How long what a client still sends is read after the last reply. The system takes back a reply that the client has not
-/// read yet, if the connection is closed while bytes of the client wait.
+/// How long what a client still sends is read after the last reply. The system takes back a reply that the client has
+/// not read yet, if the connection is closed while bytes of the client wait.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A stream that fails when a write has waited for the client for longer than its patience. The system takes nothing more
-/// until the client has read about a third of what waits in its buffer, so a client that reads a byte now and then fails too.
+/// A stream that fails when a write has waited for the client for longer than its patience. The system takes nothing
+/// more until the client has read about a third of what waits in its buffer, so a client that reads a byte now and then
+/// fails too.
 #[derive(Debug)]
 pub(crate) struct Patient<S> {
     stream: S,
@@ -30,7 +31,7 @@ impl<S> Patient<S> {
         Patient { stream, patience, waits: None, lingers: None }
     }
 
-    /// What a write has come to, or a failure if it waits for too long.
+    /// The result of a write, or a failure if it waits for too long.
     fn limit<T>(&mut self, context: &mut Context<'_>, write: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if write.is_ready() {
             self.waits = None;

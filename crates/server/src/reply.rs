@@ -16,7 +16,7 @@ pub(crate) struct Reply {
     pub(crate) choices: Vec<Choice>,
     /// Choices of each prompt.
     pub(crate) n: usize,
-    /// What `gristmill replay` needs, at the end, if the request asks for it.
+    /// The receipt for `gristmill replay`, at the end, if the request asks for it.
     pub(crate) receipt: Option<Receipt>,
 }
 

@@ -15,9 +15,10 @@ use crate::{access, anthropic, metrics, openai, openapi};
 
 /// The paths of a server, to mount in an application of one's own.
 ///
-/// Keys, hosts, origins and the sizes of bodies are checked here. What belongs to connections is left to whoever accepts
-/// them: [`Options::connections`] and the time to send a head or to read a reply hold in a [`Server`](crate::Server) alone,
-/// and `/metrics` counts no connections. Dropping the router, with its replies, ends the engine.
+/// Keys, hosts, origins and the sizes of bodies are checked here. What belongs to connections is left to whoever
+/// accepts them: [`Options::connections`] and the time to send a head or to read a reply hold in a
+/// [`Server`](crate::Server) alone, and `/metrics` counts no connections. Dropping the router, with its replies, ends
+/// the engine.
 pub fn router(engine: Engine, options: Options) -> Router {
     routes(App::new(engine, options))
 }

@@ -77,7 +77,7 @@ pub(crate) fn json(data: &impl Serialize) -> Event {
     Event::default().data(serde_json::to_string(data).unwrap_or_default())
 }
 
-/// As [`json`], with a name, which precedes the data.
+/// An event like that of [`json`], with a name before the data.
 pub(crate) fn named(name: &str, data: &impl Serialize) -> Event {
     Event::default().event(name).data(serde_json::to_string(data).unwrap_or_default())
 }

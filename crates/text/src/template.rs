@@ -36,7 +36,7 @@ const MAX_INSTRUCTIONS: u64 = 10_000_000;
 /// How deeply macros may call each other, times four.
 const MAX_RECURSION: usize = 120;
 
-/// What transformers sets for chat templates.
+/// The settings of transformers for chat templates.
 const WHITESPACE: WhitespaceConfig =
     WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
 
@@ -57,7 +57,7 @@ pub enum TemplateError {
     Syntax {
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         message: String,
     },
     /// The source uses a tag that needs other templates.
@@ -91,7 +91,7 @@ pub enum TemplateError {
     Render {
         /// The line, from 1; 0 if it is not known.
         line: usize,
-        /// What went wrong.
+        /// The problem.
         message: String,
     },
 }
@@ -152,8 +152,8 @@ impl ChatTemplate {
         &self.source
     }
 
-    /// Whether the template shows tools to the model: the prompt of a conversation differs with a tool. Found out with the
-    /// options of the first call.
+    /// Whether the template shows tools to the model: the prompt of a conversation differs with a tool. Found out with
+    /// the options of the first call.
     pub fn shows_tools(&self, options: &RenderOptions) -> bool {
         let shows = |roles: &[Role]| {
             let chat = Chat::new(roles.iter().map(|&role| Message::new(role, "x")).collect());
@@ -168,7 +168,7 @@ impl ChatTemplate {
     /// Renders the prompt of a conversation, whose tools are spelled out in its messages if the template shows none.
     ///
     /// # Errors
-    /// As [`render`](Self::render).
+    /// The errors of [`render`](Self::render).
     pub fn render_with_tools(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
         let is_about_tools = |message: &Message| message.role == Role::Tool || !message.calls.is_empty();
         let is_plain = chat.tools.is_empty() && !chat.messages.iter().any(is_about_tools);

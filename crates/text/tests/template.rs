@@ -262,7 +262,7 @@ fn hostile_templates_fail_fast() {
     thread.spawn(run).unwrap().join().unwrap();
 }
 
-/// What is within the bounds still works, on the same small stack.
+/// Templates and conversations within the bounds still work, on the same small stack.
 #[test]
 fn long_conversations_and_nested_templates_are_fine() {
     let run = || {

@@ -208,7 +208,7 @@ fn special_tokens_are_added_where_asked() {
         let text = both.encode("mill", PLAIN).unwrap();
         assert_eq!(both.encode("mill", add).unwrap(), [&[bos], &text[..], &[eos]].concat(), "{name}");
         assert_eq!(build(Some(false), None).encode("mill", add).unwrap(), text, "{name}");
-        // What each family does when the file does not say.
+        // Each family's default when the file does not say.
         let habit = matches!(name, "llama" | "llama-bpe" | "tekken");
         assert_eq!(build(None, None).adds_bos(), habit, "{name}");
         assert!(both.is_end_of_generation(eos) && !both.is_end_of_generation(bos), "{name}");
@@ -302,7 +302,8 @@ fn odd_vocabularies_are_handled() {
     };
     let tokenizer = Tokenizer::new(Vocabulary { types: vec![], ..small.clone() }).unwrap();
     assert_eq!(tokenizer.encode("aba", PARSED), Ok(vec![3, 0]));
-    // Bytes without a token are dropped, and never turned into the unknown token, which is a control token in many files.
+    // Bytes without a token are dropped, and never turned into the unknown token, which is a control token in many
+    // files.
     let unknown = Tokenizer::new(Vocabulary { unknown: Some(5), types: vec![], ..small.clone() }).unwrap();
     for tokenizer in [&tokenizer, &unknown] {
         assert_eq!(tokenizer.encode("ab éab", PLAIN), Ok(vec![3, 3]));

@@ -61,7 +61,7 @@ fn buffer() -> u64 {
     available_memory().map_or(BUFFER, |free| BUFFER.min(free / 4))
 }
 
-/// As [`measure`], with buffers of `buffer` bytes in all.
+/// The same as [`measure`], with buffers of `buffer` bytes in all.
 pub(super) fn measure_with(level: Level, threads: usize, buffer: u64) -> Machine {
     Machine {
         level: level.name(),

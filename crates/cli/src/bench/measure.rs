@@ -38,7 +38,8 @@ impl Workload {
 #[derive(Debug)]
 pub(super) struct Ran {
     pub(super) seconds: f64,
-    /// The mean number of distinct experts that a step read, for each layer; 0 without experts. Empty if counting is off.
+    /// The mean number of distinct experts that a step read, for each layer; 0 without experts. Empty if counting is
+    /// off.
     pub(super) distinct: Vec<f64>,
 }
 
@@ -129,8 +130,8 @@ impl Bench {
     }
 }
 
-/// Steps that add `count` tokens to each of `batch` sequences of `start` tokens: `chunk` tokens in a step, sequence after
-/// sequence.
+/// Steps that add `count` tokens to each of `batch` sequences of `start` tokens: `chunk` tokens in a step, sequence
+/// after sequence.
 fn prefill_steps(chunk: usize, batch: usize, start: usize, count: usize) -> Vec<Step> {
     let mut steps = vec![Step::new()];
     let mut free = chunk;

@@ -37,8 +37,8 @@ struct Finding {
 pub(super) struct Findings(Vec<Finding>);
 
 impl Findings {
-    /// Prints a finding and keeps it. `found` may be a message of a library, or a case of the op suite with its data: it
-    /// becomes one line, and a long line loses its middle.
+    /// Prints a finding and keeps it. `found` may be a message of a library, or a case of the op suite with its data:
+    /// it becomes one line, and a long line loses its middle.
     pub(super) fn add(&mut self, verdict: Verdict, what: impl Display, found: impl Display) -> Result<(), Failure> {
         let (what, found) = (what.to_string(), shortened(&found.to_string()));
         console::print_line(format_args!("{verdict:<7}{what:<28} {found}"))?;

@@ -26,9 +26,10 @@ use model::ReferenceRun;
 
 /// Check drivers and devices of this machine, and the results of their operations.
 ///
-/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache, on macOS Metal's devices. Compiles
-/// all kernels, and compares every operation of every device (of the CPU without a device) and the built-in model with a
-/// simple reference. It takes some minutes. The line of a failed check has a remedy; the exit code is then 1.
+/// Checks the CPU, NVIDIA's driver and devices, the compiler NVRTC and the kernel cache, on macOS Metal's devices.
+/// Compiles all kernels, and compares every operation of every device (of the CPU without a device) and the built-in
+/// model with a simple reference. It takes some minutes. The line of a failed check has a remedy; the exit code is then
+/// 1.
 #[derive(Args)]
 pub(crate) struct DoctorArgs {
     /// Also write the results as Markdown, for example for a bug report.

@@ -22,12 +22,13 @@ use score::Scorer;
 
 /// Measure how well the model predicts a text.
 ///
-/// The text is cut into windows of --ctx tokens that do not overlap; the tokens of each window's second half are scored,
-/// as by llama.cpp's llama-perplexity. If the model adds a BOS token to texts, BOS replaces the first token of each
-/// window.
+/// The text is cut into windows of --ctx tokens that do not overlap; the tokens of each window's second half are
+/// scored, as by llama.cpp's llama-perplexity. If the model adds a BOS token to texts, BOS replaces the first token of
+/// each window.
 ///
-/// To measure the loss of a quantisation, save the logits of the original model with --save-logits, and give that file as
-/// --kl-base with the quantised model. The output then has the Kullback-Leibler divergence from the saved predictions.
+/// To measure the loss of a quantisation, save the logits of the original model with --save-logits, and give that file
+/// as --kl-base with the quantised model. The output then has the Kullback-Leibler divergence from the saved
+/// predictions.
 #[derive(Args)]
 pub(crate) struct PerplexityArgs {
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! The file of `--save-logits`: a GGUF file with one F16 tensor for each window, vocabulary × scored tokens.
 //!
-//! A row holds logits less their maximum. Probabilities are the softmax of the rounded values, so a rounding by 2^-11 of
-//! a value has a second-order effect on a divergence.
+//! A row holds logits less their maximum. Probabilities are the softmax of the rounded values, so a rounding by 2^-11
+//! of a value has a second-order effect on a divergence.
 
 use std::path::{Path, PathBuf};
 

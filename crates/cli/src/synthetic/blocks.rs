@@ -1,7 +1,7 @@
 //! Random tensor data at memory speed.
 //!
-//! Encoding 18 GB of floats would take minutes. So each tensor has a pool of blocks, encoded from random floats, and its
-//! data are random runs of the pool: this works for every format, and scales and codes are distributed as in a real
+//! Encoding 18 GB of floats would take minutes. So each tensor has a pool of blocks, encoded from random floats, and
+//! its data are random runs of the pool: this works for every format, and scales and codes are distributed as in a real
 //! tensor.
 
 use super::rng::{Random, scale};

@@ -79,7 +79,8 @@ pub(crate) struct Synthetic {
 }
 
 impl Synthetic {
-    /// Parses `NAME[:FORMAT]`, by default in the mix in which the model is published; `layers` overrides the published depth.
+    /// Parses `NAME[:FORMAT]`, by default in the mix in which the model is published; `layers` overrides the published
+    /// depth.
     ///
     /// # Errors
     /// If the name or the format is unknown, or the layers are not 1 to [`shapes::MAX_LAYERS`].
@@ -122,8 +123,8 @@ impl Synthetic {
         Ok((tensors, file))
     }
 
-    /// Writes the file under a temporary name, which it has until it is complete. `progress` takes the bytes written and
-    /// the size of the file.
+    /// Writes the file under a temporary name, which it has until it is complete. `progress` takes the bytes written
+    /// and the size of the file.
     ///
     /// # Errors
     /// If the disk has too little free space (nothing is written then), a write fails, or a signal arrives.

@@ -1,5 +1,5 @@
-//! Errors and fallbacks with a missing, old or broken driver, compiler or device, which stub libraries simulate. The stubs
-//! compute nothing; the op suite tests results.
+//! Errors and fallbacks with a missing, old or broken driver, compiler or device, which stub libraries simulate. The
+//! stubs compute nothing; the op suite tests results.
 
 use std::fs;
 use std::path::{Path, PathBuf};

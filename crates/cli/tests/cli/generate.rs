@@ -137,8 +137,8 @@ fn logit_bias_and_dry() {
     let with = |dry: &[&str]| run(&[&bias[..], dry].concat());
     let ended = with(&["--dry-multiplier", "1"]);
     assert!(ended.starts_with("ababab") && ended != looping, "{ended}");
-    // Each parameter has an effect: the penalty stays below the bias with a base of 1, and is 0 for allowed lengths, few
-    // tokens to search, or a breaker in each token.
+    // Each parameter has an effect: the penalty stays below the bias with a base of 1, and is 0 for allowed lengths,
+    // few tokens to search, or a breaker in each token.
     for parameter in [
         ["--dry-base", "1"],
         ["--dry-allowed-length", "40"],

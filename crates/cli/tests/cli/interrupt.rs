@@ -31,8 +31,8 @@ fn zeros(test: &str) -> PathBuf {
     folder
 }
 
-/// A program starts with a signal's default action if it is handled here, but ignores what is ignored here: in a shell's
-/// background that is SIGINT.
+/// A program starts with a signal's default action if it is handled here, but ignores what is ignored here: in a
+/// shell's background that is SIGINT.
 fn handle_signals() {
     static HANDLED: Once = Once::new();
     HANDLED.call_once(|| {

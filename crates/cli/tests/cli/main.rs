@@ -70,7 +70,7 @@ fn gristmill(arguments: &[&str], stdin: &[u8]) -> Ended {
     gristmill_with(&[], arguments, stdin)
 }
 
-/// As [`gristmill`], with environment variables; an empty value removes a variable.
+/// The same as [`gristmill`], with environment variables; an empty value removes a variable.
 fn gristmill_with(variables: &[(&str, &OsStr)], arguments: &[&str], stdin: &[u8]) -> Ended {
     let model = path("model.gguf");
     let arguments = arguments.iter().map(|&a| if a == "MODEL" { model.as_str() } else { a });

@@ -29,10 +29,10 @@ fn perplexity() {
     };
     // A saved logit v is at most 0. F16 rounds it by at most 2^-11 |v|, or by 2^-25 for subnormals; r covers both, and
     // errors relative to rounded logits. The sum of e^v is at least 1, so |v| is at most −ln p.
-    // - The error of a token's −ln p is at most r|v|, thus r times itself, plus the error of ln Σ e^v, at most r times a
-    //   mean of −ln p weighted by p: an entropy, at most ln V.
-    // - The divergence is at most half the variance of those errors, for probabilities between the saved and the model's:
-    //   at most r²/2 times the mean of ln² p weighted by p, which is below (ln V + 1)².
+    // - The error of a token's −ln p is at most r|v|, thus r times itself, plus the error of ln Σ e^v, at most r times
+    //   a mean of −ln p weighted by p: an entropy, at most ln V.
+    // - The divergence is at most half the variance of those errors, for probabilities between the saved and the
+    //   model's: at most r²/2 times the mean of ln² p weighted by p, which is below (ln V + 1)².
     let r = 2_f64.powi(-11) / (1.0 - 2_f64.powi(-10)) + 2_f64.powi(-24);
     let entropy = 260_f64.ln();
     let same = compare(&[]);

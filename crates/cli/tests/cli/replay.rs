@@ -29,7 +29,7 @@ fn a_run_is_replayed() {
     let shown = gristmill(&["inspect", "MODEL"], b"").success();
     assert!(shown.contains(json["model"].as_str().expect("text")), "{shown}");
 
-    // What a text depends on is taken from the receipt; settings of all kinds.
+    // All conditions of a text are taken from the receipt: settings of all kinds.
     let settings =
         ["--kv", "q8_0", "--precision", "exact", "--ctx", "90", "--stop", "\u{1}\u{2}", "--dry-multiplier", "0.5"];
     let more = ["--logit-bias", "97=1.5", "--repeat-penalty", "1.2", "--draft", "2", "--seed", "18446744073709551615"];

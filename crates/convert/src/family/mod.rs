@@ -60,7 +60,7 @@ pub(super) struct Key {
     /// The setting in `config.json`; the first of these that is there.
     pub(super) theirs: &'static [&'static str],
     pub(super) kind: Kind,
-    /// What to do without such a setting.
+    /// The value without such a setting.
     pub(super) or: Or,
 }
 
@@ -110,8 +110,8 @@ pub(super) enum Expected {
     Number(f64),
 }
 
-/// A tensor's name there and here. In both, `{layer}` stands for the layer's number; in theirs `{expert}` stands for the
-/// number of an expert, and the tensors of all experts are stacked.
+/// A tensor's name there and here. In both, `{layer}` stands for the layer's number; in theirs `{expert}` stands for
+/// the number of an expert, and the tensors of all experts are stacked.
 pub(super) struct Rule {
     pub(super) ours: &'static str,
     pub(super) theirs: &'static str,
@@ -132,7 +132,7 @@ pub(super) enum Layout {
     Mxfp4,
 }
 
-/// What is done with a tensor's values.
+/// The change of a tensor's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
     /// Unchanged.
@@ -146,7 +146,7 @@ pub(super) enum How {
     Half { axis: usize, which: usize },
     /// 1 is added to each value of a vector.
     PlusOne,
-    /// As [`How::Half`], but the two alternate along the axis.
+    /// One of two halves as in [`How::Half`], which alternate along the axis.
     Interleaved { axis: usize, which: usize },
 }
 

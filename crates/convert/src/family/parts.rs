@@ -1,8 +1,9 @@
-//! What several families share.
+//! Parts that several families share.
 
 use super::{Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Rule};
 
-/// What most families have. A family names its model types, its architecture and its keys, and what else differs.
+/// The common base of most families. A family names its model types, its architecture and its keys, and what else
+/// differs.
 pub(super) const BASE: Family = Family {
     model_types: &[],
     architecture: "",
@@ -24,7 +25,7 @@ pub(super) const fn number(ours: &'static str, theirs: &'static [&'static str], 
     Key { ours, theirs, kind: Kind::Number, or }
 }
 
-/// What is added to the mean square in norms.
+/// The number that norms add to the mean square.
 pub(super) const fn norm_epsilon(default: f64) -> [Key; 1] {
     [number("attention.layer_norm_rms_epsilon", &["rms_norm_eps"], Or::Number(default))]
 }

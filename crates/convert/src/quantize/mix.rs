@@ -77,19 +77,19 @@ const MIXES: &[Mix] = &[
     mix("Q2_K", 10, Q2_K, Q6_K, Q2_K_M),
 ];
 
-/// What the rules have given such a tensor is raised from one format to another.
+/// The formats to which such a tensor is raised, from those that the rules have given it.
 pub(super) const RAISED: &[(Role, When, Format, Format)] =
     &[(Value, FewValues, Q3_K, Q5_K), (Value, FewValues, Q4_K, Q5_K)];
 
-/// Where rows are not whole blocks of the first format, they may be of the second, which has shorter blocks and at least as many
-/// bits.
+/// Where rows are not whole blocks of the first format, they may be of the second, which has shorter blocks and at
+/// least as many bits.
 pub(super) const SHORTER_BLOCKS: &[(Format, Format)] =
     &[(Q2_K, Q4_0), (Q3_K, Q4_0), (Q4_K, Q5_0), (Q5_K, Q5_1), (Q6_K, Q8_0), (IQ4_XS, IQ4_NL)];
 
 /// The format of an output head whose rows are not whole blocks of the mix's base.
 pub(super) const OUTPUT_OF_OTHER_ROWS: Format = Q8_0;
 
-/// What a format is as a mix if it is the base of none: number in `general.file_type`, format of the output head.
+/// The mix of a format that is the base of none: number in `general.file_type`, format of the output head.
 const NO_BASE: (u32, Format) = (38, Q6_K);
 
 /// In a model of eight experts attention is a small share of the weights.
@@ -170,7 +170,7 @@ impl Mix {
         MIXES
     }
 
-    /// As in `Q4_K_M`.
+    /// The name, such as `Q4_K_M`.
     pub fn name(&self) -> &'static str {
         self.name
     }

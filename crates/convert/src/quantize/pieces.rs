@@ -37,7 +37,7 @@ pub enum EncodeError {
     Write(#[from] WriteError),
 }
 
-/// What to do about a value that cannot be written.
+/// The remedy for a value that cannot be written.
 fn advice(error: &TranscodeError) -> &'static str {
     match error {
         TranscodeError::NotFinite { .. } => "; the input is damaged or was badly converted, get the model again",

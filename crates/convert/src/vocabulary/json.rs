@@ -12,7 +12,7 @@ use crate::config::Config;
 use crate::error::ConvertError;
 use crate::files::read_json;
 
-/// As much of the file as is used.
+/// The part of the file that is used.
 #[derive(Debug, Deserialize)]
 #[serde(expecting = "an object with a tokenizer's steps")]
 pub(super) struct TokenizerJson {

@@ -93,8 +93,9 @@ fn vocabulary(
 
 /// The rank of every token that merges make.
 ///
-/// Merging by the token that results is merging by pairs only if all pairs of one token follow each other, and every two
-/// tokens that together are a token may merge. Both hold for what was made from a SentencePiece model, and are checked.
+/// Merging by the token that results is merging by pairs only if all pairs of one token follow each other, and every
+/// two tokens that together are a token may merge. Both hold for what was made from a SentencePiece model, and are
+/// checked.
 fn ranks<'j>(json: &'j TokenizerJson) -> Result<HashMap<String, usize>, ConvertError> {
     let wrong = |problem: String| ConvertError::Tokenizer {
         path: json.path.clone(),

@@ -108,7 +108,7 @@ pub(super) fn read(
     Ok(pairs)
 }
 
-/// What the post-processor adds at one end of a text.
+/// The token that the post-processor adds at one end of a text.
 #[derive(Default, Clone, Copy)]
 enum End<'a> {
     /// Unspecified.
@@ -128,7 +128,7 @@ struct Ends<'a> {
 /// Reads the post-processor, one step or a sequence.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem of the post-processor.
 fn added(processor: &Json) -> Result<Ends<'_>, String> {
     let mut ends = Ends::default();
     let list = |step: &'_ Json, key: &str| match step.get(key) {

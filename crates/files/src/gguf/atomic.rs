@@ -36,11 +36,11 @@ fn named(path: &Path, source: io::Error) -> io::Error {
     io::Error::new(source.kind(), WriteError::Path { path: path.to_owned(), source })
 }
 
-/// Writes a file under a temporary name beside `path` and renames it when it is complete and on the disk, so that `path`
-/// never holds half a file. On failure the temporary file is removed.
+/// Writes a file under a temporary name beside `path` and renames it when it is complete and on the disk, so that
+/// `path` never holds half a file. On failure the temporary file is removed.
 ///
 /// # Errors
-/// Those of `write`, and [`WriteError::Path`] if the file cannot be created, written or renamed.
+/// The errors of `write`, and [`WriteError::Path`] if the file cannot be created, written or renamed.
 pub fn write_atomically<E: From<WriteError>>(
     path: &Path,
     write: impl FnOnce(&mut NewFile) -> Result<(), E>,

@@ -4,7 +4,7 @@ use super::MAX_NAME_BYTES;
 use super::error::FormatErrorKind as Kind;
 use super::value::{Value, ValueType};
 
-/// What is wrong and at which byte; the parser adds the key or tensor.
+/// The violation and its byte; the parser adds the key or tensor.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) offset: u64,

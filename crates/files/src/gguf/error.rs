@@ -20,7 +20,7 @@ pub enum GgufError {
     Directory {
         /// The path as given.
         path: PathBuf,
-        /// What the directory holds and what to do.
+        /// The contents of the directory and the remedy.
         hint: String,
     },
     /// The file at this path has no bytes.
@@ -31,9 +31,9 @@ pub enum GgufError {
     OtherFile {
         /// The path as given.
         path: PathBuf,
-        /// What the file is.
+        /// The kind of the file.
         what: &'static str,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The operating system refused.
@@ -49,7 +49,7 @@ pub enum GgufError {
     Format {
         /// The file at fault.
         path: Option<PathBuf>,
-        /// What is wrong and where.
+        /// The reason and its place.
         source: FormatError,
     },
     /// A metadata key that the reader itself needs is missing or has the wrong type.
@@ -108,7 +108,7 @@ pub enum GgufError {
     },
 }
 
-/// What is wrong with the bytes of a GGUF file, and where.
+/// A violation of the format, with its place.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[error("{at} (byte {offset}): {kind}")]
 #[non_exhaustive]
@@ -117,7 +117,7 @@ pub struct FormatError {
     pub at: Place,
     /// The byte offset in the file at which the offending field begins.
     pub offset: u64,
-    /// What is wrong there.
+    /// The kind of the violation.
     pub kind: FormatErrorKind,
 }
 

@@ -72,8 +72,8 @@ struct ParsedFile {
 }
 
 impl GgufFile {
-    /// Opens a file by mapping it into memory. For a split model give any part: all are opened, and the metadata is that
-    /// of the first.
+    /// Opens a file by mapping it into memory. For a split model give any part: all are opened, and the metadata is
+    /// that of the first.
     ///
     /// The file must not change while it is open, because tensor data is read from the mapping at any later time.
     /// Replacing the file by renaming another is safe.

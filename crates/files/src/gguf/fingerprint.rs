@@ -10,10 +10,10 @@ const END: usize = 4 << 10;
 impl GgufFile {
     /// Tells models apart in milliseconds, whatever their size: 64 hexadecimal digits.
     ///
-    /// It is the SHA-256 of the header of each file (metadata and tensor table), and of the first and last 4 KiB of each
-    /// tensor's data, each header and tensor behind its length in 8 bytes, little-endian. So it sees other metadata,
-    /// another quantisation and other training, but not a change within a tensor alone, and it proves nothing against
-    /// somebody who makes two models alike on purpose.
+    /// It is the SHA-256 of the header of each file (metadata and tensor table), and of the first and last 4 KiB of
+    /// each tensor's data, each header and tensor behind its length in 8 bytes, little-endian. So it sees other
+    /// metadata, another quantisation and other training, but not a change within a tensor alone, and it proves nothing
+    /// against somebody who makes two models alike on purpose.
     pub fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         for header in self.headers() {

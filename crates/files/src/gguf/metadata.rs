@@ -16,7 +16,7 @@ pub enum MetadataError {
     Missing {
         /// The key.
         key: String,
-        /// What was asked for, in words.
+        /// The type that was asked for, in words.
         expected: &'static str,
     },
     /// The value has another type.
@@ -26,7 +26,7 @@ pub enum MetadataError {
         key: String,
         /// The byte offset of the value in its file.
         offset: u64,
-        /// What was asked for, in words.
+        /// The type that was asked for, in words.
         expected: &'static str,
         /// The type in the file.
         found: String,
@@ -38,7 +38,7 @@ pub enum MetadataError {
         key: String,
         /// The byte offset of the value in its file.
         offset: u64,
-        /// What was asked for, in words.
+        /// The type that was asked for, in words.
         expected: &'static str,
         /// The value in the file.
         found: String,
@@ -121,7 +121,7 @@ impl Metadata {
     /// The value as `T`.
     ///
     /// # Errors
-    /// As [`optional`](Self::optional), and [`MetadataError::Missing`] without the key.
+    /// The errors of [`optional`](Self::optional), and [`MetadataError::Missing`] without the key.
     pub fn required<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<T, MetadataError> {
         self.optional(key)?.ok_or_else(|| MetadataError::Missing { key: key.to_owned(), expected: T::EXPECTED })
     }
@@ -140,7 +140,7 @@ pub enum Unfit {
 /// A type that a metadata value can be read as: integers from any integer type that fits, `f32` and `f64` from either,
 /// `bool`, `&str`, and arrays of these.
 pub trait FromValue<'a>: Sized {
-    /// What is expected, as error messages say it.
+    /// The expected type, as error messages say it.
     const EXPECTED: &'static str;
 
     /// Reads the value.

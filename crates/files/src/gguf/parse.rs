@@ -107,8 +107,8 @@ fn alignment(metadata: &Metadata) -> Result<u64, FormatError> {
     }
 }
 
-/// A tensor record, and where parts of it stand in the file. The tensor's offset counts from the start of the data section
-/// until [`place`] has found that.
+/// A tensor record, and where parts of it stand in the file. The tensor's offset counts from the start of the data
+/// section until [`place`] has found that.
 struct Record {
     tensor: TensorInfo,
     /// Offset of the field after the name.

@@ -49,7 +49,7 @@ pub fn file_names(folder: &Path) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// What a directory given instead of a file holds, and what to do.
+/// The contents of a directory given instead of a file, and the remedy.
 pub(super) fn directory_hint(path: &Path) -> String {
     let mut names = file_names(path);
     names.sort();

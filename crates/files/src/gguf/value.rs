@@ -5,8 +5,8 @@ use std::fmt;
 use super::codec::Codec;
 use super::cursor::{Cursor, Fault};
 
-/// What differs between types: Rust's type, the number in a file, the name in the specification of GGUF, which messages
-/// use, and the fewest bytes of a value in a file.
+/// The properties of each type: Rust's type, the number in a file, the name in the specification of GGUF, which
+/// messages use, and the fewest bytes of a value in a file.
 macro_rules! value_types {
     ($($variant:ident: $t:ty, $id:literal, $name:literal, $min_bytes:literal;)*) => {
         /// The type of a metadata value. The numbers are those of the file.

@@ -79,7 +79,7 @@ pub enum WriteError {
     Shape {
         /// The tensor.
         name: String,
-        /// What is wrong with its shape.
+        /// The reason for which its shape is refused.
         reason: FormatErrorKind,
     },
     /// Data was given for another tensor than the next in order.
@@ -112,7 +112,7 @@ impl From<io::Error> for WriteError {
     }
 }
 
-/// What to do about the operating system's reason, as far as it is plain.
+/// The remedy for the operating system's reason, as far as it is plain.
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space, or name another place",

@@ -47,7 +47,7 @@ fn tensor(name: &str) -> Place {
 
 const F32: u32 = 0;
 const Q8_0: u32 = 8;
-/// Of the first byte after the header.
+/// The offset of the first byte after the header.
 const BODY: u64 = 24;
 
 #[test]

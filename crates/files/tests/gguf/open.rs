@@ -1,4 +1,4 @@
-//! What people pass by mistake, and split models that are not whole.
+//! Paths that people pass by mistake, and split models that are not whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -175,7 +175,7 @@ fn files_appear_whole_or_not_at_all() {
 
     let error = write_atomically::<WriteError>(&folder.join("absent/m.gguf"), |_| Ok(())).unwrap_err();
     assert!(error.to_string().contains("absent/m.gguf"), "{error}");
-    // What is in the way is named.
+    // The error names the file that is in the way.
     let partial = folder.join(format!("m.gguf.{}.partial", std::process::id()));
     fs::write(&partial, "left over").unwrap();
     let error = write_atomically::<WriteError>(&path, |_| Ok(())).unwrap_err();

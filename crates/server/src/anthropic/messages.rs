@@ -35,8 +35,8 @@ pub(crate) struct Block {
     content: Option<Content<Block>>,
 }
 
-/// Claude Code's first block of the system prompt, which changes with each request and would spoil the prefix cache. It says
-/// who pays, and nothing to the model.
+/// Claude Code's first block of the system prompt, which changes with each request and would spoil the prefix cache. It
+/// says who pays, and nothing to the model.
 const BILLING: &str = "x-anthropic-billing-header:";
 
 /// The messages of a conversation.
@@ -57,7 +57,7 @@ pub(super) fn messages(messages: Vec<InputMessage>, system: Option<Content<Block
         match role.as_str() {
             "assistant" => read.push(assistant(content, &at)?),
             "user" => user(content, &at, &mut read)?,
-            // As Claude Code does in the middle of a conversation.
+            // Claude Code sends such messages in the middle of a conversation.
             "system" => read.push(Message::new(Role::System, texts(content, &at)?.join("\n"))),
             other => {
                 let message = format!("{other:?} is not a role; use user or assistant");

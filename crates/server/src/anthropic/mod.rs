@@ -42,9 +42,9 @@ pub(crate) struct MessagesRequest {
 pub(crate) struct PromptFields {
     model: String,
     messages: Vec<InputMessage>,
-    /// What the model is told before the conversation.
+    /// Instructions to the model before the conversation.
     system: Option<Content<Block>>,
-    /// What the model may call.
+    /// Tools that the model may call.
     tools: Option<Vec<InputTool>>,
     tool_choice: Option<InputToolChoice>,
     thinking: Option<Thinking>,

@@ -22,7 +22,7 @@ pub(crate) struct AnthropicErrorBody {
 #[derive(Debug, Serialize, ToSchema)]
 struct AnthropicErrorDetail {
     r#type: &'static str,
-    /// What was wrong and what to do.
+    /// The problem and the remedy.
     message: String,
 }
 

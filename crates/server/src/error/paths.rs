@@ -42,7 +42,7 @@ impl Paths {
         self.error_of_prompt(None, error)
     }
 
-    /// As [`Self::error`], about the prompt of an index.
+    /// The same as [`Self::error`], about the prompt of an index.
     pub(crate) fn error_of_prompt(&self, index: Option<usize>, error: EngineError) -> ApiError {
         let message = error.to_string();
         let status = |status| ApiError::new(status, message.clone());

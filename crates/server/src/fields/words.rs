@@ -3,7 +3,7 @@
 /// The most characters of a wrong value that a message repeats.
 const LONGEST: usize = 40;
 
-/// What is wrong with a field, from serde's message about it.
+/// The problem of a field, from serde's message about it.
 pub(super) fn in_words(message: &str) -> String {
     let wrong = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "));
     if let Some((found, expected)) = wrong.and_then(|wrong| wrong.rsplit_once(", expected ")) {

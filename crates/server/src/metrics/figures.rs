@@ -1,4 +1,4 @@
-//! What the engine counts, for Prometheus.
+//! The engine's statistics, for Prometheus.
 
 use std::fmt::Result;
 

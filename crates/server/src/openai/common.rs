@@ -55,8 +55,8 @@ pub(crate) struct CommonFields {
     min_tokens: Option<usize>,
     /// Do not end at end-of-generation tokens.
     ignore_eos: Option<bool>,
-    /// Tell in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again; in events, `usage` is
-    /// sent then.
+    /// Tell in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again; in events,
+    /// `usage` is sent then.
     receipt: Option<bool>,
     /// Added to the logits of tokens, which are named by their ids.
     logit_bias: Option<BTreeMap<String, f32>>,

@@ -1,4 +1,4 @@
-//! What a text must be: OpenAI's formats, and the fields of other servers for the same.
+//! Response formats: OpenAI's, and the fields of other servers for the same.
 
 use gristmill_engine::engine::{Grammar, closed_schema};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub(crate) struct FormatFields {
     structured_outputs: Option<StructuredOutputs>,
 }
 
-/// What the text must be; one of the fields.
+/// The format of the text: one of the fields.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct StructuredOutputs {

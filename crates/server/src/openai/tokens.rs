@@ -71,7 +71,7 @@ pub(crate) struct TokenizerInfo {
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct TemplateRequest {
     messages: Vec<ChatMessage>,
-    /// What the model may call.
+    /// Tools that the model may call.
     tools: Option<Vec<ChatTool>>,
     /// Variables of the chat template.
     chat_template_kwargs: Option<Map<String, Value>>,

@@ -81,8 +81,9 @@ impl ToolsRead {
         Ok(read)
     }
 
-    /// The tools that may be called, and the choice among them. `has_grammar`: the text follows a grammar, so no tool is called.
-    /// Sets the path of the schemas that a required call follows, and adds what changes nothing to `ignored`.
+    /// The tools that may be called, and the choice among them. `has_grammar`: the text follows a grammar, so no tool
+    /// is called. Sets the path of the schemas that a required call follows, and adds what changes nothing to
+    /// `ignored`.
     pub(crate) fn chosen(
         self,
         choice: Option<&Value>,

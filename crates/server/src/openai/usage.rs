@@ -21,7 +21,7 @@ pub(crate) struct Usage {
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct PromptTokensDetails {
-    /// Those whose state was in the prefix cache.
+    /// Tokens whose state was in the prefix cache.
     cached_tokens: usize,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct ResponseUsage {
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct OutputTokensDetails {
-    /// Those of reasoning, and of the marks around it.
+    /// Tokens of reasoning, and of the marks around it.
     reasoning_tokens: usize,
 }
 

@@ -1,5 +1,6 @@
-//! Grammars that are made to cost time and memory, through every field that takes one. CI runs some of those of the engine's
-//! tests; all of them, with times: `cargo test --release -p gristmill-server --test serve -- --ignored --nocapture bombs`.
+//! Grammars that are made to cost time and memory, through every field that takes one. CI runs some of those of the
+//! engine's tests; all of them, with times:
+//! `cargo test --release -p gristmill-server --test serve -- --ignored --nocapture bombs`.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use crate::server::{Running, engine_with, model, options};
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// The bound of compiling is 200 ms; this leaves room for the reply, and for a build without optimisation on a busy machine.
+/// The bound of compiling is 200 ms; this leaves room for the reply, and for a build without optimisation on a busy
+/// machine.
 const MOST_TIME: Duration = if cfg!(debug_assertions) { Duration::from_secs(5) } else { Duration::from_millis(400) };
 const MOST_BYTES: usize = 256 << 20;
 

@@ -1,5 +1,6 @@
-//! Thousands of requests: memory that stays, sequences that are freed, answers that depend on their request alone. CI runs a
-//! part of each; all of them: `cargo test --release -p gristmill-server --test serve -- --ignored --nocapture many`.
+//! Thousands of requests: memory that stays, sequences that are freed, answers that depend on their request alone. CI
+//! runs a part of each; all of them:
+//! `cargo test --release -p gristmill-server --test serve -- --ignored --nocapture many`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

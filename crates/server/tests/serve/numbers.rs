@@ -32,7 +32,7 @@ const MARK: &str = "@number@";
 #[derive(Debug, Clone, PartialEq)]
 enum Step {
     Field(String),
-    /// Of a list, or of a map with ids of tokens.
+    /// An index of a list, or a key of a map with ids of tokens.
     Any,
 }
 

@@ -99,7 +99,7 @@ fn every_route_is_described() {
     for route in routes.filter(|&route| route != "/openapi.json") {
         assert!(paths.iter().any(|path| **path == route.replace("{*id}", "{id}")), "{route} is not described");
     }
-    // What OpenAPI demands; `cargo xtask prove clients` runs a validator.
+    // Rules of OpenAPI; `cargo xtask prove clients` runs a validator.
     let mut ids = BTreeSet::new();
     for path in document["paths"].as_object().expect("an object").values() {
         for operation in path.as_object().expect("an object").values() {
@@ -256,7 +256,7 @@ fn pages_of_allowed_origins() {
     assert!(!server.get("/health").headers.contains_key("access-control-allow-origin"));
 }
 
-/// What one key's requests computed is not reused for another's.
+/// A key's requests reuse no state that another key's have computed.
 #[test]
 fn keys_share_no_cache() {
     let access = Access { keys: vec!["one".into(), "two".into()], ..Access::default() };

@@ -32,7 +32,7 @@ fn asked(path: &str, tokens: usize) -> Value {
     }
 }
 
-/// What usage tells of a whole reply, or at the end of events.
+/// The usage in a whole reply, or at the end of events.
 fn details(reply: &[Value]) -> Value {
     let usage = |part: &Value| {
         let usage = if part["response"].is_object() { &part["response"]["usage"] } else { &part["usage"] };

@@ -1,4 +1,4 @@
-//! What is refused, how, and how soon.
+//! Refusals: of which requests, how, and how soon.
 
 use std::time::{Duration, Instant};
 

@@ -104,7 +104,7 @@ impl Running {
         Reply::of(request.send(body))
     }
 
-    /// What a good request gives.
+    /// The reply to a good request.
     pub(crate) fn ask(&self, path: &str, body: &Value) -> Value {
         let reply = self.post(path, body);
         assert_eq!(reply.status, 200, "{body}: {}", reply.text);
@@ -141,7 +141,7 @@ impl Running {
         stream
     }
 
-    /// What the server replies to these bytes, until it closes the connection.
+    /// The reply of the server to these bytes, until it closes the connection.
     pub(crate) fn raw(&self, bytes: &[u8]) -> String {
         rest(self.connect(bytes))
     }
@@ -179,7 +179,7 @@ impl Drop for Running {
     }
 }
 
-/// What a server sends until it closes a connection.
+/// All that a server sends until it closes a connection.
 pub(crate) fn rest(mut stream: TcpStream) -> String {
     let (mut reply, mut part) = (Vec::new(), [0; 4096]);
     while let Ok(n @ 1..) = stream.read(&mut part) {

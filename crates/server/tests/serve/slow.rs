@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::server::{Running, engine, model, options, rest};
 
-/// What a client does slowly.
+/// The part of a request in which a client is slow.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Attack {
     /// Sends one header after another.
@@ -80,8 +80,8 @@ fn attack(
     (open.into_iter().map(|(_, stream)| stream).collect(), ended)
 }
 
-/// Times to the first token of a good client that asks servers in turns, in ascending order: the attacked one, and one that
-/// nobody attacks, so that other work of the machine disturbs both.
+/// Times to the first token of a good client that asks servers in turns, in ascending order: the attacked one, and one
+/// that nobody attacks, so that other work of the machine disturbs both.
 fn first_tokens(servers: [&Running; 2], mut goes_on: impl FnMut(usize) -> bool) -> [Vec<Duration>; 2] {
     let body = json!({"prompt": "abc", "max_tokens": 2, "ignore_eos": true});
     let mut times = [Vec::new(), Vec::new()];

@@ -1,4 +1,4 @@
-//! What a schema may have, so that compiling it takes little time and memory.
+//! Bounds on a schema, so that compiling it takes little time and memory.
 
 use super::weight::Weight;
 
@@ -6,8 +6,8 @@ use super::weight::Weight;
 const MAX_SIZE: usize = 10_000;
 /// Bytes of names, constants and patterns.
 const MAX_BYTES: usize = 512 << 10;
-/// Properties of one object, of all, and the squares of their numbers: each of the limits takes about 150 ms. llguidance
-/// descends once for each property of an object.
+/// Properties of one object, of all, and the squares of their numbers: each of the limits takes about 150 ms.
+/// llguidance descends once for each property of an object.
 const MAX_PROPERTIES: usize = 1_000;
 const MAX_PROPERTIES_IN_ALL: usize = 4_000;
 const MAX_SQUARES: u64 = 1_000_000;
@@ -19,7 +19,7 @@ const MAX_PATTERNS: usize = 32 << 10;
 /// Patterns of property names. Each is compared with each wherever two schemas are combined.
 const MAX_NAME_PATTERNS: usize = 8;
 
-/// What a schema has so far.
+/// The totals of a schema so far.
 #[derive(Debug, Default)]
 pub(super) struct Budget {
     pub(super) size: usize,

@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use super::schema::MAX_DEPTH;
 
-/// The schema with `additionalProperties: false` at each object that lists its properties and does not speak of others: a
-/// small model would add properties without end.
+/// The schema with `additionalProperties: false` at each object that lists its properties and does not speak of others:
+/// a small model would add properties without end.
 ///
-/// Whatever is valid for it is valid for the schema as it was. So a schema with `allOf`, `oneOf` or `not`, or with several
-/// of `properties`, `anyOf` and `$ref` beside each other, stays as it is.
+/// Whatever is valid for it is valid for the schema as it was. So a schema with `allOf`, `oneOf` or `not`, or with
+/// several of `properties`, `anyOf` and `$ref` beside each other, stays as it is.
 pub fn closed_schema(mut schema: Value) -> Value {
     if !combines(&schema, MAX_DEPTH) {
         close(&mut schema, MAX_DEPTH);

@@ -1,7 +1,7 @@
 //! Regular expressions of JSON schemas, which are ECMA-262's, in the syntax of Rust's crates.
 //!
-//! Where both accept a pattern they may mean different texts by it: `.`, `\s`, `\w`, `\d`, `\b` and `\<`, and in a class
-//! `[`, `&&`, `--`, `~~`, `[]` and `[^]`.
+//! Where both accept a pattern they may mean different texts by it: `.`, `\s`, `\w`, `\d`, `\b` and `\<`, and in a
+//! class `[`, `&&`, `--`, `~~`, `[]` and `[^]`.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -36,7 +36,7 @@ struct Translation<'a> {
 }
 
 impl Translation<'_> {
-    /// What follows `(`. Of flags `i` alone has the same meaning.
+    /// Reads a group after `(`. The flag `i` alone has the same meaning in both dialects.
     fn group(&mut self) -> Result<(), String> {
         self.out.push('(');
         if self.rest.next_if_eq(&'?').is_none() {
@@ -54,7 +54,7 @@ impl Translation<'_> {
         }
     }
 
-    /// What follows `[`.
+    /// Reads a class after `[`.
     fn class(&mut self) -> Result<(), String> {
         let negated = self.rest.next_if_eq(&'^').is_some();
         if self.rest.next_if_eq(&']').is_some() {
@@ -83,7 +83,7 @@ impl Translation<'_> {
         Err("a class has no end; add `]`".to_owned())
     }
 
-    /// What follows a backslash.
+    /// Reads an escape after the backslash.
     fn escape(&mut self, in_class: bool) -> Result<(), String> {
         let Some(c) = self.rest.next() else { return Err("it ends with a backslash".to_owned()) };
         let set = |set: &str| if in_class { set.to_owned() } else { format!("[{set}]") };

@@ -13,7 +13,7 @@ use super::{guarded, reason};
 pub struct Matcher {
     parser: Parser,
     vocabulary: Arc<Vocabulary>,
-    /// As of the last [`Self::allow`]: bit `i % 32` of word `i / 32` allows token `i`.
+    /// The mask of the last [`Self::allow`]: bit `i % 32` of word `i / 32` allows token `i`.
     mask: Vec<u32>,
 }
 

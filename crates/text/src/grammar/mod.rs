@@ -4,8 +4,8 @@
 //! Grammar ── schema (checks, rewrites) or lark ──► llguidance ──► Matcher, owned by the job
 //! tokenizer ── vocabulary (once per engine) ──────────┘              │ before a draw: mask; after it: accept
 //! ```
-//! Compiling happens on a thread of the caller, masks are computed on the engine's thread. Of llguidance only its parser is
-//! used: its `TokenParser` and `Matcher` install a panic hook, which is the process's own.
+//! Compiling happens on a thread of the caller, masks are computed on the engine's thread. Of llguidance only its
+//! parser is used: its `TokenParser` and `Matcher` install a panic hook, which is the process's own.
 
 mod budget;
 mod closed;
@@ -42,21 +42,23 @@ pub use error::GrammarError;
 pub use matcher::Matcher;
 use vocabulary::Vocabulary;
 
-/// What a generated text must be. The text ends where the grammar is complete: there alone end-of-generation tokens may be
-/// drawn, and where nothing may follow the request ends without one, even before the request's least number of tokens.
+/// A grammar that a completion must follow. The completion ends where the grammar is complete: there alone
+/// end-of-generation tokens may be drawn, and where nothing may follow the request ends without one, even before the
+/// request's least number of tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Grammar {
     /// Any JSON object.
     Json,
-    /// JSON that is valid for this schema. Properties come in the order of the schema, and at most 20 characters of white
-    /// space stand between tokens. Strings have no `\u` escapes, so that a property's name is written in one way.
+    /// JSON that is valid for this schema. Properties come in the order of the schema, and at most 20 characters of
+    /// white space stand between tokens. Strings have no `\u` escapes, so that a property's name is written in one way.
     ///
     /// A keyword that cannot be enforced is refused with its path; annotations, such as `description`, are left out.
     /// References lead into the schema itself (`#/$defs/name`). `format` stands for the syntax of its values.
     ///
-    /// As JSON the schema is its text, because the order of its properties counts, which some programs change.
+    /// A receipt keeps the schema as its JSON text, because the order of its properties counts, which some programs
+    /// change.
     JsonSchema(#[serde(with = "text")] Value),
     /// A context-free grammar in llguidance's dialect of Lark, from the rule `start`. A schema may stand in it (`%json
     /// {…}`), and special tokens by name (`<|start|>`). Refused are `%llguidance`, `stop=` and `temperature=`.
@@ -68,11 +70,11 @@ pub enum Grammar {
 /// Bytes of a regular expression, whose time grows with their square.
 const MAX_REGEX: usize = 8 << 10;
 
-/// The stack of a thread that compiles: llguidance descends once for each property of an object. Only what is used takes
-/// memory.
+/// The stack of a thread that compiles: llguidance descends once for each property of an object. Only what is used
+/// takes memory.
 const STACK: usize = 64 << 20;
 
-/// What compiling and one mask may cost: milliseconds for most grammars, at most 1 to 2 kB for each state.
+/// Bounds on the cost of compiling and of one mask: milliseconds for most grammars, at most 1 to 2 kB for each state.
 fn limits() -> ParserLimits {
     ParserLimits {
         // Four for each property of an object that may be left out.
@@ -94,7 +96,8 @@ impl Grammars {
     /// The matcher of a new text, for a model with so many logits.
     ///
     /// # Errors
-    /// [`GrammarError::Schema`], [`GrammarError::Refused`], or [`GrammarError::Thread`] if there is no thread to compile on.
+    /// [`GrammarError::Schema`], [`GrammarError::Refused`], or [`GrammarError::Thread`] if there is no thread to
+    /// compile on.
     pub fn compile(&self, grammar: &Grammar, tokenizer: &Tokenizer, logits: usize) -> Result<Matcher, GrammarError> {
         let vocabulary = self.0.get_or_init(|| guarded(|| Vocabulary::new(tokenizer, logits)).map(Arc::new));
         let vocabulary = vocabulary.as_ref().map_err(|reason| GrammarError::Refused(reason.clone()))?;
@@ -120,7 +123,7 @@ impl Grammars {
 /// Checks that a JSON schema can be enforced.
 ///
 /// # Errors
-/// As [`Grammars::compile`].
+/// The errors of [`Grammars::compile`].
 pub fn check_schema(schema: &Value) -> Result<(), GrammarError> {
     schema::rewrite(schema, &mut Budget::default()).map(drop)
 }
@@ -153,7 +156,7 @@ fn parser(source: GrammarWithLexer, vocabulary: &Vocabulary) -> Result<Parser, S
     let (env, mut silent) = (vocabulary.env(), Logger::new(0, 0));
     let grammar = init.to_cgrammar(Some(env.clone()), &mut silent, limits(), vocabulary.lexemes());
     let grammar = grammar.map_err(|error| reason(&error))?;
-    // What `stop` matches is taken out of the text, which the model has drawn already.
+    // `stop` would take its match out of the text, which the model has sampled already.
     if grammar.lexer_spec().has_stop {
         return Err("`stop=` is not supported; write what ends the text as a part of the grammar".to_owned());
     }
@@ -174,7 +177,7 @@ fn reason(error: &impl ToString) -> String {
 
 /// Runs code of llguidance, whose panics are errors here.
 fn guarded<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    // What the closure has borrowed is not used again after an error.
+    // Nobody uses the borrowed values again after an error.
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(message(&*panic)))
 }
 

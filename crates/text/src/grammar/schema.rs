@@ -1,8 +1,9 @@
 //! JSON schemas: the keywords that are enforced, in the form that llguidance reads; any other is refused.
 //!
 //! llguidance passes over some keywords in silence (all of them where none is known to the draft that `$schema` names,
-//! `prefixItems` beside `additionalItems`), knows `$ref` without escapes, and takes settings from `x-guidance`. So it gets
-//! a schema of its own: without annotations, tuples as `prefixItems`, and each target of a reference as a definition.
+//! `prefixItems` beside `additionalItems`), knows `$ref` without escapes, and takes settings from `x-guidance`. So it
+//! gets a schema of its own: without annotations, tuples as `prefixItems`, and each target of a reference as a
+//! definition.
 
 use std::collections::{HashMap, HashSet};
 
@@ -63,7 +64,7 @@ pub(super) struct Walk<'a> {
     /// The pointers that references lead to: of definition `i`, the `i`th.
     targets: Vec<String>,
     known: HashMap<String, usize>,
-    /// Of targets that are combined with something.
+    /// The weights of targets that are combined with something.
     weights: HashMap<usize, Weight>,
     steps: u64,
     multiples: Multiples,
@@ -79,7 +80,7 @@ struct Parts {
     all_of: Vec<Value>,
     own: Weight,
     others: Vec<Weight>,
-    /// Of `$ref`.
+    /// The target of `$ref`.
     target: Option<usize>,
 }
 
@@ -339,7 +340,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What is applied to the same value.
+    /// Rewrites a keyword that applies to the same value.
     fn applied(&mut self, key: &str, value: &Value, parts: &mut Parts) -> Result<()> {
         let rewritten = match key {
             "$ref" => self.reference(value, parts)?,

@@ -53,7 +53,7 @@ impl Vocabulary {
         &self.slices
     }
 
-    /// What every grammar's lexer has to know so that `slices` can be used.
+    /// The lexemes that every grammar's lexer has to know so that `slices` can be used.
     pub(super) fn lexemes(&self) -> Vec<String> {
         self.slices.extra_lexemes()
     }

@@ -1,5 +1,5 @@
-//! What a schema costs: llguidance distributes alternatives, copying the other parts of a schema, and the time of an object
-//! grows with the square of its properties.
+//! The cost of a schema: llguidance distributes alternatives, copying the other parts of a schema, and the time of an
+//! object grows with the square of its properties.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ const MANY: u64 = 1 << 20;
 pub(super) struct Weight {
     pub(super) alternatives: u64,
     pub(super) size: u64,
-    /// Of all objects, the squares of their numbers of properties.
+    /// The sum, over all objects, of the square of the number of properties.
     pub(super) squares: u64,
 }
 
@@ -78,7 +78,8 @@ impl Weight {
     }
 }
 
-/// The alternatives of a schema as it stands, at least one; many where there are more references or steps than are followed.
+/// The alternatives of a schema as it stands, at least one; many where there are more references or steps than are
+/// followed.
 fn alternatives(root: &Value, schema: &Value, references: u64, steps: &mut u64) -> u64 {
     let Value::Object(keywords) = schema else { return 1 };
     let mut product = 1_u64;

@@ -1,11 +1,11 @@
-//! What the forms of tool calls have in common that stand within a reply's content.
+//! The common part of the forms whose tool calls stand within a reply's content.
 
 use super::call::ToolCall;
 use super::input::Input;
 
 /// A reader of one or several calls.
 pub(super) trait Calls: std::fmt::Debug + Send + Sync {
-    /// What announces calls, anywhere in the content.
+    /// The marks that announce calls, anywhere in the content.
     fn marks(&self) -> &[&'static str];
 
     /// Whether a reply that begins with `{` may be a call.
@@ -23,7 +23,7 @@ pub(super) trait Calls: std::fmt::Debug + Send + Sync {
     fn is_within_call(&self) -> bool;
 }
 
-/// What was read of calls.
+/// The result of reading calls.
 #[derive(Debug)]
 pub(super) enum Read {
     /// All text: more is needed.

@@ -1,4 +1,4 @@
-//! What a parser found in the text.
+//! The events that a parser finds in the text.
 
 use super::call::ToolCall;
 

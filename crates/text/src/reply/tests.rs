@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 
-// What is recognised of templates.
+// The marks by which templates are recognised.
 const QWEN: &str = "{{ '<tool_call>' }}";
 const CODER: &str = "{{ '<tool_call>\n<function=' }}";
 const LLAMA: &str = "{{ '<|python_tag|>' }}";

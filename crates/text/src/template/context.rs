@@ -12,7 +12,7 @@ use super::message::{Call, Chat, Message, Role, Tool};
 /// The variables of a rendering.
 pub(super) fn context(chat: &Chat, options: &RenderOptions) -> Value {
     let tools = match chat.tools.as_slice() {
-        // As in transformers: defined, and nothing.
+        // Defined, and nothing, as in transformers.
         [] => Json::Null,
         tools => tools.iter().map(tool).collect(),
     };

@@ -166,7 +166,7 @@ fn compared<'a>(expr: &Expr<'a>) -> Expr<'a> {
     }
 }
 
-/// What is assigned to: names, attributes of namespaces, or lists of them.
+/// The target of an assignment: names, attributes of namespaces, or lists of them.
 fn target<'a>(expr: &Expr<'a>) -> Expr<'a> {
     match expr {
         Expr::List(s) => node!(Expr at s, List { items: s.items.iter().map(target).collect() }),

@@ -72,7 +72,7 @@ pub(super) fn multiply(budget: &Budget, left: &Value, right: &Value) -> Outcome 
     let repeated = |value: &Value| matches!(value.kind(), ValueKind::String | ValueKind::Seq | ValueKind::Iterable);
     let (value, factor) = if repeated(left) { (left, right) } else { (right, left) };
     if repeated(value) {
-        // As in Python, a negative factor gives nothing.
+        // A negative factor gives nothing, as in Python.
         let count = i64::try_from(factor.clone()).map_err(|_| invalid("only an integer can repeat a text or list"))?;
         let count = usize::try_from(count).unwrap_or(0);
         if let Some(text) = value.as_str() {

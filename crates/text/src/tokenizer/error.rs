@@ -1,4 +1,4 @@
-//! What can be wrong with a vocabulary, a text or a token id.
+//! Errors of a vocabulary, a text or a token id.
 
 use thiserror::Error;
 
@@ -56,7 +56,7 @@ pub enum TokenizerError {
         key: &'static str,
         /// The index of the entry.
         index: usize,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A token id in the metadata lies outside the vocabulary.

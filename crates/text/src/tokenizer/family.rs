@@ -1,15 +1,16 @@
-//! The families of byte-level BPE: how each brings text into words, as `tokenizer.json` writes it and as it is done here.
+//! The families of byte-level BPE: how each brings text into words, as `tokenizer.json` writes it and as it is done
+//! here.
 
 use super::error::TokenizerError;
 use super::split::{self, Pattern};
 
-/// What a value of `tokenizer.ggml.pre` stands for.
+/// The pre-tokenizer that a value of `tokenizer.ggml.pre` names.
 #[derive(Debug, Clone, Copy)]
 pub struct Family {
     names: &'static [&'static str],
     /// The pre-tokenizer in `tokenizer.json`; empty if no such file has it.
     steps: &'static [Step<'static>],
-    /// What cuts words as the steps do.
+    /// The pattern that cuts words as the steps do.
     pub(super) pattern: Pattern,
     /// A word that is a token is taken whole, whatever its merges would give (`ignore_merges`).
     pub(super) whole_words: bool,

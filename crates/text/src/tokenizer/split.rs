@@ -49,7 +49,7 @@ enum Words {
     Spaced,
     /// `[^\r\n\p{L}\p{N}]?\p{L}+`
     Prefixed,
-    /// As `Prefixed`, of letters and marks; a new word begins where an upper case letter follows a lower case one.
+    /// A `Prefixed` word of letters and marks; a new word begins where an upper case letter follows a lower case one.
     PrefixedByCase,
 }
 
@@ -254,7 +254,8 @@ impl Pattern {
         }
     }
 
-    /// `\s*[\r\n]+|\s+(?!\S)|\s+`: up to the last newline, or all but the last character, which goes with the next word.
+    /// `\s*[\r\n]+|\s+(?!\S)|\s+`: up to the last newline, or all but the last character, which goes with the next
+    /// word.
     fn space(&self, text: &str) -> usize {
         let length = run(text, char::is_whitespace);
         let (spaces, after) = text.split_at(length);

@@ -7,7 +7,7 @@ use super::error::TokenizerError;
 use super::merge::{Merger, NO_ID};
 use super::{TokenType, Vocabulary};
 
-/// What SentencePiece writes for a space.
+/// The character that SentencePiece writes for a space.
 pub(super) const SPACE: &str = "\u{2581}";
 
 /// The model: turns text without special tokens into ids.

@@ -36,11 +36,11 @@ pub(crate) struct ChatRequest {
     chat: ChatFields,
 }
 
-/// What only requests for a chat have.
+/// Fields that only requests for a chat have.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ChatFields {
     messages: Vec<ChatMessage>,
-    /// What the model may call.
+    /// Tools that the model may call.
     tools: Option<Vec<ChatTool>>,
     /// `auto`, `none`, `required`, `{"type": "function", "function": {"name": …}}`, or `{"type": "allowed_tools",
     /// "allowed_tools": {"mode": …, "tools": […]}}`. A required call follows the schema of its tool.

@@ -36,7 +36,7 @@ pub(crate) struct ChatChunk<'a> {
     usage: Option<Usage>,
 }
 
-/// What every part of a reply begins with.
+/// The fields that every part of a reply begins with.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 struct Head {
     id: String,

@@ -24,7 +24,7 @@ use write::{CompletionWriter, Parts};
 
 /// The most prompts of a request.
 const MOST_PROMPTS: usize = 1_024;
-/// What OpenAI generates where `max_tokens` is left out.
+/// Tokens that OpenAI generates where `max_tokens` is left out.
 const DEFAULT_TOKENS: usize = 16;
 
 /// Texts to be continued.
@@ -39,7 +39,7 @@ pub(crate) struct CompletionRequest {
     completion: CompletionFields,
 }
 
-/// What only requests for a completion have.
+/// Fields that only requests for a completion have.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct CompletionFields {
     prompt: Prompts,

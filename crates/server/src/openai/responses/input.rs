@@ -172,8 +172,8 @@ impl Messages {
         Ok(())
     }
 
-    /// Begins another turn after a text without calls. What follows calls within a turn is a part of it, because outputs
-    /// have to follow calls.
+    /// Begins another turn after a text without calls. What follows calls within a turn is a part of it, because
+    /// outputs have to follow calls.
     fn continue_turn(&mut self) {
         if !self.turn.texts.is_empty() && self.turn.calls.is_empty() {
             self.end_turn();

@@ -52,7 +52,7 @@ pub(crate) enum OutputPart {
         text: String,
         /// Always empty.
         annotations: Vec<Value>,
-        /// Those of the text's tokens, if the request asks for them.
+        /// Log-probabilities of the text's tokens, if the request asks for them.
         logprobs: Vec<TokenLogprob>,
     },
 }

@@ -44,14 +44,14 @@ pub(crate) struct ResponsesRequest {
     fields: ResponseFields,
 }
 
-/// What only requests for a response have.
+/// Fields that only requests for a response have.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct ResponseFields {
     /// A text of the user, or items.
     input: Content<InputItem>,
-    /// What the model is told before the conversation.
+    /// Instructions to the model before the conversation.
     instructions: Option<String>,
-    /// What the model may call.
+    /// Tools that the model may call.
     tools: Option<Vec<ResponseTool>>,
     /// `auto`, `none`, `required`, `{"type": "function", "name": …}`, or `{"type": "allowed_tools", "mode": …, "tools":
     /// […]}`. A required call follows the schema of its tool.

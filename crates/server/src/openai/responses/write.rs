@@ -50,10 +50,10 @@ pub(crate) struct ResponseEvent<'a> {
     /// All arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     arguments: Option<&'a str>,
-    /// Of the tokens of the delta, or of the whole text.
+    /// Log-probabilities of the tokens of the delta, or of the whole text.
     #[serde(skip_serializing_if = "Option::is_none")]
     logprobs: Option<&'a [TokenLogprob]>,
-    /// Of an error.
+    /// The code of an error.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -200,7 +200,7 @@ fn refused_keywords_are_named_by_their_path() {
     assert!(compiler.schema(&json!({"type": "null", "$defs": {"d": {"not": {}}}})).is_ok());
 }
 
-/// What llguidance itself refuses has no path, and is refused all the same.
+/// A schema that llguidance itself refuses is refused without a path.
 #[test]
 fn schemas_that_cannot_be_followed() {
     let compiler = Compiler::new();

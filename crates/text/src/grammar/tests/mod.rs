@@ -80,7 +80,7 @@ impl Compiler {
         self.try_draw(matcher, random, most).unwrap_or_else(|wrong| panic!("{wrong:?}"))
     }
 
-    /// As [`Self::draw`], or the text that nothing can follow.
+    /// The same as [`Self::draw`], or the text that nothing can follow.
     fn try_draw(
         &self,
         mut matcher: Matcher,

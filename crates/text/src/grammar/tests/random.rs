@@ -123,7 +123,7 @@ fn what_is_drawn_is_valid() {
                 ended += 1;
                 assert!(valid(&root, &root, &value), "{text}\nis not valid for\n{root}");
             }
-            // What stands in a property of any type may be a number beyond a double.
+            // A property of any type may be a number beyond a double.
             Err(error) if error.to_string().starts_with("number out of range") => {}
             Ok(_) => {}
             Err(error) => assert!(!whole && error.is_eof(), "{error}: {text}\n{root}"),

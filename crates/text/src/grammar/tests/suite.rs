@@ -36,7 +36,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a draft's schemas came to.
+/// The outcomes of a draft's schemas.
 #[derive(Default)]
 struct Counts {
     enforced: usize,
