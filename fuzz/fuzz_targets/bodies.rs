@@ -1,4 +1,5 @@
-//! Any bytes as the body of a request to each path: a reply, never a failure of the server, and JSON where it is refused.
+//! Any bytes as the body of a request to each path: a reply, never a failure of the server, and JSON where it is
+//! refused.
 #![no_main]
 
 #[path = "../speaking.rs"]

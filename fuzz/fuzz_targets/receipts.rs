@@ -1,5 +1,5 @@
-//! Any JSON as a receipt: a typed error, or a receipt that is the same when written and read again, and whose requests are
-//! refused or run.
+//! Any JSON as a receipt: a typed error, or a receipt that is the same when written and read again, and whose requests
+//! are refused or run.
 #![no_main]
 
 #[path = "../speaking.rs"]

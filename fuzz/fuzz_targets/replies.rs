@@ -1,4 +1,5 @@
-//! Any text as a reply in any form: its events do not depend on how the text is cut, and calls have objects as arguments.
+//! Any text as a reply in any form: its events do not depend on how the text is cut, and calls have objects as
+//! arguments.
 #![no_main]
 
 use gristmill_text::reply::{Reply, ReplyEvent, ReplyOptions};

@@ -98,8 +98,8 @@ fn target(path: &Path) -> Option<String> {
     is_target.then(|| path.file_stem().map(|name| name.to_string_lossy().into_owned())).flatten()
 }
 
-/// The arguments of cargo for all tests that need no simulator: those of the other packages, and those of the conformance
-/// crate.
+/// The arguments of cargo for all tests that need no simulator: those of the other packages, and those of the
+/// conformance crate.
 fn without_simulator(targets: &[String]) -> [Vec<String>; 2] {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let all = ["test", "--workspace", "--no-fail-fast"];

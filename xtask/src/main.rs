@@ -76,8 +76,8 @@ fn example(name: &str, arguments: &[&str]) -> Result<(), String> {
     sh(&build("example", name)?.display().to_string(), arguments)
 }
 
-/// Builds an example or a program (`kind`: `example` or `bin`), and says where it is. It is built with the whole workspace: for
-/// its package alone cargo would compile libraries again, with fewer features, for two minutes.
+/// Builds an example or a program (`kind`: `example` or `bin`), and says where it is. It is built with the whole
+/// workspace: for its package alone cargo would compile libraries again, with fewer features, for two minutes.
 fn build(kind: &str, name: &str) -> Result<PathBuf, String> {
     sh("cargo", &["build", "--quiet", "--workspace", &format!("--{kind}"), name])?;
     let this = std::env::current_exe().map_err(|error| format!("where this program is: {error}"))?;

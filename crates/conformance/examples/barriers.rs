@@ -1,8 +1,8 @@
-//! Deletes every barrier and every wait of the kernels in turn, on each GPU that runs the source, and plants bugs: checked mode
-//! must notice each. `cargo xtask prove barriers`.
+//! Deletes every barrier and every wait of the kernels in turn, on each GPU that runs the source, and plants bugs:
+//! checked mode must notice each. `cargo xtask prove barriers`.
 //!
-//! barriers [SOURCE...]: those of these sources, or of all. It prints a row of a table for each source that has any, and a line
-//! for each change that was not noticed: `- SOURCE: …`.
+//! barriers [SOURCE...]: those of these sources, or of all. It prints a row of a table for each source that has any,
+//! and a line for each change that was not noticed: `- SOURCE: …`.
 
 #[cfg(all(target_arch = "x86_64", unix))]
 mod prove {
@@ -13,11 +13,12 @@ mod prove {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Instant;
 
-    /// Cases of each part of the suite that are run to learn which sources they run; one for a single source, which many run.
+    /// Cases of each part of the suite that are run to learn which sources they run; one for a single source, which
+    /// many run.
     const LOOKS: usize = 4;
 
-    /// Rounds that look for cases to reach a call on each GPU, which few calls of a shared source do on one of them; then for
-    /// what no case reaches on either.
+    /// Rounds that look for cases to reach a call on each GPU, which few calls of a shared source do on one of them;
+    /// then for what no case reaches on either.
     const ROUNDS: [usize; 2] = [8, 60];
 
     /// A change that checked mode noticed.

@@ -1,5 +1,6 @@
-//! What a step of a model launches on Metal, told by the host's own path on a device that notes launches and runs nothing, and
-//! the bounds that follow from bytes and operations: a model on paper, not a measurement (`docs/metal.md`).
+//! What a step of a model launches on Metal, told by the host's own path on a device that notes launches and runs
+//! nothing, and the bounds that follow from bytes and operations: a model on paper, not a measurement
+//! (`docs/metal.md`).
 //!
 //! metal_model FILE [DEPTH [PROMPT]]: a GGUF file, whose weights are not read; a token after DEPTH others (512), and a
 //! prompt of PROMPT tokens (512).
@@ -14,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Name, bytes read in a second, float operations in a second (a product and a sum are two), as Apple publishes the first and
-/// cores × 128 lanes × clock give the second.
+/// Name, bytes read in a second, float operations in a second (a product and a sum are two), as Apple publishes the
+/// first and cores × 128 lanes × clock give the second.
 const DEVICES: [(&str, f64, f64); 3] =
     [("M1 Max", 400e9, 10.6e12), ("M2 Ultra", 800e9, 27.2e12), ("M4 Max", 546e9, 18.4e12)];
 
@@ -175,8 +176,9 @@ struct Step {
     before: f64,
 }
 
-/// The bytes that a launch moves, and its operations. Weights count once, experts as many as are expected to be met by uniform
-/// routing; of the cache, what the tokens see, once; all else as declared. Operations are those of products and attention.
+/// The bytes that a launch moves, and its operations. Weights count once, experts as many as are expected to be met by
+/// uniform routing; of the cache, what the tokens see, once; all else as declared. Operations are those of products and
+/// attention.
 fn cost(note: &Note, file: &GgufFile, gpu: &Noting, facts: &Facts, step: &Step) -> (f64, f64) {
     // It finds that no token of a prompt is left to it.
     if step.tokens > 1.0 && note.kernel == "attention_split" {

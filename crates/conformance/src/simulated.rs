@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 /// What allocations are aligned to, as by CUDA.
 const ALIGNMENT: usize = 256;
-/// Fresh memory is filled with this byte, which makes NaNs and huge ids; larger allocations stay as the system gives them.
+/// Fresh memory is filled with this byte, which makes NaNs and huge ids; larger allocations stay as the system gives
+/// them.
 const POISON: u8 = 0xff;
 const POISONED: usize = 64 << 20;
 

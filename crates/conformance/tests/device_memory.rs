@@ -15,7 +15,8 @@ use gristmill_metal::Metal;
 
 const LANGUAGES: [Language; 2] = [Language::Cuda, Language::Metal];
 
-/// A golden model on a device of its own, and its plan, which has the bytes of its weights: CUDA's own, Metal's in the file.
+/// A golden model on a device of its own, and its plan, which has the bytes of its weights: CUDA's own, Metal's in the
+/// file.
 fn loaded(language: Language, name: &str, limits: &Limits, precision: Precision) -> (Arc<Simulator>, Arc<Model>, Plan) {
     let gpu = Simulator::with(language, Order::Ascending, Mode::Fast, Vec::new());
     let backend: Arc<Backend> = match language {
@@ -33,8 +34,8 @@ fn loaded(language: Language, name: &str, limits: &Limits, precision: Precision)
     (gpu, Arc::new(model), plan)
 }
 
-/// Weights to the byte, in many formats, tied or not, with rows that planes have to be padded for; caches and the rest not
-/// below what is taken, nor far above it.
+/// Weights to the byte, in many formats, tied or not, with rows that planes have to be padded for; caches and the rest
+/// not below what is taken, nor far above it.
 #[test]
 fn a_device_takes_what_was_planned() {
     let names = [

@@ -1,5 +1,5 @@
-//! Hidden states of golden models, whose logits are those of transformers: a row of logits is the output matrix times the
-//! row of hidden states, in f64, on every backend. On a CPU the bits do not depend on how texts are cut and mixed.
+//! Hidden states of golden models, whose logits are those of transformers: a row of logits is the output matrix times
+//! the row of hidden states, in f64, on every backend. On a CPU the bits do not depend on how texts are cut and mixed.
 
 mod golden;
 

@@ -1,4 +1,5 @@
-//! Tiny random models of every architecture: their logits against transformers', which `scripts/golden/models.py` wrote.
+//! Tiny random models of every architecture: their logits against transformers', which `scripts/golden/models.py`
+//! wrote.
 //!
 //! The golden tokens keep every router far from a tie, so no position is excused by the equality rule. To show that
 //! the tolerance is not too wide to notice anything, each block's output is zeroed
@@ -119,7 +120,8 @@ fn load(file: &GgufFile, backend: Arc<Backend>, precision: Precision) -> Arc<Mod
     Arc::new(Model::with_backend(file.clone(), backend, options).unwrap())
 }
 
-/// The reference, every level of this CPU, and the first CUDA device. What is not there is named: it is skipped, not passed.
+/// The reference, every level of this CPU, and the first CUDA device. What is not there is named: it is skipped, not
+/// passed.
 fn backends() -> Vec<Arc<Backend>> {
     let mut backends: Vec<Arc<Backend>> = vec![Arc::new(Reference::backend())];
     for &name in Level::NAMES {
@@ -200,8 +202,8 @@ fn one_small_model() {
     check_all(&["qwen3moe-q4_k_m"], Precision::Fast, |golden| golden.tolerance);
 }
 
-/// GPUs in the simulator: for CUDA steps that are padded, recorded and replayed; a model with experts and one with odd widths,
-/// and one with windows, sinks and biases.
+/// GPUs in the simulator: for CUDA steps that are padded, recorded and replayed; a model with experts and one with odd
+/// widths, and one with windows, sinks and biases.
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
     use super::golden::models;

@@ -1,4 +1,5 @@
-//! Every kernel that a step of any size launches was made ready, of every golden model, on a device that computes nothing.
+//! Every kernel that a step of any size launches was made ready, of every golden model, on a device that computes
+//! nothing.
 
 use std::collections::BTreeSet;
 use std::path::Path;

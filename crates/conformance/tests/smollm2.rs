@@ -33,9 +33,9 @@ const EXACT: Tolerance = Tolerance { precision: Precision::Exact, nmse: 1e-6, ga
 
 /// Activations of 8 bits put single logits of so small a model off by up to 0.86 (NMSE 6e-4), whichever matrix
 /// operation reads them: with only the output head's quantised (NMSE 4e-5), 0.9% of positions were excused still. So
-/// the rule's 1% is asserted for exact activations; here 2.7% were excused at the best level (13 of 487, the largest gap
-/// 0.71). llama.cpp, whose activations have 8 bits too, leaves transformers' text at 14 of 431 (3.2%), the largest gap
-/// 1.42.
+/// the rule's 1% is asserted for exact activations; here 2.7% were excused at the best level (13 of 487, the largest
+/// gap 0.71). llama.cpp, whose activations have 8 bits too, leaves transformers' text at 14 of 431 (3.2%), the largest
+/// gap 1.42.
 const FAST: Tolerance = Tolerance { precision: Precision::Fast, nmse: 1e-3, gap: 1.0, excused: 0.04 };
 
 /// What ours may differ from llama.cpp's perplexity.

@@ -1,4 +1,5 @@
-//! One mixture-of-experts layer on random weights, with nothing but the kernels: `cargo run --release --example experts`.
+//! One mixture-of-experts layer on random weights, with nothing but the kernels:
+//! `cargo run --release --example experts`.
 //!
 //! route → group → gate and up of each token's experts → down → weighted sum.
 

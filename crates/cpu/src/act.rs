@@ -32,8 +32,8 @@ pub(super) struct CpuAct {
     pub(super) exact: Vec<f32>,
     /// rows × ⌈cols / 32⌉. Empty at [`Precision::Exact`].
     pub(super) int8: Vec<Int8Block>,
-    /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero. Empty
-    /// at [`Precision::Exact`], and if the level does not multiply bfloat16.
+    /// rows × ⌈cols / 2⌉ pairs of bfloat16, the even column in the lower half, and beside an odd last column zero.
+    /// Empty at [`Precision::Exact`], and if the level does not multiply bfloat16.
     pub(super) bf16: Vec<u32>,
 }
 

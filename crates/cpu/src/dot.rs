@@ -165,8 +165,8 @@ impl<F: Float> RowKernel for FloatDot<F> {
     }
 }
 
-/// bfloat16 weights and activations: one instruction multiplies two columns. GEMM reaches 395 Gop/s, with f32 activations
-/// ([`FloatDot`], near its peak) 209 (two Zen 4 cores, `matmul_speed`).
+/// bfloat16 weights and activations: one instruction multiplies two columns. GEMM reaches 395 Gop/s, with f32
+/// activations ([`FloatDot`], near its peak) 209 (two Zen 4 cores, `matmul_speed`).
 struct Bf16Dot;
 
 impl RowKernel for Bf16Dot {

@@ -1,7 +1,7 @@
 //! The CPU backend: SIMD levels chosen at run time, a pool of threads, weights in tiles of 16 rows.
 //!
-//! [`dot`] is the innermost kernel, [`matmul`] and [`moe`] choose its tiles and activation rows, [`layout`] is the memory
-//! layout of weights, [`attention`] reads the paged cache, [`rows`] has the operations on single rows.
+//! [`dot`] is the innermost kernel, [`matmul`] and [`moe`] choose its tiles and activation rows, [`layout`] is the
+//! memory layout of weights, [`attention`] reads the paged cache, [`rows`] has the operations on single rows.
 
 #![deny(unsafe_code)]
 

@@ -1,9 +1,9 @@
 //! The thread pool: a job is a number of chunks that threads take dynamically.
 //!
-//! Threads wait by spinning for a moment and then parking: operations follow each other within microseconds, so a parked
-//! thread would wake too late, but pure spinning collapses when cores are shared. The caller waits only for workers that
-//! take part: a job is *open* while it has chunks left, a worker must *enter* it, and the caller returns once it has
-//! closed the job and all workers inside have left.
+//! Threads wait by spinning for a moment and then parking: operations follow each other within microseconds, so a
+//! parked thread would wake too late, but pure spinning collapses when cores are shared. The caller waits only for
+//! workers that take part: a job is *open* while it has chunks left, a worker must *enter* it, and the caller returns
+//! once it has closed the job and all workers inside have left.
 
 #![allow(unsafe_code)]
 
@@ -90,7 +90,8 @@ impl Pool {
     }
 
     /// Calls `work(0)` … `work(chunks - 1)`, each once, on all threads, and returns when all are done. Jobs of several
-    /// callers run one after another. A panic in a chunk is passed on to the caller after all threads have left the job.
+    /// callers run one after another. A panic in a chunk is passed on to the caller after all threads have left the
+    /// job.
     ///
     /// Must not be called from within a chunk: that would deadlock.
     pub fn run(&self, chunks: usize, work: &(dyn Fn(usize) + Sync)) {

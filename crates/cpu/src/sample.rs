@@ -70,8 +70,8 @@ fn all_finite(values: &[f32]) -> bool {
 
 /// Index of the largest value, the smaller on a tie; NaN is the smallest. 0 for no values.
 ///
-/// First the value, in as many lanes as vectors have, then where it is: a comparison that carries the index waits for the
-/// one before.
+/// First the value, in as many lanes as vectors have, then where it is: a comparison that carries the index waits for
+/// the one before.
 fn argmax(values: &[f32]) -> u32 {
     const LANES: usize = 64;
     let larger = |a: f32, b: f32| if b > a { b } else { a };

@@ -1,15 +1,15 @@
 //! Attention over the paged cache: which kernel, in how many blocks of threads.
 //!
-//! Tokens of a prompt are neighbours: `attention_tile` serves such runs of [`LONG_RUN`] tokens and more, and shares keys
-//! and values among them. The context of any other token is cut into splits, by `attention_decode` on tensor cores or by
-//! `attention_split`, which serves every shape of cache; `attention_combine` joins the splits. A step with one token per
-//! sequence has no runs, and `attention_decode` also normalises and rotates queries and keys and writes to the cache, as
-//! `qkv_write` does otherwise. Activations of the next product are prepared where results are written, except those of
-//! long runs.
+//! Tokens of a prompt are neighbours: `attention_tile` serves such runs of [`LONG_RUN`] tokens and more, and shares
+//! keys and values among them. The context of any other token is cut into splits, by `attention_decode` on tensor cores
+//! or by `attention_split`, which serves every shape of cache; `attention_combine` joins the splits. A step with one
+//! token per sequence has no runs, and `attention_decode` also normalises and rotates queries and keys and writes to
+//! the cache, as `qkv_write` does otherwise. Activations of the next product are prepared where results are written,
+//! except those of long runs.
 //!
-//! The cut depends on a token's context alone. The number of blocks depends on the number of tokens and the length of the
-//! block table, which the host knows. The device finds the long runs. So a captured launch serves any lengths, and a
-//! token's result depends on its own sequence alone.
+//! The cut depends on a token's context alone. The number of blocks depends on the number of tokens and the length of
+//! the block table, which the host knows. The device finds the long runs. So a captured launch serves any lengths, and
+//! a token's result depends on its own sequence alone.
 
 pub(super) mod form;
 
@@ -86,8 +86,8 @@ fn writes_act(spec: KvSpec) -> bool {
     spec.value_width.is_multiple_of(32)
 }
 
-/// [`gristmill_kernels::ops::Attention`]. The kernel for long runs writes no activations. Which runs are long depends on how a
-/// sequence's tokens are cut into steps, so a deterministic backend takes every token by splits.
+/// [`gristmill_kernels::ops::Attention`]. The kernel for long runs writes no activations. Which runs are long depends
+/// on how a sequence's tokens are cut into steps, so a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && !call.placement.one_token_per_sequence && !cuda.deterministic();
     let tile = form::tile(call.device.gpu().properties(), call.spec).filter(|_| many);

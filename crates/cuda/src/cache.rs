@@ -1,4 +1,5 @@
-//! Machine code on disk, so that a kernel is compiled once on a machine: a file for each compilation, named by what went in.
+//! Machine code on disk, so that a kernel is compiled once on a machine: a file for each compilation, named by what
+//! went in.
 
 use sha2::{Digest, Sha256};
 use std::fs;

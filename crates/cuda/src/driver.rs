@@ -1,8 +1,8 @@
 //! The CUDA driver as a [`Gpu`].
 //!
-//! cudarc's bindings panic if the driver's library is missing, or one of its functions. [`version`] therefore looks for the
-//! library, and refuses drivers of before CUDA 12.0, the version that the bindings are made for; everything else asks it
-//! first. `driver/` has the context with its stream, and graphs.
+//! cudarc's bindings panic if the driver's library is missing, or one of its functions. [`version`] therefore looks for
+//! the library, and refuses drivers of before CUDA 12.0, the version that the bindings are made for; everything else
+//! asks it first. `driver/` has the context with its stream, and graphs.
 
 #![allow(unsafe_code)]
 
@@ -252,8 +252,8 @@ impl Gpu for Driver {
     }
 
     fn free(&self, address: u64) {
-        // SAFETY: a `Region` frees what it allocated, once. The driver waits for work that uses it. A failure means that
-        // the device is lost, which the next operation tells.
+        // SAFETY: a `Region` frees what it allocated, once. The driver waits for work that uses it. A failure means
+        // that the device is lost, which the next operation tells.
         unsafe {
             if self.shared.enter().is_ok() {
                 sys::cuMemFree_v2(address);
@@ -270,8 +270,8 @@ impl Gpu for Driver {
 
     fn write(&self, address: u64, bytes: &[u8]) -> Result<()> {
         self.shared.enter()?;
-        // SAFETY: a `Region` names its own memory, and has seen that the bytes fit. The driver copies pageable host memory
-        // before it returns.
+        // SAFETY: a `Region` names its own memory, and has seen that the bytes fit. The driver copies pageable host
+        // memory before it returns.
         let code =
             unsafe { sys::cuMemcpyHtoDAsync_v2(address, bytes.as_ptr().cast(), bytes.len(), self.shared.stream) };
         check(self.properties.id, "copying to it", code)
@@ -345,8 +345,8 @@ impl Gpu for Driver {
             attrs: &mut overlap,
             numAttrs: u32::from(launch.overlap && self.properties.architecture >= 90),
         };
-        // SAFETY: the arguments live through the call, which copies them. That they are what the kernel takes, and that it
-        // stays within them, is what the simulator checks.
+        // SAFETY: the arguments live through the call, which copies them. That they are what the kernel takes, and that
+        // it stays within them, is what the simulator checks.
         let code = unsafe { sys::cuLaunchKernelEx(&config, function.0, arguments.as_mut_ptr(), ptr::null_mut()) };
         check(self.properties.id, launch.kernel.entry, code)
     }

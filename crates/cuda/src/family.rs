@@ -67,8 +67,8 @@ fn fastest(cuda: &Cuda, product: &Product) -> Family {
     }
 }
 
-/// By the weight alone. Of the families whose result for a row depends on the weight's shape alone, int8 on tensor cores
-/// takes one row in about the time of dot products, and eight in little more (figures: `gemm_int8.rs`).
+/// By the weight alone. Of the families whose result for a row depends on the weight's shape alone, int8 on tensor
+/// cores takes one row in about the time of dot products, and eight in little more (figures: `gemm_int8.rs`).
 fn deterministic(cuda: &Cuda, product: &Product) -> Family {
     let int8 = Family::Int8.runs_on(cuda.device.gpu().properties().architecture);
     if int8 && gemv::reads_int8(product.weight(), product.x) { Family::Int8 } else { Family::Gemv }

@@ -15,11 +15,11 @@ use gristmill_kernels::ops::elements;
 
 /// Rows of a full tile of [`gristmill_kernels::groups::Groups`] for `gemm.cu`.
 const TILE: usize = super::moe::TILE_ROWS;
-/// Rows of X from which on these kernels beat those of `gemv.rs`. On an H200, with Q4_K, 5,120 × 2,048 takes 12.2 and 20.9
-/// µs there for 4 and 8 rows, 14.7 and 14.4 here; 2,048 × 4,096 takes 11.2 and 18.3, and 12.4 and 12.3.
+/// Rows of X from which on these kernels beat those of `gemv.rs`. On an H200, with Q4_K, 5,120 × 2,048 takes 12.2 and
+/// 20.9 µs there for 4 and 8 rows, 14.7 and 14.4 here; 2,048 × 4,096 takes 11.2 and 18.3, and 12.4 and 12.3.
 const FEWEST_ROWS: usize = 5;
-/// Pairs for each expert from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and here: 99 and
-/// 131 µs for two pairs each, 171 and 133 for four.
+/// Pairs for each expert from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and here:
+/// 99 and 131 µs for two pairs each, 171 and 133 for four.
 const FEWEST_PAIRS: usize = 3;
 
 /// How the work is cut.
@@ -54,8 +54,8 @@ impl Cut {
     }
 }
 
-/// Narrow ones start and end sooner, most of all if their warps share the columns; large ones unpack each weight for more
-/// rows of X, and read each row of X for more weights.
+/// Narrow ones start and end sooner, most of all if their warps share the columns; large ones unpack each weight for
+/// more rows of X, and read each row of X for more weights.
 const CUTS: [Cut; 6] = [
     Cut::mma(32, 1, 1, 2, 3, 50),
     Cut::mma(32, 1, 4, 1, 2, 20),
@@ -111,8 +111,8 @@ impl Cut {
         };
         let fits = |cut: &Cut| {
             let fits = match product.rows {
-                // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends: 10%
-                // faster. Large tiles are for the other kernel.
+                // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends:
+                // 10% faster. Large tiles are for the other kernel.
                 RowSelection::Pairs { groups, .. } if cut.family == Family::Mma => {
                     cut.blocks > 1 && groups.tile_rows() <= TILE
                 }

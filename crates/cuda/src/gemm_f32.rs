@@ -9,8 +9,8 @@ use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 
 const FILE: &str = "gemm_f32.cu";
-/// Rows of X from which on this is faster than `gemv.cu`, which reads all weights for every four. With few rows there are few
-/// blocks: for 128 experts, steps of 16 to 128 rows were a quarter slower on an H200 with this kernel.
+/// Rows of X from which on this is faster than `gemv.cu`, which reads all weights for every four. With few rows there
+/// are few blocks: for 128 experts, steps of 16 to 128 rows were a quarter slower on an H200 with this kernel.
 const FEWEST: usize = 256;
 /// Rows and outputs of a block, and its threads: as in the kernel's source.
 const ROWS: usize = 16;

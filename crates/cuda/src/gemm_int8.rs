@@ -23,12 +23,12 @@ const WARP_SCRATCH: usize = OUTPUTS * COLUMNS + (COLUMNS / 16) * (OUTPUTS + 1 + 
 /// Blocks that a multiprocessor should have at least, so that its warps hide each other's waiting.
 const BLOCKS_EACH: usize = 3;
 
-/// Rows of X, in which these kernels are the fastest. On an H200, with Q4_K, GEMV, this and `gemm.cu` take 5,120 × 2,048 in
-/// 6.0, 6.0 and 13 µs for two rows; 8.9, 6.4 and 13 for four; 22, 7.2 and 13 for eight; for 16 this 10.7 and `gemm.cu` 13,
-/// for 32 both 14.
+/// Rows of X, in which these kernels are the fastest. On an H200, with Q4_K, GEMV, this and `gemm.cu` take 5,120 ×
+/// 2,048 in 6.0, 6.0 and 13 µs for two rows; 8.9, 6.4 and 13 for four; 22, 7.2 and 13 for eight; for 16 this 10.7 and
+/// `gemm.cu` 13, for 32 both 14.
 const ROWS: RangeInclusive<usize> = 3..=16;
-/// The same of pairs for each of the experts, from and below. For 128 experts, gate and up of 768 × 2,048 take 42, 45 and 62
-/// µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four.
+/// The same of pairs for each of the experts, from and below. For 128 experts, gate and up of 768 × 2,048 take 42, 45
+/// and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four.
 const PAIRS: [usize; 2] = [1, 6];
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {

@@ -17,9 +17,9 @@ const BLOCK: usize = 128;
 const GROUP_ROWS: [usize; 2] = [4, 2];
 /// Outputs of a block in `gate_up`: those that are rounded together.
 pub(super) const GATE_OUTPUTS: usize = 32;
-/// Threads that a large device holds at once: 512 on each of 132 multiprocessors. They keep its memory busy; more wait for
-/// the first to end. On an H200, one row of X, Q4_K, four rows to a thread group: 2,048 × 4,096 takes 3.7 µs with 65,536 threads,
-/// 3.9 with half as many; reading as many bytes alone 1.7.
+/// Threads that a large device holds at once: 512 on each of 132 multiprocessors. They keep its memory busy; more wait
+/// for the first to end. On an H200, one row of X, Q4_K, four rows to a thread group: 2,048 × 4,096 takes 3.7 µs with
+/// 65,536 threads, 3.9 with half as many; reading as many bytes alone 1.7.
 const ENOUGH_THREADS: usize = 512 * 132;
 /// Fewer neighbouring threads than this, as a power of two, would read parts of lines of 128 bytes.
 const LEAST_TEAM: u32 = 3;
@@ -111,12 +111,14 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     })
 }
 
-/// The size of a thread group, as a power of two: the fastest by a rough count of the time. It depends on the weight alone, because
-/// the order of a row's sum depends on it. On an H200 the head of Qwen3-30B-A3B (Q6_K, 151,936 × 2,048) takes 69 µs in
-/// thread groups of 16, 81 of 32, 78 of 8 (and two rows); its experts' down for 8 tokens (Q4_K, 2,048 × 768) 22 of 8, above 29 of 16.
+/// The size of a thread group, as a power of two: the fastest by a rough count of the time. It depends on the weight
+/// alone, because the order of a row's sum depends on it. On an H200 the head of Qwen3-30B-A3B (Q6_K, 151,936 × 2,048)
+/// takes 69 µs in thread groups of 16, 81 of 32, 78 of 8 (and two rows); its experts' down for 8 tokens (Q4_K, 2,048 ×
+/// 768) 22 of 8, above 29 of 16.
 pub(super) fn threads_log2(spans: usize, groups: usize, block: usize) -> u32 {
     let cost = |log2: u32| {
-        // A span's time, with what each thread group does once as a quarter of one; lines that are read in two halves cost.
+        // A span's time, with what each thread group does once as a quarter of one; lines that are read in two halves
+        // cost.
         let turns = spans.div_ceil(1 << log2) as f64 + 0.25;
         let lines = if log2 <= LEAST_TEAM { 1.25 } else { 1.0 };
         turns * lines * ((groups << log2) as f64 / ENOUGH_THREADS as f64).max(1.0)

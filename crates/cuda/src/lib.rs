@@ -1,7 +1,7 @@
 //! CUDA: which kernels multiply, attention, and the driver. What all GPUs do alike is in [`gristmill_gpu`].
 //!
-//! From here: [`matmul`] decides which family of kernels multiplies ([`family`]), [`attention`] works on the paged cache,
-//! [`driver`] runs launches. The kernels' sources are in `kernels/`.
+//! From here: [`matmul`] decides which family of kernels multiplies ([`family`]), [`attention`] works on the paged
+//! cache, [`driver`] runs launches. The kernels' sources are in `kernels/`.
 
 #![deny(unsafe_code)]
 

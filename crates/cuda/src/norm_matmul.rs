@@ -1,4 +1,5 @@
-//! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.cu`.
+//! A norm and the product that reads it in one launch, for steps of few tokens: the host side of
+//! `kernels/norm_matmul.cu`.
 
 use super::Cuda;
 use super::family::Family;

@@ -1,7 +1,7 @@
 //! NVRTC, NVIDIA's compiler as a library (<https://docs.nvidia.com/cuda/nvrtc/>), found and opened at run time.
 //!
-//! Bound here by hand, eight functions, because a machine may have it of CUDA 12 or 13, from a toolkit or from the Python
-//! package, or not at all, and none of that may panic.
+//! Bound here by hand, eight functions, because a machine may have it of CUDA 12 or 13, from a toolkit or from the
+//! Python package, or not at all, and none of that may panic.
 
 #![allow(unsafe_code)]
 
@@ -115,7 +115,8 @@ impl Nvrtc {
         Ok(Some(found))
     }
 
-    /// Compiles a source for the architecture that the options name; the machine code and the compiler's log, or the log.
+    /// Compiles a source for the architecture that the options name; the machine code and the compiler's log, or the
+    /// log.
     pub(crate) fn compile(&self, source: &str, name: &str, options: &[String]) -> Result<(Vec<u8>, String), Failure> {
         let c = |text: &str| CString::new(text).map_err(|_| "a source with a zero byte".to_owned());
         let (source, name) = (c(source)?, c(name)?);

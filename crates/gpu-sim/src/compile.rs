@@ -53,9 +53,9 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-/// No vectors of 32 bytes, which nothing here gains from. GCC 13.3, as Ubuntu 24.04 has it, may drop the alignment of the stack to
-/// 32 bytes together with that to 16 which the same function needs (seen in `gemv.cu` of Q6_K, where locals begin with a
-/// pattern: an aligned store to an address that is not).
+/// No vectors of 32 bytes, which nothing here gains from. GCC 13.3, as Ubuntu 24.04 has it, may drop the alignment of
+/// the stack to 32 bytes together with that to 16 which the same function needs (seen in `gemv.cu` of Q6_K, where
+/// locals begin with a pattern: an aligned store to an address that is not).
 const FLAGS_GCC: &[&str] = &["-mprefer-vector-width=128", "-mmove-max=128", "-mstore-max=128"];
 
 /// Numbers without a suffix are floats, and each operation on halves rounds.
@@ -65,9 +65,9 @@ const METAL_FLAGS_CLANG: &[&str] = &["-Xclang", "-cl-single-precision-constant",
 
 const FAST: &[&str] = &["-O2"];
 
-/// The compiler calls a hook before each load and store, which stay where the source has them, and where arithmetic
-/// or an address has no meaning. The hooks are our own (`include/check.h`). Debug information tells lines and no variables, whose
-/// places took a fifth of the time of compiling.
+/// The compiler calls a hook before each load and store, which stay where the source has them, and where arithmetic or
+/// an address has no meaning. The hooks are our own (`include/check.h`). Debug information tells lines and no
+/// variables, whose places took a fifth of the time of compiling.
 const CHECKED: &[&str] = &[
     "-O1",
     "-g1",

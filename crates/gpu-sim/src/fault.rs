@@ -40,8 +40,8 @@ pub enum Kind {
     Undefined,
 }
 
-/// A place in the kernel source: the innermost line, and the lines of those that called the function it is in, as far as
-/// they are known.
+/// A place in the kernel source: the innermost line, and the lines of those that called the function it is in, as far
+/// as they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Source name, as `#line` gives it, and line, from 1. Empty if unknown.

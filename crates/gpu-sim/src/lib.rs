@@ -1,8 +1,8 @@
 //! Runs GPU kernels on the CPU, so that they can be tested where there is no GPU.
 //!
 //! The system's compiler compiles a kernel source as C++, after a prelude that defines the kernel language's qualifiers
-//! and intrinsics (`include/`). Each GPU thread is a fibre. The simulator shows what a kernel computes. It does not show
-//! whether the device's own compiler takes the source, nor registers, occupancy or time.
+//! and intrinsics (`include/`). Each GPU thread is a fibre. The simulator shows what a kernel computes. It does not
+//! show whether the device's own compiler takes the source, nor registers, occupancy or time.
 //!
 //! CUDA C++ is compiled as it is. Metal source is translated first (`msl`), because address spaces, attributes and
 //! threadgroup variables are not C++; the translator refuses what is not Metal.
@@ -48,8 +48,8 @@ pub const PTX: &str = include_str!("../include/ptx.cuh");
 /// The same for `hopper.cuh`, the instructions of compute capability 9.0. It goes after [`PTX`].
 pub const HOPPER: &str = include_str!("../include/hopper.cuh");
 
-/// Checks the address spaces of a Metal source, which [`Program`] does not know: fails where a pointer or a reference to
-/// one is taken for another. Clang compiles the source as C++ for OpenCL; without Clang the error is
+/// Checks the address spaces of a Metal source, which [`Program`] does not know: fails where a pointer or a reference
+/// to one is taken for another. Clang compiles the source as C++ for OpenCL; without Clang the error is
 /// [`Error::NoClang`]. Sources that passed are noted in the folder `cache`.
 #[cfg(all(target_arch = "x86_64", unix))]
 pub fn check_address_spaces(source: &Source, cache: &std::path::Path) -> Result<()> {

@@ -1,5 +1,5 @@
-//! The plain C++ of `hopper.cuh`: a pipelined product of matrices (`pipelined.cu`) gives what plain loops give, and bugs that
-//! are planted in it are found. NVRTC compiles the same source (`cargo xtask kernels`).
+//! The plain C++ of `hopper.cuh`: a pipelined product of matrices (`pipelined.cu`) gives what plain loops give, and
+//! bugs that are planted in it are found. NVRTC compiles the same source (`cargo xtask kernels`).
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;
@@ -228,7 +228,8 @@ const BUGS: &[Bug] = &[
     ("lines", &[("named_barrier_arrive(3, THREADS);", "{ named_barrier_arrive(3, THREADS); named_barrier_arrive(3, THREADS); }")], &[Kind::Divergence]),
 ];
 
-/// All bugs in one source, whose kernels take as a further argument which of them they have: compiling is what takes time.
+/// All bugs in one source, whose kernels take as a further argument which of them they have: compiling is what takes
+/// time.
 fn with_bugs() -> String {
     let mut text = TEXT.replace("SUM* c, u32 bytes, u32 columns) {", "SUM* c, u32 bytes, u32 columns, u32 bug) {");
     let mut statements: Vec<(&str, &str)> =

@@ -27,7 +27,8 @@ kernel void scale(constant Args& args [[buffer(3)]], device const float *x [[ bu
     y[i] = sum * args.scale;
 }
 
-// Without numbers: the smallest that are free, by their order. Attributes of parameters of other functions mean nothing.
+// Without numbers: the smallest that are free, by their order. Attributes of parameters of other functions mean
+// nothing.
 static inline uint same(uint i [[thread_index_in_simdgroup]]) { return i; }
 kernel void counted(device float* y, uint i [[thread_index_in_threadgroup]], const device float* z [[buffer(1)]],
                     constant float& x) {

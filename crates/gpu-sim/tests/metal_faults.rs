@@ -1,5 +1,5 @@
-//! Planted bugs in kernels of Metal are found, with their lines: those of memory, of order, and what a simdgroup must do
-//! together.
+//! Planted bugs in kernels of Metal are found, with their lines: those of memory, of order, and what a simdgroup must
+//! do together.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;

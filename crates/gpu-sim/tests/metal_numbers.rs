@@ -6,8 +6,8 @@ mod common;
 use common::metal::{everywhere, launch};
 use common::{Random, read, seed, write};
 
-/// Bits of the float with `fraction` bits behind the point and exponents as of `least` on that is nearest to a number, ties
-/// to even. No NaN.
+/// Bits of the float with `fraction` bits behind the point and exponents as of `least` on that is nearest to a number,
+/// ties to even. No NaN.
 fn round(x: f64, fraction: i32, least: i32, bias: i32) -> u16 {
     let sign = u16::from(x.is_sign_negative()) << 15;
     let x = x.abs();
@@ -50,8 +50,8 @@ fn of_bfloat(bits: u16) -> f64 {
     f32::from_bits(u32::from(bits) << 16).into()
 }
 
-/// a · b + c, of which a product of 16-bit numbers is exact. What the sum loses is kept in its last bit: without it a tie, which
-/// a number that is too small here would break, would go to the even side.
+/// a · b + c, of which a product of 16-bit numbers is exact. What the sum loses is kept in its last bit: without it a
+/// tie, which a number that is too small here would break, would go to the even side.
 fn fused(a: f64, b: f64, c: f64) -> f64 {
     let (product, sum) = (a * b, a * b + c);
     let back = sum - product;

@@ -1,5 +1,5 @@
-//! What is not MSL is refused, in the right line: by the pass over tokens, by the C++ compiler, and by the compiler that
-//! knows address spaces. What is MSL is taken, however it is written.
+//! What is not MSL is refused, in the right line: by the pass over tokens, by the C++ compiler, and by the compiler
+//! that knows address spaces. What is MSL is taken, however it is written.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Planted bugs of order are found, with their lines: races in a warp, in a block, in the grid; threads that diverge, or
-//! wait for each other for ever; meetings of a warp to which not all come.
+//! Planted bugs of order are found, with their lines: races in a warp, in a block, in the grid; threads that diverge,
+//! or wait for each other for ever; meetings of a warp to which not all come.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;

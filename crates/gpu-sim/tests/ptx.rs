@@ -1,5 +1,5 @@
-//! The plain C++ of `ptx.cuh` against plain loops over whole matrices. Which lane holds what is written out again here, from
-//! the tables of the PTX ISA (sections "Matrix Fragments for mma.m16n8k16 with floating point type", "… for
+//! The plain C++ of `ptx.cuh` against plain loops over whole matrices. Which lane holds what is written out again here,
+//! from the tables of the PTX ISA (sections "Matrix Fragments for mma.m16n8k16 with floating point type", "… for
 //! mma.m16n8k32" and "ldmatrix").
 #![cfg(all(target_arch = "x86_64", unix))]
 

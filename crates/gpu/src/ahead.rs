@@ -11,8 +11,8 @@ use std::thread;
 /// Compilations at a time: each takes some 100 MB of memory.
 const MOST_THREADS: usize = 16;
 
-/// Compiles what `work` would launch on the device that it gets, which runs nothing. `progress` gets the number of units
-/// that are compiled, and of all.
+/// Compiles what `work` would launch on the device that it gets, which runs nothing. `progress` gets the number of
+/// units that are compiled, and of all.
 pub fn make_ready(
     gpu: &Arc<dyn Gpu>,
     work: &mut dyn FnMut(Arc<dyn Gpu>) -> Result<()>,
@@ -24,8 +24,8 @@ pub fn make_ready(
     side_by_side(&units, |unit| gpu.prepare(unit), |done| progress(done, units.len())).into_iter().collect()
 }
 
-/// Does `work` for all items, several at a time; results are in the items' order. `progress` gets the number done, on the
-/// caller's thread.
+/// Does `work` for all items, several at a time; results are in the items' order. `progress` gets the number done, on
+/// the caller's thread.
 pub fn side_by_side<T: Sync, R: Send>(
     items: &[T],
     work: impl Fn(&T) -> R + Sync,

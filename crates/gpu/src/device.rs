@@ -64,9 +64,9 @@ impl Device {
         Ok(Self { gpu, flag, workspaces: Mutex::default(), epoch: AtomicU64::default() })
     }
 
-    /// The number of synchronisations so far: points at which all earlier work ends before later work begins. Copies from
-    /// and to the host are such points, and the ends of a capture. A kernel may read data that was written in an earlier
-    /// epoch before `dependency_wait`.
+    /// The number of synchronisations so far: points at which all earlier work ends before later work begins. Copies
+    /// from and to the host are such points, and the ends of a capture. A kernel may read data that was written in an
+    /// earlier epoch before `dependency_wait`.
     pub fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }

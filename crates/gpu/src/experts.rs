@@ -12,8 +12,8 @@ use gristmill_kernels::ops::{Experts, Fused, Operation};
 use std::slice::from_ref;
 
 const OP: &str = Experts::NAME;
-/// Tokens that are few. An expert of several tokens is read for each, from the cache: of 128 experts and 8 of them for each
-/// token, four tokens have 29 different ones in 32.
+/// Tokens that are few. An expert of several tokens is read for each, from the cache: of 128 experts and 8 of them for
+/// each token, four tokens have 29 different ones in 32.
 const FEW: usize = 4;
 /// Experts among which a warp routes beside a product; with more there would be no registers for weights.
 const MOST_EXPERTS: u32 = 32 * 8;

@@ -2,8 +2,8 @@
 //!
 //! A row is its planes one after another, each with that plane's bytes of all blocks of the row and padded to 16 bytes,
 //! so that a thread reads any plane of any row by loads of 16 bytes. Neighbouring planes of a format that have 4, 8 or
-//! 16 bytes together are one, so that one load brings them. Rows follow each other, experts are outermost. Each format's
-//! `blocks.h` reads such rows.
+//! 16 bytes together are one, so that one load brings them. Rows follow each other, experts are outermost. Each
+//! format's `blocks.h` reads such rows.
 
 use crate::Device;
 use crate::seam::{Access, Arg, Region};
@@ -153,8 +153,8 @@ pub fn bytes(shape: &TensorShape) -> u64 {
     shape.bytes(shape.rows, Some(Planes::new(shape.format, shape.cols).row_bytes))
 }
 
-/// The bytes in the file of row `row` of the joined tensors, experts outermost. An owner of bytes that breaks its promise
-/// and shrinks gives none.
+/// The bytes in the file of row `row` of the joined tensors, experts outermost. An owner of bytes that breaks its
+/// promise and shrinks gives none.
 fn source(tensors: &[TensorView], row_bytes: usize, row: usize) -> &[u8] {
     let rows: usize = tensors.iter().map(|t| t.rows).sum();
     let (expert, mut row) = (row / rows, row % rows);

@@ -1,4 +1,5 @@
-//! What all GPU backends share: the trait [`Gpu`], which a driver or a simulator implements, and the host side of operations.
+//! What all GPU backends share: the trait [`Gpu`], which a driver or a simulator implements, and the host side of
+//! operations.
 //!
 //! A launch is data: which kernel of which source, how many blocks, which arguments with what access. An implementer of
 //! [`Gpu`] allocates, copies and launches; it knows no operation. From here: [`GpuBackend`] runs operations, those that

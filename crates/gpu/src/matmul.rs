@@ -13,8 +13,8 @@ use gristmill_kernels::tensor::{Buffer, ViewMut};
 use gristmill_kernels::weight::Weight;
 use std::slice::from_ref;
 
-/// X · Wᵀ + bias in Y: `launch` gets a product for each run of up to `joined` neighbouring parts of one format. Experts are
-/// not joined.
+/// X · Wᵀ + bias in Y: `launch` gets a product for each run of up to `joined` neighbouring parts of one format. Experts
+/// are not joined.
 pub fn each_run(
     op: &'static str,
     w: &Weight,

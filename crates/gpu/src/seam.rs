@@ -36,8 +36,8 @@ pub trait Gpu: Debug + Send + Sync {
     fn free_memory(&self) -> Result<u64>;
     /// Memory, aligned to 256 bytes. `bytes > 0`.
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<u64>;
-    /// Maps host memory into the device's address space, for kernels to read without a copy until it is freed; the owner
-    /// keeps it alive. `None` if the device cannot, and the caller copies.
+    /// Maps host memory into the device's address space, for kernels to read without a copy until it is freed; the
+    /// owner keeps it alive. `None` if the device cannot, and the caller copies.
     fn map_host(&self, bytes: &[u8]) -> Result<Option<u64>> {
         let _ = bytes;
         Ok(None)
@@ -54,15 +54,15 @@ pub trait Gpu: Debug + Send + Sync {
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
     /// Runs a kernel.
     fn launch(&self, launch: &Launch) -> Result<()>;
-    /// As [`Gpu::launch`], with as many blocks as three words in memory say once the work before is done: at `offset` bytes
-    /// of `grid`, a multiple of four. `launch.grid` says how many there are at most.
+    /// As [`Gpu::launch`], with as many blocks as three words in memory say once the work before is done: at `offset`
+    /// bytes of `grid`, a multiple of four. `launch.grid` says how many there are at most.
     fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
         let _ = (grid, offset);
         let (device, what) = (self.properties().id, launch.kernel.entry.to_owned());
         Err(Error::Device { device, what, reason: "the device has no grids that kernels decide on".to_owned() })
     }
-    /// Captures what `work` launches into a graph instead of running it. `work` may launch, copy within the device and fill
-    /// with zeros, but neither allocate nor copy from or to the host. `None` if the device captures nothing.
+    /// Captures what `work` launches into a graph instead of running it. `work` may launch, copy within the device and
+    /// fill with zeros, but neither allocate nor copy from or to the host. `None` if the device captures nothing.
     fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>>;
     /// Compiles a unit, so that a later launch of its kernels does not wait. From any thread.
     fn prepare(&self, unit: &Unit) -> Result<()>;

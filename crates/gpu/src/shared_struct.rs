@@ -1,6 +1,6 @@
 //! Structs that both the host and a kernel source declare. Their layouts are asserted where the source is compiled:
-//! [`crate::source::expand`] appends the assertions, so that the compiler of a device, and that of the simulator, refuse
-//! a field at another place.
+//! [`crate::source::expand`] appends the assertions, so that the compiler of a device, and that of the simulator,
+//! refuse a field at another place.
 
 use std::fmt::Write;
 
@@ -72,8 +72,8 @@ macro_rules! shared_fields {
     };
 }
 
-/// Declares a struct that a kernel source declares with fields of the same names: `struct Here as There in "file.h" { … }`,
-/// or `struct Both in "file.h" { … }`.
+/// Declares a struct that a kernel source declares with fields of the same names:
+/// `struct Here as There in "file.h" { … }`, or `struct Both in "file.h" { … }`.
 #[macro_export]
 macro_rules! shared_struct {
     ($(#[$meta:meta])* $vis:vis struct $name:ident in $($rest:tt)*) => {

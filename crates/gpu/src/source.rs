@@ -1,5 +1,6 @@
 //! Kernel sources: `*.cu` is compiled for CUDA, `*.metal` for Metal, `*.gpu` for both; the rest is included. Every
-//! implementer of [`crate::Gpu`] compiles what [`expand`] gives, so a GPU's compiler and a simulator see the same lines.
+//! implementer of [`crate::Gpu`] compiles what [`expand`] gives, so a GPU's compiler and a simulator see the same
+//! lines.
 
 use crate::shared_struct::StructLayout;
 use crate::{Unit, common};

@@ -40,14 +40,14 @@ impl Backend {
         self.kernels.device()
     }
 
-    /// What the bits of results depend on beside the operations and the build: the instruction sets of a CPU, the model of
-    /// a GPU.
+    /// What the bits of results depend on beside the operations and the build: the instruction sets of a CPU, the model
+    /// of a GPU.
     pub fn arithmetic(&self) -> Vec<String> {
         self.kernels.arithmetic()
     }
 
-    /// Whether a row of a result has the same bits whatever other rows the operation has, and however a sequence's tokens
-    /// are cut into steps: true of CPUs, and of a GPU that was opened with that option (`docs/determinism.md`).
+    /// Whether a row of a result has the same bits whatever other rows the operation has, and however a sequence's
+    /// tokens are cut into steps: true of CPUs, and of a GPU that was opened with that option (`docs/determinism.md`).
     pub fn deterministic(&self) -> bool {
         self.kernels.deterministic()
     }
@@ -62,20 +62,20 @@ impl Backend {
         self.kernels.rates()
     }
 
-    /// Rows that a step of `rows` rows is padded to, so that one captured graph serves several counts. `rows` itself for
-    /// a backend that captures nothing.
+    /// Rows that a step of `rows` rows is padded to, so that one captured graph serves several counts. `rows` itself
+    /// for a backend that captures nothing.
     pub fn batch_bucket(&self, rows: usize) -> usize {
         self.kernels.batch_bucket(rows)
     }
 
-    /// The [`crate::kv::Placement::context_columns`] of a step whose tokens reach `columns` columns of the block table, so
-    /// that one captured graph serves several lengths. `columns` itself for a backend that captures nothing.
+    /// The [`crate::kv::Placement::context_columns`] of a step whose tokens reach `columns` columns of the block table,
+    /// so that one captured graph serves several lengths. `columns` itself for a backend that captures nothing.
     pub fn context_bucket(&self, columns: usize) -> usize {
         self.kernels.context_bucket(columns)
     }
 
-    /// Captures the operations that `work` runs into a graph, instead of running them. `work` must have run once before,
-    /// with the same shapes and buffers. `None` if this backend captures nothing; `work` has not run then.
+    /// Captures the operations that `work` runs into a graph, instead of running them. `work` must have run once
+    /// before, with the same shapes and buffers. `None` if this backend captures nothing; `work` has not run then.
     pub fn capture(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<Option<Box<dyn Graph>>> {
         self.kernels.capture(work)
     }
@@ -202,9 +202,9 @@ impl Backend {
         self.kernels.footprint(shape, role)
     }
 
-    /// Brings weights into this backend's layout. [`Role::Matrix`] joins any number of
-    /// tensors of equal `cols` and `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] and [`Role::Tied`]
-    /// one. A weight of role Tied serves wherever one of role Table or Matrix does.
+    /// Brings weights into this backend's layout. [`Role::Matrix`] joins any number of tensors of equal `cols` and
+    /// `experts`; [`Role::GateUp`] takes two of one shape; [`Role::Table`] and [`Role::Tied`] one. A weight of role
+    /// Tied serves wherever one of role Table or Matrix does.
     pub fn prepare(&self, tensors: &[TensorView], role: Role) -> Result<Weight> {
         let (experts, rows, cols) = joined(tensors, role)?;
         let prepared = self.kernels.prepare(tensors, role)?;

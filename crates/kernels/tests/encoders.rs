@@ -1,5 +1,6 @@
 //! The error of every encoder against that of llama.cpp's quantiser (without an importance matrix) on the same weights:
-//! a ratio of at most 1.005 in the mean, and 1.05 for any tensor. `scripts/golden/encoders.py` wrote weights and errors.
+//! a ratio of at most 1.005 in the mean, and 1.05 for any tensor. `scripts/golden/encoders.py` wrote weights and
+//! errors.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

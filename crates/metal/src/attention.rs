@@ -1,9 +1,9 @@
 //! Attention over the paged cache: which kernel, in how many blocks.
 //!
-//! The context of a token with few neighbours is cut into splits (`attention_split`), which `attention_combine` joins. Where
-//! there may be long runs, the tokens of a prompt, `attention_plan` finds them on the device, and `attention_tile` shares keys
-//! and values among neighbours. The cut depends on a token's context. The number of blocks depends on the number of tokens and
-//! the length of the block table, which the host knows.
+//! The context of a token with few neighbours is cut into splits (`attention_split`), which `attention_combine` joins.
+//! Where there may be long runs, the tokens of a prompt, `attention_plan` finds them on the device, and
+//! `attention_tile` shares keys and values among neighbours. The cut depends on a token's context. The number of blocks
+//! depends on the number of tokens and the length of the block table, which the host knows.
 
 use super::Metal;
 use gristmill_gpu::attention::{AttentionCall, AttentionSizes};
@@ -57,8 +57,8 @@ shared_struct! {
     }
 }
 
-/// The widths that the kernels which walk over keys are compiled for: queries together, in groups of eight, and panels of
-/// values that each SIMD group has.
+/// The widths that the kernels which walk over keys are compiled for: queries together, in groups of eight, and panels
+/// of values that each SIMD group has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
     row_groups: usize,
@@ -72,8 +72,8 @@ impl Form {
         Self { row_groups: 1, panels }
     }
 
-    /// For tokens of a prompt: as many queries as threadgroup memory (16 KiB of them, 8 KiB of scores) and registers (eight
-    /// sums of each group of eight) hold.
+    /// For tokens of a prompt: as many queries as threadgroup memory (16 KiB of them, 8 KiB of scores) and registers
+    /// (eight sums of each group of eight) hold.
     fn tile(spec: KvSpec) -> Self {
         let form = Self::split(spec);
         let narrow = if spec.key_width <= QUERY_COLUMNS / 2 { 4 } else { 2 };
@@ -124,8 +124,8 @@ struct Launches<'a> {
 }
 
 impl<'a> Launches<'a> {
-    /// `tiles`: whether tokens of long runs share keys and values. Which runs are long depends on how a sequence's tokens are
-    /// cut into steps.
+    /// `tiles`: whether tokens of long runs share keys and values. Which runs are long depends on how a sequence's
+    /// tokens are cut into steps.
     fn new(call: &'a AttentionCall<'a>, tiles: bool) -> Result<Self> {
         let (spec, sizes, tokens, heads) = (call.spec, call.sizes(), call.q.rows(), call.options.heads);
         let (split, tile, group) = (Form::split(spec), Form::tile(spec), heads / spec.heads);

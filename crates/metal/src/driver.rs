@@ -2,9 +2,9 @@
 //!
 //! Memory is shared with the host, so addresses are the host's. What is launched goes into one command buffer, with one
 //! compute encoder whose dispatches may overlap, until the host reads: barriers stand where declared access conflicts
-//! ([`super::hazards`]). Resources are tracked by Metal, except mapped ones, which are only read: tracking orders encoders and
-//! command buffers, of which a step has one, so it costs little, and copies need no fences. It does not order dispatches of
-//! one encoder; those that Metal orders one by one cannot overlap.
+//! ([`super::hazards`]). Resources are tracked by Metal, except mapped ones, which are only read: tracking orders
+//! encoders and command buffers, of which a step has one, so it costs little, and copies need no fences. It does not
+//! order dispatches of one encoder; those that Metal orders one by one cannot overlap.
 //!
 //! `driver/` has memory, pending work, and the compiler.
 

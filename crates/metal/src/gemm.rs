@@ -23,8 +23,8 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     Unit::by_format(FILE)
 }
 
-/// Whether these kernels are for a product. Sums are taken in another order than in `gemv.metal`, which exact activations
-/// may show with float weights in F32 alone (`gristmill_kernels::ops`).
+/// Whether these kernels are for a product. Sums are taken in another order than in `gemv.metal`, which exact
+/// activations may show with float weights in F32 alone (`gristmill_kernels::ops`).
 pub(super) fn serves(product: &Product) -> bool {
     let (rows, fast) = (product.y.rows(), product.x.precision() == Precision::Fast);
     match product.rows {

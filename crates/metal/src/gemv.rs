@@ -7,7 +7,8 @@ use gristmill_kernels::error::Result;
 pub(super) const FILE: &str = "gemv.metal";
 /// Threads of a block.
 pub(super) const BLOCK: usize = 64;
-/// Weight rows that a lane group multiplies at once in `matmul`, and outputs in `gate_up`: `GROUP_ROWS` and `GATE_ROWS` in the source.
+/// Weight rows that a lane group multiplies at once in `matmul`, and outputs in `gate_up`: `GROUP_ROWS` and `GATE_ROWS`
+/// in the source.
 const GROUP_ROWS: usize = 4;
 pub(super) const GATE_ROWS: usize = 2;
 /// Lanes of a lane group, as powers of two: fewer would read parts of a line of memory.

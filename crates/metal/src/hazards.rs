@@ -11,8 +11,8 @@ pub(super) struct Hazards {
 }
 
 impl Hazards {
-    /// Notes the ranges of memory that a launch accesses. Whether a barrier must go before the launch: it reads what was
-    /// written, or writes what was accessed.
+    /// Notes the ranges of memory that a launch accesses. Whether a barrier must go before the launch: it reads what
+    /// was written, or writes what was accessed.
     pub(super) fn meet(&mut self, touches: &[(Range<u64>, Access)]) -> bool {
         let meets =
             |known: &[Range<u64>], new: &Range<u64>| known.iter().any(|k| k.start < new.end && new.start < k.end);

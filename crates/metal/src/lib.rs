@@ -2,8 +2,8 @@
 //! kernels, and the driver is type-checked.
 //!
 //! From here: [`matmul`], [`attention`] are host sides of what Metal does in its own way; all else is in
-//! [`gristmill_gpu`]. Weights stay where the file's map has them (`layout::PlaneRows::of_file`), activations are floats.
-//! `driver` is Apple's framework, on macOS alone.
+//! [`gristmill_gpu`]. Weights stay where the file's map has them (`layout::PlaneRows::of_file`), activations are
+//! floats. `driver` is Apple's framework, on macOS alone.
 
 #![deny(unsafe_code)]
 
@@ -71,7 +71,8 @@ pub struct Metal {
 /// Options of a backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Kernels whose result for a row does not depend on the number of rows (`docs/determinism.md`), instead of the fastest.
+    /// Kernels whose result for a row does not depend on the number of rows (`docs/determinism.md`), instead of the
+    /// fastest.
     pub deterministic: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Matrix products: the host side of `kernels/gemv.metal` and `kernels/gemm.metal`, whose kernels take the same arguments.
+//! Matrix products: the host side of `kernels/gemv.metal` and `kernels/gemm.metal`, whose kernels take the same
+//! arguments.
 
 use super::{Metal, gemm, gemv};
 use gristmill_gpu::layout::PlaneRows;

@@ -1,4 +1,5 @@
-//! A norm and the product that reads it in one launch, for steps of few tokens: the host side of `kernels/norm_matmul.h`.
+//! A norm and the product that reads it in one launch, for steps of few tokens: the host side of
+//! `kernels/norm_matmul.h`.
 
 use super::Metal;
 use super::gemv::{self, BLOCK, threads_log2};

@@ -1,9 +1,9 @@
 //! The op suite: every operation of a backend against the f64 reference.
 //!
 //! A backend is tested with one line, [`ops::ALL`] over a [`suite::Suite`]; the tests of `conformance` do so for all
-//! backends, and `gristmill doctor` for the device at hand ([`run`]). Cases are random with a fresh seed each time, which
-//! a failure prints, beside fixed ragged shapes. Outputs lie in frames of poison ([`framed`]), so that what is not
-//! written, or written outside, shows.
+//! backends, and `gristmill doctor` for the device at hand ([`run`]). Cases are random with a fresh seed each time,
+//! which a failure prints, beside fixed ragged shapes. Outputs lie in frames of poison ([`framed`]), so that what is
+//! not written, or written outside, shows.
 
 #![forbid(unsafe_code)]
 
@@ -25,8 +25,8 @@ pub fn run(part: ops::Part, make: suite::Make, seed: u64) -> Result<Vec<suite::W
     outcome(part, suite)
 }
 
-/// Runs a part of the suite: what failed is an error and no panic. (Cases fail by panicking; what the program's panic hook does
-/// then is its own business.) Answers the largest errors.
+/// Runs a part of the suite: what failed is an error and no panic. (Cases fail by panicking; what the program's panic
+/// hook does then is its own business.) Answers the largest errors.
 ///
 /// # Errors
 /// What failed, with the case and the seed that repeats it.
@@ -42,7 +42,8 @@ pub fn outcome(part: ops::Part, suite: suite::Suite) -> Result<Vec<suite::Worst>
     })
 }
 
-/// Says on stderr, past a test harness that shows it at the end or not at all, what failed, in one line; then panics with it.
+/// Says on stderr, past a test harness that shows it at the end or not at all, what failed, in one line; then panics
+/// with it.
 pub fn fail_aloud(what: std::fmt::Arguments, message: &str) -> ! {
     let line = message.lines().collect::<Vec<_>>().join("; ");
     let _ = writeln!(std::io::stderr(), "failed:   {what}: {line}");

@@ -111,7 +111,8 @@ impl Suite {
         self
     }
 
-    /// Multiplies weights of these formats alone, with activations of one precision: for backends that refuse the others.
+    /// Multiplies weights of these formats alone, with activations of one precision: for backends that refuse the
+    /// others.
     #[must_use]
     pub fn multiplying(mut self, formats: Vec<Format>, precision: Precision) -> Self {
         (self.formats, self.precisions) = (formats, vec![precision]);

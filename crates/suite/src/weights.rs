@@ -8,8 +8,8 @@ use gristmill_kernels::weight::TensorView;
 const DISTINCT: usize = 1 << 16;
 
 /// A random tensor in a format. Runs of 16 differ in scale and offset, so that a scale or minimum taken from the wrong
-/// place shows. The mean square of a row's sum of products with standard normals is about 1. Of a large quantised tensor,
-/// the later blocks are drawn from the first.
+/// place shows. The mean square of a row's sum of products with standard normals is about 1. Of a large quantised
+/// tensor, the later blocks are drawn from the first.
 pub fn tensor(rng: &mut Rng, format: Format, experts: usize, rows: usize, cols: usize) -> TensorView {
     let count = experts * rows * cols;
     let distinct = if format.is_float() { count } else { count.min(DISTINCT) };
@@ -63,8 +63,9 @@ pub fn energy(tensors: &[TensorView], x: &[f32]) -> f64 {
     products(&column_energy(tensors), &mean_squares(x, tensors[0].cols, 1, |x| f64::from(x[0])))
 }
 
-/// Of quantised weights: how large, relative to [`energy`], that is which cancels in their products. A kernel may multiply codes, of
-/// which none is negative, and add what the lowest weight of a block comes to with the sum of the block's `x`.
+/// Of quantised weights: how large, relative to [`energy`], that is which cancels in their products. A kernel may
+/// multiply codes, of which none is negative, and add what the lowest weight of a block comes to with the sum of the
+/// block's `x`.
 pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
     if tensors.iter().all(|tensor| tensor.format.is_float()) {
         return 0.0;

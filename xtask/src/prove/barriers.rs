@@ -1,5 +1,5 @@
-//! `prove barriers`: an example of the conformance crate deletes every call that orders threads or memory in the kernels of both
-//! GPUs, and plants bugs in them; the simulator's checked mode must notice each.
+//! `prove barriers`: an example of the conformance crate deletes every call that orders threads or memory in the
+//! kernels of both GPUs, and plants bugs in them; the simulator's checked mode must notice each.
 
 use std::process::{Command, Stdio};
 
@@ -36,8 +36,8 @@ pub(crate) fn barriers(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Proves the barriers of some sources in one run. `done` gets each source with its lines of the page, none if the source has
-/// nothing that orders.
+/// Proves the barriers of some sources in one run. `done` gets each source with its lines of the page, none if the
+/// source has nothing that orders.
 pub(super) fn prove(sources: &[&str], done: &mut Done) -> Result<(), String> {
     let lines = run(sources)?;
     for source in sources {
@@ -59,8 +59,8 @@ fn proved_for(line: &str) -> String {
     if line.starts_with('|') { format!("{line} {} |", date_and_commit()) } else { line.to_owned() }
 }
 
-/// The lines that the example prints of the sources: a row for each that has anything to change, and a line for each change that
-/// was not noticed.
+/// The lines that the example prints of the sources: a row for each that has anything to change, and a line for each
+/// change that was not noticed.
 fn run(sources: &[&str]) -> Result<Vec<String>, String> {
     let path = build("example", "barriers")?;
     let failed = |error| format!("{}: {error}", path.display());

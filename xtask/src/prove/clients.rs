@@ -210,8 +210,8 @@ fn packages(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("lm-eval", "", checked, &mut evaluation)
 }
 
-/// Programs themselves. They ask for models by names of their own. Their prompts have up to 4,600 tokens, and the context ends
-/// the replies of Codex, which sets no limit.
+/// Programs themselves. They ask for models by names of their own. Their prompts have up to 4,600 tokens, and the
+/// context ends the replies of Codex, which sets no limit.
 fn programs(tools: &Tools, page: &mut Page) -> Result<(), String> {
     let server = tools.serve(&["--ctx", "4800", "--alias", "claude-*", "--alias", "gpt-*"])?;
     let mut programs = tools.script(&tools.packages, "with_programs.py");

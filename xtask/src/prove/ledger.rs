@@ -1,7 +1,7 @@
 //! Which parts of the proofs hold: `docs/prove/ledger.tsv` has for each the sources that it was proved for.
 //!
-//! A line is the part's name, the hash of what the part depends on, the date and the commit, with tabs between them. The hash is
-//! made of the ids that git has for the contents of files, so it outlives a commit that is rebased.
+//! A line is the part's name, the hash of what the part depends on, the date and the commit, with tabs between them.
+//! The hash is made of the ids that git has for the contents of files, so it outlives a commit that is rebased.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -65,8 +65,8 @@ pub(crate) fn mutations(words: &[&str]) -> Result<(), String> {
     if missed == 0 { Ok(()) } else { Err(format!("{missed} mutations were not noticed: the op suite has a hole")) }
 }
 
-/// Proves the operations one after another and writes the page after each. `done` gets the operation and its lines of the page:
-/// its row, and one line for each mutation that was not noticed.
+/// Proves the operations one after another and writes the page after each. `done` gets the operation and its lines of
+/// the page: its row, and one line for each mutation that was not noticed.
 pub(super) fn prove(ops: &[&str], done: &mut Done) -> Result<(), String> {
     let workshop = Workshop::new()?;
     let of_ops = || MUTATIONS.iter().filter(|mutation| ops.contains(&mutation.op));

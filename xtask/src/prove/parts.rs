@@ -77,7 +77,8 @@ pub(super) fn all() -> Result<Vec<Part>, String> {
     Ok(mutations().into_iter().chain(barriers()?).chain(WHOLE.iter().map(whole)).collect())
 }
 
-/// A part for each operation: whether its mutations are noticed depends on the files that they change and on the op suite.
+/// A part for each operation: whether its mutations are noticed depends on the files that they change and on the op
+/// suite.
 fn mutations() -> Vec<Part> {
     let ops: BTreeSet<&str> = MUTATIONS.iter().map(|mutation| mutation.op).collect();
     let part = |op: &str| {

@@ -1,5 +1,6 @@
-//! `prove seeds`: the op suite many times, with fresh inputs each time. A case that fails one run in a hundred, because the
-//! kernel or the tolerance is wrong, seldom shows in one; and of tolerances it says how much of each was ever needed.
+//! `prove seeds`: the op suite many times, with fresh inputs each time. A case that fails one run in a hundred, because
+//! the kernel or the tolerance is wrong, seldom shows in one; and of tolerances it says how much of each was ever
+//! needed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -38,8 +39,8 @@ impl<'a> Options<'a> {
     }
 }
 
-/// Runs the op suite, fast and checked, so many times; fails if any test ever did. The page has each failure with its seed, and for
-/// each kind of case and backend the largest error relative to what is allowed.
+/// Runs the op suite, fast and checked, so many times; fails if any test ever did. The page has each failure with its
+/// seed, and for each kind of case and backend the largest error relative to what is allowed.
 pub(crate) fn seeds(words: &[&str]) -> Result<(), String> {
     let Options { rounds, output } = Options::parse(words)?;
     let mut failures = Vec::new();

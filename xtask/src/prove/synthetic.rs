@@ -1,5 +1,5 @@
-//! `prove synthetic`: llama.cpp runs every model that `gristmill bench --synthetic` writes, so that both can be measured on one
-//! file.
+//! `prove synthetic`: llama.cpp runs every model that `gristmill bench --synthetic` writes, so that both can be
+//! measured on one file.
 
 use std::fmt::{self, Display, Write};
 use std::fs;

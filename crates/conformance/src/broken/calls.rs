@@ -16,8 +16,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Whether the call orders anything on such a device, in this source. Both devices include both headers, and on Metal
-    /// no launch waits for another by itself.
+    /// Whether the call orders anything on such a device, in this source. Both devices include both headers, and on
+    /// Metal no launch waits for another by itself.
     pub(super) fn is_on(&self, language: Language, source: &str) -> bool {
         match language {
             Language::Cuda => source != "device_metal.h",

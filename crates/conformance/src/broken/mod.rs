@@ -128,8 +128,8 @@ pub struct Map {
     seen: Vec<Seen>,
 }
 
-/// Sources that few cases run, with the part, weights and activations that do. Cases are tried until one runs the source, at
-/// most so many times.
+/// Sources that few cases run, with the part, weights and activations that do. Cases are tried until one runs the
+/// source, at most so many times.
 const SELDOM: &[(Language, &str, &str, Only)] = &[
     (Language::Cuda, "gemm_f32.cu", "matmul", Only::These(Format::F32, Precision::Exact)),
     (Language::Cuda, "experts.cu", "experts", Only::Any),
@@ -186,8 +186,8 @@ impl Map {
         self.seen.iter().any(|seen| seen.comes_to(file, call))
     }
 
-    /// Looks for cases that come to calls to which none is known to come, among what comes near them, in at most so many
-    /// rounds; returns how many it took.
+    /// Looks for cases that come to calls to which none is known to come, among what comes near them, in at most so
+    /// many rounds; returns how many it took.
     ///
     /// # Errors
     /// What was noticed though nothing is changed.
@@ -220,7 +220,8 @@ impl Map {
         (file, lines.min_by_key(|line| line.abs_diff(call.line as u32)))
     }
 
-    /// More cases: of some parts that reach a line of a source, of some that run the source, and where there are none of any.
+    /// More cases: of some parts that reach a line of a source, of some that run the source, and where there are none
+    /// of any.
     fn more(&self, file: &'static str, line: Option<u32>) -> Vec<Cases> {
         let line = line.map(|line| (file.to_owned(), line));
         let running: Vec<&Seen> = self.seen.iter().filter(|seen| seen.files.contains(file)).collect();
@@ -231,8 +232,8 @@ impl Map {
         [reaching, others].into_iter().flat_map(some).collect()
     }
 
-    /// The part that notices a deleted call, and its message. The cases that reach the call come first, then more of their
-    /// parts, more of all that run the source, and at last all cases of those parts.
+    /// The part that notices a deleted call, and its message. The cases that reach the call come first, then more of
+    /// their parts, more of all that run the source, and at last all cases of those parts.
     ///
     /// # Panics
     /// If the changed source does not compile: then nothing is shown.

@@ -126,7 +126,8 @@ fn metadata_is_that_of_llama_cpp() {
         let file = converted("metadata", name, None);
         let wanted = expected["metadata"].as_object().unwrap();
         for (key, wanted) in wanted.iter().filter(|(key, _)| !NOT_COMPARED.contains(&key.as_str())) {
-            // llama.cpp gives all tokens one score where only tokenizer.json is there; ours are checked by the ids of texts.
+            // llama.cpp gives all tokens one score where only tokenizer.json is there; ours are checked by the ids of
+            // texts.
             if name == "llama-json" && key == "tokenizer.ggml.scores" {
                 continue;
             }

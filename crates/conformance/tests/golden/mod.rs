@@ -1,5 +1,5 @@
-//! The golden files, in `golden/`: tiny models with logits, and folders of models as Hugging Face publishes them. A file
-//! that is there is tested; so the folder is the only list.
+//! The golden files, in `golden/`: tiny models with logits, and folders of models as Hugging Face publishes them. A
+//! file that is there is tested; so the folder is the only list.
 
 #![allow(dead_code, reason = "each test target uses a part")]
 

@@ -1,8 +1,8 @@
 //! Quantised weights times activations in int8.
 //!
-//! Several rows share a *panel*: up to 256 columns of the 16 weight rows, unpacked once into the L1 cache for all of them.
-//! [`Simd::INT8_ROWS`] rows at a time pass over it, with integer sums in registers. A single row multiplies the columns as
-//! they are unpacked. Both add up the same products in the same order.
+//! Several rows share a *panel*: up to 256 columns of the 16 weight rows, unpacked once into the L1 cache for all of
+//! them. [`Simd::INT8_ROWS`] rows at a time pass over it, with integer sums in registers. A single row multiplies the
+//! columns as they are unpacked. Both add up the same products in the same order.
 
 use super::super::act::Int8Block;
 use super::super::layout::ROWS;
@@ -135,9 +135,9 @@ impl<S: Simd> Panel<'_, S> {
 }
 
 /// Prefetch distance in bytes for formats with groups of 16: about two tiles. With few activation rows, a group of 32
-/// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher falls
-/// behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do the same,
-/// 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower.
+/// columns reads its bytes in bursts, because one byte holds columns of several groups, and the hardware prefetcher
+/// falls behind: Q6_K reads 28.5 instead of 21.5 GB/s of 40 (two Zen 4 cores), Q3_K 31 instead of 28; 4,096 bytes do
+/// the same, 2,048 less. Formats whose tile is read more evenly (Q4_K) become slower.
 const AHEAD: usize = 8192;
 
 /// Prefetches the `g`-th of `slices` equal slices of the tile [`AHEAD`] bytes on.

@@ -1,8 +1,8 @@
 //! NEON with dot products (Armv8.2 `FEAT_DotProd`): four registers are one vector, rows 0..4, 4..8, 8..12 and 12..16.
 //!
-//! `FEAT_I8MM` is not used. Its `usdot` multiplies unsigned with signed bytes, but codes of at most 127 are signed bytes
-//! already. Its `smmla` halves the dot products and needs two rows of 8 columns in one register, where a tile has four
-//! rows of 4.
+//! `FEAT_I8MM` is not used. Its `usdot` multiplies unsigned with signed bytes, but codes of at most 127 are signed
+//! bytes already. Its `smmla` halves the dot products and needs two rows of 8 columns in one register, where a tile has
+//! four rows of 4.
 
 #![allow(unsafe_code)]
 

@@ -6,7 +6,8 @@ use gristmill_kernels::tensor::DeviceId;
 use std::ffi::CStr;
 use std::ptr;
 
-/// Bytes of pinned host memory through which small copies go: twice as quick as pageable memory for a step's few numbers.
+/// Bytes of pinned host memory through which small copies go: twice as quick as pageable memory for a step's few
+/// numbers.
 pub(super) const STAGING: usize = 1 << 16;
 
 /// A device's primary context, and the stream in which all its work is done.
@@ -20,8 +21,8 @@ pub(super) struct Context {
 /// Pinned host memory, [`STAGING`] bytes.
 pub(super) struct Staging(*mut u8);
 
-// SAFETY: the driver's handles may be used from any thread once its context is current there, which `Context::enter` sees
-// to; staging memory is behind a mutex.
+// SAFETY: the driver's handles may be used from any thread once its context is current there, which `Context::enter`
+// sees to; staging memory is behind a mutex.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}

@@ -5,8 +5,8 @@ use std::arch::naked_asm;
 
 /// Bytes of a stack. Only what is touched takes memory; the compiler refuses kernels with larger frames.
 pub(crate) const STACK: usize = 256 << 10;
-/// From one stack to the next. At multiples of a power of two, what threads have in use would lie in the same few sets of
-/// the caches: 71 lines further, the stacks of a block fit into those of the second level.
+/// From one stack to the next. At multiples of a power of two, what threads have in use would lie in the same few sets
+/// of the caches: 71 lines further, the stacks of a block fit into those of the second level.
 const STRIDE: usize = STACK + 71 * 64;
 /// Threads of a block, at most.
 const THREADS: usize = 1_024;

@@ -1,9 +1,9 @@
 //! Runs the blocks of a launch, one after another, each thread of a block as a fibre. It knows neither CUDA nor Metal.
 //!
-//! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), for a phase
-//! of a barrier in shared memory (`phases`). Then the next ready thread runs; if none is ready, an asynchronous
-//! copy completes (`bulk`). A thread that begins takes over the stack of one that has ended, so a kernel without barriers is a
-//! loop on one stack.
+//! A thread runs until it waits: for lanes of its warp (`meet`), for threads of its block (`barrier`, `named`), for a
+//! phase of a barrier in shared memory (`phases`). Then the next ready thread runs; if none is ready, an asynchronous
+//! copy completes (`bulk`). A thread that begins takes over the stack of one that has ended, so a kernel without
+//! barriers is a loop on one stack.
 //!
 //! The engine is reached from several fibres through one pointer. No reference into it lives across a switch.
 

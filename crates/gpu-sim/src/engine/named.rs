@@ -1,5 +1,5 @@
-//! Barriers of some warps of the block, by number (PTX ISA, "bar, barrier"): warps wait at them or only arrive. Number 0
-//! is the barrier of all, which `meeting.rs` has.
+//! Barriers of some warps of the block, by number (PTX ISA, "bar, barrier"): warps wait at them or only arrive. Number
+//! 0 is the barrier of all, which `meeting.rs` has.
 
 use super::abi::{EngineView, Site};
 use super::block::suspend;

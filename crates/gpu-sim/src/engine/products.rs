@@ -1,6 +1,7 @@
-//! Asynchronous matrix products of four warps (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The simulator
-//! delays a product until a wait covers it, so a missing wait shows the old sums. Each warp begins its own part, 16 rows of
-//! a and all of b, and waits for that part alone; it does not learn what the parts of other warps still read.
+//! Asynchronous matrix products of four warps (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The
+//! simulator delays a product until a wait covers it, so a missing wait shows the old sums. Each warp begins its own
+//! part, 16 rows of a and all of b, and waits for that part alone; it does not learn what the parts of other warps
+//! still read.
 
 use super::abi::{EngineView, Product, Site};
 use super::touch::check_for;
@@ -35,8 +36,8 @@ fn told(product: &Product) -> Told {
     (product.compute as usize, product.a, product.b, product.accumulate)
 }
 
-/// A matrix in shared memory: rows of 32 bytes (PTX ISA, "Matrix Descriptor Format" and "Strides"). Without a swizzle, in
-/// pieces of 8 rows of 16 bytes; with one, in rows of 32, 64 or 128 bytes, 8 of them at a time.
+/// A matrix in shared memory: rows of 32 bytes (PTX ISA, "Matrix Descriptor Format" and "Strides"). Without a swizzle,
+/// in pieces of 8 rows of 16 bytes; with one, in rows of 32, 64 or 128 bytes, 8 of them at a time.
 #[derive(Clone, Copy, Debug)]
 struct Matrix {
     start: usize,
@@ -159,8 +160,8 @@ impl Engine {
     }
 }
 
-/// Puts the fragments of a of one warp into rows: register i of a lane holds 4 bytes of row g + 8 (i % 2), in half i / 2
-/// (PTX ISA, "Register Fragments" of wgmma; g = lane / 4).
+/// Puts the fragments of a of one warp into rows: register i of a lane holds 4 bytes of row g + 8 (i % 2), in half i /
+/// 2 (PTX ISA, "Register Fragments" of wgmma; g = lane / 4).
 fn spread(fragments: &[[u32; 4]; 32], rows: &mut [u8]) {
     for (lane, registers) in fragments.iter().enumerate() {
         for (i, register) in registers.iter().enumerate() {

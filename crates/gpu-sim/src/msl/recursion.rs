@@ -26,7 +26,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Refuses functions that call themselves, also through others. An overloaded name is not resolved, so it is not refused.
+    /// Refuses functions that call themselves, also through others. An overloaded name is not resolved, so it is not
+    /// refused.
     pub(super) fn refuse_recursion(&mut self) {
         let single = |name: &&String| self.calls.defined.get(*name).is_some_and(|(count, _)| *count == 1);
         let mut found = Vec::new();

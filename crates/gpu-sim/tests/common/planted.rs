@@ -1,7 +1,7 @@
 //! Kernels with a bug, and the same kernels without it.
 //!
-//! In a source, `BUG(x)` is there in the version with the bug alone, `FIX(x)` in the other alone. The lines to which a fault
-//! may point end in `// !`; of a race either of two, by the order of threads.
+//! In a source, `BUG(x)` is there in the version with the bug alone, `FIX(x)` in the other alone. The lines to which a
+//! fault may point end in `// !`; of a race either of two, by the order of threads.
 
 use super::*;
 use gpu_sim::{Kind, Launch};

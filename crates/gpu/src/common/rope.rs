@@ -23,7 +23,8 @@ shared_struct! {
 
 /// Threads of a block.
 const THREADS: usize = 256;
-/// With as many rows, a block turns all heads of its row with the same angles; with fewer, heads are spread over blocks.
+/// With as many rows, a block turns all heads of its row with the same angles; with fewer, heads are spread over
+/// blocks.
 const MANY_ROWS: usize = 256;
 
 pub(crate) fn rope(device: &Device, call: Rope) -> Result<()> {

@@ -51,8 +51,8 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     fn decode(block: &[u8], out: &mut [f32]);
     /// Blocks that are encoded at once: those of 16 groups (elements that share a scale), one in each lane.
     const BATCH: usize = 16 * Self::GROUP / Self::BLOCK;
-    /// Encodes a batch: `values.len() == BATCH · BLOCK`, `blocks.len() == BATCH · BYTES`. The bytes do not depend on the
-    /// CPU, nor a block's on the others. Non-finite values are undefined but safe.
+    /// Encodes a batch: `values.len() == BATCH · BLOCK`, `blocks.len() == BATCH · BYTES`. The bytes do not depend on
+    /// the CPU, nor a block's on the others. Non-finite values are undefined but safe.
     fn encode<S: Simd>(s: S, values: &[f32], blocks: &mut [u8]);
 }
 
@@ -95,8 +95,8 @@ pub trait Quantised: BlockFormat {
     /// the codes of elements `32·g + 4·j .. 32·g + 4·j + 4` in ascending order. `g < BLOCK / 32`.
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8];
 
-    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By default
-    /// a block has one scale, the f16 at its start.
+    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By
+    /// default a block has one scale, the f16 at its start.
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
         [Scale { scale: s.load_f16(tile, 0), min: s.splat(0.0) }; 2]

@@ -54,7 +54,8 @@ impl Check for MoeMatmul<'_> {
     }
 }
 
-/// What products of experts share: the groups fit the weight, and the output has a row for each pair. Returns the tokens.
+/// What products of experts share: the groups fit the weight, and the output has a row for each pair. Returns the
+/// tokens.
 fn grouped(
     op: &'static str,
     device: DeviceId,

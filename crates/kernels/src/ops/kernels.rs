@@ -23,8 +23,8 @@ pub trait Operation: Check {
 
 /// The check of an operation's arguments. Sealed: the module is private.
 pub trait Check: Sized {
-    /// Fails unless all dimensions agree, all ids are in range and every buffer is on the device. Then notes in prepared
-    /// activations and groups what the operation is about to fill. Nothing else is written.
+    /// Fails unless all dimensions agree, all ids are in range and every buffer is on the device. Then notes in
+    /// prepared activations and groups what the operation is about to fill. Nothing else is written.
     fn check(&mut self, device: DeviceId) -> Result<()>;
 }
 
@@ -140,8 +140,8 @@ pub trait Heap {
     fn allocate(&self, bytes: usize, what: &'static str) -> Result<Box<dyn DeviceMemory>>;
     /// Copies from the host to the start of the memory; the bytes fit.
     fn write(&self, to: &dyn DeviceMemory, bytes: &[u8]) -> Result<()>;
-    /// Waits for all work and copies to the host, from `offset` on; the bytes are there. Fails if a kernel has met a bad
-    /// id since the last time.
+    /// Waits for all work and copies to the host, from `offset` on; the bytes are there. Fails if a kernel has met a
+    /// bad id since the last time.
     fn read(&self, from: &dyn DeviceMemory, offset: usize, bytes: &mut [u8]) -> Result<()>;
 }
 
@@ -151,8 +151,8 @@ macro_rules! operations {
         compositions { $($composition:ident($Composition:ident),)* }
     ) => {
         /// What a backend implements: a kernel for each operation, and compositions that it runs at once. Callers use
-        /// [`Backend`], which checks the arguments. All of it is `&self`: several threads may call it, and operations run one
-        /// after another.
+        /// [`Backend`], which checks the arguments. All of it is `&self`: several threads may call it, and operations
+        /// run one after another.
         pub trait Kernels: Send + Sync {
             /// The device's name and level, for people.
             fn name(&self) -> String;

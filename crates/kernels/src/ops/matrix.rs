@@ -50,8 +50,8 @@ impl Epilogue {
     }
 }
 
-/// Decodes row `rows[i]` of a [`Role::Table`] weight into row `i` of `out` (T × cols), times `scale`. On a GPU a padding
-/// id ([`PADDING`]) gives a row of zeros; on the CPU it is an error.
+/// Decodes row `rows[i]` of a [`Role::Table`] weight into row `i` of `out` (T × cols), times `scale`. On a GPU a
+/// padding id ([`PADDING`]) gives a row of zeros; on the CPU it is an error.
 #[derive(Debug)]
 pub struct Embed<'a> {
     /// The table.

@@ -90,8 +90,8 @@ impl Sampling<'_> {
 }
 
 /// Draws one token per row of logits, which are left penalised; [`PADDING`] for a row with a logit that is not finite
-/// before it is masked and penalised. The uniform number of a draw is a function of (seed, position) alone, never of the
-/// batch row.
+/// before it is masked and penalised. The uniform number of a draw is a function of (seed, position) alone, never of
+/// the batch row.
 #[derive(Debug)]
 pub struct Sample<'a> {
     /// R × vocabulary.

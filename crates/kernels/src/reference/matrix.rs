@@ -96,8 +96,8 @@ pub(super) fn vector(v: Option<&Buffer<f32>>) -> Option<&[f32]> {
     v.and_then(Buffer::as_host)
 }
 
-/// The products are exact. There are eight sums, because the additions of one wait for each other: the tests of attention
-/// take a quarter less time.
+/// The products are exact. There are eight sums, because the additions of one wait for each other: the tests of
+/// attention take a quarter less time.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f64 {
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let mut sums = [0.0; 8];

@@ -167,8 +167,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
     /// acc + Σ of the lane's four (signed codes + [`Simd::SIGNED_BIAS`]) × the four signed bytes of `x` (not −128).
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
-    /// For each of `N` activation rows, `start` + Σ over `4 · J` columns: [`Simd::dot`], or [`Simd::dot_signed`] if codes
-    /// are `signed`, of codes `j` and word `j`. Sums of `pair_sums` products of two columns fit into 16 bits.
+    /// For each of `N` activation rows, `start` + Σ over `4 · J` columns: [`Simd::dot`], or [`Simd::dot_signed`] if
+    /// codes are `signed`, of codes `j` and word `j`. Sums of `pair_sums` products of two columns fit into 16 bits.
     #[inline(always)]
     fn dots<const N: usize, const J: usize>(
         self,

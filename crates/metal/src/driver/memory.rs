@@ -115,8 +115,8 @@ impl Memory {
         let start = NonNull::new(bytes.as_ptr().wrapping_sub(before).cast_mut().cast::<c_void>())?;
         // Kernels only read it: there is nothing to track.
         let options = MTLResourceOptions::StorageModeShared | MTLResourceOptions::HazardTrackingModeUntracked;
-        // SAFETY: pages of this process, each with some of the bytes, which stay until they are freed; kernels only read
-        // them, and no more than the bytes, as the simulator checks.
+        // SAFETY: pages of this process, each with some of the bytes, which stay until they are freed; kernels only
+        // read them, and no more than the bytes, as the simulator checks.
         let buffer =
             unsafe { device.newBufferWithBytesNoCopy_length_options_deallocator(start, length, options, None) }?;
         let entry = Entry { buffer, before, bytes: bytes.len(), mapped: true };

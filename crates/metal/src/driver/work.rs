@@ -99,8 +99,8 @@ impl Work {
         encoder.setComputePipelineState(&pipeline.0);
         for (index, arg) in args.iter().enumerate() {
             // SAFETY: fewer arguments than there are places; buffers have the offset, and bytes live through the call,
-            // which copies them. That they are what the kernel takes, and that it stays within them, is what the simulator
-            // checks.
+            // which copies them. That they are what the kernel takes, and that it stays within them, is what the
+            // simulator checks.
             unsafe {
                 match arg {
                     Argument::Buffer { place, .. } => {
@@ -114,7 +114,8 @@ impl Work {
                 }
             }
         }
-        // SAFETY: every kernel declares the memory at 0 (`PARAMS` in `device_metal.h`); the driver has seen that it fits.
+        // SAFETY: every kernel declares the memory at 0 (`PARAMS` in `device_metal.h`); the driver has seen that it
+        // fits.
         unsafe { encoder.setThreadgroupMemoryLength_atIndex(shared, 0) };
         let threads = MTLSize { width: threads as usize, height: 1, depth: 1 };
         match grid {
@@ -204,7 +205,8 @@ impl Work {
         }
     }
 
-    /// The encoder of copies, opened if need be. Metal's tracking orders it among the others, and copies among themselves.
+    /// The encoder of copies, opened if need be. Metal's tracking orders it among the others, and copies among
+    /// themselves.
     fn copier(&mut self) -> Result<&ProtocolObject<dyn MTLBlitCommandEncoder>> {
         let id = self.id;
         let pending = self.pending()?;

@@ -9,12 +9,14 @@ use gristmill_kernels::reference::Reference;
 use gristmill_kernels::tensor::{Buffer, DeviceId};
 use std::ops::Range;
 
-/// Keys and values are rounded to f16, or to 8 bits, by both sides, so the error is that of f32 sums over widths and positions.
+/// Keys and values are rounded to f16, or to 8 bits, by both sides, so the error is that of f32 sums over widths and
+/// positions.
 ///
-/// The exponential magnifies the error of a logit. One of 6 is among many of [`Parameters::attention`]'s scale, and has nearly all
-/// the weight of its row, and that row much of all rows' power: so the error is this one's, however many there are. Its
-/// sum of `key_width` products grows to 6, each step rounded to 2⁻²³ of what it is by then, which has a variance of
-/// `key_width` · 36 · 2⁻⁴⁶ / 24 in all; half of that shows in the row. Errors of 4.5 deviations are allowed, 20 times that.
+/// The exponential magnifies the error of a logit. One of 6 is among many of [`Parameters::attention`]'s scale, and has
+/// nearly all the weight of its row, and that row much of all rows' power: so the error is this one's, however many
+/// there are. Its sum of `key_width` products grows to 6, each step rounded to 2⁻²³ of what it is by then, which has a
+/// variance of `key_width` · 36 · 2⁻⁴⁶ / 24 in all; half of that shows in the row. Errors of 4.5 deviations are
+/// allowed, 20 times that.
 pub(super) fn bound(key_width: usize) -> f64 {
     4e-12 + 15.0 * key_width as f64 * 2.0_f64.powi(-46)
 }
@@ -201,8 +203,8 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
         };
-        // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between. Everything
-        // of long sequences would take too long.
+        // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between.
+        // Everything of long sequences would take too long.
         let mut queries = layout.tokens();
         match if long { 1 + usize::from(round >= shapes.len()) } else { round % 3 } {
             0 => {}

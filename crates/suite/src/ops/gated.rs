@@ -11,8 +11,8 @@ use gristmill_kernels::weight::Role;
 const ACTIVATIONS: [Activation; 3] =
     [Activation::SwiGlu, Activation::GeGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }];
 
-/// Outputs are products of two numbers of about the inputs' mean square, one of them halved by its activation, or limited. The
-/// error of one factor is multiplied by the other.
+/// Outputs are products of two numbers of about the inputs' mean square, one of them halved by its activation, or
+/// limited. The error of one factor is multiplied by the other.
 fn product(bound: f64, activation: Activation, x: &[f32]) -> Tolerance {
     Tolerance::Nmse { bound, unlucky: PRODUCT, energy: product_energy(activation, x) }
 }
@@ -41,8 +41,9 @@ fn bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64 {
     4.0 * product_bound(tensors, precision, x) + 1e-13
 }
 
-/// Whether a small error of huge inputs is a small error of what an activation makes of them. A limit of about 1 makes it a
-/// large one, if only where a product happens to cancel to within the limit: in f32 that failed one run in a hundred.
+/// Whether a small error of huge inputs is a small error of what an activation makes of them. A limit of about 1 makes
+/// it a large one, if only where a product happens to cancel to within the limit: in f32 that failed one run in a
+/// hundred.
 pub(super) fn is_smooth(activation: Activation) -> bool {
     !matches!(activation, Activation::ClampedSwiGlu { .. })
 }

@@ -164,8 +164,8 @@ pub fn rows(suite: &Suite) {
     }
 }
 
-/// Rows of NaN, of infinities, of zeros, of 1e6 and of denormals: each shows in its own outputs and no others. Among few rows,
-/// and among enough for kernels that few do not pay for.
+/// Rows of NaN, of infinities, of zeros, of 1e6 and of denormals: each shows in its own outputs and no others. Among
+/// few rows, and among enough for kernels that few do not pay for.
 pub fn extremes(suite: &Suite) {
     let rng = &mut suite.rng("extremes");
     let cases = suite.formats().iter().flat_map(|&format| [(format, 6), (format, 19)]);

@@ -105,13 +105,13 @@ fn exact(terms: usize) -> f64 {
     1e-14 + terms as f64 * 2.0_f64.powi(-48)
 }
 
-/// Error of a router's weights, which equal logits share: e^-x, a sum with it, a quotient and the product with the scale are
-/// rounded in turn, each by up to 2⁻²⁴ (the first counts half in the sum).
+/// Error of a router's weights, which equal logits share: e^-x, a sum with it, a quotient and the product with the
+/// scale are rounded in turn, each by up to 2⁻²⁴ (the first counts half in the sum).
 const ROUTE: f64 = (3.5 / (1 << 24) as f64) * (3.5 / (1 << 24) as f64);
 
-/// Error of products of weights with these rows as int8 with a scale per 32: rounding to steps of max / 127 has a variance of
-/// step² / 12 (for normals 3e-5 of theirs). Twice that is allowed, because few roundings may be unlucky together. Errors count as
-/// their column's `weights` do, in mean square: few large activations may meet small ones.
+/// Error of products of weights with these rows as int8 with a scale per 32: rounding to steps of max / 127 has a
+/// variance of step² / 12 (for normals 3e-5 of theirs). Twice that is allowed, because few roundings may be unlucky
+/// together. Errors count as their column's `weights` do, in mean square: few large activations may meet small ones.
 fn int8(x: &[f32], weights: &[f64]) -> f64 {
     let (mut error, mut power) = (0.0, 0.0);
     for row in x.chunks(weights.len().max(1)) {
@@ -124,9 +124,10 @@ fn int8(x: &[f32], weights: &[f64]) -> f64 {
     if power > 0.0 { 2.0 * error / power } else { 0.0 }
 }
 
-/// Error of the same with activations rounded to bfloat16, which has 8 significant bits: numbers from 2ⁿ to 2ⁿ⁺¹ lie 2ⁿ⁻⁷ apart,
-/// so rounding has a variance of that squared / 12 (for normals 3e-6 of theirs). Twice that is allowed, as for int8; of few
-/// numbers, whose errors all outputs share, three times that, which is what the largest error comes to.
+/// Error of the same with activations rounded to bfloat16, which has 8 significant bits: numbers from 2ⁿ to 2ⁿ⁺¹ lie
+/// 2ⁿ⁻⁷ apart, so rounding has a variance of that squared / 12 (for normals 3e-6 of theirs). Twice that is allowed, as
+/// for int8; of few numbers, whose errors all outputs share, three times that, which is what the largest error comes
+/// to.
 fn bf16(x: &[f32], weights: &[f64]) -> f64 {
     let (mut error, mut power) = (0.0, 0.0);
     for row in x.chunks(weights.len().max(1)) {
@@ -139,8 +140,8 @@ fn bf16(x: &[f32], weights: &[f64]) -> f64 {
     if power > 0.0 { times * error / power } else { 0.0 }
 }
 
-/// What activations are rounded to for these tensors, the coarsest if they differ. For bfloat16 weights a level may round
-/// or not, depending on the CPU.
+/// What activations are rounded to for these tensors, the coarsest if they differ. For bfloat16 weights a level may
+/// round or not, depending on the CPU.
 #[derive(Clone, Copy)]
 enum Rounding {
     None,
@@ -156,8 +157,8 @@ fn rounding(tensors: &[TensorView], precision: Precision) -> Rounding {
     }
 }
 
-/// The bound of a product of these tensors with activations of this precision. What cancels in it is rounded too, in a few sums
-/// and products, each with a variance of about 2⁻⁴⁸ / 6 of it: six times eight of these are allowed.
+/// The bound of a product of these tensors with activations of this precision. What cancels in it is rounded too, in a
+/// few sums and products, each with a variance of about 2⁻⁴⁸ / 6 of it: six times eight of these are allowed.
 fn product_bound(tensors: &[TensorView], precision: Precision, x: &[f32]) -> f64 {
     let cols = tensors[0].cols;
     exact(cols)
@@ -176,8 +177,8 @@ fn kind(names: [&'static str; 3], tensors: &[TensorView], precision: Precision) 
     names[rounding(tensors, precision) as usize]
 }
 
-/// Activations of a contiguous matrix in a frame. Made last, so that a GPU may begin with what takes them before they are there:
-/// an upload in between would wait for them.
+/// Activations of a contiguous matrix in a frame. Made last, so that a GPU may begin with what takes them before they
+/// are there: an upload in between would wait for them.
 fn activations(b: &Backend, precision: Precision, x: &[f32], rows: usize, cols: usize) -> Act {
     let x = Framed::of(b, x, rows, cols, Frame::ODD);
     // Room for more than there is, as a bucket of an arena has.
@@ -203,9 +204,9 @@ fn nmse(bound: f64, energy: f64) -> Tolerance {
     Tolerance::Nmse { bound, unlucky: NORMAL, energy }
 }
 
-/// Fails unless rows of a batch are as in a smaller batch: the same bits. For rounded activations and for weights in F32, a GPU
-/// chooses the kernel by the number of rows (`by_rows`); where each is within a bound of the reference, their difference
-/// has at most four times that.
+/// Fails unless rows of a batch are as in a smaller batch: the same bits. For rounded activations and for weights in
+/// F32, a GPU chooses the kernel by the number of rows (`by_rows`); where each is within a bound of the reference,
+/// their difference has at most four times that.
 fn as_alone(
     suite: &Suite,
     by_rows: bool,

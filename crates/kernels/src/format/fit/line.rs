@@ -195,7 +195,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// The super-block scales d and dmin that suit the codes best: the minimum of Σ (x − d·y + dmin·m)² with y = scale·q.
+    /// The super-block scales d and dmin that suit the codes best: the minimum of Σ (x − d·y + dmin·m)² with y =
+    /// scale·q.
     fn refined(&self, of_block: usize) -> [[f32; LANES]; 2] {
         let mut units = self.units;
         for start in (0..LANES).step_by(of_block) {

@@ -1,8 +1,8 @@
 //! The encoders' search for scales and codes.
 //!
-//! An encoder works on 16 groups at a time, one in each lane of a vector, so that the search is the same source at every
-//! CPU level and no sum crosses lanes. (A *group* is the elements that share a scale.) No operation is fused, hence the
-//! bytes are the same on every CPU. The search minimises the squared error, unweighted.
+//! An encoder works on 16 groups at a time, one in each lane of a vector, so that the search is the same source at
+//! every CPU level and no sum crosses lanes. (A *group* is the elements that share a scale.) No operation is fused,
+//! hence the bytes are the same on every CPU. The search minimises the squared error, unweighted.
 
 mod line;
 mod scale;

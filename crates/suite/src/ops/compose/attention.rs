@@ -156,10 +156,10 @@ pub fn attend(suite: &Suite) {
             parameters.sinks.is_some(),
             parameters.softcap,
         );
-        // An element of a new key may be rounded to the other side than the reference's, by 2⁻¹⁰ of it or one of 127 steps.
-        // That moves a logit by up to 2⁻¹⁰ or 2⁻⁷ · q · k · scale, of which 36 · 1.5 / √33 is as much as normals times
-        // weights give, and results by a quarter of that where two keys share them: squared, 5e-6 or 3e-4. What is exact is
-        // below.
+        // An element of a new key may be rounded to the other side than the reference's, by 2⁻¹⁰ of it or one of 127
+        // steps. That moves a logit by up to 2⁻¹⁰ or 2⁻⁷ · q · k · scale, of which 36 · 1.5 / √33 is as much as normals
+        // times weights give, and results by a quarter of that where two keys share them: squared, 5e-6 or 3e-4. What
+        // is exact is below.
         let rounding = if format == KvFormat::F16 { 5e-6 } else { 3e-4 };
         suite.check("attend", &case, nmse(attention::bound(key_width) + rounding, 0.01), &|b| run(b, true).0.into());
         let [at_once, parts] = [true, false].map(|at_once| run(suite.backend(), at_once));

@@ -152,8 +152,8 @@ fn past(suite: &Suite) {
     attend(b, &gone, window, (2, 32), &mut out).expect("only the last block is seen");
 }
 
-/// A bad block of one of two sequences leaves the other's output unchanged: of the last tokens, and of all, by widths and
-/// formats for which a GPU may have kernels of their own.
+/// A bad block of one of two sequences leaves the other's output unchanged: of the last tokens, and of all, by widths
+/// and formats for which a GPU may have kernels of their own.
 fn bad_block(suite: &Suite) {
     let b = suite.backend();
     let rng = &mut suite.rng("refuse_attention");
