@@ -117,8 +117,8 @@ fn without_simulator(targets: &[String]) -> [Vec<String>; 2] {
 fn skipped() -> String {
     let Simulated { package, targets, tests } = SIMULATED;
     format!(
-        "SKIPPED, because they need a C++ compiler: all tests of {package}; of {CONFORMANCE} the targets {}, and the tests \
-         whose names contain {}",
+        "SKIPPED, because they need a C++ compiler: all tests of {package}; of {CONFORMANCE} the targets {}, and the \
+         tests whose names contain {}",
         targets.join(", "),
         tests.join(", ")
     )

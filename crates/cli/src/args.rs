@@ -16,7 +16,10 @@ use crate::{console, numbers};
 #[derive(Args)]
 pub(crate) struct DeviceArgs {
     /// Threads [default: one on each physical core that this process may use].
-    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
+    #[arg(
+        short, long, value_name = "N", allow_negative_numbers = true,
+        value_parser = numbers::between(1, MAX_THREADS)
+    )]
     pub(crate) threads: Option<usize>,
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N.
     #[arg(long, default_value = "auto")]
@@ -150,7 +153,10 @@ pub(crate) struct TextArgs {
     #[arg(short, long, value_name = "TEXT")]
     file: PathBuf,
     /// Tokens of one window.
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true, value_parser = numbers::whole)]
+    #[arg(
+        long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
+        value_parser = numbers::whole
+    )]
     ctx: i64,
 }
 
@@ -314,7 +320,8 @@ impl GenerationOptions {
         self.sampling = args.or(recommended);
         let SamplingOptions { temperature, top_k, top_p, min_p, repeat_penalty, .. } = self.sampling;
         log.detail(format_args!(
-            "sampling: temperature {temperature}, top-k {top_k}, top-p {top_p}, min-p {min_p}, repeat penalty {repeat_penalty}"
+            "sampling: temperature {temperature}, top-k {top_k}, top-p {top_p}, min-p {min_p}, repeat penalty \
+             {repeat_penalty}"
         ));
     }
 

@@ -14,16 +14,29 @@ pub(crate) struct BiasArgs {
     #[arg(long, value_name = "TOKEN=BIAS", allow_hyphen_values = true)]
     logit_bias: Vec<String>,
     /// Lower the logits of tokens that would continue a repetition (DRY) by X; 0 turns it off, 0.8 is usual.
-    #[arg(long, value_name = "X", default_value_t = Dry::default().multiplier, allow_hyphen_values = true, value_parser = numbers::number)]
+    #[arg(
+        long, value_name = "X", default_value_t = Dry::default().multiplier,
+        allow_hyphen_values = true, value_parser = numbers::number
+    )]
     dry_multiplier: f32,
     /// The factor by which each further repeated token raises DRY's penalty.
-    #[arg(long, value_name = "X", default_value_t = Dry::default().base, allow_hyphen_values = true, value_parser = numbers::number, requires = "dry_multiplier")]
+    #[arg(
+        long, value_name = "X", default_value_t = Dry::default().base, allow_hyphen_values = true,
+        value_parser = numbers::number, requires = "dry_multiplier"
+    )]
     dry_base: f32,
     /// The length of a repetition, in tokens, from which on DRY penalises its continuation.
-    #[arg(long, value_name = "N", default_value_t = Dry::default().allowed_length, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1), requires = "dry_multiplier")]
+    #[arg(
+        long, value_name = "N", default_value_t = Dry::default().allowed_length,
+        allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1),
+        requires = "dry_multiplier"
+    )]
     dry_allowed_length: usize,
     /// The last tokens, prompt included, in which DRY looks for repetitions; -1 for all, 0 turns DRY off.
-    #[arg(long, value_name = "N", default_value_t = -1, allow_negative_numbers = true, value_parser = numbers::whole, requires = "dry_multiplier")]
+    #[arg(
+        long, value_name = "N", default_value_t = -1, allow_negative_numbers = true,
+        value_parser = numbers::whole, requires = "dry_multiplier"
+    )]
     dry_penalty_last_n: i64,
     /// A text that ends a repetition; may be given several times. "none" stands for no breakers [default: line break,
     /// colon, double quote, asterisk].

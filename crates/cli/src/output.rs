@@ -22,7 +22,10 @@ pub(crate) struct OutputArgs {
     #[arg(short, long)]
     force: bool,
     /// Threads [default: one on each core that this process may use].
-    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
+    #[arg(
+        short, long, value_name = "N", allow_negative_numbers = true,
+        value_parser = numbers::between(1, MAX_THREADS)
+    )]
     threads: Option<usize>,
     #[command(flatten)]
     pub(crate) log: Verbosity,

@@ -69,7 +69,8 @@ fn warn_again(tensors: &[Planned], log: &Verbosity) {
     let again: Vec<&str> = tensors.iter().filter(|t| t.is_requantised()).map(|t| t.name.as_str()).collect();
     if !again.is_empty() {
         log.info(format_args!(
-            "{} of {} tensors are quantised already and lose again; an F16 or BF16 file of this model gives a better one: {}",
+            "{} of {} tensors are quantised already and lose again; an F16 or BF16 file of this model gives a better \
+             one: {}",
             again.len(),
             tensors.len(),
             some(&again)

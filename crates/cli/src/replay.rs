@@ -30,7 +30,10 @@ pub(crate) struct ReplayArgs {
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Threads, which change no text [default: one on each physical core that this process may use].
-    #[arg(short, long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::between(1, MAX_THREADS))]
+    #[arg(
+        short, long, value_name = "N", allow_negative_numbers = true,
+        value_parser = numbers::between(1, MAX_THREADS)
+    )]
     threads: Option<usize>,
     /// The device: auto, cpu, cuda, cuda:N, metal or metal:N [default: cpu for the receipt of a CPU, otherwise auto].
     #[arg(long)]
@@ -122,7 +125,8 @@ fn check_model(receipt: &Receipt, source: Source) -> Result<(), Failure> {
     match source.open()?.fingerprint() {
         found if found == receipt.model => Ok(()),
         found => Err(Failure::new(format!(
-            "the receipt is of the model with fingerprint {}, but {source} has {found}; give the receipt's model with -m",
+            "the receipt is of the model with fingerprint {}, but {source} has {found}; give the receipt's model with \
+             -m",
             receipt.model
         ))),
     }

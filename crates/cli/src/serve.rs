@@ -37,20 +37,32 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
     /// Replies that are generated at a time.
-    #[arg(long, value_name = "N", default_value_t = 8, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(
+        long, value_name = "N", default_value_t = 8, allow_negative_numbers = true,
+        value_parser = numbers::at_least::<usize>(1)
+    )]
     parallel: usize,
     /// Tokens that the KV cache holds, of all replies together; at least --ctx. With fewer than the replies need, the
     /// one that began last waits and is computed again later [default: --parallel times --ctx].
     #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
     kv_tokens: Option<usize>,
     /// Requests that may wait; more are refused with status 429.
-    #[arg(long, value_name = "N", default_value_t = 256, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
+    #[arg(
+        long, value_name = "N", default_value_t = 256, allow_negative_numbers = true,
+        value_parser = numbers::at_least::<usize>(0)
+    )]
     queue: usize,
     /// Connections at a time; others wait until one ends.
-    #[arg(long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(
+        long, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true,
+        value_parser = numbers::at_least::<usize>(1)
+    )]
     connections: usize,
     /// Tokens of one step, which prompts are cut into.
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    #[arg(
+        long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
+        value_parser = numbers::at_least::<usize>(1)
+    )]
     batch: usize,
     /// The name of the model in replies [default: the name of its file].
     #[arg(long, value_name = "NAME")]

@@ -103,8 +103,8 @@ pub enum ConvertError {
     MissingTensor(String),
     /// Tensors that the family does not have.
     #[error(
-        "{count} tensors are not weights of a {family} model, the first is {}; it is a variant that is not supported, and \
-         leaving them out would change it",
+        "{count} tensors are not weights of a {family} model, the first is {}; it is a variant that is not supported, \
+         and leaving them out would change it",
         Name(.first)
     )]
     UnusedTensors {
@@ -126,7 +126,10 @@ pub enum ConvertError {
         known: &'static str,
     },
     /// A tensor has another shape than `config.json` says.
-    #[error("tensor {} has shape {found:?}, {expected}; the model is damaged, or config.json belongs to another", Name(.name))]
+    #[error(
+        "tensor {} has shape {found:?}, {expected}; the model is damaged, or config.json belongs to another",
+        Name(.name)
+    )]
     Shape {
         /// The tensor.
         name: String,
@@ -158,7 +161,8 @@ pub enum ConvertError {
     },
     /// The pre-tokenizer is unknown.
     #[error(
-        "{path}: this pre-tokenizer is not known: {found}; if you know which one it equals, name it (--pre); known: {known}"
+        "{path}: this pre-tokenizer is not known: {found}; if you know which one it equals, name it (--pre); known: \
+         {known}"
     )]
     PreTokenizer {
         /// The file.

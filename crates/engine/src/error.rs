@@ -30,7 +30,8 @@ pub enum Error {
 
     /// The options ask for deterministic results, but the backend that the caller gave was opened without them.
     #[error(
-        "{device} was opened without deterministic kernels; open it with `open_device`, with the option `deterministic` set"
+        "{device} was opened without deterministic kernels; open it with `open_device`, with the option \
+         `deterministic` set"
     )]
     NotDeterministic {
         /// The device.
@@ -89,7 +90,10 @@ pub enum Error {
         expected: Vec<u64>,
     },
     /// The file has a weight that the architecture does not use; leaving it out would change the model.
-    #[error("tensor {} is not a weight of this {architecture} model; the file is a variant that is not supported", Name(.name))]
+    #[error(
+        "tensor {} is not a weight of this {architecture} model; the file is a variant that is not supported",
+        Name(.name)
+    )]
     UnusedTensor {
         /// The tensor.
         name: String,
@@ -206,8 +210,8 @@ pub enum Error {
     },
     /// A forward pass gives an output that is not finite: no token can be chosen by it.
     #[error(
-        "position {position}: the output of {stage} is not finite; a weight is damaged, or the values are too large for \
-         the precision: compare the file's checksum, or convert the model again"
+        "position {position}: the output of {stage} is not finite; a weight is damaged, or the values are too large \
+         for the precision: compare the file's checksum, or convert the model again"
     )]
     NotFinite {
         /// The first part of the model with such an output.

@@ -50,7 +50,8 @@ pub enum SafetensorsError {
     },
     /// The data section is not exactly the tensors' data.
     #[error(
-        "its tensors have {expected} bytes of data, but {found} follow the header; it is incomplete or damaged, fetch it again"
+        "its tensors have {expected} bytes of data, but {found} follow the header; it is incomplete or damaged, fetch \
+         it again"
     )]
     DataLength {
         /// Where the last tensor ends.

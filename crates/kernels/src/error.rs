@@ -9,7 +9,8 @@ use crate::tensor::DeviceId;
 pub enum Error {
     /// A view would leave its buffer.
     #[error(
-        "a view of {rows} rows of {cols} elements, stride {stride}, from element {offset} does not fit a buffer of {len}"
+        "a view of {rows} rows of {cols} elements, stride {stride}, from element {offset} does not fit a buffer of \
+         {len}"
     )]
     View {
         /// First element.

@@ -200,7 +200,10 @@ impl Drop for Watch {
 }
 
 /// Counters and histograms of this server, for Prometheus.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+#[utoipa::path(
+    get, path = "/metrics",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text"))
+)]
 pub(crate) async fn show(State(app): State<App>) -> Result<Response, ApiError> {
     let mut text = String::new();
     let registry = app.metrics.registry.lock().unwrap_or_else(PoisonError::into_inner);

@@ -153,8 +153,9 @@ impl Tools {
     /// A heading, and the versions of all packages.
     fn heading(&self) -> Result<String, String> {
         let mut text = format!("# Clients of the server, {}\n\n", date_and_commit());
-        text += "`cargo xtask prove clients`: packages as they come from their registries talk to `gristmill serve` with\n\
-                 SmolLM2-135M-Instruct (Q4_1) on the CPU, and check what they get; the scripts are in `scripts/clients`.\n\n";
+        text += "`cargo xtask prove clients`: packages as they come from their registries talk to `gristmill serve` \
+                 with\nSmolLM2-135M-Instruct (Q4_1) on the CPU, and check what they get; the scripts are in \
+                 `scripts/clients`.\n\n";
         text += &versions(&self.packages, &PACKAGES)?;
         text += &versions(&self.frameworks, &FRAMEWORKS)?;
         text += &versions(&self.lm_eval, &["lm-eval"])?;

@@ -102,7 +102,8 @@ fn family(backend: &str) -> &str {
 
 fn page(rounds: usize, seconds: u64, failures: &[String], worst: &BTreeMap<String, BTreeMap<String, f64>>) -> String {
     let mut page = format!("# The op suite, {rounds} times, {}\n\n", date_and_commit());
-    page += "`cargo xtask prove seeds`: inputs are fresh each time. The numbers are the largest error (NMSE) of a kind of case as a\n";
+    page += "`cargo xtask prove seeds`: inputs are fresh each time. The numbers are the largest error (NMSE) of a kind \
+             of case as a\n";
     page += "share of what is allowed";
     let largest = |shares: &BTreeMap<String, f64>| shares.values().copied().fold(0.0, f64::max);
     let mut kinds: Vec<_> = worst.iter().collect();

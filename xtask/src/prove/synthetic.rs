@@ -69,7 +69,8 @@ pub(crate) fn synthetic(output: Option<&str>) -> Result<(), String> {
     let folder = root().join("target/prove/synthetic");
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let mut page = format!("# Synthetic models in llama.cpp, {}\n\n", date_and_commit());
-    page += "`cargo xtask prove synthetic`: each model of `gristmill bench --synthetic`, with two layers and in the mix in which it is\n";
+    page += "`cargo xtask prove synthetic`: each model of `gristmill bench --synthetic`, with two layers and in the \
+             mix in which it is\n";
     let _ = writeln!(
         page,
         "published, opened and run by llama.cpp ({PACKAGE} {VERSION}, CPU).\n\n| model | outcome |\n| --- | --- |"
@@ -164,8 +165,8 @@ mod tests {
         let ran = outcome("llama_model_loader: …\nopened 4096 1.0719\n", 7);
         assert_eq!(ran, Outcome::Ran { bytes: 7, vocabulary: 4096, spread: 1.0719 });
         assert!(ran.is_good());
-        let missing = "llama_model_load: error loading model: error loading model hyperparameters: key not found in model: x\n\
-                       Traceback\nValueError: Failed to load model from file: m.gguf\n";
+        let missing = "llama_model_load: error loading model: error loading model hyperparameters: key not found in \
+                       model: x\nTraceback\nValueError: Failed to load model from file: m.gguf\n";
         let reason = "error loading model hyperparameters: key not found in model: x".to_owned();
         assert_eq!(outcome(missing, 7), Outcome::NotRun(reason));
         assert_eq!(

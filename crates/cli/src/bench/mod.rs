@@ -37,28 +37,49 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "NAME[:FORMAT]", conflicts_with_all = ["model", "path"])]
     synthetic: Option<String>,
     /// Layers of the synthetic model [default: as published].
-    #[arg(long, value_name = "N", requires = "synthetic", allow_negative_numbers = true, value_parser = at_least::<u32>(1))]
+    #[arg(
+        long, value_name = "N", requires = "synthetic", allow_negative_numbers = true,
+        value_parser = at_least::<u32>(1)
+    )]
     layers: Option<u32>,
     /// Where to write the synthetic model [default: the cache]. A file that already holds it is used as it is.
     #[arg(short, long, value_name = "FILE", requires = "synthetic")]
     output: Option<PathBuf>,
     /// Prompt tokens of each sequence; 0 leaves prefill out.
-    #[arg(short, long, default_value_t = 512, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
+    #[arg(
+        short, long, default_value_t = 512, value_name = "N", allow_negative_numbers = true,
+        value_parser = at_least::<usize>(0)
+    )]
     prompt: usize,
     /// Tokens to decode in each sequence; 0 leaves decode out.
-    #[arg(short = 'n', long, default_value_t = 128, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
+    #[arg(
+        short = 'n', long, default_value_t = 128, value_name = "N", allow_negative_numbers = true,
+        value_parser = at_least::<usize>(0)
+    )]
     decode: usize,
     /// Tokens of one forward pass in prefill.
-    #[arg(long, default_value_t = 512, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
+    #[arg(
+        long, default_value_t = 512, value_name = "N", allow_negative_numbers = true,
+        value_parser = at_least::<usize>(1)
+    )]
     chunk: usize,
     /// Sequences in a batch.
-    #[arg(short, long, default_value_t = 1, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
+    #[arg(
+        short, long, default_value_t = 1, value_name = "N", allow_negative_numbers = true,
+        value_parser = at_least::<usize>(1)
+    )]
     batch: usize,
     /// Tokens that each sequence has in its cache before the measurement.
-    #[arg(short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(0))]
+    #[arg(
+        short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
+        value_parser = at_least::<usize>(0)
+    )]
     depth: usize,
     /// Repetitions; the median is printed.
-    #[arg(short, long, default_value_t = 5, value_name = "N", allow_negative_numbers = true, value_parser = at_least::<usize>(1))]
+    #[arg(
+        short, long, default_value_t = 5, value_name = "N", allow_negative_numbers = true,
+        value_parser = at_least::<usize>(1)
+    )]
     repeats: usize,
     /// Serve this many requests of these lengths through the engine instead, and print the device's free memory before
     /// and after.

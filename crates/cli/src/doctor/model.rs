@@ -13,8 +13,9 @@ use crate::failure::Failure;
 use crate::source::Source;
 
 /// The input of the model.
-const TEXT: &str = "Once upon a time, there was a little girl named Lily. She had a red ball and a small dog. One day, the dog \
-                    took the ball and ran to the big tree. Lily was sad, but then the dog came back with the ball.";
+const TEXT: &str = "Once upon a time, there was a little girl named Lily. She had a red ball and a small dog. One day, \
+                    the dog took the ball and ran to the big tree. Lily was sad, but then the dog came back with the \
+                    ball.";
 /// Tokens of the first batch, as in prefill; the others are read one by one, as in decode.
 const PREFILL: usize = 40;
 /// Largest NMSE of logits (mean squared error over mean square) with exact activations.

@@ -75,7 +75,8 @@ fn draw_layer(svg: &mut String, layer: &LayerUsage, top: usize, cell: usize, exp
         let _ = writeln!(
             svg,
             "<rect x=\"{}\" y=\"{top}\" width=\"{cell}\" height=\"{cell}\" fill=\"{}\" stroke=\"#e0e0e0\" \
-             stroke-width=\"0.5\"><title>layer {}, expert {expert}: {share:.2} of an even share, {count} tokens</title></rect>",
+             stroke-width=\"0.5\"><title>layer {}, expert {expert}: {share:.2} of an even share, {count} \
+             tokens</title></rect>",
             LEFT + expert * cell,
             colour(share),
             layer.layer,

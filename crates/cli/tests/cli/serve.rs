@@ -44,7 +44,8 @@ impl Serving {
         let length = body.len();
         write!(
             stream,
-            "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: {length}\r\n\r\n{body}"
+            "POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}content-length: \
+             {length}\r\n\r\n{body}"
         )
         .expect("it takes bytes");
         stream

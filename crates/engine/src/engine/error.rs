@@ -159,8 +159,8 @@ pub enum EngineError {
     NoInputs,
     /// The model file says that its hidden states become no vector.
     #[error(
-        "the model file says that a text becomes no vector (`pooling_type` is none or rank); use a model that was trained \
-         for embeddings, or one that generates text"
+        "the model file says that a text becomes no vector (`pooling_type` is none or rank); use a model that was \
+         trained for embeddings, or one that generates text"
     )]
     NoPooling,
     /// A batch that cannot hold one token of each sequence.

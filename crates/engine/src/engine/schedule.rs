@@ -142,7 +142,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_left_and_nobody_starves(wanted in prop::collection::vec(1usize..100, 1..20), tokens in 20usize..200) {
+        fn nothing_is_left_and_nobody_starves(
+            wanted in prop::collection::vec(1usize..100, 1..20),
+            tokens in 20usize..200,
+        ) {
             let pending = pending(&wanted);
             let got = granted(&pending, tokens, 20);
             prop_assert_eq!(got.iter().sum::<usize>(), tokens.min(wanted.iter().sum()));

@@ -97,7 +97,9 @@ mod tests {
     proptest! {
         #[test]
         fn equals_search_in_the_whole_text(
-            text in "[abé]{0,40}", stops in prop::collection::vec("[abé]{1,4}", 0..3), cuts in prop::collection::vec(1usize..5, 40)
+            text in "[abé]{0,40}",
+            stops in prop::collection::vec("[abé]{1,4}", 0..3),
+            cuts in prop::collection::vec(1usize..5, 40)
         ) {
             let chars: Vec<char> = text.chars().collect();
             let (mut pieces, mut at) = (Vec::new(), 0);

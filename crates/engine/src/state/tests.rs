@@ -87,7 +87,10 @@ fn a_window_bounds_the_blocks() {
 proptest! {
     /// Whatever is done: blocks are counted right, none that will be seen is given back, and there are always enough.
     #[test]
-    fn blocks_are_never_lost(window in 1usize..60, steps in prop::collection::vec((0usize..3, 0usize..5, 0usize..CONTEXT), 1..200)) {
+    fn blocks_are_never_lost(
+        window in 1usize..60,
+        steps in prop::collection::vec((0usize..3, 0usize..5, 0usize..CONTEXT), 1..200),
+    ) {
         let mut state = State::new(&Reference::backend(), &spec(&[Some(window), None]), &limits(), CONTEXT).unwrap();
         let mut ids: Vec<Option<SequenceId>> = vec![None; 3];
         for (at, what, n) in steps {
@@ -274,7 +277,9 @@ proptest! {
     /// Whatever is done, no sequence ever sees another text's tokens.
     #[test]
     fn shared_blocks_have_the_right_tokens(
-        windows in prop::sample::select(vec![vec![None], vec![None, Some(20)], vec![Some(33)], vec![Some(5), None, Some(90)]]),
+        windows in prop::sample::select(
+            vec![vec![None], vec![None, Some(20)], vec![Some(33)], vec![Some(5), None, Some(90)]],
+        ),
         steps in prop::collection::vec((0usize..8, 0usize..3, 1usize..6, 1usize..=TOKENS), 1..150),
     ) {
         let mut shadow = Shadow::new(&windows);

@@ -65,8 +65,8 @@ fn limits_of_a_runner() {
         (Limits { kv_tokens: Some(0), ..good }, "the number of tokens of the KV cache is 0; it must be at least 1"),
         (
             Limits { kv_tokens: Some(49), context: Some(50), ..good },
-            "the number of tokens of the KV cache is 49; it must be at least the context length, 50; raise it or shorten \
-             the context",
+            "the number of tokens of the KV cache is 49; it must be at least the context length, 50; raise it or \
+             shorten the context",
         ),
         (Limits { output_rows: Some(0), ..good }, "the number of output rows is 0; it must be at least 1"),
         (

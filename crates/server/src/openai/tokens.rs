@@ -138,7 +138,10 @@ pub(crate) async fn detokenize(State(app): State<App>, mut fields: Fields) -> Re
 }
 
 /// Special tokens and the chat template, in the form that lm-eval's remote tokenizer reads.
-#[utoipa::path(get, path = "/tokenizer_info", responses((status = 200, body = TokenizerInfo), (status = "4XX", body = ErrorBody)))]
+#[utoipa::path(
+    get, path = "/tokenizer_info",
+    responses((status = 200, body = TokenizerInfo), (status = "4XX", body = ErrorBody))
+)]
 pub(crate) async fn info(State(app): State<App>) -> Result<Json<TokenizerInfo>, ApiError> {
     let tokenizer = tokenizer(&app)?;
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id).ok()).map(str::to_owned);

@@ -58,7 +58,9 @@ fn schema_everywhere(server: &Running, name: &str, schema: &Value) {
     send(server, name, "/v1/completions", &json!({"prompt": "a", "max_tokens": 3, "guided_json": schema}));
     let tool = json!({"name": "f", "input_schema": schema});
     let messages = json!([{"role": "user", "content": "a"}]);
-    let body = json!({"model": "tiny", "messages": messages, "max_tokens": 3, "tools": [tool], "tool_choice": {"type": "any"}});
+    let body = json!({
+        "model": "tiny", "messages": messages, "max_tokens": 3, "tools": [tool], "tool_choice": {"type": "any"},
+    });
     send(server, name, "/v1/messages", &body);
 }
 

@@ -138,7 +138,8 @@ fn bodies_that_wait_for_leave() {
     let server = Running::new(engine(&model(), 1), Options { body_bytes: 1_000, ..options() });
     let head = |path: &str, length: usize| {
         format!(
-            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: \
+             {length}\r\n\r\n"
         )
     };
     let mut stream = server.connect(head(TEXT, BODY.len()).as_bytes());

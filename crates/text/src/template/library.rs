@@ -100,7 +100,10 @@ fn add_filters(env: &mut Environment, budget: &Budget) {
         (Reads::Texts, aliases),
         (
             Reads::Entries,
-            named!(filters: capitalize items list lower map reject rejectattr reverse round select selectattr split title trim upper),
+            named!(
+                filters: capitalize items list lower map reject rejectattr reverse round select selectattr split title trim
+                    upper
+            ),
         ),
         (Reads::All, named!(filters: dictsort max min sort unique)),
     ] {

@@ -54,9 +54,10 @@ fn instruct(messages: &mut Vec<Message>, instructions: &str, place: Role) {
 fn instructions(tools: &[Tool]) -> String {
     let tools: Vec<String> = tools.iter().map(|tool| description(tool).to_string()).collect();
     format!(
-        "You can call these tools, each with the JSON schema of its arguments:\n<tools>\n{}\n</tools>\nTo call a tool, write \
-         one JSON object between marks, and wait for the result between <tool_response> and </tool_response>:\n<tool_call>\n\
-         {{\"name\": \"tool\", \"arguments\": {{\"argument\": \"value\"}}}}\n</tool_call>\nIf no tool helps, answer without a call.",
+        "You can call these tools, each with the JSON schema of its arguments:\n<tools>\n{}\n</tools>\nTo call a tool, \
+         write one JSON object between marks, and wait for the result between <tool_response> and \
+         </tool_response>:\n<tool_call>\n{{\"name\": \"tool\", \"arguments\": {{\"argument\": \
+         \"value\"}}}}\n</tool_call>\nIf no tool helps, answer without a call.",
         tools.join("\n")
     )
 }

@@ -148,7 +148,8 @@ impl Messages {
         let id = needed(item.call_id, at, "call_id")?;
         if !self.called.contains(&id) {
             let message = format!(
-                "no function_call before this item has the call_id {id:?}; this server keeps no state: send the call again"
+                "no function_call before this item has the call_id {id:?}; this server keeps no state: send the call \
+                 again"
             );
             return Err(ApiError::param(format!("{at}.call_id"), message));
         }

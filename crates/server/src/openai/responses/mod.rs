@@ -166,8 +166,8 @@ impl ResponseFields {
     /// Refuses what only a server with state does.
     fn check_state(&self, ignored: &mut Vec<String>) -> Result<(), ApiError> {
         if self.background == Some(true) {
-            let message = "this server keeps no state and runs nothing in the background; leave background out, and read \
-                           the reply from this request";
+            let message = "this server keeps no state and runs nothing in the background; leave background out, and \
+                           read the reply from this request";
             return Err(ApiError::param("background", message).with_code("unsupported"));
         }
         match self.truncation.as_deref() {
