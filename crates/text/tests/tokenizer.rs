@@ -348,3 +348,34 @@ fn one_character_repeated_takes_linear_time() {
         }
     }
 }
+
+#[test]
+fn a_text_with_too_many_tokens_is_refused_early() {
+    let (mut random, seed) = Random::new();
+    for name in ALL {
+        let tokenizer = tokenizer(name);
+        for _ in 0..300 {
+            let length = random.below(30);
+            let text = random.text(length);
+            for options in [PLAIN, PARSED] {
+                let ids = tokenizer.encode(&text, options).unwrap();
+                assert!(tokenizer.fewest_tokens(&text) <= ids.len(), "{name}: {text:?}, seed {seed}");
+                assert_eq!(tokenizer.encode_at_most(&text, options, ids.len()).as_ref(), Ok(&ids), "{name}: {text:?}");
+                let fewer = ids.len().checked_sub(1).map(|most| tokenizer.encode_at_most(&text, options, most));
+                let refused = |error: &TokenizerError| {
+                    matches!(error, TokenizerError::TooManyTokens { at_least, .. }
+                    if *at_least <= ids.len())
+                };
+                assert!(fewer.is_none_or(|fewer| fewer.is_err_and(|error| refused(&error))), "{name}: {text:?}");
+            }
+        }
+        // To encode such a text takes half a minute and a gigabyte.
+        for unit in [" ", "a", "word ", "\n", "1"] {
+            let text = unit.repeat((32 << 20) / unit.len());
+            let start = Instant::now();
+            let refused = tokenizer.encode_at_most(&text, PLAIN, 8_192);
+            assert!(matches!(refused, Err(TokenizerError::TooManyTokens { .. })), "{name}: {unit:?}");
+            assert!(start.elapsed() < Duration::from_secs(3), "{name}: {unit:?} took {:?}", start.elapsed());
+        }
+    }
+}

@@ -52,12 +52,14 @@ pub enum EngineError {
     EmptyPrompt,
     /// The prompt is longer than the context.
     #[error(
-        "the prompt has {tokens} tokens, but the context holds {context}; shorten it, or use a larger context if the \
-         model and the memory allow"
+        "the prompt has {}{tokens} tokens, but the context holds {context}; shorten it, or use a larger context if the \
+         model and the memory allow", if *.exact { "" } else { "at least " }
     )]
     PromptTooLong {
-        /// Tokens of the prompt.
+        /// Tokens of the prompt, or fewer if it is not `exact`.
         tokens: usize,
+        /// Whether the whole prompt was tokenised.
+        exact: bool,
         /// Tokens of the context.
         context: usize,
     },

@@ -47,8 +47,8 @@ use std::thread::{self, JoinHandle};
 use gristmill_kernels::kv::KvFormat;
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_text::grammar::Grammars;
-use gristmill_text::template::{ChatTemplate, TemplateError};
-use gristmill_text::tokenizer::EncodeOptions;
+use gristmill_text::template::{Chat, ChatTemplate, TemplateError};
+use gristmill_text::tokenizer::{EncodeOptions, TokenizerError};
 
 pub use converse::{ConverseOptions, ToolChoice};
 pub use dry::Dry;
@@ -215,38 +215,58 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`] if the text cannot be tokenised, [`EngineError::EmptyPrompt`].
     pub fn tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, EngineError> {
-        match prompt {
-            Prompt::Tokens(tokens) => Ok(tokens.clone()),
-            // BOS alone is not a prompt.
-            Prompt::Text(text) if text.is_empty() => Err(EngineError::EmptyPrompt),
-            Prompt::Text(text) => {
-                let options = EncodeOptions { add_special: true, parse_special: false };
-                Ok(self.model.tokenizer()?.encode(text, options)?)
-            }
-            Prompt::Rendered(text) => {
-                // The template has written BOS and the control tokens itself.
-                let options = EncodeOptions { add_special: false, parse_special: true };
-                Ok(self.model.tokenizer()?.encode(text, options)?)
-            }
-        }
+        self.tokens_at_most(prompt, usize::MAX)
     }
 
-    /// The tokens of a prompt that a request may have.
+    fn tokens_at_most(&self, prompt: &Prompt, most: usize) -> Result<Vec<u32>, EngineError> {
+        let (text, add_special) = match prompt {
+            Prompt::Tokens(tokens) => return Ok(tokens.clone()),
+            // BOS alone is not a prompt.
+            Prompt::Text(text) if text.is_empty() => return Err(EngineError::EmptyPrompt),
+            Prompt::Text(text) => (text, true),
+            // The template has written BOS and the control tokens itself.
+            Prompt::Rendered(text) => (text, false),
+        };
+        let options = EncodeOptions { add_special, parse_special: !add_special };
+        Ok(self.model.tokenizer()?.encode_at_most(text, options, most)?)
+    }
+
+    /// The tokens of a prompt that a request may have. A prompt that is far too long is refused before it is tokenised.
     ///
     /// # Errors
     /// The errors of [`tokens`](Self::tokens), and one if the prompt is empty, longer than the context, or has an
     /// unknown token.
     pub fn prompt_tokens(&self, prompt: &Prompt) -> Result<Vec<u32>, EngineError> {
         let (context, vocabulary) = (self.context(), self.model.spec().vocab);
-        let tokens = self.tokens(prompt)?;
+        // Up to twice the context, the error says how long the prompt is.
+        let tokens = match self.tokens_at_most(prompt, context.saturating_mul(2)) {
+            Err(EngineError::Model(crate::Error::Tokenizer(TokenizerError::TooManyTokens { at_least, .. }))) => {
+                return Err(EngineError::PromptTooLong { tokens: at_least, exact: false, context });
+            }
+            tokens => tokens?,
+        };
         match tokens.len() {
             0 => return Err(EngineError::EmptyPrompt),
-            tokens if tokens > context => return Err(EngineError::PromptTooLong { tokens, context }),
+            tokens if tokens > context => {
+                return Err(EngineError::PromptTooLong { tokens, exact: true, context });
+            }
             _ => {}
         }
         match tokens.iter().position(|&id| id as usize >= vocabulary) {
             Some(index) => Err(EngineError::Token { id: tokens[index], index, vocabulary }),
             None => Ok(tokens),
+        }
+    }
+
+    /// Refuses a conversation whose messages alone exceed the context, before a template works on them.
+    fn check_length(&self, chat: &Chat) -> Result<(), EngineError> {
+        let tokenizer = self.model.tokenizer()?;
+        let texts = chat.messages.iter().flat_map(|message| [Some(&message.text), message.reasoning.as_ref()]);
+        let tools = chat.tools.iter().map(|tool| tool.description.as_ref());
+        let tokens = texts.chain(tools).flatten().map(|text| tokenizer.fewest_tokens(text)).sum();
+        match self.context() {
+            context if tokens > context => Err(EngineError::PromptTooLong { tokens, exact: false, context }),
+            _ => Ok(()),
         }
     }
 }

@@ -17,11 +17,14 @@ use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::state::App;
 
+/// The most bytes of a text that is tokenised here. A text of spaces alone takes a third of a second then.
+const MOST_BYTES: usize = 1 << 20;
+
 /// A text or a conversation to be tokenised; one of both.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(crate) struct TokenizeRequest {
     model: Option<String>,
-    /// A text.
+    /// A text of 1 MiB at most.
     prompt: Option<String>,
     /// A conversation, which becomes a text by the chat template.
     messages: Option<Vec<ChatMessage>>,
@@ -89,6 +92,10 @@ pub(crate) async fn tokenize(State(app): State<App>, mut fields: Fields) -> Resu
         fields.read()?;
     app.check_model(model.as_deref())?;
     let text = match (prompt, conversation) {
+        (Some(text), None) if text.len() > MOST_BYTES => {
+            let message = format!("the text has {} bytes; at most {MOST_BYTES} are tokenised at a time", text.len());
+            return Err(ApiError::param("prompt", message));
+        }
         (Some(text), None) => Text::Plain(text),
         (None, Some(conversation)) => Text::Chat(Chat::new(messages(conversation)?)),
         _ => return Err(ApiError::param("prompt", "give either prompt, a text, or messages, a conversation")),

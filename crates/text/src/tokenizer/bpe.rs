@@ -60,22 +60,38 @@ impl ByteLevel {
     }
 
     /// Appends the ids of `text`, which is below 2³² bytes. Vocabularies may leave out bytes that are rare, such as
-    /// control characters; they are dropped, as transformers does.
-    pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) {
+    /// control characters; they are dropped, as transformers does. Ends after the word with which `out` has more than
+    /// `most` ids.
+    pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>, most: usize) {
         if self.add_space_prefix && !text.starts_with(' ') {
-            self.encode_words(&format!(" {text}"), merger, out);
+            self.encode_words(&format!(" {text}"), merger, out, most);
         } else {
-            self.encode_words(text, merger, out);
+            self.encode_words(text, merger, out, most);
         }
     }
 
-    fn encode_words(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) {
+    /// Whether this byte of a text is not dropped.
+    pub(super) fn keeps(&self, byte: u8) -> bool {
+        self.bytes[usize::from(byte)] != NO_ID
+    }
+
+    /// Whether a text is brought into Unicode normal form C.
+    pub(super) fn normalises(&self) -> bool {
+        self.family.nfc
+    }
+
+    fn encode_words(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>, most: usize) {
+        let mut encode = |word: &str| {
+            if out.len() <= most {
+                self.encode_word(word, merger, out);
+            }
+        };
         if self.family.nfc && is_nfc_quick(text.chars()) != IsNormalized::Yes {
             let normal: String = text.nfc().collect();
-            self.family.pattern.split(&normal, |word| self.encode_word(word, merger, out));
+            self.family.pattern.split(&normal, encode);
             return;
         }
-        self.family.pattern.split(text, |word| self.encode_word(word, merger, out));
+        self.family.pattern.split(text, &mut encode);
     }
 
     fn encode_word(&self, word: &str, merger: &mut Merger, out: &mut Vec<u32>) {

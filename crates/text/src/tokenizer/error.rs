@@ -93,6 +93,14 @@ pub enum TokenizerError {
         /// Its bytes.
         bytes: Vec<u8>,
     },
+    /// The text has more tokens than it may have.
+    #[error("the text has at least {at_least} tokens; at most {most} are accepted")]
+    TooManyTokens {
+        /// A number of tokens that the text has at least.
+        at_least: usize,
+        /// The limit.
+        most: usize,
+    },
     /// The text is too long for 32-bit positions.
     #[error("the text has {len} bytes; at most {max} can be encoded at once")]
     TextTooLong {

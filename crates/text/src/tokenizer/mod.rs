@@ -11,6 +11,7 @@ mod alphabet;
 mod bpe;
 mod error;
 mod family;
+mod fewest;
 mod merge;
 mod special;
 mod split;
@@ -25,6 +26,7 @@ pub use stream::StreamDecoder;
 pub use vocabulary::{TokenType, Vocabulary};
 
 use bpe::ByteLevel;
+use fewest::Fewest;
 use merge::Merger;
 use special::{Fragment, Matcher};
 use spm::Scored;
@@ -47,6 +49,14 @@ enum Model {
 }
 
 impl Model {
+    /// Whether this byte of a text always becomes a token or a part of one.
+    fn keeps(&self, byte: u8) -> bool {
+        match self {
+            Model::ByteLevel(model) => model.keeps(byte),
+            Model::Scored(model) => model.keeps(byte),
+        }
+    }
+
     /// Appends the bytes that a token stands for; for special tokens, their name.
     fn decode(&self, token: &str, kind: TokenType, out: &mut Vec<u8>) {
         let plain = matches!(kind, TokenType::Normal | TokenType::Unused);
@@ -71,6 +81,7 @@ pub struct Tokenizer {
     /// The bytes of all tokens one after another; token `i` has `offsets[i]..offsets[i + 1]`.
     bytes: Vec<u8>,
     offsets: Vec<usize>,
+    fewest: Fewest,
     /// Matches user-defined tokens.
     defined: Matcher,
     /// Matches user-defined and special tokens.
@@ -118,6 +129,12 @@ impl Tokenizer {
                 }
             })
         };
+        let fewest = match &model {
+            Model::ByteLevel(_) => Fewest::new(offsets.windows(2).map(|of| &bytes[of[0]..of[1]]), |b| model.keeps(b)),
+            // Texts are matched with their spaces as the vocabulary writes them.
+            Model::Scored(_) => Fewest::new(vocabulary.tokens.iter().map(String::as_bytes), |b| model.keeps(b))
+                .with_substitute(b' ', spm::SPACE),
+        };
         let default_bos = family.is_none_or(|family| family.add_bos) && vocabulary.bos.is_some();
         Ok(Self {
             defined: matcher(|kind| kind == TokenType::UserDefined)?,
@@ -130,6 +147,7 @@ impl Tokenizer {
             eos: vocabulary.eos,
             padding: vocabulary.padding,
             tokens: vocabulary.tokens,
+            fewest,
             model,
             types,
             bytes,
@@ -213,9 +231,23 @@ impl Tokenizer {
     /// [`TokenizerError::TextTooLong`], or [`TokenizerError::NoToken`] if a `llama` vocabulary has neither a token
     /// nor bytes for a character and no unknown token.
     pub fn encode(&self, text: &str, options: EncodeOptions) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_at_most(text, options, usize::MAX)
+    }
+
+    /// As [`encode`](Self::encode), for a text that may have `most` tokens. A text that cannot have so few is refused in
+    /// the time that reading it takes; otherwise encoding ends with the word that exceeds `most`.
+    ///
+    /// # Errors
+    /// As [`encode`](Self::encode), and [`TokenizerError::TooManyTokens`].
+    pub fn encode_at_most(&self, text: &str, options: EncodeOptions, most: usize) -> Result<Vec<u32>, TokenizerError> {
         if text.len() > Self::MAX_TEXT {
             return Err(TokenizerError::TextTooLong { len: text.len(), max: Self::MAX_TEXT });
         }
+        let check = |at_least: usize| match at_least > most {
+            true => Err(TokenizerError::TooManyTokens { at_least, most }),
+            false => Ok(()),
+        };
+        check(self.fewest_tokens(text))?;
         let mut ids = Vec::new();
         let mut merger = Merger::default();
         if options.add_special && self.add_bos {
@@ -225,15 +257,23 @@ impl Tokenizer {
         matcher.split(text, |fragment| {
             match (fragment, &self.model) {
                 (Fragment::Token(id), _) => ids.push(id),
-                (Fragment::Text(text), Model::ByteLevel(model)) => model.encode(text, &mut merger, &mut ids),
+                (Fragment::Text(text), Model::ByteLevel(model)) => model.encode(text, &mut merger, &mut ids, most),
                 (Fragment::Text(text), Model::Scored(model)) => model.encode(text, &mut merger, &mut ids)?,
             }
-            Ok(())
+            check(ids.len())
         })?;
         if options.add_special && self.add_eos {
             ids.extend(self.eos);
         }
-        Ok(ids)
+        check(ids.len()).map(|()| ids)
+    }
+
+    /// A number of tokens that no encoding of the text falls below, in the time that reading it takes.
+    pub fn fewest_tokens(&self, text: &str) -> usize {
+        let fewest = self.fewest.tokens(text);
+        // Normal form C makes at most three bytes one (Hangul syllables).
+        let may_shrink = matches!(&self.model, Model::ByteLevel(model) if model.normalises()) && !text.is_ascii();
+        if may_shrink { fewest / 3 } else { fewest }
     }
 
     /// Turns token ids into a text. With `skip_special`, control tokens and the unknown token give nothing. Bytes that

@@ -72,6 +72,17 @@ impl Scored {
         self.add_space_prefix
     }
 
+    /// Whether this byte of a text cannot be a part of an unknown token, which covers any number of characters.
+    pub(super) fn keeps(&self, byte: u8) -> bool {
+        let is_token = || match byte {
+            b' ' => self.tokens.contains_key(SPACE),
+            _ => byte.is_ascii() && self.tokens.contains_key(char::from(byte).encode_utf8(&mut [0; 4]) as &str),
+        };
+        // A character of several bytes is unknown if one of them has no token.
+        let all_bytes = || self.bytes[0x80..].iter().all(|&id| id != NO_ID);
+        is_token() || self.bytes[usize::from(byte)] != NO_ID && (byte.is_ascii() || all_bytes())
+    }
+
     /// Appends the ids of `text`, which is below 2³² bytes even with three bytes for each space.
     pub(super) fn encode(&self, text: &str, merger: &mut Merger, out: &mut Vec<u32>) -> Result<(), TokenizerError> {
         let prefix = if self.add_space_prefix { SPACE } else { "" };

@@ -92,12 +92,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`EngineError::NoTemplate`], or [`EngineError::Template`] if the template is not valid or refuses the messages;
-    /// [`EngineError::NotContinued`].
+    /// [`EngineError::NotContinued`]; [`EngineError::PromptTooLong`] if the messages alone exceed the context by far.
     pub fn render(&self, chat: &Chat) -> Result<String, EngineError> {
         self.parts(chat).map(|Parts { prompt, begun, .. }| prompt + &begun)
     }
 
     fn parts(&self, chat: &Chat) -> Result<Parts, EngineError> {
+        self.check_length(chat)?;
         match chat.messages.split_last() {
             _ if !chat.continues => self.rendered(chat),
             Some((last, messages)) if last.role == Role::Assistant && last.calls.is_empty() => {
