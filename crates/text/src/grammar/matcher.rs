@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use llguidance::earley::Parser;
 
@@ -9,12 +10,19 @@ use super::GrammarError;
 use super::vocabulary::Vocabulary;
 use super::{guarded, reason};
 
+/// The time of one token in its grammar, for which all requests wait. Most grammars take less than a millisecond.
+const TOKEN_TIME: Duration = Duration::from_millis(20);
+/// The most time that the tokens of a text may take beyond [`TOKEN_TIME`], less what cheaper tokens have left of theirs.
+const MAX_EXCESS: Duration = Duration::from_secs(1);
+
 /// Says which tokens may follow, and follows the text.
 pub struct Matcher {
     parser: Parser,
     vocabulary: Arc<Vocabulary>,
     /// The mask of the last [`Self::allow`]: bit `i % 32` of word `i / 32` allows token `i`.
     mask: Vec<u32>,
+    /// Time beyond [`TOKEN_TIME`].
+    excess: Duration,
 }
 
 impl fmt::Debug for Matcher {
@@ -25,7 +33,7 @@ impl fmt::Debug for Matcher {
 
 impl Matcher {
     pub(super) fn new(parser: Parser, vocabulary: Arc<Vocabulary>) -> Matcher {
-        Matcher { parser, mask: vec![0; vocabulary.words()], vocabulary }
+        Matcher { parser, mask: vec![0; vocabulary.words()], vocabulary, excess: Duration::ZERO }
     }
 
     /// Computes the mask of the next token. End-of-generation tokens are allowed where the grammar is complete, if the
@@ -34,6 +42,7 @@ impl Matcher {
     /// # Errors
     /// [`GrammarError::Stuck`] if there is no such token, [`GrammarError::Refused`] if a mask costs too much.
     pub fn allow(&mut self, may_end: bool) -> Result<(), GrammarError> {
+        let since = Instant::now();
         let Matcher { parser, vocabulary, .. } = self;
         let (allowed, complete) = guarded(|| {
             let allowed = parser.compute_bias(vocabulary.slices(), &[]);
@@ -54,7 +63,23 @@ impl Matcher {
                 self.mask[word] |= bit;
             }
         }
-        if self.is_empty() { Err(GrammarError::Stuck) } else { Ok(()) }
+        if self.is_empty() {
+            return Err(GrammarError::Stuck);
+        }
+        self.excess = self.excess.saturating_sub(TOKEN_TIME);
+        self.pay(since.elapsed())
+    }
+
+    /// Counts time that was spent on the grammar.
+    fn pay(&mut self, time: Duration) -> Result<(), GrammarError> {
+        self.excess += time;
+        match self.excess > TOKEN_TIME + MAX_EXCESS {
+            true => Err(GrammarError::Refused(format!(
+                "its tokens take more than {} ms each; make it less ambiguous",
+                TOKEN_TIME.as_millis()
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -78,6 +103,7 @@ impl Matcher {
         if self.vocabulary.ends().binary_search(&token).is_ok() {
             return Ok(true);
         }
+        let since = Instant::now();
         let Matcher { parser, vocabulary, .. } = self;
         let ended = guarded(|| {
             // A control token by its number, as the lexer knows it.
@@ -89,6 +115,7 @@ impl Matcher {
                 None => Ok(parser.is_accepting() && !parser.can_advance()),
             }
         });
+        self.pay(since.elapsed())?;
         ended.map_err(GrammarError::Refused)
     }
 }

@@ -72,7 +72,7 @@ pub(super) struct Walk<'a> {
 
 /// A schema as it is rewritten.
 #[derive(Default)]
-struct Parts {
+pub(super) struct Parts {
     /// Keywords about a value itself; llguidance wants them together.
     plain: Map<String, Value>,
     /// Keywords that apply other schemas or constants to the same value.
@@ -82,6 +82,8 @@ struct Parts {
     others: Vec<Weight>,
     /// The target of `$ref`.
     target: Option<usize>,
+    /// The pattern of all names, from `propertyNames`.
+    pub(super) names: Option<String>,
 }
 
 impl<'a> Walk<'a> {
@@ -111,6 +113,11 @@ impl<'a> Walk<'a> {
 
     pub(super) fn count_properties(&mut self, count: usize) -> Result<u64> {
         let counted = self.budget.properties(count);
+        self.checked(counted)
+    }
+
+    pub(super) fn count_name_patterns(&mut self, count: usize) -> Result<()> {
+        let counted = self.budget.name_patterns(count);
         self.checked(counted)
     }
 
@@ -150,6 +157,10 @@ impl<'a> Walk<'a> {
     }
 
     fn whole(&mut self, mut parts: Parts) -> Result<(Value, Weight)> {
+        if let Some(pattern) = parts.names.take() {
+            let others = parts.plain.insert("additionalProperties".to_owned(), false.into());
+            parts.plain.insert("patternProperties".to_owned(), json!({ pattern: others.unwrap_or(Value::Bool(true)) }));
+        }
         if !parts.plain.is_empty() || (parts.others.is_empty() && parts.target.is_none()) {
             parts.others.push(parts.own);
         }
@@ -196,10 +207,13 @@ impl<'a> Walk<'a> {
             "pattern" => self.pattern(value)?,
             "properties" | "patternProperties" => self.properties(key, value, parts)?,
             "additionalProperties" => self.part(value, parts)?,
+            "propertyNames" => return self.property_names(object, value, parts),
             "items" | "prefixItems" | "additionalItems" => return self.items(object, key, value, parts),
             "format" => return self.format(value, parts),
             "enum" | "const" | "anyOf" | "oneOf" | "allOf" | "$ref" => return self.applied(key, value, parts),
             "uniqueItems" if *value == Value::Bool(false) => return Ok(()),
+            // An annotation; `x-guidance` would be a setting of llguidance.
+            key if key.starts_with("x-") && key != "x-guidance" => return Ok(()),
             _ => return self.refuse("it is not enforced; leave it out"),
         };
         parts.plain.insert(key.to_owned(), rewritten);
@@ -224,7 +238,7 @@ impl<'a> Walk<'a> {
         self.translated(text).map(Value::String)
     }
 
-    fn translated(&mut self, pattern: &str) -> Result<String> {
+    pub(super) fn translated(&mut self, pattern: &str) -> Result<String> {
         let counted = self.budget.pattern(pattern);
         self.checked(counted)?;
         self.checked(ecma::translated(pattern))
@@ -283,8 +297,7 @@ impl<'a> Walk<'a> {
         let Some(properties) = value.as_object() else { return self.refuse("it must be an object of schemas") };
         parts.own.squares += self.count_properties(properties.len())?;
         if key == "patternProperties" {
-            let counted = self.budget.name_patterns(properties.len());
-            self.checked(counted)?;
+            self.count_name_patterns(properties.len())?;
         }
         let mut rewritten = Map::new();
         for (name, schema) in properties {
@@ -335,7 +348,9 @@ impl<'a> Walk<'a> {
             (Some("duration" | "email" | "ipv4" | "ipv6" | "uri" | "uuid"), _) => {
                 parts.plain.insert("format".to_owned(), value.clone());
             }
-            _ => return self.refuse("this format is not enforced; leave it out"),
+            // An unknown format is an annotation.
+            (Some(_), _) => {}
+            (None, _) => return self.refuse("it must be a string"),
         }
         Ok(())
     }

@@ -115,6 +115,42 @@ fn enforced_keywords() {
     }
 }
 
+/// As zod and pydantic write records.
+#[test]
+fn names_of_properties_are_enforced() {
+    let compiler = Compiler::new();
+    let integers =
+        |names: Value| json!({"type": "object", "propertyNames": names, "additionalProperties": {"type": "integer"}});
+    let mut listed = integers(json!({"type": "string", "enum": ["a", "b.c"]}));
+    listed["required"] = json!(["a"]);
+    for (schema, yes, no) in [
+        (integers(json!({"type": "string"})), r#"{"x":1}"#, r#"{"x":"1"}"#),
+        (integers(json!(true)), r#"{"x":1}"#, r#"{"x":"1"}"#),
+        (integers(json!({"pattern": "^[a-z]+$"})), r#"{"x":1,"y":2}"#, r#"{"X":1}"#),
+        (integers(json!({"const": "a"})), r#"{"a":1}"#, r#"{"aa":1}"#),
+        (integers(json!({"enum": ["a", "b.c"]})), r#"{"b.c":1}"#, r#"{"bxc":1}"#),
+        (integers(json!({"enum": ["a", "b.c"]})), r#"{"a":1}"#, r#"{"a":true}"#),
+        (json!({"type": "object", "propertyNames": {"pattern": "^a"}}), r#"{"ab":[1]}"#, r#"{"b":1}"#),
+        (listed, r#"{"a":1}"#, r#"{"b.c":1}"#),
+    ] {
+        for (text, allowed) in [(yes, true), (no, false)] {
+            let matcher = compiler.schema(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+            assert_eq!(compiler.allows(matcher, text), allowed, "{text} of {schema}");
+        }
+    }
+}
+
+#[test]
+fn annotations_change_nothing() {
+    let compiler = Compiler::new();
+    for keyword in [json!({"format": "my-own"}), json!({"format": "int32"}), json!({"x-order": 1})] {
+        let mut schema = json!({"enum": [7]});
+        schema.as_object_mut().unwrap().extend(keyword.as_object().unwrap().clone());
+        assert!(compiler.allows(compiler.schema(&schema).unwrap(), "7"), "{schema}");
+        assert!(!compiler.allows(compiler.schema(&schema).unwrap(), "8"), "{schema}");
+    }
+}
+
 #[test]
 fn refused_keywords_are_named_by_their_path() {
     let compiler = Compiler::new();
@@ -130,7 +166,6 @@ fn refused_keywords_are_named_by_their_path() {
         "contains",
         "minContains",
         "maxContains",
-        "propertyNames",
         "dependencies",
         "dependentRequired",
         "dependentSchemas",
@@ -145,7 +180,6 @@ fn refused_keywords_are_named_by_their_path() {
         "$vocabulary",
         "nullable",
         "x-guidance",
-        "x-other",
         "unknown",
         "extends",
         "disallow",
@@ -174,8 +208,11 @@ fn refused_keywords_are_named_by_their_path() {
         (json!({"enum": []}), "/enum"),
         (json!({"enum": [1, 9007199254740993_u64]}), "/enum/1"),
         (json!({"const": {"a": "\u{1}"}}), "/const/a"),
-        (json!({"format": "unknown"}), "/format"),
-        (json!({"format": "regex"}), "/format"),
+        (json!({"format": 1}), "/format"),
+        (json!({"propertyNames": {"minLength": 1}}), "/propertyNames/minLength"),
+        (json!({"propertyNames": {"pattern": "a"}, "properties": {"a": true}}), "/propertyNames"),
+        (json!({"propertyNames": {"enum": [1]}}), "/propertyNames/enum/0"),
+        (json!({"propertyNames": false}), "/propertyNames"),
         (json!({"minimum": "1"}), "/minimum"),
         (json!({"minimum": 1, "exclusiveMinimum": true}), "/exclusiveMinimum"),
         (json!({"multipleOf": 0}), "/multipleOf"),

@@ -5,7 +5,7 @@ mod random;
 mod suite;
 mod validate;
 
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use serde_json::{Value, json};
 
@@ -222,4 +222,17 @@ fn grammars_in_lark() {
     }
     let long = format!("start: \"{}\"", "a".repeat(20_000));
     assert!(lark(&long).unwrap_err().to_string().contains("bytes"));
+}
+
+/// Without a bound, 100 tokens of such a grammar held up all requests for 20 seconds.
+#[test]
+fn an_ambiguous_grammar_ends_its_text() {
+    let compiler = Compiler::new();
+    let grammar = Grammar::Lark("start: e\ne: e e | e e e | \"a\" |".to_owned());
+    let mut matcher = compiler.compile(&grammar).unwrap();
+    let start = Instant::now();
+    let token = |matcher: &mut Matcher| matcher.allow(false).and_then(|()| matcher.accept(u32::from(b'a')));
+    let refused = (0..2_000).find_map(|_| token(&mut matcher).err()).expect("2,000 tokens take minutes");
+    assert!(matches!(&refused, GrammarError::Refused(reason) if reason.contains("ambiguous")), "{refused}");
+    println!("refused after {:.1?}", start.elapsed());
 }
