@@ -29,6 +29,8 @@ pub(crate) struct Running {
     cancellers: Vec<Canceller>,
     /// Choices that have not ended.
     left: usize,
+    /// The places of the settings in the caller's request.
+    paths: Paths,
     /// The recorder of a request that asks for a receipt.
     recorder: Option<Recorder>,
 }
@@ -51,13 +53,13 @@ impl Running {
         let places = app.engine.reserve(prompts.saturating_mul(n)).map_err(|error| paths.error(error))?;
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
-        let running = Running { reply: Reply::new(n), pieces, cancellers: Vec::new(), left: 0, recorder };
+        let running = Running { reply: Reply::new(n), pieces, cancellers: Vec::new(), left: 0, paths, recorder };
         let mut starting = Starting { app, running, places, sender, settings, tenant };
         match input {
             Input::Conversation(conversation) => {
-                starting.conversation(conversation).map_err(|error| paths.error(error))?;
+                starting.conversation(conversation).map_err(|error| starting.running.paths.error(error))?;
             }
-            Input::Texts(prompts) => starting.texts(prompts, &paths)?,
+            Input::Texts(prompts) => starting.texts(prompts)?,
         }
         Ok(starting.running)
     }
@@ -80,7 +82,7 @@ impl Running {
                 self.left = 0;
                 self.cancel();
                 self.reply.cut();
-                Err(error.into())
+                Err(self.paths.error(error))
             }
         })
     }
@@ -123,16 +125,17 @@ impl Starting<'_> {
     }
 
     /// Starts the choices of all prompts, after all of them are tokenised: the last one may be too long.
-    fn texts(&mut self, prompts: Vec<Prompt>, paths: &Paths) -> Result<(), ApiError> {
+    fn texts(&mut self, prompts: Vec<Prompt>) -> Result<(), ApiError> {
         let several = prompts.len() > 1;
         let tokenise = |(index, prompt): (usize, &Prompt)| {
             let tokens = self.app.engine.prompt_tokens(prompt);
-            tokens.map_err(|error| paths.error_of_prompt(several.then_some(index), error))
+            tokens.map_err(|error| self.running.paths.error_of_prompt(several.then_some(index), error))
         };
         let tokens = prompts.iter().enumerate().map(tokenise).collect::<Result<Vec<_>, _>>()?;
         for (prompt, tokens) in prompts.into_iter().zip(tokens) {
             let request = Request { grammar: self.settings.grammar.clone(), ..Request::new(prompt) };
-            self.choices(request, Some(tokens), &ReplyForm::plain()).map_err(|error| paths.error(error))?;
+            let started = self.choices(request, Some(tokens), &ReplyForm::plain());
+            started.map_err(|error| self.running.paths.error(error))?;
         }
         Ok(())
     }

@@ -7,10 +7,10 @@
 //! ```
 //! - `options` has what a server is started with, `routes` the paths, `listen` the connections and the end of
 //!   the server, `patient` the time that a client has to read.
-//! - `access` decides who may ask, by keys, hosts and `origin`. `body` and `fields` read a request, `error` says what
-//!   was wrong with it, in the caller's names.
-//! - `request` is the one request that interfaces make, with its `tools`; `handler` runs it, by `generation` on the
-//!   engine; `reply` is the one reply, which grows, and `stream` sends it as events.
+//! - `access` decides who may ask, by keys, hosts and `origin`. `body` and `fields` read a request, `policy` has the
+//!   fields that are refused, `error` says what was wrong, in the caller's names.
+//! - `request` is the one request that interfaces make, with its `tools` and its `sampling`; `handler` runs it, by
+//!   `generation` on the engine; `reply` is the one reply, which grows, and `stream` sends it as events.
 //! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
@@ -36,9 +36,11 @@ mod openapi;
 mod options;
 mod origin;
 mod patient;
+mod policy;
 mod reply;
 mod request;
 mod routes;
+mod sampling;
 mod state;
 mod stream;
 mod tools;

@@ -18,9 +18,11 @@ use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::content::Content;
 use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Paths};
-use crate::fields::{Fields, Policy, refused};
+use crate::fields::Fields;
 use crate::handler;
+use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input, Settings, check_stops};
+use crate::sampling::SamplingFields;
 use crate::state::App;
 use crate::stream::StreamEvent;
 use messages::{Block, InputMessage};
@@ -35,6 +37,8 @@ pub(crate) struct MessagesRequest {
     prompt: PromptFields,
     #[serde(flatten)]
     reply: ReplyFields,
+    #[serde(flatten)]
+    sampling: SamplingFields,
 }
 
 /// The fields that make the prompt.
@@ -63,14 +67,6 @@ pub(crate) struct ReplyFields {
     stop_sequences: Option<Vec<String>>,
     /// Send server-sent events while the reply is generated.
     stream: Option<bool>,
-    /// Divides the logits; 0 always takes the most likely token.
-    #[schema(minimum = 0)]
-    temperature: Option<f32>,
-    /// Keep the smallest set of tokens with at least this probability.
-    #[schema(exclusive_minimum = 0, maximum = 1)]
-    top_p: Option<f32>,
-    /// Keep so many of the most likely tokens; 0 keeps all.
-    top_k: Option<u32>,
     /// Return in `usage.gristmill.receipt` all that `gristmill replay` needs to generate the same again.
     receipt: Option<bool>,
 }
@@ -104,14 +100,6 @@ struct OutputFormat {
 pub(crate) struct Count {
     input_tokens: usize,
 }
-
-const POLICY: Policy = Policy {
-    harmless: &[&["cache_control", "metadata", "service_tier"]],
-    refused: &[&[
-        refused("container", "this server runs no code"),
-        refused("mcp_servers", "this server asks no other"),
-    ]],
-};
 
 /// Answers a conversation.
 #[utoipa::path(
@@ -150,7 +138,7 @@ pub(crate) async fn count_tokens(
 ) -> Result<Json<Count>, AnthropicError> {
     let mut fields = fields?;
     let prompt: PromptFields = fields.read()?;
-    let mut ignored = fields.judge(POLICY)?;
+    let mut ignored = fields.judge(policy::MESSAGES)?;
     app.check_model(Some(&prompt.model))?;
     let (mut settings, mut paths) = (Settings::new(SamplingOptions::default()), Paths::new("messages"));
     let Conversation { chat, tool_choice, parallel_calls } =
@@ -167,37 +155,28 @@ pub(crate) async fn count_tokens(
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
     let prompt: PromptFields = fields.read()?;
-    let reply: ReplyFields = fields.read()?;
-    let mut ignored = fields.judge(POLICY)?;
+    let ReplyFields { max_tokens, stop_sequences, stream, receipt } = fields.read()?;
+    let sampling: SamplingFields = fields.read()?;
+    let repetition_penalty = fields.spelling(&["repetition_penalty", "repeat_penalty"]);
+    let mut ignored = fields.judge(policy::MESSAGES)?;
     app.check_model(Some(&prompt.model))?;
-    let mut paths = Paths::new("messages");
-    let mut settings = reply.settings(&app.options.sampling)?;
+    let mut paths = Paths { repetition_penalty, ..Paths::new("messages") };
+    let mut settings = sampling.settings(&app.options.sampling)?;
+    settings.max_tokens = Some(max_tokens);
+    settings.stop = stop_sequences.unwrap_or_default();
+    check_stops("stop_sequences", &settings.stop)?;
     let writer = MessageWriter::new(app.clone(), settings.stop.clone());
     let conversation = prompt.conversation(&mut settings, &mut paths, &mut ignored)?;
     let request = ApiRequest {
         input: Input::Conversation(conversation),
         n: 1,
         settings,
-        stream: reply.stream == Some(true),
-        receipt: reply.receipt == Some(true),
+        stream: stream == Some(true),
+        receipt: receipt == Some(true),
         ignored,
         paths,
     };
     Ok((request, writer))
-}
-
-impl ReplyFields {
-    fn settings(&self, defaults: &SamplingOptions) -> Result<Settings, ApiError> {
-        let sampling = SamplingOptions {
-            temperature: self.temperature.unwrap_or(defaults.temperature),
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            top_k: self.top_k.unwrap_or(defaults.top_k),
-            ..*defaults
-        };
-        let stop = self.stop_sequences.clone().unwrap_or_default();
-        check_stops("stop_sequences", &stop)?;
-        Ok(Settings { stop, max_tokens: Some(self.max_tokens), ..Settings::new(sampling) })
-    }
 }
 
 impl PromptFields {

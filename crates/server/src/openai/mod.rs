@@ -9,7 +9,6 @@ mod format;
 mod logprobs;
 mod messages;
 pub(crate) mod models;
-mod policy;
 mod prompts;
 pub(crate) mod responses;
 pub(crate) mod tokens;

@@ -12,13 +12,14 @@ use utoipa::ToSchema;
 use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, ResponseFormat};
 use super::messages::{ChatMessage, TemplateFields, conversation, messages};
-use super::policy;
 use super::tools::{ChatTool, NamePlace, ToolsRead};
 use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
+use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
+use crate::sampling::SamplingFields;
 use crate::state::App;
 use crate::stream::StreamEvent;
 use write::ChatWriter;
@@ -30,6 +31,8 @@ pub(crate) use write::{ChatChunk, ChatCompletion};
 pub(crate) struct ChatRequest {
     #[serde(flatten)]
     common: CommonFields,
+    #[serde(flatten)]
+    sampling: SamplingFields,
     #[serde(flatten)]
     format: FormatFields,
     #[serde(flatten)]
@@ -91,12 +94,14 @@ pub(crate) async fn serve(
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
     let common: CommonFields = fields.read()?;
+    let sampling: SamplingFields = fields.read()?;
     let format: FormatFields = fields.read()?;
     let chat: ChatFields = fields.read()?;
     let mut paths = common::paths(&fields, "messages");
     let mut ignored = fields.judge(policy::CHATS)?;
     app.check_model(common.model.as_deref())?;
-    let mut settings = common.settings(&app.options.sampling)?;
+    let mut settings = sampling.settings(&app.options.sampling)?;
+    settings.stop = common.stops()?;
     settings.max_tokens = chat.max_tokens;
     settings.logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
     let own = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();

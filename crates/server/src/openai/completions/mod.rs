@@ -10,13 +10,14 @@ use utoipa::ToSchema;
 
 use super::common::{self, CommonFields, MOST_LOGPROBS};
 use super::format::{FormatFields, ResponseFormat};
-use super::policy;
 use super::prompts::Prompts;
 use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::Fields;
 use crate::handler;
+use crate::policy;
 use crate::request::{ApiRequest, Input};
+use crate::sampling::SamplingFields;
 use crate::state::App;
 use crate::stream::StreamEvent;
 pub(crate) use write::Completion;
@@ -33,6 +34,8 @@ const DEFAULT_TOKENS: usize = 16;
 pub(crate) struct CompletionRequest {
     #[serde(flatten)]
     common: CommonFields,
+    #[serde(flatten)]
+    sampling: SamplingFields,
     #[serde(flatten)]
     format: FormatFields,
     #[serde(flatten)]
@@ -76,6 +79,7 @@ pub(crate) async fn serve(
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
     let common: CommonFields = fields.read()?;
+    let sampling: SamplingFields = fields.read()?;
     let format: FormatFields = fields.read()?;
     let completion: CompletionFields = fields.read()?;
     let mut paths = common::paths(&fields, "prompt");
@@ -94,7 +98,8 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
         let message = format!("logprobs is {asked}; at most {MOST_LOGPROBS} are returned");
         return Err(ApiError::param("logprobs", message));
     }
-    let mut settings = common.settings(&app.options.sampling)?;
+    let mut settings = sampling.settings(&app.options.sampling)?;
+    settings.stop = common.stops()?;
     // The engine generates one token at least.
     settings.max_tokens = Some(max_tokens.max(1));
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));

@@ -17,14 +17,15 @@ use utoipa::ToSchema;
 use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, TextFormat};
 use super::messages::{TemplateFields, conversation};
-use super::policy;
 use super::tools::{NamePlace, ResponseTool, ToolsRead};
 use crate::access::Tenant;
 use crate::content::Content;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
 use crate::handler;
+use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
+use crate::sampling::SamplingFields;
 use crate::state::App;
 use crate::stream::StreamEvent;
 use input::InputItem;
@@ -38,6 +39,8 @@ use write::ResponseWriter;
 pub(crate) struct ResponsesRequest {
     #[serde(flatten)]
     common: CommonFields,
+    #[serde(flatten)]
+    sampling: SamplingFields,
     #[serde(flatten)]
     format: FormatFields,
     #[serde(flatten)]
@@ -115,6 +118,7 @@ pub(crate) async fn serve(
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
     let common: CommonFields = fields.read()?;
+    let sampling: SamplingFields = fields.read()?;
     let format: FormatFields = fields.read()?;
     let own: ResponseFields = fields.read()?;
     let paths = common::paths(&fields, "input");
@@ -126,7 +130,8 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
         return Err(ApiError::param("n", "a response is one choice; send several requests"));
     }
     own.check_state(&mut ignored)?;
-    let mut settings = common.settings(&app.options.sampling)?;
+    let mut settings = sampling.settings(&app.options.sampling)?;
+    settings.stop = common.stops()?;
     settings.max_tokens = own.max_output_tokens;
     settings.logprobs = own.logprobs(&mut ignored)?;
     let text_format = own.text.as_ref().and_then(|text| text.format.as_ref());

@@ -1,4 +1,4 @@
-//! Fields that this server does not have: harmless ones, and those that would change a result.
+//! Fields that an interface does not have: harmless ones, and those that would change a result.
 
 use crate::fields::{Policy, Refused, refused, refused_unless};
 
@@ -58,6 +58,9 @@ const EXTENSIONS: &[Refused] = &[
     refused_unless("xtc_probability", &["0"], SAMPLERS),
 ];
 
+const FORMATS: &str = "use output_config.format, or /v1/chat/completions, which has it";
+const ONE_MESSAGE: &str = "the reply is one message; send several requests";
+
 const OF_CHATS_AND_COMPLETIONS: &[Refused] = &[
     refused("audio", "this server writes text"),
     refused_unless("best_of", &["1"], "ask for n choices and choose among them"),
@@ -98,6 +101,12 @@ pub(crate) const RESPONSES: Policy = Policy {
     refused: &[
         EXTENSIONS,
         &[
+            refused_unless("add_generation_prompt", &["true"], "a response always begins a reply"),
+            refused_unless("best_of", &["1"], "a response is one choice; send several requests"),
+            refused_unless("continue_final_message", &["false"], "a response always begins a reply"),
+            refused_unless("echo", &["false"], "/v1/completions has it"),
+            refused("enable_thinking", "use reasoning.effort, or chat_template_kwargs"),
+            refused_unless("logprobs", &["false"], "use include, with message.output_text.logprobs"),
             refused("conversation", "this server keeps no state; send the items of the conversation again in input"),
             refused("function_call", "use tool_choice"),
             refused("functions", "use tools"),
@@ -113,5 +122,40 @@ pub(crate) const RESPONSES: Policy = Policy {
             refused("reasoning_effort", "use reasoning.effort"),
             refused("response_format", "use text.format"),
         ],
+    ],
+};
+
+pub(crate) const MESSAGES: Policy = Policy {
+    harmless: &[HARMLESS, &["cache_control"]],
+    refused: &[
+        &[
+            refused_unless("add_generation_prompt", &["true"], "let the messages end with the assistant's words"),
+            refused_unless("best_of", &["1"], ONE_MESSAGE),
+            refused("chat_template_kwargs", "use thinking and output_config.effort"),
+            refused("container", "this server runs no code"),
+            refused_unless("continue_final_message", &["true"], "the assistant's words at the end are continued"),
+            refused_unless("echo", &["false"], "/v1/completions has it"),
+            refused("enable_thinking", "use thinking"),
+            refused("function_call", "use tool_choice"),
+            refused("functions", "use tools"),
+            refused("grammar", FORMATS),
+            refused("guided_choice", FORMATS),
+            refused("guided_grammar", FORMATS),
+            refused("guided_json", "use output_config.format"),
+            refused("guided_regex", FORMATS),
+            refused("json_schema", "use output_config.format"),
+            refused_unless("logprobs", &["false"], "/v1/chat/completions has it"),
+            refused("max_completion_tokens", "use max_tokens"),
+            refused("mcp_servers", "this server asks no other"),
+            refused_unless("n", &["1"], ONE_MESSAGE),
+            refused("n_predict", "use max_tokens"),
+            refused("prompt", "use messages"),
+            refused("reasoning_effort", "use output_config.effort"),
+            refused_unless("response_format", &[r#"{"type": "text"}"#], "use output_config.format"),
+            refused_unless("stop", &["[]"], "use stop_sequences"),
+            refused("structured_outputs", FORMATS),
+            refused_unless("top_logprobs", &["0"], "/v1/chat/completions has it"),
+        ],
+        EXTENSIONS,
     ],
 };
