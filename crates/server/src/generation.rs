@@ -121,7 +121,7 @@ impl Starting<'_> {
         let Conversation { chat, tool_choice, parallel_calls } = conversation;
         let options = ConverseOptions { tool_choice, parallel_calls, grammar: self.settings.grammar.take() };
         let (request, form) = self.app.engine.converse(chat, options)?;
-        self.choices(request, None, &form)
+        self.start_choices(request, None, &form)
     }
 
     /// Starts the choices of all prompts, after all of them are tokenised: the last one may be too long.
@@ -134,14 +134,19 @@ impl Starting<'_> {
         let tokens = prompts.iter().enumerate().map(tokenise).collect::<Result<Vec<_>, _>>()?;
         for (prompt, tokens) in prompts.into_iter().zip(tokens) {
             let request = Request { grammar: self.settings.grammar.clone(), ..Request::new(prompt) };
-            let started = self.choices(request, Some(tokens), &ReplyForm::plain());
+            let started = self.start_choices(request, Some(tokens), &ReplyForm::plain());
             started.map_err(|error| self.running.paths.error(error))?;
         }
         Ok(())
     }
 
     /// Starts the choices of one prompt, which has these tokens if they are known.
-    fn choices(&mut self, request: Request, tokens: Option<Vec<u32>>, form: &ReplyForm) -> Result<(), EngineError> {
+    fn start_choices(
+        &mut self,
+        request: Request,
+        tokens: Option<Vec<u32>>,
+        form: &ReplyForm,
+    ) -> Result<(), EngineError> {
         let Starting { app, running, places, sender, settings, tenant } = self;
         let request = Request { draft: app.options.draft, tenant: *tenant, ..settings.apply(request) };
         let n = running.reply.n;

@@ -141,7 +141,7 @@ fn what_is_refused() {
     assert!(matches!(refusal(&[]), EngineError::NoInputs));
     assert!(matches!(refusal(&[vec![1], vec![]]), EngineError::EmptyPrompt));
     let error = refusal(&[vec![1], vec![7; CONTEXT + 1]]);
-    assert!(matches!(error, EngineError::PromptTooLong { tokens: 101, context: CONTEXT }), "{error}");
+    assert!(matches!(error, EngineError::PromptTooLong { tokens: 101, exact: true, context: CONTEXT }), "{error}");
     let error = refusal(&[vec![1, 260, 2]]);
     assert!(matches!(error, EngineError::Token { id: 260, index: 1, vocabulary: 260 }), "{error}");
     for kind in [0, 4] {

@@ -16,7 +16,7 @@ fn prompts() {
     assert!(matches!(refusal(&engine, Request::new("")), EngineError::EmptyPrompt));
     assert!(matches!(refusal(&engine, Request::new(Vec::new())), EngineError::EmptyPrompt));
     let error = refusal(&engine, Request::new("x".repeat(CONTEXT)));
-    assert!(matches!(error, EngineError::PromptTooLong { tokens: 101, context: CONTEXT }), "{error}");
+    assert!(matches!(error, EngineError::PromptTooLong { tokens: 101, exact: true, context: CONTEXT }), "{error}");
     let error = refusal(&engine, Request::new(vec![1, 260, 2]));
     assert!(matches!(error, EngineError::Token { id: 260, index: 1, vocabulary: 260 }), "{error}");
     // The longest that fits has one answer: what follows its last token.

@@ -7,6 +7,7 @@ use crate::server::{Running, engine, model, options};
 
 const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
+const MESSAGES: &str = "/v1/messages";
 
 fn text(more: Value) -> Value {
     let mut body = json!({"prompt": "abc", "max_tokens": 3, "seed": 1});
@@ -138,4 +139,50 @@ fn allowed_tools_are_those_that_are_called() {
     let body =
         json!({"input": "abc", "tools": flat.collect::<Vec<_>>(), "tool_choice": choice, "max_output_tokens": 500});
     assert_eq!(server.ask("/v1/responses", &body)["output"][0]["name"], "h");
+}
+
+fn message(more: Value) -> Value {
+    let mut body = chat(more);
+    body["model"] = json!("tiny");
+    body
+}
+
+#[test]
+fn messages_are_sampled_as_chats_are() {
+    let server = Running::usual();
+    let settings = json!({"temperature": 1.5, "seed": 7, "min_p": 0.01, "repetition_penalty": 1.2, "dry_multiplier": 0.5,
+        "logit_bias": {"97": 2}, "max_tokens": 20});
+    let reply = server.ask(CHAT, &chat(settings.clone()));
+    let same = server.ask(MESSAGES, &message(settings.clone()));
+    assert_eq!(same["content"][0]["text"], reply["choices"][0]["message"]["content"]);
+    let mut other = settings;
+    other["seed"] = json!(8);
+    assert_ne!(server.ask(MESSAGES, &message(other))["content"], same["content"]);
+    let wrong = server.post(MESSAGES, &message(json!({"repeat_penalty": -1}))).json();
+    assert!(wrong["error"]["message"].as_str().expect("a text").starts_with("repeat_penalty: "), "{wrong}");
+}
+
+#[test]
+fn messages_and_responses_refuse_fields_of_other_interfaces() {
+    let server = Running::usual();
+    for (field, value) in [
+        ("guided_regex", json!("a")),
+        ("n", json!(2)),
+        ("response_format", json!({"type": "json_object"})),
+        ("stop", json!("x")),
+        ("stop_token_ids", json!([1])),
+        ("structured_outputs", json!({"regex": "a"})),
+        ("typical_p", json!(0.9)),
+    ] {
+        let reply = server.post(MESSAGES, &message(json!({ field: value })));
+        let error = &reply.json()["error"]["message"];
+        assert!(reply.status == 400 && error.as_str().is_some_and(|text| text.starts_with(field)), "{}", reply.text);
+    }
+    let neutral = json!({"n": 1, "response_format": {"type": "text"}, "typical_p": 1, "stop": []});
+    let reply = server.post(MESSAGES, &message(neutral));
+    assert_eq!((reply.status, reply.header("x-gristmill-ignored")), (200, None), "{}", reply.text);
+    for (field, value) in [("enable_thinking", json!(false)), ("continue_final_message", json!(true))] {
+        let reply = server.post("/v1/responses", &json!({"input": "abc", "max_output_tokens": 1, field: value}));
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(field)), "{}", reply.text);
+    }
 }

@@ -12,7 +12,7 @@ use super::{guarded, reason};
 
 /// The time of one token in its grammar, for which all requests wait. Most grammars take less than a millisecond.
 const TOKEN_TIME: Duration = Duration::from_millis(20);
-/// The most time that the tokens of a text may take beyond [`TOKEN_TIME`], less what cheaper tokens have left of theirs.
+/// The most time that the tokens of a completion may take beyond [`TOKEN_TIME`], less what cheaper tokens leave over.
 const MAX_EXCESS: Duration = Duration::from_secs(1);
 
 /// Says which tokens may follow, and follows the text.
