@@ -263,7 +263,7 @@ impl Engine {
         let tokenizer = self.model.tokenizer()?;
         let texts = chat.messages.iter().flat_map(|message| [Some(&message.text), message.reasoning.as_ref()]);
         let tools = chat.tools.iter().map(|tool| tool.description.as_ref());
-        let tokens = texts.chain(tools).flatten().map(|text| tokenizer.fewest_tokens(text)).sum();
+        let tokens: usize = texts.chain(tools).flatten().map(|text| tokenizer.fewest_tokens(text)).sum();
         match self.context() {
             context if tokens > context => Err(EngineError::PromptTooLong { tokens, exact: false, context }),
             _ => Ok(()),

@@ -27,7 +27,7 @@ impl Fewest {
 
     /// The same bound where each `character` is written as `stands_for` in the tokens, if it is a part of one at all.
     pub(super) fn with_substitute(mut self, character: u8, stands_for: &str) -> Fewest {
-        let written = stands_for.bytes().map(|byte| self.shares[usize::from(byte)]).sum();
+        let written: u64 = stands_for.bytes().map(|byte| self.shares[usize::from(byte)]).sum();
         let share = &mut self.shares[usize::from(character)];
         *share = written.min(*share);
         self

@@ -1,0 +1,56 @@
+//! The memory and the time that a prompt far over the context takes, in a process of its own.
+
+#[allow(dead_code)]
+#[path = "../../engine/tests/model/tiny.rs"]
+mod tiny;
+
+#[path = "../../engine/tests/engine/speech.rs"]
+mod speech;
+
+#[allow(dead_code)]
+#[path = "serve/server.rs"]
+mod server;
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use server::{Running, engine, model, options};
+
+/// Three times the body: as it arrives, as one piece of memory, and as a text.
+const MOST_BYTES: usize = 96 << 20;
+/// 0.1 s on an idle machine. Tokenising the prompt takes half a minute.
+const MOST_TIME: Duration = Duration::from_secs(5);
+
+/// The largest memory that this process had, in bytes, on Linux.
+fn most_resident() -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<usize>().ok()? << 10)
+}
+
+#[test]
+fn a_prompt_far_over_the_context_is_refused_before_it_is_tokenised() {
+    let server = Running::new(engine(&model(), 2), options());
+    server.ask("/v1/completions", &json!({"prompt": "warm", "max_tokens": 1}));
+    let spaces = " ".repeat(30_000_000);
+    let bodies = [
+        ("/v1/completions", r#"{"prompt":"@"}"#),
+        ("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"@"}]}"#),
+        ("/v1/messages", r#"{"model":"tiny","max_tokens":1,"messages":[{"role":"user","content":"@"}]}"#),
+        ("/v1/responses", r#"{"input":"@"}"#),
+        ("/tokenize", r#"{"prompt":"@"}"#),
+    ];
+    let bodies = bodies.map(|(path, body)| (path, body.replace('@', &spaces)));
+    let before = most_resident();
+    for (path, body) in &bodies {
+        let start = Instant::now();
+        let reply = server.post_text(path, body, &[]);
+        println!("{path}: {} after {:.1?}", reply.status, start.elapsed());
+        assert_eq!(reply.status, 400, "{path}: {:.200}", reply.text);
+        assert!(start.elapsed() < MOST_TIME, "{path} took {:?}", start.elapsed());
+    }
+    let after = most_resident();
+    println!("largest memory: {before:?} bytes before, {after:?} after");
+    assert!(after <= before.map(|before| before + MOST_BYTES), "{after:?} bytes, {before:?} before");
+}
