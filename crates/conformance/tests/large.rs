@@ -219,7 +219,8 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     let values = y.view(tokens, cols).and_then(|y| y.columns(width..2 * width)).expect("inside");
     b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &place(&all) }).expect("kv_write");
     let (q, mut attended) = (uploaded(&rng.normals(2 * width)), floats(2 * width));
-    let options = AttentionOptions { heads: 2, scale: 0.2, window: None, sinks: None, softcap: None };
+    let precision = Precision::Exact;
+    let options = AttentionOptions { heads: 2, scale: 0.2, window: None, sinks: None, softcap: None, precision };
     let last = place(&all[tokens - 1..]);
     let to = attended.view_mut(1, 2 * width).expect("inside");
     b.run(Attention { q: view_of(&q, 1), cache: &cache, placement: &last, options, out: to }).expect("attention");

@@ -90,7 +90,7 @@ fn writes_act(spec: KvSpec) -> bool {
 /// on how a sequence's tokens are cut into steps, so a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
     let many = call.q.rows() >= LONG_RUN && !call.placement.one_token_per_sequence && !cuda.deterministic();
-    let tile = form::tile(call.device.gpu().properties(), call.spec).filter(|_| many);
+    let tile = form::tile(call.device.gpu().properties(), call.spec, call.options.precision).filter(|_| many);
     let act = call.act.filter(|_| writes_act(call.spec) && tile.is_none());
     let launches = Launches::new(AttentionCall { act, ..*call }, None, tile.is_some());
     launches.splits()?;

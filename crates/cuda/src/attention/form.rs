@@ -4,6 +4,7 @@ use super::TILE_ROWS;
 use gristmill_gpu::Properties;
 use gristmill_gpu::Unit;
 use gristmill_gpu::common::kv::cells_define;
+use gristmill_kernels::act::Precision;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 
 /// Warps of `attention_decode`, and the query heads that it takes at once.
@@ -45,7 +46,7 @@ pub(super) fn decode(device: &Properties, spec: KvSpec) -> Option<Form> {
 }
 
 /// The form of `attention_tile` for a cache, if it can serve it.
-pub(super) fn tile(device: &Properties, spec: KvSpec) -> Option<Form> {
+pub(super) fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> Option<Form> {
     let (keys, values) = (spec.key_width.next_multiple_of(16), spec.value_width.next_multiple_of(16));
     if !tensor_cores(device, spec) || keys > 256 || values > 256 {
         return None;
@@ -56,12 +57,12 @@ pub(super) fn tile(device: &Properties, spec: KvSpec) -> Option<Form> {
         _ if values <= 128 => 32,
         _ => 16,
     };
-    // Rows are padded by 16 bytes. Two stages of keys and values; behind them the queries' low parts, and their high
-    // parts where these do not fit the registers.
-    let (key_row, value_row) = (keys + 8, values + 8);
-    let queries = if keys <= 128 { 1 } else { 2 } * TILE_ROWS as usize * key_row;
+    // Rows are padded by 16 bytes. Two stages of keys and values; after them the queries' low parts, if there are any, and
+    // their high parts where these do not fit the registers.
+    let (key_row, value_row, low) = (keys + 8, values + 8, precision == Precision::Exact);
+    let queries = (usize::from(low) + usize::from(keys > 128)) * TILE_ROWS as usize * key_row;
     let mut form = Form::new(keys, values, (2 * together * (key_row + value_row) + queries) * size_of::<u16>())?;
-    form.defines.push(("KEYS", together.to_string()));
+    form.defines.extend([("KEYS", together.to_string()), ("LOW_PARTS", usize::from(low).to_string())]);
     (form.shared <= device.shared_bytes).then_some(form)
 }
 
@@ -81,7 +82,9 @@ pub(in super::super) fn units() -> Vec<Unit> {
     }
     for (key_width, value_width) in [(64, 64), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256)] {
         let spec = KvSpec { heads: 1, key_width, value_width, format: KvFormat::F16 };
-        let forms = [("attention_decode.cu", decode(&device, spec)), ("attention_tile.cu", tile(&device, spec))];
+        let tile = |precision| ("attention_tile.cu", tile(&device, spec, precision));
+        let decode = ("attention_decode.cu", decode(&device, spec));
+        let forms = [decode, tile(Precision::Exact), tile(Precision::Fast)];
         units.extend(forms.into_iter().filter_map(|(file, form)| Some(Unit { file, defines: form?.defines })));
     }
     units

@@ -1,5 +1,5 @@
 // Products of f32 numbers to 22 bits on tensor cores that multiply f16: keys and values are f16 already; queries and
-// exponentials are split in a high and a low part, each multiplied.
+// exponentials are split in a high and a low part, each multiplied. Long runs have no low parts at `Precision::Fast`.
 #pragma once
 #include "attention.cuh"
 

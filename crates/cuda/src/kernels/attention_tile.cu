@@ -6,7 +6,8 @@
 // Tiles of keys begin at multiples of KEYS and keys that a row does not see change nothing in it, so the result of a row does
 // not depend on the rows beside it.
 //
-// KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. sm_80 or newer.
+// KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. LOW_PARTS: whether queries and
+// exponentials have low parts, 0 or 1. sm_80 or newer.
 #include "attention_mma.cuh"
 #include "attention_runs.cuh"
 
@@ -45,7 +46,7 @@ DEV void load_rows(const AttentionParams& p, const Run& run, const float* q, u32
     }
 }
 
-// Writes these rows to shared memory as high and low parts; `units` brings a row's scores back to the scale of its logits.
+// Writes these rows to shared memory as high parts and low ones; `units` brings a row's scores back to the scale of its logits.
 DEV void store_rows(const AttentionParams& p, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS], const bool (&alive)[TOGETHER],
                     u16* high, u16* low, float* units) {
 #pragma unroll
@@ -66,7 +67,7 @@ DEV void store_rows(const AttentionParams& p, u32 row_first, float (&own)[TOGETH
             float x = own[r][i] * scale.apply;
             u16 half = float_to_half(x);
             high[row * KEY_ROW + d] = half;
-            low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
+            if (LOW_PARTS) low[row * KEY_ROW + d] = float_to_half(x - half_to_float(half));
         }
     }
 }
@@ -169,7 +170,8 @@ DEV void split_scores(const float (&scores)[KEYS / 8][4], u32 (&a_high)[KEYS / 1
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const float* score = scores[2 * k + i / 2] + i % 2 * 2;
-            split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
+            if (LOW_PARTS) split_pair(score[0], score[1], a_high[k][i], a_low[k][i]);
+            else a_high[k][i] = pack_half(score[0], score[1]);
         }
     }
 }
@@ -200,7 +202,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
     IN(float, sinks, 6), OUT(float, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
 ) {
-    // Two stages of keys and values, the queries' low parts and their high parts; these lie where the first stage will
+    // Two stages of keys and values, the queries' low parts, if they have some, and their high parts; these lie where the first stage will
     // be if they go on to registers.
     DYNAMIC_SHARED(u16, shared);
     SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
@@ -234,7 +236,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
 
         // Queries, a warp for its own 16 rows.
         u16* low = shared + 2 * STAGE;
-        u16* high = QUERIES_STAY ? shared : low + ROWS * KEY_ROW;
+        u16* high = QUERIES_STAY ? shared : low + LOW_PARTS * ROWS * KEY_ROW;
         for (u32 row_first = here.warp() * 16; row_first < here.warp() * 16 + 16; row_first += TOGETHER) {
             float own[TOGETHER][QUERY_PARTS];
             bool alive[TOGETHER];
@@ -279,7 +281,7 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
 #pragma unroll
             for (u32 k = 0; k < KEY_WIDTH / 16; k++) {
                 u32 a_low[4];
-                ldmatrix_x4(a_low, low + query_at + k * 16);
+                if (LOW_PARTS) ldmatrix_x4(a_low, low + query_at + k * 16);
 #if QUERIES_STAY
                 u32(&a_high)[4] = q_high[k];
 #else
@@ -295,8 +297,10 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                 // Products that go to the same sums stand far apart: each waits for the one before it.
 #pragma unroll
                 for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_high, half_of(b[n / 2], n % 2));
+#if LOW_PARTS
 #pragma unroll
                 for (u32 n = 0; n < KEYS / 8; n++) mma_m16n8k16_f16(scores[n], a_low, half_of(b[n / 2], n % 2));
+#endif
             }
 
             float factor[2];
@@ -322,8 +326,10 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
                     }
 #pragma unroll
                     for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_high[k], half_of(b[n / 2], n % 2));
+#if LOW_PARTS
 #pragma unroll
                     for (u32 n = 0; n < COLUMNS; n++) mma_m16n8k16_f16(parts[n], a_low[k], half_of(b[n / 2], n % 2));
+#endif
                 }
 #pragma unroll
                 for (u32 n = 0; n < COLUMNS; n++) {

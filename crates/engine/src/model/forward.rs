@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::act::Act;
+use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
     GateUp, GateUpAct, LayerNorm, Matmul, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary, Route,
@@ -39,7 +39,7 @@ pub(crate) fn forward(
     inspect: &mut Inspect,
 ) -> Result<()> {
     let weights = &model.weights;
-    let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec };
+    let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec, precision: model.precision };
     step.embed(&weights.embedding, scratch)?;
     inspect(Stage::Embedding, scratch)?;
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(rotaries).zip(state.layers());
@@ -85,6 +85,7 @@ struct Step<'a> {
     tokens: usize,
     hidden: usize,
     spec: &'a ModelSpec,
+    precision: Precision,
 }
 
 impl Step<'_> {
@@ -184,7 +185,14 @@ impl Step<'_> {
             rotary,
             cache: state.cache,
             placement: state.placement,
-            options: AttentionOptions { heads, scale, window, sinks: weights.sinks.as_ref(), softcap: None },
+            options: AttentionOptions {
+                heads,
+                scale,
+                window,
+                sinks: weights.sinks.as_ref(),
+                softcap: None,
+                precision: self.precision,
+            },
             out: s.attended.view_mut(t, spec.attended_columns())?,
             act: &mut s.act,
         })?;

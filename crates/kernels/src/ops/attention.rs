@@ -5,7 +5,7 @@ use super::elementwise::{Rope, Rotary};
 use super::kernels::{Check, Compose, Operation, Parts};
 use super::matrix::{PrepareActivations, fill};
 use super::norm::{QkNorm, segments};
-use crate::act::Act;
+use crate::act::{Act, Precision};
 use crate::error::Result;
 use crate::kv::{KV_BLOCK, KvCache, KvSpec, Placement};
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
@@ -23,6 +23,9 @@ pub struct AttentionOptions<'a> {
     pub sinks: Option<&'a Buffer<f32>>,
     /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
     pub softcap: Option<f32>,
+    /// With [`Precision::Fast`] a backend may round queries, and the exponentials that values are multiplied with, to f16, which
+    /// is less than products with int8 activations round.
+    pub precision: Precision,
 }
 
 impl AttentionOptions<'_> {

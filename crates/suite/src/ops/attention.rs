@@ -21,6 +21,15 @@ pub(super) fn bound(key_width: usize) -> f64 {
     4e-12 + 15.0 * key_width as f64 * 2.0_f64.powi(-46)
 }
 
+/// More where queries and exponentials may be rounded to f16, which has 11 significant bits: a number from 2ⁿ to 2ⁿ⁺¹ then has
+/// an error with a variance of up to 2²ⁿ⁻²⁰ / 12. The terms of a logit are normals times normals times
+/// [`Parameters::attention`]'s scale, so their squares add up to 2.25, and to 36 / `key_width` more for a logit of 6; half of
+/// the variance shows in the row. The exponentials' errors show whole. Twenty times all that is allowed, as above.
+fn fast_bound(key_width: usize) -> f64 {
+    let logit = 2.25 + 36.0 / key_width as f64;
+    bound(key_width) + 20.0 * (logit / 2.0 + 1.0) * 2.0_f64.powi(-20) / 12.0
+}
+
 pub(super) const FORMATS: [KvFormat; 2] = [KvFormat::F16, KvFormat::Q8_0];
 
 /// Sequences in a cache.
@@ -113,13 +122,25 @@ pub(super) struct Parameters {
     pub(super) window: Option<usize>,
     pub(super) sinks: Option<Vec<f32>>,
     pub(super) softcap: Option<f32>,
+    pub(super) precision: Precision,
 }
 
 impl Parameters {
+    /// The bound of attention with these parameters.
+    pub(super) fn bound(&self, key_width: usize) -> f64 {
+        if self.precision == Precision::Fast { fast_bound(key_width) } else { bound(key_width) }
+    }
+
+    /// The name under which errors are reported.
+    fn kind(&self) -> &'static str {
+        if self.precision == Precision::Fast { "attention, fast" } else { "attention" }
+    }
+
     /// As the operation takes them; `sinks` are these parameters' on a device.
     pub(super) fn attention<'a>(&self, key_width: usize, sinks: Option<&'a Buffer<f32>>) -> AttentionOptions<'a> {
         let scale = 1.5 / (key_width as f32).sqrt();
-        AttentionOptions { heads: self.heads, scale, window: self.window, sinks, softcap: self.softcap }
+        let Self { heads, window, softcap, precision, .. } = *self;
+        AttentionOptions { heads, scale, window, sinks, softcap, precision }
     }
 
     pub(super) fn attend(
@@ -202,6 +223,7 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
             window: (!long && !full && rng.chance(0.4)).then(|| rng.pick(&[1, 2, 15, 16, 17, 40])),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.3).then_some(5.0),
+            precision: rng.pick(&PRECISIONS),
         };
         // Queries: everything (prefill), the last tokens only (decode), or some in any order; padding in between.
         // Everything of long sequences would take too long.
@@ -238,15 +260,17 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
             cache
         };
         let case = format!(
-            "{spec:?}, {heads} heads, lengths {:?}, window {:?}, sinks {}, softcap {:?}, {} queries",
+            "{spec:?}, {heads} heads, lengths {:?}, window {:?}, sinks {}, softcap {:?}, {:?}, {} queries",
             layout.lengths,
             parameters.window,
             parameters.sinks.is_some(),
             parameters.softcap,
+            parameters.precision,
             queries.len()
         );
         let run = |b: &Backend| Output::from(parameters.attend(b, &layout, &fill(b), &q, &queries));
-        let got = suite.check("attention", &case, nmse(bound(key_width), 0.01), &run);
+        let (kind, bound) = (parameters.kind(), parameters.bound(key_width));
+        let got = suite.check(kind, &case, nmse(bound, 0.01), &run);
         for (i, query) in queries.iter().enumerate() {
             let (row, width) = (i * heads * value_width, heads * value_width);
             let row = &got.floats[row..row + width];
@@ -272,7 +296,7 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
             suite.compare(
                 "attention, a token alone",
                 &format_args!("{case}, token {i} alone"),
-                nmse(bound(key_width), 0.01),
+                nmse(bound, 0.01),
                 &expected,
                 &token,
             );
@@ -292,7 +316,8 @@ pub fn copy(suite: &Suite) {
     {
         let spec = KvSpec { heads: 2, key_width, value_width, format };
         let layout = Layout::new(rng, spec, vec![37, 37]);
-        let parameters = Parameters { heads: 4, window: None, sinks: None, softcap: None };
+        let precision = Precision::Exact;
+        let parameters = Parameters { heads: 4, window: None, sinks: None, softcap: None, precision };
         let (seed, q) = (rng.bits(), rng.normals(4 * key_width));
         let (first, second) = layout.table.split_at(layout.table_cols);
         let blocks: Vec<(u32, u32)> = first.iter().copied().zip(second.iter().copied()).take(3).collect();

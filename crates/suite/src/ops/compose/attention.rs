@@ -1,6 +1,6 @@
 //! Attention with what precedes and follows it.
 
-use super::super::attention::{self, FORMATS, Layout, Parameters};
+use super::super::attention::{FORMATS, Layout, Parameters};
 use super::*;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 
@@ -48,7 +48,8 @@ pub fn qkv_write(suite: &Suite) {
                 let [keys, values] = [k..v, v..all].map(|columns| x.view().columns(columns).expect("within"));
                 b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &placement }).expect("kv_write");
             }
-            let parameters = Parameters { heads, window: None, sinks: None, softcap: None };
+            let precision = Precision::Exact;
+            let parameters = Parameters { heads, window: None, sinks: None, softcap: None, precision };
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
         let case = format!("{heads} heads, {spec:?}, {} tokens, norms of {norm_heads:?}, {pairs} pairs", tokens.len());
@@ -96,8 +97,9 @@ pub fn attend(suite: &Suite) {
             window: rng.chance(0.3).then(|| rng.pick(&[1, 15, 17, 40])),
             sinks: rng.chance(0.3).then(|| rng.normals(heads)),
             softcap: rng.chance(0.2).then_some(5.0),
+            precision: rng.pick(&PRECISIONS),
         };
-        let precision = rng.pick(&PRECISIONS);
+        let precision = parameters.precision;
         let frame = rng.pick(&[Frame::ODD, Frame { left: 4, right: 0, below: 1 }]);
         let (rows, q_width, out_width) = (tokens.len(), heads * key_width, heads * value_width);
         let all = q_width + spec.heads * (key_width + value_width);
@@ -161,7 +163,7 @@ pub fn attend(suite: &Suite) {
         // times weights give, and results by a quarter of that where two keys share them: squared, 5e-6 or 3e-4. What
         // is exact is below.
         let rounding = if format == KvFormat::F16 { 5e-6 } else { 3e-4 };
-        suite.check("attend", &case, nmse(attention::bound(key_width) + rounding, 0.01), &|b| run(b, true).0.into());
+        suite.check("attend", &case, nmse(parameters.bound(key_width) + rounding, 0.01), &|b| run(b, true).0.into());
         let [at_once, parts] = [true, false].map(|at_once| run(suite.backend(), at_once));
         suite.same(&format_args!("{case}, results"), &parts.0.into(), &at_once.0.into());
         suite.same(&format_args!("{case}, products and cache"), &parts.1.into(), &at_once.1.into());

@@ -65,7 +65,7 @@ pub(super) fn placements(b: &Backend) -> Vec<(&'static str, Kind, Placement)> {
 
 /// Four query heads and nothing else.
 pub(super) const fn plain() -> AttentionOptions<'static> {
-    AttentionOptions { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None }
+    AttentionOptions { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None, precision: Precision::Exact }
 }
 
 fn attend(
@@ -182,7 +182,14 @@ fn bad_block(suite: &Suite) {
             .expect("kv_write");
         for tokens in [&last, &all] {
             let q = random(tokens.len(), q_cols);
-            let parameters = AttentionOptions { heads: 4, scale: 1.0, window: None, sinks: None, softcap: None };
+            let parameters = AttentionOptions {
+                heads: 4,
+                scale: 1.0,
+                window: None,
+                sinks: None,
+                softcap: None,
+                precision: Precision::Exact,
+            };
             let attend = |table: &[u32]| {
                 let mut out = Framed::<f32>::poisoned(b, tokens.len(), out_cols, Frame::ODD);
                 let result = b.run(Attention {
