@@ -18,7 +18,7 @@ use crate::limits::Limits;
 use crate::model::{Inspect, Model, PassOutputs, Scratch, expert_counts, first_not_finite, forward};
 use crate::plan::Plan;
 use crate::stage::Stage;
-use crate::state::{KvUsage, SequenceId, State, Step};
+use crate::state::{KvUsage, SequenceId, State, Step, Uploaded};
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct Runner {
     /// Tokens of the last batch whose logits were computed.
     output_rows: Vec<u32>,
     /// Tokens of the last batch whose hidden states are asked for.
+    /// These on the device.
+    uploaded_rows: Uploaded,
     hidden_rows: Vec<u32>,
     /// The last forward pass.
     last: Option<StepShape>,
@@ -85,6 +87,7 @@ impl Runner {
             rotaries,
             state,
             scratch,
+            uploaded_rows: Uploaded::default(),
             drawn,
             places: Vec::new(),
             output_rows: Vec::new(),
@@ -290,7 +293,8 @@ impl Runner {
         let padded = |values: &[u32], len| values.iter().copied().chain(repeat(0)).take(len).collect::<Vec<u32>>();
         let step = self.state.place(backend, &self.places, tokens)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
-        backend.upload(&padded(&batch.output_rows, rows), &mut self.scratch.output_rows)?;
+        let output_rows = padded(&batch.output_rows, rows);
+        self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
         let shape = StepShape { tokens, outputs, step };
         self.last = Some(shape);
         if self.expert_counts.is_some() { self.counted_step(shape) } else { self.step(shape) }

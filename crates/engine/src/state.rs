@@ -16,6 +16,7 @@
 mod blocks;
 mod group;
 mod prefix;
+mod uploaded;
 
 use std::collections::HashSet;
 
@@ -28,6 +29,7 @@ use crate::limits::Limits;
 use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
 use group::{Group, Held, blocks_for};
 use prefix::{PrefixCache, parent_behind};
+pub(crate) use uploaded::Uploaded;
 
 /// Properties of a batch that decide which kernels a forward pass launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,6 +10,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{KV_BLOCK, Placement};
 
 use super::blocks::Blocks;
+use super::uploaded::Uploaded;
 use super::{StateKind, Step};
 use crate::error::{Error, Result};
 use crate::limits::Limits;
@@ -43,6 +44,8 @@ pub(super) struct Group {
     held: Vec<Held>,
     /// For the tokens of the current batch; its table mirrors `held`.
     pub(super) placement: Placement,
+    /// Slots, positions and table of the placement.
+    uploaded: [Uploaded; 3],
 }
 
 impl Group {
@@ -69,6 +72,7 @@ impl Group {
                 context_columns: columns,
                 one_token_per_sequence: false,
             },
+            uploaded: Default::default(),
         })
     }
 
@@ -223,9 +227,10 @@ impl Group {
         for (row, held) in table.chunks_exact_mut(columns.max(1)).zip(&self.held) {
             row[held.first..].iter_mut().zip(&held.blocks).for_each(|(entry, block)| *entry = *block);
         }
-        backend.upload(slots, &mut self.placement.slots)?;
-        backend.upload(positions, &mut self.placement.positions)?;
-        Ok(backend.upload(&table, &mut self.placement.table)?)
+        let Self { placement, uploaded: [of_slots, of_positions, of_table], .. } = self;
+        of_slots.bring(backend, slots, &mut placement.slots)?;
+        of_positions.bring(backend, positions, &mut placement.positions)?;
+        of_table.bring(backend, &table, &mut placement.table)
     }
 }
 
