@@ -6,6 +6,7 @@
 #![allow(unsafe_code)]
 
 use libloading::Library;
+use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
@@ -79,7 +80,7 @@ impl Nvrtc {
         &self.path
     }
 
-    /// The library at a path, `None` if there is none that can be loaded.
+    /// The library at a path, or by a name that the system's loader may know; `None` if there is none.
     fn open_at(path: &Path) -> Result<Option<Self>, Failure> {
         // NVRTC opens its builtins by name alone, which are beside it: they are opened first, by path.
         for builtins in beside(path, "libnvrtc-builtins.so") {
@@ -89,7 +90,13 @@ impl Nvrtc {
             }
         }
         // SAFETY: as above.
-        let Ok(library) = (unsafe { Library::new(path) }) else { return Ok(None) };
+        let library = match unsafe { Library::new(path) } {
+            Ok(library) => library,
+            Err(error) => {
+                let why = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+                return if is_missing(path, &why) { Ok(None) } else { Err(format!("it cannot be loaded: {why}")) };
+            }
+        };
         let failure = |error: libloading::Error| error.to_string();
         let mut version = (0, 0);
         // SAFETY: the signature is that of nvrtc.h; both pointers are to integers that live through the call.
@@ -161,6 +168,16 @@ fn text_of(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// Whether a library that could not be loaded is not there at all. The loader alone knows where it looks for a name; glibc and
+/// musl write of a missing file what the C library does.
+fn is_missing(path: &Path, error: &str) -> bool {
+    let by_name = path.parent().is_none_or(|directory| directory.as_os_str().is_empty());
+    match by_name {
+        true => cfg!(windows) || error.contains("No such file"),
+        false => !path.exists(),
+    }
+}
+
 /// Files beside `path` whose names begin so.
 fn beside(path: &Path, prefix: &str) -> Vec<PathBuf> {
     let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) else {
@@ -205,4 +222,20 @@ fn candidates() -> Vec<PathBuf> {
         found.extend(names.iter().map(|name| directory.join(name)).filter(|path| path.exists()));
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_loaded_is_not_a_missing_one() {
+        let path = std::env::temp_dir().join(format!("gristmill-{}-libnvrtc.so.13", std::process::id()));
+        assert!(matches!(Nvrtc::open_at(&path), Ok(None)));
+        std::fs::write(&path, "no library").unwrap();
+        let refused = Nvrtc::open_at(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert!(refused.unwrap_err().starts_with("it cannot be loaded: "));
+        assert!(matches!(Nvrtc::open_at(Path::new("libgristmill-is-not-nvrtc.so.13")), Ok(None)));
+    }
 }

@@ -36,7 +36,8 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if no CUDA device can be used.
+/// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if no CUDA device can be used; that is
+/// reported where there is an NVIDIA driver.
 ///
 /// # Errors
 /// [`Error::Device`] for an unknown name, [`Error::Level`], and the error of a device that cannot be used.
@@ -49,8 +50,8 @@ pub fn open_device(options: &LoadOptions) -> Result<Opened> {
         ("cpu", _) if options.device == "cpu" => cpu().map(only),
         ("cuda", Ok(number)) => Ok(only(cuda(number, fixed)?)),
         ("metal", Ok(number)) => Ok(only(metal(number, fixed)?)),
-        ("auto", _) if options.device == "auto" => match driver::count() {
-            Ok(0) => cpu().map(only),
+        ("auto", _) if options.device == "auto" => match driver::version() {
+            Ok(None) => cpu().map(only),
             found => match found.and_then(|_| cuda(0, fixed)) {
                 Ok(backend) => Ok(only(backend)),
                 Err(error) => Ok(Opened { backend: cpu()?, passed_over: Some(Arc::new(error)) }),
