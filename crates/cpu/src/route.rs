@@ -2,20 +2,25 @@
 
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::ops::{Gating, MAX_EXPERTS, Operation, Route, Routing};
+use gristmill_kernels::ops::{Gating, MAX_EXPERTS, Operation, PADDING, Route, Routing};
 
 /// The least sum that weights are divided by: the smallest normal f16.
 const LEAST_SUM: f64 = 6.103_515_625e-5;
 
 impl Cpu {
     pub(super) fn route_rows(&self, call: Route) -> Result<()> {
-        let Route { logits, routing, selection_bias, mut ids, mut weights } = call;
+        let Route { logits, routing, selection_bias, tokens, mut ids, mut weights } = call;
         let cols = logits.cols();
         let logits = host::rows(Route::NAME, logits)?;
         let bias = selection_bias.map(|bias| host::slice(Route::NAME, bias)).transpose()?;
+        let tokens = tokens.map(|tokens| host::rows(Route::NAME, tokens)).transpose()?;
         let outputs = (host::rows_mut(Route::NAME, &mut ids)?, host::rows_mut(Route::NAME, &mut weights)?);
         // Routing a row costs some hundred operations for each expert chosen.
         self.each_row(outputs, cols * routing.top_k, &|row, (ids, weights)| {
+            if tokens.as_ref().is_some_and(|tokens| tokens.row(row) == [PADDING]) {
+                ids.fill(PADDING);
+                return weights.fill(0.0);
+            }
             route_row(logits.row(row), routing, bias, ids, weights);
         });
         Ok(())

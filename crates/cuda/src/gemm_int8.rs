@@ -27,9 +27,10 @@ const BLOCKS_EACH: usize = 3;
 /// 2,048 in 6.0, 6.0 and 13 µs for two rows; 8.9, 6.4 and 13 for four; 22, 7.2 and 13 for eight; for 16 this 10.7 and
 /// `gemm.cu` 13, for 32 both 14.
 const ROWS: RangeInclusive<usize> = 3..=16;
-/// The same of pairs for each of the experts, from and below. For 128 experts, gate and up of 768 × 2,048 take 42, 45
-/// and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four.
-const PAIRS: [usize; 2] = [1, 6];
+/// The same of quarters of pairs for each of the experts, from and below. For 128 experts, gate and up of 768 × 2,048
+/// take 42, 45 and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four. Between the first two,
+/// GEMV and this are equal for 0.67 pairs if the times grow evenly.
+const QUARTER_PAIRS: [usize; 2] = [3, 24];
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().filter(|format| !format.is_float());
@@ -45,8 +46,8 @@ pub(super) fn serves(cuda: &Cuda, product: &Product) -> bool {
     let y_rows = product.y.rows();
     let enough = match product.rows {
         RowSelection::Pairs { groups, .. } => {
-            let [from, below] = PAIRS.map(|pairs| pairs * groups.experts());
-            y_rows > 1 && (from..below).contains(&y_rows)
+            let [from, below] = QUARTER_PAIRS.map(|quarters| quarters * groups.experts());
+            y_rows > 1 && (from..below).contains(&y_rows.saturating_mul(4))
         }
         _ => ROWS.contains(&y_rows),
     };

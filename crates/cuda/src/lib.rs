@@ -149,6 +149,7 @@ impl Vendor for Cuda {
     const TILING: Tiling = Tiling { tile_rows: moe::TILE_ROWS, grid_words: 0 };
     // Neighbours are joined when weights are prepared.
     const JOINED_PARTS: usize = 1;
+    const FEW_TOKENS: usize = experts::FEW_TOKENS;
 
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
         Self::new(gpu, self.options)
@@ -163,7 +164,14 @@ impl Vendor for Cuda {
     }
 
     fn batch_bucket(&self, rows: usize) -> usize {
-        if rows == 0 || rows > LARGEST_BUCKET { rows } else { rows.next_power_of_two() }
+        // Up to eight rows each one costs (`experts.cu`, `gemv.cu`). Beyond, `gemm_int8.cu` and `gemm.cu` multiply eight at once,
+        // padding has no experts, and so fewer sizes would cost more and more sizes gain little.
+        match rows {
+            0..=8 => rows,
+            9..=16 => rows.next_multiple_of(2),
+            17..=LARGEST_BUCKET => rows.next_multiple_of(8),
+            _ => rows,
+        }
     }
 
     fn context_bucket(&self, columns: usize) -> usize {

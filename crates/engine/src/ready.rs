@@ -38,12 +38,13 @@ impl Model {
         let rotaries = self.weights.rotaries(spec, plan.context, backend)?;
         let mut state = State::new(backend, spec, limits, plan.context)?;
         let mut scratch = Scratch::new(backend, spec, self.precision, most, rows)?;
-        for tokens in sizes(most) {
-            for rows in sizes(rows.min(tokens)) {
-                // Hidden states come on the way to logits.
-                let outputs = PassOutputs::Logits { rows };
-                forward(backend, self, &rotaries, &mut state, &mut scratch, tokens, outputs, &mut |_, _| Ok(()))?;
-            }
+        let bucket = |n| backend.batch_bucket(n);
+        // The number of rows matters to the output matrix alone: all numbers of them are taken with the most tokens.
+        let by_tokens = sizes(most, bucket).map(|tokens| (tokens, rows.min(tokens)));
+        for (tokens, rows) in by_tokens.chain(sizes(rows, bucket).map(|rows| (most, rows))) {
+            // Hidden states come on the way to logits.
+            let outputs = PassOutputs::Logits { rows };
+            forward(backend, self, &rotaries, &mut state, &mut scratch, tokens, outputs, &mut |_, _| Ok(()))?;
         }
         let mut drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
         let (x, out) = (scratch.logits.view(rows, spec.vocab)?, drawn.view_mut(rows, 1)?);
@@ -51,9 +52,11 @@ impl Model {
     }
 }
 
-/// The powers of two up to a number, and the number.
-fn sizes(most: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(1_usize), |n| n.checked_mul(2)).take_while(move |&n| n < most).chain([most])
+/// The sizes up to `most` that are padded to, up to 256; beyond that the powers of two; and `most`.
+fn sizes(most: usize, bucket: impl Fn(usize) -> usize) -> impl Iterator<Item = usize> {
+    let padded = (1..=256).filter(move |&n| bucket(n) == n && (n <= 128 || n == 256));
+    let more = std::iter::successors(Some(512_usize), |n| n.checked_mul(2));
+    padded.chain(more).take_while(move |&n| n < most).chain([most])
 }
 
 #[cfg(test)]
@@ -62,8 +65,10 @@ mod tests {
 
     #[test]
     fn sizes_end_with_the_most() {
-        assert_eq!(sizes(1).collect::<Vec<_>>(), [1]);
-        assert_eq!(sizes(8).collect::<Vec<_>>(), [1, 2, 4, 8]);
-        assert_eq!(sizes(100).collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 64, 100]);
+        let of = |most| sizes(most, |n: usize| n.next_power_of_two()).collect::<Vec<_>>();
+        assert_eq!(of(1), [1]);
+        assert_eq!(of(8), [1, 2, 4, 8]);
+        assert_eq!(of(100), [1, 2, 4, 8, 16, 32, 64, 100]);
+        assert_eq!(of(1000), [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000]);
     }
 }

@@ -1,15 +1,16 @@
 //! Runs a model: state and intermediate results of several sequences, one forward pass at a time.
 
+mod graphs;
 mod hidden;
 mod logits;
 
-use std::collections::HashMap;
 use std::iter::repeat;
 use std::sync::Arc;
 
+pub use graphs::GraphUsage;
 pub use logits::Logits;
 
-use gristmill_kernels::ops::{Graph, Rotary};
+use gristmill_kernels::ops::{PADDING, Rotary};
 use gristmill_kernels::tensor::Buffer;
 
 use crate::batch::Batch;
@@ -19,6 +20,7 @@ use crate::model::{Inspect, Model, PassOutputs, Scratch, expert_counts, first_no
 use crate::plan::Plan;
 use crate::stage::Stage;
 use crate::state::{KvUsage, SequenceId, State, Step, Uploaded};
+use graphs::{Graphs, LARGEST_CAPTURED};
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
 #[derive(Debug)]
@@ -36,9 +38,9 @@ pub struct Runner {
     places: Vec<(SequenceId, u32)>,
     /// Tokens of the last batch whose logits were computed.
     output_rows: Vec<u32>,
-    /// Tokens of the last batch whose hidden states are asked for.
     /// These on the device.
     uploaded_rows: Uploaded,
+    /// Tokens of the last batch whose hidden states are asked for.
     hidden_rows: Vec<u32>,
     /// The last forward pass.
     last: Option<StepShape>,
@@ -46,8 +48,7 @@ pub struct Runner {
     expert_counts: Option<Vec<Vec<u32>>>,
     /// Whether a pass that counts experts also fails at the first layer whose output is not finite.
     checks_layers: bool,
-    /// Captured forward passes, which read and write the buffers above.
-    graphs: HashMap<StepShape, Box<dyn Graph>>,
+    graphs: Graphs,
 }
 
 /// The properties of a batch on which the operations of a forward pass depend.
@@ -60,9 +61,6 @@ struct StepShape {
     /// See [`Step`].
     step: Step,
 }
-
-/// Tokens of the longest forward pass that is captured.
-const LARGEST_CAPTURED: usize = 128;
 
 impl Runner {
     /// Allocates for all that the limits allow.
@@ -87,15 +85,15 @@ impl Runner {
             rotaries,
             state,
             scratch,
-            uploaded_rows: Uploaded::default(),
             drawn,
             places: Vec::new(),
             output_rows: Vec::new(),
+            uploaded_rows: Uploaded::default(),
             hidden_rows: Vec::new(),
             last: None,
             expert_counts: None,
             checks_layers: false,
-            graphs: HashMap::new(),
+            graphs: Graphs::default(),
         })
     }
 
@@ -112,6 +110,11 @@ impl Runner {
     /// The memory that this runner takes.
     pub fn plan(&self) -> Plan {
         self.plan
+    }
+
+    /// Its captured forward passes.
+    pub fn graphs(&self) -> GraphUsage {
+        self.graphs.usage()
     }
 
     /// Tokens that one sequence may have.
@@ -283,14 +286,16 @@ impl Runner {
         if batch.is_empty() {
             return Ok(());
         }
-        let tokens = backend.batch_bucket(batch.len()).min(self.limits.batch_tokens);
-        let rows = backend.batch_bucket(batch.outputs()).min(self.limits.rows());
+        let bucket = |n| if batch.len() > LARGEST_CAPTURED { n } else { backend.batch_bucket(n) };
+        let tokens = bucket(batch.len()).min(self.limits.batch_tokens);
+        let rows = bucket(batch.outputs()).min(self.limits.rows());
         let outputs = match (rows, batch.hidden_rows.is_empty()) {
             (0, true) => PassOutputs::None,
             (0, false) => PassOutputs::Hidden,
             (rows, _) => PassOutputs::Logits { rows },
         };
-        let padded = |values: &[u32], len| values.iter().copied().chain(repeat(0)).take(len).collect::<Vec<u32>>();
+        let padded =
+            |values: &[u32], len| values.iter().copied().chain(repeat(PADDING)).take(len).collect::<Vec<u32>>();
         let step = self.state.place(backend, &self.places, tokens)?;
         backend.upload(&padded(&batch.tokens, tokens), &mut self.scratch.tokens)?;
         let output_rows = padded(&batch.output_rows, rows);
@@ -305,22 +310,7 @@ impl Runner {
         let StepShape { tokens, outputs, .. } = shape;
         let Self { model, rotaries, state, scratch, graphs, .. } = self;
         let mut pass = || forward(&model.backend, model, rotaries, state, scratch, tokens, outputs, &mut |_, _| Ok(()));
-        if let Some(graph) = graphs.get(&shape) {
-            return Ok(graph.replay()?);
-        }
-        pass()?;
-        // Prompts have any length, and their time is not bound by launches.
-        if tokens > LARGEST_CAPTURED {
-            return Ok(());
-        }
-        let mut outcome = Ok(());
-        let graph = model.backend.capture(&mut || {
-            outcome = pass();
-            Ok(())
-        })?;
-        outcome?;
-        graphs.extend(graph.map(|graph| (shape, graph)));
-        Ok(())
+        graphs.run(&model.backend, shape, &mut pass)
     }
 
     /// A forward pass that counts what each layer's router chooses.

@@ -12,9 +12,6 @@ use gristmill_kernels::ops::{Experts, Fused, Operation};
 use std::slice::from_ref;
 
 const OP: &str = Experts::NAME;
-/// Tokens that are few. An expert of several tokens is read for each, from the cache: of 128 experts and 8 of them for
-/// each token, four tokens have 29 different ones in 32.
-const FEW: usize = 4;
 /// Experts among which a warp routes beside a product; with more there would be no registers for weights.
 const MOST_EXPERTS: u32 = 32 * 8;
 
@@ -28,6 +25,8 @@ pub struct FewTokens<'a> {
     pub top_k: usize,
     /// The router's logits.
     pub logits: Arg<'a>,
+    /// The tokens, of which some may be padding.
+    pub tokens: Arg<'a>,
     /// Where the chosen experts and their weights go.
     pub chosen: [Arg<'a>; 2],
 }
@@ -38,12 +37,13 @@ pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused
     let params = RouteParams::new(route)?;
     let ([gate, up], down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
     let (Some(per_lane), [down]) = (route::plain(&params), down) else { return Ok(Fused::No) };
-    let few = (1..=FEW).contains(&x.rows()) && params.experts <= MOST_EXPERTS;
+    let few = (1..=V::FEW_TOKENS).contains(&x.rows()) && params.experts <= MOST_EXPERTS;
     if !few || gate.format != up.format || !vendor.fuses_experts() {
         return Ok(Fused::No);
     }
     let (logits, chosen) = (Arg::read(&route.logits), [Arg::write(&route.ids), Arg::write(&route.weights)]);
-    let few = FewTokens { route: params, per_lane, top_k: route.routing.top_k, logits, chosen };
+    let tokens = route::tokens_arg(route);
+    let few = FewTokens { route: params, per_lane, top_k: route.routing.top_k, logits, tokens, chosen };
     let bias = |values, matrix| Some(Bias { values, first: 0, matrix });
 
     let (h, gated) = gated_output::<V>(OP, experts.gate_up, scratch.h.reborrow(), Some(&mut *scratch.act))?;

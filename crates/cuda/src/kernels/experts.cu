@@ -25,17 +25,23 @@ DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
     return {x, cols, INT8 ? (cols + 31) / 32 : cols, 1, {row}};
 }
 
-// For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations. Keeps the choice too.
+// For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations, not of padding. Keeps the
+// choice too.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
- OUT(u32, ids, 6), OUT(float, weights, 7), OUT(float, exact, 8), OUT(Int8Block, int8, 9), OUT(u32, bf16, 10),
- PARAMS(ExpertsParams, p, 11)) {
+ IN(u32, tokens, 6), OUT(u32, ids, 7), OUT(float, weights, 8), OUT(float, exact, 9), OUT(Int8Block, int8, 10),
+ OUT(u32, bf16, 11), PARAMS(ExpertsParams, p, 12)) {
     SHARED(float, parts, PARTS(2 * GATE_ROWS));
     SHARED(Four, staged, 8);
     dependency_wait();
     // Not earlier: `experts_down` reads the logits without waiting for this kernel.
     dependency_launch();
     u32 pair = here.block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
+    if (is_padding(tokens, token, p.route)) {
+        // `experts_down` does not read the pairs of padding.
+        if (slot == 0 && here.block_x() == 0 && here.warp() == 0) store_padding(here, token, ids, weights, p.route);
+        return;
+    }
     Inputs inputs = inputs_of(x, p.cols, token);
     inputs.touch();
     const float* scores = logits + token * p.route.logits_stride;
@@ -62,12 +68,14 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid. The logits must
 // have been complete when the kernel before this one began.
 KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
-(IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, bias, 3), INOUT(float, y, 4),
- PARAMS(ExpertsParams, p, 5)) {
+(IN(u8, weight, 0), IN(Element, x, 1), IN(float, logits, 2), IN(float, bias, 3), IN(u32, tokens, 4), INOUT(float, y, 5),
+ PARAMS(ExpertsParams, p, 6)) {
     SHARED(float, parts, 32 * DOWN_WARPS * DOWN_ROWS);
     SHARED(float, products, DOWN_WARPS * BLOCK_ROWS);
     dependency_launch();
-    u32 token = here.block_y(), k = p.route.top_k, warps = here.block_width() / 32;
+    u32 token = here.block_y(), warps = here.block_width() / 32;
+    // Padding has no pairs.
+    u32 k = is_padding(tokens, token, p.route) ? 0 : p.route.top_k;
     const float* scores = logits + token * p.route.logits_stride;
     Chosen chosen = choose(here, scores, p.route);
     float weights = weigh(here, scores, chosen, p.route);
@@ -102,6 +110,8 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, INT8 ? 2 : 1)
             for (u32 i = 0; i < present; i++) sum += products[i * BLOCK_ROWS + here.thread_x()];
         barrier();
     }
+    // A warp without a pair has not waited.
+    if (k == 0) dependency_wait();
     u32 output = here.block_x() * BLOCK_ROWS + here.thread_x();
     if (here.thread_x() < BLOCK_ROWS && output < p.outputs) apply_epilogue(p.epilogue, y + token * p.y_stride + output, sum);
 }

@@ -26,16 +26,18 @@ DEV u32 input_row(const ProductParams& p, const Rows& rows, u32 at) {
 }
 
 // Calls `serve(expert, first, end)` for chunks of at most TOKENS rows, and `zero(row)` for rows of Y without an expert. The
-// grid's y counts chunks, or tiles and one more.
+// grid's y counts chunks, or tiles at most and one more.
 template <class Serve, class Zero>
 DEV void each_row_chunk(const ProductParams& p, const Rows& rows, Serve serve, Zero zero) {
     bool experts = rows.tiles != nullptr;
     u32 tasks = experts ? *rows.tile_count : (p.y_rows + TOKENS - 1) / TOKENS;
     u32 stride = here.grid_y() - (experts ? 1 : 0);
-    if (here.block_y() == stride) {
-        // Pairs without an expert follow those of the last tile.
+    u32 busy = min(tasks, stride);
+    if (experts && here.block_y() >= busy) {
+        // Pairs without an expert follow those of the last tile. The blocks without a task share them.
         const u32* last = rows.tiles + 3 * (u64(tasks) - 1);
-        for (u32 i = tasks == 0 ? 0 : last[1] + last[2]; i < p.y_rows; i++) zero(rows.pairs[i]);
+        u32 first = tasks == 0 ? 0 : last[1] + last[2];
+        for (u32 i = first + here.block_y() - busy; i < p.y_rows; i += here.grid_y() - busy) zero(rows.pairs[i]);
         return;
     }
     for (u32 task = here.block_y(); task < tasks; task += stride) {

@@ -253,6 +253,7 @@ impl Step<'_> {
                 logits: moe.router.view(t, count)?,
                 routing,
                 selection_bias: None,
+                tokens: Some(s.tokens.view(t, 1)?),
                 ids: moe.ids.view_mut(t, k)?,
                 weights: moe.weights.view_mut(t, k)?,
             },

@@ -16,6 +16,7 @@ shared_struct! {
         logits_stride: u64,
         ids_stride: u64,
         weights_stride: u64,
+        tokens_stride: u64,
         rows: u32,
         /// Experts to choose from.
         pub experts: u32,
@@ -28,14 +29,14 @@ shared_struct! {
         scale: f32,
         near: f32,
         biased: u32,
-        padding: u32,
+        padded: u32,
     }
 }
 
 impl RouteParams {
     /// Of a call that is checked.
     pub fn new(call: &Route) -> Result<Self> {
-        let Route { logits, routing, selection_bias, ids, weights } = call;
+        let Route { logits, routing, selection_bias, tokens, ids, weights } = call;
         let biased = selection_bias.is_some();
         let (gating, near) = match routing.gating {
             Gating::Softmax => (0, 0.0),
@@ -48,6 +49,7 @@ impl RouteParams {
             logits_stride: logits.layout().stride() as u64,
             ids_stride: ids.layout().stride() as u64,
             weights_stride: weights.layout().stride() as u64,
+            tokens_stride: tokens.map_or(0, |tokens| tokens.layout().stride()) as u64,
             rows: count(Route::NAME, "rows", logits.rows(), MOST_BLOCKS)?,
             experts: logits.cols() as u32,
             top_k: routing.top_k as u32,
@@ -60,7 +62,7 @@ impl RouteParams {
             scale: routing.scale,
             near,
             biased: biased.into(),
-            padding: 0,
+            padded: tokens.is_some().into(),
         })
     }
 }
@@ -110,6 +112,11 @@ pub fn units() -> impl Iterator<Item = Unit> {
     forms.map(|defines| Unit::new(FILE, defines))
 }
 
+/// The tokens of a call as an argument.
+pub fn tokens_arg<'a>(call: &'a Route) -> Arg<'a> {
+    call.tokens.as_ref().map_or(Arg::Null, Arg::read)
+}
+
 /// Warps of a block, each with a token.
 const WARPS: u32 = 4;
 
@@ -124,7 +131,7 @@ pub fn route(device: &Device, call: &Route) -> Result<()> {
     let form = Form::new(&params);
     let warps = form.warps(params.rows, WARPS, device.shared(0));
     let (logits, bias) = (Arg::read(logits), Arg::optional(*selection_bias));
-    let args = [logits, bias, Arg::write(ids), Arg::write(weights), Arg::params(&params)];
+    let args = [logits, bias, tokens_arg(call), Arg::write(ids), Arg::write(weights), Arg::params(&params)];
     let kernel = Kernel { file: FILE, entry: "route", defines: form.defines };
     let launch = Launch::new(kernel, [params.rows.div_ceil(warps), 1, 1], 32 * warps, &args);
     device.launch(&Launch { shared: warps * form.scratch, ..launch })
@@ -139,7 +146,7 @@ shared_struct! {
 
 /// [`gristmill_kernels::ops::RouteAndGroup`] in one launch, for few tokens.
 pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Result<Fused> {
-    let Route { logits, routing, selection_bias, ids, weights } = call;
+    let Route { logits, routing, selection_bias, ids, weights, .. } = call;
     let (rows, experts) = (logits.rows(), logits.cols());
     let route = RouteParams::new(call)?;
     let form = Form::new(&route);
@@ -155,8 +162,8 @@ pub fn route_and_group(device: &Device, call: &Route, lists: &GroupLists) -> Res
     let params = RouteAndGroupParams { route, group };
     let [counts, sorted, tiles, tile_count] = group::list_args(lists);
     let (logits, bias) = (Arg::read(logits), Arg::optional(*selection_bias));
-    let (ids, weights) = (Arg::change(ids), Arg::write(weights));
-    let args = [logits, bias, ids, weights, counts, sorted, tiles, tile_count, Arg::params(&params)];
+    let (tokens, ids, weights) = (tokens_arg(call), Arg::change(ids), Arg::write(weights));
+    let args = [logits, bias, tokens, ids, weights, counts, sorted, tiles, tile_count, Arg::params(&params)];
     let kernel = Kernel { file: FILE, entry: "route_and_group", defines: form.defines };
     let shared = scratch.max(params.group.scratch());
     device.launch(&Launch { shared, ..Launch::new(kernel, [1; 3], block as u32, &args) })?;

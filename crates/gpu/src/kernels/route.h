@@ -8,7 +8,7 @@ enum Gating { SOFTMAX, SOFTMAX_OF_CHOSEN, SIGMOID, SPARSE_MIXER };
 
 struct RouteParams {
     // Elements from one row to the next.
-    u64 logits_stride, ids_stride, weights_stride;
+    u64 logits_stride, ids_stride, weights_stride, tokens_stride;
     u32 rows, experts, top_k, gating;
     // Expert groups, and the number of them that take part.
     u32 groups, top_groups;
@@ -16,9 +16,21 @@ struct RouteParams {
     // Whether the sum over all experts is needed, or shares of the largest suffice.
     u32 whole;
     float scale, near;
-    // Whether there is a bias.
-    u32 biased, padding;
+    // Whether there is a bias, and whether tokens are bound, because Metal does not guarantee that an unbound argument is null.
+    u32 biased, padded;
 };
+
+// Whether a row is padding. Tokens are written before a step, so a kernel may read them before it waits.
+DEV bool is_padding(const GLOBAL u32* tokens, u64 row, const RouteParams p) {
+    return p.padded && tokens[row * p.tokens_stride] == PADDING;
+}
+// The choice of a row that is padding.
+DEV void store_padding(Here here, u64 row, GLOBAL u32* ids, GLOBAL float* weights, const RouteParams p) {
+    for (u32 slot = here.lane(); slot < p.top_k; slot += 32) {
+        ids[row * p.ids_stride + slot] = PADDING;
+        weights[row * p.weights_stride + slot] = 0.0f;
+    }
+}
 
 // Words of shared memory for a warp: two of each expert and group, three of each that is chosen.
 DEV u32 route_words(const RouteParams p) { return 2 * (p.experts + p.groups) + 3 * p.top_k; }

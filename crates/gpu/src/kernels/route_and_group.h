@@ -5,8 +5,9 @@
 #include "group.h"
 
 // One token by one warp. `scratch`: route_words for each warp.
-DEV void route_row(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
-                   GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
+DEV void route_row(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, const GLOBAL u32* tokens,
+                   GLOBAL u32* ids, GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
+    if (is_padding(tokens, row, p)) return store_padding(here, row, ids, weights, p);
 #ifdef EXPERTS_PER_LANE
     route_plain(here, row, logits, ids, weights, p);
 #else
@@ -15,13 +16,14 @@ DEV void route_row(Here here, u64 row, const GLOBAL float* logits, const GLOBAL 
 }
 
 KERNEL(route)
-(IN(float, logits, 0), IN(float, bias, 1), OUT(u32, ids, 2), OUT(float, weights, 3), PARAMS(RouteParams, p, 4)) {
+(IN(float, logits, 0), IN(float, bias, 1), IN(u32, tokens, 2), OUT(u32, ids, 3), OUT(float, weights, 4),
+ PARAMS(RouteParams, p, 5)) {
     HERE;
     DYNAMIC_SHARED(u32, scratch);
     dependency_launch();
     dependency_wait();
     u64 row = (u64)here.block_x() * (here.block_width() / 32) + here.warp();
-    if (row < p.rows) route_row(here, row, logits, bias, ids, weights, scratch, p);
+    if (row < p.rows) route_row(here, row, logits, bias, tokens, ids, weights, scratch, p);
 }
 
 // Threads of a block that have enough registers: `threads` of `Form` in `route.rs`.
@@ -37,8 +39,9 @@ struct RouteAndGroupParams {
 };
 
 KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
-(IN(float, logits, 0), IN(float, bias, 1), INOUT(u32, ids, 2), OUT(float, weights, 3), OUT(u32, counts, 4),
- OUT(u32, pairs, 5), OUT(u32, tiles, 6), OUT(u32, tile_count, 7), PARAMS(RouteAndGroupParams, p, 8)) {
+(IN(float, logits, 0), IN(float, bias, 1), IN(u32, tokens, 2), INOUT(u32, ids, 3), OUT(float, weights, 4),
+ OUT(u32, counts, 5), OUT(u32, pairs, 6), OUT(u32, tiles, 7), OUT(u32, tile_count, 8),
+ PARAMS(RouteAndGroupParams, p, 9)) {
     HERE;
     DYNAMIC_SHARED(u32, scratch);
     SHARED(u64, sums, 32);
@@ -46,7 +49,7 @@ KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
     dependency_wait();
-    if (here.warp() < p.route.rows) route_row(here, here.warp(), logits, bias, ids, weights, scratch, p.route);
+    if (here.warp() < p.route.rows) route_row(here, here.warp(), logits, bias, tokens, ids, weights, scratch, p.route);
     barrier_global();
     // Without a flag: the router chooses experts alone.
     group_block(here, ids, counts, pairs, tiles, tile_count, nullptr, scratch, sums, first_pair, first_tile, p.group);

@@ -63,7 +63,8 @@ impl Routing {
 }
 
 /// Router: logits to expert ids and weights, by descending score, the smaller index first on a tie. A row with a logit,
-/// or a selection bias, that is not finite gets distinct ids and weights of NaN: the model's output is then NaN.
+/// or a selection bias, that is not finite gets distinct ids and weights of NaN: the model's output is then NaN. A row of
+/// padding gets ids of [`PADDING`] and weights of 0.
 #[derive(Debug)]
 pub struct Route<'a> {
     /// T × E.
@@ -72,6 +73,8 @@ pub struct Route<'a> {
     pub routing: &'a Routing,
     /// Added to the scores for selection only (DeepSeek-V3), E.
     pub selection_bias: Option<&'a Buffer<f32>>,
+    /// The tokens, T × 1: a row whose token is [`PADDING`] is padding. Without them there is none.
+    pub tokens: Option<View<'a, u32>>,
     /// T × k.
     pub ids: ViewMut<'a, u32>,
     /// T × k.
@@ -87,13 +90,16 @@ impl Route<'_> {
 
 impl Check for Route<'_> {
     fn check(&mut self, device: DeviceId) -> Result<()> {
-        let Self { logits, routing, selection_bias, ids, weights } = self;
+        let Self { logits, routing, selection_bias, tokens, ids, weights } = self;
         on_device(Self::NAME, device, &[logits.device(), ids.device(), weights.device()])?;
         if logits.rows() > 0 {
             routing.check(Self::NAME, logits.cols())?;
         }
         shape(Self::NAME, ["rows of the ids", "columns of the ids"], ids, logits.rows(), routing.top_k)?;
         shape(Self::NAME, ["rows of the weights", "columns of the weights"], weights, logits.rows(), routing.top_k)?;
+        if let Some(tokens) = tokens {
+            column(Self::NAME, "number of tokens", device, tokens, logits.rows())?;
+        }
         if logits.rows() == 0 {
             return Ok(());
         }

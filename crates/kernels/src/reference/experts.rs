@@ -74,10 +74,16 @@ fn route_row(logits: &[f32], routing: &Routing, bias: Option<&[f32]>) -> Vec<(u3
 }
 
 pub(super) fn route(call: Route) -> Result<()> {
-    let Route { logits, routing, selection_bias, mut ids, mut weights } = call;
+    let Route { logits, routing, selection_bias, tokens, mut ids, mut weights } = call;
     let bias = matrix::vector(selection_bias);
+    let tokens = tokens.map(|tokens| Rows::new(Route::NAME, tokens)).transpose()?;
     let (mut ids, mut weights) = (RowsMut::new(Route::NAME, &mut ids)?, RowsMut::new(Route::NAME, &mut weights)?);
     for (t, logits) in Rows::new(Route::NAME, logits)?.iter().enumerate() {
+        if tokens.as_ref().is_some_and(|tokens| tokens.row(t) == [PADDING]) {
+            ids.row(t).fill(PADDING);
+            weights.row(t).fill(0.0);
+            continue;
+        }
         for (slot, (id, weight)) in route_row(logits, routing, bias).into_iter().enumerate() {
             ids.row(t)[slot] = id;
             weights.row(t)[slot] = weight;

@@ -18,14 +18,19 @@ DEV Inputs<1> row_of(const ProductParams p, const GLOBAL float* x, u64 row) {
     return inputs;
 }
 
-// For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Writes ids and weights too.
+// For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Writes ids and weights too;
+// of padding these alone, because `experts_down` does not read its pairs.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
- OUT(u32, ids, 6), OUT(float, weights, 7), OUT(float, h, 8), PARAMS(ExpertsParams, both, 9)) {
+ IN(u32, tokens, 6), OUT(u32, ids, 7), OUT(float, weights, 8), OUT(float, h, 9), PARAMS(ExpertsParams, both, 10)) {
     HERE;
     const ExpertsParams params = both;
     const ProductParams p = params.product;
     u32 pair = here.block_y(), token = pair / params.route.top_k, slot = pair % params.route.top_k;
+    if (is_padding(tokens, token, params.route)) {
+        if (slot == 0 && here.block_x() == 0 && here.warp() == 0) store_padding(here, token, ids, weights, params.route);
+        return;
+    }
     const GLOBAL float* scores = logits + token * params.route.logits_stride;
     Chosen chosen = choose(here, scores, params.route);
     u32 expert = shuffle(chosen.expert, slot);
@@ -53,13 +58,15 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
 
 // y[t] = Σ weight · (W[expert] · x[pair] + bias), over the token's pairs in order, for token y of the grid.
 KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
-(IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, bias, 3), INOUT(float, y, 4),
- PARAMS(ExpertsParams, both, 5)) {
+(IN(u8, weight, 0), IN(float, x, 1), IN(float, logits, 2), IN(float, bias, 3), IN(u32, tokens, 4), INOUT(float, y, 5),
+ PARAMS(ExpertsParams, both, 6)) {
     HERE;
     SHARED(float, partials, DOWN_WARPS * 8 * GROUP_ROWS);
     const ExpertsParams params = both;
     const ProductParams p = params.product;
-    u32 token = here.block_y(), k = params.route.top_k, warps = here.block_width() / 32;
+    u32 token = here.block_y(), warps = here.block_width() / 32;
+    // Padding has no pairs.
+    u32 k = is_padding(tokens, token, params.route) ? 0 : params.route.top_k;
     const GLOBAL float* scores = logits + token * params.route.logits_stride;
     Chosen chosen = choose(here, scores, params.route);
     float weights = weigh(here, scores, chosen, params.route);

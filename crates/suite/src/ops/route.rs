@@ -19,6 +19,13 @@ fn logits(rng: &mut Rng, count: usize) -> Vec<f32> {
     (0..count).map(|_| one(rng)).collect()
 }
 
+/// Ids of tokens of which some are padding, most often the last ones; or none.
+pub(super) fn some_padding(rng: &mut Rng, tokens: usize) -> Option<Vec<u32>> {
+    let (given, live, scattered) = (rng.chance(0.6), rng.between(0, tokens), rng.chance(0.3));
+    let pads = |rng: &mut Rng, token| if scattered { rng.chance(0.4) } else { token >= live };
+    given.then(|| (0..tokens).map(|token| if pads(rng, token) { PADDING } else { token as u32 }).collect())
+}
+
 /// [`Route`]: ids exactly, weights closely; of a row that is not finite distinct ids, and NaN alone as weights.
 pub fn route(suite: &Suite) {
     let rng = &mut suite.rng("route");
@@ -39,11 +46,17 @@ pub fn route(suite: &Suite) {
         if let Some(bias) = bias.as_mut().filter(|_| rng.chance(0.1)) {
             bias[rng.below(experts)] = rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
         }
-        let finite: Vec<bool> = (values.chunks(experts))
-            .map(|logits| logits.iter().chain(bias.iter().flatten()).all(|x| x.is_finite()))
+        let ids_of_tokens = some_padding(rng, tokens);
+        let padding = |token: usize| ids_of_tokens.as_ref().is_some_and(|ids| ids[token] == PADDING);
+        let finite: Vec<bool> = (values.chunks(experts).enumerate())
+            .map(|(token, logits)| padding(token) || logits.iter().chain(bias.iter().flatten()).all(|x| x.is_finite()))
             .collect();
-        let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
+        let case = format!(
+            "{tokens} tokens, {experts} experts, {routing:?}, bias {}, tokens {ids_of_tokens:?}",
+            bias.is_some()
+        );
         let run = |b: &Backend| {
+            let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
             let values = Framed::of(b, &values, tokens, experts, Frame::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
@@ -52,12 +65,13 @@ pub fn route(suite: &Suite) {
                 logits: values.view(),
                 routing: &routing,
                 selection_bias: bias.as_ref(),
+                tokens: token_ids.as_ref().map(Framed::view),
                 ids: ids.view_mut(),
                 weights: weights.view_mut(),
             })
             .expect("route");
             let mut words = ids.read(b);
-            for (token, ids) in words.chunks_mut(top_k).enumerate() {
+            for (token, ids) in words.chunks_mut(top_k).enumerate().filter(|(token, _)| !padding(*token)) {
                 let mut sorted = ids.to_vec();
                 sorted.sort_unstable();
                 sorted.dedup();

@@ -2,6 +2,7 @@
 
 use super::super::epilogue::Target;
 use super::super::gated::{self, is_smooth};
+use super::super::route::some_padding;
 use super::*;
 use gristmill_kernels::groups::Groups;
 use gristmill_kernels::tensor::Buffer;
@@ -29,7 +30,10 @@ pub fn route_and_group(suite: &Suite) {
         let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
         let logits = rng.normals(tokens * experts);
         let bias = rng.chance(0.3).then(|| rng.normals(experts));
+        let ids_of_tokens = some_padding(rng, tokens);
+        let live = ids_of_tokens.as_ref().map_or(tokens, |ids| ids.iter().filter(|&&id| id != PADDING).count());
         let run = |b: &Backend| {
+            let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
             let logits = Framed::of(b, &logits, tokens, experts, Frame::ODD);
             let bias = bias.as_ref().map(|bias| buffer(b, bias));
             let mut ids = Framed::poisoned(b, tokens, top_k, Frame::ODD);
@@ -39,6 +43,7 @@ pub fn route_and_group(suite: &Suite) {
                 logits: logits.view(),
                 routing: &routing,
                 selection_bias: bias.as_ref(),
+                tokens: token_ids.as_ref().map(Framed::view),
                 ids: ids.view_mut(),
                 weights: weights.view_mut(),
             };
@@ -46,10 +51,11 @@ pub fn route_and_group(suite: &Suite) {
             let mut again = b.alloc_groups(experts, tokens * top_k).expect("alloc_groups");
             b.run(GroupByExpert { ids: ids.view(), groups: &mut again }).expect("group_by_expert");
             suite.same(&"tiles", &tiles(b, &groups).into(), &tiles(b, &again).into());
-            let sorted = [download(b, groups.counts(), experts), download(b, groups.pairs(), tokens * top_k)].concat();
+            let sorted = [download(b, groups.counts(), experts), download(b, groups.pairs(), live * top_k)].concat();
             Output { floats: weights.read(b), words: [ids.read(b), sorted].concat() }
         };
-        let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {}", bias.is_some());
+        let (biased, ids) = (bias.is_some(), &ids_of_tokens);
+        let case = format!("{tokens} tokens, {experts} experts, {routing:?}, bias {biased}, tokens {ids:?}");
         suite.check("route_and_group", &case, nmse(ROUTE, 0.0), &run);
     }
 }
@@ -58,7 +64,7 @@ pub fn route_and_group(suite: &Suite) {
 pub fn experts(suite: &Suite) {
     let rng = &mut suite.rng("experts");
     for round in suite.some("experts", 0..40) {
-        let (count, tokens) = (rng.pick(&[1, 8, 60, 128, 200, 300]), rng.pick(&[0, 1, 1, 2, 4, 5, 33]));
+        let (count, tokens) = (rng.pick(&[1, 8, 60, 128, 200, 300]), rng.pick(&[0, 1, 1, 2, 4, 5, 7, 8, 33]));
         // More than a block of the kernel that joins them has warps, now and then.
         let most = if rng.chance(0.4) { count.min(11) } else { rng.between(1, count.min(8)) };
         let (precision, top_k) = (PRECISIONS[round % 2], most);
@@ -81,6 +87,7 @@ pub fn experts(suite: &Suite) {
             all.map(|len| rng.normals(len))
         });
         let target = Target::new(rng, tokens * outputs);
+        let ids_of_tokens = some_padding(rng, tokens);
         let activation = rng.pick(&[Activation::SwiGlu, Activation::ClampedSwiGlu { alpha: 1.702, limit: 1.25 }]);
         if is_smooth(activation) {
             sometimes_huge(rng, &mut x);
@@ -89,6 +96,7 @@ pub fn experts(suite: &Suite) {
             let gate_up = &b.prepare(&gates, Role::GateUp).expect("prepare");
             let down = &b.prepare(&downs, Role::Matrix).expect("prepare");
             let logits = Framed::of(b, &logits, tokens, count, Frame::ODD);
+            let token_ids = ids_of_tokens.as_ref().map(|ids| Framed::of(b, ids, tokens, 1, Frame::ODD));
             let bias = selection_bias.as_ref().map(|bias| buffer(b, bias));
             let buffers = biases.as_ref().map(|all| all.each_ref().map(|values| buffer(b, values)));
             let experts = ExpertWeights {
@@ -113,6 +121,7 @@ pub fn experts(suite: &Suite) {
                         logits: logits.view(),
                         routing: &routing,
                         selection_bias: bias.as_ref(),
+                        tokens: token_ids.as_ref().map(Framed::view),
                         ids: ids.view_mut(),
                         weights: weights.view_mut(),
                     },
@@ -133,7 +142,7 @@ pub fn experts(suite: &Suite) {
             (chosen.into_inner(), output)
         };
         let case = format!(
-            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}",
+            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}, tokens {ids_of_tokens:?}",
             gates[0].name,
             gates[1].name,
             downs[0].name,

@@ -158,6 +158,7 @@ fn routing(suite: &Suite) {
             logits: logits.view(),
             routing: &Routing::softmax(top_k, true),
             selection_bias: Some(&bias),
+            tokens: None,
             ids: ids.view_mut(),
             weights: weights.view_mut(),
         };
@@ -209,6 +210,7 @@ impl Layer<'_> {
             logits: logits.view(),
             routing: &Routing::softmax(top_k, true),
             selection_bias: None,
+            tokens: None,
             ids: ids.view_mut(),
             weights: weights.view_mut(),
         };

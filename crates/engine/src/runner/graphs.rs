@@ -1,0 +1,112 @@
+//! Captured forward passes of a runner.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use gristmill_kernels::Backend;
+use gristmill_kernels::ops::Graph;
+
+use super::StepShape;
+use crate::error::Result;
+
+/// Tokens of the longest forward pass that is captured. Prompts have any length, and their time is not bound by launches.
+pub(super) const LARGEST_CAPTURED: usize = 128;
+/// Captured passes that a runner keeps; the least recently used one makes place for another. A decode step has 26 sizes on
+/// CUDA, each for short and for long contexts; steps with parts of prompts have more.
+const MOST: usize = 256;
+
+/// Captured forward passes, which read and write the runner's buffers.
+#[derive(Debug, Default)]
+pub(super) struct Graphs {
+    by_shape: HashMap<StepShape, Entry>,
+    /// Passes so far.
+    passes: u64,
+    /// Whether the device captures nothing.
+    unavailable: bool,
+    usage: GraphUsage,
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// `None` after the first pass of a shape.
+    graph: Option<Box<dyn Graph>>,
+    last_pass: u64,
+}
+
+/// The captured forward passes of a runner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GraphUsage {
+    /// Captures so far.
+    pub captures: usize,
+    /// Device memory that was free before captures and their first replays and not after, in bytes.
+    pub bytes: u64,
+    /// Time that captures took.
+    pub time: Duration,
+}
+
+impl Graphs {
+    pub(super) fn usage(&self) -> GraphUsage {
+        self.usage
+    }
+
+    /// Runs a pass: as it is when its shape comes for the first time, captured and replayed when it comes again. A shape that
+    /// never comes again costs no capture.
+    pub(super) fn run(
+        &mut self,
+        backend: &Backend,
+        shape: StepShape,
+        pass: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        if self.unavailable || shape.tokens > LARGEST_CAPTURED {
+            return pass();
+        }
+        self.passes += 1;
+        let last_pass = self.passes;
+        match self.by_shape.get_mut(&shape) {
+            Some(entry) => {
+                entry.last_pass = last_pass;
+                match &entry.graph {
+                    Some(graph) => Ok(graph.replay()?),
+                    None => self.capture(backend, shape, pass),
+                }
+            }
+            None => {
+                pass()?;
+                self.make_place();
+                self.by_shape.insert(shape, Entry { graph: None, last_pass });
+                Ok(())
+            }
+        }
+    }
+
+    /// Captures and replays a pass, or runs it where the device captures nothing.
+    fn capture(&mut self, backend: &Backend, shape: StepShape, pass: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        let (free, begin) = (backend.free_memory()?, Instant::now());
+        let mut outcome = Ok(());
+        let graph = backend.capture(&mut || {
+            outcome = pass();
+            Ok(())
+        })?;
+        outcome?;
+        let Some(graph) = graph else {
+            self.unavailable = true;
+            self.by_shape.clear();
+            return pass();
+        };
+        graph.replay()?;
+        let taken = free.zip(backend.free_memory()?).map_or(0, |(before, after)| before.saturating_sub(after));
+        self.usage.captures += 1;
+        self.usage.bytes += taken;
+        self.usage.time += begin.elapsed();
+        self.by_shape.entry(shape).and_modify(|entry| entry.graph = Some(graph));
+        Ok(())
+    }
+
+    fn make_place(&mut self) {
+        if self.by_shape.len() < MOST {
+            return;
+        }
+        let oldest = self.by_shape.iter().min_by_key(|(_, entry)| entry.last_pass).map(|(shape, _)| *shape);
+        oldest.and_then(|shape| self.by_shape.remove(&shape));
+    }
+}
