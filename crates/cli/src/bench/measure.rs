@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use gristmill_engine::{Batch, Limits, Model, Outputs, Runner, SequenceId};
+use gristmill_engine::{Batch, GraphUsage, Limits, Model, Outputs, Runner, SequenceId};
 use serde::Serialize;
 
 use super::cost::{Span, Step};
@@ -87,9 +87,36 @@ impl Bench {
         self.run(&self.decode_steps())
     }
 
+    /// Decodes with the first `sequences` sequences. Returns the seconds of each of `steps` steps after `warm_up` others.
+    pub(super) fn decode_steps_of(
+        &mut self,
+        sequences: usize,
+        warm_up: usize,
+        steps: usize,
+    ) -> Result<Vec<f64>, Failure> {
+        let all = decode_steps(sequences, self.workload.depth, warm_up + steps);
+        let (untimed, timed) = all.split_at(warm_up);
+        self.forward(untimed)?;
+        let seconds = timed.iter().map(|step| Ok(self.forward(std::slice::from_ref(step))?.seconds));
+        let seconds = seconds.collect::<Result<_, Failure>>()?;
+        self.restore()?;
+        Ok(seconds)
+    }
+
+    /// The runner's captured graphs.
+    pub(super) fn graphs(&self) -> GraphUsage {
+        self.runner.graphs()
+    }
+
     /// Runs steps, then restores the depth of the sequences.
     fn run(&mut self, steps: &[Step]) -> Result<Ran, Failure> {
-        let (ran, depth) = (self.forward(steps)?, self.workload.depth);
+        let ran = self.forward(steps)?;
+        self.restore()?;
+        Ok(ran)
+    }
+
+    fn restore(&mut self) -> Result<(), Failure> {
+        let depth = self.workload.depth;
         let mut dropped = false;
         for &sequence in &self.sequences {
             // Layers with a sliding window may have dropped positions that the next token attends to.
@@ -101,7 +128,7 @@ impl Bench {
         if dropped {
             self.forward(&prefill_steps(self.workload.chunk, self.workload.batch, 0, depth))?;
         }
-        Ok(ran)
+        Ok(())
     }
 
     /// Runs steps with new random tokens. A step with logits also computes their argmax, as greedy decoding does.

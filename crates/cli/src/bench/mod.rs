@@ -5,9 +5,11 @@ pub(crate) mod machine;
 mod measure;
 mod mixed;
 mod report;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -69,6 +71,9 @@ pub(crate) struct BenchArgs {
         value_parser = at_least::<usize>(1)
     )]
     batch: usize,
+    /// Measure decode alone, with every number of sequences from FROM to TO.
+    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["batch", "prompt", "requests"], value_parser = sweep::sizes)]
+    batch_sweep: Option<RangeInclusive<usize>>,
     /// Tokens that each sequence has in its cache before the measurement.
     #[arg(
         short, long, default_value_t = 0, value_name = "N", allow_negative_numbers = true,
@@ -113,6 +118,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         return Ok(());
     }
     let BenchArgs { batch, depth, prompt, decode, chunk, .. } = *args;
+    if let Some(sizes) = &args.batch_sweep {
+        return measure_sweep(args, source, sizes.clone());
+    }
     let workload = Workload { batch, depth, prompt, decode, chunk };
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
     let model = load::model(source, &args.device, limits, &args.log)?;
@@ -125,6 +133,20 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let report = measure(args, source, model, workload, limits)?;
     if args.json { console::print_json(&report) } else { console::print(&report) }
+}
+
+/// Measures decode with each of these numbers of sequences.
+fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>) -> Result<(), Failure> {
+    let BenchArgs { depth, decode, chunk, repeats, .. } = *args;
+    if decode == 0 {
+        return Ok(());
+    }
+    let tokens = decode.saturating_add(sweep::WARM_UP);
+    let workload = Workload { batch: *sizes.end(), depth, prompt: 0, decode: tokens, chunk };
+    let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
+    let model = load::model(source, &args.device, limits, &args.log)?;
+    let mut bench = measure::Bench::new(model, workload, limits)?;
+    sweep::run(&mut bench, sizes, decode, repeats, args.json)
 }
 
 /// Measures the machine and the model.
