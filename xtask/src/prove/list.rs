@@ -111,6 +111,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "near * logit.abs().max(max)" => "near * max",
         "filter(|logit| is_near(logit))" => "filter(|logit| !logit.is_nan())",
         "any(|x| !x.is_finite())" => "any(|x| x.is_infinite())",
+        "tokens.row(row) == [PADDING]" => "tokens.row(row) == [0]",
+        "ids.fill(PADDING)" => "ids.fill(0)",
     }
     group_by_expert in "cpu/src/group.rs" by [group_by_expert] {
         "for token in (0..tokens).rev() {" => "for token in 0..tokens {",
