@@ -33,11 +33,12 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
  OUT(u32, bf16, 11), PARAMS(ExpertsParams, p, 12)) {
     SHARED(float, parts, PARTS(2 * GATE_ROWS));
     SHARED(Four, staged, 8);
+    u32 pair = here.block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
+    bool padding = is_padding(tokens, token, p.route);
     dependency_wait();
     // Not earlier: `experts_down` reads the logits without waiting for this kernel.
     dependency_launch();
-    u32 pair = here.block_y(), token = pair / p.route.top_k, slot = pair % p.route.top_k;
-    if (is_padding(tokens, token, p.route)) {
+    if (padding) {
         // `experts_down` does not read the pairs of padding.
         if (slot == 0 && here.block_x() == 0 && here.warp() == 0) store_padding(here, token, ids, weights, p.route);
         return;

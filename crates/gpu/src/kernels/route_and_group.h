@@ -5,9 +5,9 @@
 #include "group.h"
 
 // One token by one warp. `scratch`: route_words for each warp.
-DEV void route_row(Here here, u64 row, const GLOBAL float* logits, const GLOBAL float* bias, const GLOBAL u32* tokens,
-                   GLOBAL u32* ids, GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
-    if (is_padding(tokens, row, p)) return store_padding(here, row, ids, weights, p);
+DEV void route_row(Here here, u64 row, bool padding, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
+                   GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
+    if (padding) return store_padding(here, row, ids, weights, p);
 #ifdef EXPERTS_PER_LANE
     route_plain(here, row, logits, ids, weights, p);
 #else
@@ -21,9 +21,10 @@ KERNEL(route)
     HERE;
     DYNAMIC_SHARED(u32, scratch);
     dependency_launch();
-    dependency_wait();
     u64 row = (u64)here.block_x() * (here.block_width() / 32) + here.warp();
-    if (row < p.rows) route_row(here, row, logits, bias, tokens, ids, weights, scratch, p);
+    bool padding = row < p.rows && is_padding(tokens, row, p);
+    dependency_wait();
+    if (row < p.rows) route_row(here, row, padding, logits, bias, ids, weights, scratch, p);
 }
 
 // Threads of a block that have enough registers: `threads` of `Form` in `route.rs`.
@@ -48,8 +49,9 @@ KERNEL_BOUNDED(route_and_group, ROUTE_AND_GROUP_THREADS, 1)
     SHARED(u32, first_pair, MAX_EXPERTS + 1);
     SHARED(u32, first_tile, MAX_EXPERTS + 1);
     dependency_launch();
+    bool routes = here.warp() < p.route.rows, padding = routes && is_padding(tokens, here.warp(), p.route);
     dependency_wait();
-    if (here.warp() < p.route.rows) route_row(here, here.warp(), logits, bias, tokens, ids, weights, scratch, p.route);
+    if (routes) route_row(here, here.warp(), padding, logits, bias, ids, weights, scratch, p.route);
     barrier_global();
     // Without a flag: the router chooses experts alone.
     group_block(here, ids, counts, pairs, tiles, tile_count, nullptr, scratch, sums, first_pair, first_tile, p.group);
