@@ -121,8 +121,8 @@ fn find(number: u32) -> Result<(sys::CUdevice, Properties)> {
     if number >= devices {
         let reason = match devices {
             0 if version()?.is_none() => "there is no NVIDIA driver here; the device `cpu` is everywhere".to_owned(),
-            0 => "the NVIDIA driver shows this process no device: look at CUDA_VISIBLE_DEVICES, and at `nvidia-smi`; the \
-                  device `cpu` is everywhere"
+            0 => "the NVIDIA driver shows this process no device: look at CUDA_VISIBLE_DEVICES, and at `nvidia-smi`; \
+                  the device `cpu` is everywhere"
                 .to_owned(),
             _ => format!("there are {devices}, numbered from 0"),
         };

@@ -28,8 +28,8 @@ const BLOCKS_EACH: usize = 3;
 /// `gemm.cu` 13, for 32 both 14.
 const ROWS: RangeInclusive<usize> = 3..=16;
 /// The same of quarters of pairs for each of the experts, from and below. For 128 experts, gate and up of 768 × 2,048
-/// take 42, 45 and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four. Between the first two,
-/// GEMV and this are equal for 0.67 pairs if the times grow evenly.
+/// take 42, 45 and 62 µs for half a pair each; 113, 89 and 123 for two; 199, 98 and 134 for four. Between the first
+/// two, GEMV and this are equal for 0.67 pairs if the times grow evenly.
 const QUARTER_PAIRS: [usize; 2] = [3, 24];
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {

@@ -164,8 +164,8 @@ impl Vendor for Cuda {
     }
 
     fn batch_bucket(&self, rows: usize) -> usize {
-        // Up to eight rows each one costs (`experts.cu`, `gemv.cu`). Beyond, `gemm_int8.cu` and `gemm.cu` multiply eight at once,
-        // padding has no experts, and so fewer sizes would cost more and more sizes gain little.
+        // Up to eight rows each one costs (`experts.cu`, `gemv.cu`). Beyond, `gemm_int8.cu` and `gemm.cu` multiply
+        // eight at once, padding has no experts, and so fewer sizes would cost more and more sizes gain little.
         match rows {
             0..=8 => rows,
             9..=16 => rows.next_multiple_of(2),

@@ -168,8 +168,8 @@ fn text_of(bytes: &[u8]) -> String {
     CStr::from_bytes_until_nul(bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Whether a library that could not be loaded is not there at all. The loader alone knows where it looks for a name; glibc and
-/// musl write of a missing file what the C library does.
+/// Whether a library that could not be loaded is not there at all. The loader alone knows where it looks for a name;
+/// glibc and musl write of a missing file what the C library does.
 fn is_missing(path: &Path, error: &str) -> bool {
     let by_name = path.parent().is_none_or(|directory| directory.as_os_str().is_empty());
     match by_name {

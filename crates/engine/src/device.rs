@@ -36,8 +36,8 @@ impl std::fmt::Debug for Opened {
     }
 }
 
-/// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if no CUDA device can be used; that is
-/// reported where there is an NVIDIA driver.
+/// Opens the device that the options name. `auto` is the first CUDA device, or the CPU if no CUDA device can be used;
+/// that is reported where there is an NVIDIA driver.
 ///
 /// # Errors
 /// [`Error::Device`] for an unknown name, [`Error::Level`], and the error of a device that cannot be used.

@@ -21,8 +21,8 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     const TILING: Tiling;
     /// Neighbouring parts of one format that a launch multiplies, at most.
     const JOINED_PARTS: usize;
-    /// The most tokens whose experts [`Vendor::experts`] multiplies. An expert of several tokens is read for each of them, all
-    /// but once from the cache.
+    /// The most tokens whose experts [`Vendor::experts`] multiplies. An expert of several tokens is read for each of
+    /// them, all but once from the cache.
     const FEW_TOKENS: usize;
 
     /// The same kind with the same options over another device.

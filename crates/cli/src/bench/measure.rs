@@ -87,7 +87,8 @@ impl Bench {
         self.run(&self.decode_steps())
     }
 
-    /// Decodes with the first `sequences` sequences. Returns the seconds of each of `steps` steps after `warm_up` others.
+    /// Decodes with the first `sequences` sequences. Returns the seconds of each of `steps` steps after `warm_up`
+    /// others.
     pub(super) fn decode_steps_of(
         &mut self,
         sequences: usize,

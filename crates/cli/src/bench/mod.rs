@@ -72,7 +72,12 @@ pub(crate) struct BenchArgs {
     )]
     batch: usize,
     /// Measure decode alone, with every number of sequences from FROM to TO.
-    #[arg(long, value_name = "FROM..TO", conflicts_with_all = ["batch", "prompt", "requests"], value_parser = sweep::sizes)]
+    #[arg(
+        long,
+        value_name = "FROM..TO",
+        conflicts_with_all = ["batch", "prompt", "requests"],
+        value_parser = sweep::sizes
+    )]
     batch_sweep: Option<RangeInclusive<usize>>,
     /// Tokens that each sequence has in its cache before the measurement.
     #[arg(

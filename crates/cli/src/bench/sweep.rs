@@ -26,7 +26,8 @@ pub(super) fn sizes(text: &str) -> Result<RangeInclusive<usize>, String> {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Sweep {
     sizes: Vec<Size>,
-    /// Device memory that was free before the steps were captured into graphs and not after, captures, and their seconds.
+    /// Device memory that was free before the steps were captured into graphs and not after, captures, and their
+    /// seconds.
     graph_bytes: u64,
     captures: usize,
     capture_seconds: f64,

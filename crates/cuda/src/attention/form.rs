@@ -57,8 +57,8 @@ pub(super) fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> O
         _ if values <= 128 => 32,
         _ => 16,
     };
-    // Rows are padded by 16 bytes. Two stages of keys and values; after them the queries' low parts, if there are any, and
-    // their high parts where these do not fit the registers.
+    // Rows are padded by 16 bytes. Two stages of keys and values; after them the queries' low parts, if there are any,
+    // and their high parts where these do not fit the registers.
     let (key_row, value_row, low) = (keys + 8, values + 8, precision == Precision::Exact);
     let queries = (usize::from(low) + usize::from(keys > 128)) * TILE_ROWS as usize * key_row;
     let mut form = Form::new(keys, values, (2 * together * (key_row + value_row) + queries) * size_of::<u16>())?;

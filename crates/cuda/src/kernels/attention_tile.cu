@@ -6,8 +6,8 @@
 // Tiles of keys begin at multiples of KEYS and keys that a row does not see change nothing in it, so the result of a row does
 // not depend on the rows beside it.
 //
-// KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. LOW_PARTS: whether queries and
-// exponentials have low parts, 0 or 1. sm_80 or newer.
+// KEY_WIDTH, VALUE_WIDTH: rounded up to a multiple of 16. KEYS: multiplied at once, 16, 32 or 64. LOW_PARTS: whether
+// queries and exponentials have low parts, 0 or 1. sm_80 or newer.
 #include "attention_mma.cuh"
 #include "attention_runs.cuh"
 
@@ -46,7 +46,8 @@ DEV void load_rows(const AttentionParams& p, const Run& run, const float* q, u32
     }
 }
 
-// Writes these rows to shared memory as high parts and low ones; `units` brings a row's scores back to the scale of its logits.
+// Writes these rows to shared memory as high parts and low ones; `units` brings a row's scores back to the scale of its
+// logits.
 DEV void store_rows(const AttentionParams& p, u32 row_first, float (&own)[TOGETHER][QUERY_PARTS], const bool (&alive)[TOGETHER],
                     u16* high, u16* low, float* units) {
 #pragma unroll
@@ -202,8 +203,8 @@ KERNEL_BOUNDED(attention_tile, THREADS, 2)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
     IN(float, sinks, 6), OUT(float, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
 ) {
-    // Two stages of keys and values, the queries' low parts, if they have some, and their high parts; these lie where the first stage will
-    // be if they go on to registers.
+    // Two stages of keys and values, the queries' low parts, if they have some, and their high parts; these lie where
+    // the first stage will be if they go on to registers.
     DYNAMIC_SHARED(u16, shared);
     SHARED(u32, near_slots, MAX_TILE_TOKENS + 2 * LONG_RUN);
     SHARED(u32, near_positions, MAX_TILE_TOKENS + 2 * LONG_RUN);

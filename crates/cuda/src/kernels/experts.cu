@@ -25,8 +25,8 @@ DEV Inputs inputs_of(const Element* x, u32 cols, u32 row) {
     return {x, cols, INT8 ? (cols + 31) / 32 : cols, 1, {row}};
 }
 
-// For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations, not of padding. Keeps the
-// choice too.
+// For pair y of the grid, slot y % k of token y / k: activation(gate · x, up · x) as activations, not of padding. Keeps
+// the choice too.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, LEAST_BLOCKS)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(Element, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
  IN(u32, tokens, 6), OUT(u32, ids, 7), OUT(float, weights, 8), OUT(float, exact, 9), OUT(Int8Block, int8, 10),

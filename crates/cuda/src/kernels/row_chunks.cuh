@@ -25,8 +25,8 @@ DEV u32 input_row(const ProductParams& p, const Rows& rows, u32 at) {
     return NO_ROW;
 }
 
-// Calls `serve(expert, first, end)` for chunks of at most TOKENS rows, and `zero(row)` for rows of Y without an expert. The
-// grid's y counts chunks, or tiles at most and one more.
+// Calls `serve(expert, first, end)` for chunks of at most TOKENS rows, and `zero(row)` for rows of Y without an expert.
+// The grid's y counts chunks, or tiles at most and one more.
 template <class Serve, class Zero>
 DEV void each_row_chunk(const ProductParams& p, const Rows& rows, Serve serve, Zero zero) {
     bool experts = rows.tiles != nullptr;

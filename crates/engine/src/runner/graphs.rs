@@ -9,10 +9,11 @@ use gristmill_kernels::ops::Graph;
 use super::StepShape;
 use crate::error::Result;
 
-/// Tokens of the longest forward pass that is captured. Prompts have any length, and their time is not bound by launches.
+/// Tokens of the longest forward pass that is captured. Prompts have any length, and their time is not bound by
+/// launches.
 pub(super) const LARGEST_CAPTURED: usize = 128;
-/// Captured passes that a runner keeps; the least recently used one makes place for another. A decode step has 26 sizes on
-/// CUDA, each for short and for long contexts; steps with parts of prompts have more.
+/// Captured passes that a runner keeps; the least recently used one makes place for another. A decode step has 26 sizes
+/// on CUDA, each for short and for long contexts; steps with parts of prompts have more.
 const MOST: usize = 256;
 
 /// Captured forward passes, which read and write the runner's buffers.
@@ -49,8 +50,8 @@ impl Graphs {
         self.usage
     }
 
-    /// Runs a pass: as it is when its shape comes for the first time, captured and replayed when it comes again. A shape that
-    /// never comes again costs no capture.
+    /// Runs a pass: as it is when its shape comes for the first time, captured and replayed when it comes again. A
+    /// shape that never comes again costs no capture.
     pub(super) fn run(
         &mut self,
         backend: &Backend,

@@ -5,8 +5,8 @@ use gristmill_kernels::tensor::Buffer;
 
 use crate::error::Result;
 
-/// The words that the beginning of a buffer has from the last upload. Each upload costs a step some microseconds, and from one
-/// decode step to the next slots, output rows and most often block tables are the same.
+/// The words that the beginning of a buffer has from the last upload. Each upload costs a step some microseconds, and
+/// from one decode step to the next slots, output rows and most often block tables are the same.
 #[derive(Debug, Default)]
 pub(crate) struct Uploaded(Vec<u32>);
 

@@ -16,12 +16,13 @@ struct RouteParams {
     // Whether the sum over all experts is needed, or shares of the largest suffice.
     u32 whole;
     float scale, near;
-    // Whether there is a bias, and whether tokens are bound, because Metal does not guarantee that an unbound argument is null.
+    // Whether there is a bias, and whether tokens are bound, because Metal does not guarantee that an unbound argument
+    // is null.
     u32 biased, padded;
 };
 
-// Whether a row is padding. Tokens are written before a step, so kernels read them before they wait: a load after the wait would
-// delay the loads that follow it by half a microsecond.
+// Whether a row is padding. Tokens are written before a step, so kernels read them before they wait: a load after the
+// wait would delay the loads that follow it by half a microsecond.
 DEV bool is_padding(const GLOBAL u32* tokens, u64 row, const RouteParams p) {
     return p.padded && tokens[row * p.tokens_stride] == PADDING;
 }

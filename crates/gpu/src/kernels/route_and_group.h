@@ -5,8 +5,8 @@
 #include "group.h"
 
 // One token by one warp. `scratch`: route_words for each warp.
-DEV void route_row(Here here, u64 row, bool padding, const GLOBAL float* logits, const GLOBAL float* bias, GLOBAL u32* ids,
-                   GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
+DEV void route_row(Here here, u64 row, bool padding, const GLOBAL float* logits, const GLOBAL float* bias,
+                   GLOBAL u32* ids, GLOBAL float* weights, GROUP u32* scratch, const RouteParams p) {
     if (padding) return store_padding(here, row, ids, weights, p);
 #ifdef EXPERTS_PER_LANE
     route_plain(here, row, logits, ids, weights, p);

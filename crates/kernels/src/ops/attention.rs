@@ -23,8 +23,8 @@ pub struct AttentionOptions<'a> {
     pub sinks: Option<&'a Buffer<f32>>,
     /// Logits become `softcap · tanh(logit / softcap)` (Gemma 2).
     pub softcap: Option<f32>,
-    /// With [`Precision::Fast`] a backend may round queries, and the exponentials that values are multiplied with, to f16, which
-    /// is less than products with int8 activations round.
+    /// With [`Precision::Fast`] a backend may round queries, and the exponentials that values are multiplied with, to
+    /// f16, which is less than products with int8 activations round.
     pub precision: Precision,
 }
 

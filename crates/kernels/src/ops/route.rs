@@ -63,8 +63,8 @@ impl Routing {
 }
 
 /// Router: logits to expert ids and weights, by descending score, the smaller index first on a tie. A row with a logit,
-/// or a selection bias, that is not finite gets distinct ids and weights of NaN: the model's output is then NaN. A row of
-/// padding gets ids of [`PADDING`] and weights of 0.
+/// or a selection bias, that is not finite gets distinct ids and weights of NaN: the model's output is then NaN. A row
+/// of padding gets ids of [`PADDING`] and weights of 0.
 #[derive(Debug)]
 pub struct Route<'a> {
     /// T × E.

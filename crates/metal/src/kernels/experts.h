@@ -18,8 +18,8 @@ DEV Inputs<1> row_of(const ProductParams p, const GLOBAL float* x, u64 row) {
     return inputs;
 }
 
-// For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Writes ids and weights too;
-// of padding these alone, because `experts_down` does not read its pairs.
+// For pair y of the grid, slot y % k of token y / k: h = activation(gate · x + bias, up · x + bias). Writes ids and
+// weights too; of padding these alone, because `experts_down` does not read its pairs.
 KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
 (IN(u8, gate, 0), IN(u8, up, 1), IN(float, x, 2), IN(float, logits, 3), IN(float, gate_bias, 4), IN(float, up_bias, 5),
  IN(u32, tokens, 6), OUT(u32, ids, 7), OUT(float, weights, 8), OUT(float, h, 9), PARAMS(ExpertsParams, both, 10)) {
@@ -28,7 +28,8 @@ KERNEL_BOUNDED(experts_gate_up, BLOCK_THREADS, 1)
     const ProductParams p = params.product;
     u32 pair = here.block_y(), token = pair / params.route.top_k, slot = pair % params.route.top_k;
     if (is_padding(tokens, token, params.route)) {
-        if (slot == 0 && here.block_x() == 0 && here.warp() == 0) store_padding(here, token, ids, weights, params.route);
+        if (slot == 0 && here.block_x() == 0 && here.warp() == 0)
+            store_padding(here, token, ids, weights, params.route);
         return;
     }
     const GLOBAL float* scores = logits + token * params.route.logits_stride;

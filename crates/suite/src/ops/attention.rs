@@ -21,10 +21,11 @@ pub(super) fn bound(key_width: usize) -> f64 {
     4e-12 + 15.0 * key_width as f64 * 2.0_f64.powi(-46)
 }
 
-/// More where queries and exponentials may be rounded to f16, which has 11 significant bits: a number from 2ⁿ to 2ⁿ⁺¹ then has
-/// an error with a variance of up to 2²ⁿ⁻²⁰ / 12. The terms of a logit are normals times normals times
-/// [`Parameters::attention`]'s scale, so their squares add up to 2.25, and to 36 / `key_width` more for a logit of 6; half of
-/// the variance shows in the row. The exponentials' errors show whole. Twenty times all that is allowed, as above.
+/// More where queries and exponentials may be rounded to f16, which has 11 significant bits: a number from 2ⁿ to 2ⁿ⁺¹
+/// then has an error with a variance of up to 2²ⁿ⁻²⁰ / 12. The terms of a logit are normals times normals times
+/// [`Parameters::attention`]'s scale, so their squares add up to 2.25, and to 36 / `key_width` more for a logit of 6;
+/// half of the variance shows in the row. The exponentials' errors show whole. Twenty times all that is allowed, as
+/// above.
 fn fast_bound(key_width: usize) -> f64 {
     let logit = 2.25 + 36.0 / key_width as f64;
     bound(key_width) + 20.0 * (logit / 2.0 + 1.0) * 2.0_f64.powi(-20) / 12.0

@@ -142,7 +142,8 @@ pub fn experts(suite: &Suite) {
             (chosen.into_inner(), output)
         };
         let case = format!(
-            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}, tokens {ids_of_tokens:?}",
+            "{tokens} tokens, {count} experts, {routing:?}, {}, {}, {}, {precision:?}, {:?}, selection bias {}, \
+             tokens {ids_of_tokens:?}",
             gates[0].name,
             gates[1].name,
             downs[0].name,
