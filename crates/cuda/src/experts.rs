@@ -17,10 +17,10 @@ const BLOCK: u32 = 256;
 /// Rows of `down` of a block, and its warps at most: as in the source.
 const DOWN_ROWS: usize = 8;
 const DOWN_WARPS: usize = 8;
-/// See [`gristmill_gpu::Vendor::FEW_TOKENS`]. Estimated from steps of Qwen3-30B-A3B on an H200: with two launches each
-/// token more takes 0.52 ms (two tokens 2.82 ms, four 3.86), with products by expert eight take 5.72 and each one less
-/// 0.15. So seven take 5.4 against 5.55 ms, eight 5.9 against 5.7.
-pub(super) const FEW_TOKENS: usize = 7;
+/// Tokens that are few, and those that are few where they have at most half a pair for each expert. Estimated from steps
+/// of Qwen3-30B-A3B on an H200: with two launches each token more takes 0.52 ms (two tokens 2.82 ms, four 3.86), with
+/// products by expert eight take 5.72 and each one less 0.15. So seven take 5.4 against 5.55 ms, eight 5.9 against 5.7.
+const FEW_TOKENS: [usize; 2] = [4, 7];
 
 shared_struct! {
     pub(super) struct ExpertsParams in "experts.cu" {
@@ -38,6 +38,12 @@ shared_struct! {
 
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     inputs().flat_map(|(format, int8)| ["4", "8"].map(|per_lane| Unit::new(FILE, &defines(format, int8, per_lane))))
+}
+
+/// See [`gristmill_gpu::Vendor::few_tokens`].
+pub(super) fn few_tokens(experts: usize, top_k: usize) -> usize {
+    let [few, more] = FEW_TOKENS;
+    if (2 * more).saturating_mul(top_k) <= experts { more } else { few }
 }
 
 fn defines(format: Format, int8: bool, per_lane: &'static str) -> [(&'static str, &'static str); 3] {

@@ -149,7 +149,6 @@ impl Vendor for Cuda {
     const TILING: Tiling = Tiling { tile_rows: moe::TILE_ROWS, grid_words: 0 };
     // Neighbours are joined when weights are prepared.
     const JOINED_PARTS: usize = 1;
-    const FEW_TOKENS: usize = experts::FEW_TOKENS;
 
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
         Self::new(gpu, self.options)
@@ -204,6 +203,10 @@ impl Vendor for Cuda {
 
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused> {
         norm_matmul::norm_matmul(self, call)
+    }
+
+    fn few_tokens(&self, experts: usize, top_k: usize) -> usize {
+        experts::few_tokens(experts, top_k)
     }
 
     fn fuses_experts(&self) -> bool {

@@ -37,7 +37,8 @@ pub(crate) fn experts<V: Vendor>(vendor: &V, call: &mut Experts) -> Result<Fused
     let params = RouteParams::new(route)?;
     let ([gate, up], down) = (pair(OP, experts.gate_up)?, parts(OP, experts.down)?);
     let (Some(per_lane), [down]) = (route::plain(&params), down) else { return Ok(Fused::No) };
-    let few = (1..=V::FEW_TOKENS).contains(&x.rows()) && params.experts <= MOST_EXPERTS;
+    let most = vendor.few_tokens(params.experts as usize, route.routing.top_k);
+    let few = (1..=most).contains(&x.rows()) && params.experts <= MOST_EXPERTS;
     if !few || gate.format != up.format || !vendor.fuses_experts() {
         return Ok(Fused::No);
     }

@@ -21,9 +21,6 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
     const TILING: Tiling;
     /// Neighbouring parts of one format that a launch multiplies, at most.
     const JOINED_PARTS: usize;
-    /// The most tokens whose experts [`Vendor::experts`] multiplies. An expert of several tokens is read for each of
-    /// them, all but once from the cache.
-    const FEW_TOKENS: usize;
 
     /// The same kind with the same options over another device.
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self>;
@@ -61,6 +58,13 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
 
     /// [`NormMatmul`] at once, where that is faster.
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused>;
+    /// The most tokens, with `top_k` of so many experts each, whose experts [`Vendor::experts`] multiplies. An expert of
+    /// several tokens is read for each of them, at best from the cache: of 128 experts and 8 of them for each token,
+    /// four tokens have 29 different ones in 32.
+    fn few_tokens(&self, experts: usize, top_k: usize) -> usize {
+        let _ = (experts, top_k);
+        4
+    }
     /// Whether [`Vendor::experts`] may run.
     fn fuses_experts(&self) -> bool {
         true

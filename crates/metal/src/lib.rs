@@ -91,8 +91,6 @@ impl Vendor for Metal {
     const ROUNDS_ACTIVATIONS: bool = false;
     const TILING: Tiling = Tiling { tile_rows: gemm::TILE_ROWS, grid_words: 3 * GRIDS };
     const JOINED_PARTS: usize = matmul::JOINED_PARTS;
-    // Of 128 experts and 8 of them for each token, four tokens have 29 different ones in 32.
-    const FEW_TOKENS: usize = 4;
 
     fn over(&self, gpu: Arc<dyn Gpu>) -> Result<Self> {
         Self::new(gpu, self.options)
