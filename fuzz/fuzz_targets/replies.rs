@@ -7,8 +7,16 @@ use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// What forms are recognised by.
-const TEMPLATES: [&str; 6] =
-    ["<tool_call>", "<function=", "<|python_tag|>", "[TOOL_CALLS][THINK]", "[TOOL_CALLS][ARGS]", "<|channel|>"];
+const TEMPLATES: [&str; 8] = [
+    "<tool_call>",
+    "<function=",
+    "<|python_tag|>",
+    "[TOOL_CALLS][THINK]",
+    "[TOOL_CALLS][ARGS]",
+    "<|channel|>",
+    "<arg_key>",
+    "<minimax:tool_call>",
+];
 
 fn events<'t>(mut reply: Reply, pieces: impl Iterator<Item = &'t str>) -> Vec<ReplyEvent> {
     let mut events: Vec<ReplyEvent> = Vec::new();

@@ -1,11 +1,12 @@
-//! Calls of Qwen and Hermes: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, and with Qwen3-Coder
-//! `<tool_call><function=NAME>…</function></tool_call>`, where the outer mark may be missing.
+//! Calls between marks, as JSON or as tags. Those of Qwen and Hermes: `<tool_call>{"name": …, "arguments":
+//! {…}}</tool_call>`, and with Qwen3-Coder `<tool_call><function=NAME>…</function></tool_call>`, where the outer mark
+//! may be missing.
 
 use serde_json::{Map, Value as Json};
 
 use super::call::ToolCall;
 use super::calls::{Calls, Read};
-use super::function::Function;
+use super::function::{self, Function, Tags};
 use super::input::{Begins, Input};
 use super::marked::Marked;
 use super::scan::{Scan, Scanner};
@@ -20,7 +21,7 @@ pub(super) const SYNTAX: Syntax = Syntax {
     call: CallSyntax { opening: "<tool_call>\n", body: CallBody::Object("arguments"), is_control: false },
     parser: |start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&[OPEN], schemas))
+        Marked::parser(start, Hermes::new(&function::CODER, &[OPEN], schemas))
     },
 };
 
@@ -30,14 +31,13 @@ pub(super) const CODER: Syntax = Syntax {
     is_shown_by: |template, _| template.contains(FUNCTION),
     parser: |start| {
         let schemas = start.options.schemas.clone();
-        Marked::parser(start, Hermes::new(&[OPEN, FUNCTION], schemas))
+        Marked::parser(start, Hermes::new(&function::CODER, &[OPEN, FUNCTION], schemas))
     },
     ..SYNTAX
 };
 
-pub(super) const OPEN: &str = "<tool_call>";
-const CLOSE: &str = "</tool_call>";
-const FUNCTION: &str = "<function=";
+pub(super) const OPEN: &str = function::CODER.open;
+const FUNCTION: &str = function::CODER.function;
 
 #[derive(Debug)]
 enum State {
@@ -51,14 +51,16 @@ enum State {
 
 #[derive(Debug)]
 pub(super) struct Hermes {
+    tags: &'static Tags,
     state: State,
     marks: &'static [&'static str],
     schemas: Map<String, Json>,
 }
 
 impl Hermes {
-    fn new(marks: &'static [&'static str], schemas: Map<String, Json>) -> Hermes {
-        Hermes { state: State::Close, marks, schemas }
+    /// `marks`: those that announce a call, the first of which is before its JSON or its tags.
+    pub(super) fn new(tags: &'static Tags, marks: &'static [&'static str], schemas: Map<String, Json>) -> Hermes {
+        Hermes { tags, state: State::Close, marks, schemas }
     }
 
     /// Reads in one state and returns the next, or what was read.
@@ -66,14 +68,17 @@ impl Hermes {
         match &mut self.state {
             State::Open => {
                 input.advance_over_space();
-                match input.begins(&["{", FUNCTION]) {
+                if input.rest().is_empty() {
+                    return Err(Read::More);
+                }
+                match input.begins(&["{", self.tags.function]) {
                     Begins::With(0) => {
                         input.begin_token();
                         Ok(State::Object(Scanner::new()))
                     }
                     Begins::With(_) => {
-                        input.advance(FUNCTION.len());
-                        Ok(State::Function(Function::new(input)))
+                        input.advance(self.tags.function.len());
+                        Ok(State::Function(Function::new(self.tags, input)))
                     }
                     Begins::Maybe => Err(Read::More),
                     Begins::No => Err(Read::Malformed),
@@ -87,11 +92,19 @@ impl Hermes {
             State::Function(function) => Err(function.read(input, &self.schemas)),
             State::Close => {
                 input.advance_over_space();
-                let next = input.begins(&[CLOSE]);
-                if let Begins::With(_) = next {
-                    input.advance(CLOSE.len());
+                let marks = [self.tags.close, self.tags.function];
+                match input.begins(&marks[..1 + usize::from(self.tags.several)]) {
+                    Begins::With(0) => {
+                        input.advance(self.tags.close.len());
+                        Err(Read::End)
+                    }
+                    Begins::With(_) => {
+                        input.advance(self.tags.function.len());
+                        Ok(State::Function(Function::new(self.tags, input)))
+                    }
+                    Begins::Maybe => Err(Read::More),
+                    Begins::No => Err(Read::End),
                 }
-                Err(if next == Begins::Maybe { Read::More } else { Read::End })
             }
         }
     }
@@ -104,7 +117,7 @@ impl Calls for Hermes {
 
     fn begin(&mut self, mark: Option<usize>, input: &mut Input) {
         self.state = match mark {
-            Some(1) => State::Function(Function::new(input)),
+            Some(1) => State::Function(Function::new(self.tags, input)),
             _ => State::Open,
         };
     }

@@ -9,6 +9,10 @@
 //!   has that.
 //! - Llama 3.1 and later, if it has `<|python_tag|>` or the role `ipython`, and no `<tool_call>`:
 //!   `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several separated by `;`.
+//! - GLM, if it has `<arg_key>`:
+//!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
+//! - MiniMax, if it has `<minimax:tool_call>`: `<minimax:tool_call><invoke name="NAME"><parameter
+//!   name="KEY">value</parameter></invoke></minimax:tool_call>`, with one `<invoke …>` or several.
 //! - Qwen3-Coder, if it has `<function=`:
 //!   `<tool_call><function=NAME><parameter=KEY>value</parameter></function></tool_call>`, where the outer mark may be
 //!   missing.
@@ -33,11 +37,13 @@ mod call;
 mod calls;
 mod form;
 mod function;
+mod glm;
 mod harmony;
 mod hermes;
 mod input;
 mod llama;
 mod marked;
+mod minimax;
 mod mistral;
 mod output;
 mod scan;

@@ -1,11 +1,19 @@
 //! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
 
 use super::syntax::Syntax;
-use super::{harmony, hermes, llama, mistral};
+use super::{glm, harmony, hermes, llama, minimax, mistral};
 
 /// The forms, in the order in which a template is compared with them. The last is shown by every template.
-pub(super) const SYNTAXES: [&Syntax; 6] =
-    [&harmony::SYNTAX, &mistral::NAMED, &mistral::LISTED, &llama::SYNTAX, &hermes::CODER, &hermes::SYNTAX];
+pub(super) const SYNTAXES: [&Syntax; 8] = [
+    &harmony::SYNTAX,
+    &mistral::NAMED,
+    &mistral::LISTED,
+    &llama::SYNTAX,
+    &glm::SYNTAX,
+    &minimax::SYNTAX,
+    &hermes::CODER,
+    &hermes::SYNTAX,
+];
 
 impl Syntax {
     /// The form of the replies to a prompt.
@@ -29,6 +37,7 @@ mod tests {
         for (template, prompt, ending, opening) in [
             ("", "<|im_start|>assistant\n<think>\n", "\n</think>\n\n", ""),
             ("", "<|im_start|>assistant\n<think>\n\n</think>\n\n", "", ""),
+            ("<arg_key>", "<|assistant|>\n<think>", "</think>\n", ""),
             ("[THINK][TOOL_CALLS]", "[/INST][THINK]", "[/THINK]", ""),
             ("<|channel|>", "<|start|>assistant", "", "<|channel|>final<|message|>"),
             ("<|channel|>", "<|start|>assistant<|channel|>analysis<|message|>", "<|end|><|start|>assistant", ""),
@@ -46,6 +55,8 @@ mod tests {
             ("<tool_call>", "Hermes"),
             ("<tool_call> <|python_tag|>", "Hermes"),
             ("<tool_call><function=", "Qwen3-Coder"),
+            ("<tool_call>name<arg_key>", "GLM"),
+            ("<minimax:tool_call>", "MiniMax"),
             ("ipython", "Llama"),
             ("[TOOL_CALLS] [", "Mistral (list)"),
             ("[TOOL_CALLS]name[ARGS]", "Mistral (named)"),

@@ -12,13 +12,15 @@ use super::*;
 // The marks by which templates are recognised.
 const QWEN: &str = "{{ '<tool_call>' }}";
 const CODER: &str = "{{ '<tool_call>\n<function=' }}";
+const GLM: &str = "{{ '<tool_call>' }}{{ '<arg_key>' }}";
+const MINIMAX: &str = "{{ '<minimax:tool_call>' }}";
 const LLAMA: &str = "{{ '<|python_tag|>' }}";
 const MISTRAL: &str = "{{ '[TOOL_CALLS]' }}";
 const NAMED: &str = "{{ '[TOOL_CALLS]name[ARGS]' }}";
 const MAGISTRAL: &str = "{{ '[THINK]' + '[TOOL_CALLS]' }}";
 const HARMONY: &str = "{{ '<|start|>assistant<|channel|>' }}";
 
-const TEMPLATES: [&str; 7] = [QWEN, CODER, LLAMA, MISTRAL, NAMED, MAGISTRAL, HARMONY];
+const TEMPLATES: [&str; 9] = [QWEN, CODER, GLM, MINIMAX, LLAMA, MISTRAL, NAMED, MAGISTRAL, HARMONY];
 
 /// The tools of a request.
 fn tools() -> ReplyOptions {

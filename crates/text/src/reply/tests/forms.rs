@@ -121,6 +121,60 @@ fn qwen3_coder() {
 }
 
 #[test]
+fn glm() {
+    let text = "<think>Weather, then.</think>\nI'll look.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n\
+                <arg_value>New\n \"York\"</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n\
+                <arg_key>tags</arg_key>\n<arg_value>[\"a\"]</arg_value>\n</tool_call>\n\
+                <tool_call>get_time\n</tool_call>";
+    let arguments = r#"{"city": "New\n \"York\"", "days": 3, "tags": ["a"]}"#;
+    let expected =
+        [reasoning("Weather, then."), content("I'll look."), call("get_weather", arguments), call("get_time", "{}")];
+    check_call(GLM, text, &expected);
+    for (text, arguments) in [
+        ("get_time</tool_call>", "{}"),
+        ("get_time<arg_key>a</arg_key><arg_value>\n</arg_key>\n</arg_value></tool_call>", r#"{"a": "\n</arg_key>\n"}"#),
+        ("{\"name\": \"get_time\", \"arguments\": {\"a\": 1}}</tool_call>", "{\"a\": 1}"),
+    ] {
+        check_call(GLM, &format!("<tool_call>{text}"), &[call("get_time", arguments)]);
+    }
+    for text in [
+        "<tool_call>get_time",
+        "<tool_call>\n</tool_call>",
+        "<tool_call>get_time\ntext</tool_call>",
+        "<tool_call>get_time<arg_key>a</arg_key>text</tool_call>",
+        "<tool_call>get_time<arg_key>a<b></arg_key><arg_value>1</arg_value></tool_call>",
+        "<tool_call>get_time<arg_key>a</arg_key><arg_value>never ends</tool_call>",
+    ] {
+        check_call(GLM, text, &[content(text)]);
+    }
+}
+
+#[test]
+fn minimax() {
+    let text = "<think>\nWeather.\n</think>\n\nI'll look.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n\
+                <parameter name=\"city\">New York</parameter> <parameter name=\"days\">\n3\n</parameter>\n</invoke>\n\
+                <invoke name=\"get_time\">\n</invoke>\n</minimax:tool_call>";
+    let expected = [
+        reasoning("\nWeather.\n"),
+        content("I'll look."),
+        call("get_weather", r#"{"city": "New York", "days": 3}"#),
+        call("get_time", "{}"),
+    ];
+    check_call(MINIMAX, text, &expected);
+    check_call(MINIMAX, "<minimax:tool_call>{\"name\": \"f\"}</minimax:tool_call> x", &[call("f", "{}"), content("x")]);
+    for text in [
+        "<minimax:tool_call>",
+        "<minimax:tool_call></minimax:tool_call>",
+        "<minimax:tool_call><invoke name=\"f></invoke></minimax:tool_call>",
+        "<minimax:tool_call><invoke name=\"a\"b\"></invoke>",
+        "<minimax:tool_call><invoke name=\"f\">text</invoke>",
+        "<invoke name=\"get_time\"></invoke>",
+    ] {
+        check_call(MINIMAX, text, &[content(text)]);
+    }
+}
+
+#[test]
 fn llama() {
     let weather = r#"{"name": "get_weather", "parameters": {"city": "Paris"}}"#;
     let time = r#"{"type": "function", "name": "get_time", "parameters": {}}"#;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAGMENTS: [&str; 52] = [
+const FRAGMENTS: [&str; 60] = [
     "<think>",
     "</think>",
     "<tool_call>",
@@ -15,6 +15,14 @@ const FRAGMENTS: [&str; 52] = [
     "</function>",
     "<parameter=",
     "</parameter>",
+    "<arg_key>",
+    "</arg_key>",
+    "<arg_value>",
+    "</arg_value>",
+    "<minimax:tool_call>",
+    "<invoke name=\"",
+    "<parameter name=\"",
+    "</invoke>",
     "get_weather",
     "get_time",
     "city",
@@ -117,7 +125,30 @@ proptest! {
 }
 
 /// Texts of hostile shape for each form: a beginning, and what is repeated.
-const FLOODS: [(&str, &[(&str, &str)]); 4] = [
+const FLOODS: [(&str, &[(&str, &str)]); 6] = [
+    (
+        GLM,
+        &[
+            ("<tool_call>", "n"),
+            ("<tool_call>", "\n"),
+            ("<tool_call>f", "<arg_key>a</arg_key><arg_value>1</arg_value>"),
+            ("<tool_call>f<arg_key>", "k"),
+            ("<tool_call>f<arg_key>a</arg_key>", " "),
+            ("<tool_call>f<arg_key>a</arg_key><arg_value>", "</arg_valu"),
+            ("", "<tool_call>f</tool_call>"),
+        ],
+    ),
+    (
+        MINIMAX,
+        &[
+            ("<minimax:tool_call>", "<invoke name=\"f\"></invoke>"),
+            ("<minimax:tool_call><invoke name=\"", "n"),
+            ("<minimax:tool_call><invoke name=\"", "\""),
+            ("<minimax:tool_call><invoke name=\"f\">", "<parameter name=\"a\">1</parameter>"),
+            ("<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">", "</paramete"),
+            ("", "<minimax:tool_call>"),
+        ],
+    ),
     (
         CODER,
         &[

@@ -83,6 +83,8 @@ fn control_tokens_are_asked_for_where_marks_are() {
     for (template, tools_only, always) in [
         (QWEN, false, false),
         (CODER, false, false),
+        (GLM, false, false),
+        (MINIMAX, false, false),
         (LLAMA, true, false),
         (MISTRAL, true, false),
         (MAGISTRAL, true, true),
