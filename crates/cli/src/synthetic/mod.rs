@@ -1,10 +1,11 @@
 //! Synthetic models for speed measurements: random weights in the exact shapes and formats of published models.
 //!
-//! `qwen3-30b-a3b:Q4_K_M` names a model of [`shapes::MODELS`] and a format or a mix ([`gristmill_convert::quantize`]).
+//! `qwen3-30b-a3b:Q4_K_M` names a model of [`models::MODELS`] and a format or a mix ([`gristmill_convert::quantize`]).
 //! The file is a valid GGUF file with a vocabulary of the published size, so any engine loads it; its text is random.
 //! The same name always gives the same bytes.
 
 mod blocks;
+mod models;
 mod rng;
 mod shapes;
 #[cfg(test)]
@@ -86,8 +87,8 @@ impl Synthetic {
     /// If the name or the format is unknown, or the layers are not 1 to [`shapes::MAX_LAYERS`].
     pub(crate) fn parse(spec: &str, layers: Option<u32>) -> Result<Synthetic, SyntheticError> {
         let (name, mix) = spec.split_once(':').map_or((spec, None), |(name, mix)| (name, Some(mix)));
-        let mut model = *shapes::MODELS.iter().find(|m| m.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
-            let known = shapes::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
+        let mut model = *models::MODELS.iter().find(|m| m.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let known = models::MODELS.iter().map(|m| m.name).collect::<Vec<_>>().join(", ");
             SyntheticError::Model { name: name.to_owned(), known }
         })?;
         let mix = mix.unwrap_or(model.mix());

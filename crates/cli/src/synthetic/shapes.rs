@@ -15,209 +15,59 @@ pub(crate) const MAX_LAYERS: u32 = 1024;
 pub(crate) struct Model {
     /// On the command line.
     pub(crate) name: &'static str,
-    title: &'static str,
+    pub(super) title: &'static str,
     /// `general.architecture`.
-    architecture: &'static str,
+    pub(super) architecture: &'static str,
     pub(crate) layers: u32,
-    hidden: u32,
-    heads: u32,
-    kv_heads: u32,
-    head_width: u32,
-    qk_norm: Option<QkNorm>,
+    pub(super) hidden: u32,
+    pub(super) heads: u32,
+    pub(super) kv_heads: u32,
+    pub(super) head_width: u32,
+    pub(super) qk_norm: Option<QkNorm>,
     /// Width of the dense MLP. The files of MoE models state it too; those models have no dense MLP.
-    inner: u32,
-    experts: Option<Experts>,
+    pub(super) inner: u32,
+    pub(super) experts: Option<Experts>,
     pub(crate) vocabulary: u32,
     /// The output head is the embedding table.
-    tied: bool,
-    context: u32,
-    rope_base: f32,
-    special: Special,
+    pub(super) tied: bool,
+    pub(super) context: u32,
+    pub(super) rope_base: f32,
+    pub(super) special: Special,
 }
 
 /// Features of some models.
 #[derive(Debug, Clone, Copy)]
-struct Special {
+pub(super) struct Special {
     /// The mix of the published model, and the default.
-    mix: &'static str,
+    pub(super) mix: &'static str,
     /// Positions in the window of layers with sliding-window attention.
-    window: Option<u32>,
+    pub(super) window: Option<u32>,
     /// YaRN's factor and original context.
-    yarn: Option<(f32, u32)>,
+    pub(super) yarn: Option<(f32, u32)>,
     /// Name of the norm before the MLP.
-    mlp_norm: &'static str,
+    pub(super) mlp_norm: &'static str,
     /// Each head has an attention sink.
-    sinks: bool,
+    pub(super) sinks: bool,
     /// Attention, router and experts have biases.
-    biases: bool,
+    pub(super) biases: bool,
+    /// Queries, keys and values have biases.
+    pub(super) qkv_biases: bool,
+    /// Elements of a head that are rotated; `None` for all.
+    pub(super) rotated: Option<u32>,
 }
-
-const NOTHING: Special =
-    Special { mix: "Q4_K_M", window: None, yarn: None, mlp_norm: "ffn_norm", sinks: false, biases: false };
-
-const GPT_OSS: Special = Special {
-    mix: "MXFP4_MOE",
-    window: Some(128),
-    yarn: Some((32.0, 4096)),
-    mlp_norm: "post_attention_norm",
-    sinks: true,
-    biases: true,
-};
 
 #[derive(Debug, Clone, Copy)]
-struct Experts {
-    count: u32,
-    used: u32,
-    inner: u32,
+pub(super) struct Experts {
+    pub(super) count: u32,
+    pub(super) used: u32,
+    pub(super) inner: u32,
+    /// Width of the expert that serves every token; 0 for none.
+    pub(super) shared: u32,
+    /// Leading layers that have a dense MLP instead.
+    pub(super) dense: u32,
+    /// The sigmoid of logits chooses, with a bias.
+    pub(super) sigmoid: bool,
 }
-
-/// All models. The shapes are those of `config.json` in the published repositories.
-pub(crate) const MODELS: &[Model] = &[
-    Model {
-        name: "qwen3-30b-a3b",
-        title: "Qwen3 30B A3B shapes",
-        architecture: "qwen3moe",
-        layers: 48,
-        hidden: 2048,
-        heads: 32,
-        kv_heads: 4,
-        head_width: 128,
-        qk_norm: Some(QkNorm::PerHead),
-        inner: 6144,
-        experts: Some(Experts { count: 128, used: 8, inner: 768 }),
-        vocabulary: 151_936,
-        tied: false,
-        context: 40_960,
-        rope_base: 1e6,
-        special: NOTHING,
-    },
-    Model {
-        name: "qwen3-8b",
-        title: "Qwen3 8B shapes",
-        architecture: "qwen3",
-        layers: 36,
-        hidden: 4096,
-        heads: 32,
-        kv_heads: 8,
-        head_width: 128,
-        qk_norm: Some(QkNorm::PerHead),
-        inner: 12_288,
-        experts: None,
-        vocabulary: 151_936,
-        tied: false,
-        context: 40_960,
-        rope_base: 1e6,
-        special: NOTHING,
-    },
-    Model {
-        name: "mixtral-8x7b",
-        title: "Mixtral 8x7B shapes",
-        architecture: "llama",
-        layers: 32,
-        hidden: 4096,
-        heads: 32,
-        kv_heads: 8,
-        head_width: 128,
-        qk_norm: None,
-        inner: 14_336,
-        experts: Some(Experts { count: 8, used: 2, inner: 14_336 }),
-        vocabulary: 32_000,
-        tied: false,
-        context: 32_768,
-        rope_base: 1e6,
-        special: NOTHING,
-    },
-    Model {
-        name: "olmoe-1b-7b",
-        title: "OLMoE 1B 7B shapes",
-        architecture: "olmoe",
-        layers: 16,
-        hidden: 2048,
-        heads: 16,
-        kv_heads: 16,
-        head_width: 128,
-        qk_norm: Some(QkNorm::WholeRow),
-        inner: 1024,
-        experts: Some(Experts { count: 64, used: 8, inner: 1024 }),
-        vocabulary: 50_304,
-        tied: false,
-        context: 4096,
-        rope_base: 1e4,
-        special: NOTHING,
-    },
-    Model {
-        name: "smollm2-135m",
-        title: "SmolLM2 135M shapes",
-        architecture: "llama",
-        layers: 30,
-        hidden: 576,
-        heads: 9,
-        kv_heads: 3,
-        head_width: 64,
-        qk_norm: None,
-        inner: 1536,
-        experts: None,
-        vocabulary: 49_152,
-        tied: true,
-        context: 8192,
-        rope_base: 1e5,
-        special: NOTHING,
-    },
-    Model {
-        name: "gpt-oss-20b",
-        title: "gpt-oss 20B shapes",
-        architecture: "gpt-oss",
-        layers: 24,
-        hidden: 2880,
-        heads: 64,
-        kv_heads: 8,
-        head_width: 64,
-        qk_norm: None,
-        inner: 2880,
-        experts: Some(Experts { count: 32, used: 4, inner: 2880 }),
-        vocabulary: 201_088,
-        tied: false,
-        context: 131_072,
-        rope_base: 150_000.0,
-        special: GPT_OSS,
-    },
-    Model {
-        name: "mini-oss",
-        title: "Mini OSS",
-        architecture: "gpt-oss",
-        layers: 4,
-        hidden: 288,
-        heads: 8,
-        kv_heads: 2,
-        head_width: 32,
-        qk_norm: None,
-        inner: 288,
-        experts: Some(Experts { count: 8, used: 2, inner: 288 }),
-        vocabulary: 4096,
-        tied: false,
-        context: 8192,
-        rope_base: 150_000.0,
-        special: Special { window: Some(32), ..GPT_OSS },
-    },
-    Model {
-        name: "mini-moe",
-        title: "Mini MoE",
-        architecture: "qwen3moe",
-        layers: 4,
-        hidden: 256,
-        heads: 8,
-        kv_heads: 2,
-        head_width: 64,
-        qk_norm: Some(QkNorm::PerHead),
-        inner: 512,
-        experts: Some(Experts { count: 16, used: 4, inner: 256 }),
-        vocabulary: 4096,
-        tied: false,
-        context: 8192,
-        rope_base: 1e6,
-        special: NOTHING,
-    },
-];
 
 /// A tensor before it is written.
 #[derive(Debug, Clone)]
@@ -258,6 +108,19 @@ impl Model {
             file.set(&key("expert_count"), experts.count)?;
             file.set(&key("expert_used_count"), experts.used)?;
             file.set(&key("expert_feed_forward_length"), experts.inner)?;
+            if experts.sigmoid {
+                file.set(&key("expert_gating_func"), 2u32)?;
+                file.set(&key("expert_weights_norm"), true)?;
+            }
+            if experts.shared > 0 {
+                file.set(&key("expert_shared_count"), experts.shared / experts.inner)?;
+            }
+            if experts.dense > 0 {
+                file.set(&key("leading_dense_block_count"), experts.dense.min(self.layers))?;
+            }
+        }
+        if let Some(width) = self.special.rotated {
+            file.set(&key("rope.dimension_count"), width)?;
         }
         if let Some(window) = self.special.window {
             file.set(&key("attention.sliding_window"), window)?;
@@ -304,7 +167,8 @@ impl Model {
             let mut push = |name: String, shape: &[u64]| list.push((format!("blk.{layer}.{name}"), shape.to_vec()));
             let mut add = |name: &str, shape: &[u64]| {
                 push(format!("{name}.weight"), shape);
-                if self.special.biases && shape.len() > 1 {
+                let qkv = self.special.qkv_biases && ["attn_q", "attn_k", "attn_v"].contains(&name);
+                if (self.special.biases || qkv) && shape.len() > 1 {
                     push(format!("{name}.bias"), &shape[1..]);
                 }
             };
@@ -325,13 +189,21 @@ impl Model {
                 add("attn_sinks", &[wide(self.heads)]);
             }
             add(self.special.mlp_norm, &[hidden]);
-            match self.experts {
-                Some(Experts { count, inner, .. }) => {
-                    let (count, inner) = (wide(count), wide(inner));
+            match self.experts.filter(|experts| layer >= experts.dense) {
+                Some(Experts { count, inner, shared, sigmoid, .. }) => {
+                    let (count, inner, shared) = (wide(count), wide(inner), wide(shared));
                     add("ffn_gate_inp", &[hidden, count]);
                     add("ffn_gate_exps", &[hidden, inner, count]);
                     add("ffn_up_exps", &[hidden, inner, count]);
                     add("ffn_down_exps", &[inner, hidden, count]);
+                    if shared > 0 {
+                        add("ffn_gate_shexp", &[hidden, shared]);
+                        add("ffn_up_shexp", &[hidden, shared]);
+                        add("ffn_down_shexp", &[shared, hidden]);
+                    }
+                    if sigmoid {
+                        push("exp_probs_b.bias".to_owned(), &[count]);
+                    }
                 }
                 None => {
                     let inner = wide(self.inner);
