@@ -27,11 +27,12 @@ import gguf
 import sentencepiece
 import torch
 from huggingface_hub import save_torch_state_dict
+from safetensors.torch import save_file
 from tiny import shapes
-from tiny.build import build, randomise
+from tiny.build import build, randomise, selection_biases
 from tiny.draw import draw, least_effect, run
 from tiny.files import write_logits
-from tiny.shapes import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
+from tiny.shapes import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from transformers.integrations.mxfp4 import FP4_VALUES, convert_moe_packed_tensors
@@ -50,6 +51,8 @@ QWEN2 = LLAMA_BPE.replace(r"\p{N}{1,3}", r"\p{N}")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+# The tokens that GLM's converter looks for besides <|endoftext|>.
+GLM_TOKENS = ["[gMASK]", "<|user|>", "<|observation|>"]
 SHORTENED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
 GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+" + SHORTENED +
          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*" + SHORTENED +
@@ -74,16 +77,22 @@ PHIMOE_ROPE = LONGROPE | dict(original_max_position_embeddings=64)
 
 CASES = {
     "deepseek": Case(Shape("deepseek", 32, 16, 4, 4, 8, 4, 2, shared=32, dense=1), BF16, "spm", "30KB"),
+    "dots1": Case(Shape("dots1", 32, 16, 4, 4, 16, 4, 2, shared=32, dense=1, scale=2.5), BF16, "qwen2"),
+    "ernie4_5-moe": Case(Shape("ernie4_5-moe", 32, 16, 4, 1, 16, 4, 2, tied=True, theta=5e5, shared=48, dense=1), BF16,
+                         "spm"),
     "gemma3": Case(Shape("gemma3", 32, 32, 4, 1, 8, tied=True, layers=7, theta=1e6, window=4, rope=LINEAR), BF16,
                    "spm-bare"),
     "gpt-oss": Case(GPT_OSS, BF16, "gpt-4o", "30KB", mxfp4=True),
     "gpt-oss-dense": Case(GPT_OSS, BF16, "gpt-4o"),
+    "glm4moe": Case(Shape("glm4moe", 32, 16, 4, 2, 16, 4, 2, bias=True, shared=16, dense=1, rotary=8, qk_norm=True,
+                          scale=2.5, nextn=1), BF16, "glm4", "30KB"),
     "granite": Case(Shape("granite", 32, 48, 4, 2, 8, tied=True), F16, "gpt-2"),
     "granitemoe": Case(Shape("granitemoe", 32, 16, 4, 2, 8, 4, 2, tied=True, shared=32), BF16, "gpt-2"),
     "phimoe": Case(Shape("phimoe", 32, 16, 4, 2, 8, 4, 2, bias=True, rope=PHIMOE_ROPE), BF16, "spm"),
     "llama3": Case(Shape("llama", 32, 64, 4, 2, 8, theta=500000.0, rope=LLAMA3), BF16, "llama-bpe", "30KB"),
     "llama-spm": Case(Shape("llama", 32, 32, 2, 1, 16, tied=True, bias=True, rope=LINEAR), F16, "spm"),
     "llama-json": Case(Shape("llama", 32, 32, 4, 4, 8), F32, "spm-json"),
+    "minimax-m2": Case(Shape("minimax-m2", 32, 16, 4, 2, 16, 4, 2, theta=5e6, rotary=8), BF16, "minimax-m2"),
     "mistral": Case(Shape("llama", 32, 32, 4, 2, 8, theta=1e6), BF16, "tekken"),
     "mixtral": Case(Shape("mixtral", 32, 16, 4, 2, 8, 4, 2, theta=1e6), BF16, "spm", "30KB"),
     "smollm": Case(Shape("llama", 24, 40, 3, 1, 8, tied=True), F32, "smollm"),
@@ -102,11 +111,13 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     """The vocabulary of the golden models, with the pipeline that the family's tokenizer.json has."""
     printable = [b for b in range(256) if 0x21 <= b <= 0x7E or 0xA1 <= b <= 0xAC or 0xAE <= b]
     tokens = [chr(b) for b in printable] + [chr(256 + i) for i in range(256 - len(printable))]
-    merges = [("a", chr(97 + i)) for i in range(26)] + [("b", chr(97 + i)) for i in range(3)]
+    merges = [("a", chr(97 + i)) for i in range(26)]
+    merges += [("b", chr(97 + i)) for i in range(0 if kind == "glm4" else len(GLM_TOKENS))]
     tokens += ["".join(pair) for pair in merges]
-    whole = kind in ("llama-bpe", "tekken", "gpt-4o")
+    whole = kind in ("llama-bpe", "tekken", "gpt-4o", "glm4")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
-    pieces = {"llama-bpe": LLAMA_BPE, "qwen2": QWEN2, "tekken": TEKKEN, "gpt-4o": GPT4O}.get(kind)
+    pieces = {"llama-bpe": LLAMA_BPE, "qwen2": QWEN2, "tekken": TEKKEN, "gpt-4o": GPT4O, "glm4": LLAMA_BPE,
+              "minimax-m2": GPT4O}.get(kind)
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
     if pieces:
         level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])
@@ -117,9 +128,11 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     # transformers adds this token to Qwen 2's tokenizers that lack it.
-    begin = "<|endoftext|>" if kind == "qwen2" else "<|begin|>"
+    begin = "<|endoftext|>" if kind in ("qwen2", "glm4") else "<|begin|>"
     tokenizer.add_tokens([AddedToken(begin, special=True, normalized=False),
                           AddedToken("<|end|>", special=True, normalized=False)])
+    if kind == "glm4":
+        tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in GLM_TOKENS])
     tokenizer.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
     assert tokenizer.get_vocab_size() == shapes.VOCAB
     bos = dict(bos_token="<|begin|>") if kind in ("llama-bpe", "tekken") else {}
@@ -215,6 +228,18 @@ DEEPSEEK = dict(model_type="deepseek", architectures=["DeepseekForCausalLM"], mo
                 scoring_func="softmax")
 
 
+def add_prediction_layers(folder: pathlib.Path, shape: Shape, dtype: torch.dtype) -> None:
+    """Adds a shard with layers that predict further tokens, which transformers leaves out of its model."""
+    index = folder / "model.safetensors.index.json"
+    about, shard = json.loads(index.read_text()), "model-prediction.safetensors"
+    start, last = f"model.layers.{shape.layers}.", f"model.layers.{shape.layers - 1}."
+    names = [start + name.removeprefix(last) for name in about["weight_map"] if name.startswith(last)]
+    names += [start + name for name in ("eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head.norm.weight")]
+    save_file({name: torch.zeros(1, 1, dtype=dtype) for name in names}, folder / shard, metadata={"format": "pt"})
+    about["weight_map"] |= dict.fromkeys(names, shard)
+    index.write_text(json.dumps(about, indent=1))
+
+
 def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shape = case.shape
@@ -237,6 +262,13 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = DEEPSEEK | dict(
             moe_intermediate_size=shape.inner, n_routed_experts=shape.experts, num_experts_per_tok=shape.top_k,
             n_shared_experts=shape.shared // shape.inner, first_k_dense_replace=shape.dense)
+    elif shape.nextn:
+        add_prediction_layers(folder, shape, case.dtype)
+        more = dict(num_nextn_predict_layers=shape.nextn)
+    elif shape.arch == "dots1":
+        more = dict(scoring_func="sigmoid")
+    elif shape.arch == "minimax-m2":
+        more = dict(rotary_dim=shape.rotary, scoring_func="sigmoid")
     elif shape.arch == "phimoe":
         more = dict(architectures=["PhiMoEForCausalLM"])  # its name as published
     model.to(torch.float32)
@@ -255,13 +287,13 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     (folder / "generation_config.json").write_text(json.dumps(sampling | ids, indent=1))
 
 
-def llama_cpp(checkout: pathlib.Path, folder: pathlib.Path, pre: str, kind: str, out: pathlib.Path) -> None:
+def llama_cpp(checkout: pathlib.Path, folder: pathlib.Path, pre: str, kind: str, out: pathlib.Path, more: list) -> None:
     """Runs the converter with the name of the pre-tokenizer."""
     code = ("import runpy, sys; sys.path.insert(0, '.'); import conversion.base as base; "
             f"base.TextModel.get_vocab_base_pre = lambda self, tokenizer: {pre!r}; "
             "sys.argv[0] = 'convert_hf_to_gguf.py'; runpy.run_path(sys.argv[0], run_name='__main__')")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", code, str(folder.resolve()), "--outtype", kind, "--outfile", str(out)]
+    command = [sys.executable, "-c", code, str(folder.resolve()), "--outtype", kind, "--outfile", str(out), *more]
     ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
 
@@ -295,7 +327,8 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     folder = OUT / name
     write_folder(folder, name, case, model)
 
-    sequences = [draw(model, case.shape, length, ROUTER_GAP, generator) for length in LENGTHS]
+    least_gap = SELECTION_GAP if selection_biases(model) else ROUTER_GAP
+    sequences = [draw(model, case.shape, length, least_gap, generator) for length in LENGTHS]
     logits = run(model, sequences)
     least = least_effect(model, case.shape, sequences, logits)
     assert least > 100 * TOLERANCE["f32"], f"{name}: a block matters too little: {least}"
@@ -308,7 +341,7 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for kind in TYPES:
             out = pathlib.Path(scratch) / f"{kind}.gguf"
-            llama_cpp(checkout, folder, case.tokenizer, kind, out)
+            llama_cpp(checkout, folder, case.tokenizer, kind, out, ["--no-mtp"] if case.shape.nextn else [])
             pairs, about["tensors"][kind] = describe(out)
             about["metadata"] = pairs | {"general.file_type": None}
     lines = []

@@ -23,12 +23,12 @@ import gguf
 import numpy as np
 import torch
 
-from tiny.build import build, norm_shift, randomise
+from tiny.build import build, norm_shift, randomise, selection_biases
 from tiny.draw import draw, least_effect, nmse, run, shared_weights
 from tiny.files import write_logits, write_model
 from tiny.formats import encode, kind_of
-from tiny.shapes import LENGTHS, MODELS, ROUTER_GAP, SPARSE_MIXER_GAP, TOLERANCE, Shape
-from tiny.tensors import half, names, permute, unpermute
+from tiny.shapes import LENGTHS, MODELS, ROUTER_GAP, SELECTION_GAP, SPARSE_MIXER_GAP, TOLERANCE, Shape
+from tiny.tensors import half, names, permute, prediction_layers, unpermute
 
 OUT = pathlib.Path(__file__).parents[2] / "crates/conformance/golden"
 
@@ -39,7 +39,7 @@ def make(name: str, shape: Shape) -> None:
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     model = build(shape)
     randomise(model, shape, generator)
-    parameters = dict(model.named_parameters())
+    parameters = dict(model.named_parameters()) | selection_biases(model)
 
     tensors = {}
     for ours, theirs, heads in names(shape):
@@ -55,9 +55,12 @@ def make(name: str, shape: Shape) -> None:
             decoded = unpermute(decoded, heads)
         half(parameters, theirs).copy_(torch.from_numpy(np.ascontiguousarray(decoded - np.float32(shift))))
     assert shape.tied or "output.weight" in tensors
+    tensors |= {name: (encode(values, kind_of(name, values.shape[-1], mix)), kind_of(name, values.shape[-1], mix))
+                for name, values in prediction_layers(shape, tensors, generator)}
 
     shares = shape.arch == "phimoe" and mix == "f32"
-    least_gap = SPARSE_MIXER_GAP if shares else ROUTER_GAP
+    biased = SELECTION_GAP if selection_biases(model) else ROUTER_GAP
+    least_gap = SPARSE_MIXER_GAP if shares else biased
     sequences = [draw(model, shape, length, least_gap, generator) for length in LENGTHS]
     assert not shares or shared_weights(model, sequences) >= 3, f"SparseMixer shares {shared_weights(model, sequences)} times"
     logits = run(model, sequences)

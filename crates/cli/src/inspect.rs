@@ -1,5 +1,7 @@
 //! `inspect`: the contents of a model file, also of a model that cannot run.
 
+mod layers;
+
 use std::collections::BTreeMap;
 
 use clap::Args;
@@ -11,6 +13,7 @@ use serde::Serialize;
 use crate::console;
 use crate::failure::Failure;
 use crate::source::ModelArg;
+use layers::LayerRun;
 
 /// Show the contents of a model file.
 #[derive(Args)]
@@ -41,6 +44,8 @@ struct Report {
     /// Weights that one token reads.
     bytes_per_token: Option<u64>,
     shape: Option<Shape>,
+    /// The layers in words, runs of equal ones together.
+    layers: Vec<LayerRun>,
     formats: BTreeMap<&'static str, FormatShare>,
     tokenizer: Option<TokenizerReport>,
     chat_template: bool,
@@ -143,6 +148,7 @@ impl Report {
             fingerprint: file.fingerprint(),
             bytes_per_token: spec.map(|spec| bytes_per_token(file, spec)),
             shape: spec.and_then(Shape::new),
+            layers: spec.map(layers::runs).unwrap_or_default(),
             formats,
             tokenizer,
             chat_template: file.metadata().contains("tokenizer.chat_template"),
@@ -164,6 +170,7 @@ impl Report {
         lines.add("file", format!("{}{parts}, GGUF version {}", console::bytes(self.file_bytes), self.gguf_version));
         lines.add("fingerprint", self.fingerprint.clone());
         self.shape.iter().for_each(|shape| shape.list(&mut lines));
+        self.layers.iter().for_each(|run| lines.add(&run.name(), run.what.clone()));
         for (format, share) in &self.formats {
             let percent = 100.0 * share.bytes as f64 / self.file_bytes.max(1) as f64;
             lines.add(format, format!("{} in {} tensors, {percent:.1}%", console::bytes(share.bytes), share.tensors));
@@ -296,5 +303,6 @@ fn bytes_per_token(file: &GgufFile, spec: &ModelSpec) -> u64 {
         }
         _ => tensor.bytes,
     };
-    file.tensors().iter().map(read).fold(0, u64::saturating_add)
+    let loaded = file.tensors().iter().filter(|tensor| !spec.leaves_out(&tensor.name));
+    loaded.map(read).fold(0, u64::saturating_add)
 }

@@ -49,6 +49,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
             return Ok(match key.kind {
                 Kind::Count => config.count(setting)?.map(Value::U32),
                 Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
+                Kind::Flag => config.flag(setting)?.map(Value::Bool),
                 Kind::Unless(usual) => config.flag(setting)?.filter(|&flag| flag != usual).map(Value::Bool),
                 Kind::InverseRootUnless(usual) => {
                     let x = config.number(setting)?.filter(|_| config.value(setting) != config.value(usual));
@@ -63,6 +64,13 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                     let found = names.iter().find(|(name, _)| *name == text);
                     Some(Value::U32(found.ok_or_else(|| config.wrong(setting, &text.into(), known()))?.1))
                 }
+                Kind::FullAttention => match windows(config, setting)?.contains(&true) {
+                    true => {
+                        let found = Json::from("sliding_attention");
+                        return Err(config.wrong(setting, &found, "\"full_attention\" for every layer"));
+                    }
+                    false => None,
+                },
                 Kind::WindowsUnless { period } => {
                     let found = windows(config, setting)?;
                     (found != pattern(period, found.len())).then_some(Value::Array(Array::Bool(found)))
@@ -78,6 +86,11 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
             _ => Some(Value::Bool(flag)),
         },
         (None, Or::Same(other)) => Some(Value::U32(needed(config, other)?)),
+        (None, Or::Product(one, other)) => {
+            let (one, count) = (needed(config, one)?, needed(config, other)?);
+            let wrong = || config.wrong(other, &count.into(), "a number whose product is below 2^32");
+            Some(Value::U32(one.checked_mul(count).ok_or_else(wrong)?))
+        }
         (None, Or::Quotient(over, under)) => {
             let (over, count) = (needed(config, over)?, needed(config, under)?);
             let whole = over.checked_div(count).filter(|_| over.is_multiple_of(count));

@@ -85,7 +85,8 @@ impl Converter {
         let config = config.without_nulls(NULLS).without_nulls(family.nulls);
         let checkpoint = Checkpoint::open(folder)?;
         let rope = rope::read(family, &config)?;
-        let made = tensors::plan(family, &config, &checkpoint, rope.vectors)?;
+        let mut notes = Vec::new();
+        let made = tensors::plan(family, &config, &checkpoint, rope.vectors, &mut notes)?;
         let mix = options.mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(&made)));
 
         let mut header = GgufWriter::new();
@@ -100,10 +101,9 @@ impl Converter {
         for (key, value) in keys::read(family, &config)?.into_iter().chain(rope.pairs) {
             header.set(&format!("{}.{key}", family.architecture), value)?;
         }
-        let mut notes = Vec::new();
         let rows = made.iter().find(|tensor| tensor.name == "token_embd.weight").and_then(|t| t.shape.get(1));
         let size = rows.and_then(|&rows| usize::try_from(rows).ok()).unwrap_or_default();
-        for (key, value) in vocabulary::read(folder, &config, size, options.pre.as_deref(), &mut notes)? {
+        for (key, value) in vocabulary::read(folder, &config, family, size, options.pre.as_deref(), &mut notes)? {
             header.set(&key, value)?;
         }
 

@@ -5,7 +5,7 @@ use serde_json::Value as Json;
 
 use super::config::Config;
 use super::error::ConvertError;
-use super::family::Family;
+use super::family::{Family, Rotated};
 use super::keys::{Pairs, needed};
 
 const KNOWN: &str = "default, linear, yarn, longrope or llama3";
@@ -52,18 +52,14 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
         None => config.positive("rope_local_base_freq")?,
     };
     let parameters = global.map(|global| global.without_nulls(NULLS)).or(parameters);
-    for settings in parameters.iter().chain([config]) {
-        let key = "partial_rotary_factor";
-        if let Some(found) = settings.value(key).filter(|found| found.as_f64() != Some(1.0)) {
-            return Err(settings.wrong(key, found, "1: heads of which only a part is rotated are not supported"));
-        }
-    }
+    let rotated = rotated(family, config, parameters.as_ref())?;
     let parameter = |key: &str| parameters.as_ref().map_or(Ok(None), |p| p.positive(key));
     let base = match (parameter("rope_theta")?, config.positive("rope_theta")?) {
         (Some(base), _) | (None, Some(base)) => base,
         (None, None) => family.rope_base,
     };
     let mut rope = Rope { pairs: vec![("rope.freq_base".to_owned(), Value::F32(base as f32))], vectors: Vec::new() };
+    rope.pairs.extend(rotated.map(|width| ("rope.dimension_count".to_owned(), Value::U32(width))));
     if let Some(base) = windowed_base {
         rope.pairs.push(("rope.freq_base_swa".to_owned(), Value::F32(base as f32)));
     }
@@ -71,6 +67,45 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
         rope.scaling(family, config, parameters, base)?;
     }
     Ok(rope)
+}
+
+/// Elements of a head that are rotated, in families whose models differ in that.
+fn rotated(family: &Family, config: &Config, parameters: Option<&Config>) -> Result<Option<u32>, ConvertError> {
+    const SHARE: &str = "partial_rotary_factor";
+    let given = || parameters.into_iter().chain([config]).find_map(|from| Some((from, from.value(SHARE)?)));
+    let Rotated::Part(default) = family.rotated else {
+        return match given().filter(|(_, found)| found.as_f64() != Some(1.0)) {
+            Some((from, found)) => {
+                Err(from.wrong(SHARE, found, "1: heads of which only a part is rotated are not supported"))
+            }
+            None => Ok(None),
+        };
+    };
+    let head = head_width(config)?;
+    if let Some(width) = config.count("rotary_dim")? {
+        return Ok(Some(width));
+    }
+    let share = match given() {
+        Some((from, found)) => {
+            let share = from.positive(SHARE)?.unwrap_or(default);
+            if share > 1.0 {
+                return Err(from.wrong(SHARE, found, "a share, at most 1"));
+            }
+            share
+        }
+        None => default,
+    };
+    Ok(Some((f64::from(head) * share) as u32))
+}
+
+/// Elements of a head.
+fn head_width(config: &Config) -> Result<u32, ConvertError> {
+    if let Some(width) = config.count("head_dim")? {
+        return Ok(width);
+    }
+    let heads = needed(config, "num_attention_heads")?;
+    let wrong = || config.wrong("num_attention_heads", &Json::from(heads), "at least 1");
+    needed(config, "hidden_size")?.checked_div(heads).ok_or_else(wrong)
 }
 
 impl Rope {
@@ -176,14 +211,7 @@ fn longrope_magnitude(config: &Config, parameters: &Config, original_context: u3
 /// often are kept, those of pairs that turn seldom divided by a factor, with a ramp between. In f32, as the converters
 /// do.
 fn llama3(config: &Config, parameters: &Config, base: f64, factor: f64) -> Result<Vec<f32>, ConvertError> {
-    let width = match config.count("head_dim")? {
-        Some(width) => width,
-        None => {
-            let heads = needed(config, "num_attention_heads")?;
-            let wrong = || config.wrong("num_attention_heads", &Json::from(heads), "at least 1");
-            needed(config, "hidden_size")?.checked_div(heads).ok_or_else(wrong)?
-        }
-    };
+    let width = head_width(config)?;
     if width > 1 << 16 {
         return Err(config.wrong("head_dim", &width.into(), "at most 65536"));
     }

@@ -47,6 +47,9 @@ impl OutputTensor {
     }
 }
 
+/// The settings with the number of layers after the others that predict further tokens.
+const PREDICTION_LAYERS: &[&str] = &["num_nextn_predict_layers", "num_mtp_layers"];
+
 /// Buffers of checkpoints that are no weights.
 const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias"];
 
@@ -56,6 +59,7 @@ pub(super) fn plan(
     config: &Config,
     checkpoint: &Checkpoint,
     vectors: Vec<(&'static str, Vec<f32>)>,
+    notes: &mut Vec<String>,
 ) -> Result<Vec<OutputTensor>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
     let tied = config.flag("tie_word_embeddings")?.unwrap_or(false);
@@ -80,7 +84,7 @@ pub(super) fn plan(
             planner.add(rule, layer)?;
         }
     }
-    planner.check_unused(family)?;
+    planner.check_unused(family, layers, notes)?;
     Ok(planner.planned)
 }
 
@@ -246,11 +250,26 @@ impl<'a> Planner<'a, '_> {
         Ok((shape, rows))
     }
 
-    fn check_unused(&self, family: &Family) -> Result<(), ConvertError> {
+    /// Refuses tensors that no rule has used, but for those of layers that predict further tokens, which are left out.
+    fn check_unused(&self, family: &Family, layers: usize, notes: &mut Vec<String>) -> Result<(), ConvertError> {
+        let setting = PREDICTION_LAYERS.iter().find(|setting| self.config.value(setting).is_some());
+        let predicting = setting.map_or(Ok(None), |setting| self.config.count(setting))?.unwrap_or(0) as usize;
+        let predicts = |name: &str| {
+            let layer =
+                name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());
+            layer.and_then(|layer| layer.checked_sub(layers)).is_some_and(|after| after < predicting)
+                || family.prediction.iter().any(|start| name.starts_with(start))
+        };
         let unused = |tensor: &&Tensor| {
             !self.used.contains(tensor.name.as_str()) && !IGNORED.iter().any(|suffix| tensor.name.ends_with(suffix))
         };
-        let mut unused = self.checkpoint.tensors().filter(unused);
+        let (left_out, unused): (Vec<_>, Vec<_>) =
+            self.checkpoint.tensors().filter(unused).partition(|tensor| predicts(&tensor.name));
+        if let Some(first) = left_out.first() {
+            let count = left_out.len();
+            notes.push(format!("{count} tensors, {} first, predict further tokens; they are left out", first.name));
+        }
+        let mut unused = unused.into_iter();
         match unused.next() {
             Some(first) => Err(ConvertError::UnusedTensors {
                 first: first.name.clone(),

@@ -11,6 +11,15 @@ use crate::stage::Stage;
 /// The result of loading or running a model.
 pub type Result<T> = std::result::Result<T, Error>;
 
+/// The reason why an architecture is not supported, as the end of a clause.
+struct Needs<'a>(&'a Option<&'static str>);
+
+impl fmt::Display for Needs<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |missing| write!(f, ", because it needs {missing}"))
+    }
+}
+
 /// Why a model could not be loaded or run. Every message says what was wrong, where, and what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -38,10 +47,12 @@ pub enum Error {
         device: String,
     },
     /// The architecture is not implemented.
-    #[error("architecture {} is not supported; known architectures: {known}", Name(.found))]
+    #[error("architecture {} is not supported{}; known architectures: {known}", Name(.found), Needs(.missing))]
     Architecture {
         /// `general.architecture`.
         found: String,
+        /// The part of its layers that is not implemented, if the architecture is known by name.
+        missing: Option<&'static str>,
         /// The known architectures.
         known: String,
     },

@@ -1,10 +1,13 @@
 """The models as transformers has them, with random weights."""
 
 import torch
+from transformers import Dots1Config, Dots1ForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GptOssConfig, GptOssForCausalLM
+from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeConfig, GraniteMoeForCausalLM, GraniteMoeSharedConfig, GraniteMoeSharedForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import MiniMaxM2Config, MiniMaxM2ForCausalLM
 from transformers import OlmoeConfig, OlmoeForCausalLM, PhimoeConfig, PhimoeForCausalLM
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
@@ -14,10 +17,28 @@ from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 from . import shapes
 from .shapes import CONTEXT, EPS, GRANITE, LENGTHS, LONG, SPARSE_MIXER_NEAR, Shape
 
+SELECTION_BIAS = "e_score_correction_bias"
+# Where it is added to shares of a softmax, not to sigmoids.
+SOFTMAX = ("ernie4_5-moe",)
+
 
 def norm_shift(shape: Shape, name: str) -> float:
     """Gemma's norms multiply by 1 + weight; the file has the sum."""
     return 1.0 if shape.arch == "gemma3" and name.endswith("norm.weight") else 0.0
+
+
+def routed(shape: Shape) -> dict:
+    """The settings of DeepSeek-V3's kind of router and experts."""
+    return dict(
+        moe_intermediate_size=shape.inner, n_routed_experts=shape.experts, num_experts_per_tok=shape.top_k,
+        n_shared_experts=shape.shared // shape.inner, first_k_dense_replace=shape.dense, n_group=shape.groups,
+        topk_group=(shape.groups + 1) // 2, routed_scaling_factor=shape.scale)
+
+
+def selection_biases(model) -> dict:
+    """What is added to the scores that choose experts, which in some families are no parameters."""
+    both = dict(model.named_buffers()) | dict(model.named_parameters())
+    return {name: bias for name, bias in both.items() if name.endswith(SELECTION_BIAS)}
 
 
 def build(shape: Shape):
@@ -57,6 +78,24 @@ def build(shape: Shape):
         config._experts_implementation = "eager"
         for layer in model.model.layers[shape.dense:]:
             layer.mlp = DeepseekV2Moe(config)
+    elif shape.arch == "dots1":
+        model = Dots1ForCausalLM(Dots1Config(
+            intermediate_size=3 * shape.inner, norm_topk_prob=True, sliding_window=None, **head, **routed(shape),
+            **common))
+    elif shape.arch == "ernie4_5-moe":
+        model = Ernie4_5_MoeForCausalLM(Ernie4_5_MoeConfig(
+            intermediate_size=3 * shape.inner, moe_intermediate_size=shape.inner, moe_num_experts=shape.experts,
+            moe_k=shape.top_k, moe_num_shared_experts=shape.shared // shape.inner, moe_layer_start_index=shape.dense,
+            head_dim=shape.head, bos_token_id=None, pad_token_id=None, **common))
+    elif shape.arch == "glm4moe":
+        common["rope_parameters"] |= dict(partial_rotary_factor=shape.rotary / shape.head)
+        model = Glm4MoeForCausalLM(Glm4MoeConfig(
+            intermediate_size=3 * shape.inner, use_qk_norm=shape.qk_norm, norm_topk_prob=True, num_mtp_layers=0,
+            **head, **routed(shape), **common))
+    elif shape.arch == "minimax-m2":
+        common["rope_parameters"] |= dict(partial_rotary_factor=shape.rotary / shape.head)
+        model = MiniMaxM2ForCausalLM(MiniMaxM2Config(
+            intermediate_size=shape.inner, head_dim=shape.head, **local, **common))
     elif shape.arch == "gemma3":
         common["rope_parameters"] = {"full_attention": common["rope_parameters"], "sliding_attention": {
             "rope_type": "default", "rope_theta": 10000.0}}
@@ -99,10 +138,12 @@ EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma3": 1 / 8}
 
 def randomise(model, shape: Shape, generator) -> None:
     gains = GPT_OSS_GAIN if shape.arch == "gpt-oss" else GAIN
-    for name, weight in model.named_parameters():
+    for name, weight in (dict(model.named_parameters()) | selection_biases(model)).items():
         noise = torch.randn(weight.shape, generator=generator)
         if name.endswith("norm.weight"):
             value = 1.2 + 0.3 * noise - norm_shift(shape, name)
+        elif name.endswith(SELECTION_BIAS):
+            value = (0.15 if shape.arch in SOFTMAX else 0.3) * noise
         elif name.endswith("gate_up_proj_bias"):
             value = 2.0 * noise
         elif name.endswith("bias"):

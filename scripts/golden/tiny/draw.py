@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from . import shapes
+from .build import SOFTMAX, selection_biases
 from .shapes import SPARSE_MIXER_NEAR, Shape
 
 
@@ -22,6 +23,24 @@ def sparse_mixer_gap(logits: torch.Tensor) -> torch.Tensor:
     return gap
 
 
+def gap_after(scores: torch.Tensor, count: int) -> torch.Tensor:
+    """How far the best so many scores are from the next."""
+    top = scores.topk(count + 1).values
+    return top[:, -2] - top[:, -1]
+
+
+def selection_gap(scores: torch.Tensor, shape: Shape) -> torch.Tensor:
+    """How far the choice of groups, and of experts in them, is from being another."""
+    gap = torch.full((len(scores),), torch.inf)
+    if shape.groups > 1:
+        groups = scores.unflatten(-1, (shape.groups, -1))
+        worth, kept = groups.topk(2).values.sum(-1), (shape.groups + 1) // 2
+        gap = gap_after(worth, kept)
+        left_out = worth < worth.topk(kept).values[:, -1:]
+        scores = groups.masked_fill(left_out[..., None], -torch.inf).flatten(1)
+    return torch.minimum(gap, gap_after(scores, shape.top_k))
+
+
 def shared_weights(model, sequences) -> int:
     """How many of all the experts' weights SparseMixer has made less than 1."""
     count = 0
@@ -38,14 +57,24 @@ def shared_weights(model, sequences) -> int:
 
 
 def router_gap(model, shape: Shape, sequences) -> torch.Tensor:
-    """The smallest gap between the k-th and the next router logit at the last position, over all layers."""
+    """The smallest gap between the k-th and the next router logit, or score that chooses, at the last position, over all
+    layers."""
     smallest = torch.full((len(sequences),), torch.inf)
+    biases = selection_biases(model)
 
-    def look(_module, _inputs, output):
+    def look(module, _inputs, output):
         logits = output[0].reshape(len(sequences), -1, shape.experts)[:, -1]
-        gap = sparse_mixer_gap(logits) if shape.arch == "phimoe" else logits.topk(shape.top_k + 1).values[:, -2:]
-        smallest.copy_(torch.minimum(smallest, gap if gap.dim() == 1 else gap[:, 0] - gap[:, 1]))
+        bias = next((b for name, b in biases.items() if name.startswith(names[module].rsplit(".", 1)[0])), None)
+        if shape.arch == "phimoe":
+            gap = sparse_mixer_gap(logits)
+        elif bias is None:
+            gap = gap_after(logits, shape.top_k)
+        else:
+            scores = logits.softmax(-1) if shape.arch in SOFTMAX else logits.sigmoid()
+            gap = selection_gap(scores + bias.flatten(), shape)
+        smallest.copy_(torch.minimum(smallest, gap))
 
+    names = {module: name for name, module in model.named_modules()}
     hooks = [router.register_forward_hook(look) for router in routers(model)]
     model(input_ids=sequences)
     for hook in hooks:
@@ -77,7 +106,7 @@ def nmse(found: list, expected: list) -> float:
 
 
 def least_effect(model, shape: Shape, sequences, logits) -> float:
-    """The smallest NMSE that zeroing one block's output causes."""
+    """The smallest NMSE that zeroing one block's output, or one router's selection bias, causes."""
     least = np.inf
     for layer in model.model.layers:
         ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp")
@@ -89,4 +118,9 @@ def least_effect(model, shape: Shape, sequences, logits) -> float:
             hook.remove()
             effect = min(nmse([f], [e]) for f, e in zip(moved, logits))
             least = min(least, effect)
+    for bias in selection_biases(model).values():
+        kept = bias.clone()
+        bias.zero_()
+        least = min(least, max(nmse([f], [e]) for f, e in zip(run(model, sequences), logits)))
+        bias.copy_(kept)
     return least

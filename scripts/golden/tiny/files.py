@@ -12,10 +12,10 @@ from .shapes import CONTEXT, EPS, GRANITE, LINEAR, LLAMA3, LONG, SHORT, UNTRUNCA
 def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer = gguf.GGUFWriter(path, "llama" if shape.arch == "mixtral" else shape.arch)
     writer.add_name(path.stem)
-    writer.add_block_count(shape.layers)
+    writer.add_block_count(shape.layers + shape.nextn)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.hidden)
-    writer.add_feed_forward_length(3 * shape.inner if shape.arch == "deepseek" else shape.inner)
+    writer.add_feed_forward_length(3 * shape.inner if shape.dense else shape.inner)
     writer.add_head_count(shape.heads)
     writer.add_head_count_kv(shape.kv_heads)
     writer.add_key_length(shape.head)
@@ -35,8 +35,25 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_shared_count(shape.shared // shape.inner)
         writer.add_expert_weights_scale(shapes.ROUTED_SCALE)
         writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+    elif shape.arch in ("glm4moe", "dots1"):
+        writer.add_leading_dense_block_count(shape.dense)
+        writer.add_expert_shared_count(shape.shared // shape.inner)
+        writer.add_expert_weights_scale(shape.scale)
+        writer.add_expert_weights_norm(True)
+        writer.add_expert_group_count(shape.groups)
+        writer.add_expert_group_used_count((shape.groups + 1) // 2)
+    elif shape.arch == "ernie4_5-moe":
+        writer.add_leading_dense_block_count(shape.dense)
+        writer.add_interleave_moe_layer_step(1)
+        writer.add_expert_shared_count(shape.shared // shape.inner)
     elif shape.shared:
         writer.add_expert_shared_feed_forward_length(shape.shared)
+    if shape.arch in ("glm4moe", "minimax-m2", "dots1"):
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+    if shape.rotary:
+        writer.add_rope_dimension_count(shape.rotary)
+    if shape.nextn:
+        writer.add_nextn_predict_layers(shape.nextn)
     if shape.arch in ("granite", "granitemoe"):
         writer.add_embedding_scale(GRANITE["embedding_multiplier"])
         writer.add_attention_scale(GRANITE["attention_multiplier"])

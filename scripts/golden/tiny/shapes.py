@@ -18,6 +18,8 @@ SPARSE_MIXER_GAP = 0.01
 GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.7, logits_scaling=2.5)
 # What multiplies the experts' weights in `deepseek`.
 ROUTED_SCALE = 1.4
+# The k-th and the next score that choose, of routers with a selection bias, are at least this far apart.
+SELECTION_GAP = 0.03
 
 
 @dataclass
@@ -40,6 +42,11 @@ class Shape:
     period: int = 0  # the last of so many layers sees everything
     layers: int = 2
     theta: float = 10000.0
+    rotary: int = 0  # elements of a head that are rotated; 0: all
+    qk_norm: bool = False  # where a family has models with and without
+    scale: float = 1.0  # multiplies the experts' weights
+    groups: int = 1  # of experts; half of them take part
+    nextn: int = 0  # layers that predict further tokens, which follow the others
     rope: dict = field(default_factory=dict)
 
 
@@ -87,6 +94,16 @@ MODELS = {
     "qwen3moe-q4_k_m": Shape("qwen3moe", 256, 256, 4, 2, 64, 4, 2, theta=1e6),
     "gpt-oss-f32": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
     "gpt-oss-mxfp4": Shape("gpt-oss", 64, 32, 4, 2, 32, 6, 2, layers=3, theta=150000.0, bias=True, window=9, rope=UNTRUNCATED),
+    "glm4moe-f32": Shape("glm4moe", 32, 16, 4, 2, 16, 8, 2, bias=True, shared=16, dense=1, rotary=8, qk_norm=True,
+                         scale=2.5, groups=2, nextn=1),
+    "glm4moe-q8_0": Shape("glm4moe", 64, 32, 4, 2, 32, 8, 2, bias=True, shared=32, dense=1, rotary=16,
+                          scale=2.0, nextn=1),
+    "minimax-m2-f32": Shape("minimax-m2", 32, 16, 4, 2, 16, 8, 2, theta=5e6, rotary=8),
+    "minimax-m2-q8_0": Shape("minimax-m2", 64, 32, 4, 2, 32, 8, 2, theta=5e6, rotary=16),
+    "dots1-f32": Shape("dots1", 32, 16, 4, 4, 16, 8, 2, shared=32, dense=1, scale=2.5),
+    "dots1-q8_0": Shape("dots1", 64, 32, 4, 4, 16, 8, 2, shared=64, dense=1, scale=2.5),
+    "ernie4_5-moe-f32": Shape("ernie4_5-moe", 32, 16, 4, 2, 16, 8, 2, tied=True, theta=5e5, shared=32, dense=1),
+    "ernie4_5-moe-q8_0": Shape("ernie4_5-moe", 64, 32, 4, 2, 16, 8, 2, theta=5e5, dense=1),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),

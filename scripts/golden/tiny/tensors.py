@@ -1,8 +1,17 @@
 """Parameters of transformers as GGUF's tensors, and back."""
 
+from collections.abc import Iterator
+
+import gguf
 import numpy as np
+import torch
 
 from .shapes import Shape
+
+
+# The names that families give the bias of the scores that choose experts.
+SELECTION_BIASES = {"dots1": "gate.e_score_correction_bias", "ernie4_5-moe": "gate.moe_statics.e_score_correction_bias",
+                    "glm4moe": "gate.e_score_correction_bias", "minimax-m2": "e_score_correction_bias"}
 
 
 def permute(w: np.ndarray, heads: int) -> np.ndarray:
@@ -25,7 +34,7 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     if shape.arch == "gemma3":
         norms = [("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm"),
                  ("ffn_norm", "pre_feedforward_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")]
-    if shape.arch == "gpt-oss":
+    if shape.arch in ("gpt-oss", "glm4moe"):
         norms = [("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm")]
     table = [("token_embd.weight", "model.embed_tokens.weight", 0)]
     table += [(f"output_norm.{part}", f"model.norm.{part}", 0) for part in parts]
@@ -39,7 +48,7 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                      (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
             if kind == "weight" or shape.arch in ("llama", "phimoe", "gpt-oss"):
                 rows.append((f"attn_output.{kind}", f"self_attn.o_proj.{kind}", 0))
-        if shape.arch in ("qwen3", "qwen3moe", "olmoe", "gemma3"):
+        if shape.qk_norm or shape.arch in ("qwen3", "qwen3moe", "olmoe", "gemma3", "minimax-m2", "dots1"):
             rows += [("attn_q_norm.weight", "self_attn.q_norm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
         if shape.arch == "gpt-oss":
@@ -56,12 +65,14 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                      ("ffn_gate_exps.weight", f"{experts}.experts.gate_up_proj:0", 0),
                      ("ffn_up_exps.weight", f"{experts}.experts.gate_up_proj:1", 0),
                      ("ffn_down_exps.weight", f"{experts}.experts.down_proj", 0)]
+            if shape.arch in SELECTION_BIASES:
+                rows.append(("exp_probs_b.bias", f"{experts}.{SELECTION_BIASES[shape.arch]}", 0))
             if shape.shared and shape.arch == "granitemoe":
                 rows += [("ffn_gate_shexp.weight", "shared_mlp.input_linear.weight:0", 0),
                          ("ffn_up_shexp.weight", "shared_mlp.input_linear.weight:1", 0),
                          ("ffn_down_shexp.weight", "shared_mlp.output_linear.weight", 0)]
             elif shape.shared:
-                name = "shared_experts" if shape.arch == "deepseek" else "shared_expert"
+                name = "shared_expert" if shape.arch == "qwen2moe" else "shared_experts"
                 rows += [(f"ffn_{part}_shexp.weight", f"mlp.{name}.{part}_proj.weight", 0)
                          for part in ("gate", "up", "down")]
             if shape.arch == "qwen2moe":
@@ -81,3 +92,16 @@ def half(parameters: dict, name: str):
         weight = weight.transpose(1, 2) if weight.dim() == 3 else weight
         return {"even": weight[:, ::2], "odd": weight[:, 1::2], "all": weight}[part]
     return weight.chunk(2, dim=-2)[int(part)] if part else weight
+
+
+def prediction_layers(shape: Shape, tensors: dict, generator) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and random values of the layers that predict further tokens: what the last layer has, and how the token and
+    the hidden state become its input. transformers' model lacks them."""
+    n, last = shape.hidden, f"blk.{shape.layers - 1}."
+    inputs = {"nextn.eh_proj.weight": (n, 2 * n), "nextn.enorm.weight": (n,), "nextn.hnorm.weight": (n,),
+              "nextn.shared_head_norm.weight": (n,)}
+    copied = {name.removeprefix(last): gguf.quants.dequantize(data, kind).shape
+              for name, (data, kind) in tensors.items() if name.startswith(last)}
+    for i in range(shape.layers, shape.layers + shape.nextn):
+        for name, size in (copied | inputs).items():
+            yield f"blk.{i}.{name}", torch.randn(size, generator=generator).numpy() / size[-1] ** 0.5

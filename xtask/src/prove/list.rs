@@ -104,6 +104,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     }
     route in "cpu/src/route.rs" by [route] {
         "first + second" => "first",
+        "1.0 / (1.0 + (-*v).exp())" => "1.0 / (1.0 + v.exp())",
+        "marks.fill(!kept);" => "marks.fill(kept);",
+        "take(routing.groups)" => "take(routing.top_groups)",
+        "f64::from(routing.scale) / sum" => "1.0 / sum",
         "sum.max(LEAST_SUM)" => "sum",
         "if scores[i] > scores[best]" => "if scores[i] >= scores[best]",
         "*s += f64::from(b)" => "*s -= f64::from(b)",

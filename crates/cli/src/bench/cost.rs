@@ -82,7 +82,7 @@ impl Cost {
         });
         let mut cost =
             Cost { dense: Matrix::default(), head: Matrix::default(), embedding_row: 0.0, layers: layers.collect() };
-        for tensor in file.tensors() {
+        for tensor in file.tensors().iter().filter(|tensor| !spec.leaves_out(&tensor.name)) {
             let is_matrix = tensor.shape.len() > 1 && !tensor.name.ends_with(".bias");
             let products = if is_matrix { tensor.elements() as f64 } else { 0.0 };
             let matrix = Matrix { bytes: tensor.bytes as f64, products };

@@ -3,10 +3,10 @@
 
 use super::llama::ATTENTION;
 use super::parts::{
-    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, WIDTH, count, expect_number, expect_text, head_widths, norm_epsilon,
-    number, optional, renormalised,
+    BASE, COMMON, DENSE, EXPERTS, MOE, NORMS, SHARED_EXPERTS, WIDTH, count, expect_number, expect_text, head_widths,
+    norm_epsilon, number, renormalised,
 };
-use super::{Family, Key, Kind, Or, Rule};
+use super::{Family, Key, Kind, Or};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["deepseek"],
@@ -14,7 +14,7 @@ pub(super) const FAMILY: Family = Family {
     keys: &[COMMON, EXPERTS, &norm_epsilon(1e-6), &head_widths(Or::Skip), KEYS],
     nulls: &["head_dim", "n_shared_experts"],
     expects: &[expect_text("hidden_act", "silu"), expect_number("moe_layer_freq", 1.0)],
-    layer: &[NORMS, ATTENTION, SHARED],
+    layer: &[NORMS, ATTENTION, SHARED_EXPERTS],
     mlps: &[MOE, DENSE],
     ..BASE
 };
@@ -31,11 +31,4 @@ const KEYS: &[Key] = &[
     number("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
     Key { ours: "expert_gating_func", theirs: &["scoring_func"], kind: GATING, or: Or::Skip },
     renormalised(false),
-];
-
-/// Layers with experts have them, if the settings say how many.
-const SHARED: &[Rule] = &[
-    optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.mlp.shared_experts.gate_proj.weight"),
-    optional("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.shared_experts.up_proj.weight"),
-    optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_experts.down_proj.weight"),
 ];

@@ -2,8 +2,8 @@
 //! stored column by column.
 
 use super::parts::{
-    ATTENTION, BASE, COMMON, EXPERTS, count, expect_flag, expect_number, expect_text, head_widths, needed,
-    norm_epsilon, windows,
+    ATTENTION, BASE, COMMON, EXPERTS, POST_ATTENTION_NORMS, count, expect_flag, expect_number, expect_text,
+    head_widths, needed, norm_epsilon, windows,
 };
 use super::{Family, How, Key, Layout, Or, Rule};
 
@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
         expect_number("swiglu_limit", 7.0),
         expect_flag("attention_bias", true),
     ],
-    layer: &[NORMS, ATTENTION, SINKS, ROUTER],
+    layer: &[POST_ATTENTION_NORMS, ATTENTION, SINKS, ROUTER],
     mlps: &[QUANTISED, DENSE],
     ..BASE
 };
@@ -27,11 +27,6 @@ const KEYS: &[Key] = &[
     count("attention.sliding_window", &["sliding_window"], Or::Refuse),
     windows(2),
     count("expert_feed_forward_length", &["intermediate_size"], Or::Refuse),
-];
-
-const NORMS: &[Rule] = &[
-    needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
-    needed("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
 ];
 
 const SINKS: &[Rule] = &[needed("blk.{layer}.attn_sinks.weight", "model.layers.{layer}.self_attn.sinks")];

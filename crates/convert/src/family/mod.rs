@@ -18,10 +18,14 @@ macro_rules! families {
 
 families! {
     deepseek: FAMILY;
+    dots1: FAMILY;
+    ernie4_5_moe: FAMILY;
     gemma3: FAMILY;
+    glm4_moe: FAMILY;
     gpt_oss: FAMILY;
     granite: FAMILY, MOE;
     llama: FAMILY, MIXTRAL;
+    minimax_m2: FAMILY;
     olmoe: FAMILY;
     phimoe: FAMILY;
     qwen2: FAMILY;
@@ -44,6 +48,14 @@ pub(super) struct Family {
     pub(super) rope_base: f64,
     /// Whether YaRN's ramp begins and ends at whole pairs: a property of the architecture, for which there is no key.
     pub(super) yarn_truncates: bool,
+    /// The part of a head that is rotated.
+    pub(super) rotated: Rotated,
+    /// `tokenizer.ggml.pre`, where other families' pre-tokenizers have the same rules.
+    pub(super) pre: Option<&'static str>,
+    /// Special tokens that settings do not name: the role (`tokenizer.ggml.{role}_token_id`) and the text.
+    pub(super) special_tokens: &'static [(&'static str, &'static str)],
+    /// How names of tensors begin that predict further tokens and are left out, besides whole layers after the others.
+    pub(super) prediction: &'static [&'static str],
     pub(super) expects: &'static [Expect],
     /// Tensors outside the layers.
     pub(super) globals: &'static [&'static [Rule]],
@@ -51,6 +63,15 @@ pub(super) struct Family {
     pub(super) layer: &'static [&'static [Rule]],
     /// Every layer also has the tensors of one of these, known by its first.
     pub(super) mlps: &'static [&'static [Rule]],
+}
+
+/// The part of a head that is rotated.
+#[derive(Clone, Copy)]
+pub(super) enum Rotated {
+    /// All of it: settings that say otherwise are refused.
+    Whole,
+    /// As the settings say: elements in `rotary_dim`, a share in `partial_rotary_factor`, or without both this share.
+    Part(f64),
 }
 
 /// A metadata key and the setting that it comes from.
@@ -71,11 +92,15 @@ pub(super) enum Kind {
     Count,
     /// A float.
     Number,
+    /// A boolean.
+    Flag,
     /// A boolean, written only if it differs from this default of the architecture.
     Unless(bool),
     /// Whether each layer has a window, written only if it differs from the architecture's default: of every `period`
     /// layers all but the last.
     WindowsUnless { period: usize },
+    /// Nothing is written, because the type of every layer must be full attention.
+    FullAttention,
     /// 1 / √ of a number, written only if the number differs from this setting.
     InverseRootUnless(&'static str),
     /// A text, written as its number.
@@ -94,6 +119,8 @@ pub(super) enum Or {
     Flag(bool),
     /// Another setting.
     Same(&'static str),
+    /// One setting times another.
+    Product(&'static str, &'static str),
     /// One setting divided by another.
     Quotient(&'static str, &'static str),
 }

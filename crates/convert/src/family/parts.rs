@@ -1,6 +1,6 @@
 //! Parts that several families share.
 
-use super::{Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Rule};
+use super::{Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Rotated, Rule};
 
 /// The common base of most families. A family names its model types, its architecture and its keys, and what else
 /// differs.
@@ -11,6 +11,10 @@ pub(super) const BASE: Family = Family {
     nulls: &[],
     rope_base: 10_000.0,
     yarn_truncates: true,
+    rotated: Rotated::Whole,
+    pre: None,
+    special_tokens: &[],
+    prediction: &[],
     expects: &[expect_text("hidden_act", "silu")],
     globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION],
@@ -89,7 +93,7 @@ pub(super) const COMMON: &[Key] = &[
 ];
 
 /// The settings with the number of experts.
-pub(crate) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
+pub(crate) const EXPERT_COUNT: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"];
 
 /// Experts that a router chooses.
 pub(super) const EXPERTS: &[Key] = &[
@@ -133,12 +137,46 @@ pub(super) const QK_NORMS: &[Rule] = &[
     needed("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
 ];
 
+/// A norm of all heads of queries and keys, if it is there.
+pub(super) const OPTIONAL_QK_NORMS: &[Rule] = &[
+    optional("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
+    optional("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
+];
+
+/// The norms before attention and MLP where GGUF calls the latter the norm after attention.
+pub(super) const POST_ATTENTION_NORMS: &[Rule] = &[
+    needed("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
+    needed("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
+];
+
 /// A dense gated MLP.
 pub(super) const DENSE: &[Rule] = &[
     needed("blk.{layer}.ffn_gate.weight", "model.layers.{layer}.mlp.gate_proj.weight"),
     needed("blk.{layer}.ffn_up.weight", "model.layers.{layer}.mlp.up_proj.weight"),
     needed("blk.{layer}.ffn_down.weight", "model.layers.{layer}.mlp.down_proj.weight"),
 ];
+
+/// Experts that serve every token, as `mlp.shared_experts`: layers with experts have them, if the settings say how
+/// many.
+pub(super) const SHARED_EXPERTS: &[Rule] = &[
+    optional("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.mlp.shared_experts.gate_proj.weight"),
+    optional("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.shared_experts.up_proj.weight"),
+    optional("blk.{layer}.ffn_down_shexp.weight", "model.layers.{layer}.mlp.shared_experts.down_proj.weight"),
+];
+
+/// The keys of DeepSeek-V3's kind of router and experts; the first layers are dense.
+pub(super) const ROUTED: &[Key] = &[
+    count("expert_group_count", &["n_group"], Or::Skip),
+    count("expert_group_used_count", &["topk_group"], Or::Skip),
+    count("leading_dense_block_count", &["first_k_dense_replace"], Or::Count(0)),
+    count("expert_feed_forward_length", &["moe_intermediate_size"], Or::Refuse),
+    count("expert_shared_count", &["n_shared_experts"], Or::Skip),
+    number("expert_weights_scale", &["routed_scaling_factor"], Or::Number(1.0)),
+];
+
+/// The bias of the scores that choose experts, which layers with experts have.
+pub(super) const SELECTION_BIAS: &[Rule] =
+    &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.mlp.gate.e_score_correction_bias")];
 
 /// A router and experts, as `mlp.experts`.
 pub(super) const MOE: &[Rule] = &[

@@ -5,16 +5,18 @@ use super::{Kind, Token, Vocabulary, pre, table};
 use crate::config::Config;
 use crate::error::ConvertError;
 
-/// `pre`: the pre-tokenizer, if the user names it.
+/// `pre`: the pre-tokenizer, if the user names it; `usual`: its name in this family of models, where several have its
+/// rules.
 pub(super) fn read(
     json: &TokenizerJson,
     about: &Config,
     size: usize,
     pre: Option<&str>,
+    usual: Option<&str>,
 ) -> Result<Vocabulary, ConvertError> {
     let pre = match pre {
         Some(name) => name.to_owned(),
-        None => pre::recognise(json)?.to_owned(),
+        None => pre::recognise(json, usual)?.to_owned(),
     };
     let plain =
         json.model.vocab.iter().map(|(text, &id)| (id, Token { text: text.clone(), score: 0.0, kind: Kind::Normal }));

@@ -19,6 +19,7 @@ use gristmill_text::tokenizer::TokenType as Kind;
 
 use super::config::Config;
 use super::error::ConvertError;
+use super::family::Family;
 use super::keys::Pairs;
 use json::TokenizerJson;
 
@@ -59,6 +60,7 @@ const NULLS: &[&str] = &["chat_template", "add_prefix_space"];
 pub(super) fn read(
     folder: &Path,
     config: &Config,
+    family: &Family,
     size: usize,
     pre: Option<&str>,
     notes: &mut Vec<String>,
@@ -86,7 +88,7 @@ pub(super) fn read(
             no_pre(&json_path)?;
             scored::from_json(json, &about, size)?
         }
-        (None, Some(json)) => byte_level::read(json, &about, size, pre)?,
+        (None, Some(json)) => byte_level::read(json, &about, size, pre, family.pre)?,
         (None, None) => return Err(ConvertError::NoTokenizer(folder.to_owned())),
     };
 
@@ -94,7 +96,7 @@ pub(super) fn read(
     let mut set = |key: &str, value: Value| pairs.push((format!("tokenizer.ggml.{key}"), value));
     set("model", vocabulary.model.into());
     set("pre", vocabulary.pre.into());
-    let specials = special::read(json.as_ref(), &about, config, &vocabulary.tokens, notes)?;
+    let specials = special::read(json.as_ref(), &about, config, family.special_tokens, &vocabulary.tokens, notes)?;
     set("token_type", Value::Array(Array::I32(vocabulary.tokens.iter().map(|token| token.kind as i32).collect())));
     if vocabulary.scored {
         set("scores", Value::Array(Array::F32(vocabulary.tokens.iter().map(|token| token.score).collect())));

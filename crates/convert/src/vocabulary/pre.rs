@@ -11,11 +11,11 @@ use serde_json::Value;
 use super::json::TokenizerJson;
 use crate::error::ConvertError;
 
-/// The name of the pipeline.
-pub(super) fn recognise(json: &TokenizerJson) -> Result<&'static str, ConvertError> {
+/// The name of the pipeline; of several, the one that is `usual` for the model.
+pub(super) fn recognise(json: &TokenizerJson, usual: Option<&str>) -> Result<&'static str, ConvertError> {
     let whole_words = json.model.ignore_merges;
     let found = nfc(&json.normalizer).zip(steps(&json.pre_tokenizer));
-    let name = found.and_then(|(nfc, steps)| Family::recognise(nfc, &steps, whole_words));
+    let name = found.and_then(|(nfc, steps)| Family::recognise(nfc, &steps, whole_words, usual));
     name.ok_or_else(|| ConvertError::PreTokenizer {
         path: json.path.clone(),
         // Long enough for the longest known expression.

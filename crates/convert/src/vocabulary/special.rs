@@ -53,11 +53,12 @@ pub(super) fn decoder(about: &Config) -> Result<Vec<(u32, Added)>, ConvertError>
     read().ok_or_else(|| about.wrong_type(key, value, expected))
 }
 
-/// The keys of special tokens.
+/// The keys of special tokens. `usual`: role and text of those that the family has, whatever the settings say.
 pub(super) fn read(
     json: Option<&TokenizerJson>,
     about: &Config,
     config: &Config,
+    usual: &[(&str, &str)],
     tokens: &[Token],
     notes: &mut Vec<String>,
 ) -> Result<Pairs, ConvertError> {
@@ -73,7 +74,8 @@ pub(super) fn read(
             Some(Json::Array(ids)) if theirs == "eos" && ids.iter().all(Json::is_u64) => None,
             _ => config.count(&key)?,
         };
-        *found = named.and_then(id_of).or(number);
+        let usual = usual.iter().find(|(role, _)| *role == ours).map(|(_, text)| *text);
+        *found = usual.and_then(id_of).or(named.and_then(id_of)).or(number);
         if let Some(id) = found.filter(|&id| id as usize >= tokens.len()) {
             notes.push(format!("{key} is {id}, which is no token; it is left out"));
             *found = None;
@@ -82,6 +84,9 @@ pub(super) fn read(
             pairs.push((format!("{ours}_token_id"), Value::U32(id)));
         }
     }
+
+    let ends = usual.iter().filter(|(role, _)| ROLES.iter().all(|(_, known)| known != role));
+    pairs.extend(ends.filter_map(|(role, text)| Some((format!("{role}_token_id"), Value::U32(id_of(text)?)))));
 
     let added = json.map_or(Ok(Ends::default()), |json| {
         added(&json.post_processor).map_err(|problem| json.wrong("post_processor", problem))

@@ -239,7 +239,7 @@ impl Step<'_> {
     /// The same as [`Self::mlp`], by the experts that the router chooses for each token: Σ weight ·
     /// expert(norm(residual)).
     fn moe(&self, weights: &MoeWeights<Weight, Buffer<f32>>, block: &MlpBlock, s: &mut Scratch) -> Result<()> {
-        let MoeWeights { activation, routing, router, gate_up, down, biases, .. } = weights;
+        let MoeWeights { activation, routing, router, selection_bias, gate_up, down, biases, .. } = weights;
         let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);
         let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
 
@@ -252,7 +252,7 @@ impl Step<'_> {
             route: Route {
                 logits: moe.router.view(t, count)?,
                 routing,
-                selection_bias: None,
+                selection_bias: selection_bias.as_ref(),
                 tokens: Some(s.tokens.view(t, 1)?),
                 ids: moe.ids.view_mut(t, k)?,
                 weights: moe.weights.view_mut(t, k)?,

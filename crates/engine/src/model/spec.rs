@@ -42,6 +42,16 @@ pub struct ModelSpec {
     pub pooling: Option<Pooling>,
     /// The layers, first to last.
     pub layers: Vec<LayerSpec>,
+    /// Layers of the file after `layers` that predict further tokens (next-token prediction, MTP). They are not loaded.
+    pub prediction_layers: usize,
+}
+
+impl ModelSpec {
+    /// Whether a tensor belongs to a layer that is not loaded because it predicts further tokens.
+    pub fn leaves_out(&self, tensor: &str) -> bool {
+        let layer = tensor.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());
+        layer.and_then(|layer| layer.checked_sub(self.layers.len())).is_some_and(|after| after < self.prediction_layers)
+    }
 }
 
 /// How the hidden states of a text's tokens become one vector.
@@ -192,6 +202,8 @@ pub enum MlpSpec {
         activation: Activation,
         /// How the router makes weights of its logits.
         routing: Routing,
+        /// Each expert has a bias that is added to its score for the choice, and not to its weight.
+        selection_bias: bool,
         /// Router and experts have biases.
         bias: bool,
         /// The expert that serves every token.

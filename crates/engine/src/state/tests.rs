@@ -47,6 +47,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         output_bias: false,
         pooling: None,
         layers: windows.iter().map(layer).collect(),
+        prediction_layers: 0,
     }
 }
 

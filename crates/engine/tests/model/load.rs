@@ -25,7 +25,8 @@ fn unknown_parts_are_named() {
         (
             "general.architecture",
             "mamba",
-            "architecture `mamba` is not supported; known architectures: deepseek, gemma3, gpt-oss, granite",
+            "architecture `mamba` is not supported, because it needs a selective state space (Mamba); known \
+             architectures: deepseek, dots1, ernie4_5-moe, gemma3, glm4moe",
         ),
         ("qwen3moe.rope.scaling.type", "dynamic", "`dynamic` is not supported; known: none, linear, yarn, longrope"),
         (
@@ -42,9 +43,9 @@ fn unknown_parts_are_named() {
         tiny.set("olmoe.attention.clamp_kqv", 8.0_f32);
     });
     assert!(message.contains("key `olmoe.attention.clamp_kqv`: `8` is not supported"), "{message}");
-    let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("qwen3moe.expert_gating_func", 2_u32));
+    let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("qwen3moe.expert_gating_func", 4_u32));
     assert!(
-        message.contains("key `qwen3moe.expert_gating_func`: `2` is not supported; known: 1 (softmax), 3"),
+        message.contains("key `qwen3moe.expert_gating_func`: `4` is not supported; known: 1 (softmax), 2 (sigmoid), 3"),
         "{message}"
     );
     let sections = Value::Array(Array::I32(vec![16, 24, 24, 0]));

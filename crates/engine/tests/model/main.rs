@@ -2,6 +2,7 @@
 
 mod limits;
 mod load;
+mod routed;
 mod run;
 mod tiny;
 

@@ -132,6 +132,24 @@ impl Tiny {
         Tiny::new("qwen3moe", Shape { hidden: 64, heads: 2, kv_heads: 2, width: 48, inner: 32, experts: [5, 3] })
     }
 
+    /// Four experts, two of which a sigmoid with a bias chooses, and one for every token.
+    pub(crate) fn dots1() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 2, kv_heads: 2, width: 16, inner: 16, experts: [4, 2] };
+        let Shape { hidden, width, inner, experts: [experts, _], .. } = shape;
+        let mut tiny = Tiny::new("dots1", shape);
+        tiny.set("dots1.expert_shared_count", 1_u32);
+        for layer in 0..2 {
+            let mut tensor = |name: &str, shape: &[u64]| tiny.tensor(&format!("blk.{layer}.{name}"), shape);
+            tensor("attn_q_norm.weight", &[width]);
+            tensor("attn_k_norm.weight", &[width]);
+            tensor("exp_probs_b.bias", &[experts]);
+            tensor("ffn_gate_shexp.weight", &[hidden, inner]);
+            tensor("ffn_up_shexp.weight", &[hidden, inner]);
+            tensor("ffn_down_shexp.weight", &[inner, hidden]);
+        }
+        tiny
+    }
+
     /// A window of 5 in every other layer, sinks, and biases everywhere.
     pub(crate) fn gpt_oss() -> Tiny {
         let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 8, inner: 32, experts: [5, 2] };

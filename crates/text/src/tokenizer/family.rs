@@ -48,16 +48,20 @@ const LLAMA3: Family =
 const TEKKEN: Family = family(&["tekken"], &[Split(split::TEKKEN_REGEX), WHOLE], split::TEKKEN);
 const GPT4O: Family = family(&["gpt-4o"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
 
+const QWEN2: Family = family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2);
+
 const FAMILIES: &[Family] = &[
     family(&["default"], &[], split::DEFAULT),
     family(&["gpt-2"], &[WORDS], split::GPT2),
     Family { nfc: true, ..family(&["olmo"], &[WORDS], split::GPT2) },
     family(&["smollm"], &[Digits, WORDS], split::SMOLLM),
     Family { whole_words: true, add_bos: true, ..LLAMA3 },
-    Family { nfc: true, ..family(&["qwen2"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2) },
-    family(&["deepseek-r1-qwen"], &[Split(split::QWEN2_REGEX), WHOLE], split::QWEN2),
+    Family { nfc: true, ..QWEN2 },
+    Family { names: &["deepseek-r1-qwen"], ..QWEN2 },
     Family { whole_words: true, add_bos: true, ..TEKKEN },
     Family { whole_words: true, ..GPT4O },
+    Family { names: &["glm4"], whole_words: true, ..LLAMA3 },
+    Family { names: &["minimax-m2"], ..GPT4O },
 ];
 
 impl Family {
@@ -72,10 +76,13 @@ impl Family {
         })
     }
 
-    /// The name of the family with this normaliser, these steps and `ignore_merges` in `tokenizer.json`.
-    pub fn recognise(nfc: bool, steps: &[Step], whole_words: bool) -> Option<&'static str> {
+    /// The name of the family with this normaliser, these steps and `ignore_merges` in `tokenizer.json`: of several,
+    /// the one that is `usual` for the model, else the first.
+    pub fn recognise(nfc: bool, steps: &[Step], whole_words: bool, usual: Option<&str>) -> Option<&'static str> {
         let same = |family: &&Family| family.nfc == nfc && family.steps == steps && family.whole_words == whole_words;
-        FAMILIES.iter().filter(|family| !family.steps.is_empty()).find(same).map(|family| family.names[0])
+        let names =
+            || FAMILIES.iter().filter(|family| !family.steps.is_empty()).filter(same).map(|family| family.names[0]);
+        names().find(|&name| usual == Some(name)).or_else(|| names().next())
     }
 
     /// The names of all families that [`Self::recognise`] knows.

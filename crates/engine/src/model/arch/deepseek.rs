@@ -5,12 +5,9 @@ use gristmill_kernels::ops::{Activation, RopeStyle};
 
 use super::read::Reader;
 use crate::error::Result;
-use crate::model::spec::{LayerSpec, Mixer, ModelSpec};
+use crate::model::spec::ModelSpec;
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
-    let mixer = Mixer::Attention(file.attention(RopeStyle::Interleaved)?);
-    let (dense, moe) = (file.dense(Activation::SwiGlu)?, file.moe(false, file.shared_experts()?)?);
-    let first = file.count_or_zero("leading_dense_block_count")?;
-    let mlps = (0..file.layers()?).map(|layer| if layer < first { dense.clone() } else { moe.clone() });
-    file.model(mlps.map(|mlp| LayerSpec { mixer: mixer.clone(), mlp: Some(mlp) }).collect())
+    let moe = file.moe(false, file.shared_experts()?)?;
+    file.model(file.dense_first(file.attention(RopeStyle::Interleaved)?, file.dense(Activation::SwiGlu)?, moe)?)
 }

@@ -10,7 +10,7 @@ use crate::model::spec::ModelSpec;
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
     file.insist("rope.scaling.finetuned", "true (positions by RoPE)")?;
     let mlp = match file.has("expert_count")? {
-        true => file.moe(true, file.shared_expert()?)?,
+        true => file.moe(true, file.shared_experts()?)?,
         false => file.dense(Activation::SwiGlu)?,
     };
     Ok(ModelSpec {

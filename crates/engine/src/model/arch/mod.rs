@@ -23,10 +23,14 @@ macro_rules! architectures {
 
 architectures! {
     deepseek: "deepseek";
+    dots1: "dots1";
+    ernie4_5_moe: "ernie4_5-moe";
     gemma3: "gemma3";
+    glm4moe: "glm4moe";
     gpt_oss: "gpt-oss";
     granite: "granite", "granitemoe";
     llama: "llama";
+    minimax_m2: "minimax-m2";
     olmoe: "olmoe";
     phimoe: "phimoe";
     qwen2: "qwen2";
@@ -35,12 +39,30 @@ architectures! {
     qwen3moe: "qwen3moe";
 }
 
+/// Architectures that are not implemented, and the part that they need.
+const MISSING: &[(&str, &[&str])] = &[
+    ("latent attention (MLA)", &["deepseek2", "glm-dsa", "kimi-linear", "minicpm3"]),
+    (
+        "a selective state space (Mamba)",
+        &["mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "plamo2"],
+    ),
+    ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
+    ("norms of queries and keys after their rotation", &["hunyuan-moe", "hunyuan-dense"]),
+    ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
+    ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
+];
+
+/// The part that an architecture needs and that is not implemented.
+fn missing(name: &str) -> Option<&'static str> {
+    MISSING.iter().find(|(_, names)| names.contains(&name)).map(|(part, _)| *part)
+}
+
 /// Reads the spec of a file.
 pub(crate) fn spec(source: &Source) -> Result<ModelSpec> {
     let name: &str = source.required("general.architecture")?;
     match ARCHITECTURES.iter().find(|(known, _)| *known == name) {
         Some((arch, read)) => read(&Reader::new(source, arch)),
-        None => Err(Error::Architecture { found: name.to_owned(), known: names() }),
+        None => Err(Error::Architecture { found: name.to_owned(), missing: missing(name), known: names() }),
     }
 }
 

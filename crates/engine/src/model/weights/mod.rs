@@ -89,6 +89,8 @@ pub(crate) struct MoeWeights<M, V> {
     pub(crate) activation: Activation,
     pub(crate) routing: Routing,
     pub(crate) router: M,
+    /// Added to the scores that choose experts (E).
+    pub(crate) selection_bias: Option<V>,
     pub(crate) gate_up: M,
     pub(crate) down: M,
     pub(crate) biases: Option<MoeBiases<V>>,

@@ -33,11 +33,13 @@ impl WeightShapes {
     }
 }
 
-/// Checks that the file has every tensor in its shape, and none besides, and counts bytes.
+/// Checks that the file has every tensor in its shape, and none besides but those of layers that are left out, and
+/// counts bytes.
 pub(crate) fn survey(file: &GgufFile, spec: &ModelSpec) -> Result<WeightShapes> {
     let mut survey = Survey { file, seen: HashSet::new(), found: WeightShapes::default() };
     assemble(spec, &mut survey)?;
-    match file.tensors().iter().find(|tensor| !survey.seen.contains(&tensor.name)) {
+    let unused = |tensor: &&TensorInfo| !(survey.seen.contains(&tensor.name) || spec.leaves_out(&tensor.name));
+    match file.tensors().iter().find(unused) {
         None => Ok(survey.found),
         Some(tensor) => Err(Error::UnusedTensor { name: tensor.name.clone(), architecture: spec.architecture.clone() }),
     }

@@ -147,7 +147,7 @@ fn mlp<T: Make>(
                 down: make.matrix(Role::Matrix, &[wanted(name("ffn_down.weight"), &[inner, hidden])])?,
             }
         }
-        MlpSpec::Moe { experts, inner, activation, routing, bias, shared } => {
+        MlpSpec::Moe { experts, inner, activation, routing, selection_bias, bias, shared } => {
             let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
             let gate_up = gate_up.map(|part| wanted(name(part), &[hidden, inner, experts]));
             let mut vector = |part, shape: &[usize]| make.vector(&[wanted(name(part), shape)]);
@@ -165,6 +165,9 @@ fn mlp<T: Make>(
                 routing,
                 biases,
                 router: make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp.weight"), &[hidden, experts])])?,
+                selection_bias: selection_bias
+                    .then(|| make.vector(&[wanted(name("exp_probs_b.bias"), &[experts])]))
+                    .transpose()?,
                 gate_up: make.matrix(Role::GateUp, &gate_up)?,
                 down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
                 shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,

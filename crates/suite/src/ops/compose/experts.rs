@@ -13,6 +13,16 @@ fn download(b: &Backend, buffer: &Buffer<u32>, len: usize) -> Vec<u32> {
     words
 }
 
+/// Groups of so many experts, and those that take part and hold as many as are chosen; now and then more than one.
+fn groups(rng: &mut Rng, experts: usize, top_k: usize) -> (usize, usize) {
+    let divisors: Vec<usize> = [2, 4, 5].into_iter().filter(|&groups| experts.is_multiple_of(groups)).collect();
+    if divisors.is_empty() || rng.chance(0.6) {
+        return (1, 1);
+    }
+    let groups = rng.pick(&divisors);
+    (groups, rng.between(top_k.div_ceil(experts / groups), groups))
+}
+
 /// The number of tiles, then the tiles.
 fn tiles(b: &Backend, groups: &Groups) -> Vec<u32> {
     let count = download(b, groups.tile_count(), 1);
@@ -27,7 +37,8 @@ pub fn route_and_group(suite: &Suite) {
         let (experts, tokens) = (rng.pick(&[1, 8, 60, 128, 256, 1024]), rng.pick(&[0, 1, 2, 7, 32, 33]));
         let top_k = rng.between(1, experts.min(9));
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][round % 3];
-        let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
+        let (groups, top_groups) = groups(rng, experts, top_k);
+        let routing = Routing { gating, scale: 1.5, groups, top_groups, ..Routing::softmax(top_k, rng.chance(0.5)) };
         let logits = rng.normals(tokens * experts);
         let bias = rng.chance(0.3).then(|| rng.normals(experts));
         let ids_of_tokens = some_padding(rng, tokens);
@@ -69,7 +80,8 @@ pub fn experts(suite: &Suite) {
         let most = if rng.chance(0.4) { count.min(11) } else { rng.between(1, count.min(8)) };
         let (precision, top_k) = (PRECISIONS[round % 2], most);
         let gating = [Gating::Softmax, Gating::SoftmaxOfChosen, Gating::Sigmoid][rng.below(3)];
-        let routing = Routing { gating, scale: 1.5, ..Routing::softmax(top_k, rng.chance(0.5)) };
+        let (groups, top_groups) = groups(rng, count, top_k);
+        let routing = Routing { gating, scale: 1.5, groups, top_groups, ..Routing::softmax(top_k, rng.chance(0.5)) };
         // Of many experts, small ones: encoding them is what the test's time goes to.
         let small: Vec<Format> = Format::ALL.iter().copied().filter(|format| format.block_len() <= 32).collect();
         let (formats, hidden) = if count > 8 { (&small[..], 64) } else { (Format::ALL, 256) };

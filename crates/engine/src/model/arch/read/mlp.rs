@@ -4,7 +4,7 @@ use gristmill_kernels::ops::{Activation, Gating, Routing};
 
 use super::{MAX_EXPERTS, MAX_WIDTH, Reader};
 use crate::error::{Error, Result};
-use crate::model::spec::{MlpSpec, SharedExpert};
+use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, SharedExpert};
 
 impl Reader<'_> {
     fn activation(&self, default: Activation) -> Result<Activation> {
@@ -34,31 +34,120 @@ impl Reader<'_> {
         Ok(SharedExpert { inner, gated: true })
     }
 
-    /// An expert that serves every token, without a gate, if the file has its width.
-    pub(in crate::model::arch) fn shared_expert(&self) -> Result<Option<SharedExpert>> {
-        let inner = self.optional_count("expert_shared_feed_forward_length", MAX_WIDTH)?;
+    /// The experts that serve every token, without a gate: one of their summed widths. The file has that width, or
+    /// their number, each as wide as an expert that is chosen.
+    pub(in crate::model::arch) fn shared_experts(&self) -> Result<Option<SharedExpert>> {
+        const WIDTH: &str = "expert_shared_feed_forward_length";
+        let own = self.optional_count(WIDTH, MAX_WIDTH)?;
+        let count = self.source.optional::<usize>(&self.key("expert_shared_count"))?;
+        let inner = match (count, own) {
+            (None, own) => own,
+            (Some(0), None) => None,
+            (Some(_), own) => {
+                let width = self.expert_width()?;
+                let count = self.optional_count("expert_shared_count", MAX_WIDTH / width)?.unwrap_or(0);
+                if let Some(own) = own.filter(|&own| own != count * width) {
+                    let (key, width) = (self.key("expert_shared_count"), width);
+                    return self.wrong(
+                        WIDTH,
+                        own,
+                        format!("is not `{key}`, {count}, times the width of an expert, {width}"),
+                    );
+                }
+                Some(count * width)
+            }
+        };
         Ok(inner.map(|inner| SharedExpert { inner, gated: false }))
     }
 
-    /// Some experts that serve every token, each as wide as the others: together one of their summed widths.
-    pub(in crate::model::arch) fn shared_experts(&self) -> Result<Option<SharedExpert>> {
-        let width = self.count("expert_feed_forward_length", MAX_WIDTH)?;
-        let count = self.optional_count("expert_shared_count", MAX_WIDTH / width)?;
-        Ok(count.map(|count| SharedExpert { inner: count * width, gated: false }))
+    /// Width of an expert that is chosen.
+    fn expert_width(&self) -> Result<usize> {
+        // The latter is the width of a dense MLP, which a file may tell though no layer has one.
+        let widths = ["expert_feed_forward_length", "feed_forward_length"];
+        let [inner, dense] = widths.map(|suffix| self.optional_count(suffix, MAX_WIDTH));
+        match inner?.or(dense?) {
+            Some(inner) => Ok(inner),
+            None => self.count("feed_forward_length", MAX_WIDTH),
+        }
+    }
+
+    /// Layers with the same attention. The first have dense MLPs, as many as the file says, and after them all but
+    /// every n-th layer; the others have experts.
+    pub(in crate::model::arch) fn dense_first(
+        &self,
+        attention: AttentionSpec,
+        dense: MlpSpec,
+        moe: MlpSpec,
+    ) -> Result<Vec<LayerSpec>> {
+        let has_experts = self.has_experts()?;
+        let layer = |index| {
+            let mlp = if has_experts(index) { moe.clone() } else { dense.clone() };
+            LayerSpec { mixer: Mixer::Attention(attention.clone()), mlp: Some(mlp) }
+        };
+        Ok((0..self.layers()?).map(layer).collect())
+    }
+
+    /// Whether a layer has experts.
+    fn has_experts(&self) -> Result<impl Fn(usize) -> bool + use<>> {
+        let (layers, suffix) = (self.layers()?, "leading_dense_block_count");
+        let first = self.count_or_zero(suffix)?;
+        if first > layers {
+            return self.wrong(suffix, first, format!("is more than the {layers} layers that the model has"));
+        }
+        let step = self.optional_count("interleave_moe_layer_step", MAX_WIDTH)?.unwrap_or(1);
+        Ok(move |layer: usize| layer >= first && (layer + 1).is_multiple_of(step))
+    }
+
+    /// Whether the first layer with experts has a bias for the choice of experts.
+    pub(in crate::model::arch) fn has_selection_bias(&self) -> Result<bool> {
+        let has_experts = self.has_experts()?;
+        let first = (0..self.layers()?).find(|&layer| has_experts(layer));
+        Ok(first.is_some_and(|layer| self.tensor(&format!("blk.{layer}.exp_probs_b.bias"))))
     }
 
     /// How the router's logits become weights, if the file does not say.
     pub(in crate::model::arch) fn gating(&self, default: Gating) -> Result<Gating> {
-        // The numbers are those of GGUF; 2 is sigmoid.
+        // The numbers are those of GGUF.
         match self.source.optional::<u32>(&self.key("expert_gating_func"))? {
             None | Some(0) => Ok(default),
             Some(1) => Ok(Gating::Softmax),
+            Some(2) => Ok(Gating::Sigmoid),
             Some(3) => Ok(Gating::SoftmaxOfChosen),
             Some(other) => {
                 let (key, found) = (self.key("expert_gating_func"), other.to_string());
-                Err(Error::Unsupported { key, found, known: "1 (softmax), 3 (softmax of the chosen)" })
+                Err(Error::Unsupported { key, found, known: "1 (softmax), 2 (sigmoid), 3 (softmax of the chosen)" })
             }
         }
+    }
+
+    /// The same as [`Self::moe`], by the sigmoid of logits; a bias is added for the choice.
+    pub(in crate::model::arch) fn sigmoid_moe(&self, normalise: bool, shared: Option<SharedExpert>) -> Result<MlpSpec> {
+        let mut mlp = self.moe(normalise, shared)?;
+        if let MlpSpec::Moe { routing, selection_bias, .. } = &mut mlp {
+            routing.gating = self.gating(Gating::Sigmoid)?;
+            *selection_bias = true;
+        }
+        Ok(mlp)
+    }
+
+    /// The number of groups of experts, and of those that take part.
+    fn expert_groups(&self, experts: usize, top_k: usize) -> Result<(usize, usize)> {
+        const GROUPS: &str = "expert_group_count";
+        let groups = self.optional_count(GROUPS, MAX_EXPERTS)?.unwrap_or(1);
+        if !experts.is_multiple_of(groups) {
+            return self.wrong(GROUPS, groups, format!("does not divide the {experts} experts"));
+        }
+        let used = "expert_group_used_count";
+        let top_groups = self.optional_count(used, MAX_EXPERTS)?.unwrap_or(groups);
+        if top_groups > groups {
+            return self.wrong(used, top_groups, format!("is more than the {groups} groups that the experts have"));
+        }
+        let within = top_groups * (experts / groups);
+        if within < top_k {
+            let rule = format!("groups have {within} experts, but {top_k} are chosen");
+            return self.wrong(used, top_groups, rule);
+        }
+        Ok((groups, top_groups))
     }
 
     /// Experts chosen by softmax. `normalise`: the weights of the chosen are renormalised, if the file does not say.
@@ -66,29 +155,24 @@ impl Reader<'_> {
         let experts = self.count("expert_count", MAX_EXPERTS)?;
         let rule = || format!("is more than the {experts} experts that the model has");
         let top_k = self.count_within("expert_used_count", experts, rule)?;
-        // The latter is the width of a dense MLP, which a file may tell though no layer has one.
-        let widths = ["expert_feed_forward_length", "feed_forward_length"];
-        let [inner, dense] = widths.map(|suffix| self.optional_count(suffix, MAX_WIDTH));
-        let inner = match inner?.or(dense?) {
-            Some(inner) => inner,
-            None => self.count("feed_forward_length", MAX_WIDTH)?,
-        };
+        let (groups, top_groups) = self.expert_groups(experts, top_k)?;
         let split = "blk.0.ffn_gate.0.weight";
         if self.tensor(split) {
             return Err(Error::SplitExperts(split.to_owned()));
         }
         Ok(MlpSpec::Moe {
             experts,
-            inner,
+            inner: self.expert_width()?,
             activation: self.activation(Activation::SwiGlu)?,
             routing: Routing {
                 top_k,
                 gating: self.gating(Gating::Softmax)?,
                 normalise: self.source.optional(&self.key("expert_weights_norm"))?.unwrap_or(normalise),
                 scale: self.number_or_zero("expert_weights_scale")?.unwrap_or(1.0),
-                groups: 1,
-                top_groups: 1,
+                groups,
+                top_groups,
             },
+            selection_bias: false,
             bias: false,
             shared,
         })

@@ -17,6 +17,8 @@ use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, No
 const MAX_WIDTH: usize = 1 << 24;
 /// The most experts that the router supports.
 const MAX_EXPERTS: usize = 1024;
+/// How many of the layers, the last, predict further tokens (next-token prediction, MTP).
+const PREDICTION_LAYERS: &str = "nextn_predict_layers";
 
 /// A file whose metadata keys are remembered once they are read.
 pub(crate) struct Source<'a> {
@@ -71,7 +73,7 @@ impl<'a> Reader<'a> {
         Err(Error::Value { key: self.key(suffix), found: found.to_string(), rule: rule.into() })
     }
 
-    fn tensor(&self, name: &str) -> bool {
+    pub(super) fn tensor(&self, name: &str) -> bool {
         self.source.file.tensor(name).is_some()
     }
 
@@ -145,8 +147,8 @@ impl<'a> Reader<'a> {
         self.count("context_length", MAX_CONTEXT)
     }
 
-    /// The number of layers. Each has tensors of its own, so that a count which the file cannot hold is refused before
-    /// it is used.
+    /// The number of layers without those that predict further tokens. Each has tensors of its own, so that a count
+    /// which the file cannot hold is refused before it is used.
     pub(super) fn layers(&self) -> Result<usize> {
         let tensors = self.source.file.tensors().len();
         let rule = || {
@@ -155,7 +157,39 @@ impl<'a> Reader<'a> {
                  incomplete, convert the model again"
             )
         };
-        self.count_within("block_count", tensors, rule)
+        let (blocks, predicting) = (self.count_within("block_count", tensors, rule)?, self.prediction_layers()?);
+        if predicting >= blocks {
+            let rule =
+                format!("leaves none of the {blocks} layers of `{}` for the model itself", self.key("block_count"));
+            return self.wrong(PREDICTION_LAYERS, predicting, rule);
+        }
+        Ok(blocks - predicting)
+    }
+
+    /// The number of layers after the others that predict further tokens.
+    fn prediction_layers(&self) -> Result<usize> {
+        self.count_or_zero(PREDICTION_LAYERS)
+    }
+
+    /// Checks that the file has the layers of the model, and every layer that predicts further tokens which it
+    /// declares.
+    fn check_prediction_layers(&self, layers: usize, hidden: usize) -> Result<usize> {
+        let predicting = self.prediction_layers()?;
+        for layer in layers..layers + predicting {
+            let n = hidden as u64;
+            for (part, shape) in [("eh_proj", vec![2 * n, n]), ("enorm", vec![n]), ("hnorm", vec![n])] {
+                let name = format!("blk.{layer}.nextn.{part}.weight");
+                if !self.tensor(&name) {
+                    return Err(Error::MissingTensor { name, shape });
+                }
+            }
+        }
+        if predicting > 0 && !self.tensor("blk.0.attn_norm.weight") {
+            let rule =
+                "layers that predict further tokens are all that the file has; open the file of the model itself";
+            return self.wrong(PREDICTION_LAYERS, predicting, rule);
+        }
+        Ok(predicting)
     }
 
     /// A model whose layers are all alike.
@@ -170,6 +204,7 @@ impl<'a> Reader<'a> {
         }
         self.insist("attention.causal", "true (a token sees those before it)")?;
         let hidden = self.hidden()?;
+        let prediction_layers = self.check_prediction_layers(layers.len(), hidden)?;
         Ok(ModelSpec {
             architecture: self.arch.to_owned(),
             name: self.source.optional::<&str>("general.name")?.map(str::to_owned),
@@ -187,6 +222,7 @@ impl<'a> Reader<'a> {
             output_bias: self.tensor("output.bias"),
             pooling: self.pooling()?,
             layers,
+            prediction_layers,
         })
     }
 

@@ -1,0 +1,115 @@
+//! The layers of a model in words.
+
+use gristmill_engine::model::spec::{LayerSpec, Mixer, MlpSpec, ModelSpec, SharedExpert};
+use gristmill_kernels::ops::{Gating, Routing};
+use serde::Serialize;
+
+/// Layers that follow each other and are alike.
+#[derive(Serialize, Debug, PartialEq)]
+pub(super) struct LayerRun {
+    /// From 0.
+    first: usize,
+    last: usize,
+    pub(super) what: String,
+}
+
+impl LayerRun {
+    /// The numbers of the layers.
+    pub(super) fn name(&self) -> String {
+        match self.first == self.last {
+            true => format!("layer {}", self.first),
+            false => format!("layers {}-{}", self.first, self.last),
+        }
+    }
+}
+
+/// All layers of the file, those that are not loaded too.
+pub(super) fn runs(spec: &ModelSpec) -> Vec<LayerRun> {
+    let mut runs: Vec<LayerRun> = Vec::new();
+    let left_out = (0..spec.prediction_layers).map(|_| "predicts further tokens (MTP); left out".to_owned());
+    for (index, what) in spec.layers.iter().map(layer).chain(left_out).enumerate() {
+        match runs.last_mut().filter(|run| run.what == what) {
+            Some(run) => run.last = index,
+            None => runs.push(LayerRun { first: index, last: index, what }),
+        }
+    }
+    runs
+}
+
+fn layer(layer: &LayerSpec) -> String {
+    let mixer = match &layer.mixer {
+        Mixer::Attention(attention) => match attention.window {
+            Some(window) => format!("attention to the last {window} tokens"),
+            None => "attention".to_owned(),
+        },
+        other => format!("{other:?}"),
+    };
+    let mlp = match &layer.mlp {
+        None => "no MLP".to_owned(),
+        Some(MlpSpec::Dense { inner, .. }) => format!("dense MLP of width {inner}"),
+        Some(MlpSpec::Moe { experts, inner, routing, selection_bias, shared, .. }) => {
+            let router = router(routing, *selection_bias);
+            format!("{experts} experts of width {inner}, {router}{}", shared.as_ref().map_or(String::new(), for_all))
+        }
+        Some(other) => format!("{other:?}"),
+    };
+    format!("{mixer}, {mlp}")
+}
+
+fn router(routing: &Routing, biased: bool) -> String {
+    let Routing { top_k, gating, normalise, scale, groups, top_groups } = *routing;
+    let mut text = format!("{top_k} chosen by ");
+    text += match gating {
+        Gating::Softmax => "softmax",
+        Gating::SoftmaxOfChosen => "their logits, weighed by softmax of the chosen",
+        Gating::Sigmoid => "sigmoid",
+        Gating::SparseMixer { .. } => "SparseMixer",
+    };
+    if biased {
+        text += " plus a bias";
+    }
+    if top_groups < groups {
+        text += &format!(" in the best {top_groups} of {groups} groups");
+    }
+    if normalise && gating != Gating::SoftmaxOfChosen {
+        text += ", weights with a sum of 1";
+    }
+    if scale != 1.0 {
+        text += &format!(", times {scale}");
+    }
+    text
+}
+
+fn for_all(shared: &SharedExpert) -> String {
+    let gate = if shared.gated { " behind a gate" } else { "" };
+    format!("; one of width {} for every token{gate}", shared.inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routers_in_words() {
+        let plain = Routing::softmax(8, true);
+        let groups = Routing { gating: Gating::Sigmoid, scale: 2.5, groups: 8, top_groups: 4, ..plain };
+        let chosen = Routing { gating: Gating::SoftmaxOfChosen, ..plain };
+        for (routing, biased, text) in [
+            (plain, false, "8 chosen by softmax, weights with a sum of 1"),
+            (
+                groups,
+                true,
+                "8 chosen by sigmoid plus a bias in the best 4 of 8 groups, weights with a sum of 1, times 2.5",
+            ),
+            (chosen, false, "8 chosen by their logits, weighed by softmax of the chosen"),
+        ] {
+            assert_eq!(router(&routing, biased), text);
+        }
+    }
+
+    #[test]
+    fn equal_layers_are_one_run() {
+        let run = |first, last| LayerRun { first, last, what: String::new() }.name();
+        assert_eq!((run(0, 0), run(1, 45)), ("layer 0".to_owned(), "layers 1-45".to_owned()));
+    }
+}

@@ -1,0 +1,29 @@
+//! MiniMax M2: experts in every layer, chosen by a sigmoid with a bias, and norms over all heads.
+
+use super::llama::MIXTRAL_EXPERTS;
+use super::parts::{ATTENTION, BASE, COMMON, EXPERTS, NORMS, QK_NORMS, count, head_widths, norm_epsilon, optional};
+use super::{Family, Key, Kind, Or, Rotated, Rule};
+
+pub(super) const FAMILY: Family = Family {
+    model_types: &["minimax_m2"],
+    architecture: "minimax-m2",
+    keys: &[COMMON, EXPERTS, &norm_epsilon(1e-6), &head_widths(Or::Count(128)), KEYS],
+    rope_base: 5_000_000.0,
+    rotated: Rotated::Part(1.0),
+    layer: &[NORMS, ATTENTION, QK_NORMS, BIAS],
+    mlps: &[MIXTRAL_EXPERTS],
+    ..BASE
+};
+
+const KEYS: &[Key] = &[
+    count("expert_feed_forward_length", &["intermediate_size"], Or::Refuse),
+    Key {
+        ours: "expert_gating_func",
+        theirs: &["scoring_func"],
+        kind: Kind::Named(&[("sigmoid", 2)]),
+        or: Or::Count(2),
+    },
+];
+
+const BIAS: &[Rule] =
+    &[optional("blk.{layer}.exp_probs_b.bias", "model.layers.{layer}.block_sparse_moe.e_score_correction_bias")];
