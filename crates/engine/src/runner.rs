@@ -3,12 +3,14 @@
 mod graphs;
 mod hidden;
 mod logits;
+mod routing;
 
 use std::iter::repeat;
 use std::sync::Arc;
 
 pub use graphs::GraphUsage;
 pub use logits::Logits;
+pub use routing::RoutingTrace;
 
 use gristmill_kernels::ops::{PADDING, Rotary};
 use gristmill_kernels::tensor::Buffer;
@@ -16,7 +18,7 @@ use gristmill_kernels::tensor::Buffer;
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::model::{Inspect, Model, PassOutputs, Scratch, expert_counts, first_not_finite, forward};
+use crate::model::{Inspect, Model, PassOutputs, Scratch, first_not_finite, forward};
 use crate::plan::Plan;
 use crate::stage::Stage;
 use crate::state::{KvUsage, SequenceId, State, Step, Uploaded};
@@ -46,8 +48,6 @@ pub struct Runner {
     last: Option<StepShape>,
     /// See [`Self::expert_counts`].
     expert_counts: Option<Vec<Vec<u32>>>,
-    /// Whether a pass that counts experts also fails at the first layer whose output is not finite.
-    checks_layers: bool,
     graphs: Graphs,
 }
 
@@ -92,7 +92,6 @@ impl Runner {
             hidden_rows: Vec::new(),
             last: None,
             expert_counts: None,
-            checks_layers: false,
             graphs: Graphs::default(),
         })
     }
@@ -125,12 +124,7 @@ impl Runner {
     /// Turns [`Self::expert_counts`] on or off. While on, the device waits for the host after each layer, and
     /// [`Self::forward`] fails at the first layer whose output is not finite.
     pub fn count_experts(&mut self, on: bool) {
-        (self.expert_counts, self.checks_layers) = (on.then(Vec::new), on);
-    }
-
-    /// The same as [`Self::count_experts`], where an output that is not finite fails nothing.
-    pub(crate) fn count_experts_unchecked(&mut self, on: bool) {
-        (self.expert_counts, self.checks_layers) = (on.then(Vec::new), false);
+        self.expert_counts = on.then(Vec::new);
     }
 
     /// The choices of the routers in the last forward pass: for each layer, the (token, slot) pairs of each expert;
@@ -275,6 +269,7 @@ impl Runner {
         let backend = &*self.model.backend;
         self.expert_counts.iter_mut().for_each(Vec::clear);
         self.places.clear();
+        self.last = None;
         self.output_rows.clone_from(&batch.output_rows);
         self.hidden_rows.clone_from(&batch.hidden_rows);
         for &(id, tokens) in &batch.parts {
@@ -302,7 +297,12 @@ impl Runner {
         self.uploaded_rows.bring(backend, &output_rows, &mut self.scratch.output_rows)?;
         let shape = StepShape { tokens, outputs, step };
         self.last = Some(shape);
-        if self.expert_counts.is_some() { self.counted_step(shape) } else { self.step(shape) }
+        if self.expert_counts.is_none() {
+            return self.step(shape);
+        }
+        self.inspected_step(shape, |_| true, &mut |_, _| Ok(()))?;
+        self.expert_counts = Some(self.routing()?.counts());
+        Ok(())
     }
 
     /// The forward pass, replayed if one of this shape was captured.
@@ -311,25 +311,6 @@ impl Runner {
         let Self { model, rotaries, state, scratch, graphs, .. } = self;
         let mut pass = || forward(&model.backend, model, rotaries, state, scratch, tokens, outputs, &mut |_, _| Ok(()));
         graphs.run(&model.backend, shape, &mut pass)
-    }
-
-    /// A forward pass that counts what each layer's router chooses.
-    fn counted_step(&mut self, shape: StepShape) -> Result<()> {
-        let model = self.model.clone();
-        let (counts, tokens) = (self.expert_counts.take(), self.places.len());
-        let mut counts = counts.unwrap_or_default();
-        let mut count = |stage: Stage, scratch: &mut Scratch| -> Result<()> {
-            let Stage::Layer(layer) = stage else { return Ok(()) };
-            let layer = &model.weights.layers[layer];
-            counts.push(expert_counts(&model.backend, layer, scratch, tokens)?);
-            Ok(())
-        };
-        let result = match self.checks_layers {
-            true => self.inspected_step(shape, |_| true, &mut count),
-            false => self.pass(shape, &mut count),
-        };
-        self.expert_counts = Some(counts);
-        result
     }
 
     /// A forward pass that nothing is captured of or replayed for.

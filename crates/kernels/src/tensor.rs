@@ -152,7 +152,15 @@ impl<T: Copy> Buffer<T> {
 
     /// The first `rows * cols` elements as a matrix, for writing.
     pub fn view_mut(&mut self, rows: usize, cols: usize) -> Result<ViewMut<'_, T>> {
-        let layout = RowLayout::new(0, rows, cols, cols, self.len())?;
+        self.view_mut_at(0, rows, cols)
+    }
+
+    /// `rows * cols` elements from `offset` on as a matrix, for writing.
+    ///
+    /// # Errors
+    /// [`Error::View`] if they are not all in the buffer.
+    pub fn view_mut_at(&mut self, offset: usize, rows: usize, cols: usize) -> Result<ViewMut<'_, T>> {
+        let layout = RowLayout::new(offset, rows, cols, cols, self.len())?;
         Ok(ViewMut { buffer: self, layout })
     }
 }

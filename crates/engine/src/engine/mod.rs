@@ -195,7 +195,8 @@ impl Engine {
     }
 
     /// Turns the counting of experts' tokens on or off, from the next step on ([`Stats::experts`]). On a CPU, where it
-    /// costs next to nothing, it is on at first. On a GPU each layer of a step then waits for the host.
+    /// costs next to nothing, it is on at first. On a GPU the choices of the routers are then
+    /// copied to the host after each step.
     pub fn count_experts(&self, on: bool) {
         self.counters.count_experts(on);
     }

@@ -41,6 +41,10 @@ pub struct Request {
     /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held
     /// until the first piece, in 8 bytes for each of the likeliest.
     pub prompt_logprobs: Option<usize>,
+    /// Return the experts that computed each generated token ([`Piece::routing`]). The text is the same either way, so a
+    /// receipt does not have it.
+    #[serde(skip)]
+    pub routing: bool,
     /// The most draft tokens of each step, made by the engine's draft model, or without one from what followed the
     /// text's ending where it occurs earlier, prompt included; 0 makes none. The model checks the draft tokens in one
     /// pass and keeps those that it samples itself. So the text is the same, and texts that repeat parts of themselves
@@ -72,6 +76,7 @@ impl Request {
             grammar: None,
             logprobs: None,
             prompt_logprobs: None,
+            routing: false,
             draft: 0,
             control_tokens: false,
             tenant: 0,
@@ -150,6 +155,9 @@ pub struct Piece {
     pub token: u32,
     /// If the request asks for it.
     pub logprob: Option<Logprob>,
+    /// If the request asks for it: for each layer, the experts that the router chose, with their weights, in the pass
+    /// whose logits the token was drawn from. That pass read the token before. Empty for a layer without experts.
+    pub routing: Vec<Vec<(u32, f32)>>,
     /// Only in the first piece, if the request asks for it: of each token of the prompt but the first.
     pub prompt_logprobs: Vec<Logprob>,
     /// Only in the first piece, if the state of the prompt's beginning was still there and that of more might have

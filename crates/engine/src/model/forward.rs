@@ -42,6 +42,8 @@ pub(crate) fn forward(
     let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec, precision: model.precision };
     step.embed(&weights.embedding, scratch)?;
     inspect(Stage::Embedding, scratch)?;
+    // Where the router's choices of the next layer begin in the scratch.
+    let mut choices = 0;
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(rotaries).zip(state.layers());
     for (index, (((spec, layer), rotary), state)) in layers.enumerate() {
         let block = &layer.mixer;
@@ -52,7 +54,7 @@ pub(crate) fn forward(
         }
         step.post_norm(block.post_norm.as_ref(), scratch)?;
         if let Some(block) = &layer.mlp {
-            step.mlp_block(block, scratch)?;
+            choices += step.mlp_block(block, choices, scratch)?;
         }
         inspect(Stage::Layer(index), scratch)?;
     }
@@ -201,18 +203,23 @@ impl Step<'_> {
         Ok(b.run(Matmul { bias, epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)
     }
 
-    /// Adds the output of an MLP of either kind.
-    fn mlp_block(&self, block: &MlpBlock, s: &mut Scratch) -> Result<()> {
+    /// Adds the output of an MLP of either kind. The router writes its choices from element `choices` on; returns how many
+    /// there are.
+    fn mlp_block(&self, block: &MlpBlock, choices: usize, s: &mut Scratch) -> Result<usize> {
         match &block.weights {
             MlpWeights::Dense { activation, gate_up, down } => self.mlp(*activation, [gate_up, down], block, s)?,
             MlpWeights::Moe(moe) => {
-                self.moe(moe, block, s)?;
+                self.moe(moe, block, choices, s)?;
                 if let Some(shared) = &moe.shared {
                     self.shared_expert(moe.activation, shared, block.post_norm.is_some(), s)?;
                 }
             }
         }
-        self.post_norm(block.post_norm.as_ref(), s)
+        self.post_norm(block.post_norm.as_ref(), s)?;
+        Ok(match &block.weights {
+            MlpWeights::Dense { .. } => 0,
+            MlpWeights::Moe(moe) => self.tokens * moe.routing.top_k,
+        })
     }
 
     /// The output is down(activation(gate(norm(residual)), up(norm(residual)))).
@@ -237,8 +244,14 @@ impl Step<'_> {
     }
 
     /// The same as [`Self::mlp`], by the experts that the router chooses for each token: Σ weight ·
-    /// expert(norm(residual)).
-    fn moe(&self, weights: &MoeWeights<Weight, Buffer<f32>>, block: &MlpBlock, s: &mut Scratch) -> Result<()> {
+    /// expert(norm(residual)). The choices are written from element `choices` on.
+    fn moe(
+        &self,
+        weights: &MoeWeights<Weight, Buffer<f32>>,
+        block: &MlpBlock,
+        choices: usize,
+        s: &mut Scratch,
+    ) -> Result<()> {
         let MoeWeights { activation, routing, router, selection_bias, gate_up, down, biases, .. } = weights;
         let (t, k, hidden) = (self.tokens, routing.top_k, self.hidden);
         let (count, pairs, moe, biases) = (router.rows(), t * k, &mut s.moe, biases.as_ref());
@@ -254,8 +267,8 @@ impl Step<'_> {
                 routing,
                 selection_bias: selection_bias.as_ref(),
                 tokens: Some(s.tokens.view(t, 1)?),
-                ids: moe.ids.view_mut(t, k)?,
-                weights: moe.weights.view_mut(t, k)?,
+                ids: moe.ids.view_mut_at(choices, t, k)?,
+                weights: moe.weights.view_mut_at(choices, t, k)?,
             },
             weights: ExpertWeights {
                 gate_up,

@@ -1,13 +1,8 @@
-//! Looking into a forward pass: which part of a model first gives an output that is not finite, and what routers
-//! choose.
+//! Looking into a forward pass: which part of a model first gives an output that is not finite.
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::ops::GroupByExpert;
-use gristmill_kernels::tensor::Buffer;
-use gristmill_kernels::weight::Weight;
 
 use super::Scratch;
-use super::weights::{LayerWeights, MlpWeights, MoeWeights};
 use crate::error::Result;
 use crate::stage::Stage;
 
@@ -25,22 +20,4 @@ pub(crate) fn first_not_finite(
     backend.download(scratch.residual.view(tokens, hidden)?, &mut rows)?;
     let finite = |row: &[f32]| row.iter().all(|x| x.is_finite());
     Ok(rows.chunks_exact(hidden).enumerate().position(|(token, row)| counts(token) && !finite(row)))
-}
-
-/// How many (token, slot) pairs each expert of a layer got from these many tokens; empty for a layer without experts.
-pub(crate) fn expert_counts(
-    backend: &Backend,
-    layer: &LayerWeights<Weight, Buffer<f32>>,
-    scratch: &mut Scratch,
-    tokens: usize,
-) -> Result<Vec<u32>> {
-    let Some(MlpWeights::Moe(MoeWeights { router, routing, .. })) = layer.mlp.as_ref().map(|block| &block.weights)
-    else {
-        return Ok(Vec::new());
-    };
-    let mut counts = vec![0; router.rows()];
-    let (ids, groups) = (scratch.moe.ids.view(tokens, routing.top_k)?, &mut scratch.moe.groups);
-    backend.run(GroupByExpert { ids, groups })?;
-    backend.download(scratch.moe.groups.counts().view(counts.len(), 1)?, &mut counts)?;
-    Ok(counts)
 }

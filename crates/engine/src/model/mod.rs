@@ -13,7 +13,7 @@ mod vocabulary;
 mod weights;
 
 pub(crate) use forward::{PassOutputs, forward};
-pub(crate) use inspect::{Inspect, expert_counts, first_not_finite};
+pub(crate) use inspect::{Inspect, first_not_finite};
 pub(crate) use scratch::Scratch;
 pub use vocabulary::tokenizer;
 pub(crate) use weights::WeightShapes;

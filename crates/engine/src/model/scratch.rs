@@ -44,9 +44,10 @@ pub(crate) struct MoeScratch {
     pub(crate) act: Act,
     /// Router logits, T × E.
     pub(crate) router: Buffer<f32>,
-    /// Chosen experts, T × k.
+    /// Chosen experts, T × k for each layer with experts, one layer after another. T is that of the step, so all choices of
+    /// a step are adjacent.
     pub(crate) ids: Buffer<u32>,
-    /// Their weights, T × k.
+    /// Their weights, likewise.
     pub(crate) weights: Buffer<f32>,
     /// Pairs grouped by expert. All layers that have experts have the same number.
     pub(crate) groups: Groups,
@@ -67,6 +68,8 @@ struct Widths {
     inner_act: usize,
     experts: usize,
     top_k: usize,
+    /// The sum of `top_k` over the layers.
+    choices: usize,
 }
 
 impl Widths {
@@ -84,6 +87,7 @@ impl Widths {
                 Some(MlpSpec::Moe { experts, inner, routing, shared, .. }) => {
                     w.experts = w.experts.max(experts);
                     w.top_k = w.top_k.max(routing.top_k);
+                    w.choices = w.choices.saturating_add(routing.top_k);
                     let shared = shared.map_or(0, |shared| shared.inner);
                     w.inner = w.inner.max(shared);
                     w.inner_act = w.inner_act.max(whole(shared));
@@ -110,7 +114,7 @@ impl Scratch {
         let act = if precision == Precision::Exact { 4 } else { 4 + 2 + 2 };
         let moe = match w.experts {
             0 => 0,
-            experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 2 + 4)),
+            experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 4) + 2 * w.choices),
         };
         let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
         let row = 4 * (2 + w.vocab);
@@ -146,8 +150,8 @@ impl Scratch {
             moe: MoeScratch {
                 act: backend.alloc_act(Precision::Exact, if w.experts > 0 { tokens } else { 0 }, w.hidden)?,
                 router: floats(w.experts, "the router")?,
-                ids: backend.alloc::<u32>(tokens.saturating_mul(w.top_k), "the router")?,
-                weights: floats(w.top_k, "the router")?,
+                ids: backend.alloc::<u32>(tokens.saturating_mul(w.choices), "the router")?,
+                weights: floats(w.choices, "the router")?,
                 groups: backend.alloc_groups(w.experts.max(1), tokens.saturating_mul(w.top_k))?,
                 out: floats(w.top_k.saturating_mul(w.hidden), "the experts")?,
             },

@@ -54,6 +54,26 @@ impl ModelSpec {
     }
 }
 
+impl ModelSpec {
+    /// The router of each layer.
+    pub fn routers(&self) -> Vec<RouterSize> {
+        let size = |mlp: Option<&MlpSpec>| match mlp {
+            Some(MlpSpec::Moe { experts, routing, .. }) => RouterSize { experts: *experts, top_k: routing.top_k },
+            Some(MlpSpec::Dense { .. }) | None => RouterSize::default(),
+        };
+        self.layers.iter().map(|layer| size(layer.mlp.as_ref())).collect()
+    }
+}
+
+/// The numbers of a layer's router; both are 0 for a layer without experts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouterSize {
+    /// Experts to choose from.
+    pub experts: usize,
+    /// Experts that each token gets.
+    pub top_k: usize,
+}
+
 /// How the hidden states of a text's tokens become one vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -96,7 +96,7 @@ prop_compose! {
     ) -> Request {
         Request {
             prompt, sampling, logit_bias, dry, max_tokens, min_tokens, stop, ignore_end, grammar, logprobs,
-            prompt_logprobs, draft, control_tokens, tenant: 0,
+            prompt_logprobs, routing: false, draft, control_tokens, tenant: 0,
         }
     }
 }

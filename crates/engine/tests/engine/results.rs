@@ -7,7 +7,7 @@ use gristmill_engine::{Batch, Engine, EngineError, Limits, Outputs, Request, Run
 
 use crate::speech;
 use crate::tiny::{Random, Tiny};
-use crate::{CONTEXT, built, engine, model, pieces, random_tokens, request, sampling, tokens};
+use crate::{CONTEXT, built, engine, model, pieces, random_tokens, request, sampling, speaking, tokens};
 
 const TOP: usize = 5;
 
@@ -78,6 +78,38 @@ fn log_probabilities_are_those_of_the_model() {
                 Some(_) => check(&model, &text, prompt.len(), &of_text),
                 None => assert!(of_text.is_empty()),
             }
+        }
+    }
+}
+
+/// Alone and in company, with guesses and without; and asking for it changes no token.
+#[test]
+fn routing_is_that_of_the_pass_a_token_was_drawn_from() {
+    let (model, mut random) = (speaking(Tiny::qwen3moe()), Random::fresh());
+    let limits = Limits { context: Some(CONTEXT), batch_tokens: CONTEXT, ..Limits::default() };
+    let mut runner = Runner::new(model.clone(), limits).unwrap();
+    let engine = Engine::start(model, self::limits(3, 16, Some(12))).unwrap();
+    engine.count_experts(false);
+    let requests: Vec<Request> = (0..6)
+        .map(|n| {
+            let prompt = random_tokens(&mut random, 5 + 7 * n).repeat(1 + n % 2);
+            Request { routing: n % 3 < 2, draft: n % 2 * 3, ..request(&prompt, 20, SamplingOptions::greedy()) }
+        })
+        .collect();
+    let running: Vec<_> = requests.iter().map(|request| engine.generate(request.clone()).unwrap()).collect();
+    for (request, generation) in requests.into_iter().zip(running) {
+        let pieces: Vec<Piece> = generation.collect::<Result<_, _>>().unwrap();
+        let plain = Request { routing: false, ..request.clone() };
+        assert_eq!(tokens(&pieces), tokens(&self::pieces(&engine, plain)));
+        let prompt = engine.tokens(&request.prompt).unwrap();
+        let text = [&prompt[..], &tokens(&pieces)].concat();
+        let sequence = runner.open_sequence().unwrap();
+        runner.forward(Batch::new().push(sequence, &text, Outputs::None)).unwrap();
+        let trace = runner.routing().unwrap();
+        runner.close_sequence(sequence).unwrap();
+        for (n, piece) in pieces.iter().enumerate() {
+            let chosen = trace.of_token(prompt.len() - 1 + n);
+            assert_eq!(piece.routing, if request.routing { chosen } else { Vec::new() }, "token {n}");
         }
     }
 }

@@ -293,3 +293,34 @@ fn expert_counts_are_those_of_the_last_pass() {
     runner.count_experts(false);
     assert!(runner.expert_counts().is_empty());
 }
+
+/// A trace has of each token what the token alone would have, and its counts are those of `expert_counts`.
+#[test]
+fn a_routing_trace_has_the_choices_of_each_token() {
+    let mut random = Random::fresh();
+    let model = reference(&Tiny::qwen3moe().file(&mut random));
+    let (layers, text) = (model.spec().layers.len(), random.tokens(9));
+    let mut runner = runner(&model);
+    assert!(runner.routing().expect("nothing ran").counts().is_empty());
+    runner.count_experts(true);
+    alone(&mut runner, &text);
+    let trace = runner.routing().expect("a pass ran");
+    assert_eq!((trace.tokens(), trace.counts()), (9, runner.expert_counts().to_vec()));
+    assert!(trace.of_token(9).is_empty());
+    runner.count_experts(false);
+    let sequence = runner.open_sequence().expect("one is free");
+    for (token, id) in text.iter().enumerate() {
+        run(&mut runner, sequence, &[*id]);
+        let (of_token, single) = (trace.of_token(token), runner.routing().expect("a pass ran"));
+        assert_eq!((of_token.len(), &of_token), (layers, &single.of_token(0)));
+        for chosen in &of_token {
+            assert!(
+                chosen.len() == 3 && chosen.iter().all(|&(expert, weight)| expert < 5 && weight > 0.0),
+                "{chosen:?}"
+            );
+        }
+    }
+    assert!((0..layers).any(|layer| (1..9).any(|token| trace.of_token(token)[layer] != trace.of_token(0)[layer])));
+    runner.forward(&Batch::new()).expect("nothing to do");
+    assert_eq!(runner.routing().expect("nothing ran").tokens(), 0);
+}

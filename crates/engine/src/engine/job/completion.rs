@@ -18,6 +18,8 @@ use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Re
 pub(in crate::engine) struct Drawn {
     pub(in crate::engine) token: u32,
     pub(in crate::engine) logprob: Option<Logprob>,
+    /// See [`Piece::routing`].
+    pub(in crate::engine) routing: Vec<Vec<(u32, f32)>>,
 }
 
 /// Takes what happens to a request. Returns whether anybody wants more of it.
@@ -38,6 +40,8 @@ pub(in crate::engine) struct Completion {
     pub(in crate::engine) logprobs: Option<usize>,
     /// See [`Request::prompt_logprobs`].
     pub(in crate::engine) prompt_logprobs: Option<usize>,
+    /// See [`Request::routing`].
+    pub(in crate::engine) traces: bool,
     /// Log-probabilities of the prompt so far.
     of_prompt: Vec<Logprob>,
     /// See [`Piece::cache_miss`]; until the first piece.
@@ -81,6 +85,7 @@ impl Completion {
             seed: request.sampling.seed.unwrap_or_else(seed::draw),
             logprobs: request.logprobs,
             prompt_logprobs: request.prompt_logprobs,
+            traces: request.routing,
             of_prompt: Vec::new(),
             cache_miss: None,
             max_tokens: request.max_tokens.unwrap_or(usize::MAX),
@@ -229,7 +234,7 @@ impl Completion {
         tokenizer: Option<&Tokenizer>,
         room: usize,
     ) -> Result<Piece, EngineError> {
-        let Drawn { token, logprob } = drawn;
+        let Drawn { token, logprob, routing } = drawn;
         progress.count_token();
         self.count(token);
         let complete = self.matcher.as_mut().map(|matcher| matcher.accept(token)).transpose()?;
@@ -255,7 +260,7 @@ impl Completion {
         let (seed, usage) = (self.seed, progress.usage);
         let (prompt_logprobs, cache_miss) = (mem::take(&mut self.of_prompt), self.cache_miss.take());
         let finish = reason.map(|(reason, stop)| Finish { reason, stop, seed, usage });
-        Ok(Piece { text, token, logprob, prompt_logprobs, cache_miss, finish })
+        Ok(Piece { text, token, logprob, routing, prompt_logprobs, cache_miss, finish })
     }
 
     /// The text that was withheld: an incomplete character, or the start of a stop string.

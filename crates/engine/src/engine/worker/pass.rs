@@ -7,7 +7,7 @@ use gristmill_kernels::ops::PADDING;
 use super::{Drawn, Running, Task, Worker};
 use crate::engine::Logprob;
 use crate::engine::schedule::Pending;
-use crate::{Outputs, Result};
+use crate::{Outputs, Result, RoutingTrace};
 
 /// The output of a pass for a slot whose tokens are then in the state.
 #[derive(Debug)]
@@ -57,7 +57,6 @@ impl Worker {
         }
         tracing::trace!(tokens = self.batch.len(), outputs = rows.len(), "step");
         let wanted = rows.iter().rposition(|row| self.wants(row).is_some()).map_or(0, |last| last + 1);
-        self.runner.count_experts_unchecked(self.counters.counts_experts());
         let begin = Instant::now();
         let mut logits = self.runner.forward(&self.batch)?;
         self.times.forward = begin.elapsed();
@@ -65,7 +64,14 @@ impl Worker {
         let (logprobs, vocab, hidden) = (logits.first(wanted)?, logits.vocab(), logits.all_hidden()?);
         let drawn = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
         self.times.draw = begin.elapsed() - self.times.forward;
-        self.counters.step(chunks.len(), self.batch.len(), self.runner.expert_counts());
+        let traced = rows.iter().any(|row| self.is_traced(row));
+        // After drawing, when the device has done all.
+        let routing = match traced || self.counters.counts_experts() {
+            true => self.runner.routing()?,
+            false => RoutingTrace::default(),
+        };
+        let counts = if self.counters.counts_experts() { routing.counts() } else { Vec::new() };
+        self.counters.step(chunks.len(), self.batch.len(), &counts);
         let mut outcome = self.embed(chunks, &hidden);
         for chunk in chunks {
             let of_slot = rows.iter().zip(&drawn).filter(|(row, _)| row.slot == chunk.slot && row.next.is_none());
@@ -83,7 +89,12 @@ impl Worker {
             match row.next {
                 _ if token == PADDING => outcome.push((row.slot, Err(self.runner.not_finite(number)))),
                 Some(next) => logprob(next).into_iter().for_each(|logprob| completion.read(logprob)),
-                None => outcome.push((row.slot, Ok(Output::Token(Drawn { token, logprob: logprob(token) })))),
+                None => {
+                    let token_of_batch = self.batch.output_rows.get(number).map_or(usize::MAX, |&at| at as usize);
+                    let routing = completion.traces.then(|| routing.of_token(token_of_batch)).unwrap_or_default();
+                    let drawn = Drawn { token, logprob: logprob(token), routing };
+                    outcome.push((row.slot, Ok(Output::Token(drawn))));
+                }
             }
         }
         Ok(outcome)
@@ -133,6 +144,12 @@ impl Worker {
     fn wants(&self, row: &Row) -> Option<usize> {
         let completion = self.slots[row.slot].as_ref()?.job.completion()?;
         if row.next.is_some() { completion.prompt_logprobs } else { completion.logprobs }
+    }
+
+    /// Whether a row's job wants the routing of its token.
+    fn is_traced(&self, row: &Row) -> bool {
+        let completion = self.slots[row.slot].as_ref().and_then(|running| running.job.completion());
+        row.next.is_none() && completion.is_some_and(|completion| completion.traces)
     }
 
     /// Gives the text so far to each job whose next token is drawn in this step. A job that its grammar refuses ends.
