@@ -85,13 +85,16 @@ pub(crate) struct ServeArgs {
     /// given several times.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<Origin>,
-    /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU each layer of a step then
-    /// waits for the host.
+    /// Count the tokens that each expert gets, for /metrics. A CPU always does; on a GPU the choices of the
+    /// routers are then copied to the host after each step.
     #[arg(long)]
     count_experts: bool,
     /// Refuse requests with unknown fields, instead of naming them in the header x-gristmill-ignored.
     #[arg(long)]
     strict: bool,
+    /// Serve no page at /.
+    #[arg(long)]
+    no_page: bool,
     #[command(flatten)]
     draft: DraftArgs,
     #[command(flatten)]
@@ -123,8 +126,8 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
     let name = args.name.clone().unwrap_or_else(|| name(source));
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
-    let connections = args.connections;
-    let options = Options { aliases, access, strict, sampling, draft, connections, ..Options::new(name) };
+    let (connections, page) = (args.connections, !args.no_page);
+    let options = Options { aliases, access, strict, page, sampling, draft, connections, ..Options::new(name) };
     serve(args, engine, options)
 }
 

@@ -14,6 +14,7 @@ use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 use crate::error::{ApiError, refuse};
 use crate::fields::IGNORED;
 use crate::options::Access;
+use crate::page;
 use crate::state::App;
 
 /// How long a browser may keep the answer to its question whether a page may ask.
@@ -57,7 +58,8 @@ fn of(access: &Access, request: &Request) -> Result<Tenant, ApiError> {
     let host = host(headers, request.uri())?;
     check_host(access, host)?;
     check_origin(access, headers, host)?;
-    if request.uri().path() == "/health" {
+    let path = request.uri().path();
+    if path == "/health" || page::has(path) {
         return Ok(Tenant(0));
     }
     tenant(access, headers)

@@ -14,6 +14,7 @@
 //! - `openai` and `anthropic` have a parser and a writer for each interface, and share only what has no interface:
 //!   `content`, and `details` of how a reply came about. `openai` also serves models, vectors (`base64`) and the
 //!   tokenizer.
+//! - `page` serves the page at `/`, whose files are in `crates/server/page`; `model` tells clients about the model.
 //! - `metrics` counts; `blocking` runs what takes milliseconds.
 
 #![forbid(unsafe_code)]
@@ -31,10 +32,12 @@ mod generation;
 mod handler;
 mod listen;
 mod metrics;
+mod model;
 mod openai;
 mod openapi;
 mod options;
 mod origin;
+mod page;
 mod patient;
 mod policy;
 mod reply;

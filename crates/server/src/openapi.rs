@@ -8,7 +8,7 @@ use axum::response::IntoResponse;
 use utoipa::openapi::RefOr;
 use utoipa::{Modify, OpenApi};
 
-use crate::{anthropic, metrics, openai, routes};
+use crate::{anthropic, metrics, model, openai, routes};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,6 +26,7 @@ use crate::{anthropic, metrics, openai, routes};
         openai::tokens::detokenize,
         openai::tokens::info,
         openai::tokens::apply_template,
+        model::show,
         routes::health,
         metrics::show,
     ),

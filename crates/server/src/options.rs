@@ -18,6 +18,9 @@ pub struct Options {
     pub access: Access,
     /// Refuse requests with fields that this server does not know, instead of naming them in a header of the reply.
     pub strict: bool,
+    /// Serve a page at `/`, and its files under `/page/`. They need no key: the page asks its user for one. Off at first,
+    /// because an application with a router of its own has a page there.
+    pub page: bool,
     /// The largest body of a request in bytes.
     pub body_bytes: usize,
     /// How long a client may take to send the head of a request, and then its body, and how long a write may wait for
@@ -40,6 +43,7 @@ impl Options {
             aliases: Vec::new(),
             access: Access::default(),
             strict: false,
+            page: false,
             body_bytes: 32 << 20,
             patience: Duration::from_secs(30),
             // A process may usually have 1,024 files open.

@@ -31,6 +31,8 @@ pub(crate) struct Choice {
     pub(crate) logprobs: Vec<Logprob>,
     /// One for each token of the prompt but the first, if the request asks for them.
     pub(crate) prompt_logprobs: Vec<Logprob>,
+    /// One for each generated token, if the request asks for them.
+    pub(crate) traces: Vec<Trace>,
     /// Tokens of reasoning, and of the marks around it.
     pub(crate) reasoning_tokens: usize,
     /// See [`Piece::cache_miss`].
@@ -40,6 +42,22 @@ pub(crate) struct Choice {
     parser: Parser,
     /// The log-probabilities of tokens whose text the parser withholds.
     withheld: Vec<Logprob>,
+}
+
+/// A generated token with its experts.
+#[derive(Debug, Clone)]
+pub(crate) struct Trace {
+    pub(crate) token: u32,
+    /// See [`Piece::routing`].
+    pub(crate) routing: Vec<Vec<(u32, f32)>>,
+}
+
+impl Trace {
+    /// The trace of a piece, if the request asks for it: a model has at least one layer.
+    fn of(piece: &Piece) -> Option<Trace> {
+        let Piece { token, routing, .. } = piece;
+        (!routing.is_empty()).then(|| Trace { token: *token, routing: routing.clone() })
+    }
 }
 
 /// A part of a completion.
@@ -79,6 +97,8 @@ pub(crate) struct Step {
     pub(crate) changes: Vec<Change>,
     /// The log-probability of the token, if the request asks for it.
     pub(crate) logprob: Option<Logprob>,
+    /// The experts of the token, likewise.
+    pub(crate) trace: Option<Trace>,
 }
 
 /// The effect of one token on the item of an index.
@@ -97,9 +117,9 @@ impl Reply {
 
     /// Takes the next piece of a choice.
     pub(crate) fn push(&mut self, choice: usize, piece: Piece) -> Step {
-        let logprob = piece.logprob.clone();
+        let (logprob, trace) = (piece.logprob.clone(), Trace::of(&piece));
         let changes = self.choices.get_mut(choice).map(|choice| choice.push(piece)).unwrap_or_default();
-        Step { choice, changes, logprob }
+        Step { choice, changes, logprob, trace }
     }
 
     /// Ends the items that grow, before the end of the text.
@@ -115,6 +135,7 @@ impl Choice {
             items: Vec::new(),
             logprobs: Vec::new(),
             prompt_logprobs: Vec::new(),
+            traces: Vec::new(),
             reasoning_tokens: 0,
             cache_miss: None,
             finish: None,
@@ -142,6 +163,7 @@ impl Choice {
     }
 
     fn push(&mut self, piece: Piece) -> Vec<Change> {
+        self.traces.extend(Trace::of(&piece));
         let Piece { text, logprob, prompt_logprobs, cache_miss, finish, .. } = piece;
         self.prompt_logprobs.extend(prompt_logprobs);
         self.cache_miss = self.cache_miss.take().or(cache_miss);

@@ -59,6 +59,8 @@ pub(crate) struct Settings {
     pub(crate) logprobs: Option<usize>,
     /// The same for each token of the prompt.
     pub(crate) prompt_logprobs: Option<usize>,
+    /// Whether the experts of each generated token are returned.
+    pub(crate) routing: bool,
 }
 
 impl Settings {
@@ -75,6 +77,7 @@ impl Settings {
             grammar: None,
             logprobs: None,
             prompt_logprobs: None,
+            routing: false,
         }
     }
 
@@ -91,6 +94,7 @@ impl Settings {
             ignore_end: own.ignore_end,
             logprobs: own.logprobs,
             prompt_logprobs: own.prompt_logprobs,
+            routing: own.routing,
             ..request
         }
     }

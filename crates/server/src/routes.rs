@@ -11,7 +11,7 @@ use gristmill_engine::Engine;
 use crate::error::{ApiError, refuse};
 use crate::options::Options;
 use crate::state::App;
-use crate::{access, anthropic, metrics, openai, openapi};
+use crate::{access, anthropic, metrics, model, openai, openapi, page};
 
 /// The paths of a server, to mount in an application of one's own.
 ///
@@ -24,7 +24,11 @@ pub fn router(engine: Engine, options: Options) -> Router {
 }
 
 pub(crate) fn routes(app: App) -> Router {
-    let router = Router::new()
+    let pages = match app.options.page {
+        true => Router::new().route("/", get(page::index)).route("/page/{*name}", get(page::named)),
+        false => Router::new(),
+    };
+    let router = pages
         .route("/v1/chat/completions", post(openai::chat::serve))
         .route("/v1/completions", post(openai::completions::serve))
         .route("/v1/embeddings", post(openai::embeddings::serve))
@@ -37,6 +41,7 @@ pub(crate) fn routes(app: App) -> Router {
         .route("/detokenize", post(openai::tokens::detokenize))
         .route("/tokenizer_info", get(openai::tokens::info))
         .route("/apply-template", post(openai::tokens::apply_template))
+        .route("/model", get(model::show))
         .route("/health", get(health))
         .route("/metrics", get(metrics::show))
         .route("/openapi.json", get(openapi::show))

@@ -13,6 +13,7 @@ mod prompts;
 pub(crate) mod responses;
 pub(crate) mod tokens;
 mod tools;
+mod traces;
 mod usage;
 
 use crate::reply::{Choice, random_digits};

@@ -28,6 +28,7 @@ mod many;
 mod mounted;
 mod numbers;
 mod others;
+mod page;
 mod protocol;
 mod receipts;
 mod refuse;

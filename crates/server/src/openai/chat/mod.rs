@@ -13,6 +13,7 @@ use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, ResponseFormat};
 use super::messages::{ChatMessage, TemplateFields, conversation, messages};
 use super::tools::{ChatTool, NamePlace, ToolsRead};
+use super::traces::TraceFields;
 use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody, Paths};
 use crate::fields::Fields;
@@ -37,6 +38,8 @@ pub(crate) struct ChatRequest {
     format: FormatFields,
     #[serde(flatten)]
     chat: ChatFields,
+    #[serde(flatten)]
+    traces: TraceFields,
 }
 
 /// Fields that only requests for a chat have.
@@ -97,6 +100,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     let sampling: SamplingFields = fields.read()?;
     let format: FormatFields = fields.read()?;
     let chat: ChatFields = fields.read()?;
+    let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "messages");
     let mut ignored = fields.judge(policy::CHATS)?;
     app.check_model(common.model.as_deref())?;
@@ -104,6 +108,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     settings.stop = common.stops()?;
     settings.max_tokens = chat.max_tokens;
     settings.logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
+    settings.routing = traces.asked(app)?;
     let own = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
     format.apply(own, &mut settings, &mut paths)?;
     let conversation = chat.conversation(settings.grammar.is_some(), &mut paths, &mut ignored)?;

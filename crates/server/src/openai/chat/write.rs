@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::openai::logprobs::TokenLogprob;
 use crate::openai::messages::{FunctionCall, ToolCall};
+use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
 use crate::openai::{finish_reason, reply_id};
 use crate::reply::{Change, Choice, Item, ItemKind, Reply, Step};
@@ -54,6 +55,8 @@ struct ChatChoice {
     logprobs: Option<ChatLogprobs>,
     /// `stop`, `tool_calls`, or `length`.
     finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gristmill: Option<Traces>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -76,6 +79,8 @@ struct ChunkChoice {
     delta: Delta,
     logprobs: Option<ChatLogprobs>,
     finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gristmill: Option<Traces>,
 }
 
 #[derive(Debug, Default, Serialize, ToSchema)]
@@ -123,13 +128,18 @@ impl ChatWriter {
             reasoning_content: (!reasoning.is_empty()).then_some(reasoning),
             tool_calls: (!calls.is_empty()).then_some(calls),
         };
-        let logprobs = self.logprobs(&choice.logprobs);
-        ChatChoice { index, message, logprobs, finish_reason: finish_reason(choice) }
+        let (logprobs, gristmill) = (self.logprobs(&choice.logprobs), Traces::new(&self.app, &choice.traces));
+        ChatChoice { index, message, logprobs, finish_reason: finish_reason(choice), gristmill }
     }
 
     fn logprobs(&self, logprobs: &[Logprob]) -> Option<ChatLogprobs> {
         let content = || logprobs.iter().map(|logprob| TokenLogprob::new(&self.app, logprob)).collect();
         (!logprobs.is_empty()).then(|| ChatLogprobs { content: content(), refusal: None })
+    }
+
+    /// An event with this change of a choice alone.
+    fn delta(&self, index: usize, delta: Delta) -> Event {
+        self.chunk(ChunkChoice { index, delta, logprobs: None, finish_reason: None, gristmill: None })
     }
 
     fn chunk(&self, choice: ChunkChoice) -> Event {
@@ -168,23 +178,27 @@ impl Writer for ChatWriter {
 
     fn begin(&mut self, reply: &Reply) -> Vec<Event> {
         let delta = || Delta { role: Some("assistant"), content: Some(String::new()), ..Delta::default() };
-        let first = |index| self.chunk(ChunkChoice { index, delta: delta(), logprobs: None, finish_reason: None });
+        let first = |index| self.delta(index, delta());
         (0..reply.choices.len()).map(first).collect()
     }
 
     fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event> {
-        let Step { choice: index, changes, logprob } = step;
+        let Step { choice: index, changes, logprob, trace } = step;
         let choice = &reply.choices[index];
-        let mut logprobs = self.logprobs(logprob.as_slice());
+        let (mut logprobs, mut gristmill) =
+            (self.logprobs(logprob.as_slice()), Traces::new(&self.app, trace.as_slice()));
         let mut deltas: Vec<Delta> = changes.into_iter().filter_map(|change| delta(choice, change)).collect();
-        if deltas.is_empty() && logprobs.is_some() {
+        if deltas.is_empty() && (logprobs.is_some() || gristmill.is_some()) {
             deltas.push(Delta { content: Some(String::new()), ..Delta::default() });
         }
-        let chunk = |delta| self.chunk(ChunkChoice { index, delta, logprobs: logprobs.take(), finish_reason: None });
+        let chunk = |delta| {
+            let (logprobs, gristmill) = (logprobs.take(), gristmill.take());
+            self.chunk(ChunkChoice { index, delta, logprobs, finish_reason: None, gristmill })
+        };
         let mut events: Vec<Event> = deltas.into_iter().map(chunk).collect();
         if choice.finish.is_some() {
             let (delta, finish_reason) = (Delta::default(), finish_reason(choice));
-            events.push(self.chunk(ChunkChoice { index, delta, logprobs: None, finish_reason }));
+            events.push(self.chunk(ChunkChoice { index, delta, logprobs: None, finish_reason, gristmill: None }));
         }
         events
     }

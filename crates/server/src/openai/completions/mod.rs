@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::common::{self, CommonFields, MOST_LOGPROBS};
 use super::format::{FormatFields, ResponseFormat};
 use super::prompts::Prompts;
+use super::traces::TraceFields;
 use crate::access::Tenant;
 use crate::error::{ApiError, ErrorBody};
 use crate::fields::Fields;
@@ -40,6 +41,8 @@ pub(crate) struct CompletionRequest {
     format: FormatFields,
     #[serde(flatten)]
     completion: CompletionFields,
+    #[serde(flatten)]
+    traces: TraceFields,
 }
 
 /// Fields that only requests for a completion have.
@@ -82,6 +85,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     let sampling: SamplingFields = fields.read()?;
     let format: FormatFields = fields.read()?;
     let completion: CompletionFields = fields.read()?;
+    let traces: TraceFields = fields.read()?;
     let mut paths = common::paths(&fields, "prompt");
     let ignored = fields.judge(policy::COMPLETIONS)?;
     app.check_model(common.model.as_deref())?;
@@ -102,6 +106,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     settings.stop = common.stops()?;
     // The engine generates one token at least.
     settings.max_tokens = Some(max_tokens.max(1));
+    settings.routing = traces.asked(app)?;
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
     format.apply(response_format.map(ResponseFormat::asked).transpose()?.flatten(), &mut settings, &mut paths)?;
     let request = ApiRequest {

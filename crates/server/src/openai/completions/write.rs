@@ -10,6 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::error::ApiError;
+use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
 use crate::openai::{finish_reason, reply_id};
 use crate::reply::{Change, Choice, ItemKind, Reply, Step};
@@ -44,6 +45,8 @@ struct CompletionChoice {
     logprobs: Option<CompletionLogprobs>,
     /// `stop` or `length`.
     finish_reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gristmill: Option<Traces>,
 }
 
 /// Lists with one entry for each token.
@@ -104,7 +107,8 @@ impl CompletionWriter {
         }
         let logprobs = (!choice.logprobs.is_empty()).then_some(logprobs);
         let finish_reason = if self.parts.completion { finish_reason(choice) } else { Some("length") };
-        CompletionChoice { text, index, logprobs, finish_reason }
+        let gristmill = Traces::new(&self.app, &choice.traces).filter(|_| self.parts.completion);
+        CompletionChoice { text, index, logprobs, finish_reason, gristmill }
     }
 
     fn usage(&self, reply: &Reply) -> Usage {
@@ -149,7 +153,7 @@ impl Writer for CompletionWriter {
     }
 
     fn step(&mut self, reply: &Reply, step: Step) -> Vec<Event> {
-        let Step { choice: index, changes, logprob } = step;
+        let Step { choice: index, changes, logprob, trace } = step;
         let grown = changes.into_iter().filter_map(|change| match change {
             Change::Grew(_, text, _) => Some(text),
             _ => None,
@@ -161,10 +165,11 @@ impl Writer for CompletionWriter {
             logprobs
         });
         let finish_reason = finish_reason(&reply.choices[index]);
-        if text.is_empty() && logprobs.is_none() && finish_reason.is_none() {
+        let gristmill = Traces::new(&self.app, trace.as_slice());
+        if text.is_empty() && logprobs.is_none() && gristmill.is_none() && finish_reason.is_none() {
             return Vec::new();
         }
-        vec![self.event(vec![CompletionChoice { text, index, logprobs, finish_reason }], None)]
+        vec![self.event(vec![CompletionChoice { text, index, logprobs, finish_reason, gristmill }], None)]
     }
 
     fn end(&mut self, reply: &Reply) -> Vec<Event> {

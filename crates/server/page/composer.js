@@ -1,0 +1,85 @@
+// The field at the bottom: text, files, and the button that sends or stops.
+
+import { byId, button, make } from './dom.js';
+import { bytes } from './numbers.js';
+
+/** Larger files are refused: the context of a model is smaller. */
+const MOST_BYTES = 2 << 20;
+
+export class Composer {
+  /** `send` takes a text and files and says whether it took them; `stop` ends the answer that is being written. */
+  constructor({ send, stop }) {
+    Object.assign(this, { send, stop, files: [], running: false });
+    this.input = byId('message');
+    byId('composer').addEventListener('submit', (event) => { event.preventDefault(); this.act(); });
+    this.input.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); this.submit(); }
+    });
+    this.input.addEventListener('input', () => this.grow());
+    document.addEventListener('keydown', (event) => {
+      if (event.key === 'Escape' && this.running && !document.querySelector('dialog[open]')) this.stop();
+    });
+    byId('attach').addEventListener('click', () => byId('file').click());
+    byId('file').addEventListener('change', (event) => { this.attach(event.target.files); event.target.value = ''; });
+    this.takeDropped();
+  }
+
+  takeDropped() {
+    const main = document.querySelector('.main');
+    main.addEventListener('dragover', (event) => event.preventDefault());
+    main.addEventListener('drop', (event) => { event.preventDefault(); this.attach(event.dataTransfer.files); });
+    this.input.addEventListener('paste', (event) => {
+      if (event.clipboardData.files.length > 0) { event.preventDefault(); this.attach(event.clipboardData.files); }
+    });
+  }
+
+  act() {
+    if (this.running) this.stop();
+    else this.submit();
+  }
+
+  submit() {
+    const text = this.input.value.trim();
+    if (this.running || (!text && this.files.length === 0)) return;
+    if (!this.send(text, this.files)) return;
+    this.input.value = '';
+    this.files = [];
+    this.grow();
+    this.list();
+  }
+
+  /** Whether an answer is being written. */
+  setRunning(running) {
+    this.running = running;
+    byId('send').textContent = running ? 'Stop' : 'Send';
+    byId('hint').textContent = running ? 'Esc stops' : 'Enter sends, Shift+Enter starts a line';
+  }
+
+  async attach(list) {
+    // A list of an input is emptied with it.
+    const files = [...list];
+    for (const file of files) {
+      const text = file.size <= MOST_BYTES ? await file.text() : null;
+      const fault = text === null ? `larger than ${bytes(MOST_BYTES)}` : /\0|\uFFFD/.test(text) ? 'not a text in UTF-8' : null;
+      if (fault) this.say(`${file.name} is ${fault}.`);
+      else this.files.push({ name: file.name, text });
+    }
+    this.list();
+  }
+
+  say(text) {
+    byId('hint').textContent = text;
+    byId('status').textContent = text;
+  }
+
+  list() {
+    const chip = (file, index) => make('li', {}, make('span', { text: `${file.name} · ${bytes(file.text.length)}` }),
+      button('Remove', () => { this.files.splice(index, 1); this.list(); }, { 'aria-label': `Remove ${file.name}` }));
+    byId('files').replaceChildren(...this.files.map(chip));
+  }
+
+  grow() {
+    this.input.style.height = 'auto';
+    this.input.style.height = `${Math.min(this.input.scrollHeight, innerHeight * 0.4)}px`;
+  }
+}

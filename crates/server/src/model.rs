@@ -1,0 +1,97 @@
+//! `/model`: facts about the model that is served.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::State;
+use gristmill_engine::SamplingOptions;
+use gristmill_engine::engine::receipt;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::state::App;
+
+/// Facts about the model that is served.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ModelFacts {
+    /// The name by which requests ask for it.
+    name: String,
+    /// The name that its file says.
+    title: Option<String>,
+    architecture: String,
+    /// Elements of all tensors.
+    parameters: u64,
+    /// Bytes of the tensors' data in the file.
+    bytes: u64,
+    /// The format that most of these bytes have.
+    format: Option<String>,
+    /// [`gristmill_engine::Model::fingerprint`] of its file.
+    fingerprint: String,
+    /// Layers.
+    layers: usize,
+    /// For each layer its experts; 0 for a layer without.
+    experts: Vec<usize>,
+    /// For each layer the experts that a token gets.
+    experts_per_token: Vec<usize>,
+    /// Tokens in the vocabulary.
+    vocabulary: usize,
+    /// Tokens that a prompt and its completion may have together.
+    context: usize,
+    /// Whether the file has a chat template.
+    chat_template: bool,
+    /// The device that it runs on.
+    device: String,
+    /// The version of this server, its architecture and system.
+    build: String,
+    /// Sampling where a request says nothing.
+    sampling: SamplingFacts,
+}
+
+/// Sampling where a request says nothing.
+#[derive(Debug, Serialize, ToSchema)]
+struct SamplingFacts {
+    temperature: f32,
+    top_p: f32,
+    top_k: u32,
+    min_p: f32,
+}
+
+/// Facts about the model that is served.
+#[utoipa::path(get, path = "/model", responses((status = 200, body = ModelFacts)))]
+pub(crate) async fn show(State(app): State<App>) -> Json<ModelFacts> {
+    Json(ModelFacts::new(&app))
+}
+
+impl ModelFacts {
+    fn new(app: &App) -> ModelFacts {
+        let model = app.engine.model();
+        let (spec, routers) = (model.spec(), model.spec().routers());
+        let mut formats: BTreeMap<&str, u64> = BTreeMap::new();
+        let (mut parameters, mut bytes) = (0, 0);
+        for tensor in model.file().tensors() {
+            *formats.entry(tensor.format.name()).or_default() += tensor.bytes;
+            parameters += tensor.shape.iter().product::<u64>();
+            bytes += tensor.bytes;
+        }
+        let most = formats.into_iter().max_by_key(|&(_, bytes)| bytes);
+        let SamplingOptions { temperature, top_p, top_k, min_p, .. } = app.options.sampling;
+        ModelFacts {
+            name: app.options.name.clone(),
+            title: spec.name.clone(),
+            architecture: spec.architecture.clone(),
+            parameters,
+            bytes,
+            format: most.map(|(name, _)| name.to_owned()),
+            fingerprint: model.fingerprint().to_owned(),
+            layers: spec.layers.len(),
+            experts: routers.iter().map(|router| router.experts).collect(),
+            experts_per_token: routers.iter().map(|router| router.top_k).collect(),
+            vocabulary: spec.vocab,
+            context: app.engine.context(),
+            chat_template: model.template().is_some(),
+            device: model.device_name(),
+            build: receipt::build(),
+            sampling: SamplingFacts { temperature, top_p, top_k, min_p },
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The files of the page.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use sha2::{Digest, Sha256};
+
+/// A file of the page.
+#[derive(Debug)]
+pub(super) struct Asset {
+    /// Its path below the folder.
+    pub(super) name: &'static str,
+    /// Its media type.
+    pub(super) kind: &'static str,
+    pub(super) bytes: &'static [u8],
+}
+
+impl Asset {
+    /// The entity tag: the beginning of the SHA-256, in quotes.
+    pub(super) fn tag(&self) -> &'static str {
+        TAGS.get(self.name).map_or("", String::as_str)
+    }
+}
+
+/// The tags of all files, made once.
+static TAGS: LazyLock<HashMap<&'static str, String>> =
+    LazyLock::new(|| ASSETS.iter().map(|asset| (asset.name, tag(asset.bytes))).collect());
+
+fn tag(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    let digits = digest.iter().take(16).fold(String::new(), |digits, byte| format!("{digits}{byte:02x}"));
+    format!("\"{digits}\"")
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
+
+macro_rules! assets {
+    ($($name:literal: $kind:ident,)*) => {
+        &[$(Asset {
+            name: $name,
+            kind: $kind,
+            bytes: include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/page/", $name)),
+        }),*]
+    };
+}
+
+/// All of them.
+pub(super) const ASSETS: &[Asset] = assets! {
+    "index.html": HTML,
+    "icon.svg": IMAGE,
+    "style/base.css": STYLE,
+    "style/chat.css": STYLE,
+    "style/experts.css": STYLE,
+    "style/layout.css": STYLE,
+    "style/prose.css": STYLE,
+    "api.js": SCRIPT,
+    "blank.js": SCRIPT,
+    "call.js": SCRIPT,
+    "chat.js": SCRIPT,
+    "composer.js": SCRIPT,
+    "conversation.js": SCRIPT,
+    "detail.js": SCRIPT,
+    "dom.js": SCRIPT,
+    "experts.js": SCRIPT,
+    "generate.js": SCRIPT,
+    "heat.js": SCRIPT,
+    "keys.js": SCRIPT,
+    "main.js": SCRIPT,
+    "markdown.js": SCRIPT,
+    "numbers.js": SCRIPT,
+    "settings.js": SCRIPT,
+    "sidebar.js": SCRIPT,
+    "speed.js": SCRIPT,
+    "store.js": SCRIPT,
+    "tokens.js": SCRIPT,
+    "trace.js": SCRIPT,
+    "turn.js": SCRIPT,
+    "vendor/highlight.min.js": SCRIPT,
+    "vendor/marked.esm.js": SCRIPT,
+    "vendor/purify.es.js": SCRIPT,
+    "vendor/highlight.LICENSE.txt": TEXT,
+    "vendor/marked.LICENSE.txt": TEXT,
+    "vendor/purify.LICENSE.txt": TEXT,
+};

@@ -1,0 +1,102 @@
+//! The page at `/`: files within the binary, which use the same interfaces as other clients.
+
+mod assets;
+
+use axum::extract::Path;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::error::{ApiError, refuse};
+use assets::{ASSETS, Asset};
+
+/// Where the files are; the page itself is at `/`.
+const FOLDER: &str = "/page/";
+/// The first of [`ASSETS`].
+const INDEX: &str = "index.html";
+
+/// The page loads its own files and asks its own server, and nothing else: no inline script or style, no other host, no
+/// frame. HTML of a model's text comes into the page through the sanitiser alone (`dompurify`).
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types dompurify";
+
+/// Whether a path is one of the page, which has nothing that a key protects.
+pub(crate) fn has(path: &str) -> bool {
+    let name = if path == "/" { Some(INDEX) } else { path.strip_prefix(FOLDER) };
+    name.is_some_and(|name| find(name).is_some())
+}
+
+/// `/`.
+pub(crate) async fn index(uri: Uri, headers: HeaderMap) -> Response {
+    file(INDEX, &uri, &headers)
+}
+
+/// `/page/NAME`.
+pub(crate) async fn named(Path(name): Path<String>, uri: Uri, headers: HeaderMap) -> Response {
+    file(&name, &uri, &headers)
+}
+
+fn find(name: &str) -> Option<&'static Asset> {
+    ASSETS.iter().find(|asset| asset.name == name)
+}
+
+fn file(name: &str, uri: &Uri, headers: &HeaderMap) -> Response {
+    let Some(asset) = find(name) else {
+        let message = format!("there is nothing at {}; the page is at /", uri.path());
+        return refuse(ApiError::new(StatusCode::NOT_FOUND, message), uri, headers);
+    };
+    let tag = asset.tag();
+    let common = [
+        (header::ETAG, tag),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    match is_known(headers, tag) {
+        true => (StatusCode::NOT_MODIFIED, common).into_response(),
+        false => (common, [(header::CONTENT_TYPE, asset.kind)], asset.bytes).into_response(),
+    }
+}
+
+/// Whether the client has the file with this tag (RFC 9110, section 13.1.2, compares weakly).
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let lists = headers.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let mut tags = lists.flat_map(|list| list.split(',')).map(str::trim);
+    tags.any(|known| known == "*" || known.trim_start_matches("W/") == tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    /// Every file of the folder is served, once, but for the notes on vendored files.
+    #[test]
+    fn the_table_has_every_file() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("page");
+        let (mut folders, mut found) = (vec![root.clone()], HashSet::new());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => drop(found.insert(path.strip_prefix(&root).expect("inside").display().to_string())),
+                }
+            }
+        }
+        let served: HashSet<String> = ASSETS.iter().map(|asset| asset.name.to_owned()).collect();
+        assert_eq!(served.len(), ASSETS.len());
+        let left: Vec<&String> = found.symmetric_difference(&served).filter(|name| !name.ends_with(".md")).collect();
+        assert!(left.is_empty() && served.len() > 10, "{left:?}");
+    }
+
+    #[test]
+    fn paths_of_the_page() {
+        assert!(has("/") && has("/page/main.js") && has("/page/vendor/marked.esm.js"));
+        for path in ["/page/", "/page", "/page/../main.js", "/v1/models", "/page/README.md", ""] {
+            assert!(!has(path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,42 @@
+// Texts that would run a script or make a request if a page took them as HTML. Each is a reply of a model.
+
+const RUN = 'window.hit=1';
+const AWAY = 'http://foreign.example';
+
+export const ATTACKS = [
+  `<script>${RUN}</script>`,
+  `<img src=x onerror="${RUN}">`,
+  `<img src="${AWAY}/a.png">`,
+  `![a](${AWAY}/b.png)`,
+  `![a](x" onerror="${RUN})`,
+  `[a](javascript:${RUN})`,
+  `[a](JaVaScRiPt:${RUN})`,
+  `[a](&#106;avascript:${RUN})`,
+  `[a](java\tscript:${RUN})`,
+  `[a](data:text/html,<script>${RUN}</script>)`,
+  `<a href="javascript:${RUN}" id="go">a</a>`,
+  `<svg onload="${RUN}"></svg>`,
+  `<svg><script>${RUN}</script></svg>`,
+  `<svg><animate onbegin="${RUN}" attributeName=x dur=1s></svg>`,
+  `<math><mtext><table><mglyph><style><!--</style><img title="--&gt;&lt;img src=1 onerror=${RUN}&gt;">`,
+  `<iframe src="javascript:${RUN}"></iframe>`,
+  `<iframe srcdoc="<script>parent.${RUN}</script>"></iframe>`,
+  `<object data="${AWAY}/c"></object><embed src="${AWAY}/d">`,
+  `<video src="${AWAY}/e" onerror="${RUN}"></video><audio src="${AWAY}/f"></audio>`,
+  `<style>@import "${AWAY}/g.css"; body{background:url(${AWAY}/h)}</style>`,
+  `<p style="background:url(${AWAY}/i)">a</p>`,
+  `<link rel=stylesheet href="${AWAY}/j.css"><meta http-equiv=refresh content="0;url=${AWAY}/k">`,
+  `<base href="${AWAY}/">`,
+  `<form action="${AWAY}/l"><button>a</button></form>`,
+  `<input autofocus onfocus="${RUN}">`,
+  `<details open ontoggle="${RUN}"><summary>a</summary></details>`,
+  `<noscript><p title="</noscript><img src=x onerror=${RUN}>"></noscript>`,
+  `<template><img src=x onerror="${RUN}"></template>`,
+  `<form id=app><input name=children></form><img name=body><a id=message></a>`,
+  '```html"><img src=x onerror=window.hit=1>\n<script>window.hit=1</script>\n```',
+  '```<img src=x onerror=window.hit=1>\na\n```',
+  `| a |\n| --- |\n| <img src=x onerror="${RUN}"> |`,
+  `<div class="primary skip" tabindex=0 accesskey=x>a</div>`,
+  `<x-y onpointerenter="${RUN}" contenteditable>a</x-y><body onload="${RUN}">`,
+  `<img srcset="${AWAY}/m 1x" src="data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload='${RUN}'/>">`,
+];
