@@ -40,6 +40,9 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove clients
            packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against `gristmill serve`;
            it takes python3, Node.js and a network
+       cargo xtask prove page [--docs]
+           the page of `gristmill serve` in headless Chromium, with axe; it takes Chromium, Node.js and a network. --docs:
+           write the screenshots and the report into docs, instead of target/prove/page
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -58,6 +61,8 @@ fn main() -> ExitCode {
         ["prove", "seeds", options @ ..] => prove::seeds(options),
         ["prove", "synthetic"] => prove::synthetic(None),
         ["prove", "clients"] => prove::clients(None),
+        ["prove", "page"] => prove::browser(None),
+        ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         ["prove", options @ ..] => prove::prove(options),
         _ => Err(USAGE.to_owned()),

@@ -18,8 +18,8 @@ pub struct Options {
     pub access: Access,
     /// Refuse requests with fields that this server does not know, instead of naming them in a header of the reply.
     pub strict: bool,
-    /// Serve a page at `/`, and its files under `/page/`. They need no key: the page asks its user for one. Off at first,
-    /// because an application with a router of its own has a page there.
+    /// Serve a page at `/`, and its files under `/page/`. They need no key: the page asks its user for one. Off at
+    /// first, because an application with a router of its own has a page there.
     pub page: bool,
     /// The largest body of a request in bytes.
     pub body_bytes: usize,

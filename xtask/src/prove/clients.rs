@@ -25,20 +25,21 @@ const PROGRAMS: [&str; 2] = ["@anthropic-ai/claude-code", "@openai/codex"];
 const CASES: &str = "50";
 
 /// A server, which ends with the value.
-struct Server {
+pub(super) struct Server {
     child: Child,
-    address: String,
+    pub(super) address: String,
 }
 
 impl Server {
-    fn start(gristmill: &Path, model: &Path, options: &[&str]) -> Result<Server, String> {
+    /// Starts the program with a model, or with the built-in one.
+    pub(super) fn start(gristmill: &Path, model: Option<&Path>, options: &[&str]) -> Result<Server, String> {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = port.map_err(|error| format!("no free port: {error}"))?.port();
         let child = Command::new(gristmill)
             .args(["serve", "--quiet", "--parallel", "8"])
             .args(options)
-            .args(["--port", &port.to_string(), "--model"])
-            .arg(model)
+            .args(["--port", &port.to_string()])
+            .args(model.into_iter().flat_map(|model| [Path::new("--model"), model]))
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| format!("{}: {error}", gristmill.display()))?;
@@ -63,10 +64,10 @@ impl Drop for Server {
 }
 
 /// What the page has of a line that a command prints.
-type Tells = fn(&str) -> Option<String>;
+pub(super) type Tells = fn(&str) -> Option<String>;
 
 /// What a script has checked.
-fn checked(line: &str) -> Option<String> {
+pub(super) fn checked(line: &str) -> Option<String> {
     line.strip_prefix("ok: ").map(|what| format!("- {what}"))
 }
 
@@ -88,14 +89,14 @@ ones may be refused for the order of their properties or their white space.
 ";
 
 /// The page while it is written.
-struct Page {
-    text: String,
-    failed: Vec<String>,
+pub(super) struct Page {
+    pub(super) text: String,
+    pub(super) failed: Vec<String>,
 }
 
 impl Page {
     /// Runs a command, and notes what `tells` makes of its lines, or that it failed.
-    fn add(&mut self, title: &str, intro: &str, tells: Tells, command: &mut Command) -> Result<(), String> {
+    pub(super) fn add(&mut self, title: &str, intro: &str, tells: Tells, command: &mut Command) -> Result<(), String> {
         eprintln!("{title}");
         let begin = Instant::now();
         let done = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
@@ -165,7 +166,7 @@ impl Tools {
     }
 
     fn serve(&self, options: &[&str]) -> Result<Server, String> {
-        Server::start(&self.gristmill, &self.model, options)
+        Server::start(&self.gristmill, Some(&self.model), options)
     }
 
     fn script(&self, python: &Path, name: &str) -> Command {
@@ -252,7 +253,7 @@ fn python(folder: &Path, scripts: &Path, name: &str) -> Result<PathBuf, String> 
 }
 
 /// Makes a folder with these files, of which `package.json` names the packages of npm that are installed there.
-fn npm(folder: &Path, files: &[PathBuf]) -> Result<(), String> {
+pub(super) fn npm(folder: &Path, files: &[PathBuf]) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     for file in files {
         let to = folder.join(file.file_name().unwrap_or_default());
@@ -291,7 +292,7 @@ fn versions(python: &Path, packages: &[&str]) -> Result<String, String> {
     Ok(format!("- Python: {}\n", String::from_utf8_lossy(&said.stdout).trim()))
 }
 
-fn versions_of_npm(node: &Path, packages: &[&str]) -> String {
+pub(super) fn versions_of_npm(node: &Path, packages: &[&str]) -> String {
     let one = |name: &&str| {
         let text = fs::read_to_string(node.join("node_modules").join(name).join("package.json")).unwrap_or_default();
         let version = text.split_once("\"version\":").and_then(|(_, rest)| rest.split('"').nth(1));

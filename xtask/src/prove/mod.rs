@@ -2,6 +2,7 @@
 //! `docs/prove/ledger.tsv` has what each part was proved for, so that a part runs again only after a change.
 
 mod barriers;
+mod browser;
 mod checked;
 mod clients;
 mod date;
@@ -15,6 +16,7 @@ mod synthetic;
 mod workshop;
 
 pub(crate) use barriers::barriers;
+pub(crate) use browser::browser;
 pub(crate) use checked::checked;
 pub(crate) use clients::clients;
 pub(crate) use date::date_and_commit;
@@ -94,11 +96,12 @@ fn each_part(
 /// A proof of one part, which writes the page at this path.
 type Whole = fn(&str) -> Result<(), String>;
 
-const WHOLE: [(&str, Whole); 6] = [
+const WHOLE: [(&str, Whole); 7] = [
     ("kernels", |path| example("kernels", &["all", path, &date_and_commit()])),
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
     ("clients", |path| clients(Some(path))),
+    ("page", |path| browser(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),
     ("elsewhere", |_| sh("scripts/elsewhere.sh", &["all"])),
 ];

@@ -13,7 +13,7 @@ const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels",
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
-const WHOLE: [(&str, &[&str]); 6] = [
+const WHOLE: [(&str, &[&str]); 7] = [
     (
         "checked",
         &[
@@ -48,6 +48,16 @@ const WHOLE: [(&str, &[&str]); 6] = [
     (
         "kernels",
         &["crates/kernels/src/format", "crates/gpu/src", "crates/cuda/src", "crates/conformance/examples/kernels.rs"],
+    ),
+    (
+        "page",
+        &[
+            "crates/server/page",
+            "crates/server/src",
+            "crates/cli/src/serve.rs",
+            "scripts/page",
+            "xtask/src/prove/browser.rs",
+        ],
     ),
     (
         "seeds",

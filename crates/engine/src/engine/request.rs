@@ -41,8 +41,8 @@ pub struct Request {
     /// whole, and in batches of no more tokens than [`Limits::output_rows`](crate::Limits::output_rows). They are held
     /// until the first piece, in 8 bytes for each of the likeliest.
     pub prompt_logprobs: Option<usize>,
-    /// Return the experts that computed each generated token ([`Piece::routing`]). The text is the same either way, so a
-    /// receipt does not have it.
+    /// Return the experts that computed each generated token ([`Piece::routing`]). The text is the same either way, so
+    /// a receipt does not have it.
     #[serde(skip)]
     pub routing: bool,
     /// The most draft tokens of each step, made by the engine's draft model, or without one from what followed the

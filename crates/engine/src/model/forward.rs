@@ -203,8 +203,8 @@ impl Step<'_> {
         Ok(b.run(Matmul { bias, epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)
     }
 
-    /// Adds the output of an MLP of either kind. The router writes its choices from element `choices` on; returns how many
-    /// there are.
+    /// Adds the output of an MLP of either kind. The router writes its choices from element `choices` on; returns how
+    /// many there are.
     fn mlp_block(&self, block: &MlpBlock, choices: usize, s: &mut Scratch) -> Result<usize> {
         match &block.weights {
             MlpWeights::Dense { activation, gate_up, down } => self.mlp(*activation, [gate_up, down], block, s)?,

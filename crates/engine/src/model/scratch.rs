@@ -44,8 +44,8 @@ pub(crate) struct MoeScratch {
     pub(crate) act: Act,
     /// Router logits, T × E.
     pub(crate) router: Buffer<f32>,
-    /// Chosen experts, T × k for each layer with experts, one layer after another. T is that of the step, so all choices of
-    /// a step are adjacent.
+    /// Chosen experts, T × k for each layer with experts, one layer after another. T is that of the step, so all
+    /// choices of a step are adjacent.
     pub(crate) ids: Buffer<u32>,
     /// Their weights, likewise.
     pub(crate) weights: Buffer<f32>,

@@ -4,8 +4,8 @@ use super::Runner;
 use crate::error::Result;
 use crate::model::spec::RouterSize;
 
-/// The choices of all routers in one forward pass, copied to host memory. The forward pass leaves them side by side on the
-/// device, so no layer waits for the host.
+/// The choices of all routers in one forward pass, copied to host memory. The forward pass leaves them side by side on
+/// the device, so no layer waits for the host.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingTrace {
     /// The layers of the model.
@@ -26,7 +26,8 @@ impl RoutingTrace {
         self.tokens
     }
 
-    /// For each layer, the (token, slot) pairs of each expert; empty for a layer without experts. No layers for an empty batch.
+    /// For each layer, the (token, slot) pairs of each expert; empty for a layer without experts. No layers for an
+    /// empty batch.
     pub fn counts(&self) -> Vec<Vec<u32>> {
         let count = |(router, start): (RouterSize, usize)| {
             let mut counts = vec![0; router.experts];
@@ -37,8 +38,8 @@ impl RoutingTrace {
         self.starts().map(count).collect()
     }
 
-    /// For each layer, the experts of one token of the batch with their weights, in the router's order; empty for a layer
-    /// without experts. The list is empty for a token beyond the batch.
+    /// For each layer, the experts of one token of the batch with their weights, in the router's order; empty for a
+    /// layer without experts. The list is empty for a token beyond the batch.
     pub fn of_token(&self, token: usize) -> Vec<Vec<(u32, f32)>> {
         if token >= self.tokens {
             return Vec::new();
@@ -62,8 +63,8 @@ impl RoutingTrace {
 }
 
 impl Runner {
-    /// The choices of the routers in the last forward pass, in two copies from the device. Without layers before the first
-    /// pass, and after that of an empty batch.
+    /// The choices of the routers in the last forward pass, in two copies from the device. Without layers before the
+    /// first pass, and after that of an empty batch.
     ///
     /// # Errors
     /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.

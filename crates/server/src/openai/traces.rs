@@ -10,8 +10,8 @@ use crate::state::App;
 /// What chats and completions can ask for.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 pub(crate) struct TraceFields {
-    /// Return the experts that computed each token, in `gristmill.tokens` of each choice, in events of each event. Refused for
-    /// a model without experts.
+    /// Return the experts that computed each token, in `gristmill.tokens` of each choice, in events of each event.
+    /// Refused for a model without experts.
     experts: Option<bool>,
 }
 
@@ -39,8 +39,8 @@ struct TokenTrace {
     id: u32,
     /// Its text, in which bytes that are not UTF-8 are U+FFFD.
     text: String,
-    /// For each layer the pairs [expert, weight] that the router chose, in its order, when the model computed this token
-    /// from those before it; empty for a layer without experts. Weights have four decimals.
+    /// For each layer the pairs [expert, weight] that the router chose, in its order, when the model computed this
+    /// token from those before it; empty for a layer without experts. Weights have four decimals.
     #[schema(value_type = Vec<Vec<Vec<f32>>>)]
     experts: Vec<Vec<(u32, f32)>>,
 }
