@@ -335,3 +335,22 @@ impl fmt::Debug for SharedBytes {
         write!(f, "SharedBytes({} bytes)", self.range.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_at_an_offset_lies_inside() {
+        let mut buffer = Buffer::host((0..10_u32).collect());
+        let mut view = buffer.view_mut_at(4, 2, 3).expect("elements 4 to 10");
+        let (values, layout) = view.as_host_mut().expect("in host memory");
+        assert_eq!((&values[layout.row(0)], &values[layout.row(1)]), (&[4, 5, 6][..], &[7, 8, 9][..]));
+        assert_eq!(layout.span(), 4..10);
+        assert!(buffer.view_mut_at(10, 0, 3).is_ok());
+        for (offset, rows, cols) in [(5, 2, 3), (11, 0, 3), (usize::MAX, 1, 1), (1, usize::MAX, 2)] {
+            let refused = buffer.view_mut_at(offset, rows, cols);
+            assert!(matches!(refused, Err(Error::View { .. })), "{offset} {rows} {cols}");
+        }
+    }
+}
