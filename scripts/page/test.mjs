@@ -164,7 +164,7 @@ const tests = {
     await page.fill('[name=system]', 'Be brief.');
     await page.fill('[name=temperature]', '0.25');
     await accessible(page, 'settings');
-    await page.click('dialog .primary');
+    await page.press('[name=temperature]', 'Enter');
     await ask(page, 'How is it?');
     const first = proxy.asked.at(-1);
     assert.deepEqual([first.temperature, first.messages[0], first.tools.length], [0.25, { role: 'system', content: 'Be brief.' }, 1]);

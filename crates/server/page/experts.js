@@ -84,7 +84,7 @@ export class Experts {
   show(version) {
     Object.assign(this, { current: this.traces.get(version.id), token: null, expert: null });
     this.toggle(true);
-    byId('experts').querySelector('h2').scrollIntoView();
+    byId('experts').scrollTop = 0;
   }
 
   choose(index, id) {
@@ -130,6 +130,8 @@ export class Experts {
       this.heats[1].draw(other, { expert });
       this.figures[1].firstChild.textContent = caption(other);
     }
+    // A screen reader hears of what the user does, not of every token.
+    this.readout.setAttribute('aria-live', this.live ? 'off' : 'polite');
     this.readout.textContent = this.rest();
     this.tokens.update(current, { token, expert });
     if (this.live) this.tokens.element.scrollTop = this.tokens.element.scrollHeight;

@@ -1,6 +1,6 @@
 // The key of the server, kept until the tab is closed.
 
-import { byId, make } from './dom.js';
+import { byId, button, make } from './dom.js';
 
 const NAME = 'gristmill-key';
 let waiting = null;
@@ -22,7 +22,7 @@ function dialog(reason) {
     make('label', { for: 'key-input', text: 'Key' }), input,
     make('p', { class: 'muted', text: 'Kept until this tab is closed.' }),
     make('div', { class: 'row-end' },
-      make('button', { class: 'quiet', value: 'cancel', formnovalidate: true, text: 'Cancel' }),
+      button('Cancel', () => element.close('cancel')),
       make('button', { class: 'primary', value: 'ok', text: 'Use this key' })));
   element.replaceChildren(form);
   element.returnValue = '';

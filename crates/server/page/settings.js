@@ -1,6 +1,6 @@
 // How the model is asked. An empty field leaves the choice to the server.
 
-import { byId, make } from './dom.js';
+import { byId, button, make } from './dom.js';
 
 const NAME = 'gristmill-settings';
 const NUMBERS = [
@@ -46,7 +46,7 @@ export function open(defaults) {
       ...NUMBERS.map((number) => numberField(number, defaults)), ...CHOICES.map(choiceField)),
     area('tools', 'Tools', 'A list as in OpenAI’s interface, in JSON. The page shows calls and asks you for their results.', 4),
     make('div', { class: 'row-end' },
-      make('button', { class: 'quiet', value: 'cancel', formnovalidate: true, text: 'Cancel' }),
+      button('Cancel', () => element.close('cancel')),
       make('button', { class: 'primary', value: 'ok', text: 'Save' })));
   const tools = form.elements.namedItem('tools');
   tools.addEventListener('input', () => tools.setCustomValidity(fault(tools.value)));
