@@ -43,10 +43,14 @@ async function close(page) {
 const complete = (page, count = 1) => page.waitForFunction((wanted) =>
   document.querySelectorAll('.turn.model[aria-busy="false"] .facts').length >= wanted, count);
 
+/** The panel draws before the next frame. */
+const drawn = (page) => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+
 async function ask(page, text, count = 1) {
   await page.fill('#message', text);
   await page.keyboard.press('Enter');
   await complete(page, count);
+  await drawn(page);
 }
 
 /** No serious finding of axe. */
@@ -89,33 +93,49 @@ const tests = {
     assert.match(await page.textContent('.facts'), /tokens.*tok\/s.*prompt/);
 
     await page.click('.token >> nth=3');
+    await drawn(page);
     assert.equal(await page.locator('.routing tbody tr').count(), facts.layers);
     assert.equal(await page.locator('.routing tbody tr:first-child .chip').count(), facts.experts_per_token[0]);
     const shares = await page.locator('.alternatives .figure').allTextContents();
     assert.ok(shares.length >= 5 && shares.every((share) => /^\d+(\.\d)? %$/.test(share)), shares.join());
 
     await page.click('.routing tbody tr:first-child .chip');
+    await drawn(page);
     const said = await page.textContent('#experts-readout');
     const [, count, all] = said.match(/: (\d+) of ([\d,]+) tokens/);
     assert.equal(await page.locator('.token.served').count(), Number(count), said);
     assert.equal(Number(all.replace(',', '')), tokens);
 
     await page.click('.as-table summary');
+    await drawn(page);
     const rows = await page.locator('.as-table tbody tr').allTextContents();
     const sum = rows[0].match(/(\d+): (\d+)/g).reduce((total, pair) => total + Number(pair.split(': ')[1]), 0);
     assert.equal(sum, tokens * facts.experts_per_token[0]);
 
     await ask(page, ' The miller', 2);
     await page.selectOption('#experts-choice-1', { index: 1 });
+    await drawn(page);
     assert.ok(await page.locator('.map canvas >> nth=1').isVisible());
     await accessible(page, 'two maps');
     await close(page);
   },
 
-  async 'without the panel no experts are asked for'() {
+  async 'experts are asked for if the user wants them'() {
     const page = await open();
     await ask(page, 'Once');
-    assert.equal('experts' in proxy.asked.at(-1) || 'logprobs' in proxy.asked.at(-1), false);
+    const traced = () => 'experts' in proxy.asked.at(-1) || 'logprobs' in proxy.asked.at(-1);
+    assert.equal(traced(), false);
+    await page.click('#experts-open');
+    await page.uncheck('#experts-record');
+    await ask(page, 'Once', 2);
+    assert.equal(traced(), false);
+    await page.check('#experts-record');
+    await page.click('.experts-head button');
+    await ask(page, 'Once', 3);
+    assert.equal(traced(), true);
+    await page.click('.turn.model:last-child >> text=Experts');
+    await drawn(page);
+    assert.ok(await page.locator('.token').count() > 5);
     await close(page);
   },
 
@@ -125,13 +145,17 @@ const tests = {
     await ask(page, 'Once upon a time');
     await page.focus('.tokens');
     await page.keyboard.press('ArrowRight');
+    await drawn(page);
     await page.keyboard.press('ArrowRight');
+    await drawn(page);
     assert.equal(await page.getAttribute('.token >> nth=1', 'aria-selected'), 'true');
     await page.focus('.map canvas');
     await page.keyboard.press('ArrowRight');
     await page.keyboard.press('ArrowDown');
+    await drawn(page);
     assert.match(await page.textContent('#experts-readout'), /^Layer 1, expert 1: /);
     await page.keyboard.press('Enter');
+    await drawn(page);
     const served = Number((await page.textContent('#experts-readout')).match(/: (\d+) of/)[1]);
     assert.equal(await page.locator('.token.served').count(), served);
     await close(page);
@@ -296,6 +320,7 @@ const tests = {
       await page.evaluate(() => { document.querySelector('#message').value = 'Once upon a time'; document.querySelector('#composer').requestSubmit(); });
       await complete(page);
       await page.click('.token >> nth=2');
+      await drawn(page);
       await noSideways(page, 'experts');
       await accessible(page, `experts, ${colorScheme}`);
       proxy.facts = { ...facts, chat_template: true };
@@ -312,6 +337,7 @@ const tests = {
       await page.click('#experts-open');
       await ask(page, 'Once upon a time there was an old mill by the river.');
       await page.click('.token >> nth=9');
+      await drawn(page);
       await accessible(page, `experts, ${colorScheme}`);
       await page.mouse.move(0, 0);
       await page.evaluate(() => document.activeElement.blur());
@@ -322,7 +348,7 @@ const tests = {
 };
 
 /** The built-in model has no chat template: what a chat needs is scripted. */
-const PLAIN = ['the model continues a text and its experts are shown', 'without the panel no experts are asked for',
+const PLAIN = ['the model continues a text and its experts are shown', 'experts are asked for if the user wants them',
   'keys move in the map and in the tokens', 'screenshots'];
 
 let failed = 0;

@@ -1,6 +1,6 @@
 // The field at the bottom: text, files, and the button that sends or stops.
 
-import { byId, button, make } from './dom.js';
+import { announce, byId, button, make } from './dom.js';
 import { bytes } from './numbers.js';
 
 /** Larger files are refused: the context of a model is smaller. */
@@ -52,7 +52,7 @@ export class Composer {
   setRunning(running) {
     this.running = running;
     byId('send').textContent = running ? 'Stop' : 'Send';
-    byId('hint').textContent = running ? 'Esc stops' : 'Enter sends, Shift+Enter starts a line';
+    this.hint(running ? 'Esc stops' : 'Enter sends, Shift+Enter starts a line', 'keys');
   }
 
   async attach(list) {
@@ -68,8 +68,14 @@ export class Composer {
   }
 
   say(text) {
+    this.hint(text, 'fault');
+    announce(text);
+  }
+
+  /** The line below the field. What it says of keys is left out where there is no keyboard. */
+  hint(text, kind) {
     byId('hint').textContent = text;
-    byId('status').textContent = text;
+    byId('hint').dataset.kind = kind;
   }
 
   list() {

@@ -30,13 +30,15 @@ export class Experts {
     this.tokens = new Tokens((token) => this.pickToken(token));
     this.detail = make('div');
     this.table = make('details', { class: 'as-table', on: { toggle: () => this.fillTable() } }, make('summary', { text: 'The map as a table' }), make('div'));
-    this.empty = make('p', { class: 'muted', text: 'Ask something while this panel is open: the map fills as the answer is written. Maps stay until the page is closed.' });
+    this.recording = make('input', { type: 'checkbox', id: 'experts-record' });
+    const record = make('label', { class: 'record', for: 'experts-record' }, this.recording, 'Record the experts of new answers');
+    this.empty = make('p', { class: 'muted', text: 'Ask something: the map fills while the answer is written. Maps stay until the page is closed.' });
     this.body = make('div', { class: 'experts-body' },
       make('div', { class: 'choices' }, ...this.choices.map(({ parentElement }) => parentElement)),
       make('div', { class: 'maps' }, ...this.figures), this.readout,
       make('section', {}, make('h3', { text: 'Tokens' }), make('p', { class: 'muted', text: 'A token shows its experts, an expert of the map marks its tokens.' }), this.tokens.element),
       this.detail, this.table);
-    panel.append(make('div', { class: 'experts-head' }, make('h2', { text: 'Experts' }), button('Close', () => this.toggle(false))), this.empty, this.body);
+    panel.append(make('div', { class: 'experts-head' }, make('h2', { text: 'Experts' }), button('Close', () => this.toggle(false))), record, this.empty, this.body);
     panel.addEventListener('keydown', (event) => { if (event.key === 'Escape' && !this.live) this.clearFocus(); });
   }
 
@@ -51,6 +53,8 @@ export class Experts {
   }
 
   toggle(open = !this.isOpen) {
+    // Whoever opens the panel for the first time wants to see something in it.
+    if (open && !this.opened) this.recording.checked = this.opened = true;
     byId('experts').hidden = !open;
     byId('app').classList.toggle('experts-shown', open);
     byId('experts-open').setAttribute('aria-expanded', String(open));
@@ -58,9 +62,9 @@ export class Experts {
     else byId('experts-open').focus();
   }
 
-  /** A trace for a new answer, if the panel is open. */
+  /** A trace for a new answer, if the user wants one. */
   begin(version, label) {
-    if (!this.isOpen) return null;
+    if (!this.available || !this.recording.checked) return null;
     const trace = new Trace(label, this.facts);
     this.traces.set(version.id, trace);
     // Of the answers of a long afternoon, the last are kept.
