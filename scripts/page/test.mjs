@@ -133,7 +133,7 @@ const tests = {
     await page.click('.experts-head button');
     await ask(page, 'Once', 3);
     assert.equal(traced(), true);
-    await page.click('.turn.model:last-child >> text=Experts');
+    await page.click('.turn.model:last-child .foot >> text="Experts"');
     await drawn(page);
     assert.ok(await page.locator('.token').count() > 5);
     await close(page);

@@ -20,17 +20,21 @@ export class Tokens {
   /** Adds what is new, and marks. */
   update(trace, { token, expert }) {
     if (this.trace !== trace) this.element.replaceChildren();
-    this.trace = trace;
-    this.chosen = token;
+    // While an answer is written, most of its tokens are marked as before.
+    const first = this.trace === trace && this.chosen === token && this.expert === expert ? this.element.childElementCount : 0;
+    Object.assign(this, { trace, chosen: token, expert });
     while (this.element.childElementCount < trace.tokens.length) this.append(trace.tokens[this.element.childElementCount]);
-    [...this.element.children].forEach((option, index) => {
-      const weight = expert ? trace.weight(index, expert.row, expert.expert) : 0;
-      option.classList.toggle('served', weight > 0);
-      option.setAttribute('aria-selected', String(index === token));
-      option.title = weight > 0 ? `weight ${weight.toFixed(3)}` : '';
-    });
+    const options = this.element.children;
+    for (let index = first; index < options.length; index += 1) this.mark(options[index], index);
     if (token == null) this.element.removeAttribute('aria-activedescendant');
     else this.element.setAttribute('aria-activedescendant', `token-${token}`);
+  }
+
+  mark(option, index) {
+    const weight = this.expert ? this.trace.weight(index, this.expert.row, this.expert.expert) : 0;
+    option.classList.toggle('served', weight > 0);
+    option.setAttribute('aria-selected', String(index === this.chosen));
+    option.title = weight > 0 ? `weight ${weight.toFixed(3)}` : '';
   }
 
   append(token) {
