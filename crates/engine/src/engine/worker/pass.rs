@@ -90,8 +90,10 @@ impl Worker {
                 _ if token == PADDING => outcome.push((row.slot, Err(self.runner.not_finite(number)))),
                 Some(next) => logprob(next).into_iter().for_each(|logprob| completion.read(logprob)),
                 None => {
-                    let token_of_batch = self.batch.output_rows.get(number).map_or(usize::MAX, |&at| at as usize);
-                    let routing = completion.traces.then(|| routing.of_token(token_of_batch)).unwrap_or_default();
+                    let routing = match self.batch.output_rows.get(number) {
+                        Some(&at) if completion.traces => routing.of_token(at as usize),
+                        _ => Vec::new(),
+                    };
                     let drawn = Drawn { token, logprob: logprob(token), routing };
                     outcome.push((row.slot, Ok(Output::Token(drawn))));
                 }
