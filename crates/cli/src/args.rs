@@ -246,28 +246,28 @@ pub(crate) struct SamplingArgs {
 /// Speculative decoding.
 #[derive(Args)]
 pub(crate) struct DraftArgs {
-    /// Guess up to N tokens in each step, and check them in one pass: the text stays the same. Without a draft model,
-    /// guesses are what followed the same tokens earlier in the text, so one that repeats parts of itself is faster
-    /// [default: 0; with a draft model 4].
+    /// Draft up to N tokens in each step, and check them in one pass: the text stays the same. Without a draft model,
+    /// draft tokens are what followed the same tokens earlier in the text, so one that repeats parts of itself is
+    /// faster [default: 0; with a draft model 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
     draft: Option<usize>,
-    /// A smaller model with the same vocabulary, which guesses: a GGUF file.
+    /// A smaller model with the same vocabulary, which makes draft tokens: a GGUF file.
     #[arg(long, value_name = "MODEL")]
     pub(crate) draft_model: Option<PathBuf>,
 }
 
 impl DraftArgs {
-    /// Whether the command line says anything of guesses.
+    /// Whether the command line has an option for draft tokens.
     pub(crate) fn is_given(&self) -> bool {
         self.draft.is_some() || self.draft_model.is_some()
     }
 
-    /// Guesses in a step, at most.
+    /// Draft tokens in a step, at most.
     pub(crate) fn most(&self) -> usize {
         self.draft.unwrap_or(if self.draft_model.is_some() { 4 } else { 0 })
     }
 
-    /// Rows of logits of so many sequences: one for each, and one for each guess.
+    /// Rows of logits of so many sequences: one for each, and one for each draft token.
     pub(crate) fn rows(&self, sequences: usize) -> Option<usize> {
         Some(sequences.saturating_mul(self.most().saturating_add(1)))
     }

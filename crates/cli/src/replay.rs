@@ -19,7 +19,7 @@ use crate::{console, load, numbers};
 ///
 /// A server gives a receipt in `usage.gristmill.receipt` if the request has `"receipt": true`; `run --receipt FILE`
 /// writes one. On a CPU the same build and model give the same bytes. The texts go to stdout as the model wrote them,
-/// with the marks around reasoning and calls; stderr tells of each whether it is the same. The exit code is 1 if one
+/// with the marks around reasoning and calls; stderr says of each whether it is the same. The exit code is 1 if one
 /// differs.
 #[derive(Args)]
 pub(crate) struct ReplayArgs {
@@ -170,7 +170,7 @@ impl ReplayArgs {
 
 impl Replayed {
     fn new(engine: &Engine, request: Request, expected: &Choice) -> Result<Replayed, Failure> {
-        // Neither log-probabilities nor guesses change a text.
+        // Neither log-probabilities nor draft tokens change a text.
         let request = Request { logprobs: None, prompt_logprobs: None, draft: 0, ..request };
         let mut recorder = Recorder::new(engine, slice::from_ref(&request));
         let mut text = String::new();

@@ -209,12 +209,12 @@ pub(crate) fn rates(finish: &Finish) -> String {
     let prefill = rate(finish.usage.prefill_rate());
     let decode = rate(finish.usage.decode_rate());
     let reason = finish.reason.name();
-    let guesses = match drafted_tokens {
+    let drafts = match drafted_tokens {
         0 => String::new(),
-        _ => format!(", {accepted_tokens} of {drafted_tokens} guesses accepted"),
+        _ => format!(", {accepted_tokens} of {drafted_tokens} draft tokens accepted"),
     };
     format!(
-        "prompt {prompt_tokens} tokens{reused}{prefill}, decode {generated_tokens} tokens{decode}{guesses} ({reason})"
+        "prompt {prompt_tokens} tokens{reused}{prefill}, decode {generated_tokens} tokens{decode}{drafts} ({reason})"
     )
 }
 

@@ -16,7 +16,7 @@ use crate::machine;
 /// The names of devices.
 const DEVICES: &str = "auto, cpu, cuda, cuda:N, metal, metal:N (N counts from 0)";
 
-/// Threads that a model uses unless told otherwise: one on each physical core within this process's affinity and quota.
+/// The default number of threads of a model: one on each physical core within this process's affinity and quota.
 pub fn default_threads() -> usize {
     machine::physical_cores()
 }

@@ -4,7 +4,7 @@ use gristmill_kernels::kv::KvFormat;
 
 use crate::error::{Error, Result};
 
-/// The context length unless told otherwise, if the model was trained on as much and memory allows.
+/// The default context length, if the model was trained on as much and memory allows.
 pub const DEFAULT_CONTEXT: usize = 8192;
 
 /// The longest context that is supported: positions have 32 bits, and angles of RoPE must stay finite.

@@ -35,7 +35,7 @@ pub struct Plan {
     pub scratch: u64,
     /// Left to the driver of a device, for compiled kernels, captured graphs and workspaces.
     pub reserve: u64,
-    /// Free memory of the device; `None` if the system does not tell.
+    /// Free memory of the device; `None` if the system does not report it.
     pub available: Option<u64>,
 }
 

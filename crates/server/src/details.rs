@@ -33,7 +33,7 @@ struct ChoiceDetails {
     /// more: there it differs from earlier prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     cache_miss: Option<String>,
-    /// Tokens that were guessed, and those of them that the model drew.
+    /// Draft tokens, and those that the model accepted.
     drafted_tokens: usize,
     accepted_tokens: usize,
     /// How often the choice was interrupted because the KV cache was full.

@@ -147,7 +147,7 @@ pub(crate) fn ignored_header(ignored: &[String]) -> Option<(HeaderName, HeaderVa
 /// The names of the fields of a struct that serde reads.
 fn names<T: DeserializeOwned>() -> &'static [&'static str] {
     let mut names: &'static [&'static str] = &[];
-    // Fails, because there is no data; by then it has told the names.
+    // Fails, because there is no data; by then it has reported the names.
     let _ = T::deserialize(Names(&mut names));
     names
 }

@@ -39,7 +39,7 @@ fn outcome(reason: FinishReason) -> &'static str {
 /// The label of an outcome.
 type Outcome = [(&'static str, &'static str); 1];
 
-/// Everything that `/metrics` tells.
+/// Everything that `/metrics` reports.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Mutex<Registry>,
@@ -88,7 +88,7 @@ impl Metrics {
         let help = "Prompt tokens whose state was in the prefix cache";
         registry.register("prompt_tokens_reused", help, metrics.reused_tokens.clone());
         registry.register("generated_tokens", "Tokens generated", metrics.generated_tokens.clone());
-        registry.register("drafted_tokens", "Tokens guessed for ended requests", metrics.drafted_tokens.clone());
+        registry.register("drafted_tokens", "Draft tokens of ended requests", metrics.drafted_tokens.clone());
         let help = "Guessed tokens that the model drew";
         registry.register("accepted_tokens", help, metrics.accepted_tokens.clone());
         let help = "Times that ended requests were interrupted because the KV cache was full";
@@ -108,7 +108,7 @@ impl Metrics {
         Open(self.connections.clone())
     }
 
-    /// Follows a request that was made at this time. The second value is told when the engine has accepted it.
+    /// Follows a request that was made at this time. The second value is set when the engine has accepted the request.
     pub(crate) fn watch(self: &Arc<Self>, since: Instant) -> (Watch, Accepted) {
         self.requests.inc();
         let accepted = Accepted::default();

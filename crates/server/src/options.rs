@@ -30,8 +30,7 @@ pub struct Options {
     pub connections: usize,
     /// Sampling where a request says nothing.
     pub sampling: SamplingOptions,
-    /// The most tokens that are guessed in each step of a reply: see
-    /// [`Request::draft`](gristmill_engine::Request::draft).
+    /// The most draft tokens in each step of a reply: see [`Request::draft`](gristmill_engine::Request::draft).
     pub draft: usize,
 }
 

@@ -34,7 +34,7 @@ impl std::ops::Deref for App {
 
 impl App {
     pub(crate) fn new(engine: Engine, options: Options) -> App {
-        // Replies tell it, and none shall wait for it.
+        // Replies include it, and none shall wait for it.
         engine.model().fingerprint();
         App(Arc::new(Shared { engine, options, metrics: Arc::new(Metrics::new()), started: seconds() }))
     }

@@ -1,4 +1,4 @@
-//! Many requests through the engine: throughput, guesses accepted, and the device's free memory before and after.
+//! Many requests through the engine: throughput, draft tokens accepted, and the device's free memory before and after.
 
 use std::fmt;
 use std::time::Instant;
@@ -22,7 +22,7 @@ pub(super) struct Served {
     cancelled: usize,
     prompt_tokens: usize,
     generated_tokens: usize,
-    /// Tokens that were guessed, and those of them that the model drew.
+    /// Draft tokens, and those that the model accepted.
     drafted_tokens: usize,
     accepted_tokens: usize,
     seconds: f64,
@@ -48,8 +48,8 @@ struct Planned {
     cancel: Option<usize>,
 }
 
-/// Serves `requests`, `workload.batch` at a time, with up to `draft` guesses in each step. Mixed requests have random
-/// lengths up to the workload's, and some are cancelled.
+/// Serves `requests`, `workload.batch` at a time, with up to `draft` draft tokens in each step. Mixed requests have
+/// random lengths up to the workload's, and some are cancelled.
 pub(super) fn serve(
     engine: &Engine,
     workload: Workload,
@@ -100,7 +100,7 @@ pub(super) fn serve(
     Ok(served)
 }
 
-/// Serves requests to their ends, and tells the usage of those that are not cancelled.
+/// Serves requests to their ends, and returns the usage of those that are not cancelled.
 fn batch(engine: &Engine, planned: Vec<Planned>, mut ended: impl FnMut(&Usage)) -> Result<(), Failure> {
     let mut running: Vec<(Generation, Option<usize>)> = Vec::with_capacity(planned.len());
     for Planned { request, cancel } in planned {
@@ -129,7 +129,7 @@ impl fmt::Display for Served {
         writeln!(f, "answers {generated_tokens} tokens, {:.1} tok/s", rate(generated_tokens))?;
         if self.drafted_tokens > 0 {
             let share = 100.0 * self.accepted_tokens as f64 / self.drafted_tokens as f64;
-            writeln!(f, "guesses {} tokens, {} accepted ({share:.0}%)", self.drafted_tokens, self.accepted_tokens)?;
+            writeln!(f, "drafts {} tokens, {} accepted ({share:.0}%)", self.drafted_tokens, self.accepted_tokens)?;
         }
         if let (Some(before), Some(after)) = (self.free_before, self.free_after) {
             writeln!(f, "free memory: {} before, {} after", console::bytes(before), console::bytes(after))?;

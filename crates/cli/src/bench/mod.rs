@@ -111,7 +111,7 @@ pub(crate) struct BenchArgs {
 
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.requests.is_none() && args.draft.is_given() {
-        return Err(Failure::new("guesses are measured with requests: add --requests N"));
+        return Err(Failure::new("draft tokens are measured with requests: add --requests N"));
     }
     let written = |spec: &String| synthetic(args, &Synthetic::parse(spec, args.layers)?);
     let path = args.synthetic.as_ref().map(written).transpose()?;

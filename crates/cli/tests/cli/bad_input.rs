@@ -121,7 +121,7 @@ fn numbers() {
     for option in ["--chunk", "--batch", "--repeats", "--requests", "--prompt", "--decode", "--depth"] {
         misused(&["bench", option, "-1"], &[option, "-1", "whole number"]);
     }
-    refused(gristmill(&["bench", "--draft", "3"], b""), &["guesses", "--requests"]);
+    refused(gristmill(&["bench", "--draft", "3"], b""), &["draft tokens", "--requests"]);
     misused(&["bench", "--synthetic", "mini-moe", "--layers", "-1"], &["--layers", "at least 1"]);
     misused(&["quantize", "a", "b", "F32", "--threads", "-1"], &["--threads", "between 1 and"]);
     misused(&["convert", "a", "-o", "b", "--threads", "-1"], &["--threads", "between 1 and"]);

@@ -4,11 +4,11 @@
 /// Lengths of the endings of a text that are looked up, the longest first.
 const ENDINGS: [usize; 3] = [4, 3, 2];
 
-/// How many tokens of a text are guessed.
+/// How many draft tokens a sequence gets.
 #[derive(Debug)]
 pub(super) struct Draft {
     most: usize,
-    /// In the next step: one more than were right in the last.
+    /// In the next step: one more than were accepted in the last.
     next: usize,
 }
 
@@ -18,26 +18,26 @@ impl Draft {
         Draft { most, next: most }
     }
 
-    /// How many to guess in the next step.
+    /// How many draft tokens to make in the next step.
     pub(super) fn count(&self) -> usize {
         self.next
     }
 
-    /// Adapts to how many of the guessed tokens were right.
-    pub(super) fn learn(&mut self, right: usize) {
-        self.next = (right + 1).min(self.most);
+    /// Adapts to how many draft tokens were accepted.
+    pub(super) fn learn(&mut self, accepted: usize) {
+        self.next = (accepted + 1).min(self.most);
     }
 }
 
 /// The `count` tokens that followed the text's ending when it last occurred; none if it is new.
 pub(super) fn look_up(text: &[u32], count: usize) -> Vec<u32> {
     let Some(start) = (count > 0).then(|| behind_last_occurrence(text)).flatten() else { return Vec::new() };
-    let mut guess = Vec::with_capacity(count);
+    let mut draft = Vec::with_capacity(count);
     for at in start..start + count {
-        // A text that repeats itself goes on in what is guessed.
-        guess.push(*text.get(at).unwrap_or_else(|| &guess[at - text.len()]));
+        // A text that repeats itself goes on in its draft.
+        draft.push(*text.get(at).unwrap_or_else(|| &draft[at - text.len()]));
     }
-    guess
+    draft
 }
 
 /// The position behind the last earlier occurrence of a text's ending.
@@ -71,9 +71,9 @@ mod tests {
     fn wrong_guesses_make_the_next_shorter() {
         let mut draft = Draft::new(8);
         let mut counts = Vec::new();
-        for right in [8, 3, 0, 0, 1, 2] {
+        for accepted in [8, 3, 0, 0, 1, 2] {
             counts.push(draft.count());
-            draft.learn(right);
+            draft.learn(accepted);
         }
         assert_eq!((counts, draft.count()), (vec![8, 8, 4, 1, 1, 2], 3));
     }

@@ -1,8 +1,8 @@
 //! Guesses by a smaller model with the same vocabulary: speculative decoding (Leviathan et al., *Fast Inference from
 //! Transformers via Speculative Decoding*, 2023).
 //!
-//! Here a guess counts if the large model draws the same token, so the text is what it would be without guesses. Both
-//! models draw with the same seed at the same position: where they see the same probabilities, they draw the same
+//! Here a draft token counts if the large model samples the same token, so the text is what it would be without drafts.
+//! Both models draw with the same seed at the same position: where they see the same probabilities, they draw the same
 //! token, whatever the temperature.
 
 use std::collections::HashSet;
@@ -15,16 +15,16 @@ use super::EngineError;
 use super::job::Completion;
 use crate::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
 
-/// A text whose continuation is to be guessed.
-pub(super) struct Wish<'a> {
+/// A sequence whose next tokens are to be drafted.
+pub(super) struct DraftRequest<'a> {
     pub(super) slot: usize,
     pub(super) text: &'a [u32],
-    /// Guesses, at most.
+    /// Draft tokens, at most.
     pub(super) count: usize,
     pub(super) completion: &'a Completion,
 }
 
-/// A model that guesses, with the state of the texts that it follows.
+/// A model that makes draft tokens, with the state of the sequences that it follows.
 #[derive(Debug)]
 pub(super) struct DraftModel {
     runner: Runner,
@@ -53,42 +53,42 @@ impl DraftModel {
         Ok(DraftModel { runner: Runner::new(draft, limits)?, vocabulary, batch: Batch::new(), slots })
     }
 
-    /// Guesses for each wish; none for a text that is still being read.
+    /// Makes draft tokens for each request; none for a sequence that is still being read.
     ///
     /// # Errors
     /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
-    pub(super) fn guess(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<Vec<u32>>> {
-        let mut guesses = vec![Vec::new(); wishes.len()];
-        let mut reading = self.read(wishes)?;
+    pub(super) fn make_drafts(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<Vec<u32>>> {
+        let mut drafts = vec![Vec::new(); requests.len()];
+        let mut reading = self.read(requests)?;
         while !reading.is_empty() {
-            let drawn = self.step(wishes, &reading)?;
+            let sampled = self.step(requests, &reading)?;
             let mut next = Vec::new();
-            for (number, token) in drawn {
-                let (guess, wish) = (&mut guesses[number], &wishes[number]);
+            for (number, token) in sampled {
+                let (draft, request) = (&mut drafts[number], &requests[number]);
                 if token == PADDING || token as usize >= self.vocabulary {
                     continue;
                 }
-                guess.push(token);
-                if guess.len() < wish.count {
+                draft.push(token);
+                if draft.len() < request.count {
                     next.push(Reading { number, tokens: vec![token], last: true });
                 }
             }
             reading = next;
         }
-        Ok(guesses)
+        Ok(drafts)
     }
 
     /// Computes the tokens that are not in the state yet, as far as they fit into one batch.
-    fn read(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<Reading>> {
-        let mut known = vec![0; wishes.len()];
-        for (known, wish) in known.iter_mut().zip(wishes).filter(|(_, wish)| wish.count > 0) {
-            *known = self.align(wish)?;
+    fn read(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<Reading>> {
+        let mut known = vec![0; requests.len()];
+        for (known, request) in known.iter_mut().zip(requests).filter(|(_, request)| request.count > 0) {
+            *known = self.align(request)?;
         }
         let mut room = self.runner.limits().batch_tokens;
         let mut reading = Vec::new();
-        for number in self.with_blocks(wishes)? {
-            let (wish, known) = (&wishes[number], known[number]);
-            let missing = &wish.text[known..];
+        for number in self.with_blocks(requests)? {
+            let (request, known) = (&requests[number], known[number]);
+            let missing = &request.text[known..];
             let tokens = missing[..missing.len().min(room)].to_vec();
             room -= tokens.len();
             if !tokens.is_empty() {
@@ -98,32 +98,32 @@ impl DraftModel {
         Ok(reading)
     }
 
-    /// The numbers of the wishes for which there are blocks. If there are too few, slots without a wish lose their
-    /// state, then the last ones with a wish.
-    fn with_blocks(&mut self, wishes: &[Wish<'_>]) -> Result<Vec<usize>> {
-        let mut granted: Vec<usize> = (0..wishes.len()).filter(|&number| wishes[number].count > 0).collect();
-        if self.fits(wishes, &granted)? {
+    /// The numbers of the requests for which there are blocks. If there are too few, slots without a request lose their
+    /// state, then the last ones with a request.
+    fn with_blocks(&mut self, requests: &[DraftRequest<'_>]) -> Result<Vec<usize>> {
+        let mut granted: Vec<usize> = (0..requests.len()).filter(|&number| requests[number].count > 0).collect();
+        if self.fits(requests, &granted)? {
             return Ok(granted);
         }
-        let wished: HashSet<usize> = granted.iter().map(|&number| wishes[number].slot).collect();
-        for slot in (0..self.slots.len()).filter(|slot| !wished.contains(slot)) {
+        let requested: HashSet<usize> = granted.iter().map(|&number| requests[number].slot).collect();
+        for slot in (0..self.slots.len()).filter(|slot| !requested.contains(slot)) {
             self.forget(slot)?;
         }
-        while !self.fits(wishes, &granted)?
+        while !self.fits(requests, &granted)?
             && let Some(last) = granted.pop()
         {
-            self.forget(wishes[last].slot)?;
+            self.forget(requests[last].slot)?;
         }
         Ok(granted)
     }
 
-    /// Whether there are blocks for the texts of some wishes, and their guesses.
-    fn fits(&self, wishes: &[Wish<'_>], granted: &[usize]) -> Result<bool> {
-        let length = |wish: &Wish<'_>| {
-            let (sequence, _) = self.slots[wish.slot].as_ref()?;
-            Some((*sequence, wish.text.len() + wish.count))
+    /// Whether there are blocks for the texts of some requests, and their draft tokens.
+    fn fits(&self, requests: &[DraftRequest<'_>], granted: &[usize]) -> Result<bool> {
+        let length = |request: &DraftRequest<'_>| {
+            let (sequence, _) = self.slots[request.slot].as_ref()?;
+            Some((*sequence, request.text.len() + request.count))
         };
-        let lengths: Vec<_> = granted.iter().filter_map(|&number| length(&wishes[number])).collect();
+        let lengths: Vec<_> = granted.iter().filter_map(|&number| length(&requests[number])).collect();
         self.runner.fits(&lengths)
     }
 
@@ -137,12 +137,12 @@ impl DraftModel {
 
     /// Shortens a slot's state to what it shares with the text but for the text's last token, whose logits are wanted.
     /// Returns the length of that.
-    fn align(&mut self, wish: &Wish<'_>) -> Result<usize> {
-        let (sequence, tokens) = match &mut self.slots[wish.slot] {
+    fn align(&mut self, request: &DraftRequest<'_>) -> Result<usize> {
+        let (sequence, tokens) = match &mut self.slots[request.slot] {
             Some(state) => state,
             free => free.insert((self.runner.open_sequence()?, Vec::new())),
         };
-        let before_last = &wish.text[..wish.text.len().saturating_sub(1)];
+        let before_last = &request.text[..request.text.len().saturating_sub(1)];
         let shared = tokens.iter().zip(before_last).take_while(|(a, b)| a == b).count();
         if shared < tokens.len() {
             let known = if shared < self.runner.shortest(*sequence)? { 0 } else { shared };
@@ -153,32 +153,32 @@ impl DraftModel {
     }
 
     /// Reads tokens, and draws one for each text that is then whole.
-    fn step(&mut self, wishes: &[Wish<'_>], reading: &[Reading]) -> Result<Vec<(usize, u32)>> {
+    fn step(&mut self, requests: &[DraftRequest<'_>], reading: &[Reading]) -> Result<Vec<(usize, u32)>> {
         self.batch.clear();
         let (mut rows, mut sampling): (Vec<usize>, Vec<Sampling<'_>>) = Default::default();
         for Reading { number, tokens, last } in reading {
-            let wish = &wishes[*number];
-            let Some((sequence, known)) = &self.slots[wish.slot] else { continue };
+            let request = &requests[*number];
+            let Some((sequence, known)) = &self.slots[request.slot] else { continue };
             self.batch.push(*sequence, tokens, if *last { Outputs::Last } else { Outputs::None });
             if *last {
                 rows.push(*number);
-                sampling.push(wish.completion.sampling_of_guess(known.len() + tokens.len()));
+                sampling.push(request.completion.sampling_of_draft(known.len() + tokens.len()));
             }
         }
         let mut logits = self.runner.forward(&self.batch)?;
-        let drawn = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
+        let sampled = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
         for Reading { number, tokens, .. } in reading {
-            if let Some((_, known)) = &mut self.slots[wishes[*number].slot] {
+            if let Some((_, known)) = &mut self.slots[requests[*number].slot] {
                 known.extend(tokens);
             }
         }
-        Ok(rows.into_iter().zip(drawn).collect())
+        Ok(rows.into_iter().zip(sampled).collect())
     }
 }
 
-/// Tokens that are to be read for a wish.
+/// Tokens that are to be read for a request.
 struct Reading {
-    /// The number of the wish.
+    /// The number of the request.
     number: usize,
     tokens: Vec<u32>,
     /// Whether the text is then whole.

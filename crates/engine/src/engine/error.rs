@@ -174,7 +174,7 @@ pub enum EngineError {
         sequences: usize,
     },
     /// The draft model does not fit the model, for this reason.
-    #[error("the draft model cannot guess for this model: {0}; take one of the same family, with the same vocabulary")]
+    #[error("the draft model cannot draft for this model: {0}; take one of the same family, with the same vocabulary")]
     DraftModel(String),
     /// The system cannot start a thread.
     #[error("cannot start the engine's thread: {0}")]

@@ -4,36 +4,36 @@
 
 use std::collections::HashMap;
 
-/// Tokens that each tenant was given: computed of its prompts, and generated.
+/// Tokens of each tenant so far: computed of its prompts, and generated.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    given: HashMap<u64, u64>,
+    tokens: HashMap<u64, u64>,
 }
 
 impl Shares {
     /// A tenant without requests sends one; `active` are the tenants that have some. It has no credit for the time in
     /// which it had none.
     pub(super) fn arrive(&mut self, tenant: u64, active: impl Iterator<Item = u64>) {
-        let least = active.map(|other| self.given(other)).min();
+        let least = active.map(|other| self.tokens(other)).min();
         // Tenants with fewer tokens would be raised as well when they come back.
-        self.given.retain(|_, given| Some(*given) >= least);
-        let given = self.given.entry(tenant).or_default();
-        *given = (*given).max(least.unwrap_or(0));
+        self.tokens.retain(|_, tokens| Some(*tokens) >= least);
+        let tokens = self.tokens.entry(tenant).or_default();
+        *tokens = (*tokens).max(least.unwrap_or(0));
     }
 
     /// Counts tokens of a tenant.
     pub(super) fn give(&mut self, tenant: u64, tokens: usize) {
-        *self.given.entry(tenant).or_default() += tokens as u64;
+        *self.tokens.entry(tenant).or_default() += tokens as u64;
     }
 
-    /// Tokens that a tenant was given.
-    pub(super) fn given(&self, tenant: u64) -> u64 {
-        self.given.get(&tenant).copied().unwrap_or(0)
+    /// Tokens of a tenant so far.
+    pub(super) fn tokens(&self, tenant: u64) -> u64 {
+        self.tokens.get(&tenant).copied().unwrap_or(0)
     }
 
     /// No tenant has requests.
     pub(super) fn clear(&mut self) {
-        self.given.clear();
+        self.tokens.clear();
     }
 }
 
@@ -47,22 +47,22 @@ mod tests {
         shares.arrive(1, [].into_iter());
         shares.give(1, 100);
         shares.arrive(2, [1].into_iter());
-        assert_eq!((shares.given(1), shares.given(2)), (100, 100));
+        assert_eq!((shares.tokens(1), shares.tokens(2)), (100, 100));
         shares.give(2, 50);
         // The second leaves and returns, and still has more; the first leaves, and returns when all have more.
         shares.arrive(2, [1].into_iter());
-        assert_eq!((shares.given(1), shares.given(2)), (100, 150));
+        assert_eq!((shares.tokens(1), shares.tokens(2)), (100, 150));
         shares.give(2, 50);
         shares.arrive(3, [2].into_iter());
         shares.arrive(1, [2, 3].into_iter());
-        assert_eq!((shares.given(1), shares.given(2), shares.given(3)), (200, 200, 200));
+        assert_eq!((shares.tokens(1), shares.tokens(2), shares.tokens(3)), (200, 200, 200));
         // Nobody is remembered for longer than it matters.
         for tenant in 4..1000 {
             shares.give(3, 10);
             shares.arrive(tenant, [3].into_iter());
         }
-        assert!(shares.given.len() < 5, "{}", shares.given.len());
+        assert!(shares.tokens.len() < 5, "{}", shares.tokens.len());
         shares.clear();
-        assert_eq!(shares.given(3), 0);
+        assert_eq!(shares.tokens(3), 0);
     }
 }

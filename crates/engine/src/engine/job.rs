@@ -2,7 +2,7 @@
 
 mod completion;
 mod embedding;
-mod place;
+mod permit;
 mod progress;
 
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use std::time::Instant;
 use gristmill_text::tokenizer::Tokenizer;
 
 use super::EngineError;
-pub(super) use completion::{Completion, Deliver, Drawn};
+pub(super) use completion::{Completion, Sampled, Sink};
 pub(super) use embedding::{Collector, Embedding};
-pub(super) use place::Place;
+pub(super) use permit::Permit;
 pub(super) use progress::Progress;
 
 /// A text and its progress.
@@ -79,9 +79,9 @@ impl Job {
         length + self.completion().map_or(0, |completion| more.min(completion.left(&self.progress)))
     }
 
-    /// How many tokens to guess, of which the context holds `room` more behind the next.
-    pub(super) fn guesses(&self, room: usize) -> usize {
-        self.completion().map_or(0, |completion| completion.guesses(&self.progress, room))
+    /// How many draft tokens to make, of which the context holds `room` more behind the next.
+    pub(super) fn draft_tokens(&self, room: usize) -> usize {
+        self.completion().map_or(0, |completion| completion.draft_tokens(&self.progress, room))
     }
 
     /// Enters a slot for the first time; of its sequence `reused` tokens are computed. Returns the job that waits in

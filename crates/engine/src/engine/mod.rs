@@ -8,15 +8,15 @@
 //! - `request` and `embedding` have requests and their results, `generation` the iterator, `sampling` and `logprob`
 //!   parts of them, `error` the reasons for a refusal.
 //! - `converse` makes a request of a conversation, and says in which form the reply is parsed.
-//! - `submit` takes places of the queue and hands requests to the worker's thread.
+//! - `submit` takes permits of the queue and hands requests to the worker's thread.
 //! - `worker` owns the runner, on the only thread that this crate keeps; its `step()` is the whole loop. `stats` has
 //!   what it counts.
 //! - `dry` is a penalty on repetitions, computed from the text so far.
-//! - `draft` and `draft_model` guess tokens that follow, which the model checks in one pass.
+//! - `draft` and `draft_model` make draft tokens, which the model checks in one pass.
 //! - `grammar` says which tokens may follow, where a request has a grammar.
 //! - `receipt` says what produces a reply's texts again; `seed` draws seeds and writes them as JSON.
-//! - `fair` decides whose request begins next, `pace` how many tokens run next, `schedule` which; `job` follows one
-//!   text to its end; `stop` withholds text that may be the start of a stop string.
+//! - `fair` decides whose request begins next, `prefill_budget` how many tokens run next, `schedule` which; `job`
+//!   follows one text to its end; `stop` withholds text that may be the start of a stop string.
 
 mod converse;
 mod draft;
@@ -28,7 +28,7 @@ mod fair;
 mod generation;
 mod job;
 mod logprob;
-mod pace;
+mod prefill_budget;
 pub mod receipt;
 mod request;
 mod sampling;

@@ -24,7 +24,7 @@ pub struct SamplingOptions {
     /// Subtracted for each time that a token was generated before.
     pub frequency_penalty: f32,
     /// The same seed, prompt and options give the same text. `None`: one is drawn, and
-    /// [`Finish::seed`](super::Finish::seed) tells it.
+    /// [`Finish::seed`](super::Finish::seed) returns it.
     #[serde(with = "seed::option")]
     pub seed: Option<u64>,
 }

@@ -8,7 +8,7 @@ use gristmill_kernels::kv::KV_BLOCK;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) slot: usize,
-    /// Their positions; in decode the text's last token and the guesses behind it, in prefill many. Not empty.
+    /// Their positions; in decode the text's last token and the draft behind it, in prefill many. Not empty.
     pub(super) positions: Range<usize>,
     /// Whether the logits of each are wanted, or those of the text's last token alone.
     pub(super) all_rows: bool,
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn guesses_give_way_to_decode() {
+    fn drafts_give_way_to_decode() {
         let mut pending = pending(&[9, 1, 9, 200]);
         for at in [0, 2] {
             (pending[at].all_rows, pending[at].decodes) = (true, true);

@@ -9,13 +9,13 @@ use std::time::Instant;
 use gristmill_text::tokenizer::StreamDecoder;
 
 use super::dry::Repetition;
-use super::job::{Completion, Deliver, Job, Place, Task};
+use super::job::{Completion, Job, Permit, Sink, Task};
 use super::{Canceller, Engine, EngineError, Generation, Piece, Prompt, Request};
 
 /// Places for requests among those that an engine takes ([`Engine::reserve`]). Unused places are free again when it is
 /// dropped.
 #[derive(Debug)]
-pub struct Reservation(Vec<Place>);
+pub struct Reservation(Vec<Permit>);
 
 /// The choices of one prompt that an engine has begun.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Engine {
     pub fn reserve(&self, count: usize) -> Result<Reservation, EngineError> {
         self.health()?;
         let places = self.sequences.saturating_add(self.queue);
-        let taken = Place::take(&self.requests, places, count);
+        let taken = Permit::take(&self.requests, places, count);
         taken.map(Reservation).ok_or(EngineError::Busy { asked: count, places })
     }
 
@@ -126,7 +126,7 @@ impl Engine {
             // The text continues another, whose first space is not the first of a new one; a grammar has each space.
             _ => StreamDecoder::continuing(!request.control_tokens),
         };
-        let completion = Completion::new(request.clone(), repetition, matcher, decoder, place, Deliver(deliver));
+        let completion = Completion::new(request.clone(), repetition, matcher, decoder, place, Sink(deliver));
         self.submit(prompt.to_vec(), request.tenant, since, Task::Complete(Box::new(completion)))
     }
 
@@ -148,7 +148,7 @@ impl Engine {
 
 impl Reservation {
     /// The place of a request that takes one.
-    pub(super) fn one(mut self) -> Option<Place> {
+    pub(super) fn one(mut self) -> Option<Permit> {
         self.0.pop()
     }
 }

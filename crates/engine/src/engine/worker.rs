@@ -1,11 +1,11 @@
 //! The thread that owns the runner: schedule → forward → sample → emit, as long as there is work.
 //!
-//! `admission` decides which jobs begin, `preemption` which wait again, `guesses` what is guessed; `pass` runs a step,
-//! `failure` ends what cannot go on.
+//! `admission` decides which jobs begin, `preemption` which wait again, `drafts` makes draft tokens; `pass` runs a
+//! step, `failure` ends what cannot go on.
 
 mod admission;
+mod drafts;
 mod failure;
-mod guesses;
 mod pass;
 mod preemption;
 
@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use super::draft_model::DraftModel;
 use super::fair::Shares;
-use super::job::{Drawn, Job, Task};
-use super::pace::Pace;
+use super::job::{Job, Sampled, Task};
+use super::prefill_budget::PrefillBudget;
 use super::schedule::Pending;
 use super::stats::{Counters, Times};
 use crate::{Batch, Limits, Result, Runner, SequenceId};
@@ -36,7 +36,7 @@ pub(super) struct Worker {
     batch_tokens: usize,
     output_rows: usize,
     batch: Batch,
-    pace: Pace,
+    prefill_budget: PrefillBudget,
     /// A slot for each sequence of the runner.
     slots: Vec<Option<Running>>,
     /// Jobs that have begun.
@@ -59,31 +59,31 @@ struct Running {
     /// The text: prompt, then generated tokens.
     tokens: Vec<u32>,
     /// Tokens that the text had when the job got the sequence: the prompt, and what was generated before a preemption.
-    given: usize,
+    prompt: usize,
     /// Tokens that are in the state: all but the last in decode.
     computed: usize,
-    /// Guesses of the tokens that follow the text, for one step; and how many were right in the last.
-    guess: Vec<u32>,
-    right: usize,
+    /// Draft tokens behind the text, for one step; and how many of the last step were accepted.
+    draft: Vec<u32>,
+    accepted: usize,
     /// The number of jobs that began before.
     began: u64,
     job: Job,
 }
 
 impl Running {
-    /// Tokens of the text, and of the guesses behind it.
+    /// Tokens of the text, and of the draft behind it.
     fn at(&self, positions: Range<usize>) -> Vec<u32> {
-        self.tokens.iter().chain(&self.guess).take(positions.end).skip(positions.start).copied().collect()
+        self.tokens.iter().chain(&self.draft).take(positions.end).skip(positions.start).copied().collect()
     }
 
     /// Whether the text that the job began with is in the state.
     fn decodes(&self) -> bool {
-        self.computed >= self.given
+        self.computed >= self.prompt
     }
 
-    /// Guesses of which the next token is drawn.
-    fn guessed(&self, chunk: &Pending) -> &[u32] {
-        &self.guess[..chunk.positions.end.saturating_sub(self.tokens.len())]
+    /// Draft tokens behind which a token is sampled.
+    fn drafted(&self, chunk: &Pending) -> &[u32] {
+        &self.draft[..chunk.positions.end.saturating_sub(self.tokens.len())]
     }
 }
 
@@ -99,14 +99,14 @@ impl Worker {
         let slots = (0..limits.sequences).map(|_| None).collect();
         let (batch, waiting, shares) = (Batch::new(), Vec::new(), Shares::default());
         let (batch_tokens, output_rows) = (limits.batch_tokens, limits.rows());
-        let pace = Pace::default();
+        let prefill_budget = PrefillBudget::default();
         Worker {
             runner,
             draft,
             batch_tokens,
             output_rows,
             batch,
-            pace,
+            prefill_budget,
             slots,
             begun: 0,
             freed: 0,
@@ -158,19 +158,19 @@ impl Worker {
         self.times = Times::default();
         self.remove_cancelled();
         self.admit();
-        self.guess();
+        self.make_drafts();
         let chunks = self.chunks();
         self.report();
         let begin = Instant::now();
         let outcome = self.pass(&chunks);
-        self.pace.learn(prompt_tokens(&chunks), begin.elapsed());
+        self.prefill_budget.learn(prompt_tokens(&chunks), begin.elapsed());
         match outcome {
             Err(error) if error.is_of_device() => return Err(error),
             Err(error) => self.fail(chunks.iter().map(|chunk| chunk.slot), error),
             Ok(outputs) => {
                 for (slot, output) in outputs {
                     match output {
-                        Ok(Output::Token(drawn)) => self.emit(slot, drawn),
+                        Ok(Output::Token(sampled)) => self.emit(slot, sampled),
                         Ok(Output::Vector) => self.emit_vector(slot),
                         Err(error) if error.is_of_device() => return Err(error),
                         Err(error) => self.fail([slot], error),
@@ -194,7 +194,7 @@ impl Worker {
         let decoding = pending.iter().filter(|one| one.decodes).map(|one| one.positions.len()).sum::<usize>();
         match decoding {
             0 => self.batch_tokens,
-            _ => self.batch_tokens.min(decoding.saturating_add(self.pace.prompt_tokens())),
+            _ => self.batch_tokens.min(decoding.saturating_add(self.prefill_budget.prompt_tokens())),
         }
     }
 
@@ -211,24 +211,24 @@ impl Worker {
     fn pending(&self) -> Vec<Pending> {
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
             let running = running.as_ref()?;
-            let Running { tokens, computed, guess, began, job, .. } = running;
+            let Running { tokens, computed, draft, began, job, .. } = running;
             let of_prompt = job.completion().is_some_and(|one| one.prompt_logprobs.is_some()) && !running.decodes();
-            let (positions, all_rows) = (*computed..tokens.len() + guess.len(), of_prompt || !guess.is_empty());
+            let (positions, all_rows) = (*computed..tokens.len() + draft.len(), of_prompt || !draft.is_empty());
             Some(Pending { slot, positions, all_rows, decodes: running.decodes(), began: *began })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()
     }
 
-    /// Hands a drawn token to its job.
-    fn emit(&mut self, slot: usize, drawn: Drawn) {
+    /// Hands a sampled token to its job.
+    fn emit(&mut self, slot: usize, sampled: Sampled) {
         let Some(Running { tokens, job, .. }) = &mut self.slots[slot] else { return };
         let Task::Complete(completion) = &mut job.task else { return };
-        // The drawn token can be run if the state has room for it.
+        // The sampled token can be run if the state has room for it.
         let room = self.runner.context().saturating_sub(tokens.len());
-        tokens.push(drawn.token);
+        tokens.push(sampled.token);
         self.shares.give(job.tenant, 1);
         let tokenizer = self.runner.model().tokenizer().ok();
-        if !completion.accept(&mut job.progress, drawn, tokenizer, room) {
+        if !completion.accept(&mut job.progress, sampled, tokenizer, room) {
             tracing::debug!(usage = ?job.progress.usage, "request ends");
             self.end(slot);
         }

@@ -25,7 +25,7 @@ pub fn physical_cores() -> usize {
     system::cores().unwrap_or(usize::MAX).clamp(1, logical_cpus())
 }
 
-/// The processor's name, for people; known on Linux, where its architecture tells.
+/// The processor's name, for people; known on Linux, where its architecture reports it.
 pub fn cpu_name() -> Option<String> {
     system::cpu_name()
 }

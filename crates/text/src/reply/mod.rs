@@ -21,7 +21,7 @@
 //!
 //! Reasoning is in `<think>…</think>` unless said otherwise. For all forms:
 //!
-//! - However the text is cut into pieces, the events tell the same.
+//! - However the text is cut into pieces, the events are the same.
 //! - A call is one event, when its arguments are complete and valid: the text of a JSON object as the model wrote it.
 //!   Arguments that are a string with such a text are unwrapped. Missing arguments are `{}`, unless nothing but its
 //!   JSON announces the call.
@@ -71,7 +71,7 @@ pub struct ReplyOptions {
     /// Calls of tools are events. Otherwise they are content, in Harmony reasoning.
     pub tools: bool,
     /// The JSON schemas of the tools' parameters by the tools' names, as far as they are known. They give the types of
-    /// arguments that a model writes as XML, and tell a call from other JSON where nothing marks calls.
+    /// arguments that a model writes as XML, and distinguish a call from other JSON where nothing marks calls.
     pub schemas: Map<String, Json>,
     /// Several calls are events. Otherwise the first one is, and further ones are dropped.
     pub parallel_calls: bool,

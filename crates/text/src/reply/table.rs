@@ -22,7 +22,7 @@ impl Syntax {
         shown.unwrap_or(&hermes::SYNTAX)
     }
 
-    /// The form of replies of a model whose template knows no tools, and which is told of them in words.
+    /// The form of replies of a model whose template knows no tools, and whose prompt describes them in words.
     pub fn generic() -> &'static Syntax {
         &hermes::SYNTAX
     }

@@ -31,7 +31,7 @@ pub enum ToolChoice {
     /// The model chooses.
     #[default]
     Auto,
-    /// The model is not told of the tools, and what looks like a call is content.
+    /// The prompt has no tools, and what looks like a call is content.
     None,
     /// The reply is a call of any of the tools, with arguments of its schema. A call that a limit cuts is left out.
     Required,

@@ -7,15 +7,15 @@ use gristmill_kernels::ops::Sampling;
 use gristmill_text::grammar::Matcher;
 use gristmill_text::tokenizer::{StreamDecoder, Tokenizer};
 
-use super::{Place, Progress};
+use super::{Permit, Progress};
 use crate::engine::draft::Draft;
 use crate::engine::dry::Repetition;
 use crate::engine::stop::{Scan, StopStrings};
 use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage, seed};
 
-/// A token that was drawn for a job.
+/// A token that was sampled for a job.
 #[derive(Debug)]
-pub(in crate::engine) struct Drawn {
+pub(in crate::engine) struct Sampled {
     pub(in crate::engine) token: u32,
     pub(in crate::engine) logprob: Option<Logprob>,
     /// See [`Piece::routing`].
@@ -23,11 +23,11 @@ pub(in crate::engine) struct Drawn {
 }
 
 /// Takes what happens to a request. Returns whether anybody wants more of it.
-pub(in crate::engine) struct Deliver(pub(in crate::engine) Box<dyn FnMut(Event) -> bool + Send>);
+pub(in crate::engine) struct Sink(pub(in crate::engine) Box<dyn FnMut(Event) -> bool + Send>);
 
-impl fmt::Debug for Deliver {
+impl fmt::Debug for Sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Deliver")
+        f.write_str("Sink")
     }
 }
 
@@ -53,19 +53,19 @@ pub(in crate::engine) struct Completion {
     decoder: StreamDecoder,
     stops: StopStrings,
     /// The bias of the request, in ascending order of the tokens.
-    given_bias: Vec<(u32, f32)>,
-    /// `given_bias`, DRY's penalties and what keeps the text from ending, as of the last [`Self::observe`].
+    request_bias: Vec<(u32, f32)>,
+    /// `request_bias`, DRY's penalties and what keeps the text from ending, as of the last [`Self::observe`].
     bias: Vec<(u32, f32)>,
     repetition: Option<Repetition>,
     /// The state in the request's grammar.
     matcher: Option<Matcher>,
-    /// `None` if what is drawn depends on tokens that would be guesses.
+    /// `None` if sampling depends on tokens that would be draft tokens.
     draft: Option<Draft>,
     /// Tokens generated so far and how often, if a penalty looks at them.
     counts: Vec<(u32, u32)>,
     /// Until the last piece.
-    place: Option<Place>,
-    deliver: Deliver,
+    permit: Option<Permit>,
+    sink: Sink,
 }
 
 impl Completion {
@@ -74,8 +74,8 @@ impl Completion {
         repetition: Option<Repetition>,
         matcher: Option<Matcher>,
         decoder: StreamDecoder,
-        place: Place,
-        deliver: Deliver,
+        permit: Permit,
+        sink: Sink,
     ) -> Completion {
         request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
         let depends = repetition.is_some() || matcher.is_some() || request.sampling.penalises();
@@ -94,12 +94,12 @@ impl Completion {
             decoder,
             stops: StopStrings::new(&request.stop),
             bias: request.logit_bias.clone(),
-            given_bias: request.logit_bias,
+            request_bias: request.logit_bias,
             repetition,
             matcher,
             counts: Vec::new(),
-            place: Some(place),
-            deliver,
+            permit: Some(permit),
+            sink,
         }
     }
 
@@ -146,9 +146,9 @@ impl Completion {
         if self.repetition.is_none() && self.min_tokens == 0 {
             return;
         }
-        self.bias.clone_from(&self.given_bias);
+        self.bias.clone_from(&self.request_bias);
         let penalties = self.repetition.iter_mut().flat_map(|repetition| repetition.penalties(text, tokenizer));
-        let lower = |(token, penalty): (u32, f32)| match self.given_bias.binary_search_by_key(&token, |&(id, _)| id) {
+        let lower = |(token, penalty): (u32, f32)| match self.request_bias.binary_search_by_key(&token, |&(id, _)| id) {
             // Finite numbers may have a sum that is not.
             Ok(index) => self.bias[index].1 = (self.bias[index].1 - penalty).max(-f32::MAX),
             Err(_) => self.bias.push((token, -penalty)),
@@ -164,8 +164,8 @@ impl Completion {
         }
     }
 
-    /// How many tokens to guess, of which the context holds `room` more behind the next.
-    pub(super) fn guesses(&self, progress: &Progress, room: usize) -> usize {
+    /// How many draft tokens to make, of which the context holds `room` more behind the next.
+    pub(super) fn draft_tokens(&self, progress: &Progress, room: usize) -> usize {
         let wanted = self.left(progress).saturating_sub(1);
         match &self.draft {
             Some(draft) if progress.usage.generated_tokens >= self.min_tokens => draft.count().min(room).min(wanted),
@@ -173,19 +173,19 @@ impl Completion {
         }
     }
 
-    /// Counts guesses, and how many of them the model drew.
-    pub(in crate::engine) fn learn(&mut self, progress: &mut Progress, guessed: usize, right: usize) {
-        progress.usage.drafted_tokens += guessed;
-        progress.usage.accepted_tokens += right;
-        self.draft.iter_mut().for_each(|draft| draft.learn(right));
+    /// Counts draft tokens, and how many of them the model accepted.
+    pub(in crate::engine) fn learn(&mut self, progress: &mut Progress, drafted: usize, accepted: usize) {
+        progress.usage.drafted_tokens += drafted;
+        progress.usage.accepted_tokens += accepted;
+        self.draft.iter_mut().for_each(|draft| draft.learn(accepted));
     }
 
-    /// How to draw the token at `position`, which a token of the prompt replaces if it is `given`.
-    pub(in crate::engine) fn sampling(&self, position: usize, given: bool) -> Sampling<'_> {
+    /// How to draw the token at `position`, which a token of the prompt replaces if it `is_prompt`.
+    pub(in crate::engine) fn sampling(&self, position: usize, is_prompt: bool) -> Sampling<'_> {
         let SamplingOptions { temperature, top_k, top_p, min_p, .. } = self.sampling;
         let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
         Sampling {
-            mask: self.matcher.as_ref().filter(|_| !given).map(Matcher::mask),
+            mask: self.matcher.as_ref().filter(|_| !is_prompt).map(Matcher::mask),
             bias: &self.bias,
             counts: &self.counts,
             repeat_penalty,
@@ -200,9 +200,9 @@ impl Completion {
         }
     }
 
-    /// How to guess the token at `position`: what [`Self::sampling`] will be if tokens are guessed.
-    pub(in crate::engine) fn sampling_of_guess(&self, position: usize) -> Sampling<'_> {
-        Sampling { bias: &self.given_bias, ..self.sampling(position, false) }
+    /// How to sample the draft token at `position`: as [`Self::sampling`] will be.
+    pub(in crate::engine) fn sampling_of_draft(&self, position: usize) -> Sampling<'_> {
+        Sampling { bias: &self.request_bias, ..self.sampling(position, false) }
     }
 
     /// Takes a generated token, after which the context holds `room` more, and sends its piece. Returns whether the
@@ -210,15 +210,15 @@ impl Completion {
     pub(in crate::engine) fn accept(
         &mut self,
         progress: &mut Progress,
-        drawn: Drawn,
+        sampled: Sampled,
         tokenizer: Option<&Tokenizer>,
         room: usize,
     ) -> bool {
-        match self.piece(progress, drawn, tokenizer, room) {
+        match self.piece(progress, sampled, tokenizer, room) {
             Ok(piece) => {
                 let goes_on = piece.finish.is_none();
-                self.place.take_if(|_| !goes_on);
-                self.deliver.0(Ok(piece)) && goes_on
+                self.permit.take_if(|_| !goes_on);
+                self.sink.0(Ok(piece)) && goes_on
             }
             Err(error) => {
                 self.fail(error);
@@ -230,11 +230,11 @@ impl Completion {
     fn piece(
         &mut self,
         progress: &mut Progress,
-        drawn: Drawn,
+        sampled: Sampled,
         tokenizer: Option<&Tokenizer>,
         room: usize,
     ) -> Result<Piece, EngineError> {
-        let Drawn { token, logprob, routing } = drawn;
+        let Sampled { token, logprob, routing } = sampled;
         progress.count_token();
         self.count(token);
         let complete = self.matcher.as_mut().map(|matcher| matcher.accept(token)).transpose()?;
@@ -284,9 +284,9 @@ impl Completion {
 
     /// Ends the request with an error.
     pub(super) fn fail(&mut self, error: EngineError) {
-        self.place = None;
+        self.permit = None;
         // Nobody is there if the generation was dropped.
-        self.deliver.0(Err(error));
+        self.sink.0(Err(error));
     }
 
     /// Keeps what the model says of the next token of the prompt.

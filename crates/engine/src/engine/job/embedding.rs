@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Place, Progress};
+use super::{Permit, Progress};
 use crate::Outputs;
 use crate::engine::{Embeddings, EngineError, Usage};
 use crate::model::spec::Pooling;
 
 /// Takes the result of a request.
-type Deliver = Box<dyn FnOnce(Result<Embeddings, EngineError>) + Send>;
+type Sink = Box<dyn FnOnce(Result<Embeddings, EngineError>) + Send>;
 
 /// An input, with those of the same request that have not begun: one of them waits when this one begins. So the inputs
 /// of a request run together, and others that wait begin between them.
@@ -114,16 +114,16 @@ pub(in crate::engine) struct Collector {
     left: usize,
     usage: Usage,
     /// Both until the end of the request.
-    place: Option<Place>,
-    deliver: Option<Deliver>,
+    permit: Option<Permit>,
+    sink: Option<Sink>,
 }
 
 impl Collector {
     /// For a request that comes now, with so many inputs.
-    pub(in crate::engine) fn new(inputs: usize, place: Place, deliver: Deliver) -> Collector {
+    pub(in crate::engine) fn new(inputs: usize, permit: Permit, sink: Sink) -> Collector {
         let (vectors, usage) = (vec![Vec::new(); inputs], Usage { queue: Duration::MAX, ..Usage::default() });
-        let (place, deliver) = (Some(place), Some(deliver));
-        Collector { asked: Instant::now(), vectors, left: inputs, usage, place, deliver }
+        let (permit, sink) = (Some(permit), Some(sink));
+        Collector { asked: Instant::now(), vectors, left: inputs, usage, permit, sink }
     }
 
     /// When the request came.
@@ -154,9 +154,9 @@ impl Collector {
 
     /// Delivers the result, once.
     fn end(&mut self, result: Result<Embeddings, EngineError>) {
-        self.place = None;
-        if let Some(deliver) = self.deliver.take() {
-            deliver(result);
+        self.permit = None;
+        if let Some(sink) = self.sink.take() {
+            sink(result);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Receipts: all that produces the texts of a reply again, and what tells whether they are the same.
+//! Receipts: all that produces the texts of a reply again, and hashes that show whether they are the same.
 //!
 //! A [`Recorder`] takes the requests of a reply and their pieces, and gives the [`Receipt`]. On a CPU the same build,
 //! model, [`Conditions`] and request give the same bytes, whatever else the engine does meanwhile, has done before, and

@@ -32,12 +32,13 @@ impl Worker {
                 self.waiting.extend(next);
             }
             let tokens = std::mem::take(&mut job.text);
-            let (given, guess, right) = (tokens.len(), Vec::new(), 0);
-            self.slots[slot] = Some(Running { sequence, tokens, given, computed: reused, guess, right, began, job });
+            let (prompt, draft, accepted) = (tokens.len(), Vec::new(), 0);
+            self.slots[slot] =
+                Some(Running { sequence, tokens, prompt, computed: reused, draft, accepted, began, job });
         }
     }
 
-    /// The waiting job that begins next: of the tenant that was given the fewest tokens, the one that began first
+    /// The waiting job that begins next: of the tenant with the fewest tokens so far, the one that began first
     /// before it was preempted, else the first that came. A job whose text begins with what a running one is just
     /// computing waits for that.
     fn next_job(&self) -> Option<usize> {
@@ -49,7 +50,7 @@ impl Worker {
         // A stable sort: first come, first served.
         order.sort_by_key(|&at| {
             let job = &self.waiting[at];
-            (self.shares.given(job.tenant), job.began.unwrap_or(u64::MAX))
+            (self.shares.tokens(job.tenant), job.began.unwrap_or(u64::MAX))
         });
         order.into_iter().find(|&at| !waits(&self.waiting[at]))
     }

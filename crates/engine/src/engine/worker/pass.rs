@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use gristmill_kernels::ops::PADDING;
 
-use super::{Drawn, Running, Task, Worker};
+use super::{Running, Sampled, Task, Worker};
 use crate::engine::Logprob;
 use crate::engine::schedule::Pending;
 use crate::{Outputs, Result, RoutingTrace};
@@ -13,7 +13,7 @@ use crate::{Outputs, Result, RoutingTrace};
 #[derive(Debug)]
 pub(super) enum Output {
     /// The next token.
-    Token(Drawn),
+    Token(Sampled),
     /// The hidden states that it is to become a vector of; the job has them.
     Vector,
 }
@@ -22,10 +22,10 @@ pub(super) enum Output {
 #[derive(Debug)]
 struct Row {
     slot: usize,
-    /// The token that follows in the prompt; `None` if it is to be drawn.
+    /// The token that follows in the prompt; `None` if it is to be sampled.
     next: Option<u32>,
     /// Guesses that the row depends on.
-    guesses: usize,
+    drafted: usize,
 }
 
 impl Worker {
@@ -47,9 +47,9 @@ impl Worker {
             self.batch.push(*sequence, &running.at(positions.clone()), outputs);
             let Task::Complete(completion) = &job.task else { continue };
             for next in outputs.of(positions.len()).map(|row| positions.start + row + 1) {
-                let given = tokens.get(next).copied();
-                rows.push(Row { slot: *slot, next: given, guesses: next.saturating_sub(tokens.len()) });
-                sampling.push(completion.sampling(next, given.is_some()));
+                let next_prompt_token = tokens.get(next).copied();
+                rows.push(Row { slot: *slot, next: next_prompt_token, drafted: next.saturating_sub(tokens.len()) });
+                sampling.push(completion.sampling(next, next_prompt_token.is_some()));
             }
         }
         if self.batch.is_empty() {
@@ -62,7 +62,7 @@ impl Worker {
         self.times.forward = begin.elapsed();
         // Before drawing, which leaves them penalised.
         let (logprobs, vocab, hidden) = (logits.first(wanted)?, logits.vocab(), logits.all_hidden()?);
-        let drawn = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
+        let sampled = if rows.is_empty() { Vec::new() } else { logits.draw(&sampling)? };
         self.times.draw = begin.elapsed() - self.times.forward;
         let traced = rows.iter().any(|row| self.is_traced(row));
         // After drawing, when the device has done all.
@@ -74,15 +74,15 @@ impl Worker {
         self.counters.step(chunks.len(), self.batch.len(), &counts);
         let mut outcome = self.embed(chunks, &hidden);
         for chunk in chunks {
-            let of_slot = rows.iter().zip(&drawn).filter(|(row, _)| row.slot == chunk.slot && row.next.is_none());
+            let of_slot = rows.iter().zip(&sampled).filter(|(row, _)| row.slot == chunk.slot && row.next.is_none());
             self.advance(chunk, of_slot.map(|(_, &token)| token))?;
             self.slots[chunk.slot].iter_mut().for_each(|running| running.job.progress.count_step(chunks.len()));
         }
-        for (number, (row, token)) in rows.into_iter().zip(drawn).enumerate() {
+        for (number, (row, token)) in rows.into_iter().zip(sampled).enumerate() {
             let wants = self.wants(&row);
-            let Some(Running { job, right, .. }) = &mut self.slots[row.slot] else { continue };
+            let Some(Running { job, accepted, .. }) = &mut self.slots[row.slot] else { continue };
             let Task::Complete(completion) = &mut job.task else { continue };
-            if row.guesses > *right {
+            if row.drafted > *accepted {
                 continue;
             }
             let logprob = |token| wants.map(|top| Logprob::new(&logprobs[number * vocab..][..vocab], token, top));
@@ -94,8 +94,8 @@ impl Worker {
                         Some(&at) if completion.traces => routing.of_token(at as usize),
                         _ => Vec::new(),
                     };
-                    let drawn = Drawn { token, logprob: logprob(token), routing };
-                    outcome.push((row.slot, Ok(Output::Token(drawn))));
+                    let sampled = Sampled { token, logprob: logprob(token), routing };
+                    outcome.push((row.slot, Ok(Output::Token(sampled))));
                 }
             }
         }
@@ -125,20 +125,20 @@ impl Worker {
         outcome
     }
 
-    /// Counts a chunk as computed; of guesses those that were drawn as well, the others leave the state.
-    fn advance(&mut self, chunk: &Pending, drawn: impl Iterator<Item = u32>) -> Result<()> {
+    /// Counts a chunk as computed; of drafted those that were sampled as well, the others leave the state.
+    fn advance(&mut self, chunk: &Pending, sampled: impl Iterator<Item = u32>) -> Result<()> {
         let Some(running) = &mut self.slots[chunk.slot] else { return Ok(()) };
-        let guessed = running.guessed(chunk);
-        let right = guessed.iter().zip(drawn).take_while(|(guess, drawn)| *guess == drawn).count();
-        let (guessed, length) = (guessed.len(), running.tokens.len());
-        running.right = right;
-        if guessed > 0 {
+        let drafted = running.drafted(chunk);
+        let accepted = drafted.iter().zip(sampled).take_while(|(draft, sampled)| *draft == sampled).count();
+        let (drafted, length) = (drafted.len(), running.tokens.len());
+        running.accepted = accepted;
+        if drafted > 0 {
             if let Task::Complete(completion) = &mut running.job.task {
-                completion.learn(&mut running.job.progress, guessed, right);
+                completion.learn(&mut running.job.progress, drafted, accepted);
             }
-            self.runner.truncate(running.sequence, length + right)?;
+            self.runner.truncate(running.sequence, length + accepted)?;
         }
-        running.computed = chunk.positions.end.min(length + right);
+        running.computed = chunk.positions.end.min(length + accepted);
         self.runner.keep_prefix(running.sequence, &running.tokens)
     }
 
@@ -154,7 +154,7 @@ impl Worker {
         row.next.is_none() && completion.is_some_and(|completion| completion.traces)
     }
 
-    /// Gives the text so far to each job whose next token is drawn in this step. A job that its grammar refuses ends.
+    /// Gives the text so far to each job whose next token is sampled in this step. A job that its grammar refuses ends.
     fn observe(&mut self, chunks: &[Pending]) {
         let tokenizer = self.runner.model().tokenizer().ok();
         let mut refused = Vec::new();

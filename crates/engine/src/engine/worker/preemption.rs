@@ -3,11 +3,11 @@
 //! A waiting request begins when there are blocks for its text, and for some tokens more of each request that runs. If
 //! a step needs more blocks than there are, the request that began last is preempted: its blocks go to the prefix
 //! cache, and it waits with its text, as far as it is generated. When it begins again, it computes what of the text is
-//! not in the prefix cache any more, and goes on with the next token, which is drawn as it would have been.
+//! not in the prefix cache any more, and goes on with the next token, which is sampled as it would have been.
 //!
 //! Every request ends. A request keeps the number that it got when it began first, so the running one with the lowest
 //! number is never preempted; it takes a token of each step at least, and a request alone has all blocks. A request
-//! that waits for blocks keeps others of its tenant, and those of tenants that were given more, from beginning.
+//! that waits for blocks keeps others of its tenant, and those of tenants with more tokens, from beginning.
 
 use gristmill_kernels::kv::KV_BLOCK;
 
@@ -61,10 +61,10 @@ impl Worker {
         self.runner.fits(&lengths).unwrap_or(true)
     }
 
-    /// Whether there were guesses, which cost nobody anything.
+    /// Whether there were draft tokens, whose loss costs nothing.
     fn drop_guesses(&mut self) -> bool {
-        let guesses = self.slots.iter_mut().flatten().map(|running| std::mem::take(&mut running.guess));
-        guesses.filter(|guess| !guess.is_empty()).count() > 0
+        let drafts = self.slots.iter_mut().flatten().map(|running| std::mem::take(&mut running.draft));
+        drafts.filter(|draft| !draft.is_empty()).count() > 0
     }
 
     /// Preempts the request that began last. Returns `false` if no two run.

@@ -15,7 +15,7 @@ use crate::reply::{Change, Item, ItemKind, Reply, Step};
 use crate::state::App;
 use crate::stream::{self, Writer};
 
-/// One event. Its type tells which fields it has.
+/// One event. Its type says which fields it has.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct ResponseEvent<'a> {
     /// `response.created`, `response.in_progress`, `response.output_item.added`, `response.content_part.added`,

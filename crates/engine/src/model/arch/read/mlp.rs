@@ -62,7 +62,7 @@ impl Reader<'_> {
 
     /// Width of an expert that is chosen.
     fn expert_width(&self) -> Result<usize> {
-        // The latter is the width of a dense MLP, which a file may tell though no layer has one.
+        // The latter is the width of a dense MLP, which a file may have though no layer has one.
         let widths = ["expert_feed_forward_length", "feed_forward_length"];
         let [inner, dense] = widths.map(|suffix| self.optional_count(suffix, MAX_WIDTH));
         match inner?.or(dense?) {

@@ -14,14 +14,14 @@ const LAST: f64 = 0.25;
 
 /// The times of a step, in seconds, as a constant and a part for each token of a prompt.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(super) struct PrefillBudget {
     /// The time of steps without prompts.
     decode: Option<f64>,
     /// The time that each token of a prompt adds.
     per_token: Option<f64>,
 }
 
-impl Pace {
+impl PrefillBudget {
     /// The most prompt tokens of a step in which texts are generated.
     pub(super) fn prompt_tokens(&self) -> usize {
         let Some(per_token) = self.per_token.filter(|&seconds| seconds > 0.0) else { return usize::MAX };
@@ -51,14 +51,14 @@ mod tests {
 
     /// The tokens that are granted after steps of a machine with this constant and this time for each token.
     fn learned(decode: f64, per_token: f64) -> usize {
-        let mut pace = Pace::default();
-        assert_eq!(pace.prompt_tokens(), usize::MAX);
+        let mut budget = PrefillBudget::default();
+        assert_eq!(budget.prompt_tokens(), usize::MAX);
         let mut granted = 512;
         for _ in 0..50 {
-            pace.learn(0, Duration::from_secs_f64(decode));
-            pace.learn(5, Duration::from_secs_f64(decode * 1.5));
-            pace.learn(granted, Duration::from_secs_f64(decode + per_token * granted as f64));
-            granted = pace.prompt_tokens().min(512);
+            budget.learn(0, Duration::from_secs_f64(decode));
+            budget.learn(5, Duration::from_secs_f64(decode * 1.5));
+            budget.learn(granted, Duration::from_secs_f64(decode + per_token * granted as f64));
+            granted = budget.prompt_tokens().min(512);
         }
         granted
     }
@@ -72,8 +72,8 @@ mod tests {
         // Fast machines read whole batches, slow ones a few tokens.
         assert_eq!(learned(0.002, 0.00004), 512);
         assert_eq!(learned(0.01, 0.1), FEWEST);
-        let mut pace = Pace::default();
-        pace.learn(512, Duration::ZERO);
-        assert_eq!(pace.prompt_tokens(), usize::MAX);
+        let mut budget = PrefillBudget::default();
+        budget.learn(512, Duration::ZERO);
+        assert_eq!(budget.prompt_tokens(), usize::MAX);
     }
 }
