@@ -6,7 +6,8 @@ llama.cpp's converter makes of them.
     python scripts/golden/convert.py LLAMA_CPP [NAME…]
 
 LLAMA_CPP is a checkout of llama.cpp; its convert_hf_to_gguf.py is run as it is, but for one thing: it knows a
-pre-tokenizer by the hash of some ids, which no tiny vocabulary has, so the name is given.
+pre-tokenizer by the hash of some ids, which no tiny vocabulary has, so the name is given; and Hunyuan's tokenizer is
+read from tokenizer.json instead of a file of tiktoken.
 
 For each model NAME, crates/conformance/golden/convert/NAME/ is the folder to convert. Beside it lie NAME.json (the
 metadata, and for each type the tensors with format, shape and FNV-1a hash, ids of some texts) and NAME.logits.gguf
@@ -92,6 +93,7 @@ CASES = {
     "llama3": Case(Shape("llama", 32, 64, 4, 2, 8, theta=500000.0, rope=LLAMA3), BF16, "llama-bpe", "30KB"),
     "llama-spm": Case(Shape("llama", 32, 32, 2, 1, 16, tied=True, bias=True, rope=LINEAR), F16, "spm"),
     "llama-json": Case(Shape("llama", 32, 32, 4, 4, 8), F32, "spm-json"),
+    "hunyuan-moe": Case(Shape("hunyuan-moe", 32, 16, 4, 2, 16, 4, 2, tied=True, shared=16), BF16, "hunyuan"),
     "minimax-m2": Case(Shape("minimax-m2", 32, 16, 4, 2, 16, 4, 2, theta=5e6, rotary=8), BF16, "minimax-m2"),
     "mistral": Case(Shape("llama", 32, 32, 4, 2, 8, theta=1e6), BF16, "tekken"),
     "mixtral": Case(Shape("mixtral", 32, 16, 4, 2, 8, 4, 2, theta=1e6), BF16, "spm", "30KB"),
@@ -117,7 +119,7 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     whole = kind in ("llama-bpe", "tekken", "gpt-4o", "glm4")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
     pieces = {"llama-bpe": LLAMA_BPE, "qwen2": QWEN2, "tekken": TEKKEN, "gpt-4o": GPT4O, "glm4": LLAMA_BPE,
-              "minimax-m2": GPT4O}.get(kind)
+              "minimax-m2": GPT4O, "hunyuan": QWEN2}.get(kind)
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
     if pieces:
         level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])
@@ -265,6 +267,9 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     elif shape.nextn:
         add_prediction_layers(folder, shape, case.dtype)
         more = dict(num_nextn_predict_layers=shape.nextn)
+    elif shape.arch == "hunyuan-moe":
+        more = dict(moe_topk=[shape.top_k] * shape.layers, moe_intermediate_size=[shape.inner] * shape.layers,
+                    num_shared_expert=[1] * shape.layers)
     elif shape.arch == "dots1":
         more = dict(scoring_func="sigmoid")
     elif shape.arch == "minimax-m2":
@@ -280,7 +285,7 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     end = "</s>" if case.tokenizer.startswith("spm") else "<|end|>"
     ids = {"eos_token_id": AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(end)}
     config |= ids | more
-    for key in ("bos_token_id", "pad_token_id"):
+    for key in ("bos_token_id", "pad_token_id", "sep_token_id", "eod_token_id"):
         config.pop(key, None)
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     sampling = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05}
@@ -291,6 +296,8 @@ def llama_cpp(checkout: pathlib.Path, folder: pathlib.Path, pre: str, kind: str,
     """Runs the converter with the name of the pre-tokenizer."""
     code = ("import runpy, sys; sys.path.insert(0, '.'); import conversion.base as base; "
             f"base.TextModel.get_vocab_base_pre = lambda self, tokenizer: {pre!r}; "
+            "import conversion.hunyuan as hunyuan; "
+            "hunyuan.HunYuanMoEModel.set_vocab = lambda self: self._set_vocab_gpt2(); "
             "sys.argv[0] = 'convert_hf_to_gguf.py'; runpy.run_path(sys.argv[0], run_name='__main__')")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", code, str(folder.resolve()), "--outtype", kind, "--outfile", str(out), *more]

@@ -213,8 +213,8 @@ mod simulated {
     use std::sync::Arc;
 
     const SOME: &[&str] = &["qwen3moe-q4_k_m", "odd-f32", "gpt-oss-mxfp4"];
-    /// Routers with a bias.
-    const BIASED: &[&str] = &["dots1-q8_0", "ernie4_5-moe-f32", "glm4moe-q8_0", "minimax-m2-q8_0"];
+    /// Routers with a bias, and norms of queries and keys after their rotation.
+    const BIASED: &[&str] = &["dots1-q8_0", "ernie4_5-moe-f32", "glm4moe-q8_0", "hunyuan-moe-q8_0", "minimax-m2-q8_0"];
 
     #[test]
     fn some_models_on_cuda() {
@@ -271,7 +271,7 @@ fn zeroing_any_block_moves_the_logits_far() {
         let blocks: BTreeSet<&str> = loaded.map(|t| t.name.rsplit_once('.').unwrap().0).collect();
         let shared = blocks.iter().filter(|block| block.ends_with("shexp")).count();
         assert_eq!(blocks.len() - shared, 2 * spec.layers.len());
-        let expected = ["deepseek", "dots1", "ernie4_5-moe-f32", "glm4moe", "granitemoe-q8_0", "qwen2moe"]
+        let expected = ["deepseek", "dots1", "ernie4_5-moe-f32", "glm4moe", "granitemoe-q8_0", "hunyuan", "qwen2moe"]
             .iter()
             .any(|start| name.starts_with(start));
         assert_eq!(shared > 0, expected);

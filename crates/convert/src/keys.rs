@@ -48,6 +48,7 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
         (Some(setting), _) => {
             return Ok(match key.kind {
                 Kind::Count => config.count(setting)?.map(Value::U32),
+                Kind::CountOfLayers => Some(Value::U32(count_of_layers(config, setting)?)),
                 Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
                 Kind::Flag => config.flag(setting)?.map(Value::Bool),
                 Kind::Unless(usual) => config.flag(setting)?.filter(|&flag| flag != usual).map(Value::Bool),
@@ -99,6 +100,21 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
         }
     };
     Ok(default)
+}
+
+/// A count, or the count of which a list has only copies.
+fn count_of_layers(config: &Config, setting: &str) -> Result<u32, ConvertError> {
+    let expected = "a whole number, or a list with one for each layer, all alike";
+    let found = config.value(setting).unwrap_or(&Json::Null);
+    let count = |value: &Json| value.as_u64().and_then(|n| u32::try_from(n).ok());
+    let one = match found {
+        Json::Array(all) => all.first().filter(|first| all.iter().all(|other| other == *first)).and_then(count),
+        value => count(value),
+    };
+    one.ok_or_else(|| match found {
+        Json::Array(_) | Json::Number(_) => config.wrong(setting, found, expected),
+        _ => config.wrong_type(setting, found, expected),
+    })
 }
 
 /// All but the last of every `period` layers.

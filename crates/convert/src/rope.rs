@@ -136,6 +136,7 @@ impl Rope {
             }
             Some("yarn") => self.yarn(family, config, parameters, factor()?)?,
             Some("llama3") => self.vectors.push(("rope_freqs.weight", llama3(config, parameters, base, factor()?)?)),
+            Some("dynamic") if parameters.value("alpha").is_some() => self.raise_base(config, parameters, base)?,
             Some("longrope" | "su") => self.longrope(config, parameters)?,
             Some(other) => return Err(parameters.wrong("rope_type", &other.into(), KNOWN)),
         }
@@ -160,6 +161,17 @@ impl Rope {
                 self.set(ours, beta as f32);
             }
         }
+        Ok(())
+    }
+
+    /// Hunyuan's scaling: a factor for the base, whatever the length of a text.
+    fn raise_base(&mut self, config: &Config, parameters: &Config, base: f64) -> Result<(), ConvertError> {
+        let alpha = parameters.positive("alpha")?.ok_or_else(|| parameters.missing("alpha"))?;
+        let width = f64::from(head_width(config)?);
+        let wrong = || config.wrong("head_dim", &width.into(), "more than 2");
+        let exponent = Some(width / (width - 2.0)).filter(|x| x.is_finite() && *x > 0.0).ok_or_else(wrong)?;
+        let raised = Value::F32((base * alpha.powf(exponent)) as f32);
+        self.pairs.iter_mut().filter(|(key, _)| key == "rope.freq_base").for_each(|(_, value)| *value = raised.clone());
         Ok(())
     }
 

@@ -6,6 +6,7 @@ from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GptOssConfig, GptO
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeConfig, GraniteMoeForCausalLM, GraniteMoeSharedConfig, GraniteMoeSharedForCausalLM
+from transformers import HunYuanMoEV1Config, HunYuanMoEV1ForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 from transformers import MiniMaxM2Config, MiniMaxM2ForCausalLM
 from transformers import OlmoeConfig, OlmoeForCausalLM, PhimoeConfig, PhimoeForCausalLM
@@ -92,6 +93,9 @@ def build(shape: Shape):
         model = Glm4MoeForCausalLM(Glm4MoeConfig(
             intermediate_size=3 * shape.inner, use_qk_norm=shape.qk_norm, norm_topk_prob=True, num_mtp_layers=0,
             **head, **routed(shape), **common))
+    elif shape.arch == "hunyuan-moe":
+        model = HunYuanMoEV1ForCausalLM(HunYuanMoEV1Config(
+            intermediate_size=shape.inner, num_experts=shape.experts, moe_topk=shape.top_k, head_dim=shape.head, **common))
     elif shape.arch == "minimax-m2":
         common["rope_parameters"] |= dict(partial_rotary_factor=shape.rotary / shape.head)
         model = MiniMaxM2ForCausalLM(MiniMaxM2Config(
@@ -129,7 +133,8 @@ def build(shape: Shape):
 # How far each kind of weight is from a variance of 1 / inputs. Sharper attention and stronger outputs than that
 # make every block matter.
 GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 4.0, "shared_experts.down_proj": 2.5,
-        "shared_mlp.output_linear": 3.0, "down_proj": 2.5, "mlp.gate.weight": 1.5, "router.weight": 1.5}
+        "shared_mlp.output_linear": 3.0, "down_proj": 2.5, "mlp.gate.weight": 1.5, "router.weight": 1.5,
+        "gate.wg.weight": 1.5}
 # The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 # The embedding's standard deviation, where the model scales it up again.

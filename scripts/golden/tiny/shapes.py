@@ -98,6 +98,8 @@ MODELS = {
                          scale=2.5, groups=2, nextn=1),
     "glm4moe-q8_0": Shape("glm4moe", 64, 32, 4, 2, 32, 8, 2, bias=True, shared=32, dense=1, rotary=16,
                           scale=2.0, nextn=1),
+    "hunyuan-moe-f32": Shape("hunyuan-moe", 32, 16, 4, 2, 16, 8, 2, tied=True, shared=16),
+    "hunyuan-moe-q8_0": Shape("hunyuan-moe", 64, 32, 4, 2, 32, 8, 2, shared=32),
     "minimax-m2-f32": Shape("minimax-m2", 32, 16, 4, 2, 16, 8, 2, theta=5e6, rotary=8),
     "minimax-m2-q8_0": Shape("minimax-m2", 64, 32, 4, 2, 32, 8, 2, theta=5e6, rotary=16),
     "dots1-f32": Shape("dots1", 32, 16, 4, 4, 16, 8, 2, shared=32, dense=1, scale=2.5),

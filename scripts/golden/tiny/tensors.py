@@ -30,6 +30,7 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     parts = ["weight", "bias"] if shape.arch == "phimoe" else ["weight"]
     experts = "block_sparse_moe" if shape.arch == "granitemoe" else "mlp"
     router = "router" if shape.arch in ("granitemoe", "phimoe") else "gate"
+    router = "gate.wg" if shape.arch == "hunyuan-moe" else router
     norms = [("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")]
     if shape.arch == "gemma3":
         norms = [("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm"),
@@ -51,6 +52,9 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
         if shape.qk_norm or shape.arch in ("qwen3", "qwen3moe", "olmoe", "gemma3", "minimax-m2", "dots1"):
             rows += [("attn_q_norm.weight", "self_attn.q_norm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
+        if shape.arch == "hunyuan-moe":
+            rows += [("attn_q_norm.weight", "self_attn.query_layernorm.weight", 0),
+                     ("attn_k_norm.weight", "self_attn.key_layernorm.weight", 0)]
         if shape.arch == "gpt-oss":
             rows += [("attn_sinks.weight", "self_attn.sinks", 0),
                      ("ffn_gate_inp.weight", "mlp.router.weight", 0), ("ffn_gate_inp.bias", "mlp.router.bias", 0),
@@ -72,7 +76,7 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                          ("ffn_up_shexp.weight", "shared_mlp.input_linear.weight:1", 0),
                          ("ffn_down_shexp.weight", "shared_mlp.output_linear.weight", 0)]
             elif shape.shared:
-                name = "shared_expert" if shape.arch == "qwen2moe" else "shared_experts"
+                name = {"qwen2moe": "shared_expert", "hunyuan-moe": "shared_mlp"}.get(shape.arch, "shared_experts")
                 rows += [(f"ffn_{part}_shexp.weight", f"mlp.{name}.{part}_proj.weight", 0)
                          for part in ("gate", "up", "down")]
             if shape.arch == "qwen2moe":

@@ -153,6 +153,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "if SQUARES { v * v } else { *v }" => "if SQUARES { v * v } else { 0.0 }",
         "*out * scale * w + b;" => "*out * scale * w - b;",
     }
+    qkv_write in "kernels/src/ops/attention.rs" by [qkv_write] {
+        "normalise(qkv.reborrow(), true)?;" => "",
+        "if after == after_rotation =>" => "if after != after_rotation =>",
+    }
     qk_norm in "cpu/src/rows.rs" by [qk_norm] {
         "(squares / weight.len() as f32 + eps)" => "(squares + eps)",
         "*x = *x * scale * w" => "{ let _ = w; *x *= scale }",

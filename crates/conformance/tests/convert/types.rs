@@ -46,6 +46,7 @@ const READ_IN: &[(&str, &[&str])] = &[
             "glm4moe",
             "gpt-oss",
             "gpt-oss-dense",
+            "hunyuan-moe",
             "llama-json",
             "llama-spm",
             "llama3",
@@ -98,6 +99,7 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
             "dots1",
             "ernie4_5-moe",
             "glm4moe",
+            "hunyuan-moe",
             "llama-json",
             "llama-spm",
             "llama3",
@@ -203,6 +205,7 @@ fn every_setting_that_is_read_has_its_type() {
         let allowed = |key: &str, kind: &str| match kind {
             "null" => listed(NULL_IS_NONE, key, name),
             "a list" => key == "eos_token_id",
+            "a number" => ["moe_intermediate_size", "moe_topk", "num_shared_expert"].contains(&key),
             _ => false,
         };
         wrong_types_are_refused(&folder, "config.json", &[], &keys, &allowed);

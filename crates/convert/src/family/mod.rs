@@ -24,6 +24,7 @@ families! {
     glm4_moe: FAMILY;
     gpt_oss: FAMILY;
     granite: FAMILY, MOE;
+    hunyuan_v1_moe: FAMILY;
     llama: FAMILY, MIXTRAL;
     minimax_m2: FAMILY;
     olmoe: FAMILY;
@@ -90,6 +91,8 @@ pub(super) struct Key {
 pub(super) enum Kind {
     /// A whole number.
     Count,
+    /// A whole number, or one for each layer, all alike.
+    CountOfLayers,
     /// A float.
     Number,
     /// A boolean.

@@ -165,7 +165,7 @@ impl Step<'_> {
         Ok(self.backend.run(Add { x, scale, y })?)
     }
 
-    /// The output is output(attention(rope(qk_norm(qkv(norm(residual)))))).
+    /// The output is output(attention(rope(qk_norm(qkv(norm(residual)))))), or with rope and qk_norm in the other order.
     fn attention(
         &self,
         spec: &AttentionSpec,
@@ -179,7 +179,8 @@ impl Step<'_> {
 
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
         self.norm_matmul(&block.norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
-        let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps: self.spec.norm_eps });
+        let (eps, after_rotation) = (self.spec.norm_eps, spec.norm_after_rope);
+        let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps, after_rotation });
         let AttentionSpec { heads, scale, window, .. } = *spec;
         b.run(Attend {
             qkv: s.qkv.view_mut(t, columns)?,

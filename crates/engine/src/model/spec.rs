@@ -130,8 +130,10 @@ pub struct AttentionSpec {
     pub window: Option<usize>,
     /// Each head has a logit that takes part in the softmax and has no value.
     pub sinks: bool,
-    /// Norm of queries and keys before the rotation.
+    /// Norm of queries and keys.
     pub qk_norm: Option<QkNorm>,
+    /// That norm follows the rotation instead of preceding it.
+    pub norm_after_rope: bool,
     /// Q, K and V have biases.
     pub qkv_bias: bool,
     /// The output projection has a bias.

@@ -24,6 +24,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         window,
         sinks: false,
         qk_norm: None,
+        norm_after_rope: false,
         qkv_bias: false,
         output_bias: false,
         rope: rope.clone(),

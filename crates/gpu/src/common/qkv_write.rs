@@ -32,11 +32,11 @@ shared_struct! {
     }
 }
 
-/// Whether one launch can do it: norms, if there are any, are those of heads.
+/// Whether one launch can do it: norms, if there are any, are those of heads and precede the rotation.
 pub fn serves(heads: usize, norms: Option<QkNorms>, spec: KvSpec) -> bool {
     let of_heads = |weight: &Buffer<f32>| spec.key_width <= MAX_NORMED && weight.len() == spec.key_width;
     heads.saturating_add(spec.heads.saturating_mul(2)) <= MAX_HEADS
-        && norms.is_none_or(|norms| norms.weights.into_iter().all(of_heads))
+        && norms.is_none_or(|norms| !norms.after_rotation && norms.weights.into_iter().all(of_heads))
 }
 
 /// [`QkvWrite`] in one launch, if it [`serves`].

@@ -255,6 +255,8 @@ pub struct QkNorms<'a> {
     pub weights: [&'a Buffer<f32>; 2],
     /// Added to the mean square.
     pub eps: f32,
+    /// Queries and keys are normalised after their rotation, not before.
+    pub after_rotation: bool,
 }
 
 /// First columns of keys and of values in a row that has queries, keys and values side by side.
@@ -264,7 +266,7 @@ pub fn key_and_value_columns(heads: usize, spec: KvSpec) -> Result<[usize; 2]> {
 }
 
 /// Queries, keys and values as they come from their product, side by side: queries and keys are normalised and rotated
-/// in place, keys and values written to the cache.
+/// in place, in the order that the norms say, keys and values written to the cache.
 #[derive(Debug)]
 pub struct QkvWrite<'a> {
     /// T × heads·Dk + H·Dk + H·Dv.
@@ -303,7 +305,7 @@ fn check_qkv_write(
     let (tokens, spec) = (qkv.rows(), cache.spec());
     on_device(op, device, &[cache.device()])?;
     let [k, v] = key_and_value_columns(heads, spec)?;
-    if let Some(QkNorms { weights: [q_norm, k_norm], eps }) = norms {
+    if let Some(QkNorms { weights: [q_norm, k_norm], eps, .. }) = norms {
         segments(op, device, q_norm, *eps, k)?;
         segments(op, device, k_norm, *eps, v - k)?;
     }
@@ -324,13 +326,18 @@ impl Compose for QkvWrite<'_> {
         if tokens == 0 {
             return Ok(());
         }
-        if let Some(QkNorms { weights: [q_norm, k_norm], eps }) = norms {
-            parts.run(QkNorm { x: qkv.reborrow().columns(0..k)?, weight: q_norm, eps })?;
-            parts.run(QkNorm { x: qkv.reborrow().columns(k..v)?, weight: k_norm, eps })?;
-        }
+        let normalise = |mut qkv: ViewMut<f32>, after_rotation| match norms {
+            Some(QkNorms { weights: [q_norm, k_norm], eps, after_rotation: after }) if after == after_rotation => {
+                parts.run(QkNorm { x: qkv.reborrow().columns(0..k)?, weight: q_norm, eps })?;
+                parts.run(QkNorm { x: qkv.columns(k..v)?, weight: k_norm, eps })
+            }
+            _ => Ok(()),
+        };
+        normalise(qkv.reborrow(), false)?;
         // Queries and keys are neighbours and have the same width: one rotation serves both.
         let (x, positions) = (qkv.reborrow().columns(0..v)?, placement.positions.view(tokens, 1)?);
         parts.run(Rope { x, head_width: cache.spec().key_width, positions, rotary })?;
+        normalise(qkv.reborrow(), true)?;
         let qkv = qkv.as_view();
         parts.run(KvWrite { cache, k: qkv.columns(k..v)?, v: qkv.columns(v..all)?, placement })
     }

@@ -58,6 +58,7 @@ const FAMILIES: &[Family] = &[
     Family { whole_words: true, add_bos: true, ..LLAMA3 },
     Family { nfc: true, ..QWEN2 },
     Family { names: &["deepseek-r1-qwen"], ..QWEN2 },
+    Family { names: &["hunyuan"], ..QWEN2 },
     Family { whole_words: true, add_bos: true, ..TEKKEN },
     Family { whole_words: true, ..GPT4O },
     Family { names: &["glm4"], whole_words: true, ..LLAMA3 },

@@ -29,6 +29,7 @@ architectures! {
     glm4moe: "glm4moe";
     gpt_oss: "gpt-oss";
     granite: "granite", "granitemoe";
+    hunyuan_moe: "hunyuan-moe";
     llama: "llama";
     minimax_m2: "minimax-m2";
     olmoe: "olmoe";
@@ -47,7 +48,7 @@ const MISSING: &[(&str, &[&str])] = &[
         &["mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "plamo2"],
     ),
     ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
-    ("norms of queries and keys after their rotation", &["hunyuan-moe", "hunyuan-dense"]),
+    ("norms of queries and keys after their rotation", &["hunyuan-dense"]),
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
 ];

@@ -20,6 +20,7 @@ pub fn qkv_write(suite: &Suite) {
         // None, of heads, or of all heads together.
         let norm_heads = [None, Some((1, 1)), Some((heads, spec.heads))][round % 3];
         let norms = norm_heads.map(|(q, k)| [rng.normals(q * key_width), rng.normals(k * key_width)]);
+        let after_rotation = rng.chance(0.4);
         let pairs = rng.pick(&[key_width / 2, key_width / 4, 0]);
         let frequencies: Vec<f32> = (0..pairs).map(|_| rng.uniform(0.0, 1.0) as f32).collect();
         let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
@@ -34,17 +35,26 @@ pub fn qkv_write(suite: &Suite) {
             let weights = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
             let mut x = Framed::of(b, &qkv, tokens.len(), all, Frame::ODD);
             if at_once {
-                let norms = weights.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6 });
+                let norms =
+                    weights.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6, after_rotation });
                 let (qkv, cache, placement, rotary) = (x.view_mut(), &mut cache, &placement, &rotary);
                 b.run(QkvWrite { qkv, heads, norms, rotary, cache, placement }).expect("qkv_write");
             } else {
-                for (weight, columns) in weights.iter().flatten().zip([0..k, k..v]) {
-                    b.run(QkNorm { x: x.view_mut().columns(columns).expect("within"), weight, eps: 1e-6 })
-                        .expect("qk_norm");
+                let normalise = |x: &mut Framed<f32>| {
+                    for (weight, columns) in weights.iter().flatten().zip([0..k, k..v]) {
+                        b.run(QkNorm { x: x.view_mut().columns(columns).expect("within"), weight, eps: 1e-6 })
+                            .expect("qk_norm");
+                    }
+                };
+                if !after_rotation {
+                    normalise(&mut x);
                 }
                 let positions = placement.positions.view(tokens.len(), 1).expect("one for each token");
                 let turned = x.view_mut().columns(0..v).expect("within");
                 b.run(Rope { x: turned, head_width: key_width, positions, rotary: &rotary }).expect("rope");
+                if after_rotation {
+                    normalise(&mut x);
+                }
                 let [keys, values] = [k..v, v..all].map(|columns| x.view().columns(columns).expect("within"));
                 b.run(KvWrite { cache: &mut cache, k: keys, v: values, placement: &placement }).expect("kv_write");
             }
@@ -52,7 +62,11 @@ pub fn qkv_write(suite: &Suite) {
             let parameters = Parameters { heads, window: None, sinks: None, softcap: None, precision };
             (x.read(b), parameters.attend(b, &layout, &cache, &queries, &tokens))
         };
-        let case = format!("{heads} heads, {spec:?}, {} tokens, norms of {norm_heads:?}, {pairs} pairs", tokens.len());
+        let case = format!(
+            "{heads} heads, {spec:?}, {} tokens, norms of {norm_heads:?}, after the rotation {after_rotation}, {pairs} \
+             pairs",
+            tokens.len()
+        );
         suite.check("qkv_write", &case, nmse(exact(key_width) + 5e-14, 1.0), &|b| run(b, true).0.into());
         let [at_once, parts] = [true, false].map(|at_once| Output::from(run(suite.backend(), at_once).1));
         suite.same(&format_args!("{case}, what attention sees"), &parts, &at_once);
@@ -89,6 +103,7 @@ pub fn attend(suite: &Suite) {
         }
         let norm_heads = rng.pick(&[None, Some((1, 1)), Some((1, 1)), Some((heads, spec.heads))]);
         let norms = norm_heads.map(|(q, k)| [rng.normals(q * key_width), rng.normals(k * key_width)]);
+        let after_rotation = rng.chance(0.3);
         let pairs = rng.pick(&[key_width / 2, key_width / 2, key_width / 4, 0]);
         let frequencies: Vec<f32> = (0..pairs).map(|_| rng.uniform(0.0, 1.0) as f32).collect();
         let style = rng.pick(&[RopeStyle::Halves, RopeStyle::Interleaved]);
@@ -113,7 +128,7 @@ pub fn attend(suite: &Suite) {
             layout.write(b, &mut cache, &before, &mut Rng::new(seed ^ 1), 0.0);
             let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
             let norms = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
-            let norms = norms.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6 });
+            let norms = norms.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6, after_rotation });
             let sinks = parameters.sinks.as_ref().map(|sinks| buffer(b, sinks));
             let options = parameters.attention(key_width, sinks.as_ref());
             let mut x = Framed::of(b, &qkv, rows, all, frame);

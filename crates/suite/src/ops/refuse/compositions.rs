@@ -300,7 +300,7 @@ impl Step<'_> {
         let frequencies = buffer(b, &vec![0.5; self.frequencies]);
         let rotary = &Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 };
         let weights = self.norms.map(|len| buffer(b, &vec![1.0; len]));
-        let norms = Some(QkNorms { weights: weights.each_ref(), eps: self.eps });
+        let norms = Some(QkNorms { weights: weights.each_ref(), eps: self.eps, after_rotation: false });
         let (heads, cache) = (self.options.heads, &mut cache(b));
         expect(suite, case_of, kind, b.run(QkvWrite { qkv: qkv.view_mut(), heads, norms, rotary, cache, placement }));
         let unchanged = qkv.read(b).iter().all(|&x| x == 1.0);
@@ -315,7 +315,7 @@ impl Step<'_> {
         let frequencies = buffer(b, &vec![0.5; self.frequencies]);
         let rotary = &Rotary { style: RopeStyle::Halves, frequencies, magnitude: 1.0 };
         let weights = self.norms.map(|len| buffer(b, &vec![1.0; len]));
-        let norms = Some(QkNorms { weights: weights.each_ref(), eps: self.eps });
+        let norms = Some(QkNorms { weights: weights.each_ref(), eps: self.eps, after_rotation: false });
         let (options, cache) = (self.options, &mut cache(b));
         let (qkv, y) = (qkv.view_mut(), out.view_mut());
         let call = Attend { qkv, norms, rotary, cache, placement, options, out: y, act: &mut act };

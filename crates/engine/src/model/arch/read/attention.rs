@@ -37,6 +37,7 @@ impl Reader<'_> {
             window: self.optional_count("attention.sliding_window", usize::MAX)?,
             sinks: false,
             qk_norm: None,
+            norm_after_rope: false,
             qkv_bias: self.tensor("blk.0.attn_q.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
             rope: self.rope(style, key_width)?,
