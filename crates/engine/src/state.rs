@@ -27,7 +27,7 @@ use gristmill_kernels::ops::KvCopy;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
-use group::{Group, Held, blocks_for};
+use group::{Group, HeldBlocks, blocks_for};
 use prefix::{PrefixCache, parent_behind};
 pub(crate) use uploaded::Uploaded;
 
@@ -206,12 +206,15 @@ impl State {
 
     /// The length of a text of these entries, and for each group the blocks from the first that its next token sees, if
     /// all are there. Of `part` only so many tokens count.
-    fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<(usize, Vec<Held>)> {
+    fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<(usize, Vec<HeldBlocks>)> {
         let len = chain.len() * KV_BLOCK + part.map_or(0, |(_, tokens)| tokens);
         let of_group = |(index, group): (usize, &Group)| {
             let first = group.first_seen(len);
             let entries = chain.iter().copied().chain(part.map(|(entry, _)| entry)).skip(first);
-            Some(Held { first, blocks: entries.map(|entry| self.prefix.block(entry, index)).collect::<Option<_>>()? })
+            Some(HeldBlocks {
+                first,
+                blocks: entries.map(|entry| self.prefix.block(entry, index)).collect::<Option<_>>()?,
+            })
         };
         Some((len, self.groups.iter().enumerate().map(of_group).collect::<Option<_>>()?))
     }

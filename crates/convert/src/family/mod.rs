@@ -71,7 +71,8 @@ pub(super) struct Family {
 pub(super) enum Rotated {
     /// All of it: settings that say otherwise are refused.
     Whole,
-    /// As the settings say: elements in `rotary_dim`, a share in `partial_rotary_factor`, or without both this share.
+    /// The width that the settings say: elements in `rotary_dim`, a share in `partial_rotary_factor`, or without both
+    /// this share.
     Part(f64),
 }
 

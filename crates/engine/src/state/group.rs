@@ -22,12 +22,12 @@ pub(super) fn blocks_for(tokens: usize) -> usize {
 
 /// The blocks of a sequence from the `first`-th on; earlier ones have been freed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldBlocks {
     pub(super) first: usize,
     pub(super) blocks: VecDeque<u32>,
 }
 
-impl Held {
+impl HeldBlocks {
     fn end(&self) -> usize {
         self.first + self.blocks.len()
     }
@@ -41,7 +41,7 @@ pub(super) struct Group {
     capacity: usize,
     pub(super) blocks: Blocks,
     /// The blocks of each slot.
-    held: Vec<Held>,
+    held: Vec<HeldBlocks>,
     /// For the tokens of the current batch; its table mirrors `held`.
     pub(super) placement: Placement,
     /// Slots, positions and table of the placement.
@@ -62,7 +62,7 @@ impl Group {
             kind,
             capacity,
             blocks: Blocks::new(blocks),
-            held: vec![Held::default(); sequences],
+            held: vec![HeldBlocks::default(); sequences],
             placement: Placement {
                 slots: backend.alloc::<u32>(tokens, "slots")?,
                 positions: backend.alloc::<u32>(tokens, "positions")?,
@@ -192,7 +192,7 @@ impl Group {
     }
 
     /// Gives an empty slot these blocks.
-    pub(super) fn adopt(&mut self, slot: usize, held: Held) {
+    pub(super) fn adopt(&mut self, slot: usize, held: HeldBlocks) {
         held.blocks.iter().for_each(|&block| self.blocks.share(block));
         self.held[slot] = held;
     }

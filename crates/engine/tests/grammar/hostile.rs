@@ -88,7 +88,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("great multiple", json!({"type": "integer", "multipleOf": 65_521, "minimum": -9e15, "maximum": 9e15})),
         (
             "ambiguous",
-            json!({"type": "array", "items": {"anyOf": many(300, |_| json!({"type": "array", "items": {"enum": letters}}))}}),
+            json!({"type": "array",
+                "items": {"anyOf": many(300, |_| json!({"type": "array", "items": {"enum": letters}}))}}),
         ),
         ("ambiguous items", json!({"items": {"anyOf": many(500, |i| json!({"type": "array", "minItems": i}))}})),
         ("wide patterns", json!({"anyOf": many(8, |i| json!({"pattern": format!("^{i}{}$", "(a|b)?".repeat(340))}))})),

@@ -7,7 +7,7 @@ use crate::error::ApiError;
 use crate::reply::Trace;
 use crate::state::App;
 
-/// What chats and completions can ask for.
+/// The traces that chats and completions can ask for.
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
 pub(crate) struct TraceFields {
     /// Return the experts that computed each token, in `gristmill.tokens` of each choice, in events of each event.

@@ -11,7 +11,8 @@ const CHAT: &str = "/v1/chat/completions";
 
 fn body(tokens: usize) -> Value {
     json!({"model": "tiny", "max_tokens": tokens, "temperature": 0, "system": "be brief",
-           "messages": [{"role": "user", "content": [{"type": "text", "text": "abc", "cache_control": {"type": "ephemeral"}}]}]})
+           "messages": [{"role": "user", "content": [
+               {"type": "text", "text": "abc", "cache_control": {"type": "ephemeral"}}]}]})
 }
 
 #[test]

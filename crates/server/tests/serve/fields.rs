@@ -53,7 +53,8 @@ fn fields_that_change_the_result_are_refused() {
 fn values_that_ask_for_what_happens_anyway_are_accepted() {
     let server = Running::usual();
     let neutral = json!({"best_of": 1, "typical_p": 1.0, "mirostat": 0, "mirostat_tau": 5.0, "xtc_probability": 0,
-        "xtc_threshold": 0.1, "top_n_sigma": -1, "stop_token_ids": [], "skip_special_tokens": true, "cache_prompt": true,
+        "xtc_threshold": 0.1, "top_n_sigma": -1, "stop_token_ids": [], "skip_special_tokens": true,
+        "cache_prompt": true,
         "use_beam_search": false, "include_stop_str_in_output": false, "dry_multiplier": 0, "bad_words": null});
     for (path, body) in [(CHAT, chat(neutral.clone())), (TEXT, text(neutral))] {
         let reply = server.post(path, &body);
@@ -150,8 +151,8 @@ fn message(more: Value) -> Value {
 #[test]
 fn messages_are_sampled_as_chats_are() {
     let server = Running::usual();
-    let settings = json!({"temperature": 1.5, "seed": 7, "min_p": 0.01, "repetition_penalty": 1.2, "dry_multiplier": 0.5,
-        "logit_bias": {"97": 2}, "max_tokens": 20});
+    let settings = json!({"temperature": 1.5, "seed": 7, "min_p": 0.01, "repetition_penalty": 1.2,
+        "dry_multiplier": 0.5, "logit_bias": {"97": 2}, "max_tokens": 20});
     let reply = server.ask(CHAT, &chat(settings.clone()));
     let same = server.ask(MESSAGES, &message(settings.clone()));
     assert_eq!(same["content"][0]["text"], reply["choices"][0]["message"]["content"]);

@@ -56,8 +56,9 @@ pub enum Grammar {
     /// white space stand between tokens. Strings have no `\u` escapes, so that a property's name is written in one way.
     ///
     /// A keyword that cannot be enforced is refused with its path; annotations, such as `description`, are left out.
-    /// References lead into the schema itself (`#/$defs/name`). `format` stands for the syntax of its values; an unknown
-    /// format is an annotation, as are keywords that begin with `x-`. `propertyNames` is a pattern or a list of names.
+    /// References lead into the schema itself (`#/$defs/name`). `format` stands for the syntax of its values; an
+    /// unknown format is an annotation, as are keywords that begin with `x-`. `propertyNames` is a pattern or a list of
+    /// names.
     ///
     /// A receipt keeps the schema as its JSON text, because the order of its properties counts, which some programs
     /// change.

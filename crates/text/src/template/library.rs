@@ -101,8 +101,8 @@ fn add_filters(env: &mut Environment, budget: &Budget) {
         (
             Reads::Entries,
             named!(
-                filters: capitalize items list lower map reject rejectattr reverse round select selectattr split title trim
-                    upper
+                filters: capitalize items list lower map reject rejectattr reverse round select selectattr split title
+                    trim upper
             ),
         ),
         (Reads::All, named!(filters: dictsort max min sort unique)),

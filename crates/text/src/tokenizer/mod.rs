@@ -234,11 +234,11 @@ impl Tokenizer {
         self.encode_at_most(text, options, usize::MAX)
     }
 
-    /// As [`encode`](Self::encode), for a text that may have `most` tokens. A text that cannot have so few is refused in
-    /// the time that reading it takes; otherwise encoding ends with the word that exceeds `most`.
+    /// Encodes as [`encode`](Self::encode) does, for a text that may have `most` tokens. A text that cannot have so few
+    /// is refused in the time that reading it takes; otherwise encoding ends with the word that exceeds `most`.
     ///
     /// # Errors
-    /// As [`encode`](Self::encode), and [`TokenizerError::TooManyTokens`].
+    /// The errors of [`encode`](Self::encode), and [`TokenizerError::TooManyTokens`].
     pub fn encode_at_most(&self, text: &str, options: EncodeOptions, most: usize) -> Result<Vec<u32>, TokenizerError> {
         if text.len() > Self::MAX_TEXT {
             return Err(TokenizerError::TextTooLong { len: text.len(), max: Self::MAX_TEXT });

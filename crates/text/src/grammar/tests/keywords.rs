@@ -115,7 +115,7 @@ fn enforced_keywords() {
     }
 }
 
-/// As zod and pydantic write records.
+/// Records as zod and pydantic write them.
 #[test]
 fn names_of_properties_are_enforced() {
     let compiler = Compiler::new();

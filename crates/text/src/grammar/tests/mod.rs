@@ -202,7 +202,8 @@ fn grammars_in_lark() {
     let sum = "start: term (\"+\" term)*\nterm: /[0-9]+/ | \"(\" start \")\"";
     assert!(compiler.allows(lark(sum).unwrap(), "1+(2+3)"));
     assert!(!compiler.allows(lark(sum).unwrap(), "1+(2+3"));
-    let call = "start: \"<\" args \">\"\nargs: %json {\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"integer\"}}, \
+    let call = "start: \"<\" args \">\"\nargs: %json {\"type\": \"object\", \
+                \"properties\": {\"a\": {\"type\": \"integer\"}}, \
                 \"required\": [\"a\"], \"additionalProperties\": false}";
     assert!(compiler.allows(lark(call).unwrap(), "<{\"a\": 12}>"));
     assert!(!compiler.allows(lark(call).unwrap(), "<{\"b\":1,\"a\":12}>"));

@@ -110,7 +110,8 @@ fn what_is_drawn_is_valid() {
     let (mut refused, mut ended) = (0, 0);
     for _ in 0..300 {
         let mut root = schema(&mut random, 3);
-        let tree = json!({"type": "object", "properties": {"leaf": of_number(&mut random), "next": {"$ref": "#/$defs/tree"}},
+        let tree = json!({"type": "object",
+            "properties": {"leaf": of_number(&mut random), "next": {"$ref": "#/$defs/tree"}},
             "required": ["leaf"], "additionalProperties": false});
         root["$defs"] = json!({ "tree": tree });
         let Ok(matcher) = compiler.schema(&root) else {
