@@ -20,6 +20,7 @@ mod moe;
 mod out;
 mod pool;
 mod quantise;
+mod recurrent;
 mod route;
 mod rows;
 mod sample;
@@ -131,6 +132,10 @@ impl Kernels for Cpu {
         argmax(Argmax) => argmax_rows,
         sample(Sample) => sample_rows,
         attention(Attention) => flash_attention,
+        causal_conv(CausalConv) => causal_conv_rows,
+        delta_rule(DeltaRule) => delta_rule_rows,
+        gated_norm(GatedNorm) => gated_norm_rows,
+        multiply(Multiply) => multiply_rows,
     }
 
     fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {

@@ -5,6 +5,7 @@
 
 use super::cuts::Cuts;
 use super::pool::Pool;
+use gristmill_kernels::ops::Run;
 use gristmill_kernels::tensor::ViewMut;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -146,6 +147,35 @@ impl<T: Copy> Tile<'_, T> {
     }
 }
 
+/// A run's rows and slots in one of several equal ranges of columns.
+pub(crate) struct Unit<'a> {
+    /// Which range of columns.
+    pub(crate) index: usize,
+    /// These columns of the slot that the run reads.
+    pub(crate) before: Option<&'a [f32]>,
+    /// These columns of the slot that the run writes.
+    pub(crate) after: &'a mut [f32],
+    /// These columns of the run's rows.
+    pub(crate) out: UnitRows<'a>,
+}
+
+/// Some columns of neighbouring rows.
+pub(crate) struct UnitRows<'a> {
+    out: &'a OutRows<'a, f32>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+}
+
+impl UnitRows<'_> {
+    /// The columns of the `row`-th of the rows.
+    pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
+        assert!(row < self.rows.len(), "row {row} of {:?}", self.rows);
+        // SAFETY: the columns of these rows are this unit's alone (`each_unit`), and `self` is borrowed while the
+        // result lives.
+        unsafe { self.out.columns(self.rows.start + row, self.cols.clone()) }
+    }
+}
+
 /// Which index runs fastest over the chunks of a grid.
 #[derive(Clone, Copy)]
 pub(crate) enum Fastest {
@@ -173,6 +203,37 @@ impl Pool {
         let (cuts, shared) = (Cuts::even(slice.len(), len), Shared::new(slice));
         // SAFETY: the chunks do not overlap.
         self.run(cuts.len(), &|chunk| work(chunk, unsafe { shared.range(cuts.get(chunk).1) }));
+    }
+
+    /// Calls `work` for every run and every one of `units` equal ranges of the columns of `out` and of `state`, which
+    /// has a row for each slot.
+    ///
+    /// # Panics
+    /// If two runs share rows or a slot that one writes.
+    pub(crate) fn each_unit(
+        &self,
+        runs: &[Run],
+        state: &OutRows<f32>,
+        out: &OutRows<f32>,
+        units: usize,
+        work: &(dyn Fn(Run, Unit) + Sync),
+    ) {
+        for (index, run) in runs.iter().enumerate() {
+            let apart = |other: &Run| run.first >= other.first + other.rows && run.written != other.written;
+            let shared = !runs[..index].iter().all(apart) || runs.iter().any(|other| other.read == Some(run.written));
+            assert!(!shared, "run {index} of {runs:?} shares what it writes");
+        }
+        let range = |columns: usize, index: usize| columns / units * index..columns / units * (index + 1);
+        self.run(runs.len() * units, &|i| {
+            let (run, index) = (runs[i / units], i % units);
+            let columns = range(state.cols, index);
+            // SAFETY: no run writes a slot that one reads, as asserted above.
+            let before = run.read.map(|slot| &*unsafe { state.columns(slot, columns.clone()) });
+            // SAFETY: this run alone writes the slot, and no other unit has these columns.
+            let after = unsafe { state.columns(run.written, columns) };
+            let out = UnitRows { out, rows: run.first..run.first + run.rows, cols: range(out.cols, index) };
+            work(run, Unit { index, before, after, out });
+        });
     }
 
     /// Calls `work` with the indices of every range of rows and of columns, and their tile of the output.

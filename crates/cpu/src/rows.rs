@@ -64,7 +64,7 @@ impl Kernel for LayerNormRow<'_> {
 
 /// Σ x, or Σ x² if `SQUARES`: two vectors of sums, then the lanes in order, then the tail.
 #[inline(always)]
-fn sum<S: Simd, const SQUARES: bool>(s: S, x: &[f32]) -> f32 {
+pub(super) fn sum<S: Simd, const SQUARES: bool>(s: S, x: &[f32]) -> f32 {
     let mut sums = [s.splat(0.0); 2];
     let pairs = x.chunks_exact(32);
     let tail: f32 = pairs.remainder().iter().map(|v| if SQUARES { v * v } else { *v }).sum();
@@ -90,7 +90,7 @@ impl Cpu {
     }
 
     /// The same for one output.
-    fn each_row_of(
+    pub(super) fn each_row_of(
         &self,
         op: &'static str,
         out: &mut ViewMut<f32>,

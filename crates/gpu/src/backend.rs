@@ -1,7 +1,7 @@
 //! The GPU backend: what all GPUs do alike, over what a [`Vendor`] does by itself.
 
 use crate::common::{
-    activations, argmax, elementwise, embed, group, kv, norm, norm_act, qkv_write, rope, route, sample,
+    activations, argmax, elementwise, embed, group, kv, norm, norm_act, qkv_write, recurrent, rope, route, sample,
 };
 use crate::device::Device;
 use crate::storage::{GpuAct, GpuWeight};
@@ -233,6 +233,22 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
 
     fn attention(&self, call: Checked<Attention>) -> Result<()> {
         attention::attention(&self.vendor, call.into_inner(), None)
+    }
+
+    fn causal_conv(&self, call: Checked<CausalConv>) -> Result<()> {
+        recurrent::causal_conv(self.gpu(), call.into_inner())
+    }
+
+    fn delta_rule(&self, call: Checked<DeltaRule>) -> Result<()> {
+        recurrent::delta_rule(self.gpu(), call.into_inner())
+    }
+
+    fn gated_norm(&self, call: Checked<GatedNorm>) -> Result<()> {
+        norm::gated_norm(self.gpu(), call.into_inner())
+    }
+
+    fn multiply(&self, call: Checked<Multiply>) -> Result<()> {
+        elementwise::multiply(self.gpu(), call.into_inner())
     }
 
     fn norm_act(&self, call: &mut Checked<NormAct>) -> Result<Fused> {

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const FLAG_WORDS: usize = 4;
 
 /// What kernels find wrong with ids in device memory: (operation, what). The numbers are those of `device.h`.
-pub(crate) const FLAGS: [(&str, &str); 7] = [
+pub(crate) const FLAGS: [(&str, &str); 9] = [
     ("embed", "row"),
     ("matmul_rows", "row"),
     ("group_by_expert", "expert"),
@@ -19,6 +19,8 @@ pub(crate) const FLAGS: [(&str, &str); 7] = [
     ("attention", "position"),
     ("attention", "block"),
     ("kv_copy", "block"),
+    ("runs", "row"),
+    ("runs", "state slot"),
 ];
 
 /// A device with what operations need beside their arguments.

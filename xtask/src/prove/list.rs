@@ -64,6 +64,29 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     prepare_activations in "cpu/src/quantise.rs" by [matmul_extremes] {
         "f32::NAN };" => "0.0 };",
     }
+    causal_conv in "cpu/src/recurrent.rs" by [causal_conv] {
+        "before[at % (K - 1) * count + at / (K - 1)] = *input;" => "before[at / (K - 1)] = *input;",
+        "for i in 1..K {" => "for i in 1..K - 1 {",
+        "after.zip(input(run.rows + i))" => "after.zip(input(run.rows + i - 1))",
+    }
+    delta_rule in "cpu/src/recurrent.rs" by [delta_rule] {
+        "s.splat(decay * of_k)" => "s.splat(of_k)",
+        "inverse(sum::<S, true>(s, q)) / (q.len() as f32).sqrt()" => "inverse(sum::<S, true>(s, q))",
+        "if let Some(before) = unit.before {" => "if let (Some(before), 0) = (unit.before, head) {",
+        "unit.after.copy_from_slice(state);" => "unit.after[DELTA_TILE..].copy_from_slice(&state[DELTA_TILE..]);",
+    }
+    delta_rule in "kernels/src/ops/recurrent.rs" by [refuse_recurrent] {
+        "require(!read, op, \"state slot\"" => "require(true, op, \"state slot\"",
+        "id(op, \"row\", last, index, rows)?;" => "let _ = (last, rows);",
+    }
+    gated_norm in "cpu/src/recurrent.rs" by [gated_norm] {
+        "x[i] = x[i] * scale * weight[i] * silu[i];" => "x[i] = x[i] * scale * silu[i];",
+        "chunks_exact_mut(weight.len()).zip(gate.row(row)" => "chunks_exact_mut(weight.len()).zip(gate.row(row / 2)",
+    }
+    multiply in "cpu/src/recurrent.rs" by [multiply] {
+        "if gated { sigmoid(s, gate) } else { gate }" => "if gated { gate } else { sigmoid(s, gate) }",
+        "padded[1][..x.len()].copy_from_slice(gate);" => "padded[1].fill(gate[0]);",
+    }
     matmul in "cpu/src/dot/int8.rs" by [matmul] {
         "s.splat(-x.sum)" => "s.splat(x.sum)",
         "s.splat(-x.scaled_half_sums[half])" => "s.splat(-x.scaled_half_sums[0])",

@@ -5,7 +5,7 @@ use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{Add, AddGated, MoeCombine, Operation, Scale};
+use gristmill_kernels::ops::{Add, AddGated, MoeCombine, Multiply, Operation, Scale};
 use gristmill_kernels::tensor::{View, ViewMut};
 
 /// Columns of a block: four for each thread.
@@ -72,6 +72,15 @@ pub(crate) fn scale(device: &Device, call: Scale) -> Result<()> {
     let Scale { factor, y } = call;
     let params = ElementsParams { scale: factor, ..ElementsParams::of(&y) };
     launch(device, "scale_rows", &y, &[Arg::change(&y), Arg::params(&params)])
+}
+
+pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {
+    let Multiply { x, gate, sigmoid, out } = call;
+    let aligned = aligned(out.cols(), [RowAlignment::of(&x), RowAlignment::of(&gate), RowAlignment::of_mut(&out)]);
+    let gate_stride = gate.layout().stride() as u64;
+    let params = ElementsParams { gate_stride, aligned, ..ElementsParams::of_two(&x, &out) };
+    let entry = if sigmoid { "multiply_sigmoid" } else { "multiply" };
+    launch(device, entry, &out, &[Arg::read(&x), Arg::read(&gate), Arg::write(&out), Arg::params(&params)])
 }
 
 shared_struct! {

@@ -10,6 +10,7 @@ pub mod kv;
 pub(crate) mod norm;
 pub mod norm_act;
 pub mod qkv_write;
+pub(crate) mod recurrent;
 pub(crate) mod rope;
 pub mod route;
 pub(crate) mod sample;
@@ -26,10 +27,10 @@ use gristmill_kernels::tensor::{RowLayout, View, ViewMut};
 
 /// Every unit of these operations.
 pub fn units() -> impl Iterator<Item = Unit> {
-    let plain = ["activations.gpu", "group.gpu", "rows.gpu", "sample.gpu"];
+    let plain = ["activations.gpu", "causal_conv.gpu", "group.gpu", "rows.gpu", "sample.gpu"];
     let plain = plain.into_iter().map(|file| Unit::new(file, &[]));
     let of_cache = ["kv.gpu", "qkv_write.gpu"].into_iter().flat_map(kv::units_of);
-    plain.chain(route::units()).chain(Unit::by_format("embed.gpu")).chain(of_cache)
+    plain.chain(recurrent::units()).chain(route::units()).chain(Unit::by_format("embed.gpu")).chain(of_cache)
 }
 
 /// Structs that these units declare too.
@@ -48,6 +49,8 @@ pub(super) const SHARED_STRUCTS: &[StructLayout] = &[
     norm::NormParams::LAYOUT,
     norm_act::NormActParams::LAYOUT,
     qkv_write::QkvWriteParams::LAYOUT,
+    recurrent::ConvParams::LAYOUT,
+    recurrent::DeltaParams::LAYOUT,
     rope::RopeParams::LAYOUT,
     route::RouteParams::LAYOUT,
     route::RouteAndGroupParams::LAYOUT,

@@ -4,7 +4,7 @@ use super::{MOST_BLOCKS, RowAlignment, aligned, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{LayerNorm, Operation, QkNorm, RmsNorm};
+use gristmill_kernels::ops::{GatedNorm, LayerNorm, Operation, QkNorm, RmsNorm};
 use gristmill_kernels::tensor::RowLayout;
 
 /// The widest row chunk that a warp normalises.
@@ -89,4 +89,15 @@ pub(crate) fn qk_norm(device: &Device, call: QkNorm) -> Result<()> {
     };
     let args = [Arg::change(&x), Arg::buffer(weight, Access::Read), Arg::params(&params)];
     launch(device, "qk_norm", blocks, block, &args)
+}
+
+pub(crate) fn gated_norm(device: &Device, call: GatedNorm) -> Result<()> {
+    let GatedNorm { x, gate, weight, eps } = call;
+    let aligned = aligned(weight.len(), [RowAlignment::of_mut(&x), RowAlignment::of(&gate)]);
+    let Some((params, blocks, block)) = plan(GatedNorm::NAME, (x.layout(), gate.layout()), weight.len(), eps, aligned)?
+    else {
+        return Ok(());
+    };
+    let args = [Arg::change(&x), Arg::read(&gate), Arg::buffer(weight, Access::Read), Arg::params(&params)];
+    launch(device, "gated_norm", blocks, block, &args)
 }

@@ -52,6 +52,34 @@ KERNEL(scale_rows)
     store_four(y + row * p.y_stride + col, b, left, p.aligned);
 }
 
+// out = x · gate, or x · sigmoid(gate).
+template <bool SIGMOID>
+DEV void multiply_row(Here here, const GLOBAL float* x, const GLOBAL float* gate, GLOBAL float* y,
+                      const ElementsParams p) {
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four a = load_four(x + row * p.x_stride + col, left, p.aligned);
+    Four b = load_four(gate + row * p.gate_stride + col, left, p.aligned);
+    for (u32 i = 0; i < 4; i++) a.at[i] *= SIGMOID ? sigmoid(b.at[i]) : b.at[i];
+    store_four(y + row * p.y_stride + col, a, left, p.aligned);
+}
+
+KERNEL(multiply)
+(IN(float, x, 0), IN(float, gate, 1), OUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    multiply_row<false>(here, x, gate, y, p);
+}
+
+KERNEL(multiply_sigmoid)
+(IN(float, x, 0), IN(float, gate, 1), OUT(float, y, 2), PARAMS(ElementsParams, p, 3)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    multiply_row<true>(here, x, gate, y, p);
+}
+
 struct CombineParams {
     u64 rows, cols;
     u64 out_stride, weights_stride, y_stride;

@@ -287,6 +287,10 @@ operations! {
         kv_write(KvWrite),
         kv_copy(KvCopy),
         attention(Attention),
+        causal_conv(CausalConv),
+        delta_rule(DeltaRule),
+        gated_norm(GatedNorm),
+        multiply(Multiply),
     }
     compositions {
         norm_act(NormAct),

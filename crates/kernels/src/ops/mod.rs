@@ -20,6 +20,7 @@ mod experts;
 mod kernels;
 mod matrix;
 mod norm;
+mod recurrent;
 mod route;
 mod sample;
 
@@ -35,5 +36,9 @@ pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, 
 pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};
 pub use norm::{LayerNorm, NormAct, NormMatmul, QkNorm, RmsNorm};
+pub use recurrent::{
+    CONV_TAPS, CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GatedNorm, HeadMap, Multiply,
+    RUN_WORDS, Run, Runs,
+};
 pub use route::{Gating, GroupByExpert, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};

@@ -6,7 +6,7 @@ use crate::ops::{AddGated, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyl
 use crate::tensor::{View, ViewMut};
 
 /// 1 / sqrt(mean(x²) + eps).
-fn inverse_rms(x: &[f32], eps: f32) -> f64 {
+pub(super) fn inverse_rms(x: &[f32], eps: f32) -> f64 {
     let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
     1.0 / (squares / x.len() as f64 + f64::from(eps)).sqrt()
 }

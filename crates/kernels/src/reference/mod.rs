@@ -8,6 +8,7 @@ mod attention;
 mod elementwise;
 mod experts;
 mod matrix;
+mod recurrent;
 mod rows;
 mod sample;
 
@@ -100,6 +101,10 @@ impl Kernels for Reference {
         kv_write(KvWrite) => attention::write,
         kv_copy(KvCopy) => attention::copy,
         attention(Attention) => attention::attention,
+        causal_conv(CausalConv) => recurrent::causal_conv,
+        delta_rule(DeltaRule) => recurrent::delta_rule,
+        gated_norm(GatedNorm) => recurrent::gated_norm,
+        multiply(Multiply) => recurrent::multiply,
     }
 
     fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {

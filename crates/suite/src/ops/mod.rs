@@ -6,6 +6,7 @@ pub mod epilogue;
 pub mod experts;
 pub mod gated;
 pub mod matmul;
+pub mod recurrent;
 pub mod refuse;
 pub mod route;
 pub mod rows;
@@ -49,6 +50,10 @@ macro_rules! with_parts {
             add = rows::add,
             scale = rows::scale,
             copies = rows::copies,
+            causal_conv = recurrent::causal_conv,
+            delta_rule = recurrent::delta_rule,
+            gated_norm = recurrent::gated_norm,
+            multiply = recurrent::multiply,
             argmax = sample::argmax,
             sample = sample::sample,
             sample_distribution = sample::distribution,
@@ -66,6 +71,7 @@ macro_rules! with_parts {
             refuse_matrices = refuse::matrices,
             refuse_experts = refuse::experts,
             refuse_rows = refuse::rows,
+            refuse_recurrent = refuse::recurrent,
             refuse_attention = refuse::attention,
             refuse_sampling = refuse::sampling,
             refuse_memory = refuse::memory,

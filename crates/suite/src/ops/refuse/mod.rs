@@ -5,6 +5,7 @@ mod compositions;
 mod experts;
 mod matrices;
 mod memory;
+mod recurrent;
 mod rows;
 mod sampling;
 
@@ -13,6 +14,7 @@ pub use compositions::compositions;
 pub use experts::experts;
 pub use matrices::matrices;
 pub use memory::memory;
+pub use recurrent::recurrent;
 pub use rows::rows;
 pub use sampling::sampling;
 

@@ -1,0 +1,280 @@
+//! Layers whose state has a fixed size. Tokens of a run follow one another in every batch, so a result does not depend
+//! on how a prompt is cut; threads share channels and heads.
+
+use super::Cpu;
+use super::host::{self, HostRows};
+use super::math::sigmoid;
+use super::out::Unit;
+use super::rows::sum;
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{
+    CausalConv, DELTA_EPS, DELTA_TILE, DELTA_WIDTHS, DeltaHeads, DeltaRule, GatedNorm, Multiply, Operation, Run,
+};
+use gristmill_kernels::simd::{Kernel, Simd};
+
+/// Lanes of a vector.
+const LANES: usize = 16;
+/// Elements of the largest tile of a head's state.
+const LARGEST_TILE: usize = DELTA_WIDTHS[4] * DELTA_TILE;
+/// Channels of a convolution that a thread takes at most.
+const CHANNELS: usize = 512;
+
+/// x · sigmoid(x) in place, as a vector and for the rest of a row.
+struct Silu<'a>(&'a mut [f32]);
+
+impl Kernel for Silu<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let mut vectors = self.0.chunks_exact_mut(LANES);
+        for x in &mut vectors {
+            let v = s.load_f32(x, 0);
+            s.store_f32(s.mul(v, sigmoid(s, v)), x, 0);
+        }
+        let rest = vectors.into_remainder();
+        let mut padded = [0.0; LANES];
+        padded[..rest.len()].copy_from_slice(rest);
+        let v = s.load_f32(&padded, 0);
+        s.store_f32(s.mul(v, sigmoid(s, v)), &mut padded, 0);
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
+}
+
+/// out = x · gate, or x · sigmoid(gate).
+struct MultiplyRow<'a> {
+    x: &'a [f32],
+    gate: &'a [f32],
+    sigmoid: bool,
+    out: &'a mut [f32],
+}
+
+impl Kernel for MultiplyRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { x, gate, sigmoid: gated, out } = self;
+        for ((out, x), gate) in out.chunks_mut(LANES).zip(x.chunks(LANES)).zip(gate.chunks(LANES)) {
+            let mut padded = [[0.0; LANES]; 2];
+            padded[0][..x.len()].copy_from_slice(x);
+            padded[1][..x.len()].copy_from_slice(gate);
+            let [x, gate] = [s.load_f32(&padded[0], 0), s.load_f32(&padded[1], 0)];
+            let product = s.to_array(s.mul(x, if gated { sigmoid(s, gate) } else { gate }));
+            out.copy_from_slice(&product[..out.len()]);
+        }
+    }
+}
+
+/// One row of a convolution: some channels of its inputs, oldest first.
+struct Taps<'a, const K: usize> {
+    inputs: [&'a [f32]; K],
+    /// Of these channels, `K` each.
+    weight: &'a [f32],
+    bias: Option<&'a [f32]>,
+    out: &'a mut [f32],
+}
+
+impl<const K: usize> Kernel for Taps<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Self { inputs, weight, bias, out } = self;
+        for (c, (out, taps)) in out.iter_mut().zip(weight.as_chunks::<K>().0).enumerate() {
+            let mut sum = taps[0] * inputs[0][c];
+            for i in 1..K {
+                sum += taps[i] * inputs[i][c];
+            }
+            *out = sum;
+        }
+        if let Some(bias) = bias {
+            out.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
+        }
+    }
+}
+
+/// A run of the delta rule for [`DELTA_TILE`] values of a head, which are the lanes of a vector.
+struct DeltaRun<'a> {
+    qkv: HostRows<'a, f32>,
+    beta: HostRows<'a, f32>,
+    alpha: HostRows<'a, f32>,
+    decay: f32,
+    dt_bias: f32,
+    heads: DeltaHeads,
+    head: usize,
+    tile: usize,
+    run: Run,
+    unit: Unit<'a>,
+}
+
+impl Kernel for DeltaRun<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { qkv, beta, alpha, decay, dt_bias, heads, head, tile, run, mut unit } = self;
+        let d = heads.width;
+        let mut state = [0.0; LARGEST_TILE];
+        let state = &mut state[..d * DELTA_TILE];
+        if let Some(before) = unit.before {
+            state.copy_from_slice(before);
+        }
+        let (key, value) = (heads.key_of(head) * d, 2 * heads.keys * d + head * d + tile * DELTA_TILE);
+        for row in 0..run.rows {
+            let t = run.first + row;
+            let inputs = qkv.row(t);
+            let (q, k) = (&inputs[key..][..d], &inputs[heads.keys * d + key..][..d]);
+            let gates =
+                [(decay * softplus(alpha.row(t)[head] + dt_bias)).exp(), 1.0 / (1.0 + (-beta.row(t)[head]).exp())];
+            let out = delta_step(s, state, [q, k], s.load_f32(inputs, value), gates);
+            s.store_f32(out, unit.out.row(row), 0);
+        }
+        unit.after.copy_from_slice(state);
+    }
+}
+
+/// One token: the state takes the key and value, the query reads it. Sums go over the elements of the key in order, in
+/// four parts.
+#[inline(always)]
+fn delta_step<S: Simd>(s: S, state: &mut [f32], [q, k]: [&[f32]; 2], v: S::F32, [decay, beta]: [f32; 2]) -> S::F32 {
+    let inverse = |squares: f32| 1.0 / (squares + DELTA_EPS).sqrt();
+    let (of_k, of_q) = (inverse(sum::<S, true>(s, k)), inverse(sum::<S, true>(s, q)) / (q.len() as f32).sqrt());
+    let mut seen = [s.splat(0.0); 4];
+    for (at, k) in state.chunks_exact(4 * LANES).zip(k.as_chunks::<4>().0) {
+        for i in 0..4 {
+            seen[i] = s.mul_add(s.load_f32(at, LANES * i), s.splat(k[i]), seen[i]);
+        }
+    }
+    let seen = s.add(s.add(seen[0], seen[1]), s.add(seen[2], seen[3]));
+    let error = s.sub(v, s.mul(seen, s.splat(decay * of_k)));
+    let update = s.mul(error, s.splat(beta * of_k));
+    let mut out = [s.splat(0.0); 4];
+    for ((at, k), q) in state.chunks_exact_mut(4 * LANES).zip(k.as_chunks::<4>().0).zip(q.as_chunks::<4>().0) {
+        for i in 0..4 {
+            let decayed = s.mul(s.load_f32(at, LANES * i), s.splat(decay));
+            let new = s.mul_add(s.splat(k[i]), update, decayed);
+            s.store_f32(new, at, LANES * i);
+            out[i] = s.mul_add(new, s.splat(q[i]), out[i]);
+        }
+    }
+    s.mul(s.add(s.add(out[0], out[1]), s.add(out[2], out[3])), s.splat(of_q))
+}
+
+/// ln(1 + e^x).
+fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
+}
+
+/// A segment of [`GatedNorm`], in place.
+struct GatedSegment<'a> {
+    x: &'a mut [f32],
+    gate: &'a [f32],
+    weight: &'a [f32],
+    eps: f32,
+}
+
+impl Kernel for GatedSegment<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { x, gate, weight, eps } = self;
+        let scale = 1.0 / (sum::<S, true>(s, x) / x.len() as f32 + eps).sqrt();
+        for ((x, gate), weight) in x.chunks_mut(LANES).zip(gate.chunks(LANES)).zip(weight.chunks(LANES)) {
+            let mut padded = [0.0; LANES];
+            padded[..gate.len()].copy_from_slice(gate);
+            let v = s.load_f32(&padded, 0);
+            let silu = s.to_array(s.mul(v, sigmoid(s, v)));
+            for i in 0..x.len() {
+                x[i] = x[i] * scale * weight[i] * silu[i];
+            }
+        }
+    }
+}
+
+impl Cpu {
+    pub(super) fn causal_conv_rows(&self, call: CausalConv) -> Result<()> {
+        match call.taps() {
+            2 => self.causal_conv::<2>(call),
+            3 => self.causal_conv::<3>(call),
+            _ => self.causal_conv::<4>(call),
+        }
+    }
+
+    fn causal_conv<const K: usize>(&self, call: CausalConv) -> Result<()> {
+        const OP: &str = CausalConv::NAME;
+        let CausalConv { x, weight, bias, silu, mut state, runs, mut out } = call;
+        let channels = x.cols();
+        let (x, weight) = (host::rows(OP, x)?, host::slice(OP, weight)?);
+        let bias = bias.map(|bias| host::slice(OP, bias)).transpose()?;
+        let runs: Vec<Run> = runs.of_host().into_iter().flatten().collect();
+        let (state, out) = (host::rows_mut(OP, &mut state)?, host::rows_mut(OP, &mut out)?);
+        if channels == 0 {
+            return Ok(());
+        }
+        let units = (1..=channels.div_ceil(CHANNELS)).rev().find(|&n| channels.is_multiple_of(n)).unwrap_or(1);
+        self.pool.each_unit(&runs, &state, &out, units, &|run, mut unit: Unit| {
+            let count = channels / units;
+            let columns = count * unit.index..count * (unit.index + 1);
+            // The K − 1 inputs before the run, one after another.
+            let mut before = vec![0.0; (K - 1) * count];
+            for (at, input) in unit.before.unwrap_or(&[]).iter().enumerate() {
+                before[at % (K - 1) * count + at / (K - 1)] = *input;
+            }
+            let input = |i: usize| match i.checked_sub(K - 1) {
+                None => &before[i * count..][..count],
+                Some(row) => &x.row(run.first + row)[columns.clone()],
+            };
+            let (weight, bias) = (&weight[K * columns.start..K * columns.end], bias.map(|bias| &bias[columns.clone()]));
+            for row in 0..run.rows {
+                let mut inputs = [&before[..0]; K];
+                inputs.iter_mut().enumerate().for_each(|(i, of)| *of = input(row + i));
+                let out = unit.out.row(row);
+                self.level.run(Taps { inputs, weight, bias, out });
+                if silu {
+                    self.level.run(Silu(out));
+                }
+            }
+            for i in 0..K - 1 {
+                let after = unit.after.iter_mut().skip(i).step_by(K - 1);
+                after.zip(input(run.rows + i)).for_each(|(after, input)| *after = *input);
+            }
+        });
+        Ok(())
+    }
+
+    pub(super) fn delta_rule_rows(&self, call: DeltaRule) -> Result<()> {
+        const OP: &str = DeltaRule::NAME;
+        let DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, mut state, runs, mut out } = call;
+        let (qkv, beta, alpha) = (host::rows(OP, qkv)?, host::rows(OP, beta)?, host::rows(OP, alpha)?);
+        let (decay, dt_bias) = (host::slice(OP, decay)?, host::slice(OP, dt_bias)?);
+        let runs: Vec<Run> = runs.of_host().into_iter().flatten().collect();
+        let (state, out) = (host::rows_mut(OP, &mut state)?, host::rows_mut(OP, &mut out)?);
+        let tiles = heads.width / DELTA_TILE;
+        self.pool.each_unit(&runs, &state, &out, heads.values * tiles, &|run, unit| {
+            let (head, tile) = (unit.index / tiles, unit.index % tiles);
+            let (decay, dt_bias) = (decay[head], dt_bias[head]);
+            self.level.run(DeltaRun { qkv, beta, alpha, decay, dt_bias, heads, head, tile, run, unit });
+        });
+        Ok(())
+    }
+
+    pub(super) fn gated_norm_rows(&self, call: GatedNorm) -> Result<()> {
+        let GatedNorm { mut x, gate, weight, eps } = call;
+        let (gate, weight) = (host::rows(GatedNorm::NAME, gate)?, host::slice(GatedNorm::NAME, weight)?);
+        self.each_row_of(GatedNorm::NAME, &mut x, &|row, x| {
+            for (x, gate) in x.chunks_exact_mut(weight.len()).zip(gate.row(row).chunks_exact(weight.len())) {
+                self.level.run(GatedSegment { x, gate, weight, eps });
+            }
+        })
+    }
+
+    pub(super) fn multiply_rows(&self, call: Multiply) -> Result<()> {
+        let Multiply { x, gate, sigmoid, mut out } = call;
+        let (x, gate) = (host::rows(Multiply::NAME, x)?, host::rows(Multiply::NAME, gate)?);
+        self.each_row_of(Multiply::NAME, &mut out, &|row, out| {
+            self.level.run(MultiplyRow { x: x.row(row), gate: gate.row(row), sigmoid, out });
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Layers whose state has a fixed size: `kernels/causal_conv.gpu` and `kernels/delta_rule.gpu`.
+
+use super::kv::limit;
+use super::{MOST_BLOCKS, MOST_BLOCKS_Y, count};
+use crate::{Access, Arg, Device, Kernel, Launch, Unit};
+use gristmill_kernels::error::Result;
+use gristmill_kernels::ops::{CausalConv, DELTA_EPS, DELTA_WIDTHS, DeltaRule, HeadMap, Operation};
+
+/// Threads of a block.
+const BLOCK: u32 = 128;
+/// Rows of a convolution that a block has, as in the kernel.
+const ROWS: usize = 32;
+/// Values of a head that a block of the delta rule has at most, as in the kernel.
+const VALUES: usize = 32;
+
+/// The definition that a width of heads is.
+fn width_define(width: usize) -> (&'static str, &'static str) {
+    let value = match width {
+        16 => "16",
+        32 => "32",
+        64 => "64",
+        128 => "128",
+        _ => "256",
+    };
+    ("WIDTH", value)
+}
+
+/// The units of the delta rule: one for each width of heads.
+pub(super) fn units() -> impl Iterator<Item = Unit> {
+    DELTA_WIDTHS.into_iter().map(|width| Unit::new("delta_rule.gpu", &[width_define(width)]))
+}
+
+shared_struct! {
+    pub(super) struct ConvParams in "causal_conv.gpu" {
+        x_stride: u64,
+        out_stride: u64,
+        state_stride: u64,
+        channels: u32,
+        taps: u32,
+        rows: u32,
+        slots: u32,
+        silu: u32,
+        has_bias: u32,
+    }
+}
+
+pub(crate) fn causal_conv(device: &Device, call: CausalConv) -> Result<()> {
+    const OP: &str = CausalConv::NAME;
+    let (taps, channels, rows) = (call.taps(), call.x.cols(), call.x.rows());
+    let CausalConv { x, weight, bias, silu, state, runs, out } = call;
+    if rows == 0 || channels == 0 || runs.count == 0 {
+        return Ok(());
+    }
+    let params = ConvParams {
+        x_stride: x.layout().stride() as u64,
+        out_stride: out.layout().stride() as u64,
+        state_stride: state.layout().stride() as u64,
+        channels: count(OP, "channels", channels, MOST_BLOCKS)?,
+        taps: limit(taps),
+        rows: limit(rows),
+        slots: limit(state.rows()),
+        silu: silu.into(),
+        has_bias: bias.is_some().into(),
+    };
+    let grid = [
+        limit(channels.div_ceil(BLOCK as usize)),
+        count(OP, "runs", runs.count, MOST_BLOCKS_Y)?,
+        count(OP, "blocks of rows", rows.div_ceil(ROWS), MOST_BLOCKS_Y)?,
+    ];
+    let (weight, bias) = (Arg::buffer(weight, Access::Read), Arg::optional(bias));
+    let runs = Arg::buffer(&runs.list, Access::Read);
+    let (state, out) = (Arg::change(&state), Arg::write(&out));
+    let args = [Arg::read(&x), weight, bias, runs, state, out, device.flag(), Arg::params(&params)];
+    device.launch(&Launch::new(Kernel::plain("causal_conv.gpu", "causal_conv"), grid, BLOCK, &args))
+}
+
+shared_struct! {
+    pub(super) struct DeltaParams in "delta_rule.gpu" {
+        qkv_stride: u64,
+        beta_stride: u64,
+        alpha_stride: u64,
+        state_stride: u64,
+        out_stride: u64,
+        key_heads: u32,
+        value_heads: u32,
+        rows: u32,
+        slots: u32,
+        eps: f32,
+        scale: f32,
+        grouped: u32,
+        padding: u32,
+    }
+}
+
+pub(crate) fn delta_rule(device: &Device, call: DeltaRule) -> Result<()> {
+    const OP: &str = DeltaRule::NAME;
+    let DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, state, runs, out } = call;
+    if qkv.rows() == 0 || runs.count == 0 {
+        return Ok(());
+    }
+    let params = DeltaParams {
+        qkv_stride: qkv.layout().stride() as u64,
+        beta_stride: beta.layout().stride() as u64,
+        alpha_stride: alpha.layout().stride() as u64,
+        state_stride: state.layout().stride() as u64,
+        out_stride: out.layout().stride() as u64,
+        key_heads: limit(heads.keys),
+        value_heads: limit(heads.values),
+        rows: limit(qkv.rows()),
+        slots: limit(state.rows()),
+        eps: DELTA_EPS,
+        scale: (1.0 / (heads.width as f64).sqrt()) as f32,
+        grouped: (heads.map == HeadMap::Grouped).into(),
+        padding: 0,
+    };
+    let blocks = heads.values.saturating_mul(heads.width.div_ceil(VALUES));
+    let grid = [count(OP, "heads", blocks, MOST_BLOCKS)?, count(OP, "runs", runs.count, MOST_BLOCKS_Y)?, 1];
+    let vectors = [decay, dt_bias].map(|vector| Arg::buffer(vector, Access::Read));
+    let [decay, dt_bias] = vectors;
+    let (beta, alpha) = (Arg::read(&beta), Arg::read(&alpha));
+    let runs = Arg::buffer(&runs.list, Access::Read);
+    let (state, out) = (Arg::change(&state), Arg::write(&out));
+    let params = Arg::params(&params);
+    let args = [Arg::read(&qkv), beta, alpha, decay, dt_bias, runs, state, out, device.flag(), params];
+    let kernel = Kernel { file: "delta_rule.gpu", entry: "delta_rule", defines: &[width_define(heads.width)] };
+    device.launch(&Launch::new(kernel, grid, BLOCK, &args))
+}

@@ -1,0 +1,285 @@
+//! Layers whose state has a fixed size: causal convolution and the gated delta rule, and what stands around them.
+
+use super::check::*;
+use super::kernels::{Check, Operation};
+use super::norm::{same_shape, segments};
+use crate::error::Result;
+use crate::tensor::{Buffer, DeviceId, View, ViewMut};
+
+/// Words of a run in [`Runs::list`].
+pub const RUN_WORDS: usize = 4;
+
+/// The taps that a convolution may have.
+pub const CONV_TAPS: std::ops::RangeInclusive<usize> = 2..=4;
+
+/// The widths that a head of [`DeltaRule`] may have.
+pub const DELTA_WIDTHS: [usize; 5] = [16, 32, 64, 128, 256];
+
+/// Columns of a head of [`DeltaRule`] whose state lies together.
+pub const DELTA_TILE: usize = 16;
+
+/// Added to the sum of squares by which [`DeltaRule`] divides queries and keys.
+pub const DELTA_EPS: f32 = 1e-6;
+
+/// The runs of a flat batch. A run is the next tokens of one sequence: rows of the batch, the slot that has the state
+/// of the sequence before them, and the slot that gets the state after them. Runs share neither rows nor written slots,
+/// and no slot that one reads is written, so that a run can be computed again. Rows of no run are not written.
+#[derive(Debug)]
+pub struct Runs {
+    /// [`RUN_WORDS`] for each run: first row, number of rows, slot that is read ([`PADDING`] for an empty sequence,
+    /// whose state is zeros), slot that is written. A run without rows does nothing, and its other words have no
+    /// meaning.
+    pub list: Buffer<u32>,
+    /// Runs.
+    pub count: usize,
+}
+
+/// One of [`Runs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First row of the batch.
+    pub first: usize,
+    /// Rows, at least one.
+    pub rows: usize,
+    /// Slot that has the state before; `None` if that is zeros.
+    pub read: Option<usize>,
+    /// Slot that gets the state after.
+    pub written: usize,
+}
+
+impl Runs {
+    /// The runs that have rows, if they are in host memory.
+    pub fn of_host(&self) -> Option<impl Iterator<Item = Run> + '_> {
+        let words = self.list.as_host()?.as_chunks::<RUN_WORDS>().0.iter().take(self.count);
+        let run = |&[first, rows, read, written]: &[u32; RUN_WORDS]| Run {
+            first: first as usize,
+            rows: rows as usize,
+            read: (read != PADDING).then_some(read as usize),
+            written: written as usize,
+        };
+        Some(words.map(run).filter(|run| run.rows > 0))
+    }
+
+    /// Fails unless the runs are on the device, and lie in so many rows and slots as far as the host sees them.
+    fn check(&self, op: &'static str, device: DeviceId, [rows, slots]: [usize; 2]) -> Result<()> {
+        on_device(op, device, &[self.list.device()])?;
+        at_least(op, "words of the runs", self.list.len(), elements("the runs", &[self.count, RUN_WORDS])?)?;
+        let Some(runs) = self.of_host() else { return Ok(()) };
+        let runs: Vec<Run> = runs.collect();
+        let mut next = 0;
+        for (index, run) in runs.iter().enumerate() {
+            let last = u32::try_from(run.first.saturating_add(run.rows - 1)).unwrap_or(u32::MAX);
+            id(op, "row", last, index, rows)?;
+            require(run.first >= next, op, "first row of a run", run.first, "must be behind the run before it")?;
+            next = run.first + run.rows;
+            for slot in run.read.into_iter().chain([run.written]) {
+                id(op, "state slot", slot as u32, index, slots)?;
+            }
+            let twice = runs[..index].iter().any(|other| other.written == run.written);
+            require(!twice, op, "state slot", run.written, "must be written by one run alone")?;
+            let read = runs.iter().any(|other| other.read == Some(run.written));
+            require(!read, op, "state slot", run.written, "must not be read by a run, since one writes it")?;
+        }
+        Ok(())
+    }
+}
+
+/// Causal convolution of each channel by itself: with `k` taps
+///
+/// ```text
+/// out[t, c] = silu?(bias[c] + Σ weight[c, i] · x[t − k + 1 + i, c])     i = 0 … k − 1
+/// ```
+///
+/// The state of a sequence is its last `k − 1` inputs, oldest first; inputs before its beginning are 0. Taps are summed
+/// in order, then the bias is added.
+#[derive(Debug)]
+pub struct CausalConv<'a> {
+    /// T × C.
+    pub x: View<'a, f32>,
+    /// C × k, the tap of the oldest input first.
+    pub weight: &'a Buffer<f32>,
+    /// C.
+    pub bias: Option<&'a Buffer<f32>>,
+    /// The output is x · sigmoid(x) of the sum.
+    pub silu: bool,
+    /// Slots × C · (k − 1): for each channel its inputs.
+    pub state: ViewMut<'a, f32>,
+    /// Which rows and slots belong together.
+    pub runs: &'a Runs,
+    /// T × C.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl CausalConv<'_> {
+    /// The number of taps, k.
+    pub fn taps(&self) -> usize {
+        self.weight.len() / self.x.cols().max(1)
+    }
+}
+
+impl Check for CausalConv<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        const OP: &str = CausalConv::NAME;
+        let (channels, taps) = (self.x.cols(), self.taps());
+        let Self { x, weight, bias, state, runs, out, .. } = self;
+        same_shape(OP, device, x, out)?;
+        on_device(OP, device, &[state.device()])?;
+        if x.rows() == 0 || channels == 0 {
+            return Ok(());
+        }
+        require(CONV_TAPS.contains(&taps), OP, "taps", taps, "must be 2, 3 or 4")?;
+        vector(OP, "length of the weight", device, weight, taps * channels)?;
+        vectors(OP, "length of the bias", device, *bias, channels)?;
+        expect(OP, "columns of the state", state.cols(), (taps - 1) * channels)?;
+        runs.check(OP, device, [x.rows(), state.rows()])
+    }
+}
+
+/// Which key head serves a value head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadMap {
+    /// Neighbouring value heads share one: `value / (values / keys)`.
+    Grouped,
+    /// Value heads go round the key heads: `value % keys`.
+    Tiled,
+}
+
+/// The heads of [`DeltaRule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeltaHeads {
+    /// Heads of queries and keys.
+    pub keys: usize,
+    /// Heads of values, a multiple of `keys`.
+    pub values: usize,
+    /// Elements of a query, key or value, D: one of [`DELTA_WIDTHS`].
+    pub width: usize,
+    /// Which of the former serves one of the latter.
+    pub map: HeadMap,
+}
+
+impl DeltaHeads {
+    /// Columns of queries, keys and values side by side.
+    pub fn columns(&self) -> usize {
+        (2 * self.keys + self.values) * self.width
+    }
+
+    /// Elements of a sequence's state.
+    pub fn state(&self) -> usize {
+        self.values * self.width * self.width
+    }
+
+    /// The key head of a value head.
+    pub fn key_of(&self, value: usize) -> usize {
+        match self.map {
+            HeadMap::Grouped => value / (self.values / self.keys),
+            HeadMap::Tiled => value % self.keys,
+        }
+    }
+
+    /// Where element (key, value) of a head's state lies in a slot: in tiles of [`DELTA_TILE`] values, each key by key.
+    pub fn state_at(&self, head: usize, key: usize, value: usize) -> usize {
+        let tile = head * (self.width / DELTA_TILE) + value / DELTA_TILE;
+        (tile * self.width + key) * DELTA_TILE + value % DELTA_TILE
+    }
+
+    fn check(&self, op: &'static str) -> Result<()> {
+        let Self { keys, values, width, .. } = *self;
+        require(keys > 0, op, "key heads", keys, "must be at least 1")?;
+        let divides = values > 0 && values.is_multiple_of(keys);
+        require(divides, op, "value heads", values, "must be a multiple of the key heads")?;
+        require(DELTA_WIDTHS.contains(&width), op, "head width", width, "must be 16, 32, 64, 128 or 256")
+    }
+}
+
+/// The gated delta rule (<https://arxiv.org/abs/2412.06464>), token by token. For each value head, with its state S of
+/// D × D, the query q and the key k of its key head divided by √(Σx² + [`DELTA_EPS`]), q then by √D:
+///
+/// ```text
+/// g = decay · softplus(alpha + dt_bias),   β = sigmoid(beta)
+/// S ← e^g · S;   u = β · (v − Sᵀk);   S ← S + k uᵀ;   out = Sᵀq
+/// ```
+#[derive(Debug)]
+pub struct DeltaRule<'a> {
+    /// T × (2 · keys + values) · D: queries, keys and values side by side.
+    pub qkv: View<'a, f32>,
+    /// T × values: how much of the state's error is corrected, before the sigmoid.
+    pub beta: View<'a, f32>,
+    /// T × values: how far the state decays, before `dt_bias`.
+    pub alpha: View<'a, f32>,
+    /// Values: multiplies softplus; not positive in a trained model.
+    pub decay: &'a Buffer<f32>,
+    /// Values.
+    pub dt_bias: &'a Buffer<f32>,
+    /// The heads.
+    pub heads: DeltaHeads,
+    /// Slots × values · D · D, in the order of [`DeltaHeads::state_at`].
+    pub state: ViewMut<'a, f32>,
+    /// Which rows and slots belong together.
+    pub runs: &'a Runs,
+    /// T × values · D.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Check for DeltaRule<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        const OP: &str = DeltaRule::NAME;
+        let Self { qkv, beta, alpha, decay, dt_bias, heads, state, runs, out } = self;
+        let (rows, values) = (qkv.rows(), heads.values);
+        heads.check(OP)?;
+        on_device(OP, device, &[qkv.device(), beta.device(), alpha.device(), state.device(), out.device()])?;
+        for (view, cols) in [(&*qkv, heads.columns()), (&*beta, values), (&*alpha, values)] {
+            expect(OP, "rows of an input", view.rows(), rows)?;
+            if rows > 0 {
+                expect(OP, "columns of an input", view.cols(), cols)?;
+            }
+        }
+        shape(OP, OUTPUT, out, rows, values * heads.width)?;
+        vectors(OP, "length of a vector", device, [&**decay, &**dt_bias], values)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        expect(OP, "columns of the state", state.cols(), heads.state())?;
+        runs.check(OP, device, [rows, state.rows()])
+    }
+}
+
+/// In place, each segment of `weight.len()` columns normalised as by [`QkNorm`](super::QkNorm), then multiplied by
+/// gate · sigmoid(gate).
+#[derive(Debug)]
+pub struct GatedNorm<'a> {
+    /// T × columns, a multiple of the weight's length.
+    pub x: ViewMut<'a, f32>,
+    /// T × columns.
+    pub gate: View<'a, f32>,
+    /// For each element of a segment.
+    pub weight: &'a Buffer<f32>,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+impl Check for GatedNorm<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        same_shape(Self::NAME, device, &self.gate, &self.x)?;
+        segments(Self::NAME, device, self.weight, self.eps, self.x.cols())
+    }
+}
+
+/// out = x · gate, or x · sigmoid(gate), element by element.
+#[derive(Debug)]
+pub struct Multiply<'a> {
+    /// T × K.
+    pub x: View<'a, f32>,
+    /// T × K.
+    pub gate: View<'a, f32>,
+    /// The gate goes through a sigmoid.
+    pub sigmoid: bool,
+    /// T × K.
+    pub out: ViewMut<'a, f32>,
+}
+
+impl Check for Multiply<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        same_shape(Self::NAME, device, &self.x, &self.out)?;
+        same_shape(Self::NAME, device, &self.gate, &self.out)
+    }
+}

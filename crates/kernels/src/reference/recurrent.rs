@@ -1,0 +1,119 @@
+//! Layers whose state has a fixed size, one token after another.
+
+use super::elementwise::inverse_rms;
+use super::rows::{Rows, RowsMut};
+use crate::error::Result;
+use crate::ops::{CausalConv, DELTA_EPS, DeltaHeads, DeltaRule, GatedNorm, Multiply, Operation, Run, Runs};
+
+fn sigmoid(x: f32) -> f64 {
+    1.0 / (1.0 + (-f64::from(x)).exp())
+}
+
+fn softplus(x: f64) -> f64 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
+}
+
+fn runs(runs: &Runs) -> Vec<Run> {
+    runs.of_host().into_iter().flatten().collect()
+}
+
+pub(super) fn causal_conv(call: CausalConv) -> Result<()> {
+    let (taps, channels) = (call.taps(), call.x.cols());
+    let CausalConv { x, weight, bias, silu, mut state, runs: list, mut out } = call;
+    let (x, weight) = (Rows::new(CausalConv::NAME, x)?, weight.as_host().unwrap_or(&[]));
+    let mut state = RowsMut::new(CausalConv::NAME, &mut state)?;
+    let mut out = RowsMut::new(CausalConv::NAME, &mut out)?;
+    for Run { first, rows, read, written } in runs(list) {
+        let mut inputs = vec![0.0; (taps - 1) * channels];
+        if let Some(slot) = read {
+            let slot = state.row(slot);
+            inputs.iter_mut().enumerate().for_each(|(at, x)| *x = slot[at % channels * (taps - 1) + at / channels]);
+        }
+        inputs.extend((first..first + rows).flat_map(|row| x.row(row)));
+        for t in 0..rows {
+            for c in 0..channels {
+                let product = |i: usize| f64::from(weight[c * taps + i]) * f64::from(inputs[(t + i) * channels + c]);
+                let bias = bias.and_then(|bias| bias.as_host()).map_or(0.0, |bias| f64::from(bias[c]));
+                let sum = (0..taps).map(product).sum::<f64>() + bias;
+                out.row(first + t)[c] = (if silu { sum / (1.0 + (-sum).exp()) } else { sum }) as f32;
+            }
+        }
+        let slot = state.row(written);
+        let last = inputs[rows * channels..].iter().enumerate();
+        last.for_each(|(at, &x)| slot[at % channels * (taps - 1) + at / channels] = x);
+    }
+    Ok(())
+}
+
+/// Divided by √(Σx² + ε).
+fn normalised(x: &[f32]) -> Vec<f64> {
+    let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
+    let factor = 1.0 / (squares + f64::from(DELTA_EPS)).sqrt();
+    x.iter().map(|&x| f64::from(x) * factor).collect()
+}
+
+fn dot(a: &[f64], b: impl Iterator<Item = f64>) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+pub(super) fn delta_rule(call: DeltaRule) -> Result<()> {
+    const OP: &str = DeltaRule::NAME;
+    let DeltaRule { qkv, beta, alpha, decay, dt_bias, heads, mut state, runs: list, mut out } = call;
+    let DeltaHeads { keys, values, width: d, .. } = heads;
+    let (qkv, beta, alpha) = (Rows::new(OP, qkv)?, Rows::new(OP, beta)?, Rows::new(OP, alpha)?);
+    let (decay, dt_bias) = (decay.as_host().unwrap_or(&[]), dt_bias.as_host().unwrap_or(&[]));
+    let (mut state, mut out) = (RowsMut::new(OP, &mut state)?, RowsMut::new(OP, &mut out)?);
+    for Run { first, rows, read, written } in runs(list) {
+        for h in 0..values {
+            // s[i · d + j]: key i, value j.
+            let mut s = vec![0.0; d * d];
+            if let Some(slot) = read {
+                let slot = state.row(slot);
+                s.iter_mut().enumerate().for_each(|(i, s)| *s = f64::from(slot[heads.state_at(h, i / d, i % d)]));
+            }
+            for t in first..first + rows {
+                let (row, key) = (qkv.row(t), heads.key_of(h) * d);
+                let (q, k) = (normalised(&row[key..][..d]), normalised(&row[keys * d + key..][..d]));
+                let v = &row[2 * keys * d + h * d..][..d];
+                let gate = f64::from(decay[h]) * softplus(f64::from(alpha.row(t)[h]) + f64::from(dt_bias[h]));
+                s.iter_mut().for_each(|s| *s *= gate.exp());
+                for j in 0..d {
+                    let column = |s: &[f64]| (0..d).map(|i| s[i * d + j]).collect::<Vec<_>>();
+                    let u = sigmoid(beta.row(t)[h]) * (f64::from(v[j]) - dot(&k, column(&s).into_iter()));
+                    // As in a slot: a run has the same state in one part and in several.
+                    (0..d).for_each(|i| s[i * d + j] = f64::from((s[i * d + j] + k[i] * u) as f32));
+                    out.row(t)[h * d + j] = (dot(&q, column(&s).into_iter()) / (d as f64).sqrt()) as f32;
+                }
+            }
+            let slot = state.row(written);
+            s.iter().enumerate().for_each(|(i, &s)| slot[heads.state_at(h, i / d, i % d)] = s as f32);
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn gated_norm(call: GatedNorm) -> Result<()> {
+    let GatedNorm { mut x, gate, weight, eps } = call;
+    let (gate, weight) = (Rows::new(GatedNorm::NAME, gate)?, weight.as_host().unwrap_or(&[]));
+    RowsMut::new(GatedNorm::NAME, &mut x)?.each(|t, row| {
+        let segments = row.chunks_exact_mut(weight.len()).zip(gate.row(t).chunks_exact(weight.len()));
+        for (x, gate) in segments {
+            let factor = inverse_rms(x, eps);
+            for ((x, &gate), &weight) in x.iter_mut().zip(gate).zip(weight) {
+                *x = (f64::from(*x) * factor * f64::from(weight) * f64::from(gate) * sigmoid(gate)) as f32;
+            }
+        }
+    });
+    Ok(())
+}
+
+pub(super) fn multiply(call: Multiply) -> Result<()> {
+    let Multiply { x, gate, sigmoid: gated, mut out } = call;
+    let (x, gate) = (Rows::new(Multiply::NAME, x)?, Rows::new(Multiply::NAME, gate)?);
+    RowsMut::new(Multiply::NAME, &mut out)?.each(|t, out| {
+        for ((out, &x), &gate) in out.iter_mut().zip(x.row(t)).zip(gate.row(t)) {
+            *out = (f64::from(x) * if gated { sigmoid(gate) } else { f64::from(gate) }) as f32;
+        }
+    });
+    Ok(())
+}

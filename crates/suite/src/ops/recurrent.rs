@@ -1,0 +1,216 @@
+//! Layers whose state has a fixed size: convolution, delta rule, and what stands around them.
+
+use super::*;
+use crate::framed::buffer;
+use crate::rng::Rng;
+
+/// Runs of a batch of so many rows, some rows in none, and the number of slots: no slot is read and written.
+fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<[u32; RUN_WORDS]>, usize) {
+    let (mut rows, mut first) = (Vec::new(), rng.below(2));
+    while first < tokens {
+        let count = rng.between(1, tokens - first);
+        rows.push([first, count]);
+        first += count + rng.below(2);
+    }
+    let slots = 2 * rows.len() + 1;
+    let run = |(i, &[first, count]): (usize, &[usize; 2])| {
+        let read = if rng.chance(0.3) { PADDING } else { (slots - 1 - i) as u32 };
+        [first as u32, count as u32, read, i as u32]
+    };
+    let mut runs: Vec<[u32; RUN_WORDS]> = rows.iter().enumerate().map(run).collect();
+    if rng.chance(0.5) {
+        runs.insert(rng.below(runs.len() + 1), [PADDING - 1, 0, 77, PADDING]);
+    }
+    (runs, slots)
+}
+
+fn runs_on(b: &Backend, runs: &[[u32; RUN_WORDS]]) -> Runs {
+    Runs { list: buffer(b, runs.as_flattened()), count: runs.len() }
+}
+
+/// Fails unless rows of no run are still poison; they count as zero then.
+fn rows_in_runs(mut out: Vec<f32>, cols: usize, runs: &[[u32; RUN_WORDS]]) -> Vec<f32> {
+    for (row, out) in out.chunks_mut(cols).enumerate() {
+        let row = row as u64;
+        if !runs.iter().any(|&[first, rows, ..]| (u64::from(first)..u64::from(first) + u64::from(rows)).contains(&row))
+        {
+            let poison = <f32 as crate::framed::Element>::POISON;
+            assert!(out.iter().all(|x| x.to_bits() == poison), "row {row} is in no run and was written");
+            out.fill(0.0);
+        }
+    }
+    out
+}
+
+/// A run in two calls, through a slot of its own between them.
+fn cut([first, rows, read, written]: [u32; RUN_WORDS], between: u32, at: u32) -> [[u32; RUN_WORDS]; 2] {
+    [[first, at, read, between], [first + at, rows - at, between, written]]
+}
+
+/// What an operation over runs leaves: its outputs, or the state.
+#[derive(Clone, Copy)]
+enum Left {
+    Outputs,
+    State,
+}
+
+/// Checks an operation over runs: against the reference, and that a run is the same bits by itself and in two parts.
+/// `call` takes lists of runs, one for each call, and returns outputs and state.
+fn check_runs(
+    suite: &Suite,
+    [kind, kind_of_state]: [&'static str; 2],
+    case: &dyn Display,
+    [of_outputs, of_state]: [Tolerance; 2],
+    (runs, slots): (&[[u32; RUN_WORDS]], usize),
+    call: &dyn Fn(&Backend, &[&[[u32; RUN_WORDS]]], Left) -> Output,
+) {
+    suite.check(kind, case, of_outputs, &|b| call(b, &[runs], Left::Outputs));
+    let state = suite.check(kind_of_state, case, of_state, &|b| call(b, &[runs], Left::State));
+    let b = suite.backend();
+    let Some(&[first, rows, read, written]) = runs.iter().find(|[_, rows, ..]| *rows > 0) else { return };
+    let width = state.floats.len() / slots;
+    let of_slot = |state: Output| Output::from(state.floats[written as usize * width..][..width].to_vec());
+    let run = [first, rows, read, written];
+    let alone = call(b, &[&[run]], Left::State);
+    suite.same(&format_args!("{case}, {run:?} alone"), &of_slot(state.clone()), &of_slot(alone));
+    if rows > 1 {
+        let between = (slots / 2) as u32;
+        let [a, z] = cut(run, between, 1 + rows / 3);
+        let whole = call(b, &[&[run]], Left::Outputs);
+        let parts = call(b, &[&[a], &[z]], Left::Outputs);
+        suite.same(&format_args!("{case}, {run:?} in two parts"), &whole, &parts);
+        let parts = call(b, &[&[a], &[z]], Left::State);
+        suite.same(&format_args!("{case}, state of {run:?} in two parts"), &of_slot(state), &of_slot(parts));
+    }
+}
+
+/// [`CausalConv`].
+pub fn causal_conv(suite: &Suite) {
+    let rng = &mut suite.rng("causal_conv");
+    for &tokens in suite.some("rows", TOKENS) {
+        for channels in [1, 17, 64, 300, 1024] {
+            let (taps, silu, with_bias) = (rng.pick(&[2, 3, 3, 4, 4]), rng.chance(0.5), rng.chance(0.5));
+            let (runs, slots) = random_runs(rng, tokens);
+            let x = rng.normals(tokens * channels);
+            let (weight, bias) = (rng.normals(channels * taps), rng.normals(channels));
+            let state = rng.normals(slots * (taps - 1) * channels);
+            let call = |b: &Backend, calls: &[&[[u32; RUN_WORDS]]], left: Left| {
+                let x = Framed::of(b, &x, tokens, channels, Frame::ODD);
+                let (weight, bias) = (buffer(b, &weight), buffer(b, &bias));
+                let mut state = Framed::of(b, &state, slots, (taps - 1) * channels, Frame::ODD);
+                let mut out = Framed::poisoned(b, tokens, channels, Frame { left: 1, right: 3, below: 1 });
+                for runs in calls {
+                    b.run(CausalConv {
+                        x: x.view(),
+                        weight: &weight,
+                        bias: with_bias.then_some(&bias),
+                        silu,
+                        state: state.view_mut(),
+                        runs: &runs_on(b, runs),
+                        out: out.view_mut(),
+                    })
+                    .expect("causal_conv");
+                }
+                match left {
+                    Left::Outputs => rows_in_runs(out.read(b), channels, &calls.concat()).into(),
+                    Left::State => state.read(b).into(),
+                }
+            };
+            let case = format!("{tokens} × {channels}, {taps} taps, silu {silu}, bias {with_bias}, runs {runs:?}");
+            let tolerances = [nmse(exact(taps + 1) + ROUTE, 0.1), Tolerance::Exact];
+            check_runs(suite, ["causal_conv", "causal_conv state"], &case, tolerances, (&runs, slots), &call);
+        }
+    }
+}
+
+/// [`DeltaRule`].
+pub fn delta_rule(suite: &Suite) {
+    let rng = &mut suite.rng("delta_rule");
+    let sizes = [(1, 1, 16), (2, 3, 16), (1, 2, 32), (2, 2, 64), (2, 2, 128), (1, 1, 256)];
+    for &tokens in suite.some("rows", TOKENS) {
+        for (keys, shared, width) in suite.some("heads", sizes) {
+            let map = rng.pick(&[HeadMap::Grouped, HeadMap::Tiled]);
+            let heads = DeltaHeads { keys, values: keys * shared, width, map };
+            let (runs, slots) = random_runs(rng, tokens);
+            let values = heads.values;
+            let qkv = rng.normals(tokens * heads.columns());
+            let (beta, alpha) = (rng.normals(tokens * values), rng.normals(tokens * values));
+            let decay: Vec<f32> = (0..values).map(|_| -rng.uniform(0.01, 4.0) as f32).collect();
+            let dt_bias = rng.normals(values);
+            let state: Vec<f32> = rng.normals(slots * heads.state()).iter().map(|s| s * 0.1).collect();
+            let call = |b: &Backend, calls: &[&[[u32; RUN_WORDS]]], left: Left| {
+                let qkv = Framed::of(b, &qkv, tokens, heads.columns(), Frame::ODD);
+                let beta = Framed::of(b, &beta, tokens, values, Frame::ODD);
+                let alpha = Framed::of(b, &alpha, tokens, values, Frame::ODD);
+                let mut state = Framed::of(b, &state, slots, heads.state(), Frame::ODD);
+                let mut out = Framed::poisoned(b, tokens, values * width, Frame { left: 1, right: 3, below: 1 });
+                for runs in calls {
+                    b.run(DeltaRule {
+                        qkv: qkv.view(),
+                        beta: beta.view(),
+                        alpha: alpha.view(),
+                        decay: &buffer(b, &decay),
+                        dt_bias: &buffer(b, &dt_bias),
+                        heads,
+                        state: state.view_mut(),
+                        runs: &runs_on(b, runs),
+                        out: out.view_mut(),
+                    })
+                    .expect("delta_rule");
+                }
+                match left {
+                    Left::Outputs => rows_in_runs(out.read(b), values * width, &calls.concat()).into(),
+                    Left::State => state.read(b).into(),
+                }
+            };
+            let case = format!("{tokens} tokens, {heads:?}, runs {runs:?}");
+            // Each token rounds the state anew, and what earlier tokens rounded stays in it. An output of one token in
+            // an empty state is u · (k · q) / √D, of mean square about 0.2 / D².
+            let bound = (tokens + 1) as f64 * (exact(2 * width) + ROUTE);
+            let tolerances = [nmse(bound, 0.02 / (width * width) as f64), nmse(bound, 1e-3)];
+            check_runs(suite, ["delta_rule", "delta_rule state"], &case, tolerances, (&runs, slots), &call);
+        }
+    }
+}
+
+/// [`GatedNorm`].
+pub fn gated_norm(suite: &Suite) {
+    let rng = &mut suite.rng("gated_norm");
+    for &tokens in suite.some("rows", TOKENS) {
+        for (heads, width) in [(1, 1), (3, 48), (5, 64), (2, 80), (7, 128), (1, 896)] {
+            let (x, gate) = (rng.normals(tokens * heads * width), rng.normals(tokens * heads * width));
+            let weight = rng.normals(width);
+            let run = |b: &Backend| {
+                let mut x = Framed::of(b, &x, tokens, heads * width, Frame::ODD);
+                let gate = Framed::of(b, &gate, tokens, heads * width, Frame { left: 2, right: 0, below: 1 });
+                let weight = buffer(b, &weight);
+                b.run(GatedNorm { x: x.view_mut(), gate: gate.view(), weight: &weight, eps: 1e-6 })
+                    .expect("gated_norm");
+                Output::from(x.read(b))
+            };
+            let case = format!("{tokens} × {heads} × {width}");
+            suite.check("gated_norm", &case, nmse(exact(width) + ROUTE, 0.05), &run);
+        }
+    }
+}
+
+/// [`Multiply`].
+pub fn multiply(suite: &Suite) {
+    let rng = &mut suite.rng("multiply");
+    for &tokens in suite.some("rows", TOKENS) {
+        for cols in [1, 17, 300] {
+            let (x, mut gate) = (rng.normals(tokens * cols), rng.normals(tokens * cols));
+            gate.iter_mut().for_each(|gate| *gate *= 9.0);
+            let run = |b: &Backend, sigmoid: bool| {
+                let x = Framed::of(b, &x, tokens, cols, Frame::ODD);
+                let gate = Framed::of(b, &gate, tokens, cols, Frame { left: 1, right: 0, below: 1 });
+                let mut out = Framed::poisoned(b, tokens, cols, Frame::ODD);
+                b.run(Multiply { x: x.view(), gate: gate.view(), sigmoid, out: out.view_mut() }).expect("multiply");
+                Output::from(out.read(b))
+            };
+            let case = format!("{tokens} × {cols}");
+            suite.check("multiply", &case, Tolerance::Exact, &|b| run(b, false));
+            suite.check("multiply_sigmoid", &case, nmse(ROUTE, 0.1), &|b| run(b, true));
+        }
+    }
+}
