@@ -203,12 +203,27 @@ pub enum Error {
         /// The least that is possible, besides 0.
         shortest: usize,
     },
+    /// A sequence cannot be shortened to this length, since its state has a fixed size.
+    #[error(
+        "the sequence cannot be shortened to {len} tokens: layers with a state of fixed size have it after {nearest} \
+         tokens; shorten the sequence to these and read what follows again"
+    )]
+    NoCheckpoint {
+        /// The length that was asked for.
+        len: usize,
+        /// The greatest below it that is possible.
+        nearest: usize,
+    },
     /// All sequences that the limits allow are open.
     #[error("all {0} sequences are open; close one, or allow more in the limits")]
     OutOfSequences(usize),
     /// The sequence was closed, or belongs to another runner.
     #[error("this sequence is not open here; it was closed, or belongs to another runner")]
     UnknownSequence,
+    /// Tokens of a sequence are in a batch before and after those of another, and layers with a state of fixed size
+    /// read the tokens of a sequence together.
+    #[error("a sequence's tokens are in two places of the batch; push them together")]
+    SplitSequence,
     /// A batch has more tokens or more output rows than the limits allow.
     #[error("the batch has {found} {what}, the limit is {limit}; split it, or raise the limit")]
     BatchTooLarge {

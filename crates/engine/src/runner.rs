@@ -5,6 +5,7 @@ mod hidden;
 mod logits;
 mod routing;
 
+use std::collections::HashSet;
 use std::iter::repeat;
 use std::sync::Arc;
 
@@ -214,13 +215,29 @@ impl Runner {
         self.state.shortest(sequence)
     }
 
-    /// Shortens a sequence to its first `len` tokens; a shorter sequence stays as it is. Models without windows allow
-    /// any length, all models allow 0.
+    /// Shortens a sequence to its first `len` tokens; a shorter sequence stays as it is. Models whose layers have
+    /// neither windows nor states of fixed size allow any length, all models allow 0.
     ///
     /// # Errors
-    /// [`Error::UnknownSequence`]; [`Error::Forgotten`] for a length below [`Self::shortest`] that is not 0.
+    /// [`Error::UnknownSequence`]; [`Error::Forgotten`] for a length below [`Self::shortest`] that is not 0;
+    /// [`Error::NoCheckpoint`] for one that [`Self::checkpoint`] does not return.
     pub fn truncate(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
         self.state.truncate(sequence, len)
+    }
+
+    /// The greatest length, up to `len`, to which a sequence can be shortened; what follows it must be read again.
+    /// Layers with a state of fixed size have that of the whole sequence and that before its last batch, and no other.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn checkpoint(&self, sequence: SequenceId, len: usize) -> Result<usize> {
+        self.state.checkpoint(sequence, len)
+    }
+
+    /// Whether a sequence begins with what others have computed ([`Self::open_sequence_with`]): not in a model with
+    /// layers whose state has a fixed size.
+    pub(crate) fn reuses_prefixes(&self) -> bool {
+        self.state.reuses_prefixes()
     }
 
     /// Whether the KV cache has blocks for all these sequences to grow to these lengths.
@@ -234,9 +251,9 @@ impl Runner {
     /// Appends the batch's tokens to their sequences and computes the logits and the hidden states that it asks for.
     ///
     /// # Errors
-    /// [`Error::BatchTooLarge`], [`Error::Token`], [`Error::ContextOverflow`], [`Error::UnknownSequence`],
-    /// [`Error::OutOfBlocks`] with [`Limits::kv_tokens`], [`Error::NotFinite`] if experts are counted. All sequences
-    /// are then as before.
+    /// [`Error::BatchTooLarge`], [`Error::SplitSequence`], [`Error::Token`], [`Error::ContextOverflow`],
+    /// [`Error::UnknownSequence`], [`Error::OutOfBlocks`] with [`Limits::kv_tokens`], [`Error::NotFinite`] if experts
+    /// are counted. All sequences are then as before.
     pub fn forward(&mut self, batch: &Batch) -> Result<Logits<'_>> {
         self.check(batch)?;
         let model = self.model.clone();
@@ -258,6 +275,11 @@ impl Runner {
         if let Some((what, found, limit)) = room.into_iter().find(|(_, found, limit)| found > limit) {
             return Err(Error::BatchTooLarge { what, found, limit });
         }
+        let mut met = HashSet::new();
+        let mut parts = batch.parts.chunk_by(|a, b| a.0 == b.0);
+        if !self.state.reuses_prefixes() && !parts.all(|part| met.insert(part[0].0)) {
+            return Err(Error::SplitSequence);
+        }
         let vocab = self.model.spec.vocab;
         match batch.tokens.iter().position(|&id| id as usize >= vocab) {
             Some(index) => Err(Error::Token { id: batch.tokens[index], index, vocab }),
@@ -272,7 +294,8 @@ impl Runner {
         self.last = None;
         self.output_rows.clone_from(&batch.output_rows);
         self.hidden_rows.clone_from(&batch.hidden_rows);
-        for &(id, tokens) in &batch.parts {
+        for part in batch.parts.chunk_by(|a, b| a.0 == b.0) {
+            let (id, tokens) = (part[0].0, part.iter().map(|(_, tokens)| tokens).sum());
             let start = self.state.len(id)?;
             self.state.append(backend, id, tokens)?;
             // A context is far below 2^32.

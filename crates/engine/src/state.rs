@@ -14,6 +14,7 @@
 //! whether sequences can grow; [`State::append`] fails where they cannot.
 
 mod blocks;
+mod fixed;
 mod group;
 mod prefix;
 mod uploaded;
@@ -22,11 +23,13 @@ use std::collections::HashSet;
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
-use gristmill_kernels::ops::KvCopy;
+use gristmill_kernels::ops::{KvCopy, Runs};
+use gristmill_kernels::tensor::Buffer;
 
 use crate::error::{Error, Result};
 use crate::limits::Limits;
-use crate::model::spec::{AttentionSpec, LayerSpec, Mixer, ModelSpec};
+use crate::model::spec::{AttentionSpec, LayerSpec, ModelSpec};
+use fixed::{Fixed, FixedBuffers};
 use group::{Group, HeldBlocks, blocks_for};
 use prefix::{PrefixCache, parent_behind};
 pub(crate) use uploaded::Uploaded;
@@ -49,10 +52,10 @@ pub(crate) struct StateKind {
 }
 
 impl StateKind {
-    fn of(layer: &LayerSpec, format: KvFormat) -> Self {
-        let Mixer::Attention(attention) = &layer.mixer;
-        let AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = *attention;
-        StateKind { kv: KvSpec { heads, key_width, value_width, format }, window }
+    /// `None` for a layer without keys and values.
+    fn of(layer: &LayerSpec, format: KvFormat) -> Option<Self> {
+        let &AttentionSpec { kv_heads: heads, key_width, value_width, window, .. } = layer.attention()?;
+        Some(StateKind { kv: KvSpec { heads, key_width, value_width, format }, window })
     }
 
     /// Blocks that a sequence of `context` tokens has at most, in batches of at most `tokens` tokens.
@@ -95,9 +98,29 @@ pub struct KvUsage {
 }
 
 /// A layer's state during a forward pass.
-pub(crate) struct LayerState<'a> {
-    pub(crate) cache: &'a mut KvCache,
-    pub(crate) placement: &'a Placement,
+pub(crate) enum LayerState<'a> {
+    /// Keys and values.
+    Kv { cache: &'a mut KvCache, placement: &'a Placement },
+    /// A state of fixed size.
+    Fixed(FixedLayer<'a>),
+}
+
+/// The state of a layer that has a fixed size, during a forward pass.
+pub(crate) struct FixedLayer<'a> {
+    /// The convolution's inputs, in `slots` rows.
+    pub(crate) convolution: &'a mut Buffer<f32>,
+    /// The delta rule's matrices, in `slots` rows.
+    pub(crate) delta: &'a mut Buffer<f32>,
+    pub(crate) slots: usize,
+    pub(crate) runs: &'a Runs,
+}
+
+/// A layer's state.
+#[derive(Debug)]
+enum LayerMemory {
+    /// Of a group.
+    Kv(usize, KvCache),
+    Fixed(FixedBuffers),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -117,8 +140,9 @@ pub(crate) struct State {
     context: usize,
     slots: Vec<Slot>,
     groups: Vec<Group>,
-    /// Each layer's group, and its cache.
-    layers: Vec<(usize, KvCache)>,
+    /// Of layers with a state of fixed size, if there are any.
+    fixed: Option<Fixed>,
+    layers: Vec<LayerMemory>,
     prefix: PrefixCache,
 }
 
@@ -126,13 +150,14 @@ impl State {
     /// Bytes of the caches for sequences of `context` tokens.
     pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
         let layer = |kind: StateKind| backend.kv_bytes(kind.kv, kind.all_blocks(limits, context));
-        spec.layers.iter().map(|spec| layer(StateKind::of(spec, limits.kv_format))).fold(0, u64::saturating_add)
+        let caches = spec.layers.iter().filter_map(|spec| StateKind::of(spec, limits.kv_format)).map(layer);
+        caches.fold(fixed::bytes(spec, limits.sequences), u64::saturating_add)
     }
 
     /// Bytes of slots, positions and block tables, for each group.
     pub(crate) fn table_bytes(spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
         let mut groups: Vec<StateKind> = Vec::new();
-        for kind in spec.layers.iter().map(|spec| StateKind::of(spec, limits.kv_format)) {
+        for kind in spec.layers.iter().filter_map(|spec| StateKind::of(spec, limits.kv_format)) {
             if !groups.contains(&kind) {
                 groups.push(kind);
             }
@@ -145,9 +170,13 @@ impl State {
     /// Allocates for sequences of `context` tokens. The caller has checked [`Self::bytes`].
     pub(crate) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
         let slots = vec![Slot::default(); limits.sequences];
-        let mut state = Self { context, slots, groups: vec![], layers: vec![], prefix: PrefixCache::default() };
+        let (fixed, prefix) = (Fixed::new(backend, spec, limits)?, PrefixCache::default());
+        let mut state = Self { context, slots, groups: vec![], fixed, layers: vec![], prefix };
         for layer in &spec.layers {
-            let kind = StateKind::of(layer, limits.kv_format);
+            if let Some(of_sequence) = layer.mixer.fixed_state(spec.hidden) {
+                state.layers.push(LayerMemory::Fixed(FixedBuffers::new(backend, of_sequence, limits.sequences)?));
+            }
+            let Some(kind) = StateKind::of(layer, limits.kv_format) else { continue };
             let group = match state.groups.iter().position(|group| group.kind == kind) {
                 Some(group) => group,
                 None => {
@@ -156,7 +185,7 @@ impl State {
                 }
             };
             let cache = backend.alloc_kv(kind.kv, state.groups[group].block_count())?;
-            state.layers.push((group, cache));
+            state.layers.push(LayerMemory::Kv(group, cache));
         }
         Ok(state)
     }
@@ -181,12 +210,18 @@ impl State {
         Ok(SequenceId { slot: index as u32, generation: slot.generation })
     }
 
+    /// Whether sequences begin with what others have computed. A state of fixed size is that of a whole text and of
+    /// none of its beginnings.
+    pub(crate) fn reuses_prefixes(&self) -> bool {
+        self.fixed.is_none()
+    }
+
     /// Opens a sequence of a tenant with the longest beginning of `tokens` whose blocks the prefix cache has, and
     /// returns its length.
     pub(crate) fn open_with(&mut self, tenant: u64, tokens: &[u32]) -> Result<(SequenceId, usize)> {
         let id = self.open()?;
         let slot = id.slot as usize;
-        let tokens = &tokens[..tokens.len().min(self.context)];
+        let tokens = if self.reuses_prefixes() { &tokens[..tokens.len().min(self.context)] } else { &[] };
         let mut chain = self.prefix.chain(tenant, tokens);
         let (len, held) = loop {
             // Behind whole blocks, the beginning of one that differs later: it is copied before the sequence writes.
@@ -222,6 +257,9 @@ impl State {
     /// Gives the prefix cache the full blocks of a sequence, whose text begins with `tokens`.
     pub(crate) fn keep(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
         let slot = self.slot(id)?;
+        if !self.reuses_prefixes() {
+            return Ok(());
+        }
         let tokens = &tokens[..tokens.len().min(self.slots[slot].len)];
         let have = self.slots[slot].chain.len();
         for (at, block) in tokens.chunks_exact(KV_BLOCK).enumerate().skip(have) {
@@ -238,7 +276,7 @@ impl State {
         let Slot { len, chain, .. } = &self.slots[id.slot as usize];
         let at = chain.len();
         let rest = &tokens[(at * KV_BLOCK).min(tokens.len())..tokens.len().min(*len)];
-        if !rest.is_empty() {
+        if !rest.is_empty() && self.reuses_prefixes() {
             let entry = self.keep_block(id.slot as usize, at, rest);
             self.prefix.prune(entry);
         }
@@ -321,13 +359,27 @@ impl State {
             let copy = self.groups[index].grow(slot, have, len, &mut evicted);
             evicted.into_iter().for_each(|entry| self.evict(index, entry));
             if let Some(copy) = copy? {
-                for (_, cache) in self.layers.iter_mut().filter(|(of, _)| *of == index) {
-                    backend.run(KvCopy { cache, blocks: &[copy] })?;
+                for layer in &mut self.layers {
+                    match layer {
+                        LayerMemory::Kv(of, cache) if *of == index => backend.run(KvCopy { cache, blocks: &[copy] })?,
+                        LayerMemory::Kv(..) | LayerMemory::Fixed(_) => {}
+                    }
                 }
             }
         }
+        if let Some(fixed) = &mut self.fixed {
+            fixed.grow(slot, len)?;
+        }
         self.slots[slot].len = len;
         Ok(())
+    }
+
+    /// The greatest length up to `len` to which a sequence can be shortened: see [`crate::Runner::checkpoint`].
+    pub(crate) fn checkpoint(&self, id: SequenceId, len: usize) -> Result<usize> {
+        let slot = self.slot(id)?;
+        let len = len.min(self.slots[slot].len);
+        let nearest = self.fixed.as_ref().map_or(len, |fixed| fixed.checkpoint(slot, len));
+        Ok(if nearest < self.shortest(id)? { 0 } else { nearest })
     }
 
     /// The least length above 0 to which a sequence can be shortened: see [`crate::Runner::shortest`].
@@ -346,6 +398,13 @@ impl State {
         let shortest = self.shortest(id)?;
         if len > 0 && len < shortest {
             return Err(Error::Forgotten { len, shortest });
+        }
+        let nearest = self.checkpoint(id, len)?;
+        if nearest < len {
+            return Err(Error::NoCheckpoint { len, nearest });
+        }
+        if let Some(fixed) = &mut self.fixed {
+            fixed.truncate(slot, len);
         }
         self.slots[slot].len = len;
         self.groups.iter_mut().for_each(|group| group.truncate(slot, len));
@@ -371,6 +430,7 @@ impl State {
         chain.iter().for_each(|&entry| self.prefix.pin(entry));
         self.slots[to] = Slot { open: true, generation: fork.generation, len, tenant, chain };
         self.groups.iter_mut().for_each(|group| group.share(from, to));
+        self.fixed.iter_mut().for_each(|fixed| fixed.share(from, to));
         Ok(fork)
     }
 
@@ -384,6 +444,9 @@ impl State {
         let last = positions.iter().max().map_or(0, |&position| position as usize);
         let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
         let step = Step { one_token_per_sequence, context_columns };
+        if let Some(fixed) = &mut self.fixed {
+            fixed.place(backend, &slots, padded)?;
+        }
         slots.resize(padded, u32::MAX);
         positions.resize(padded, 0);
         self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, step))?;
@@ -392,8 +455,16 @@ impl State {
 
     /// The state of each layer, first to last.
     pub(crate) fn layers(&mut self) -> impl Iterator<Item = LayerState<'_>> {
-        let groups = &self.groups;
-        self.layers.iter_mut().map(|(group, cache)| LayerState { cache, placement: &groups[*group].placement })
+        let (groups, fixed) = (&self.groups, self.fixed.as_ref());
+        self.layers.iter_mut().filter_map(move |layer| {
+            Some(match layer {
+                LayerMemory::Kv(group, cache) => LayerState::Kv { cache, placement: &groups[*group].placement },
+                LayerMemory::Fixed(FixedBuffers { convolution, delta }) => {
+                    let fixed = fixed?;
+                    LayerState::Fixed(FixedLayer { convolution, delta, slots: fixed.slots(), runs: &fixed.runs })
+                }
+            })
+        })
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Found {
     pub(crate) different: usize,
     /// Tokens whose keys and values another text had left.
     pub(crate) reused: usize,
+    /// Whether texts begin with what others left: not in a model with layers whose state has a fixed size.
+    pub(crate) reuses: bool,
     /// Guesses that were computed and taken back.
     pub(crate) guessed: usize,
     /// Batches with one token of each of several texts.
@@ -73,8 +75,11 @@ impl Company {
     pub(crate) fn compare(&self, model: &Arc<Model>, rng: &mut Rng) -> Result<Found> {
         let texts = self.texts(model.spec().vocab, rng);
         let alone: Vec<Rows> = texts.iter().map(|text| self.alone(model, text)).collect::<Result<_>>()?;
-        let mut runner = self.runner(model, self.texts)?;
-        let mut found = Found::default();
+        // One more for the moment of a fork.
+        let mut runner = self.runner(model, self.texts + 1)?;
+        let spec = model.spec();
+        let reuses = spec.layers.iter().all(|layer| layer.mixer.fixed_state(spec.hidden).is_none());
+        let mut found = Found { reuses, ..Found::default() };
         for _ in 0..2 {
             self.together(&mut runner, &texts, &alone, rng, &mut found)?;
         }
@@ -124,15 +129,39 @@ impl Company {
                 found.rows += part.own;
                 found.different += rows.iter().zip(expected).filter(|(row, expected)| row != expected).count();
                 found.guessed += part.tokens.len() - part.own;
-                own.at += part.own;
+                // Behind the nearest checkpoint the text is read again.
+                own.at = runner.checkpoint(own.id, own.at + part.own)?;
                 runner.truncate(own.id, own.at)?;
                 runner.keep_prefix(own.id, &texts[own.text][..own.at])?;
             }
+            self.interrupt(runner, texts, &mut open, &mut waiting, rng)?;
             let (done, left): (Vec<_>, _) = open.into_iter().partition(|own| own.at == self.length);
             for own in done {
                 runner.retire_sequence(own.id, &texts[own.text])?;
             }
             open = left;
+        }
+        Ok(())
+    }
+
+    /// Now and then goes on with a fork of a text, or preempts one, which begins again later.
+    fn interrupt(
+        &self,
+        runner: &mut Runner,
+        texts: &[Vec<u32>],
+        open: &mut Vec<Open>,
+        waiting: &mut Vec<usize>,
+        rng: &mut Rng,
+    ) -> Result<()> {
+        for own in open.iter_mut().filter(|_| rng.chance(0.1)) {
+            let fork = runner.fork_sequence(own.id)?;
+            runner.close_sequence(own.id)?;
+            own.id = fork;
+        }
+        if open.len() > 1 && rng.chance(0.05) {
+            let own = open.swap_remove(rng.below(open.len()));
+            runner.retire_sequence(own.id, &texts[own.text][..own.at])?;
+            waiting.insert(0, own.text);
         }
         Ok(())
     }

@@ -145,7 +145,7 @@ impl DraftModel {
         let before_last = &request.text[..request.text.len().saturating_sub(1)];
         let shared = tokens.iter().zip(before_last).take_while(|(a, b)| a == b).count();
         if shared < tokens.len() {
-            let known = if shared < self.runner.shortest(*sequence)? { 0 } else { shared };
+            let known = self.runner.checkpoint(*sequence, shared)?;
             self.runner.truncate(*sequence, known)?;
             tokens.truncate(known);
         }

@@ -1,14 +1,17 @@
 //! One forward pass: a flat batch of tokens of several sequences to hidden states and logits. Blocks are compositions
 //! of ops; each adds its output to the residual stream.
 
+mod recurrent;
+
 use std::sync::Arc;
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
+use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
-    GateUp, GateUpAct, LayerNorm, Matmul, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary, Route,
-    Scale,
+    GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary,
+    Route, Scale,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -20,7 +23,7 @@ use super::spec::{AttentionSpec, Mixer, ModelSpec};
 use super::weights::{
     AttentionWeights, Block, MixerWeights, MlpWeights, MoeWeights, NormWeights, SharedWeights, Weights,
 };
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::stage::Stage;
 use crate::state::{LayerState, State};
 
@@ -47,10 +50,18 @@ pub(crate) fn forward(
     let layers = model.spec.layers.iter().zip(&weights.layers).zip(rotaries).zip(state.layers());
     for (index, (((spec, layer), rotary), state)) in layers.enumerate() {
         let block = &layer.mixer;
-        match (&spec.mixer, &block.weights) {
-            (Mixer::Attention(spec), MixerWeights::Attention(weights)) => {
-                step.attention(spec, block, weights, rotary, state, scratch)?;
+        match (&spec.mixer, &block.weights, state) {
+            (Mixer::Attention(spec), MixerWeights::Attention(weights), LayerState::Kv { cache, placement }) => {
+                step.attention(spec, block, weights, rotary, (cache, placement), scratch)?
             }
+            (Mixer::Delta(spec), MixerWeights::Delta(weights), LayerState::Fixed(state)) => {
+                step.delta(spec, block, weights, state, scratch)?;
+            }
+            (Mixer::Convolution(_), MixerWeights::Convolution(weights), LayerState::Fixed(state)) => {
+                step.convolution(block, weights, state, scratch)?;
+            }
+            // Weights and state are made of the same spec.
+            (_, _, _) => return Err(Error::UnknownSequence),
         }
         step.post_norm(block.post_norm.as_ref(), scratch)?;
         if let Some(block) = &layer.mlp {
@@ -172,10 +183,12 @@ impl Step<'_> {
         block: &MixerBlock,
         weights: &AttentionWeights<Weight, Buffer<f32>>,
         rotary: &Rotary,
-        state: LayerState,
+        (cache, placement): (&mut KvCache, &Placement),
         s: &mut Scratch,
     ) -> Result<()> {
-        let (t, b, columns) = (self.tokens, self.backend, spec.qkv_columns());
+        let (t, b, attended) = (self.tokens, self.backend, spec.attended_columns());
+        let gate = if spec.gate { attended } else { 0 };
+        let columns = gate + spec.qkv_columns();
 
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
         self.norm_matmul(&block.norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
@@ -183,11 +196,11 @@ impl Step<'_> {
         let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps, after_rotation });
         let AttentionSpec { heads, scale, window, .. } = *spec;
         b.run(Attend {
-            qkv: s.qkv.view_mut(t, columns)?,
+            qkv: s.qkv.view_mut(t, columns)?.columns(gate..columns)?,
             norms,
             rotary,
-            cache: state.cache,
-            placement: state.placement,
+            cache,
+            placement,
             options: AttentionOptions {
                 heads,
                 scale,
@@ -196,9 +209,14 @@ impl Step<'_> {
                 softcap: None,
                 precision: self.precision,
             },
-            out: s.attended.view_mut(t, spec.attended_columns())?,
+            out: s.attended.view_mut(t, attended)?,
             act: &mut s.act,
         })?;
+        if spec.gate {
+            let (x, gate) = (s.attended.view(t, attended)?, s.qkv.view(t, columns)?.columns(0..attended)?);
+            b.run(Multiply { x, gate, sigmoid: true, out: s.mixed.view_mut(t, attended)? })?;
+            b.run(PrepareActivations { x: s.mixed.view(t, attended)?, act: &mut s.act })?;
+        }
         let (epilogue, y) = self.output(block.post_norm.is_some(), &mut s.delta, &mut s.residual)?;
         let bias = weights.output_bias.as_ref();
         Ok(b.run(Matmul { bias, epilogue, ..Matmul::new(&weights.output, &s.act, y) })?)

@@ -3,6 +3,7 @@
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::groups::Groups;
+use gristmill_kernels::ops::DeltaHeads;
 use gristmill_kernels::tensor::Buffer;
 
 use super::spec::{LayerSpec, Mixer, MlpSpec, ModelSpec};
@@ -25,9 +26,12 @@ pub(crate) struct Scratch {
     pub(crate) act: Act,
     /// The gated activation of an MLP, prepared for its second product.
     pub(crate) inner_act: Act,
-    /// Queries, keys and values side by side, T × (H·Dk + KV·Dk + KV·Dv).
+    /// The first product of a mixer: of attention queries, keys and values side by side, T × (H·Dk + KV·Dk + KV·Dv),
+    /// with the output's gate before them if there is one.
     pub(crate) qkv: Buffer<f32>,
-    /// The output of attention, T × H·Dv.
+    /// The convolution's output, or a gated product; empty for a model without either.
+    pub(crate) mixed: Buffer<f32>,
+    /// The output of attention, T × H·Dv, or of what stands in its place.
     pub(crate) attended: Buffer<f32>,
     /// The gated activation, T × inner, or T·k × inner with experts.
     pub(crate) inner: Buffer<f32>,
@@ -62,6 +66,7 @@ struct Widths {
     delta: usize,
     vocab: usize,
     qkv: usize,
+    mixed: usize,
     attended: usize,
     inner: usize,
     act: usize,
@@ -78,8 +83,17 @@ impl Widths {
         let (hidden, vocab, delta) = (spec.hidden, spec.vocab, if spec.post_norms { spec.hidden } else { 0 });
         let mut w = Widths { hidden, vocab, delta, act: whole(hidden), ..Self::default() };
         for layer in &spec.layers {
-            let (attended, qkv) = match &layer.mixer {
-                Mixer::Attention(attention) => (attention.attended_columns(), attention.qkv_columns()),
+            let (attended, qkv, mixed) = match &layer.mixer {
+                Mixer::Attention(attention) => {
+                    let gate = if attention.gate { attention.attended_columns() } else { 0 };
+                    (attention.attended_columns(), attention.qkv_columns() + gate, gate)
+                }
+                Mixer::Delta(delta) => {
+                    let DeltaHeads { values, width, .. } = delta.heads;
+                    let columns = delta.heads.columns();
+                    (values * width, columns + values * width + 2 * values, columns)
+                }
+                Mixer::Convolution(_) => (spec.hidden, 3 * spec.hidden, spec.hidden),
             };
             let (pairs, width) = match layer.mlp {
                 None => (0, 0),
@@ -95,6 +109,7 @@ impl Widths {
                 }
             };
             w.qkv = w.qkv.max(qkv);
+            w.mixed = w.mixed.max(mixed);
             w.attended = w.attended.max(attended);
             w.inner = w.inner.max(pairs * width);
             w.act = w.act.max(whole(attended));
@@ -116,7 +131,9 @@ impl Scratch {
             0 => 0,
             experts => 4 * (w.hidden + experts + w.top_k * (w.hidden + 4) + 2 * w.choices),
         };
-        let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.attended + w.inner) + act * (w.act + w.inner_act) + moe;
+        let token = 4 * (1 + 2 * w.hidden + w.delta + w.qkv + w.mixed + w.attended + w.inner)
+            + act * (w.act + w.inner_act)
+            + moe;
         let row = 4 * (2 + w.vocab);
         // Groups of experts, and a GPU's grids of them, have some words that do not depend on the number of tokens.
         let experts = 16 * w.experts.max(1) + 1024;
@@ -145,6 +162,7 @@ impl Scratch {
             act: backend.alloc_act(precision, tokens, w.act)?,
             inner_act: backend.alloc_act(precision, tokens, w.inner_act)?,
             qkv: floats(w.qkv, "queries, keys and values")?,
+            mixed: floats(w.mixed, "convolution and gates")?,
             attended: floats(w.attended, "attention")?,
             inner: floats(w.inner, "the MLP")?,
             moe: MoeScratch {

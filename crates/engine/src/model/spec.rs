@@ -1,6 +1,6 @@
 //! The parts of a model, as data: `arch` reads it from a file, `forward` computes with it.
 
-use gristmill_kernels::ops::{Activation, RopeStyle, Routing};
+use gristmill_kernels::ops::{Activation, DeltaHeads, RopeStyle, Routing};
 
 /// A decoder-only transformer. With x the residual stream, a layer is
 ///
@@ -26,6 +26,8 @@ pub struct ModelSpec {
     pub norm_eps: f32,
     /// `blk.N.{mlp_norm}` names the norm before an MLP.
     pub mlp_norm: &'static str,
+    /// The name of the norm after the last layer.
+    pub output_norm: &'static str,
     /// The output of a block is normalised before it is added to the residual stream.
     pub post_norms: bool,
     /// Multiplies the embeddings.
@@ -111,6 +113,69 @@ pub struct LayerSpec {
 pub enum Mixer {
     /// Attention to keys and values of all tokens, or of those in a window.
     Attention(AttentionSpec),
+    /// The gated delta rule: a state of fixed size takes each token.
+    Delta(DeltaSpec),
+    /// A short convolution between two gates.
+    Convolution(ConvolutionSpec),
+}
+
+/// The gated delta rule, with a convolution before and a gated norm after it. With x the normalised residual stream
+///
+/// ```text
+/// qkv = silu(convolution(W_qkv x))
+/// output(gated_norm(delta_rule(qkv, W_β x, W_α x), W_z x))
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeltaSpec {
+    /// The heads of queries, keys and values.
+    pub heads: DeltaHeads,
+    /// Taps of the convolution.
+    pub taps: usize,
+    /// How the file has the projections.
+    pub projections: DeltaProjections,
+}
+
+/// Which tensors are the projections of [`DeltaSpec`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeltaProjections {
+    /// Queries, keys and values, the gate, β and α: four tensors.
+    Apart,
+    /// As `Apart`, but β and α are one tensor: for each key head the rows of its value heads' β, then of their α.
+    GatesJoined,
+    /// Two tensors: β and α as in `GatesJoined`; for each key head the rows of its query, key, values and gates.
+    Joined,
+}
+
+/// A short convolution: with (b, c, x) = input · row, the output is output(c · convolution(b · x)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvolutionSpec {
+    /// Taps of the convolution.
+    pub taps: usize,
+}
+
+/// Elements of a sequence's state in a layer whose state has a fixed size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedState {
+    /// Of the convolution.
+    pub convolution: usize,
+    /// Of the delta rule.
+    pub delta: usize,
+}
+
+impl Mixer {
+    /// The state of a layer, if it has a fixed size; `hidden` is the width of the residual stream.
+    pub fn fixed_state(&self, hidden: usize) -> Option<FixedState> {
+        match self {
+            Mixer::Attention(_) => None,
+            Mixer::Delta(DeltaSpec { heads, taps, .. }) => {
+                Some(FixedState { convolution: (taps - 1) * heads.columns(), delta: heads.state() })
+            }
+            Mixer::Convolution(ConvolutionSpec { taps }) => {
+                Some(FixedState { convolution: (taps - 1) * hidden, delta: 0 })
+            }
+        }
+    }
 }
 
 /// Causal attention with grouped queries (GQA).
@@ -138,6 +203,8 @@ pub struct AttentionSpec {
     pub qkv_bias: bool,
     /// The output projection has a bias.
     pub output_bias: bool,
+    /// The output is multiplied by the sigmoid of a gate; each head's rows of the gate follow those of its query.
+    pub gate: bool,
     /// The rotary position embedding.
     pub rope: RopeSpec,
 }
@@ -247,6 +314,7 @@ impl LayerSpec {
     pub fn attention(&self) -> Option<&AttentionSpec> {
         match &self.mixer {
             Mixer::Attention(attention) => Some(attention),
+            Mixer::Delta(_) | Mixer::Convolution(_) => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use gristmill_kernels::reference::Reference;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::spec::{MlpSpec, NormKind, RopeScaling, RopeSpec};
+use crate::model::spec::{ConvolutionSpec, Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
 
 const CONTEXT: usize = 300;
 const TOKENS: usize = 40;
@@ -27,6 +27,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         norm_after_rope: false,
         qkv_bias: false,
         output_bias: false,
+        gate: false,
         rope: rope.clone(),
     };
     let mlp = MlpSpec::Dense { inner: 2, activation: gristmill_kernels::ops::Activation::SwiGlu };
@@ -40,6 +41,7 @@ fn spec(windows: &[Option<usize>]) -> ModelSpec {
         norm: NormKind::Rms,
         norm_eps: 1e-5,
         mlp_norm: "ffn_norm",
+        output_norm: "output_norm",
         post_norms: false,
         embedding_scale: 1.0,
         residual_scale: 1.0,
@@ -56,6 +58,15 @@ fn limits() -> Limits {
     Limits { context: Some(CONTEXT), sequences: 3, batch_tokens: TOKENS, ..Limits::default() }
 }
 
+/// Blocks of each layer's cache.
+fn cache_blocks(state: &mut State) -> Vec<usize> {
+    let blocks = |layer| match layer {
+        LayerState::Kv { cache, .. } => Some(cache.blocks()),
+        LayerState::Fixed(_) => None,
+    };
+    state.layers().filter_map(blocks).collect()
+}
+
 #[test]
 fn a_window_bounds_the_blocks() {
     let bytes = |windows: &[_], context| State::bytes(&Reference::backend(), &spec(windows), &limits(), context);
@@ -69,7 +80,7 @@ fn a_window_bounds_the_blocks() {
     assert_eq!(bytes(&[Some(usize::MAX)], CONTEXT), 19 * block);
     let mut state = State::new(&Reference::backend(), &spec(&[Some(9), None, Some(9)]), &limits(), CONTEXT).unwrap();
     assert_eq!(state.groups.len(), 2);
-    assert_eq!(state.layers().map(|layer| layer.cache.blocks()).collect::<Vec<_>>(), [12, 57, 12]);
+    assert_eq!(cache_blocks(&mut state), [12, 57, 12]);
     let id = state.open().unwrap();
     for len in 1..=CONTEXT {
         state.append(&Reference::backend(), id, 1).unwrap();
@@ -84,6 +95,85 @@ fn a_window_bounds_the_blocks() {
     state.truncate(id, 248).unwrap();
     state.truncate(id, 0).unwrap();
     assert_eq!(state.shortest(id).unwrap(), 0);
+}
+
+/// [`spec`], with a convolution after each layer.
+fn with_convolutions(windows: &[Option<usize>]) -> ModelSpec {
+    let mut spec = spec(windows);
+    let convolution = |layer: &LayerSpec| LayerSpec {
+        mixer: Mixer::Convolution(ConvolutionSpec { taps: 3 }),
+        mlp: layer.mlp.clone(),
+    };
+    spec.layers = spec.layers.iter().flat_map(|layer| [layer.clone(), convolution(layer)]).collect();
+    spec
+}
+
+#[test]
+fn states_of_fixed_size_are_counted() {
+    let backend = Reference::backend();
+    let [without, with] =
+        [spec(&[None]), with_convolutions(&[None])].map(|spec| State::bytes(&backend, &spec, &limits(), CONTEXT));
+    // Two slots for each of three sequences, of two inputs of two channels.
+    assert_eq!(with - without, 2 * 3 * 2 * 2 * 4);
+    assert_eq!(State::bytes(&backend, &with_convolutions(&[]), &limits(), CONTEXT), 0);
+}
+
+proptest! {
+    /// A sequence can be shortened to the state before its last batch and to nothing, whatever others do; slots are
+    /// counted right, and there are always enough.
+    #[test]
+    fn states_of_fixed_size_have_checkpoints(
+        steps in prop::collection::vec((0usize..3, 0usize..6, 0usize..CONTEXT), 1..200),
+    ) {
+        let backend = Reference::backend();
+        let mut state = State::new(&backend, &with_convolutions(&[Some(60), None]), &limits(), CONTEXT).unwrap();
+        // Each sequence with its length before its last batch.
+        let mut open: Vec<Option<(SequenceId, usize)>> = vec![None; 3];
+        for (at, what, n) in steps {
+            match (open[at], what) {
+                (None, _) => {
+                    let other = open.iter().flatten().next().copied().filter(|_| what > 2);
+                    open[at] = Some(match other {
+                        Some((other, before)) => (state.fork(other).unwrap(), before),
+                        None => (state.open().unwrap(), 0),
+                    });
+                }
+                (Some((id, _)), 0) => {
+                    state.retire(id, &[7; CONTEXT]).unwrap();
+                    open[at] = None;
+                }
+                (Some((id, before)), 1 | 2) => {
+                    let len = state.len(id).unwrap();
+                    let asked = if what == 1 { n } else { before };
+                    let allowed = [0, before].contains(&asked) || asked >= len;
+                    let nearest = state.checkpoint(id, asked).unwrap();
+                    prop_assert_eq!(nearest, if asked >= len { len } else if asked >= before { before } else { 0 });
+                    let done = state.truncate(id, asked);
+                    prop_assert_eq!(done.is_ok(), allowed);
+                    if done.is_ok() && asked < len {
+                        open[at] = Some((id, 0));
+                        prop_assert_eq!(state.len(id).unwrap(), asked);
+                    }
+                }
+                (Some((id, _)), _) => {
+                    let len = state.len(id).unwrap();
+                    let more = 1 + n % TOKENS;
+                    let done = state.append(&backend, id, more);
+                    prop_assert_eq!(done.is_ok(), len + more <= CONTEXT);
+                    if done.is_ok() {
+                        open[at] = Some((id, len));
+                    }
+                }
+            }
+            prop_assert_eq!(state.usage().cached, 0);
+            let lens = state.slots.iter().map(|slot| if slot.open { slot.len } else { 0 }).collect::<Vec<_>>();
+            state.groups.iter().for_each(|group| group.check(&lens));
+            state.fixed.as_ref().unwrap().check(&lens);
+        }
+        let (_, reused) = State::new(&backend, &with_convolutions(&[None]), &limits(), CONTEXT).unwrap()
+            .open_with(0, &[7; 40]).unwrap();
+        prop_assert_eq!(reused, 0);
+    }
 }
 
 proptest! {

@@ -43,6 +43,9 @@ impl Worker {
     /// computing waits for that.
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
+            if !self.runner.reuses_prefixes() {
+                return false;
+            }
             let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);
             of_tenant.into_iter().any(|other| is_being_computed(job.reusable(), &other.tokens, other.computed))
         };

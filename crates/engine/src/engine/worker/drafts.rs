@@ -10,7 +10,7 @@ impl Worker {
         let context = self.runner.context();
         let decoding = self.slots.iter().enumerate().filter_map(|(slot, running)| Some((slot, running.as_ref()?)));
         let requests: Vec<DraftRequest<'_>> = decoding
-            .filter(|(_, running)| running.decodes())
+            .filter(|(_, running)| running.decodes() && running.computed + 1 >= running.tokens.len())
             .filter_map(|(slot, Running { tokens: text, job, .. })| {
                 let count = job.draft_tokens(context.saturating_sub(text.len()));
                 Some(DraftRequest { slot, text, count, completion: job.completion()? })

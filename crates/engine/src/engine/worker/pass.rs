@@ -136,9 +136,11 @@ impl Worker {
             if let Task::Complete(completion) = &mut running.job.task {
                 completion.learn(&mut running.job.progress, drafted, accepted);
             }
-            self.runner.truncate(running.sequence, length + accepted)?;
+            let state = self.runner.checkpoint(running.sequence, length + accepted)?;
+            self.runner.truncate(running.sequence, state)?;
         }
-        running.computed = chunk.positions.end.min(length + accepted);
+        // Tokens behind the nearest checkpoint are computed again.
+        running.computed = self.runner.sequence_len(running.sequence)?;
         self.runner.keep_prefix(running.sequence, &running.tokens)
     }
 

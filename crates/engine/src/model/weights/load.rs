@@ -46,14 +46,11 @@ impl Load<'_> {
         let len = self.file.data(tensor).len();
         let owner = Arc::new(TensorBytes { file: self.file.clone(), tensor: tensor.clone() });
         let (experts, rows, cols) = wanted.matrix();
-        Ok(TensorView {
-            name: wanted.name.clone(),
-            format: tensor.format,
-            experts,
-            rows,
-            cols,
-            bytes: SharedBytes::new(owner, 0..len).unwrap_or_else(|| Vec::new().into()),
-        })
+        let bytes = match &wanted.order {
+            None => SharedBytes::new(owner, 0..len).unwrap_or_else(|| Vec::new().into()),
+            Some(order) => order.apply(self.file.data(tensor), len / rows.max(1)).into(),
+        };
+        Ok(TensorView { name: wanted.name.clone(), format: tensor.format, experts, rows, cols, bytes })
     }
 
     fn done(&mut self, tensors: &[Wanted]) -> Result<()> {

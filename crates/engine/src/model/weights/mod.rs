@@ -2,6 +2,7 @@
 //! [`survey`] to check the file before anything is loaded, and by [`load`].
 
 mod load;
+mod mixers;
 mod survey;
 mod table;
 
@@ -54,6 +55,33 @@ pub(crate) struct Block<W, V> {
 #[derive(Debug)]
 pub(crate) enum MixerWeights<M, V> {
     Attention(AttentionWeights<M, V>),
+    Delta(DeltaWeights<M, V>),
+    Convolution(ConvolutionWeights<M, V>),
+}
+
+/// The weights of a delta rule.
+#[derive(Debug)]
+pub(crate) struct DeltaWeights<M, V> {
+    /// Queries, keys and values, then the gate, β and α, side by side.
+    pub(crate) input: M,
+    /// Taps of each channel of queries, keys and values.
+    pub(crate) convolution: V,
+    /// For each value head.
+    pub(crate) decay: V,
+    pub(crate) dt_bias: V,
+    /// For each element of a head.
+    pub(crate) norm: V,
+    pub(crate) output: M,
+}
+
+/// The weights of a short convolution.
+#[derive(Debug)]
+pub(crate) struct ConvolutionWeights<M, V> {
+    /// The gate of the input, that of the output, and the input, side by side.
+    pub(crate) input: M,
+    /// Taps of each channel.
+    pub(crate) convolution: V,
+    pub(crate) output: M,
 }
 
 /// A norm of rows.
@@ -65,7 +93,7 @@ pub(crate) enum NormWeights<V> {
 
 #[derive(Debug)]
 pub(crate) struct AttentionWeights<M, V> {
-    /// Queries, keys and values side by side.
+    /// Queries, keys and values side by side; before them the output's gate, if there is one.
     pub(crate) qkv: M,
     pub(crate) qkv_bias: Option<V>,
     /// The norms of queries and of keys.
@@ -155,6 +183,8 @@ impl Weights {
         let layers = self.layers.iter().flat_map(|layer| {
             let mixer = match &layer.mixer.weights {
                 MixerWeights::Attention(attention) => [&attention.qkv, &attention.output],
+                MixerWeights::Delta(delta) => [&delta.input, &delta.output],
+                MixerWeights::Convolution(convolution) => [&convolution.input, &convolution.output],
             };
             let mlp = match layer.mlp.as_ref().map(|block| &block.weights) {
                 None => Vec::new(),

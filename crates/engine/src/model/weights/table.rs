@@ -3,19 +3,39 @@
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::weight::Role;
 
-use super::{
-    AttentionWeights, Block, LayerWeights, MixerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights,
-    Weights,
-};
+use super::mixers::mixer;
+use super::{Block, LayerWeights, MlpWeights, MoeBiases, MoeWeights, NormWeights, SharedWeights, Weights};
 use crate::error::{Error, Result};
-use crate::model::spec::{
-    AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec, NormKind, QkNorm, RopeScaling, SharedExpert,
-};
+use crate::model::spec::{LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, SharedExpert};
 
 /// A tensor that is needed: its name, and its shape with the innermost dimension first.
 pub(super) struct Wanted {
     pub(super) name: String,
     pub(super) shape: Vec<u64>,
+    /// The order of its rows, if not that of the file.
+    pub(super) order: Option<RowOrder>,
+}
+
+/// Rows of a matrix that lie in equal groups of several parts, and are loaded part by part.
+pub(super) struct RowOrder {
+    /// Rows of each part of a group.
+    pub(super) parts: Vec<usize>,
+    /// The parts in the order in which they are loaded.
+    pub(super) order: Vec<usize>,
+}
+
+impl RowOrder {
+    /// The bytes of a matrix with rows of `row` bytes.
+    pub(super) fn apply(&self, bytes: &[u8], row: usize) -> Vec<u8> {
+        let group = self.parts.iter().sum::<usize>() * row;
+        let mut ordered = Vec::with_capacity(bytes.len());
+        for &part in &self.order {
+            let start = self.parts[..part].iter().sum::<usize>() * row;
+            let of_group = |group: &[u8]| group[start..start + self.parts[part] * row].to_vec();
+            bytes.chunks_exact(group.max(1)).for_each(|group| ordered.extend(of_group(group)));
+        }
+        ordered
+    }
 }
 
 impl Wanted {
@@ -26,8 +46,8 @@ impl Wanted {
     }
 }
 
-fn wanted(name: impl Into<String>, shape: &[usize]) -> Wanted {
-    Wanted { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect() }
+pub(super) fn wanted(name: impl Into<String>, shape: &[usize]) -> Wanted {
+    Wanted { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
 }
 
 /// Makes weights of tensors.
@@ -58,7 +78,7 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
         },
         embedding: make.matrix(table_role, &[wanted("token_embd.weight", &[hidden, vocab])])?,
         layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
-        output_norm: norm("output_norm".to_owned(), spec, make)?,
+        output_norm: norm(spec.output_norm.to_owned(), spec, make)?,
         output: output.map(|output| make.matrix(Role::Matrix, &[output])).transpose()?,
         output_bias: spec.output_bias.then(|| make.vector(&[wanted("output.bias", &[vocab])])).transpose()?,
     })
@@ -84,9 +104,7 @@ fn layer<T: Make>(
     Ok(LayerWeights {
         mixer: Block {
             norm: norm("attn_norm", make)?,
-            weights: match &spec.mixer {
-                Mixer::Attention(spec) => MixerWeights::Attention(attention(&name, model.hidden, spec, make)?),
-            },
+            weights: mixer(&name, model.hidden, &spec.mixer, make)?,
             post_norm: post_norm("post_attention_norm", make)?,
         },
         mlp: match &spec.mlp {
@@ -97,38 +115,6 @@ fn layer<T: Make>(
                 post_norm: post_norm("post_ffw_norm", make)?,
             }),
         },
-    })
-}
-
-fn attention<T: Make>(
-    name: &dyn Fn(&str) -> String,
-    hidden: usize,
-    spec: &AttentionSpec,
-    make: &mut T,
-) -> Result<AttentionWeights<T::Matrix, T::Vector>> {
-    let parts = [("q", spec.query_columns()), ("k", spec.key_columns()), ("v", spec.value_columns())];
-    let weights = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.weight")), &[hidden, rows]));
-    let biases = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.bias")), &[rows]));
-    let norms = spec.qk_norm.map(|over| {
-        let [q, k] = match over {
-            QkNorm::PerHead => [spec.key_width; 2],
-            QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
-        };
-        [wanted(name("attn_q_norm.weight"), &[q]), wanted(name("attn_k_norm.weight"), &[k])]
-    });
-    Ok(AttentionWeights {
-        qkv: make.matrix(Role::Matrix, &weights)?,
-        qkv_bias: spec.qkv_bias.then(|| make.vector(&biases)).transpose()?,
-        qk_norm: match norms {
-            None => None,
-            Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
-        },
-        sinks: spec.sinks.then(|| make.vector(&[wanted(name("attn_sinks.weight"), &[spec.heads])])).transpose()?,
-        output: make.matrix(Role::Matrix, &[wanted(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,
-        output_bias: spec
-            .output_bias
-            .then(|| make.vector(&[wanted(name("attn_output.bias"), &[hidden])]))
-            .transpose()?,
     })
 }
 

@@ -20,7 +20,7 @@ fn a_pool_has_the_blocks_that_are_asked_for() {
     let block = (2 + 2) * KV_BLOCK as u64 * 2;
     // Three sequences have 4, 19 and 16 blocks each at most, which bounds the groups with a window.
     for (tokens, blocks) in [(300, [12, 19, 19]), (500, [12, 32, 32]), (900, [12, 57, 48]), (2000, [12, 125, 48])] {
-        let found: Vec<usize> = state(&windows, tokens).layers().map(|layer| layer.cache.blocks()).collect();
+        let found = cache_blocks(&mut state(&windows, tokens));
         assert_eq!(found, blocks, "{tokens} tokens");
         let bytes = State::bytes(&Reference::backend(), &spec(&windows), &pool(tokens), CONTEXT);
         assert_eq!(bytes, blocks.iter().sum::<usize>() as u64 * block);

@@ -7,13 +7,33 @@ use crate::error::{Error, Result};
 use crate::limits::MAX_CONTEXT;
 use crate::model::spec::{AttentionSpec, RopeScaling, RopeSpec};
 
+/// Whether a head's pairs turn by several positions of a token, which for a text are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::model::arch) enum Sections {
+    /// By one.
+    None,
+    /// By three in turn.
+    Interleaved,
+}
+
 impl Reader<'_> {
     /// Grouped-query attention without qk-norm.
     pub(in crate::model::arch) fn attention(&self, style: RopeStyle) -> Result<AttentionSpec> {
-        let hidden = self.hidden()?;
         let heads = self.count("attention.head_count", MAX_WIDTH)?;
         let kv_heads = self.optional_count("attention.head_count_kv", MAX_WIDTH)?.unwrap_or(heads);
-        if !heads.is_multiple_of(kv_heads) {
+        self.attention_of(style, kv_heads, Sections::None)
+    }
+
+    /// The same with so many key and value heads.
+    pub(in crate::model::arch) fn attention_of(
+        &self,
+        style: RopeStyle,
+        kv_heads: usize,
+        sections: Sections,
+    ) -> Result<AttentionSpec> {
+        let hidden = self.hidden()?;
+        let heads = self.count("attention.head_count", MAX_WIDTH)?;
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             return self.wrong("attention.head_count", heads, format!("is not a multiple of the {kv_heads} KV heads"));
         }
         let width = |suffix| match self.optional_count(suffix, MAX_WIDTH)? {
@@ -40,17 +60,23 @@ impl Reader<'_> {
             norm_after_rope: false,
             qkv_bias: self.tensor("blk.0.attn_q.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
-            rope: self.rope(style, key_width)?,
+            gate: false,
+            rope: self.rope(style, key_width, sections)?,
         })
     }
 
-    fn rope(&self, style: RopeStyle, head_width: usize) -> Result<RopeSpec> {
+    fn rope(&self, style: RopeStyle, head_width: usize, sections: Sections) -> Result<RopeSpec> {
         let width = self.optional_count("rope.dimension_count", MAX_WIDTH)?.unwrap_or(head_width);
         if width > head_width || !width.is_multiple_of(2) {
             let rule = format!("must be even and at most the head width {head_width}");
             return self.wrong("rope.dimension_count", width, rule);
         }
+        let multiple = sections;
+        if multiple == Sections::Interleaved {
+            self.interleaved_sections(width)?;
+        }
         let sections = self.source.optional::<Vec<i32>>(&self.key("rope.dimension_sections"))?;
+        let sections = sections.filter(|_| multiple == Sections::None);
         if let Some(sections) = sections.filter(|sections| sections.iter().any(|&n| n != 0)) {
             return Err(Error::Unsupported {
                 key: self.key("rope.dimension_sections"),

@@ -2,6 +2,9 @@
 
 mod attention;
 mod mlp;
+mod recurrent;
+
+pub(in crate::model::arch) use attention::Sections;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -214,6 +217,7 @@ impl<'a> Reader<'a> {
             norm: NormKind::Rms,
             norm_eps: eps,
             mlp_norm: "ffn_norm",
+            output_norm: "output_norm",
             post_norms: false,
             embedding_scale: 1.0,
             residual_scale: 1.0,
