@@ -44,7 +44,7 @@ const fn family(names: &'static [&'static str], steps: &'static [Step<'static>],
 }
 
 const LLAMA3: Family =
-    family(&["llama-bpe", "llama3", "llama-v3"], &[Split(split::LLAMA3_REGEX), WHOLE], split::LLAMA3);
+    family(&["llama-bpe", "llama3", "llama-v3", "lfm2"], &[Split(split::LLAMA3_REGEX), WHOLE], split::LLAMA3);
 const TEKKEN: Family = family(&["tekken"], &[Split(split::TEKKEN_REGEX), WHOLE], split::TEKKEN);
 const GPT4O: Family = family(&["gpt-4o"], &[Split(split::GPT4O_REGEX), WHOLE], split::GPT4O);
 
@@ -57,6 +57,7 @@ const FAMILIES: &[Family] = &[
     family(&["smollm"], &[Digits, WORDS], split::SMOLLM),
     Family { whole_words: true, add_bos: true, ..LLAMA3 },
     Family { nfc: true, ..QWEN2 },
+    Family { nfc: true, ..family(&["qwen35"], &[Split(split::QWEN35_REGEX), WHOLE], split::QWEN35) },
     Family { names: &["deepseek-r1-qwen"], ..QWEN2 },
     Family { names: &["hunyuan"], ..QWEN2 },
     Family { whole_words: true, add_bos: true, ..TEKKEN },

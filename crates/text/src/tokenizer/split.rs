@@ -49,6 +49,8 @@ enum Words {
     Spaced,
     /// `[^\r\n\p{L}\p{N}]?\p{L}+`
     Prefixed,
+    /// `[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+`; marks are no punctuation.
+    PrefixedWithMarks,
     /// A `Prefixed` word of letters and marks; a new word begins where an upper case letter follows a lower case one.
     PrefixedByCase,
 }
@@ -74,6 +76,7 @@ pub(super) const DEFAULT: Pattern = Pattern { isolate: Isolate::Punctuation, tri
 pub(super) const LLAMA3_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 pub(super) const QWEN2_REGEX: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+pub(super) const QWEN35_REGEX: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 pub(super) const TEKKEN_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 pub(super) const GPT4O_REGEX: &str = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
@@ -89,6 +92,9 @@ pub(super) const LLAMA3: Pattern = Pattern {
 };
 
 pub(super) const QWEN2: Pattern = Pattern { digits: 1, ..LLAMA3 };
+
+/// Qwen 3.5.
+pub(super) const QWEN35: Pattern = Pattern { words: Words::PrefixedWithMarks, ..QWEN2 };
 
 pub(super) const TEKKEN: Pattern = Pattern {
     contractions: Contractions::No,
@@ -133,6 +139,11 @@ fn case(c: char) -> (bool, bool) {
         G::NonspacingMark | G::SpacingMark | G::EnclosingMark => (true, true),
         _ => (false, false),
     }
+}
+
+/// `\p{M}`
+fn is_mark(c: char) -> bool {
+    c.general_category_group() == GeneralCategoryGroup::Mark
 }
 
 fn is_newline(c: char) -> bool {
@@ -232,7 +243,8 @@ impl Pattern {
         };
         match self.words {
             Words::PrefixedByCase => attempt(capitalised).or_else(|| attempt(uppercase)),
-            _ => attempt(|text| run(text, |c| class(c) == Class::Letter)),
+            Words::PrefixedWithMarks => attempt(|text| run(text, |c| class(c) == Class::Letter || is_mark(c))),
+            Words::Spaced | Words::Prefixed => attempt(|text| run(text, |c| class(c) == Class::Letter)),
         }
     }
 
@@ -248,7 +260,8 @@ impl Pattern {
 
     fn punctuation(&self, text: &str) -> Option<usize> {
         let prefix = usize::from(text.starts_with(' '));
-        match run(&text[prefix..], |c| class(c) == Class::Other) {
+        let marks = self.words != Words::PrefixedWithMarks;
+        match run(&text[prefix..], |c| class(c) == Class::Other && (marks || !is_mark(c))) {
             0 => None,
             n => Some(prefix + n + run(&text[prefix + n..], |c| self.tail.contains(&c))),
         }
@@ -358,12 +371,13 @@ mod tests {
 
     #[test]
     fn the_scanner_gives_the_pieces_of_the_published_expressions() {
-        let families: [(&str, Pattern, &[&str]); 7] = [
+        let families: [(&str, Pattern, &[&str]); 8] = [
             ("gpt-2", GPT2, &[GPT2_REGEX]),
             ("smollm", SMOLLM, &[r"\p{N}", GPT2_REGEX]),
             ("default", DEFAULT, &[r"[\p{P}$+<=>^~|]+", GPT2_REGEX, r"\p{N}+", "[0-9][0-9][0-9]"]),
             ("llama-bpe", LLAMA3, &[LLAMA3_REGEX]),
             ("qwen2", QWEN2, &[QWEN2_REGEX]),
+            ("qwen35", QWEN35, &[QWEN35_REGEX]),
             ("tekken", TEKKEN, &[TEKKEN_REGEX]),
             ("gpt-4o", GPT4O, &[GPT4O_REGEX]),
         ];
