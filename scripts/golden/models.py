@@ -27,6 +27,7 @@ from tiny.build import build, norm_shift, randomise, selection_biases
 from tiny.draw import draw, least_effect, nmse, run, shared_weights
 from tiny.files import write_logits, write_model
 from tiny.formats import encode, kind_of
+from tiny.recurrent import Order
 from tiny.shapes import LENGTHS, MODELS, ROUTER_GAP, SELECTION_GAP, SPARSE_MIXER_GAP, TOLERANCE, Shape
 from tiny.tensors import half, names, permute, prediction_layers, unpermute
 
@@ -45,13 +46,18 @@ def make(name: str, shape: Shape) -> None:
     for ours, theirs, heads in names(shape):
         shift = norm_shift(shape, theirs)
         weight = np.ascontiguousarray(half(parameters, theirs).numpy()) + np.float32(shift)
-        if heads:
+        own = weight
+        if isinstance(heads, Order):
+            weight = heads.take(weight)
+        elif heads:
             weight = permute(weight, heads)
         kind = kind_of(ours, weight.shape[-1], mix)
         data = encode(weight, kind)
         tensors[ours] = (data, kind)
         decoded = gguf.quants.dequantize(data, kind).reshape(weight.shape)
-        if heads:
+        if isinstance(heads, Order):
+            decoded = heads.give(own, decoded)
+        elif heads:
             decoded = unpermute(decoded, heads)
         half(parameters, theirs).copy_(torch.from_numpy(np.ascontiguousarray(decoded - np.float32(shift))))
     assert shape.tied or "output.weight" in tensors

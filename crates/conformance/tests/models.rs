@@ -212,7 +212,7 @@ mod simulated {
     use gristmill_conformance::simulated::Simulator;
     use std::sync::Arc;
 
-    const SOME: &[&str] = &["qwen3moe-q4_k_m", "odd-f32", "gpt-oss-mxfp4"];
+    const SOME: &[&str] = &["qwen3moe-q4_k_m", "odd-f32", "gpt-oss-mxfp4", "lfm2-f32", "qwen3next-f32", "qwen35-f32"];
     /// Routers with a bias, and norms of queries and keys after their rotation.
     const BIASED: &[&str] = &["dots1-q8_0", "ernie4_5-moe-f32", "glm4moe-q8_0", "hunyuan-moe-q8_0", "minimax-m2-q8_0"];
 
@@ -264,16 +264,28 @@ fn zeroing_any_block_moves_the_logits_far() {
         let file = GgufFile::open(golden_path(name)).unwrap();
         // A block's output is the product of its last weight; zero bytes decode to zero in every format.
         let last = |name: &str| {
-            ["attn_output.", "ffn_down.", "ffn_down_exps.", "ffn_down_shexp."].iter().any(|part| name.contains(part))
+            let parts =
+                ["attn_output.", "shortconv.out_proj.", "ssm_out.", "ffn_down.", "ffn_down_exps.", "ffn_down_shexp."];
+            parts.iter().any(|part| name.contains(part))
         };
         let spec = ModelInfo::read(&file).unwrap().spec;
         let loaded = file.tensors().iter().filter(|t| last(&t.name) && !spec.leaves_out(&t.name));
         let blocks: BTreeSet<&str> = loaded.map(|t| t.name.rsplit_once('.').unwrap().0).collect();
         let shared = blocks.iter().filter(|block| block.ends_with("shexp")).count();
         assert_eq!(blocks.len() - shared, 2 * spec.layers.len());
-        let expected = ["deepseek", "dots1", "ernie4_5-moe-f32", "glm4moe", "granitemoe-q8_0", "hunyuan", "qwen2moe"]
-            .iter()
-            .any(|start| name.starts_with(start));
+        let expected = [
+            "deepseek",
+            "dots1",
+            "ernie4_5-moe-f32",
+            "glm4moe",
+            "granitemoe-q8_0",
+            "hunyuan",
+            "qwen2moe",
+            "qwen35moe",
+            "qwen3next",
+        ]
+        .iter()
+        .any(|start| name.starts_with(start));
         assert_eq!(shared > 0, expected);
         for block in blocks {
             let mut bytes = bytes.clone();

@@ -15,7 +15,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3Moe
 from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2Config
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
-from . import shapes
+from . import recurrent, shapes
 from .shapes import CONTEXT, EPS, GRANITE, LENGTHS, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = "e_score_correction_bias"
@@ -24,8 +24,9 @@ SOFTMAX = ("ernie4_5-moe",)
 
 
 def norm_shift(shape: Shape, name: str) -> float:
-    """Gemma's norms multiply by 1 + weight; the file has the sum."""
-    return 1.0 if shape.arch == "gemma3" and name.endswith("norm.weight") else 0.0
+    """Norms of Gemma, and most of Qwen3-Next and its successors, multiply by 1 + weight; the file has the sum."""
+    plus_one = shape.arch == "gemma3" or shape.arch in recurrent.QWEN and "linear_attn" not in name
+    return 1.0 if plus_one and name.endswith("norm.weight") else 0.0
 
 
 def routed(shape: Shape) -> dict:
@@ -106,6 +107,8 @@ def build(shape: Shape):
         model = Gemma3ForCausalLM(Gemma3TextConfig(
             intermediate_size=shape.inner, sliding_window=shape.window, query_pre_attn_scalar=shape.head,
             sliding_window_pattern=shape.period or 6, **head, **common))
+    elif shape.arch in recurrent.FAMILIES:
+        model = recurrent.build(shape, common, head, moe)
     elif shape.arch == "qwen2":
         model = Qwen2ForCausalLM(Qwen2Config(intermediate_size=shape.inner, use_sliding_window=False, **common))
     elif shape.arch == "qwen2moe":
@@ -133,8 +136,8 @@ def build(shape: Shape):
 # How far each kind of weight is from a variance of 1 / inputs. Sharper attention and stronger outputs than that
 # make every block matter.
 GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 4.0, "shared_experts.down_proj": 2.5,
-        "shared_mlp.output_linear": 3.0, "down_proj": 2.5, "mlp.gate.weight": 1.5, "router.weight": 1.5,
-        "gate.wg.weight": 1.5}
+        "shared_mlp.output_linear": 3.0, "conv.out_proj": 3.5, "out_proj": 3.0, "feed_forward.w2": 3.0,
+        "down_proj": 2.5, "mlp.gate.weight": 1.5, "router.weight": 1.5, "gate.wg.weight": 1.5}
 # The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 # The embedding's standard deviation, where the model scales it up again.
@@ -147,6 +150,8 @@ def randomise(model, shape: Shape, generator) -> None:
         noise = torch.randn(weight.shape, generator=generator)
         if name.endswith("norm.weight"):
             value = 1.2 + 0.3 * noise - norm_shift(shape, name)
+        elif (own := recurrent.value(name, noise)) is not None:
+            value = own
         elif name.endswith(SELECTION_BIAS):
             value = (0.15 if shape.arch in SOFTMAX else 0.3) * noise
         elif name.endswith("gate_up_proj_bias"):

@@ -109,9 +109,10 @@ def least_effect(model, shape: Shape, sequences, logits) -> float:
     """The smallest NMSE that zeroing one block's output, or one router's selection bias, causes."""
     least = np.inf
     for layer in model.model.layers:
-        ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp")
+        ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp", "feed_forward")
         mlps = [module for name, module in layer.named_modules() if name.endswith(ends)]
-        for block in (layer.self_attn, *mlps):
+        mixers = (getattr(layer, name, None) for name in ("self_attn", "linear_attn", "conv"))
+        for block in (*filter(None, mixers), *mlps):
             zero = lambda _m, _i, out: (out[0] * 0, *out[1:]) if isinstance(out, tuple) else out * 0
             hook = block.register_forward_hook(zero)
             moved = run(model, sequences)

@@ -5,7 +5,7 @@ import pathlib
 import gguf
 import numpy as np
 
-from . import shapes
+from . import recurrent, shapes
 from .shapes import CONTEXT, EPS, GRANITE, LINEAR, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
@@ -17,7 +17,10 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_embedding_length(shape.hidden)
     writer.add_feed_forward_length(3 * shape.inner if shape.dense else shape.inner)
     writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
+    kv_heads = [shape.kv_heads if i in shape.full else 0 for i in range(shape.layers)]
+    writer.add_head_count_kv(kv_heads if shape.arch == "lfm2" else shape.kv_heads)
+    if shape.arch in recurrent.FAMILIES:
+        recurrent.write_keys(writer, shape)
     writer.add_key_length(shape.head)
     writer.add_value_length(shape.head)
     writer.add_layer_norm_rms_eps(EPS)

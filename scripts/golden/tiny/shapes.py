@@ -41,6 +41,7 @@ class Shape:
     window: int = 0
     period: int = 0  # the last of so many layers sees everything
     layers: int = 2
+    full: tuple = ()  # layers with attention, if others have none
     theta: float = 10000.0
     rotary: int = 0  # elements of a head that are rotated; 0: all
     qk_norm: bool = False  # where a family has models with and without
@@ -106,6 +107,10 @@ MODELS = {
     "dots1-q8_0": Shape("dots1", 64, 32, 4, 4, 16, 8, 2, shared=64, dense=1, scale=2.5),
     "ernie4_5-moe-f32": Shape("ernie4_5-moe", 32, 16, 4, 2, 16, 8, 2, tied=True, theta=5e5, shared=32, dense=1),
     "ernie4_5-moe-q8_0": Shape("ernie4_5-moe", 64, 32, 4, 2, 16, 8, 2, theta=5e5, dense=1),
+    "lfm2-f32": Shape("lfm2", 64, 96, 4, 2, 16, tied=True, layers=3, full=(1,), theta=1e6),
+    "qwen3next-f32": Shape("qwen3next", 64, 32, 4, 2, 16, 8, 2, shared=32, layers=3, full=(2,), theta=1e6),
+    "qwen35-f32": Shape("qwen35", 64, 96, 4, 2, 16, tied=True, layers=3, full=(2,), theta=1e6),
+    "qwen35moe-f32": Shape("qwen35moe", 64, 32, 4, 2, 16, 8, 2, shared=32, layers=3, full=(2,), theta=1e6),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),

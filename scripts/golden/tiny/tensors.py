@@ -6,6 +6,7 @@ import gguf
 import numpy as np
 import torch
 
+from . import recurrent
 from .shapes import Shape
 
 
@@ -25,6 +26,8 @@ def unpermute(w: np.ndarray, heads: int) -> np.ndarray:
 
 def names(shape: Shape) -> list[tuple[str, str, int]]:
     """GGUF name, transformers name, and the heads by which `llama` permutes it (0: not at all)."""
+    if shape.arch in recurrent.FAMILIES:
+        return recurrent.names(shape)
     permuted = shape.arch in ("llama", "mixtral", "granite", "granitemoe", "deepseek")
     q, k = (shape.heads, shape.kv_heads) if permuted else (0, 0)
     parts = ["weight", "bias"] if shape.arch == "phimoe" else ["weight"]

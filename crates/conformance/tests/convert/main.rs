@@ -42,6 +42,9 @@ const NOT_COMPARED: &[&str] = &[
     "tokenizer.ggml.add_sep_token",
 ];
 
+/// Architectures that `convert` does not know yet.
+const NOT_CONVERTED: &[&str] = &["lfm2", "qwen35", "qwen35moe", "qwen3next"];
+
 fn expected(name: &str) -> Json {
     serde_json::from_slice(&fs::read(folders_folder().join(format!("{name}.json"))).unwrap()).unwrap()
 }
@@ -91,7 +94,11 @@ fn every_architecture_is_converted() {
         let file = converted("architecture", name, None);
         file.metadata().required::<&str>("general.architecture").unwrap().to_owned()
     };
-    assert_eq!(folders().into_iter().map(architecture).collect::<BTreeSet<_>>(), architectures());
+    let mut known: BTreeSet<String> = folders().into_iter().map(architecture).collect();
+    for name in NOT_CONVERTED {
+        assert!(known.insert((*name).to_owned()), "{name} is converted");
+    }
+    assert_eq!(known, architectures());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod limits;
 mod load;
+mod recurrent;
 mod routed;
 mod run;
 mod tiny;

@@ -176,6 +176,67 @@ impl Tiny {
         tiny
     }
 
+    /// A short convolution, then attention.
+    pub(crate) fn lfm2() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 4, kv_heads: 2, width: 8, inner: 48, experts: [0, 0] };
+        let mut tiny = Tiny::new("lfm2", shape);
+        tiny.set("lfm2.attention.head_count_kv", vec![0_u32, 2]);
+        tiny.set("lfm2.shortconv.l_cache", 3_u32);
+        ["q", "k", "v", "output"].iter().for_each(|part| tiny.without(&format!("blk.0.attn_{part}.weight")));
+        for (name, shape) in [
+            ("token_embd_norm", &[32][..]),
+            ("blk.0.shortconv.conv", &[3, 32]),
+            ("blk.0.shortconv.in_proj", &[32, 96]),
+            ("blk.0.shortconv.out_proj", &[32, 32]),
+            ("blk.1.attn_q_norm", &[8]),
+            ("blk.1.attn_k_norm", &[8]),
+        ] {
+            tiny.tensor(&format!("{name}.weight"), shape);
+        }
+        tiny.without("output_norm.weight");
+        tiny
+    }
+
+    /// A gated delta rule, then attention with a gated output.
+    pub(crate) fn qwen35() -> Tiny {
+        let shape = Shape { hidden: 32, heads: 2, kv_heads: 1, width: 16, inner: 48, experts: [0, 0] };
+        let mut tiny = Tiny::new("qwen35", shape);
+        for (key, value) in [
+            ("full_attention_interval", 2_u32),
+            ("rope.dimension_count", 4),
+            ("ssm.conv_kernel", 4),
+            ("ssm.inner_size", 64),
+            ("ssm.state_size", 16),
+            ("ssm.time_step_rank", 4),
+            ("ssm.group_count", 2),
+        ] {
+            tiny.set(&format!("qwen35.{key}"), value);
+        }
+        tiny.set("qwen35.rope.dimension_sections", vec![1_u32, 1, 0, 0]);
+        for layer in 0..2 {
+            tiny.without(&format!("blk.{layer}.ffn_norm.weight"));
+            tiny.tensor(&format!("blk.{layer}.post_attention_norm.weight"), &[32]);
+        }
+        for part in ["q", "k", "v", "output", "q_norm", "k_norm"] {
+            tiny.without(&format!("blk.0.attn_{part}.weight"));
+        }
+        for (name, shape) in [
+            ("blk.0.attn_qkv.weight", &[32, 128][..]),
+            ("blk.0.attn_gate.weight", &[32, 64]),
+            ("blk.0.ssm_beta.weight", &[32, 4]),
+            ("blk.0.ssm_alpha.weight", &[32, 4]),
+            ("blk.0.ssm_conv1d.weight", &[4, 128]),
+            ("blk.0.ssm_a", &[4]),
+            ("blk.0.ssm_dt.bias", &[4]),
+            ("blk.0.ssm_norm.weight", &[16]),
+            ("blk.0.ssm_out.weight", &[64, 32]),
+            ("blk.1.attn_q.weight", &[32, 64]),
+        ] {
+            tiny.tensor(name, shape);
+        }
+        tiny
+    }
+
     /// One of each, and of each feature.
     pub(crate) fn all() -> Vec<(&'static str, Tiny)> {
         let mut mixtral =
@@ -263,6 +324,8 @@ impl Tiny {
         for (name, format, shape) in &self.tensors {
             let count = shape.iter().product::<u64>() as usize;
             let mut value = || match shape.len() {
+                // A state must not grow.
+                1 if name.ends_with("ssm_a") => -1.0 + 0.5 * random.signed(),
                 1 => 1.0 + 0.5 * random.signed(),
                 _ => random.signed() * 2.0 / (shape[0] as f32).sqrt(),
             };

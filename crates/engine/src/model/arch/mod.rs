@@ -30,6 +30,7 @@ architectures! {
     gpt_oss: "gpt-oss";
     granite: "granite", "granitemoe";
     hunyuan_moe: "hunyuan-moe";
+    lfm2: "lfm2";
     llama: "llama";
     minimax_m2: "minimax-m2";
     olmoe: "olmoe";
@@ -37,7 +38,9 @@ architectures! {
     qwen2: "qwen2";
     qwen2moe: "qwen2moe";
     qwen3: "qwen3";
+    qwen35: "qwen35", "qwen35moe";
     qwen3moe: "qwen3moe";
+    qwen3next: "qwen3next";
 }
 
 /// Architectures that are not implemented, and the part that they need.

@@ -1,0 +1,27 @@
+//! `lfm2`: dense LFM2. Layers without key and value heads are short convolutions between two gates. Queries and keys
+//! are normalised per head.
+
+use gristmill_kernels::ops::{Activation, RopeStyle};
+
+use super::read::{Reader, Sections};
+use crate::error::Result;
+use crate::model::spec::{AttentionSpec, ConvolutionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
+
+pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
+    let mlp = file.dense(Activation::SwiGlu)?;
+    let layers = mixers(file)?.into_iter().map(|mixer| LayerSpec { mixer, mlp: Some(mlp.clone()) }).collect();
+    Ok(ModelSpec { output_norm: "token_embd_norm", ..file.model(layers)? })
+}
+
+/// The mixers of the LFM2 family.
+pub(super) fn mixers(file: &Reader) -> Result<Vec<Mixer>> {
+    let convolution = ConvolutionSpec { taps: file.taps("shortconv.l_cache")? };
+    let mixer = |kv_heads: usize| match kv_heads {
+        0 => Ok(Mixer::Convolution(convolution)),
+        _ => {
+            let attention = file.attention_of(RopeStyle::Halves, kv_heads, Sections::None)?;
+            Ok(Mixer::Attention(AttentionSpec { qk_norm: Some(QkNorm::PerHead), ..attention }))
+        }
+    };
+    file.kv_heads()?.into_iter().map(mixer).collect()
+}
