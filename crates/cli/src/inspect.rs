@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use gristmill_engine::ModelInfo;
-use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, MlpSpec, ModelSpec};
+use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, ModelSpec};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
 
@@ -67,6 +67,9 @@ struct Shape {
     /// That of the first layer that has it.
     #[serde(flatten)]
     attention: Option<Attention>,
+    /// Layers whose state has a fixed size, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fixed_state: Option<FixedStates>,
     mlp_width: usize,
     tied_embeddings: bool,
     experts: Option<Experts>,
@@ -78,6 +81,16 @@ struct Attention {
     kv_heads: usize,
     key_width: usize,
     value_width: usize,
+}
+
+#[derive(Serialize)]
+struct FixedStates {
+    /// Layers with a gated delta rule.
+    delta_rules: usize,
+    /// Layers with a short convolution alone.
+    convolutions: usize,
+    /// State of a sequence in all of them.
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -228,6 +241,7 @@ impl Shape {
             context_length: spec.context_length,
             vocabulary: spec.vocab,
             attention,
+            fixed_state: FixedStates::new(spec),
             mlp_width,
             tied_embeddings: spec.tied_embeddings,
             experts,
@@ -244,6 +258,11 @@ impl Shape {
             };
             lines.add("attention", format!("{heads} heads, {kv_heads} KV heads, width {widths}"));
         }
+        if let Some(FixedStates { delta_rules, convolutions, bytes }) = &self.fixed_state {
+            let kinds =
+                format!("{delta_rules} layers with a gated delta rule, {convolutions} with a short convolution");
+            lines.add("state", format!("{kinds}: {} for a sequence of any length", console::bytes(*bytes)));
+        }
         match &self.experts {
             Some(Experts { count, used, shared_width }) => {
                 let shared = shared_width.map_or(String::new(), |width| format!(", and one of width {width} for all"));
@@ -253,6 +272,18 @@ impl Shape {
         }
         lines.add("context", format!("{} tokens", self.context_length));
         lines.add("embeddings", if self.tied_embeddings { "tied" } else { "not tied" }.to_owned());
+    }
+}
+
+impl FixedStates {
+    fn new(spec: &ModelSpec) -> Option<FixedStates> {
+        let of_kind = |kind: fn(&Mixer) -> bool| spec.layers.iter().filter(|layer| kind(&layer.mixer)).count();
+        let delta_rules = of_kind(|mixer| matches!(mixer, Mixer::Delta(_)));
+        let convolutions = of_kind(|mixer| matches!(mixer, Mixer::Convolution(_)));
+        let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
+        let floats: u64 = states.map(|state| (state.convolution as u64).saturating_add(state.delta as u64)).sum();
+        let bytes = floats.saturating_mul(size_of::<f32>() as u64);
+        (delta_rules + convolutions > 0).then_some(FixedStates { delta_rules, convolutions, bytes })
     }
 }
 

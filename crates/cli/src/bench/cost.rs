@@ -1,6 +1,6 @@
 //! The least that a forward pass reads and computes, from which the speed limit follows.
 
-use gristmill_engine::model::spec::{AttentionSpec, MlpSpec, ModelSpec};
+use gristmill_engine::model::spec::{AttentionSpec, FixedState, MlpSpec, ModelSpec};
 use gristmill_files::gguf::GgufFile;
 use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
 
@@ -54,6 +54,10 @@ struct LayerCost {
     attention: f64,
     /// Bytes of one token in the cache.
     cache_bytes: f64,
+    /// Bytes of a sequence's state, if it has a fixed size.
+    state_bytes: f64,
+    /// Multiplications with that state for one token.
+    state_products: f64,
     window: usize,
 }
 
@@ -70,8 +74,15 @@ impl Cost {
                 top_k,
                 attention: 0.0,
                 cache_bytes: 0.0,
+                state_bytes: 0.0,
+                state_products: 0.0,
                 window: usize::MAX,
             };
+            if let Some(FixedState { convolution, delta }) = layer.mixer.fixed_state(spec.hidden) {
+                cost.state_bytes = (size_of::<f32>() * (convolution + delta)) as f64;
+                // A delta rule reads its matrix twice and writes it once.
+                cost.state_products = (convolution + 3 * delta) as f64;
+            }
             if let Some(&AttentionSpec { heads, kv_heads, key_width, value_width, window, .. }) = layer.attention() {
                 let cache = KvSpec { heads: kv_heads, key_width, value_width, format };
                 cost.attention = (heads * (key_width + value_width)) as f64;
@@ -118,7 +129,9 @@ impl Cost {
                 for (_, span) in step {
                     let end = span.start + span.count;
                     let seen: usize = (span.start..end).map(|position| (position + 1).min(layer.window)).sum();
-                    work.ops += 2.0 * layer.attention * seen as f64;
+                    work.ops += 2.0 * (layer.attention * seen as f64 + layer.state_products * span.count as f64);
+                    // Read and written once in a step.
+                    work.bytes += 2.0 * layer.state_bytes;
                     work.bytes += layer.cache_bytes * end.min(layer.window.saturating_add(span.count)) as f64;
                 }
             }

@@ -120,8 +120,9 @@ impl Bench {
         let depth = self.workload.depth;
         let mut dropped = false;
         for &sequence in &self.sequences {
-            // Layers with a sliding window may have dropped positions that the next token attends to.
-            dropped |= depth < self.runner.shortest(sequence)?;
+            // Layers with a sliding window may have dropped positions that the next token attends to, and those with a
+            // state of fixed size the state at this depth.
+            dropped |= self.runner.checkpoint(sequence, depth)? < depth;
         }
         for &sequence in &self.sequences {
             self.runner.truncate(sequence, if dropped { 0 } else { depth })?;
