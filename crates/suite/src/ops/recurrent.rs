@@ -5,7 +5,7 @@ use crate::framed::buffer;
 use crate::rng::Rng;
 
 /// Runs of a batch of so many rows, some rows in none, and the number of slots: no slot is read and written.
-fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<[u32; RUN_WORDS]>, usize) {
+fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<Words>, usize) {
     let (mut rows, mut first) = (Vec::new(), rng.below(2));
     while first < tokens {
         let count = rng.between(1, tokens - first);
@@ -17,19 +17,19 @@ fn random_runs(rng: &mut Rng, tokens: usize) -> (Vec<[u32; RUN_WORDS]>, usize) {
         let read = if rng.chance(0.3) { PADDING } else { (slots - 1 - i) as u32 };
         [first as u32, count as u32, read, i as u32]
     };
-    let mut runs: Vec<[u32; RUN_WORDS]> = rows.iter().enumerate().map(run).collect();
+    let mut runs: Vec<Words> = rows.iter().enumerate().map(run).collect();
     if rng.chance(0.5) {
         runs.insert(rng.below(runs.len() + 1), [PADDING - 1, 0, 77, PADDING]);
     }
     (runs, slots)
 }
 
-fn runs_on(b: &Backend, runs: &[[u32; RUN_WORDS]]) -> Runs {
+fn runs_on(b: &Backend, runs: &[Words]) -> Runs {
     Runs { list: buffer(b, runs.as_flattened()), count: runs.len() }
 }
 
 /// Fails unless rows of no run are still poison; they count as zero then.
-fn rows_in_runs(mut out: Vec<f32>, cols: usize, runs: &[[u32; RUN_WORDS]]) -> Vec<f32> {
+fn rows_in_runs(mut out: Vec<f32>, cols: usize, runs: &[Words]) -> Vec<f32> {
     for (row, out) in out.chunks_mut(cols).enumerate() {
         let row = row as u64;
         if !runs.iter().any(|&[first, rows, ..]| (u64::from(first)..u64::from(first) + u64::from(rows)).contains(&row))
@@ -43,9 +43,15 @@ fn rows_in_runs(mut out: Vec<f32>, cols: usize, runs: &[[u32; RUN_WORDS]]) -> Ve
 }
 
 /// A run in two calls, through a slot of its own between them.
-fn cut([first, rows, read, written]: [u32; RUN_WORDS], between: u32, at: u32) -> [[u32; RUN_WORDS]; 2] {
+fn cut([first, rows, read, written]: Words, between: u32, at: u32) -> [Words; 2] {
     [[first, at, read, between], [first + at, rows - at, between, written]]
 }
+
+/// The words of a run.
+type Words = [u32; RUN_WORDS];
+
+/// Runs an operation on lists of runs, one for each call.
+type Call<'a> = &'a dyn Fn(&Backend, &[&[Words]], Left) -> Output;
 
 /// What an operation over runs leaves: its outputs, or the state.
 #[derive(Clone, Copy)]
@@ -61,8 +67,8 @@ fn check_runs(
     [kind, kind_of_state]: [&'static str; 2],
     case: &dyn Display,
     [of_outputs, of_state]: [Tolerance; 2],
-    (runs, slots): (&[[u32; RUN_WORDS]], usize),
-    call: &dyn Fn(&Backend, &[&[[u32; RUN_WORDS]]], Left) -> Output,
+    (runs, slots): (&[Words], usize),
+    call: Call,
 ) {
     suite.check(kind, case, of_outputs, &|b| call(b, &[runs], Left::Outputs));
     let state = suite.check(kind_of_state, case, of_state, &|b| call(b, &[runs], Left::State));
@@ -94,7 +100,7 @@ pub fn causal_conv(suite: &Suite) {
             let x = rng.normals(tokens * channels);
             let (weight, bias) = (rng.normals(channels * taps), rng.normals(channels));
             let state = rng.normals(slots * (taps - 1) * channels);
-            let call = |b: &Backend, calls: &[&[[u32; RUN_WORDS]]], left: Left| {
+            let call = |b: &Backend, calls: &[&[Words]], left: Left| {
                 let x = Framed::of(b, &x, tokens, channels, Frame::ODD);
                 let (weight, bias) = (buffer(b, &weight), buffer(b, &bias));
                 let mut state = Framed::of(b, &state, slots, (taps - 1) * channels, Frame::ODD);
@@ -138,7 +144,7 @@ pub fn delta_rule(suite: &Suite) {
             let decay: Vec<f32> = (0..values).map(|_| -rng.uniform(0.01, 4.0) as f32).collect();
             let dt_bias = rng.normals(values);
             let state: Vec<f32> = rng.normals(slots * heads.state()).iter().map(|s| s * 0.1).collect();
-            let call = |b: &Backend, calls: &[&[[u32; RUN_WORDS]]], left: Left| {
+            let call = |b: &Backend, calls: &[&[Words]], left: Left| {
                 let qkv = Framed::of(b, &qkv, tokens, heads.columns(), Frame::ODD);
                 let beta = Framed::of(b, &beta, tokens, values, Frame::ODD);
                 let alpha = Framed::of(b, &alpha, tokens, values, Frame::ODD);
