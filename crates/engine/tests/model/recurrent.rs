@@ -96,7 +96,7 @@ fn sequences_go_back_to_a_checkpoint() {
         let limits = Limits { sequences: 2, context: Some(20), output_rows: Some(20), ..Limits::default() };
         let mut runner = Runner::new(model, limits).expect("a runner");
         let (one, other) = (runner.open_sequence().unwrap(), runner.open_sequence().unwrap());
-        let mut run = |runner: &mut Runner, tokens: &[u32]| {
+        let run = |runner: &mut Runner, tokens: &[u32]| {
             runner.forward(Batch::new().push(one, tokens, Outputs::All)).unwrap().to_vec().unwrap()
         };
         run(&mut runner, &[1, 2, 3]);
