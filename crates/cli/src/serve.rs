@@ -58,6 +58,12 @@ pub(crate) struct ServeArgs {
         value_parser = numbers::at_least::<usize>(1)
     )]
     connections: usize,
+    /// The largest body of a request in MiB; a request takes up to five times its body in memory.
+    #[arg(
+        long, value_name = "MIB", default_value_t = 8, allow_negative_numbers = true,
+        value_parser = numbers::between(1, 1024)
+    )]
+    max_body: usize,
     /// Tokens of one step, which prompts are cut into.
     #[arg(
         long, value_name = "TOKENS", default_value_t = 512, allow_negative_numbers = true,
@@ -126,8 +132,9 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
     let name = args.name.clone().unwrap_or_else(|| name(source));
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
-    let (connections, page) = (args.connections, !args.no_page);
-    let options = Options { aliases, access, strict, page, sampling, draft, connections, ..Options::new(name) };
+    let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
+    let basics = Options { aliases, access, strict, page, ..Options::new(name) };
+    let options = Options { sampling, draft, connections, body_bytes, ..basics };
     serve(args, engine, options)
 }
 

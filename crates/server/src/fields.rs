@@ -14,9 +14,10 @@ pub(crate) const IGNORED: HeaderName = HeaderName::from_static("x-gristmill-igno
 /// The fields of a request, of which some are read.
 #[derive(Debug)]
 pub(crate) struct Fields {
+    /// The fields that nothing has read.
     object: Map<String, Value>,
-    /// The names of fields that were read.
-    known: Vec<&'static str>,
+    /// The names of the fields that were read, as the request spells them.
+    read: Vec<String>,
 }
 
 /// How an interface treats fields that it does not read.
@@ -41,13 +42,18 @@ impl Fields {
     /// A field that is null counts as one that was not sent.
     pub(crate) fn new(mut object: Map<String, Value>) -> Fields {
         object.retain(|_, value| !value.is_null());
-        Fields { object, known: Vec::new() }
+        Fields { object, read: Vec::new() }
     }
 
-    /// Reads the fields that `T` has.
+    /// Takes the fields that `T` has: their texts are moved, because a prompt may have megabytes. A field is read once.
     pub(crate) fn read<T: DeserializeOwned>(&mut self) -> Result<T, ApiError> {
-        self.known.extend(names::<T>());
-        serde_path_to_error::deserialize(&self.object).map_err(|error| {
+        let names = names::<T>();
+        let (own, others) =
+            std::mem::take(&mut self.object).into_iter().partition(|(name, _)| names.contains(&name.as_str()));
+        let own: Map<String, Value> = own;
+        self.object = others;
+        self.read.extend(own.keys().cloned());
+        serde_path_to_error::deserialize(Value::Object(own)).map_err(|error| {
             let path = error.path().to_string();
             let message = error.into_inner().to_string();
             let missing = words::name(&message).filter(|_| message.starts_with("missing field"));
@@ -62,11 +68,12 @@ impl Fields {
 
     /// The one of these names that the request has, or else the first.
     pub(crate) fn spelling(&self, names: &[&'static str]) -> &'static str {
-        let sent = names.iter().find(|name| self.object.contains_key(**name));
+        let is_sent = |name: &str| self.object.contains_key(name) || self.read.iter().any(|read| read == name);
+        let sent = names.iter().find(|name| is_sent(name));
         sent.or(names.first()).copied().unwrap_or_default()
     }
 
-    /// The paths of the fields in an object that `T` does not have.
+    /// The paths of the fields in an object that `T` does not have; the object has not been read.
     pub(crate) fn others<T: DeserializeOwned>(&self, field: &str) -> Vec<String> {
         let fields = self.object.get(field).and_then(Value::as_object).into_iter().flatten();
         let others = fields.filter(|(name, value)| !value.is_null() && !names::<T>().contains(&name.as_str()));
@@ -79,7 +86,7 @@ impl Fields {
         for (name, value) in &self.object {
             let is = |known: &&str| *known == name.as_str();
             let harmless = policy.harmless.iter().copied().flatten().any(is);
-            if harmless || self.known.iter().any(is) {
+            if harmless {
                 continue;
             }
             match policy.refused.iter().copied().flatten().find(|refused| is(&refused.field)) {

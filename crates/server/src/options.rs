@@ -43,7 +43,8 @@ impl Options {
             access: Access::default(),
             strict: false,
             page: false,
-            body_bytes: 32 << 20,
+            // A prompt of a million tokens has about 4 MB.
+            body_bytes: 8 << 20,
             patience: Duration::from_secs(30),
             // A process may usually have 1,024 files open.
             connections: 1_000,

@@ -17,11 +17,12 @@ use serde_json::json;
 
 use server::{Running, engine, model, options};
 
-/// Six times a body: the copies of one body while it is read, and what the allocator keeps of earlier bodies (measured:
-/// five times, after five bodies). Tokenising one such prompt takes 1 GB.
-const MOST_BYTES: usize = 6 * 30_000_000;
-/// Measured: at most 0.13 s, on two busy cores. Tokenising the prompt takes half a minute.
-const MOST_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a body just below the default limit.
+const BODY: usize = 8_000_000;
+/// Tokenising one such prompt takes 270 MB.
+const MOST_BYTES: usize = 64 << 20;
+/// Tokenising the prompt takes eight seconds.
+const MOST_TIME: Duration = Duration::from_secs(2);
 
 /// The largest memory that this process had, in bytes, on Linux.
 fn most_resident() -> Option<usize> {
@@ -34,7 +35,7 @@ fn most_resident() -> Option<usize> {
 fn a_prompt_far_over_the_context_is_refused_before_it_is_tokenised() {
     let server = Running::new(engine(&model(), 2), options());
     server.ask("/v1/completions", &json!({"prompt": "warm", "max_tokens": 1}));
-    let spaces = " ".repeat(30_000_000);
+    let spaces = " ".repeat(BODY);
     let bodies = [
         ("/v1/completions", r#"{"prompt":"@"}"#),
         ("/v1/chat/completions", r#"{"messages":[{"role":"user","content":"@"}]}"#),
@@ -43,6 +44,7 @@ fn a_prompt_far_over_the_context_is_refused_before_it_is_tokenised() {
         ("/tokenize", r#"{"prompt":"@"}"#),
     ];
     let bodies = bodies.map(|(path, body)| (path, body.replace('@', &spaces)));
+    let too_long = r#"{"prompt":"@"}"#.replace('@', &spaces.repeat(4));
     let before = most_resident();
     for (path, body) in &bodies {
         let start = Instant::now();
@@ -51,6 +53,9 @@ fn a_prompt_far_over_the_context_is_refused_before_it_is_tokenised() {
         assert_eq!(reply.status, 400, "{path}: {:.200}", reply.text);
         assert!(start.elapsed() < MOST_TIME, "{path} took {:?}", start.elapsed());
     }
+    let start = Instant::now();
+    assert_eq!(server.post_text("/v1/completions", &too_long, &[]).status, 413);
+    println!("413 after {:.1?}", start.elapsed());
     let after = most_resident();
     println!("largest memory: {before:?} bytes before, {after:?} after");
     assert!(after <= before.map(|before| before + MOST_BYTES), "{after:?} bytes, {before:?} before");

@@ -117,13 +117,13 @@ pub(crate) async fn serve(
 }
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
+    let mut ignored = [fields.others::<TextFields>("text"), fields.others::<ReasoningFields>("reasoning")].concat();
     let common: CommonFields = fields.read()?;
     let sampling: SamplingFields = fields.read()?;
     let format: FormatFields = fields.read()?;
     let own: ResponseFields = fields.read()?;
     let paths = common::paths(&fields, "input");
     let mut paths = Paths { max_tokens: "max_output_tokens", logprobs: "top_logprobs", ..paths };
-    let mut ignored = [fields.others::<TextFields>("text"), fields.others::<ReasoningFields>("reasoning")].concat();
     ignored.extend(fields.judge(policy::RESPONSES)?);
     app.check_model(common.model.as_deref())?;
     if common.n()? > 1 {
