@@ -39,7 +39,7 @@ export class Heat {
     this.scale = devicePixelRatio || 1;
     const width = Math.max(200, this.canvas.parentElement?.clientWidth ?? 400) - LEFT - 6;
     this.wide = Math.max(2, Math.min(34, width / experts));
-    this.high = Math.max(3, Math.min(20, 420 / layers.length));
+    this.high = Math.max(3, Math.min(28, 420 / layers.length));
     const [w, h] = [LEFT + this.wide * experts, TOP + this.high * layers.length];
     const [pixels, rows] = [Math.ceil(w * this.scale), Math.ceil(h * this.scale)];
     if (this.canvas.width !== pixels || this.canvas.height !== rows) {
@@ -69,7 +69,8 @@ export class Heat {
     const { trace, focus: { token } } = this;
     const gap = this.wide >= 6 && this.high >= 6 ? 1 : 0;
     const [cold, hot] = [css('--cell'), css('--accent')];
-    const most = Math.max(1, trace.counts.reduce((a, b) => Math.max(a, b), 0));
+    const [least, most] = trace.counts.reduce(([low, high], count) => [Math.min(low, count), Math.max(high, count)], [Infinity, 1]);
+    const heat = (count) => ((count - least) / Math.max(1, most - least)) ** 0.6;
     const cell = (row, expert, colour, alpha) => {
       const [x, y, w, h] = this.box(row, expert);
       context.globalAlpha = alpha;
@@ -81,7 +82,7 @@ export class Heat {
         cell(row, expert, cold, 1);
         const count = trace.count(row, expert);
         // The exponent shows rare experts too.
-        if (count > 0) cell(row, expert, hot, (token == null ? 1 : 0.25) * (0.06 + 0.94 * (count / most) ** 0.6));
+        if (count > 0) cell(row, expert, hot, (token == null ? 1 : 0.25) * (0.06 + 0.94 * heat(count)));
       }
     }
     context.globalAlpha = 1;
