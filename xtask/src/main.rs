@@ -11,38 +11,40 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 usage: cargo xtask check [--no-simulator]
-           all tests, those on a real model included; they need a C++ compiler (g++ or clang), those that --no-simulator leaves
-           do not
+           all tests, those on a real model included; they need a C++ compiler (g++ or clang), those that
+           --no-simulator leaves do not
        cargo xtask run PROMPT [OPTIONS]
            build the program and answer a prompt with SmolLM2; takes the options of `gristmill run`
        cargo xtask model
            fetch that model, unless it is there already, and print its path
        cargo xtask kernels
-           compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a failure
+           compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a
+           failure
        cargo xtask prove [--all | --list]
-           the proofs below whose sources have changed since docs/prove/ledger.tsv was written, with their pages; hours if much
-           has changed. --all: all of them; --list: none, only which hold
+           the proofs below whose sources have changed since docs/prove/ledger.tsv was written, with their pages;
+           hours if much has changed. --all: all of them; --list: none, only which hold
        cargo xtask prove kernels
            compile the CUDA kernels for all architectures and formats, with a table of what they need
        cargo xtask prove barriers [--source NAME...]
-           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of some sources; a bug
-           that the simulator's checked mode does not notice is a failure
+           delete every barrier of the kernels of both GPUs in turn, and plant bugs in them, or those of some sources;
+           a bug that the simulator's checked mode does not notice is a failure
        cargo xtask prove checked
-           all cases of the op suite in the simulator's checked mode, all golden models by kernels of both GPUs, 70,000 tokens
+           all cases of the op suite in the simulator's checked mode, all golden models by kernels of both GPUs, 70,000
+           tokens
        cargo xtask prove mutations [--only OP] [--list]
            apply each known mutation of the CPU kernels to a copy of the tree and run the op suite; one that the
            suite does not notice is a failure
        cargo xtask prove seeds [--rounds N] [--output FILE]
            the op suite again and again (10 times), with fresh inputs each time; a failure in any round is one
        cargo xtask prove synthetic
-           write every model of `gristmill bench --synthetic` with two layers, and open it with llama.cpp, which is built
-           from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
+           write every model of `gristmill bench --synthetic` with two layers, and open it with llama.cpp, which is
+           built from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
        cargo xtask prove clients
-           packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against `gristmill serve`;
-           it takes python3, Node.js and a network
+           packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against
+           `gristmill serve`; it takes python3, Node.js and a network
        cargo xtask prove page [--docs]
-           the page of `gristmill serve` in headless Chromium, with axe; it takes Chromium, Node.js and a network. --docs:
-           write the screenshots and the report into docs, instead of target/prove/page
+           the page of `gristmill serve` in headless Chromium, with axe; it takes Chromium, Node.js and a network.
+           --docs: write the screenshots and the report into docs, instead of target/prove/page
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 

@@ -58,8 +58,8 @@ pub trait Vendor: Debug + Send + Sync + Sized + 'static {
 
     /// [`NormMatmul`] at once, where that is faster.
     fn norm_matmul(&self, call: &mut NormMatmul) -> Result<Fused>;
-    /// The most tokens, with `top_k` of so many experts each, whose experts [`Vendor::experts`] multiplies. An expert of
-    /// several tokens is read for each of them, at best from the cache: of 128 experts and 8 of them for each token,
+    /// The most tokens, with `top_k` of so many experts each, whose experts [`Vendor::experts`] multiplies. An expert
+    /// of several tokens is read for each of them, at best from the cache: of 128 experts and 8 of them for each token,
     /// four tokens have 29 different ones in 32.
     fn few_tokens(&self, experts: usize, top_k: usize) -> usize {
         let _ = (experts, top_k);

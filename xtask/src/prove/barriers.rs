@@ -13,9 +13,9 @@ const PAGE: &str = "barriers.md";
 const HEAD: &str = "\
 # Barriers of the kernels
 
-`cargo xtask prove`: each call that orders threads or memory was deleted alone, in all instances of its source, for each GPU;
-then bugs of other kinds were planted one at a time. The op suite noticed them in the simulator's checked mode, in four orders
-of threads.
+`cargo xtask prove`: each call that orders threads or memory was deleted alone, in all instances of its source, for each
+GPU; then bugs of other kinds were planted one at a time. The op suite noticed them in the simulator's checked mode, in
+four orders of threads.
 
 | source | deleted, CUDA | deleted, Metal | planted | noticed as | proved for |
 | --- | ---: | ---: | ---: | --- | --- |

@@ -81,8 +81,8 @@ fn generated(line: &str) -> Option<String> {
 }
 
 const OF_THE_SUITE: &str = "\
-Each schema is enforced or refused; of those that are enforced, no instance that the suite calls invalid is allowed. Valid
-ones may be refused for the order of their properties or their white space.
+Each schema is enforced or refused; of those that are enforced, no instance that the suite calls invalid is allowed.
+Valid ones may be refused for the order of their properties or their white space.
 
 | draft | enforced | refused | invalid instances, all refused | valid instances that are allowed |
 | --- | ---: | ---: | ---: | ---: |

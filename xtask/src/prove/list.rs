@@ -33,14 +33,17 @@ macro_rules! mutations {
 /// All of them.
 pub(super) const MUTATIONS: &[Mutation] = mutations! {
     upload in "kernels/src/backend.rs" by [copies] {
-        "memory[..values.len()].copy_from_slice(values)" => "memory[..values.len() / 2].copy_from_slice(&values[..values.len() / 2])",
+        "memory[..values.len()].copy_from_slice(values)" =>
+            "memory[..values.len() / 2].copy_from_slice(&values[..values.len() / 2])",
     }
     upload in "kernels/src/backend.rs" by [refuse_memory] {
-        "at_least(\"upload\", \"length of the buffer\", to.len(), values.len())?;" => "if to.len() < values.len() { return Ok(()) }",
+        "at_least(\"upload\", \"length of the buffer\", to.len(), values.len())?;" =>
+            "if to.len() < values.len() { return Ok(()) }",
     }
     download in "kernels/src/backend.rs" by [copies] {
         "out.copy_from_slice(&values[layout.row(row)]);" => "out.copy_from_slice(&values[layout.row(0)]);",
-        "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate() {" => "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate().skip(1) {",
+        "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate() {" =>
+            "for (row, out) in to.chunks_exact_mut(from.cols()).enumerate().skip(1) {",
     }
     prepare in "cpu/src/layout.rs" by [matmul] {
         "interleave_units::<2>(plane.start, blocks, out)" => "interleave_units::<1>(plane.start, blocks, out)",
@@ -96,7 +99,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "out.fill([0.0; ROWS]);" => "",
     }
     matmul in "kernels/src/format/mod.rs" by [matmul_extremes] {
-        "(i16::MAX as i32 / (2 * 127 * Self::LARGEST)) as usize" => "(i16::MAX as i32 / (127 * Self::LARGEST)) as usize",
+        "(i16::MAX as i32 / (2 * 127 * Self::LARGEST)) as usize" =>
+            "(i16::MAX as i32 / (127 * Self::LARGEST)) as usize",
     }
     matmul in "cpu/src/dot.rs" by [matmul] {
         "w = s.sub(w, scale.min);" => "w = s.add(w, scale.min);",
@@ -109,7 +113,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "y.columns(t, start + columns.start..start + columns.end)" => "y.columns(t, columns)",
     }
     matmul in "cpu/src/matmul.rs" by [matmul] {
-        "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b)" => "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v -= b)",
+        "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v += b)" =>
+            "values.iter_mut().zip(&bias[columns.clone()]).for_each(|(v, b)| *v -= b)",
         "values.iter_mut().zip(&bias[columns.clone()])" => "values.iter_mut().skip(1).zip(&bias[columns.clone()])",
     }
     matmul in "cpu/src/matmul.rs" by [matmul_rows] {
@@ -210,7 +215,8 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
     sample in "cpu/src/sample.rs" by [sample, sample_distribution] {
         "candidates.truncate(sorted + i + 1);" => "candidates.truncate(sorted + i);",
         "select_nth_unstable_by(p.top_k as usize - 1, rank);" => "sort_by_key(|c| c.token);",
-        "{ *logit / p.repeat_penalty } else { *logit * p.repeat_penalty }" => "{ *logit * p.repeat_penalty } else { *logit / p.repeat_penalty }",
+        "{ *logit / p.repeat_penalty } else { *logit * p.repeat_penalty }" =>
+            "{ *logit * p.repeat_penalty } else { *logit / p.repeat_penalty }",
         "count as f32 * p.frequency_penalty" => "p.frequency_penalty",
         "scratch.retain(|c| share(c) >= p.min_p.into());" => "scratch.retain(|c| share(c) > p.min_p.into());",
         "(0..logits.len()).filter(|&i| allowed(p.mask, i))" => "(0..logits.len()).filter(|_| true)",

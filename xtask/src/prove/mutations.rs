@@ -14,8 +14,8 @@ const PAGE: &str = "mutations.md";
 const HEAD: &str = "\
 # Mutations of the CPU kernels
 
-`cargo xtask prove`: each mutation of `xtask/src/prove/list.rs` was applied alone to a copy of the tree, and its parts of the
-op suite ran on every CPU level of the machine.
+`cargo xtask prove`: each mutation of `xtask/src/prove/list.rs` was applied alone to a copy of the tree, and its parts
+of the op suite ran on every CPU level of the machine.
 
 | operation | mutations | noticed | of these by a hang | s | proved for |
 | --- | ---: | ---: | ---: | ---: | --- |

@@ -176,7 +176,8 @@ impl Step<'_> {
         Ok(self.backend.run(Add { x, scale, y })?)
     }
 
-    /// The output is output(attention(rope(qk_norm(qkv(norm(residual)))))), or with rope and qk_norm in the other order.
+    /// The output is output(attention(rope(qk_norm(qkv(norm(residual)))))), or with rope and qk_norm in the other
+    /// order.
     fn attention(
         &self,
         spec: &AttentionSpec,

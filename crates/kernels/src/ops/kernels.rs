@@ -226,7 +226,9 @@ macro_rules! operations {
                 fn $kernel(&self, call: Checked<$Kernel>) -> Result<()>;
             )*
             $(
-                #[doc = concat!("[`", stringify!($Composition), "`] at once. The parts run if the result is [`Fused::No`].")]
+                #[doc = concat!("[`", stringify!($Composition), "`] at once.")]
+                ///
+                /// The parts run if the result is [`Fused::No`].
                 fn $composition(&self, call: &mut Checked<$Composition>) -> Result<Fused> {
                     let _ = call;
                     Ok(Fused::No)
