@@ -43,7 +43,8 @@ const SPILLS: &[(&str, &str, &str)] = &[
     (
         "attention_tile.cu",
         "attention_tile",
-        "two loop-invariant words at a width of 256, where the sums take half the registers",
+        "two loop-invariant words at a width of 256, where the sums take half the registers; without low parts, up to 92 \
+         bytes for a third block on a multiprocessor, with which an H200 is 4% faster in prefill of 8,192 tokens",
     ),
 ];
 

@@ -21,6 +21,9 @@
 // Columns of eight values whose sums of a tile are under way together.
 #define COLUMNS (VALUE_WIDTH % 32 == 0 && VALUE_WIDTH <= 128 ? 4u : 2u)
 
+// Blocks of a multiprocessor that the registers must suffice for. Without low parts a third one is worth some spills.
+#define LEAST_BLOCKS (!LOW_PARTS && KEY_WIDTH <= 128 && VALUE_WIDTH <= 128 ? 3 : 2)
+
 // Halves from row to row in shared memory: an odd number of 16-byte units, so that eight rows lie in different banks.
 #define KEY_ROW (KEY_WIDTH + 8)
 #define VALUE_ROW (VALUE_WIDTH + 8)
@@ -199,7 +202,7 @@ DEV void write_rows(const AttentionParams& p, const Run& run, const u32 (&row)[2
 
 // Both products stay in the kernel: as functions they change the compiler's order of instructions (4 % slower at a width of 128 and
 // 2,048 tokens on an H100).
-KERNEL_BOUNDED(attention_tile, THREADS, 2)(
+KERNEL_BOUNDED(attention_tile, THREADS, LEAST_BLOCKS)(
     IN(float, q, 0), IN(u16, keys, 1), IN(u16, values, 2), IN(u32, slots, 3), IN(u32, positions, 4), IN(u32, table, 5),
     IN(float, sinks, 6), OUT(float, out, 7), INOUT(u32, flag, 8), PARAMS(AttentionParams, p, 9)
 ) {
