@@ -13,7 +13,7 @@ use crate::numbers::MaxTokens;
 use crate::{console, numbers};
 
 /// Device, threads and number formats.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct DeviceArgs {
     /// Threads [default: one on each physical core that this process may use].
     #[arg(

@@ -28,6 +28,17 @@ pub(crate) fn model(
     load(file, backend, device, limits, log)
 }
 
+/// The same on a device that is open.
+pub(crate) fn on_backend(
+    source: Source,
+    backend: Arc<Backend>,
+    device: &DeviceArgs,
+    limits: Limits,
+    log: &Verbosity,
+) -> Result<Arc<Model>, Failure> {
+    load(source.open()?, backend, device, limits, log)
+}
+
 fn load(
     file: GgufFile,
     backend: Arc<Backend>,

@@ -19,6 +19,7 @@ mod matmul;
 mod moe;
 mod out;
 mod pool;
+mod profile;
 mod quantise;
 mod recurrent;
 mod route;
@@ -38,7 +39,8 @@ use gristmill_kernels::tensor::DeviceId;
 use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorView};
 pub use level::Level;
 pub use pool::{MAX_THREADS, Pool};
-use std::sync::Mutex;
+pub use profile::{Profile, Record, Work};
+use std::sync::{Arc, Mutex};
 pub use transcode::{TranscodeError, Transcoder};
 
 /// The device of the CPU's buffers.
@@ -51,12 +53,13 @@ pub struct Cpu {
     pool: Pool,
     /// Scratch of [`Sample`] that no thread uses, kept so that a step does not allocate.
     candidates: Mutex<Vec<Vec<sample::Candidate>>>,
+    profile: Option<Arc<Profile>>,
 }
 
 impl Cpu {
     /// Kernels at a level, with threads of their own (the caller's counts as one).
     pub fn new(level: Level, threads: usize) -> Result<Self> {
-        Ok(Self { level, pool: Pool::new(threads)?, candidates: Mutex::default() })
+        Ok(Self { level, pool: Pool::new(threads)?, candidates: Mutex::default(), profile: None })
     }
 
     /// The same as a backend.
@@ -69,7 +72,7 @@ impl Cpu {
 macro_rules! operations {
     ($($kernel:ident($Operation:ident) => $method:ident,)*) => {
         $(fn $kernel(&self, call: Checked<$Operation>) -> Result<()> {
-            self.$method(call.into_inner())
+            self.measured(call, |call| self.$method(call.into_inner()))
         })*
     };
 }
@@ -139,14 +142,14 @@ impl Kernels for Cpu {
     }
 
     fn group_by_expert(&self, call: Checked<GroupByExpert>) -> Result<()> {
-        group::group_by_expert(call)
+        self.measured(call, group::group_by_expert)
     }
 
     fn kv_write(&self, call: Checked<KvWrite>) -> Result<()> {
-        kv::write(call.into_inner())
+        self.measured(call, |call| kv::write(call.into_inner()))
     }
 
     fn kv_copy(&self, call: Checked<KvCopy>) -> Result<()> {
-        kv::copy(call.into_inner())
+        self.measured(call, |call| kv::copy(call.into_inner()))
     }
 }

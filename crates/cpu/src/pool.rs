@@ -11,8 +11,9 @@ use gristmill_kernels::error::{Error, Result};
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
 /// The most threads a pool may have.
 pub const MAX_THREADS: usize = 1024;
@@ -41,6 +42,7 @@ struct Shared {
     sleepers: AtomicUsize,
     panicked: AtomicBool,
     stop: AtomicBool,
+    clocks: OnceLock<Vec<AtomicU64>>,
 }
 
 // SAFETY: `job` is written by the caller only while no worker is inside (the job is closed and `state` counts none),
@@ -71,13 +73,14 @@ impl Pool {
             sleepers: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
             stop: AtomicBool::new(false),
+            clocks: OnceLock::new(),
         });
         let mut pool = Self { shared, job_lock: Mutex::new(()), workers: Vec::new() };
         for i in 1..threads {
             let shared = pool.shared.clone();
             let worker = std::thread::Builder::new()
                 .name(format!("gristmill-{i}"))
-                .spawn(move || shared.serve())
+                .spawn(move || shared.serve(i))
                 .map_err(|e| Error::Threads { threads, reason: e.to_string() })?;
             pool.workers.push(worker);
         }
@@ -87,6 +90,18 @@ impl Pool {
     /// Threads, the caller's included.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// Measures the threads from now on.
+    pub(crate) fn measure(&self) {
+        self.shared.clocks.get_or_init(|| (0..self.threads()).map(|_| AtomicU64::new(0)).collect());
+    }
+
+    /// The time that the caller's thread has waited for workers, then the time that each worker has worked. Empty
+    /// without [`Pool::measure`].
+    pub(crate) fn clocks(&self) -> Vec<Duration> {
+        let clocks = self.shared.clocks.get().map_or(&[][..], Vec::as_slice);
+        clocks.iter().map(|clock| Duration::from_nanos(clock.load(Ordering::Relaxed))).collect()
     }
 
     /// Calls `work(0)` … `work(chunks - 1)`, each once, on all threads, and returns when all are done. Jobs of several
@@ -114,7 +129,7 @@ impl Pool {
         }
         // SAFETY: the closure outlives this call.
         let mine = catch_unwind(AssertUnwindSafe(|| shared.take_chunks(unsafe { &*work }, chunks)));
-        shared.close();
+        shared.timed(0, || shared.close());
         let theirs = shared.panicked.swap(false, Ordering::Relaxed);
         drop(job_lock);
         match mine {
@@ -137,6 +152,15 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    /// Runs `work` and adds its time to the thread's clock, if the pool is measured.
+    fn timed(&self, thread: usize, work: impl FnOnce()) {
+        let Some(clocks) = self.clocks.get() else { return work() };
+        let begun = Instant::now();
+        work();
+        // Leaving the job, or the caller's own order, makes the sum visible to the caller.
+        clocks[thread].fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
     fn take_chunks(&self, work: &Work, chunks: usize) {
         loop {
             let chunk = self.next.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +181,7 @@ impl Shared {
     }
 
     /// A worker's loop.
-    fn serve(&self) {
+    fn serve(&self, thread: usize) {
         let mut seen = 0;
         let mut spins = 0;
         while !self.stop.load(Ordering::SeqCst) {
@@ -174,9 +198,11 @@ impl Shared {
             spins = 0;
             // SAFETY: this worker is inside the open job, so the caller does not touch the cell, and the closure lives.
             let (work, chunks) = unsafe { (&*(*self.job.get()).work, (*self.job.get()).chunks) };
-            if catch_unwind(AssertUnwindSafe(|| self.take_chunks(work, chunks))).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
-            }
+            self.timed(thread, || {
+                if catch_unwind(AssertUnwindSafe(|| self.take_chunks(work, chunks))).is_err() {
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
+            });
             let left = self.state.fetch_sub(1, Ordering::AcqRel);
             if left & INSIDE == 1
                 && left & OPEN == 0
@@ -290,6 +316,24 @@ mod tests {
             sum.fetch_add(i, Ordering::Relaxed);
         });
         assert_eq!(sum.into_inner(), 45);
+    }
+
+    #[test]
+    fn clocks_count_work_and_waiting() {
+        let (pool, chunk) = (Pool::new(2).unwrap(), Duration::from_millis(20));
+        assert!(pool.clocks().is_empty());
+        pool.measure();
+        // Both threads take a chunk, the first of them a short one.
+        let both = std::sync::Barrier::new(2);
+        let caller = std::thread::current().id();
+        pool.run(2, &|_| {
+            both.wait();
+            if std::thread::current().id() != caller {
+                std::thread::sleep(chunk);
+            }
+        });
+        let clocks = pool.clocks();
+        assert!(clocks[0] >= chunk / 2 && clocks[1] >= chunk, "{clocks:?}");
     }
 
     #[test]

@@ -35,6 +35,13 @@ pub(super) struct Machine {
     pub(super) ops_per_second: f64,
 }
 
+impl std::fmt::Display for Machine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (read, ops) = (self.read_bytes_per_second / 1e9, self.ops_per_second / 1e9);
+        write!(f, "machine: reads {read:.1} GB/s, {ops:.0} {} Gop/s ({})", self.numbers, self.level)
+    }
+}
+
 /// The rates of the model's device: as reported by the device, or measured on the CPU, at its best level unless another
 /// is given, with this many threads.
 pub(super) fn of(model: &Model, level: Option<Level>, threads: usize) -> Result<Machine, Failure> {
@@ -47,7 +54,7 @@ pub(super) fn of(model: &Model, level: Option<Level>, threads: usize) -> Result<
 }
 
 /// Measures with this many threads; takes about two seconds.
-fn measure(level: Level, threads: usize) -> Machine {
+pub(super) fn measure(level: Level, threads: usize) -> Machine {
     measure_with(level, threads, buffer())
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use gristmill_cpu::{Profile, Record};
 use gristmill_engine::{Batch, GraphUsage, Limits, Model, Outputs, Runner, SequenceId};
 use serde::Serialize;
 
@@ -41,6 +42,8 @@ pub(super) struct Ran {
     /// The mean number of distinct experts that a step read, for each layer; 0 without experts. Empty if counting is
     /// off.
     pub(super) distinct: Vec<f64>,
+    /// The operations, if they are measured.
+    pub(super) records: Vec<Record>,
 }
 
 /// A runner with sequences of the workload's depth.
@@ -50,15 +53,22 @@ pub(super) struct Bench {
     workload: Workload,
     random: Random,
     batch: Batch,
+    profile: Option<Arc<Profile>>,
 }
 
 impl Bench {
-    /// Opens the sequences and fills them to their depth. `limits` are those of `workload`.
-    pub(super) fn new(model: Arc<Model>, workload: Workload, limits: Limits) -> Result<Bench, Failure> {
+    /// Opens the sequences and fills them to their depth. `limits` are those of `workload`; `profile` is that of the model's
+    /// device.
+    pub(super) fn new(
+        model: Arc<Model>,
+        workload: Workload,
+        limits: Limits,
+        profile: Option<Arc<Profile>>,
+    ) -> Result<Bench, Failure> {
         let mut runner = Runner::new(model, limits)?;
         let sequences = (0..workload.batch).map(|_| runner.open_sequence()).collect::<Result<_, _>>()?;
         let random = Random::named("gristmill bench");
-        let mut bench = Bench { runner, sequences, workload, random, batch: Batch::new() };
+        let mut bench = Bench { runner, sequences, workload, random, batch: Batch::new(), profile };
         bench.forward(&prefill_steps(workload.chunk, workload.batch, 0, workload.depth))?;
         Ok(bench)
     }
@@ -138,6 +148,8 @@ impl Bench {
         let vocab = self.runner.model().spec().vocab as u64;
         let mut tokens = Vec::new();
         let mut distinct = Vec::new();
+        let records = |profile: &Option<Arc<Profile>>| profile.as_ref().map(|p| p.take()).unwrap_or_default();
+        records(&self.profile);
         let begun = Instant::now();
         for step in steps {
             self.batch.clear();
@@ -155,7 +167,7 @@ impl Bench {
             }
         }
         let seconds = begun.elapsed().as_secs_f64();
-        Ok(Ran { seconds, distinct })
+        Ok(Ran { seconds, distinct, records: records(&self.profile) })
     }
 }
 

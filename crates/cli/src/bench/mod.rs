@@ -4,7 +4,9 @@ mod cost;
 pub(crate) mod machine;
 mod measure;
 mod mixed;
+mod profile;
 mod report;
+mod suite;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -15,6 +17,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use etcetera::BaseStrategy;
+use gristmill_cpu::Profile;
 use gristmill_engine::{Limits, Model};
 
 use crate::args::{DeviceArgs, DraftArgs, Verbosity};
@@ -25,8 +28,11 @@ use crate::numbers::at_least;
 use crate::source::{ModelArg, Source};
 use crate::synthetic::Synthetic;
 use cost::{Cost, Step};
+use machine::Machine;
 use measure::{Ran, Workload};
+use profile::Phase;
 use report::{Report, Row};
+use suite::Suite;
 
 /// Measure prefill and decode speed, also as a share of the machine's limit.
 #[derive(Args)]
@@ -98,6 +104,14 @@ pub(crate) struct BenchArgs {
     /// Requests of random lengths up to --prompt and --decode; one in eight is cancelled.
     #[arg(long, requires = "requests")]
     mixed: bool,
+    /// Print where the time goes, by operation: share, bytes, operations, rate, share of the machine's limit, and the share
+    /// of the time in which each thread works; it waits during the rest. On the CPU.
+    #[arg(long, conflicts_with_all = ["requests", "batch_sweep"])]
+    profile: bool,
+    /// Measure the models and workloads of a table in docs/benchmarks.md instead: at --cpu-level, or at each level that this
+    /// CPU has. Their files take 30 GB in the cache, and 19 GB more where memory holds the full-size model.
+    #[arg(long, value_name = "NAME", conflicts_with_all = SUITE_CONFLICTS)]
+    suite: Option<Suite>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -109,9 +123,30 @@ pub(crate) struct BenchArgs {
     log: Verbosity,
 }
 
+/// What a suite determines itself.
+const SUITE_CONFLICTS: [&str; 14] = [
+    "model",
+    "path",
+    "synthetic",
+    "layers",
+    "output",
+    "prompt",
+    "decode",
+    "chunk",
+    "batch",
+    "depth",
+    "batch_sweep",
+    "requests",
+    "mixed",
+    "profile",
+];
+
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     if args.requests.is_none() && args.draft.is_given() {
         return Err(Failure::new("draft tokens are measured with requests: add --requests N"));
+    }
+    if let Some(suite) = args.suite {
+        return suite::run(args, suite);
     }
     let written = |spec: &String| synthetic(args, &Synthetic::parse(spec, args.layers)?);
     let path = args.synthetic.as_ref().map(written).transpose()?;
@@ -128,7 +163,13 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     }
     let workload = Workload { batch, depth, prompt, decode, chunk };
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
-    let model = load::model(source, &args.device, limits, &args.log)?;
+    let profile = args.profile.then(|| Arc::new(Profile::default()));
+    let model = match &profile {
+        Some(profile) => {
+            load::on_backend(source, profile::backend(&args.device, profile.clone())?, &args.device, limits, &args.log)?
+        }
+        None => load::model(source, &args.device, limits, &args.log)?,
+    };
     if let Some(requests) = args.requests {
         let (context, output_rows) = (Some(prompt.saturating_add(decode)), args.draft.rows(batch));
         let limits = Limits { context, output_rows, ..limits };
@@ -136,7 +177,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         let served = mixed::serve(&engine, workload, requests, args.mixed, args.draft.most())?;
         return if args.json { console::print_json(&served) } else { console::print(&served) };
     }
-    let report = measure(args, source, model, workload, limits)?;
+    let machine = machine::of(&model, args.device.cpu_level, args.device.threads())?;
+    let setup = Setup { threads: args.device.threads(), repeats: args.repeats, machine, log: &args.log };
+    let report = measure(&setup, source, model, workload, limits, profile)?;
     if args.json { console::print_json(&report) } else { console::print(&report) }
 }
 
@@ -150,35 +193,44 @@ fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>)
     let workload = Workload { batch: *sizes.end(), depth, prompt: 0, decode: tokens, chunk };
     let limits = Limits { kv_format: args.device.kv.into(), ..workload.limits()? };
     let model = load::model(source, &args.device, limits, &args.log)?;
-    let mut bench = measure::Bench::new(model, workload, limits)?;
+    let mut bench = measure::Bench::new(model, workload, limits, None)?;
     sweep::run(&mut bench, sizes, decode, repeats, args.json)
 }
 
-/// Measures the machine and the model.
+/// What measurements share.
+struct Setup<'a> {
+    threads: usize,
+    repeats: usize,
+    machine: Machine,
+    log: &'a Verbosity,
+}
+
+/// Measures a model, whose operations go into `profile` if there is one.
 fn measure(
-    args: &BenchArgs,
+    setup: &Setup,
     source: Source,
     model: Arc<Model>,
     workload: Workload,
     limits: Limits,
+    profile: Option<Arc<Profile>>,
 ) -> Result<Report, Failure> {
-    let threads = args.device.threads();
+    let Setup { threads, repeats, machine, log } = *setup;
     let cost = Cost::of(model.spec(), model.file(), limits.kv_format);
-    let machine = machine::of(&model, args.device.cpu_level, threads)?;
-    let mut bench = measure::Bench::new(model.clone(), workload, limits)?;
-    let bar = load::bar(&args.log, "measuring {bar:40} {pos}/{len}");
-    bar.set_length((args.repeats as u64).saturating_add(1));
+    let mut bench = measure::Bench::new(model.clone(), workload, limits, profile.clone())?;
+    let bar = load::bar(log, "measuring {bar:40} {pos}/{len}");
+    bar.set_length((repeats as u64).saturating_add(1));
     let [warm_prefill, warm_decode] = bench.warm_up()?;
     bar.inc(1);
     let (mut prefill, mut decode) = (Vec::new(), Vec::new());
-    for _ in 0..args.repeats {
-        prefill.extend((args.prompt > 0).then(|| bench.prefill()).transpose()?.map(|ran| ran.seconds));
-        decode.extend((args.decode > 0).then(|| bench.decode()).transpose()?.map(|ran| ran.seconds));
+    for _ in 0..repeats {
+        prefill.extend((workload.prompt > 0).then(|| bench.prefill()).transpose()?);
+        decode.extend((workload.decode > 0).then(|| bench.decode()).transpose()?);
         bar.inc(1);
     }
     bar.finish_and_clear();
 
-    let row = |steps: &[Step], Ran { distinct, .. }: Ran, seconds| {
+    let row = |steps: &[Step], Ran { distinct, .. }: Ran, runs: &[Ran]| {
+        let seconds = runs.iter().map(|ran| ran.seconds).collect();
         Row::new(&cost.of_steps(steps, &distinct), &distinct, seconds, &machine)
     };
     Ok(Report {
@@ -189,10 +241,11 @@ fn measure(
         device: model.device_name(),
         threads,
         workload,
-        repeats: args.repeats,
+        repeats,
         machine,
-        prefill: row(&bench.prefill_steps(), warm_prefill, prefill),
-        decode: row(&bench.decode_steps(), warm_decode, decode),
+        prefill: row(&bench.prefill_steps(), warm_prefill, &prefill),
+        decode: row(&bench.decode_steps(), warm_decode, &decode),
+        profile: profile.map(|_| [prefill, decode].map(|runs| Phase::new(&runs, &machine))),
     })
 }
 

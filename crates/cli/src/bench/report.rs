@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::cost::Work;
 use super::machine::Machine;
 use super::measure::Workload;
+use super::profile::Phase;
 use crate::console;
 
 /// All results.
@@ -24,6 +25,9 @@ pub(super) struct Report {
     pub(super) machine: Machine,
     pub(super) prefill: Option<Row>,
     pub(super) decode: Option<Row>,
+    /// Operations of prefill and of decode, if `--profile` is set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) profile: Option<[Option<Phase>; 2]>,
 }
 
 /// Prefill or decode.
@@ -73,13 +77,20 @@ impl Row {
     }
 }
 
+impl Row {
+    /// Median, range and share of the limit.
+    pub(super) fn brief(&self) -> String {
+        let spread = format!("{:.2} .. {:.2}", self.min_tokens_per_second, self.max_tokens_per_second);
+        format!("{:>10.2} {spread:>19} {:>7.0}%", self.median_tokens_per_second, 100.0 * self.fraction_of_limit)
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { model, architecture, layers, device, workload, machine, .. } = self;
         writeln!(f, "{model}")?;
         writeln!(f, "{architecture}, {layers} layers, {}, on {device}", console::bytes(self.file_bytes))?;
-        let (read, ops) = (machine.read_bytes_per_second / 1e9, machine.ops_per_second / 1e9);
-        writeln!(f, "machine: reads {read:.1} GB/s, {ops:.0} {} Gop/s ({})", machine.numbers, machine.level)?;
+        writeln!(f, "{machine}")?;
         let sequences = if workload.batch == 1 { "sequence" } else { "sequences" };
         writeln!(f, "{} {sequences} at depth {}, median of {}", workload.batch, workload.depth, self.repeats)?;
         writeln!(f)?;
@@ -96,6 +107,12 @@ impl fmt::Display for Report {
                 write!(f, "{:14} {:>9.2} {spread:>19}", format!("{name} {length}"), row.median_tokens_per_second)?;
                 write!(f, " {:>8.1} {:>8.2} {experts:>8}", row.bytes / tokens / 1e6, row.operations / tokens / 1e9)?;
                 writeln!(f, " {:>9.2} {:>7.0}%", row.limit_tokens_per_second, 100.0 * row.fraction_of_limit)?;
+            }
+        }
+        let names = [format!("prefill {}", workload.prompt), format!("decode {}", workload.decode)];
+        for (name, phase) in names.iter().zip(self.profile.iter().flatten()) {
+            if let Some(phase) = phase {
+                write!(f, "\n{name}, by operation, all repetitions\n{phase}")?;
             }
         }
         Ok(())

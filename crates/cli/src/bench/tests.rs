@@ -64,7 +64,7 @@ fn a_bench_keeps_its_depth_and_reports_every_repetition() {
     let backend = Arc::new(Cpu::backend(Level::best(), 1).unwrap());
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     let workload = Workload { batch: 3, depth: 20, prompt: 5, decode: 2, chunk: 512 };
-    let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap()).unwrap();
+    let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap(), None).unwrap();
     let [prefill, decode] = bench.warm_up().unwrap();
     // 15 tokens, and 2 steps of 3 tokens, that choose 4 of 16 experts each.
     assert!(matches!(prefill.distinct[..], [n] if (4.0..=16.0).contains(&n) && n.fract() == 0.0), "{prefill:?}");
@@ -94,7 +94,7 @@ fn dropped_positions_are_read_again() {
     let model = Arc::new(Model::with_backend(file, backend, LoadOptions::default()).unwrap());
     for depth in [0, 700] {
         let workload = Workload { batch: 2, depth, prompt: 600, decode: 2, chunk: 512 };
-        let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap()).unwrap();
+        let mut bench = measure::Bench::new(model.clone(), workload, workload.limits().unwrap(), None).unwrap();
         for _ in 0..2 {
             bench.prefill().unwrap();
             assert_eq!(bench.lengths(), [depth; 2]);

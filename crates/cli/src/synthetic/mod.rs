@@ -111,6 +111,14 @@ impl Synthetic {
         format!("{}-{}-{}-layers.gguf", self.model.name, self.mix.name(), self.model.layers)
     }
 
+    /// Bytes of its file.
+    ///
+    /// # Errors
+    /// If no format fits a tensor.
+    pub(crate) fn file_bytes(&self) -> Result<u64, SyntheticError> {
+        Ok(self.plan()?.1.file_bytes())
+    }
+
     /// The tensors in file order, and the file without its tensor data.
     fn plan(&self) -> Result<(Vec<TensorPlan>, GgufWriter), SyntheticError> {
         let tensors = self.model.tensors(&self.mix)?;

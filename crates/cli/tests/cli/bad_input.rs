@@ -122,6 +122,11 @@ fn numbers() {
         misused(&["bench", option, "-1"], &[option, "-1", "whole number"]);
     }
     refused(gristmill(&["bench", "--draft", "3"], b""), &["draft tokens", "--requests"]);
+    let profile = gristmill(&["bench", "-m", "MODEL", "--profile", "--device", "cuda"], b"");
+    refused(profile, &["--profile measures the CPU", "cuda"]);
+    refused(gristmill(&["bench", "--suite", "cpu", "--device", "cuda"], b""), &["--suite cpu", "cuda"]);
+    misused(&["bench", "--suite", "cpu", "--prompt", "3"], &["--suite", "--prompt"]);
+    misused(&["bench", "--profile", "--requests", "3"], &["--profile", "--requests"]);
     misused(&["bench", "--synthetic", "mini-moe", "--layers", "-1"], &["--layers", "at least 1"]);
     misused(&["quantize", "a", "b", "F32", "--threads", "-1"], &["--threads", "between 1 and"]);
     misused(&["convert", "a", "-o", "b", "--threads", "-1"], &["--threads", "between 1 and"]);

@@ -105,3 +105,28 @@ fn cpu_levels() {
     assert_eq!(json["device"], "CPU, portable, 1 threads");
     assert_eq!(json["machine"]["level"], "portable");
 }
+
+#[test]
+fn bench_says_where_the_time_goes() {
+    let run = |arguments: &[&str]| {
+        gristmill(&[&["bench", "-m", "MODEL", "-p", "6", "-n", "2", "-r", "2", "-t", "2"], arguments].concat(), b"")
+    };
+    let json: serde_json::Value = serde_json::from_str(&run(&["--profile", "--json"]).success()).unwrap();
+    for phase in json["profile"].as_array().unwrap() {
+        let operations = phase["operations"].as_array().unwrap();
+        let shares: f64 = operations.iter().map(|line| number_of(line, "share")).sum();
+        let between = number_of(phase, "between_seconds") / number_of(phase, "seconds");
+        assert!((shares + between - 1.0).abs() < 1e-6, "{phase}");
+        let attention = operations.iter().find(|line| line["operation"] == "attention").unwrap();
+        assert!(number_of(attention, "operations") > 0.0, "{attention}");
+        let layers = number_of(&json, "layers");
+        // Prefill is one step, decode is two; both are repeated twice.
+        assert!([2.0 * layers, 4.0 * layers].contains(&number_of(attention, "calls")), "{attention}");
+        assert!(operations.iter().all(|line| line["working"].as_array().unwrap().len() == 2));
+    }
+    let readable = run(&["--profile"]).success();
+    assert!(readable.contains("prefill 6, by operation") && readable.contains("decode 2, by operation"), "{readable}");
+    assert!(readable.contains("(between operations)"), "{readable}");
+    let plain: serde_json::Value = serde_json::from_str(&run(&["--json"]).success()).unwrap();
+    assert!(plain["profile"].is_null());
+}

@@ -1,0 +1,159 @@
+//! `--suite`: the models and workloads of a table in `docs/benchmarks.md`, in one command.
+
+use clap::ValueEnum;
+use gristmill_cpu::Level;
+use gristmill_engine::Limits;
+use gristmill_engine::machine::available_memory;
+use serde::Serialize;
+
+use super::machine::{self, Machine};
+use super::measure::Workload;
+use super::report::{Report, Row};
+use super::{BenchArgs, Setup, measure, synthetic};
+use crate::args::DeviceArgs;
+use crate::console;
+use crate::failure::Failure;
+use crate::load;
+use crate::source::Source;
+use crate::synthetic::Synthetic;
+
+/// The suites.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Suite {
+    /// Formats, contexts and batches on the CPU.
+    Cpu,
+}
+
+/// A model, cut to some layers or whole, and its workloads.
+struct Case {
+    model: &'static str,
+    layers: Option<u32>,
+    workloads: &'static [Workload],
+}
+
+const SHORT: Workload = Workload { batch: 1, depth: 0, prompt: 512, decode: 32, chunk: 512 };
+const LONG: Workload = Workload { prompt: 4096, decode: 0, ..SHORT };
+const DEEP: Workload = Workload { depth: 8192, prompt: 0, ..SHORT };
+const BATCH: Workload = Workload { batch: 8, prompt: 0, ..SHORT };
+
+const fn moe(model: &'static str) -> Case {
+    Case { model, layers: Some(4), workloads: &[SHORT] }
+}
+
+const CPU: &[Case] = &[
+    Case { model: "qwen3-30b-a3b:Q4_K_M", layers: Some(4), workloads: &[SHORT, LONG, DEEP, BATCH] },
+    moe("qwen3-30b-a3b:Q8_0"),
+    moe("qwen3-30b-a3b:Q4_0"),
+    moe("qwen3-30b-a3b:Q6_K"),
+    moe("qwen3-30b-a3b:Q5_K"),
+    moe("qwen3-30b-a3b:Q3_K"),
+    moe("qwen3-30b-a3b:Q2_K"),
+    moe("qwen3-30b-a3b:IQ4_XS"),
+    moe("qwen3-30b-a3b:IQ4_NL"),
+    moe("gpt-oss-20b:MXFP4_MOE"),
+    Case { model: "qwen3-30b-a3b:BF16", layers: Some(2), workloads: &[SHORT] },
+    Case { model: "qwen3-30b-a3b:F16", layers: Some(2), workloads: &[SHORT] },
+    Case { model: "qwen3-8b:Q4_K_M", layers: Some(8), workloads: &[SHORT] },
+    Case { model: "smollm2-135m:Q8_0", layers: None, workloads: &[SHORT] },
+    Case { model: "smollm2-135m:Q4_1", layers: None, workloads: &[SHORT] },
+    Case { model: "qwen3-30b-a3b:Q4_K_M", layers: None, workloads: &[SHORT] },
+];
+
+/// One line of the results.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    model: String,
+    level: &'static str,
+    /// Why the model was not measured.
+    skipped: Option<String>,
+    report: Option<Report>,
+}
+
+/// Measures all cases of a suite, at the given level or at every level but `portable`.
+pub(super) fn run(args: &BenchArgs, suite: Suite) -> Result<(), Failure> {
+    let Suite::Cpu = suite;
+    if !matches!(args.device.device.as_str(), "auto" | "cpu") {
+        let asked = &args.device.device;
+        return Err(Failure::new(format!("--suite cpu measures the CPU, but --device is {asked}; leave one out")));
+    }
+    let levels: Vec<Level> = match args.device.cpu_level {
+        Some(level) => vec![level],
+        None => Level::available().filter(|level| !matches!(level, Level::Portable(_))).collect(),
+    };
+    let machines: Vec<(Level, Machine)> =
+        levels.into_iter().map(|level| (level, machine::measure(level, args.device.threads()))).collect();
+    let mut outcomes = Vec::new();
+    if !args.json {
+        machines.iter().try_for_each(|(_, machine)| console::print_line(machine))?;
+        console::print_line(HEAD)?;
+    }
+    for case in CPU {
+        for (level, machine) in &machines {
+            let device = DeviceArgs { cpu_level: Some(*level), ..args.device.clone() };
+            for outcome in case.measure(args, &device, level.name(), machine)? {
+                if !args.json {
+                    console::print(&outcome)?;
+                }
+                outcomes.push(outcome);
+            }
+        }
+    }
+    if args.json { console::print_json(&outcomes) } else { Ok(()) }
+}
+
+impl Case {
+    fn name(&self) -> String {
+        self.layers.map_or(self.model.to_owned(), |layers| format!("{}, {layers} layers", self.model))
+    }
+
+    /// All workloads. A model that memory does not hold is skipped.
+    fn measure(
+        &self,
+        args: &BenchArgs,
+        device: &DeviceArgs,
+        level: &'static str,
+        machine: &Machine,
+    ) -> Result<Vec<Outcome>, Failure> {
+        let outcome = |skipped, report| Outcome { model: self.name(), level, skipped, report };
+        let model = Synthetic::parse(self.model, self.layers)?;
+        let (bytes, free) = (model.file_bytes()?, available_memory().unwrap_or(u64::MAX));
+        if bytes > free {
+            let [bytes, free] = [bytes, free].map(console::bytes);
+            return Ok(vec![outcome(Some(format!("its {bytes} exceed the {free} of free memory")), None)]);
+        }
+        let path = synthetic(args, &model)?;
+        let setup = Setup { threads: device.threads(), repeats: args.repeats, machine: *machine, log: &args.log };
+        let mut outcomes = Vec::new();
+        for &workload in self.workloads {
+            let limits = Limits { kv_format: device.kv.into(), ..workload.limits()? };
+            let source = Source::File(&path);
+            let model = load::model(source, device, limits, &args.log)?;
+            let report = measure(&setup, source, model, workload, limits, None)?;
+            outcomes.push(outcome(None, Some(report)));
+        }
+        Ok(outcomes)
+    }
+}
+
+const HEAD: &str =
+    "\nmodel                                level     work                      tok/s         min .. max   reached";
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Outcome { model, level, skipped, report } = self;
+        if let Some(why) = skipped {
+            writeln!(f, "{model:36} {level:9} skipped: {why}")?;
+        }
+        let Some(Report { workload, prefill, decode, .. }) = report else { return Ok(()) };
+        let mut line = |work: String, row: &Option<Row>| match row {
+            Some(row) => writeln!(f, "{model:36} {level:9} {work:20} {}", row.brief()),
+            None => Ok(()),
+        };
+        line(format!("prefill {}", workload.prompt), prefill)?;
+        match (workload.batch, workload.depth) {
+            (1, 0) => line("decode".to_owned(), decode),
+            (1, depth) => line(format!("decode at {depth}"), decode),
+            (batch, _) => line(format!("decode of {batch}"), decode),
+        }
+    }
+}

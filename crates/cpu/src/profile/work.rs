@@ -1,0 +1,163 @@
+//! The least that each operation moves and computes.
+
+use super::Work;
+use crate::weight::tiles;
+use gristmill_kernels::act::Act;
+use gristmill_kernels::groups::Groups;
+use gristmill_kernels::kv::{KV_BLOCK, KvSpec, Placement};
+use gristmill_kernels::ops::*;
+use gristmill_kernels::weight::Weight;
+use std::collections::BTreeMap;
+
+/// Bytes of an f32 or u32.
+const WORD: f64 = 4.0;
+
+/// An operation whose work can be counted. All of its buffers are in host memory.
+pub(crate) trait Measured: Operation {
+    /// Format and shape of the weight.
+    fn weight(&self) -> String {
+        String::new()
+    }
+    /// Bytes and operations.
+    fn work(&self) -> Work;
+}
+
+/// Work of an operation that only moves so many words.
+fn words(words: usize) -> Work {
+    Work { bytes: WORD * words as f64, operations: 0.0 }
+}
+
+/// The formats of a weight's tensors, each once, and its shape.
+fn describe(weight: &Weight) -> String {
+    let tensors = tiles("profile", weight).unwrap_or_default();
+    let mut formats: Vec<&str> = tensors.iter().map(|tensor| tensor.format.name()).collect();
+    formats.dedup();
+    let rows: usize = tensors.iter().map(|tensor| tensor.rows).sum();
+    format!("{} {rows}×{}", formats.join("+"), weight.cols())
+}
+
+/// A product of `rows` activation rows with `experts` matrices of a weight.
+fn product(weight: &Weight, x: &Act, rows: usize, experts: usize, out: usize) -> Work {
+    let tensors = tiles("profile", weight).unwrap_or_default();
+    let matrix: usize = tensors.iter().map(|tensor| tensor.groups() * tensor.group_bytes()).sum();
+    let outputs: usize = tensors.iter().map(|tensor| tensor.rows).sum();
+    Work {
+        bytes: (matrix * experts) as f64 + WORD * (x.rows() * x.cols() + out) as f64,
+        operations: 2.0 * rows as f64 * outputs as f64 * weight.cols() as f64,
+    }
+}
+
+/// Experts that have at least one pair.
+fn chosen(groups: &Groups) -> usize {
+    groups.counts().as_host().map_or(0, |counts| counts.iter().filter(|&&pairs| pairs > 0).count())
+}
+
+/// Positions that all tokens see, and bytes of the cache that they lie in, each position of a sequence once.
+fn seen(placement: &Placement, spec: KvSpec, tokens: usize, window: Option<usize>) -> (f64, f64) {
+    let host = |buffer| gristmill_kernels::tensor::Buffer::<u32>::as_host(buffer).unwrap_or_default();
+    let (slots, positions) = (host(&placement.slots), host(&placement.positions));
+    let mut products = 0.0;
+    let mut spans: BTreeMap<u32, (usize, usize)> = BTreeMap::new();
+    for (&slot, &position) in slots.iter().zip(positions).take(tokens).filter(|&(&slot, _)| slot != PADDING) {
+        let (first, last) = visible(position, window);
+        products += (last + 1 - first) as f64;
+        let span = spans.entry(slot).or_insert((first, last));
+        *span = (span.0.min(first), span.1.max(last));
+    }
+    let cached: usize = spans.values().map(|(first, last)| last + 1 - first).sum();
+    (products, (cached * spec.block_bytes() / KV_BLOCK) as f64)
+}
+
+impl Measured for Matmul<'_> {
+    fn weight(&self) -> String {
+        describe(self.weight)
+    }
+    fn work(&self) -> Work {
+        product(self.weight, self.x, self.y.rows(), 1, self.y.rows() * self.y.cols())
+    }
+}
+
+impl Measured for GateUp<'_> {
+    fn weight(&self) -> String {
+        describe(self.weight)
+    }
+    fn work(&self) -> Work {
+        product(self.weight, self.x, self.h.rows(), 1, self.h.rows() * self.h.cols())
+    }
+}
+
+impl Measured for MoeMatmul<'_> {
+    fn weight(&self) -> String {
+        describe(self.weight)
+    }
+    fn work(&self) -> Work {
+        product(self.weight, self.x, self.out.rows(), chosen(self.groups), self.out.rows() * self.out.cols())
+    }
+}
+
+impl Measured for MoeGateUp<'_> {
+    fn weight(&self) -> String {
+        describe(self.weight)
+    }
+    fn work(&self) -> Work {
+        product(self.weight, self.x, self.h.rows(), chosen(self.groups), self.h.rows() * self.h.cols())
+    }
+}
+
+impl Measured for Attention<'_> {
+    fn work(&self) -> Work {
+        let spec = self.cache.spec();
+        let (products, cached) = seen(self.placement, spec, self.q.rows(), self.options.window);
+        let width = self.options.heads * (spec.key_width + spec.value_width);
+        let rows = words(self.q.rows() * width);
+        Work { bytes: rows.bytes + cached, operations: 2.0 * products * width as f64 }
+    }
+}
+
+impl Measured for KvWrite<'_> {
+    fn work(&self) -> Work {
+        let spec = self.cache.spec();
+        let cached = self.k.rows() * spec.block_bytes() / KV_BLOCK;
+        Work { bytes: words(self.k.rows() * (self.k.cols() + self.v.cols())).bytes + cached as f64, operations: 0.0 }
+    }
+}
+
+impl Measured for KvCopy<'_> {
+    fn work(&self) -> Work {
+        Work { bytes: 2.0 * (self.blocks.len() * self.cache.spec().block_bytes()) as f64, operations: 0.0 }
+    }
+}
+
+impl Measured for PrepareActivations<'_> {
+    fn work(&self) -> Work {
+        // Two words are written for each that is read: the value, its int8 with scales, and perhaps its bfloat16.
+        words(3 * self.x.rows() * self.x.cols())
+    }
+}
+
+/// Operations that move the words of some views: `Name: fields;`.
+macro_rules! moves {
+    ($($name:ident: $($view:ident $(* $times:literal)?),*;)*) => {
+        $(impl Measured for $name<'_> {
+            fn work(&self) -> Work {
+                words(0 $(+ self.$view.rows() * self.$view.cols() $(* $times)?)*)
+            }
+        })*
+    };
+}
+
+moves! {
+    Embed: rows, out;
+    Route: logits, ids, weights;
+    GroupByExpert: ids * 2;
+    MoeCombine: out, weights, y;
+    RmsNorm: x, out;
+    LayerNorm: x, out;
+    QkNorm: x * 2;
+    Rope: x * 2, positions;
+    Add: x, y * 2;
+    AddGated: x, gate, y * 2;
+    Scale: y * 2;
+    Argmax: x, out;
+    Sample: logits, out;
+}
