@@ -207,6 +207,7 @@ backends! {
     reference: |_| Ok(gristmill_kernels::reference::Reference::backend()),
     portable: |threads| super::cpu("portable", threads),
     avx2: |threads| super::cpu("avx2", threads),
+    avxvnni: |threads| super::cpu("avxvnni", threads),
     avx512: |threads| super::cpu("avx512", threads),
     neon: |threads| super::cpu("neon", threads),
     cuda_sim: |threads| super::simulated(threads),

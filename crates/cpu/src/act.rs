@@ -23,6 +23,8 @@ pub(super) struct Int8Block {
     pub(super) half_sums: [i32; 2],
     /// Sum of each half's numbers times the scale.
     pub(super) scaled_half_sums: [f32; 2],
+    /// Sum of each half's numbers in 16 bits, the first half's in the lower ones.
+    pub(super) half_sum_pair: i32,
 }
 
 /// All representations of activations that some weight reads.

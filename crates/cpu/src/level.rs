@@ -46,6 +46,9 @@ levels! {
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2 = "avx2",
+    /// AVX2, FMA, F16C and AVX-VNNI, without need of AVX-512.
+    #[cfg(target_arch = "x86_64")]
+    AvxVnni = "avxvnni",
     /// AVX-512 F, BW, VL and VNNI.
     #[cfg(target_arch = "x86_64")]
     Avx512 = "avx512",

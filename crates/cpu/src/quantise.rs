@@ -54,6 +54,7 @@ fn quantise(x: &[f32; 32]) -> Int8Block {
         sum: scale * (half_sums[0] + half_sums[1]) as f32,
         half_sums,
         scaled_half_sums: half_sums.map(|sum| scale * sum as f32),
+        half_sum_pair: half_sums[0] & 0xffff | half_sums[1] << 16,
     }
 }
 

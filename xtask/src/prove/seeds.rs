@@ -96,7 +96,7 @@ fn error_of(line: &str) -> Option<(&str, &str, f64)> {
 
 /// A backend without what differs between runs: the simulated device's number, its order of threads.
 fn family(backend: &str) -> &str {
-    let names = ["avx2", "avx512", "neon", "portable", "simulated CUDA", "simulated Metal"];
+    let names = ["avx2", "avx512", "avxvnni", "neon", "portable", "simulated CUDA", "simulated Metal"];
     names.into_iter().find(|name| backend.contains(name)).unwrap_or(backend)
 }
 

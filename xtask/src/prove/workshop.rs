@@ -125,7 +125,7 @@ impl Workshop {
         let mut command = Command::new(suite);
         command.current_dir(&self.tree).arg("--exact").stdout(Stdio::null()).stderr(Stdio::null());
         for part in parts {
-            for level in ["portable", "avx2", "avx512"] {
+            for level in ["portable", "avx2", "avxvnni", "avx512"] {
                 command.arg(format!("{level}::{part}"));
             }
         }

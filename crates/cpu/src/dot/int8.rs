@@ -4,9 +4,12 @@
 //! them. [`Simd::INT8_ROWS`] rows at a time pass over it, with integer sums in registers. A single row multiplies the
 //! columns as they are unpacked. Both add up the same products in the same order.
 
+mod scaled;
+
 use super::super::act::Int8Block;
 use super::super::layout::ROWS;
 use super::Lanes;
+use gristmill_kernels::eight;
 use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::{Kernel, Simd};
 use std::array::from_fn;
@@ -21,24 +24,13 @@ pub(super) struct Int8Dot<'a, F> {
 }
 
 /// 32 columns of 16 weight rows, unpacked.
-#[derive(Clone, Copy)]
-struct Columns<S: Simd> {
-    codes: [S::Codes; 8],
-    scales: [Scale<S>; 2],
-}
-
-impl<S: Simd> Columns<S> {
-    #[inline(always)]
-    fn zero(s: S) -> Self {
-        let scale = Scale { scale: s.splat(0.0), min: s.splat(0.0) };
-        Self { codes: [s.splat_codes(0); 8], scales: [scale; 2] }
-    }
-
+pub(super) trait Slice<S: Simd>: Copy {
+    /// A slice of zeros.
+    fn zero(s: S) -> Self;
     /// Slice `g` of a tile.
-    #[inline(always)]
-    fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
-        Self { codes: F::codes(s, tile, g), scales: F::scales(s, tile, g) }
-    }
+    fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self;
+    /// out += products of the slices with `N` rows of as many blocks.
+    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]);
 }
 
 /// The most slices of 32 columns in a panel.
@@ -49,9 +41,12 @@ impl<F: Quantised> Kernel for Int8Dot<'_, F> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        let scaled = S::INTEGER_SCALES && F::INTEGER_SCALES;
         match (self.rows, &mut *self.out) {
+            ([row], [out]) if scaled => scaled::one_row::<F, S>(s, self.group, row, out),
             ([row], [out]) => one_row::<F, S>(s, self.group, row, out),
-            (rows, out) => many_rows::<F, S>(s, self.group, rows, out),
+            (rows, out) if scaled => many_rows::<F, S, scaled::Columns<S>>(s, self.group, rows, out),
+            (rows, out) => many_rows::<F, S, Columns<S>>(s, self.group, rows, out),
         }
     }
 }
@@ -72,65 +67,103 @@ fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &m
 }
 
 #[inline(always)]
-fn many_rows<F: Quantised, S: Simd>(s: S, group: &[u8], rows: &[&[Int8Block]], out: &mut [Lanes]) {
+fn many_rows<F: Quantised, S: Simd, C: Slice<S>>(s: S, group: &[u8], rows: &[&[Int8Block]], out: &mut [Lanes]) {
     const { assert!(PANEL.is_multiple_of(F::BLOCK / 32), "a panel is whole tiles") }
     let slices = F::BLOCK / 32;
-    let mut panel = [Columns::zero(s); PANEL];
+    let mut panel = [C::zero(s); PANEL];
     out.fill([0.0; ROWS]);
     for (i, tiles) in group.chunks(PANEL / slices * ROWS * F::BYTES).enumerate() {
         let mut len = 0;
         for tile in tiles.chunks_exact(ROWS * F::BYTES) {
             for g in 0..slices {
-                panel[len] = Columns::unpack::<F>(s, tile, g);
+                panel[len] = C::unpack::<F>(s, tile, g);
                 len += 1;
             }
         }
-        let panel = Panel { columns: &panel[..len], start: PANEL * i };
-        panel.multiply::<F>(s, rows, out);
+        let panel = Panel { slices: &panel[..len], start: PANEL * i };
+        panel.multiply::<F, S>(s, rows, out);
     }
 }
 
 /// Unpacked columns, of which the first is `32 * start`.
-struct Panel<'a, S: Simd> {
-    columns: &'a [Columns<S>],
+struct Panel<'a, C> {
+    slices: &'a [C],
     start: usize,
 }
 
-impl<S: Simd> Panel<'_, S> {
+impl<C> Panel<'_, C> {
     /// out += products of the panel with all rows.
     #[inline(always)]
-    fn multiply<F: Quantised>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes]) {
+    fn multiply<F: Quantised, S: Simd>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes])
+    where
+        C: Slice<S>,
+    {
         let mut first = 0;
         while first < rows.len() {
             let left = rows.len() - first;
             first += if S::INT8_ROWS >= 8 && left >= 8 {
-                self.add::<F, 8>(s, &rows[first..], &mut out[first..])
+                self.add::<F, S, 8>(s, &rows[first..], &mut out[first..])
             } else if S::INT8_ROWS >= 4 && left >= 4 {
-                self.add::<F, 4>(s, &rows[first..], &mut out[first..])
+                self.add::<F, S, 4>(s, &rows[first..], &mut out[first..])
             } else if left >= 2 {
-                self.add::<F, 2>(s, &rows[first..], &mut out[first..])
+                self.add::<F, S, 2>(s, &rows[first..], &mut out[first..])
             } else {
-                self.add::<F, 1>(s, &rows[first..], &mut out[first..])
+                self.add::<F, S, 1>(s, &rows[first..], &mut out[first..])
             };
         }
     }
 
     /// The same for the first `N` rows. Returns `N`.
     #[inline(always)]
-    fn add<F: Quantised, const N: usize>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes]) -> usize {
+    fn add<F: Quantised, S: Simd, const N: usize>(&self, s: S, rows: &[&[Int8Block]], out: &mut [Lanes]) -> usize
+    where
+        C: Slice<S>,
+    {
         // One length for all rows, so that the inner loop has no bounds checks.
-        let rows: [&[Int8Block]; N] = from_fn(|t| &rows[t][self.start..self.start + self.columns.len()]);
+        let rows: [&[Int8Block]; N] = from_fn(|t| &rows[t][self.start..self.start + self.slices.len()]);
+        C::multiply::<F, N>(s, self.slices, rows, &mut out[..N]);
+        N
+    }
+}
+
+/// A slice with float scales.
+#[derive(Clone, Copy)]
+struct Columns<S: Simd> {
+    codes: [S::Codes; 8],
+    scales: [Scale<S>; 2],
+}
+
+/// The codes of slice `g` as the level's dot products read them.
+#[inline(always)]
+fn codes<F: Quantised, S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
+    let codes = F::codes(s, tile, g);
+    if F::SIGNED { eight!(j => s.signed_codes(codes[j])) } else { codes }
+}
+
+impl<S: Simd> Slice<S> for Columns<S> {
+    #[inline(always)]
+    fn zero(s: S) -> Self {
+        let scale = Scale { scale: s.splat(0.0), min: s.splat(0.0) };
+        Self { codes: [s.splat_codes(0); 8], scales: [scale; 2] }
+    }
+
+    #[inline(always)]
+    fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
+        Self { codes: codes::<F, S>(s, tile, g), scales: F::scales(s, tile, g) }
+    }
+
+    #[inline(always)]
+    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
         let mut sums = [s.splat(0.0); N];
         for t in 0..N {
             sums[t] = s.load_f32(&out[t], 0);
         }
-        for (i, columns) in self.columns.iter().enumerate() {
+        for (i, columns) in slices.iter().enumerate() {
             add_products::<F, S, N>(s, &mut sums, columns, rows.map(|row| &row[i]));
         }
         for t in 0..N {
             s.store_f32(sums[t], &mut out[t], 0);
         }
-        N
     }
 }
 

@@ -1,26 +1,42 @@
-//! AVX2 with FMA and F16C: two registers are one vector, rows 0..8 and 8..16.
+//! AVX2 with FMA and F16C, also with AVX-VNNI: two registers are one vector, rows 0..8 and 8..16.
 
 #![allow(unsafe_code)]
 
 use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::{lanewise, no_bf16, two};
+use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// Proof that the CPU has AVX2, FMA and F16C.
+/// Proof that the CPU has AVX2, FMA and F16C, and AVX-VNNI if `VNNI` is set.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(());
+pub struct Avx256<const VNNI: bool>(());
 
-impl Avx2 {
+/// AVX2, FMA and F16C.
+pub type Avx2 = Avx256<false>;
+
+/// AVX2, FMA, F16C and AVX-VNNI, as on CPUs of Intel since Alder Lake, with or without AVX-512.
+pub type AvxVnni = Avx256<true>;
+
+impl<const VNNI: bool> Avx256<VNNI> {
     /// The token, if this CPU has the features.
     pub fn detect() -> Option<Self> {
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c"))
-            .then_some(Self(()))
+        (is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
+            && (!VNNI || is_x86_feature_detected!("avxvnni")))
+        .then_some(Self(()))
     }
 }
 
 #[target_feature(enable = "avx2,fma,f16c")]
 #[inline]
 fn enter<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
+    kernel.run(s)
+}
+
+#[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+#[inline]
+fn enter_vnni<K: Kernel>(s: AvxVnni, kernel: K) -> K::Output {
     kernel.run(s)
 }
 
@@ -49,6 +65,17 @@ fn halves<const N: usize>(bytes: &[u8], at: usize) -> Halves<*const u8> {
     [slice.as_ptr(), slice[N..].as_ptr()]
 }
 
+/// The same vector. Its uses stay in the order of the source: otherwise the compiler adds up one row after another, and
+/// the codes, which do not fit into 16 registers beside the sums, travel through the stack.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn in_order(mut v: Halves<__m256i>) -> Halves<__m256i> {
+    let [a, b] = &mut v;
+    // SAFETY: the template is a comment, no instruction.
+    unsafe { asm!("/* {0} {1} */", inout(ymm_reg) * a, inout(ymm_reg) * b, options(nomem, nostack, preserves_flags)) }
+    v
+}
+
 /// In each 16 bits the sum of two products of neighbouring columns, at most 2 · 128 · 127 < 2^15: `maddubs` saturates
 /// nothing. A signed code is its magnitude times the activation with the code's sign.
 #[inline(always)]
@@ -64,21 +91,37 @@ fn multiply_pairs(signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256
     })
 }
 
+/// Sums of 16 bits.
+#[inline(always)]
+fn add_pairs(a: Halves<__m256i>, b: Halves<__m256i>) -> Halves<__m256i> {
+    // SAFETY: only a level that has AVX2 calls this.
+    two!(i => unsafe { _mm256_add_epi16(a[i], b[i]) })
+}
+
+/// sums + both numbers of 16 bits of a lane, times the scales.
+#[inline(always)]
+fn add_scaled(sums: Halves<__m256i>, pairs: Halves<__m256i>, scales: Halves<__m256i>) -> Halves<__m256i> {
+    // SAFETY: only a level that has AVX2 calls this.
+    two!(i => unsafe { _mm256_add_epi32(sums[i], _mm256_madd_epi16(pairs[i], scales[i])) })
+}
+
 // SAFETY of every block below: the token proves the CPU features, and `halves` (or the slice index) proves that the
 // bytes read or written lie inside the slice; all loads and stores are the unaligned kind.
 #[allow(clippy::undocumented_unsafe_blocks)]
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx256<VNNI> {
     type Codes = Halves<__m256i>;
     type I32 = Halves<__m256i>;
     type F32 = Halves<__m256>;
 
-    const SIGNED_BIAS: i32 = 0;
+    const SIGNED_BIAS: i32 = if VNNI { 128 } else { 0 };
     const TOKENS: usize = 4;
+    // A dot product by VNNI is no pair of 16 bits that a scale could multiply.
+    const INTEGER_SCALES: bool = !VNNI;
     const INT8_ROWS: usize = 4;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        unsafe { enter(self, kernel) }
+        if VNNI { unsafe { enter_vnni(Avx256(()), kernel) } } else { unsafe { enter(Avx256(()), kernel) } }
     }
 
     no_bf16!();
@@ -125,6 +168,9 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
+        if VNNI {
+            return two!(i => unsafe { _mm256_dpbusd_avx_epi32(acc[i], codes[i], _mm256_set1_epi32(x)) });
+        }
         // Pair sums are at most 2 · 127 · 127 < 2^15, so maddubs does not saturate.
         two!(i => unsafe {
             let pairs = _mm256_maddubs_epi16(codes[i], _mm256_set1_epi32(x));
@@ -144,27 +190,79 @@ impl Simd for Avx2 {
         for t in 0..N {
             sums[t] = self.splat_i32(start[t]);
         }
+        if VNNI {
+            for j in 0..J {
+                for t in 0..N {
+                    sums[t] = unsafe { in_order(self.dot(sums[t], codes[j], x[t][j])) };
+                }
+            }
+            return sums;
+        }
+        let ones = [unsafe { _mm256_set1_epi16(1) }; 2];
+        self.scaled_dots(signed, pair_sums, sums, codes, ones, x)
+    }
+    #[inline(always)]
+    fn dot_scales(self, scales: Self::I32) -> Self::I32 {
+        if VNNI { scales } else { self.pairs(scales, scales) }
+    }
+    #[inline(always)]
+    fn scaled_dots<const N: usize, const J: usize>(
+        self,
+        signed: bool,
+        pair_sums: usize,
+        mut sums: [Self::I32; N],
+        codes: &[Self::Codes; J],
+        scales: Self::I32,
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        if VNNI {
+            let dots = self.dots::<N, J>(signed, pair_sums, [0; N], codes, x);
+            for t in 0..N {
+                sums[t] = self.add_i32(sums[t], self.mul_i32(dots[t], scales));
+            }
+            return sums;
+        }
         let mut first = 0;
         while first < J {
             let end = J.min(first + pair_sums);
-            let mut pairs = [self.splat_i32(0); N];
-            for j in first..end {
-                for t in 0..N {
-                    let products = multiply_pairs(signed, codes[j], x[t][j]);
-                    pairs[t] = two!(i => unsafe { _mm256_add_epi16(pairs[t][i], products[i]) });
+            // Sums of many products are kept for all rows at once; those of few are added to 32 bits row by row, because
+            // the registers do not hold both.
+            if end - first > 2 {
+                let mut pairs = [self.splat_i32(0); N];
+                for j in first..end {
+                    for t in 0..N {
+                        pairs[t] = unsafe { in_order(add_pairs(pairs[t], multiply_pairs(signed, codes[j], x[t][j]))) };
+                    }
                 }
-            }
-            for t in 0..N {
-                sums[t] = two!(i => unsafe {
-                    _mm256_add_epi32(sums[t][i], _mm256_madd_epi16(pairs[t][i], _mm256_set1_epi16(1)))
-                });
+                for t in 0..N {
+                    sums[t] = add_scaled(sums[t], pairs[t], scales);
+                }
+            } else {
+                for t in 0..N {
+                    let mut pairs = multiply_pairs(signed, codes[first], x[t][first]);
+                    if end - first == 2 {
+                        pairs = add_pairs(pairs, multiply_pairs(signed, codes[first + 1], x[t][first + 1]));
+                    }
+                    sums[t] = unsafe { in_order(add_scaled(sums[t], pairs, scales)) };
+                }
             }
             first = end;
         }
         sums
     }
     #[inline(always)]
+    fn dot_pairs(self, acc: Self::I32, pairs: Self::I32, x: i32) -> Self::I32 {
+        two!(i => unsafe { _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs[i], _mm256_set1_epi32(x))) })
+    }
+    #[inline(always)]
+    fn signed_codes(self, v: Self::Codes) -> Self::Codes {
+        if VNNI { both!(v, |v| unsafe { _mm256_xor_si256(v, _mm256_set1_epi8(-128)) }) } else { v }
+    }
+    #[inline(always)]
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32 {
+        if VNNI {
+            return self.dot(acc, codes, x);
+        }
         // |code| · (x with the code's sign): at most 2 · 128 · 127 < 2^15, so maddubs does not saturate.
         two!(i => unsafe {
             let x = _mm256_sign_epi8(_mm256_set1_epi32(x), codes[i]);

@@ -139,8 +139,12 @@ impl Simd for Avx512 {
         unsafe { _mm512_dpbusd_epi32(acc, codes, _mm512_set1_epi32(x)) }
     }
     #[inline(always)]
+    fn signed_codes(self, v: __m512i) -> __m512i {
+        unsafe { _mm512_xor_si512(v, self.splat_codes(0x80)) }
+    }
+    #[inline(always)]
     fn dot_signed(self, acc: __m512i, codes: __m512i, x: i32) -> __m512i {
-        unsafe { self.dot(acc, _mm512_xor_si512(codes, self.splat_codes(0x80)), x) }
+        self.dot(acc, codes, x)
     }
     #[inline(always)]
     fn byte(self, v: __m512i, i: u32) -> __m512i {

@@ -8,7 +8,7 @@ mod avx512;
 mod neon;
 
 #[cfg(target_arch = "x86_64")]
-pub use avx2::Avx2;
+pub use avx2::{Avx2, AvxVnni};
 #[cfg(target_arch = "x86_64")]
 pub use avx512::Avx512;
 pub use gristmill_kernels::simd::Portable;

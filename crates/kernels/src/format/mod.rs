@@ -10,6 +10,7 @@
 use std::marker::PhantomData;
 
 use crate::simd::{Kernel, Portable, Runner, Simd};
+use crate::two;
 
 mod bits;
 mod fit;
@@ -90,16 +91,35 @@ pub trait Quantised: BlockFormat {
     const ZERO: i32 = 0;
     /// The format has minima (value = scale · code − min).
     const HAS_MIN: bool = false;
+    /// A block's scales are its [`Quantised::unit`] times [`Quantised::integers`], and a block has 256 elements.
+    const INTEGER_SCALES: bool = false;
 
     /// Unpacks the codes of elements `32·g .. 32·g + 32` of the tile: vector `j` holds, for each of the 16 rows,
     /// the codes of elements `32·g + 4·j .. 32·g + 4·j + 4` in ascending order. `g < BLOCK / 32`.
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8];
 
-    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By
-    /// default a block has one scale, the f16 at its start.
+    /// The unit of each row's scales: by default the f16 at the start of its block.
     #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], _g: usize) -> [Scale<S>; 2] {
-        [Scale { scale: s.load_f16(tile, 0), min: s.splat(0.0) }; 2]
+    fn unit<S: Simd>(s: S, tile: &[u8]) -> S::F32 {
+        s.load_f16(tile, 0)
+    }
+
+    /// Integer scales of elements `32·g .. 32·g + 32`, at most 128 in magnitude: first and second sixteen. With
+    /// `GROUP == 32` both are the same.
+    #[inline(always)]
+    fn integers<S: Simd>(s: S, _tile: &[u8], _g: usize) -> [S::I32; 2] {
+        [s.splat_i32(1); 2]
+    }
+
+    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By default
+    /// there are no minima.
+    #[inline(always)]
+    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
+        let (unit, integers) = (Self::unit(s, tile), Self::integers(s, tile, g));
+        two!(half => {
+            let scale = if Self::INTEGER_SCALES { s.mul(unit, s.to_f32(integers[half])) } else { unit };
+            Scale { scale, min: s.splat(0.0) }
+        })
     }
 }
 

@@ -137,6 +137,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const SIGNED_BIAS: i32;
     /// Activation rows that one pass over a weight tile serves: as many accumulators as the registers hold.
     const TOKENS: usize;
+    /// Multiplying by integer scales ([`Simd::scaled_dots`]) takes fewer instructions than by floats.
+    const INTEGER_SCALES: bool = false;
     /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
     const INT8_ROWS: usize;
 
@@ -165,7 +167,13 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn lookup(self, table: &[i8; 16], v: Self::Codes) -> Self::Codes;
     /// acc + Σ of the lane's four unsigned codes (≤ 127) × the four signed bytes of `x` (little-endian).
     fn dot(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
-    /// acc + Σ of the lane's four (signed codes + [`Simd::SIGNED_BIAS`]) × the four signed bytes of `x` (not −128).
+    /// Signed codes as [`Simd::dot_signed`] reads them.
+    #[inline(always)]
+    fn signed_codes(self, v: Self::Codes) -> Self::Codes {
+        v
+    }
+    /// acc + Σ of the lane's four (signed codes + [`Simd::SIGNED_BIAS`]) × the four signed bytes of `x` (not −128). The
+    /// codes have passed [`Simd::signed_codes`].
     fn dot_signed(self, acc: Self::I32, codes: Self::Codes, x: i32) -> Self::I32;
     /// For each of `N` activation rows, `start` + Σ over `4 · J` columns: [`Simd::dot`], or [`Simd::dot_signed`] if
     /// codes are `signed`, of codes `j` and word `j`. Sums of `pair_sums` products of two columns fit into 16 bits.
@@ -187,6 +195,30 @@ pub trait Simd: Copy + Send + Sync + 'static {
                 let x = x[t][j];
                 sums[t] = if signed { self.dot_signed(sums[t], codes[j], x) } else { self.dot(sums[t], codes[j], x) };
             }
+        }
+        sums
+    }
+    /// Integer scales, at most 128 in magnitude, as [`Simd::scaled_dots`] reads them.
+    #[inline(always)]
+    fn dot_scales(self, scales: Self::I32) -> Self::I32 {
+        scales
+    }
+    /// For each of `N` activation rows, `sums` + scale · [`Simd::dots`] from 0. The scales have passed
+    /// [`Simd::dot_scales`].
+    #[inline(always)]
+    fn scaled_dots<const N: usize, const J: usize>(
+        self,
+        signed: bool,
+        pair_sums: usize,
+        sums: [Self::I32; N],
+        codes: &[Self::Codes; J],
+        scales: Self::I32,
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        let mut sums = sums;
+        let dots = self.dots::<N, J>(signed, pair_sums, [0; N], codes, x);
+        for t in 0..N {
+            sums[t] = self.add_i32(sums[t], self.mul_i32(dots[t], scales));
         }
         sums
     }
@@ -244,6 +276,21 @@ pub trait Simd: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn load_bf16(self, bytes: &[u8], at: usize) -> Self::F32 {
         self.as_f32(self.shl_i32(self.load_u16(bytes, at), 16))
+    }
+    /// Two numbers of 16 bits in each lane.
+    #[inline(always)]
+    fn pairs(self, low: Self::I32, high: Self::I32) -> Self::I32 {
+        self.or_i32(self.and_i32(low, self.splat_i32(0xffff)), self.shl_i32(high, 16))
+    }
+    /// acc + the lane's signed pair · the signed pair `x`: lower half times lower half plus upper times upper.
+    #[inline(always)]
+    fn dot_pairs(self, acc: Self::I32, pairs: Self::I32, x: i32) -> Self::I32 {
+        let (low, high) = (self.and_i32(pairs, self.splat_i32(0xffff)), self.shr_i32(pairs, 16));
+        let (most, negative) = (self.splat_i32(0x7fff), self.splat_i32(-0x1_0000));
+        let low = self.select_gt(low, most, self.add_i32(low, negative), low);
+        let high = self.select_gt(high, most, self.add_i32(high, negative), high);
+        let products = self.mul_i32(low, self.splat_i32(i32::from(x as i16)));
+        self.add_i32(acc, self.add_i32(products, self.mul_i32(high, self.splat_i32(x >> 16))))
     }
     /// Loads 32 16-bit numbers: number r is the lower half of lane r, number 16 + r its upper half.
     #[inline(always)]

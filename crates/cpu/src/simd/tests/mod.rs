@@ -135,7 +135,7 @@ impl Check for Codes {
         };
         let unsigned = s.and(va, s.splat_codes(127));
         assert_eq!(ints(s, s.dot(acc, unsigned, word)), dot(&|c| i32::from(c & 127)));
-        assert_eq!(ints(s, s.dot_signed(acc, va, word)), dot(&|c| i32::from(c as i8) + S::SIGNED_BIAS));
+        assert_eq!(ints(s, s.dot_signed(acc, s.signed_codes(va), word)), dot(&|c| i32::from(c as i8) + S::SIGNED_BIAS));
         self.dots::<S, 1, 4>(s);
         self.dots::<S, 4, 4>(s);
         self.dots::<S, 1, 8>(s);
@@ -159,11 +159,15 @@ impl Codes {
             signed[j] = s.shl_and(s.load_codes(if j % 2 == 0 { a } else { b }, 0), j as u32 / 2, 255 << (j / 2));
         }
         let rows: [&[i32; J]; N] = std::array::from_fn(|t| &words[t]);
-        let sums = s.dots(true, 1, start, &signed, rows);
+        let mut prepared = signed;
+        for j in 0..J {
+            prepared[j] = s.signed_codes(signed[j]);
+        }
+        let sums = s.dots(true, 1, start, &prepared, rows);
         for t in 0..N {
             let mut want = s.splat_i32(start[t]);
             for j in 0..J {
-                want = s.dot_signed(want, signed[j], words[t][j]);
+                want = s.dot_signed(want, prepared[j], words[t][j]);
             }
             assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, signed");
         }
@@ -181,6 +185,32 @@ impl Codes {
                 }
                 assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, codes up to {largest}");
             }
+            self.scaled_dots(s, pair_sums, &codes, rows);
+        }
+    }
+}
+
+impl Codes {
+    /// Scales multiply the dot products, as integers.
+    #[inline(always)]
+    fn scaled_dots<S: Simd, const N: usize, const J: usize>(
+        &self,
+        s: S,
+        pair_sums: usize,
+        codes: &[S::Codes; J],
+        rows: [&[i32; J]; N],
+    ) {
+        let scales = self.0.b.map(|b| i32::from(b as i8));
+        let sums = std::array::from_fn::<i32, 16, _>(|r| int(&self.0.a, r) / 4);
+        let lanes = |values: &[i32; 16]| s.load_i32(&values.map(i32::to_le_bytes).concat(), 0);
+        let scales: [i32; 16] = std::array::from_fn(|r| scales[4 * r]);
+        let from = lanes(&sums);
+        let scaled = s.scaled_dots(false, pair_sums, [from; N], codes, s.dot_scales(lanes(&scales)), rows);
+        let dots = s.dots(false, pair_sums, [0; N], codes, rows);
+        for t in 0..N {
+            let dots = ints(s, dots[t]);
+            let want: [i32; 16] = std::array::from_fn(|r| sums[r] + scales[r] * dots[r]);
+            assert_eq!(ints(s, scaled[t]), want, "row {t} of {N}, {J} words, scales {scales:?}");
         }
     }
 }
@@ -208,6 +238,13 @@ impl Check for Ints {
             let half = |i: usize| i32::from(u16::from_le_bytes([two[at + 2 * i], two[at + 2 * i + 1]]));
             assert_eq!(ints(s, s.load_pairs(&two, at)), std::array::from_fn(|r| half(r) | half(16 + r) << 16));
         }
+        let signed = |pair: i32| [i32::from(pair as i16), pair >> 16];
+        assert_eq!(ints(s, s.pairs(va, vb)), each(|a, b| a & 0xffff | b << 16));
+        // The sum of two products of −32,768 would not fit.
+        let x = int(b, 0) & !0x8000;
+        let [low, high] = signed(x);
+        let dots = each(|a, _| a).map(|a| signed(a)[0].wrapping_mul(low).wrapping_add(signed(a)[1].wrapping_mul(high)));
+        assert_eq!(ints(s, s.dot_pairs(s.splat_i32(7), va, x)), dots.map(|sum| sum.wrapping_add(7)));
         assert_eq!(ints(s, s.and_i32(va, vb)), each(|a, b| a & b));
         assert_eq!(ints(s, s.or_i32(va, vb)), each(|a, b| a | b));
         assert_eq!(ints(s, s.add_i32(va, vb)), each(i32::wrapping_add));
@@ -328,7 +365,10 @@ impl Check for DotExtremes {
                     assert_eq!(ints(s, s.dot(s.splat_i32(5), codes, word)), [5 + 4 * i32::from(code) * x; 16]);
                 }
                 let signed = i32::from(code as i8) + S::SIGNED_BIAS;
-                assert_eq!(ints(s, s.dot_signed(s.splat_i32(5), codes, word)), [5 + 4 * signed * x; 16]);
+                assert_eq!(
+                    ints(s, s.dot_signed(s.splat_i32(5), s.signed_codes(codes), word)),
+                    [5 + 4 * signed * x; 16]
+                );
             }
         }
     }

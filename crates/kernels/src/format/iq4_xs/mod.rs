@@ -6,7 +6,7 @@
 //! low and `32·g + 16 + i` in its high nibble.
 
 use super::iq4_nl::{Table, VALUES};
-use super::{BlockFormat, Plane, Quantised, Scale, bits, fit, plane};
+use super::{BlockFormat, Plane, Quantised, bits, fit, plane};
 use crate::simd::Simd;
 
 /// The format `IQ4_XS`.
@@ -55,6 +55,7 @@ impl BlockFormat for IQ4_XS {
 impl Quantised for IQ4_XS {
     const SIGNED: bool = true;
     const LARGEST: i32 = 127;
+    const INTEGER_SCALES: bool = true;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
@@ -62,11 +63,10 @@ impl Quantised for IQ4_XS {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
+    fn integers<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::I32; 2] {
         let high = s.shr_i32(s.load_u16(tile, 16 * SCALES_H), 2 * g as u32);
         let low = s.shr_i32(s.load_u8(tile, 16 * (SCALES_L + g / 2)), 4 * (g as u32 % 2));
         let (high, low) = (s.and_i32(high, s.splat_i32(3)), s.and_i32(low, s.splat_i32(15)));
-        let scale = s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32));
-        [Scale { scale: s.mul(s.load_f16(tile, 0), s.to_f32(scale)), min: s.splat(0.0) }; 2]
+        [s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32)); 2]
     }
 }

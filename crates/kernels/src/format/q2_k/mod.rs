@@ -57,6 +57,7 @@ impl BlockFormat for Q2_K {
 impl Quantised for Q2_K {
     const LARGEST: i32 = 3;
     const HAS_MIN: bool = true;
+    const INTEGER_SCALES: bool = true;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
@@ -64,12 +65,22 @@ impl Quantised for Q2_K {
     }
 
     #[inline(always)]
+    fn unit<S: Simd>(s: S, tile: &[u8]) -> S::F32 {
+        s.load_f16(tile, 16 * D)
+    }
+
+    #[inline(always)]
+    fn integers<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::I32; 2] {
+        two!(half => s.and_i32(s.load_u8(tile, 16 * (2 * g + half)), s.splat_i32(15)))
+    }
+
+    #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let (d, dmin) = (s.load_f16(tile, 16 * D), s.load_f16(tile, 16 * DMIN));
+        let (d, dmin) = (Self::unit(s, tile), s.load_f16(tile, 16 * DMIN));
+        let integers = Self::integers(s, tile, g);
         two!(half => {
-            let byte = s.load_u8(tile, 16 * (2 * g + half));
-            let (scale, min) = (s.and_i32(byte, s.splat_i32(15)), s.shr_i32(byte, 4));
-            Scale { scale: s.mul(d, s.to_f32(scale)), min: s.mul(dmin, s.to_f32(min)) }
+            let min = s.shr_i32(s.load_u8(tile, 16 * (2 * g + half)), 4);
+            Scale { scale: s.mul(d, s.to_f32(integers[half])), min: s.mul(dmin, s.to_f32(min)) }
         })
     }
 }

@@ -6,7 +6,7 @@
 //! and the high 2 at bit `2·(t / 4)` of `scales` byte `8 + t % 4`.
 
 use super::bits::{self, Field};
-use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
+use super::{BlockFormat, Plane, Quantised, fit, plane};
 use crate::simd::Simd;
 use crate::two;
 
@@ -70,6 +70,7 @@ impl BlockFormat for Q3_K {
 impl Quantised for Q3_K {
     const LARGEST: i32 = 7;
     const ZERO: i32 = 4;
+    const INTEGER_SCALES: bool = true;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
@@ -77,14 +78,17 @@ impl Quantised for Q3_K {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let d = s.load_f16(tile, 16 * D);
+    fn unit<S: Simd>(s: S, tile: &[u8]) -> S::F32 {
+        s.load_f16(tile, 16 * D)
+    }
+
+    #[inline(always)]
+    fn integers<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::I32; 2] {
         two!(half => {
             let t = 2 * g + half;
             let low = scale_bits(s, tile, t % 8, 4 * (t / 8), 15);
             let high = scale_bits(s, tile, 8 + t % 4, 2 * (t / 4), 3);
-            let scale = s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32));
-            Scale { scale: s.mul(d, s.to_f32(scale)), min: s.splat(0.0) }
+            s.add_i32(s.or_i32(low, s.shl_i32(high, 4)), s.splat_i32(-32))
         })
     }
 }

@@ -52,10 +52,16 @@ impl BlockFormat for Q4_K {
 impl Quantised for Q4_K {
     const LARGEST: i32 = 15;
     const HAS_MIN: bool = true;
+    const INTEGER_SCALES: bool = true;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
         code(g).codes(s, tile, 0)
+    }
+
+    #[inline(always)]
+    fn integers<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::I32; 2] {
+        [scales::scale_lanes(s, tile, g); 2]
     }
 
     #[inline(always)]

@@ -36,19 +36,26 @@ fn top_two<S: Simd>(s: S, byte: S::I32) -> S::I32 {
     s.shl_i32(s.shr_i32(byte, 6), 4)
 }
 
-/// The same for the 16 rows of a tile.
+/// The scale of group `g`, without `d`, for the 16 rows of a tile.
+#[inline(always)]
+pub(crate) fn scale_lanes<S: Simd>(s: S, tile: &[u8], g: usize) -> S::I32 {
+    if g < 4 {
+        s.and_i32(byte(s, tile, g), s.splat_i32(63))
+    } else {
+        s.or_i32(s.and_i32(byte(s, tile, g + 4), s.splat_i32(15)), top_two(s, byte(s, tile, g - 4)))
+    }
+}
+
+/// Scale and minimum of group `g` for the 16 rows of a tile.
 #[inline(always)]
 pub(crate) fn scale_min_lanes<S: Simd>(s: S, tile: &[u8], g: usize) -> Scale<S> {
-    let (scale, min) = if g < 4 {
-        let six = s.splat_i32(63);
-        (s.and_i32(byte(s, tile, g), six), s.and_i32(byte(s, tile, g + 4), six))
+    let min = if g < 4 {
+        s.and_i32(byte(s, tile, g + 4), s.splat_i32(63))
     } else {
-        let low = byte(s, tile, g + 4);
-        let scale = s.or_i32(s.and_i32(low, s.splat_i32(15)), top_two(s, byte(s, tile, g - 4)));
-        let min = s.or_i32(s.shr_i32(low, 4), top_two(s, byte(s, tile, g)));
-        (scale, min)
+        s.or_i32(s.shr_i32(byte(s, tile, g + 4), 4), top_two(s, byte(s, tile, g)))
     };
-    Scale { scale: s.mul(s.load_f16(tile, 0), s.to_f32(scale)), min: s.mul(s.load_f16(tile, 32), s.to_f32(min)) }
+    let scale = s.to_f32(scale_lanes(s, tile, g));
+    Scale { scale: s.mul(s.load_f16(tile, 0), scale), min: s.mul(s.load_f16(tile, 32), s.to_f32(min)) }
 }
 
 /// Writes the head of block `b` of a batch.

@@ -61,10 +61,16 @@ impl BlockFormat for Q5_K {
 impl Quantised for Q5_K {
     const LARGEST: i32 = 31;
     const HAS_MIN: bool = true;
+    const INTEGER_SCALES: bool = true;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
         bits::or(s, low(g).codes(s, tile, 0), high(g).codes(s, tile, 4))
+    }
+
+    #[inline(always)]
+    fn integers<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::I32; 2] {
+        [scales::scale_lanes(s, tile, g); 2]
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! `c / 2` of `ql` byte `64·h + 32·(c % 2) + i` and its high bits at bit `2·c` of `qh` byte `32·h + i`.
 
 use super::bits::{self, Field};
-use super::{BlockFormat, Plane, Quantised, Scale, fit, plane};
+use super::{BlockFormat, Plane, Quantised, fit, plane};
 use crate::simd::Simd;
 use crate::two;
 
@@ -73,6 +73,7 @@ impl BlockFormat for Q6_K {
 impl Quantised for Q6_K {
     const LARGEST: i32 = 63;
     const ZERO: i32 = 32;
+    const INTEGER_SCALES: bool = true;
 
     #[inline(always)]
     fn codes<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::Codes; 8] {
@@ -83,11 +84,12 @@ impl Quantised for Q6_K {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
-        let d = s.load_f16(tile, 16 * 16);
-        two!(half => {
-            let scale = s.to_f32(s.load_i8(tile, 16 * (2 * g + half)));
-            Scale { scale: s.mul(d, scale), min: s.splat(0.0) }
-        })
+    fn unit<S: Simd>(s: S, tile: &[u8]) -> S::F32 {
+        s.load_f16(tile, 16 * 16)
+    }
+
+    #[inline(always)]
+    fn integers<S: Simd>(s: S, tile: &[u8], g: usize) -> [S::I32; 2] {
+        two!(half => s.load_i8(tile, 16 * (2 * g + half)))
     }
 }

@@ -1,0 +1,122 @@
+//! Formats whose scales are integers times the unit of a block, at levels that multiply by integers.
+//!
+//! The products of 32 columns become one float; those of a block are multiplied by the unit at its end. Minima are
+//! subtracted before.
+
+use super::super::super::act::Int8Block;
+use super::super::super::layout::ROWS;
+use super::{Lanes, Slice, codes, prefetch_slice};
+use gristmill_kernels::format::Quantised;
+use gristmill_kernels::simd::Simd;
+use gristmill_kernels::two;
+
+/// A slice of a block with integer scales.
+#[derive(Clone, Copy)]
+pub(super) struct Columns<S: Simd> {
+    codes: [S::Codes; 8],
+    /// Scales of each half, for [`Simd::scaled_dots`].
+    scales: [S::I32; 2],
+    /// −`ZERO` · scale of each half, in pairs.
+    bias: S::I32,
+    min: [S::F32; 2],
+    /// Unit of the block's scales.
+    unit: S::F32,
+}
+
+impl<S: Simd> Slice<S> for Columns<S> {
+    #[inline(always)]
+    fn zero(s: S) -> Self {
+        let (float, int) = (s.splat(0.0), s.splat_i32(0));
+        Self { codes: [s.splat_codes(0); 8], scales: [int; 2], bias: int, min: [float; 2], unit: float }
+    }
+
+    #[inline(always)]
+    fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
+        let integers = F::integers(s, tile, g);
+        let zero = s.splat_i32(-F::ZERO);
+        let scales = F::scales(s, tile, g);
+        Self {
+            codes: codes::<F, S>(s, tile, g),
+            scales: two!(half => s.dot_scales(integers[half])),
+            bias: s.pairs(s.mul_i32(zero, integers[0]), s.mul_i32(zero, integers[1])),
+            min: two!(half => scales[half].min),
+            unit: F::unit(s, tile),
+        }
+    }
+
+    #[inline(always)]
+    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
+        const { assert!(F::BLOCK == 256 || !F::INTEGER_SCALES, "a panel is one block") }
+        let mut units = [s.splat(0.0); N];
+        for (i, columns) in slices.iter().enumerate() {
+            columns.add_products::<F, N>(s, &mut units, rows.map(|row| &row[i]));
+        }
+        let Some(first) = slices.first() else { return };
+        for t in 0..N {
+            let mut sum = s.load_f32(&out[t], 0);
+            for (columns, x) in slices.iter().zip(rows[t]) {
+                sum = columns.subtract_minima::<F>(s, sum, x);
+            }
+            s.store_f32(s.mul_add(units[t], first.unit, sum), &mut out[t], 0);
+        }
+    }
+}
+
+impl<S: Simd> Columns<S> {
+    /// units += Σ of integer scale · (code − ZERO) · x, for `N` rows of activations.
+    #[inline(always)]
+    fn add_products<F: Quantised, const N: usize>(&self, s: S, units: &mut [S::F32; N], x: [&Int8Block; N]) {
+        const { assert!(!F::SIGNED || S::SIGNED_BIAS == 0 || !S::INTEGER_SCALES, "codes have no bias but ZERO") }
+        let mut sums = [s.splat_i32(0); N];
+        if F::ZERO != 0 {
+            for t in 0..N {
+                sums[t] = s.dot_pairs(sums[t], self.bias, x[t].half_sum_pair);
+            }
+        }
+        if F::GROUP == 32 {
+            let q = x.map(|x| &x.q);
+            sums = s.scaled_dots::<N, 8>(F::SIGNED, F::PAIR_SUMS, sums, &self.codes, self.scales[0], q);
+        } else {
+            for half in 0..2 {
+                let (codes, q) = (&self.codes.as_chunks().0[half], x.map(|x| &x.q.as_chunks().0[half]));
+                sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, self.scales[half], q);
+            }
+        }
+        for t in 0..N {
+            units[t] = s.mul_add(s.to_f32(sums[t]), s.splat(x[t].scale), units[t]);
+        }
+    }
+
+    /// sum − Σ of minimum · x.
+    #[inline(always)]
+    fn subtract_minima<F: Quantised>(&self, s: S, sum: S::F32, x: &Int8Block) -> S::F32 {
+        if !F::HAS_MIN {
+            return sum;
+        }
+        if F::GROUP == 32 {
+            return s.mul_add(self.min[0], s.splat(-x.sum), sum);
+        }
+        let sum = s.mul_add(self.min[0], s.splat(-x.scaled_half_sums[0]), sum);
+        s.mul_add(self.min[1], s.splat(-x.scaled_half_sums[1]), sum)
+    }
+}
+
+/// The same sums in the same order for one row, which takes the columns as they are unpacked.
+#[inline(always)]
+pub(super) fn one_row<F: Quantised, S: Simd>(s: S, group: &[u8], row: &[Int8Block], out: &mut Lanes) {
+    let slices = F::BLOCK / 32;
+    let mut sum = s.splat(0.0);
+    for (tile, blocks) in group.chunks_exact(ROWS * F::BYTES).zip(row.chunks_exact(slices)) {
+        let mut units = [s.splat(0.0)];
+        for (g, x) in blocks.iter().enumerate() {
+            if F::GROUP == 16 {
+                prefetch_slice(s, tile, g, slices);
+            }
+            let columns = Columns::unpack::<F>(s, tile, g);
+            columns.add_products::<F, 1>(s, &mut units, [x]);
+            sum = columns.subtract_minima::<F>(s, sum, x);
+        }
+        sum = s.mul_add(units[0], F::unit(s, tile), sum);
+    }
+    s.store_f32(sum, out, 0);
+}
