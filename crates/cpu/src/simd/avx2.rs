@@ -225,9 +225,9 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
         let mut first = 0;
         while first < J {
             let end = J.min(first + pair_sums);
-            // Sums of many products are kept for all rows at once; those of few are added to 32 bits row by row, because
-            // the registers do not hold both.
-            if end - first > 2 {
+            // Sums of 16 bits are kept for all rows at once; a single product is added to 32 bits row by row, because the
+            // registers do not hold both.
+            if end - first > 1 {
                 let mut pairs = [self.splat_i32(0); N];
                 for j in first..end {
                     for t in 0..N {
@@ -239,11 +239,8 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
                 }
             } else {
                 for t in 0..N {
-                    let mut pairs = multiply_pairs(signed, codes[first], x[t][first]);
-                    if end - first == 2 {
-                        pairs = add_pairs(pairs, multiply_pairs(signed, codes[first + 1], x[t][first + 1]));
-                    }
-                    sums[t] = unsafe { in_order(add_scaled(sums[t], pairs, scales)) };
+                    let products = multiply_pairs(signed, codes[first], x[t][first]);
+                    sums[t] = unsafe { in_order(add_scaled(sums[t], products, scales)) };
                 }
             }
             first = end;
