@@ -57,8 +57,8 @@ pub(super) struct Bench {
 }
 
 impl Bench {
-    /// Opens the sequences and fills them to their depth. `limits` are those of `workload`; `profile` is that of the model's
-    /// device.
+    /// Opens the sequences and fills them to their depth. `limits` are those of `workload`; `profile` is that of the
+    /// model's device.
     pub(super) fn new(
         model: Arc<Model>,
         workload: Workload,

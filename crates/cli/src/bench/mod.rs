@@ -104,12 +104,12 @@ pub(crate) struct BenchArgs {
     /// Requests of random lengths up to --prompt and --decode; one in eight is cancelled.
     #[arg(long, requires = "requests")]
     mixed: bool,
-    /// Print where the time goes, by operation: share, bytes, operations, rate, share of the machine's limit, and the share
-    /// of the time in which each thread works; it waits during the rest. On the CPU.
+    /// Print where the time goes on the CPU, by operation: share, bytes, operations, rate, share of the machine's limit,
+    /// and the share of the time in which each thread works; it waits during the rest.
     #[arg(long, conflicts_with_all = ["requests", "batch_sweep"])]
     profile: bool,
-    /// Measure the models and workloads of a table in docs/benchmarks.md instead: at --cpu-level, or at each level that this
-    /// CPU has. Their files take 30 GB in the cache, and 19 GB more where memory holds the full-size model.
+    /// Measure the models and workloads of a table in docs/benchmarks.md instead: at --cpu-level, or at each level that
+    /// this CPU has. Their files take 30 GB in the cache, and 19 GB more where memory holds the full-size model.
     #[arg(long, value_name = "NAME", conflicts_with_all = SUITE_CONFLICTS)]
     suite: Option<Suite>,
     /// Print JSON.

@@ -225,13 +225,14 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
         let mut first = 0;
         while first < J {
             let end = J.min(first + pair_sums);
-            // Sums of 16 bits are kept for all rows at once; a single product is added to 32 bits row by row, because the
-            // registers do not hold both.
+            // Sums of 16 bits are kept for all rows at once; a single product is added to 32 bits row by row, because
+            // the registers do not hold both.
             if end - first > 1 {
                 let mut pairs = [self.splat_i32(0); N];
                 for j in first..end {
                     for t in 0..N {
-                        pairs[t] = unsafe { in_order(add_pairs(pairs[t], multiply_pairs(signed, codes[j], x[t][j]))) };
+                        let products = multiply_pairs(signed, codes[j], x[t][j]);
+                        pairs[t] = unsafe { in_order(add_pairs(pairs[t], products)) };
                     }
                 }
                 for t in 0..N {

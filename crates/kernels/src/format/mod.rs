@@ -111,8 +111,8 @@ pub trait Quantised: BlockFormat {
         [s.splat_i32(1); 2]
     }
 
-    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By default
-    /// there are no minima.
+    /// Scales of elements `32·g .. 32·g + 32`: first and second sixteen. With `GROUP == 32` both are the same. By
+    /// default there are no minima.
     #[inline(always)]
     fn scales<S: Simd>(s: S, tile: &[u8], g: usize) -> [Scale<S>; 2] {
         let (unit, integers) = (Self::unit(s, tile), Self::integers(s, tile, g));
