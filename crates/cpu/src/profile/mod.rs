@@ -15,7 +15,7 @@ pub(super) use work::Measured;
 pub struct Work {
     /// Bytes read and written, each once.
     pub bytes: f64,
-    /// Multiplications and additions of matrix products and attention; those of other operations are not counted.
+    /// Multiplications and additions of matrix products, attention and the delta rule; others are not counted.
     pub operations: f64,
 }
 

@@ -135,6 +135,29 @@ impl Measured for PrepareActivations<'_> {
     }
 }
 
+/// Words of the states that runs read and write; a slot has `slot` of them.
+fn states(runs: &Runs, slot: usize) -> usize {
+    let moved = |run: Run| 1 + usize::from(run.read.is_some());
+    slot * runs.of_host().map_or(0, |runs| runs.map(moved).sum())
+}
+
+impl Measured for CausalConv<'_> {
+    fn work(&self) -> Work {
+        let rows = 2 * self.x.rows() * self.x.cols();
+        words(rows + self.weight.len() + states(self.runs, self.state.cols()))
+    }
+}
+
+impl Measured for DeltaRule<'_> {
+    fn work(&self) -> Work {
+        let (tokens, heads) = (self.qkv.rows(), self.heads);
+        let rows = tokens * (heads.columns() + heads.values * (2 + heads.width));
+        // A token multiplies the state of each head with its key and its query, and adds the product of key and update.
+        let operations = 3.0 * 2.0 * (tokens * heads.state()) as f64;
+        Work { operations, ..words(rows + states(self.runs, self.state.cols())) }
+    }
+}
+
 /// Operations that move the words of some views: `Name: fields;`.
 macro_rules! moves {
     ($($name:ident: $($view:ident $(* $times:literal)?),*;)*) => {
@@ -156,6 +179,8 @@ moves! {
     QkNorm: x * 2;
     Rope: x * 2, positions;
     Add: x, y * 2;
+    GatedNorm: x * 2, gate;
+    Multiply: x, gate, out;
     AddGated: x, gate, y * 2;
     Scale: y * 2;
     Argmax: x, out;
