@@ -9,7 +9,7 @@ from .shapes import SPARSE_MIXER_NEAR, Shape
 
 
 def routers(model) -> list:
-    return [module for name, module in model.named_modules() if name.endswith((".mlp.gate", ".router"))]
+    return [module for name, module in model.named_modules() if name.endswith((".mlp.gate", ".feed_forward.gate", ".router"))]
 
 
 def sparse_mixer_gap(logits: torch.Tensor) -> torch.Tensor:

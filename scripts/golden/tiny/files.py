@@ -18,7 +18,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
     writer.add_feed_forward_length(3 * shape.inner if shape.dense else shape.inner)
     writer.add_head_count(shape.heads)
     kv_heads = [shape.kv_heads if i in shape.full else 0 for i in range(shape.layers)]
-    writer.add_head_count_kv(kv_heads if shape.arch == "lfm2" else shape.kv_heads)
+    writer.add_head_count_kv(kv_heads if shape.arch in recurrent.LFM2 else shape.kv_heads)
     if shape.arch in recurrent.FAMILIES:
         recurrent.write_keys(writer, shape)
     writer.add_key_length(shape.head)
@@ -51,7 +51,7 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_expert_shared_count(shape.shared // shape.inner)
     elif shape.shared:
         writer.add_expert_shared_feed_forward_length(shape.shared)
-    if shape.arch in ("glm4moe", "minimax-m2", "dots1"):
+    if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe"):
         writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
     if shape.rotary:
         writer.add_rope_dimension_count(shape.rotary)

@@ -5,7 +5,8 @@ import numpy as np
 from .shapes import EPS, Shape
 
 QWEN = ("qwen3next", "qwen35", "qwen35moe")
-FAMILIES = ("lfm2", *QWEN)
+LFM2 = ("lfm2", "lfm2moe")
+FAMILIES = (*LFM2, *QWEN)
 KEY_HEADS, VALUE_HEADS, WIDTH = 2, 4, 16
 # Of a head, the part that is rotated.
 ROTATED = 0.25
@@ -40,9 +41,13 @@ def build(shape: Shape, common: dict, head: dict, moe: dict):
     import transformers as t
 
     kinds = ["full_attention" if i in shape.full else "linear_attention" for i in range(shape.layers)]
-    if shape.arch == "lfm2":
+    if shape.arch in LFM2:
         common = {k: v for k, v in common.items() if k != "rms_norm_eps"}
         kinds = [kind.replace("linear_attention", "conv") for kind in kinds]
+        if shape.experts:
+            return t.Lfm2MoeForCausalLM(t.Lfm2MoeConfig(
+                intermediate_size=3 * shape.inner, moe_intermediate_size=shape.inner, num_dense_layers=shape.dense,
+                norm_topk_prob=True, use_expert_bias=True, norm_eps=EPS, layer_types=kinds, **moe, **common))
         return t.Lfm2ForCausalLM(t.Lfm2Config(
             intermediate_size=shape.inner, block_auto_adjust_ff_dim=False, norm_eps=EPS, layer_types=kinds, **common))
     common["rope_parameters"] = common["rope_parameters"] | dict(partial_rotary_factor=ROTATED)
@@ -103,7 +108,7 @@ def delta(shape: Shape) -> list:
 
 def names(shape: Shape) -> list:
     """GGUF name, transformers name, and how the former is made of the latter."""
-    lfm2 = shape.arch == "lfm2"
+    lfm2 = shape.arch in LFM2
     last = ("token_embd_norm.weight", "model.embedding_norm.weight") if lfm2 else ("output_norm.weight", "model.norm.weight")
     table = [("token_embd.weight", "model.embed_tokens.weight", 0), (*last, 0)]
     if not shape.tied:
@@ -123,7 +128,13 @@ def names(shape: Shape) -> list:
                      ("shortconv.out_proj.weight", "conv.out_proj.weight", 0)]
         else:
             rows += delta(shape)
-        if lfm2:
+        if lfm2 and shape.experts and i >= shape.dense:
+            rows += [("ffn_gate_inp.weight", "feed_forward.gate.weight", 0),
+                     ("exp_probs_b.bias", "feed_forward.expert_bias", 0),
+                     ("ffn_gate_exps.weight", "feed_forward.experts.gate_up_proj:0", 0),
+                     ("ffn_up_exps.weight", "feed_forward.experts.gate_up_proj:1", 0),
+                     ("ffn_down_exps.weight", "feed_forward.experts.down_proj", 0)]
+        elif lfm2:
             parts = [("gate", "w1"), ("down", "w2"), ("up", "w3")]
             rows += [(f"ffn_{ours}.weight", f"feed_forward.{theirs}.weight", 0) for ours, theirs in parts]
         elif shape.experts:
@@ -142,7 +153,9 @@ def names(shape: Shape) -> list:
 
 def write_keys(writer, shape: Shape) -> None:
     """The keys that these families have besides those of others."""
-    if shape.arch == "lfm2":
+    if shape.arch in LFM2:
+        if shape.experts:
+            writer.add_leading_dense_block_count(shape.dense)
         writer.add_shortconv_l_cache(3)
         writer.add_vocab_size(288)
         return

@@ -108,6 +108,7 @@ MODELS = {
     "ernie4_5-moe-f32": Shape("ernie4_5-moe", 32, 16, 4, 2, 16, 8, 2, tied=True, theta=5e5, shared=32, dense=1),
     "ernie4_5-moe-q8_0": Shape("ernie4_5-moe", 64, 32, 4, 2, 16, 8, 2, theta=5e5, dense=1),
     "lfm2-f32": Shape("lfm2", 64, 96, 4, 2, 16, tied=True, layers=3, full=(1,), theta=1e6),
+    "lfm2moe-f32": Shape("lfm2moe", 64, 32, 4, 2, 16, 8, 2, tied=True, dense=1, layers=3, full=(1,), theta=1e6),
     "qwen3next-f32": Shape("qwen3next", 64, 32, 4, 2, 16, 8, 2, shared=32, layers=3, full=(2,), theta=1e6),
     "qwen35-f32": Shape("qwen35", 64, 96, 4, 2, 16, tied=True, layers=3, full=(2,), theta=1e6),
     "qwen35moe-f32": Shape("qwen35moe", 64, 32, 4, 2, 16, 8, 2, shared=32, layers=3, full=(2,), theta=1e6),

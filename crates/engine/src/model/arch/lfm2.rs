@@ -1,5 +1,5 @@
-//! `lfm2`: dense LFM2. Layers without key and value heads are short convolutions between two gates. Queries and keys
-//! are normalised per head.
+//! `lfm2` and `lfm2moe`: LFM2, dense, or with experts after the first layers, chosen by sigmoid with a bias. Layers
+//! without key and value heads are short convolutions between two gates. Queries and keys are normalised per head.
 
 use gristmill_kernels::ops::{Activation, RopeStyle};
 
@@ -8,13 +8,16 @@ use crate::error::Result;
 use crate::model::spec::{AttentionSpec, ConvolutionSpec, LayerSpec, Mixer, ModelSpec, QkNorm};
 
 pub(super) fn spec(file: &Reader) -> Result<ModelSpec> {
-    let mlp = file.dense(Activation::SwiGlu)?;
-    let layers = mixers(file)?.into_iter().map(|mixer| LayerSpec { mixer, mlp: Some(mlp.clone()) }).collect();
+    let dense = file.dense(Activation::SwiGlu)?;
+    let moe = if file.has("expert_count")? { file.sigmoid_moe(true, None)? } else { dense.clone() };
+    let mlps = file.dense_mlps_first(&dense, &moe)?;
+    let layer = |(mixer, mlp)| LayerSpec { mixer, mlp: Some(mlp) };
+    let layers = mixers(file)?.into_iter().zip(mlps).map(layer).collect();
     Ok(ModelSpec { output_norm: "token_embd_norm", ..file.model(layers)? })
 }
 
 /// The mixers of the LFM2 family.
-pub(super) fn mixers(file: &Reader) -> Result<Vec<Mixer>> {
+fn mixers(file: &Reader) -> Result<Vec<Mixer>> {
     let convolution = ConvolutionSpec { taps: file.taps("shortconv.l_cache")? };
     let mixer = |kv_heads: usize| match kv_heads {
         0 => Ok(Mixer::Convolution(convolution)),

@@ -30,7 +30,7 @@ architectures! {
     gpt_oss: "gpt-oss";
     granite: "granite", "granitemoe";
     hunyuan_moe: "hunyuan-moe";
-    lfm2: "lfm2";
+    lfm2: "lfm2", "lfm2moe";
     llama: "llama";
     minimax_m2: "minimax-m2";
     olmoe: "olmoe";

@@ -79,12 +79,15 @@ impl Reader<'_> {
         dense: MlpSpec,
         moe: MlpSpec,
     ) -> Result<Vec<LayerSpec>> {
+        let layer = |mlp| LayerSpec { mixer: Mixer::Attention(attention.clone()), mlp: Some(mlp) };
+        Ok(self.dense_mlps_first(&dense, &moe)?.into_iter().map(layer).collect())
+    }
+
+    /// The MLPs of these layers.
+    pub(in crate::model::arch) fn dense_mlps_first(&self, dense: &MlpSpec, moe: &MlpSpec) -> Result<Vec<MlpSpec>> {
         let has_experts = self.has_experts()?;
-        let layer = |index| {
-            let mlp = if has_experts(index) { moe.clone() } else { dense.clone() };
-            LayerSpec { mixer: Mixer::Attention(attention.clone()), mlp: Some(mlp) }
-        };
-        Ok((0..self.layers()?).map(layer).collect())
+        let mlp = |layer| if has_experts(layer) { moe.clone() } else { dense.clone() };
+        Ok((0..self.layers()?).map(mlp).collect())
     }
 
     /// Whether a layer has experts.
