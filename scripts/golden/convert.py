@@ -31,7 +31,7 @@ from huggingface_hub import save_torch_state_dict
 from safetensors.torch import save_file
 from tiny import shapes
 from tiny.build import build, randomise, selection_biases
-from tiny.draw import draw, least_effect, run
+from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
 from tiny.shapes import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -337,7 +337,7 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     least_gap = SELECTION_GAP if selection_biases(model) else ROUTER_GAP
     sequences = [draw(model, case.shape, length, least_gap, generator) for length in LENGTHS]
     logits = run(model, sequences)
-    least = least_effect(model, case.shape, sequences, logits)
+    least = min(least_effect(model, case.shape, sequences, logits), bias_effect(model, sequences, logits))
     assert least > 100 * TOLERANCE["f32"], f"{name}: a block matters too little: {least}"
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE["f32"], sequences, logits)
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from tiny.build import build, norm_shift, randomise, selection_biases
-from tiny.draw import draw, least_effect, nmse, run, shared_weights
+from tiny.draw import bias_effect, draw, least_effect, nmse, run, shared_weights
 from tiny.files import write_logits, write_model
 from tiny.formats import encode, kind_of
 from tiny.recurrent import Order
@@ -76,6 +76,8 @@ def make(name: str, shape: Shape) -> None:
     least = least_effect(model, shape, sequences, logits)
     print(f"{name:18} blocks move the logits by {least:.3f} or more, which have a deviation of {logits[0].std():.2f}")
     assert least > 100 * TOLERANCE[mix], f"a block matters too little: {least}"
+    biases = bias_effect(model, sequences, logits)
+    assert biases > 20 * TOLERANCE[mix], f"a selection bias matters too little: {biases}"
 
     write_model(OUT / f"{name}.gguf", shape, tensors)
     write_logits(OUT / f"{name}.logits.gguf", TOLERANCE[mix], sequences, logits)

@@ -106,7 +106,7 @@ def nmse(found: list, expected: list) -> float:
 
 
 def least_effect(model, shape: Shape, sequences, logits) -> float:
-    """The smallest NMSE that zeroing one block's output, or one router's selection bias, causes."""
+    """The smallest NMSE that zeroing one block's output causes."""
     least = np.inf
     for layer in model.model.layers:
         ends = ("mlp", "block_sparse_moe", "experts", "shared_expert", "shared_mlp", "feed_forward")
@@ -119,6 +119,12 @@ def least_effect(model, shape: Shape, sequences, logits) -> float:
             hook.remove()
             effect = min(nmse([f], [e]) for f, e in zip(moved, logits))
             least = min(least, effect)
+    return least
+
+
+def bias_effect(model, sequences, logits) -> float:
+    """The smallest NMSE that zeroing one router's selection bias causes, which lets other experts be chosen."""
+    least = np.inf
     for bias in selection_biases(model).values():
         kept = bias.clone()
         bias.zero_()

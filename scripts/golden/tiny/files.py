@@ -49,6 +49,8 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_leading_dense_block_count(shape.dense)
         writer.add_interleave_moe_layer_step(1)
         writer.add_expert_shared_count(shape.shared // shape.inner)
+        if shape.shared:
+            writer.add_expert_shared_feed_forward_length(shape.shared)
     elif shape.shared:
         writer.add_expert_shared_feed_forward_length(shape.shared)
     if shape.arch in ("glm4moe", "minimax-m2", "dots1", "lfm2moe"):
