@@ -118,7 +118,7 @@ pub(crate) struct FixedLayer<'a> {
 /// A layer's state.
 #[derive(Debug)]
 enum LayerMemory {
-    /// Of a group.
+    /// The cache of a layer, whose blocks are those of a group.
     Kv(usize, KvCache),
     Fixed(FixedBuffers),
 }
@@ -140,7 +140,7 @@ pub(crate) struct State {
     context: usize,
     slots: Vec<Slot>,
     groups: Vec<Group>,
-    /// Of layers with a state of fixed size, if there are any.
+    /// The states of layers with a fixed size, if there are any.
     fixed: Option<Fixed>,
     layers: Vec<LayerMemory>,
     prefix: PrefixCache,

@@ -104,8 +104,8 @@ pub(crate) struct BenchArgs {
     /// Requests of random lengths up to --prompt and --decode; one in eight is cancelled.
     #[arg(long, requires = "requests")]
     mixed: bool,
-    /// Print where the time goes on the CPU, by operation: share, bytes, operations, rate, share of the machine's limit,
-    /// and the share of the time in which each thread works; it waits during the rest.
+    /// Print where the time goes on the CPU, by operation: share, bytes, operations, rate, share of the machine's
+    /// limit, and the share of the time in which each thread works; it waits during the rest.
     #[arg(long, conflicts_with_all = ["requests", "batch_sweep"])]
     profile: bool,
     /// Measure the models and workloads of a table in docs/benchmarks.md instead: at --cpu-level, or at each level that
@@ -123,7 +123,7 @@ pub(crate) struct BenchArgs {
     log: Verbosity,
 }
 
-/// What a suite determines itself.
+/// The options that a suite determines itself.
 const SUITE_CONFLICTS: [&str; 14] = [
     "model",
     "path",
@@ -197,7 +197,7 @@ fn measure_sweep(args: &BenchArgs, source: Source, sizes: RangeInclusive<usize>)
     sweep::run(&mut bench, sizes, decode, repeats, args.json)
 }
 
-/// What measurements share.
+/// The settings that measurements share.
 struct Setup<'a> {
     threads: usize,
     repeats: usize,

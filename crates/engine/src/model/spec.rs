@@ -141,7 +141,8 @@ pub struct DeltaSpec {
 pub enum DeltaProjections {
     /// Queries, keys and values, the gate, β and α: four tensors.
     Apart,
-    /// As `Apart`, but β and α are one tensor: for each key head the rows of its value heads' β, then of their α.
+    /// The tensors of `Apart`, but β and α are one tensor: for each key head the rows of its value heads' β, then of
+    /// their α.
     GatesJoined,
     /// Two tensors: β and α as in `GatesJoined`; for each key head the rows of its query, key, values and gates.
     Joined,
@@ -157,9 +158,9 @@ pub struct ConvolutionSpec {
 /// Elements of a sequence's state in a layer whose state has a fixed size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedState {
-    /// Of the convolution.
+    /// Elements of the convolution.
     pub convolution: usize,
-    /// Of the delta rule.
+    /// Elements of the delta rule.
     pub delta: usize,
 }
 

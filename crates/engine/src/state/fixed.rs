@@ -24,7 +24,7 @@ struct Checkpoint {
     slot: Option<u32>,
 }
 
-/// What a sequence has.
+/// The states of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     /// Before the last batch.

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::model::spec::{DeltaProjections, DeltaSpec};
 use gristmill_files::gguf::Value;
 
-/// Of so many layers the last one has attention, unless the file says otherwise.
+/// The last of so many layers has attention, unless the file says otherwise.
 const INTERVAL: usize = 4;
 
 impl Reader<'_> {
