@@ -324,7 +324,7 @@ impl Runner {
             return self.step(shape);
         }
         self.inspected_step(shape, |_| true, &mut |_, _| Ok(()))?;
-        self.expert_counts = Some(self.routing()?.counts());
+        self.expert_counts = Some(self.read_routing()?.counts());
         Ok(())
     }
 

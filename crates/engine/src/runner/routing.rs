@@ -69,13 +69,19 @@ impl Runner {
     /// # Errors
     /// [`Error::Kernel`](crate::Error::Kernel) if the device refuses.
     pub fn routing(&self) -> Result<RoutingTrace> {
+        let _exclusive = self.model.backend.exclusive();
+        self.read_routing()
+    }
+
+    /// The same for a caller that has [`Backend::exclusive`](gristmill_kernels::Backend::exclusive), which is taken
+    /// once.
+    pub(super) fn read_routing(&self) -> Result<RoutingTrace> {
         let Some(shape) = self.last else { return Ok(RoutingTrace::default()) };
         let (layers, padded) = (self.model.spec.routers(), shape.tokens);
         let choices = padded * layers.iter().map(|router| router.top_k).sum::<usize>();
         let (mut ids, mut weights) = (vec![0; choices], vec![0.0; choices]);
         if choices > 0 {
             let (backend, moe) = (&self.model.backend, &self.scratch.moe);
-            let _exclusive = backend.exclusive();
             backend.download(moe.ids.view(1, choices)?, &mut ids)?;
             backend.download(moe.weights.view(1, choices)?, &mut weights)?;
         }
