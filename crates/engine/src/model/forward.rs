@@ -42,7 +42,8 @@ pub(crate) fn forward(
     inspect: &mut Inspect,
 ) -> Result<()> {
     let weights = &model.weights;
-    let step = Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec, precision: model.precision };
+    let step =
+        Step { backend, tokens, hidden: model.spec.hidden, spec: &model.spec, precision: model.attention_precision };
     step.embed(&weights.embedding, scratch)?;
     inspect(Stage::Embedding, scratch)?;
     // Where the router's choices of the next layer begin in the scratch.
@@ -98,6 +99,7 @@ struct Step<'a> {
     tokens: usize,
     hidden: usize,
     spec: &'a ModelSpec,
+    /// The precision of attention.
     precision: Precision,
 }
 

@@ -22,9 +22,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use gristmill_files::gguf::GgufFile;
+use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
+use gristmill_kernels::format::Format;
 use gristmill_kernels::ops::Rates;
 use gristmill_text::tokenizer::Tokenizer;
 
@@ -87,6 +88,8 @@ pub struct Model {
     unused_keys: Vec<String>,
     pub(crate) backend: Arc<Backend>,
     pub(crate) precision: Precision,
+    /// The precision of attention: products with F32 weights round nothing, and then attention does not either.
+    pub(crate) attention_precision: Precision,
     pub(crate) weights: Weights,
 }
 
@@ -154,8 +157,20 @@ impl Model {
         };
         let ModelInfo { spec, tokenizer, template, unused_keys, .. } = info;
         let precision = options.precision;
-        let fingerprint = OnceLock::new();
-        Ok(Self { file, fingerprint, spec, tokenizer, template, unused_keys, backend, precision, weights })
+        let rounds = |tensor: &TensorInfo| tensor.shape.len() > 1 && tensor.format != Format::F32;
+        let attention_precision = if file.tensors().iter().any(rounds) { precision } else { Precision::Exact };
+        Ok(Self {
+            file,
+            fingerprint: OnceLock::new(),
+            spec,
+            tokenizer,
+            template,
+            unused_keys,
+            backend,
+            precision,
+            attention_precision,
+            weights,
+        })
     }
 
     /// The file; its metadata, and tensors as they are in the file.
