@@ -63,7 +63,7 @@ impl FixedBuffers {
 /// Bytes of all layers' buffers.
 pub(super) fn bytes(spec: &ModelSpec, sequences: usize) -> u64 {
     let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
-    let slots = (sequences.saturating_mul(SLOTS_OF_SEQUENCE) * size_of::<f32>()) as u64;
+    let slots = sequences.saturating_mul(SLOTS_OF_SEQUENCE).saturating_mul(size_of::<f32>()) as u64;
     let of_layer = |state: FixedState| (state.convolution.saturating_add(state.delta) as u64).saturating_mul(slots);
     states.map(of_layer).fold(0, u64::saturating_add)
 }
