@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn too_many_values_are_refused() {
         let list = |item: &str, count: usize| format!("{{\"a\":[{}1]}}", format!("{item},").repeat(count));
-        assert!(parse(list("1", MOST_VALUES - 10).as_bytes()).is_ok());
+        assert!(parse(list("1", MOST_VALUES - 20).as_bytes()).is_ok());
         for text in [list("1", MOST_VALUES), list("{}", MOST_VALUES / VALUES_OF_OBJECT)] {
             let refused = parse(text.as_bytes()).expect_err("refused");
             assert_eq!(refused.status, StatusCode::PAYLOAD_TOO_LARGE);

@@ -181,7 +181,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "if SQUARES { v * v } else { *v }" => "if SQUARES { v * v } else { 0.0 }",
         "*out * scale * w + b;" => "*out * scale * w - b;",
     }
-    qkv_write in "kernels/src/ops/attention.rs" by [qkv_write] {
+    qk_norm in "kernels/src/ops/attention.rs" by [qkv_write] {
         "normalise(qkv.reborrow(), true)?;" => "",
         "if after == after_rotation =>" => "if after != after_rotation =>",
     }

@@ -75,15 +75,15 @@ fn refused(ended: &Ended, words: &[&str]) {
 fn unusable_devices_are_refused_or_skipped() {
     for (modes, words) in [
         ("old-driver", ["driver is too old", "11.4", "12.0 or newer"]),
-        ("no-device", ["no such device", "no NVIDIA driver", "`cpu`"]),
+        ("no-device", ["no such device", "CUDA_VISIBLE_DEVICES", "`cpu`"]),
         ("old-device", ["device is too old", "6.1", "7.5"]),
     ] {
         refused(&run(modes, "cuda"), &words);
         refused(&run(modes, "cuda:0"), &words);
-        // `auto` prints why it uses the CPU, if there is a device.
+        // `auto` prints why it uses the CPU, if there is a driver.
         let auto = run(modes, "auto");
         let said = auto.err.contains(words[0]) && auto.err.contains("the CPU is used");
-        assert_eq!(said, modes != "no-device", "{}", auto.err);
+        assert!(said, "{}", auto.err);
         assert!(!auto.success().is_empty());
     }
     refused(&run("", "cuda:1"), &["no such device", "there are 1"]);

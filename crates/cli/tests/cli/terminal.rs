@@ -149,7 +149,6 @@ fn prompt_tokens(lines: &str) -> usize {
 fn a_paste_arrives_whole() {
     // A pasted backslash at the end of a line does not continue the message.
     let line = "for x in one two; do echo $x \\\n    && sleep 1; done\n";
-    let template = prompt_tokens("x") - 1;
     for (test, times) in [("short", 1), ("long", 2_000)] {
         let text = line.repeat(times);
         let (mut terminal, history) = chat(test);
@@ -157,8 +156,8 @@ fn a_paste_arrives_whole() {
         terminal.keys("\r");
         match times {
             1 => terminal.wait("cut after 3 tokens"),
-            // Longer than the context: the error has the number of tokens, one for each byte.
-            _ => terminal.wait(&format!("the prompt has {} tokens", template + text.trim_end().len())),
+            // Far over the context, so it is refused before it is tokenised; the history has the text.
+            _ => terminal.wait("the prompt has at least"),
         }
         terminal.wait("> ");
         terminal.keys("/quit\r");
