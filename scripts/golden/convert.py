@@ -33,6 +33,7 @@ from tiny import shapes
 from tiny.build import build, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, run
 from tiny.files import write_logits
+from tiny.recurrent import QWEN
 from tiny.shapes import LINEAR, LLAMA3, LONGROPE, ROUTER_GAP, SELECTION_GAP, TOLERANCE, UNTRUNCATED, YARN, Shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -49,6 +50,7 @@ GPT2 = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S
 LLAMA_BPE = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
              r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA_BPE.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -103,6 +105,14 @@ CASES = {
     "qwen3": Case(Shape("qwen3", 32, 32, 4, 2, 16, theta=1e6, rope=YARN), F16, "qwen2"),
     "qwen3moe": Case(Shape("qwen3moe", 32, 32, 4, 2, 16, 4, 2, theta=1e6), BF16, "qwen2", "40KB"),
     "olmoe": Case(Shape("olmoe", 32, 16, 4, 4, 8, 4, 2), BF16, "olmo"),
+    "lfm2": Case(Shape("lfm2", 32, 48, 4, 2, 8, tied=True, layers=3, full=(1,), theta=1e6), BF16, "lfm2"),
+    "lfm2moe": Case(Shape("lfm2moe", 32, 16, 4, 2, 8, 4, 2, tied=True, dense=1, layers=3, full=(1,), theta=1e6), BF16,
+                    "lfm2"),
+    "qwen3next": Case(Shape("qwen3next", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
+                      "qwen2", "30KB"),
+    "qwen35": Case(Shape("qwen35", 32, 48, 4, 2, 16, tied=True, layers=3, full=(2,), theta=1e7), BF16, "qwen35"),
+    "qwen35moe": Case(Shape("qwen35moe", 32, 16, 4, 2, 16, 4, 2, shared=16, layers=3, full=(2,), theta=1e7), BF16,
+                      "qwen35"),
 }
 
 
@@ -116,28 +126,28 @@ def byte_level(kind: str) -> PreTrainedTokenizerFast:
     merges = [("a", chr(97 + i)) for i in range(26)]
     merges += [("b", chr(97 + i)) for i in range(0 if kind == "glm4" else len(GLM_TOKENS))]
     tokens += ["".join(pair) for pair in merges]
-    whole = kind in ("llama-bpe", "tekken", "gpt-4o", "glm4")
+    whole = kind in ("llama-bpe", "lfm2", "tekken", "gpt-4o", "glm4")
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, ignore_merges=whole))
-    pieces = {"llama-bpe": LLAMA_BPE, "qwen2": QWEN2, "tekken": TEKKEN, "gpt-4o": GPT4O, "glm4": LLAMA_BPE,
-              "minimax-m2": GPT4O, "hunyuan": QWEN2}.get(kind)
+    pieces = {"llama-bpe": LLAMA_BPE, "lfm2": LLAMA_BPE, "qwen2": QWEN2, "qwen35": QWEN35, "tekken": TEKKEN,
+              "gpt-4o": GPT4O, "glm4": LLAMA_BPE, "minimax-m2": GPT4O, "hunyuan": QWEN2}.get(kind)
     level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=pieces is None)
     if pieces:
         level = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pieces), behavior="isolated"), level])
     elif kind == "smollm":
         level = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), level])
     tokenizer.pre_tokenizer = level
-    if kind in ("qwen2", "olmo"):
+    if kind in ("qwen2", "qwen35", "olmo"):
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     # transformers adds this token to Qwen 2's tokenizers that lack it.
-    begin = "<|endoftext|>" if kind in ("qwen2", "glm4") else "<|begin|>"
+    begin = "<|endoftext|>" if kind in ("qwen2", "qwen35", "glm4") else "<|begin|>"
     tokenizer.add_tokens([AddedToken(begin, special=True, normalized=False),
                           AddedToken("<|end|>", special=True, normalized=False)])
     if kind == "glm4":
         tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in GLM_TOKENS])
     tokenizer.add_tokens([AddedToken("<tool>", special=False, normalized=False)])
     assert tokenizer.get_vocab_size() == shapes.VOCAB
-    bos = dict(bos_token="<|begin|>") if kind in ("llama-bpe", "tekken") else {}
+    bos = dict(bos_token="<|begin|>") if kind in ("llama-bpe", "lfm2", "tekken") else {}
     if bos:
         add = processors.TemplateProcessing(
             single="<|begin|> $A", pair="<|begin|> $A <|begin|>:1 $B:1",
@@ -232,20 +242,49 @@ DEEPSEEK = dict(model_type="deepseek", architectures=["DeepseekForCausalLM"], mo
 
 def add_prediction_layers(folder: pathlib.Path, shape: Shape, dtype: torch.dtype) -> None:
     """Adds a shard with layers that predict further tokens, which transformers leaves out of its model."""
-    index = folder / "model.safetensors.index.json"
-    about, shard = json.loads(index.read_text()), "model-prediction.safetensors"
+    about = json.loads((folder / "model.safetensors.index.json").read_text())
     start, last = f"model.layers.{shape.layers}.", f"model.layers.{shape.layers - 1}."
     names = [start + name.removeprefix(last) for name in about["weight_map"] if name.startswith(last)]
     names += [start + name for name in ("eh_proj.weight", "enorm.weight", "hnorm.weight", "shared_head.norm.weight")]
+    add_tensors(folder, "model-prediction.safetensors", names, dtype)
+
+
+# LFM2 as published: which layers have attention, the width of an MLP before it is adjusted, and other names.
+LFM2 = dict(full_attn_idxs=[1], block_ff_dim=72, block_auto_adjust_ff_dim=True, block_multiple_of=16,
+            tie_embedding=True)
+# Of Qwen's layer that predicts further tokens.
+PREDICTION = ["fc", "norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "layers.0.input_layernorm",
+              "layers.0.mlp.gate", "layers.0.self_attn.q_proj"]
+
+
+def add_tensors(folder: pathlib.Path, shard: str, names: list, dtype: torch.dtype) -> None:
+    """Adds a shard with tensors that are no weights of the model."""
+    index = folder / "model.safetensors.index.json"
+    about = json.loads(index.read_text())
     save_file({name: torch.zeros(1, 1, dtype=dtype) for name in names}, folder / shard, metadata={"format": "pt"})
     about["weight_map"] |= dict.fromkeys(names, shard)
     index.write_text(json.dumps(about, indent=1))
 
 
+def with_vision(folder: pathlib.Path, model, dtype: torch.dtype, shard: str) -> dict:
+    """Rewrites the weights as Qwen 3.5 is published: the text model within one that sees, experts fused. Returns the
+    settings that go around those of the text model."""
+    for path in folder.glob("*.safetensors*"):
+        path.unlink()
+    inner = lambda name: name.replace("model.", "model.language_model.", 1) if name.startswith("model.") else name
+    save_torch_state_dict({inner(name): weight for name, weight in model.state_dict().items()}, folder,
+                          max_shard_size=shard)
+    seen = [f"model.visual.{part}" for part in ("patch_embed.proj.weight", "merger.norm.bias")]
+    add_tensors(folder, "model-vision.safetensors", seen, dtype)
+    add_tensors(folder, "model-prediction.safetensors", [f"mtp.{part}.weight" for part in PREDICTION], dtype)
+    return dict(architectures=["Qwen3_5MoeForConditionalGeneration"], model_type="qwen3_5_moe", image_token_id=3,
+                tie_word_embeddings=False, vision_config=dict(model_type="qwen3_5_moe", depth=1, hidden_size=32))
+
+
 def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     shape = case.shape
-    packed = quantise(model) if case.mxfp4 else {}
+    packed, around = quantise(model) if case.mxfp4 else {}, {}
     model.to(case.dtype).save_pretrained(folder, max_shard_size=case.shard)
     more = {}
     if packed or shape.arch == "deepseek":
@@ -276,6 +315,13 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
         more = dict(rotary_dim=shape.rotary, scoring_func="sigmoid")
     elif shape.arch == "phimoe":
         more = dict(architectures=["PhiMoEForCausalLM"])  # its name as published
+    elif shape.arch == "lfm2":
+        more = LFM2
+    elif shape.arch == "qwen3next":
+        add_tensors(folder, "model-prediction.safetensors", [f"mtp.{part}.weight" for part in PREDICTION], case.dtype)
+        more = dict(full_attention_interval=shape.full[0] + 1)
+    elif shape.arch == "qwen35moe":
+        around = with_vision(folder, model, case.dtype, "40KB")
     model.to(torch.float32)
     if case.tokenizer.startswith("spm"):
         sentencepiece_style(folder, case.tokenizer != "spm-json", case.tokenizer != "spm-bare")
@@ -285,8 +331,12 @@ def write_folder(folder: pathlib.Path, name: str, case: Case, model) -> None:
     end = "</s>" if case.tokenizer.startswith("spm") else "<|end|>"
     ids = {"eos_token_id": AutoTokenizer.from_pretrained(folder).convert_tokens_to_ids(end)}
     config |= ids | more
-    for key in ("bos_token_id", "pad_token_id", "sep_token_id", "eod_token_id"):
+    dropped = ["bos_token_id", "pad_token_id", "sep_token_id", "eod_token_id"]
+    dropped += ["intermediate_size", "layer_types", "tie_word_embeddings"] if shape.arch == "lfm2" else []
+    for key in dropped + (["layer_types"] if shape.arch == "qwen3next" else []):
         config.pop(key, None)
+    if around:
+        config = around | dict(text_config=config | dict(mtp_num_hidden_layers=1))
     (folder / "config.json").write_text(json.dumps(config, indent=1))
     sampling = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8, "repetition_penalty": 1.05}
     (folder / "generation_config.json").write_text(json.dumps(sampling | ids, indent=1))
@@ -348,7 +398,8 @@ def make(name: str, case: Case, checkout: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         for kind in TYPES:
             out = pathlib.Path(scratch) / f"{kind}.gguf"
-            llama_cpp(checkout, folder, case.tokenizer, kind, out, ["--no-mtp"] if case.shape.nextn else [])
+            predicts = case.shape.nextn or case.shape.arch in QWEN
+            llama_cpp(checkout, folder, case.tokenizer, kind, out, ["--no-mtp"] if predicts else [])
             pairs, about["tensors"][kind] = describe(out)
             about["metadata"] = pairs | {"general.file_type": None}
     lines = []

@@ -38,6 +38,14 @@ impl Config {
         self
     }
 
+    /// The settings with those of an object within, which come first.
+    pub(super) fn overlaid(mut self, key: &str) -> Result<Config, ConvertError> {
+        if let Some(inner) = self.object(key)? {
+            self.entries.extend(inner.entries);
+        }
+        Ok(self)
+    }
+
     pub(super) fn value(&self, key: &str) -> Option<&Value> {
         self.entries.get(key)
     }

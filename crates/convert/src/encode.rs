@@ -9,6 +9,9 @@ use super::rows::{RowOrder, RowPlan, Stored};
 use super::tensors::{OutputTensor, Source};
 use crate::quantize::{EncodeError, PIECE, PieceWriter};
 
+/// Elements that are whole blocks of every format.
+const BLOCK: usize = 256;
+
 /// Converts and writes one tensor after the other.
 pub(super) struct Encoder<'a, W> {
     checkpoint: &'a Checkpoint,
@@ -47,6 +50,8 @@ impl<'a, W: Write> Encoder<'a, W> {
     fn gather(&mut self, part: &Stored, rows: &RowPlan, format: Format) -> Result<(), EncodeError> {
         // Rows of one element, those of biases, are whole blocks only together.
         let at_once = (PIECE / rows.columns.max(1)).max(1);
+        // So are parts of rows.
+        let at_once = if at_once > BLOCK { at_once / BLOCK * BLOCK } else { at_once };
         for first in (0..rows.count).step_by(at_once) {
             let some = first..rows.count.min(first + at_once);
             part.gather(self.checkpoint, rows, some, format, &mut self.gathered);

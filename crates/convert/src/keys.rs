@@ -43,6 +43,9 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Pairs, ConvertErr
 }
 
 fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
+    if let Kind::FlagOfLayer(kind) = key.kind {
+        return Ok(Some(Value::Array(Array::Bool(layers_of(config, kind)?))));
+    }
     let setting = key.theirs.iter().copied().find(|setting| config.value(setting).is_some());
     let default = match (setting, key.or) {
         (Some(setting), _) => {
@@ -50,6 +53,12 @@ fn value(key: &Key, config: &Config) -> Result<Option<Value>, ConvertError> {
                 Kind::Count => config.count(setting)?.map(Value::U32),
                 Kind::CountOfLayers => Some(Value::U32(count_of_layers(config, setting)?)),
                 Kind::Number => config.number(setting)?.map(|x| Value::F32(x as f32)),
+                Kind::NumberUnless(usual) => {
+                    config.number(setting)?.filter(|&x| x != usual).map(|x| Value::F32(x as f32))
+                }
+                Kind::CountUnlessLayer(kind) => Some(count_unless_layer(config, setting, kind)?),
+                Kind::AdjustedWidth => Some(Value::U32(adjusted_width(config, setting)?)),
+                Kind::FlagOfLayer(_) => None,
                 Kind::Flag => config.flag(setting)?.map(Value::Bool),
                 Kind::Unless(usual) => config.flag(setting)?.filter(|&flag| flag != usual).map(Value::Bool),
                 Kind::InverseRootUnless(usual) => {
@@ -132,16 +141,69 @@ fn windows(config: &Config, setting: &str) -> Result<Vec<bool>, ConvertError> {
             period => Ok(pattern(period as usize, layers)),
         };
     }
-    let types = config.list(setting)?.map(Vec::as_slice).unwrap_or_default();
+    types(config, layers, "sliding_attention")
+}
+
+/// Whether each layer is of this type, or else has full attention.
+fn types(config: &Config, layers: usize, named: &str) -> Result<Vec<bool>, ConvertError> {
+    let types = config.list(LAYER_TYPES)?.map(Vec::as_slice).unwrap_or_default();
     if types.len() != layers {
-        return Err(config.wrong(setting, &types.len().into(), format!("a type for each of the {layers} layers")));
+        return Err(config.wrong(LAYER_TYPES, &types.len().into(), format!("a type for each of the {layers} layers")));
     }
-    let windowed = |kind: &Json| match kind.as_str() {
-        Some("sliding_attention") => Ok(true),
+    let is_named = |kind: &Json| match kind.as_str() {
+        Some(kind) if kind == named => Ok(true),
         Some("full_attention") => Ok(false),
-        _ => Err(config.wrong(setting, kind, "\"sliding_attention\" or \"full_attention\"")),
+        _ => Err(config.wrong(LAYER_TYPES, kind, format!("\"{named}\" or \"full_attention\""))),
     };
-    types.iter().map(windowed).collect()
+    types.iter().map(is_named).collect()
+}
+
+/// Whether each layer is of this type, which is not full attention: by [`LAYER_TYPES`], by a list of the others, or all
+/// but the last of so many layers.
+fn layers_of(config: &Config, kind: &str) -> Result<Vec<bool>, ConvertError> {
+    const OTHERS: &str = "full_attn_idxs";
+    const PERIOD: &str = "full_attention_interval";
+    let layers = needed(config, "num_hidden_layers")? as usize;
+    if config.value(LAYER_TYPES).is_some() {
+        return types(config, layers, kind);
+    }
+    if let Some(others) = config.list(OTHERS)? {
+        let mut flags = vec![true; layers];
+        for other in others {
+            let flag = other.as_u64().and_then(|layer| flags.get_mut(usize::try_from(layer).ok()?));
+            *flag.ok_or_else(|| config.wrong(OTHERS, other, format!("numbers of layers, below {layers}")))? = false;
+        }
+        return Ok(flags);
+    }
+    match config.count(PERIOD)?.unwrap_or(4) {
+        0 => Err(config.wrong(PERIOD, &0.into(), "at least 1")),
+        period => Ok(pattern(period as usize, layers)),
+    }
+}
+
+/// A count for each layer: 0 for those of this type.
+fn count_unless_layer(config: &Config, setting: &str, kind: &str) -> Result<Value, ConvertError> {
+    let count = needed(config, setting)?;
+    let count = i32::try_from(count).map_err(|_| config.wrong(setting, &count.into(), "a number below 2^31"))?;
+    let count = |lacks: bool| if lacks { 0 } else { count };
+    Ok(Value::Array(Array::I32(layers_of(config, kind)?.into_iter().map(count).collect())))
+}
+
+/// LFM2's width of a dense MLP, of which files have what is left of it.
+fn adjusted_width(config: &Config, setting: &str) -> Result<u32, ConvertError> {
+    const FACTOR: &str = "block_ffn_dim_multiplier";
+    const MULTIPLE: &str = "block_multiple_of";
+    let width = needed(config, setting)?;
+    let factor = config.positive(FACTOR)?.unwrap_or(1.0);
+    let multiple = config.count(MULTIPLE)?.unwrap_or(256);
+    if !config.flag("block_auto_adjust_ff_dim")?.unwrap_or(true) {
+        return Ok(width);
+    }
+    // Both products are cut to whole numbers, as transformers does.
+    let adjusted = (f64::from(width) * 2.0 / 3.0).trunc() * factor;
+    let adjusted = (multiple > 0 && adjusted < f64::from(1 << 24)).then_some(adjusted as u32);
+    let wrong = || config.wrong(setting, &width.into(), format!("a width that {FACTOR} and {MULTIPLE} adjust"));
+    Ok(adjusted.ok_or_else(wrong)?.next_multiple_of(multiple))
 }
 
 /// A count that must be there.

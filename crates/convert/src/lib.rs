@@ -12,6 +12,7 @@
 
 mod checkpoint;
 mod config;
+mod delta;
 mod encode;
 mod error;
 mod family;
@@ -82,6 +83,10 @@ impl Converter {
             found: model_type.to_owned(),
             known: Family::known(),
         })?;
+        let config = match &family.within {
+            Some(within) => config.overlaid(within.settings)?,
+            None => config,
+        };
         let config = config.without_nulls(NULLS).without_nulls(family.nulls);
         let checkpoint = Checkpoint::open(folder)?;
         let rope = rope::read(family, &config)?;

@@ -1,6 +1,6 @@
 //! The rotary position embedding: its base, and its scaling for longer contexts.
 
-use gristmill_files::gguf::Value;
+use gristmill_files::gguf::{Array, Value};
 use serde_json::Value as Json;
 
 use super::config::Config;
@@ -11,7 +11,10 @@ use super::keys::{Pairs, needed};
 const KNOWN: &str = "default, linear, yarn, longrope or llama3";
 
 /// Settings that would change the maths in a way that no key expresses.
-const REFUSED: &[&str] = &["mscale", "mscale_all_dim", "extrapolation_factor", "mrope_section"];
+const REFUSED: &[&str] = &["mscale", "mscale_all_dim", "extrapolation_factor", SECTIONS];
+
+/// The pairs of a head that turn by each of several positions.
+const SECTIONS: &str = "mrope_section";
 
 /// Parameters whose `null` means that they are not set: transformers then uses the default, or has no such parameter.
 const NULLS: &[&str] = &[
@@ -60,6 +63,9 @@ pub(super) fn read(family: &Family, config: &Config) -> Result<Rope, ConvertErro
     };
     let mut rope = Rope { pairs: vec![("rope.freq_base".to_owned(), Value::F32(base as f32))], vectors: Vec::new() };
     rope.pairs.extend(rotated.map(|width| ("rope.dimension_count".to_owned(), Value::U32(width))));
+    if let Some(usual) = family.sections {
+        rope.sections(parameters.as_ref(), usual)?;
+    }
     if let Some(base) = windowed_base {
         rope.pairs.push(("rope.freq_base_swa".to_owned(), Value::F32(base as f32)));
     }
@@ -113,6 +119,27 @@ impl Rope {
         self.pairs.push((format!("rope.scaling.{key}"), value.into()));
     }
 
+    /// The sections of a head whose pairs turn by three positions in turn.
+    fn sections(&mut self, parameters: Option<&Config>, usual: [u32; 3]) -> Result<(), ConvertError> {
+        const IN_TURN: &str = "mrope_interleaved";
+        let mut sections = usual.to_vec();
+        if let Some(parameters) = parameters {
+            if parameters.flag(IN_TURN)? == Some(false) {
+                return Err(parameters.wrong(IN_TURN, &false.into(), "true, nothing else is supported"));
+            }
+            if let Some(found) = parameters.list(SECTIONS)? {
+                let read = |n: &Json| n.as_u64().and_then(|n| u32::try_from(n).ok());
+                let read: Option<Vec<u32>> = found.iter().map(read).collect();
+                let wrong = || parameters.wrong(SECTIONS, &found.clone().into(), "three whole numbers");
+                sections = read.filter(|all| all.len() == usual.len()).ok_or_else(wrong)?;
+            }
+        }
+        sections.push(0);
+        let sections = sections.into_iter().map(|n| i32::try_from(n).unwrap_or(i32::MAX)).collect();
+        self.pairs.push(("rope.dimension_sections".to_owned(), Value::Array(Array::I32(sections))));
+        Ok(())
+    }
+
     fn scaling(
         &mut self,
         family: &Family,
@@ -120,7 +147,8 @@ impl Rope {
         parameters: &Config,
         base: f64,
     ) -> Result<(), ConvertError> {
-        if let Some((key, found)) = REFUSED.iter().find_map(|key| Some((key, parameters.value(key)?))) {
+        let refused = REFUSED.iter().filter(|&&key| key != SECTIONS || family.sections.is_none());
+        if let Some((key, found)) = refused.into_iter().find_map(|key| Some((key, parameters.value(key)?))) {
             return Err(parameters.wrong(key, found, "no such setting, it is not supported"));
         }
         let kind = match parameters.text("rope_type")? {

@@ -45,6 +45,21 @@ pub(super) enum RowOrder {
     Interleaved {
         which: usize,
     },
+    /// Behind the first rows, heads of `width` rows each, again and again all of them: there those that share a key
+    /// head are neighbours, here they are `keys` heads apart.
+    Tiled {
+        first: usize,
+        keys: usize,
+        shared: usize,
+        width: usize,
+    },
+    /// Parts of every group of `group` rows, each its first row and its rows: of all groups the first part, then of all
+    /// the next.
+    Parts {
+        groups: usize,
+        group: usize,
+        parts: [(usize, usize); 3],
+    },
 }
 
 impl RowOrder {
@@ -58,6 +73,23 @@ impl RowOrder {
             }
             RowOrder::Half { rows, which } => (row / rows * 2 + which) * rows + row % rows,
             RowOrder::Interleaved { which } => 2 * row + which,
+            RowOrder::Tiled { first, keys, shared, width } => match row.checked_sub(first) {
+                None => row,
+                Some(row) => {
+                    let (start, head) = (row / (keys * shared * width) * keys * shared, row / width % (keys * shared));
+                    first + (start + head % keys * shared + head / keys) * width + row % width
+                }
+            },
+            RowOrder::Parts { groups, group, parts } => {
+                let mut row = row;
+                for (start, width) in parts {
+                    if row < groups * width {
+                        return row / width * group + start + row % width;
+                    }
+                    row -= groups * width;
+                }
+                row
+            }
         }
     }
 }
@@ -134,6 +166,11 @@ mod tests {
         assert_eq!(rows(RowOrder::Pairs { head: 6 }, 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
         assert_eq!(rows(RowOrder::Half { rows: 2, which: 1 }, 4), [2, 3, 6, 7]);
         assert_eq!(rows(RowOrder::Interleaved { which: 1 }, 3), [1, 3, 5]);
+        let tiled = |first, width| RowOrder::Tiled { first, keys: 2, shared: 3, width };
+        assert_eq!(rows(tiled(0, 1), 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        assert_eq!(rows(tiled(1, 2), 13), [0, 1, 2, 7, 8, 3, 4, 9, 10, 5, 6, 11, 12]);
+        let parts = RowOrder::Parts { groups: 2, group: 5, parts: [(0, 1), (3, 2), (0, 0)] };
+        assert_eq!(rows(parts, 6), [0, 5, 3, 4, 8, 9]);
     }
 
     #[test]

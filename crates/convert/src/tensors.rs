@@ -8,8 +8,9 @@ use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
 use super::config::Config;
+use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{EXPERT_COUNT, Family, How, Layout, Need, Rule};
+use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Rule};
 use super::keys::needed;
 use super::rows::{RowOrder, RowPlan, Stored};
 
@@ -62,8 +63,10 @@ pub(super) fn plan(
     notes: &mut Vec<String>,
 ) -> Result<Vec<OutputTensor>, ConvertError> {
     let layers = needed(config, "num_hidden_layers")? as usize;
-    let tied = config.flag("tie_word_embeddings")?.unwrap_or(false);
-    let mut planner = Planner { config, checkpoint, tied, used: HashSet::new(), planned: Vec::new() };
+    let tied = tied(family, config)?;
+    let within = family.within.as_ref().map(|within| within.tensors);
+    let within = within.filter(|start| checkpoint.tensors().any(|tensor| tensor.name.starts_with(start)));
+    let mut planner = Planner { config, checkpoint, tied, within, used: HashSet::new(), planned: Vec::new() };
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
         planner.planned.push(OutputTensor { name: name.to_owned(), shape, source: Source::Values(values) });
@@ -77,15 +80,23 @@ pub(super) fn plan(
         for rule in family.layer.iter().copied().flatten() {
             planner.add(rule, layer)?;
         }
-        let there =
-            |rules: &&&[Rule]| rules.first().is_some_and(|rule| checkpoint.tensor(&theirs(rule, layer, 0)).is_some());
-        let mlp = family.mlps.iter().find(there).or(family.mlps.first());
-        for rule in mlp.copied().into_iter().flatten() {
-            planner.add(rule, layer)?;
+        for kinds in [family.mixers, family.mlps] {
+            let there = |rules: &&&[Rule]| rules.first().is_some_and(|rule| planner.has(rule, layer));
+            let kind = kinds.iter().find(there).or(kinds.first());
+            for rule in kind.copied().into_iter().flatten() {
+                planner.add(rule, layer)?;
+            }
         }
     }
     planner.check_unused(family, layers, notes)?;
     Ok(planner.planned)
+}
+
+/// Whether the output head is the embedding table.
+fn tied(family: &Family, config: &Config) -> Result<bool, ConvertError> {
+    // LFM2 was published with the latter.
+    let settings = [config.flag("tie_word_embeddings")?, config.flag("tie_embedding")?];
+    Ok(settings.into_iter().flatten().next().unwrap_or(family.tied))
 }
 
 struct Planner<'a, 'c> {
@@ -93,14 +104,10 @@ struct Planner<'a, 'c> {
     checkpoint: &'a Checkpoint,
     /// The output head is the embedding table.
     tied: bool,
+    /// What names of tensors begin with instead of `model.`.
+    within: Option<&'static str>,
     used: HashSet<&'a str>,
     planned: Vec<OutputTensor>,
-}
-
-/// The name of a rule's tensor, or of the first of them.
-fn theirs(rule: &Rule, layer: usize, expert: usize) -> String {
-    let name = rule.theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string());
-    if rule.stored == Layout::Mxfp4 { name + BLOCKS } else { name }
 }
 
 /// The suffix of the name of a matrix in MXFP4.
@@ -115,12 +122,27 @@ struct Input {
 }
 
 impl<'a> Planner<'a, '_> {
+    /// The name of a rule's tensor, or of the first of them.
+    fn theirs(&self, rule: &Rule, layer: usize, expert: usize) -> String {
+        let name = rule.theirs.replace("{layer}", &layer.to_string()).replace("{expert}", &expert.to_string());
+        let name = match (self.within, name.strip_prefix("model.")) {
+            (Some(start), Some(rest)) => format!("{start}{rest}"),
+            _ => name,
+        };
+        if rule.stored == Layout::Mxfp4 { name + BLOCKS } else { name }
+    }
+
+    /// Whether the checkpoint has a rule's tensor, or the first of them.
+    fn has(&self, rule: &Rule, layer: usize) -> bool {
+        self.checkpoint.tensor(&self.theirs(rule, layer, 0)).is_some()
+    }
+
     fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
         let stack = rule.theirs.contains("{expert}");
         let count = if stack { self.experts()? } else { 1 };
         let mut parts = Vec::new();
         for expert in 0..count {
-            let name = theirs(rule, layer, expert);
+            let name = self.theirs(rule, layer, expert);
             match self.part(rule.stored, &name)? {
                 Some(part) => parts.push(part),
                 None if self.may_lack(rule.need) => return Ok(()),
@@ -141,8 +163,10 @@ impl<'a> Planner<'a, '_> {
             shape.push(count as u64);
         }
         let format = first.format;
-        let source = match (rule.how, &first.stored) {
-            (How::PlusOne, Stored::Rows(tensor)) => Source::Values(self.plus_one(tensor, format)?),
+        let source = match (rule.change, &first.stored) {
+            (change @ (Change::PlusOne | Change::MinusExp), Stored::Rows(tensor)) => {
+                Source::Values(self.changed(tensor, format, rows.order, change)?)
+            }
             _ => Source::Tensors { format, rows, parts: parts.into_iter().map(|part| part.stored).collect() },
         };
         self.planned.push(OutputTensor { name: rule.ours.replace("{layer}", &layer.to_string()), shape, source });
@@ -165,6 +189,12 @@ impl<'a> Planner<'a, '_> {
         }
         let part = match layout {
             Layout::Rows => Input { format: float(tensor)?, shape, stored: Stored::Rows(owned) },
+            Layout::Taps => {
+                let &[channels, 1, taps] = shape.as_slice() else {
+                    return Err(wrong_shape(name, &shape, "which is no stack of taps for one channel each"));
+                };
+                Input { format: float(tensor)?, shape: vec![channels, taps], stored: Stored::Rows(owned) }
+            }
             Layout::Columns => {
                 let &[experts, inputs, outputs] = shape.as_slice() else {
                     return Err(wrong_shape(name, &shape, "which is no stack of matrices"));
@@ -193,15 +223,25 @@ impl<'a> Planner<'a, '_> {
         Ok(Some(part))
     }
 
-    /// The values of a vector, each with 1 added.
-    fn plus_one(&self, tensor: &Tensor, format: Format) -> Result<Vec<f32>, ConvertError> {
+    /// The values of a vector in another order, each changed.
+    fn changed(
+        &self,
+        tensor: &Tensor,
+        format: Format,
+        order: RowOrder,
+        change: Change,
+    ) -> Result<Vec<f32>, ConvertError> {
         let mut values = vec![0.0; tensor.shape.iter().product::<u64>() as usize];
         if tensor.shape.len() != 1 || format.decode(self.checkpoint.data(tensor), &mut values).is_none() {
             return Err(wrong_shape(&tensor.name, &tensor.shape, "which is no vector"));
         }
-        values.iter_mut().for_each(|value| *value += 1.0);
         self.checkpoint.done(tensor);
-        Ok(values)
+        let change = |value: f32| match change {
+            Change::None => value,
+            Change::PlusOne => value + 1.0,
+            Change::MinusExp => -f64::from(value).exp() as f32,
+        };
+        Ok((0..values.len()).map(|row| change(values[order.source(row)])).collect())
     }
 
     fn experts(&self) -> Result<usize, ConvertError> {
@@ -223,7 +263,14 @@ impl<'a> Planner<'a, '_> {
         let refuse = |expected: String| Err(wrong_shape(part.stored.name(), &part.shape, expected));
         // A row has the dimensions behind this axis.
         let (axis, order) = match how {
-            How::Same | How::PlusOne => (shape.len().saturating_sub(2), RowOrder::Same),
+            How::Same => (shape.len().saturating_sub(2), RowOrder::Same),
+            How::ValueHeads(place) => {
+                return value_heads(self.config, place, &shape)?.map_or_else(refuse, |rows| Ok((shape, rows)));
+            }
+            How::KeyHeads(inputs) => {
+                let rows = key_heads(self.config, inputs, &shape)?;
+                return rows.map_or_else(refuse, |rows| Ok((vec![rows.count as u64, rows.columns as u64], rows)));
+            }
             How::PairRows(settings) => {
                 let setting = settings.iter().find(|setting| self.config.value(setting).is_some());
                 let heads = needed(self.config, setting.or(settings.first()).copied().unwrap_or_default())?;
@@ -250,7 +297,8 @@ impl<'a> Planner<'a, '_> {
         Ok((shape, rows))
     }
 
-    /// Refuses tensors that no rule has used, but for those of layers that predict further tokens, which are left out.
+    /// Refuses tensors that no rule has used, but for those of layers that predict further tokens and of towers, which
+    /// are left out.
     fn check_unused(&self, family: &Family, layers: usize, notes: &mut Vec<String>) -> Result<(), ConvertError> {
         let setting = PREDICTION_LAYERS.iter().find(|setting| self.config.value(setting).is_some());
         let predicting = setting.map_or(Ok(None), |setting| self.config.count(setting))?.unwrap_or(0) as usize;
@@ -263,11 +311,17 @@ impl<'a> Planner<'a, '_> {
         let unused = |tensor: &&Tensor| {
             !self.used.contains(tensor.name.as_str()) && !IGNORED.iter().any(|suffix| tensor.name.ends_with(suffix))
         };
-        let (left_out, unused): (Vec<_>, Vec<_>) =
-            self.checkpoint.tensors().filter(unused).partition(|tensor| predicts(&tensor.name));
-        if let Some(first) = left_out.first() {
-            let count = left_out.len();
-            notes.push(format!("{count} tensors, {} first, predict further tokens; they are left out", first.name));
+        let towers = family.within.as_ref().map(|within| within.towers).unwrap_or_default();
+        let of_towers = |name: &str| towers.iter().any(|start| name.starts_with(start));
+        let unused: Vec<_> = self.checkpoint.tensors().filter(unused).collect();
+        let (left_out, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|tensor| predicts(&tensor.name));
+        let (blind_to, unused): (Vec<_>, Vec<_>) = unused.into_iter().partition(|tensor| of_towers(&tensor.name));
+        for (tensors, role) in
+            [(left_out, "predict further tokens; they"), (blind_to, "belong to a tower for images; they")]
+        {
+            if let Some(first) = tensors.first() {
+                notes.push(format!("{} tensors, {} first, {role} are left out", tensors.len(), first.name));
+            }
         }
         let mut unused = unused.into_iter();
         match unused.next() {

@@ -78,6 +78,49 @@ fn settings_that_do_not_fit_the_weights() {
 }
 
 #[test]
+fn layers_with_a_state_of_fixed_size_fit_the_weights() {
+    let case = |golden: &str, name: &str, key: &str, value: Value, says: &[&str]| {
+        let folder = Folder::copy(golden, name);
+        folder.set(key, value);
+        folder.refused(says);
+    };
+    for golden in ["qwen3next", "qwen35"] {
+        case(golden, "values", "linear_num_value_heads", json!(3), &["`linear_num_value_heads`", "the 2 key heads"]);
+        case(golden, "no-keys", "linear_num_key_heads", json!(0), &["`linear_num_value_heads`", "the 0 key heads"]);
+        case(golden, "key-width", "linear_key_head_dim", json!(8), &["in_proj_qkv", "rows are not the"]);
+        case(golden, "value-width", "linear_value_head_dim", json!(4_000_000_000u32), &["in_proj_qkv", "rows are not"]);
+        case(golden, "types", "layer_types", json!(["linear_attention"]), &["`layer_types` is 1", "the 3 layers"]);
+        case(golden, "type", "layer_types", json!(["conv", "conv", "conv"]), &["\"conv\"", "\"linear_attention\" or"]);
+        // The settings say delta rule, the tensors attention.
+        let types = json!(["linear_attention", "linear_attention", "linear_attention"]);
+        case(golden, "no-attention", "layer_types", types, &["blk.2.", "is missing"]);
+        case(golden, "layers", "num_hidden_layers", json!(4_000_000_000u32), &["layers.3.input_layernorm"]);
+    }
+    case("qwen3next", "period", "full_attention_interval", json!(0), &["`full_attention_interval`", "at least 1"]);
+    case("lfm2", "index", "full_attn_idxs", json!([3]), &["`full_attn_idxs` is 3", "below 3"]);
+    case("lfm2", "bias", "conv_bias", json!(true), &["`conv_bias`", "nothing else"]);
+    case("lfm2", "multiple", "block_multiple_of", json!(0), &["`block_ff_dim`", "block_multiple_of"]);
+    case("lfm2", "adjusted", "block_ff_dim", json!(80), &["feed_forward.w1.weight", "[48, 32]", "[64, 32]"]);
+    case("lfm2", "taps", "conv_L_cache", json!(4), &["conv.conv.weight"]);
+    let sections = |name: &str, key: &str, value: Value, says: &[&str]| {
+        let folder = Folder::copy("qwen35", name);
+        folder.json("config.json", |config| config["rope_parameters"][key] = value);
+        folder.refused(says);
+    };
+    sections("in-turn", "mrope_interleaved", json!(false), &["`mrope_interleaved` is false"]);
+    sections("two", "mrope_section", json!([1, 1]), &["`mrope_section`", "three whole numbers"]);
+    sections(
+        "few",
+        "mrope_section",
+        json!([1, 0, 0]),
+        &["rope.dimension_sections", "three sections that have all pairs"],
+    );
+    let folder = Folder::copy("qwen35moe", "no-text");
+    folder.json("config.json", |config| drop(config.as_object_mut().unwrap().remove("text_config")));
+    folder.refused(&["has no `num_attention_heads`"]);
+}
+
+#[test]
 fn settings_that_are_not_supported() {
     let set = |key: &'static str, value: Value| move |f: &Folder| f.set(key, value);
     case("family", set("model_type", json!("mamba")), &["`mamba`", "known: deepseek", "qwen3_moe", "olmoe"]);

@@ -12,6 +12,7 @@ const NOT_READ: &[&str] = &[
     "attention_dropout",
     "decoder_sparse_step",
     "dtype",
+    "image_token_id",
     "initializer_range",
     "input_jitter_noise",
     "lm_head_bias",
@@ -20,6 +21,7 @@ const NOT_READ: &[&str] = &[
     "mlp_only_layers",
     "moe_layer_end_index",
     "moe_norm_min",
+    "mtp_num_hidden_layers",
     "output_router_logits",
     "pretraining_tp",
     "qkv_bias",
@@ -29,12 +31,14 @@ const NOT_READ: &[&str] = &[
     "transformers_version",
     "use_bias",
     "use_cache",
+    "use_expert_bias",
     "use_qk_norm",
+    "vision_config",
 ];
 
 /// Settings that only these folders' families read.
 const READ_IN: &[(&str, &[&str])] = &[
-    ("attention_bias", &["gpt-oss", "gpt-oss-dense"]),
+    ("attention_bias", &["gpt-oss", "gpt-oss-dense", "qwen3next", "qwen35", "qwen35moe"]),
     ("clip_qkv", &["olmoe"]),
     (
         "head_dim",
@@ -55,7 +59,10 @@ const READ_IN: &[(&str, &[&str])] = &[
             "mixtral",
             "phimoe",
             "qwen3",
+            "qwen35",
+            "qwen35moe",
             "qwen3moe",
+            "qwen3next",
             "smollm",
         ],
     ),
@@ -81,9 +88,21 @@ const READ_IN: &[(&str, &[&str])] = &[
     ("sliding_window_pattern", &[]),
     (
         "vocab_size",
-        &["deepseek", "granite", "granitemoe", "llama-json", "llama-spm", "llama3", "mistral", "mixtral", "smollm"],
+        &[
+            "deepseek",
+            "granite",
+            "granitemoe",
+            "lfm2",
+            "lfm2moe",
+            "llama-json",
+            "llama-spm",
+            "llama3",
+            "mistral",
+            "mixtral",
+            "smollm",
+        ],
     ),
-    ("layer_types", &["dots1", "gemma3", "gpt-oss", "gpt-oss-dense"]),
+    ("layer_types", &["dots1", "gemma3", "gpt-oss", "gpt-oss-dense", "lfm2moe", "qwen35", "qwen35moe"]),
 ];
 
 /// Settings whose `null` means that they are not set, and the folders where that is so; an empty list means all.
@@ -92,6 +111,7 @@ const NULL_IS_NONE: &[(&str, &[&str])] = &[
     ("clip_qkv", &[]),
     ("eos_token_id", &[]),
     ("final_logit_softcapping", &[]),
+    ("full_attn_idxs", &["lfm2", "lfm2moe"]),
     (
         "head_dim",
         &[
@@ -179,7 +199,17 @@ fn keys_of(object: &Map<String, Value>) -> Vec<(String, &'static str)> {
 fn every_setting_that_is_read_has_its_type() {
     for name in folders() {
         let folder = Folder::copy(name, "types");
-        let config: Value = serde_json::from_slice(&std::fs::read(folder.path("config.json")).unwrap()).unwrap();
+        let mut config: Value = serde_json::from_slice(&std::fs::read(folder.path("config.json")).unwrap()).unwrap();
+        // The settings of a text model within a larger one come before those around them.
+        const TEXT: &str = "text_config";
+        let at: &[&str] = if config[TEXT].is_object() { &[TEXT] } else { &[] };
+        if !at.is_empty() {
+            let outer = ["model_type", TEXT].map(|key| (key.to_owned(), type_of(&config[key])));
+            wrong_types_are_refused(&folder, "config.json", &[], &outer, &|_, _| false);
+            config = config[TEXT].take();
+            // The type of the whole model counts.
+            config.as_object_mut().unwrap().remove("model_type");
+        }
         let read = |key: &str| {
             let some = READ_IN.iter().any(|(listed, _)| *listed == key);
             !NOT_READ.contains(&key) && (!some || READ_IN.iter().any(|(k, f)| *k == key && f.contains(&name)))
@@ -198,7 +228,8 @@ fn every_setting_that_is_read_has_its_type() {
         for (key, own) in
             [("tie_word_embeddings", "a boolean"), ("rms_norm_eps", "a number"), ("rope_theta", "a number")]
         {
-            if !keys.iter().any(|(known, _)| known == key) {
+            let other_name = key == "rms_norm_eps" && config["norm_eps"].is_number();
+            if !other_name && !keys.iter().any(|(known, _)| known == key) {
                 keys.push((key.to_owned(), own));
             }
         }
@@ -208,7 +239,7 @@ fn every_setting_that_is_read_has_its_type() {
             "a number" => ["moe_intermediate_size", "moe_topk", "num_shared_expert"].contains(&key),
             _ => false,
         };
-        wrong_types_are_refused(&folder, "config.json", &[], &keys, &allowed);
+        wrong_types_are_refused(&folder, "config.json", at, &keys, &allowed);
     }
 }
 
@@ -258,6 +289,10 @@ fn every_parameter_of_rope_has_its_type() {
     let folder = Folder::copy("gpt-oss", "truncate");
     let truncate = [plain("truncate", "a boolean")];
     wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &truncate, &|_, _| false);
+    let folder = Folder::copy("qwen35", "sections");
+    let sections = [plain("mrope_section", "a list"), plain("mrope_interleaved", "a boolean")];
+    let allowed = |key: &str, found: &str| key == "mrope_section" && found == "null";
+    wrong_types_are_refused(&folder, "config.json", &["rope_parameters"], &sections, &allowed);
     let folder = Folder::copy("gemma3", "kinds");
     let kinds = [plain("full_attention", "an object"), plain("sliding_attention", "an object")];
     let allowed = |_: &str, found: &str| found == "null";

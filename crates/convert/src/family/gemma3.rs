@@ -3,7 +3,7 @@
 use super::parts::{
     ATTENTION, BASE, COMMON, count, expect_flag, expect_text, head_widths, needed, norm_epsilon, number, windows,
 };
-use super::{Family, How, Key, Kind, Or, Rule};
+use super::{Change, Family, Key, Kind, Or, Rule};
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["gemma3_text"],
@@ -33,7 +33,7 @@ const KEYS: &[Key] = &[
 ];
 
 const fn norm(ours: &'static str, theirs: &'static str) -> Rule {
-    Rule { how: How::PlusOne, ..needed(ours, theirs) }
+    Rule { change: Change::PlusOne, ..needed(ours, theirs) }
 }
 
 /// The output head is the embedding table.

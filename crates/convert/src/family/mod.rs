@@ -25,6 +25,7 @@ families! {
     gpt_oss: FAMILY;
     granite: FAMILY, MOE;
     hunyuan_v1_moe: FAMILY;
+    lfm2: FAMILY, EXPERTS_FAMILY;
     llama: FAMILY, MIXTRAL;
     minimax_m2: FAMILY;
     olmoe: FAMILY;
@@ -32,7 +33,9 @@ families! {
     qwen2: FAMILY;
     qwen2moe: FAMILY;
     qwen3: FAMILY;
+    qwen35: FAMILY, EXPERTS_FAMILY;
     qwen3moe: FAMILY;
+    qwen3next: FAMILY;
 }
 
 /// A family of models.
@@ -51,19 +54,38 @@ pub(super) struct Family {
     pub(super) yarn_truncates: bool,
     /// The part of a head that is rotated.
     pub(super) rotated: Rotated,
+    /// Pairs of a head that turn by each of three positions of a token, if the settings have none: positions that are
+    /// the same for a text.
+    pub(super) sections: Option<[u32; 3]>,
+    /// Whether the output head is the embedding table if the settings do not say.
+    pub(super) tied: bool,
     /// `tokenizer.ggml.pre`, where other families' pre-tokenizers have the same rules.
     pub(super) pre: Option<&'static str>,
     /// Special tokens that settings do not name: the role (`tokenizer.ggml.{role}_token_id`) and the text.
     pub(super) special_tokens: &'static [(&'static str, &'static str)],
     /// How names of tensors begin that predict further tokens and are left out, besides whole layers after the others.
     pub(super) prediction: &'static [&'static str],
+    /// The text model within a larger one, if this family is published so.
+    pub(super) within: Option<Within>,
     pub(super) expects: &'static [Expect],
     /// Tensors outside the layers.
     pub(super) globals: &'static [&'static [Rule]],
     /// Tensors of every layer.
     pub(super) layer: &'static [&'static [Rule]],
     /// Every layer also has the tensors of one of these, known by its first.
+    pub(super) mixers: &'static [&'static [Rule]],
+    /// Every layer also has the tensors of one of these, known by its first.
     pub(super) mlps: &'static [&'static [Rule]],
+}
+
+/// How a text model lies within a model that also sees or hears.
+pub(super) struct Within {
+    /// The settings of the text model, which come before those around them.
+    pub(super) settings: &'static str,
+    /// What the names of its tensors begin with instead of `model.`.
+    pub(super) tensors: &'static str,
+    /// What the names of the other tensors begin with, which are left out.
+    pub(super) towers: &'static [&'static str],
 }
 
 /// The part of a head that is rotated.
@@ -107,6 +129,14 @@ pub(super) enum Kind {
     FullAttention,
     /// 1 / √ of a number, written only if the number differs from this setting.
     InverseRootUnless(&'static str),
+    /// A float, written only if it differs from this default of the architecture.
+    NumberUnless(f64),
+    /// A whole number for each layer: 0 for layers of this type, the setting for the others.
+    CountUnlessLayer(&'static str),
+    /// Whether each layer has a state of fixed size: those of this type.
+    FlagOfLayer(&'static str),
+    /// The width of an MLP of which, where a setting says so, two thirds are taken and rounded up.
+    AdjustedWidth,
     /// A text, written as its number.
     Named(&'static [(&'static str, u32)]),
 }
@@ -148,6 +178,7 @@ pub(super) struct Rule {
     pub(super) theirs: &'static str,
     pub(super) stored: Layout,
     pub(super) how: How,
+    pub(super) change: Change,
     pub(super) need: Need,
 }
 
@@ -161,12 +192,25 @@ pub(super) enum Layout {
     /// A stack of matrices in MXFP4, row after row: bytes `{theirs}_blocks` with two codes each, `[experts, outputs,
     /// inputs / 32, 16]`, and bytes `{theirs}_scales`, `[experts, outputs, inputs / 32]`.
     Mxfp4,
+    /// The taps of a convolution, `[channels, 1, taps]`: row after row, a row for each channel.
+    Taps,
 }
 
-/// The change of a tensor's values.
+/// The change of a vector's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Unchanged.
+    None,
+    /// 1 is added to each.
+    PlusOne,
+    /// Each is the logarithm of a decay; the file has minus the decay.
+    MinusExp,
+}
+
+/// Which rows of a tensor are written, and in which order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Unchanged.
+    /// All, as they are.
     Same,
     /// RoPE rotates pairs of values. transformers keeps the first values of all pairs of a head before the second ones,
     /// llama's files keep pairs together; so the rows of each head are reordered. The first of these settings that is
@@ -175,10 +219,36 @@ pub(super) enum How {
     /// Two tensors are one there, halves along this axis (outermost 0, where each matrix is row after row); the first
     /// (0) or the second (1) is taken.
     Half { axis: usize, which: usize },
-    /// 1 is added to each value of a vector.
-    PlusOne,
     /// One of two halves as in [`How::Half`], which alternate along the axis.
     Interleaved { axis: usize, which: usize },
+    /// The value heads of a delta rule go round the key heads: head `i` uses key head `i mod keys`. transformers keeps
+    /// those of a key head together.
+    ValueHeads(ValueHeads),
+    /// The rows of each key head of a delta rule are together there: queries, keys, values, gates. These are taken,
+    /// those of all heads one after the other.
+    KeyHeads(&'static [DeltaInput]),
+}
+
+/// Where the value heads of a tensor are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueHeads {
+    /// Each row is one.
+    Single,
+    /// Some rows are one, and there are no others.
+    Rows,
+    /// The same behind the rows of queries and keys.
+    RowsAfterKeys,
+    /// Some columns are one.
+    Columns,
+}
+
+/// An input of a delta rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DeltaInput {
+    Queries,
+    Keys,
+    Values,
+    Gates,
 }
 
 /// Whether a tensor must be there.

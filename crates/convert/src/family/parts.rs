@@ -1,6 +1,6 @@
 //! Parts that several families share.
 
-use super::{Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Rotated, Rule};
+use super::{Change, Expect, Expected, Family, How, Key, Kind, Layout, Need, Or, Rotated, Rule};
 
 /// The common base of most families. A family names its model types, its architecture and its keys, and what else
 /// differs.
@@ -12,12 +12,16 @@ pub(super) const BASE: Family = Family {
     rope_base: 10_000.0,
     yarn_truncates: true,
     rotated: Rotated::Whole,
+    sections: None,
+    tied: false,
     pre: None,
     special_tokens: &[],
     prediction: &[],
+    within: None,
     expects: &[expect_text("hidden_act", "silu")],
     globals: &[GLOBALS],
     layer: &[NORMS, ATTENTION],
+    mixers: &[],
     mlps: &[DENSE],
 };
 
@@ -57,7 +61,7 @@ pub(super) const fn windows(period: usize) -> Key {
 }
 
 pub(super) const fn needed(ours: &'static str, theirs: &'static str) -> Rule {
-    Rule { ours, theirs, stored: Layout::Rows, how: How::Same, need: Need::Always }
+    Rule { ours, theirs, stored: Layout::Rows, how: How::Same, change: Change::None, need: Need::Always }
 }
 
 pub(super) const fn optional(ours: &'static str, theirs: &'static str) -> Rule {

@@ -18,7 +18,8 @@ const KEYS: &[Key] = &[
     renormalised(false),
 ];
 
-const SHARED: &[Rule] = &[
+/// The shared expert and its gate.
+pub(super) const SHARED: &[Rule] = &[
     needed("blk.{layer}.ffn_gate_inp_shexp.weight", "model.layers.{layer}.mlp.shared_expert_gate.weight"),
     needed("blk.{layer}.ffn_gate_shexp.weight", "model.layers.{layer}.mlp.shared_expert.gate_proj.weight"),
     needed("blk.{layer}.ffn_up_shexp.weight", "model.layers.{layer}.mlp.shared_expert.up_proj.weight"),

@@ -82,9 +82,9 @@ impl Family {
     /// the one that is `usual` for the model, else the first.
     pub fn recognise(nfc: bool, steps: &[Step], whole_words: bool, usual: Option<&str>) -> Option<&'static str> {
         let same = |family: &&Family| family.nfc == nfc && family.steps == steps && family.whole_words == whole_words;
-        let names =
-            || FAMILIES.iter().filter(|family| !family.steps.is_empty()).filter(same).map(|family| family.names[0]);
-        names().find(|&name| usual == Some(name)).or_else(|| names().next())
+        let found = || FAMILIES.iter().filter(|family| !family.steps.is_empty()).filter(same);
+        let mut names = found().flat_map(|family| family.names).copied();
+        names.find(|&name| usual == Some(name)).or_else(|| Some(found().next()?.names[0]))
     }
 
     /// The names of all families that [`Self::recognise`] knows.
