@@ -1,0 +1,31 @@
+//! Serves files as a hub would, for `cargo xtask prove hub`: `standin ORG/REPO FILE... [--rate BYTES_PER_SECOND]`. Prints
+//! the address, then after each line on stdin what was asked since the last one.
+
+#[path = "../tests/hub/standin.rs"]
+mod standin;
+
+use std::io::BufRead;
+use std::path::Path;
+
+use standin::{COMMIT, Faults, StandIn};
+
+fn main() {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let mut faults = Faults::default();
+    if let Some(at) = words.iter().position(|word| word == "--rate") {
+        faults.rate = words.get(at + 1).map(|rate| rate.parse().expect("--rate takes a number"));
+        words.drain(at..words.len().min(at + 2));
+    }
+    let (repo, paths) = words.split_first().expect("standin ORG/REPO FILE...");
+    let files = paths.iter().map(|path| {
+        let name = Path::new(path).file_name().and_then(|name| name.to_str()).expect("a file");
+        (name, std::fs::read(path).unwrap_or_else(|error| panic!("{path}: {error}")))
+    });
+    let hub = StandIn::start(repo, files.collect());
+    hub.set(faults);
+    println!("{} {COMMIT}", hub.endpoint);
+    for _ in std::io::stdin().lock().lines() {
+        let seen = hub.take();
+        println!("hub={} cdn={} bytes={}", seen.hub.len(), seen.cdn.len(), seen.bytes);
+    }
+}

@@ -1,0 +1,278 @@
+//! Why a model of the hub cannot be had.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use thiserror::Error;
+
+/// An error of this crate. Addresses in messages lack their query, which may be a signature.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The name of a model cannot be read.
+    #[error("`{text}` names no model of the hub: {reason}; write ORG/REPO, ORG/REPO:Q4_K_M or ORG/REPO:FILE@REVISION")]
+    Reference {
+        /// The name.
+        text: String,
+        /// The rule that the name breaks.
+        reason: &'static str,
+    },
+    /// The token has characters that no token has.
+    #[error("the token has characters that no header can carry; copy it again from the hub's settings")]
+    Token,
+    /// The address of the hub cannot be used.
+    #[error("`{0}` is no address of a hub; write https://HOST or http://HOST:PORT")]
+    Endpoint(String),
+    /// The CPU lacks instructions that TLS is computed with.
+    #[error(
+        "this CPU lacks {0}, which encrypted connections of gristmill need; download the file with another program, \
+         or name a mirror without TLS with --endpoint http://HOST"
+    )]
+    Cpu(&'static str),
+    /// The system's certificates cannot be read.
+    #[error("no certificates of the system to check the hub with ({0}); install ca-certificates, or set SSL_CERT_FILE")]
+    Certificates(String),
+    /// A connection fails.
+    #[error("{url}: {reason}; check the network, or use what is in the cache with --offline")]
+    Connection {
+        /// The address.
+        url: String,
+        /// The system's or the library's reason.
+        reason: String,
+    },
+    /// The hub wants to know who asks: status 401.
+    #[error(
+        "{url}: the hub asks for a token (401), because {repo} does not exist or is private; check the name, or set \
+         HF_TOKEN to a token that may read it"
+    )]
+    Unauthorized {
+        /// The address.
+        url: String,
+        /// The repository.
+        repo: String,
+    },
+    /// The hub refuses: status 403.
+    #[error(
+        "{url}: the hub refuses (403): {repo} wants its terms accepted on its page first, or the token may not read it"
+    )]
+    Forbidden {
+        /// The address.
+        url: String,
+        /// The repository.
+        repo: String,
+    },
+    /// The repository, revision or file is not there: status 404.
+    #[error("{url}: not found (404); check the name and the revision of {repo}")]
+    NotFound {
+        /// The address.
+        url: String,
+        /// The repository.
+        repo: String,
+    },
+    /// The hub asks for patience: status 429 or 5xx.
+    #[error("{url}: the hub is busy (status {status}){}; try again later", after(.wait))]
+    Busy {
+        /// The address.
+        url: String,
+        /// The status.
+        status: u16,
+        /// The time that the hub asks to wait.
+        wait: Option<Duration>,
+    },
+    /// Another status.
+    #[error("{url}: unexpected status {status}; check the address of the hub (--endpoint)")]
+    Status {
+        /// The address.
+        url: String,
+        /// The status.
+        status: u16,
+    },
+    /// Redirects do not end, or lead nowhere.
+    #[error("{url}: {reason}; check the address of the hub (--endpoint)")]
+    Redirect {
+        /// The last address.
+        url: String,
+        /// The fault.
+        reason: &'static str,
+    },
+    /// A reply of the hub's interface cannot be read.
+    #[error("{url}: the hub's reply cannot be read ({reason}); check the address of the hub (--endpoint)")]
+    Reply {
+        /// The address.
+        url: String,
+        /// The fault.
+        reason: String,
+    },
+    /// A listing has a name that leads out of the repository's folder.
+    #[error("the hub lists the file {0:?}, a name that leads elsewhere; nothing of this repository is downloaded")]
+    Path(String),
+    /// The file at the server is not the listed one.
+    #[error("{file}: the server has {found}, but the hub listed {listed}; try again, and tell the repository's owner")]
+    Changed {
+        /// The file.
+        file: String,
+        /// The server's.
+        found: String,
+        /// The listing's.
+        listed: String,
+    },
+    /// The server does not give a part of a file.
+    #[error(
+        "{file}: the server refuses bytes {start} to {end} (416), so its file is shorter than listed; try again later"
+    )]
+    Range {
+        /// The file.
+        file: String,
+        /// The first byte.
+        start: u64,
+        /// The last byte.
+        end: u64,
+    },
+    /// The server sends whole files to some requests for parts of it, and parts to others.
+    #[error("{file}: the server sends parts of files only sometimes; try again with --connections 1")]
+    Fickle {
+        /// The file.
+        file: String,
+    },
+    /// The content is not what the hub promises.
+    #[error("{file}: SHA-256 is {found}, but the hub lists {listed}; the download is removed, try again")]
+    Checksum {
+        /// The file.
+        file: String,
+        /// Of the downloaded bytes.
+        found: String,
+        /// Of the listing.
+        listed: String,
+    },
+    /// A file that nothing can verify.
+    #[error(
+        "{file}: the hub lists no SHA-256 for it, and gristmill takes only files that it can verify; name another file"
+    )]
+    Unverifiable {
+        /// The file.
+        file: String,
+    },
+    /// No model is named and none is the default.
+    #[error("{repo} has neither Q4_K_M nor Q8_0 alone; name one of: {choices}")]
+    Choose {
+        /// The repository.
+        repo: String,
+        /// All models with their sizes.
+        choices: String,
+    },
+    /// The named model is not there.
+    #[error("{repo} has no `{wanted}`; it has: {choices}")]
+    NoSuchModel {
+        /// The repository.
+        repo: String,
+        /// The tag or file.
+        wanted: String,
+        /// All models with their sizes.
+        choices: String,
+    },
+    /// The tag fits several models.
+    #[error("`{wanted}` fits several models of {repo}; name a file: {choices}")]
+    Ambiguous {
+        /// The repository.
+        repo: String,
+        /// The tag.
+        wanted: String,
+        /// The models that fit, with their sizes.
+        choices: String,
+    },
+    /// A repository without a model in GGUF.
+    #[error(
+        "{repo} has no GGUF files; look for a repository whose name ends in GGUF, or convert it (gristmill convert)"
+    )]
+    NoModels {
+        /// The repository.
+        repo: String,
+    },
+    /// A split model is not whole.
+    #[error("{repo} has {found} of {parts} parts of {file}; name another model")]
+    Parts {
+        /// The repository.
+        repo: String,
+        /// The first part that is there.
+        file: String,
+        /// Parts that are there.
+        found: usize,
+        /// Parts of the model.
+        parts: usize,
+    },
+    /// Offline, and not in the cache.
+    #[error("{wanted} is not in the cache {cache}, and nothing is downloaded offline; pull it without --offline first")]
+    Offline {
+        /// The name of the model.
+        wanted: String,
+        /// The cache.
+        cache: PathBuf,
+    },
+    /// Not in the cache.
+    #[error("{wanted} is not in the cache {cache}; gristmill models lists what is")]
+    NotCached {
+        /// The name of the model.
+        wanted: String,
+        /// The cache.
+        cache: PathBuf,
+    },
+    /// Too little free space before a download.
+    #[error(
+        "{path}: the download takes {} more and {} are free; free some, or name another folder with HF_HUB_CACHE",
+        crate::bytes(*.needed), crate::bytes(*.free)
+    )]
+    Space {
+        /// The cache.
+        path: PathBuf,
+        /// Bytes that are missing.
+        needed: u64,
+        /// Bytes that are free.
+        free: u64,
+    },
+    /// The disk was filled during a download.
+    #[error("{path}: the disk is full; free some space and pull again, which goes on where it stopped")]
+    DiskFull {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another process downloads or removes the same file.
+    #[error("{path}: another process has this file locked; try again when it has ended")]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// The cache cannot be read or written.
+    #[error("{path}: {source}; check the folder of the cache (HF_HUB_CACHE)")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// From an error of the system about this path.
+    pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_owned();
+        move |source| match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path },
+            _ => Error::Io { path, source },
+        }
+    }
+
+    /// Whether the same request may succeed later.
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(self, Error::Connection { .. } | Error::Busy { .. } | Error::Fickle { .. })
+    }
+
+    /// Whether the hub was not reached, so that a copy in the cache may serve.
+    pub fn is_of_network(&self) -> bool {
+        matches!(self, Error::Connection { .. } | Error::Busy { .. })
+    }
+}
+
+fn after(wait: &Option<Duration>) -> String {
+    wait.map_or(String::new(), |wait| format!(", and asks to wait {} s", wait.as_secs()))
+}

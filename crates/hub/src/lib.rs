@@ -1,0 +1,372 @@
+//! Models by name: a client of the Hugging Face hub, which keeps the cache that other programs of the hub share.
+//!
+//! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: from the cache if they are there, otherwise by
+//! a download. [`Hub::pull`] asks the hub first. A download is resumed where it stopped, takes several connections, and
+//! is verified by its SHA-256. The crate reads no environment: [`Options`] has the cache, the address and the token.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod download;
+mod error;
+mod http;
+mod listing;
+mod manage;
+mod partial;
+mod pick;
+mod reference;
+mod tls;
+mod token;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+pub use cache::Cache;
+pub use error::Error;
+pub use listing::{Listing, RemoteFile};
+pub use manage::{CachedModel, Removed};
+pub use pick::{Choice, USUAL, choose, models, tag_of};
+pub use reference::{MAIN, PREFIX, Pick, Reference};
+pub use token::Token;
+
+use cache::{Folder, make_parent};
+use download::Download;
+use http::{Client, escape};
+use partial::Partial;
+
+/// The address of the public hub.
+pub const ENDPOINT: &str = "https://huggingface.co";
+
+/// Settings of a client.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The address of the hub: `https://HOST`, or `http://HOST:PORT`.
+    pub endpoint: String,
+    /// The folder of the cache.
+    pub cache: PathBuf,
+    /// The user's token, which only the host of `endpoint` gets.
+    pub token: Option<Token>,
+    /// Whether only the cache may be used.
+    pub offline: bool,
+    /// Connections at a time for one file.
+    pub connections: usize,
+    /// Bytes that one request asks for.
+    pub piece: u64,
+    /// The wait before a request is repeated; doubled each time.
+    pub patience: Duration,
+    /// The longest wait for a connection, a reply or the next bytes.
+    pub timeout: Duration,
+    /// Whether the proxy of the environment is used (`HTTPS_PROXY`, `NO_PROXY`).
+    pub system_proxy: bool,
+}
+
+impl Options {
+    /// The public hub with a cache in this folder: no token, four connections of 64 MiB at a time.
+    pub fn new(cache: impl Into<PathBuf>) -> Options {
+        Options {
+            endpoint: ENDPOINT.to_owned(),
+            cache: cache.into(),
+            token: None,
+            offline: false,
+            connections: 4,
+            piece: 64 << 20,
+            patience: Duration::from_millis(500),
+            timeout: Duration::from_secs(30),
+            system_proxy: false,
+        }
+    }
+}
+
+/// Takes what happens during a download, from several threads.
+pub type Progress<'a> = &'a (dyn Fn(Event) + Sync);
+
+/// What happens during a download.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// The download of a file begins.
+    Begin {
+        /// The path within the repository.
+        file: &'a str,
+        /// Bytes of the file.
+        size: u64,
+        /// Bytes that an earlier download left.
+        had: u64,
+    },
+    /// Bytes have come and are written.
+    Bytes(u64),
+    /// A request failed and is repeated after `wait`.
+    Retry {
+        /// Why it failed.
+        error: &'a Error,
+        /// The time until then.
+        wait: Duration,
+    },
+    /// Another process downloads the same content, and this one waits for it.
+    Waiting(&'a Path),
+    /// This many more bytes of the file have been verified.
+    Verified(u64),
+    /// The file had been begun earlier and is wrong as a whole: it is downloaded again from its start.
+    Again {
+        /// The path within the repository.
+        file: &'a str,
+    },
+    /// The file is whole and verified.
+    End {
+        /// The path within the repository.
+        file: &'a str,
+    },
+    /// The hub cannot be reached, and the copy in the cache is used.
+    Unreachable(&'a Error),
+}
+
+/// A client of a hub and its cache.
+pub struct Hub {
+    options: Options,
+    cache: Cache,
+    client: Client,
+}
+
+impl Hub {
+    /// A client. It sends nothing yet.
+    ///
+    /// # Errors
+    /// If the endpoint is no address.
+    pub fn new(options: Options) -> Result<Hub, Error> {
+        let client = Client::new(&options)?;
+        Ok(Hub { cache: Cache::new(&options.cache), client, options })
+    }
+
+    /// The cache.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The files of a model, in order: from the cache, without asking the hub, or by [`pull`](Self::pull).
+    ///
+    /// # Errors
+    /// As of `pull`.
+    pub fn fetch(&self, reference: &Reference, progress: Progress) -> Result<Vec<PathBuf>, Error> {
+        match self.options.offline {
+            true => self.offline(reference),
+            false => match self.cache.find_surely(reference)? {
+                Some(files) => Ok(files),
+                None => self.pull(reference, progress),
+            },
+        }
+    }
+
+    /// The files of a model, in order, as the hub has them now. What the cache lacks is downloaded. If the hub cannot be
+    /// reached, the model in the cache serves.
+    ///
+    /// # Errors
+    /// If the hub refuses, lists no such model or sends other bytes than it lists; if the disk is full.
+    pub fn pull(&self, reference: &Reference, progress: Progress) -> Result<Vec<PathBuf>, Error> {
+        if self.options.offline {
+            return self.offline(reference);
+        }
+        let listing = match self.list(&reference.repo, &reference.revision) {
+            Err(error) if error.is_of_network() => match self.cache.find(reference) {
+                Ok(Some(files)) => {
+                    progress(Event::Unreachable(&error));
+                    return Ok(files);
+                }
+                _ => return Err(error),
+            },
+            listing => listing?,
+        };
+        let choice = choose(&listing.files, reference)?;
+        let folder = self.cache.folder(&reference.repo);
+        self.check_space(&folder, &choice)?;
+        let mut paths = Vec::new();
+        for file in &choice.files {
+            paths.push(self.file(&folder, &reference.repo, &listing.commit, file, progress)?);
+        }
+        folder.set_commit(&reference.revision, &listing.commit)?;
+        Ok(paths)
+    }
+
+    /// The files of a repository, as the hub lists them.
+    ///
+    /// # Errors
+    /// If the hub refuses or its reply cannot be read.
+    pub fn list(&self, repo: &str, revision: &str) -> Result<Listing, Error> {
+        let revision = escape(revision, false);
+        let url = self.client.url(&format!("/api/models/{}/revision/{revision}?blobs=true", escape(repo, true)))?;
+        Listing::read(&self.client.text(&url, repo)?, &url.to_string())
+    }
+
+    /// Whether only the cache may be used.
+    pub fn is_offline(&self) -> bool {
+        self.options.offline
+    }
+
+    /// The first bytes of a file, at most `length`, which nothing verifies.
+    ///
+    /// # Errors
+    /// If the hub refuses or cannot be reached.
+    pub fn beginning(&self, repo: &str, commit: &str, file: &RemoteFile, length: u64) -> Result<Vec<u8>, Error> {
+        let length = length.min(file.size);
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        let url = self.client.url(&resolve(repo, commit, &file.path))?;
+        let reply = self.client.get(&url, Some((0, length - 1)), repo)?;
+        if reply.status == 416 {
+            return Err(Error::Range { file: file.path.clone(), start: 0, end: length - 1 });
+        }
+        let (address, mut bytes) = (reply.url.to_string(), Vec::new());
+        let read = reply.into_body().take(length).read_to_end(&mut bytes);
+        read.map_err(|error| Error::Connection { url: address, reason: error.to_string() })?;
+        Ok(bytes)
+    }
+
+    fn offline(&self, reference: &Reference) -> Result<Vec<PathBuf>, Error> {
+        let missing = || Error::Offline { wanted: reference.to_string(), cache: self.options.cache.clone() };
+        self.cache.find(reference)?.ok_or_else(missing)
+    }
+
+    /// A file of a snapshot, downloaded unless it is there.
+    fn file(
+        &self,
+        folder: &Folder,
+        repo: &str,
+        commit: &str,
+        file: &RemoteFile,
+        progress: Progress,
+    ) -> Result<PathBuf, Error> {
+        let unverifiable = || Error::Unverifiable { file: file.path.clone() };
+        let sha256 = file.sha256.as_deref().ok_or_else(unverifiable)?;
+        let blob = folder.blob(sha256);
+        if !has_size(&blob, file.size) {
+            let lock = folder.lock(sha256, |path| progress(Event::Waiting(path)))?;
+            if !has_size(&blob, file.size) {
+                let download = Download {
+                    client: &self.client,
+                    options: &self.options,
+                    progress,
+                    repo,
+                    file: &file.path,
+                    commit,
+                    sha256,
+                    size: file.size,
+                    url: self.client.url(&resolve(repo, commit, &file.path))?,
+                };
+                download_verified(&download, &folder.partial(sha256), &blob)?;
+            }
+            drop(lock);
+        }
+        folder.link(commit, file, sha256)
+    }
+
+    /// Fails if the disk cannot take what is missing of these files.
+    fn check_space(&self, folder: &Folder, choice: &Choice) -> Result<(), Error> {
+        let missing = choice.files.iter().map(|file| match &file.sha256 {
+            Some(sha256) if !has_size(&folder.blob(sha256), file.size) => {
+                // A partial file takes as much as has been written into it.
+                file.size.saturating_sub(allocated(&folder.partial(sha256)))
+            }
+            _ => 0,
+        });
+        let needed = missing.fold(0, u64::saturating_add);
+        let root = &self.options.cache;
+        fs::create_dir_all(root).map_err(Error::io(root))?;
+        let free = fs4::available_space(root).map_err(Error::io(root))?;
+        enough(root, needed, free)
+    }
+}
+
+/// The path of a file at the hub.
+fn resolve(repo: &str, commit: &str, file: &str) -> String {
+    format!("/{}/resolve/{commit}/{}", escape(repo, true), escape(file, true))
+}
+
+fn enough(path: &Path, needed: u64, free: u64) -> Result<(), Error> {
+    match needed > free {
+        true => Err(Error::Space { path: path.to_owned(), needed, free }),
+        false => Ok(()),
+    }
+}
+
+/// Downloads a file, verifies it, and gives it its name. A file that was begun earlier gets a second chance.
+fn download_verified(download: &Download, partial: &Path, blob: &Path) -> Result<(), Error> {
+    make_parent(partial)?;
+    loop {
+        let begun = Partial::open(partial, download.size, download.options.piece)?;
+        let had = begun.had();
+        (download.progress)(Event::Begin { file: download.file, size: download.size, had });
+        download.run(&begun)?;
+        let found = digest(&begun.finish()?, partial, download.progress)?;
+        if found == download.sha256 {
+            fs::rename(partial, blob).map_err(Error::io(blob))?;
+            (download.progress)(Event::End { file: download.file });
+            return Ok(());
+        }
+        fs::remove_file(partial).map_err(Error::io(partial))?;
+        if had == 0 {
+            let (file, listed) = (download.file.to_owned(), download.sha256.to_owned());
+            return Err(Error::Checksum { file, found, listed });
+        }
+        (download.progress)(Event::Again { file: download.file });
+    }
+}
+
+/// SHA-256 of a file in hexadecimal digits.
+fn digest(mut file: &File, path: &Path, progress: Progress) -> Result<String, Error> {
+    use std::io::Seek;
+    file.rewind().map_err(Error::io(path))?;
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        let count = file.read(&mut buffer).map_err(Error::io(path))?;
+        if count == 0 {
+            break;
+        }
+        sum.update(&buffer[..count]);
+        progress(Event::Verified(count as u64));
+    }
+    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn has_size(path: &Path, size: u64) -> bool {
+    fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() == size)
+}
+
+/// Bytes on the disk of a file with holes.
+#[cfg(unix)]
+fn allocated(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(path).map_or(0, |data| data.blocks() * 512)
+}
+
+#[cfg(not(unix))]
+fn allocated(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |data| data.len())
+}
+
+/// A readable number of bytes, in powers of ten.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        0..1_000 => format!("{n} B"),
+        1_000..1_000_000 => format!("{:.1} kB", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", n as f64 / 1e6),
+        _ => format!("{:.2} GB", n as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_little_space_is_said_with_both_numbers() {
+        assert!(enough(Path::new("/c"), 5, 5).is_ok());
+        let error = enough(Path::new("/c"), 2_500_000_000, 1_000_000).expect_err("too little").to_string();
+        assert!(["/c", "2.50 GB", "1.0 MB", "HF_HUB_CACHE"].iter().all(|part| error.contains(part)), "{error}");
+        let full = Error::io(Path::new("/c/x"))(std::io::ErrorKind::StorageFull.into());
+        assert!(full.to_string().contains("/c/x: the disk is full"), "{full}");
+    }
+}
