@@ -174,7 +174,7 @@ impl TextArgs {
 }
 
 /// The amount of output on stderr.
-#[derive(Args, Clone, Copy)]
+#[derive(Args, Clone, Copy, Default)]
 pub(crate) struct Verbosity {
     /// Print only errors to stderr.
     #[arg(short, long)]
@@ -251,7 +251,8 @@ pub(crate) struct DraftArgs {
     /// faster [default: 0; with a draft model 4].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(0))]
     draft: Option<usize>,
-    /// A smaller model with the same vocabulary, which makes draft tokens: a GGUF file.
+    /// A smaller model with the same vocabulary, which makes draft tokens: a GGUF file, or
+    /// hf:ORG/REPO[:QUANT] of the hub.
     #[arg(long, value_name = "MODEL")]
     pub(crate) draft_model: Option<PathBuf>,
 }

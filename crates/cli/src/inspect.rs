@@ -10,6 +10,7 @@ use gristmill_engine::model::spec::{AttentionSpec, LayerSpec, Mixer, MlpSpec, Mo
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use serde::Serialize;
 
+use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
 use crate::source::ModelArg;
@@ -127,7 +128,7 @@ struct TensorReport {
 }
 
 pub(crate) fn run(args: &InspectArgs) -> Result<(), Failure> {
-    let report = Report::new(&args.model.source()?.open()?, args.all);
+    let report = Report::new(&args.model.source()?.open(&Verbosity::default())?, args.all);
     if args.json { console::print_json(&report) } else { console::print(report.text()) }
 }
 
@@ -159,7 +160,10 @@ impl Report {
             parts: file.parts(),
             gguf_version: file.version(),
             fingerprint: file.fingerprint(),
-            bytes_per_token: spec.map(|spec| bytes_per_token(file, spec)),
+            bytes_per_token: spec.map(|spec| {
+                let tensors = file.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
+                bytes_per_token(tensors, spec)
+            }),
             shape: spec.and_then(Shape::new),
             layers: spec.map(layers::runs).unwrap_or_default(),
             formats,
@@ -322,18 +326,17 @@ impl TensorReport {
 
 /// Bytes of weights that one token reads: the used share of the experts, and one row of the embedding table. A tied
 /// embedding table is also read as the output head.
-fn bytes_per_token(file: &GgufFile, spec: &ModelSpec) -> u64 {
+pub(crate) fn bytes_per_token<'a>(tensors: impl Iterator<Item = (&'a str, u64)>, spec: &ModelSpec) -> u64 {
     let experts = Shape::new(spec).and_then(|shape| shape.experts);
-    let read = |tensor: &TensorInfo| match &experts {
-        _ if tensor.name == "token_embd.weight" => {
-            let row = tensor.bytes / spec.vocab.max(1) as u64;
-            if spec.tied_embeddings { tensor.bytes + row } else { row }
+    let read = |(name, bytes): (&str, u64)| match &experts {
+        _ if name == "token_embd.weight" => {
+            let row = bytes / spec.vocab.max(1) as u64;
+            if spec.tied_embeddings { bytes.saturating_add(row) } else { row }
         }
-        Some(Experts { count, used, .. }) if tensor.name.contains("_exps.") => {
-            tensor.bytes / (*count).max(1) as u64 * *used as u64
+        Some(Experts { count, used, .. }) if name.contains("_exps.") => {
+            (bytes / (*count).max(1) as u64).saturating_mul(*used as u64)
         }
-        _ => tensor.bytes,
+        _ => bytes,
     };
-    let loaded = file.tensors().iter().filter(|tensor| !spec.leaves_out(&tensor.name));
-    loaded.map(read).fold(0, u64::saturating_add)
+    tensors.filter(|(name, _)| !spec.leaves_out(name)).map(read).fold(0, u64::saturating_add)
 }

@@ -20,7 +20,7 @@ pub(crate) fn model(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    let file = source.open()?;
+    let file = source.open(log)?;
     let Opened { backend, passed_over } = open_device(&device.load_options()?)?;
     if let Some(error) = passed_over {
         log.info(format_args!("{error}; the CPU is used"));
@@ -36,7 +36,7 @@ pub(crate) fn on_backend(
     limits: Limits,
     log: &Verbosity,
 ) -> Result<Arc<Model>, Failure> {
-    load(source.open()?, backend, device, limits, log)
+    load(source.open(log)?, backend, device, limits, log)
 }
 
 fn load(
@@ -111,7 +111,7 @@ pub(crate) fn start(
     if draft.most() == 0 {
         return Err(Failure::new("--draft 0 makes no draft tokens; leave out --draft-model, or give their number"));
     }
-    let file = Source::File(path).open()?;
+    let file = Source::of(Some(path)).open(log)?;
     let small = load(file, model.backend().clone(), device, Limits { output_rows: None, ..limits }, log)?;
     Ok(Engine::start_with_draft_model(model, small, limits)?)
 }

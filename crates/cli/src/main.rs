@@ -15,7 +15,9 @@ mod doctor;
 mod embed;
 mod experts;
 mod failure;
+mod fit;
 mod grammar;
+mod hub;
 mod input;
 mod inspect;
 mod interrupt;
@@ -64,6 +66,10 @@ enum Command {
     Bench(bench::BenchArgs),
     Experts(experts::ExpertsArgs),
     Doctor(doctor::DoctorArgs),
+    Pull(hub::pull::PullArgs),
+    Fit(fit::FitArgs),
+    Models(hub::models::ModelsArgs),
+    Rm(hub::rm::RmArgs),
     Convert(convert::ConvertArgs),
     Quantize(quantize::QuantizeArgs),
     Completions(shell::CompletionsArgs),
@@ -84,6 +90,7 @@ gristmill runs quantised language models from a GGUF file.
   gristmill chat model.gguf                          talk
   gristmill serve model.gguf                         serve programs, as OpenAI and Anthropic do
   gristmill inspect model.gguf                       see what is in the file
+  gristmill chat -m hf:ORG/REPO:Q4_K_M               the same with a model of the hub
 
 gristmill --help lists everything.";
 
@@ -110,6 +117,10 @@ fn main() -> ExitCode {
         Some(Command::Bench(args)) => bench::run(&args),
         Some(Command::Experts(args)) => experts::run(&args),
         Some(Command::Doctor(args)) => doctor::run(&args),
+        Some(Command::Pull(args)) => hub::pull::run(&args),
+        Some(Command::Fit(args)) => fit::run(&args),
+        Some(Command::Models(args)) => hub::models::run(&args),
+        Some(Command::Rm(args)) => hub::rm::run(&args),
         Some(Command::Convert(args)) => convert::run(&args),
         Some(Command::Quantize(args)) => quantize::run(&args),
         Some(Command::Completions(args)) => shell::completions(&args),

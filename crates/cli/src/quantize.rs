@@ -6,12 +6,12 @@ use std::time::Instant;
 use clap::Args;
 use gristmill_convert::quantize::{Keep, Mix, Planned, Quantizer};
 use gristmill_engine::machine;
-use gristmill_files::gguf::GgufFile;
 
 use crate::args::Verbosity;
 use crate::console;
 use crate::failure::Failure;
 use crate::output::{OutputArgs, some};
+use crate::source::Source;
 
 /// Write a model in a smaller format.
 ///
@@ -21,7 +21,8 @@ use crate::output::{OutputArgs, some};
 /// formats to weights as llama.cpp does.
 #[derive(Args)]
 pub(crate) struct QuantizeArgs {
-    /// The model to read: a GGUF file, best F16, BF16 or F32; of a split model, any part.
+    /// The model to read: a GGUF file, best F16, BF16 or F32; of a split model, any part;
+    /// or hf:ORG/REPO:QUANT of the hub.
     #[arg(value_name = "IN.gguf")]
     input: PathBuf,
     /// The file to write.
@@ -41,7 +42,7 @@ pub(crate) struct QuantizeArgs {
 pub(crate) fn run(args: &QuantizeArgs) -> Result<(), Failure> {
     let mix = Mix::parse(&args.format)?;
     let keep = args.keep.iter().map(|text| Keep::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let file = GgufFile::open(&args.input)?;
+    let file = Source::of(Some(&args.input)).open(&args.to.log)?;
     let quantizer = Quantizer::new(&file, mix, &keep)?;
     let (bytes, log) = (quantizer.file_bytes(), &args.to.log);
     let threads = args.to.prepare(file.paths(), &args.output, bytes, quantizer.tensors())?;

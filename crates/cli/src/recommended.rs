@@ -11,7 +11,7 @@ use crate::source::Source;
 /// The defaults for a model; the file's keys are those of llama.cpp.
 pub(crate) fn sampling(source: Source, file: &GgufFile, log: &Verbosity) -> SamplingOptions {
     let mut sampling = match source {
-        Source::File(_) => SamplingOptions::default(),
+        Source::File(_) | Source::Hub(_) => SamplingOptions::default(),
         // Measured: stories repeat 0.4% of their runs of four words, as the training text does; of the settings with
         // that rate, the model that wrote the training text gives stories of this one the highest probability.
         Source::BuiltIn => SamplingOptions { temperature: 0.6, repeat_penalty: 1.15, ..SamplingOptions::default() },

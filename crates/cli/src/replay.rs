@@ -26,7 +26,8 @@ pub(crate) struct ReplayArgs {
     /// A file with the receipt, or with the whole reply that has it, as JSON or as events; - reads it from stdin.
     #[arg(value_name = "RECEIPT")]
     receipt: PathBuf,
-    /// The model that the receipt names: a GGUF file; of a split model, any part [default: the built-in one].
+    /// The model that the receipt names: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub
+    /// [default: the built-in one].
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
     /// Threads, which change no text [default: one on each physical core that this process may use].
@@ -68,7 +69,7 @@ struct Replayed {
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let receipt = read(&console::read_text(&args.receipt)?)?;
     let source = Source::of(args.model.as_deref());
-    check_model(&receipt, source)?;
+    check_model(&receipt, source, &args.log)?;
     let device = args.device(&receipt.conditions);
     let context = Some(args.ctx.unwrap_or(receipt.conditions.context));
     let limits = Limits { context, kv_format: receipt.conditions.kv_format, ..Limits::default() };
@@ -121,8 +122,8 @@ fn find(json: &Value) -> Option<&Value> {
 }
 
 /// Refuses another model before it is loaded.
-fn check_model(receipt: &Receipt, source: Source) -> Result<(), Failure> {
-    match source.open()?.fingerprint() {
+fn check_model(receipt: &Receipt, source: Source, log: &Verbosity) -> Result<(), Failure> {
+    match source.open(log)?.fingerprint() {
         found if found == receipt.model => Ok(()),
         found => Err(Failure::new(format!(
             "the receipt is of the model with fingerprint {}, but {source} has {found}; give the receipt's model with \

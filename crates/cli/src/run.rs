@@ -32,7 +32,8 @@ use crate::{console, load, prompt, recommended};
 /// stdin is dropped.
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// The model: a GGUF file; of a split model, any part [default: the built-in one, which tells short stories].
+    /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub, which is downloaded
+    /// unless the cache has it [default: the built-in one, which tells short stories].
     #[arg(value_name = "MODEL")]
     first: Option<OsString>,
     /// The prompt, in quotes; - reads it from stdin. Without a prompt, stdin is read unless it is a terminal.

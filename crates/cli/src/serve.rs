@@ -10,12 +10,13 @@ use std::time::Duration;
 use clap::Args;
 use gristmill_engine::Limits;
 use gristmill_engine::engine::Engine;
+use gristmill_files::gguf::GgufFile;
 use gristmill_server::{Access, Options, Origin, Server};
 
 use crate::args::{ContextArg, DeviceArgs, DraftArgs, Verbosity};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::source::{ModelArg, Source};
+use crate::source::ModelArg;
 use crate::{console, load, numbers, recommended};
 
 /// The variable with the key of a server, for one key.
@@ -125,12 +126,12 @@ pub(crate) fn run(args: &ServeArgs) -> Result<(), Failure> {
     };
     let model = load::model(source, &args.device, limits, &args.log)?;
     let sampling = recommended::sampling(source, model.file(), &args.log);
+    let name = args.name.clone().unwrap_or_else(|| name(model.file()));
     let engine = load::start(model, &args.draft, limits, &args.device, &args.log)?.with_queue(args.queue);
     if args.count_experts {
         engine.count_experts(true);
     }
     let access = Access { keys, hosts: args.allow_host.clone(), origins: args.allow_origin.clone() };
-    let name = args.name.clone().unwrap_or_else(|| name(source));
     let (aliases, strict, draft) = (args.alias.clone(), args.strict, args.draft.most());
     let (connections, body_bytes, page) = (args.connections, args.max_body << 20, !args.no_page);
     let basics = Options { aliases, access, strict, page, ..Options::new(name) };
@@ -176,13 +177,11 @@ fn host_and_port(host: &str, port: u16) -> String {
     }
 }
 
-/// The name of the file without folder and ending.
-fn name(source: Source) -> String {
-    match source {
-        Source::File(path) => {
-            path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned())
-        }
-        Source::BuiltIn => "gristmill-stories".to_owned(),
+/// The name of the file without folder and ending; that of the built-in model, which has no file.
+fn name(file: &GgufFile) -> String {
+    match file.paths().next() {
+        Some(path) => path.file_stem().map_or_else(|| "model".into(), |name| name.to_string_lossy().into_owned()),
+        None => "gristmill-stories".to_owned(),
     }
 }
 

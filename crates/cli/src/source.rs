@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gristmill_files::gguf::{GgufError, GgufFile};
 
+use crate::args::Verbosity;
 use crate::failure::Failure;
+use crate::hub;
 
 /// The built-in model; `model/README.md` describes it.
 static STORIES: &[u8] = include_bytes!("../model/gristmill-stories.gguf");
@@ -15,7 +17,8 @@ static STORIES: &[u8] = include_bytes!("../model/gristmill-stories.gguf");
 /// The model, for a command without other positional arguments.
 #[derive(Args)]
 pub(crate) struct ModelArg {
-    /// The model: a GGUF file; of a split model, any part [default: the built-in one, which tells short stories].
+    /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub, which is downloaded
+    /// unless the cache has it [default: the built-in one, which tells short stories].
     #[arg(value_name = "MODEL")]
     path: Option<PathBuf>,
     #[command(flatten)]
@@ -28,6 +31,9 @@ pub(crate) struct ModelOption {
     /// The same as MODEL, as an option.
     #[arg(short, long, value_name = "MODEL")]
     model: Option<PathBuf>,
+    /// Download nothing: of the hub's models, only those in the cache can be named.
+    #[arg(long)]
+    offline: bool,
 }
 
 impl ModelArg {
@@ -38,7 +44,7 @@ impl ModelArg {
                 let (path, model) = (path.display(), model.display());
                 Err(Failure::new(format!("both {path} and -m {model} name the model; name one of them")))
             }
-            (path, model) => Ok(Source::of(path.or(model))),
+            (path, model) => Ok(self.option.of(path.or(model))),
         }
     }
 }
@@ -53,8 +59,16 @@ pub(crate) struct TextArgument {
 }
 
 impl ModelOption {
-    /// Splits positional arguments into model and text. The first word is the model if it ends in `.gguf`, or if it is
-    /// an existing file or folder.
+    /// The named model, or the built-in one.
+    fn of<'a>(&self, model: Option<&'a Path>) -> Source<'a> {
+        if self.offline {
+            hub::stay_offline();
+        }
+        Source::of(model)
+    }
+
+    /// Splits positional arguments into model and text. The first word is the model if it ends in `.gguf`, begins
+    /// with `hf:`, or if it is an existing file or folder.
     pub(crate) fn split<'a>(
         &'a self,
         text: TextArgument,
@@ -74,13 +88,13 @@ impl ModelOption {
     ) -> Result<(Source<'a>, Vec<&'a str>), Failure> {
         let model = self.model.as_deref();
         let TextArgument { name, alternative } = text;
-        let Some(first) = first else { return Ok((Source::of(model), Vec::new())) };
+        let Some(first) = first else { return Ok((self.of(model), Vec::new())) };
         let mut words: Vec<&str> = more.into_iter().map(String::as_str).collect();
         let path = Path::new(first);
         let Some(kind) = kind(path) else {
             let first = first.to_str().ok_or_else(|| Failure::new(format!("the {name} is not UTF-8 text")))?;
             words.insert(0, first);
-            return Ok((Source::of(model), words));
+            return Ok((self.of(model), words));
         };
         let word = path.display();
         if let Some(model) = model {
@@ -89,9 +103,9 @@ impl ModelOption {
                 "`{word}` is {kind}, so it names the model, and so does -m {model}; name one of them, or {alternative}"
             )));
         }
-        let source = Source::File(path);
-        if !is_gguf(path) {
-            source.open().map_err(|error| {
+        let source = self.of(Some(path));
+        if matches!(source, Source::File(_)) && !is_gguf(path) {
+            GgufFile::open(path).map_err(|error| {
                 Failure::new(format!("{error} (`{word}` is {kind}, so it is taken for the model; {alternative})"))
             })?;
         }
@@ -102,6 +116,7 @@ impl ModelOption {
 /// The property that makes a word a model.
 fn kind(path: &Path) -> Option<&'static str> {
     match () {
+        () if hub::name(path).is_some() => Some("named like a model of the hub"),
         () if is_gguf(path) => Some("named like a GGUF file"),
         () if path.is_dir() => Some("a folder"),
         () if path.exists() => Some("a file"),
@@ -125,25 +140,33 @@ fn one_word<'a>(words: &[&'a str], name: &str) -> Result<Option<&'a str>, Failur
     }
 }
 
+/// The built-in model.
+pub(crate) fn built_in() -> Result<GgufFile, GgufError> {
+    GgufFile::from_static(STORIES)
+}
+
 /// A model before it is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
     File(&'a Path),
+    /// `hf:ORG/REPO…`, which is found or downloaded when it is opened.
+    Hub(&'a str),
     BuiltIn,
 }
 
 impl<'a> Source<'a> {
-    /// A file, or the built-in model for `None`.
+    /// A file or a model of the hub, or the built-in model for `None`.
     pub(crate) fn of(path: Option<&'a Path>) -> Source<'a> {
-        path.map_or(Source::BuiltIn, Source::File)
+        path.map_or(Source::BuiltIn, |path| hub::name(path).map_or(Source::File(path), Source::Hub))
     }
 
-    /// Maps the file.
-    pub(crate) fn open(self) -> Result<GgufFile, GgufError> {
-        match self {
-            Source::File(path) => GgufFile::open(path),
-            Source::BuiltIn => GgufFile::from_static(STORIES),
-        }
+    /// Maps the file, which is downloaded before if the hub has it and the cache has not.
+    pub(crate) fn open(self, log: &Verbosity) -> Result<GgufFile, Failure> {
+        Ok(match self {
+            Source::File(path) => GgufFile::open(path)?,
+            Source::Hub(name) => GgufFile::open(hub::path(name, log)?)?,
+            Source::BuiltIn => built_in()?,
+        })
     }
 }
 
@@ -151,6 +174,7 @@ impl Display for Source<'_> {
     fn fmt(&self, f: &mut Formatter) -> fmt::Result {
         match self {
             Source::File(path) => path.display().fmt(f),
+            Source::Hub(name) => f.write_str(name),
             Source::BuiltIn => f.write_str("the built-in model"),
         }
     }
@@ -164,7 +188,7 @@ mod tests {
 
     /// Model and prompt of a command line, or the error message.
     fn split(model: Option<&str>, words: &[&str]) -> Result<(String, Option<String>), String> {
-        let option = ModelOption { model: model.map(PathBuf::from) };
+        let option = ModelOption { model: model.map(PathBuf::from), offline: false };
         let more: Vec<String> = words.iter().skip(1).map(ToString::to_string).collect();
         match option.split(TEXT, words.first().map(|first| OsStr::new(*first)), &more) {
             Ok((source, text)) => Ok((source.to_string(), text.map(str::to_owned))),
@@ -190,6 +214,9 @@ mod tests {
         assert_eq!(split(Some("b.gguf"), &["Why?"]), split_into("b.gguf", Some("Why?")));
         let both = split(Some("b.gguf"), &["a.gguf", "Why?"]).unwrap_err();
         assert!(["`a.gguf`", "-m b.gguf", "one of them", "use -p"].iter().all(|word| both.contains(word)), "{both}");
+        assert_eq!(split(None, &["hf:a/b:Q4_0", "Why?"]), split_into("hf:a/b:Q4_0", Some("Why?")));
+        assert_eq!(split(Some("hf:a/b"), &["Why?"]), split_into("hf:a/b", Some("Why?")));
+        assert!(split(Some("b.gguf"), &["hf:a/b"]).unwrap_err().contains("a model of the hub"));
         // The working directory of tests is the crate's folder.
         for (word, kind) in [("Cargo.toml", "a file"), ("src", "a folder")] {
             let error = split(None, &[word, "Why?"]).unwrap_err();

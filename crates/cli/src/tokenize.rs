@@ -8,7 +8,7 @@ use gristmill_engine::Notice;
 use gristmill_text::tokenizer::EncodeOptions;
 use serde::Serialize;
 
-use crate::args;
+use crate::args::{self, Verbosity};
 use crate::console;
 use crate::failure::Failure;
 use crate::source::{ModelOption, TextArgument};
@@ -18,7 +18,8 @@ use crate::source::{ModelOption, TextArgument};
 /// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is the text.
 #[derive(Args)]
 pub(crate) struct TokenizeArgs {
-    /// The model: a GGUF file; of a split model, any part [default: the built-in one].
+    /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub [default: the built-in
+    /// one].
     #[arg(value_name = "MODEL", allow_hyphen_values = true)]
     first: Option<OsString>,
     /// The text, in quotes; - reads it from stdin. Without a text, stdin is read unless it is a terminal.
@@ -52,7 +53,7 @@ struct Token<'a> {
 pub(crate) fn run(arguments: &TokenizeArgs) -> Result<(), Failure> {
     let more = arguments.second.iter().chain(&arguments.more);
     let (source, text) = arguments.model.split(TEXT, arguments.first.as_deref(), more)?;
-    let file = source.open()?;
+    let file = source.open(&Verbosity::default())?;
     let tokenizer = args::tokenizer(&file)?;
     if let Some(notice) = Notice::of_tokenizer(&tokenizer) {
         console::note(format_args!("warning: {notice}"));

@@ -10,7 +10,7 @@ use gristmill_text::tokenizer::EncodeOptions;
 
 use super::finding::{Findings, Verdict};
 use crate::failure::Failure;
-use crate::source::Source;
+use crate::source::built_in;
 
 /// The input of the model.
 const TEXT: &str = "Once upon a time, there was a little girl named Lily. She had a red ball and a small dog. One day, \
@@ -78,7 +78,7 @@ impl ReferenceRun {
 }
 
 fn load(backend: Arc<Backend>, precision: Precision) -> Result<Arc<Model>, String> {
-    let file = Source::BuiltIn.open().map_err(|error| error.to_string())?;
+    let file = built_in().map_err(|error| error.to_string())?;
     let options = LoadOptions { precision, ..LoadOptions::default() };
     Model::with_backend(file, backend, options).map(Arc::new).map_err(|error| error.to_string())
 }

@@ -119,6 +119,14 @@ impl Synthetic {
         Ok(self.plan()?.1.file_bytes())
     }
 
+    /// The file as it would be read, without data.
+    ///
+    /// # Errors
+    /// If no format fits a tensor.
+    pub(crate) fn preview(&self) -> Result<GgufFile, SyntheticError> {
+        Ok(self.plan()?.1.preview())
+    }
+
     /// The tensors in file order, and the file without its tensor data.
     fn plan(&self) -> Result<(Vec<TensorPlan>, GgufWriter), SyntheticError> {
         let tensors = self.model.tensors(&self.mix)?;

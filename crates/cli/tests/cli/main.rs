@@ -14,6 +14,7 @@ mod convert;
 mod cuda;
 mod embed;
 mod generate;
+mod hub;
 #[cfg(unix)]
 mod interrupt;
 mod measure;

@@ -1,0 +1,130 @@
+//! The header of a model, from which `fit` computes: of a file, of a synthetic model, or of a model of the hub.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use gristmill_files::gguf::GgufFile;
+use gristmill_hub::{Choice, Hub, Pick, Reference, USUAL, choose, models, tag_of};
+
+use super::{FitArgs, open};
+use crate::console;
+use crate::failure::Failure;
+use crate::hub::{self, Choices};
+use crate::synthetic::Synthetic;
+
+/// Bytes of a file's beginning that are downloaded, until the whole header is among them.
+const BEGINNINGS: [u64; 4] = [1 << 20, 8 << 20, 32 << 20, 128 << 20];
+
+/// Bytes behind a beginning that no header has; more than any array of numbers.
+const BEHIND: usize = 4 << 20;
+
+/// A model without its weights.
+pub(super) struct Header {
+    pub(super) file: GgufFile,
+    /// The name of the file.
+    pub(super) name: String,
+    /// Whether the model is a file that can be run.
+    pub(super) is_file: bool,
+    /// Formats and sizes of the hub.
+    pub(super) published: Vec<(String, u64)>,
+}
+
+impl Header {
+    /// Reads what the arguments name.
+    pub(super) fn read(args: &FitArgs) -> Result<Header, Failure> {
+        let path = Path::new(&args.model);
+        let name = args.model.clone();
+        if let Some(name) = hub::name(path) {
+            let hub = hub::client(Choices { offline: args.offline, ..Choices::default() })?;
+            return of_hub(&hub, &name.parse()?, args);
+        }
+        if path.exists() {
+            return Ok(Header { file: open(path)?, name, is_file: true, published: Vec::new() });
+        }
+        match Synthetic::parse(&args.model, None) {
+            Ok(model) => Ok(Header { file: model.preview()?, name, is_file: false, published: Vec::new() }),
+            Err(error) => Err(Failure::new(format!("{name} is no file, and {error}; of the hub, name hf:ORG/REPO"))),
+        }
+    }
+}
+
+/// The models of a repository. Offline, the one in the cache.
+fn of_hub(hub: &Hub, reference: &Reference, args: &FitArgs) -> Result<Header, Failure> {
+    let cached = || {
+        let path = hub.fetch(reference, &|_| ())?.into_iter().next();
+        let path = path.ok_or_else(|| Failure::new(format!("{reference} has no files; name another model")))?;
+        let name = path.display().to_string();
+        Ok(Header { file: open(&path)?, name, is_file: true, published: Vec::new() })
+    };
+    if hub.is_offline() {
+        return cached();
+    }
+    let listing = hub.list(&reference.repo, &reference.revision)?;
+    let all = models(&listing.files);
+    let usual = USUAL.iter().map(|tag| Pick::Tag((*tag).to_owned()));
+    let picks = [reference.pick.clone()].into_iter().chain(usual);
+    let mut chosen = picks.filter_map(|pick| choose(&listing.files, &Reference { pick, ..reference.clone() }).ok());
+    let smallest = || all.iter().min_by_key(|model| model.size()).cloned();
+    let Some(chosen) = chosen.next().or_else(smallest) else {
+        return Err(Failure::new(format!("{} has no GGUF files; name another repository", reference.repo)));
+    };
+    let file = beginning(hub, reference, &listing.commit, &chosen, args)?;
+    let format = |model: &Choice| tag_of(model.path()).unwrap_or_else(|| model.path().to_owned());
+    let published = all.iter().map(|model| (format(model), model.size())).collect();
+    Ok(Header { file, name: chosen.path().to_owned(), is_file: false, published })
+}
+
+/// Opens files that have nothing but their beginnings: the rest is holes.
+fn beginning(
+    hub: &Hub,
+    reference: &Reference,
+    commit: &str,
+    model: &Choice,
+    args: &FitArgs,
+) -> Result<GgufFile, Failure> {
+    let folder = Folder::new()?;
+    let mut failed = Failure::new("there is no header");
+    for length in BEGINNINGS {
+        let mut first = None;
+        for file in &model.files {
+            let name = file.path.rsplit('/').next().unwrap_or(&file.path);
+            let bytes = hub.beginning(&reference.repo, commit, file, length)?;
+            let path = folder.0.join(name);
+            let written = File::create(&path).and_then(|mut to| {
+                to.write_all(&bytes)?;
+                // A header that goes on behind its beginning must not be read: no length is as large as this.
+                to.write_all(&vec![0xff; BEHIND])?;
+                to.set_len(file.size)
+            });
+            written.map_err(|error| Failure::new(format!("{}: {error}; free some space there", path.display())))?;
+            first.get_or_insert(path);
+        }
+        let length = console::bytes(length);
+        args.log.detail(format_args!("{}: the first {length} were downloaded", model.path()));
+        match open(&first.unwrap_or_default()) {
+            Ok(file) => return Ok(file),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed.about(model.path()))
+}
+
+/// A folder for a moment.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Folder, Failure> {
+        let path = std::env::temp_dir().join(format!("gristmill-fit-{}", std::process::id()));
+        let failed = |error| Failure::new(format!("cannot make {}: {error}; set TMPDIR", path.display()));
+        fs::create_dir_all(&path).map_err(failed)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A folder that is left in the temporary folder does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

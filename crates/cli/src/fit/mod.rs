@@ -1,0 +1,241 @@
+//! `fit`: which format of a model this machine runs, and how fast.
+
+mod header;
+mod table;
+
+use std::fmt::Write;
+
+use clap::Args;
+use gristmill_convert::quantize::{Mix, Quantizer};
+use gristmill_cpu::Level;
+use gristmill_engine::model::spec::{MlpSpec, ModelSpec};
+use gristmill_engine::{Limits, ModelInfo, Plan, open_device};
+use gristmill_files::gguf::GgufFile;
+use gristmill_kernels::Backend;
+use serde::Serialize;
+
+use crate::args::{DeviceArgs, Verbosity};
+use crate::bench::machine::memory_rate;
+use crate::failure::Failure;
+use crate::inspect::bytes_per_token;
+use crate::{console, numbers};
+use header::Header;
+use table::{Candidate, Conditions, Row, recommend};
+
+/// Show which formats of a model fit this machine, how fast they can be, and which one to take.
+///
+/// Decoding reads the weights of each token from memory once: of a mixture of experts, those of the chosen experts
+/// alone. The speed is therefore at most the measured rate of the memory divided by these bytes. Of a file or a
+/// synthetic model the sizes are those that gristmill quantize would write; of a model of the hub, those that are
+/// published there, of which a few megabytes are downloaded.
+#[derive(Args)]
+pub(crate) struct FitArgs {
+    /// The model: a GGUF file, hf:ORG/REPO of the hub, or the name of a synthetic model such as qwen3-30b-a3b.
+    #[arg(value_name = "MODEL")]
+    model: String,
+    /// Context length in tokens [default: 8192, or less if the model was trained on less].
+    #[arg(long, value_name = "TOKENS", allow_negative_numbers = true, value_parser = numbers::at_least::<usize>(1))]
+    ctx: Option<usize>,
+    /// Tokens in a second that are fast enough: of the formats that reach them, the best is recommended.
+    #[arg(long, value_name = "TOK/S", default_value_t = 10.0, allow_hyphen_values = true, value_parser = positive)]
+    speed: f64,
+    /// Memory in GB, of another machine than this one.
+    #[arg(long, value_name = "GB", allow_hyphen_values = true, value_parser = positive)]
+    memory: Option<f64>,
+    /// Rate of the memory in GB/s, of another machine than this one.
+    #[arg(long, value_name = "GB/S", allow_hyphen_values = true, value_parser = positive)]
+    bandwidth: Option<f64>,
+    /// Download nothing: of the hub's models, only those in the cache can be named.
+    #[arg(long)]
+    offline: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    device: DeviceArgs,
+    #[command(flatten)]
+    log: Verbosity,
+}
+
+/// The answer.
+#[derive(Debug, Serialize)]
+struct Report {
+    model: String,
+    /// Experts of a layer, and those chosen for a token.
+    experts: Option<(usize, usize)>,
+    device: String,
+    #[serde(flatten)]
+    conditions: Conditions,
+    /// Whether the rate was measured now, and not given.
+    measured: bool,
+    formats: Vec<Row>,
+    recommended: Option<String>,
+    reason: String,
+    /// What the sizes and the bytes of a token come from.
+    assumption: String,
+}
+
+pub(crate) fn run(args: &FitArgs) -> Result<(), Failure> {
+    let header = Header::read(args)?;
+    let info = ModelInfo::read(&header.file)?;
+    let opened = open_device(&args.device.load_options()?)?;
+    if let Some(error) = opened.passed_over {
+        args.log.info(format_args!("{error}; the CPU is used"));
+    }
+    let backend = opened.backend;
+    let context = args.ctx.unwrap_or(info.spec.context_length.clamp(1, 8192));
+    let limits = Limits { context: Some(context), kv_format: args.device.kv.into(), ..Limits::default() };
+    let plan = Plan::new(&info, &limits, args.device.precision.into(), &backend)?;
+    let conditions = Conditions {
+        context,
+        memory: args.memory.map(|gb| (gb * 1e9) as u64).or(plan.available),
+        bandwidth: args.bandwidth.map_or_else(|| rate(args, &backend), |gb| Ok(gb * 1e9))?,
+        state: plan.state,
+        other: plan.scratch.saturating_add(plan.reserve),
+        speed: args.speed,
+    };
+    let candidates = candidates(&header, &info.spec, plan.weights.saturating_add(plan.mapped))?;
+    let formats: Vec<Row> = candidates.iter().map(|candidate| Row::new(candidate, &conditions)).collect();
+    let (recommended, reason) = recommend(&formats, &conditions);
+    let report = Report {
+        model: info.spec.name.clone().unwrap_or_else(|| args.model.clone()),
+        experts: experts(&info.spec),
+        device: backend.name(),
+        conditions,
+        measured: args.bandwidth.is_none(),
+        recommended: recommended.map(|row| row.format.clone()),
+        formats,
+        reason,
+        assumption: header.assumption(),
+    };
+    if args.json { console::print_json(&report) } else { console::print(report.text()) }
+}
+
+/// Bytes in a second that the device reads from its memory.
+fn rate(args: &FitArgs, backend: &Backend) -> Result<f64, Failure> {
+    Ok(match backend.rates()? {
+        Some(rates) => rates.read_bytes_per_second,
+        None => memory_rate(args.device.cpu_level.unwrap_or_else(Level::best), args.device.threads()),
+    })
+}
+
+/// Formats of a file or a synthetic model.
+const FORMATS: [&str; 8] = ["Q8_0", "Q6_K", "Q5_K_M", "MXFP4_MOE", "Q4_K_M", "IQ4_XS", "Q3_K_M", "Q2_K"];
+
+/// The formats of a model, the largest first. `loaded` are the bytes that the header's own tensors take in memory.
+fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Candidate>, Failure> {
+    let file = &header.file;
+    let tensors = || file.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
+    let own: u64 = tensors().map(|(_, bytes)| bytes).sum();
+    let active = bytes_per_token(tensors(), spec);
+    let scaled = |bytes: u64, by: u64| (bytes as f64 * by as f64 / own.max(1) as f64) as u64;
+    let mut found: Vec<Candidate> = header
+        .published
+        .iter()
+        .map(|(format, bytes)| Candidate {
+            format: format.clone(),
+            file: *bytes,
+            weights: scaled(loaded, *bytes),
+            active: scaled(active, *bytes),
+        })
+        .collect();
+    if found.is_empty() {
+        let moe = experts(spec).is_some();
+        for mix in FORMATS.iter().filter(|name| moe || **name != "MXFP4_MOE").filter_map(|name| Mix::named(name)) {
+            let planned = Quantizer::new(file, mix, &[])?;
+            let tensors = || planned.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
+            let all: u64 = tensors().map(|(_, bytes)| bytes).sum();
+            found.push(Candidate {
+                format: mix.name().to_owned(),
+                file: planned.file_bytes(),
+                weights: scaled(loaded, all),
+                active: bytes_per_token(tensors(), spec),
+            });
+        }
+        if header.is_file {
+            let format = "this file".to_owned();
+            found.push(Candidate { format, file: file.file_bytes(), weights: loaded, active });
+        }
+    }
+    found.sort_by_key(|candidate| std::cmp::Reverse(candidate.file));
+    Ok(found)
+}
+
+/// Experts of the first layer that has some, and those chosen for a token.
+fn experts(spec: &ModelSpec) -> Option<(usize, usize)> {
+    spec.layers.iter().find_map(|layer| match &layer.mlp {
+        Some(MlpSpec::Moe { experts, routing, .. }) => Some((*experts, routing.top_k)),
+        _ => None,
+    })
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| "it must be a number greater than 0".to_owned())
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let Conditions { context, memory, bandwidth, .. } = self.conditions;
+        let experts = self.experts.map_or("dense".to_owned(), |(all, used)| format!("{used} of {all} experts a token"));
+        let memory =
+            memory.map_or("unknown memory".to_owned(), |memory| format!("{} of memory", console::bytes(memory)));
+        let measured = if self.measured { "measured now" } else { "as given" };
+        let mut out = format!("model: {}, {experts}\n", printable(&self.model));
+        let _ = writeln!(
+            out,
+            "device: {}, {memory}, reads {}/s ({measured})",
+            self.device,
+            console::bytes(bandwidth as u64)
+        );
+        let _ = writeln!(
+            out,
+            "\n{:<10} {:>10} {:>10}  {:<4} {:>8} {:>14}",
+            "format",
+            "file",
+            "memory",
+            "fits",
+            "tok/s",
+            format!("at {context}")
+        );
+        for row in &self.formats {
+            let fits = if row.fits { "yes" } else { "no" };
+            let [file, memory] = [row.file_bytes, row.memory_bytes].map(console::bytes);
+            let _ = writeln!(
+                out,
+                "{:<10} {file:>10} {memory:>10}  {fits:<4} {:>8.1} {:>14.1}",
+                printable(&row.format),
+                row.tokens_per_second,
+                row.tokens_per_second_at_context
+            );
+        }
+        let _ = writeln!(out, "\n{}", self.reason);
+        out + &self.assumption + "\n"
+    }
+}
+
+/// A name of a file without control characters.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The file whose header says how large a model is.
+impl Header {
+    fn assumption(&self) -> String {
+        let common = "tok/s is the most that the memory allows one reply, with an empty context and with a full one: each \
+                      token reads its weights and its part of the cache once. Measured rates are lower";
+        match self.published.is_empty() {
+            true => format!("{common}. Memory includes the cache of that context and scratch."),
+            false => format!(
+                "{common}. Memory includes the cache of that context and scratch. Sizes are those of the hub; how much of \
+                 them a token reads was taken from the header of {}.",
+                self.name
+            ),
+        }
+    }
+}
+
+/// Opens a GGUF file for its header.
+fn open(path: &std::path::Path) -> Result<GgufFile, Failure> {
+    Ok(GgufFile::open(path)?)
+}

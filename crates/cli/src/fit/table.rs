@@ -1,0 +1,148 @@
+//! The arithmetic of `fit`.
+
+use serde::Serialize;
+
+/// Formats that are larger than Q8_0, which nobody needs for running a model.
+const UNQUANTISED: [&str; 3] = ["F32", "F16", "BF16"];
+
+/// A format of a model.
+#[derive(Clone, Debug)]
+pub(super) struct Candidate {
+    pub(super) format: String,
+    /// Bytes of the file.
+    pub(super) file: u64,
+    /// Bytes of the loaded weights.
+    pub(super) weights: u64,
+    /// Bytes of the weights that one token reads.
+    pub(super) active: u64,
+}
+
+/// The machine, and what is asked of it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Conditions {
+    /// Tokens.
+    pub(super) context: usize,
+    /// Bytes that are free; `None` if nobody knows.
+    pub(super) memory: Option<u64>,
+    /// Bytes in a second.
+    pub(super) bandwidth: f64,
+    /// Bytes of the KV cache with a full context.
+    pub(super) state: u64,
+    /// Bytes beside weights and cache.
+    pub(super) other: u64,
+    /// Tokens in a second that are fast enough.
+    pub(super) speed: f64,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub(super) format: String,
+    pub(super) file_bytes: u64,
+    pub(super) memory_bytes: u64,
+    pub(super) bytes_per_token: u64,
+    pub(super) fits: bool,
+    /// With an empty context, and with a full one.
+    pub(super) tokens_per_second: f64,
+    pub(super) tokens_per_second_at_context: f64,
+}
+
+impl Row {
+    pub(super) fn new(candidate: &Candidate, conditions: &Conditions) -> Row {
+        let Candidate { format, file, weights, active } = candidate;
+        let memory = weights.saturating_add(conditions.state).saturating_add(conditions.other);
+        let rate = |bytes: u64| conditions.bandwidth / bytes.max(1) as f64;
+        Row {
+            format: format.clone(),
+            file_bytes: *file,
+            memory_bytes: memory,
+            bytes_per_token: *active,
+            fits: conditions.memory.is_none_or(|free| memory <= free),
+            tokens_per_second: rate(*active),
+            tokens_per_second_at_context: rate(active.saturating_add(conditions.state)),
+        }
+    }
+}
+
+/// The format to take, with the reason. Rows are sorted, the largest first: more bits are nearer to the original.
+pub(super) fn recommend<'a>(rows: &'a [Row], conditions: &Conditions) -> (Option<&'a Row>, String) {
+    let quantised = |row: &&Row| !UNQUANTISED.contains(&row.format.as_str()) && row.format != "this file";
+    let fitting = || rows.iter().filter(quantised).filter(|row| row.fits);
+    let speed = conditions.speed;
+    if let Some(row) = fitting().find(|row| row.tokens_per_second >= speed) {
+        let rate = row.tokens_per_second;
+        return (
+            Some(row),
+            format!("take {}: the largest that fits and can reach {speed} tok/s ({rate:.1})", row.format),
+        );
+    }
+    if let Some(row) = fitting().max_by(|a, b| a.tokens_per_second.total_cmp(&b.tokens_per_second)) {
+        // Smaller than four bits costs quality for little speed, so Q4_K_M comes first.
+        let row = fitting().find(|row| row.format == "Q4_K_M").unwrap_or(row);
+        let rate = row.tokens_per_second;
+        return (Some(row), format!("take {}, but none that fits can reach {speed} tok/s (it: {rate:.1})", row.format));
+    }
+    let least = rows.iter().map(|row| row.memory_bytes).min().unwrap_or(0);
+    let free = crate::console::bytes(conditions.memory.unwrap_or(0));
+    let remedy = "take a smaller model, a shorter context (--ctx) or --kv q8_0";
+    let least = crate::console::bytes(least);
+    (None, format!("none fits: the smallest takes {least} and {free} are free; {remedy}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn conditions(memory: u64, bandwidth: u64) -> Conditions {
+        let (memory, bandwidth) = (Some(memory * GB), (bandwidth * GB) as f64);
+        Conditions { context: 8192, memory, bandwidth, state: GB, other: GB / 2, speed: 10.0 }
+    }
+
+    fn rows(conditions: &Conditions) -> Vec<Row> {
+        let one = |(format, size): (&str, u64)| {
+            // A tenth of the weights serves a token.
+            let candidate = Candidate { format: format.to_owned(), file: size, weights: size, active: size / 10 };
+            Row::new(&candidate, conditions)
+        };
+        [("BF16", 60 * GB), ("Q8_0", 32 * GB), ("Q4_K_M", 18 * GB), ("Q2_K", 11 * GB)].map(one).to_vec()
+    }
+
+    #[test]
+    fn rates_are_bytes_of_a_second_by_bytes_of_a_token() {
+        let rows = rows(&conditions(20, 36));
+        let q4 = &rows[2];
+        assert_eq!((q4.memory_bytes, q4.fits, rows[1].fits), (19 * GB + GB / 2, true, false));
+        assert!((q4.tokens_per_second - 20.0).abs() < 1e-9, "36 GB/s by 1.8 GB");
+        assert!((q4.tokens_per_second_at_context - 36.0 / 2.8).abs() < 1e-9, "and 1 GB of cache");
+    }
+
+    #[test]
+    fn the_largest_that_fits_and_is_fast_enough_is_recommended() {
+        let take = |memory, bandwidth| {
+            let conditions = conditions(memory, bandwidth);
+            let rows = rows(&conditions);
+            let (row, reason) = recommend(&rows, &conditions);
+            (row.map(|row| row.format.clone()), reason)
+        };
+        assert_eq!(take(100, 100).0.as_deref(), Some("Q8_0"), "not the unquantised one");
+        assert_eq!(take(100, 20).0.as_deref(), Some("Q4_K_M"), "Q8_0 would be too slow");
+        assert_eq!(take(100, 12).0.as_deref(), Some("Q2_K"));
+        assert_eq!(take(15, 100).0.as_deref(), Some("Q2_K"));
+        let (row, reason) = take(100, 5);
+        assert!(row.as_deref() == Some("Q4_K_M") && reason.contains("none that fits can reach 10"), "{reason}");
+        let (row, reason) = take(10, 100);
+        assert!(row.is_none() && reason.contains("12.50 GB and 10.00 GB are free"), "{reason}");
+    }
+
+    #[test]
+    fn nothing_overflows() {
+        let huge = Candidate { format: String::new(), file: u64::MAX, weights: u64::MAX, active: u64::MAX };
+        let row = Row::new(&huge, &conditions(1, 1));
+        assert!(!row.fits && row.tokens_per_second_at_context.is_finite());
+        let none = Candidate { format: String::new(), file: 0, weights: 0, active: 0 };
+        assert!(Row::new(&none, &conditions(1, 1)).tokens_per_second.is_finite());
+        assert!(recommend(&[], &conditions(1, 1)).0.is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! Models of the hub: the settings of the environment, and the one way from a model's name to its files.
+
+pub(crate) mod models;
+mod progress;
+pub(crate) mod pull;
+pub(crate) mod rm;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gristmill_hub::{ENDPOINT, Hub, Options, PREFIX, Reference, Token};
+
+use crate::args::Verbosity;
+use crate::failure::Failure;
+use progress::Reporter;
+
+/// What the command line says about the hub. The environment says the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Choices<'a> {
+    pub(crate) offline: bool,
+    pub(crate) endpoint: Option<&'a str>,
+    pub(crate) connections: Option<usize>,
+}
+
+/// Whether `--offline` was given, which counts for all models of a command as HF_HUB_OFFLINE does.
+static OFFLINE: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is downloaded.
+pub(crate) fn stay_offline() {
+    OFFLINE.store(true, Ordering::Relaxed);
+}
+
+/// The name of a model of the hub, if a model argument is one: `hf:ORG/REPO…`.
+pub(crate) fn name(model: &Path) -> Option<&str> {
+    model.to_str().filter(|name| name.starts_with(PREFIX))
+}
+
+/// The first file of a model of the hub, downloaded unless the cache has it.
+pub(crate) fn path(name: &str, log: &Verbosity) -> Result<PathBuf, Failure> {
+    let reference: Reference = name.parse()?;
+    let hub = client(Choices::default())?;
+    let reporter = Reporter::new(log);
+    let files = hub.fetch(&reference, &|event| reporter.event(event));
+    reporter.finish();
+    files?.into_iter().next().ok_or_else(|| Failure::new(format!("{name} has no files; name another model")))
+}
+
+/// A client with the settings of the environment and of the command line.
+pub(crate) fn client(choices: Choices) -> Result<Hub, Failure> {
+    let choices = Choices { offline: choices.offline || OFFLINE.load(Ordering::Relaxed), ..choices };
+    Ok(Hub::new(options(choices, &environment)?)?)
+}
+
+/// The folder of the cache.
+pub(crate) fn cache() -> Result<gristmill_hub::Cache, Failure> {
+    Ok(gristmill_hub::Cache::new(folders(&environment)?.1))
+}
+
+fn environment(name: &str) -> Option<String> {
+    env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+}
+
+/// Settings from variables that other programs of the hub also read.
+fn options(choices: Choices, variable: &dyn Fn(&str) -> Option<String>) -> Result<Options, Failure> {
+    let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+    let (home, cache) = folders(variable)?;
+    let token = match set("HF_TOKEN") {
+        Some(token) => Some(token),
+        // huggingface_hub keeps the token of `hf auth login` here.
+        None => fs::read_to_string(home.join("token")).ok(),
+    };
+    let truth = |value: String| ["1", "true", "yes", "on"].contains(&value.trim().to_ascii_lowercase().as_str());
+    let basics = Options::new(cache);
+    Ok(Options {
+        endpoint: choices.endpoint.map(str::to_owned).or(set("HF_ENDPOINT")).unwrap_or_else(|| ENDPOINT.to_owned()),
+        token: token.as_deref().map_or(Ok(None), Token::new)?,
+        offline: choices.offline || set("HF_HUB_OFFLINE").is_some_and(truth),
+        connections: choices.connections.unwrap_or(basics.connections),
+        system_proxy: true,
+        ..basics
+    })
+}
+
+/// The folder of the hub's settings, and that of its cache.
+fn folders(variable: &dyn Fn(&str) -> Option<String>) -> Result<(PathBuf, PathBuf), Failure> {
+    let set = |name: &str| variable(name).filter(|value| !value.trim().is_empty()).map(PathBuf::from);
+    let user = || {
+        let found = etcetera::home_dir();
+        found.map_err(|_| Failure::new("there is no home directory for a cache; name its folder with HF_HUB_CACHE"))
+    };
+    let home = match (set("HF_HOME"), set("XDG_CACHE_HOME")) {
+        (Some(home), _) => home,
+        (None, Some(cache)) => cache.join("huggingface"),
+        (None, None) => match (user(), set("HF_HUB_CACHE")) {
+            (Ok(user), _) => user.join(".cache").join("huggingface"),
+            (Err(_), Some(cache)) => cache,
+            (Err(error), None) => return Err(error),
+        },
+    };
+    let cache = set("HF_HUB_CACHE").unwrap_or_else(|| home.join("hub"));
+    Ok((home, cache))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options_of(choices: Choices, pairs: &[(&str, &str)]) -> Options {
+        let variable = |name: &str| pairs.iter().find(|(known, _)| *known == name).map(|(_, value)| value.to_string());
+        options(choices, &variable).expect("settings")
+    }
+
+    #[test]
+    fn variables_are_those_of_the_hub() {
+        let nothing = options_of(Choices::default(), &[("XDG_CACHE_HOME", "/x")]);
+        assert_eq!(
+            (nothing.endpoint.as_str(), nothing.cache.as_path(), nothing.offline, nothing.token.is_some()),
+            (ENDPOINT, Path::new("/x/huggingface/hub"), false, false)
+        );
+        let all =
+            [("HF_HOME", "/h"), ("HF_ENDPOINT", "http://mirror"), ("HF_HUB_OFFLINE", "True"), ("HF_TOKEN", "hf_x")];
+        let set = options_of(Choices::default(), &all);
+        assert_eq!(
+            (set.endpoint.as_str(), set.cache.as_path(), set.offline),
+            ("http://mirror", Path::new("/h/hub"), true)
+        );
+        assert!(set.token.is_some());
+        let given = Choices { offline: true, endpoint: Some("http://here"), connections: Some(2) };
+        let given =
+            options_of(given, &[("HF_HUB_CACHE", "/c"), ("HF_ENDPOINT", "http://mirror"), ("HF_HUB_OFFLINE", "0")]);
+        assert_eq!(
+            (given.endpoint.as_str(), given.cache.as_path(), given.connections),
+            ("http://here", Path::new("/c"), 2)
+        );
+        assert!(
+            given.offline && !options_of(Choices::default(), &[("HF_HOME", "/h"), ("HF_HUB_OFFLINE", "0")]).offline
+        );
+    }
+
+    #[test]
+    fn the_token_may_be_in_a_file() {
+        let home = std::env::temp_dir().join(format!("gristmill-token-{}", std::process::id()));
+        fs::create_dir_all(&home).expect("a folder");
+        fs::write(home.join("token"), "hf_file\n").expect("a token");
+        let found = options_of(Choices::default(), &[("HF_HOME", &home.to_string_lossy())]);
+        assert!(found.token.is_some() && !format!("{found:?}").contains("hf_file"));
+        fs::remove_dir_all(home).expect("removed");
+    }
+}

@@ -1,0 +1,120 @@
+//! `models`: the models in the hub's cache.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use gristmill_files::gguf::GgufFile;
+use gristmill_hub::CachedModel;
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
+
+use crate::console;
+use crate::failure::Failure;
+
+/// List the models in the cache of the hub.
+///
+/// A name in the list is what -m hf:NAME, pull and rm take. The last use is as exact as the file system notes it, on
+/// Linux usually to a day.
+#[derive(Args)]
+pub(crate) struct ModelsArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A model of the list.
+#[derive(Debug, Serialize)]
+struct Line {
+    name: String,
+    format: String,
+    bytes: u64,
+    /// Seconds since 1970.
+    last_used: Option<u64>,
+    files: Vec<String>,
+}
+
+pub(crate) fn run(args: &ModelsArgs) -> Result<(), Failure> {
+    let cache = super::cache()?;
+    let lines: Vec<Line> = cache.models()?.into_iter().map(Line::new).collect();
+    if args.json {
+        return console::print_json(&lines);
+    }
+    if lines.is_empty() {
+        let (folder, example) = (cache.root().display(), "gristmill pull ORG/REPO");
+        console::note(format_args!("there are no models in {folder}; {example} downloads one"));
+        return Ok(());
+    }
+    console::print(table(&lines, now()))?;
+    let sum = lines.iter().map(|line| line.bytes).sum();
+    console::note(format_args!("{} in {}", console::bytes(sum), cache.root().display()));
+    Ok(())
+}
+
+impl Line {
+    fn new(model: CachedModel) -> Line {
+        let format = model.tag.or_else(|| format_of(model.files.first()?)).unwrap_or_else(|| "?".to_owned());
+        let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|time| time.as_secs());
+        Line {
+            name: model.reference.to_string(),
+            format,
+            bytes: model.size,
+            last_used: model.last_used.and_then(seconds),
+            files: model.files.iter().map(|file| file.display().to_string()).collect(),
+        }
+    }
+}
+
+/// The format with most bytes in a file.
+fn format_of(path: &std::path::PathBuf) -> Option<String> {
+    let file = GgufFile::open(path).ok()?;
+    let mut sums = std::collections::BTreeMap::<&str, u64>::new();
+    file.tensors().iter().for_each(|tensor| *sums.entry(tensor.format.name()).or_default() += tensor.bytes);
+    sums.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(name, _)| name.to_owned())
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+}
+
+fn table(lines: &[Line], now: u64) -> String {
+    let width = lines.iter().map(|line| line.name.width()).max().unwrap_or(0);
+    let row = |line: &Line| {
+        let (size, used) = (console::bytes(line.bytes), line.last_used.map_or("?".to_owned(), |used| ago(now, used)));
+        format!("{:width$}  {:<9}  {size:>9}  {used}\n", line.name, line.format)
+    };
+    lines.iter().map(row).collect()
+}
+
+/// A readable time before now.
+fn ago(now: u64, then: u64) -> String {
+    let seconds = now.saturating_sub(then);
+    let several = |count: u64, what: &str| format!("{count} {what}{} ago", if count == 1 { "" } else { "s" });
+    match seconds {
+        0..60 => "now".to_owned(),
+        60..3_600 => several(seconds / 60, "minute"),
+        3_600..86_400 => several(seconds / 3_600, "hour"),
+        _ => several(seconds / 86_400, "day"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_a_line_for_each_model() {
+        let line = |name: &str, used| Line {
+            name: name.to_owned(),
+            format: "Q4_K_M".to_owned(),
+            bytes: 18_600_000_000,
+            last_used: used,
+            files: Vec::new(),
+        };
+        let table = table(&[line("a/b:Q4_K_M", Some(1_000_000)), line("a/longer", None)], 1_000_000 + 86_400 * 3);
+        assert_eq!(table, "a/b:Q4_K_M  Q4_K_M      18.60 GB  3 days ago\na/longer    Q4_K_M      18.60 GB  ?\n");
+        assert_eq!(
+            [0, 61, 7_200, 90_000].map(|past| ago(100_000, 100_000 - past)),
+            ["now", "1 minute ago", "2 hours ago", "1 day ago"]
+        );
+    }
+}

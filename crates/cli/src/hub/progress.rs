@@ -1,0 +1,148 @@
+//! Downloads on stderr: a bar on a terminal, otherwise a line now and then.
+
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use gristmill_hub::Event;
+use indicatif::ProgressBar;
+
+use crate::args::Verbosity;
+use crate::console;
+
+/// The time between two lines.
+const LINES: Duration = Duration::from_secs(10);
+
+/// Reports a download.
+pub(super) struct Reporter {
+    quiet: bool,
+    terminal: bool,
+    now: Mutex<Now>,
+}
+
+/// What is being downloaded.
+struct Now {
+    file: String,
+    size: u64,
+    /// Bytes that were there at the start, and that are there now.
+    had: u64,
+    done: u64,
+    verified: u64,
+    begun: Instant,
+    line: Instant,
+    bar: ProgressBar,
+}
+
+impl Reporter {
+    pub(super) fn new(log: &Verbosity) -> Reporter {
+        let (begun, bar) = (Instant::now(), ProgressBar::hidden());
+        let now = Now { file: String::new(), size: 0, had: 0, done: 0, verified: 0, begun, line: begun, bar };
+        Reporter { quiet: log.quiet, terminal: io::stderr().is_terminal(), now: Mutex::new(now) }
+    }
+
+    /// Removes the bar.
+    pub(super) fn finish(&self) {
+        self.now().bar.finish_and_clear();
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(super) fn event(&self, event: Event) {
+        if self.quiet {
+            return;
+        }
+        let mut now = self.now();
+        match event {
+            Event::Begin { file, size, had } => {
+                self.begin(&mut now, file, size, had);
+            }
+            Event::Bytes(count) => {
+                now.done += count;
+                now.bar.set_position(now.done);
+                if !self.terminal && now.line.elapsed() >= LINES {
+                    now.line = Instant::now();
+                    console::note(format_args!("{}", now.line()));
+                }
+            }
+            Event::Verified(count) => {
+                if now.verified == 0 {
+                    now.bar.finish_and_clear();
+                    now.bar = self.bar("verifying {bar:40} {bytes}/{total_bytes}");
+                    now.bar.set_length(now.size);
+                }
+                now.verified += count;
+                now.bar.set_position(now.verified);
+            }
+            Event::End { file } => {
+                now.bar.finish_and_clear();
+                let seconds = now.begun.elapsed().as_secs_f64();
+                let (size, rate) = (console::bytes(now.size), console::bytes(now.rate() as u64));
+                console::note(format_args!("{file}: {size}, SHA-256 verified, {seconds:.1} s, {rate}/s"));
+            }
+            Event::Retry { error, wait } => {
+                let wait = wait.as_secs_f64();
+                now.bar.suspend(|| console::note(format_args!("{error} (asking again in {wait:.1} s)")));
+            }
+            Event::Waiting(path) => {
+                console::note(format_args!("another process downloads this file; waiting for {}", path.display()));
+            }
+            Event::Again { file } => {
+                now.bar.finish_and_clear();
+                console::note(format_args!(
+                    "{file}: what was left of an earlier download is wrong; downloading it again"
+                ));
+            }
+            Event::Unreachable(error) => console::note(format_args!("warning: {error}; the copy in the cache is used")),
+            _ => {}
+        }
+    }
+
+    fn begin(&self, now: &mut Now, file: &str, size: u64, had: u64) {
+        let bar = self.bar("{bar:30} {bytes}/{total_bytes} {bytes_per_sec}, {eta} left");
+        bar.set_length(size);
+        bar.set_position(had);
+        bar.reset_eta();
+        let begun = Instant::now();
+        *now = Now { file: file.to_owned(), size, had, done: had, verified: 0, begun, line: begun, bar };
+        let had = if had > 0 { format!(", {} are there", console::bytes(had)) } else { String::new() };
+        now.bar.suspend(|| console::note(format_args!("downloading {file}: {}{had}", console::bytes(size))));
+    }
+
+    fn bar(&self, template: &str) -> ProgressBar {
+        if self.terminal { console::bar(template) } else { ProgressBar::hidden() }
+    }
+}
+
+impl Now {
+    /// Bytes of a second.
+    fn rate(&self) -> f64 {
+        (self.done - self.had) as f64 / self.begun.elapsed().as_secs_f64().max(1e-3)
+    }
+
+    /// `m.gguf: 1.20 GB of 4.50 GB (27%), 35.2 MB/s, 94 s left`.
+    fn line(&self) -> String {
+        let (done, size, rate) = (self.done, self.size, self.rate());
+        let percent = 100.0 * done as f64 / size.max(1) as f64;
+        let left = size.saturating_sub(done) as f64 / rate.max(1.0);
+        let [done, size, rate] = [done, size, rate as u64].map(console::bytes);
+        format!("{}: {done} of {size} ({percent:.0}%), {rate}/s, {left:.0} s left", self.file)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_share_rate_and_time() {
+        let begun = Instant::now() - Duration::from_secs(10);
+        let bar = ProgressBar::hidden();
+        let file = "m.gguf".to_owned();
+        let now = Now { file, size: 4_000_000_000, had: 0, done: 1_000_000_000, verified: 0, begun, line: begun, bar };
+        let line = now.line();
+        assert!(line.starts_with("m.gguf: 1.00 GB of 4.00 GB (25%), "), "{line}");
+        assert!(line.ends_with("MB/s, 30 s left"), "{line}");
+    }
+}

@@ -1,0 +1,54 @@
+//! `pull`: a model of the hub into the cache.
+
+use clap::Args;
+use gristmill_hub::Reference;
+
+use super::progress::Reporter;
+use super::{Choices, client};
+use crate::args::Verbosity;
+use crate::failure::Failure;
+use crate::{console, numbers};
+
+/// Download a model of the Hugging Face hub.
+///
+/// Models are named ORG/REPO[:QUANT|:FILE][@REVISION]. Without a quantisation Q4_K_M is taken, then Q8_0, then the only
+/// model; otherwise the choices are listed with their sizes. All parts of a split model are downloaded. The download is
+/// resumed where it stopped, and always verified by its SHA-256. The files go into the cache that other programs of the
+/// hub share; commands then take the model as -m hf:ORG/REPO:QUANT. Prints the path of the first file.
+///
+/// The environment counts as in other programs of the hub: HF_TOKEN, HF_HUB_CACHE, HF_HOME, HF_ENDPOINT,
+/// HF_HUB_OFFLINE, and HTTPS_PROXY and NO_PROXY.
+#[derive(Args)]
+pub(crate) struct PullArgs {
+    /// The model.
+    #[arg(value_name = "ORG/REPO[:QUANT]")]
+    model: String,
+    /// Download nothing: fail unless the model is in the cache.
+    #[arg(long)]
+    offline: bool,
+    /// The address of the hub or of a mirror [default: HF_ENDPOINT, or https://huggingface.co].
+    #[arg(long, value_name = "URL", conflicts_with = "offline")]
+    endpoint: Option<String>,
+    /// Connections at a time.
+    #[arg(
+        long, value_name = "N", default_value_t = 4, allow_negative_numbers = true, conflicts_with = "offline",
+        value_parser = numbers::between(1, 64)
+    )]
+    connections: usize,
+    #[command(flatten)]
+    log: Verbosity,
+}
+
+pub(crate) fn run(args: &PullArgs) -> Result<(), Failure> {
+    let reference: Reference = args.model.parse().map_err(|error| Failure::from(error).into_usage())?;
+    let endpoint = args.endpoint.as_deref();
+    let hub = client(Choices { offline: args.offline, endpoint, connections: Some(args.connections) })?;
+    args.log.detail(format_args!("cache: {}", hub.cache().root().display()));
+    let reporter = Reporter::new(&args.log);
+    let files = hub.pull(&reference, &|event| reporter.event(event));
+    reporter.finish();
+    match files?.first() {
+        Some(path) => console::print_line(path.display()),
+        None => Ok(()),
+    }
+}

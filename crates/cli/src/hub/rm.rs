@@ -1,0 +1,33 @@
+//! `rm`: frees the cache of a model.
+
+use clap::Args;
+use gristmill_hub::Reference;
+
+use crate::args::Verbosity;
+use crate::console;
+use crate::failure::Failure;
+
+/// Remove a model from the cache of the hub.
+///
+/// ORG/REPO:QUANT removes one model, ORG/REPO all files of the repository, also those of other programs. Contents that
+/// another revision needs stay.
+#[derive(Args)]
+pub(crate) struct RmArgs {
+    /// The models, named as gristmill models does.
+    #[arg(value_name = "ORG/REPO[:QUANT]", required = true)]
+    models: Vec<String>,
+    #[command(flatten)]
+    log: Verbosity,
+}
+
+pub(crate) fn run(args: &RmArgs) -> Result<(), Failure> {
+    let read = |name: &String| name.parse::<Reference>().map_err(|error| Failure::from(error).into_usage());
+    let references = args.models.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let cache = super::cache()?;
+    for reference in &references {
+        let removed = cache.remove(reference)?;
+        let (files, bytes) = (removed.files, console::bytes(removed.bytes));
+        args.log.info(format_args!("{reference}: {files} files removed, {bytes} are free"));
+    }
+    Ok(())
+}

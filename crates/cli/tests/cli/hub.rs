@@ -1,0 +1,171 @@
+//! Models of the hub by name, from a stand-in on loopback ports.
+
+#[allow(dead_code)]
+#[path = "../../../hub/tests/hub/standin.rs"]
+mod standin;
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use standin::{COMMIT, Faults, StandIn};
+
+use super::{Ended, gristmill_with, path};
+
+/// A stand-in with the tiny model, and a cache of the test's own.
+struct Case {
+    hub: StandIn,
+    cache: PathBuf,
+}
+
+impl Case {
+    fn new(name: &str) -> Case {
+        let model = fs::read(path("model.gguf")).expect("the model");
+        let files = vec![("tiny-Q4_K_M.gguf", model.clone()), ("tiny-Q6_K.gguf", model), ("README.md", Vec::new())];
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hub-{name}"));
+        let _ = fs::remove_dir_all(&cache);
+        Case { hub: StandIn::start("org/tiny-GGUF", files), cache }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Ended {
+        self.run_with(&[], arguments)
+    }
+
+    fn run_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Ended {
+        let cache: OsString = self.cache.clone().into();
+        let endpoint = OsString::from(&self.hub.endpoint);
+        let mut all: Vec<(&str, &OsStr)> = vec![("HF_HUB_CACHE", &cache), ("HF_ENDPOINT", &endpoint)];
+        all.extend(["HF_HOME", "HF_TOKEN", "HF_HUB_OFFLINE", "XDG_CACHE_HOME"].map(|name| (name, OsStr::new(""))));
+        all.extend(variables.iter().map(|(name, value)| (*name, OsStr::new(*value))));
+        gristmill_with(&all, arguments, b"")
+    }
+
+    fn asked(&self) -> usize {
+        let seen = self.hub.take();
+        seen.hub.len() + seen.cdn.len()
+    }
+}
+
+#[test]
+fn a_model_is_pulled_listed_used_and_removed() {
+    let case = Case::new("pull");
+    let pulled = case.run(&["pull", "org/tiny-GGUF"]);
+    assert!(
+        pulled.err.contains("SHA-256 verified") && pulled.err.contains("downloading tiny-Q4_K_M.gguf"),
+        "{}",
+        pulled.err
+    );
+    let file = pulled.success().trim().to_owned();
+    assert!(Path::new(&file).ends_with(format!("snapshots/{COMMIT}/tiny-Q4_K_M.gguf")), "{file}");
+    assert!(case.asked() > 0);
+
+    let here = case.run(&["run", "-m", "hf:org/tiny-GGUF", "-n", "3", "--seed", "1", "a"]).success();
+    let there = case.run(&["run", "-m", &file, "-n", "3", "--seed", "1", "a"]).success();
+    assert_eq!(here, there);
+    for words in [
+        &["inspect", "hf:org/tiny-GGUF:q4_k_m"][..],
+        &["tokenize", "hf:org/tiny-GGUF", "a"],
+        &["perplexity", "-m", "hf:org/tiny-GGUF", "--ctx", "8", "-f", "Cargo.toml"],
+        &["experts", "hf:org/tiny-GGUF", "--ctx", "8", "-f", "Cargo.toml"],
+        &["bench", "hf:org/tiny-GGUF", "-p", "4", "-n", "2", "-r", "1"],
+        &["embed", "--offline", "hf:org/tiny-GGUF", "a"],
+    ] {
+        case.run(words).success();
+    }
+    assert_eq!(case.asked(), 0, "all of it from the cache");
+
+    let models = case.run(&["models"]).success();
+    assert!(models.starts_with("org/tiny-GGUF:Q4_K_M  Q4_K_M  ") && models.lines().count() == 1, "{models}");
+    let json: serde_json::Value = serde_json::from_str(&case.run(&["models", "--json"]).success()).expect("JSON");
+    assert_eq!((json[0]["name"].as_str(), json[0]["files"][0].as_str()), (Some("org/tiny-GGUF:Q4_K_M"), Some(&*file)));
+    case.run(&["rm", "org/tiny-GGUF:Q4_K_M"]).success();
+    assert_eq!(case.run(&["models"]).success(), "");
+    assert_eq!(case.run(&["rm", "org/tiny-GGUF"]).code, Some(1));
+}
+
+#[test]
+fn a_model_is_downloaded_when_it_is_named() {
+    let case = Case::new("named");
+    let run = case.run(&["run", "hf:org/tiny-GGUF:Q6_K", "-q", "-n", "2", "a"]);
+    assert_eq!(run.err, "", "quiet");
+    run.success();
+    assert!(case.asked() > 0);
+    let draft = ["run", "hf:org/tiny-GGUF:Q6_K", "--offline", "--draft-model", "hf:org/tiny-GGUF:Q4_K_M", "a"];
+    let failed = case.run(&draft);
+    assert!(failed.code == Some(1) && failed.err.contains("nothing is downloaded offline"), "{}", failed.err);
+    assert_eq!(case.asked(), 0, "--offline counts for the draft model too");
+    case.run(&["quantize", "hf:org/tiny-GGUF:Q6_K", &path("from-hub.gguf"), "Q8_0", "-f"]).success();
+}
+
+#[test]
+fn offline_and_wrong_names_say_what_to_do() {
+    let case = Case::new("offline");
+    for words in [&["pull", "--offline", "org/tiny-GGUF"][..], &["inspect", "--offline", "hf:org/tiny-GGUF"]] {
+        let failed = case.run(words);
+        assert!(failed.code == Some(1) && failed.last_line().contains("is not in the cache"), "{}", failed.err);
+    }
+    let failed = case.run_with(&[("HF_HUB_OFFLINE", "1")], &["inspect", "hf:org/tiny-GGUF"]);
+    assert!(failed.last_line().contains("offline"), "{}", failed.err);
+    assert_eq!(case.asked(), 0);
+    let failed = case.run(&["pull", "org/tiny-GGUF:Q2_K"]);
+    assert!(failed.last_line().contains("it has: tiny-Q4_K_M.gguf ("), "{}", failed.err);
+    assert_eq!(case.run(&["pull", "tiny"]).code, Some(2), "wrong usage");
+    let failed = case.run(&["pull", "org/other"]);
+    assert!(failed.last_line().contains("not found (404)"), "{}", failed.err);
+    let failed = case.run(&["pull", "org/tiny-GGUF", "--endpoint", "nowhere"]);
+    assert!(failed.last_line().contains("no address of a hub"), "{}", failed.err);
+}
+
+#[test]
+fn the_token_of_the_environment_or_its_file_is_used_and_never_printed() {
+    let case = Case::new("token");
+    case.hub.set(Faults { token: Some("hf_secret"), ..Faults::default() });
+    let failed = case.run(&["pull", "-v", "org/tiny-GGUF"]);
+    assert!(failed.code == Some(1) && failed.last_line().contains("HF_TOKEN"), "{}", failed.err);
+    let pulled = case.run_with(&[("HF_TOKEN", "hf_secret")], &["pull", "-v", "org/tiny-GGUF"]);
+    assert!(!pulled.err.contains("hf_secret"), "{}", pulled.err);
+    pulled.success();
+    let home = case.cache.join("home");
+    fs::create_dir_all(&home).expect("a folder");
+    fs::write(home.join("token"), "hf_secret\n").expect("a token");
+    let home = home.display().to_string();
+    case.run_with(&[("HF_HOME", &home)], &["pull", "org/tiny-GGUF:Q6_K"]).success();
+    let seen = case.hub.take();
+    assert!(seen.hub_tokens.len() == 3 && seen.cdn_tokens.is_empty(), "{seen:?}");
+}
+
+#[test]
+fn fit_says_which_format_of_a_model_to_take() {
+    let case = Case::new("fit");
+    let machine = ["--memory", "24", "--bandwidth", "30"];
+    let words = |model: &'static str| [&["fit", model][..], &machine, &["--json"]].concat();
+    let read = |ended: Ended| serde_json::from_str::<serde_json::Value>(&ended.success()).expect("JSON");
+
+    let big = read(case.run(&words("qwen3-30b-a3b")));
+    assert_eq!((big["experts"][0].as_u64(), big["experts"][1].as_u64()), (Some(128), Some(8)));
+    let row = |report: &serde_json::Value, format: &str| {
+        let rows = report["formats"].as_array().expect("rows").clone();
+        rows.into_iter().find(|row| row["format"] == format).expect("the format")
+    };
+    let q4 = row(&big, "Q4_K_M");
+    // The published file of this model has 18.6 GB, and a token reads 8 of 128 experts of it.
+    let bytes = q4["file_bytes"].as_f64().expect("bytes");
+    assert!((18.0e9..19.0e9).contains(&bytes), "{q4}");
+    let active = q4["bytes_per_token"].as_f64().expect("bytes");
+    assert!((1.6e9..2.4e9).contains(&active), "{q4}");
+    assert!((q4["tokens_per_second"].as_f64().expect("a rate") - 30e9 / active).abs() < 1e-6);
+    assert!(q4["fits"] == true && row(&big, "Q8_0")["fits"] == false, "{big}");
+    assert!(big["recommended"].is_string());
+
+    // The hub's own files, of which the beginning is read.
+    let hub = read(case.run(&words("hf:org/tiny-GGUF")));
+    let formats: Vec<&str> =
+        hub["formats"].as_array().expect("rows").iter().filter_map(|r| r["format"].as_str()).collect();
+    assert_eq!(formats, ["Q4_K_M", "Q6_K"]);
+    assert!(case.run(&["models"]).success().is_empty(), "nothing goes into the cache");
+    let file = case.run(&[&["fit", &path("model.gguf")][..], &machine].concat()).success();
+    assert!(file.contains("this file") && file.contains("take "), "{file}");
+    let failed = case.run(&["fit", "no-such-model"]);
+    assert!(failed.code == Some(1) && failed.last_line().contains("qwen3-30b-a3b"), "{}", failed.err);
+    assert_eq!(case.run(&["fit", "qwen3-8b", "--memory", "0"]).code, Some(2));
+}
