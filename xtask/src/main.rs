@@ -45,6 +45,8 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove page [--docs]
            the page of `gristmill serve` in headless Chromium, with axe; it takes Chromium, Node.js and a network.
            --docs: write the screenshots and the report into docs, instead of target/prove/page
+       cargo xtask prove hub
+           huggingface_hub and gristmill share a cache, with a stand-in of the hub; it takes python3 and a network
        cargo xtask prove elsewhere
            run the whole op suite and the kernels' unit tests on emulated Arm CPUs: scripts/elsewhere.sh all";
 
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         ["prove", "clients"] => prove::clients(None),
         ["prove", "page"] => prove::browser(None),
         ["prove", "page", "--docs"] => prove::browser(Some("docs/prove/page.md")),
+        ["prove", "hub"] => prove::hub(None),
         ["prove", "elsewhere"] => sh("scripts/elsewhere.sh", &["all"]),
         ["prove", options @ ..] => prove::prove(options),
         _ => Err(USAGE.to_owned()),

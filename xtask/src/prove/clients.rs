@@ -239,7 +239,7 @@ fn suites(tools: &Tools, page: &mut Page) -> Result<(), String> {
 }
 
 /// A Python with the packages of `NAME.txt`. Those of the frameworks want other versions of openai.
-fn python(folder: &Path, scripts: &Path, name: &str) -> Result<PathBuf, String> {
+pub(super) fn python(folder: &Path, scripts: &Path, name: &str) -> Result<PathBuf, String> {
     let venv = folder.join(name);
     let python = venv.join("bin/python");
     let [folder, program] = [&venv, &python].map(|path| path.display().to_string());
@@ -285,7 +285,7 @@ fn schemas(folder: &Path) -> Result<PathBuf, String> {
 }
 
 /// A line with the packages of a Python and their versions.
-fn versions(python: &Path, packages: &[&str]) -> Result<String, String> {
+pub(super) fn versions(python: &Path, packages: &[&str]) -> Result<String, String> {
     let script = "import sys, importlib.metadata as m; print(', '.join(f'{p} {m.version(p)}' for p in sys.argv[1:]))";
     let said = Command::new(python).args(["-c", script]).args(packages).output();
     let said = said.map_err(|error| format!("{}: {error}", python.display()))?;

@@ -6,6 +6,7 @@ mod browser;
 mod checked;
 mod clients;
 mod date;
+mod hub;
 mod ledger;
 mod list;
 mod mutations;
@@ -20,6 +21,7 @@ pub(crate) use browser::browser;
 pub(crate) use checked::checked;
 pub(crate) use clients::clients;
 pub(crate) use date::date_and_commit;
+pub(crate) use hub::hub;
 use ledger::{Ledger, Part};
 pub(crate) use mutations::mutations;
 pub(crate) use seeds::seeds;
@@ -96,11 +98,12 @@ fn each_part(
 /// A proof of one part, which writes the page at this path.
 type Whole = fn(&str) -> Result<(), String>;
 
-const WHOLE: [(&str, Whole); 7] = [
+const WHOLE: [(&str, Whole); 8] = [
     ("kernels", |path| example("kernels", &["all", path, &date_and_commit()])),
     ("checked", |path| checked(Some(path))),
     ("synthetic", |path| synthetic(Some(path))),
     ("clients", |path| clients(Some(path))),
+    ("hub", |path| hub(Some(path))),
     ("page", |path| browser(Some(path))),
     ("seeds", |path| seeds(&["--output", path])),
     ("elsewhere", |_| sh("scripts/elsewhere.sh", &["all"])),

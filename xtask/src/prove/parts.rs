@@ -13,7 +13,7 @@ const KERNELS: [&str; 3] = ["crates/gpu/src/kernels", "crates/cuda/src/kernels",
 const SIMULATED: [&str; 2] = ["ptx.cuh", "hopper.cuh"];
 
 /// Proofs of one part, with what they depend on.
-const WHOLE: [(&str, &[&str]); 7] = [
+const WHOLE: [(&str, &[&str]); 8] = [
     (
         "checked",
         &[
@@ -45,6 +45,7 @@ const WHOLE: [(&str, &[&str]); 7] = [
         "elsewhere",
         &["crates/kernels", "crates/cpu", "crates/suite", "crates/conformance/golden", "scripts/elsewhere.sh"],
     ),
+    ("hub", &["crates/hub", "crates/cli/src/hub", "scripts/hub", "xtask/src/prove/hub.rs"]),
     (
         "kernels",
         &["crates/kernels/src/format", "crates/gpu/src", "crates/cuda/src", "crates/conformance/examples/kernels.rs"],
