@@ -158,6 +158,12 @@ impl StandIn {
             return reply(stream, 302, &format!("Location: {}\r\n", request.target), b"");
         }
         let path = request.target.split('?').next().unwrap_or_default();
+        if let Some((repo, _)) = path.strip_prefix("/api/models/").and_then(|rest| rest.split_once("/tree/")) {
+            return match state.repos.get(repo) {
+                Some(files) => reply(stream, 200, "", tree(files).as_bytes()),
+                None => reply(stream, 404, "", b"Not found"),
+            };
+        }
         if let Some(rest) = path.strip_prefix("/api/models/") {
             let (repo, revision) = rest.split_once("/revision/").unwrap_or((rest, "main"));
             let known = ["main", "refs%2Fpr%2F1", COMMIT].contains(&revision);
@@ -300,6 +306,19 @@ fn listing(files: &BTreeMap<String, Arc<Vec<u8>>>, faults: &Faults) -> String {
     };
     let siblings: Vec<String> = files.iter().map(one).collect();
     format!(r#"{{"id":"a/b","sha":"{COMMIT}","siblings":[{}]}}"#, siblings.join(","))
+}
+
+/// The same files as huggingface_hub asks for them.
+fn tree(files: &BTreeMap<String, Arc<Vec<u8>>>) -> String {
+    let one = |(path, bytes): (&String, &Arc<Vec<u8>>)| {
+        let (size, sum) = (bytes.len(), sha256(bytes));
+        let lfs = match path.ends_with(".gguf") {
+            true => format!(r#","lfs":{{"oid":"{sum}","size":{size},"pointerSize":134}}"#),
+            false => String::new(),
+        };
+        format!(r#"{{"type":"file","path":{path:?},"size":{size},"oid":"{}"{lfs}}}"#, &sum[..40])
+    };
+    format!("[{}]", files.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
 /// SHA-256 in hexadecimal digits.
