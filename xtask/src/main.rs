@@ -20,9 +20,10 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask kernels
            compile the CUDA kernels with NVRTC for some architectures and formats; a spill that is not known is a
            failure
-       cargo xtask prove [--all | --list]
+       cargo xtask prove [--all | --list | --only NAME...]
            the proofs below whose sources have changed since docs/prove/ledger.tsv was written, with their pages;
-           hours if much has changed. --all: all of them; --list: none, only which hold
+           hours if much has changed. --all: all of them; --list: none, only which hold; --only: those whose name, as
+           --list prints it, begins with NAME
        cargo xtask prove kernels
            compile the CUDA kernels for all architectures and formats, with a table of what they need
        cargo xtask prove barriers [--source NAME...]

@@ -32,20 +32,16 @@ use crate::{example, sh};
 /// Takes the key of a part that ran, and its lines of the page.
 type Done<'a> = dyn FnMut(&str, &[String]) -> Result<(), String> + 'a;
 
-/// Runs the parts whose sources have changed; with `--all` every part, and with `--list` none.
+/// Runs the parts whose sources have changed; with `--all` every part, with `--list` none, and with `--only` those whose
+/// name begins with one of the words.
 pub(crate) fn prove(words: &[&str]) -> Result<(), String> {
-    let (all, list) = match words {
-        [] => (false, false),
-        ["--all"] => (true, false),
-        ["--list"] => (false, true),
-        [other, ..] => return Err(format!("prove: unknown proof or option {other}; see cargo xtask")),
-    };
+    let (all, list, only) = options(words)?;
     if !list && ledger::uncommitted()? {
         return Err("commit first: a part is proved for a commit".to_owned());
     }
     let ledger = Ledger::read();
     let mut changed = Vec::new();
-    for part in parts::all()? {
+    for part in chosen(parts::all()?, only)? {
         let holds = ledger.holds(&part)?;
         println!("{:<40} {}", part.name(), holds.as_deref().map_or("changed", |holds| holds));
         if all || holds.is_none() {
@@ -53,6 +49,27 @@ pub(crate) fn prove(words: &[&str]) -> Result<(), String> {
         }
     }
     if list { Ok(()) } else { run(&changed, ledger) }
+}
+
+/// Whether all parts run, whether none does, and the names of those that may.
+fn options<'a>(words: &'a [&'a str]) -> Result<(bool, bool, &'a [&'a str]), String> {
+    match words {
+        [] => Ok((false, false, &[])),
+        ["--all"] => Ok((true, false, &[])),
+        ["--list"] => Ok((false, true, &[])),
+        ["--only", names @ ..] if !names.is_empty() => Ok((false, false, names)),
+        ["--only"] => Err("prove --only: name parts, as `cargo xtask prove --list` prints them".to_owned()),
+        [other, ..] => Err(format!("prove: unknown proof or option {other}; see cargo xtask")),
+    }
+}
+
+/// The parts whose name begins with one of these, or all.
+fn chosen(parts: Vec<Part>, only: &[&str]) -> Result<Vec<Part>, String> {
+    if let Some(name) = only.iter().find(|name| !parts.iter().any(|part| part.name().starts_with(**name))) {
+        return Err(format!("prove: there is no part {name}; `cargo xtask prove --list` prints all"));
+    }
+    let is_chosen = |part: &Part| only.is_empty() || only.iter().any(|name| part.name().starts_with(name));
+    Ok(parts.into_iter().filter(is_chosen).collect())
 }
 
 /// Runs parts, and records each that holds as soon as it does.
@@ -126,5 +143,17 @@ mod tests {
     #[test]
     fn unknown_words_are_refused() {
         assert!(prove(&["--every"]).is_err_and(|error| error.contains("--every")));
+        assert!(prove(&["--only"]).is_err_and(|error| error.contains("--list")));
+    }
+
+    #[test]
+    fn parts_are_chosen_by_name() {
+        let names = |only: &[&str]| -> Result<Vec<String>, String> {
+            Ok(chosen(parts::all()?, only)?.iter().map(Part::name).collect())
+        };
+        assert_eq!(names(&[]).map(|all| all.len()), parts::all().map(|all| all.len()));
+        assert_eq!(names(&["mutations route", "checked"]), Ok(vec!["mutations route".to_owned(), "checked".to_owned()]));
+        assert!(names(&["barriers"]).is_ok_and(|barriers| barriers.len() > 20));
+        assert!(names(&["checked", "nothing"]).is_err_and(|error| error.contains("no part nothing")));
     }
 }
