@@ -13,7 +13,7 @@ use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
 use gristmill_suite::ops;
 use gristmill_suite::rng::Rng;
-use gristmill_suite::suite::{Make, Suite};
+use gristmill_suite::suite::{Make, Repeats, Suite};
 use gristmill_suite::{fail_aloud, outcome};
 
 fn run(part: &str, make: Make, one_in: usize) {
@@ -23,6 +23,7 @@ fn run(part: &str, make: Make, one_in: usize) {
     let seed = Rng::fresh_seed();
     let mut suite = Suite::new(make, seed).expect("a simulator").one_in(one_in);
     if one_in > 1 {
+        suite = suite.repeated(Repeats::One);
         // Each format is a unit of its own, which takes seconds to compile.
         let rng = &mut Rng::new(seed);
         let formats = [(); 2].map(|()| rng.pick(Format::ALL));
@@ -65,15 +66,20 @@ macro_rules! backends {
     )* };
 }
 
-/// The suite's small products seldom take these kernels by themselves.
-#[test]
-fn wgmma() {
-    let options = Options { choice: Choice::Family(Family::Wgmma) };
-    let make = |threads| Cuda::backend(Simulator::new(order(threads), Mode::Checked), options);
-    for part in ["matmul_rows", "gate_up", "moe_matmul"] {
-        let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator");
-        let formats = vec![Rng::new(Rng::fresh_seed()).pick(&[Format::Q4_K, Format::Q6_K, Format::Q5_0])];
-        ops::part(part).expect("a part")(&suite.one_in(24).multiplying(formats, Precision::Fast));
+/// Kernels of one family. The module's name lets these tests begin first, because they take longest.
+mod by_family {
+    use super::*;
+
+    /// The suite's small products seldom take these kernels by themselves.
+    #[test]
+    fn wgmma() {
+        let options = Options { choice: Choice::Family(Family::Wgmma) };
+        let make = |threads| Cuda::backend(Simulator::new(order(threads), Mode::Checked), options);
+        for part in ["matmul_rows", "gate_up", "moe_matmul"] {
+            let suite = Suite::new(&make, Rng::fresh_seed()).expect("a simulator").repeated(Repeats::One);
+            let formats = vec![Rng::new(Rng::fresh_seed()).pick(&[Format::Q4_K, Format::Q6_K, Format::Q5_0])];
+            ops::part(part).expect("a part")(&suite.one_in(24).multiplying(formats, Precision::Fast));
+        }
     }
 }
 

@@ -7,18 +7,26 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::Error;
 use gristmill_suite::ops;
 use gristmill_suite::rng::Rng;
-use gristmill_suite::suite::{Make, Suite, Worst};
+use gristmill_suite::suite::{Make, Repeats, Suite, Worst};
 use gristmill_suite::{fail_aloud, outcome};
 use std::io::Write;
+use std::sync::LazyLock;
 
 /// Set this to the seed that a failure printed, to see it again.
 const SEED: Option<u64> = None;
 
+/// The seed of this run: all parts on all backends draw their weights from the same pools.
 fn seed() -> u64 {
-    SEED.unwrap_or_else(Rng::fresh_seed)
+    static FRESH: LazyLock<u64> = LazyLock::new(Rng::fresh_seed);
+    SEED.unwrap_or(*FRESH)
 }
 
-/// Parts that are slow on a backend: of so many cases one is run, others each time.
+/// Repeats of each case with other numbers of threads. `gristmill doctor` and the proofs take all.
+fn repeats(name: &str) -> Repeats {
+    if name == "reference" { Repeats::None } else { Repeats::One }
+}
+
+/// Parts that are slow on a backend: one in so many cases is run, others each time.
 const SLOW: &[(&str, &str, usize)] = &[
     ("cuda_sim", "attend", 3),
     ("cuda_sim", "attention", 3),
@@ -38,7 +46,7 @@ fn run(part: &str, name: &str, make: Make) {
     match Suite::new(make, seed()) {
         Ok(suite) => {
             let slow = SLOW.iter().find(|(backend, n, _)| (*backend, *n) == (name, part) && SEED.is_none());
-            let suite = suite.one_in(slow.map_or(1, |(_, _, one_in)| *one_in));
+            let suite = suite.one_in(slow.map_or(1, |(_, _, one_in)| *one_in)).repeated(repeats(name));
             let backend = suite.backend().name();
             let worst = outcome(ops::part(part).unwrap_or_else(|| panic!("no part {part}")), suite);
             // To stderr itself, which a test harness does not hide.
@@ -99,7 +107,7 @@ fn simulated_metal(threads: usize) -> gristmill_kernels::Result<Backend> {
 
 /// Kernels of one family alone, with what they take: the parts of the suite that multiply.
 mod families {
-    use super::{SEED, seed};
+    use super::{SEED, repeats, seed};
     use gristmill_conformance::families::{PARTS, limited};
     use gristmill_cuda::driver::{self, Driver};
     use gristmill_cuda::family::Family;
@@ -116,7 +124,8 @@ mod families {
     fn run(family: Family, one_in: usize, gpu: &dyn Fn(usize) -> gristmill_kernels::Result<Arc<dyn Gpu>>) {
         let make = |threads| Cuda::backend(gpu(threads)?, Options { choice: Choice::Family(family) });
         let suite = Suite::new(&make, seed()).expect("a device");
-        let suite = limited(suite.one_in(if SEED.is_some() { 1 } else { one_in }), family);
+        let suite = suite.one_in(if SEED.is_some() { 1 } else { one_in }).repeated(repeats("families"));
+        let suite = limited(suite, family);
         for (part, cases) in ALL.iter().filter(|(part, _)| PARTS.contains(part)) {
             cases(&suite);
             let _ = writeln!(std::io::stderr(), "executed: {part} by {family} on {}", suite.backend().name());

@@ -7,10 +7,23 @@ use gristmill_kernels::format::Format;
 use gristmill_kernels::reference::Reference;
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Numbers of threads whose results must be the same bytes.
+/// Numbers of threads whose results must be the same bytes. To a simulated GPU each is an order of its threads.
 pub const THREADS: [usize; 4] = [1, 2, 3, 7];
+
+/// Numbers of threads, beside the first, with which a case is run again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// None: for backends without threads.
+    None,
+    /// One of them, drawn for each case: among the cases of an operation each number comes up, and among runs each
+    /// case meets each number.
+    One,
+    /// All of them.
+    All,
+}
 
 /// Makes a backend with so many threads.
 pub type Make<'a> = &'a dyn Fn(usize) -> gristmill_kernels::Result<Backend>;
@@ -74,9 +87,11 @@ pub struct Worst {
 /// A backend under test, once for each number of threads, with the reference beside it.
 pub struct Suite {
     seed: u64,
-    /// Of so many cases one is run.
+    /// One in so many cases is run.
     one_in: usize,
-    /// What matrix operations are tested with.
+    /// How a case is repeated with other numbers of threads.
+    repeats: Repeats,
+    /// Formats of weights that matrix operations are tested with.
     formats: Vec<Format>,
     precisions: Vec<Precision>,
     reference: Backend,
@@ -96,6 +111,7 @@ impl Suite {
         Ok(Self {
             seed,
             one_in: 1,
+            repeats: Repeats::All,
             formats,
             precisions,
             reference: Reference::backend(),
@@ -108,6 +124,13 @@ impl Suite {
     #[must_use]
     pub fn one_in(mut self, one_in: usize) -> Self {
         self.one_in = one_in;
+        self
+    }
+
+    /// Repeats cases with other numbers of threads as often as this says.
+    #[must_use]
+    pub fn repeated(mut self, repeats: Repeats) -> Self {
+        self.repeats = repeats;
         self
     }
 
@@ -159,10 +182,7 @@ impl Suite {
 
     /// Random numbers of a part of the suite.
     pub fn rng(&self, part: &str) -> Rng {
-        // FNV-1a keeps the parts apart.
-        let hash =
-            part.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        Rng::new(self.seed ^ hash)
+        Rng::of_part(self.seed, part)
     }
 
     /// Fails with all that is needed to see the failure again.
@@ -170,8 +190,8 @@ impl Suite {
         panic!("{}, case {case}: {why}\nto repeat: seed {}", self.backend().name(), self.seed)
     }
 
-    /// Runs a case everywhere: near the reference with one thread, and the same bytes with any number of threads.
-    /// Returns the result.
+    /// Runs a case everywhere: near the reference with one thread, and the same bytes with other numbers of threads
+    /// ([`Repeats`]). Returns the result.
     pub fn check(
         &self,
         kind: &'static str,
@@ -181,10 +201,24 @@ impl Suite {
     ) -> Output {
         let (expected, got) = (run(&self.reference), run(self.backend()));
         self.compare(kind, case, tolerance, &expected, &got);
-        for (backend, threads) in self.backends.iter().zip(THREADS).skip(1) {
+        let others = self.others(&format!("{kind} {case}"));
+        for (backend, threads) in self.backends.iter().zip(THREADS).skip(1).skip(others.start).take(others.len()) {
             self.same(&format_args!("{case}, {threads} threads"), &got, &run(backend));
         }
         got
+    }
+
+    /// The numbers of threads after the first with which a case is repeated.
+    fn others(&self, case: &str) -> Range<usize> {
+        let others = THREADS.len() - 1;
+        match self.repeats {
+            Repeats::None => 0..0,
+            Repeats::All => 0..others,
+            Repeats::One => {
+                let other = self.rng(case).below(others);
+                other..other + 1
+            }
+        }
     }
 
     /// Fails unless the outputs have the same bits. NaNs are equal: their payload is nobody's promise.

@@ -3,32 +3,67 @@
 use crate::rng::Rng;
 use gristmill_kernels::format::Format;
 use gristmill_kernels::weight::TensorView;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-/// Quantised values that a tensor has before its blocks repeat: encoding more took a fifth of the time of the op suite.
-const DISTINCT: usize = 1 << 16;
+/// Quantised values of the pools: a tensor takes the smallest that has as many as it has, or the largest.
+const POOLS: [usize; 3] = [1 << 12, 1 << 14, 1 << 16];
 
 /// A random tensor in a format. Runs of 16 differ in scale and offset, so that a scale or minimum taken from the wrong
-/// place shows. The mean square of a row's sum of products with standard normals is about 1. Of a large quantised
-/// tensor, the later blocks are drawn from the first.
+/// place shows. The mean square of a row's sum of products with standard normals is about 1. Quantised blocks are drawn
+/// from a pool, each once before any comes again.
 pub fn tensor(rng: &mut Rng, format: Format, experts: usize, rows: usize, cols: usize) -> TensorView {
     let count = experts * rows * cols;
-    let distinct = if format.is_float() { count } else { count.min(DISTINCT) };
-    let mut values = Vec::with_capacity(distinct);
-    let norm = 1.0 / (cols as f64).sqrt();
-    while values.len() < distinct {
-        let (scale, offset) = (norm * rng.uniform(-1.0, 1.0).exp2(), norm * rng.uniform(-0.5, 0.5));
-        let run = 16.min(distinct - values.len());
-        values.extend((0..run).map(|_| (scale * rng.normal() + offset) as f32));
-    }
-    let mut bytes = vec![0; format.row_bytes(distinct).expect("a case with whole blocks")];
-    format.encode(&values, &mut bytes).expect("whole blocks");
-    let (block, blocks) = (format.block_bytes(), bytes.len() / format.block_bytes());
-    for _ in blocks..count / format.block_len() {
-        let start = rng.below(blocks) * block;
-        bytes.extend_from_within(start..start + block);
-    }
+    let bytes = if format.is_float() { encoded(rng, format, count, cols) } else { drawn(rng, format, count, cols) };
     let name = format!("{format} {experts} × {rows} × {cols}");
     TensorView { name, format, experts, rows, cols, bytes: bytes.into() }
+}
+
+/// So many values of rows of `cols` columns.
+fn encoded(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> {
+    let mut values = Vec::with_capacity(count);
+    let norm = 1.0 / (cols as f64).sqrt();
+    while values.len() < count {
+        let (scale, offset) = (norm * rng.uniform(-1.0, 1.0).exp2(), norm * rng.uniform(-0.5, 0.5));
+        let run = 16.min(count - values.len());
+        values.extend((0..run).map(|_| (scale * rng.normal() + offset) as f32));
+    }
+    let mut bytes = vec![0; format.row_bytes(count).expect("a case with whole blocks")];
+    format.encode(&values, &mut bytes).expect("whole blocks");
+    bytes
+}
+
+/// So many values, of blocks from the pool for this format and these columns.
+fn drawn(rng: &mut Rng, format: Format, count: usize, cols: usize) -> Vec<u8> {
+    let block = format.block_bytes();
+    let blocks = count / format.block_len();
+    let values = POOLS.into_iter().find(|&values| values >= count).unwrap_or(POOLS[2]);
+    let pool = pool(rng.seed(), format, cols, values);
+    let known = pool.len() / block;
+    let mut bytes = Vec::with_capacity(blocks * block);
+    let order = rng.shuffled(known).into_iter().map(|at| at as usize);
+    for at in order.take(blocks) {
+        bytes.extend_from_slice(&pool[at * block..][..block]);
+    }
+    for _ in known..blocks {
+        bytes.extend_from_slice(&pool[rng.below(known) * block..][..block]);
+    }
+    bytes
+}
+
+/// A pool that one thread makes while others wait for it.
+type Pool = Arc<OnceLock<Arc<[u8]>>>;
+
+/// Encoded values that all cases of a seed share: to encode them for each case took a quarter of the time of the op
+/// suite on a CPU.
+fn pool(seed: u64, format: Format, cols: usize, values: usize) -> Arc<[u8]> {
+    static POOLS: LazyLock<Mutex<HashMap<(u64, Format, usize, usize), Pool>>> = LazyLock::new(Mutex::default);
+    let pool = {
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(pools.entry((seed, format, cols, values)).or_default())
+    };
+    let rng = &mut Rng::of_part(seed, &format!("pool {format} {cols} {values}"));
+    Arc::clone(pool.get_or_init(|| encoded(rng, format, values, cols).into()))
 }
 
 /// The values of a tensor, as decoding gives them.
@@ -38,7 +73,7 @@ pub fn decoded(tensor: &TensorView) -> Vec<f32> {
     values
 }
 
-/// What `of` makes of blocks of `block` columns of rows of `cols` values: the mean of its squares over the rows.
+/// The mean square, over rows of `cols` values, of `of` each block of `block` columns.
 fn mean_squares(values: &[f32], cols: usize, block: usize, of: impl Fn(&[f32]) -> f64) -> Vec<f64> {
     let mut sums = vec![0.0; cols.div_ceil(block)];
     for row in values.chunks_exact(cols) {
@@ -63,9 +98,8 @@ pub fn energy(tensors: &[TensorView], x: &[f32]) -> f64 {
     products(&column_energy(tensors), &mean_squares(x, tensors[0].cols, 1, |x| f64::from(x[0])))
 }
 
-/// Of quantised weights: how large, relative to [`energy`], that is which cancels in their products. A kernel may
-/// multiply codes, of which none is negative, and add what the lowest weight of a block comes to with the sum of the
-/// block's `x`.
+/// Energy of the terms that cancel in products of quantised weights, relative to [`energy`]. A kernel may multiply
+/// codes, which are never negative, and add the product of a block's lowest weight with the sum of the block's `x`.
 pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
     if tensors.iter().all(|tensor| tensor.format.is_float()) {
         return 0.0;
@@ -80,4 +114,25 @@ pub fn cancelled(tensors: &[TensorView], x: &[f32]) -> f64 {
 /// Columns for a format: `blocks` of its blocks; for floats, whose block is one element, `32 · blocks` less a few.
 pub fn columns(rng: &mut Rng, format: Format, blocks: usize) -> usize {
     if format.is_float() { 32 * blocks - rng.below(32) } else { format.block_len() * blocks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of a tensor differ as long as its pool has others, a seed repeats them, and another has others.
+    #[test]
+    fn blocks_come_from_a_pool() {
+        let make = |seed, rows| tensor(&mut Rng::of_part(seed, "a part"), Format::Q4_K, 1, rows, 512).bytes;
+        let seed = Rng::fresh_seed();
+        let bytes = make(seed, 32);
+        let mut blocks: Vec<&[u8]> = bytes.as_slice().chunks_exact(Format::Q4_K.block_bytes()).collect();
+        blocks.sort();
+        blocks.dedup();
+        assert_eq!(blocks.len(), 64, "seed {seed}");
+        assert_eq!(bytes.as_slice(), make(seed, 32).as_slice());
+        assert_ne!(bytes.as_slice(), make(seed + 1, 32).as_slice());
+        // More than the largest pool has.
+        assert_eq!(make(seed, 200).as_slice().len(), Format::Q4_K.row_bytes(200 * 512).expect("whole blocks"));
+    }
 }

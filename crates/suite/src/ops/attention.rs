@@ -80,9 +80,8 @@ impl Layout {
         (0..self.lengths.len() as u32).all(|slot| tokens.iter().filter(|token| token.0 == slot).count() <= 1)
     }
 
-    /// A cache of which every block has been used before, and left with infinities and NaN.
-    pub(super) fn used_cache(&self, b: &Backend, seed: u64) -> KvCache {
-        let mut cache = b.alloc_kv(self.spec, self.blocks).expect("alloc_kv");
+    /// What leaves every block used, with infinities and NaN.
+    fn used(&self, seed: u64) -> (Layout, Written) {
         let all = Layout {
             table: (0..self.blocks as u32).collect(),
             lengths: vec![self.blocks * KV_BLOCK],
@@ -90,25 +89,59 @@ impl Layout {
             ..*self
         };
         let tokens: Vec<(u32, u32)> = (0..all.lengths[0]).map(|p| (0, p as u32)).collect();
-        all.write(b, &mut cache, &tokens, &mut Rng::new(seed), 0.1);
-        cache
+        let written = all.written(&tokens, &mut Rng::new(seed), 0.1);
+        (all, written)
     }
 
-    /// Writes random keys and values of these (slot, position); so many of them are not finite.
-    pub(super) fn write(&self, b: &Backend, cache: &mut KvCache, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) {
+    /// A way to make caches of which every block has been used before, and left with infinities and NaN.
+    pub(super) fn used_cache(&self, seed: u64) -> impl Fn(&Backend) -> KvCache {
+        let (spec, blocks, (all, written)) = (self.spec, self.blocks, self.used(seed));
+        move |b| {
+            let mut cache = b.alloc_kv(spec, blocks).expect("alloc_kv");
+            all.write(b, &mut cache, &written);
+            cache
+        }
+    }
+
+    /// Random keys and values of these (slot, position); this share of them is not finite.
+    pub(super) fn written(&self, tokens: &[(u32, u32)], rng: &mut Rng, wild: f64) -> Written {
         let KvSpec { heads, key_width, value_width, .. } = self.spec;
         let mut random = |width: usize| {
             let mut values = rng.normals(tokens.len() * heads * width);
-            for value in &mut values {
+            for value in values.iter_mut().filter(|_| wild > 0.0) {
                 if rng.chance(wild) {
                     *value = rng.pick(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY]);
                 }
             }
-            Framed::of(b, &values, tokens.len(), heads * width, Frame::ODD)
+            values
         };
         let (keys, values) = (random(key_width), random(value_width));
+        Written { tokens: tokens.to_vec(), keys, values }
+    }
+
+    /// Writes keys and values.
+    pub(super) fn write(&self, b: &Backend, cache: &mut KvCache, written: &Written) {
+        let Written { tokens, keys, values } = written;
+        let KvSpec { heads, key_width, value_width, .. } = self.spec;
+        let keys = Framed::of(b, keys, tokens.len(), heads * key_width, Frame::ODD);
+        let values = Framed::of(b, values, tokens.len(), heads * value_width, Frame::ODD);
         b.run(KvWrite { cache, k: keys.view(), v: values.view(), placement: &self.placement(b, tokens) })
             .expect("kv_write");
+    }
+
+    /// A way to make caches of which every block has been used before, and all tokens are written, in pieces.
+    fn filled(&self, seed: u64) -> impl Fn(&Backend) -> KvCache {
+        let mut rng = Rng::new(seed ^ 1);
+        let mut tokens = self.tokens();
+        tokens.insert(tokens.len() / 2, (u32::MAX, 9));
+        let pieces = tokens.chunks(rng.between(1, 60));
+        let pieces: Vec<Written> = pieces.map(|piece| self.written(piece, &mut rng, 0.0)).collect();
+        let used = self.used_cache(seed);
+        move |b| {
+            let mut cache = used(b);
+            pieces.iter().for_each(|piece| self.write(b, &mut cache, piece));
+            cache
+        }
     }
 
     /// All tokens of all sequences, sequence after sequence.
@@ -116,6 +149,13 @@ impl Layout {
         let of = |(slot, &n): (usize, &usize)| (0..n).map(move |p| (slot as u32, p as u32)).collect::<Vec<_>>();
         self.lengths.iter().enumerate().flat_map(of).collect()
     }
+}
+
+/// Keys and values that are written at once. All backends of a case write the same.
+pub(super) struct Written {
+    tokens: Vec<(u32, u32)>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
 }
 
 pub(super) struct Parameters {
@@ -192,6 +232,15 @@ pub fn attention_long(suite: &Suite) {
     rounds(suite, "attention_long", &LONG, 2 * LONG.len() + 2, true);
 }
 
+/// Up to so many of these lengths, of which one at most is above 100: time grows with the square of a length, and a
+/// second long sequence takes no path that the first does not.
+pub(super) fn short_and_one_long(rng: &mut Rng, most: usize, some: &[usize]) -> Vec<usize> {
+    let mut lengths: Vec<usize> = (0..rng.between(1, most)).map(|_| rng.pick(some)).collect();
+    let short: Vec<usize> = some.iter().copied().filter(|&length| length <= 100).collect();
+    lengths.iter_mut().filter(|length| **length > 100).skip(1).for_each(|length| *length = rng.pick(&short));
+    lengths
+}
+
 fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: usize, long: bool) {
     let rng = &mut suite.rng(part);
     for round in suite.some(part, 0..rounds) {
@@ -211,7 +260,7 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
             // Where heads share nothing, a GPU's tile of queries is long, and short sequences are several in one.
             let some: &[usize] =
                 if ratio == 1 { &[1, 16, 17, 20, 33, 300] } else { &[1, 15, 16, 17, 33, 70, 150, 300] };
-            (rng.between(1, 3), (0..rng.between(1, 4)).map(|_| rng.pick(some)).collect())
+            (rng.between(1, 3), short_and_one_long(rng, 4, some))
         };
         if full {
             lengths[0] = 300;
@@ -250,16 +299,7 @@ fn rounds(suite: &Suite, part: &'static str, shapes: &[(usize, usize)], rounds: 
         }
         let q = rng.normals(queries.len() * heads * key_width);
         let seed = rng.bits();
-        let fill = |b: &Backend| {
-            let mut cache = layout.used_cache(b, seed);
-            let mut rng = Rng::new(seed ^ 1);
-            let mut tokens = layout.tokens();
-            tokens.insert(tokens.len() / 2, (u32::MAX, 9));
-            for piece in tokens.chunks(rng.between(1, 60)) {
-                layout.write(b, &mut cache, piece, &mut rng, 0.0);
-            }
-            cache
-        };
+        let fill = layout.filled(seed);
         let case = format!(
             "{spec:?}, {heads} heads, lengths {:?}, window {:?}, sinks {}, softcap {:?}, {:?}, {} queries",
             layout.lengths,
@@ -322,15 +362,17 @@ pub fn copy(suite: &Suite) {
         let (seed, q) = (rng.bits(), rng.normals(4 * key_width));
         let (first, second) = layout.table.split_at(layout.table_cols);
         let blocks: Vec<(u32, u32)> = first.iter().copied().zip(second.iter().copied()).take(3).collect();
+        let used = layout.used_cache(seed);
+        let mut rng = Rng::new(seed ^ 2);
+        let [written, over] = [(); 2].map(|()| layout.written(&layout.tokens()[..37], &mut rng, 0.0));
         let run = |b: &Backend| {
-            let mut cache = layout.used_cache(b, seed);
-            let mut rng = Rng::new(seed ^ 2);
-            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng, 0.0);
+            let mut cache = used(b);
+            layout.write(b, &mut cache, &written);
             let attend = |cache: &KvCache, slot| parameters.attend(b, &layout, cache, &q, &[(slot, 36)]);
             let original = attend(&cache, 0);
             b.run(KvCopy { cache: &mut cache, blocks: &blocks }).expect("kv_copy");
             // Overwrite the original: the copy must be a copy.
-            layout.write(b, &mut cache, &layout.tokens()[..37], &mut rng, 0.0);
+            layout.write(b, &mut cache, &over);
             let copied = attend(&cache, 1);
             assert_eq!(original, copied, "the copy differs from the original");
             assert_ne!(original, attend(&cache, 0), "the original was not overwritten");

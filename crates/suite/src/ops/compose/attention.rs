@@ -1,6 +1,6 @@
 //! Attention with what precedes and follows it.
 
-use super::super::attention::{FORMATS, Layout, Parameters};
+use super::super::attention::{FORMATS, Layout, Parameters, short_and_one_long};
 use super::*;
 use gristmill_kernels::kv::{KvFormat, KvSpec};
 
@@ -28,9 +28,9 @@ pub fn qkv_write(suite: &Suite) {
         let all = v + spec.heads * value_width;
         let qkv = rng.normals(tokens.len() * all);
         let queries = rng.normals(tokens.len() * k);
-        let seed = rng.bits();
+        let used = layout.used_cache(rng.bits());
         let run = |b: &Backend, at_once: bool| {
-            let (placement, mut cache) = (layout.placement(b, &tokens), layout.used_cache(b, seed));
+            let (placement, mut cache) = (layout.placement(b, &tokens), used(b));
             let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
             let weights = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
             let mut x = Framed::of(b, &qkv, tokens.len(), all, Frame::ODD);
@@ -83,8 +83,7 @@ pub fn attend(suite: &Suite) {
         let format = if rng.chance(0.75) { KvFormat::F16 } else { KvFormat::Q8_0 };
         let spec = KvSpec { heads: rng.between(1, 3), key_width, value_width, format };
         let heads = spec.heads * rng.pick(&[1, 2, 4, 8, 11]);
-        let mut lengths: Vec<usize> =
-            (0..rng.between(1, 5)).map(|_| rng.pick(&[1, 2, 16, 17, 60, 129, 150, 300])).collect();
+        let mut lengths = short_and_one_long(rng, 5, &[1, 2, 16, 17, 60, 129, 150, 300]);
         if rng.chance(0.05) {
             lengths[0] = rng.pick(&[450, 1300]);
         }
@@ -123,9 +122,10 @@ pub fn attend(suite: &Suite) {
         let weights =
             [tensor(rng, if out_width.is_multiple_of(32) { Format::Q8_0 } else { Format::F32 }, 1, 5, out_width)];
         let seed = rng.bits();
+        let (used, before) = (layout.used_cache(seed), layout.written(&before, &mut Rng::new(seed ^ 1), 0.0));
         let run = |b: &Backend, at_once: bool| {
-            let (placement, mut cache) = (layout.placement(b, &tokens), layout.used_cache(b, seed));
-            layout.write(b, &mut cache, &before, &mut Rng::new(seed ^ 1), 0.0);
+            let (placement, mut cache) = (layout.placement(b, &tokens), used(b));
+            layout.write(b, &mut cache, &before);
             let rotary = Rotary { style, frequencies: buffer(b, &frequencies), magnitude: 1.1 };
             let norms = norms.as_ref().map(|both| both.each_ref().map(|weight| buffer(b, weight)));
             let norms = norms.as_ref().map(|both| QkNorms { weights: both.each_ref(), eps: 1e-6, after_rotation });
