@@ -6,7 +6,7 @@ use gristmill_text::reply::{Reply, ReplyEvent, ReplyOptions};
 use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
-/// What forms are recognised by.
+/// Marks by which forms are recognised.
 const TEMPLATES: [&str; 8] = [
     "<tool_call>",
     "<function=",

@@ -113,7 +113,7 @@ fn without_simulator(targets: &[String]) -> [Vec<String>; 2] {
     [others, conformance]
 }
 
-/// What `--no-simulator` leaves out, as one sentence.
+/// Tests that `--no-simulator` leaves out, as one sentence.
 fn skipped() -> String {
     let Simulated { package, targets, tests } = SIMULATED;
     format!(
@@ -134,7 +134,7 @@ mod tests {
         files.iter().find_map(|file| fs::read_to_string(file).ok()).expect("a target")
     }
 
-    /// Whatever names the simulator is in the list, and nothing is listed that is not there.
+    /// Every test that names the simulator is in the list, and nothing is listed that is not there.
     #[test]
     fn what_needs_the_simulator_is_listed() {
         let targets = targets().expect("the folder is there");

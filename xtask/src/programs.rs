@@ -74,7 +74,7 @@ fn field(message: &str, name: &str) -> Option<PathBuf> {
 
 fn program(folder: &Path, path: &Path) -> Program {
     let mut command = Command::new(path);
-    // As cargo does.
+    // Cargo sets the same.
     command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
     let part = |path: &Path| path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     // A program's name ends in a hash.

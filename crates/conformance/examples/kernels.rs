@@ -16,9 +16,9 @@ use sha2::{Digest, Sha256};
 /// Compute capabilities that are promised.
 const ALL: &[u32] = &[75, 80, 86, 89, 90, 100, 120];
 
-/// Those of CI, and which formats' kernels each compiles: one of each sort, in one of the two newer. `gemm.cu`, which
-/// takes longest, is compiled for the older of these alone: on the other `gemm_wgmma.cu` has most of its work. What an
-/// old device does not run must compile for it all the same.
+/// The capabilities of CI, with the formats that each compiles: one of each sort, in one of the two newer. `gemm.cu`,
+/// which takes longest, is compiled for the older of these alone: on the other `gemm_wgmma.cu` has most of its work. A
+/// kernel that an old device does not run must compile for it all the same.
 const FEW: &[(u32, &[&str])] = &[(75, &[]), (80, &["Q4_K"]), (90, &["F32", "Q6_K"])];
 
 /// Whether CI compiles a unit for a compute capability.
@@ -59,7 +59,7 @@ const HOPPER: &[Test] = &[
     ("shapes.cu", include_str!("../../gpu-sim/tests/shapes.cu"), &[]),
 ];
 
-/// What a unit's kernels need on a device of a capability, from the compiler or from an earlier run with the same
+/// Needs of a unit's kernels on a device of a capability, from the compiler or from an earlier run with the same
 /// source, definitions and compiler. All units for all capabilities take half an hour.
 fn usages(unit: &Unit, capability: u32, compiler: (i32, i32)) -> Result<Vec<Usage>, String> {
     let source = source::expand(unit, gristmill_cuda::SOURCES, &[])
@@ -124,10 +124,10 @@ fn kernels(wanted: impl Fn(&Unit, u32) -> bool, output: Option<(&str, &str)>) ->
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
-/// Of each unit and kernel, by compute capability.
+/// Needs of each unit and kernel, by compute capability.
 type Needs = BTreeMap<(String, String), BTreeMap<u32, Usage>>;
 
-/// Of each source the numbers of its units and kernels, the most shared memory and registers, and the kernels that
+/// A page with each source's numbers of units and kernels, the most shared memory and registers, and the kernels that
 /// spill.
 fn page(needs: &Needs, (major, minor): (i32, i32), date: &str) -> String {
     let file = |unit: &str| unit.split(' ').next().unwrap_or_default().to_owned();

@@ -1,6 +1,5 @@
-//! What a step of a model launches on Metal, told by the host's own path on a device that notes launches and runs
-//! nothing, and the bounds that follow from bytes and operations: a model on paper, not a measurement
-//! (`docs/metal.md`).
+//! Launches of a model's step on Metal, noted on the host's own path by a device that runs nothing, and the bounds that
+//! follow from bytes and operations: a model on paper, not a measurement (`docs/metal.md`).
 //!
 //! metal_model FILE [DEPTH [PROMPT]]: a GGUF file, whose weights are not read; a token after DEPTH others (512), and a
 //! prompt of PROMPT tokens (512).
@@ -36,7 +35,7 @@ struct Note {
 struct Noting {
     properties: Properties,
     next: AtomicU64,
-    /// What the memory at an address was taken for.
+    /// The purpose of each allocation, by address.
     memory: Mutex<BTreeMap<u64, &'static str>>,
     launches: Mutex<Vec<Note>>,
 }
@@ -50,12 +49,12 @@ impl Noting {
         Arc::new(Self { properties, next, memory, launches })
     }
 
-    /// What was noted since the last time.
+    /// Launches noted since the last call.
     fn take(&self) -> Vec<Note> {
         std::mem::take(&mut self.launches.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// What the memory at an address is for, unless it is mapped.
+    /// The purpose of the memory at an address, unless it is mapped.
     fn purpose(&self, address: u64) -> Option<&'static str> {
         let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         // Addresses of the process are far above those that are given out here.
@@ -125,7 +124,7 @@ impl Gpu for Noting {
     }
 }
 
-/// What the formulas ask of a model.
+/// Numbers of a model that the formulas need.
 struct Facts {
     layers: f64,
     experts: f64,
@@ -160,7 +159,7 @@ impl Facts {
     }
 }
 
-/// What all launches of a kernel take in a step.
+/// The cost of all launches of a kernel in a step.
 #[derive(Clone, Copy, Default)]
 struct Cost {
     launches: usize,

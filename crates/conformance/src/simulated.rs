@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-/// What allocations are aligned to, as by CUDA.
+/// Alignment of allocations, as by CUDA.
 const ALIGNMENT: usize = 256;
 /// Fresh memory is filled with this byte, which makes NaNs and huge ids; larger allocations stay as the system gives
 /// them.
@@ -38,7 +38,7 @@ pub struct Simulator {
     /// Sizes of the host memory that is mapped.
     mapped: Mutex<HashMap<u64, usize>>,
     programs: RwLock<HashMap<Unit, Arc<Program>>>,
-    /// Those that launches have written since all work had to end.
+    /// Allocations that launches have written since all work had to end.
     written: Mutex<HashSet<u64>>,
     /// The graph that is being captured.
     captured: Mutex<Option<Vec<Work>>>,

@@ -15,6 +15,13 @@ use gristmill_suite::ops;
 use gristmill_suite::rng::Rng;
 use gristmill_suite::suite::{Make, Repeats, Suite};
 use gristmill_suite::{fail_aloud, outcome};
+use std::sync::LazyLock;
+
+/// Formats of a run: each has units of its own, which take seconds to compile, so all parts have the same two.
+static FORMATS: LazyLock<[Format; 2]> = LazyLock::new(|| {
+    let mut rng = Rng::new(Rng::fresh_seed());
+    [(); 2].map(|()| rng.pick(Format::ALL))
+});
 
 fn run(part: &str, make: Make, one_in: usize) {
     if !ops::is_checked(part) {
@@ -24,11 +31,8 @@ fn run(part: &str, make: Make, one_in: usize) {
     let mut suite = Suite::new(make, seed).expect("a simulator").one_in(one_in);
     if one_in > 1 {
         suite = suite.repeated(Repeats::One);
-        // Each format is a unit of its own, which takes seconds to compile.
-        let rng = &mut Rng::new(seed);
-        let formats = [(); 2].map(|()| rng.pick(Format::ALL));
-        let precision = rng.pick(suite.precisions());
-        suite = suite.multiplying(formats.to_vec(), precision);
+        let precision = Rng::new(seed).pick(suite.precisions());
+        suite = suite.multiplying(FORMATS.to_vec(), precision);
     }
     let backend = suite.backend().name();
     let worst = outcome(ops::part(part).unwrap_or_else(|| panic!("no part {part}")), suite);

@@ -1,4 +1,4 @@
-//! What the memory plan says against what a GPU's memory gives, and runners that share a device; on a simulated one.
+//! The memory plan against a GPU's memory, and runners that share a device; on a simulated one.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 use std::path::Path;
@@ -71,7 +71,7 @@ fn a_device_takes_what_was_planned() {
     }
 }
 
-/// What operations take on the way is within the plan, and making ready takes nothing.
+/// Operations take no more memory than the plan has, and making ready takes none.
 #[test]
 fn a_step_takes_what_was_planned() {
     let limits = Limits { context: Some(32), batch_tokens: 7, output_rows: Some(3), ..Limits::default() };

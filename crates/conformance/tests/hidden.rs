@@ -38,7 +38,7 @@ fn values(file: &GgufFile, name: &str) -> Option<Vec<f32>> {
     Some(values)
 }
 
-/// What the output matrix makes of rows of hidden states.
+/// Products of the output matrix with rows of hidden states.
 fn logits(file: &GgufFile, scale: f32, hidden: &[f32], width: usize) -> Vec<f64> {
     let matrix = values(file, "output.weight").or_else(|| values(file, "token_embd.weight")).unwrap();
     let bias = values(file, "output.bias");

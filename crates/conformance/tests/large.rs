@@ -49,7 +49,7 @@ fn products(b: &Backend, tensor: TensorView, id: u32, x: &[f32]) -> Vec<f32> {
 fn past_two_gibibytes(backend: &Backend) {
     let seed = Rng::fresh_seed();
     let rng = &mut Rng::new(seed);
-    // As many as keep a device busy, on which the order of a sum may depend.
+    // Enough experts to keep a device busy, on which the order of a sum may depend.
     let (experts, few, rows, cols) = (1000, 32, 1000, 4096);
     let one = tensor(rng, Format::Q4_K, 1, rows, cols);
     let x = rng.normals(cols);
@@ -117,7 +117,7 @@ fn seventy_thousand_rows_on_metal() {
     }
 }
 
-/// What more rows than some devices' grids have blocks are made into: by the operations of a layer with experts, and by
+/// Results of more rows than some devices' grids have blocks: of the operations of a layer with experts, and of
 /// attention of one token to all of them.
 fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
     let rng = &mut Rng::new(seed);

@@ -163,7 +163,7 @@ mod families {
         }
     }
 
-    /// What a family cannot do is an error, and nothing else multiplies instead.
+    /// A product that a family cannot compute is an error, and nothing else multiplies instead.
     #[cfg(all(target_arch = "x86_64", unix))]
     #[test]
     fn what_a_family_cannot_do_is_refused() {
@@ -206,7 +206,7 @@ fn simulated(_: usize) -> gristmill_kernels::Result<Backend> {
     Err(Error::Level("simulator"))
 }
 
-/// As above.
+/// The same for Metal.
 #[cfg(not(all(target_arch = "x86_64", unix)))]
 fn simulated_metal(_: usize) -> gristmill_kernels::Result<Backend> {
     Err(Error::Level("simulator"))

@@ -20,7 +20,7 @@ use perplexity::perplexity;
 /// How far from transformers' logits ours may be.
 struct Tolerance {
     precision: Precision,
-    /// Of the sampled logits after all prompts.
+    /// The largest NMSE of the sampled logits after all prompts.
     nmse: f64,
     /// Top-2 gap below which another token than transformers' is excused: what two logits may be off together.
     gap: f32,
@@ -38,10 +38,10 @@ const EXACT: Tolerance = Tolerance { precision: Precision::Exact, nmse: 1e-6, ga
 /// gap 1.42.
 const FAST: Tolerance = Tolerance { precision: Precision::Fast, nmse: 1e-3, gap: 1.0, excused: 0.04 };
 
-/// What ours may differ from llama.cpp's perplexity.
+/// The largest relative difference from llama.cpp's perplexity.
 const PERPLEXITY_TOLERANCE: f64 = 0.005;
 
-/// What a window's may differ from transformers' with exact activations.
+/// The largest relative difference of a window's from transformers' with exact activations.
 const PERPLEXITY_TOLERANCE_EXACT: f64 = 0.001;
 
 /// Prompts that are continued at a CPU level that is not the best, for these are slow. The logits after the prompts are
@@ -50,14 +50,14 @@ const CONTINUED_AT_SLOW_LEVELS: usize = 4;
 
 #[derive(Deserialize)]
 struct Golden {
-    /// Of the logits, one in so many is kept.
+    /// One in so many logits is kept.
     stride: usize,
     prompts: Vec<Prompt>,
 }
 
 #[derive(Deserialize)]
 struct Prompt {
-    /// What the chat template makes the prompt of.
+    /// Messages of which the chat template makes the prompt.
     #[serde(default)]
     messages: Vec<Said>,
     prompt: String,
@@ -91,7 +91,7 @@ struct Perplexity {
 #[derive(Deserialize)]
 struct Measured {
     perplexity: f64,
-    /// Of each window alone, in the same order.
+    /// Perplexities of each window alone, in the same order.
     #[serde(default)]
     windows: Vec<f64>,
 }

@@ -126,7 +126,7 @@ impl<C: Cells> Kernel for Job<'_, '_, '_, C> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
-        // As many rows as the level has registers for.
+        // The level has registers for so many rows.
         let most = if S::TOKENS >= 8 { MAX_ROWS } else { 4 };
         for rows in self.rows.chunks(most) {
             self.rows = rows;
@@ -307,8 +307,8 @@ fn add_values<C: Cells, S: Simd, const R: usize>(
     }
 }
 
-/// As [`add_values`], but each row reads only the tokens that it sees: another sequence may have left infinities in the
-/// others, and 0 · ∞ is not 0. `all` are the block's tokens within the strip.
+/// Does what [`add_values`] does, but each row reads only the tokens that it sees: another sequence may have left
+/// infinities in the others, and 0 · ∞ is not 0. `all` are the block's tokens within the strip.
 #[inline(always)]
 fn add_seen_values<C: Cells, S: Simd, const R: usize>(
     s: S,

@@ -41,7 +41,7 @@ macro_rules! levels {
 }
 
 levels! {
-    /// What every CPU of the architecture has.
+    /// Instructions that every CPU of the architecture has.
     Portable = "portable",
     /// AVX2, FMA and F16C.
     #[cfg(target_arch = "x86_64")]

@@ -69,7 +69,7 @@ impl Kernel for MultiplyRow<'_> {
 /// One row of a convolution: some channels of its inputs, oldest first.
 struct Taps<'a, const K: usize> {
     inputs: [&'a [f32]; K],
-    /// Of these channels, `K` each.
+    /// Weights of these channels, `K` each.
     weight: &'a [f32],
     bias: Option<&'a [f32]>,
     out: &'a mut [f32],

@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(route(&[1.0, -3.0, 5.0]), (vec![2, 0], vec![1.0, 1.0]));
         assert_eq!(route(&[9.875, -3.0, 10.0]), (vec![2, 0], vec![share(0.125), 1.0]));
         assert_eq!(route(&[9.875, 10.0, 9.875]), (vec![1, 0], vec![1.0 / (1.0 + 2.0 * (-0.125_f32).exp()), 0.5]));
-        // What is near a negative logit is measured by the other.
+        // A logit near a negative one is measured by the other.
         assert_eq!(route(&[-10.0, -10.125, -10.5]), (vec![0, 1], vec![share(0.125), 1.0]));
     }
 

@@ -30,7 +30,7 @@ pub enum TranscodeError {
     NotFinite {
         /// The first such element.
         element: usize,
-        /// What it is.
+        /// The value.
         value: f32,
     },
     /// An element is finite, and too large for a float format.
@@ -38,7 +38,7 @@ pub enum TranscodeError {
     TooLarge {
         /// The first such element.
         element: usize,
-        /// What it is.
+        /// The value.
         value: f32,
         /// The format of the output.
         to: Format,

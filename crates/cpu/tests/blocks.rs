@@ -218,7 +218,7 @@ fn finite_values_stay_finite() {
 }
 
 proptest! {
-    /// What comes out is undefined, but nothing panics, in encoding or in decoding it.
+    /// The result is undefined, but nothing panics, in encoding or in decoding it.
     #[test]
     fn any_bits_encode(bits in prop::collection::vec(any::<u32>(), 16), special in 0usize..256) {
         for &format in Format::ALL {

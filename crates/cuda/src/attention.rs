@@ -122,7 +122,7 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     Ok(Fused::Yes)
 }
 
-/// What [`gristmill_kernels::ops::QkvWrite`] does with queries, keys and values, where a kernel does it too.
+/// The part of [`gristmill_kernels::ops::QkvWrite`] on queries, keys and values, where an attention kernel runs it too.
 #[derive(Clone, Copy)]
 struct Write<'a> {
     norms: Option<QkNorms<'a>>,

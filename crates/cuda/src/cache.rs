@@ -64,12 +64,12 @@ impl Cache {
         write(&probe, &[]).and_then(|()| fs::remove_file(&probe))
     }
 
-    /// What people should know: that something could not be kept, and why.
+    /// A message for people: that something could not be kept, and why.
     pub(crate) fn notice(&self) -> Option<String> {
         self.trouble.get().cloned()
     }
 
-    /// What was kept under this name, unless it is missing, cut off or changed.
+    /// The content kept under this name, unless it is missing, cut off or changed.
     pub(crate) fn get(&self, name: &str) -> Option<Vec<u8>> {
         let content = fs::read(self.folder.join(name)).ok()?;
         let (hash, code) = content.split_at_checked(HASH)?;
@@ -98,7 +98,7 @@ fn write(file: &Path, code: &[u8]) -> io::Result<()> {
     let outcome = out.write_all(&Sha256::digest(code)).and_then(|()| out.write_all(code));
     drop(out);
     outcome.and_then(|()| fs::rename(&part, file)).inspect_err(|_| {
-        // What is left is of no use; that it stays is no second failure.
+        // The remaining part is of no use; that it stays is no second failure.
         let _ = fs::remove_file(&part);
     })
 }

@@ -107,7 +107,7 @@ pub fn count() -> Result<u32> {
     Ok(u32::try_from(devices).unwrap_or(0))
 }
 
-/// What a device is, by its number. It need not be one that can be used.
+/// Properties of the device of this number, which need not be one that can be used.
 ///
 /// # Errors
 /// [`Error::Device`]: there is no driver or device.

@@ -30,7 +30,7 @@ shared_struct! {
     }
 }
 
-/// What may be compiled.
+/// Units that may be compiled.
 pub(super) fn units() -> impl Iterator<Item = Unit> {
     [Unit::new(FILE, &[])].into_iter()
 }

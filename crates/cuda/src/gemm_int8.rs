@@ -77,7 +77,7 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
 fn slabs(cuda: &Cuda, product: &Product) -> usize {
     let (w, y_rows) = (product.weight(), product.y.rows());
     let busy = match product.rows {
-        // As many experts as have pairs, if the router is even.
+        // An even router gives pairs to so many experts.
         RowSelection::Pairs { .. } => w.experts.min(y_rows),
         _ => y_rows.div_ceil(AT_ONCE),
     };

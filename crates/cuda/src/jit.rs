@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 #[derive(Debug)]
 pub(crate) struct Compiler {
     nvrtc: Nvrtc,
-    /// As NVRTC names it: `sm_90a`.
+    /// The architecture in NVRTC's terms: `sm_90a`.
     architecture: String,
 }
 

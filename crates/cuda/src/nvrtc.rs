@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr;
 
-/// What went wrong, for people.
+/// A failure, described for people.
 type Failure = String;
 
 /// `NVRTC_ERROR_INVALID_OPTION`: of ours, the architecture's name may be unknown.
@@ -151,7 +151,7 @@ impl Nvrtc {
         }
     }
 
-    /// What a pair of functions for size and content gives.
+    /// The content that a pair of functions for size and content gives.
     fn take(&self, program: Program, size: Size, get: Get) -> Option<Vec<u8>> {
         let mut bytes = 0;
         // SAFETY: the program is alive, the size's place too.

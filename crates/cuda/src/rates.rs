@@ -1,4 +1,4 @@
-//! What the device can do at most, measured: the floors that speeds are held against.
+//! The most that the device can do, measured: the floors that speeds are held against.
 
 use gristmill_kernels::error::Result;
 

@@ -6,7 +6,7 @@ use super::{attention, experts, gemm, gemm_f32, gemm_int8, gemv, norm_matmul};
 pub use gristmill_gpu::Unit;
 use gristmill_gpu::common;
 
-/// What one kernel of a compiled unit needs.
+/// Needs of one kernel of a compiled unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// The kernel's name.

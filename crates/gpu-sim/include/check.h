@@ -11,7 +11,7 @@ __attribute__((no_sanitize("thread"), no_sanitize("undefined"), always_inline)) 
     e->hooks->touch(e, at, bytes, touch, code);
 }
 
-// What the compiler says of a place, as laid out by GCC and Clang for their libubsan.
+// The compiler's description of a place, as laid out by GCC and Clang for their libubsan.
 struct Source {
     const char* file;
     u32 line, column;

@@ -166,7 +166,7 @@ GPU_SIM_FLOAT_2(step, y < x ? 0.0f : 1.0f)
 static GPU_SIM_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 // A product of halves is exact in double, and so is the sum where it matters.
 static GPU_SIM_INLINE half fma(half a, half b, half c) { return (half)__builtin_fma((double)a, (double)b, (double)c); }
-// Of what was rounded to nearest and lost something, the neighbour on that side if it is odd and this is not: what a later
+// The neighbour on the lost side of a number that was rounded to nearest, if that is odd and this is not: what a later
 // rounding takes for a tie then is one.
 template <typename T, typename Bits> static GPU_SIM_INLINE T gpu_sim_to_odd(T rounded, double lost) {
     Bits bits = __builtin_bit_cast(Bits, rounded);

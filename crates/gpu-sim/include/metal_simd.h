@@ -1,5 +1,5 @@
-// What the 32 lanes of a simdgroup do together. All lanes that the simdgroup began with must come, to the same place in
-// the source: what an operation gives to some of them alone differs between devices.
+// Operations of the 32 lanes of a simdgroup. All lanes that the simdgroup began with must come, to the same place in the
+// source: what an operation gives to some of them alone differs between devices.
 namespace gpu_sim::types {
 
 template <class A> using value_t = typename components<A>::vector;

@@ -41,13 +41,13 @@ struct Thread {
 
 struct Engine;
 
-// What a lane brings to a meeting of its warp. The last to come runs `complete` for all of them.
+// A meeting of a warp, to which each lane brings something. The last to come runs `complete` for all of them.
 struct Meeting {
     // `lanes[i]` is what lane i brought, for each bit of `present`.
     void (*complete)(Engine* engine, void* const* lanes, u32 present);
     // For messages: "a shuffle".
     const char* what;
-    // Who must come: bits of `Lanes`.
+    // The lanes that must come: bits of `Lanes`.
     u32 lanes;
     // In which memory the others may read after it what a lane wrote before it: bits of `Memory`.
     u32 orders;
@@ -60,14 +60,14 @@ enum Memory : u32 { DEVICE_MEMORY = 1, SHARED_MEMORY = 2, ALL_MEMORY = 3 };
 // CONSTANT: a read of what no launch writes. ATOMIC reads and writes, ATOMIC_WRITE writes only.
 enum Touch : u32 { READ, WRITE, ATOMIC, CONSTANT, ATOMIC_WRITE };
 
-// What is done with a barrier in shared memory: it begins with a count of arrivals, ends; a thread arrives, arrives and
+// Steps of a barrier in shared memory: it begins with a count of arrivals, ends; a thread arrives, arrives and
 // announces bytes, or waits for the end of the phase of a parity.
 enum PhaseStep : u32 { PHASE_INIT, PHASE_INVAL, PHASE_ARRIVE, PHASE_EXPECT, PHASE_WAIT };
 
 // One warp's part of d = a · b + d by four warps: 16 rows of a, of 32 bytes, and as many rows of b as there are
 // columns.
 struct Product {
-    // Of the addresses of each lane's sums, and the rows of a and b one after another.
+    // The work: addresses of each lane's sums, and the rows of a and b one after another.
     void (*compute)(void* const* d, const char* a, const char* b, u32 columns, u32 accumulate);
     // Descriptors of matrices in shared memory.
     u64 a, b;
@@ -94,7 +94,7 @@ struct Hooks {
     // Copies that the device makes by itself, whose bytes are counted at a barrier in shared memory.
     void (*bulk)(Engine*, void* to, const void* from, u32 bytes, void* barrier, const Site*);
     void (*tile)(Engine*, void* to, const void* map, int column, int row, void* barrier, const Site*);
-    // What a thread knows of may be seen by operations that the device makes by itself.
+    // Makes what a thread knows of visible to operations that the device runs by itself.
     void (*fence_async)(Engine*, const Site*);
     // Products of four warps. All but the wait are called once for a warp, at a meeting of it.
     void (*product)(Engine*, const Product*, const Site*);
@@ -302,7 +302,7 @@ struct Name;
     static gpu_sim::Entry<&gpu_sim_kernel_##n> gpu_sim_entry_##n(gpu_sim::Name<n>::value);         \
     GPU_SIM_BODY void gpu_sim_kernel_##n parameters
 
-// What the loader asks for.
+// Symbols that the loader asks for.
 #define GPU_SIM_EXPORT __attribute__((visibility("default"), no_sanitize("thread"), no_sanitize("undefined")))
 extern "C" {
 // Set by the linker: where this library lies in memory.

@@ -1,4 +1,4 @@
-// What lanes of a warp do together, and atomic operations, in the words of no kernel language.
+// Operations of a warp's lanes together, and atomic operations, in the words of no kernel language.
 namespace gpu_sim {
 
 // ---- Meetings of a warp. Those that synchronise alone order what lanes read and write; the others do not (CUDA C++

@@ -1,4 +1,4 @@
-//! What can go wrong before and while a kernel runs.
+//! Errors before and while a kernel runs.
 
 use crate::fault::Fault;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ pub enum Error {
     /// No compiler answered.
     #[error("no C++ compiler: none of {tried:?} can be run; install g++ or clang++")]
     NoCompiler {
-        /// What was tried.
+        /// Names that were tried.
         tried: &'static [&'static str],
     },
     /// No Clang answered, with which address spaces are looked at.
     #[error("no Clang, which looks at address spaces: none of {tried:?} can be run; install clang")]
     NoClang {
-        /// What was tried.
+        /// Names that were tried.
         tried: &'static [&'static str],
     },
     /// The source does not compile.
@@ -29,7 +29,7 @@ pub enum Error {
     Compile {
         /// The source's name.
         name: String,
-        /// What the compiler said.
+        /// The compiler's messages.
         log: String,
     },
     /// The cache of compiled sources cannot be written or read.
@@ -54,9 +54,9 @@ pub enum Error {
     /// The source has no such kernel.
     #[error("no kernel {kernel:?}; the source has {known:?}")]
     UnknownKernel {
-        /// What was asked for.
+        /// The name that was asked for.
         kernel: String,
-        /// What there is.
+        /// Names of the kernels that there are.
         known: Vec<String>,
     },
     /// Arguments are missing, or there are too many.
@@ -76,7 +76,7 @@ pub enum Error {
         kernel: String,
         /// Which argument.
         argument: usize,
-        /// What it takes.
+        /// The kind that it takes.
         wanted: &'static str,
     },
     /// A struct of another size than the kernel's.
@@ -98,7 +98,7 @@ pub enum Error {
         kernel: String,
         /// Which argument.
         argument: usize,
-        /// What is wrong with it.
+        /// The fault of the map.
         wrong: String,
     },
     /// A launch that no device takes.
@@ -106,9 +106,9 @@ pub enum Error {
     Limit {
         /// The kernel.
         kernel: String,
-        /// What is out of range.
+        /// The number that is out of range.
         what: &'static str,
-        /// What was asked for.
+        /// The number that was asked for.
         given: u64,
         /// The smallest that is possible.
         least: u64,
@@ -122,7 +122,7 @@ pub enum Error {
         kernel: String,
         /// Bytes asked for.
         given: u32,
-        /// Of what it must be a multiple.
+        /// The divisor that it must have.
         of: u32,
     },
     /// The kernel did something wrong.

@@ -1,4 +1,4 @@
-//! What a kernel did wrong while it ran.
+//! Faults of a kernel while it runs.
 
 use std::fmt;
 
@@ -53,7 +53,7 @@ pub struct Place {
 pub struct Fault {
     /// Which kind.
     pub kind: Kind,
-    /// What was wrong.
+    /// A description.
     pub message: String,
     /// Where.
     pub place: Place,

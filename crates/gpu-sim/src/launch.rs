@@ -13,7 +13,7 @@ const PARAMETER_LIMIT: usize = 32_764;
 
 /// Threadgroup memory of a Metal kernel, in bytes: what all of Apple's GPUs have.
 pub const THREADGROUP_LIMIT: u32 = 32 << 10;
-/// What the length of `[[threadgroup(0)]]` is a multiple of.
+/// The length of `[[threadgroup(0)]]` is a multiple of this.
 const THREADGROUP_STEP: u32 = 16;
 /// Bytes that a command can carry for a buffer of Metal (`setBytes`).
 const BYTES_LIMIT: usize = 4_096;
@@ -27,7 +27,7 @@ pub(crate) struct Parameter {
     pub(crate) bytes: u32,
 }
 
-/// What the address of an argument is: of a value; of a pointer; of memory of at least so many bytes. The last: no
+/// The address of an argument is that of a value; of a pointer; of memory of at least so many bytes. The last: no
 /// argument of this number is taken.
 pub(crate) mod pass {
     pub(crate) const VALUE: u32 = 0;
@@ -59,7 +59,7 @@ impl Limits {
     }
 }
 
-/// What a kernel may do with a buffer.
+/// A kernel's use of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read it.
@@ -117,7 +117,7 @@ pub struct Launch<'a> {
     pub shared: u32,
     /// Arguments, in the kernel's order; those of Metal by index, with [`Arg::Null`] where there is none.
     pub args: &'a [Arg<'a>],
-    /// Whose turn it is.
+    /// The order in which threads run.
     pub order: Order,
     /// It may begin before those before it have ended: its blocks wait by themselves (`dependency_wait`). Here none
     /// overlaps; checked mode sees to it that they wait.

@@ -28,7 +28,7 @@ mod launch;
 mod msl;
 #[cfg(all(target_arch = "x86_64", unix))]
 mod program;
-// As above.
+// Unused there too.
 #[cfg_attr(not(all(target_arch = "x86_64", unix)), allow(dead_code))]
 mod tensor_map;
 

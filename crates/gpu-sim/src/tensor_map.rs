@@ -4,7 +4,7 @@
 /// many bytes, by the address of the 128 bytes in which they lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Swizzle {
-    /// As in global memory, one row after another.
+    /// The order of global memory, one row after another.
     #[default]
     None,
     /// Within 128 bytes.
@@ -43,7 +43,7 @@ pub struct TensorMap {
 const MARK: u64 = 0x7469_6c65_206d_6170;
 
 impl TensorMap {
-    /// What is wrong with it, if anything: the driver would refuse it.
+    /// The fault of the map, if any: the driver would refuse it.
     pub(crate) fn wrong(&self) -> Option<String> {
         let Self { address, element, size, stride, tile, swizzle } = self;
         let inner = tile[0].saturating_mul(*element);
@@ -81,7 +81,7 @@ impl TensorMap {
         self.tile[0] * self.tile[1] * self.element
     }
 
-    /// As a kernel's parameter. The layout of the driver's own 128 bytes is not public, and no kernel depends on it.
+    /// A kernel's parameter. The layout of the driver's own 128 bytes is not public, and no kernel depends on it.
     pub(crate) fn write(&self) -> [u64; 16] {
         let mut words = [0; 16];
         let sizes = [self.element, self.size[0], self.size[1], self.stride, self.tile[0], self.tile[1]];
@@ -105,7 +105,7 @@ impl TensorMap {
         })
     }
 
-    /// Of a row of the tile at an element of the matrix: which of its elements are inside of the matrix, and where the
+    /// A row of the tile at an element of the matrix: which of its elements are inside of the matrix, and where the
     /// first of them is in global memory.
     fn row(&self, column: i32, row: i64) -> Option<(std::ops::Range<usize>, *const u8)> {
         let row = usize::try_from(row).ok().filter(|&row| row < self.size[1])?;
@@ -116,7 +116,7 @@ impl TensorMap {
         Some((inside, self.address.wrapping_add(row * self.stride + first as usize * self.element)))
     }
 
-    /// What of global memory the tile at an element reads: addresses and bytes.
+    /// The part of global memory that the tile at an element reads: addresses and bytes.
     pub(crate) fn reads(&self, column: i32, row: i32) -> Vec<(usize, usize)> {
         let rows = (0..self.tile[1]).filter_map(|i| self.row(column, i64::from(row) + i as i64));
         rows.map(|(inside, from)| (from.addr(), inside.len() * self.element)).collect()

@@ -139,7 +139,7 @@ fn pipelined_products() {
 fn products_of_each_shape() {
     let program = compile_hopper("shapes.cu", include_str!("shapes.cu"), &[], Mode::Fast);
     let mut random = Random(seed());
-    // Of -8 to 8 in 16-bit floats: their values are exact in both types.
+    // Numbers from -8 to 8 in 16-bit floats: their values are exact in both types.
     let bits = |value: i32, kind: &str| match (kind, value) {
         ("s8", _) => vec![value as i8 as u8],
         ("bf16", _) => ((value as f32).to_bits() >> 16).to_le_bytes()[..2].to_vec(),

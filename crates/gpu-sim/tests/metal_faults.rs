@@ -125,7 +125,7 @@ fn races_in_a_threadgroup() {
     out[t] = tile[1 - simd][t];  // !
 }",
             ),
-            // What an atomic operation changed is read without a barrier.
+            // A value that an atomic operation changed is read without a barrier.
             planted(
                 "KERNEL {
     threadgroup atomic_uint count;
@@ -161,7 +161,7 @@ fn races_in_the_grid() {
         out[group * 48 + i] = in[i];  // !
 }",
             ),
-            // What other threadgroups write is read.
+            // Memory that other threadgroups write is read.
             groups(
                 "KERNEL {
     uint i = group * 64 + t;

@@ -1,5 +1,5 @@
-//! What is not MSL is refused, in the right line: by the pass over tokens, by the C++ compiler, and by the compiler
-//! that knows address spaces. What is MSL is taken, however it is written.
+//! Sources that are not MSL are refused, in the right line: by the pass over tokens, by the C++ compiler, and by the
+//! compiler that knows address spaces. MSL is taken, however it is written.
 #![cfg(all(target_arch = "x86_64", unix))]
 
 mod common;
@@ -181,7 +181,7 @@ kernel void k(device float* out [[buffer(0)]], device half4* h [[buffer(1)]], ui
     float e = b.s0;  // !
     half g = max(1.0h, 2.0f);  // !
     undeclared = 1;  // !
-    // What is right stands between them.
+    // Correct lines stand between them.
     half4 x = h[i] * 2.5h + 1;
     float4 y = float4(x) * 2 + 1.5f;
     y.xy += float2(x.zw);

@@ -139,7 +139,7 @@ fn races_in_a_block() {
     out[threadIdx.x] = sum;
 }",
         ),
-        // What an atomic operation changed is read without a barrier.
+        // A value that an atomic operation changed is read without a barrier.
         planted(
             Kind::RaceInBlock,
             "KERNEL(k)(float* out, const float* in) {
@@ -331,7 +331,7 @@ fn launches_before_that_were_not_waited_for() {
     out[threadIdx.x] = in[threadIdx.x];  // !
 }",
         ),
-        // What is read too early is written later.
+        // Memory that is read too early is written later.
         overlapping(
             "KERNEL(k)(float* out, const float* in) {
     BUG(float v = in[threadIdx.x];)  // !
@@ -348,7 +348,7 @@ fn launches_before_that_were_not_waited_for() {
     out[threadIdx.x] = 1;  // !
 }",
         ),
-        // What nobody writes may be read before, and not written: launches before may still read it.
+        // Memory that nobody writes may be read before, and not written: launches before may still read it.
         Planted {
             settled: true,
             ..overlapping(
@@ -360,7 +360,7 @@ fn launches_before_that_were_not_waited_for() {
 }",
             )
         },
-        // What the launch writes, or another before, is no constant, not even after the wait.
+        // Memory that the launch writes, or another before, is no constant, not even after the wait.
         Planted {
             settled: true,
             ..overlapping(

@@ -130,7 +130,7 @@ KERNEL(lines)(const u8* a, const u8* b, SUM* c, u32 bytes, u32 columns) {
         }
         wgmma_commit();
         wgmma_wait<0>();
-        // What a warp waits for is its own part; others may still read the pieces.
+        // A warp waits for its own part; others may still read the pieces.
         named_barrier_sync(2, CONSUMERS);
     }
     // The barriers' memory is for something else once nobody uses them.

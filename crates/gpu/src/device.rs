@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Words of the flag: code + 1, id, where it stood, what it must be below. See `raise` in `device.h`.
 const FLAG_WORDS: usize = 4;
 
-/// What kernels find wrong with ids in device memory: (operation, what). The numbers are those of `device.h`.
+/// Faults that kernels find in ids in device memory: (operation, what). The numbers are those of `device.h`.
 pub(crate) const FLAGS: [(&str, &str); 9] = [
     ("embed", "row"),
     ("matmul_rows", "row"),
@@ -33,7 +33,7 @@ pub struct Device {
     epoch: AtomicU64,
 }
 
-/// What slices of a workspace are aligned to: kernels access 16 bytes at a time.
+/// Alignment of a workspace's slices: kernels access 16 bytes at a time.
 const SLICE_ALIGNMENT: usize = 16;
 
 /// A workspace in slices.

@@ -1,11 +1,11 @@
-//! What a kernel does with a product before it is stored.
+//! Work of a kernel on a product before it is stored.
 
 use crate::Arg;
 use crate::activation::ActivationParams;
 use gristmill_kernels::ops::{Activation, Epilogue};
 use gristmill_kernels::tensor::ViewMut;
 
-/// What a kernel does with a product.
+/// A kernel's work on a product.
 #[derive(Clone, Copy, Debug)]
 pub enum ProductEpilogue {
     /// y = product.

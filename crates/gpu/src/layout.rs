@@ -14,7 +14,7 @@ use gristmill_kernels::ops::elements;
 use gristmill_kernels::weight::{TensorShape, TensorView, Weight};
 use std::thread;
 
-/// What planes are padded to, and loaded by.
+/// Alignment of planes, which are padded to it and loaded by it.
 const ALIGNMENT: usize = 16;
 /// Bytes that are brought into this layout at once, before they are copied to the device.
 const STAGE: usize = 32 << 20;
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    /// What `blocks.h` counts on.
+    /// Properties that `blocks.h` counts on.
     #[test]
     fn heads_are_one_plane() {
         let planes = |format| Planes::new(format, 256).planes;

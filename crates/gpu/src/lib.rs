@@ -1,4 +1,4 @@
-//! What all GPU backends share: the trait [`Gpu`], which a driver or a simulator implements, and the host side of
+//! Common parts of all GPU backends: the trait [`Gpu`], which a driver or a simulator implements, and the host side of
 //! operations.
 //!
 //! A launch is data: which kernel of which source, how many blocks, which arguments with what access. An implementer of

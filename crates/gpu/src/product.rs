@@ -65,7 +65,7 @@ pub struct Bias<'a> {
     pub matrix: usize,
 }
 
-/// What one launch multiplies: X · Wᵀ + bias; or with a second weight activation(gate · x + bias, up · x + bias).
+/// The product of one launch: X · Wᵀ + bias; or with a second weight activation(gate · x + bias, up · x + bias).
 #[derive(Clone, Copy)]
 pub struct Product<'a> {
     /// The operation, for errors.
@@ -82,7 +82,7 @@ pub struct Product<'a> {
     pub rows: RowSelection<'a>,
     /// The biases of both weights.
     pub biases: [Option<Bias<'a>>; 2],
-    /// What becomes of a result.
+    /// Work on a result before it is stored.
     pub epilogue: ProductEpilogue,
     /// Y. May be left undefined if `act` is given.
     pub y: &'a ViewMut<'a, f32>,

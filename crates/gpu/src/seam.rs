@@ -9,14 +9,14 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Clone, Debug)]
 pub struct Properties {
     /// Which device.
     pub id: DeviceId,
     /// Its name, for people.
     pub name: String,
-    /// Of CUDA the compute capability as one number, 90 for 9.0; of Metal the Apple family, 7 for the M1.
+    /// The compute capability of CUDA as one number, 90 for 9.0; the family of Apple's GPUs, 7 for the M1.
     pub architecture: u32,
     /// Multiprocessors; 0 if the system does not say.
     pub multiprocessors: u32,
@@ -30,7 +30,7 @@ pub struct Properties {
 ///
 /// Addresses are of the device's memory. [`Region`] alone allocates and frees.
 pub trait Gpu: Debug + Send + Sync {
-    /// What it is.
+    /// The device's properties.
     fn properties(&self) -> &Properties;
     /// Bytes that can still be allocated.
     fn free_memory(&self) -> Result<u64>;
@@ -54,8 +54,8 @@ pub trait Gpu: Debug + Send + Sync {
     fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<()>;
     /// Runs a kernel.
     fn launch(&self, launch: &Launch) -> Result<()>;
-    /// As [`Gpu::launch`], with as many blocks as three words in memory say once the work before is done: at `offset`
-    /// bytes of `grid`, a multiple of four. `launch.grid` says how many there are at most.
+    /// Launches as [`Gpu::launch`] does, with as many blocks as three words in memory say once the work before is done:
+    /// at `offset` bytes of `grid`, a multiple of four. `launch.grid` says how many there are at most.
     fn launch_indirect(&self, launch: &Launch, grid: &Region, offset: usize) -> Result<()> {
         let _ = (grid, offset);
         let (device, what) = (self.properties().id, launch.kernel.entry.to_owned());
@@ -202,7 +202,7 @@ impl Unit {
         Format::ALL.iter().map(move |format| Self::new(file, &[("FORMAT", format.name())]))
     }
 
-    /// What a macro is defined as.
+    /// A macro's definition.
     pub fn define(&self, name: &str) -> Option<&str> {
         self.defines.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
@@ -239,7 +239,7 @@ impl Kernel<'_> {
     }
 }
 
-/// What a kernel does with a buffer.
+/// A kernel's use of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reads it.

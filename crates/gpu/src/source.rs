@@ -12,7 +12,7 @@ use std::fmt::Write;
 pub struct Library {
     /// The crate, whose folder `src/kernels` has the files.
     pub krate: &'static str,
-    /// Of a GPU's own crate the file that spells [`LANGUAGE`].
+    /// The file of a GPU's own crate that spells [`LANGUAGE`].
     pub language: Option<&'static str>,
     /// Names and contents.
     pub files: &'static [(&'static str, &'static str)],
@@ -33,7 +33,7 @@ macro_rules! library {
     };
 }
 
-/// What all GPUs share.
+/// Sources that all GPUs share.
 pub const COMMON: Library = library!("gpu", language None, common::SHARED_STRUCTS,
     [
         "act.h",

@@ -1,4 +1,4 @@
-//! What weights, activations and caches are on a GPU.
+//! Storage of weights, activations and caches on a GPU.
 
 use crate::layout::PlaneRows;
 use crate::seam::{Access, Arg, Gpu, Region};
@@ -41,7 +41,7 @@ pub struct GpuAct {
 pub struct RoundedAct {
     /// rows × ⌈cols / 32⌉ blocks of [`Int8Block`].
     pub int8: Region,
-    /// Of each block 16 words of two bfloat16, zeros past a row's end. Of 16 columns the even ones come before the odd
+    /// Each block is 16 words of two bfloat16, zeros past a row's end. In 16 columns the even ones come before the odd
     /// ones: four lanes that have four neighbours each find them at the places where tensor cores want them.
     pub bf16: Region,
 }
@@ -90,7 +90,7 @@ impl GpuAct {
 pub struct KvData {
     /// Elements, of 16 or 8 bits.
     pub cells: Region,
-    /// Of 8-bit caches a scale for each group of elements, in the same order.
+    /// Scales of 8-bit caches, one for each group of elements, in the same order.
     pub scales: Option<Region>,
 }
 

@@ -1,4 +1,4 @@
-//! What differs between GPUs: matrices, experts, attention, and how a device is driven.
+//! Differences between GPUs: matrices, experts, attention, and how a device is driven.
 
 use crate::attention::AttentionCall;
 use crate::device::Device;

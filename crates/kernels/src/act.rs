@@ -11,7 +11,7 @@ use std::any::Any;
 pub enum Precision {
     /// f32: the exact path of every format, for tests and reference runs.
     Exact,
-    /// What is fastest for the weight: int8 with a scale per 32 for quantised weights; bfloat16 for bfloat16 weights
+    /// The fastest form for the weight: int8 with a scale per 32 for quantised weights; bfloat16 for bfloat16 weights
     /// where the CPU multiplies such pairs, rounded to nearest, ties to even; f32 for other float weights.
     Fast,
 }

@@ -40,8 +40,8 @@ impl Backend {
         self.kernels.device()
     }
 
-    /// What the bits of results depend on beside the operations and the build: the instruction sets of a CPU, the model
-    /// of a GPU.
+    /// Properties on which the bits of results depend beside the operations and the build: the instruction sets of a
+    /// CPU, the model of a GPU.
     pub fn arithmetic(&self) -> Vec<String> {
         self.kernels.arithmetic()
     }
@@ -57,7 +57,7 @@ impl Backend {
         self.kernels.free_memory()
     }
 
-    /// What the device can do at most, measured in a moment; `None` for the CPU, whose levels others can measure.
+    /// The most that the device can do, measured in a moment; `None` for the CPU, whose levels others can measure.
     pub fn rates(&self) -> Result<Option<Rates>> {
         self.kernels.rates()
     }

@@ -31,9 +31,9 @@ pub enum Error {
         op: &'static str,
         /// The dimension.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         found: usize,
-        /// What it must be.
+        /// The value that it must have.
         expected: usize,
     },
     /// A buffer is smaller than the operation needs.
@@ -41,7 +41,7 @@ pub enum Error {
     TooSmall {
         /// The operation.
         op: &'static str,
-        /// What is too small.
+        /// The dimension that is too small.
         what: &'static str,
         /// Its size.
         found: usize,
@@ -57,7 +57,7 @@ pub enum Error {
         what: &'static str,
         /// Its value.
         found: String,
-        /// What is allowed.
+        /// The rule that it breaks.
         rule: &'static str,
     },
     /// An id read from a buffer is out of range.
@@ -65,7 +65,7 @@ pub enum Error {
     Id {
         /// The operation.
         op: &'static str,
-        /// What the id names.
+        /// The kind of thing that the id names.
         what: &'static str,
         /// The id.
         id: u32,
@@ -89,7 +89,7 @@ pub enum Error {
     ForeignLayout {
         /// The operation.
         op: &'static str,
-        /// What has the layout.
+        /// The object with that layout.
         what: &'static str,
     },
     /// Tensor bytes do not match format and shape.
@@ -111,7 +111,7 @@ pub enum Error {
     /// An allocation failed.
     #[error("cannot allocate {bytes} bytes for {what}; use a smaller context, batch or model")]
     OutOfMemory {
-        /// What for.
+        /// The purpose of the memory.
         what: &'static str,
         /// How much.
         bytes: usize,
@@ -124,9 +124,9 @@ pub enum Error {
     Device {
         /// Which device.
         device: DeviceId,
-        /// What was to be done.
+        /// The action that was refused.
         what: String,
-        /// What it said, and what can be done about it.
+        /// The device's message, and what can be done about it.
         reason: String,
     },
     /// A number of threads that cannot be started.

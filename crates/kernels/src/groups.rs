@@ -27,15 +27,15 @@ pub struct Groups {
 /// The lists of [`Groups`] for the backend that fills them.
 #[derive(Debug)]
 pub struct GroupLists<'a> {
-    /// As [`Groups::counts`].
+    /// See [`Groups::counts`].
     pub counts: &'a mut Buffer<u32>,
-    /// As [`Groups::pairs`]. A GPU puts pairs without an expert behind the others.
+    /// See [`Groups::pairs`]. A GPU puts pairs without an expert behind the others.
     pub pairs: &'a mut Buffer<u32>,
-    /// As [`Groups::tiles`].
+    /// See [`Groups::tiles`].
     pub tiles: &'a mut Buffer<u32>,
-    /// As [`Groups::tile_count`].
+    /// See [`Groups::tile_count`].
     pub tile_count: &'a mut Buffer<u32>,
-    /// As [`Groups::tile_rows`]; the backend may choose another number for each grouping.
+    /// See [`Groups::tile_rows`]; the backend may choose another number for each grouping.
     pub tile_rows: &'a mut usize,
 }
 

@@ -18,7 +18,7 @@ pub enum KvFormat {
     /// 16 bits each.
     #[default]
     F16,
-    /// As blocks of the format `Q8_0`: 32 neighbours of a key or value have 8 bits each and share a scale, 8.5 bits in
+    /// Blocks of the format `Q8_0`: 32 neighbours of a key or value have 8 bits each and share a scale, 8.5 bits in
     /// all. The last block of a width that is not a multiple of 32 is shorter.
     Q8_0,
 }

@@ -43,7 +43,7 @@ impl TensorView {
     }
 }
 
-/// What a weight is for; a backend chooses its layout by it.
+/// The purpose of a weight; a backend chooses its layout by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A matrix (or one per expert) that is multiplied with activations. Several tensors of the same `cols` and
@@ -120,7 +120,7 @@ pub struct Prepared {
 }
 
 impl Weight {
-    /// What it was prepared for.
+    /// The purpose that it was prepared for.
     pub fn role(&self) -> Role {
         self.role
     }

@@ -3,7 +3,7 @@
 use gristmill_gpu::Access;
 use std::ops::Range;
 
-/// What launches have touched since the last barrier. Work of no conflict may run side by side.
+/// Memory that launches have touched since the last barrier. Work of no conflict may run side by side.
 #[derive(Debug, Default)]
 pub(super) struct Hazards {
     read: Vec<Range<u64>>,
@@ -43,12 +43,12 @@ mod tests {
         assert!(!meet(&[(0..16, Read), (16..32, Write)]));
         // The same is read, and neighbours are written.
         assert!(!meet(&[(0..16, Read), (32..48, Write), (48..48, Write)]));
-        // What was written is read; after the barrier nothing is in the way but that launch itself.
+        // A read after a write; after the barrier nothing is in the way but that launch itself.
         assert!(meet(&[(31..33, Read), (64..80, Write)]));
         assert!(!meet(&[(16..31, ReadWrite)]));
-        // What was read is written, also by who reads it too.
+        // A write after a read, also by a launch that reads too.
         assert!(meet(&[(32..40, ReadWrite)]));
-        // What was written is written.
+        // A write after a write.
         assert!(meet(&[(39..41, Write)]));
         assert!(!meet(&[(64..80, Write), (0..8, Read)]));
     }

@@ -20,7 +20,7 @@ const SMALL: usize = 1024;
 const MOST_ROWS: usize = 8;
 /// Weight rows of a lane group, and the kernel: for small weights, which want many blocks, and for large ones.
 const SORTS: [(usize, &str); 2] = [(1, "norm_matmul_small"), (4, "norm_matmul")];
-/// What a launch writes beside Y: `NormPart` in the source.
+/// Parts that a launch writes beside Y: `NormPart` in the source.
 const NORMED: u32 = 1;
 const ACT: u32 = 2;
 const OTHER: u32 = 4;

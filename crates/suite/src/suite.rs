@@ -28,7 +28,7 @@ pub enum Repeats {
 /// Makes a backend with so many threads.
 pub type Make<'a> = &'a dyn Fn(usize) -> gristmill_kernels::Result<Backend>;
 
-/// What a case computes.
+/// The result of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
     /// Compared by the tolerance.
@@ -52,7 +52,7 @@ impl From<Vec<u32>> for Output {
 /// Squared normal errors of mean 1 exceed 1 + this about once in a million cases.
 pub const NORMAL: f64 = 20.0;
 
-/// As [`NORMAL`] for squares of products of two normals, which an error is that a random factor multiplies: |z₁ z₂|
+/// The same as [`NORMAL`] for squares of products of two normals: errors that a random factor multiplies. |z₁ z₂|
 /// exceeds t with a probability of about √(2 / π t) · e⁻ᵗ, which is a millionth at t = 12.3.
 pub const PRODUCT: f64 = 150.0;
 
@@ -80,7 +80,7 @@ pub struct Worst {
     pub kind: &'static str,
     /// Its normalised mean squared error.
     pub nmse: f64,
-    /// What is allowed.
+    /// The error that is allowed.
     pub bound: f64,
 }
 

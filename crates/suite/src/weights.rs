@@ -57,7 +57,8 @@ type Pool = Arc<OnceLock<Arc<[u8]>>>;
 /// Encoded values that all cases of a seed share: to encode them for each case took a quarter of the time of the op
 /// suite on a CPU.
 fn pool(seed: u64, format: Format, cols: usize, values: usize) -> Arc<[u8]> {
-    static POOLS: LazyLock<Mutex<HashMap<(u64, Format, usize, usize), Pool>>> = LazyLock::new(Mutex::default);
+    type Pools = HashMap<(u64, Format, usize, usize), Pool>;
+    static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
     let pool = {
         let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(pools.entry((seed, format, cols, values)).or_default())

@@ -63,10 +63,10 @@ impl Drop for Server {
     }
 }
 
-/// What the page has of a line that a command prints.
+/// The page's line for a line that a command prints.
 pub(super) type Tells = fn(&str) -> Option<String>;
 
-/// What a script has checked.
+/// The page's line for a check of a script.
 pub(super) fn checked(line: &str) -> Option<String> {
     line.strip_prefix("ok: ").map(|what| format!("- {what}"))
 }
@@ -116,7 +116,7 @@ impl Page {
     }
 }
 
-/// What the clients need, from registries and from this repository.
+/// Tools that the clients need, from registries and from this repository.
 struct Tools {
     scripts: PathBuf,
     packages: PathBuf,

@@ -42,7 +42,7 @@ impl Part {
     }
 }
 
-/// What a part was proved for.
+/// The sources, date and commit that a part was proved for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     hash: String,

@@ -152,7 +152,10 @@ mod tests {
             Ok(chosen(parts::all()?, only)?.iter().map(Part::name).collect())
         };
         assert_eq!(names(&[]).map(|all| all.len()), parts::all().map(|all| all.len()));
-        assert_eq!(names(&["mutations route", "checked"]), Ok(vec!["mutations route".to_owned(), "checked".to_owned()]));
+        assert_eq!(
+            names(&["mutations route", "checked"]),
+            Ok(vec!["mutations route".to_owned(), "checked".to_owned()])
+        );
         assert!(names(&["barriers"]).is_ok_and(|barriers| barriers.len() > 20));
         assert!(names(&["checked", "nothing"]).is_err_and(|error| error.contains("no part nothing")));
     }

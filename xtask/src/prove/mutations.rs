@@ -21,7 +21,7 @@ of the op suite ran on every CPU level of the machine.
 | --- | ---: | ---: | ---: | ---: | --- |
 ";
 
-/// What the command line asks of [`mutations`].
+/// Options of [`mutations`] on the command line.
 #[derive(Default)]
 struct Options<'a> {
     only: Option<&'a str>,

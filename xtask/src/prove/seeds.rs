@@ -15,7 +15,7 @@ const ROUNDS: usize = 10;
 /// Kinds of cases on the page: those with the largest errors.
 const KINDS: usize = 30;
 
-/// What the command line asks of [`seeds`].
+/// Options of [`seeds`] on the command line.
 struct Options<'a> {
     rounds: usize,
     output: Option<&'a str>,
@@ -85,7 +85,7 @@ fn failures_of(text: &str) -> Vec<String> {
     failed.chain(said).map(str::to_owned).collect()
 }
 
-/// Of a line "kind  NMSE error of bound  (backend)" the kind, the backend and the share of the bound that was needed.
+/// The kind, the backend and the share of the bound that was needed, in a line "kind  NMSE error of bound  (backend)".
 fn error_of(line: &str) -> Option<(&str, &str, f64)> {
     let (kind, rest) = line.strip_prefix("    ")?.split_once(" NMSE ")?;
     let (numbers, backend) = rest.split_once("  (")?;

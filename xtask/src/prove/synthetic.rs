@@ -26,7 +26,7 @@ assert (scores == scores).all(), 'a logit is NaN'
 print(f'opened {model.n_vocab()} {scores.std():.4f}')
 ";
 
-/// What came of one model.
+/// The outcome for one model.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     /// llama.cpp ran it.

@@ -16,7 +16,7 @@ const ABOVE_KERNELS: [&str; 3] = ["gristmill-files", "gristmill-engine", "gristm
 /// A run of the suite that takes longer hangs: a mutated loop may never end.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// What came of running the suite on a mutated tree.
+/// The outcome of the suite on a mutated tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// A test failed: the mutation was noticed.
@@ -54,7 +54,7 @@ impl fmt::Display for Outcome {
 pub(super) struct Workshop {
     tree: PathBuf,
     target: PathBuf,
-    /// What the last build said.
+    /// Output of the last build.
     pub(super) log: PathBuf,
     /// Seed of every run of the suite: what passes before a mutation and fails after fails because of it.
     pub(super) seed: u64,

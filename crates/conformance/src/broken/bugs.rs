@@ -12,7 +12,7 @@ pub struct Bug {
     pub file: &'static str,
     /// A piece of the source; the first occurrence is replaced.
     pub find: &'static str,
-    /// What stands there instead.
+    /// The text that replaces it.
     pub replace: &'static str,
     /// A part of the op suite that runs it.
     pub part: &'static str,
@@ -90,7 +90,7 @@ pub const BUGS: &[Bug] = &[
     wgmma("wgmma_wait<1>();", "wgmma_wait<2>();", "matmul_rows", &[Kind::InFlight]),
     wgmma("wgmma_wait<0>();\n        stages.release(step);", "stages.release(step);\n        wgmma_wait<0>();", "matmul", &[Kind::InFlight, Kind::RaceInBlock]),
     wgmma("        wgmma_wait<0>();\n", "", "gate_up", &[Kind::InFlight, Kind::RaceInBlock]),
-    // Of what only Metal has: memory that a barrier does not order, weights as the file has them, its words.
+    // Bugs that only Metal can have: memory that a barrier does not order, weights as the file has them, its words.
     metal("route_and_group.h", "barrier_global();", "barrier();", "route_and_group", &[Kind::RaceInBlock]),
     metal("sample.h", "    }\n    barrier_global();\n    for (u64 token", "    }\n    barrier();\n    for (u64 token", "sample", &[Kind::RaceInBlock, Kind::RaceInWarp]),
     metal("reduce.h", "scratch[here.warp()] = value;\n    barrier();\n    return warp_sum", "scratch[here.warp()] = value;\n    return warp_sum", "rms_norm", &[Kind::RaceInBlock, Kind::Uninitialised]),

@@ -85,7 +85,7 @@ fn run(cases: Cases, instead: &[(&'static str, String)]) -> (Vec<Arc<Simulator>>
     (simulators.into_inner().unwrap_or_else(PoisonError::into_inner), message)
 }
 
-/// What some cases run.
+/// Sources and lines that some cases reach.
 #[derive(Clone, Debug)]
 struct Seen {
     cases: Cases,
@@ -137,7 +137,7 @@ const SELDOM: &[(Language, &str, &str, Only)] = &[
 ];
 const MOST_LOOKS: usize = 100;
 
-/// Of how many of the parts that come near a call more cases are looked at in each round.
+/// The number of parts near a call of which a round looks at more cases.
 const MOST_WAYS: usize = 5;
 
 impl Map {
@@ -155,7 +155,7 @@ impl Map {
         let forced = forced.flat_map(|only| families::PARTS.iter().map(move |&part| (part, only)));
         let forced = forced.flat_map(|way| repeat_n(way, looks.div_ceil(2)));
         let any = parts.into_iter().flat_map(|part| repeat_n((part, Only::Any), looks));
-        // Those of families take longest, so they begin.
+        // Cases of families take longest, so they begin.
         let all: Vec<Cases> = forced.chain(any).map(|(part, only)| case(part, only)).collect();
         let mut seen = each(&all, |&cases| Seen::new(cases)).into_iter().collect::<Result<Vec<_>, _>>()?;
         for &(_, file, part, only) in SELDOM.iter().filter(|(known, ..)| *known == language) {

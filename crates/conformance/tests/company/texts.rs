@@ -25,12 +25,12 @@ pub(crate) struct Company {
     pub(crate) kv_format: KvFormat,
 }
 
-/// What a comparison has found.
+/// The findings of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     /// Rows of logits that were compared.
     pub(crate) rows: usize,
-    /// Those with other bits.
+    /// Rows with other bits.
     pub(crate) different: usize,
     /// Tokens whose keys and values another text had left.
     pub(crate) reused: usize,
@@ -56,7 +56,7 @@ struct Open {
 /// A text's part of a batch.
 struct Part {
     tokens: Vec<u32>,
-    /// Those of the text; guesses follow.
+    /// Number of tokens that are the text's; guesses follow.
     own: usize,
 }
 
@@ -118,7 +118,7 @@ impl Company {
                 found.reused += at;
                 open.push(Open { text, id, at });
             }
-            // As in decoding: a token of each.
+            // A token of each text, as in decoding.
             let single = rng.chance(0.3);
             found.single += usize::from(single && open.len() > 1);
             let parts: Vec<Part> = open.iter().map(|own| self.part(own, &texts[own.text], single, rng)).collect();

@@ -51,7 +51,7 @@ pub(super) fn tile(device: &Properties, spec: KvSpec, precision: Precision) -> O
     if !tensor_cores(device, spec) || keys > 256 || values > 256 {
         return None;
     }
-    // As many keys at once as the registers hold scores and results for.
+    // The registers hold scores and results for so many keys at once.
     let together = match keys.max(values) {
         ..=64 => 64,
         _ if values <= 128 => 32,

@@ -33,7 +33,7 @@ pub(super) fn error(id: DeviceId, what: &str, reason: impl Into<String>) -> Erro
     Error::Device { device: id, what: what.to_owned(), reason: reason.into() }
 }
 
-/// What the driver calls a failure, and what can be done about it.
+/// The driver's name of a failure, and what can be done about it.
 fn reason(code: CUresult) -> String {
     let mut text = ptr::null();
     // SAFETY: the pointer lives through the call; the string is the driver's and static.

@@ -1,4 +1,4 @@
-// What the attention kernels share: parameters, which positions a token sees, and how these are cut into splits.
+// Common parts of the attention kernels: parameters, positions that a token sees, and how these are cut into splits.
 #pragma once
 #include "quantise.h"
 

@@ -25,7 +25,7 @@ DEV u32 word(const uint4& words, u32 i) { return i == 0 ? words.x : i == 1 ? wor
 DEV float split_query(Four v, float factor, uint4* high, uint4* low) {
     float largest = 0.0f;
     for (u32 i = 0; i < 4; i++) v.at[i] *= factor, largest = fmaxf(largest, fabsf(v.at[i]));
-    // As integers, numbers that are not below 0 have the same order.
+    // Integers have the same order as the floats with their bits, where none is below 0.
     RowScale scale = row_scale(__uint_as_float(warp_largest(__float_as_uint(largest))));
     for (u32 i = 0; i < 4; i++) v.at[i] *= scale.apply;
     uint2 parts[2];
@@ -76,7 +76,7 @@ struct Cache {
     u16 *keys, *values;
     u32 kv_head, first, end;
 
-    // What the token does not see is not read: another sequence may have left infinities there; 0 · ∞ is not 0.
+    // Keys that the token does not see are not read: another sequence may have left infinities there; 0 · ∞ is not 0.
     DEV bool has(const Walk& walk, u32 at) const {
         u32 position = walk.now.block * KV_BLOCK + at;
         return walk.id < p.blocks && position >= first && position < end;
@@ -262,7 +262,7 @@ struct SplitRow {
             }
         }
     }
-    // As the only split of a head's result.
+    // Writes a head's result, of which this is the only split.
     DEV void write_result(const AttentionParams& p, const Results& results, u32 token, u32 head, float sink) {
         float share = only_share(max, sum, sink);
         for (u32 i = 0; i < 4; i++) column.at[i] = bad ? 0.0f : column.at[i] * share;

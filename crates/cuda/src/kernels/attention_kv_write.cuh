@@ -1,4 +1,4 @@
-// What `attention_decode` does with new queries, keys and values before it uses them.
+// Work of `attention_decode` on new queries, keys and values before it uses them.
 //
 // KEY_WIDTH: of a head, rounded up.
 #pragma once

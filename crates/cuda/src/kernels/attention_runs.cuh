@@ -6,7 +6,7 @@
 #define ROWS 64u
 #define MAX_TILE_TOKENS ROWS
 
-// What a thread block takes of the batch: tokens from `first` on, and query heads of one KV head. Tiles from the end of the
+// A thread block's part of the batch: tokens from `first` on, and query heads of one KV head. Tiles from the end of the
 // batch come first: in a prompt they see most.
 struct Tile {
     u32 kv_head, head_first, heads;

@@ -112,7 +112,7 @@ struct Work {
             for (int i = 0; i < 8; i++) acc[r][i] *= rescale[r];
         }
         for (u32 key = share; key < TILE; key += shares) {
-            // What the token does not see is not read: another sequence may have left infinities there, and 0 · ∞ is not 0.
+            // A key that the token does not see is not read: another sequence may have left infinities, and 0 · ∞ is not 0.
             u32 position = tile_first + key;
             if (!sees(position, tile_end)) continue;
             float x[8];

@@ -57,7 +57,7 @@ static __device__ const Here here = {};
 // they wrote to memory that every block sees.
 DEV void barrier() { __syncthreads(); }
 DEV void barrier_global() { __syncthreads(); }
-// What lanes of the warp wrote to the block's memory is seen by its other lanes.
+// After it, lanes of the warp see what its other lanes wrote to the block's memory.
 DEV void warp_barrier() { __syncwarp(); }
 
 template <class T>

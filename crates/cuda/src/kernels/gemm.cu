@@ -13,7 +13,7 @@
 // multiprocessor), STAGES.
 #include "gemm.cuh"
 
-// As many parameters as the host passes; below sm_80 there is nothing to launch.
+// The host passes so many parameters; below sm_80 there is nothing to launch.
 #if __CUDA_ARCH__ >= 800
 
 // Weights as one lane of a quad unpacks them: `PIECES` times 16 columns in a step.

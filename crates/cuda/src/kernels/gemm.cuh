@@ -1,4 +1,4 @@
-// What the matrix products on tensor cores share: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
+// Common parts of the matrix products on tensor cores: Y = X · Wᵀ for many rows of X, dense or grouped by expert.
 //
 // Weights are rounded to bfloat16 after scaling in f32. With rounded activations the NMSE is about 6e-6; int8 activations
 // have 3e-5.
@@ -38,7 +38,7 @@ DEV Scale scale_of(const typename F::Raw& raw, int piece) {
     return {of.scale, offset};
 }
 
-// Of the four columns whose codes are a word, the even ones (`odd` = 0) or the odd ones, as bfloat16. A byte in the mantissa
+// The even (`odd` = 0) or the odd ones of the four columns whose codes are a word, as bfloat16. A byte in the mantissa
 // of a float is that byte and a constant, so that conversion, zero and minimum are one multiply-add in f32. A scale of 2^113
 // or more, which MXFP4 alone can have, overflows in it: NaN.
 template <class F>
@@ -63,7 +63,7 @@ DEV u32 pair_of(u32 word, Scale scale, int odd) {
 // A lane's rows of weights: in each fragment one, and as h = 1 the one 8 below, or the same of the other matrix.
 typedef Row LaneRows[FRAGMENTS][2];
 
-// Those of outputs `output_of(m, h)`. Past the end the last one stands in.
+// Finds the rows of outputs `output_of(m, h)`. Past the end the last one stands in.
 template <class OutputOf>
 DEV void find_rows(const u8* weight, const u8* up, u32 expert, OutputOf output_of, const GemmParams& p, LaneRows& row) {
 #pragma unroll
@@ -81,7 +81,7 @@ struct Rows {
     u32 expert, first, end;
 };
 
-// Those of this number of `tokens` rows or, after `dependency_wait`, of a tile of experts. There is one tile more: it zeroes
+// Rows of this number of `tokens` rows or, after `dependency_wait`, of a tile of experts. There is one tile more: it zeroes
 // outputs `from` to `to` of the pairs without an expert, which follow those of the last tile.
 DEV Rows rows_of(u32 tile, u32 from, u32 to, const u32* pairs, const u32* tiles, const u32* tile_count, float* y,
                  const GemmParams& p) {

@@ -48,7 +48,7 @@ struct WarpScratch {
     u8 codes[16][COLUMNS];
     // Scale and minimum of each row, and a row more, so that neighbours lie in different banks.
     float2 scales[MOST_GROUPS][17];
-    // Of each row of X its scale and what else the format wants: the sum of its numbers, scaled; or WHOLE − ZERO · that sum.
+    // Each row's scale, and the other number that the format wants: its scaled sum; or WHOLE − ZERO · that sum.
     float2 columns[MOST_GROUPS][TOKENS];
 };
 // Sums of 16 outputs and 8 rows of X, as `mma` gives them: of lane 4g + t, outputs g and g + 8 of rows 2t and 2t + 1.
@@ -116,7 +116,7 @@ struct Multiplier {
                 for (int piece = 0; piece < Format::PIECES; piece++)
                     keep_scale(raw[i], piece, Format::at(span(), piece), row(i));
             } else if (SPANS == GROUPS) {
-                // As many spans as groups: each span's lane unpacks the scale of one.
+                // Each of so many spans' lanes unpacks the scale of one group.
                 int piece = Format::at(span(), 0) / 2 == span() ? 0 : 1;
                 keep_scale(raw[i], piece, span(), row(i));
             } else if (span() % 2 == 0) {
@@ -173,7 +173,7 @@ struct Slabs {
     const u8 *weight, *up;
     u32 slabs, first;
 
-    // What the lane loads of 256 columns of 16 outputs. Past the end the last one stands in.
+    // A lane's words of 256 columns of 16 outputs. Past the end the last one stands in.
     DEV void load(u32 expert, u32 chunk, u32 slab, Format::Raw (&raw)[LOADS]) const {
         bool second = GATED && slab >= slabs;
         const u8* matrix = (second ? up : weight) + expert * p.matrix_bytes;
@@ -213,7 +213,7 @@ struct Slabs {
             }
         }
     }
-    // Of a row of Y without an expert.
+    // Writes zeros to a row of Y without an expert.
     DEV void zero(u32 row, const Gated& out, Four* staged, float* y) const {
         if (GATED) {
             if (here.thread_x() < 8) staged[here.thread_x()] = {};
@@ -238,7 +238,7 @@ KERNEL_BOUNDED(gemm_int8, 128, LEAST_BLOCKS)
     SHARED(u32, missing, TOKENS);
     const u32 warps = here.block_width() / 32, slabs = p.cut, all = slabs * (GATED ? 2 : 1);
     const u32 chunks = (p.blocks * Format::BLOCK + COLUMNS - 1) / COLUMNS;
-    // Of each warp, of gate and then of up, of 16 outputs each.
+    // Sums of each warp, of gate and then of up, for 16 outputs each.
     Sums* sums = reinterpret_cast<Sums*>(scratches + warps);
     if (tiles != nullptr) dependency_wait();
     dependency_launch();

@@ -249,7 +249,7 @@ KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
     if (rows.first == rows.end) return;
 
     const Block block = {rows.expert, block_output, rows.end - rows.first, (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP};
-    // What the swizzle asks for.
+    // The swizzle needs this alignment.
     const Stages stages = {shared + (-shared_address(shared) & 1023), full, empty};
     float* sums_of = reinterpret_cast<float*>(stages.memory);
     const bool few = TOKENS > 32 && block.count <= TOKENS / 2;

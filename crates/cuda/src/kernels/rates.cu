@@ -1,4 +1,4 @@
-// What a device can do at most: bytes read from memory, and bf16 products by tensor cores.
+// The most that a device can do: bytes read from memory, and bf16 products by tensor cores.
 #include "device.h"
 
 struct ReadParams {

@@ -26,7 +26,7 @@ struct Checkpoint {
 
 /// The states of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct Checkpoints {
     /// Before the last batch.
     before: Checkpoint,
     now: Checkpoint,
@@ -37,7 +37,7 @@ struct Held {
 pub(super) struct Fixed {
     /// The sequences that have each slot, counted twice if both their checkpoints are in it.
     users: Vec<u32>,
-    held: Vec<Held>,
+    checkpoints: Vec<Checkpoints>,
     /// For the tokens of the current batch.
     pub(super) runs: Runs,
 }
@@ -82,8 +82,8 @@ impl Fixed {
         // Each token of a batch may be a run by itself.
         let count = limits.sequences.min(limits.batch_tokens);
         let list = backend.alloc::<u32>(count * RUN_WORDS, "runs")?;
-        let held = vec![Held::default(); limits.sequences];
-        Ok(Some(Self { users: vec![0; slots], held, runs: Runs { list, count } }))
+        let checkpoints = vec![Checkpoints::default(); limits.sequences];
+        Ok(Some(Self { users: vec![0; slots], checkpoints, runs: Runs { list, count } }))
     }
 
     /// Slots of each layer's buffers.
@@ -99,7 +99,7 @@ impl Fixed {
 
     /// Takes a slot for the state of a sequence that grows to `len` tokens.
     pub(super) fn grow(&mut self, sequence: usize, len: usize) -> Result<()> {
-        let Held { before, now } = self.held[sequence];
+        let Checkpoints { before, now } = self.checkpoints[sequence];
         // Each sequence has two at most, and this one only one now.
         let free = self
             .users
@@ -109,37 +109,37 @@ impl Fixed {
         let slot = free.ok_or(Error::OutOfBlocks { needed: 1, free: 0 })?;
         self.drop_checkpoint(before);
         self.users[slot] += 1;
-        self.held[sequence] = Held { before: now, now: Checkpoint { len, slot: Some(slot as u32) } };
+        self.checkpoints[sequence] = Checkpoints { before: now, now: Checkpoint { len, slot: Some(slot as u32) } };
         Ok(())
     }
 
     /// The greatest length up to `len` to which a sequence can be shortened.
     pub(super) fn checkpoint(&self, sequence: usize, len: usize) -> usize {
-        let Held { before, now } = self.held[sequence];
+        let Checkpoints { before, now } = self.checkpoints[sequence];
         [now.len, before.len].into_iter().find(|&checkpoint| checkpoint <= len).unwrap_or(0)
     }
 
     /// Shortens a sequence to a length of [`Self::checkpoint`].
     pub(super) fn truncate(&mut self, sequence: usize, len: usize) {
-        let Held { before, now } = self.held[sequence];
+        let Checkpoints { before, now } = self.checkpoints[sequence];
         if len >= now.len {
             return;
         }
         self.drop_checkpoint(now);
-        self.held[sequence] = Held { before: Checkpoint::default(), now: before };
+        self.checkpoints[sequence] = Checkpoints { before: Checkpoint::default(), now: before };
         if len < before.len {
             self.drop_checkpoint(before);
-            self.held[sequence] = Held::default();
+            self.checkpoints[sequence] = Checkpoints::default();
         }
     }
 
     /// Gives an empty sequence the state of another.
     pub(super) fn share(&mut self, from: usize, to: usize) {
-        let held = self.held[from];
-        for slot in [held.before, held.now].into_iter().filter_map(|checkpoint| checkpoint.slot) {
+        let checkpoints = self.checkpoints[from];
+        for slot in [checkpoints.before, checkpoints.now].into_iter().filter_map(|checkpoint| checkpoint.slot) {
             self.users[slot as usize] += 1;
         }
-        self.held[to] = held;
+        self.checkpoints[to] = checkpoints;
     }
 
     /// Uploads the runs of a batch, whose tokens belong to these sequences, padded to `padded` tokens.
@@ -147,7 +147,7 @@ impl Fixed {
         let mut words = Vec::new();
         let mut first = 0;
         for run in sequences.chunk_by(|a, b| a == b) {
-            let Held { before, now } = self.held[run[0] as usize];
+            let Checkpoints { before, now } = self.checkpoints[run[0] as usize];
             let slot = |checkpoint: Checkpoint| checkpoint.slot.unwrap_or(PADDING);
             // A batch has far fewer than 2^32 tokens.
             words.extend([first, run.len() as u32, slot(before), slot(now)]);
@@ -165,8 +165,8 @@ impl Fixed {
     /// Checks the invariants; `lens` are the tokens of each sequence.
     pub(super) fn check(&self, lens: &[usize]) {
         let mut users = vec![0; self.users.len()];
-        for (held, &len) in self.held.iter().zip(lens) {
-            let Held { before, now } = held;
+        for (checkpoints, &len) in self.checkpoints.iter().zip(lens) {
+            let Checkpoints { before, now } = checkpoints;
             assert_eq!(now.len, len);
             assert!(before.len <= now.len && (before.len < now.len || len == 0));
             for checkpoint in [before, now] {

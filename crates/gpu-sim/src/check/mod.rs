@@ -30,13 +30,13 @@ pub(crate) struct Checks {
     extents: Extents,
 }
 
-/// What barriers and synchronisations have ordered in one kind of memory.
+/// Order that barriers and synchronisations have made in one kind of memory.
 #[derive(Debug, Default)]
 struct Ordered {
     /// Barriers and blocks so far. It never begins anew, so shared memory needs no cleaning.
     phase: u32,
     first_phase: u32,
-    /// Of each warp of the block.
+    /// Beats of each warp of the block.
     beats: Vec<Beats>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Shared<'a> {
     pub(crate) ranges: &'a [Range<usize>],
 }
 
-/// What is wrong with an access; the earlier one, if there is one: who, and offset in the code.
+/// The fault of an access; the earlier one, if there is one: who, and offset in the code.
 #[derive(Debug)]
 pub(crate) struct Wrong {
     pub(crate) kind: Kind,

@@ -48,7 +48,7 @@ pub(super) struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Touch {
     Read,
-    /// Of what no launch writes.
+    /// A read of memory that no launch writes.
     Constant,
     Write,
     Atomic,
@@ -73,7 +73,7 @@ impl Touch {
     }
 }
 
-/// What memory it is.
+/// The kind of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scope {
     /// Shared memory: every block has its own.
@@ -90,7 +90,7 @@ pub(super) struct Beats {
     /// The last of all lanes, and of all threads.
     pub(super) whole: u32,
     pub(super) floor: u32,
-    /// Those of some lanes since: beat and lanes.
+    /// Beats of some lanes since: beat and lanes.
     pub(super) parts: Vec<(u32, u32)>,
 }
 
@@ -181,13 +181,13 @@ impl Now<'_> {
         }
     }
 
-    /// What a cell remembers after one more read.
+    /// The record of a cell after one more read.
     fn and_read(&self, read: Past, readers: &mut Readers) -> Past {
         let earlier =
             if read.marks & VALID != 0 && read.phase < self.first_phase { BLOCKS } else { read.marks & BLOCKS };
         let mine = Past { marks: VALID | earlier, ..self.record };
         if read.marks & VALID != 0 && earlier == 0 && self.clocks.is_some() && read.marks & (LANES | WARPS) == 0 {
-            // Those stay that this one does not know of: who knows of this one need not know of them.
+            // Reads that this one does not know of stay: a thread that knows of this one need not know of them.
             let several = read.marks & SEVERAL != 0;
             let reads = if several { readers.get(read.beat) } else { &[read][..] };
             let stays = |read: &&Past| read.actor != mine.actor && self.unordered(**read).is_some();

@@ -29,25 +29,25 @@ pub(crate) struct ThreadView {
     pub(crate) warp: u32,
 }
 
-/// What lanes of a warp do together; the last to come runs `complete` for all.
+/// A meeting of a warp's lanes; the last to come runs `complete` for all.
 #[repr(C)]
 pub(crate) struct Meeting {
     pub(crate) complete: unsafe extern "C" fn(*mut EngineView, *const *mut c_void, u32),
     pub(crate) what: *const c_char,
-    /// Who must come: bits of [`lanes`].
+    /// The lanes that must come: bits of [`lanes`].
     pub(crate) lanes: u32,
     /// In which memory the others may read after it what a lane wrote before it.
     pub(crate) orders: u32,
 }
 
-/// Who must come to a meeting: all 32 lanes; all with which the warp began, and none may meet others meanwhile. Both at
-/// one place in the source.
+/// Lanes that must come to a meeting: all 32; all with which the warp began, and none may meet others meanwhile. Both
+/// at one place in the source.
 pub(crate) mod lanes {
     pub(crate) const WHOLE: u32 = 1;
     pub(crate) const SAME: u32 = 2;
 }
 
-/// What is done with a barrier in shared memory.
+/// Steps of a barrier in shared memory.
 pub(crate) mod step {
     pub(crate) const INIT: u32 = 0;
     pub(crate) const INVAL: u32 = 1;
@@ -70,7 +70,7 @@ pub(crate) struct Product {
     pub(crate) registers: [*const c_void; 32],
 }
 
-/// What a kernel can ask of the runtime.
+/// Functions that a kernel can call in the runtime.
 #[repr(C)]
 pub(crate) struct Hooks {
     pub(crate) meet: unsafe extern "C" fn(*mut EngineView, *const Meeting, u32, *mut c_void, *const Site),

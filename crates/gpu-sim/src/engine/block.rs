@@ -158,7 +158,7 @@ impl Engine {
             self.blame(Kind::InFlight, message, bulk.site);
         }
         if self.fault.is_none() && self.checks.as_ref().is_some_and(|checks| checks.never_waited()) {
-            // Who waits for this launch relies on its having waited for those before.
+            // A launch that waits for this one relies on its having waited for those before.
             let message =
                 "a block that may overlap with launches before it has ended without dependency_wait".to_owned();
             self.blame(Kind::Early, message, Site::NOWHERE);

@@ -85,7 +85,7 @@ unsafe fn hold(engine: *mut Engine, warp: usize, at: usize) {
     }
 }
 
-/// What is wrong with a meeting to which some lanes of the warp did not come.
+/// The fault of a meeting to which some lanes of the warp did not come.
 fn missing(meeting: &Meeting, present: u32, began: u32) -> Option<String> {
     // SAFETY: a C string of the kernel.
     let what = || unsafe { CStr::from_ptr(meeting.what) }.to_string_lossy();

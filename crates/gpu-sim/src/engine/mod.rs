@@ -55,7 +55,7 @@ struct Thread {
     site: Site,
 }
 
-/// What one launch runs.
+/// The work of one launch.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) entry: Entry,
@@ -106,7 +106,7 @@ pub(crate) struct Engine {
     bulks: Vec<Bulk>,
     products: Vec<Progress>,
     code: Arc<Code>,
-    /// What is checked, in checked mode.
+    /// The checks of checked mode.
     checks: Option<Box<Checks>>,
     /// In checked mode: the return addresses of calls that wait, and the last of them.
     passed: HashSet<usize>,

@@ -19,17 +19,17 @@ pub(super) struct Progress {
     begun: usize,
     /// Where each group ends that the warp has not waited for.
     groups: Vec<usize>,
-    /// Those that it has not waited for.
+    /// Products that it has not waited for.
     under_way: VecDeque<(Product, Site)>,
-    /// What its products were, so that those of the warps beside it can be compared.
+    /// Its products, so that those of the warps beside it can be compared.
     told: Vec<(Told, Site)>,
     /// It has met a fence.
     fenced: bool,
-    /// Of each lane, what it has touched of its own memory since: from, to, whether it wrote.
+    /// Each lane's accesses to its own memory since: from, to, whether it wrote.
     touched: [Vec<(usize, usize, bool)>; 32],
 }
 
-/// What must be alike in the parts of four warps: which product, the descriptors, whether it adds.
+/// Properties that must be alike in the parts of four warps: which product, the descriptors, whether it adds.
 type Told = (usize, u64, u64, u32);
 
 fn told(product: &Product) -> Told {
@@ -140,7 +140,7 @@ impl Engine {
         !self.products[warp].under_way.is_empty()
     }
 
-    /// What is wrong at the block's end: a warp has begun fewer products than those beside it.
+    /// The fault at the block's end of a warp that has begun fewer products than those beside it.
     pub(super) fn products_missing(&self) -> Option<(String, Site)> {
         self.products.chunks(4).find_map(|four| {
             let most = four.iter().max_by_key(|warp| warp.begun)?;

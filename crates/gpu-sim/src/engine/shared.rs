@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::null_mut;
 
-/// What shared memory holds before a kernel has written to it: as f32, f16 and bf16 a NaN.
+/// Content of shared memory before a kernel has written to it: as f32, f16 and bf16 a NaN.
 const POISON: u8 = 0xff;
 
 /// First the dynamic part, then the variables in the order in which the block meets them.

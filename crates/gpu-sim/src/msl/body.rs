@@ -3,7 +3,7 @@
 use super::scope::SPACES;
 use super::{Dialect, Translator};
 
-/// What a variable in threadgroup memory begins with, apart from the word itself.
+/// Specifiers with which a variable in threadgroup memory may begin, beside `threadgroup` itself.
 const SPECIFIERS: &[&str] = &["const", "volatile", "static", "constexpr", "inline"];
 
 impl Translator<'_> {

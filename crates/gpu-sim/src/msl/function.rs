@@ -5,7 +5,7 @@ use super::tokens::Token;
 use super::{Dialect, Translator};
 use std::collections::HashMap;
 
-/// What is known of a function by its header without address spaces: its address spaces, and its body.
+/// A function by its header without address spaces: its address spaces, and its body.
 pub(super) type Functions = HashMap<String, (String, String)>;
 
 /// The parts of a function, as places of tokens.

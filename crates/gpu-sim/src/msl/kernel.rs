@@ -7,7 +7,7 @@ use super::parameters::Passed;
 use super::{Dialect, Translator};
 use std::fmt::Write;
 
-/// What a template's instances need to know of it.
+/// Facts about a template that its instances need.
 #[derive(Clone, Debug)]
 pub(super) struct Signature {
     buffers: usize,

@@ -45,7 +45,7 @@ pub(crate) const PASS: [&str; 13] = [
     include_str!("words.rs"),
 ];
 
-/// What is wrong with a source.
+/// The fault of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) file: String,

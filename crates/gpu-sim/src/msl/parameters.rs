@@ -30,7 +30,7 @@ const BUILT_IN: &[&str] = &[
     "dispatch_quadgroups_per_threadgroup",
 ];
 
-/// What an entry point passes for one parameter, and the place of the parameter.
+/// The argument that an entry point passes for one parameter, and the place of the parameter.
 pub(super) type Passed = (usize, String);
 
 impl Translator<'_> {
@@ -64,7 +64,7 @@ impl Translator<'_> {
         (passed, buffers)
     }
 
-    /// What is passed for one parameter, whose type stands between two places.
+    /// The argument for one parameter, whose type stands between two places.
     fn parameter(
         &mut self,
         from: usize,
@@ -144,7 +144,7 @@ impl Translator<'_> {
         }
     }
 
-    /// What is passed for a buffer of a number, whose type stands between two places.
+    /// The argument for a buffer of a number, whose type stands between two places.
     fn buffer(&mut self, from: usize, to: usize, ty: &str, number: u32, buffers: &mut BTreeMap<u32, String>) -> String {
         self.check_pointer(from, to);
         if number >= BUFFERS {

@@ -1,4 +1,4 @@
-//! Whatever stands in a source, the pass ends with C++ or with an error, and lines are kept.
+//! The pass ends with C++ or with an error for every source, and lines are kept.
 
 use super::{Dialect, translate};
 use crate::{Error, Language, Source};

@@ -3,7 +3,7 @@
 use super::Problem;
 use std::borrow::Cow;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A name or a keyword.

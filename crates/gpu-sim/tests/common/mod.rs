@@ -1,4 +1,4 @@
-//! What the tests share: a source is compiled with `ptx.cuh` before it, and launched on slices.
+//! Common parts of the tests: a source is compiled with `ptx.cuh` before it, and launched on slices.
 #![allow(dead_code, unreachable_pub)]
 
 pub mod metal;

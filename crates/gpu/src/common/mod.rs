@@ -77,7 +77,7 @@ pub struct RowAlignment {
 }
 
 impl RowAlignment {
-    /// Of a view on a GPU.
+    /// The alignment of the rows of a view on a GPU.
     pub fn of<T: Copy>(view: &View<T>) -> Option<Self> {
         let (region, layout) = region_of_view(view)?;
         Some(Self { address: region.address() + (layout.span().start * size_of::<T>()) as u64, layout })

@@ -34,7 +34,7 @@ shared_struct! {
 }
 
 impl RouteParams {
-    /// Of a call that is checked.
+    /// Parameters of a call that is checked.
     pub fn new(call: &Route) -> Result<Self> {
         let Route { logits, routing, selection_bias, tokens, ids, weights } = call;
         let biased = selection_bias.is_some();

@@ -78,7 +78,7 @@ impl SampleRow {
 
         let greedy = p.temperature == 0.0;
         let temperature = if greedy { 1.0 } else { f64::from(p.temperature) };
-        // Of exponents of two for one step of a logit: mantissa in [1, 2) · 2^exponent.
+        // The factor of a logit's step for exponents of two, as mantissa in [1, 2) · 2^exponent.
         let rate = 1.0 / (temperature * std::f64::consts::LN_2);
         let exponent = (rate.to_bits() >> 52) as i32 - 1023;
         let mantissa = rate.to_bits() & ((1 << 52) - 1) | 1 << 52;

@@ -1,4 +1,4 @@
-// What becomes of a product: see `epilogue.rs`.
+// Epilogues of products: see `epilogue.rs`.
 #pragma once
 #include "activation.h"
 

@@ -60,7 +60,7 @@ DEV Power power(float a, float b, Rate rate) {
     return {high_product(two_to_minus[fraction >> 59], rest), (u32)(exponent >> 53)};
 }
 
-// As an integer in units of 2^-bits, rounded. bits ≤ 60.
+// An integer in units of 2^-bits, rounded. bits ≤ 60.
 DEV u64 power_fixed(Power power, u32 bits) {
     u32 down = 62 - bits + power.halvings;
     return down > 63 ? 0 : (power.mantissa + ((u64)1 << (down - 1))) >> down;

@@ -44,7 +44,7 @@ DEV Float64 float64_sum(Float64 a, Float64 b) {
     bool differ = negative != b.bits >> 63;
     u64 large = mantissa_of(a) << 10, small = mantissa_of(b) << 10;
     u32 down = (u32)(exponent_of(a) - exponent_of(b));
-    // What is shifted out is remembered in the last bit.
+    // The last bit remembers whether a set bit was shifted out.
     u64 lost = down > 63 ? small : small & (((u64)1 << down) - 1);
     small = (down > 63 ? 0 : small >> down) | (lost != 0);
     return float64(negative, differ ? large - small : large + small, exponent_of(a) - 1085);

@@ -24,7 +24,7 @@ typedef u16 Cell;
 DEV void put(Here here, GLOBAL Cell* cells, GLOBAL u16* scales, u64 row, u32 width, u32 stride, u32 group, float x) {
     u32 i = group * GROUP_SIZE + here.lane();
 #ifdef CELLS_Q8_0
-    // As `Q8_0::encode` does it: the scale rounded to a finite f16, codes by division, NaN to the lowest code.
+    // The same codes as `Q8_0::encode`: the scale rounded to a finite f16, codes by division, NaN to the lowest code.
     float largest = warp_max(fabsf(x) > 0.0f ? fabsf(x) : 0.0f);
     u16 scale = float_to_half(fminf(rounded_quotient(largest, 127.0f), 65504.0f));
     float unit = half_to_float(scale);

@@ -65,7 +65,7 @@ KERNEL(qk_norm)
     rms_segment(here, x, weight, x, p.x_stride, p, scratch);
 }
 
-// What the deviations' sum leaves of the mean's rounding is taken off again, so that a mean far from 0 costs no digits.
+// The mean's rounding, which the deviations' sum shows, is taken off again, so that a mean far from 0 costs no digits.
 KERNEL(layer_norm)
 (IN(float, x, 0), IN(float, weight, 1), IN(float, bias, 2), OUT(float, out, 3), PARAMS(NormParams, p, 4)) {
     HERE;

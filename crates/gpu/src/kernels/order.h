@@ -17,5 +17,5 @@ DEV float of_order(u32 order) {
     if (order == 0) return not_a_number();
     return float_of(order >> 31 ? order & 0x7fffffffu : ~order);
 }
-// Of −∞.
+// The order of −∞.
 #define ORDER_OF_NOTHING 0x007fffffu

@@ -6,7 +6,7 @@
 // Parts of activations that a kernel writes: of fast ones, and exact ones beside them.
 enum ActPart { PART_EXACT = 1, PART_ROUNDED = 2, PART_OTHER = 4 };
 
-// What 32 neighbouring elements are as int8: the lane's four of them.
+// The lane's four of 32 neighbouring elements as int8.
 struct Quantised {
     u32 word;
     float scale;

@@ -1,4 +1,4 @@
-// What the threads of a warp and of a block do together, and four floats at a time.
+// Common work of the threads of a warp and of a block, and four floats at a time.
 #pragma once
 #include "device.h"
 

@@ -31,7 +31,7 @@ DEV u64 turns(float angle) {
     return bits >> 31 ? 0 - fraction : fraction;
 }
 
-// Of a fraction of a turn, to about 1 ulp: the nearest quarter turn, and the Taylor series of the rest (at most π/4).
+// A sine and cosine to about 1 ulp: the nearest quarter turn, and the Taylor series of the rest (at most π/4).
 DEV Rotation rotation(u64 turn) {
     u64 quarter = (turn + ((u64)1 << 61)) >> 62;
     float a = (float)(i64)(turn - (quarter << 62)) * 3.4061215800304e-19f;

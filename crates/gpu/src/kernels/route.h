@@ -266,7 +266,7 @@ DEV void route_any(Here here, u64 row, const GLOBAL float* logits, const GLOBAL 
         halvings[slot] = value.halvings;
     }
     sum = warp_sum(sum);
-    // What values are divided by, in units of 2^-52. A sum is at least 2^-14, the smallest normal f16, of all.
+    // The divisor of values, in units of 2^-52. A sum is at least 2^-14, the smallest normal f16, of all.
     u64 divisor = (u64)1 << 52;
     if (p.gating == SOFTMAX) divisor = r.sum;
     if (p.normalise) divisor = larger(sum, divisor >> 14);

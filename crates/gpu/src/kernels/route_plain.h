@@ -19,7 +19,7 @@ DEV Sum warp_sum(Sum sum) {
     return sum;
 }
 
-// What a warp has chosen: lane number `slot` has that slot's expert. The largest logit, NaN if some logit is not finite.
+// A warp's choice: lane number `slot` has that slot's expert. The largest logit, NaN if some logit is not finite.
 struct Chosen {
     u32 expert;
     float largest;
@@ -46,7 +46,7 @@ DEV Chosen choose(Here here, const GLOBAL float* at, const RouteParams p) {
     float largest = of_order(top - 1);
 #pragma unroll
     for (u32 j = 0; j < EXPERTS_PER_LANE; j++) {
-        // What softmax makes 0 is equal.
+        // Logits that softmax makes 0 are equal.
         if (p.gating == SOFTMAX && largest - values[j] > VANISHES && orders[j] > 0) orders[j] = ORDER_OF_NOTHING + 1;
     }
 

@@ -195,7 +195,7 @@ KERNEL(sample_histogram)
     if (p.step > 0) {
         Search last = search_after(here, r, s, p.step - 1, scratch, p);
         if (segment == 0 && here.thread_x() == 0) s.states[p.step - 1] = last;
-        // What top-k keeps, for top-p.
+        // The threshold of top-k, for top-p.
         if (for_mass && p.count_steps) {
             counted = last;
             if (digit > 0) counted = s.states[p.count_steps - 1];
@@ -229,7 +229,7 @@ KERNEL(sample_histogram)
         u32 place = here.thread_x() * COPIES + copy;
         sum += (u64)high[place] << 32 | low[place];
     }
-    // Of the last order that top-k keeps only some take part.
+    // Only some logits of the last order that top-k keeps take part.
     if (segment == 0 && !counted.all && (counted.prefix & known) == search.prefix &&
         (counted.prefix >> down & 255) == here.thread_x())
         sum += counted.left * sample_share(r, of_order(counted.prefix), max, p.bits);
@@ -262,7 +262,7 @@ DEV Threshold sample_kept(Here here, const SampleRow r, SampleState s, float max
 }
 
 struct SegmentMass {
-    // Of what is above the threshold, and how many are at it.
+    // The mass above the threshold, and how many are at it.
     u64 above, ties;
 };
 

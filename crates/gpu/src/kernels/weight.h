@@ -104,12 +104,12 @@ DEV uint4 load_floats(Row row, u32 span) {
 #endif
 }
 
-// What a lane loads of a span: all of it,
+// A lane's loads of a span: all of it,
 struct WholeSpan {
     DEV uint4 codes(const GLOBAL u8* from) const { return load_stream_16(from); }
     template <int STRIDE, int SHARED>
     DEV uint4 codes(Field<STRIDE, SHARED> field) const { return field.four_words(); }
-    // Of a word that has a bit for each of 16 columns.
+    // The lane's bits of a word that has one for each of 16 columns.
     DEV u32 bits(u32 word) const { return word; }
 };
 // or what lane t of four needs of columns 4t to 4t + 3 of each piece: the first word of `codes`.
@@ -132,7 +132,7 @@ DEV void fields(uint4 bytes, int shift, u32 mask, THREAD u32 (&words)[4]) {
     words[3] = bytes.w >> shift & mask;
 }
 
-// As `fields`, moved to the left by `to` and added to what is there.
+// Adds what `fields` gives, moved to the left by `to`, to what is there.
 DEV void add_fields(uint4 bytes, int shift, u32 mask, int to, THREAD u32 (&words)[4]) {
     words[0] |= (bytes.x >> shift & mask) << to;
     words[1] |= (bytes.y >> shift & mask) << to;
@@ -157,7 +157,7 @@ DEV u32 look_up_four(uint4 table, u32 nibbles) {
     return select_bytes(low, high, 0x3210 | (nibbles >> 1 & 0x4444));
 }
 
-// As `nibbles`, each replaced by the table's byte.
+// The same as `nibbles`, each replaced by the table's byte.
 DEV void look_up(uint4 table, uint4 bytes, int piece, THREAD u32 (&words)[4]) {
     const u32 all[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
 #pragma unroll

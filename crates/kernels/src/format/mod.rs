@@ -43,7 +43,7 @@ pub trait BlockFormat: Copy + Default + Send + Sync + 'static {
     const GROUP: usize;
     /// Bytes of one block.
     const BYTES: usize;
-    /// What the block is made of, in the order of a tile.
+    /// Planes of the block, in the order of a tile.
     const PLANES: &'static [Plane];
     /// Relative error (NMSE) that encoding standard-normal values may cost; tests hold `encode` to it.
     const ENCODE_NMSE: f64;

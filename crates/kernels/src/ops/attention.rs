@@ -251,7 +251,7 @@ impl Compose for AttentionAct<'_> {
 /// Norms of queries and of keys.
 #[derive(Clone, Copy, Debug)]
 pub struct QkNorms<'a> {
-    /// Of queries and of keys: per head, or of the whole row.
+    /// Weights for queries and for keys: per head, or for the whole row.
     pub weights: [&'a Buffer<f32>; 2],
     /// Added to the mean square.
     pub eps: f32,

@@ -125,7 +125,7 @@ pub(super) fn vector(
     expect(op, what, vector.len(), len)
 }
 
-/// As [`vector`], for each of some.
+/// Checks each of some by [`vector`].
 pub(super) fn vectors<'a>(
     op: &'static str,
     what: &'static str,

@@ -54,8 +54,8 @@ impl Check for MoeMatmul<'_> {
     }
 }
 
-/// What products of experts share: the groups fit the weight, and the output has a row for each pair. Returns the
-/// tokens.
+/// The common check of products of experts: the groups fit the weight, and the output has a row for each pair. Returns
+/// the tokens.
 fn grouped(
     op: &'static str,
     device: DeviceId,
@@ -145,7 +145,7 @@ pub struct MoeCombine<'a> {
     pub out: View<'a, f32>,
     /// T × k.
     pub weights: View<'a, f32>,
-    /// What becomes of the sums.
+    /// Work on the sums before they are stored.
     pub epilogue: Epilogue,
     /// T × N.
     pub y: ViewMut<'a, f32>,
@@ -190,7 +190,7 @@ pub struct Experts<'a> {
     pub x: &'a Act,
     /// Between the kernels.
     pub scratch: ExpertScratch<'a>,
-    /// What becomes of the sums.
+    /// Work on the sums before they are stored.
     pub epilogue: Epilogue,
     /// T × hidden.
     pub y: ViewMut<'a, f32>,

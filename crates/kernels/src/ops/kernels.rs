@@ -119,7 +119,7 @@ pub(crate) fn run<O: Operation>(kernels: &dyn Kernels, mut operation: O) -> Resu
     O::dispatch(Checked(operation), kernels)
 }
 
-/// What a device can do at most.
+/// The most that a device can do.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
     /// Bytes read from its memory.
@@ -150,7 +150,7 @@ macro_rules! operations {
         kernels { $($kernel:ident($Kernel:ident),)* }
         compositions { $($composition:ident($Composition:ident),)* }
     ) => {
-        /// What a backend implements: a kernel for each operation, and compositions that it runs at once. Callers use
+        /// Kernels of a backend: one for each operation, and compositions that it runs at once. Callers use
         /// [`Backend`], which checks the arguments. All of it is `&self`: several threads may call it, and operations
         /// run one after another.
         pub trait Kernels: Send + Sync {

@@ -31,7 +31,7 @@ impl Activation {
     }
 }
 
-/// What a product does with its output.
+/// Work on a product before it is stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Epilogue {
     /// y = output.
@@ -116,7 +116,7 @@ pub struct Matmul<'a> {
     pub rows: Option<View<'a, u32>>,
     /// N.
     pub bias: Option<&'a Buffer<f32>>,
-    /// What becomes of the product.
+    /// Work on the product before it is stored.
     pub epilogue: Epilogue,
     /// T × N.
     pub y: ViewMut<'a, f32>,
@@ -146,7 +146,7 @@ impl Check for Matmul<'_> {
     }
 }
 
-/// What dense products share: a dense weight of this role, whose columns are the input's.
+/// The common check of dense products: a dense weight of this role, whose columns are the input's.
 pub(super) fn product(
     op: &'static str,
     device: DeviceId,

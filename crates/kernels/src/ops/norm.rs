@@ -79,7 +79,7 @@ impl Check for LayerNorm<'_> {
 pub struct QkNorm<'a> {
     /// T × columns, a multiple of the weight's length.
     pub x: ViewMut<'a, f32>,
-    /// Of a segment.
+    /// Weights of a segment.
     pub weight: &'a Buffer<f32>,
     /// Added to the mean square.
     pub eps: f32,

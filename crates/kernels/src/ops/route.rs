@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::groups::Groups;
 use crate::tensor::{Buffer, DeviceId, View, ViewMut};
 
-/// What a router does with its logits.
+/// The function that makes weights of a router's logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gating {
     /// Softmax over all experts, then the top k.

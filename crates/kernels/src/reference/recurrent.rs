@@ -80,7 +80,7 @@ pub(super) fn delta_rule(call: DeltaRule) -> Result<()> {
                 for j in 0..d {
                     let column = |s: &[f64]| (0..d).map(|i| s[i * d + j]).collect::<Vec<_>>();
                     let u = sigmoid(beta.row(t)[h]) * (f64::from(v[j]) - dot(&k, column(&s).into_iter()));
-                    // As in a slot: a run has the same state in one part and in several.
+                    // A state is rounded as a slot keeps it, so that a run has the same state in one part and in several.
                     (0..d).for_each(|i| s[i * d + j] = f64::from((s[i * d + j] + k[i] * u) as f32));
                     out.row(t)[h * d + j] = (dot(&q, column(&s).into_iter()) / (d as f64).sqrt()) as f32;
                 }

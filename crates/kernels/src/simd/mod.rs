@@ -104,7 +104,7 @@ macro_rules! lanewise {
 
 /// Generic code that [`Simd::run`] compiles with the features of a level.
 pub trait Kernel {
-    /// What the kernel returns.
+    /// The kernel's result.
     type Output;
     /// The body; mark it `#[inline(always)]`.
     fn run<S: Simd>(self, s: S) -> Self::Output;
@@ -133,7 +133,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Proof that this CPU multiplies pairs of bfloat16. A level does not require it: not all of its CPUs do.
     type Bf16: Copy;
 
-    /// What [`Simd::dot_signed`] adds to the dot product for each activation, times the activation.
+    /// The number that [`Simd::dot_signed`] adds to the dot product for each activation, times the activation.
     const SIGNED_BIAS: i32;
     /// Activation rows that one pass over a weight tile serves: as many accumulators as the registers hold.
     const TOKENS: usize;
@@ -146,7 +146,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn run<K: Kernel>(self, kernel: K) -> K::Output;
     /// The proof, if this CPU gives it.
     fn bf16(self) -> Option<Self::Bf16>;
-    /// As [`Simd::run`], for a kernel that uses [`Simd::dot_bf16`]: only in here is that a single instruction.
+    /// Runs a kernel that uses [`Simd::dot_bf16`], as [`Simd::run`] does: only in here is that a single instruction.
     fn run_bf16<K: Kernel>(self, proof: Self::Bf16, kernel: K) -> K::Output;
 
     /// Loads 64 bytes.

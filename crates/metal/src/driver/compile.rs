@@ -106,7 +106,7 @@ impl Compiler {
     }
 }
 
-/// What Apple's frameworks say of a failure.
+/// The message of Apple's frameworks about a failure.
 pub(super) fn said(refused: &NSError) -> String {
     format!("{} ({} {})", refused.localizedDescription(), refused.domain(), refused.code())
 }

@@ -14,7 +14,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What the seam asks of addresses.
+/// Alignment of addresses that the seam asks for.
 const ALIGNMENT: usize = 256;
 /// The granularity of mapped memory: a page of Apple's processors.
 const PAGE: usize = 16 << 10;

@@ -42,7 +42,7 @@ pub(super) fn copies(numbers: &[usize]) -> bool {
     numbers.iter().all(|n| n.is_multiple_of(4))
 }
 
-/// What is under way.
+/// Work under way.
 pub(super) struct Work {
     id: DeviceId,
     queue: Retained<ProtocolObject<dyn MTLCommandQueue>>,
@@ -249,7 +249,7 @@ fn is_lost(code: isize) -> bool {
     [MTLCommandBufferError::AccessRevoked, MTLCommandBufferError::DeviceRemoved].contains(&code)
 }
 
-/// What can be done about a failure.
+/// Advice about a failure.
 fn remedy(code: isize) -> &'static str {
     match MTLCommandBufferError(code as usize) {
         MTLCommandBufferError::OutOfMemory => "; use a smaller context, batch or model",

@@ -65,7 +65,7 @@ struct Here {
 // they wrote to memory that every block sees.
 DEV void barrier() { threadgroup_barrier(mem_flags::mem_threadgroup); }
 DEV void barrier_global() { threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device); }
-// What lanes of the warp wrote to the block's memory is seen by its other lanes.
+// After it, lanes of the warp see what its other lanes wrote to the block's memory.
 DEV void warp_barrier() { simdgroup_barrier(mem_flags::mem_threadgroup); }
 // Kernels do not start before the one before has ended, if they need what it wrote.
 DEV void dependency_launch() {}

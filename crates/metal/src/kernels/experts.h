@@ -72,7 +72,7 @@ KERNEL_BOUNDED(experts_down, 32 * DOWN_WARPS, 1)
     Chosen chosen = choose(here, scores, params.route);
     float weights = weigh(here, scores, chosen, params.route);
     LaneGroup group = lane_group_of(here, p.cut);
-    // Of a simdgroup, as of the block: all have the same rows.
+    // Rows of a simdgroup, which are the block's: all have the same.
     u32 rows = (32 >> p.cut) * GROUP_ROWS, column = (here.lane() >> p.cut) * GROUP_ROWS;
     u32 first = here.block_x() * rows + column;
     float sum = 0.0f;

@@ -26,7 +26,7 @@ typedef FORMAT Format;
 template <class F, bool IS_FLOAT>
 struct Slices {
     typename F::Raw raw;
-    // What neighbouring spans have in common is not always a step: some formats' pieces are 32 columns apart.
+    // Neighbouring spans do not always share a step: some formats' pieces are 32 columns apart.
     static DEV bool apart() { return F::PIECES > 1 && F::at(1, 0) == 1; }
     DEV void load(Row row, u32 step, u32 side, THREAD float (&out)[16]) {
         if (apart()) {

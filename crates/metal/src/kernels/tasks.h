@@ -87,7 +87,7 @@ DEV Row weight_row(const ProductParams p, const Parts parts, u32 expert, u32 out
     return {base + expert * p.matrix_bytes + row * p.row_bytes, p.blocks};
 }
 
-// What is added to an output.
+// The number that is added to an output.
 DEV float bias_of(const ProductParams p, const GLOBAL float* bias, u32 expert, u32 output) {
     return p.biased ? bias[expert * p.bias_stride + output] : 0.0f;
 }

@@ -80,7 +80,7 @@ impl Layout {
         (0..self.lengths.len() as u32).all(|slot| tokens.iter().filter(|token| token.0 == slot).count() <= 1)
     }
 
-    /// What leaves every block used, with infinities and NaN.
+    /// Keys and values for every block, a tenth of them infinities and NaN.
     fn used(&self, seed: u64) -> (Layout, Written) {
         let all = Layout {
             table: (0..self.blocks as u32).collect(),
@@ -177,7 +177,7 @@ impl Parameters {
         if self.precision == Precision::Fast { "attention, fast" } else { "attention" }
     }
 
-    /// As the operation takes them; `sinks` are these parameters' on a device.
+    /// The operation's options; `sinks` are these parameters' on a device.
     pub(super) fn attention<'a>(&self, key_width: usize, sinks: Option<&'a Buffer<f32>>) -> AttentionOptions<'a> {
         let scale = 1.5 / (key_width as f32).sqrt();
         let Self { heads, window, softcap, precision, .. } = *self;

@@ -41,7 +41,7 @@ pub fn epilogues(suite: &Suite) {
         let precision = PRECISIONS[i % 2];
         let tensors: Vec<_> = (0..rng.between(1, 2))
             .map(|_| {
-                let (format, rows) = (rng.pick(Format::ALL), rng.pick(&[1, 17, 130]));
+                let (format, rows) = (rng.pick(suite.formats()), rng.pick(&[1, 17, 130]));
                 tensor(rng, format, 1, rows, 256)
             })
             .collect();

@@ -85,7 +85,7 @@ pub fn shapes(suite: &Suite) {
             };
             let mut sizes = suite.rng(&format!("sizes {format} {precision:?}"));
             if format == Format::F32 {
-                // As a router sees them: enough rows for kernels that few do not pay for.
+                // A router's product: enough rows for kernels that few do not pay for.
                 product(300, 45, 4 * sizes.between(1, 70));
             }
             for &tokens in TOKENS {
@@ -110,10 +110,10 @@ pub fn joined(suite: &Suite) {
     let rng = &mut suite.rng("joined");
     for round in suite.some("joined", 0..24) {
         let parts = rng.between(2, 5);
-        let mut format = rng.pick(Format::ALL);
+        let mut format = rng.pick(suite.formats());
         let tensors = (0..parts).map(|_| {
             if rng.chance(0.4) {
-                format = rng.pick(Format::ALL);
+                format = rng.pick(suite.formats());
             }
             let rows = rng.between(1, 40);
             tensor(rng, format, 1, rows, 512)
@@ -127,7 +127,7 @@ pub fn joined(suite: &Suite) {
 pub fn rows(suite: &Suite) {
     let rng = &mut suite.rng("matmul_rows");
     let some: Vec<&Format> = SOME_FORMATS.iter().filter(|format| suite.formats().contains(format)).collect();
-    // What is limited to other formats takes those.
+    // A suite that is limited to other formats takes those.
     let formats = if some.is_empty() { suite.formats().iter().collect() } else { some };
     let cases = [0, 1, 2, 7, 19, 5].iter().zip(formats.into_iter().cycle());
     for (&chosen, &format) in suite.some("matmul_rows", cases) {

@@ -146,8 +146,8 @@ fn bf16(x: &[f32], weights: &[f64]) -> f64 {
     if power > 0.0 { times * error / power } else { 0.0 }
 }
 
-/// What activations are rounded to for these tensors, the coarsest if they differ. For bfloat16 weights a level may
-/// round or not, depending on the CPU.
+/// The format that activations are rounded to for these tensors, the coarsest if they differ. For bfloat16 weights a
+/// level may round or not, depending on the CPU.
 #[derive(Clone, Copy)]
 enum Rounding {
     None,

@@ -53,7 +53,7 @@ type Words = [u32; RUN_WORDS];
 /// Runs an operation on lists of runs, one for each call.
 type Call<'a> = &'a dyn Fn(&Backend, &[&[Words]], Left) -> Output;
 
-/// What an operation over runs leaves: its outputs, or the state.
+/// The result of an operation over runs that is looked at: its outputs, or the state.
 #[derive(Clone, Copy)]
 enum Left {
     Outputs,

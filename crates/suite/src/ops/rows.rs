@@ -1,4 +1,4 @@
-//! What works row by row: look-ups, norms, rotations and additions.
+//! Operations that work row by row: look-ups, norms, rotations and additions.
 
 use super::*;
 use crate::framed::buffer;
@@ -72,7 +72,7 @@ fn rows_of(x: &[f32], cols: usize) -> Vec<bool> {
     x.chunks(cols).map(|row| row.iter().all(|x| x.is_finite())).collect()
 }
 
-/// What comes of rows that are not finite is nobody's promise, except that it is written.
+/// Rows that are not finite have results that nobody promises, except that they are written.
 fn finite_rows(mut out: Output, finite: &[bool], cols: usize) -> Output {
     for (row, &finite) in out.floats.chunks_mut(cols).zip(finite) {
         if !finite {
@@ -210,7 +210,7 @@ pub fn copies(suite: &Suite) {
             let framed = Framed::of(b, &words, rows, cols, Frame::ODD);
             let mut words = vec![0; rows * cols];
             b.download(framed.view(), &mut words).expect("download_u32");
-            // What lies behind the values stays.
+            // Memory behind the values keeps its content.
             let mut longer = buffer(b, &values);
             b.upload(&short, &mut longer).expect("upload_f32");
             let mut all = vec![0.0; longer.len()];

@@ -56,7 +56,7 @@ pub fn argmax(suite: &Suite) {
     }
 }
 
-/// What a [`Sampling`] borrows.
+/// Lists that a [`Sampling`] borrows.
 struct Lists {
     mask: Option<Vec<u32>>,
     bias: Vec<(u32, f32)>,

@@ -8,7 +8,7 @@ use gristmill_kernels::tensor::{Buffer, SharedBytes};
 use gristmill_kernels::weight::{Role, TensorView, Weight};
 
 use super::Weights;
-use super::table::{Make, Wanted, assemble, find};
+use super::table::{Make, TensorSpec, assemble, find};
 use crate::error::Result;
 use crate::model::spec::ModelSpec;
 
@@ -41,21 +41,21 @@ impl AsRef<[u8]> for TensorBytes {
 }
 
 impl Load<'_> {
-    fn view(&self, wanted: &Wanted) -> Result<TensorView> {
-        let tensor = find(self.file, wanted)?;
+    fn view(&self, needed: &TensorSpec) -> Result<TensorView> {
+        let tensor = find(self.file, needed)?;
         let len = self.file.data(tensor).len();
         let owner = Arc::new(TensorBytes { file: self.file.clone(), tensor: tensor.clone() });
-        let (experts, rows, cols) = wanted.matrix();
-        let bytes = match &wanted.order {
+        let (experts, rows, cols) = needed.matrix();
+        let bytes = match &needed.order {
             None => SharedBytes::new(owner, 0..len).unwrap_or_else(|| Vec::new().into()),
             Some(order) => order.apply(self.file.data(tensor), len / rows.max(1)).into(),
         };
-        Ok(TensorView { name: wanted.name.clone(), format: tensor.format, experts, rows, cols, bytes })
+        Ok(TensorView { name: needed.name.clone(), format: tensor.format, experts, rows, cols, bytes })
     }
 
-    fn done(&mut self, tensors: &[Wanted]) -> Result<()> {
-        for wanted in tensors {
-            let tensor = find(self.file, wanted)?;
+    fn done(&mut self, tensors: &[TensorSpec]) -> Result<()> {
+        for needed in tensors {
+            let tensor = find(self.file, needed)?;
             self.file.advise_done(tensor);
             (self.progress)(tensor.bytes);
         }
@@ -67,17 +67,17 @@ impl Make for Load<'_> {
     type Matrix = Weight;
     type Vector = Buffer<f32>;
 
-    fn matrix(&mut self, role: Role, tensors: &[Wanted]) -> Result<Weight> {
-        let views = tensors.iter().map(|wanted| self.view(wanted)).collect::<Result<Vec<_>>>()?;
+    fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<Weight> {
+        let views = tensors.iter().map(|needed| self.view(needed)).collect::<Result<Vec<_>>>()?;
         let weight = self.backend.prepare(&views, role)?;
         self.done(tensors)?;
         Ok(weight)
     }
 
-    fn vector(&mut self, tensors: &[Wanted]) -> Result<Buffer<f32>> {
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<f32>> {
         let mut values = Vec::new();
-        for wanted in tensors {
-            let view = self.view(wanted)?;
+        for needed in tensors {
+            let view = self.view(needed)?;
             view.check()?;
             let start = values.len();
             values.resize(start + view.rows * view.cols, 0.0);

@@ -2,7 +2,7 @@
 
 use gristmill_kernels::weight::Role;
 
-use super::table::{Make, RowOrder, Wanted, wanted};
+use super::table::{Make, RowOrder, TensorSpec, tensor_spec};
 use super::{AttentionWeights, ConvolutionWeights, DeltaWeights, MixerWeights};
 use crate::error::Result;
 use crate::model::spec::{AttentionSpec, ConvolutionSpec, DeltaProjections, DeltaSpec, Mixer, QkNorm};
@@ -28,20 +28,20 @@ fn attention<T: Make>(
     make: &mut T,
 ) -> Result<AttentionWeights<T::Matrix, T::Vector>> {
     let parts = [("q", spec.query_columns()), ("k", spec.key_columns()), ("v", spec.value_columns())];
-    let mut weights = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.weight")), &[hidden, rows]));
+    let mut weights = parts.map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.weight")), &[hidden, rows]));
     if spec.gate {
         // The gate comes first, so that queries, keys and values stay together.
         let order = RowOrder { parts: vec![spec.key_width, spec.value_width], order: vec![1, 0] };
         let rows = spec.query_columns() + spec.attended_columns();
-        weights[0] = Wanted { order: Some(order), ..wanted(name("attn_q.weight"), &[hidden, rows]) };
+        weights[0] = TensorSpec { order: Some(order), ..tensor_spec(name("attn_q.weight"), &[hidden, rows]) };
     }
-    let biases = parts.map(|(part, rows)| wanted(name(&format!("attn_{part}.bias")), &[rows]));
+    let biases = parts.map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.bias")), &[rows]));
     let norms = spec.qk_norm.map(|over| {
         let [q, k] = match over {
             QkNorm::PerHead => [spec.key_width; 2],
             QkNorm::WholeRow => [spec.query_columns(), spec.key_columns()],
         };
-        [wanted(name("attn_q_norm.weight"), &[q]), wanted(name("attn_k_norm.weight"), &[k])]
+        [tensor_spec(name("attn_q_norm.weight"), &[q]), tensor_spec(name("attn_k_norm.weight"), &[k])]
     });
     Ok(AttentionWeights {
         qkv: make.matrix(Role::Matrix, &weights)?,
@@ -50,23 +50,24 @@ fn attention<T: Make>(
             None => None,
             Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
         },
-        sinks: spec.sinks.then(|| make.vector(&[wanted(name("attn_sinks.weight"), &[spec.heads])])).transpose()?,
-        output: make.matrix(Role::Matrix, &[wanted(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,
+        sinks: spec.sinks.then(|| make.vector(&[tensor_spec(name("attn_sinks.weight"), &[spec.heads])])).transpose()?,
+        output: make
+            .matrix(Role::Matrix, &[tensor_spec(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,
         output_bias: spec
             .output_bias
-            .then(|| make.vector(&[wanted(name("attn_output.bias"), &[hidden])]))
+            .then(|| make.vector(&[tensor_spec(name("attn_output.bias"), &[hidden])]))
             .transpose()?,
     })
 }
 
 /// Queries, keys and values, then the gate, β and α, whatever tensors they are in.
-fn projections(name: &dyn Fn(&str) -> String, hidden: usize, spec: &DeltaSpec) -> Vec<Wanted> {
+fn projections(name: &dyn Fn(&str) -> String, hidden: usize, spec: &DeltaSpec) -> Vec<TensorSpec> {
     let (keys, values, width) = (spec.heads.keys, spec.heads.values, spec.heads.width);
     let shared = values / keys;
-    let matrix = |part: &str, rows| wanted(name(&format!("{part}.weight")), &[hidden, rows]);
+    let matrix = |part: &str, rows| tensor_spec(name(&format!("{part}.weight")), &[hidden, rows]);
     let ordered = |part: &str, parts: Vec<usize>| {
         let (rows, order) = (keys * parts.iter().sum::<usize>(), (0..parts.len()).collect());
-        Wanted { order: Some(RowOrder { parts, order }), ..matrix(part, rows) }
+        TensorSpec { order: Some(RowOrder { parts, order }), ..matrix(part, rows) }
     };
     let apart = [matrix("attn_qkv", spec.heads.columns()), matrix("attn_gate", values * width)];
     let gates = ordered("ssm_ba", vec![shared, shared]);
@@ -88,14 +89,14 @@ fn delta<T: Make>(
     make: &mut T,
 ) -> Result<DeltaWeights<T::Matrix, T::Vector>> {
     let (heads, values) = (spec.heads, spec.heads.values);
-    let mut vector = |part: &str, shape: &[usize]| make.vector(&[wanted(name(part), shape)]);
+    let mut vector = |part: &str, shape: &[usize]| make.vector(&[tensor_spec(name(part), shape)]);
     Ok(DeltaWeights {
         convolution: vector("ssm_conv1d.weight", &[spec.taps, heads.columns()])?,
         decay: vector("ssm_a", &[values])?,
         dt_bias: vector("ssm_dt.bias", &[values])?,
         norm: vector("ssm_norm.weight", &[heads.width])?,
         input: make.matrix(Role::Matrix, &projections(name, hidden, spec))?,
-        output: make.matrix(Role::Matrix, &[wanted(name("ssm_out.weight"), &[values * heads.width, hidden])])?,
+        output: make.matrix(Role::Matrix, &[tensor_spec(name("ssm_out.weight"), &[values * heads.width, hidden])])?,
     })
 }
 
@@ -106,8 +107,8 @@ fn convolution<T: Make>(
     make: &mut T,
 ) -> Result<ConvolutionWeights<T::Matrix, T::Vector>> {
     Ok(ConvolutionWeights {
-        convolution: make.vector(&[wanted(name("shortconv.conv.weight"), &[taps, hidden])])?,
-        input: make.matrix(Role::Matrix, &[wanted(name("shortconv.in_proj.weight"), &[hidden, 3 * hidden])])?,
-        output: make.matrix(Role::Matrix, &[wanted(name("shortconv.out_proj.weight"), &[hidden, hidden])])?,
+        convolution: make.vector(&[tensor_spec(name("shortconv.conv.weight"), &[taps, hidden])])?,
+        input: make.matrix(Role::Matrix, &[tensor_spec(name("shortconv.in_proj.weight"), &[hidden, 3 * hidden])])?,
+        output: make.matrix(Role::Matrix, &[tensor_spec(name("shortconv.out_proj.weight"), &[hidden, hidden])])?,
     })
 }

@@ -6,7 +6,7 @@ use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::weight::{Footprint, Role, TensorShape};
 
-use super::table::{Make, Wanted, assemble, find};
+use super::table::{Make, TensorSpec, assemble, find};
 use crate::error::{Error, Result};
 use crate::model::spec::ModelSpec;
 
@@ -52,8 +52,8 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
-    fn see(&mut self, wanted: &Wanted) -> Result<&TensorInfo> {
-        let tensor = find(self.file, wanted)?;
+    fn see(&mut self, needed: &TensorSpec) -> Result<&TensorInfo> {
+        let tensor = find(self.file, needed)?;
         self.seen.insert(tensor.name.clone());
         // No sum of these overflows: the tensors of a file do not overlap, and each is used once.
         self.found.file += tensor.bytes;
@@ -65,18 +65,18 @@ impl Make for Survey<'_> {
     type Matrix = ();
     type Vector = ();
 
-    fn matrix(&mut self, role: Role, tensors: &[Wanted]) -> Result<()> {
-        for wanted in tensors {
-            let format = self.see(wanted)?.format;
-            let (experts, rows, cols) = wanted.matrix();
+    fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<()> {
+        for needed in tensors {
+            let format = self.see(needed)?.format;
+            let (experts, rows, cols) = needed.matrix();
             self.found.matrices.push((TensorShape { format, experts, rows, cols }, role));
         }
         Ok(())
     }
 
-    fn vector(&mut self, tensors: &[Wanted]) -> Result<()> {
-        for wanted in tensors {
-            self.found.vectors += self.see(wanted)?.elements() * size_of::<f32>() as u64;
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<()> {
+        for needed in tensors {
+            self.found.vectors += self.see(needed)?.elements() * size_of::<f32>() as u64;
         }
         Ok(())
     }

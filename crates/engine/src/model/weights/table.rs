@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::model::spec::{LayerSpec, MlpSpec, ModelSpec, NormKind, RopeScaling, SharedExpert};
 
 /// A tensor that is needed: its name, and its shape with the innermost dimension first.
-pub(super) struct Wanted {
+pub(super) struct TensorSpec {
     pub(super) name: String,
     pub(super) shape: Vec<u64>,
     /// The order of its rows, if not that of the file.
@@ -38,7 +38,7 @@ impl RowOrder {
     }
 }
 
-impl Wanted {
+impl TensorSpec {
     /// (experts, rows, cols) of a matrix. The dimensions are those of a tensor in memory, or on a disk: they fit.
     pub(super) fn matrix(&self) -> (usize, usize, usize) {
         let dim = |i: usize| self.shape.get(i).map_or(1, |&n| n as usize);
@@ -46,17 +46,17 @@ impl Wanted {
     }
 }
 
-pub(super) fn wanted(name: impl Into<String>, shape: &[usize]) -> Wanted {
-    Wanted { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
+pub(super) fn tensor_spec(name: impl Into<String>, shape: &[usize]) -> TensorSpec {
+    TensorSpec { name: name.into(), shape: shape.iter().map(|&n| n as u64).collect(), order: None }
 }
 
 /// Makes weights of tensors.
 pub(super) trait Make {
     type Matrix;
     type Vector;
-    fn matrix(&mut self, role: Role, tensors: &[Wanted]) -> Result<Self::Matrix>;
+    fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<Self::Matrix>;
     /// A vector, several tensors one after another; of a matrix, its rows one after another.
-    fn vector(&mut self, tensors: &[Wanted]) -> Result<Self::Vector>;
+    fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector>;
 }
 
 /// The table of all tensors.
@@ -64,28 +64,28 @@ pub(super) fn assemble<T: Make>(spec: &ModelSpec, make: &mut T) -> Result<Weight
     let ModelSpec { hidden, vocab, .. } = *spec;
     let (table_role, output) = match spec.tied_embeddings {
         true => (Role::Tied, None),
-        false => (Role::Table, Some(wanted("output.weight", &[hidden, vocab]))),
+        false => (Role::Table, Some(tensor_spec("output.weight", &[hidden, vocab]))),
     };
     let ropes = || spec.layers.iter().filter_map(LayerSpec::attention).map(|attention| &attention.rope);
     let rope = ropes().find(|rope| rope.factors);
     let long_rope = ropes().find(|rope| matches!(rope.scaling, RopeScaling::Long { .. }));
-    let mut factors = |part, width: usize| make.vector(&[wanted(format!("rope_{part}.weight"), &[width / 2])]);
+    let mut factors = |part, width: usize| make.vector(&[tensor_spec(format!("rope_{part}.weight"), &[width / 2])]);
     Ok(Weights {
         rope_factors: rope.map(|rope| factors("freqs", rope.width)).transpose()?,
         long_rope_factors: match long_rope {
             Some(rope) => Some([factors("factors_short", rope.width)?, factors("factors_long", rope.width)?]),
             None => None,
         },
-        embedding: make.matrix(table_role, &[wanted("token_embd.weight", &[hidden, vocab])])?,
+        embedding: make.matrix(table_role, &[tensor_spec("token_embd.weight", &[hidden, vocab])])?,
         layers: (0..).zip(&spec.layers).map(|(i, layer)| self::layer(i, spec, layer, make)).collect::<Result<_>>()?,
         output_norm: norm(spec.output_norm.to_owned(), spec, make)?,
         output: output.map(|output| make.matrix(Role::Matrix, &[output])).transpose()?,
-        output_bias: spec.output_bias.then(|| make.vector(&[wanted("output.bias", &[vocab])])).transpose()?,
+        output_bias: spec.output_bias.then(|| make.vector(&[tensor_spec("output.bias", &[vocab])])).transpose()?,
     })
 }
 
 fn norm<T: Make>(name: String, spec: &ModelSpec, make: &mut T) -> Result<NormWeights<T::Vector>> {
-    let mut vector = |part| make.vector(&[wanted(format!("{name}.{part}"), &[spec.hidden])]);
+    let mut vector = |part| make.vector(&[tensor_spec(format!("{name}.{part}"), &[spec.hidden])]);
     Ok(match spec.norm {
         NormKind::Rms => NormWeights::Rms { weight: vector("weight")? },
         NormKind::Layer => NormWeights::Layer { weight: vector("weight")?, bias: vector("bias")? },
@@ -126,17 +126,17 @@ fn mlp<T: Make>(
 ) -> Result<MlpWeights<T::Matrix, T::Vector>> {
     Ok(match *spec {
         MlpSpec::Dense { inner, activation } => {
-            let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| wanted(name(part), &[hidden, inner]));
+            let gate_up = ["ffn_gate.weight", "ffn_up.weight"].map(|part| tensor_spec(name(part), &[hidden, inner]));
             MlpWeights::Dense {
                 activation,
                 gate_up: make.matrix(Role::GateUp, &gate_up)?,
-                down: make.matrix(Role::Matrix, &[wanted(name("ffn_down.weight"), &[inner, hidden])])?,
+                down: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_down.weight"), &[inner, hidden])])?,
             }
         }
         MlpSpec::Moe { experts, inner, activation, routing, selection_bias, bias, shared } => {
             let gate_up = ["ffn_gate_exps.weight", "ffn_up_exps.weight"];
-            let gate_up = gate_up.map(|part| wanted(name(part), &[hidden, inner, experts]));
-            let mut vector = |part, shape: &[usize]| make.vector(&[wanted(name(part), shape)]);
+            let gate_up = gate_up.map(|part| tensor_spec(name(part), &[hidden, inner, experts]));
+            let mut vector = |part, shape: &[usize]| make.vector(&[tensor_spec(name(part), shape)]);
             let biases = match bias {
                 false => None,
                 true => Some(MoeBiases {
@@ -150,12 +150,13 @@ fn mlp<T: Make>(
                 activation,
                 routing,
                 biases,
-                router: make.matrix(Role::Matrix, &[wanted(name("ffn_gate_inp.weight"), &[hidden, experts])])?,
+                router: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_gate_inp.weight"), &[hidden, experts])])?,
                 selection_bias: selection_bias
-                    .then(|| make.vector(&[wanted(name("exp_probs_b.bias"), &[experts])]))
+                    .then(|| make.vector(&[tensor_spec(name("exp_probs_b.bias"), &[experts])]))
                     .transpose()?,
                 gate_up: make.matrix(Role::GateUp, &gate_up)?,
-                down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
+                down: make
+                    .matrix(Role::Matrix, &[tensor_spec(name("ffn_down_exps.weight"), &[inner, hidden, experts])])?,
                 shared: shared.map(|shared| shared_expert(name, hidden, shared, make)).transpose()?,
             })
         }
@@ -168,28 +169,29 @@ fn shared_expert<T: Make>(
     SharedExpert { inner, gated }: SharedExpert,
     make: &mut T,
 ) -> Result<SharedWeights<T::Matrix>> {
-    let gate = wanted(name("ffn_gate_inp_shexp.weight"), &[hidden, 1]);
-    let gate_up = ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"].map(|part| wanted(name(part), &[hidden, inner]));
+    let gate = tensor_spec(name("ffn_gate_inp_shexp.weight"), &[hidden, 1]);
+    let gate_up =
+        ["ffn_gate_shexp.weight", "ffn_up_shexp.weight"].map(|part| tensor_spec(name(part), &[hidden, inner]));
     Ok(SharedWeights {
         gate: gated.then(|| make.matrix(Role::Matrix, &[gate])).transpose()?,
         gate_up: make.matrix(Role::GateUp, &gate_up)?,
-        down: make.matrix(Role::Matrix, &[wanted(name("ffn_down_shexp.weight"), &[inner, hidden])])?,
+        down: make.matrix(Role::Matrix, &[tensor_spec(name("ffn_down_shexp.weight"), &[inner, hidden])])?,
     })
 }
 
-/// The tensor, if it has the wanted shape.
-pub(super) fn find<'a>(file: &'a GgufFile, wanted: &Wanted) -> Result<&'a TensorInfo> {
-    let Some(tensor) = file.tensor(&wanted.name) else {
-        return Err(Error::MissingTensor { name: wanted.name.clone(), shape: wanted.shape.clone() });
+/// The tensor, if it has the needed shape.
+pub(super) fn find<'a>(file: &'a GgufFile, needed: &TensorSpec) -> Result<&'a TensorInfo> {
+    let Some(tensor) = file.tensor(&needed.name) else {
+        return Err(Error::MissingTensor { name: needed.name.clone(), shape: needed.shape.clone() });
     };
     // Trailing dimensions of 1 say nothing: one expert may be stored as a matrix.
     let trim = |shape: &[u64]| shape.len() - shape.iter().rev().take_while(|&&n| n == 1).count();
-    if tensor.shape[..trim(&tensor.shape)] != wanted.shape[..trim(&wanted.shape)] {
+    if tensor.shape[..trim(&tensor.shape)] != needed.shape[..trim(&needed.shape)] {
         return Err(Error::TensorShape {
-            name: wanted.name.clone(),
+            name: needed.name.clone(),
             offset: tensor.offset,
             found: tensor.shape.clone(),
-            expected: wanted.shape.clone(),
+            expected: needed.shape.clone(),
         });
     }
     Ok(tensor)

@@ -182,7 +182,7 @@ pub(in crate::format) fn super_affine<S: Simd, const N: usize>(
 /// Integer scales and minima for given super-block scales.
 #[derive(Clone, Copy)]
 struct Lines {
-    /// Of scales and of minima.
+    /// Scales, and minima, as f16.
     f16: [[f16; LANES]; 2],
     /// The same as floats, in units of the groups.
     units: [[f32; LANES]; 2],

@@ -21,7 +21,7 @@ pub(super) const LANES: usize = 16;
 pub(super) struct Groups<const N: usize> {
     /// Element `i` of all groups.
     x: [[f32; LANES]; N],
-    /// What each group was divided by.
+    /// The divisor of each group.
     unit: [f32; LANES],
 }
 

@@ -64,8 +64,8 @@ pub fn norm_matmul(suite: &Suite) {
     let sorts: [&[Precision]; 4] = [&[Fast], &[Exact, Fast], &[Exact], &[Fast, Exact]];
     for round in suite.some("norm_matmul", 0..40) {
         let (precisions, tokens) = (sorts[round % sorts.len()], rng.pick(&[0, 1, 1, 1, 2, 8, 9, 33]));
-        let first = rng.pick(Format::ALL);
-        let other = |rng: &mut Rng| if rng.chance(0.5) { first } else { rng.pick(Format::ALL) };
+        let first = rng.pick(suite.formats());
+        let other = |rng: &mut Rng| if rng.chance(0.5) { first } else { rng.pick(suite.formats()) };
         let formats: Vec<Format> = (0..rng.between(1, 2)).map(|i| if i == 0 { first } else { other(rng) }).collect();
         let cols = if formats.iter().any(|format| !format.is_float()) { 256 * rng.between(1, 3) } else { 203 };
         let mut part = |&format: &Format| {

@@ -78,7 +78,7 @@ fn grouping(suite: &Suite) -> Groups {
     if b.device() == DeviceId::Cpu { changed } else { groups(b) }
 }
 
-/// What products of three experts read: a matrix, one of four experts, gate and up; four rows, five, and narrow ones.
+/// Operands of products of three experts: a matrix, one of four experts, gate and up; four rows, five, and narrow ones.
 pub(super) struct Operands {
     pub(super) matrix: Weight,
     pub(super) of_four: Weight,
