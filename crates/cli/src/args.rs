@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gristmill_cpu::{Level, MAX_THREADS};
+use gristmill_engine::engine::check_sampling;
 use gristmill_engine::{Error, KvFormat, LoadOptions, Model, Precision, Request, SamplingOptions, machine};
 use gristmill_text::tokenizer::Tokenizer;
 
 use crate::bias::{BiasArgs, BiasOptions};
 use crate::failure::Failure;
 use crate::numbers::MaxTokens;
-use crate::{console, numbers};
+use crate::settings::SettingArgs;
+use crate::{console, numbers, settings};
 
 /// Device, threads and number formats.
 #[derive(Args, Clone)]
@@ -206,31 +208,8 @@ pub(crate) struct SamplingArgs {
     /// The most tokens to generate; -1 for no limit [default: until the model ends its text or the context is full].
     #[arg(short = 'n', long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::max_tokens)]
     max_tokens: Option<MaxTokens>,
-    /// Temperature; 0 always takes the most likely token [default: as the model file recommends, or 0.7; of the
-    /// built-in model 0.6].
-    #[arg(long, value_name = "T", allow_hyphen_values = true, value_parser = numbers::number)]
-    temp: Option<f32>,
-    /// Keep the K most likely tokens; 0 keeps all [default: as the model file recommends, or 40].
-    #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = numbers::at_least::<u32>(0))]
-    top_k: Option<u32>,
-    /// Keep the smallest set of tokens with at least this probability; 1 keeps all [default: as the model file
-    /// recommends, or 0.95].
-    #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
-    top_p: Option<f32>,
-    /// Drop tokens less likely than this share of the most likely; 0 keeps all [default: as the model file recommends,
-    /// or 0.05].
-    #[arg(long, value_name = "P", allow_hyphen_values = true, value_parser = numbers::number)]
-    min_p: Option<f32>,
-    /// Make tokens of the generated text less likely; 1 turns it off [default: as the model file recommends, or
-    /// 1; of the built-in model 1.15].
-    #[arg(long, value_name = "X", allow_hyphen_values = true, value_parser = numbers::number)]
-    repeat_penalty: Option<f32>,
-    /// Lower the logits of tokens in the generated text.
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true, value_parser = numbers::number)]
-    presence_penalty: f32,
-    /// Lower the logits of tokens in the generated text, once for each occurrence.
-    #[arg(long, value_name = "X", default_value_t = 0.0, allow_hyphen_values = true, value_parser = numbers::number)]
-    frequency_penalty: f32,
+    #[command(flatten)]
+    settings: SettingArgs,
     /// The same seed gives the same text [default: a random one, printed with --verbose].
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = numbers::at_least::<u64>(0))]
     seed: Option<u64>,
@@ -291,7 +270,7 @@ impl SamplingArgs {
 
     fn checked(&self) -> Result<GenerationOptions, Failure> {
         let sampling = self.or(SamplingOptions::default());
-        sampling.check()?;
+        check_sampling(&sampling)?;
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::new("--stop is empty; give the text to stop before, or leave it out"));
         }
@@ -302,16 +281,9 @@ impl SamplingArgs {
 
     /// The settings on the command line, completed by `defaults`.
     fn or(&self, defaults: SamplingOptions) -> SamplingOptions {
-        SamplingOptions {
-            temperature: self.temp.unwrap_or(defaults.temperature),
-            top_k: self.top_k.unwrap_or(defaults.top_k),
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            min_p: self.min_p.unwrap_or(defaults.min_p),
-            repeat_penalty: self.repeat_penalty.unwrap_or(defaults.repeat_penalty),
-            presence_penalty: self.presence_penalty,
-            frequency_penalty: self.frequency_penalty,
-            seed: self.seed,
-        }
+        let mut options = SamplingOptions { seed: self.seed, ..defaults };
+        self.settings.apply(&mut options);
+        options
     }
 }
 
@@ -319,11 +291,7 @@ impl GenerationOptions {
     /// Completes the settings of the command line by those recommended for the model.
     pub(crate) fn resolve(&mut self, args: &SamplingArgs, recommended: SamplingOptions, log: &Verbosity) {
         self.sampling = args.or(recommended);
-        let SamplingOptions { temperature, top_k, top_p, min_p, repeat_penalty, .. } = self.sampling;
-        log.detail(format_args!(
-            "sampling: temperature {temperature}, top-k {top_k}, top-p {top_p}, min-p {min_p}, repeat penalty \
-             {repeat_penalty}"
-        ));
+        log.detail(format_args!("sampling: {}", settings::line(&self.sampling)));
     }
 
     /// Writes the options into a request to this model.

@@ -31,6 +31,7 @@ mod recommended;
 mod replay;
 mod run;
 mod serve;
+mod settings;
 mod shell;
 mod source;
 mod synthetic;

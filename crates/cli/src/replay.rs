@@ -5,7 +5,7 @@ use std::slice;
 
 use clap::Args;
 use gristmill_cpu::{Level, MAX_THREADS};
-use gristmill_engine::engine::receipt::{Choice, Conditions, Receipt, Recorder, build};
+use gristmill_engine::engine::receipt::{Conditions, Receipt, RecordedChoice, Recorder, build};
 use gristmill_engine::{Engine, Limits, Request};
 use serde::Serialize;
 use serde_json::Value;
@@ -62,8 +62,8 @@ struct Report {
 struct Replayed {
     equal: bool,
     text: String,
-    now: Choice,
-    receipt: Choice,
+    now: RecordedChoice,
+    receipt: RecordedChoice,
 }
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<(), Failure> {
@@ -170,7 +170,7 @@ impl ReplayArgs {
 }
 
 impl Replayed {
-    fn new(engine: &Engine, request: Request, expected: &Choice) -> Result<Replayed, Failure> {
+    fn new(engine: &Engine, request: Request, expected: &RecordedChoice) -> Result<Replayed, Failure> {
         // Neither log-probabilities nor draft tokens change a text.
         let request = Request { logprobs: None, prompt_logprobs: None, draft: 0, ..request };
         let mut recorder = Recorder::new(engine, slice::from_ref(&request));
@@ -182,12 +182,12 @@ impl Replayed {
         }
         let now = recorder.finish().and_then(|receipt| receipt.choices.into_iter().next());
         let now = now.ok_or_else(|| Failure::new("the generation ended early; run it again"))?;
-        let now = Choice { request: expected.request, ..now };
+        let now = RecordedChoice { request: expected.request, ..now };
         Ok(Replayed { equal: now == *expected, text, now, receipt: expected.clone() })
     }
 
     fn tell(&self, number: usize, log: &Verbosity) {
-        let end = |choice: &Choice| format!("{} tokens ({})", choice.tokens, choice.finish_reason.name());
+        let end = |choice: &RecordedChoice| format!("{} tokens ({})", choice.tokens, choice.finish_reason.name());
         let (now, then) = (end(&self.now), end(&self.receipt));
         match self.equal {
             true => log.info(format_args!("choice {number}: the same, {now}")),

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use gristmill_cpu::{Cpu, Level};
-use gristmill_engine::{Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling, Stage};
+use gristmill_engine::{
+    Batch, Error, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling, SamplingOptions, Stage,
+};
 use gristmill_files::gguf::{GgufFile, TensorInfo};
 use gristmill_kernels::Backend;
 use gristmill_kernels::reference::Reference;
@@ -20,14 +22,7 @@ const GREEDY: Sampling = Sampling {
     mask: None,
     bias: &[],
     counts: &[],
-    repeat_penalty: 1.0,
-    presence_penalty: 0.0,
-    frequency_penalty: 0.0,
-    temperature: 0.0,
-    top_k: 0,
-    top_p: 1.0,
-    min_p: 0.0,
-    seed: 1,
+    options: SamplingOptions { seed: Some(1), ..SamplingOptions::NONE },
     position: 0,
 };
 
@@ -74,8 +69,8 @@ fn check(file: GgufFile, backend: &Arc<Backend>, expected: Stage, case: &str) {
     let limits = Limits { context: Some(32), sequences: 2, batch_tokens: 16, ..Limits::default() };
     let mut runner = Runner::new(model, limits).unwrap();
     let case = format!("{case} on {}", backend.name());
-    let random = Sampling { bias: &[(5, 100.0)], mask: Some(&[0b1100; 9]), top_k: 40, top_p: 0.9, ..GREEDY };
-    let random = Sampling { temperature: 0.8, ..random };
+    let options = SamplingOptions { temperature: 0.8, top_k: 40, top_p: 0.9, ..GREEDY.options };
+    let random = Sampling { bias: &[(5, 100.0)], mask: Some(&[0b1100; 9]), options, ..GREEDY };
     for round in 0..4 {
         let id = runner.open_sequence().unwrap();
         let mut batch = Batch::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use gristmill_cuda::{Choice, Cuda, Options};
-use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling};
+use gristmill_engine::{Batch, Limits, LoadOptions, Model, Outputs, Precision, Runner, Sampling, SamplingOptions};
 use gristmill_files::gguf::GgufFile;
 use gristmill_gpu::{Gpu, Launch, Properties, Unit};
 use gristmill_kernels::Result;
@@ -63,14 +63,14 @@ const SAMPLING: Sampling = Sampling {
     mask: None,
     bias: &[],
     counts: &[],
-    repeat_penalty: 1.0,
-    presence_penalty: 0.0,
-    frequency_penalty: 0.0,
-    temperature: 0.5,
-    top_k: 40,
-    top_p: 0.9,
-    min_p: 0.05,
-    seed: 1,
+    options: SamplingOptions {
+        temperature: 0.5,
+        top_k: 40,
+        top_p: 0.9,
+        min_p: 0.05,
+        seed: Some(1),
+        ..SamplingOptions::NONE
+    },
     position: 0,
 };
 

@@ -7,7 +7,6 @@
 use super::{Cpu, host};
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{Argmax, Operation, PADDING, Sample, Sampling};
-use gristmill_kernels::random;
 use std::cmp::Ordering;
 use std::sync::{MutexGuard, PoisonError};
 
@@ -88,9 +87,10 @@ fn argmax(values: &[f32]) -> u32 {
 
 /// Draws a token, [`PADDING`] if a logit is not finite. Leaves the logits masked (−∞), biased and penalised. The
 /// parameters must have passed the checks of [`gristmill_kernels::ops::Backend::sample`].
-fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) -> u32 {
+fn sample_row(logits: &mut [f32], sampling: &Sampling, scratch: &mut Vec<Candidate>) -> u32 {
+    let p = &sampling.options;
     let finite = all_finite(logits);
-    adjust(logits, p);
+    adjust(logits, sampling);
     if !finite {
         return PADDING;
     }
@@ -98,7 +98,7 @@ fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) ->
     let max = logits[greedy as usize];
     // A masked logit is −∞ and ranks above an allowed NaN: with nothing above −∞, the mask decides.
     if max.is_nan() || max == f32::NEG_INFINITY {
-        let candidates = (0..logits.len()).filter(|&i| allowed(p.mask, i));
+        let candidates = (0..logits.len()).filter(|&i| allowed(sampling.mask, i));
         let best = candidates.map(|i| Candidate { logit: logits[i], token: i as u32 }).min_by(rank);
         return best.map_or(greedy, |c| c.token);
     }
@@ -129,7 +129,7 @@ fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) ->
 
     scratch.sort_unstable_by_key(|c| c.token);
     let total: f64 = scratch.iter().map(share).sum();
-    let mut left = random::uniform(p.seed, p.position) * total;
+    let mut left = sampling.uniform() * total;
     for candidate in scratch.iter() {
         left -= share(candidate);
         if left < 0.0 {
@@ -141,8 +141,9 @@ fn sample_row(logits: &mut [f32], p: &Sampling, scratch: &mut Vec<Candidate>) ->
 }
 
 /// Mask, bias and penalties, in place.
-fn adjust(logits: &mut [f32], p: &Sampling) {
-    for (part, &word) in logits.chunks_mut(32).zip(p.mask.unwrap_or_default()) {
+fn adjust(logits: &mut [f32], sampling: &Sampling) {
+    let p = &sampling.options;
+    for (part, &word) in logits.chunks_mut(32).zip(sampling.mask.unwrap_or_default()) {
         match word {
             0 => part.fill(f32::NEG_INFINITY),
             u32::MAX => {}
@@ -152,10 +153,10 @@ fn adjust(logits: &mut [f32], p: &Sampling) {
             }
         }
     }
-    for &(token, bias) in p.bias {
+    for &(token, bias) in sampling.bias {
         logits[token as usize] += bias;
     }
-    for &(token, count) in p.counts.iter().filter(|&&(_, count)| count > 0) {
+    for &(token, count) in sampling.counts.iter().filter(|&&(_, count)| count > 0) {
         let logit = &mut logits[token as usize];
         *logit = if *logit > 0.0 { *logit / p.repeat_penalty } else { *logit * p.repeat_penalty };
         *logit -= p.presence_penalty + count as f32 * p.frequency_penalty;

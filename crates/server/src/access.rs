@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use sha2::{Digest, Sha256};
-use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use subtle::{ConditionallySelectable, ConstantTimeEq};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::error::{ApiError, refuse};
@@ -126,7 +126,7 @@ fn tenant(access: &Access, headers: &HeaderMap) -> Result<Tenant, ApiError> {
     let given = Sha256::digest(given.trim());
     let mut found = 0;
     for (key, number) in access.keys.iter().zip(1u64..) {
-        let same: Choice = Sha256::digest(key).as_slice().ct_eq(given.as_slice());
+        let same = Sha256::digest(key).as_slice().ct_eq(given.as_slice());
         found = u64::conditional_select(&found, &number, same);
     }
     if found == 0 { Err(refuse("the key is not one of this server's")) } else { Ok(Tenant(found)) }

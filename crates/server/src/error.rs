@@ -73,7 +73,7 @@ impl ApiError {
     }
 
     /// The response with this body.
-    pub(crate) fn respond(&self, body: impl Serialize) -> Response {
+    pub(crate) fn response(&self, body: impl Serialize) -> Response {
         let mut response = (self.status, Json(body)).into_response();
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
@@ -84,7 +84,7 @@ impl ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        self.respond(self.body())
+        self.response(self.body())
     }
 }
 

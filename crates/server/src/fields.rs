@@ -66,6 +66,14 @@ impl Fields {
         })
     }
 
+    /// Takes one field, which is a number.
+    pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, ApiError> {
+        let Some(value) = self.object.remove(name) else { return Ok(None) };
+        self.read.push(name.to_owned());
+        let wrong = |error: serde_json::Error| ApiError::param(name, words::in_words(&error.to_string()));
+        serde_json::from_value(value).map(Some).map_err(wrong)
+    }
+
     /// The one of these names that the request has, or else the first.
     pub(crate) fn spelling(&self, names: &[&'static str]) -> &'static str {
         let is_sent = |name: &str| self.object.contains_key(name) || self.read.iter().any(|read| read == name);

@@ -3,35 +3,23 @@
 use std::collections::BTreeMap;
 
 use gristmill_engine::SamplingOptions;
-use gristmill_engine::engine::Dry;
+use gristmill_engine::engine::{Dry, SETTINGS, Setting};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
+use crate::fields::Fields;
 use crate::request::{Settings, check_stops};
 
 /// How tokens are sampled.
-#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Deserialize, ToSchema)]
 pub(crate) struct SamplingFields {
-    /// Divides the logits; 0 always takes the most likely token.
-    #[schema(minimum = 0)]
-    temperature: Option<f32>,
-    /// Keep the smallest set of tokens with at least this probability.
-    #[schema(exclusive_minimum = 0, maximum = 1)]
-    top_p: Option<f32>,
-    /// Keep so many of the most likely tokens; 0 and -1 keep all.
-    #[schema(minimum = -1)]
-    top_k: Option<i64>,
-    /// Drop tokens less likely than this share of the most likely.
-    #[schema(minimum = 0, maximum = 1)]
-    min_p: Option<f32>,
-    /// Divides positive and multiplies negative logits of tokens that were generated before.
-    #[serde(alias = "repeat_penalty")]
-    #[schema(exclusive_minimum = 0)]
-    repetition_penalty: Option<f32>,
-    presence_penalty: Option<f32>,
-    frequency_penalty: Option<f32>,
+    /// The settings of [`SETTINGS`] that the request has; [`SettingFields`] describes them.
+    #[serde(skip)]
+    settings: Vec<(&'static Setting, f64)>,
     /// The same seed, prompt and settings give the same text; choice i is drawn with seed + i.
     #[schema(value_type = Option<i64>)]
     seed: Option<Seed>,
@@ -83,10 +71,61 @@ impl<'de> Deserialize<'de> for Seed {
     }
 }
 
+/// The names of a setting in requests. The first is that of its description.
+fn names(setting: &'static Setting) -> &'static [&'static str] {
+    match setting.name {
+        "repeat_penalty" => &REPETITION_PENALTY,
+        _ => std::slice::from_ref(&setting.name),
+    }
+}
+
+/// The names of the setting `repeat_penalty`.
+pub(crate) const REPETITION_PENALTY: [&str; 2] = ["repetition_penalty", "repeat_penalty"];
+
+/// Describes the fields of [`SETTINGS`] to clients.
+#[derive(Debug, Deserialize)]
+pub(crate) struct SettingFields {}
+
+impl ToSchema for SettingFields {}
+
+impl PartialSchema for SettingFields {
+    fn schema() -> RefOr<Schema> {
+        let field = |setting: &Setting| {
+            let kind = if setting.whole { Type::Integer } else { Type::Number };
+            let field = ObjectBuilder::new().schema_type(SchemaType::from_iter([kind, Type::Null]));
+            let field = field.description(Some(format!("{}.", setting.help)));
+            let least = match setting.whole {
+                // -1 is another way to write 0.
+                true => Some(-1.0),
+                false => Some(setting.least).filter(|least| *least > f64::from(f32::MIN)),
+            };
+            field.minimum(least).maximum(Some(setting.most).filter(|most| *most < f64::from(f32::MAX)))
+        };
+        let add = |fields: ObjectBuilder, setting| fields.property(names(setting)[0], field(setting));
+        SETTINGS.iter().fold(ObjectBuilder::new(), add).into()
+    }
+}
+
 impl SamplingFields {
+    /// Takes the fields of sampling out of a request.
+    pub(crate) fn read(fields: &mut Fields) -> Result<SamplingFields, ApiError> {
+        let mut own: SamplingFields = fields.read()?;
+        for setting in &SETTINGS {
+            for name in names(setting) {
+                let Some(value) = number(fields, name, setting)? else { continue };
+                if own.settings.iter().any(|(known, _)| known.name == setting.name) {
+                    let message = format!("{name} is sent twice, or by two of its names; send it once");
+                    return Err(ApiError::param(*name, message));
+                }
+                own.settings.push((setting, value));
+            }
+        }
+        Ok(own)
+    }
+
     /// The settings that these fields make of the server's.
     pub(crate) fn settings(&self, defaults: &SamplingOptions) -> Result<Settings, ApiError> {
-        let mut settings = Settings::new(self.sampling(defaults)?);
+        let mut settings = Settings::new(self.sampling(defaults));
         settings.dry = self.dry()?;
         settings.min_tokens = self.min_tokens.unwrap_or(0);
         settings.ignore_end = self.ignore_eos.unwrap_or(false);
@@ -99,24 +138,10 @@ impl SamplingFields {
         Ok(settings)
     }
 
-    fn sampling(&self, defaults: &SamplingOptions) -> Result<SamplingOptions, ApiError> {
-        let top_k = match self.top_k {
-            None => defaults.top_k,
-            Some(-1) => 0,
-            Some(k) => u32::try_from(k).map_err(|_| {
-                ApiError::param("top_k", format!("top_k is {k}; it must be between 1 and {}, or 0 for all", u32::MAX))
-            })?,
-        };
-        Ok(SamplingOptions {
-            temperature: self.temperature.unwrap_or(defaults.temperature),
-            top_k,
-            top_p: self.top_p.unwrap_or(defaults.top_p),
-            min_p: self.min_p.unwrap_or(defaults.min_p),
-            repeat_penalty: self.repetition_penalty.unwrap_or(defaults.repeat_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(defaults.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(defaults.frequency_penalty),
-            seed: self.seed.map(|Seed(seed)| seed),
-        })
+    fn sampling(&self, defaults: &SamplingOptions) -> SamplingOptions {
+        let mut options = SamplingOptions { seed: self.seed.map(|Seed(seed)| seed), ..*defaults };
+        self.settings.iter().for_each(|(setting, value)| (setting.set)(&mut options, *value));
+        options
     }
 
     fn dry(&self) -> Result<Dry, ApiError> {
@@ -138,5 +163,20 @@ impl SamplingFields {
             penalty_last_n,
             sequence_breakers,
         })
+    }
+}
+
+/// The value of a setting in a field. Whole numbers are checked here, because [`Setting::set`] saturates.
+fn number(fields: &mut Fields, name: &'static str, setting: &Setting) -> Result<Option<f64>, ApiError> {
+    if !setting.whole {
+        return fields.take(name);
+    }
+    match fields.take::<i64>(name)? {
+        None => Ok(None),
+        Some(-1) => Ok(Some(0.0)),
+        Some(value) => match u32::try_from(value) {
+            Ok(value) => Ok(Some(value.into())),
+            Err(_) => Err(ApiError::param(name, format!("{name} is {value}; it must be {}", setting.rule))),
+        },
     }
 }

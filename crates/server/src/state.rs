@@ -43,13 +43,18 @@ impl App {
     pub(crate) fn check_model(&self, asked: Option<&str>) -> Result<(), ApiError> {
         match asked {
             Some(asked) if !self.options.is_named(asked) => {
-                let name = &self.options.name;
+                let (name, asked) = (&self.options.name, shortened(asked));
                 let message = format!("this server has no model {asked:?}; ask for {name:?}");
                 Err(ApiError::new(StatusCode::NOT_FOUND, message).with_code("model_not_found"))
             }
             _ => Ok(()),
         }
     }
+}
+
+/// The beginning of what a client wrote, for a message: a name may have megabytes.
+fn shortened(name: &str) -> &str {
+    name.char_indices().nth(100).map_or(name, |(end, _)| &name[..end])
 }
 
 /// Seconds since 1970.

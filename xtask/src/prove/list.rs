@@ -219,7 +219,7 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
             "{ *logit * p.repeat_penalty } else { *logit / p.repeat_penalty }",
         "count as f32 * p.frequency_penalty" => "p.frequency_penalty",
         "scratch.retain(|c| share(c) >= p.min_p.into());" => "scratch.retain(|c| share(c) > p.min_p.into());",
-        "(0..logits.len()).filter(|&i| allowed(p.mask, i))" => "(0..logits.len()).filter(|_| true)",
+        "(0..logits.len()).filter(|&i| allowed(sampling.mask, i))" => "(0..logits.len()).filter(|_| true)",
         "scratch.sort_unstable_by_key(|c| c.token);" => "",
         ".then(a.token.cmp(&b.token))" => ".then(b.token.cmp(&a.token))",
     }

@@ -156,11 +156,11 @@ fn numbers() {
     }
     out_of_range(&["--logit-bias", "the=1"], "TOKEN=BIAS");
     for value in ["-1", "NaN"] {
-        out_of_range(&["--dry-multiplier", value], "DRY multiplier");
+        out_of_range(&["--dry-multiplier", value], "dry_multiplier");
     }
     for (option, value, word) in [
-        ("--dry-base", "0.5", "DRY base"),
-        ("--dry-base", "inf", "DRY base"),
+        ("--dry-base", "0.5", "dry_base"),
+        ("--dry-base", "inf", "dry_base"),
         ("--dry-penalty-last-n", "-2", "--dry-penalty-last-n is -2"),
         ("--dry-sequence-breaker", "", "breaker is empty"),
     ] {

@@ -60,13 +60,13 @@ impl Dry {
     pub fn check(&self) -> Result<(), EngineError> {
         let wrong = |what, value, rule| Err(EngineError::Sampling { what, value, rule });
         if !(0.0..=f32::MAX).contains(&self.multiplier) {
-            return wrong("DRY multiplier", self.multiplier, "0 or greater, and finite; 0 turns DRY off");
+            return wrong("dry_multiplier", self.multiplier, "0 or greater, and finite; 0 turns DRY off");
         }
         if !(1.0..=f32::MAX).contains(&self.base) {
-            return wrong("DRY base", self.base, "1 or greater, and finite");
+            return wrong("dry_base", self.base, "1 or greater, and finite");
         }
         if self.allowed_length == 0 {
-            return wrong("DRY allowed length", 0.0, "at least 1");
+            return wrong("dry_allowed_length", 0.0, "at least 1");
         }
         match self.sequence_breakers.iter().any(String::is_empty) {
             true => Err(EngineError::EmptyBreaker),
@@ -314,14 +314,14 @@ mod tests {
         assert!(good.check().is_ok());
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.1] {
             let multiplier = Dry { multiplier: bad, ..good.clone() }.check();
-            assert!(matches!(multiplier, Err(EngineError::Sampling { what: "DRY multiplier", .. })), "{bad}");
+            assert!(matches!(multiplier, Err(EngineError::Sampling { what: "dry_multiplier", .. })), "{bad}");
             let base = Dry { base: bad, ..good.clone() }.check();
-            assert!(matches!(base, Err(EngineError::Sampling { what: "DRY base", .. })), "{bad}");
+            assert!(matches!(base, Err(EngineError::Sampling { what: "dry_base", .. })), "{bad}");
         }
         let short = Dry { base: 0.99, ..good.clone() };
-        assert!(matches!(short.check(), Err(EngineError::Sampling { what: "DRY base", .. })));
+        assert!(matches!(short.check(), Err(EngineError::Sampling { what: "dry_base", .. })));
         let none = Dry { allowed_length: 0, ..good.clone() };
-        assert!(matches!(none.check(), Err(EngineError::Sampling { what: "DRY allowed length", .. })));
+        assert!(matches!(none.check(), Err(EngineError::Sampling { what: "dry_allowed_length", .. })));
         let empty = Dry { sequence_breakers: vec!["a".into(), String::new()], ..good.clone() };
         assert!(matches!(empty.check(), Err(EngineError::EmptyBreaker)));
         assert!(matches!(Repetition::new(&good, false), Err(EngineError::BreakersWithoutText)));

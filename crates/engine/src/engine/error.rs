@@ -74,9 +74,9 @@ pub enum EngineError {
         vocabulary: usize,
     },
     /// A sampling option is out of range.
-    #[error("the {what} is {value}; it must be {rule}")]
+    #[error("{what} is {value}; it must be {rule}")]
     Sampling {
-        /// The option.
+        /// The option, by its name in requests.
         what: &'static str,
         /// Its value.
         value: f32,

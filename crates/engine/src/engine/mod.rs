@@ -45,6 +45,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use gristmill_kernels::kv::KvFormat;
+pub use gristmill_kernels::ops::{SETTINGS, SamplingOptions, Setting};
 use gristmill_kernels::tensor::DeviceId;
 use gristmill_text::grammar::Grammars;
 use gristmill_text::template::{Chat, ChatTemplate, TemplateError};
@@ -58,7 +59,7 @@ pub use generation::{Canceller, Generation};
 pub use gristmill_text::grammar::{Grammar, closed_schema};
 pub use logprob::Logprob;
 pub use request::{Finish, FinishReason, Piece, Prompt, Request, Usage};
-pub use sampling::SamplingOptions;
+pub use sampling::check_sampling;
 pub use stats::{Distribution, ExpertLoad, Stats, Times};
 pub use submit::{Choices, Reservation};
 

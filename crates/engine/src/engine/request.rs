@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Dry, EngineError, Grammar, Logprob, SamplingOptions};
+use super::{Dry, EngineError, Grammar, Logprob, SamplingOptions, check_sampling};
 
 /// A text to be continued; [`Engine::converse`](super::Engine::converse) makes one of a conversation. Write
 /// `Request { …, ..Request::new(prompt) }`: later versions may add fields.
@@ -17,6 +17,7 @@ pub struct Request {
     /// The prompt.
     pub prompt: Prompt,
     /// How tokens are drawn.
+    #[serde(with = "super::sampling")]
     pub sampling: SamplingOptions,
     /// Added to the logits of these tokens before everything else; each token once.
     pub logit_bias: Vec<(u32, f32)>,
@@ -85,7 +86,7 @@ impl Request {
 
     /// Checks everything but the prompt: ranges, and tokens against the size of the vocabulary.
     pub(super) fn check(&self, vocabulary: usize) -> Result<(), EngineError> {
-        self.sampling.check()?;
+        check_sampling(&self.sampling)?;
         self.dry.check()?;
         if self.max_tokens == Some(0) {
             return Err(EngineError::NoTokens);

@@ -15,7 +15,7 @@ pub(super) fn draw() -> u64 {
 }
 
 /// A seed in JSON: its digits in quotes. A number is read too, for receipts that people write.
-struct Text(u64);
+pub(super) struct Text(pub(super) u64);
 
 impl Serialize for Text {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -48,17 +48,4 @@ pub(super) fn serialize<S: Serializer>(seed: &u64, serializer: S) -> Result<S::O
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Text::deserialize(deserializer).map(|Text(seed)| seed)
-}
-
-/// A seed that may be absent, which is null.
-pub(super) mod option {
-    use super::*;
-
-    pub(in super::super) fn serialize<S: Serializer>(seed: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-        seed.map(Text).serialize(serializer)
-    }
-
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-        Ok(Option::deserialize(deserializer)?.map(|Text(seed)| seed))
-    }
 }

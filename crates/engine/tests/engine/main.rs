@@ -100,6 +100,7 @@ fn sampling(random: &mut Random) -> SamplingOptions {
         presence_penalty: 0.2,
         frequency_penalty: 0.3,
         seed: Some(random.next()),
+        ..SamplingOptions::default()
     }
 }
 

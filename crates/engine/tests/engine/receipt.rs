@@ -1,7 +1,7 @@
 //! Receipts: each field of a request survives, hostile receipts are refused by field, and a replay gives the same text.
 
-use gristmill_engine::engine::FinishReason;
 use gristmill_engine::engine::receipt::{self, Receipt, ReceiptError, Recorder};
+use gristmill_engine::engine::{FinishReason, SETTINGS};
 use gristmill_engine::{Dry, Engine, Grammar, Prompt, Request, SamplingOptions};
 use proptest::collection::vec;
 use proptest::option;
@@ -54,20 +54,15 @@ fn any_grammar() -> impl Strategy<Value = Grammar> {
 
 prop_compose! {
     fn any_sampling()(
-        floats in vec(number(), 6),
-        top_k in any::<u32>(),
+        floats in vec(number(), SETTINGS.len()),
+        whole in any::<u32>(),
         seed in any::<Option<u64>>(),
     ) -> SamplingOptions {
-        SamplingOptions {
-            temperature: floats[0],
-            top_k,
-            top_p: floats[1],
-            min_p: floats[2],
-            repeat_penalty: floats[3],
-            presence_penalty: floats[4],
-            frequency_penalty: floats[5],
-            seed,
+        let mut options = SamplingOptions { seed, ..SamplingOptions::default() };
+        for (setting, float) in SETTINGS.iter().zip(floats) {
+            (setting.set)(&mut options, if setting.whole { whole.into() } else { float.into() });
         }
+        options
     }
 }
 
@@ -175,6 +170,9 @@ fn what_is_wrong_is_named() {
         ("/conditions/context", json!(-1), "conditions.context"),
         ("/requests/1/sampling/top_k", json!(0.5), "requests[1].sampling.top_k"),
         ("/requests/0/sampling/seed", json!("0x1"), "requests[0].sampling.seed"),
+        ("/requests/0/sampling/min_p", Value::Null, "requests[0].sampling.min_p"),
+        ("/requests/0/sampling", json!({"temperature": 1}), "requests[0].sampling"),
+        ("/requests/0/sampling", json!({"heat": 1}), "requests[0].sampling"),
         ("/requests/0/prompt", json!({"file": "/etc/passwd"}), "requests[0].prompt"),
         ("/requests/0/grammar", json!({"json_schema": "{"}), "requests[0].grammar"),
         ("/requests/0/max_tokens", json!(1e30), "requests[0].max_tokens"),

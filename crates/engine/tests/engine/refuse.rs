@@ -35,7 +35,7 @@ fn options() {
     }
     let sampling = SamplingOptions { top_p: f32::NAN, ..SamplingOptions::default() };
     let error = refusal(&engine, Request { sampling, ..Request::new("x") });
-    assert!(matches!(error, EngineError::Sampling { what: "top-p", .. }), "{error}");
+    assert!(matches!(error, EngineError::Sampling { what: "top_p", .. }), "{error}");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn logit_bias_and_dry() {
     assert!(matches!(error, EngineError::LogitBiasTwice(3)), "{error}");
     let dry = |dry: Dry| refusal(&engine, Request { dry, ..Request::new("x") });
     let error = dry(Dry { multiplier: -1.0, ..Dry::default() });
-    assert!(matches!(error, EngineError::Sampling { what: "DRY multiplier", .. }), "{error}");
+    assert!(matches!(error, EngineError::Sampling { what: "dry_multiplier", .. }), "{error}");
     let error = dry(Dry { sequence_breakers: vec![String::new()], ..Dry::default() });
     assert!(matches!(error, EngineError::EmptyBreaker), "{error}");
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gristmill_engine::{
     Batch, Error, Limits, LoadOptions, MAX_CONTEXT, Model, Notice, Outputs, Plan, Precision, Runner, Sampling,
+    SamplingOptions,
 };
 
 use crate::tiny::{Random, Tiny, VOCAB};
@@ -181,20 +182,7 @@ fn sampling_is_that_of_the_logits() {
     let best = |row: &[f32]| (0..row.len()).rev().max_by(|&a, &b| row[a].total_cmp(&row[b])).expect("not empty") as u32;
     let expected: Vec<u32> = values.chunks(VOCAB as usize).map(best).collect();
     assert_eq!(logits.argmax().expect("it runs"), expected);
-    let greedy = Sampling {
-        mask: None,
-        bias: &[],
-        counts: &[],
-        repeat_penalty: 1.0,
-        presence_penalty: 0.0,
-        frequency_penalty: 0.0,
-        temperature: 0.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        seed: 1,
-        position: 1,
-    };
+    let greedy = Sampling { mask: None, bias: &[], counts: &[], options: SamplingOptions::NONE, position: 1 };
     assert_eq!(logits.sample(&[greedy; 9]).expect("it runs"), expected);
     assert!(logits.sample(&[greedy; 8]).is_err(), "one set of parameters for each row");
 }

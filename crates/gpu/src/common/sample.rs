@@ -5,8 +5,7 @@ use super::{MOST_BLOCKS, count};
 use gristmill_kernels::error::Result;
 
 use crate::{Access, Arg, Device, Scratch};
-use gristmill_kernels::ops::{Operation, Sample, Sampling};
-use gristmill_kernels::random;
+use gristmill_kernels::ops::{Operation, Sample, Sampling, SamplingOptions};
 use gristmill_kernels::tensor::ViewMut;
 
 /// Rows of a batch: each needs some 16 KiB of workspace.
@@ -66,15 +65,16 @@ shared_struct! {
 
 impl SampleRow {
     /// Appends the row's edits and mask to the lists.
-    fn new(p: &Sampling, bits: u32, edits: &mut Vec<SampleEdit>, masks: &mut Vec<u32>) -> Self {
+    fn new(sampling: &Sampling, bits: u32, edits: &mut Vec<SampleEdit>, masks: &mut Vec<u32>) -> Self {
+        let p = &sampling.options;
         let first = edits.len();
-        edits.extend(p.bias.iter().map(|&(token, value)| SampleEdit { token, count: 0, value }));
-        let counted = p.counts.iter().filter(|(_, count)| *count > 0);
+        edits.extend(sampling.bias.iter().map(|&(token, value)| SampleEdit { token, count: 0, value }));
+        let counted = sampling.counts.iter().filter(|(_, count)| *count > 0);
         edits.extend(counted.map(|&(token, count)| SampleEdit { token, count, value: 0.0 }));
         // Stable: what is done to a token keeps its order, biases first.
         edits[first..].sort_by_key(|edit| edit.token);
-        let mask = p.mask.map_or(u64::MAX, |_| masks.len() as u64);
-        masks.extend(p.mask.unwrap_or(&[]));
+        let mask = sampling.mask.map_or(u64::MAX, |_| masks.len() as u64);
+        masks.extend(sampling.mask.unwrap_or(&[]));
 
         let greedy = p.temperature == 0.0;
         let temperature = if greedy { 1.0 } else { f64::from(p.temperature) };
@@ -95,7 +95,7 @@ impl SampleRow {
             shift: 54 + exponent,
             top_p_down: if p.top_p < 1.0 { top_p_down } else { 0 },
             top_k: p.top_k,
-            draw: (random::uniform(p.seed, p.position) * 4_294_967_296.0) as u32,
+            draw: (sampling.uniform() * 4_294_967_296.0) as u32,
             random: (!greedy).into(),
             // 2^-60 of the largest is nothing beside it.
             negligible: (60.0 / rate / 64.0) as f32,
@@ -127,8 +127,8 @@ impl SampleParams {
     /// For a batch of rows from `first_row` on.
     fn new(logits: &ViewMut<f32>, first_row: usize, parameters: &[Sampling], out: &ViewMut<u32>) -> Self {
         let cols = logits.cols();
-        let steps = |needed: &dyn Fn(&Sampling) -> bool| {
-            if parameters.iter().any(|p| p.temperature > 0.0 && needed(p)) { DIGITS } else { 0 }
+        let steps = |needed: &dyn Fn(&SamplingOptions) -> bool| {
+            if parameters.iter().any(|p| p.options.temperature > 0.0 && needed(&p.options)) { DIGITS } else { 0 }
         };
         Self {
             cols: cols as u64,
@@ -216,7 +216,7 @@ fn sample_rows(
         let args = [adjusted, rows, best, searches, sums, Arg::params(&params)];
         launch(device, "sample_histogram", blocks, &args)?;
     }
-    if parameters.iter().any(|p| p.temperature > 0.0) {
+    if parameters.iter().any(|p| p.options.temperature > 0.0) {
         let [thresholds, masses] = [Slice::Thresholds, Slice::Masses].map(|slice| arg(slice, Access::Write));
         let sums = read(Slice::Histograms);
         let args = [adjusted, rows, best, sums, searches, thresholds, masses, Arg::params(&params)];

@@ -23,6 +23,7 @@ mod norm;
 mod recurrent;
 mod route;
 mod sample;
+mod sampling;
 
 pub(crate) use kernels::run;
 
@@ -42,3 +43,4 @@ pub use recurrent::{
 };
 pub use route::{Gating, GroupByExpert, Route, RouteAndGroup, Routing};
 pub use sample::{Argmax, Sample, Sampling};
+pub use sampling::{SETTINGS, SamplingOptions, Setting};

@@ -2,7 +2,9 @@
 
 use super::check::*;
 use super::kernels::{Check, Operation};
+use super::sampling::SamplingOptions;
 use crate::error::Result;
+use crate::random;
 use crate::tensor::{DeviceId, View, ViewMut};
 
 /// Index of the largest element of each row, the smaller index on a tie; [`PADDING`] for a row with an element that is
@@ -40,37 +42,20 @@ pub struct Sampling<'a> {
     pub bias: &'a [(u32, f32)],
     /// How often each token occurs in the text so far; what penalties look at. Each token once.
     pub counts: &'a [(u32, u32)],
-    /// Divides a positive and multiplies a negative logit of tokens that occur; 1 changes nothing.
-    pub repeat_penalty: f32,
-    /// Subtracted once from tokens that occur.
-    pub presence_penalty: f32,
-    /// Subtracted for each occurrence.
-    pub frequency_penalty: f32,
-    /// 0 is greedy (argmax after mask, bias and penalties).
-    pub temperature: f32,
-    /// Keep the k most likely; 0 keeps all.
-    pub top_k: u32,
-    /// Keep the smallest set with at least this much probability, and at least one; 1 keeps all.
-    pub top_p: f32,
-    /// Drop tokens that are less likely than this share of the most likely; 0 keeps all.
-    pub min_p: f32,
-    /// The generator's key.
-    pub seed: u64,
-    /// The generator's counter: the position of the token to be drawn.
+    /// Penalties, filters and the seed.
+    pub options: SamplingOptions,
+    /// The counter of the random numbers: the position of the token to be drawn.
     pub position: u64,
 }
 
 impl Sampling<'_> {
+    /// The random number of the draw, in [0, 1).
+    pub fn uniform(&self) -> f64 {
+        random::uniform(self.options.seed.unwrap_or(0), self.position)
+    }
+
     fn check(&self, op: &'static str, vocabulary: usize) -> Result<()> {
-        let (finite, share) = ("must be finite", "must be from 0 to 1");
-        let t = self.temperature;
-        require(t.is_finite() && t >= 0.0, op, "temperature", t, "must be finite and not negative")?;
-        require((0.0..=1.0).contains(&self.top_p), op, "top-p", self.top_p, share)?;
-        require((0.0..=1.0).contains(&self.min_p), op, "min-p", self.min_p, share)?;
-        let repeat = self.repeat_penalty;
-        require(repeat.is_finite() && repeat > 0.0, op, "repeat penalty", repeat, "must be finite and above 0")?;
-        require(self.presence_penalty.is_finite(), op, "presence penalty", self.presence_penalty, finite)?;
-        require(self.frequency_penalty.is_finite(), op, "frequency penalty", self.frequency_penalty, finite)?;
+        self.options.check(op)?;
         for (index, &(token, bias)) in self.bias.iter().enumerate() {
             id(op, "biased token", token, index, vocabulary)?;
             require(!bias.is_nan(), op, "bias", bias, "must be a number")?;

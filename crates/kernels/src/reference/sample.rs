@@ -4,7 +4,6 @@ use super::experts::ranking;
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
 use crate::ops::{Argmax, Operation, PADDING, Sample, Sampling};
-use crate::random;
 
 pub(super) fn argmax(call: Argmax) -> Result<()> {
     let Argmax { x, mut out } = call;
@@ -25,18 +24,19 @@ pub(super) fn sample(call: Sample) -> Result<()> {
 }
 
 /// Adjusts the logits in place and draws a token.
-fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
+fn sample_row(logits: &mut [f32], sampling: &Sampling) -> u32 {
+    let p = &sampling.options;
     let finite = logits.iter().all(|x| x.is_finite());
-    let allowed = |token: usize| p.mask.is_none_or(|m| m[token / 32] & (1 << (token % 32)) != 0);
+    let allowed = |token: usize| sampling.mask.is_none_or(|m| m[token / 32] & (1 << (token % 32)) != 0);
     for (token, logit) in logits.iter_mut().enumerate() {
         if !allowed(token) {
             *logit = f32::NEG_INFINITY;
         }
     }
-    for &(token, bias) in p.bias {
+    for &(token, bias) in sampling.bias {
         logits[token as usize] += bias;
     }
-    for &(token, count) in p.counts {
+    for &(token, count) in sampling.counts {
         let logit = &mut logits[token as usize];
         if count > 0 {
             *logit = if *logit > 0.0 { *logit / p.repeat_penalty } else { *logit * p.repeat_penalty };
@@ -76,7 +76,7 @@ fn sample_row(logits: &mut [f32], p: &Sampling) -> u32 {
 
     pool.sort_by_key(|&(token, _)| token);
     let total: f64 = pool.iter().map(|&(_, share)| share).sum();
-    let drawn = random::uniform(p.seed, p.position) * total;
+    let drawn = sampling.uniform() * total;
     let mut passed = 0.0;
     for &(token, share) in &pool {
         passed += share;

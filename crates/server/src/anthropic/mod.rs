@@ -22,7 +22,7 @@ use crate::fields::Fields;
 use crate::handler;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input, Settings, check_stops};
-use crate::sampling::SamplingFields;
+use crate::sampling::{REPETITION_PENALTY, SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
 use messages::{Block, InputMessage};
@@ -37,6 +37,8 @@ pub(crate) struct MessagesRequest {
     prompt: PromptFields,
     #[serde(flatten)]
     reply: ReplyFields,
+    #[serde(flatten)]
+    settings: SettingFields,
     #[serde(flatten)]
     sampling: SamplingFields,
 }
@@ -156,8 +158,8 @@ pub(crate) async fn count_tokens(
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), ApiError> {
     let prompt: PromptFields = fields.read()?;
     let ReplyFields { max_tokens, stop_sequences, stream, receipt } = fields.read()?;
-    let sampling: SamplingFields = fields.read()?;
-    let repetition_penalty = fields.spelling(&["repetition_penalty", "repeat_penalty"]);
+    let sampling = SamplingFields::read(&mut fields)?;
+    let repetition_penalty = fields.spelling(&REPETITION_PENALTY);
     let mut ignored = fields.judge(policy::MESSAGES)?;
     app.check_model(Some(&prompt.model))?;
     let mut paths = Paths { repetition_penalty, ..Paths::new("messages") };

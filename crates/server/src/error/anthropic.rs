@@ -59,6 +59,6 @@ pub(crate) fn refuse(error: ApiError, uri: &Uri, headers: &HeaderMap) -> Respons
 
 impl IntoResponse for AnthropicError {
     fn into_response(self) -> Response {
-        self.0.respond(AnthropicErrorBody::new(&self.0))
+        self.0.response(AnthropicErrorBody::new(&self.0))
     }
 }

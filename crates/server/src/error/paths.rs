@@ -55,8 +55,8 @@ impl Paths {
             EngineError::PromptTooLong { .. } => prompt().with_code("context_length_exceeded"),
             EngineError::NoInputs => bad("input"),
             EngineError::NoPooling => bad("model").with_code("unsupported"),
-            EngineError::Sampling { what: "repeat penalty", .. } => bad(self.repetition_penalty),
-            EngineError::Sampling { what, .. } => bad(&what.to_lowercase().replace([' ', '-'], "_")),
+            EngineError::Sampling { what: "repeat_penalty", .. } => bad(self.repetition_penalty),
+            EngineError::Sampling { what, .. } => bad(what),
             EngineError::EmptyBreaker | EngineError::BreakersWithoutText | EngineError::Breakers(_) => {
                 bad("dry_sequence_breakers")
             }

@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use crate::error::{ApiError, Paths};
 use crate::fields::Fields;
 use crate::request::check_stops;
+use crate::sampling::REPETITION_PENALTY;
 
 /// The most choices for one prompt.
 const MOST_CHOICES: u32 = 128;
@@ -85,7 +86,7 @@ impl CommonFields {
 /// The paths of settings in a request whose prompt is in this field.
 pub(crate) fn paths(fields: &Fields, prompt: &'static str) -> Paths {
     let max_tokens = fields.spelling(&["max_tokens", "max_completion_tokens", "n_predict"]);
-    let repetition_penalty = fields.spelling(&["repetition_penalty", "repeat_penalty"]);
+    let repetition_penalty = fields.spelling(&REPETITION_PENALTY);
     Paths { max_tokens, repetition_penalty, ..Paths::new(prompt) }
 }
 

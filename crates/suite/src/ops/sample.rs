@@ -6,20 +6,7 @@ use crate::suite::Output;
 
 /// Greedy sampling that changes nothing.
 pub(super) fn plain() -> Sampling<'static> {
-    Sampling {
-        mask: None,
-        bias: &[],
-        counts: &[],
-        repeat_penalty: 1.0,
-        presence_penalty: 0.0,
-        frequency_penalty: 0.0,
-        temperature: 0.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        seed: 0,
-        position: 0,
-    }
+    Sampling { mask: None, bias: &[], counts: &[], options: SamplingOptions::NONE, position: 0 }
 }
 
 /// Rows that a model may give, and rows that none should.
@@ -89,14 +76,16 @@ impl Lists {
             mask: self.mask.as_deref(),
             bias: &self.bias,
             counts: &self.counts,
-            repeat_penalty: rng.pick(&[1.0, 1.1, 0.5]),
-            presence_penalty: rng.pick(&[0.0, 0.7]),
-            frequency_penalty: rng.pick(&[0.0, -0.3, 0.4]),
-            temperature: rng.pick(&[0.0, 1e-30, 0.3, 1.0, 30.0]),
-            top_k: rng.pick(&[0, 1, 5, 40, 100_000]),
-            top_p: rng.pick(&[1.0, 0.95, 0.5, 0.0]),
-            min_p: rng.pick(&[0.0, 0.05, 1.0]),
-            seed: rng.bits(),
+            options: SamplingOptions {
+                repeat_penalty: rng.pick(&[1.0, 1.1, 0.5]),
+                presence_penalty: rng.pick(&[0.0, 0.7]),
+                frequency_penalty: rng.pick(&[0.0, -0.3, 0.4]),
+                temperature: rng.pick(&[0.0, 1e-30, 0.3, 1.0, 30.0]),
+                top_k: rng.pick(&[0, 1, 5, 40, 100_000]),
+                top_p: rng.pick(&[1.0, 0.95, 0.5, f32::MIN_POSITIVE]),
+                min_p: rng.pick(&[0.0, 0.05, 1.0]),
+                seed: Some(rng.bits()),
+            },
             position: rng.below(1 << 40) as u64,
         }
     }
@@ -144,16 +133,17 @@ pub fn distribution(suite: &Suite) {
     let [shares, equal] = [[2.0, 8.0, 1.0, 1.0, 4.0], [4.0, 8.0, 1.0, 8.0, 1.0]];
     let b = suite.backend();
     let draws = 4_000;
+    let all = SamplingOptions { temperature: 1.0, seed: Some(5), ..SamplingOptions::NONE };
     let cases = [
-        ("all", shares, Sampling { temperature: 1.0, ..plain() }, [true; 5]),
-        ("top-k", shares, Sampling { temperature: 1.0, top_k: 4, ..plain() }, [true, true, true, false, true]),
-        ("top-p", shares, Sampling { temperature: 1.0, top_p: 0.8, ..plain() }, [true, true, false, false, true]),
-        ("min-p", shares, Sampling { temperature: 1.0, min_p: 0.3, ..plain() }, [false, true, false, false, true]),
-        ("min-p of 1", equal, Sampling { temperature: 1.0, min_p: 1.0, ..plain() }, [false, true, false, true, false]),
+        ("all", shares, all, [true; 5]),
+        ("top-k", shares, SamplingOptions { top_k: 4, ..all }, [true, true, true, false, true]),
+        ("top-p", shares, SamplingOptions { top_p: 0.8, ..all }, [true, true, false, false, true]),
+        ("min-p", shares, SamplingOptions { min_p: 0.3, ..all }, [false, true, false, false, true]),
+        ("min-p of 1", equal, SamplingOptions { min_p: 1.0, ..all }, [false, true, false, true, false]),
     ];
-    for (name, shares, p, kept) in suite.some("sample_distribution", cases) {
+    for (name, shares, options, kept) in suite.some("sample_distribution", cases) {
         let logits = shares.map(|share: f64| share.ln() as f32);
-        let parameters: Vec<Sampling> = (0..draws).map(|position| Sampling { seed: 5, position, ..p }).collect();
+        let parameters: Vec<Sampling> = (0..draws).map(|position| Sampling { options, position, ..plain() }).collect();
         let tokens = draw(b, &logits.repeat(draws as usize), 5, &parameters).words;
         let mass: f64 = shares.iter().zip(kept).filter(|(_, kept)| *kept).map(|(share, _)| share).sum();
         for (token, (share, kept)) in shares.iter().zip(kept).enumerate() {

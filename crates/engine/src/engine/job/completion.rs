@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem;
 
-use gristmill_kernels::ops::Sampling;
+use gristmill_kernels::ops::{Sampling, SamplingOptions};
 use gristmill_text::grammar::Matcher;
 use gristmill_text::tokenizer::{StreamDecoder, Tokenizer};
 
@@ -11,7 +11,7 @@ use super::{Permit, Progress};
 use crate::engine::draft::Draft;
 use crate::engine::dry::Repetition;
 use crate::engine::stop::{Scan, StopStrings};
-use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, SamplingOptions, Usage, seed};
+use crate::engine::{EngineError, Event, Finish, FinishReason, Logprob, Piece, Request, Usage, seed};
 
 /// A token that was sampled for a job.
 #[derive(Debug)]
@@ -34,8 +34,8 @@ impl fmt::Debug for Sink {
 /// How a text is completed, and how far that is.
 #[derive(Debug)]
 pub(in crate::engine) struct Completion {
+    /// With the seed that the tokens are sampled with.
     sampling: SamplingOptions,
-    seed: u64,
     /// See [`Request::logprobs`].
     pub(in crate::engine) logprobs: Option<usize>,
     /// See [`Request::prompt_logprobs`].
@@ -79,10 +79,10 @@ impl Completion {
     ) -> Completion {
         request.logit_bias.sort_unstable_by_key(|&(token, _)| token);
         let depends = repetition.is_some() || matcher.is_some() || request.sampling.penalises();
+        let seed = request.sampling.seed.unwrap_or_else(seed::draw);
         Completion {
             draft: (request.draft > 0 && !depends).then(|| Draft::new(request.draft)),
-            sampling: request.sampling,
-            seed: request.sampling.seed.unwrap_or_else(seed::draw),
+            sampling: SamplingOptions { seed: Some(seed), ..request.sampling },
             logprobs: request.logprobs,
             prompt_logprobs: request.prompt_logprobs,
             traces: request.routing,
@@ -182,20 +182,11 @@ impl Completion {
 
     /// How to draw the token at `position`, which a token of the prompt replaces if it `is_prompt`.
     pub(in crate::engine) fn sampling(&self, position: usize, is_prompt: bool) -> Sampling<'_> {
-        let SamplingOptions { temperature, top_k, top_p, min_p, .. } = self.sampling;
-        let SamplingOptions { repeat_penalty, presence_penalty, frequency_penalty, .. } = self.sampling;
         Sampling {
             mask: self.matcher.as_ref().filter(|_| !is_prompt).map(Matcher::mask),
             bias: &self.bias,
             counts: &self.counts,
-            repeat_penalty,
-            presence_penalty,
-            frequency_penalty,
-            temperature,
-            top_k,
-            top_p,
-            min_p,
-            seed: self.seed,
+            options: self.sampling,
             position: position as u64,
         }
     }
@@ -257,7 +248,7 @@ impl Completion {
             Scan::Text(text) if length => (text + &self.rest(), Some((FinishReason::Length, None))),
             Scan::Text(text) => (text, None),
         };
-        let (seed, usage) = (self.seed, progress.usage);
+        let (seed, usage) = (self.sampling.seed.unwrap_or(0), progress.usage);
         let (prompt_logprobs, cache_miss) = (mem::take(&mut self.of_prompt), self.cache_miss.take());
         let finish = reason.map(|(reason, stop)| Finish { reason, stop, seed, usage });
         Ok(Piece { text, token, logprob, routing, prompt_logprobs, cache_miss, finish })

@@ -40,13 +40,13 @@ pub struct Receipt {
     /// The requests, without their seeds. Choices may share one.
     pub requests: Vec<Request>,
     /// One for each text.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<RecordedChoice>,
 }
 
 /// One text of a reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Choice {
+pub struct RecordedChoice {
     /// The index of its request.
     pub request: usize,
     /// The seed that its tokens were drawn with; JSON has it in quotes.

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Choice, FORMAT, Receipt, build};
+use super::{FORMAT, Receipt, RecordedChoice, build};
 use crate::engine::{Engine, Finish, Piece, Request};
 
 /// Takes requests and their pieces, and gives the receipt.
@@ -57,7 +57,7 @@ impl Recorder {
         let choice = |Text { request, hash, finish }: Text| {
             let Finish { seed, reason: finish_reason, usage, .. } = finish?;
             let text_sha256 = format!("{:x}", hash.finalize());
-            Some(Choice { request, seed, tokens: usage.generated_tokens, finish_reason, text_sha256 })
+            Some(RecordedChoice { request, seed, tokens: usage.generated_tokens, finish_reason, text_sha256 })
         };
         let choices = self.texts.into_iter().map(choice).collect::<Option<_>>()?;
         Some(Receipt { choices, ..self.receipt })

@@ -20,7 +20,7 @@ use crate::fields::Fields;
 use crate::handler;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
-use crate::sampling::SamplingFields;
+use crate::sampling::{SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
 use write::ChatWriter;
@@ -32,6 +32,8 @@ pub(crate) use write::{ChatChunk, ChatCompletion};
 pub(crate) struct ChatRequest {
     #[serde(flatten)]
     common: CommonFields,
+    #[serde(flatten)]
+    settings: SettingFields,
     #[serde(flatten)]
     sampling: SamplingFields,
     #[serde(flatten)]
@@ -97,7 +99,7 @@ pub(crate) async fn serve(
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiError> {
     let common: CommonFields = fields.read()?;
-    let sampling: SamplingFields = fields.read()?;
+    let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let chat: ChatFields = fields.read()?;
     let traces: TraceFields = fields.read()?;

@@ -18,7 +18,7 @@ use crate::fields::Fields;
 use crate::handler;
 use crate::policy;
 use crate::request::{ApiRequest, Input};
-use crate::sampling::SamplingFields;
+use crate::sampling::{SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
 pub(crate) use write::Completion;
@@ -35,6 +35,8 @@ const DEFAULT_TOKENS: usize = 16;
 pub(crate) struct CompletionRequest {
     #[serde(flatten)]
     common: CommonFields,
+    #[serde(flatten)]
+    settings: SettingFields,
     #[serde(flatten)]
     sampling: SamplingFields,
     #[serde(flatten)]
@@ -82,7 +84,7 @@ pub(crate) async fn serve(
 
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter), ApiError> {
     let common: CommonFields = fields.read()?;
-    let sampling: SamplingFields = fields.read()?;
+    let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let completion: CompletionFields = fields.read()?;
     let traces: TraceFields = fields.read()?;

@@ -25,7 +25,7 @@ use crate::fields::Fields;
 use crate::handler;
 use crate::policy;
 use crate::request::{ApiRequest, Conversation, Input};
-use crate::sampling::SamplingFields;
+use crate::sampling::{SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
 use input::InputItem;
@@ -39,6 +39,8 @@ use write::ResponseWriter;
 pub(crate) struct ResponsesRequest {
     #[serde(flatten)]
     common: CommonFields,
+    #[serde(flatten)]
+    settings: SettingFields,
     #[serde(flatten)]
     sampling: SamplingFields,
     #[serde(flatten)]
@@ -119,7 +121,7 @@ pub(crate) async fn serve(
 fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), ApiError> {
     let mut ignored = [fields.others::<TextFields>("text"), fields.others::<ReasoningFields>("reasoning")].concat();
     let common: CommonFields = fields.read()?;
-    let sampling: SamplingFields = fields.read()?;
+    let sampling = SamplingFields::read(&mut fields)?;
     let format: FormatFields = fields.read()?;
     let own: ResponseFields = fields.read()?;
     let paths = common::paths(&fields, "input");

@@ -18,7 +18,8 @@ pub fn sampling(suite: &Suite) {
 /// Parameters of [`Sample`], and the shapes of what it reads and writes.
 fn parameters(suite: &Suite) {
     let b = suite.backend();
-    let plain = Sampling { temperature: 1.0, ..sample::plain() };
+    let options = SamplingOptions { temperature: 1.0, ..SamplingOptions::NONE };
+    let plain = Sampling { options, ..sample::plain() };
     let check = |case: &str, kind, bad: Sampling| {
         refused(suite, case, kind, (2, 1), |b, out: &mut Framed<u32>| {
             let mut logits = Framed::<f32>::poisoned(b, 2, 40, Frame::ODD);
@@ -28,13 +29,14 @@ fn parameters(suite: &Suite) {
             result
         });
     };
-    check("sample: temperature", Kind::Range, Sampling { temperature: -1.0, ..plain });
-    check("sample: NaN temperature", Kind::Range, Sampling { temperature: f32::NAN, ..plain });
-    check("sample: top-p", Kind::Range, Sampling { top_p: 1.5, ..plain });
-    check("sample: min-p", Kind::Range, Sampling { min_p: f32::NAN, ..plain });
-    check("sample: repeat penalty", Kind::Range, Sampling { repeat_penalty: 0.0, ..plain });
-    check("sample: presence penalty", Kind::Range, Sampling { presence_penalty: f32::INFINITY, ..plain });
-    check("sample: frequency penalty", Kind::Range, Sampling { frequency_penalty: f32::NAN, ..plain });
+    // Whole numbers saturate, so all that can be written is in range.
+    for setting in SETTINGS.iter().filter(|setting| !setting.whole) {
+        for value in [f64::NAN, f64::INFINITY, setting.most * 1.5, setting.least - setting.most] {
+            let mut options = options;
+            (setting.set)(&mut options, value);
+            check(&format!("sample: {} {value}", setting.name), Kind::Range, Sampling { options, ..plain });
+        }
+    }
     check("sample: biased token", Kind::Id, Sampling { bias: &[(40, 1.0)], ..plain });
     check("sample: NaN bias", Kind::Range, Sampling { bias: &[(1, f32::NAN)], ..plain });
     check("sample: counted token", Kind::Id, Sampling { counts: &[(u32::MAX, 1)], ..plain });
