@@ -212,10 +212,10 @@ fn packages(tools: &Tools, page: &mut Page) -> Result<(), String> {
     page.add("lm-eval", "", checked, &mut evaluation)
 }
 
-/// Programs themselves. They ask for models by names of their own. Their prompts have up to 4,600 tokens, and the
+/// Programs themselves. They ask for models by names of their own. Their prompts have up to 6,400 tokens, and the
 /// context ends the replies of Codex, which sets no limit.
 fn programs(tools: &Tools, page: &mut Page) -> Result<(), String> {
-    let server = tools.serve(&["--ctx", "4800", "--alias", "claude-*", "--alias", "gpt-*"])?;
+    let server = tools.serve(&["--ctx", "8192", "--alias", "claude-*", "--alias", "gpt-*"])?;
     let mut programs = tools.script(&tools.packages, "with_programs.py");
     page.add("Claude Code, Codex", "", checked, programs.arg(&server.address).arg(&tools.programs))
 }
