@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use crate::error::{ApiError, Paths};
 use crate::fields::Fields;
-use crate::request::check_stops;
+use crate::request::{ApiRequest, Input, Settings, check_stops};
 use crate::sampling::REPETITION_PENALTY;
 
 /// The most choices for one prompt.
@@ -56,6 +56,18 @@ impl CommonFields {
         }
     }
 
+    /// The request with this prompt and these settings.
+    pub(crate) fn request(
+        &self,
+        input: Input,
+        settings: Settings,
+        ignored: Vec<String>,
+        paths: Paths,
+    ) -> Result<ApiRequest, ApiError> {
+        let (n, stream, receipt) = (self.n()?, self.streams(), self.wants_receipt());
+        Ok(ApiRequest { input, n, settings, stream, receipt, ignored, paths })
+    }
+
     /// Whether the reply is sent as events.
     pub(crate) fn streams(&self) -> bool {
         self.stream == Some(true)
@@ -67,7 +79,7 @@ impl CommonFields {
     }
 
     /// Whether the client asks for a receipt.
-    pub(crate) fn wants_receipt(&self) -> bool {
+    fn wants_receipt(&self) -> bool {
         self.receipt == Some(true)
     }
 

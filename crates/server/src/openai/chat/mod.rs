@@ -114,15 +114,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     let own = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
     format.apply(own, &mut settings, &mut paths)?;
     let conversation = chat.conversation(settings.grammar.is_some(), &mut paths, &mut ignored)?;
-    let request = ApiRequest {
-        input: Input::Conversation(conversation),
-        n: common.n()?,
-        settings,
-        stream: common.streams(),
-        receipt: common.wants_receipt(),
-        ignored,
-        paths,
-    };
+    let request = common.request(Input::Conversation(conversation), settings, ignored, paths)?;
     Ok((request, ChatWriter::new(app.clone(), common.streams_usage())))
 }
 

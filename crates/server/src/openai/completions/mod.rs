@@ -111,15 +111,8 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     settings.routing = traces.asked(app)?;
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
     format.apply(response_format.map(ResponseFormat::asked).transpose()?.flatten(), &mut settings, &mut paths)?;
-    let request = ApiRequest {
-        input: Input::Texts(prompt.list("prompt", MOST_PROMPTS)?),
-        n: common.n()?,
-        settings,
-        stream: common.streams(),
-        receipt: common.wants_receipt(),
-        ignored,
-        paths,
-    };
+    let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS)?);
+    let request = common.request(input, settings, ignored, paths)?;
     let parts = Parts { prompt: echo, completion: max_tokens > 0 };
     Ok((request, CompletionWriter::new(app.clone(), common.streams_usage(), parts)))
 }

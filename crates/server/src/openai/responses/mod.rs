@@ -140,15 +140,7 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
     format.apply(text_format.map(TextFormat::asked).transpose()?.flatten(), &mut settings, &mut paths)?;
     let writer = ResponseWriter::new(app.clone(), ResponseObject::new(app, &own, &settings.sampling));
     let conversation = own.conversation(settings.grammar.is_some(), &mut paths, &mut ignored)?;
-    let request = ApiRequest {
-        input: Input::Conversation(conversation),
-        n: 1,
-        settings,
-        stream: common.streams(),
-        receipt: common.wants_receipt(),
-        ignored,
-        paths,
-    };
+    let request = common.request(Input::Conversation(conversation), settings, ignored, paths)?;
     Ok((request, writer))
 }
 
