@@ -25,7 +25,8 @@ const SEQUENCES: usize = 8;
 /// first token, or that of the last, which is also what a model that generates text gets. A line of stdout is a vector:
 /// its numbers with spaces between them, or with --json an object.
 ///
-/// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is a text.
+/// The first word is the model if it ends in .gguf, begins with hf:, or is an existing file or folder; otherwise it
+/// is a text.
 #[derive(Args)]
 pub(crate) struct EmbedArgs {
     /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub [default: the built-in

@@ -27,7 +27,8 @@ use crate::{console, load, prompt, recommended};
 /// The model's chat template is applied if the file has one; --raw continues the text without it. The text goes to
 /// stdout; the last line on stderr names the mode (chat template or raw text) and the speed.
 ///
-/// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is the prompt.
+/// The first word is the model if it ends in .gguf, begins with hf:, or is an existing file or folder; otherwise it
+/// is the prompt.
 /// A prompt and a file (-f) are joined: the prompt, an empty line, the file's text. The last line end of a file or of
 /// stdin is dropped.
 #[derive(Args)]

@@ -15,7 +15,8 @@ use crate::source::{ModelOption, TextArgument};
 
 /// Print the tokens of a text.
 ///
-/// The first word is the model if it ends in .gguf, or if it is an existing file or folder; otherwise it is the text.
+/// The first word is the model if it ends in .gguf, begins with hf:, or is an existing file or folder; otherwise it
+/// is the text.
 #[derive(Args)]
 pub(crate) struct TokenizeArgs {
     /// The model: a GGUF file (of a split model, any part), or hf:ORG/REPO[:QUANT] of the hub [default: the built-in

@@ -97,17 +97,10 @@ impl Download<'_> {
                 Err(error) => error,
             };
             attempt = if new > 0 { 1 } else { attempt + 1 };
-            let wait = match &error {
-                Error::Busy { wait: Some(wait), .. } => *wait,
-                _ => self.options.patience * 2_u32.pow(attempt - 1),
+            let wait = match pause(&error, attempt, self.options.patience) {
+                Some(wait) if !shared.failed.load(Ordering::Relaxed) => wait,
+                _ => return Err(error),
             };
-            if !error.is_transient()
-                || attempt >= ATTEMPTS
-                || wait > LONGEST_WAIT
-                || shared.failed.load(Ordering::Relaxed)
-            {
-                return Err(error);
-            }
             (self.progress)(Event::Retry { error: &error, wait });
             thread::sleep(wait);
         }
@@ -230,6 +223,16 @@ impl Download<'_> {
             _ => Ok(()),
         }
     }
+}
+
+/// The time until a request is repeated after this error, the `attempt`th in a row (from 1); `None` to give up.
+pub(crate) fn pause(error: &Error, attempt: u32, patience: Duration) -> Option<Duration> {
+    let wait = match error {
+        Error::Busy { wait: Some(wait), .. } => *wait,
+        error if error.is_transient() => patience * 2_u32.pow(attempt.clamp(1, ATTEMPTS) - 1),
+        _ => return None,
+    };
+    (attempt < ATTEMPTS && wait <= LONGEST_WAIT).then_some(wait)
 }
 
 /// Why the bytes of a reply ended early.

@@ -169,7 +169,7 @@ impl Hub {
         if self.options.offline {
             return self.offline(reference);
         }
-        let listing = match self.list(&reference.repo, &reference.revision) {
+        let listing = match self.list_patiently(reference, progress) {
             Err(error) if error.is_of_network() => match self.cache.find(reference) {
                 Ok(Some(files)) => {
                     progress(Event::Unreachable(&error));
@@ -188,6 +188,21 @@ impl Hub {
         }
         folder.set_commit(&reference.revision, &listing.commit)?;
         Ok(paths)
+    }
+
+    /// Lists a repository, and asks a busy hub again. A hub that is away is not asked again: the cache may serve.
+    fn list_patiently(&self, reference: &Reference, progress: Progress) -> Result<Listing, Error> {
+        let mut attempt = 0;
+        loop {
+            let error = match self.list(&reference.repo, &reference.revision) {
+                Err(error @ Error::Busy { .. }) => error,
+                listing => return listing,
+            };
+            attempt += 1;
+            let Some(wait) = download::pause(&error, attempt, self.options.patience) else { return Err(error) };
+            progress(Event::Retry { error: &error, wait });
+            std::thread::sleep(wait);
+        }
     }
 
     /// The files of a repository, as the hub lists them.

@@ -49,7 +49,7 @@ impl Listing {
     ///
     /// # Errors
     /// If the reply is not such a listing, or a path leads out of the repository.
-    pub(crate) fn read(body: &[u8], url: &str) -> Result<Listing, Error> {
+    pub fn read(body: &[u8], url: &str) -> Result<Listing, Error> {
         let unreadable = |reason: String| Error::Reply { url: url.to_owned(), reason };
         let reply: Reply = serde_json::from_slice(body).map_err(|error| unreadable(error.to_string()))?;
         if !is_commit(&reply.sha) {

@@ -140,8 +140,8 @@ fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Cand
         })
         .collect();
     if found.is_empty() {
-        let moe = experts(spec).is_some();
-        for mix in FORMATS.iter().filter(|name| moe || **name != "MXFP4_MOE").filter_map(|name| Mix::named(name)) {
+        let mxfp4 = file.tensors().iter().any(|tensor| tensor.format.name() == "MXFP4");
+        for mix in FORMATS.iter().filter(|name| mxfp4 || **name != "MXFP4_MOE").filter_map(|name| Mix::named(name)) {
             let planned = Quantizer::new(file, mix, &[])?;
             let tensors = || planned.tensors().iter().map(|tensor| (tensor.name.as_str(), tensor.bytes));
             let all: u64 = tensors().map(|(_, bytes)| bytes).sum();
@@ -152,6 +152,9 @@ fn candidates(header: &Header, spec: &ModelSpec, loaded: u64) -> Result<Vec<Cand
                 active: bytes_per_token(tensors(), spec),
             });
         }
+        // A model that was published in MXFP4 gains nothing by larger formats, and no other model is meant for MXFP4.
+        let published = found.iter().find(|candidate| candidate.format == "MXFP4_MOE").map(|candidate| candidate.file);
+        found.retain(|candidate| published.is_none_or(|published| candidate.file <= published));
         if header.is_file {
             let format = "this file".to_owned();
             found.push(Candidate { format, file: file.file_bytes(), weights: loaded, active });
@@ -219,17 +222,19 @@ fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The file whose header says how large a model is.
 impl Header {
+    /// The origin of the numbers, in lines.
     fn assumption(&self) -> String {
-        let common = "tok/s is the most that the memory allows one reply, with an empty context and with a full one: each \
-                      token reads its weights and its part of the cache once. Measured rates are lower";
+        let common = "\
+tok/s is the most that the memory allows one reply, with an empty context and with a full one: each
+token reads its weights and its part of the cache from memory once. Measured rates are 55 to 90% of it
+on CPUs and about a quarter on an H200 (docs/benchmarks.md), and may be above it for a model that fits
+into the processor's caches. Memory is weights, cache of the context and scratch.";
         match self.published.is_empty() {
-            true => format!("{common}. Memory includes the cache of that context and scratch."),
+            true => common.to_owned(),
             false => format!(
-                "{common}. Memory includes the cache of that context and scratch. Sizes are those of the hub; how much of \
-                 them a token reads was taken from the header of {}.",
-                self.name
+                "{common}\nSizes are the hub's; the share of them that a token reads is that of {}.",
+                printable(&self.name)
             ),
         }
     }

@@ -26,8 +26,9 @@ pub(crate) fn run(args: &RmArgs) -> Result<(), Failure> {
     let cache = super::cache()?;
     for reference in &references {
         let removed = cache.remove(reference)?;
-        let (files, bytes) = (removed.files, console::bytes(removed.bytes));
-        args.log.info(format_args!("{reference}: {files} files removed, {bytes} are free"));
+        let files = if removed.files == 1 { "1 file".to_owned() } else { format!("{} files", removed.files) };
+        let bytes = console::bytes(removed.bytes);
+        args.log.info(format_args!("{reference}: {files} removed, {bytes} are free again"));
     }
     Ok(())
 }

@@ -157,6 +157,9 @@ fn fit_says_which_format_of_a_model_to_take() {
     assert!(q4["fits"] == true && row(&big, "Q8_0")["fits"] == false, "{big}");
     assert!(big["recommended"].is_string());
 
+    let oss = read(case.run(&words("gpt-oss-20b")));
+    assert_eq!(oss["formats"][0]["format"], "MXFP4_MOE", "larger formats gain nothing");
+
     // The hub's own files, of which the beginning is read.
     let hub = read(case.run(&words("hf:org/tiny-GGUF")));
     let formats: Vec<&str> =

@@ -105,6 +105,11 @@ fn a_busy_hub_is_asked_again_when_it_says() {
     let begin = Instant::now();
     case.check(&case.pull("org/m-GGUF").expect("after a second"));
     assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
+    // The same of the listing.
+    let case = Case::with(Faults { hub_status: Some((429, "Retry-After: 1\r\n", 1)), ..Faults::default() });
+    let begin = Instant::now();
+    case.check(&case.pull("org/m-GGUF").expect("after a second"));
+    assert!(begin.elapsed() >= Duration::from_secs(1), "{:?}", begin.elapsed());
     // Longer than anybody waits.
     let (_, pulled) = fault(Faults { status: Some((429, "Retry-After: 4000\r\n", 1)), ..Faults::default() });
     assert!(matches!(&pulled, Err(Error::Busy { status: 429, .. })), "{pulled:?}");
