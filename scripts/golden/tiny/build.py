@@ -164,6 +164,7 @@ def randomise(model, shape: Shape, generator) -> None:
             value = noise * EMBEDDING.get(shape.arch, 1.0)
         else:
             gain = next((g for part, g in gains.items() if part in name), 1.0)
+            gain *= next((g for part, g in shape.gain.items() if part in name), 1.0)
             inputs = weight.shape[-2 if shape.arch == "gpt-oss" and ".experts." in name else -1]
             value = noise * gain / inputs**0.5
         weight.data.copy_(value)

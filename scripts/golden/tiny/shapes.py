@@ -49,6 +49,7 @@ class Shape:
     groups: int = 1  # of experts; half of them take part
     nextn: int = 0  # layers that predict further tokens, which follow the others
     rope: dict = field(default_factory=dict)
+    gain: dict = field(default_factory=dict)  # by part of a weight's name, besides that of all models
 
 
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -112,6 +113,16 @@ MODELS = {
     "qwen3next-f32": Shape("qwen3next", 64, 32, 4, 2, 16, 8, 2, shared=32, layers=3, full=(2,), theta=1e6),
     "qwen35-f32": Shape("qwen35", 64, 96, 4, 2, 16, tied=True, layers=3, full=(2,), theta=1e6),
     "qwen35moe-f32": Shape("qwen35moe", 64, 32, 4, 2, 16, 8, 2, shared=32, layers=3, full=(2,), theta=1e6),
+    "lfm2-q8_0": Shape("lfm2", 64, 96, 4, 2, 16, tied=True, full=(1,), theta=1e6,
+                      gain={"self_attn.out_proj": 1.3}),
+    "lfm2moe-q8_0": Shape("lfm2moe", 64, 32, 4, 2, 16, 8, 2, tied=True, dense=1, full=(1,), theta=1e6,
+                          gain={"down_proj": 2.4}),
+    "qwen3next-q8_0": Shape("qwen3next", 64, 32, 4, 2, 16, 8, 2, shared=32, full=(1,), theta=1e6,
+                            gain={"out_proj": 0.2, "o_proj": 1.3}),
+    "qwen35-q8_0": Shape("qwen35", 64, 96, 4, 2, 16, tied=True, full=(1,), theta=1e6,
+                         gain={"out_proj": 0.2, "o_proj": 1.3}),
+    "qwen35moe-q8_0": Shape("qwen35moe", 64, 32, 4, 2, 16, 8, 2, shared=32, full=(1,), theta=1e6,
+                            gain={"out_proj": 0.2, "o_proj": 1.4, "shared_expert.down_proj": 1.1}),
     "odd-f32": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q8_0": Shape("qwen3moe", 32, 32, 6, 3, 48, 5, 3, theta=1e6),
     "odd-q4_k_m": Shape("qwen3moe", 256, 32, 6, 3, 48, 5, 3, theta=1e6),
