@@ -5,7 +5,7 @@
 //! tensor.
 
 use super::rng::{Random, scale};
-use super::shapes::TensorPlan;
+use super::shapes::{TensorPlan, Values};
 use gristmill_cpu::Level;
 use gristmill_kernels::format::Format;
 
@@ -27,7 +27,11 @@ impl Pool {
     /// The pool of a tensor; equal for equal names.
     pub(super) fn new(tensor: &TensorPlan) -> Pool {
         let mut random = Random::named(&tensor.name);
-        let (mean, deviation) = if tensor.is_norm { (1.0, 0.1) } else { (0.0, (tensor.shape[0] as f32).powf(-0.5)) };
+        let (mean, deviation) = match tensor.values {
+            Values::Norm => (1.0, 0.1),
+            Values::Decay => (-1.0, 0.1),
+            Values::Weights => (0.0, (tensor.shape[0] as f32).powf(-0.5)),
+        };
         let values: Vec<f32> = (0..POOL).map(|_| mean + deviation * random.normal()).collect();
         let format = tensor.format;
         let mut bytes = vec![0; POOL / format.block_len() * format.block_bytes()];

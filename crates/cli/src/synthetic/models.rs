@@ -2,6 +2,7 @@
 
 use gristmill_engine::model::spec::QkNorm;
 
+use super::mixers::{Delta, Mixers};
 use super::shapes::{Experts, Model, Special};
 
 const NOTHING: Special = Special {
@@ -13,6 +14,9 @@ const NOTHING: Special = Special {
     biases: false,
     qkv_biases: false,
     rotated: None,
+    sections: None,
+    mixers: Mixers::Attention,
+    output_norm: "output_norm",
 };
 
 const GPT_OSS: Special = Special {
@@ -25,9 +29,20 @@ const GPT_OSS: Special = Special {
     ..NOTHING
 };
 
+/// Qwen's layers with a gated delta rule, three of four, besides attention with a gate.
+const QWEN_NEXT: Special = Special {
+    mlp_norm: "post_attention_norm",
+    rotated: Some(64),
+    mixers: Mixers::Delta {
+        interval: 4,
+        delta: Delta { keys: 16, values: 32, width: 128, taps: 4, gates_joined: true },
+    },
+    ..NOTHING
+};
+
 /// Experts that softmax chooses, in every layer.
 const fn experts(count: u32, used: u32, inner: u32) -> Experts {
-    Experts { count, used, inner, shared: 0, dense: 0, sigmoid: false }
+    Experts { count, used, inner, shared: 0, shared_gate: false, dense: 0, sigmoid: false }
 }
 
 /// All models. The shapes are those of `config.json` in the published repositories.
@@ -193,6 +208,71 @@ pub(crate) const MODELS: &[Model] = &[
         context: 196_608,
         rope_base: 5e6,
         special: Special { rotated: Some(64), ..NOTHING },
+    },
+    Model {
+        name: "qwen3-next-80b-a3b",
+        title: "Qwen3-Next 80B A3B shapes",
+        architecture: "qwen3next",
+        layers: 48,
+        hidden: 2048,
+        heads: 16,
+        kv_heads: 2,
+        head_width: 256,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 5120,
+        experts: Some(Experts { shared: 512, shared_gate: true, ..experts(512, 10, 512) }),
+        vocabulary: 151_936,
+        tied: false,
+        context: 262_144,
+        rope_base: 1e7,
+        special: QWEN_NEXT,
+    },
+    Model {
+        name: "qwen3.6-35b-a3b",
+        title: "Qwen3.6 35B A3B shapes",
+        architecture: "qwen35moe",
+        layers: 40,
+        hidden: 2048,
+        heads: 16,
+        kv_heads: 2,
+        head_width: 256,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 512,
+        experts: Some(Experts { shared: 512, shared_gate: true, ..experts(256, 8, 512) }),
+        vocabulary: 248_320,
+        tied: false,
+        context: 262_144,
+        rope_base: 1e7,
+        special: Special {
+            sections: Some([11, 11, 10, 0]),
+            mixers: Mixers::Delta {
+                interval: 4,
+                delta: Delta { keys: 16, values: 32, width: 128, taps: 4, gates_joined: false },
+            },
+            ..QWEN_NEXT
+        },
+    },
+    Model {
+        name: "lfm2-8b-a1b",
+        title: "LFM2 8B A1B shapes",
+        architecture: "lfm2moe",
+        layers: 24,
+        hidden: 2048,
+        heads: 32,
+        kv_heads: 8,
+        head_width: 64,
+        qk_norm: Some(QkNorm::PerHead),
+        inner: 7168,
+        experts: Some(Experts { dense: 2, sigmoid: true, ..experts(32, 4, 1792) }),
+        vocabulary: 65_536,
+        tied: true,
+        context: 128_000,
+        rope_base: 1e6,
+        special: Special {
+            mixers: Mixers::Convolution { taps: 3, attention: &[2, 6, 10, 14, 18, 21] },
+            output_norm: "token_embd_norm",
+            ..NOTHING
+        },
     },
     Model {
         name: "mini-oss",

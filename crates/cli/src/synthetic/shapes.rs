@@ -6,6 +6,7 @@ use gristmill_files::gguf::{GgufWriter, WriteError};
 use gristmill_kernels::format::Format;
 
 use super::SyntheticError;
+use super::mixers::Mixers;
 
 /// More layers than any model has.
 pub(crate) const MAX_LAYERS: u32 = 1024;
@@ -54,6 +55,12 @@ pub(super) struct Special {
     pub(super) qkv_biases: bool,
     /// Elements of a head that are rotated; `None` for all.
     pub(super) rotated: Option<u32>,
+    /// Pairs of a head that turn by each of three positions in turn.
+    pub(super) sections: Option<[i32; 4]>,
+    /// Which layers have attention.
+    pub(super) mixers: Mixers,
+    /// Name of the norm before the output head.
+    pub(super) output_norm: &'static str,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +70,8 @@ pub(super) struct Experts {
     pub(super) inner: u32,
     /// Width of the expert that serves every token; 0 for none.
     pub(super) shared: u32,
+    /// That expert is behind a gate.
+    pub(super) shared_gate: bool,
     /// Leading layers that have a dense MLP instead.
     pub(super) dense: u32,
     /// The sigmoid of logits chooses, with a bias.
@@ -76,8 +85,28 @@ pub(crate) struct TensorPlan {
     pub(crate) format: Format,
     /// Innermost dimension first.
     pub(crate) shape: Vec<u64>,
-    /// Weights and biases have a variance of 1 / their columns; norms are near 1.
-    pub(crate) is_norm: bool,
+    pub(crate) values: Values,
+}
+
+/// The distribution of a tensor's values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Values {
+    /// Of variance 1 / columns.
+    Weights,
+    /// Near 1.
+    Norm,
+    /// Near −1: a state decays.
+    Decay,
+}
+
+impl Values {
+    fn of(name: &str) -> Values {
+        match name {
+            name if name.ends_with("norm.weight") => Values::Norm,
+            name if name.ends_with("ssm_a") => Values::Decay,
+            _ => Values::Weights,
+        }
+    }
 }
 
 impl Model {
@@ -99,7 +128,7 @@ impl Model {
         file.set(&key("embedding_length"), self.hidden)?;
         file.set(&key("feed_forward_length"), self.inner)?;
         file.set(&key("attention.head_count"), self.heads)?;
-        file.set(&key("attention.head_count_kv"), self.kv_heads)?;
+        self.describe_mixers(file)?;
         file.set(&key("attention.key_length"), self.head_width)?;
         file.set(&key("attention.value_length"), self.head_width)?;
         file.set(&key("attention.layer_norm_rms_epsilon"), 1e-6f32)?;
@@ -112,7 +141,9 @@ impl Model {
                 file.set(&key("expert_gating_func"), 2u32)?;
                 file.set(&key("expert_weights_norm"), true)?;
             }
-            if experts.shared > 0 {
+            if experts.shared_gate {
+                file.set(&key("expert_shared_feed_forward_length"), experts.shared)?;
+            } else if experts.shared > 0 {
                 file.set(&key("expert_shared_count"), experts.shared / experts.inner)?;
             }
             if experts.dense > 0 {
@@ -121,6 +152,9 @@ impl Model {
         }
         if let Some(width) = self.special.rotated {
             file.set(&key("rope.dimension_count"), width)?;
+        }
+        if let Some(sections) = self.special.sections {
+            file.set(&key("rope.dimension_sections"), sections.to_vec())?;
         }
         if let Some(window) = self.special.window {
             file.set(&key("attention.sliding_window"), window)?;
@@ -138,7 +172,7 @@ impl Model {
         let facts = Facts {
             layers: self.layers,
             heads: self.heads,
-            kv_heads: self.kv_heads,
+            kv_heads: self.first_kv_heads(),
             experts: self.experts.map_or(0, |experts| experts.count),
             ..Facts::default()
         };
@@ -147,7 +181,7 @@ impl Model {
         let named: Vec<(&str, &[u64])> = shapes.iter().map(|(name, shape)| (name.as_str(), &shape[..])).collect();
         let choices = choose(mix, &[], &facts, &named)?;
         let plan = |((name, shape), choice): ((String, Vec<u64>), Choice)| TensorPlan {
-            is_norm: name.ends_with("norm.weight"),
+            values: Values::of(&name),
             format: choice.format.unwrap_or(Format::F32),
             name,
             shape,
@@ -158,65 +192,84 @@ impl Model {
     /// Names and shapes in file order.
     fn shapes(&self) -> Vec<(String, Vec<u64>)> {
         let mut list = Vec::new();
-        let wide = |n: u32| u64::from(n);
-        let (hidden, head) = (wide(self.hidden), wide(self.head_width));
-        let (queries, keys) = (wide(self.heads) * head, wide(self.kv_heads) * head);
-
-        list.push(("token_embd.weight".to_owned(), vec![hidden, wide(self.vocabulary)]));
+        let hidden = u64::from(self.hidden);
+        list.push(("token_embd.weight".to_owned(), vec![hidden, self.vocabulary.into()]));
         for layer in 0..self.layers {
-            let mut push = |name: String, shape: &[u64]| list.push((format!("blk.{layer}.{name}"), shape.to_vec()));
-            let mut add = |name: &str, shape: &[u64]| {
-                push(format!("{name}.weight"), shape);
-                let qkv = self.special.qkv_biases && ["attn_q", "attn_k", "attn_v"].contains(&name);
-                if (self.special.biases || qkv) && shape.len() > 1 {
-                    push(format!("{name}.bias"), &shape[1..]);
-                }
-            };
-            add("attn_norm", &[hidden]);
-            add("attn_q", &[hidden, queries]);
-            add("attn_k", &[hidden, keys]);
-            if let Some(over) = self.qk_norm {
-                let widths = match over {
-                    QkNorm::WholeRow => [queries, keys],
-                    _ => [head; 2],
-                };
-                add("attn_q_norm", &widths[..1]);
-                add("attn_k_norm", &widths[1..]);
+            let mut push = |name: &str, shape: &[u64]| list.push((format!("blk.{layer}.{name}"), shape.to_vec()));
+            push("attn_norm.weight", &[hidden]);
+            if self.has_attention(layer) {
+                self.attention_shapes(&mut push);
+            } else {
+                self.mixer_shapes(&mut push);
             }
-            add("attn_v", &[hidden, keys]);
-            add("attn_output", &[queries, hidden]);
-            if self.special.sinks {
-                add("attn_sinks", &[wide(self.heads)]);
-            }
-            add(self.special.mlp_norm, &[hidden]);
+            self.add(&mut push, self.special.mlp_norm, &[hidden]);
             match self.experts.filter(|experts| layer >= experts.dense) {
-                Some(Experts { count, inner, shared, sigmoid, .. }) => {
-                    let (count, inner, shared) = (wide(count), wide(inner), wide(shared));
-                    add("ffn_gate_inp", &[hidden, count]);
-                    add("ffn_gate_exps", &[hidden, inner, count]);
-                    add("ffn_up_exps", &[hidden, inner, count]);
-                    add("ffn_down_exps", &[inner, hidden, count]);
-                    if shared > 0 {
-                        add("ffn_gate_shexp", &[hidden, shared]);
-                        add("ffn_up_shexp", &[hidden, shared]);
-                        add("ffn_down_shexp", &[shared, hidden]);
-                    }
-                    if sigmoid {
-                        push("exp_probs_b.bias".to_owned(), &[count]);
-                    }
-                }
+                Some(experts) => self.expert_shapes(experts, &mut push),
                 None => {
-                    let inner = wide(self.inner);
-                    add("ffn_gate", &[hidden, inner]);
-                    add("ffn_up", &[hidden, inner]);
-                    add("ffn_down", &[inner, hidden]);
+                    let inner = u64::from(self.inner);
+                    self.add(&mut push, "ffn_gate", &[hidden, inner]);
+                    self.add(&mut push, "ffn_up", &[hidden, inner]);
+                    self.add(&mut push, "ffn_down", &[inner, hidden]);
                 }
             }
         }
-        list.push(("output_norm.weight".to_owned(), vec![hidden]));
+        list.push((format!("{}.weight", self.special.output_norm), vec![hidden]));
         if !self.tied {
-            list.push(("output.weight".to_owned(), vec![hidden, wide(self.vocabulary)]));
+            list.push(("output.weight".to_owned(), vec![hidden, self.vocabulary.into()]));
         }
         list
     }
+
+    /// Adds a weight, and its bias where the model has one.
+    fn add(&self, push: Push, name: &str, shape: &[u64]) {
+        push(&format!("{name}.weight"), shape);
+        let qkv = self.special.qkv_biases && ["attn_q", "attn_k", "attn_v"].contains(&name);
+        if (self.special.biases || qkv) && shape.len() > 1 {
+            push(&format!("{name}.bias"), &shape[1..]);
+        }
+    }
+
+    fn attention_shapes(&self, push: Push) {
+        let wide = |n: u32| u64::from(n);
+        let (hidden, head) = (wide(self.hidden), wide(self.head_width));
+        let (queries, keys) = (wide(self.heads) * head, wide(self.kv_heads) * head);
+        let gates = if self.gates_attention() { queries } else { 0 };
+        self.add(push, "attn_q", &[hidden, queries + gates]);
+        self.add(push, "attn_k", &[hidden, keys]);
+        if let Some(over) = self.qk_norm {
+            let widths = match over {
+                QkNorm::WholeRow => [queries, keys],
+                _ => [head; 2],
+            };
+            self.add(push, "attn_q_norm", &widths[..1]);
+            self.add(push, "attn_k_norm", &widths[1..]);
+        }
+        self.add(push, "attn_v", &[hidden, keys]);
+        self.add(push, "attn_output", &[queries, hidden]);
+        if self.special.sinks {
+            self.add(push, "attn_sinks", &[wide(self.heads)]);
+        }
+    }
+
+    fn expert_shapes(&self, Experts { count, inner, shared, shared_gate, sigmoid, .. }: Experts, push: Push) {
+        let [hidden, count, inner, shared] = [self.hidden, count, inner, shared].map(u64::from);
+        self.add(push, "ffn_gate_inp", &[hidden, count]);
+        self.add(push, "ffn_gate_exps", &[hidden, inner, count]);
+        self.add(push, "ffn_up_exps", &[hidden, inner, count]);
+        self.add(push, "ffn_down_exps", &[inner, hidden, count]);
+        if shared_gate {
+            self.add(push, "ffn_gate_inp_shexp", &[hidden]);
+        }
+        if shared > 0 {
+            self.add(push, "ffn_gate_shexp", &[hidden, shared]);
+            self.add(push, "ffn_up_shexp", &[hidden, shared]);
+            self.add(push, "ffn_down_shexp", &[shared, hidden]);
+        }
+        if sigmoid {
+            push("exp_probs_b.bias", &[count]);
+        }
+    }
 }
+
+/// Takes a tensor of a layer: the name without the layer, and the shape.
+pub(super) type Push<'a> = &'a mut dyn FnMut(&str, &[u64]);

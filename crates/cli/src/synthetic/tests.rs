@@ -69,7 +69,14 @@ fn the_published_shapes_have_the_published_parameters() {
     let published =
         [("mixtral-8x7b", 46.70e9), ("olmoe-1b-7b", 6.92e9), ("smollm2-135m", 134.5e6), ("gpt-oss-20b", 20.91e9)];
     // Published in whole billions.
-    let rounded = [("gpt-oss-120b", 117e9), ("glm-4.5-air", 106e9), ("minimax-m2", 229e9)];
+    let rounded = [
+        ("gpt-oss-120b", 117e9),
+        ("glm-4.5-air", 106e9),
+        ("minimax-m2", 229e9),
+        ("qwen3-next-80b-a3b", 80e9),
+        ("qwen3.6-35b-a3b", 35e9),
+        ("lfm2-8b-a1b", 8.3e9),
+    ];
     let all = published.map(|model| (model, 0.001)).into_iter().chain(rounded.map(|model| (model, 0.01)));
     for ((name, parameters), tolerance) in all {
         let synthetic = Synthetic::parse(name, None).unwrap();

@@ -1,0 +1,104 @@
+//! Layers whose state has a fixed size, beside those with attention.
+
+use gristmill_files::gguf::{GgufWriter, Value, WriteError};
+
+use super::shapes::{Model, Push};
+
+/// Which layers have attention, and what the others have.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Mixers {
+    /// All have attention.
+    Attention,
+    /// The last of every `interval` layers has attention with a gate, the others a gated delta rule.
+    Delta { interval: u32, delta: Delta },
+    /// These layers have attention, the others a short convolution of so many taps between two gates.
+    Convolution { taps: u32, attention: &'static [u32] },
+}
+
+/// The shapes of a gated delta rule.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Delta {
+    pub(super) keys: u32,
+    pub(super) values: u32,
+    /// Of a head of keys or values.
+    pub(super) width: u32,
+    pub(super) taps: u32,
+    /// β and α are rows of one matrix.
+    pub(super) gates_joined: bool,
+}
+
+impl Model {
+    /// Whether a layer has attention.
+    pub(super) fn has_attention(&self, layer: u32) -> bool {
+        match self.special.mixers {
+            Mixers::Attention => true,
+            Mixers::Delta { interval, .. } => (layer + 1).is_multiple_of(interval),
+            Mixers::Convolution { attention, .. } => attention.contains(&layer),
+        }
+    }
+
+    /// Whether attention has a gate.
+    pub(super) fn gates_attention(&self) -> bool {
+        matches!(self.special.mixers, Mixers::Delta { .. })
+    }
+
+    /// Key and value heads of the first layer.
+    pub(super) fn first_kv_heads(&self) -> u32 {
+        match self.special.mixers {
+            Mixers::Convolution { .. } if !self.has_attention(0) => 0,
+            _ => self.kv_heads,
+        }
+    }
+
+    /// Writes the keys of mixers, and the number of key and value heads.
+    pub(super) fn describe_mixers(&self, file: &mut GgufWriter) -> Result<(), WriteError> {
+        let mut set = |name: &str, value: Value| file.set(&format!("{}.{name}", self.architecture), value).map(drop);
+        match self.special.mixers {
+            Mixers::Attention => set("attention.head_count_kv", self.kv_heads.into()),
+            Mixers::Delta { interval, delta: Delta { keys, values, width, taps, .. } } => {
+                set("attention.head_count_kv", self.kv_heads.into())?;
+                set("full_attention_interval", interval.into())?;
+                set("ssm.conv_kernel", taps.into())?;
+                set("ssm.group_count", keys.into())?;
+                set("ssm.time_step_rank", values.into())?;
+                set("ssm.state_size", width.into())?;
+                set("ssm.inner_size", (values * width).into())
+            }
+            Mixers::Convolution { taps, .. } => {
+                let heads = |layer| if self.has_attention(layer) { self.kv_heads as i32 } else { 0 };
+                set("attention.head_count_kv", (0..self.layers).map(heads).collect::<Vec<_>>().into())?;
+                set("shortconv.l_cache", taps.into())
+            }
+        }
+    }
+
+    /// Adds the tensors of a mixer without attention.
+    pub(super) fn mixer_shapes(&self, add: Push) {
+        let hidden = u64::from(self.hidden);
+        match self.special.mixers {
+            Mixers::Attention => {}
+            Mixers::Delta { delta: Delta { keys, values, width, taps, gates_joined }, .. } => {
+                let [keys, values, width, taps] = [keys, values, width, taps].map(u64::from);
+                let (inner, channels) = (values * width, (2 * keys + values) * width);
+                add("attn_qkv.weight", &[hidden, channels]);
+                add("attn_gate.weight", &[hidden, inner]);
+                add("ssm_conv1d.weight", &[taps, channels]);
+                add("ssm_dt.bias", &[values]);
+                add("ssm_a", &[values]);
+                if gates_joined {
+                    add("ssm_ba.weight", &[hidden, 2 * values]);
+                } else {
+                    add("ssm_beta.weight", &[hidden, values]);
+                    add("ssm_alpha.weight", &[hidden, values]);
+                }
+                add("ssm_norm.weight", &[width]);
+                add("ssm_out.weight", &[inner, hidden]);
+            }
+            Mixers::Convolution { taps, .. } => {
+                add("shortconv.conv.weight", &[taps.into(), hidden]);
+                add("shortconv.in_proj.weight", &[hidden, 3 * hidden]);
+                add("shortconv.out_proj.weight", &[hidden, hidden]);
+            }
+        }
+    }
+}
