@@ -54,6 +54,12 @@ const MISSING: &[(&str, &[&str])] = &[
     ("norms of queries and keys after their rotation", &["hunyuan-dense"]),
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
+    ("caps of attention's logits (soft-capping)", &["gemma2"]),
+    ("layers that share keys and values", &["gemma3n", "gemma4"]),
+    ("layers without RoPE", &["afmoe", "exaone-moe", "exaone4", "llama4", "smollm3"]),
+    ("a temperature of attention that depends on the position", &["mistral3", "mistral4"]),
+    ("positions of several dimensions, those of images", &["qwen2vl", "qwen3vl", "qwen3vlmoe"]),
+    ("positions without RoPE (ALiBi or a table)", &["bloom", "gpt2", "mpt", "starcoder"]),
 ];
 
 /// The part that an architecture needs and that is not implemented.
