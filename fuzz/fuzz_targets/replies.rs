@@ -7,7 +7,7 @@ use gristmill_text::template::Tool;
 use libfuzzer_sys::fuzz_target;
 
 /// Marks by which forms are recognised.
-const TEMPLATES: [&str; 8] = [
+const TEMPLATES: [&str; 9] = [
     "<tool_call>",
     "<function=",
     "<|python_tag|>",
@@ -16,6 +16,7 @@ const TEMPLATES: [&str; 8] = [
     "<|channel|>",
     "<arg_key>",
     "<minimax:tool_call>",
+    "<|tool_list_start|>",
 ];
 
 fn events<'t>(mut reply: Reply, pieces: impl Iterator<Item = &'t str>) -> Vec<ReplyEvent> {

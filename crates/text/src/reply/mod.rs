@@ -9,6 +9,8 @@
 //!   has that.
 //! - Llama 3.1 and later, if it has `<|python_tag|>` or the role `ipython`, and no `<tool_call>`:
 //!   `{"name": …, "parameters": {…}}` as the whole reply or after `<|python_tag|>`, several separated by `;`.
+//! - LFM2, if it has `<|tool_call_start|>` or `<|tool_list_start|>`:
+//!   `<|tool_call_start|>[NAME(KEY=VALUE, …), …]<|tool_call_end|>` with Python's literals, or a list of JSON objects.
 //! - GLM, if it has `<arg_key>`:
 //!   `<tool_call>NAME<arg_key>KEY</arg_key><arg_value>value</arg_value></tool_call>`.
 //! - MiniMax, if it has `<minimax:tool_call>`: `<minimax:tool_call><invoke name="NAME"><parameter
@@ -41,11 +43,13 @@ mod glm;
 mod harmony;
 mod hermes;
 mod input;
+mod lfm2;
 mod llama;
 mod marked;
 mod minimax;
 mod mistral;
 mod output;
+mod python;
 mod scan;
 mod schema;
 mod syntax;

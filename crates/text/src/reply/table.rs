@@ -1,14 +1,15 @@
 //! The forms in which models write replies: a table with one line for each. CONTRIBUTING says how to add one.
 
 use super::syntax::Syntax;
-use super::{glm, harmony, hermes, llama, minimax, mistral};
+use super::{glm, harmony, hermes, lfm2, llama, minimax, mistral};
 
 /// The forms, in the order in which a template is compared with them. The last is shown by every template.
-pub(super) const SYNTAXES: [&Syntax; 8] = [
+pub(super) const SYNTAXES: [&Syntax; 9] = [
     &harmony::SYNTAX,
     &mistral::NAMED,
     &mistral::LISTED,
     &llama::SYNTAX,
+    &lfm2::SYNTAX,
     &glm::SYNTAX,
     &minimax::SYNTAX,
     &hermes::CODER,
@@ -57,6 +58,7 @@ mod tests {
             ("<tool_call><function=", "Qwen3-Coder"),
             ("<tool_call>name<arg_key>", "GLM"),
             ("<minimax:tool_call>", "MiniMax"),
+            ("List of tools: <|tool_list_start|>", "LFM2"),
             ("ipython", "Llama"),
             ("[TOOL_CALLS] [", "Mistral (list)"),
             ("[TOOL_CALLS]name[ARGS]", "Mistral (named)"),

@@ -150,6 +150,38 @@ fn glm() {
 }
 
 #[test]
+fn lfm2() {
+    let text = "I'll look.<|tool_call_start|>[get_weather(city='New York', days=3, exact=True), \
+                get_time()]<|tool_call_end|>Checking.";
+    let expected = [
+        content("I'll look."),
+        call("get_weather", r#"{"city": "New York", "days": 3, "exact": true}"#),
+        call("get_time", "{}"),
+        content("Checking."),
+    ];
+    check_call(LFM2, text, &expected);
+    let nested = "<|tool_call_start|>[f(a={'b': [1, None]}, c=\"x)\\\"]\")]<|tool_call_end|>";
+    check_call(LFM2, nested, &[call("f", r#"{"a": {"b": [1, null]}, "c": "x)\"]"}"#)]);
+    let json = "<|tool_call_start|>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]<|tool_call_end|>";
+    check_call(LFM2, json, &[call("f", "{\"a\": 1}")]);
+    // The end of a list that is cut.
+    check_call(LFM2, "<|tool_call_start|>[get_time(", &[content("<|tool_call_start|>[get_time(")]);
+    check_call(LFM2, "<|tool_call_start|>[get_time()", &[call("get_time", "{}")]);
+    for text in [
+        "<|tool_call_start|>",
+        "<|tool_call_start|>get_time()<|tool_call_end|>",
+        "<|tool_call_start|>[get_time]<|tool_call_end|>",
+        "<|tool_call_start|>[get_time(1)]<|tool_call_end|>",
+        "<|tool_call_start|>[get_time(a=b)]<|tool_call_end|>",
+        "<|tool_call_start|>[(a=1)]<|tool_call_end|>",
+        "<|tool_call_start|>[]<|tool_call_end|>",
+        "[get_time()]",
+    ] {
+        check_call(LFM2, text, &[content(text)]);
+    }
+}
+
+#[test]
 fn minimax() {
     let text = "<think>\nWeather.\n</think>\n\nI'll look.\n<minimax:tool_call>\n<invoke name=\"get_weather\">\n\
                 <parameter name=\"city\">New York</parameter> <parameter name=\"days\">\n3\n</parameter>\n</invoke>\n\

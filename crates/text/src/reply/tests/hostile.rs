@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const FRAGMENTS: [&str; 60] = [
+const FRAGMENTS: [&str; 64] = [
     "<think>",
     "</think>",
     "<tool_call>",
@@ -21,6 +21,10 @@ const FRAGMENTS: [&str; 60] = [
     "</arg_value>",
     "<minimax:tool_call>",
     "<invoke name=\"",
+    "<|tool_call_start|>[",
+    "<|tool_call_end|>",
+    "get_weather(city='",
+    "')",
     "<parameter name=\"",
     "</invoke>",
     "get_weather",
@@ -125,7 +129,7 @@ proptest! {
 }
 
 /// Texts of hostile shape for each form: a beginning, and what is repeated.
-const FLOODS: [(&str, &[(&str, &str)]); 6] = [
+const FLOODS: [(&str, &[(&str, &str)]); 7] = [
     (
         GLM,
         &[
@@ -147,6 +151,18 @@ const FLOODS: [(&str, &[(&str, &str)]); 6] = [
             ("<minimax:tool_call><invoke name=\"f\">", "<parameter name=\"a\">1</parameter>"),
             ("<minimax:tool_call><invoke name=\"f\"><parameter name=\"a\">", "</paramete"),
             ("", "<minimax:tool_call>"),
+        ],
+    ),
+    (
+        LFM2,
+        &[
+            ("", "<|tool_call_start|>["),
+            ("<|tool_call_start|>[", "get_time(),"),
+            ("<|tool_call_start|>[", "f"),
+            ("<|tool_call_start|>[f(a=", "["),
+            ("<|tool_call_start|>[f(", "a=1, "),
+            ("<|tool_call_start|>[f(a='", "\\"),
+            ("<|tool_call_start|>[get_time()]", "<|tool_call_en"),
         ],
     ),
     (
