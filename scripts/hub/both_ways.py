@@ -1,6 +1,6 @@
 """One cache, two programs: what gristmill downloads huggingface_hub finds, and the other way round.
 
-both_ways.py GRISTMILL STANDIN MODEL FOLDER [LLAMA_SERVER]: a stand-in of the hub (`crates/hub/examples/standin.rs`)
+both_ways.py GRISTMILL STANDIN MODEL FOLDER: a stand-in of the hub (`crates/hub/examples/standin.rs`)
 serves MODEL; prints a line `ok: ...` for each thing that holds.
 """
 

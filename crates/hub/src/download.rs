@@ -32,7 +32,7 @@ pub(crate) struct Download<'a> {
     pub(crate) url: Url,
 }
 
-/// What the connections of a download share.
+/// State that the connections of a download share.
 struct Shared {
     /// Where the hub's redirects led, until that address refuses.
     target: Mutex<Option<Url>>,
@@ -150,8 +150,8 @@ impl Download<'_> {
         }
     }
 
-    /// Writes the bytes of a reply, which are those from `start` to `end`. Fails with an error of the disk, or the reason
-    /// why the bytes ended.
+    /// Writes the bytes of a reply, which are those from `start` to `end`. Fails with an error of the disk, or with the
+    /// reason why the bytes ended.
     fn copy(
         &self,
         reply: Reply,

@@ -140,9 +140,9 @@ pub enum Error {
     Checksum {
         /// The file.
         file: String,
-        /// Of the downloaded bytes.
+        /// The sum of the downloaded bytes.
         found: String,
-        /// Of the listing.
+        /// The sum in the listing.
         listed: String,
     },
     /// A file that nothing can verify.

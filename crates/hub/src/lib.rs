@@ -1,8 +1,9 @@
 //! Models by name: a client of the Hugging Face hub, which keeps the cache that other programs of the hub share.
 //!
-//! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: from the cache if they are there, otherwise by
-//! a download. [`Hub::pull`] asks the hub first. A download is resumed where it stopped, takes several connections, and
-//! is verified by its SHA-256. The crate reads no environment: [`Options`] has the cache, the address and the token.
+//! [`Hub::fetch`] turns a [`Reference`] into the paths of a model's files: from the cache if they are there, otherwise
+//! by a download. [`Hub::pull`] asks the hub first. A download is resumed where it stopped, takes several connections,
+//! and is verified by its SHA-256. The crate reads no environment: [`Options`] has the cache, the address and the
+//! token.
 
 #![forbid(unsafe_code)]
 
@@ -84,7 +85,7 @@ impl Options {
 /// Takes what happens during a download, from several threads.
 pub type Progress<'a> = &'a (dyn Fn(Event) + Sync);
 
-/// What happens during a download.
+/// A step of a download.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
@@ -149,7 +150,7 @@ impl Hub {
     /// The files of a model, in order: from the cache, without asking the hub, or by [`pull`](Self::pull).
     ///
     /// # Errors
-    /// As of `pull`.
+    /// The errors of `pull`.
     pub fn fetch(&self, reference: &Reference, progress: Progress) -> Result<Vec<PathBuf>, Error> {
         match self.options.offline {
             true => self.offline(reference),
@@ -160,8 +161,8 @@ impl Hub {
         }
     }
 
-    /// The files of a model, in order, as the hub has them now. What the cache lacks is downloaded. If the hub cannot be
-    /// reached, the model in the cache serves.
+    /// The files of a model, in order, as the hub has them now. What the cache lacks is downloaded. If the hub cannot
+    /// be reached, the model in the cache serves.
     ///
     /// # Errors
     /// If the hub refuses, lists no such model or sends other bytes than it lists; if the disk is full.

@@ -1,4 +1,4 @@
-//! What the cache has, and removing it.
+//! The contents of the cache, and their removal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +28,7 @@ pub struct CachedModel {
     pub last_used: Option<SystemTime>,
 }
 
-/// What was removed.
+/// The outcome of a removal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     /// Files of snapshots.

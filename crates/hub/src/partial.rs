@@ -1,8 +1,8 @@
 //! A file that is being downloaded: its bytes, and behind them how much of each piece is there.
 //!
 //! The table is written after the bytes that it counts, so a process that is killed loses no more than the last read of
-//! each connection. After the loss of power the table may count bytes that are not on the disk; the sum of the whole file
-//! then differs, and the download begins again.
+//! each connection. After the loss of power the table may count bytes that are not on the disk; the sum of the whole
+//! file then differs, and the download begins again.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};

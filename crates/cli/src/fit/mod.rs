@@ -71,7 +71,7 @@ struct Report {
     formats: Vec<Row>,
     recommended: Option<String>,
     reason: String,
-    /// What the sizes and the bytes of a token come from.
+    /// The origin of the sizes and of the bytes of a token.
     assumption: String,
 }
 

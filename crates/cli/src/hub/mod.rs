@@ -16,7 +16,7 @@ use crate::args::Verbosity;
 use crate::failure::Failure;
 use progress::Reporter;
 
-/// What the command line says about the hub. The environment says the rest.
+/// Settings of the command line. The environment has the rest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Choices<'a> {
     pub(crate) offline: bool,

@@ -20,7 +20,7 @@ pub(super) struct Reporter {
     now: Mutex<Now>,
 }
 
-/// What is being downloaded.
+/// The file that is being downloaded.
 struct Now {
     file: String,
     size: u64,

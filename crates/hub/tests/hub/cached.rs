@@ -1,4 +1,4 @@
-//! What the cache has, and removing it.
+//! The contents of the cache, and their removal.
 
 use std::fs;
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 /// The commit of the files, unless a fault changes it.
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What goes wrong at the host of the downloads, or at the hub.
+/// Faults of the host of the downloads, or of the hub.
 #[derive(Clone, Debug, Default)]
 #[allow(dead_code)]
 pub(crate) struct Faults {
@@ -42,7 +42,7 @@ pub(crate) struct Faults {
     pub(crate) signature_lasts: Option<usize>,
 }
 
-/// What the stand-in has seen.
+/// Requests that the stand-in has seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Requests to the hub and to the other host: the request line.
@@ -101,7 +101,7 @@ impl StandIn {
         self.state().faults = faults;
     }
 
-    /// What was seen since the last call.
+    /// The requests since the last call.
     #[allow(dead_code)]
     pub(crate) fn take(&self) -> Seen {
         std::mem::take(&mut self.state().seen)
