@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+mod int8;
+
 use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::{lanewise, no_bf16, two};
 use std::arch::asm;
@@ -42,7 +44,7 @@ fn enter_vnni<K: Kernel>(s: AvxVnni, kernel: K) -> K::Output {
 
 type Halves<T> = [T; 2];
 
-/// The same for each half.
+/// An expression of each half.
 macro_rules! both {
     ($a:expr, |$x:ident| $e:expr) => {{
         let a = $a;
@@ -65,7 +67,7 @@ fn halves<const N: usize>(bytes: &[u8], at: usize) -> Halves<*const u8> {
     [slice.as_ptr(), slice[N..].as_ptr()]
 }
 
-/// The same vector. Its uses stay in the order of the source: otherwise the compiler adds up one row after another, and
+/// The vector itself. Its uses stay in the order of the source: otherwise the compiler adds up one row after another, and
 /// the codes, which do not fit into 16 registers beside the sums, travel through the stack.
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -76,7 +78,7 @@ fn in_order(mut v: Halves<__m256i>) -> Halves<__m256i> {
     v
 }
 
-/// In each 16 bits the sum of two products of neighbouring columns, at most 2 · 128 · 127 < 2^15: `maddubs` saturates
+/// Sums of two products of neighbouring columns in each 16 bits, at most 2 · 128 · 127 < 2^15: `maddubs` saturates
 /// nothing. A signed code is its magnitude times the activation with the code's sign.
 #[inline(always)]
 fn multiply_pairs(signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256i> {
@@ -89,13 +91,6 @@ fn multiply_pairs(signed: bool, codes: Halves<__m256i>, x: i32) -> Halves<__m256
             _mm256_maddubs_epi16(codes[i], x)
         }
     })
-}
-
-/// Sums of 16 bits.
-#[inline(always)]
-fn add_pairs(a: Halves<__m256i>, b: Halves<__m256i>) -> Halves<__m256i> {
-    // SAFETY: only a level that has AVX2 calls this.
-    two!(i => unsafe { _mm256_add_epi16(a[i], b[i]) })
 }
 
 /// sums + both numbers of 16 bits of a lane, times the scales.
@@ -118,6 +113,7 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     // A dot product by VNNI is no pair of 16 bits that a scale could multiply.
     const INTEGER_SCALES: bool = !VNNI;
     const INT8_ROWS: usize = 4;
+    const FLIPS: bool = !VNNI;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -199,7 +195,7 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
             return sums;
         }
         let ones = [unsafe { _mm256_set1_epi16(1) }; 2];
-        self.scaled_dots(signed, pair_sums, sums, codes, ones, x)
+        self.scaled_dots(signed, pair_sums, sums, codes, &ones, x)
     }
     #[inline(always)]
     fn dot_scales(self, scales: Self::I32) -> Self::I32 {
@@ -212,41 +208,43 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
         pair_sums: usize,
         mut sums: [Self::I32; N],
         codes: &[Self::Codes; J],
-        scales: Self::I32,
+        scales: &Self::I32,
         x: [&[i32; J]; N],
     ) -> [Self::I32; N] {
         if VNNI {
             let dots = self.dots::<N, J>(signed, pair_sums, [0; N], codes, x);
             for t in 0..N {
-                sums[t] = self.add_i32(sums[t], self.mul_i32(dots[t], scales));
+                sums[t] = self.add_i32(sums[t], self.mul_i32(dots[t], *scales));
             }
             return sums;
         }
-        let mut first = 0;
-        while first < J {
-            let end = J.min(first + pair_sums);
-            // Sums of 16 bits are kept for all rows at once; a single product is added to 32 bits row by row, because
-            // the registers do not hold both.
-            if end - first > 1 {
-                let mut pairs = [self.splat_i32(0); N];
-                for j in first..end {
-                    for t in 0..N {
-                        let products = multiply_pairs(signed, codes[j], x[t][j]);
-                        pairs[t] = unsafe { in_order(add_pairs(pairs[t], products)) };
-                    }
-                }
-                for t in 0..N {
-                    sums[t] = add_scaled(sums[t], pairs[t], scales);
-                }
-            } else {
-                for t in 0..N {
-                    let products = multiply_pairs(signed, codes[first], x[t][first]);
-                    sums[t] = unsafe { in_order(add_scaled(sums[t], products, scales)) };
-                }
+        if !signed && pair_sums > 1 {
+            return unsafe { int8::unsigned(pair_sums, sums, codes, scales, x) };
+        }
+        // Row by row, because the registers do not hold the sums of all rows beside the codes.
+        for j in 0..J {
+            for t in 0..N {
+                let products = multiply_pairs(signed, codes[j], x[t][j]);
+                sums[t] = unsafe { in_order(add_scaled(sums[t], products, *scales)) };
             }
-            first = end;
         }
         sums
+    }
+    #[inline(always)]
+    fn flips(self, codes: Self::Codes) -> [Self::Codes; 2] {
+        [
+            both!(codes, |v| unsafe { _mm256_abs_epi8(v) }),
+            both!(codes, |v| unsafe { _mm256_cmpgt_epi8(_mm256_setzero_si256(), v) }),
+        ]
+    }
+    #[inline(always)]
+    fn flipped_dots<const N: usize, const J: usize>(
+        self,
+        start: Self::I32,
+        flips: &[[Self::Codes; 2]; J],
+        x: [&[i32; J]; N],
+    ) -> [Self::I32; N] {
+        unsafe { int8::flipped(start, flips, x) }
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I32, pairs: Self::I32, x: i32) -> Self::I32 {

@@ -6,7 +6,7 @@
 use super::super::super::act::Int8Block;
 use super::super::super::layout::ROWS;
 use super::{Lanes, Slice, codes, prefetch_slice};
-use gristmill_kernels::format::Quantised;
+use gristmill_kernels::format::{Quantised, Scale};
 use gristmill_kernels::simd::Simd;
 use gristmill_kernels::two;
 
@@ -34,7 +34,8 @@ impl<S: Simd> Slice<S> for Columns<S> {
     fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
         let integers = F::integers(s, tile, g);
         let zero = s.splat_i32(-F::ZERO);
-        let scales = F::scales(s, tile, g);
+        let scales =
+            if F::HAS_MIN { F::scales(s, tile, g) } else { [Scale { scale: s.splat(0.0), min: s.splat(0.0) }; 2] };
         Self {
             codes: codes::<F, S>(s, tile, g),
             scales: two!(half => s.dot_scales(integers[half])),
@@ -75,12 +76,12 @@ impl<S: Simd> Columns<S> {
         }
         if F::GROUP == 32 {
             let q = x.map(|x| &x.q);
-            sums = s.scaled_dots::<N, 8>(F::SIGNED, F::PAIR_SUMS, sums, &self.codes, self.scales[0], q);
+            sums = s.scaled_dots::<N, 8>(F::SIGNED, F::PAIR_SUMS, sums, &self.codes, &self.scales[0], q);
         } else {
-            for half in 0..2 {
-                let (codes, q) = (&self.codes.as_chunks().0[half], x.map(|x| &x.q.as_chunks().0[half]));
-                sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, self.scales[half], q);
-            }
+            let (codes, q) = (&self.codes.as_chunks().0[0], x.map(|x| &x.q.as_chunks().0[0]));
+            sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, &self.scales[0], q);
+            let (codes, q) = (&self.codes.as_chunks().0[1], x.map(|x| &x.q.as_chunks().0[1]));
+            sums = s.scaled_dots::<N, 4>(F::SIGNED, F::PAIR_SUMS, sums, codes, &self.scales[1], q);
         }
         for t in 0..N {
             units[t] = s.mul_add(s.to_f32(sums[t]), s.splat(x[t].scale), units[t]);

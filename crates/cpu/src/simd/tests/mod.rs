@@ -171,6 +171,26 @@ impl Codes {
             }
             assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, signed");
         }
+        let mut flips = [s.flips(signed[0]); J];
+        let mut negative = s.splat_i32(0);
+        for j in 0..J {
+            flips[j] = s.flips(signed[j]);
+            let [magnitudes, flip] = flips[j];
+            for i in 0..4 {
+                negative = s.add_i32(negative, s.byte(s.and(magnitudes, flip), i));
+            }
+        }
+        let sums = s.flipped_dots(negative, &flips, rows);
+        for t in 0..N {
+            let mut want = s.splat_i32(0);
+            for j in 0..J {
+                for (i, x) in words[t][j].to_le_bytes().into_iter().enumerate() {
+                    let code = s.byte_signed(signed[j], i as u32);
+                    want = s.add_i32(want, s.mul_i32(code, s.splat_i32(i32::from(x as i8))));
+                }
+            }
+            assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, flipped");
+        }
         // With more bits for codes, fewer products fit into 16 bits.
         for (largest, pair_sums) in [(127, 1), (63, 2), (31, 4), (15, 8), (7, 18), (3, 43)] {
             let mut codes = signed;
@@ -205,7 +225,7 @@ impl Codes {
         let lanes = |values: &[i32; 16]| s.load_i32(&values.map(i32::to_le_bytes).concat(), 0);
         let scales: [i32; 16] = std::array::from_fn(|r| scales[4 * r]);
         let from = lanes(&sums);
-        let scaled = s.scaled_dots(false, pair_sums, [from; N], codes, s.dot_scales(lanes(&scales)), rows);
+        let scaled = s.scaled_dots(false, pair_sums, [from; N], codes, &s.dot_scales(lanes(&scales)), rows);
         let dots = s.dots(false, pair_sums, [0; N], codes, rows);
         for t in 0..N {
             let dots = ints(s, dots[t]);

@@ -1,0 +1,213 @@
+//! Products of 16 weight rows with some activation rows by `vpmaddubsw`, in the order of instructions given here.
+//!
+//! The compiler orders such products by activation rows and copies the codes through the stack, because 16 rows × 32
+//! columns do not fit into the registers. In assembly, two words of codes stay in registers for all activation rows of
+//! a call, and each broadcast of activations serves both halves of the weight rows.
+
+use super::Halves;
+use gristmill_kernels::two;
+use std::arch::asm;
+use std::arch::x86_64::*;
+
+/// Sums of each of `N` rows, plus scale · products over `4 · J` columns. Unsigned codes, of which sums of `pair_sums`
+/// (2 or more) products of two columns fit into 16 bits.
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn unsigned<const N: usize, const J: usize>(
+    pair_sums: usize,
+    mut sums: [Halves<__m256i>; N],
+    codes: &[Halves<__m256i>; J],
+    scale: &Halves<__m256i>,
+    x: [&[i32; J]; N],
+) -> [Halves<__m256i>; N] {
+    if pair_sums < 4 {
+        scaled_words::<N, J, 0>(&mut sums, codes, scale, x);
+        scaled_words::<N, J, 8>(&mut sums, codes, scale, x);
+        if J > 4 {
+            scaled_words::<N, J, 16>(&mut sums, codes, scale, x);
+            scaled_words::<N, J, 24>(&mut sums, codes, scale, x);
+        }
+        return sums;
+    }
+    let mut pairs = first_words::<N, J, 0>(codes, x);
+    more_words::<N, J, 8>(&mut pairs, codes, x);
+    if J > 4 {
+        if pair_sums < 8 {
+            add_scaled(&mut sums, pairs, scale);
+            pairs = first_words::<N, J, 16>(codes, x);
+        } else {
+            more_words::<N, J, 16>(&mut pairs, codes, x);
+        }
+        more_words::<N, J, 24>(&mut pairs, codes, x);
+    }
+    add_scaled(&mut sums, pairs, scale);
+    sums
+}
+
+/// sums + both numbers of 16 bits of a lane, times the scale.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn add_scaled<const N: usize>(sums: &mut [Halves<__m256i>; N], pairs: [Halves<__m256i>; N], scale: &Halves<__m256i>) {
+    for t in 0..N {
+        sums[t] = two!(i => _mm256_add_epi32(sums[t][i], _mm256_madd_epi16(pairs[t][i], scale[i])));
+    }
+}
+
+/// Sums in 16 bits of the two words at byte `AT` of the activations.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn first_words<const N: usize, const J: usize, const AT: usize>(
+    codes: &[Halves<__m256i>; J],
+    x: [&[i32; J]; N],
+) -> [Halves<__m256i>; N] {
+    let [[a0, a1], [b0, b1]] = [codes[AT / 4], codes[AT / 4 + 1]];
+    let mut pairs = [[_mm256_setzero_si256(); 2]; N];
+    for t in 0..N {
+        let [low, high] = &mut pairs[t];
+        // SAFETY: reads 8 of the row's 4 · `J` bytes at `AT`, as the indices above prove.
+        unsafe {
+            asm!(
+                "vpbroadcastd {x0}, [{x} + {at}]",
+                "vpmaddubsw {low}, {a0}, {x0}",
+                "vpmaddubsw {high}, {a1}, {x0}",
+                "vpbroadcastd {x0}, [{x} + {at} + 4]",
+                "vpmaddubsw {y}, {b0}, {x0}",
+                "vpmaddubsw {x0}, {b1}, {x0}",
+                "vpaddw {low}, {low}, {y}",
+                "vpaddw {high}, {high}, {x0}",
+                x = in(reg) x[t], at = const AT,
+                a0 = in(ymm_reg) a0, a1 = in(ymm_reg) a1, b0 = in(ymm_reg) b0, b1 = in(ymm_reg) b1,
+                x0 = out(ymm_reg) _, y = out(ymm_reg) _, low = out(ymm_reg) *low, high = out(ymm_reg) *high,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+    pairs
+}
+
+/// Adds to sums in 16 bits the two words at byte `AT` of the activations.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn more_words<const N: usize, const J: usize, const AT: usize>(
+    pairs: &mut [Halves<__m256i>; N],
+    codes: &[Halves<__m256i>; J],
+    x: [&[i32; J]; N],
+) {
+    let [[a0, a1], [b0, b1]] = [codes[AT / 4], codes[AT / 4 + 1]];
+    for t in 0..N {
+        let [low, high] = &mut pairs[t];
+        // SAFETY: reads 8 of the row's 4 · `J` bytes at `AT`, as the indices above prove.
+        unsafe {
+            asm!(
+                "vpbroadcastd {x0}, [{x} + {at}]",
+                "vpmaddubsw {y}, {a0}, {x0}",
+                "vpmaddubsw {x0}, {a1}, {x0}",
+                "vpaddw {low}, {low}, {y}",
+                "vpaddw {high}, {high}, {x0}",
+                "vpbroadcastd {x0}, [{x} + {at} + 4]",
+                "vpmaddubsw {y}, {b0}, {x0}",
+                "vpmaddubsw {x0}, {b1}, {x0}",
+                "vpaddw {low}, {low}, {y}",
+                "vpaddw {high}, {high}, {x0}",
+                x = in(reg) x[t], at = const AT,
+                a0 = in(ymm_reg) a0, a1 = in(ymm_reg) a1, b0 = in(ymm_reg) b0, b1 = in(ymm_reg) b1,
+                x0 = out(ymm_reg) _, y = out(ymm_reg) _, low = inout(ymm_reg) *low, high = inout(ymm_reg) *high,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// sums += scale · the two words at byte `AT` of the activations, two products in 16 bits.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn scaled_words<const N: usize, const J: usize, const AT: usize>(
+    sums: &mut [Halves<__m256i>; N],
+    codes: &[Halves<__m256i>; J],
+    scale: &Halves<__m256i>,
+    x: [&[i32; J]; N],
+) {
+    let [[a0, a1], [b0, b1]] = [codes[AT / 4], codes[AT / 4 + 1]];
+    for t in 0..N {
+        let [low, high] = &mut sums[t];
+        // SAFETY: reads 8 of the row's 4 · `J` bytes at `AT`, as the indices above prove, and the scale.
+        unsafe {
+            asm!(
+                "vpbroadcastd {x0}, [{x} + {at}]",
+                "vpmaddubsw {y}, {a0}, {x0}",
+                "vpmaddubsw {x0}, {a1}, {x0}",
+                "vpbroadcastd {x1}, [{x} + {at} + 4]",
+                "vpmaddubsw {z}, {b0}, {x1}",
+                "vpmaddubsw {x1}, {b1}, {x1}",
+                "vpaddw {y}, {y}, {z}",
+                "vpaddw {x0}, {x0}, {x1}",
+                "vpmaddwd {y}, {y}, [{scale}]",
+                "vpmaddwd {x0}, {x0}, [{scale} + 32]",
+                "vpaddd {low}, {low}, {y}",
+                "vpaddd {high}, {high}, {x0}",
+                x = in(reg) x[t], at = const AT, scale = in(reg) scale,
+                a0 = in(ymm_reg) a0, a1 = in(ymm_reg) a1, b0 = in(ymm_reg) b0, b1 = in(ymm_reg) b1,
+                x0 = out(ymm_reg) _, x1 = out(ymm_reg) _, y = out(ymm_reg) _, z = out(ymm_reg) _,
+                low = inout(ymm_reg) *low, high = inout(ymm_reg) *high,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+/// [`Simd::flipped_dots`]. Sums of two products are at least −2 · 128 · 128 = −2^15: `vpmaddubsw` saturates nothing.
+///
+/// [`Simd::flipped_dots`]: gristmill_kernels::simd::Simd::flipped_dots
+#[target_feature(enable = "avx2")]
+#[inline]
+pub(super) fn flipped<const N: usize, const J: usize>(
+    start: Halves<__m256i>,
+    flips: &[[Halves<__m256i>; 2]; J],
+    x: [&[i32; J]; N],
+) -> [Halves<__m256i>; N] {
+    let mut sums = [start; N];
+    flipped_word::<N, J, 0>(&mut sums, flips, x);
+    flipped_word::<N, J, 4>(&mut sums, flips, x);
+    flipped_word::<N, J, 8>(&mut sums, flips, x);
+    flipped_word::<N, J, 12>(&mut sums, flips, x);
+    if J > 4 {
+        flipped_word::<N, J, 16>(&mut sums, flips, x);
+        flipped_word::<N, J, 20>(&mut sums, flips, x);
+        flipped_word::<N, J, 24>(&mut sums, flips, x);
+        flipped_word::<N, J, 28>(&mut sums, flips, x);
+    }
+    sums
+}
+
+/// sums += the word at byte `AT` of the activations.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn flipped_word<const N: usize, const J: usize, const AT: usize>(
+    sums: &mut [Halves<__m256i>; N],
+    flips: &[[Halves<__m256i>; 2]; J],
+    x: [&[i32; J]; N],
+) {
+    let [[a, b], [flip_a, flip_b]] = flips[AT / 4];
+    let ones = _mm256_set1_epi16(1);
+    for t in 0..N {
+        let [low, high] = &mut sums[t];
+        // SAFETY: reads 4 of the row's 4 · `J` bytes at `AT`, as the index above proves.
+        unsafe {
+            asm!(
+                "vpbroadcastd {x0}, [{x} + {at}]",
+                "vpxor {y}, {x0}, {flip_a}",
+                "vpxor {x0}, {x0}, {flip_b}",
+                "vpmaddubsw {y}, {a}, {y}",
+                "vpmaddubsw {x0}, {b}, {x0}",
+                "vpmaddwd {y}, {y}, {ones}",
+                "vpmaddwd {x0}, {x0}, {ones}",
+                "vpaddd {low}, {low}, {y}",
+                "vpaddd {high}, {high}, {x0}",
+                x = in(reg) x[t], at = const AT, ones = in(ymm_reg) ones,
+                a = in(ymm_reg) a, b = in(ymm_reg) b, flip_a = in(ymm_reg) flip_a, flip_b = in(ymm_reg) flip_b,
+                x0 = out(ymm_reg) _, y = out(ymm_reg) _, low = inout(ymm_reg) *low, high = inout(ymm_reg) *high,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
