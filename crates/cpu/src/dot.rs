@@ -171,7 +171,7 @@ struct Bf16Dot;
 
 impl RowKernel for Bf16Dot {
     type Element = u32;
-    // As in `FloatDot`.
+    // Sums of even and odd pairs, as in `FloatDot`.
     const SUMS: usize = 2;
 
     #[inline(always)]

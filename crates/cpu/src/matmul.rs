@@ -104,7 +104,7 @@ pub(crate) fn column_cuts(tensors: &[Tiles], token_blocks: usize, threads: usize
     Cuts::new(tensors.iter().map(|p| (p.rows, groups(p) * ROWS)))
 }
 
-/// The same for a gate and an up tensor, which share their columns.
+/// [`column_cuts`] for a gate and an up tensor, which share their columns.
 pub(crate) fn gated_column_cuts([gate, up]: [&Tiles; 2], token_blocks: usize, threads: usize) -> Cuts {
     let bytes = gate.group_bytes() + up.group_bytes();
     Cuts::even(gate.rows, groups_per_chunk(gate.groups(), bytes, token_blocks, threads) * ROWS)
@@ -182,7 +182,7 @@ impl Cpu {
         }
     }
 
-    /// As [`Cpu::multiply`] for a gate and up pair: stores activation(gate, up).
+    /// [`Cpu::multiply`] for a gate and up pair: stores activation(gate, up).
     pub(crate) fn multiply_gated(
         &self,
         [gate, up]: [&Tiles; 2],

@@ -151,11 +151,11 @@ impl<T: Copy> Tile<'_, T> {
 pub(crate) struct Unit<'a> {
     /// Which range of columns.
     pub(crate) index: usize,
-    /// These columns of the slot that the run reads.
+    /// Columns of the slot that the run reads.
     pub(crate) before: Option<&'a [f32]>,
-    /// These columns of the slot that the run writes.
+    /// Columns of the slot that the run writes.
     pub(crate) after: &'a mut [f32],
-    /// These columns of the run's rows.
+    /// Columns of the run's rows.
     pub(crate) out: UnitRows<'a>,
 }
 

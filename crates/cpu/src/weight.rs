@@ -11,9 +11,9 @@ use gristmill_kernels::weight::{Footprint, Prepared, Role, TensorShape, TensorVi
 
 #[derive(Debug)]
 struct CpuWeight {
-    /// For rows that are looked up by id: in the file's layout and memory.
+    /// A table of rows that are looked up by id, in the file's layout and memory.
     table: Option<TensorView>,
-    /// For products: one for each tensor.
+    /// Tiles for products: one for each tensor.
     tiles: Vec<Tiles>,
 }
 

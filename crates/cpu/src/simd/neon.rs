@@ -31,7 +31,7 @@ fn enter<K: Kernel>(s: Neon, kernel: K) -> K::Output {
 
 type Quarters<T> = [T; 4];
 
-/// The same for each quarter.
+/// An expression of each quarter.
 macro_rules! each {
     ($a:expr, |$x:ident| $e:expr) => {{
         let a = $a;

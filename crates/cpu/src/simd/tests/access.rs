@@ -12,7 +12,7 @@ struct Access<'a> {
     at: usize,
 }
 
-/// What each operation of [`Access`] reads, in bytes.
+/// Bytes that each operation of [`Access`] reads.
 const ACCESSES: [usize; 9] = [64, 16, 16, 32, 64, 64, 32, 64, 32];
 
 impl Kernel for Access<'_> {
