@@ -113,6 +113,12 @@ pub(crate) struct BenchArgs {
     /// this CPU has. Their files take 30 GB in the cache, and 19 GB more where memory holds the full-size model.
     #[arg(long, value_name = "NAME", conflicts_with_all = SUITE_CONFLICTS)]
     suite: Option<Suite>,
+    /// Measure this model of the suite alone, or all whose names contain the text; may be repeated.
+    #[arg(long, value_name = "MODEL", requires = "suite")]
+    only: Vec<String>,
+    /// Remove each file that the suite wrote as soon as its model is measured.
+    #[arg(long, requires = "suite")]
+    discard: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,

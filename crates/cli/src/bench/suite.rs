@@ -1,5 +1,7 @@
 //! `--suite`: the models and workloads of a table in `docs/benchmarks.md`, in one command.
 
+use std::path::PathBuf;
+
 use clap::ValueEnum;
 use gristmill_cpu::Level;
 use gristmill_engine::Limits;
@@ -9,7 +11,7 @@ use serde::Serialize;
 use super::machine::{self, Machine};
 use super::measure::Workload;
 use super::report::{Report, Row};
-use super::{BenchArgs, Setup, measure, synthetic};
+use super::{BenchArgs, Setup, cache, measure, synthetic};
 use crate::args::DeviceArgs;
 use crate::console;
 use crate::failure::Failure;
@@ -76,6 +78,7 @@ pub(super) fn run(args: &BenchArgs, suite: Suite) -> Result<(), Failure> {
         let asked = &args.device.device;
         return Err(Failure::new(format!("--suite cpu measures the CPU, but --device is {asked}; leave one out")));
     }
+    let cases = chosen(&args.only)?;
     let levels: Vec<Level> = match args.device.cpu_level {
         Some(level) => vec![level],
         None => Level::available().filter(|level| !matches!(level, Level::Portable(_))).collect(),
@@ -87,18 +90,54 @@ pub(super) fn run(args: &BenchArgs, suite: Suite) -> Result<(), Failure> {
         machines.iter().try_for_each(|(_, machine)| console::print_line(machine))?;
         console::print_line(HEAD)?;
     }
-    for case in CPU {
+    for case in cases {
+        let file = case.file(args)?;
         for (level, machine) in &machines {
             let device = DeviceArgs { cpu_level: Some(*level), ..args.device.clone() };
-            for outcome in case.measure(args, &device, level.name(), machine)? {
+            let mut take = |skipped, report| -> Result<(), Failure> {
+                let outcome = Outcome { model: case.name(), level: level.name(), skipped, report };
                 if !args.json {
                     console::print(&outcome)?;
                 }
                 outcomes.push(outcome);
+                Ok(())
+            };
+            match &file {
+                Ok(file) => case.measure(args, &device, file, machine, &mut |report| take(None, Some(report)))?,
+                Err(why) => take(Some(why.clone()), None)?,
             }
         }
     }
     if args.json { console::print_json(&outcomes) } else { Ok(()) }
+}
+
+/// The cases of these names: for each, the case that is called so, or all whose names contain it.
+fn chosen(names: &[String]) -> Result<Vec<&'static Case>, Failure> {
+    for name in names {
+        if !CPU.iter().any(|case| case.name().contains(name)) {
+            let known: Vec<String> = CPU.iter().map(Case::name).collect();
+            return Err(Failure::new(format!("no model of the suite is called {name}; it has {}", known.join("; "))));
+        }
+    }
+    let is_asked = |case: &&Case, name: &String| {
+        case.name() == *name || case.name().contains(name) && !CPU.iter().any(|other| other.name() == *name)
+    };
+    Ok(CPU.iter().filter(|case| names.is_empty() || names.iter().any(|name| is_asked(case, name))).collect())
+}
+
+/// A model's file, removed when dropped if the suite wrote it and shall not keep it.
+struct ModelFile {
+    path: PathBuf,
+    is_temporary: bool,
+}
+
+impl Drop for ModelFile {
+    fn drop(&mut self) {
+        if self.is_temporary {
+            // A file that stays is found and used by the next run.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 impl Case {
@@ -106,32 +145,35 @@ impl Case {
         self.layers.map_or(self.model.to_owned(), |layers| format!("{}, {layers} layers", self.model))
     }
 
-    /// All workloads. A model that memory does not hold is skipped.
-    fn measure(
-        &self,
-        args: &BenchArgs,
-        device: &DeviceArgs,
-        level: &'static str,
-        machine: &Machine,
-    ) -> Result<Vec<Outcome>, Failure> {
-        let outcome = |skipped, report| Outcome { model: self.name(), level, skipped, report };
+    /// The model's file, or why it is skipped: memory does not hold it.
+    fn file(&self, args: &BenchArgs) -> Result<Result<ModelFile, String>, Failure> {
         let model = Synthetic::parse(self.model, self.layers)?;
         let (bytes, free) = (model.file_bytes()?, available_memory().unwrap_or(u64::MAX));
         if bytes > free {
             let [bytes, free] = [bytes, free].map(console::bytes);
-            return Ok(vec![outcome(Some(format!("its {bytes} exceed the {free} of free memory")), None)]);
+            return Ok(Err(format!("its {bytes} exceed the {free} of free memory")));
         }
-        let path = synthetic(args, &model)?;
+        let was_written = model.is_written(&cache()?.join(model.file_name()));
+        Ok(Ok(ModelFile { path: synthetic(args, &model)?, is_temporary: args.discard && !was_written }))
+    }
+
+    /// Measures all workloads, and reports each at once.
+    fn measure(
+        &self,
+        args: &BenchArgs,
+        device: &DeviceArgs,
+        file: &ModelFile,
+        machine: &Machine,
+        take: &mut dyn FnMut(Report) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let setup = Setup { threads: device.threads(), repeats: args.repeats, machine: *machine, log: &args.log };
-        let mut outcomes = Vec::new();
         for &workload in self.workloads {
             let limits = Limits { kv_format: device.kv.into(), ..workload.limits()? };
-            let source = Source::File(&path);
+            let source = Source::File(&file.path);
             let model = load::model(source, device, limits, &args.log)?;
-            let report = measure(&setup, source, model, workload, limits, None)?;
-            outcomes.push(outcome(None, Some(report)));
+            take(measure(&setup, source, model, workload, limits, None)?)?;
         }
-        Ok(outcomes)
+        Ok(())
     }
 }
 
@@ -155,5 +197,26 @@ impl std::fmt::Display for Outcome {
             (1, depth) => line(format!("decode at {depth}"), decode),
             (batch, _) => line(format!("decode of {batch}"), decode),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_chosen_by_its_name_or_a_part_of_it() {
+        let names = |asked: &[&str]| {
+            let asked: Vec<String> = asked.iter().map(|name| (*name).to_owned()).collect();
+            chosen(&asked).map(|cases| cases.iter().map(|case| case.name()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap().len(), CPU.len());
+        assert_eq!(names(&["qwen3-30b-a3b:Q4_K_M"]).unwrap(), ["qwen3-30b-a3b:Q4_K_M"]);
+        assert_eq!(
+            names(&["Q8_0", "qwen3-8b"]).unwrap(),
+            ["qwen3-30b-a3b:Q8_0, 4 layers", "qwen3-8b:Q4_K_M, 8 layers", "smollm2-135m:Q8_0"]
+        );
+        let refused = names(&["Q9"]).unwrap_err();
+        assert!(matches!(&refused, Failure::Message(text) if text.contains("smollm2-135m:Q4_1")), "{refused:?}");
     }
 }
