@@ -17,15 +17,18 @@ use sha2::{Digest, Sha256};
 const ALL: &[u32] = &[75, 80, 86, 89, 90, 100, 120];
 
 /// The capabilities of CI, with the formats that each compiles: one of each sort, in one of the two newer. `gemm.cu`,
-/// which takes longest, is compiled for the older of these alone: on the other `gemm_wgmma.cu` has most of its work. A
-/// kernel that an old device does not run must compile for it all the same.
+/// which takes longest, is compiled for the older of these alone: on the other `gemm_wgmma.cu` has most of its work; and
+/// for shared columns with the narrowest tile alone. A kernel that an old device does not run must compile for it all
+/// the same.
 const FEW: &[(u32, &[&str])] = &[(75, &[]), (80, &["Q4_K"]), (90, &["F32", "Q6_K"])];
 
 /// Whether CI compiles a unit for a compute capability.
 fn is_of_few(unit: &Unit, capability: u32) -> bool {
     let format = unit.defines.iter().find(|(name, _)| *name == "FORMAT").map(|(_, format)| format.as_str());
     let is_of = |formats: &[&str]| format.is_none_or(|format| formats.contains(&format));
-    let elsewhere = unit.file == "gemm.cu" && capability != 80;
+    let has = |name, value| unit.defines.iter().any(|(own, own_value)| *own == name && own_value == value);
+    let repeated = has("SHARED_COLUMNS", "1") && !has("TOKENS", "32");
+    let elsewhere = unit.file == "gemm.cu" && (capability != 80 || repeated);
     FEW.iter().any(|(few, formats)| *few == capability && is_of(formats)) && !elsewhere
 }
 

@@ -7,7 +7,7 @@ use gristmill_cpu::{Cpu, Level};
 use gristmill_kernels::Backend;
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::format::Format;
-use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec, Placement};
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::*;
 use gristmill_kernels::tensor::{Buffer, View};
 use gristmill_kernels::weight::{Role, TensorView};
@@ -212,7 +212,7 @@ fn seventy_thousand_tokens(b: &Backend, seed: u64) -> (Vec<f32>, Vec<u32>) {
         table_rows: 1,
         table_cols: blocks,
         context_columns: blocks,
-        one_token_per_sequence: positions.len() == 1,
+        runs: BatchRuns::of(&vec![0; positions.len()], positions),
     };
     let all: Vec<u32> = (0..tokens as u32).collect();
     let mut cache = b.alloc_kv(spec, blocks).expect("alloc");

@@ -76,7 +76,7 @@ const SAMPLING: Sampling = Sampling {
 
 /// Files of kernels that are chosen by the number of rows alone.
 const BY_ROWS: &[&str] =
-    &["attention_tile.cu", "experts.cu", "gemm.cu", "gemm_f32.cu", "gemm_wgmma.cu", "norm_matmul.cu"];
+    &["attention_tile.cu", "experts.cu", "gemm.cu", "gemm_f32.cu", "gemm_sum.cu", "gemm_wgmma.cu", "norm_matmul.cu"];
 
 fn check(name: &str, choice: Choice, architecture: u32, precision: Precision, kv_format: KvFormat) {
     let id = DeviceId::Cuda(0);

@@ -22,7 +22,7 @@ use gristmill_gpu::common::{RowAlignment, aligned, qkv_write};
 use gristmill_gpu::storage::GpuKv;
 use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Vendor, shared_struct};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::kv::KvSpec;
+use gristmill_kernels::kv::{BatchRuns, KvSpec, LONG_RUN};
 use gristmill_kernels::ops::{Attend, Fused, Operation, QkNorms, RopeStyle, Rotary};
 
 /// The most splits of a token's keys: `MAX_SPLITS` of `kernels/attention.cuh`.
@@ -31,8 +31,6 @@ const MAX_SPLITS: usize = 32;
 const SPLIT_BLOCKS: usize = 8;
 /// The most blocks that `attention_decode` does not cut: on an H200 each round of eight takes 1.0 µs, joining splits 2.
 const WHOLE_BLOCKS: usize = 24;
-/// Tokens of the shortest run that `attention_tile` serves: `LONG_RUN`.
-const LONG_RUN: usize = 16;
 /// Threads of `attention_split` and `attention_tile`.
 const THREADS: u32 = 128;
 /// Threads of `attention_combine`.
@@ -89,11 +87,13 @@ fn writes_act(spec: KvSpec) -> bool {
 /// [`gristmill_kernels::ops::Attention`]. The kernel for long runs writes no activations. Which runs are long depends
 /// on how a sequence's tokens are cut into steps, so a deterministic backend takes every token by splits.
 pub(super) fn attention(cuda: &Cuda, call: &AttentionCall) -> Result<()> {
-    let many = call.q.rows() >= LONG_RUN && !call.placement.one_token_per_sequence && !cuda.deterministic();
+    let many = call.q.rows() >= LONG_RUN && call.placement.runs != BatchRuns::Single && !cuda.deterministic();
     let tile = form::tile(call.device.gpu().properties(), call.spec, call.options.precision).filter(|_| many);
     let act = call.act.filter(|_| writes_act(call.spec) && tile.is_none());
     let launches = Launches::new(AttentionCall { act, ..*call }, None, tile.is_some());
-    launches.splits()?;
+    if tile.is_none() || call.placement.runs != BatchRuns::Long {
+        launches.splits()?;
+    }
     tile.map_or(Ok(()), |tile| launches.long_runs(&tile))?;
     let left = call.act.filter(|_| act.is_none());
     left.map_or(Ok(()), |act| prepare_activations(call.device, call.out.as_view(), act))
@@ -104,7 +104,8 @@ pub(super) fn attend(cuda: &Cuda, call: &mut Attend) -> Result<Fused> {
     let Attend { qkv, norms, rotary, cache, placement, options, out, act } = call;
     let (op, device, spec, blocks) = (Attend::NAME, &cuda.device, cache.spec(), cache.blocks());
     let on_tensor_cores = form::decode(device.gpu().properties(), spec).is_some();
-    let at_once = placement.one_token_per_sequence && on_tensor_cores && qkv_write::serves(options.heads, *norms, spec);
+    let at_once =
+        placement.runs == BatchRuns::Single && on_tensor_cores && qkv_write::serves(options.heads, *norms, spec);
     if !at_once {
         return Ok(Fused::No);
     }

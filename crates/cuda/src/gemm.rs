@@ -3,10 +3,11 @@
 
 use super::Cuda;
 use super::family::Family;
+use super::gemm_sum;
 use gristmill_gpu::Unit;
-use gristmill_gpu::epilogue::EpilogueParams;
+use gristmill_gpu::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_gpu::product::{Product, RowSelection, word};
-use gristmill_gpu::{Access, Arg, Kernel, Launch, shared_struct};
+use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, shared_struct};
 use gristmill_kernels::act::Precision;
 use gristmill_kernels::error::{Error, Result};
 use gristmill_kernels::format::Format;
@@ -21,6 +22,17 @@ const FEWEST_ROWS: usize = 5;
 /// Pairs for each expert from which on the same is true. For 128 experts, gate and up of 768 × 2,048, there and here:
 /// 99 and 131 µs for two pairs each, 171 and 133 for four.
 const FEWEST_PAIRS: usize = 3;
+
+/// Columns that [`Cut::time`] is for.
+const TIMED_COLUMNS: usize = 2048;
+/// The most blocks that share the columns of a tile.
+const MOST_SHARES: usize = 8;
+/// What a block takes before its first product and after its last is as much as so many columns.
+const COLUMNS_AROUND: usize = 384;
+/// The time of the launch that adds shares, in the unit of [`Cut::time`], of which an H200 does three in 1 µs; and
+/// elements that it reads and writes in such a unit.
+const SUM_TIME: usize = 4;
+const SUMS_PER_TIME: usize = 400_000;
 
 /// How the work is cut.
 #[derive(Clone, Copy)]
@@ -40,7 +52,7 @@ struct Cut {
     blocks: usize,
     /// Rounds of columns of X that are in shared memory.
     stages: usize,
-    /// How long a block takes, relative to the others' (measured on an H200).
+    /// How long a block takes for [`TIMED_COLUMNS`], relative to the others' (measured on an H200).
     time: usize,
 }
 
@@ -52,6 +64,17 @@ impl Cut {
     const fn wgmma(tokens: usize, warps: usize, fragments: usize, blocks: usize, stages: usize, time: usize) -> Self {
         Self { family: Family::Wgmma, tokens, warps, copiers: 4, fragments, split: 1, blocks, stages, time }
     }
+}
+
+/// What a kernel multiplies, and who does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// One weight, a block for each tile.
+    Plain,
+    /// One weight, blocks that share the columns of a tile.
+    SharedColumns,
+    /// Gate and up.
+    Gated,
 }
 
 /// Narrow ones start and end sooner, most of all if their warps share the columns; large ones unpack each weight for
@@ -74,7 +97,8 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     let formats = Format::ALL.iter().copied().filter(|&format| known(format));
     let cuts = formats.flat_map(|format| CUTS.map(|cut| (format, cut)));
     cuts.flat_map(|(format, cut)| {
-        [false, true].map(|gated| Unit { file: cut.file(), defines: cut.defines(format, gated) })
+        let forms = [Form::Plain, Form::SharedColumns, Form::Gated];
+        forms.map(|form| Unit { file: cut.file(), defines: cut.defines(format, form) })
     })
 }
 
@@ -102,14 +126,9 @@ pub(super) fn cannot(cuda: &Cuda, family: Family, format: Format, precision: Pre
 }
 
 impl Cut {
-    /// The fastest for a product, if the router is even.
-    fn new(cuda: &Cuda, product: &Product) -> Self {
-        let properties = cuda.device.gpu().properties();
-        let cost = |cut: &Cut| {
-            let blocks = weight_rows(product).div_ceil(cut.weight_rows()) * cut.likely_tiles(product);
-            cut.time * blocks.div_ceil(properties.multiprocessors.max(1) as usize)
-        };
-        let fits = |cut: &Cut| {
+    /// The fastest for a product, if the router is even, and how many blocks share the columns of a tile.
+    fn new(cuda: &Cuda, product: &Product) -> (Self, usize) {
+        let fits = |cut: &Self| {
             let fits = match product.rows {
                 // Tiles of experts are short. With two blocks at a time, one computes while the other begins or ends:
                 // 10% faster. Large tiles are for the other kernel.
@@ -120,7 +139,47 @@ impl Cut {
             };
             fits && cut.fits(cuda, product.format()) && cuda.may(cut.family)
         };
-        CUTS.into_iter().filter(fits).min_by_key(cost).unwrap_or(CUTS[0])
+        let shared = |cut: Self| (1..=cut.most_shares(product)).map(move |shares| (cut, shares));
+        let cuts = CUTS.into_iter().filter(fits).flat_map(shared);
+        cuts.min_by_key(|(cut, shares)| cut.cost(cuda, product, *shares)).unwrap_or((CUTS[0], 1))
+    }
+
+    /// The time of a product whose tiles are shared by so many blocks each.
+    fn cost(&self, cuda: &Cuda, product: &Product, shares: usize) -> usize {
+        let multiprocessors = cuda.device.gpu().properties().multiprocessors.max(1) as usize;
+        let tiles = weight_rows(product).div_ceil(self.weight_rows()) * self.likely_tiles(product);
+        let columns = self.rounds(product).div_ceil(shares) * self.round_columns(product.format());
+        let rounds_of_blocks = (tiles * shares).div_ceil(multiprocessors);
+        let multiply = self.time * (columns + COLUMNS_AROUND) * rounds_of_blocks;
+        let sums = product.y.rows() * product.weight().rows * (shares + 1);
+        let add = if shares > 1 { SUM_TIME + sums / SUMS_PER_TIME } else { 0 };
+        // In a unit that no division rounds: two cuts may be as near as 165 · 12 and 124 · 16.
+        multiply + add * (TIMED_COLUMNS + COLUMNS_AROUND)
+    }
+
+    /// The most blocks that can share the columns of a tile.
+    fn most_shares(&self, product: &Product) -> usize {
+        let dense = matches!(product.rows, RowSelection::All) && product.up.is_none();
+        let most = if dense { MOST_SHARES.min(self.rounds(product)) } else { 1 };
+        (1..=most).rev().find(|&shares| gemm_sum::serves(product, shares)).unwrap_or(1)
+    }
+
+    /// Columns that a block multiplies between two barriers.
+    fn round_columns(&self, format: Format) -> usize {
+        self.step_columns(format) * self.split
+    }
+
+    fn rounds(&self, product: &Product) -> usize {
+        product.weight().cols.div_ceil(self.round_columns(product.format()))
+    }
+
+    /// Columns of a step: `STEP` in the kernels.
+    fn step_columns(&self, format: Format) -> usize {
+        match self.family {
+            Family::Wgmma => 128,
+            _ if format.is_float() => 64,
+            _ => 256,
+        }
     }
 
     /// Tiles of rows of X, if the router is even.
@@ -166,10 +225,11 @@ impl Cut {
     }
 
     /// The definitions of a unit.
-    fn defines(&self, format: Format, gated: bool) -> Vec<(&'static str, String)> {
+    fn defines(&self, format: Format, form: Form) -> Vec<(&'static str, String)> {
         let mut defines = vec![
             ("FORMAT", format.name().to_owned()),
-            ("GATED", usize::from(gated).to_string()),
+            ("GATED", usize::from(form == Form::Gated).to_string()),
+            ("SHARED_COLUMNS", usize::from(form == Form::SharedColumns).to_string()),
             ("TOKENS", self.tokens.to_string()),
             ("WARPS", self.warps.to_string()),
             ("FRAGMENTS", self.fragments.to_string()),
@@ -183,13 +243,9 @@ impl Cut {
     }
 
     fn shared_bytes(&self, format: Format) -> usize {
-        // Columns of X in a step: `STEP` in the kernels' units. For `wgmma`, stages begin at a multiple of 1,024.
-        let (step, more) = match self.family {
-            Family::Wgmma => (128, 1024),
-            _ if format.is_float() => (64, 0),
-            _ => (256, 0),
-        };
-        self.stages * self.tokens * self.split * step * size_of::<u16>() + more
+        // For `wgmma`, stages begin at a multiple of 1,024.
+        let more = if self.family == Family::Wgmma { 1024 } else { 0 };
+        self.stages * self.tokens * self.round_columns(format) * size_of::<u16>() + more
     }
 }
 
@@ -213,18 +269,38 @@ shared_struct! {
 
 /// Launches a product; activations are the caller's to prepare.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
-    let Product { op, x, rows, biases: [bias, _], epilogue, y, up, .. } = *product;
-    let (w, gated, (ids_stride, pairs_per_row)) = (product.weight(), up.is_some(), rows.strides());
-    let cut = Cut::new(cuda, product);
+    let (cut, shares) = Cut::new(cuda, product);
     // The kernel uses the highest bit of a row of Y as a mark.
-    if y.rows() > i32::MAX as usize {
-        let rule = "must be below 2^31 on a GPU";
-        return Err(Error::Range { op, what: "rows of the output", found: y.rows().to_string(), rule });
+    if product.y.rows() > i32::MAX as usize {
+        let (op, rule) = (product.op, "must be below 2^31 on a GPU");
+        return Err(Error::Range { op, what: "rows of the output", found: product.y.rows().to_string(), rule });
     }
+    if shares == 1 {
+        return launch(cuda, product, cut, None);
+    }
+    let workspace = gemm_sum::workspace(cuda, product, shares)?;
+    launch(cuda, product, cut, Some((shares, &workspace)))?;
+    gemm_sum::add(cuda, product, shares, &workspace)
+}
+
+/// Launches a product to Y, or its shares to a workspace.
+fn launch(cuda: &Cuda, product: &Product, cut: Cut, shares: Option<(usize, &Scratch<1>)>) -> Result<()> {
+    let Product { op, x, rows, biases: [bias, _], epilogue, y, up, .. } = *product;
+    let (w, (ids_stride, pairs_per_row)) = (product.weight(), rows.strides());
+    let form = match shares {
+        Some(_) => Form::SharedColumns,
+        None if up.is_some() => Form::Gated,
+        None => Form::Plain,
+    };
+    let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
+    let whole = (y.layout().stride(), epilogue, product.y_arg(), product.bias_args());
+    let (y_stride, epilogue, y_arg, [bias_arg, up_bias]) = shares.map_or(whole, |(_, workspace)| {
+        (w.rows, ProductEpilogue::Store, workspace.arg(0, Access::Write), [Arg::Null; 2])
+    });
     let params = GemmParams {
         row_bytes: w.row_bytes as u64,
         matrix_bytes: w.matrix_bytes() as u64,
-        y_stride: y.layout().stride() as u64,
+        y_stride: y_stride as u64,
         ids_stride: ids_stride as u64,
         bias_stride: bias.map_or(0, |bias| bias.matrix) as u64,
         outputs: word(op, "outputs", w.rows)?,
@@ -236,16 +312,16 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
         epilogue: epilogue.into(),
         padding: 0,
     };
-    let blocks = elements("blocks", &[weight_rows(product).div_ceil(cut.weight_rows()), cut.tiles(product)])?;
-    let defines = cut.defines(w.format, gated);
+    let defines = cut.defines(w.format, form);
     let defines: Vec<_> = defines.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let file = cut.file();
     let kernel = Kernel { file, entry: file.trim_end_matches(".cu"), defines: &defines };
-    let ([ids, pairs, tiles, tile_count], [bias, up_bias]) = (product.rows.args(), product.bias_args());
-    let (weight, up, x, y) = (w.arg(), product.up_arg(), product.x()?.bf16(Access::Read), product.y_arg());
+    let [ids, pairs, tiles, tile_count] = product.rows.args();
+    let (weight, up, x) = (w.arg(), product.up_arg(), product.x()?.bf16(Access::Read));
     let (flag, params) = (cuda.device.flag(), Arg::params(&params));
-    let args = [weight, up, x, ids, pairs, tiles, tile_count, bias, up_bias, y, flag, params];
-    let launch = Launch::new(kernel, [word(op, "blocks", blocks)?, 1, 1], cut.threads(), &args);
+    let args = [weight, up, x, ids, pairs, tiles, tile_count, bias_arg, up_bias, y_arg, flag, params];
+    let grid = [word(op, "blocks", blocks)?, shares.map_or(1, |(shares, _)| shares) as u32, 1];
+    let launch = Launch::new(kernel, grid, cut.threads(), &args);
     cuda.device.launch(&Launch { shared: cut.shared_bytes(w.format) as u32, ..launch })
 }
 

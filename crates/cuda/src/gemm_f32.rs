@@ -9,13 +9,24 @@ use gristmill_kernels::error::Result;
 use gristmill_kernels::format::Format;
 
 const FILE: &str = "gemm_f32.cu";
-/// Rows of X from which on this is faster than `gemv.cu`, which reads all weights for every four. With few rows there
-/// are few blocks: for 128 experts, steps of 16 to 128 rows were a quarter slower on an H200 with this kernel.
-const FEWEST: usize = 256;
-/// Rows and outputs of a block, and its threads: as in the kernel's source.
-const ROWS: usize = 16;
-const OUTPUTS: usize = 32;
-const THREADS: u32 = 128;
+/// Rows of X from which on this is faster than `gemv.cu`, which reads all weights for every four.
+const FEWEST: usize = 5;
+
+/// A kernel, and what it is launched with: as in its source.
+pub(super) struct Form {
+    entry: &'static str,
+    /// Rows of X from which on it is the fastest.
+    fewest: usize,
+    /// Rows and outputs of a block, and its threads.
+    rows: usize,
+    outputs: usize,
+    threads: u32,
+}
+
+const FORMS: [Form; 2] = [
+    Form { entry: "gemm_f32", fewest: 256, rows: 32, outputs: 32, threads: 128 },
+    Form { entry: "gemm_f32_few", fewest: FEWEST, rows: 8, outputs: 4, threads: 256 },
+];
 /// Blocks along the grid's y.
 const GRID_Y: usize = 65_535;
 
@@ -35,17 +46,17 @@ pub(super) fn units() -> impl Iterator<Item = Unit> {
     [Unit::new(FILE, &[])].into_iter()
 }
 
-/// Whether the kernel is for a product.
-pub(super) fn serves(product: &Product) -> bool {
+/// The kernel for a product, if there is one.
+pub(super) fn form(product: &Product) -> Option<&'static Form> {
     let (w, plain) = (product.weight(), matches!(product.epilogue, ProductEpilogue::Store));
     // Rows are read by four floats.
-    let whole = w.cols.is_multiple_of(4) && w.rows.div_ceil(OUTPUTS) <= GRID_Y;
-    let all = matches!(product.rows, RowSelection::All) && product.y.rows() >= FEWEST;
-    plain && w.format == Format::F32 && all && whole
+    let all = plain && w.format == Format::F32 && w.cols.is_multiple_of(4) && matches!(product.rows, RowSelection::All);
+    let fits = |form: &&Form| product.y.rows() >= form.fewest && w.rows.div_ceil(form.outputs) <= GRID_Y;
+    FORMS.iter().find(fits).filter(|_| all)
 }
 
-/// Launches a product.
-pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
+/// Launches a product by the kernel that is for it.
+pub(super) fn multiply(cuda: &Cuda, product: &Product, form: &Form) -> Result<()> {
     let (op, w, y) = (product.op, product.weight(), product.y);
     let params = GemmF32Params {
         row_bytes: w.row_bytes as u64,
@@ -57,6 +68,6 @@ pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     };
     let (x, [bias, _]) = (product.x()?.exact(Access::Read), product.bias_args());
     let args = [w.arg(), x, bias, Arg::write(y), Arg::params(&params)];
-    let grid = [params.rows.div_ceil(ROWS as u32), params.outputs.div_ceil(OUTPUTS as u32), 1];
-    cuda.device.launch(&Launch::new(Kernel::plain(FILE, "gemm_f32"), grid, THREADS, &args))
+    let grid = [params.rows.div_ceil(form.rows as u32), params.outputs.div_ceil(form.outputs as u32), 1];
+    cuda.device.launch(&Launch::new(Kernel::plain(FILE, form.entry), grid, form.threads, &args))
 }

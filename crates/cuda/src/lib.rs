@@ -13,6 +13,7 @@ pub mod family;
 mod gemm;
 mod gemm_f32;
 mod gemm_int8;
+mod gemm_sum;
 mod gemv;
 mod jit;
 mod matmul;
@@ -59,6 +60,7 @@ const OWN: Library = gristmill_gpu::library!("cuda", language Some("device_cuda.
         "gemm.cuh",
         "gemm_f32.cu",
         "gemm_int8.cu",
+        "gemm_sum.cu",
         "gemm_wgmma.cu",
         "gemv.cu",
         "gemv.cuh",
@@ -79,13 +81,14 @@ const SHARED_STRUCTS: &[StructLayout] = &[
     experts::ExpertsParams::LAYOUT,
     gemm::GemmParams::LAYOUT,
     gemm_f32::GemmF32Params::LAYOUT,
+    gemm_sum::GemmSumParams::LAYOUT,
     norm_matmul::NormMatmulParams::LAYOUT,
     rates::ReadParams::LAYOUT,
     rates::MultiplyParams::LAYOUT,
 ];
 
 /// Steps of more rows than this are not padded, and so hardly ever come again.
-const LARGEST_BUCKET: usize = 128;
+const LARGEST_BUCKET: usize = 256;
 
 /// CUDA's part of a backend.
 #[derive(Debug)]
@@ -168,7 +171,8 @@ impl Vendor for Cuda {
         match rows {
             0..=8 => rows,
             9..=16 => rows.next_multiple_of(2),
-            17..=LARGEST_BUCKET => rows.next_multiple_of(8),
+            17..=128 => rows.next_multiple_of(8),
+            129..=LARGEST_BUCKET => rows.next_multiple_of(16),
             _ => rows,
         }
     }

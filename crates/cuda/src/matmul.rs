@@ -23,10 +23,10 @@ pub(super) fn prepare(cuda: &Cuda, tensors: &[TensorView], role: Role) -> Result
 /// Launches a product by the family that is chosen for it.
 pub(super) fn multiply(cuda: &Cuda, product: &Product) -> Result<()> {
     match chosen(cuda, product)? {
-        Family::Gemv if cuda.options.choice == Choice::Fastest && gemm_f32::serves(product) => {
-            gemm_f32::multiply(cuda, product)
-        }
-        Family::Gemv => gemv::multiply(cuda, product),
+        Family::Gemv => match gemm_f32::form(product).filter(|_| cuda.options.choice == Choice::Fastest) {
+            Some(form) => gemm_f32::multiply(cuda, product, form),
+            None => gemv::multiply(cuda, product),
+        },
         Family::Int8 => gemm_int8::multiply(cuda, product),
         Family::Mma | Family::Wgmma => {
             gemm::multiply(cuda, product)?;

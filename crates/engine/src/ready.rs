@@ -54,7 +54,7 @@ impl Model {
 
 /// The sizes up to `most` that are padded to, up to 256; beyond that the powers of two; and `most`.
 fn sizes(most: usize, bucket: impl Fn(usize) -> usize) -> impl Iterator<Item = usize> {
-    let padded = (1..=256).filter(move |&n| bucket(n) == n && (n <= 128 || n == 256));
+    let padded = (1..=256).filter(move |&n| bucket(n) == n && (n <= 128 || n.is_multiple_of(16)));
     let more = std::iter::successors(Some(512_usize), |n| n.checked_mul(2));
     padded.chain(more).take_while(move |&n| n < most).chain([most])
 }

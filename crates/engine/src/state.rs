@@ -20,10 +20,8 @@ mod prefix;
 mod reuse;
 mod uploaded;
 
-use std::collections::HashSet;
-
 use gristmill_kernels::Backend;
-use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::ops::{KvCopy, Runs};
 use gristmill_kernels::tensor::Buffer;
 
@@ -38,8 +36,8 @@ pub(crate) use uploaded::Uploaded;
 /// Properties of a batch that decide which kernels a forward pass launches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Step {
-    /// [`Placement::one_token_per_sequence`].
-    one_token_per_sequence: bool,
+    /// [`Placement::runs`].
+    runs: BatchRuns,
     /// [`Placement::context_columns`].
     context_columns: usize,
 }
@@ -326,16 +324,14 @@ impl State {
     pub(crate) fn place(&mut self, backend: &Backend, tokens: &[(SequenceId, u32)], padded: usize) -> Result<Step> {
         let mut slots: Vec<u32> = tokens.iter().map(|(id, _)| id.slot).collect();
         let mut positions: Vec<u32> = tokens.iter().map(|&(_, position)| position).collect();
-        let mut met = HashSet::new();
-        let one_token_per_sequence = slots.iter().all(|slot| met.insert(*slot));
         let last = positions.iter().max().map_or(0, |&position| position as usize);
         let context_columns = backend.context_bucket(last / KV_BLOCK + 1);
-        let step = Step { one_token_per_sequence, context_columns };
         if let Some(fixed) = &mut self.fixed {
             fixed.place(backend, &slots, padded)?;
         }
         slots.resize(padded, u32::MAX);
         positions.resize(padded, 0);
+        let step = Step { runs: BatchRuns::of(&slots, &positions), context_columns };
         self.groups.iter_mut().try_for_each(|group| group.place(backend, &slots, &positions, step))?;
         Ok(step)
     }

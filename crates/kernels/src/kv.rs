@@ -8,6 +8,7 @@ use crate::storage::Storage;
 use crate::tensor::{Buffer, DeviceId};
 use half::f16;
 use std::any::Any;
+use std::collections::HashSet;
 
 /// Tokens in a block of a [`KvCache`]; block tables count in these.
 pub const KV_BLOCK: usize = 16;
@@ -129,7 +130,36 @@ pub struct Placement {
     /// Columns of the table that the tokens' positions lie in, at most; attention over a short context may take less
     /// time. A value beyond `table_cols` sets no bound.
     pub context_columns: usize,
-    /// The caller guarantees at most one token per sequence (padding excepted), as in a decode step; a backend may skip
-    /// the ordering between tokens.
-    pub one_token_per_sequence: bool,
+    /// What the caller guarantees of the batch's runs.
+    pub runs: BatchRuns,
+}
+
+/// Tokens of a run that is long: from so many on, a backend may share what it reads of the cache among them.
+pub const LONG_RUN: usize = 16;
+
+/// What a caller guarantees of a batch's runs: neighbours in the batch that are neighbours in one sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BatchRuns {
+    /// One token of each sequence (padding excepted), as in a decode step: nothing orders the tokens.
+    Single,
+    /// [`LONG_RUN`] tokens or more in each, and no padding, as in prefill.
+    Long,
+    /// Nothing.
+    Any,
+}
+
+impl BatchRuns {
+    /// What holds of a batch's slots and positions, padding among them.
+    pub fn of(slots: &[u32], positions: &[u32]) -> Self {
+        let tokens: Vec<_> = slots.iter().copied().zip(positions.iter().copied()).collect();
+        let follows = |a: &(u32, u32), b: &(u32, u32)| a.0 == b.0 && a.1.checked_add(1) == Some(b.1);
+        let mut met = HashSet::new();
+        if tokens.iter().all(|&(slot, _)| slot == u32::MAX || met.insert(slot)) {
+            Self::Single
+        } else if !slots.contains(&u32::MAX) && tokens.chunk_by(follows).all(|run| run.len() >= LONG_RUN) {
+            Self::Long
+        } else {
+            Self::Any
+        }
+    }
 }

@@ -11,7 +11,7 @@ use gristmill_gpu::common::kv::{cells_define, limit};
 use gristmill_gpu::common::{RowAlignment, aligned};
 use gristmill_gpu::{Access, Arg, Kernel, Launch, Scratch, Unit, Vendor, shared_struct};
 use gristmill_kernels::error::Result;
-use gristmill_kernels::kv::{KV_BLOCK, KvFormat, KvSpec};
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvFormat, KvSpec, LONG_RUN};
 
 /// Threads of the kernels that walk over keys, and their SIMD groups.
 const THREADS: u32 = 128;
@@ -26,8 +26,6 @@ const PATCH: usize = 16;
 const MAX_SPLITS: usize = 32;
 /// The most rounds that are not cut into splits: joining splits is a launch more.
 const WHOLE_ROUNDS: usize = 2;
-/// Tokens of the shortest run that `attention_tile` serves: `LONG_RUN`.
-const LONG_RUN: usize = 16;
 /// Queries that a simdgroup matrix has rows for.
 const ROW_GROUP: usize = 8;
 /// Blocks that keep any GPU of this kind busy (the largest has 80 cores); with more, each joins splits itself.
@@ -137,7 +135,7 @@ impl<'a> Launches<'a> {
         // Where there are few tokens, several blocks share the splits of one unit.
         let shared = tokens * units < BUSY;
         let split_tokens = if shared { tokens } else { tokens.min(BUSY.div_ceil(units)) };
-        let listed = tiles && tokens >= LONG_RUN && !call.placement.one_token_per_sequence;
+        let listed = tiles && tokens >= LONG_RUN && call.placement.runs != BatchRuns::Single;
         let params = AttentionParams {
             sizes,
             key_columns: limit(key_columns),

@@ -131,6 +131,7 @@ mod simulated {
         "gemm.cu",
         "gemm.metal",
         "gemm_f32.cu",
+        "gemm_sum.cu",
         "gemm_wgmma.cu",
         "norm_matmul.cu",
     ];

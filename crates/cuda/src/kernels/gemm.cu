@@ -243,6 +243,15 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
     const u32 group = here.lane() / 4, t = here.lane() % 4;
     const u32 steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP, rounds = (steps + SPLIT - 1) / SPLIT;
     const u32 part = SPLIT == 1 ? 0 : here.warp() / PART_WARPS, x_bytes = 64 * p.x_blocks;
+    u32 first_round = 0, end_round = rounds, end_step = steps;
+    if (SHARED_COLUMNS) {
+        // Y has one place for each share.
+        const u32 share = here.block_y(), shares = here.grid_y();
+        first_round = rounds * share / shares;
+        end_round = rounds * (share + 1) / shares;
+        end_step = min(end_round * SPLIT, steps);
+        y += u64(share) * p.y_rows * p.y_stride;
+    }
 
     if (tiles != nullptr) dependency_wait();
     Rows rows = rows_of(tile, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
@@ -264,7 +273,7 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
 #pragma unroll
-                for (int s = 0; s < Weights::SPANS; s++) w[m][h].load(row[m][h], min(part, steps - 1), s, t);
+                for (int s = 0; s < Weights::SPANS; s++) w[m][h].load(row[m][h], min(first_round * SPLIT + part, end_step - 1), s, t);
             }
         }
         const u32 count = min(end - first, u32(TOKENS)), sixteens = (count + 15) / 16;
@@ -280,23 +289,23 @@ KERNEL_BOUNDED(gemm, 32 * WARPS, BLOCKS)
 
         const Copier copier = {stages, x, x_of, x_bytes, sixteens, here.thread_x() / UNITS, here.thread_x() % UNITS};
 #pragma unroll
-        for (u32 round = 0; round < STAGES - 1; round++) {
-            if (round < rounds) copier.copy(round);
+        for (u32 i = 0; i < STAGES - 1; i++) {
+            if (first_round + i < end_round) copier.copy(first_round + i);
             cp_async_commit();
         }
 
         const u32 columns = unit_at(group, part * STEP_UNITS + 2 * Weights::at(0, t));
         Sums sums = {};
-        for (u32 round = 0; round < rounds; round++) {
+        for (u32 round = first_round; round < end_round; round++) {
             cp_async_wait<STAGES - 2>();
             // This round's columns are there for all, and all have used what the next copy overwrites.
             barrier();
-            if (round + STAGES - 1 < rounds) copier.copy(round + STAGES - 1);
+            if (round + STAGES - 1 < end_round) copier.copy(round + STAGES - 1);
             cp_async_commit();
-            if (SPLIT > 1 && round * SPLIT + part >= steps) break;
+            if (SPLIT > 1 && round * SPLIT + part >= end_step) break;
             const u8* stage = stages + round % STAGES * STAGE;
             // At the end the last step again: a branch around the loads would make what follows wait for them.
-            const u32 next_step = min((round + 1) * SPLIT + part, steps - 1);
+            const u32 next_step = min((round + 1) * SPLIT + part, end_step - 1);
             multiply_step(row, next_step, t, stage, columns, sixteens, w, sums);
         }
         if (SPLIT > 1 && !add_parts(reinterpret_cast<float*>(stages), part, sums)) continue;

@@ -4,7 +4,7 @@
 // have 3e-5.
 //
 // Defines: FORMAT, GATED (1: two weights, gate and up), TOKENS (rows of X at once), FRAGMENTS (of weights of a warp or
-// warpgroup).
+// warpgroup), SHARED_COLUMNS (1: blocks along the grid's y share the columns of a tile).
 #pragma once
 #include "format.h"
 #include "epilogue.h"

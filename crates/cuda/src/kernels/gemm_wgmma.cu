@@ -131,8 +131,9 @@ struct Stages {
     }
 };
 
-// Copies the steps of one warp of COPYING. `x_of`: bytes before each of so many rows of X, a multiple of eight.
-DEV void copy(const Stages& stages, u32 steps, const u8* x, u32 x_bytes, const u64* x_of, u32 rows) {
+// Copies the steps of one warp of COPYING, from the first step on. `x_of`: bytes before each of so many rows of X, a multiple
+// of eight.
+DEV void copy(const Stages& stages, u32 first_step, u32 steps, const u8* x, u32 x_bytes, const u64* x_of, u32 rows) {
     const u32 line = here.lane() / 8, unit = here.lane() % 8;
     const u32 first = here.warp() - WARPS;
     for (u32 step = first < COPYING ? first : steps; step < steps; step += COPYING) {
@@ -142,7 +143,7 @@ DEV void copy(const Stages& stages, u32 steps, const u8* x, u32 x_bytes, const u
         for (u32 row = line; row < rows; row += 4) {
 #pragma unroll
             for (u32 half = 0; half < 2; half++) {
-                u64 at = u64(step) * X_ROW + half * 128 + 16 * unit;
+                u64 at = u64(first_step + step) * X_ROW + half * 128 + 16 * unit;
                 bool valid = at < x_bytes;
                 u8* to = stage + half * HALF + row * 128 + (unit ^ row % 8) * 16;
                 cp_async_16(to, x + x_of[row] + (valid ? at : 0), valid);
@@ -155,9 +156,9 @@ DEV void copy(const Stages& stages, u32 steps, const u8* x, u32 x_bytes, const u
     }
 }
 
-// A block's tile.
+// A block's tile, and its share of the steps.
 struct Block {
-    u32 expert, output, count, steps;
+    u32 expert, output, count, first_step, steps;
 };
 
 // Multiplies with N rows of X and leaves the sums of each in `sums_of`: of two weights, the second's after the first's.
@@ -169,7 +170,7 @@ DEV void multiply(const Block& block, const LaneRows& row, Weights (&w)[FRAGMENT
     u32 a[2][4];
     for (u32 step = 0; step < block.steps; step++) {
         // The last step is loaded again at the end: a branch around the loads would make later code wait for them.
-        const u32 next_step = min(step + 1, block.steps - 1);
+        const u32 next_step = block.first_step + min(step + 1, block.steps - 1);
         const u8* stage = stages.take(step);
 #pragma unroll
         for (int m = 0; m < FRAGMENTS; m++) {
@@ -248,7 +249,15 @@ KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
     const Rows rows = rows_of(tile, block_output, block_output + OUTPUTS, pairs, tiles, tile_count, y, p);
     if (rows.first == rows.end) return;
 
-    const Block block = {rows.expert, block_output, rows.end - rows.first, (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP};
+    u32 first_step = 0, steps = (p.blocks * FORMAT::BLOCK + STEP - 1) / STEP;
+    if (SHARED_COLUMNS) {
+        // Blocks along y share the steps; Y has one place for each share.
+        const u32 share = here.block_y(), shares = here.grid_y(), all = steps;
+        first_step = all * share / shares;
+        steps = all * (share + 1) / shares - first_step;
+        y += u64(share) * p.y_rows * p.y_stride;
+    }
+    const Block block = {rows.expert, block_output, rows.end - rows.first, first_step, steps};
     // The swizzle needs this alignment.
     const Stages stages = {shared + (-shared_address(shared) & 1023), full, empty};
     float* sums_of = reinterpret_cast<float*>(stages.memory);
@@ -267,7 +276,7 @@ KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
             mbarrier_init(&empty[here.thread_x() - 32 * WARPS], WARPS);
         }
         named_barrier_sync(EVERYBODY, THREADS);
-        copy(stages, block.steps, x, 64 * p.x_blocks, x_of, few ? TOKENS / 2 : TOKENS);
+        copy(stages, block.first_step, block.steps, x, 64 * p.x_blocks, x_of, few ? TOKENS / 2 : TOKENS);
     } else {
         registers_take<REGISTERS>();
         auto output_of = [&](int m, int h) {
@@ -280,9 +289,9 @@ KERNEL_BOUNDED(gemm_wgmma, 32 * (WARPS + 4), BLOCKS)
         for (int m = 0; m < FRAGMENTS; m++) {
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                w[m][h].load_scales(row[m][h], 0, here.lane() % 4);
+                w[m][h].load_scales(row[m][h], block.first_step, here.lane() % 4);
 #pragma unroll
-                for (int i = 0; i < PIECES; i++) w[m][h].load_after(i, row[m][h], 0, here.lane() % 4);
+                for (int i = 0; i < PIECES; i++) w[m][h].load_after(i, row[m][h], block.first_step, here.lane() % 4);
             }
         }
         dependency_launch();

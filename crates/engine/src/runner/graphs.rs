@@ -11,8 +11,8 @@ use crate::error::Result;
 
 /// Tokens of the longest forward pass that is captured. Prompts have any length, and their time is not bound by
 /// launches.
-pub(super) const LARGEST_CAPTURED: usize = 128;
-/// Captured passes that a runner keeps; the least recently used one makes place for another. A decode step has 26 sizes
+pub(super) const LARGEST_CAPTURED: usize = 256;
+/// Captured passes that a runner keeps; the least recently used one makes place for another. A decode step has 34 sizes
 /// on CUDA, each for short and for long contexts; steps with parts of prompts have more.
 const MOST: usize = 256;
 

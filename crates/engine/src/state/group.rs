@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use gristmill_kernels::Backend;
-use gristmill_kernels::kv::{KV_BLOCK, Placement};
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, Placement};
 
 use super::blocks::Blocks;
 use super::uploaded::Uploaded;
@@ -70,7 +70,7 @@ impl Group {
                 table_rows: sequences,
                 table_cols: columns,
                 context_columns: columns,
-                one_token_per_sequence: false,
+                runs: BatchRuns::Any,
             },
             uploaded: Default::default(),
         })
@@ -219,7 +219,7 @@ impl Group {
 
     /// Uploads slots and positions of a batch, and the block table.
     pub(super) fn place(&mut self, backend: &Backend, slots: &[u32], positions: &[u32], step: Step) -> Result<()> {
-        self.placement.one_token_per_sequence = step.one_token_per_sequence;
+        self.placement.runs = step.runs;
         self.placement.context_columns = step.context_columns;
         let columns = self.placement.table_cols;
         // Entries of freed blocks are behind every window and never read.

@@ -4,7 +4,7 @@ use super::*;
 use crate::framed::buffer;
 use crate::rng::Rng;
 use crate::suite::Output;
-use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::reference::Reference;
 use gristmill_kernels::tensor::{Buffer, DeviceId};
 use std::ops::Range;
@@ -58,10 +58,11 @@ impl Layout {
 
     pub(super) fn placement(&self, b: &Backend, tokens: &[(u32, u32)]) -> Placement {
         // Longer than needed, as a bucket's buffers are.
-        let with_more = |values: Vec<u32>| buffer(b, &[values, vec![77; 3]].concat());
+        let with_more = |values: &[u32]| buffer(b, &[values, &[77; 3]].concat());
+        let (slots, positions): (Vec<_>, Vec<_>) = tokens.iter().copied().unzip();
         Placement {
-            slots: with_more(tokens.iter().map(|t| t.0).collect()),
-            positions: with_more(tokens.iter().map(|t| t.1).collect()),
+            slots: with_more(&slots),
+            positions: with_more(&positions),
             table: buffer(b, &self.table),
             table_rows: self.lengths.len(),
             table_cols: self.table_cols,
@@ -71,13 +72,8 @@ impl Layout {
                 .map(|t| t.1 as usize / KV_BLOCK + 1)
                 .max()
                 .unwrap_or(0),
-            one_token_per_sequence: self.one_token_per_sequence(tokens),
+            runs: BatchRuns::of(&slots, &positions),
         }
-    }
-
-    /// Whether each token is of a sequence of its own.
-    fn one_token_per_sequence(&self, tokens: &[(u32, u32)]) -> bool {
-        (0..self.lengths.len() as u32).all(|slot| tokens.iter().filter(|token| token.0 == slot).count() <= 1)
     }
 
     /// Keys and values for every block, a tenth of them infinities and NaN.

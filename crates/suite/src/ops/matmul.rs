@@ -85,8 +85,10 @@ pub fn shapes(suite: &Suite) {
             };
             let mut sizes = suite.rng(&format!("sizes {format} {precision:?}"));
             if format == Format::F32 {
-                // A router's product: enough rows for kernels that few do not pay for.
+                // A router's product: enough rows for kernels that few do not pay for, and rows that are longer than a
+                // block of few rows takes at once.
                 product(300, 45, 4 * sizes.between(1, 70));
+                product(sizes.between(5, 20), 9, 1024 + 4 * sizes.between(1, 70));
             }
             for &tokens in TOKENS {
                 product(tokens, sizes.between(1, 40), long(&mut sizes));

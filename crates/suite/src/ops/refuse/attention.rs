@@ -2,7 +2,7 @@
 
 use super::*;
 use gristmill_kernels::Result;
-use gristmill_kernels::kv::{KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
+use gristmill_kernels::kv::{BatchRuns, KV_BLOCK, KvCache, KvFormat, KvSpec, Placement};
 use gristmill_kernels::tensor::Buffer;
 
 /// [`KvWrite`], [`KvCopy`] and [`Attention`].
@@ -39,7 +39,7 @@ fn tabled(
         table_rows,
         table_cols,
         context_columns: usize::MAX,
-        one_token_per_sequence: false,
+        runs: BatchRuns::Any,
     }
 }
 
@@ -172,7 +172,7 @@ fn bad_block(suite: &Suite) {
             table_rows: 2,
             table_cols: 2,
             context_columns: 2,
-            one_token_per_sequence: tokens.len() == 2,
+            runs: if tokens.len() == 2 { BatchRuns::Single } else { BatchRuns::Any },
         };
         let (good, bad) = ([0, 1, 2, 3], [0, 1, 2, 4]);
         let mut random = |rows: usize, cols: usize| Framed::of(b, &rng.normals(rows * cols), rows, cols, Frame::ODD);
