@@ -26,6 +26,7 @@ fn chat(more: Value) -> Value {
 fn fields_that_change_the_result_are_refused() {
     let server = Running::usual();
     for (field, value) in [
+        ("allowed_token_ids", json!([1])),
         ("bad_words", json!(["x"])),
         ("best_of", json!(2)),
         ("chat_template", json!("x")),
@@ -33,6 +34,7 @@ fn fields_that_change_the_result_are_refused() {
         ("include_stop_str_in_output", json!(true)),
         ("mirostat", json!(2)),
         ("prompt_logprobs", json!(1)),
+        ("stop_token_ids", json!([1])),
         ("top_n_sigma", json!(1.0)),
         ("truncate_prompt_tokens", json!(1)),
         ("typical_p", json!(0.9)),

@@ -237,3 +237,16 @@ fn an_ambiguous_grammar_ends_its_text() {
     assert!(matches!(&refused, GrammarError::Refused(reason) if reason.contains("ambiguous")), "{refused}");
     println!("refused after {:.1?}", start.elapsed());
 }
+
+/// A model that prefers line breaks fills a call with them.
+#[test]
+fn white_space_within_json_is_bounded() {
+    let compiler = Compiler::new();
+    let call = "start: %json {\"type\": \"object\"}".to_owned();
+    for grammar in [Grammar::Json, Grammar::JsonSchema(json!({"type": "object"})), Grammar::Lark(call)] {
+        for (spaces, allowed) in [(0, true), (20, true), (21, false), (80, false)] {
+            let text = format!("{{{}\"a\":1}}", "\n".repeat(spaces));
+            assert_eq!(compiler.allows(compiler.compile(&grammar).unwrap(), &text), allowed, "{grammar:?}: {spaces}");
+        }
+    }
+}
