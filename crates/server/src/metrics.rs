@@ -89,7 +89,7 @@ impl Metrics {
         registry.register("prompt_tokens_reused", help, metrics.reused_tokens.clone());
         registry.register("generated_tokens", "Tokens generated", metrics.generated_tokens.clone());
         registry.register("drafted_tokens", "Draft tokens of ended requests", metrics.drafted_tokens.clone());
-        let help = "Guessed tokens that the model drew";
+        let help = "Draft tokens that the model accepted";
         registry.register("accepted_tokens", help, metrics.accepted_tokens.clone());
         let help = "Times that ended requests were interrupted because the KV cache was full";
         registry.register("preemptions", help, metrics.preemptions.clone());

@@ -90,7 +90,10 @@ impl MessageWriter {
             r#type: "message",
             role: "assistant",
             // A text may be empty; a block may not.
-            content: items.filter(|item| !item.text.is_empty()).map(OutputBlock::new).collect(),
+            content: items
+                .filter(|item| !item.text.is_empty())
+                .map(|item| OutputBlock::new(item, item.text.clone()))
+                .collect(),
             model: self.app.options.name.clone(),
             stop_reason,
             stop_sequence,
@@ -119,7 +122,7 @@ impl MessageWriter {
             Change::Grew(index, text, _) => {
                 let item = &items[*index];
                 let start = (!self.is_open).then(|| {
-                    let block = OutputBlock::begun(item);
+                    let block = OutputBlock::new(item, String::new());
                     event("content_block_start", json!({"index": self.closed, "content_block": block}))
                 });
                 self.is_open = true;
@@ -151,16 +154,8 @@ fn delta(item: &Item, text: &str) -> Value {
 }
 
 impl OutputBlock {
-    fn new(item: &Item) -> OutputBlock {
-        OutputBlock::of(item, item.text.clone())
-    }
-
-    /// The block before its text.
-    fn begun(item: &Item) -> OutputBlock {
-        OutputBlock::of(item, String::new())
-    }
-
-    fn of(item: &Item, text: String) -> OutputBlock {
+    /// The block of an item, which has so much of its text.
+    fn new(item: &Item, text: String) -> OutputBlock {
         match &item.kind {
             ItemKind::Reasoning => OutputBlock::Thinking { thinking: text, signature: String::new() },
             ItemKind::Text => OutputBlock::Text { text },

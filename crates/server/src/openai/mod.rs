@@ -16,7 +16,30 @@ mod tools;
 mod traces;
 mod usage;
 
+use serde::Serialize;
+use utoipa::ToSchema;
+
 use crate::reply::{Choice, random_digits};
+use crate::state::{App, seconds};
+
+/// The fields that every part of a reply with choices begins with.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+struct Head {
+    id: String,
+    /// `chat.completion`, `chat.completion.chunk`, or `text_completion`.
+    object: &'static str,
+    /// Seconds since 1970.
+    created: u64,
+    model: String,
+}
+
+impl Head {
+    /// With an id that no other reply has: the prefix and 32 random digits.
+    fn new(app: &App, prefix: &str, object: &'static str) -> Head {
+        let id = format!("{prefix}-{}{}", random_digits(), random_digits());
+        Head { id, object, created: seconds(), model: app.options.name.clone() }
+    }
+}
 
 /// OpenAI's name for the end of a choice, if it has ended.
 fn finish_reason(choice: &Choice) -> Option<&'static str> {
@@ -26,9 +49,4 @@ fn finish_reason(choice: &Choice) -> Option<&'static str> {
         Some(_) => "tool_calls",
         None => "stop",
     })
-}
-
-/// A name for a reply that no other reply has: `chatcmpl-` and 32 random digits.
-fn reply_id(prefix: &str) -> String {
-    format!("{prefix}-{}{}", random_digits(), random_digits())
 }

@@ -12,9 +12,9 @@ use crate::openai::logprobs::TokenLogprob;
 use crate::openai::messages::{FunctionCall, ToolCall};
 use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
-use crate::openai::{finish_reason, reply_id};
+use crate::openai::{Head, finish_reason};
 use crate::reply::{Change, Choice, Item, ItemKind, Reply, Step};
-use crate::state::{App, seconds};
+use crate::state::App;
 use crate::stream::{self, Writer};
 
 /// The reply.
@@ -35,17 +35,6 @@ pub(crate) struct ChatChunk<'a> {
     /// In the event before the last, if `stream_options.include_usage` asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
-}
-
-/// The fields that every part of a reply begins with.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-struct Head {
-    id: String,
-    /// `chat.completion` or `chat.completion.chunk`.
-    object: &'static str,
-    /// Seconds since 1970.
-    created: u64,
-    model: String,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -111,8 +100,7 @@ pub(super) struct ChatWriter {
 
 impl ChatWriter {
     pub(super) fn new(app: App, streams_usage: bool) -> ChatWriter {
-        let (id, model) = (reply_id("chatcmpl"), app.options.name.clone());
-        let head = Head { id, object: "chat.completion.chunk", created: seconds(), model };
+        let head = Head::new(&app, "chatcmpl", "chat.completion.chunk");
         ChatWriter { app, head, streams_usage }
     }
 

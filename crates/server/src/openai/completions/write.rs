@@ -12,9 +12,9 @@ use utoipa::ToSchema;
 use crate::error::ApiError;
 use crate::openai::traces::Traces;
 use crate::openai::usage::Usage;
-use crate::openai::{finish_reason, reply_id};
+use crate::openai::{Head, finish_reason};
 use crate::reply::{Change, Choice, ItemKind, Reply, Step};
-use crate::state::{App, seconds};
+use crate::state::App;
 use crate::stream::{self, Writer};
 
 /// The reply, or one event of a reply in events.
@@ -26,16 +26,6 @@ pub(crate) struct Completion<'a> {
     /// In the event before the last, if `stream_options.include_usage` asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Usage>,
-}
-
-#[derive(Debug, Clone, Serialize, ToSchema)]
-struct Head {
-    id: String,
-    /// `text_completion`.
-    object: &'static str,
-    /// Seconds since 1970.
-    created: u64,
-    model: String,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -81,8 +71,7 @@ pub(super) struct CompletionWriter {
 
 impl CompletionWriter {
     pub(super) fn new(app: App, streams_usage: bool, parts: Parts) -> CompletionWriter {
-        let (id, model) = (reply_id("cmpl"), app.options.name.clone());
-        let head = Head { id, object: "text_completion", created: seconds(), model };
+        let head = Head::new(&app, "cmpl", "text_completion");
         CompletionWriter { app, head, streams_usage, parts, offsets: Vec::new() }
     }
 
