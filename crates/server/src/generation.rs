@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gristmill_engine::engine::receipt::Recorder;
-use gristmill_engine::engine::{Canceller, ConverseOptions, EngineError, Piece, Reservation};
+use gristmill_engine::engine::{Canceller, EngineError, Piece, Reservation};
 use gristmill_engine::reply::ReplyForm;
 use gristmill_engine::{Prompt, Request};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -13,7 +13,7 @@ use crate::access::Tenant;
 use crate::blocking::blocking;
 use crate::error::{ApiError, Paths};
 use crate::reply::{Choice, Reply, Step};
-use crate::request::{ApiRequest, Conversation, Input, Settings};
+use crate::request::{ApiRequest, Conversation, Input};
 use crate::state::App;
 
 /// A piece or an error, and the index of its choice.
@@ -54,10 +54,11 @@ impl Running {
         let (sender, pieces) = mpsc::unbounded_channel();
         let recorder = receipt.then(|| Recorder::new(&app.engine, &[]));
         let running = Running { reply: Reply::new(n), pieces, cancellers: Vec::new(), left: 0, paths, recorder };
-        let mut starting = Starting { app, running, places, sender, settings, tenant };
+        let settings = Request { draft: app.options.draft, tenant, ..settings };
+        let mut starting = Starting { app, running, places, sender, settings };
         match input {
             Input::Conversation(conversation) => {
-                starting.conversation(conversation).map_err(|error| starting.running.paths.error(error))?;
+                starting.conversation(*conversation).map_err(|error| starting.running.paths.error(error))?;
             }
             Input::Texts(prompts) => starting.texts(prompts)?,
         }
@@ -112,16 +113,15 @@ struct Starting<'a> {
     running: Running,
     places: Reservation,
     sender: UnboundedSender<Event>,
-    settings: Settings,
-    tenant: u64,
+    settings: Request,
 }
 
 impl Starting<'_> {
     fn conversation(&mut self, conversation: Conversation) -> Result<(), EngineError> {
-        let Conversation { chat, tool_choice, parallel_calls } = conversation;
-        let options = ConverseOptions { tool_choice, parallel_calls, grammar: self.settings.grammar.take() };
+        let Conversation { chat, options } = conversation;
         let (request, form) = self.app.engine.converse(chat, options)?;
-        self.start_choices(request, None, &form)
+        let Request { prompt, grammar, control_tokens, .. } = request;
+        self.start_choices(Request { prompt, grammar, control_tokens, ..self.settings.clone() }, None, &form)
     }
 
     /// Starts the choices of all prompts, after all of them are tokenised: the last one may be too long.
@@ -133,7 +133,7 @@ impl Starting<'_> {
         };
         let tokens = prompts.iter().enumerate().map(tokenise).collect::<Result<Vec<_>, _>>()?;
         for (prompt, tokens) in prompts.into_iter().zip(tokens) {
-            let request = Request { grammar: self.settings.grammar.clone(), ..Request::new(prompt) };
+            let request = Request { prompt, ..self.settings.clone() };
             let started = self.start_choices(request, Some(tokens), &ReplyForm::plain());
             started.map_err(|error| self.running.paths.error(error))?;
         }
@@ -147,8 +147,7 @@ impl Starting<'_> {
         tokens: Option<Vec<u32>>,
         form: &ReplyForm,
     ) -> Result<(), EngineError> {
-        let Starting { app, running, places, sender, settings, tenant } = self;
-        let request = Request { draft: app.options.draft, tenant: *tenant, ..settings.apply(request) };
+        let Starting { app, running, places, sender, .. } = self;
         let n = running.reply.n;
         running.recorder.iter_mut().for_each(|recorder| recorder.add(&request, n));
         let prompt = tokens.map(Prompt::Tokens).unwrap_or(request.prompt);

@@ -27,13 +27,16 @@ const HARMLESS: &[&str] = &[
 
 const SAMPLERS: &str = "leave it out; this server samples with temperature, top_k, top_p, min_p, penalties and DRY";
 
-/// Fields of other servers that change which tokens are sampled, and what is returned of them.
+/// Fields of other servers that change which tokens are sampled, and what is returned of them; and OpenAI's former
+/// fields for tools.
 const EXTENSIONS: &[Refused] = &[
     refused_unless("allowed_token_ids", &["[]"], "use logit_bias or guided_regex"),
     refused_unless("bad_words", &["[]"], "use logit_bias"),
     refused("chat_template", "the model's own is used; chat_template_kwargs sets its variables"),
     refused_unless("documents", &["[]"], "write them into the messages"),
     refused_unless("dynatemp_range", &["0"], SAMPLERS),
+    refused("function_call", "use tool_choice"),
+    refused("functions", "use tools"),
     refused("grammar", "use guided_grammar, whose grammars are in Lark"),
     refused_unless("include_stop_str_in_output", &["false"], "append the stop string that you sent"),
     refused("json_schema", "use response_format"),
@@ -64,8 +67,6 @@ const ONE_MESSAGE: &str = "the reply is one message; send several requests";
 const OF_CHATS_AND_COMPLETIONS: &[Refused] = &[
     refused("audio", "this server writes text"),
     refused_unless("best_of", &["1"], "ask for n choices and choose among them"),
-    refused("function_call", "use tool_choice"),
-    refused("functions", "use tools"),
     refused_unless("modalities", &["[\"text\"]"], "this server writes text"),
     refused("web_search_options", "this server has no search"),
 ];
@@ -108,8 +109,6 @@ pub(crate) const RESPONSES: Policy = Policy {
             refused("enable_thinking", "use reasoning.effort, or chat_template_kwargs"),
             refused_unless("logprobs", &["false"], "use include, with message.output_text.logprobs"),
             refused("conversation", "this server keeps no state; send the items of the conversation again in input"),
-            refused("function_call", "use tool_choice"),
-            refused("functions", "use tools"),
             refused("max_completion_tokens", "use max_output_tokens"),
             refused("max_tokens", "use max_output_tokens"),
             refused("messages", "use input"),
@@ -136,8 +135,6 @@ pub(crate) const MESSAGES: Policy = Policy {
             refused_unless("continue_final_message", &["true"], "the assistant's words at the end are continued"),
             refused_unless("echo", &["false"], "/v1/completions has it"),
             refused("enable_thinking", "use thinking"),
-            refused("function_call", "use tool_choice"),
-            refused("functions", "use tools"),
             refused("grammar", FORMATS),
             refused("guided_choice", FORMATS),
             refused("guided_grammar", FORMATS),

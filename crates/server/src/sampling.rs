@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use gristmill_engine::SamplingOptions;
 use gristmill_engine::engine::{Dry, SETTINGS, Setting};
+use gristmill_engine::{Request, SamplingOptions};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use utoipa::openapi::RefOr;
@@ -12,7 +12,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::request::{Settings, check_stops};
+use crate::request::check_stops;
 
 /// How tokens are sampled.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -123,19 +123,21 @@ impl SamplingFields {
         Ok(own)
     }
 
-    /// The settings that these fields make of the server's.
-    pub(crate) fn settings(&self, defaults: &SamplingOptions) -> Result<Settings, ApiError> {
-        let mut settings = Settings::new(self.sampling(defaults));
-        settings.dry = self.dry()?;
-        settings.min_tokens = self.min_tokens.unwrap_or(0);
-        settings.ignore_end = self.ignore_eos.unwrap_or(false);
-        for (token, &bias) in self.logit_bias.iter().flatten() {
-            let id = token.parse().map_err(|_| {
-                ApiError::param("logit_bias", format!("{token:?} is not a token id, which is a whole number"))
-            })?;
-            settings.logit_bias.push((id, bias));
-        }
-        Ok(settings)
+    /// The settings that these fields make of the server's: a request without a prompt.
+    pub(crate) fn settings(&self, defaults: &SamplingOptions) -> Result<Request, ApiError> {
+        let bias = |(token, &bias): (&String, &f32)| {
+            let wrong =
+                |_| ApiError::param("logit_bias", format!("{token:?} is not a token id, which is a whole number"));
+            Ok((token.parse::<u32>().map_err(wrong)?, bias))
+        };
+        Ok(Request {
+            sampling: self.sampling(defaults),
+            logit_bias: self.logit_bias.iter().flatten().map(bias).collect::<Result<_, ApiError>>()?,
+            dry: self.dry()?,
+            min_tokens: self.min_tokens.unwrap_or(0),
+            ignore_end: self.ignore_eos.unwrap_or(false),
+            ..Request::new(Vec::new())
+        })
     }
 
     fn sampling(&self, defaults: &SamplingOptions) -> SamplingOptions {

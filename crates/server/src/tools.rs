@@ -3,7 +3,7 @@
 use gristmill_engine::engine::ToolChoice;
 use gristmill_engine::template::Tool;
 
-use crate::error::{ApiError, GrammarPath};
+use crate::error::{ApiError, GrammarPath, Paths};
 
 /// The functions that the model may call, and the places of their schemas in the caller's request.
 #[derive(Debug, Default)]
@@ -37,12 +37,12 @@ impl Tools {
         *self = Tools { list, schemas };
     }
 
-    /// The schemas that a required call follows.
-    pub(crate) fn grammar(&self, choice: &ToolChoice) -> Option<GrammarPath> {
-        match choice {
-            ToolChoice::Auto | ToolChoice::None => None,
-            ToolChoice::Required | ToolChoice::Among(_) => Some(GrammarPath::Tools(self.schemas.clone())),
+    /// The tools for this choice. Sets the path of the schemas that a required call follows.
+    pub(crate) fn chosen(self, choice: &ToolChoice, paths: &mut Paths) -> Vec<Tool> {
+        if let ToolChoice::Required | ToolChoice::Among(_) = choice {
+            paths.grammar = GrammarPath::Tools(self.schemas);
         }
+        self.list
     }
 
     pub(crate) fn into_list(self) -> Vec<Tool> {

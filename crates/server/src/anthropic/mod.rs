@@ -7,9 +7,9 @@ mod write;
 use axum::extract::State;
 use axum::response::Response;
 use axum::{Extension, Json};
+use gristmill_engine::Chat;
 use gristmill_engine::engine::{ConverseOptions, Grammar, ToolChoice, closed_schema};
 use gristmill_engine::template::Role;
-use gristmill_engine::{Chat, SamplingOptions};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -21,7 +21,7 @@ use crate::error::{AnthropicError, AnthropicErrorBody, ApiError, GrammarPath, Pa
 use crate::fields::Fields;
 use crate::handler;
 use crate::policy;
-use crate::request::{ApiRequest, Conversation, Input, Settings, check_stops};
+use crate::request::{ApiRequest, Conversation, Input, check_stops};
 use crate::sampling::{REPETITION_PENALTY, SamplingFields, SettingFields};
 use crate::state::App;
 use crate::stream::StreamEvent;
@@ -142,11 +142,9 @@ pub(crate) async fn count_tokens(
     let prompt: PromptFields = fields.read()?;
     let mut ignored = fields.judge(policy::MESSAGES)?;
     app.check_model(Some(&prompt.model))?;
-    let (mut settings, mut paths) = (Settings::new(SamplingOptions::default()), Paths::new("messages"));
-    let Conversation { chat, tool_choice, parallel_calls } =
-        prompt.conversation(&mut settings, &mut paths, &mut ignored)?;
+    let mut paths = Paths::new("messages");
+    let Conversation { chat, options } = prompt.conversation(&mut paths, &mut ignored)?;
     crate::fields::check_strict(&ignored, app.options.strict)?;
-    let options = ConverseOptions { tool_choice, parallel_calls, grammar: settings.grammar };
     let tokens = blocking(move || {
         let request = app.engine.converse(chat, options);
         let tokens = request.and_then(|(request, _)| app.engine.tokens(&request.prompt));
@@ -168,9 +166,9 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), Ap
     settings.stop = stop_sequences.unwrap_or_default();
     check_stops("stop_sequences", &settings.stop)?;
     let writer = MessageWriter::new(app.clone(), settings.stop.clone());
-    let conversation = prompt.conversation(&mut settings, &mut paths, &mut ignored)?;
+    let conversation = prompt.conversation(&mut paths, &mut ignored)?;
     let request = ApiRequest {
-        input: Input::Conversation(conversation),
+        input: Input::Conversation(Box::new(conversation)),
         n: 1,
         settings,
         stream: stream == Some(true),
@@ -182,33 +180,27 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, MessageWriter), Ap
 }
 
 impl PromptFields {
-    /// The conversation. Sets the grammar of the text in `settings`, and adds the paths of what changes nothing to
-    /// `ignored`.
-    fn conversation(
-        self,
-        settings: &mut Settings,
-        paths: &mut Paths,
-        ignored: &mut Vec<String>,
-    ) -> Result<Conversation, ApiError> {
+    /// The conversation. Sets the path of its grammar, and adds the paths of what changes nothing to `ignored`.
+    fn conversation(self, paths: &mut Paths, ignored: &mut Vec<String>) -> Result<Conversation, ApiError> {
         let OutputConfig { effort, format } = self.output_config.unwrap_or_default();
+        let mut grammar = None;
         for (format, at) in [(self.output_format, "output_format"), (format, "output_config.format")] {
             if let Some(format) = format {
-                settings.grammar = Some(format.grammar(at)?);
+                grammar = Some(format.grammar(at)?);
                 paths.grammar = GrammarPath::Field(format!("{at}.schema"));
             }
         }
         let tools = tools::tools(self.tools.unwrap_or_default(), ignored)?;
         let choice = self.tool_choice.unwrap_or_default();
-        let tool_choice = choice.read()?;
-        paths.grammar = tools.grammar(&tool_choice).unwrap_or(paths.grammar.clone());
+        let (tool_choice, parallel_calls) = (choice.read()?, choice.parallel_calls());
         let mut chat = Chat::new(messages::messages(self.messages, self.system)?);
         chat.thinking = self.thinking.as_ref().map(Thinking::is_on).transpose()?;
         chat.variables.extend(effort.map(|effort| effort_variable(&effort)).transpose()?);
-        chat.tools = tools.into_list();
+        chat.tools = tools.chosen(&tool_choice, paths);
         // The words that the assistant has begun with, unless it has to call a tool.
         let begun = chat.messages.last().is_some_and(|last| last.role == Role::Assistant && last.calls.is_empty());
         chat.continues = begun && matches!(tool_choice, ToolChoice::Auto | ToolChoice::None);
-        Ok(Conversation { chat, tool_choice, parallel_calls: choice.parallel_calls() })
+        Ok(Conversation { chat, options: ConverseOptions { tool_choice, parallel_calls, grammar } })
     }
 }
 
@@ -251,5 +243,28 @@ impl OutputFormat {
                 Err(ApiError::param(format!("{at}.type"), message))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn efforts_are_those_that_templates_know() {
+        let effort = |effort: &str| {
+            let messages = json!([{"role": "user", "content": "a"}]);
+            let prompt = json!({"model": "m", "messages": messages, "output_config": {"effort": effort}});
+            let prompt: PromptFields = serde_json::from_value(prompt).expect("fields");
+            let read = prompt.conversation(&mut Paths::new("messages"), &mut Vec::new());
+            read.map(|read| read.chat.variables["reasoning_effort"].clone())
+        };
+        for (asked, known) in
+            [("low", "low"), ("medium", "medium"), ("high", "high"), ("xhigh", "high"), ("max", "high")]
+        {
+            assert_eq!(effort(asked).expect("known"), known);
+        }
+        assert_eq!(effort("huge").expect_err("unknown").param.as_deref(), Some("output_config.effort"));
     }
 }

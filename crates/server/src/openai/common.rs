@@ -1,11 +1,12 @@
 //! Fields that chats, completions and responses share.
 
+use gristmill_engine::Request;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, Paths};
 use crate::fields::Fields;
-use crate::request::{ApiRequest, Input, Settings, check_stops};
+use crate::request::{ApiRequest, Input, check_stops};
 use crate::sampling::REPETITION_PENALTY;
 
 /// The most choices for one prompt.
@@ -60,7 +61,7 @@ impl CommonFields {
     pub(crate) fn request(
         &self,
         input: Input,
-        settings: Settings,
+        settings: Request,
         ignored: Vec<String>,
         paths: Paths,
     ) -> Result<ApiRequest, ApiError> {

@@ -6,7 +6,6 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::error::{ApiError, GrammarPath, Paths};
-use crate::request::Settings;
 
 /// The most texts of `guided_choice`.
 const MOST_TEXTS: usize = 1_000;
@@ -86,8 +85,8 @@ impl Default for TextFormat {
 pub(crate) type Asked = (Grammar, String);
 
 impl FormatFields {
-    /// Sets the grammar that is asked for, by these fields or by OpenAI's own.
-    pub(crate) fn apply(self, own: Option<Asked>, settings: &mut Settings, paths: &mut Paths) -> Result<(), ApiError> {
+    /// The grammar that is asked for, by these fields or by OpenAI's own. Sets its path.
+    pub(crate) fn grammar(self, own: Option<Asked>, paths: &mut Paths) -> Result<Option<Grammar>, ApiError> {
         let FormatFields { guided_json, guided_choice, guided_regex, guided_grammar, structured_outputs } = self;
         let structured = structured_outputs.unwrap_or_default();
         let mut asked: Vec<Asked> = own.into_iter().collect();
@@ -110,10 +109,9 @@ impl FormatFields {
             let message = format!("{first} and {second} both say what the text must be; send one");
             return Err(ApiError::param(first, message));
         }
-        if let Some((grammar, path)) = asked.pop() {
-            (settings.grammar, paths.grammar) = (Some(grammar), GrammarPath::Field(path));
-        }
-        Ok(())
+        let Some((grammar, path)) = asked.pop() else { return Ok(None) };
+        paths.grammar = GrammarPath::Field(path);
+        Ok(Some(grammar))
     }
 }
 

@@ -115,18 +115,13 @@ pub(super) fn object(arguments: Option<Value>, at: &str) -> Result<Map<String, V
     }
 }
 
-/// Template settings of a request for a chat or a response.
-#[derive(Debug, Default)]
-pub(crate) struct TemplateFields {
-    pub(crate) variables: Option<Map<String, Value>>,
-    /// `none` turns reasoning off.
-    pub(crate) effort: Option<String>,
-    pub(crate) thinking: Option<bool>,
-}
-
-/// The conversation for a template, without tools.
-pub(crate) fn conversation(messages: Vec<Message>, template: TemplateFields) -> Chat {
-    let TemplateFields { variables, effort, thinking } = template;
+/// The conversation for a template with these variables, without tools. The effort `none` turns reasoning off.
+pub(crate) fn conversation(
+    messages: Vec<Message>,
+    variables: Option<Map<String, Value>>,
+    effort: Option<String>,
+    thinking: Option<bool>,
+) -> Chat {
     let mut chat = Chat { thinking, variables: variables.unwrap_or_default(), ..Chat::new(messages) };
     if let Some(effort) = effort {
         if effort == "none" {

@@ -99,8 +99,7 @@ impl ToolsRead {
             // A call that the model chooses is checked to be JSON, and may differ from the schema.
             ignored.extend(strict);
         }
-        paths.grammar = tools.grammar(&choice).unwrap_or(paths.grammar.clone());
-        Ok((tools.into_list(), choice))
+        Ok((tools.chosen(&choice, paths), choice))
     }
 
     fn function(&mut self, function: Function, at: &str) -> Result<(), ApiError> {

@@ -5,13 +5,14 @@ mod write;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use gristmill_engine::engine::{ConverseOptions, Grammar};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, ResponseFormat};
-use super::messages::{ChatMessage, TemplateFields, conversation, messages};
+use super::messages::{ChatMessage, conversation, messages};
 use super::tools::{ChatTool, NamePlace, ToolsRead};
 use super::traces::TraceFields;
 use crate::access::Tenant;
@@ -111,33 +112,34 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ChatWriter), ApiEr
     settings.max_tokens = chat.max_tokens;
     settings.logprobs = logprobs(chat.logprobs == Some(true), chat.top_logprobs, "logprobs to be true")?;
     settings.routing = traces.asked(app)?;
-    let own = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
-    format.apply(own, &mut settings, &mut paths)?;
-    let conversation = chat.conversation(settings.grammar.is_some(), &mut paths, &mut ignored)?;
-    let request = common.request(Input::Conversation(conversation), settings, ignored, paths)?;
+    let own_format = chat.response_format.clone().map(ResponseFormat::asked).transpose()?.flatten();
+    let grammar = format.grammar(own_format, &mut paths)?;
+    let conversation = chat.conversation(grammar, &mut paths, &mut ignored)?;
+    let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, ChatWriter::new(app.clone(), common.streams_usage())))
 }
 
 impl ChatFields {
     fn conversation(
         self,
-        has_grammar: bool,
+        grammar: Option<Grammar>,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
         let tools = ToolsRead::of_chat(self.tools.unwrap_or_default())?;
         let choice = self.tool_choice.as_ref();
-        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Nested, has_grammar, paths, ignored)?;
-        let (variables, effort, thinking) = (self.chat_template_kwargs, self.reasoning_effort, self.enable_thinking);
+        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Nested, grammar.is_some(), paths, ignored)?;
         let continues = self.continue_final_message == Some(true);
         if self.add_generation_prompt == Some(continues) {
             let message =
                 "a reply is begun, or the last message continued: one of this field and continue_final_message is true";
             return Err(ApiError::param("add_generation_prompt", message));
         }
-        let mut chat = conversation(messages(self.messages)?, TemplateFields { variables, effort, thinking });
+        let (variables, effort) = (self.chat_template_kwargs, self.reasoning_effort);
+        let mut chat = conversation(messages(self.messages)?, variables, effort, self.enable_thinking);
         chat.continues = continues;
         chat.tools = tools;
-        Ok(Conversation { chat, tool_choice, parallel_calls: self.parallel_tool_calls != Some(false) })
+        let parallel_calls = self.parallel_tool_calls != Some(false);
+        Ok(Conversation { chat, options: ConverseOptions { tool_choice, parallel_calls, grammar } })
     }
 }

@@ -110,7 +110,8 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, CompletionWriter),
     settings.max_tokens = Some(max_tokens.max(1));
     settings.routing = traces.asked(app)?;
     (settings.logprobs, settings.prompt_logprobs) = (logprobs, logprobs.filter(|_| echo));
-    format.apply(response_format.map(ResponseFormat::asked).transpose()?.flatten(), &mut settings, &mut paths)?;
+    let own_format = response_format.map(ResponseFormat::asked).transpose()?.flatten();
+    settings.grammar = format.grammar(own_format, &mut paths)?;
     let input = Input::Texts(prompt.list("prompt", MOST_PROMPTS)?);
     let request = common.request(input, settings, ignored, paths)?;
     let parts = Parts { prompt: echo, completion: max_tokens > 0 };

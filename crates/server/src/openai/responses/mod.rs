@@ -10,13 +10,14 @@ use std::collections::BTreeMap;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
+use gristmill_engine::engine::{ConverseOptions, Grammar};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::common::{self, CommonFields, logprobs};
 use super::format::{FormatFields, TextFormat};
-use super::messages::{TemplateFields, conversation};
+use super::messages::conversation;
 use super::tools::{NamePlace, ResponseTool, ToolsRead};
 use crate::access::Tenant;
 use crate::content::Content;
@@ -136,30 +137,30 @@ fn read(app: &App, mut fields: Fields) -> Result<(ApiRequest, ResponseWriter), A
     settings.stop = common.stops()?;
     settings.max_tokens = own.max_output_tokens;
     settings.logprobs = own.logprobs(&mut ignored)?;
-    let text_format = own.text.as_ref().and_then(|text| text.format.as_ref());
-    format.apply(text_format.map(TextFormat::asked).transpose()?.flatten(), &mut settings, &mut paths)?;
+    let own_format = own.text.as_ref().and_then(|text| text.format.as_ref());
+    let grammar = format.grammar(own_format.map(TextFormat::asked).transpose()?.flatten(), &mut paths)?;
     let writer = ResponseWriter::new(app.clone(), ResponseObject::new(app, &own, &settings.sampling));
-    let conversation = own.conversation(settings.grammar.is_some(), &mut paths, &mut ignored)?;
-    let request = common.request(Input::Conversation(conversation), settings, ignored, paths)?;
+    let conversation = own.conversation(grammar, &mut paths, &mut ignored)?;
+    let request = common.request(Input::Conversation(Box::new(conversation)), settings, ignored, paths)?;
     Ok((request, writer))
 }
 
 impl ResponseFields {
     fn conversation(
         self,
-        has_grammar: bool,
+        grammar: Option<Grammar>,
         paths: &mut Paths,
         ignored: &mut Vec<String>,
     ) -> Result<Conversation, ApiError> {
         let tools = ToolsRead::of_response(self.tools.unwrap_or_default())?;
         let choice = self.tool_choice.as_ref();
-        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Flat, has_grammar, paths, ignored)?;
+        let (tools, tool_choice) = tools.chosen(choice, NamePlace::Flat, grammar.is_some(), paths, ignored)?;
         let messages = input::messages(self.input, self.instructions, ignored)?;
         let effort = self.reasoning.and_then(|reasoning| reasoning.effort);
-        let template = TemplateFields { variables: self.chat_template_kwargs, effort, thinking: None };
-        let mut chat = conversation(messages, template);
+        let mut chat = conversation(messages, self.chat_template_kwargs, effort, None);
         chat.tools = tools;
-        Ok(Conversation { chat, tool_choice, parallel_calls: self.parallel_tool_calls != Some(false) })
+        let parallel_calls = self.parallel_tool_calls != Some(false);
+        Ok(Conversation { chat, options: ConverseOptions { tool_choice, parallel_calls, grammar } })
     }
 
     /// Refuses what only a server with state does.
