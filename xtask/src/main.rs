@@ -38,7 +38,7 @@ usage: cargo xtask check [--no-simulator]
        cargo xtask prove seeds [--rounds N] [--output FILE]
            the op suite again and again (10 times), with fresh inputs each time; a failure in any round is one
        cargo xtask prove synthetic
-           write every model of `gristmill bench --synthetic` with two layers, and open it with llama.cpp, which is
+           write every model of `gristmill bench --synthetic` with four layers, and open it with llama.cpp, which is
            built from source once (10 minutes, Python and a C++ compiler); a file that llama.cpp does not run is a failure
        cargo xtask prove clients
            packages that people use (Python and npm), schemathesis and the JSON-Schema-Test-Suite against

@@ -12,8 +12,8 @@ use crate::{build, root, sh};
 /// llama.cpp as a Python package, of which there is only the source.
 const PACKAGE: &str = "llama-cpp-python";
 const VERSION: &str = "0.3.36";
-/// Enough for layers that differ, and small enough for any disk.
-const LAYERS: &str = "2";
+/// Enough for layers that differ (one in four has attention in some models), and small enough for any disk.
+const LAYERS: &str = "4";
 
 /// Opens the file, runs some tokens, and prints what the model is called and how its logits spread.
 const SCRIPT: &str = "\
@@ -69,7 +69,7 @@ pub(crate) fn synthetic(output: Option<&str>) -> Result<(), String> {
     let folder = root().join("target/prove/synthetic");
     fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let mut page = format!("# Synthetic models in llama.cpp, {}\n\n", date_and_commit());
-    page += "`cargo xtask prove synthetic`: each model of `gristmill bench --synthetic`, with two layers and in the \
+    page += "`cargo xtask prove synthetic`: each model of `gristmill bench --synthetic`, with four layers and in the \
              mix in which it is\n";
     let _ = writeln!(
         page,
