@@ -56,11 +56,21 @@ OWN = dict(
     multipleOf=multiple_of,
 )
 
+# The formats that grammars enforce; others are annotations.
+FORMATS = {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"}
+
+
+def formats(validator):
+    checker = jsonschema.FormatChecker(())
+    checker.checkers = {name: check for name, check in validator.FORMAT_CHECKER.checkers.items() if name in FORMATS}
+    return checker
+
+
 drawn, wrong = 0, []
 for line in open(sys.argv[1], encoding="utf-8"):
     case = json.loads(line)
     validator = jsonschema.validators.validator_for(case["schema"])
-    judge = jsonschema.validators.extend(validator, OWN)(case["schema"], format_checker=validator.FORMAT_CHECKER)
+    judge = jsonschema.validators.extend(validator, OWN)(case["schema"], format_checker=formats(validator))
     value = json.loads(case["text"], parse_float=Exact)
     drawn += 1
     error = next(judge.iter_errors(value), None)
