@@ -7,7 +7,7 @@ use super::{gristmill, path};
 #[test]
 fn help() {
     let examples = gristmill(&[], b"").success();
-    assert_eq!(examples.lines().filter(|line| line.starts_with("  gristmill ")).count(), 5, "{examples}");
+    assert_eq!(examples.lines().filter(|line| line.starts_with("  gristmill ")).count(), 6, "{examples}");
     assert!(gristmill(&["--version"], b"").success().contains("CPU level "));
     let help = gristmill(&["run", "--help"], b"").success();
     for option in [

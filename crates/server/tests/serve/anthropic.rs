@@ -90,7 +90,8 @@ fn a_prefilled_reply_is_continued() {
     let messages = json!([{"role": "user", "content": "abc"}, {"role": "assistant", "content": "de"}]);
     let body = json!({"model": "tiny", "max_tokens": 20, "temperature": 0, "messages": messages});
     let reply = server.ask(PATH, &body);
-    assert_eq!(reply["content"][0]["text"], form.parse(&text).content);
+    // A reply without text has no block.
+    assert_eq!(reply["content"][0]["text"].as_str().unwrap_or_default(), form.parse(&text).content);
     assert_eq!(reply["usage"]["input_tokens"], prompt);
     // Chats continue if they are asked to.
     let mut body = json!({"messages": messages, "max_tokens": 20, "temperature": 0});
