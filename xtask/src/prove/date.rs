@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::root;
 
-/// The date and the commit, with "-dirty" if the working tree differs.
+/// The date, and the commit as [`commit`] names it.
 pub(crate) fn date_and_commit() -> String {
     format!("{}, commit {}", date(), commit().as_deref().unwrap_or("unknown"))
 }
@@ -17,10 +17,13 @@ pub(super) fn date() -> String {
     format!("{year}-{month:02}-{day:02}")
 }
 
-/// The commit's short id, with "-dirty" if the working tree differs.
+/// The commit's short id, with "-dirty" if the working tree differs in more than what proofs write.
 pub(super) fn commit() -> Option<String> {
-    let git = Command::new("git").args(["describe", "--always", "--dirty", "--exclude=*"]).current_dir(root()).output();
-    git.ok().filter(|git| git.status.success()).map(|git| String::from_utf8_lossy(&git.stdout).trim().to_owned())
+    let git = |words: &[&str]| Command::new("git").args(words).current_dir(root()).output().ok();
+    let short = git(&["rev-parse", "--short", "HEAD"]).filter(|git| git.status.success())?;
+    let short = String::from_utf8_lossy(&short.stdout).trim().to_owned();
+    let clean = git(&["diff", "--quiet", "HEAD", "--", ".", ":!docs"]).is_some_and(|git| git.status.success());
+    Some(if clean { short } else { format!("{short}-dirty") })
 }
 
 /// Days since 1970-01-01 to a date of the Gregorian calendar (Hinnant, "chrono-compatible low-level date algorithms").
