@@ -2,6 +2,8 @@
 //! [`failure::Failure`].
 
 #![forbid(unsafe_code)]
+// The comments of arguments are also their help, whose brackets and addresses are no links.
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
 
 mod answer;
 mod args;
