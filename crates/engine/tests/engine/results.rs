@@ -263,12 +263,14 @@ fn guesses_change_no_text() {
 fn a_draft_model_changes_no_text() {
     let mut random = Random::fresh();
     let windowed = || crate::speaking(Tiny::gpt_oss());
-    let same = model();
+    let (same, fixed) = (model(), crate::speaking(Tiny::qwen35()));
     for (model, draft, is_right) in [
         (same.clone(), same, true),
         (model(), model(), false),
         (windowed(), model(), false),
         (model(), windowed(), false),
+        (fixed.clone(), fixed.clone(), true),
+        (fixed, crate::speaking(Tiny::lfm2()), false),
     ] {
         let engine = Engine::start_with_draft_model(model, draft, limits(3, 32, Some(12))).unwrap();
         let (guessed, accepted) = with_guesses(&engine, 3, varied(&mut random));
