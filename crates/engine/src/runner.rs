@@ -144,7 +144,8 @@ impl Runner {
 
     /// Opens a sequence of a tenant that begins as `tokens` do, as far as sequences of that tenant left the same
     /// beginning ([`Self::keep_prefix`], [`Self::retire_sequence`]) and it is still there. Returns the tokens that the
-    /// sequence has.
+    /// sequence has. A model with layers whose state has a fixed size goes on where a sequence ended, or where it had a
+    /// [`Self::next_checkpoint`].
     ///
     /// # Errors
     /// [`Error::OutOfSequences`].
@@ -234,10 +235,35 @@ impl Runner {
         self.state.checkpoint(sequence, len)
     }
 
-    /// Whether a sequence begins with what others have computed ([`Self::open_sequence_with`]): not in a model with
-    /// layers whose state has a fixed size.
-    pub(crate) fn reuses_prefixes(&self) -> bool {
-        self.state.reuses_prefixes()
+    /// The length at which a batch must end so that the prefix cache gets the state of a sequence there: layers with a
+    /// state of fixed size have that of the last batches alone. `None` if no such length is ahead, as in all other
+    /// models. A longer batch costs others of the same beginning time, and is not wrong.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub fn next_checkpoint(&self, sequence: SequenceId) -> Result<Option<usize>> {
+        self.state.next_checkpoint(sequence)
+    }
+
+    /// Plans a [`Self::next_checkpoint`] near `len` tokens, of which the sequence will have as many.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub(crate) fn plan_checkpoint(&mut self, sequence: SequenceId, len: usize) -> Result<()> {
+        self.state.plan_checkpoint(sequence, len)
+    }
+
+    /// The length of the beginning that the prefix cache will have of a sequence's first `len` tokens.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSequence`].
+    pub(crate) fn leaves(&self, sequence: SequenceId, len: usize) -> Result<usize> {
+        self.state.leaves(sequence, len)
+    }
+
+    /// Whether there are layers whose state has a fixed size.
+    pub(crate) fn has_fixed_size(&self) -> bool {
+        self.state.has_fixed_size()
     }
 
     /// Whether the KV cache has blocks for all these sequences to grow to these lengths.
@@ -277,7 +303,7 @@ impl Runner {
         }
         let mut met = HashSet::new();
         let mut parts = batch.parts.chunk_by(|a, b| a.0 == b.0);
-        if !self.state.reuses_prefixes() && !parts.all(|part| met.insert(part[0].0)) {
+        if self.has_fixed_size() && !parts.all(|part| met.insert(part[0].0)) {
             return Err(Error::SplitSequence);
         }
         let vocab = self.model.spec.vocab;

@@ -8,12 +8,14 @@
 //!
 //! The prefix cache (`prefix`) keeps full blocks of texts: a sequence gives it those that it has ([`State::keep`]), and
 //! one with the same beginning starts with them ([`State::open_with`]). Blocks that only the cache has are taken when
-//! sequences need them, so the cache costs no memory of its own.
+//! sequences need them, so the cache costs no memory of its own. States of a fixed size (`fixed`) are kept at some
+//! lengths of a text (`checkpoints`).
 //!
 //! With [`Limits::kv_tokens`] there may be fewer blocks than all sequences can have. [`State::fits`] says beforehand
 //! whether sequences can grow; [`State::append`] fails where they cannot.
 
 mod blocks;
+mod checkpoints;
 mod fixed;
 mod group;
 mod prefix;
@@ -28,6 +30,7 @@ use gristmill_kernels::tensor::Buffer;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::model::spec::{AttentionSpec, LayerSpec, ModelSpec};
+use checkpoints::SPACING;
 use fixed::{Fixed, FixedBuffers};
 use group::{Group, blocks_for};
 use prefix::PrefixCache;
@@ -131,6 +134,10 @@ struct Slot {
     tenant: u64,
     /// The prefix cache's entries of the text's first blocks.
     chain: Vec<u64>,
+    /// Tokens that the sequence began with.
+    began: usize,
+    /// See [`State::plan_checkpoint`].
+    planned: Vec<usize>,
 }
 
 /// The state of up to a number of sequences.
@@ -143,6 +150,8 @@ pub(crate) struct State {
     fixed: Option<Fixed>,
     layers: Vec<LayerMemory>,
     prefix: PrefixCache,
+    /// The least distance of planned checkpoints.
+    spacing: usize,
 }
 
 impl State {
@@ -170,7 +179,8 @@ impl State {
     pub(crate) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
         let slots = vec![Slot::default(); limits.sequences];
         let (fixed, prefix) = (Fixed::new(backend, spec, limits)?, PrefixCache::default());
-        let mut state = Self { context, slots, groups: vec![], fixed, layers: vec![], prefix };
+        let (groups, layers, spacing) = (vec![], vec![], SPACING);
+        let mut state = Self { context, slots, groups, fixed, layers, prefix, spacing };
         for layer in &spec.layers {
             if let Some(of_sequence) = layer.mixer.fixed_state(spec.hidden) {
                 state.layers.push(LayerMemory::Fixed(FixedBuffers::new(backend, of_sequence, limits.sequences)?));
@@ -253,7 +263,9 @@ impl State {
             }
         }
         if let Some(fixed) = &mut self.fixed {
-            fixed.grow(slot, len)?;
+            let mut evicted = Vec::new();
+            fixed.grow(slot, len, &mut evicted)?;
+            evicted.into_iter().for_each(|entry| self.evict(self.groups.len(), entry));
         }
         self.slots[slot].len = len;
         Ok(())
@@ -311,9 +323,9 @@ impl State {
         let from = self.slot(id)?;
         let fork = self.open()?;
         let to = fork.slot as usize;
-        let Slot { len, tenant, chain, .. } = self.slots[from].clone();
-        chain.iter().for_each(|&entry| self.prefix.pin(entry));
-        self.slots[to] = Slot { open: true, generation: fork.generation, len, tenant, chain };
+        let origin = self.slots[from].clone();
+        origin.chain.iter().for_each(|&entry| self.prefix.pin(entry));
+        self.slots[to] = Slot { generation: fork.generation, ..origin };
         self.groups.iter_mut().for_each(|group| group.share(from, to));
         self.fixed.iter_mut().for_each(|fixed| fixed.share(from, to));
         Ok(fork)
@@ -344,7 +356,7 @@ impl State {
                 LayerMemory::Kv(group, cache) => LayerState::Kv { cache, placement: &groups[*group].placement },
                 LayerMemory::Fixed(FixedBuffers { convolution, delta }) => {
                     let fixed = fixed?;
-                    LayerState::Fixed(FixedLayer { convolution, delta, slots: fixed.slots(), runs: &fixed.runs })
+                    LayerState::Fixed(FixedLayer { convolution, delta, slots: fixed.slots.count(), runs: &fixed.runs })
                 }
             })
         })

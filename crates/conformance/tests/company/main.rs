@@ -95,6 +95,20 @@ fn with_a_window_on_every_level_of_this_cpu() {
     }
 }
 
+/// A text begins with a state of fixed size that another has left, or itself.
+#[test]
+fn with_checkpoints_on_every_level_of_this_cpu() {
+    let mut rng = fresh("checkpoints");
+    for level in Level::available() {
+        for name in ["lfm2-q8_0", "lfm2moe-f32", "qwen3next-q8_0", "qwen35-f32"] {
+            let backend = Arc::new(Cpu::backend(level, 2).unwrap());
+            let found = compare(read(name), backend, Precision::Fast, LONG, &mut rng);
+            assert_eq!(found.different, 0, "{name} on {}: {found:?}", level.name());
+            assert!(found.reused > LONG.shared, "{name} on {}: {found:?}", level.name());
+        }
+    }
+}
+
 #[cfg(all(target_arch = "x86_64", unix))]
 mod simulated {
     use super::{Company, Found, KvFormat, LONG, Precision, compare, fresh, read, windowed};

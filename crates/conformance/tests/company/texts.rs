@@ -34,7 +34,8 @@ pub(crate) struct Found {
     pub(crate) different: usize,
     /// Tokens whose keys and values another text had left.
     pub(crate) reused: usize,
-    /// Whether texts begin with what others left: not in a model with layers whose state has a fixed size.
+    /// Whether texts begin with all that others left: not in a model with layers whose state has a fixed size, which is
+    /// left at few lengths.
     pub(crate) reuses: bool,
     /// Guesses that were computed and taken back.
     pub(crate) guessed: usize,
@@ -121,7 +122,11 @@ impl Company {
             // A token of each text, as in decoding.
             let single = rng.chance(0.3);
             found.single += usize::from(single && open.len() > 1);
-            let parts: Vec<Part> = open.iter().map(|own| self.part(own, &texts[own.text], single, rng)).collect();
+            let part = |own: &Open| {
+                let end = runner.next_checkpoint(own.id)?.unwrap_or(self.length);
+                Ok(self.part(own, &texts[own.text][..end], single, rng))
+            };
+            let parts: Vec<Part> = open.iter().map(part).collect::<Result<_>>()?;
             let batch: Vec<_> = open.iter().zip(&parts).map(|(own, part)| (own.id, &part.tokens[..])).collect();
             let logits = forward(runner, &batch)?;
             for ((own, part), rows) in open.iter_mut().zip(&parts).zip(logits) {
@@ -166,10 +171,10 @@ impl Company {
         Ok(())
     }
 
-    /// The next tokens of a text, now and then with wrong guesses behind them.
+    /// The next tokens of a text's beginning, now and then with wrong guesses behind them.
     fn part(&self, open: &Open, text: &[u32], single: bool, rng: &mut Rng) -> Part {
         let most = if single { 1 } else { self.chunk };
-        let own = rng.between(1, most.min(self.length - open.at));
+        let own = rng.between(1, most.min(text.len() - open.at));
         let guesses = if !single && rng.chance(0.3) { rng.between(1, GUESSES) } else { 0 };
         let mut tokens = text[open.at..][..own].to_vec();
         tokens.extend((0..guesses).map(|_| rng.pick(text)));

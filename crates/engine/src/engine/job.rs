@@ -84,10 +84,10 @@ impl Job {
         self.completion().map_or(0, |completion| completion.draft_tokens(&self.progress, room))
     }
 
-    /// Enters a slot for the first time; of its sequence `reused` tokens are computed. Returns the job that waits in
-    /// its place: the next input of its request, if there is one.
-    pub(super) fn begin(&mut self, reused: usize, tokenizer: Option<&Tokenizer>) -> Option<Job> {
-        let misses = (1..self.reusable().len()).contains(&reused);
+    /// Enters a slot for the first time; of its sequence `reused` tokens are computed, which are all that others have
+    /// computed if `differs`. Returns the job that waits in its place: the next input of its request, if there is one.
+    pub(super) fn begin(&mut self, reused: usize, differs: bool, tokenizer: Option<&Tokenizer>) -> Option<Job> {
+        let misses = differs && (1..self.reusable().len()).contains(&reused);
         self.progress.begin(reused);
         match &mut self.task {
             Task::Complete(completion) => {

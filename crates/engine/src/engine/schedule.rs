@@ -73,11 +73,15 @@ impl Left {
     }
 }
 
-/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text begins with the same
-/// blocks and the last of them is not `computed` yet.
-pub(super) fn is_being_computed(reusable: &[u32], text: &[u32], computed: usize) -> bool {
-    let common = reusable.iter().zip(text).take_while(|(a, b)| a == b).count();
-    common / KV_BLOCK > computed / KV_BLOCK
+/// Tokens that a prompt can reuse of a running text, which begins alike.
+pub(super) fn common(reusable: &[u32], text: &[u32]) -> usize {
+    reusable.iter().zip(text).take_while(|(a, b)| a == b).count()
+}
+
+/// Whether the prefix cache will have more soon of what a prompt can reuse, since a running text that begins alike
+/// `leaves` so many tokens of that, and their last block is not `computed` yet.
+pub(super) fn is_being_computed(leaves: usize, computed: usize) -> bool {
+    leaves / KV_BLOCK > computed / KV_BLOCK
 }
 
 #[cfg(test)]
@@ -166,6 +170,8 @@ mod tests {
     #[test]
     fn a_prompt_waits_for_blocks_that_are_being_computed() {
         let text: Vec<u32> = (0..40).collect();
+        let is_being_computed =
+            |reusable: &[u32], text: &[u32], computed| super::is_being_computed(common(reusable, text), computed);
         let same = |n: usize| (0..60).map(|i| if (i as usize) < n { i } else { 99 }).collect::<Vec<u32>>();
         assert!(is_being_computed(&same(32), &text, 31));
         assert!(!is_being_computed(&same(32), &text, 32));

@@ -9,7 +9,6 @@ mod failure;
 mod pass;
 mod preemption;
 
-use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,15 +139,6 @@ impl Worker {
         self.waiting.is_empty() && self.slots.iter().all(Option::is_none)
     }
 
-    fn arrive(&mut self, job: Job) {
-        let running = self.slots.iter().flatten().map(|running| &running.job);
-        let tenants: HashSet<u64> = running.chain(&self.waiting).map(|job| job.tenant).collect();
-        if !tenants.contains(&job.tenant) {
-            self.shares.arrive(job.tenant, tenants.into_iter());
-        }
-        self.waiting.push(job);
-    }
-
     /// One forward pass over the next tokens of all requests.
     ///
     /// # Errors
@@ -207,13 +197,15 @@ impl Worker {
         }
     }
 
-    /// The tokens of each slot that are not in its state.
+    /// The tokens of each slot that are not in its state, up to its next checkpoint.
     fn pending(&self) -> Vec<Pending> {
         let of_slot = |(slot, running): (usize, &Option<Running>)| {
             let running = running.as_ref()?;
             let Running { tokens, computed, draft, began, job, .. } = running;
             let of_prompt = job.completion().is_some_and(|one| one.prompt_logprobs.is_some()) && !running.decodes();
-            let (positions, all_rows) = (*computed..tokens.len() + draft.len(), of_prompt || !draft.is_empty());
+            let all = tokens.len() + draft.len();
+            let end = self.runner.next_checkpoint(running.sequence).ok().flatten().map_or(all, |next| next.min(all));
+            let (positions, all_rows) = (*computed..end, of_prompt || !draft.is_empty());
             Some(Pending { slot, positions, all_rows, decodes: running.decodes(), began: *began })
         };
         self.slots.iter().enumerate().filter_map(of_slot).collect()

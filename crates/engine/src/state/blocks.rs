@@ -1,4 +1,4 @@
-//! Numbers of blocks, and who has each: sequences, the prefix cache, or nobody.
+//! Numbers of blocks, or of slots for states of fixed size, and who has each: sequences, the prefix cache, or nobody.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ struct Block {
     sequences: u32,
     /// The entry of the prefix cache that has it.
     entry: Option<u64>,
-    /// Tokens of that entry.
-    tokens: usize,
+    /// Tokens of that entry, if a sequence that goes on behind them may take the block from the entry.
+    tokens: Option<usize>,
     /// When the last sequence gave it back, if only the cache has it.
     idle_since: u64,
 }
@@ -100,7 +100,8 @@ impl Blocks {
 
     /// Gives a block that a sequence has to an entry of the prefix cache, unless another entry has it: a sequence that
     /// began with a part of that one's tokens and has written nothing behind them.
-    pub(super) fn keep(&mut self, block: u32, entry: u64, tokens: usize) -> bool {
+    /// See [`Block::tokens`].
+    pub(super) fn keep(&mut self, block: u32, entry: u64, tokens: Option<usize>) -> bool {
         let state = &mut self.blocks[block as usize];
         let free = state.entry.is_none();
         if free {
@@ -113,7 +114,7 @@ impl Blocks {
     /// copy it: nothing that the cache has is overwritten, or there is no block for a copy.
     pub(super) fn is_better_taken(&self, block: u32, tokens: usize) -> bool {
         let state = self.blocks[block as usize];
-        state.sequences == 1 && (state.tokens == tokens || self.available() == 0)
+        state.sequences == 1 && (state.tokens == Some(tokens) || self.available() == 0)
     }
 
     /// Takes the block from its entry, which it returns.

@@ -4,17 +4,34 @@
 //! A layer has a buffer of slots. A batch reads the slot that has a sequence's state before it and writes another, so
 //! the state before the last batch is still there: it is the checkpoint to which the sequence can be shortened. A
 //! sequence has two slots at most, and a fork shares those of its origin until each goes on.
+//!
+//! A slot that has been written stays as it is while anybody has it. So a sequence shares its state with the prefix
+//! cache without a copy, and a sequence of the same beginning goes on from there.
 
 use gristmill_kernels::Backend;
 use gristmill_kernels::ops::{PADDING, RUN_WORDS, Runs};
 use gristmill_kernels::tensor::Buffer;
 
+use super::blocks::Blocks;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::model::spec::{FixedState, ModelSpec};
 
 /// Slots of a sequence: the state after the last batch, and the one before it.
 const SLOTS_OF_SEQUENCE: usize = 2;
+
+/// Slots that the prefix cache has while all sequences have theirs: so many more than sequences, because each request
+/// leaves one at its end, and one is to stay for the beginning that requests share.
+const MORE_CHECKPOINTS: usize = 3;
+
+/// The most such slots; a slot of Qwen3-Next 80B-A3B has 79 MB.
+const MOST_CHECKPOINTS: usize = 16;
+
+/// Slots of each layer's buffers.
+fn slot_count(sequences: usize) -> usize {
+    let checkpoints = sequences.saturating_add(MORE_CHECKPOINTS).min(MOST_CHECKPOINTS);
+    sequences.saturating_mul(SLOTS_OF_SEQUENCE).saturating_add(checkpoints)
+}
 
 /// The state of a sequence of so many tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +52,8 @@ struct Checkpoints {
 /// The slots of all layers with a state of fixed size; each has a buffer of all slots.
 #[derive(Debug)]
 pub(super) struct Fixed {
-    /// The sequences that have each slot, counted twice if both their checkpoints are in it.
-    users: Vec<u32>,
+    /// Who has each slot.
+    pub(super) slots: Blocks,
     checkpoints: Vec<Checkpoints>,
     /// For the tokens of the current batch.
     pub(super) runs: Runs,
@@ -53,7 +70,7 @@ impl FixedBuffers {
     /// For all slots of so many sequences.
     pub(super) fn new(backend: &Backend, state: FixedState, sequences: usize) -> Result<Self> {
         let floats = |of_slot: usize| {
-            let len = of_slot.saturating_mul(sequences).saturating_mul(SLOTS_OF_SEQUENCE);
+            let len = of_slot.saturating_mul(slot_count(sequences));
             backend.alloc::<f32>(len, "the state of sequences")
         };
         Ok(Self { convolution: floats(state.convolution)?, delta: floats(state.delta)? })
@@ -63,7 +80,7 @@ impl FixedBuffers {
 /// Bytes of all layers' buffers.
 pub(super) fn bytes(spec: &ModelSpec, sequences: usize) -> u64 {
     let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
-    let slots = sequences.saturating_mul(SLOTS_OF_SEQUENCE).saturating_mul(size_of::<f32>()) as u64;
+    let slots = slot_count(sequences).saturating_mul(size_of::<f32>()) as u64;
     let of_layer = |state: FixedState| (state.convolution.saturating_add(state.delta) as u64).saturating_mul(slots);
     states.map(of_layer).fold(0, u64::saturating_add)
 }
@@ -74,8 +91,7 @@ impl Fixed {
         if spec.layers.iter().all(|layer| layer.mixer.fixed_state(spec.hidden).is_none()) {
             return Ok(None);
         }
-        let slots = limits.sequences.checked_mul(SLOTS_OF_SEQUENCE).filter(|&n| u32::try_from(n).is_ok());
-        let Some(slots) = slots else {
+        let Ok(slots) = u32::try_from(slot_count(limits.sequences)) else {
             let rule = "more than can be counted; use fewer".to_owned();
             return Err(Error::Limit { what: "the number of sequences", found: limits.sequences, rule });
         };
@@ -83,34 +99,44 @@ impl Fixed {
         let count = limits.sequences.min(limits.batch_tokens);
         let list = backend.alloc::<u32>(count * RUN_WORDS, "runs")?;
         let checkpoints = vec![Checkpoints::default(); limits.sequences];
-        Ok(Some(Self { users: vec![0; slots], checkpoints, runs: Runs { list, count } }))
-    }
-
-    /// Slots of each layer's buffers.
-    pub(super) fn slots(&self) -> usize {
-        self.users.len()
+        Ok(Some(Self { slots: Blocks::new(slots), checkpoints, runs: Runs { list, count } }))
     }
 
     fn drop_checkpoint(&mut self, checkpoint: Checkpoint) {
         if let Some(slot) = checkpoint.slot {
-            self.users[slot as usize] -= 1;
+            self.slots.release(slot);
         }
     }
 
-    /// Takes a slot for the state of a sequence that grows to `len` tokens.
-    pub(super) fn grow(&mut self, sequence: usize, len: usize) -> Result<()> {
-        let Checkpoints { before, now } = self.checkpoints[sequence];
-        // Each sequence has two at most, and this one only one now.
-        let free = self
-            .users
-            .iter()
-            .enumerate()
-            .position(|(slot, &users)| users == 0 || users == 1 && before.slot == Some(slot as u32));
-        let slot = free.ok_or(Error::OutOfBlocks { needed: 1, free: 0 })?;
+    /// Takes a slot for the state of a sequence that grows to `len` tokens. If the prefix cache had it, its entry is
+    /// pushed to `evicted`.
+    pub(super) fn grow(&mut self, sequence: usize, len: usize, evicted: &mut Vec<u64>) -> Result<()> {
+        let Checkpoints { before, now } = std::mem::take(&mut self.checkpoints[sequence]);
         self.drop_checkpoint(before);
-        self.users[slot] += 1;
-        self.checkpoints[sequence] = Checkpoints { before: now, now: Checkpoint { len, slot: Some(slot as u32) } };
+        // Each sequence has two at most, and this one only one now.
+        let slot = Some(self.slots.take(evicted)?);
+        self.checkpoints[sequence] = Checkpoints { before: now, now: Checkpoint { len, slot } };
         Ok(())
+    }
+
+    /// The slot with the state of a sequence's first `len` tokens.
+    pub(super) fn slot_at(&self, sequence: usize, len: usize) -> Option<u32> {
+        let Checkpoints { before, now } = self.checkpoints[sequence];
+        [now, before].into_iter().find(|checkpoint| checkpoint.len == len)?.slot
+    }
+
+    /// Gives an empty sequence the state of `len` tokens in a slot.
+    pub(super) fn adopt(&mut self, sequence: usize, len: usize, slot: u32) {
+        self.slots.share(slot);
+        self.checkpoints[sequence].now = Checkpoint { len, slot: Some(slot) };
+    }
+
+    /// Replaces the slot of a sequence's whole state by another with the same content.
+    pub(super) fn replace(&mut self, sequence: usize, slot: u32) {
+        if let Some(own) = self.checkpoints[sequence].now.slot.replace(slot) {
+            self.slots.share(slot);
+            self.slots.release(own);
+        }
     }
 
     /// The greatest length up to `len` to which a sequence can be shortened.
@@ -137,7 +163,7 @@ impl Fixed {
     pub(super) fn share(&mut self, from: usize, to: usize) {
         let checkpoints = self.checkpoints[from];
         for slot in [checkpoints.before, checkpoints.now].into_iter().filter_map(|checkpoint| checkpoint.slot) {
-            self.users[slot as usize] += 1;
+            self.slots.share(slot);
         }
         self.checkpoints[to] = checkpoints;
     }
@@ -162,18 +188,24 @@ impl Fixed {
 
 #[cfg(test)]
 impl Fixed {
+    /// The lengths of a sequence's checkpoints, with their slots.
+    pub(super) fn states(&self, sequence: usize) -> impl Iterator<Item = (usize, u32)> {
+        let Checkpoints { before, now } = self.checkpoints[sequence];
+        [before, now].into_iter().filter_map(|checkpoint| Some((checkpoint.len, checkpoint.slot?)))
+    }
+
     /// Checks the invariants; `lens` are the tokens of each sequence.
     pub(super) fn check(&self, lens: &[usize]) {
-        let mut users = vec![0; self.users.len()];
+        let mut sequences = vec![0; self.slots.count()];
         for (checkpoints, &len) in self.checkpoints.iter().zip(lens) {
             let Checkpoints { before, now } = checkpoints;
             assert_eq!(now.len, len);
             assert!(before.len <= now.len && (before.len < now.len || len == 0));
             for checkpoint in [before, now] {
                 assert_eq!(checkpoint.len == 0, checkpoint.slot.is_none());
-                checkpoint.slot.iter().for_each(|&slot| users[slot as usize] += 1);
+                checkpoint.slot.iter().for_each(|&slot| sequences[slot as usize] += 1);
             }
         }
-        assert_eq!(users, self.users);
+        self.slots.check(&sequences);
     }
 }

@@ -33,7 +33,8 @@ struct Entry {
     parent: Parent,
     /// At most [`KV_BLOCK`].
     tokens: Box<[u32]>,
-    /// The block in each group, where it is kept.
+    /// The block in each group, where it is kept; behind them, in a model with states of fixed size, the slot that has
+    /// the state behind the tokens.
     blocks: Vec<Option<u32>>,
     /// Sequences whose text begins with it.
     sequences: usize,
@@ -85,6 +86,11 @@ impl PrefixCache {
         self.children.entry(parent).or_default().insert(tokens.into(), entry);
         self.entries.insert(entry, Entry { parent, tokens: tokens.into(), blocks: vec![None; groups], sequences: 0 });
         entry
+    }
+
+    /// Tokens of an entry.
+    pub(super) fn tokens(&self, entry: u64) -> usize {
+        self.entries.get(&entry).map_or(0, |entry| entry.tokens.len())
     }
 
     /// An entry's block in a group.

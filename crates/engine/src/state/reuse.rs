@@ -2,26 +2,32 @@
 
 use gristmill_kernels::kv::KV_BLOCK;
 
+use super::checkpoints::OPENING;
 use super::group::{Group, HeldBlocks};
 use super::prefix::parent_behind;
 use super::{SequenceId, Slot, State};
 use crate::error::Result;
 
-impl State {
-    /// Whether sequences begin with what others have computed. A state of fixed size is that of a whole text and of
-    /// none of its beginnings.
-    pub(crate) fn reuses_prefixes(&self) -> bool {
-        self.fixed.is_none()
-    }
+/// The beginning of a text that the prefix cache has.
+struct Beginning {
+    /// Its tokens.
+    len: usize,
+    /// For each group, the blocks from the first that the next token sees.
+    held: Vec<HeldBlocks>,
+    /// The slot of its state of fixed size, if the model has one and the text is not empty.
+    state: Option<u32>,
+}
 
+impl State {
     /// Opens a sequence of a tenant with the longest beginning of `tokens` whose blocks the prefix cache has, and
     /// returns its length.
     pub(crate) fn open_with(&mut self, tenant: u64, tokens: &[u32]) -> Result<(SequenceId, usize)> {
         let id = self.open()?;
         let slot = id.slot as usize;
-        let tokens = if self.reuses_prefixes() { &tokens[..tokens.len().min(self.context)] } else { &[] };
+        let tokens = &tokens[..tokens.len().min(self.context)];
         let mut chain = self.prefix.chain(tenant, tokens);
-        let (len, held) = loop {
+        let known = chain.len() * KV_BLOCK;
+        let Beginning { len, held, state } = loop {
             // Behind whole blocks, the beginning of one that differs later: it is copied before the sequence writes.
             let parts = self.prefix.alike(parent_behind(tenant, &chain), &tokens[chain.len() * KV_BLOCK..]);
             match parts.into_iter().map(Some).chain([None]).find_map(|part| self.blocks_of(&chain, part)) {
@@ -32,15 +38,28 @@ impl State {
         for (group, held) in self.groups.iter_mut().zip(held) {
             group.adopt(slot, held);
         }
+        if let (Some(fixed), Some(state)) = (&mut self.fixed, state) {
+            fixed.adopt(slot, len, state);
+        }
         chain.iter().for_each(|&entry| self.prefix.pin(entry));
-        self.slots[slot] = Slot { open: true, generation: id.generation, len, tenant, chain };
+        let planned = Vec::new();
+        self.slots[slot] = Slot { open: true, generation: id.generation, len, tenant, chain, began: len, planned };
+        self.plan_checkpoint(id, known)?;
+        self.plan_checkpoint(id, tokens.len().saturating_sub(OPENING))?;
         Ok((id, len))
     }
 
-    /// The length of a text of these entries, and for each group the blocks from the first that its next token sees, if
-    /// all are there. Of `part` only so many tokens count.
-    fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<(usize, Vec<HeldBlocks>)> {
+    /// The beginning of a text of these entries, if all is there that its next token needs. Only so many tokens of
+    /// `part` count.
+    fn blocks_of(&self, chain: &[u64], part: Option<(u64, usize)>) -> Option<Beginning> {
         let len = chain.len() * KV_BLOCK + part.map_or(0, |(_, tokens)| tokens);
+        let state = match part.map(|(entry, _)| entry).or(chain.last().copied()) {
+            Some(last) if self.has_fixed_size() => {
+                let whole = part.is_none_or(|(entry, tokens)| self.prefix.tokens(entry) == tokens);
+                Some(self.prefix.block(last, self.groups.len()).filter(|_| whole)?)
+            }
+            _ => None,
+        };
         let of_group = |(index, group): (usize, &Group)| {
             let first = group.first_seen(len);
             let entries = chain.iter().copied().chain(part.map(|(entry, _)| entry)).skip(first);
@@ -49,15 +68,13 @@ impl State {
                 blocks: entries.map(|entry| self.prefix.block(entry, index)).collect::<Option<_>>()?,
             })
         };
-        Some((len, self.groups.iter().enumerate().map(of_group).collect::<Option<_>>()?))
+        Some(Beginning { len, held: self.groups.iter().enumerate().map(of_group).collect::<Option<_>>()?, state })
     }
 
-    /// Gives the prefix cache the full blocks of a sequence, whose text begins with `tokens`.
+    /// Gives the prefix cache the full blocks of a sequence, whose text begins with `tokens`, and its state of fixed
+    /// size if it has a planned length.
     pub(crate) fn keep(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
         let slot = self.slot(id)?;
-        if !self.reuses_prefixes() {
-            return Ok(());
-        }
         let tokens = &tokens[..tokens.len().min(self.slots[slot].len)];
         let have = self.slots[slot].chain.len();
         for (at, block) in tokens.chunks_exact(KV_BLOCK).enumerate().skip(have) {
@@ -65,18 +82,30 @@ impl State {
             self.prefix.pin(entry);
             self.slots[slot].chain.push(entry);
         }
+        let Slot { len, chain, planned, .. } = &self.slots[slot];
+        if let (Some(&last), true) = (chain.last(), planned.contains(len) && chain.len() * KV_BLOCK == *len) {
+            self.keep_state(slot, last, *len);
+        }
         Ok(())
     }
 
-    /// Closes a sequence, whose text begins with `tokens`, and gives the prefix cache all its blocks.
+    /// Closes a sequence, whose text begins with `tokens`, and gives the prefix cache all its blocks, and its state of
+    /// fixed size.
     pub(crate) fn retire(&mut self, id: SequenceId, tokens: &[u32]) -> Result<()> {
+        if self.has_fixed_size() {
+            // Tokens behind it, such as draft tokens, are not the text's.
+            self.truncate(id, self.checkpoint(id, tokens.len())?)?;
+        }
         self.keep(id, tokens)?;
         let Slot { len, chain, .. } = &self.slots[id.slot as usize];
-        let at = chain.len();
-        let rest = &tokens[(at * KV_BLOCK).min(tokens.len())..tokens.len().min(*len)];
-        if !rest.is_empty() && self.reuses_prefixes() {
-            let entry = self.keep_block(id.slot as usize, at, rest);
+        let (slot, len, at, last) = (id.slot as usize, *len, chain.len(), chain.last().copied());
+        let rest = &tokens[(at * KV_BLOCK).min(tokens.len())..tokens.len().min(len)];
+        if !rest.is_empty() {
+            let entry = self.keep_block(slot, at, rest);
+            self.keep_state(slot, entry, len);
             self.prefix.prune(entry);
+        } else if let Some(last) = last.filter(|_| at * KV_BLOCK == len) {
+            self.keep_state(slot, last, len);
         }
         self.close(id)
     }
@@ -85,12 +114,14 @@ impl State {
     fn keep_block(&mut self, slot: usize, at: usize, tokens: &[u32]) -> u64 {
         let parent = parent_behind(self.slots[slot].tenant, &self.slots[slot].chain);
         let known = self.prefix.find(parent, tokens);
-        let entry = known.unwrap_or_else(|| self.prefix.insert(parent, tokens, self.groups.len()));
+        let entry = known.unwrap_or_else(|| self.prefix.insert(parent, tokens, self.pools()));
+        // A sequence that takes the block takes the entry, and with it the state behind the entry's tokens.
+        let taken_behind = (!self.has_fixed_size()).then_some(tokens.len());
         for (index, group) in self.groups.iter_mut().enumerate() {
             match (self.prefix.block(entry, index), group.block(slot, at)) {
                 // Another sequence has computed the same.
                 (Some(block), Some(_)) => group.replace(slot, at, block),
-                (None, Some(own)) if group.blocks.keep(own, entry, tokens.len()) => {
+                (None, Some(own)) if group.blocks.keep(own, entry, taken_behind) => {
                     self.prefix.set_block(entry, index, Some(own));
                 }
                 _ => {}
@@ -103,22 +134,35 @@ impl State {
     pub(crate) fn forget(&mut self, id: SequenceId) -> Result<()> {
         let slot = self.slot(id)?;
         for entry in std::mem::take(&mut self.slots[slot].chain) {
-            for (group, block) in self.prefix.remove(entry) {
-                self.groups[group].blocks.forget(block);
-            }
+            self.remove(entry);
         }
         Ok(())
     }
 
-    /// A group has taken the block of an entry. In a group without a window the entry is then of no use.
+    /// A group, or behind the groups the states of fixed size, has taken the block of an entry. In a group without a
+    /// window the entry is then of no use.
     pub(super) fn evict(&mut self, group: usize, entry: u64) {
         self.prefix.set_block(entry, group, None);
-        if self.groups[group].kind.window.is_some() {
+        if self.groups.get(group).is_none_or(|group| group.kind.window.is_some()) {
             self.prefix.prune(entry);
-            return;
+        } else {
+            self.remove(entry);
         }
+    }
+
+    /// Removes an entry from the prefix cache.
+    fn remove(&mut self, entry: u64) {
         for (group, block) in self.prefix.remove(entry) {
-            self.groups[group].blocks.forget(block);
+            match (self.groups.get_mut(group), &mut self.fixed) {
+                (Some(group), _) => group.blocks.forget(block),
+                (None, Some(fixed)) => fixed.slots.forget(block),
+                (None, None) => None,
+            };
         }
+    }
+
+    /// Blocks of an entry: one of each group, and the slot of its state of fixed size.
+    fn pools(&self) -> usize {
+        self.groups.len() + usize::from(self.has_fixed_size())
     }
 }

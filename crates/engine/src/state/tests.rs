@@ -1,5 +1,6 @@
 //! The blocks of sequences, on a backend that computes nothing.
 
+mod fixed;
 mod pool;
 
 use gristmill_kernels::ops::RopeStyle;
@@ -7,7 +8,7 @@ use gristmill_kernels::reference::Reference;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::spec::{ConvolutionSpec, Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
+use crate::model::spec::{Mixer, MlpSpec, NormKind, RopeScaling, RopeSpec};
 
 const CONTEXT: usize = 300;
 const TOKENS: usize = 40;
@@ -97,85 +98,6 @@ fn a_window_bounds_the_blocks() {
     assert_eq!(state.shortest(id).unwrap(), 0);
 }
 
-/// [`spec`], with a convolution after each layer.
-fn with_convolutions(windows: &[Option<usize>]) -> ModelSpec {
-    let mut spec = spec(windows);
-    let convolution = |layer: &LayerSpec| LayerSpec {
-        mixer: Mixer::Convolution(ConvolutionSpec { taps: 3 }),
-        mlp: layer.mlp.clone(),
-    };
-    spec.layers = spec.layers.iter().flat_map(|layer| [layer.clone(), convolution(layer)]).collect();
-    spec
-}
-
-#[test]
-fn states_of_fixed_size_are_counted() {
-    let backend = Reference::backend();
-    let [without, with] =
-        [spec(&[None]), with_convolutions(&[None])].map(|spec| State::bytes(&backend, &spec, &limits(), CONTEXT));
-    // Two slots for each of three sequences, of two inputs of two channels.
-    assert_eq!(with - without, 2 * 3 * 2 * 2 * 4);
-    assert_eq!(State::bytes(&backend, &with_convolutions(&[]), &limits(), CONTEXT), 0);
-}
-
-proptest! {
-    /// A sequence can be shortened to the state before its last batch and to nothing, whatever others do; slots are
-    /// counted right, and there are always enough.
-    #[test]
-    fn states_of_fixed_size_have_checkpoints(
-        steps in prop::collection::vec((0usize..3, 0usize..6, 0usize..CONTEXT), 1..200),
-    ) {
-        let backend = Reference::backend();
-        let mut state = State::new(&backend, &with_convolutions(&[Some(60), None]), &limits(), CONTEXT).unwrap();
-        // Each sequence with its length before its last batch.
-        let mut open: Vec<Option<(SequenceId, usize)>> = vec![None; 3];
-        for (at, what, n) in steps {
-            match (open[at], what) {
-                (None, _) => {
-                    let other = open.iter().flatten().next().copied().filter(|_| what > 2);
-                    open[at] = Some(match other {
-                        Some((other, before)) => (state.fork(other).unwrap(), before),
-                        None => (state.open().unwrap(), 0),
-                    });
-                }
-                (Some((id, _)), 0) => {
-                    state.retire(id, &[7; CONTEXT]).unwrap();
-                    open[at] = None;
-                }
-                (Some((id, before)), 1 | 2) => {
-                    let len = state.len(id).unwrap();
-                    let asked = if what == 1 { n } else { before };
-                    let allowed = [0, before].contains(&asked) || asked >= len;
-                    let nearest = state.checkpoint(id, asked).unwrap();
-                    prop_assert_eq!(nearest, if asked >= len { len } else if asked >= before { before } else { 0 });
-                    let done = state.truncate(id, asked);
-                    prop_assert_eq!(done.is_ok(), allowed);
-                    if done.is_ok() && asked < len {
-                        open[at] = Some((id, 0));
-                        prop_assert_eq!(state.len(id).unwrap(), asked);
-                    }
-                }
-                (Some((id, _)), _) => {
-                    let len = state.len(id).unwrap();
-                    let more = 1 + n % TOKENS;
-                    let done = state.append(&backend, id, more);
-                    prop_assert_eq!(done.is_ok(), len + more <= CONTEXT);
-                    if done.is_ok() {
-                        open[at] = Some((id, len));
-                    }
-                }
-            }
-            prop_assert_eq!(state.usage().cached, 0);
-            let lens = state.slots.iter().map(|slot| if slot.open { slot.len } else { 0 }).collect::<Vec<_>>();
-            state.groups.iter().for_each(|group| group.check(&lens));
-            state.fixed.as_ref().unwrap().check(&lens);
-        }
-        let (_, reused) = State::new(&backend, &with_convolutions(&[None]), &limits(), CONTEXT).unwrap()
-            .open_with(0, &[7; 40]).unwrap();
-        prop_assert_eq!(reused, 0);
-    }
-}
-
 proptest! {
     /// Whatever is done: blocks are counted right, none that will be seen is given back, and there are always enough.
     #[test]
@@ -235,6 +157,8 @@ struct Shadow {
     state: State,
     /// For each group, block and place in it.
     content: Vec<Vec<[Option<Token>; KV_BLOCK]>>,
+    /// The last token that each slot's state of fixed size is behind.
+    states: Vec<Option<Token>>,
     /// Tenant and variant of each sequence.
     open: Vec<(SequenceId, u64, usize)>,
     reused: usize,
@@ -247,7 +171,8 @@ impl Shadow {
 
     fn of(state: State) -> Self {
         let content = state.groups.iter().map(|group| vec![[None; KV_BLOCK]; group.block_count()]).collect();
-        Shadow { state, content, open: vec![], reused: 0 }
+        let states = vec![None; state.fixed.as_ref().map_or(0, |fixed| fixed.slots.count())];
+        Shadow { state, content, states, open: vec![], reused: 0 }
     }
 
     fn open(&mut self, tenant: u64, variant: usize) -> usize {
@@ -272,6 +197,9 @@ impl Shadow {
                 let block = group.block(slot, at / KV_BLOCK).unwrap();
                 content[block as usize][at % KV_BLOCK] = Some((tenant, text(variant)[at]));
             }
+        }
+        if let Some(written) = self.state.fixed.as_ref().and_then(|fixed| fixed.slot_at(slot, end)) {
+            self.states[written as usize] = Some((tenant, text(variant)[end - 1]));
         }
     }
 
@@ -302,7 +230,13 @@ impl Shadow {
                     assert_eq!(content[block as usize][at % KV_BLOCK], expected, "token {at} of {len}");
                 }
             }
+            if let Some(fixed) = &self.state.fixed {
+                for (len, state) in fixed.states(slot) {
+                    assert_eq!(self.states[state as usize], Some((tenant, text(variant)[len - 1])), "state of {len}");
+                }
+            }
         }
+        self.state.fixed.iter().for_each(|fixed| fixed.check(&lens));
         for (index, group) in self.state.groups.iter().enumerate() {
             for block in 0..group.block_count() as u32 {
                 if let Some(entry) = group.blocks.entry(block) {

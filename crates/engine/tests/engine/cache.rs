@@ -1,13 +1,14 @@
 //! Requests with the same beginning and tenant reuse the state that others have computed, which changes no token.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
-use gristmill_engine::engine::Piece;
-use gristmill_engine::{Engine, Request, SamplingOptions};
+use gristmill_cpu::{Cpu, Level};
+use gristmill_engine::engine::{Piece, Prompt};
+use gristmill_engine::{Engine, Limits, Model, Request, SamplingOptions};
 
 use super::tiny::{Random, Tiny};
-use super::{engine, model, pieces, random_tokens, request, sampling, speaking, tokens};
+use super::{engine, model, pieces, random_tokens, request, sampling, speaking, speaking_on, tokens};
 
 fn reused(pieces: &[Piece]) -> usize {
     pieces.last().unwrap().finish.unwrap().usage.reused_tokens
@@ -71,6 +72,72 @@ fn warm_is_as_cold() {
             }
         }
         assert!(total > 300, "{total} of some 1,800 tokens were reused");
+    }
+}
+
+/// For three sequences of 240 tokens.
+fn long(model: &Arc<Model>, batch_tokens: usize) -> Engine {
+    let limits = Limits { context: Some(240), sequences: 3, batch_tokens, output_rows: Some(12), ..Limits::default() };
+    Engine::start(model.clone(), limits).expect("it fits")
+}
+
+/// Models with states of fixed size, on a CPU and on the reference.
+fn fixed() -> [Arc<Model>; 2] {
+    let cpu = Cpu::backend(Level::best(), 2).expect("a CPU");
+    [speaking_on(cpu, Tiny::qwen35()), speaking(Tiny::lfm2())]
+}
+
+#[test]
+fn states_of_fixed_size_are_computed_once() {
+    for model in fixed() {
+        let (engine, mut random) = (long(&model, 64), Random::fresh());
+        let system = random_tokens(&mut random, 150);
+        let mut of = |n: usize| {
+            let prompt = [&system[..], &[n as u32], &random_tokens(&mut random, 5)].concat();
+            request(&prompt, 9, sampling(&mut random))
+        };
+        let requests: Vec<Request> = (0..6).map(&mut of).collect();
+        let found = together(&engine, &requests);
+        for (request, found) in requests.iter().zip(&found) {
+            assert_eq!(tokens(found), tokens(&pieces(&long(&model, 50), request.clone())));
+        }
+        // The others wait for the last whole block of what all have.
+        let reused_tokens: Vec<usize> = found.iter().map(|pieces| reused(pieces)).collect();
+        assert_eq!(reused_tokens, [0, 144, 144, 144, 144, 144]);
+        // The next turn of a chat begins with the prompt and the reply, whose last token is not computed.
+        let Prompt::Tokens(prompt) = &requests[5].prompt else { panic!("tokens expected") };
+        let chat = [&prompt[..], &tokens(&found[5]), &random_tokens(&mut random, 20)].concat();
+        let turn = request(&chat, 20, sampling(&mut random));
+        let warm = pieces(&engine, turn.clone());
+        assert_eq!(reused(&warm), prompt.len() + 8);
+        assert_eq!(tokens(&warm), tokens(&pieces(&long(&model, 50), turn.clone())));
+        assert_eq!(reused(&pieces(&engine, Request { tenant: 1, ..turn })), 0);
+    }
+}
+
+/// Prompts from a tree of beginnings, with drafts, with slots for few of them: as alone, with nothing kept.
+#[test]
+fn warm_is_as_cold_with_states_of_fixed_size() {
+    for model in fixed() {
+        let (warm, mut random, mut total) = (long(&model, 24), Random::fresh(), 0);
+        let parts: Vec<Vec<u32>> = (0..3).map(|n| random_tokens(&mut random, 70 + 4 * n)).collect();
+        for _ in 0..6 {
+            let mut requests = Vec::new();
+            for n in 0..5 {
+                let mut prompt = Vec::new();
+                (0..1 + random.below(2)).for_each(|_| prompt.extend(&parts[random.below(2)]));
+                prompt.extend(&parts[2][..1 + random.below(50)]);
+                let (count, tenant) = (1 + random.below(20), random.below(2) as u64);
+                let sampling = if n % 2 == 0 { SamplingOptions::greedy() } else { sampling(&mut random) };
+                requests.push(Request { tenant, draft: n % 2 * 3, ..request(&prompt, count, sampling) });
+            }
+            for (request, found) in requests.iter().zip(together(&warm, &requests)) {
+                let cold = pieces(&long(&model, 50), Request { draft: 0, ..request.clone() });
+                assert_eq!(tokens(&found), tokens(&cold));
+                total += reused(&found);
+            }
+        }
+        assert!(total > 300, "{total} of some 4,000 tokens were reused");
     }
 }
 

@@ -145,6 +145,15 @@ fn few_blocks_change_no_result_on_a_cpu() {
     }
 }
 
+/// A preempted request leaves its state of fixed size, or reads its text again.
+#[test]
+fn few_blocks_change_no_result_with_states_of_fixed_size() {
+    for tiny in [Tiny::qwen35(), Tiny::lfm2()] {
+        let model = speaking_on(Cpu::backend(Level::best(), 2).unwrap(), tiny);
+        check(&model, 6, LONG + 20, KvFormat::F16, 60);
+    }
+}
+
 /// The state of a draft model has the same number of tokens, which are too few as well.
 #[test]
 fn a_draft_model_goes_on_with_few_blocks() {

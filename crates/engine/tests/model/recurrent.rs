@@ -81,9 +81,11 @@ fn a_state_larger_than_memory_is_refused_before_it_is_taken() {
     let limits = |sequences| Limits { context: Some(1), sequences, batch_tokens: 1, ..Limits::default() };
     let backend = Reference::backend();
     let state = |sequences| Plan::new(&info, &limits(sequences), Precision::Exact, &backend).expect("a plan").state;
-    // Two slots of a convolution's 3 inputs of 128 channels and of 4 matrices; a block of keys and values.
-    assert_eq!(state(1), 2 * 4 * (3 * 128 + 4 * 16 * 16) + 16 * 2 * 16 * 2);
-    assert_eq!(state(1 << 30), state(1) << 30);
+    // Slots of a convolution's 3 inputs of 128 channels and of 4 matrices, two of each sequence and some of the prefix
+    // cache; a block of keys and values of each sequence.
+    let (slot, block) = (4 * (3 * 128 + 4 * 16 * 16), 16 * 2 * 16 * 2);
+    assert_eq!(state(1), (2 + 4) * slot + block);
+    assert_eq!(state(1 << 30), ((2 << 30) + 16) * slot + (block << 30));
     let plan = Plan::new(&info, &limits(1 << 40), Precision::Exact, &backend).expect("a plan");
     assert!(matches!(plan.check(), Err(Error::Memory { .. })));
 }

@@ -1,7 +1,10 @@
 //! Which waiting job begins.
 
+use std::collections::HashSet;
+
 use super::{Job, Running, Worker};
-use crate::engine::schedule::is_being_computed;
+use crate::Runner;
+use crate::engine::schedule::{common, is_being_computed};
 
 impl Worker {
     /// Gives waiting jobs the sequences that are free, as long as there are blocks for the next.
@@ -28,14 +31,28 @@ impl Worker {
             if began == self.begun {
                 self.begun += 1;
                 self.shares.give(job.tenant, job.text.len() - reused);
-                let next = job.begin(reused, self.runner.model().tokenizer().ok());
+                // A state of fixed size may be that of fewer tokens than are the same.
+                let differs = !self.runner.has_fixed_size();
+                let next = job.begin(reused, differs, self.runner.model().tokenizer().ok());
                 self.waiting.extend(next);
             }
             let tokens = std::mem::take(&mut job.text);
             let (prompt, draft, accepted) = (tokens.len(), Vec::new(), 0);
-            self.slots[slot] =
-                Some(Running { sequence, tokens, prompt, computed: reused, draft, accepted, began, job });
+            let running = Running { sequence, tokens, prompt, computed: reused, draft, accepted, began, job };
+            self.waiting.iter().for_each(|job| plan_checkpoint(&mut self.runner, job, &running));
+            self.slots[slot] = Some(running);
         }
+    }
+
+    /// Takes a job in, which waits.
+    pub(super) fn arrive(&mut self, job: Job) {
+        let running = self.slots.iter().flatten().map(|running| &running.job);
+        let tenants: HashSet<u64> = running.chain(&self.waiting).map(|job| job.tenant).collect();
+        if !tenants.contains(&job.tenant) {
+            self.shares.arrive(job.tenant, tenants.into_iter());
+        }
+        self.slots.iter().flatten().for_each(|running| plan_checkpoint(&mut self.runner, &job, running));
+        self.waiting.push(job);
     }
 
     /// The waiting job that begins next: of the tenant with the fewest tokens so far, the one that began first
@@ -43,11 +60,12 @@ impl Worker {
     /// computing waits for that.
     fn next_job(&self) -> Option<usize> {
         let waits = |job: &Job| {
-            if !self.runner.reuses_prefixes() {
-                return false;
-            }
             let of_tenant = self.slots.iter().flatten().filter(|running| running.job.tenant == job.tenant);
-            of_tenant.into_iter().any(|other| is_being_computed(job.reusable(), &other.tokens, other.computed))
+            of_tenant.into_iter().any(|other| {
+                let common = common(job.reusable(), &other.tokens);
+                let leaves = self.runner.leaves(other.sequence, common).unwrap_or(0);
+                is_being_computed(leaves, other.computed)
+            })
         };
         let mut order: Vec<usize> = (0..self.waiting.len()).collect();
         // A stable sort: first come, first served.
@@ -56,5 +74,14 @@ impl Worker {
             (self.shares.tokens(job.tenant), job.began.unwrap_or(u64::MAX))
         });
         order.into_iter().find(|&at| !waits(&self.waiting[at]))
+    }
+}
+
+/// Lets a running prompt leave its state where a waiting one of the same beginning begins to differ.
+fn plan_checkpoint(runner: &mut Runner, waiting: &Job, running: &Running) {
+    if runner.has_fixed_size() && !running.decodes() && waiting.tenant == running.job.tenant {
+        let common = common(waiting.reusable(), &running.tokens);
+        // The forward pass reports errors.
+        let _ = runner.plan_checkpoint(running.sequence, common);
     }
 }

@@ -1,0 +1,68 @@
+//! Checkpoints in the prefix cache: states of fixed size at some lengths of texts.
+//!
+//! A state of fixed size is that of a whole text and of none of its beginnings, so a sequence begins with what others
+//! have computed only where one of them left its state. The entry of a block, or of a text's end, has the state behind
+//! its tokens, if any. Sequences leave it at their end, and at lengths that are planned: where a text begins to differ
+//! from one that is known, because a third may begin alike, and near the end of a prompt, because the text goes on
+//! differently if its reply is written down in another form (without its thinking, for instance). A batch must end at
+//! a planned length, so each may cost a step more; [`State::spacing`] bounds their number.
+
+use gristmill_kernels::kv::KV_BLOCK;
+
+use super::{SequenceId, State};
+use crate::error::Result;
+
+/// The least distance of planned lengths, in tokens: reading so few again costs about as much as another step.
+pub(super) const SPACING: usize = 128;
+
+/// Tokens at the end of a prompt that a longer text may write differently, such as the opening of the reply.
+pub(super) const OPENING: usize = 8;
+
+impl State {
+    /// Whether there are layers whose state has a fixed size.
+    pub(crate) fn has_fixed_size(&self) -> bool {
+        self.fixed.is_some()
+    }
+
+    /// Plans a checkpoint at the end of the last whole block of a sequence's first `len` tokens, if that is far enough
+    /// from where the sequence began and from the others. `len` is at most the length that the sequence will have.
+    pub(crate) fn plan_checkpoint(&mut self, id: SequenceId, len: usize) -> Result<()> {
+        let slot = self.slot(id)?;
+        let (len, spacing, fixed) = (len / KV_BLOCK * KV_BLOCK, self.spacing, self.has_fixed_size());
+        let slot = &mut self.slots[slot];
+        let far = slot.planned.iter().chain([&slot.began]).all(|other| other.abs_diff(len) >= spacing);
+        if fixed && far && len > slot.len {
+            slot.planned.push(len);
+        }
+        Ok(())
+    }
+
+    /// The next planned length, at which a batch must end; none in a model without states of fixed size.
+    pub(crate) fn next_checkpoint(&self, id: SequenceId) -> Result<Option<usize>> {
+        let slot = &self.slots[self.slot(id)?];
+        Ok(slot.planned.iter().copied().filter(|&len| len > slot.len).min())
+    }
+
+    /// The length of the beginning that the prefix cache will have of a sequence's first `len` tokens, when they are
+    /// computed.
+    pub(crate) fn leaves(&self, id: SequenceId, len: usize) -> Result<usize> {
+        let slot = &self.slots[self.slot(id)?];
+        Ok(match self.fixed {
+            None => len / KV_BLOCK * KV_BLOCK,
+            Some(_) => slot.planned.iter().copied().filter(|&planned| planned <= len).max().unwrap_or(0),
+        })
+    }
+
+    /// Gives an entry the state of a sequence of `len` tokens, which are those up to the entry's last.
+    pub(super) fn keep_state(&mut self, slot: usize, entry: u64, len: usize) {
+        let group = self.groups.len();
+        let Some(fixed) = &mut self.fixed else { return };
+        match (self.prefix.block(entry, group), fixed.slot_at(slot, len)) {
+            (Some(known), Some(_)) => fixed.replace(slot, known),
+            (None, Some(own)) if fixed.slots.keep(own, entry, None) => {
+                self.prefix.set_block(entry, group, Some(own));
+            }
+            _ => {}
+        }
+    }
+}
