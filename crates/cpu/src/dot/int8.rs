@@ -46,7 +46,6 @@ impl<F: Quantised> Kernel for Int8Dot<'_, F> {
             ([row], [out]) if scaled => scaled::one_row::<F, S>(s, self.group, row, out),
             ([row], [out]) => one_row::<F, S>(s, self.group, row, out),
             (rows, out) if scaled => many_rows::<F, S, scaled::Columns<S>>(s, self.group, rows, out),
-            (rows, out) if S::FLIPS && F::SIGNED => many_rows::<F, S, Flipped<S>>(s, self.group, rows, out),
             (rows, out) => many_rows::<F, S, Columns<S>>(s, self.group, rows, out),
         }
     }
@@ -161,53 +160,6 @@ impl<S: Simd> Slice<S> for Columns<S> {
         }
         for (i, columns) in slices.iter().enumerate() {
             add_products::<F, S, N>(s, &mut sums, columns, rows.map(|row| &row[i]));
-        }
-        for t in 0..N {
-            s.store_f32(sums[t], &mut out[t], 0);
-        }
-    }
-}
-
-/// A slice of signed codes with one float scale, for [`Simd::flipped_dots`].
-#[derive(Clone, Copy)]
-struct Flipped<S: Simd> {
-    flips: [[S::Codes; 2]; 8],
-    /// Sum of the negative codes' magnitudes.
-    start: S::I32,
-    scale: S::F32,
-}
-
-impl<S: Simd> Slice<S> for Flipped<S> {
-    #[inline(always)]
-    fn zero(s: S) -> Self {
-        Self { flips: [[s.splat_codes(0); 2]; 8], start: s.splat_i32(0), scale: s.splat(0.0) }
-    }
-
-    #[inline(always)]
-    fn unpack<F: Quantised>(s: S, tile: &[u8], g: usize) -> Self {
-        const { assert!(!F::SIGNED || F::GROUP == 32 && F::ZERO == 0 && !F::HAS_MIN, "signed codes have a scale alone") }
-        let codes = F::codes(s, tile, g);
-        let flips = eight!(j => s.flips(codes[j]));
-        let mut start = s.splat_i32(0);
-        for j in 0..8 {
-            let [magnitudes, flip] = flips[j];
-            start = s.dot(start, s.and(magnitudes, flip), 0x0101_0101);
-        }
-        Self { flips, start, scale: F::scales(s, tile, g)[0].scale }
-    }
-
-    #[inline(always)]
-    fn multiply<F: Quantised, const N: usize>(s: S, slices: &[Self], rows: [&[Int8Block]; N], out: &mut [Lanes]) {
-        let mut sums = [s.splat(0.0); N];
-        for t in 0..N {
-            sums[t] = s.load_f32(&out[t], 0);
-        }
-        for (i, columns) in slices.iter().enumerate() {
-            let x = rows.map(|row| &row[i]);
-            let d = s.flipped_dots::<N, 8>(columns.start, &columns.flips, x.map(|x| &x.q));
-            for t in 0..N {
-                sums[t] = s.mul_add(s.to_f32(d[t]), s.mul(columns.scale, s.splat(x[t].scale)), sums[t]);
-            }
         }
         for t in 0..N {
             s.store_f32(sums[t], &mut out[t], 0);

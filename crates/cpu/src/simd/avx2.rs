@@ -113,7 +113,6 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
     // A dot product by VNNI is no pair of 16 bits that a scale could multiply.
     const INTEGER_SCALES: bool = !VNNI;
     const INT8_ROWS: usize = 4;
-    const FLIPS: bool = !VNNI;
 
     #[inline(always)]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -229,22 +228,6 @@ impl<const VNNI: bool> Simd for Avx256<VNNI> {
             }
         }
         sums
-    }
-    #[inline(always)]
-    fn flips(self, codes: Self::Codes) -> [Self::Codes; 2] {
-        [
-            both!(codes, |v| unsafe { _mm256_abs_epi8(v) }),
-            both!(codes, |v| unsafe { _mm256_cmpgt_epi8(_mm256_setzero_si256(), v) }),
-        ]
-    }
-    #[inline(always)]
-    fn flipped_dots<const N: usize, const J: usize>(
-        self,
-        start: Self::I32,
-        flips: &[[Self::Codes; 2]; J],
-        x: [&[i32; J]; N],
-    ) -> [Self::I32; N] {
-        unsafe { int8::flipped(start, flips, x) }
     }
     #[inline(always)]
     fn dot_pairs(self, acc: Self::I32, pairs: Self::I32, x: i32) -> Self::I32 {

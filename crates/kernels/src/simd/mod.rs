@@ -139,8 +139,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const TOKENS: usize;
     /// Multiplying by integer scales ([`Simd::scaled_dots`]) takes fewer instructions than by floats.
     const INTEGER_SCALES: bool = false;
-    /// [`Simd::flipped_dots`] takes fewer instructions for several rows than [`Simd::dots`] of signed codes.
-    const FLIPS: bool = false;
     /// Activation rows that [`Simd::dots`] serves best at once, 2, 4 or 8: as many as the registers hold integer sums.
     const INT8_ROWS: usize;
 
@@ -196,41 +194,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
             for t in 0..N {
                 let x = x[t][j];
                 sums[t] = if signed { self.dot_signed(sums[t], codes[j], x) } else { self.dot(sums[t], codes[j], x) };
-            }
-        }
-        sums
-    }
-    /// Magnitude of each signed code, and 255 where the code is negative, else 0.
-    #[inline(always)]
-    fn flips(self, codes: Self::Codes) -> [Self::Codes; 2] {
-        let (mut magnitudes, mut flips) = ([0; 64], [0; 64]);
-        self.store_codes(codes, &mut magnitudes, 0);
-        for (magnitude, flip) in magnitudes.iter_mut().zip(&mut flips) {
-            let code = *magnitude as i8;
-            (*magnitude, *flip) = (code.unsigned_abs(), if code < 0 { 255 } else { 0 });
-        }
-        [self.load_codes(&magnitudes, 0), self.load_codes(&flips, 0)]
-    }
-    /// For each of `N` activation rows, `start` + Σ over `4 · J` columns of magnitude · x, where x has all its bits
-    /// flipped (−x − 1) if the code is negative. So the sum of the negative codes' magnitudes as `start` gives the dot
-    /// product of signed codes.
-    #[inline(always)]
-    fn flipped_dots<const N: usize, const J: usize>(
-        self,
-        start: Self::I32,
-        flips: &[[Self::Codes; 2]; J],
-        x: [&[i32; J]; N],
-    ) -> [Self::I32; N] {
-        let (mut sums, zero) = ([start; N], self.splat_i32(0));
-        for t in 0..N {
-            for j in 0..J {
-                let ([magnitudes, flips], x) = (flips[j], x[t][j].to_le_bytes());
-                for i in 0..4 {
-                    let [x, flipped] = [x[i as usize] as i8, !x[i as usize] as i8].map(i32::from);
-                    let (x, flipped) = (self.splat_i32(x), self.splat_i32(flipped));
-                    let x = self.select_gt(self.byte(flips, i), zero, flipped, x);
-                    sums[t] = self.add_i32(sums[t], self.mul_i32(self.byte(magnitudes, i), x));
-                }
             }
         }
         sums

@@ -171,26 +171,6 @@ impl Codes {
             }
             assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, signed");
         }
-        let mut flips = [s.flips(signed[0]); J];
-        let mut negative = s.splat_i32(0);
-        for j in 0..J {
-            flips[j] = s.flips(signed[j]);
-            let [magnitudes, flip] = flips[j];
-            for i in 0..4 {
-                negative = s.add_i32(negative, s.byte(s.and(magnitudes, flip), i));
-            }
-        }
-        let sums = s.flipped_dots(negative, &flips, rows);
-        for t in 0..N {
-            let mut want = s.splat_i32(0);
-            for j in 0..J {
-                for (i, x) in words[t][j].to_le_bytes().into_iter().enumerate() {
-                    let code = s.byte_signed(signed[j], i as u32);
-                    want = s.add_i32(want, s.mul_i32(code, s.splat_i32(i32::from(x as i8))));
-                }
-            }
-            assert_eq!(ints(s, sums[t]), ints(s, want), "row {t} of {N}, {J} words, flipped");
-        }
         // With more bits for codes, fewer products fit into 16 bits.
         for (largest, pair_sums) in [(127, 1), (63, 2), (31, 4), (15, 8), (7, 18), (3, 43)] {
             let mut codes = signed;
