@@ -132,6 +132,7 @@ impl Kernels for Cpu {
         add(Add) => add_rows,
         add_gated(AddGated) => add_gated_rows,
         scale(Scale) => scale_rows,
+        soft_cap(SoftCap) => soft_cap_rows,
         argmax(Argmax) => argmax_rows,
         sample(Sample) => sample_rows,
         attention(Attention) => flash_attention,

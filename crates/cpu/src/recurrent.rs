@@ -13,7 +13,7 @@ use gristmill_kernels::ops::{
 use gristmill_kernels::simd::{Kernel, Simd};
 
 /// Lanes of a vector.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 /// Elements of the largest tile of a head's state.
 const LARGEST_TILE: usize = DELTA_WIDTHS[4] * DELTA_TILE;
 /// Channels of a convolution that a thread takes at most.

@@ -2,10 +2,13 @@
 
 use super::Cpu;
 use super::host;
+use super::math::tanh;
 use super::out::EachRow;
+use super::recurrent::LANES;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
     Add, AddGated, Epilogue, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Rotary, Scale,
+    SoftCap,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::tensor::ViewMut;
@@ -164,6 +167,11 @@ impl Cpu {
         self.each_row_of(Scale::NAME, &mut y, &|_, y| y.iter_mut().for_each(|y| *y *= factor))
     }
 
+    pub(super) fn soft_cap_rows(&self, call: SoftCap) -> Result<()> {
+        let SoftCap { cap, mut y } = call;
+        self.each_row_of(SoftCap::NAME, &mut y, &|_, y| self.level.run(SoftCapRow { cap, y }))
+    }
+
     pub(super) fn combine_rows(&self, call: MoeCombine) -> Result<()> {
         let MoeCombine { out, weights, epilogue, mut y } = call;
         let (out, weights) = (host::rows(MoeCombine::NAME, out)?, host::rows(MoeCombine::NAME, weights)?);
@@ -180,6 +188,27 @@ impl Cpu {
                 write_out(epilogue, sums, y);
             }
         })
+    }
+}
+
+/// y = cap · tanh(y / cap).
+struct SoftCapRow<'a> {
+    cap: f32,
+    y: &'a mut [f32],
+}
+
+impl Kernel for SoftCapRow<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (cap, inverse) = (s.splat(self.cap), s.splat(1.0 / self.cap));
+        for y in self.y.chunks_mut(LANES) {
+            let mut padded = [0.0; LANES];
+            padded[..y.len()].copy_from_slice(y);
+            let capped = s.to_array(s.mul(cap, tanh(s, s.mul(s.load_f32(&padded, 0), inverse))));
+            y.copy_from_slice(&capped[..y.len()]);
+        }
     }
 }
 

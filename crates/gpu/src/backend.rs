@@ -215,6 +215,10 @@ impl<V: Vendor> Kernels for GpuBackend<V> {
         elementwise::scale(self.gpu(), call.into_inner())
     }
 
+    fn soft_cap(&self, call: Checked<SoftCap>) -> Result<()> {
+        elementwise::soft_cap(self.gpu(), call.into_inner())
+    }
+
     fn argmax(&self, call: Checked<Argmax>) -> Result<()> {
         argmax::argmax(self.gpu(), call.into_inner())
     }

@@ -208,6 +208,10 @@ pub(super) const MUTATIONS: &[Mutation] = mutations! {
         "for_each(|y| *y *= factor)" => "for_each(|y| *y /= factor)",
         "y.iter_mut().for_each(|y| *y *= factor)" => "y.iter_mut().skip(1).for_each(|y| *y *= factor)",
     }
+    soft_cap in "cpu/src/rows.rs" by [soft_cap] {
+        "s.load_f32(&padded, 0), inverse)" => "s.load_f32(&padded, 0), cap)",
+        "s.mul(cap, tanh(s," => "s.mul(s.splat(1.0), tanh(s,",
+    }
     argmax in "cpu/src/sample.rs" by [argmax] {
         "position(has) else" => "rposition(has) else",
         "(start + at) as u32" => "at as u32",

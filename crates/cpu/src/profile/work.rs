@@ -183,6 +183,7 @@ moves! {
     Multiply: x, gate, out;
     AddGated: x, gate, y * 2;
     Scale: y * 2;
+    SoftCap: y * 2;
     Argmax: x, out;
     Sample: logits, out;
 }

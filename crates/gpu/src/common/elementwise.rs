@@ -5,7 +5,7 @@ use crate::epilogue::{EpilogueParams, ProductEpilogue};
 use gristmill_kernels::error::Result;
 
 use crate::{Arg, Device, Kernel, Launch};
-use gristmill_kernels::ops::{Add, AddGated, MoeCombine, Multiply, Operation, Scale};
+use gristmill_kernels::ops::{Add, AddGated, MoeCombine, Multiply, Operation, Scale, SoftCap};
 use gristmill_kernels::tensor::{View, ViewMut};
 
 /// Columns of a block: four for each thread.
@@ -72,6 +72,12 @@ pub(crate) fn scale(device: &Device, call: Scale) -> Result<()> {
     let Scale { factor, y } = call;
     let params = ElementsParams { scale: factor, ..ElementsParams::of(&y) };
     launch(device, "scale_rows", &y, &[Arg::change(&y), Arg::params(&params)])
+}
+
+pub(crate) fn soft_cap(device: &Device, call: SoftCap) -> Result<()> {
+    let SoftCap { cap, y } = call;
+    let params = ElementsParams { scale: cap, ..ElementsParams::of(&y) };
+    launch(device, "soft_cap", &y, &[Arg::change(&y), Arg::params(&params)])
 }
 
 pub(crate) fn multiply(device: &Device, call: Multiply) -> Result<()> {

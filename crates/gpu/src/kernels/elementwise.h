@@ -52,6 +52,19 @@ KERNEL(scale_rows)
     store_four(y + row * p.y_stride + col, b, left, p.aligned);
 }
 
+// y = cap · tanh(y / cap), the cap is the factor.
+KERNEL(soft_cap)
+(INOUT(float, y, 0), PARAMS(ElementsParams, p, 1)) {
+    HERE;
+    dependency_launch();
+    dependency_wait();
+    u64 row = here.block_x(), col = first_column(here), left = p.cols - col;
+    if (row >= p.rows || col >= p.cols) return;
+    Four v = load_four(y + row * p.y_stride + col, left, p.aligned);
+    for (u32 i = 0; i < 4; i++) v.at[i] = p.scale * tanhf(v.at[i] / p.scale);
+    store_four(y + row * p.y_stride + col, v, left, p.aligned);
+}
+
 // out = x · gate, or x · sigmoid(gate).
 template <bool SIGMOID>
 DEV void multiply_row(Here here, const GLOBAL float* x, const GLOBAL float* gate, GLOBAL float* y,

@@ -112,3 +112,20 @@ impl Check for Scale<'_> {
         require(self.factor.is_finite(), Self::NAME, "factor", self.factor, "must be finite")
     }
 }
+
+/// y = cap · tanh(y / cap): values of any size come to lie between −cap and cap, small ones stay as they are.
+#[derive(Debug)]
+pub struct SoftCap<'a> {
+    /// The limit, above 0.
+    pub cap: f32,
+    /// T × K.
+    pub y: ViewMut<'a, f32>,
+}
+
+impl Check for SoftCap<'_> {
+    fn check(&mut self, device: DeviceId) -> Result<()> {
+        on_device(Self::NAME, device, &[self.y.device()])?;
+        let positive = self.cap.is_finite() && self.cap > 0.0;
+        require(positive, Self::NAME, "cap", self.cap, "must be finite and above 0")
+    }
+}

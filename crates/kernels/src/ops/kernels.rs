@@ -284,6 +284,7 @@ operations! {
         add(Add),
         add_gated(AddGated),
         scale(Scale),
+        soft_cap(SoftCap),
         argmax(Argmax),
         sample(Sample),
         kv_write(KvWrite),

@@ -32,7 +32,7 @@ pub use attention::{
     visible,
 };
 pub use check::{MAX_EXPERTS, PADDING, elements, require};
-pub use elementwise::{Add, AddGated, Rope, RopeStyle, Rotary, Scale};
+pub use elementwise::{Add, AddGated, Rope, RopeStyle, Rotary, Scale, SoftCap};
 pub use experts::{ExpertScratch, ExpertWeights, Experts, MoeCombine, MoeGateUp, MoeGateUpAct, MoeMatmul};
 pub use kernels::{Checked, Fused, Graph, Heap, Kernels, Operation, Rates};
 pub use matrix::{Activation, Embed, Epilogue, GateUp, GateUpAct, Matmul, PrepareActivations};

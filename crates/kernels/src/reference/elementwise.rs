@@ -2,7 +2,7 @@
 
 use super::rows::{Rows, RowsMut};
 use crate::error::Result;
-use crate::ops::{AddGated, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale};
+use crate::ops::{AddGated, LayerNorm, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Scale, SoftCap};
 use crate::tensor::{View, ViewMut};
 
 /// 1 / sqrt(mean(x²) + eps).
@@ -96,5 +96,13 @@ pub(super) fn add_gated(call: AddGated) -> Result<()> {
 pub(super) fn scale(call: Scale) -> Result<()> {
     let Scale { factor, mut y } = call;
     RowsMut::new(Scale::NAME, &mut y)?.each(|_, y| y.iter_mut().for_each(|y| *y *= factor));
+    Ok(())
+}
+
+pub(super) fn soft_cap(call: SoftCap) -> Result<()> {
+    let SoftCap { cap, mut y } = call;
+    let cap = f64::from(cap);
+    let capped = |y: &mut f32| *y = (cap * (f64::from(*y) / cap).tanh()) as f32;
+    RowsMut::new(SoftCap::NAME, &mut y)?.each(|_, y| y.iter_mut().for_each(capped));
     Ok(())
 }

@@ -96,6 +96,7 @@ impl Kernels for Reference {
         rope(Rope) => elementwise::rope,
         add_gated(AddGated) => elementwise::add_gated,
         scale(Scale) => elementwise::scale,
+        soft_cap(SoftCap) => elementwise::soft_cap,
         argmax(Argmax) => sample::argmax,
         sample(Sample) => sample::sample,
         kv_write(KvWrite) => attention::write,

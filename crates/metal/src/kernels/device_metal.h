@@ -115,6 +115,7 @@ DEV bool claim(device u32* at, u32 value) {
 #define sqrtf(x) sqrt(x)
 #define rintf(x) rint(x)
 #define expf(x) exp(x)
+#define tanhf(x) tanh(x)
 
 // A float's bits, and back.
 DEV u32 bits_of(float value) { return as_type<u32>(value); }

@@ -49,6 +49,7 @@ macro_rules! with_parts {
             rope = rows::rope,
             add = rows::add,
             scale = rows::scale,
+            soft_cap = rows::soft_cap,
             copies = rows::copies,
             causal_conv = recurrent::causal_conv,
             delta_rule = recurrent::delta_rule,
@@ -114,6 +115,10 @@ fn exact(terms: usize) -> f64 {
 /// Error of a router's weights, which equal logits share: e^-x, a sum with it, a quotient and the product with the
 /// scale are rounded in turn, each by up to 2⁻²⁴ (the first counts half in the sum).
 const ROUTE: f64 = (3.5 / (1 << 24) as f64) * (3.5 / (1 << 24) as f64);
+
+/// Error of a capped value, in parts of the cap: an exponential, a sum with it, a quotient below 2 and a difference below
+/// 1 are rounded in turn. The exponential's error counts up to half, the quotient's ends in steps of 2⁻²³.
+const SOFT_CAP: f64 = (4.0 / (1 << 24) as f64) * (4.0 / (1 << 24) as f64);
 
 /// Error of products of weights with these rows as int8 with a scale per 32: rounding to steps of max / 127 has a
 /// variance of step² / 12 (for normals 3e-5 of theirs). Twice that is allowed, because few roundings may be unlucky

@@ -170,6 +170,26 @@ pub fn scale(suite: &Suite) {
     }
 }
 
+/// [`SoftCap`]: values far below the cap, near it and far beyond.
+pub fn soft_cap(suite: &Suite) {
+    let rng = &mut suite.rng("soft_cap");
+    for &tokens in suite.some("rows", TOKENS) {
+        for cols in [1, 17, 300] {
+            let (mut y, cap) = (with_wild_rows(rng, tokens, cols), rng.pick(&[1.0, 30.0, 50.0]));
+            let size = cap * rng.pick(&[0.5, 1.0, 3.0]);
+            y.iter_mut().for_each(|y| *y *= size);
+            let run = |b: &Backend| {
+                let mut y = Framed::of(b, &y, tokens, cols, Frame::ODD);
+                let finite = rows_of(&y.read(b), cols);
+                b.run(SoftCap { cap, y: y.view_mut() }).expect("soft_cap");
+                finite_rows(Output::from(y.read(b)), &finite, cols)
+            };
+            let energy = f64::from(cap * cap);
+            suite.check("soft_cap", &format_args!("{tokens} × {cols}, {cap}, × {size}"), nmse(SOFT_CAP, energy), &run);
+        }
+    }
+}
+
 /// [`Add`] and [`AddGated`].
 pub fn add(suite: &Suite) {
     let rng = &mut suite.rng("add");

@@ -78,6 +78,9 @@ fn sums(suite: &Suite) {
     refused(suite, "scale: infinite", Kind::Range, (3, 4), |b, y: &mut Framed<f32>| {
         b.run(Scale { factor: f32::INFINITY, y: y.view_mut() })
     });
+    for (case, cap) in [("soft_cap: none", 0.0), ("soft_cap: negative", -1.0), ("soft_cap: infinite", f32::INFINITY)] {
+        refused(suite, case, Kind::Range, (3, 4), |b, y: &mut Framed<f32>| b.run(SoftCap { cap, y: y.view_mut() }));
+    }
     let gate = Framed::of(b, &[1.0; 2], 2, 1, Frame::ODD);
     refused(suite, "add_gated: gates", Kind::Shape, (3, 4), |b, y| {
         b.run(AddGated { x: x.view(), gate: gate.view(), y: y.view_mut() })
