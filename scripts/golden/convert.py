@@ -83,6 +83,7 @@ CASES = {
     "dots1": Case(Shape("dots1", 32, 16, 4, 4, 16, 4, 2, shared=32, dense=1, scale=2.5), BF16, "qwen2"),
     "ernie4_5-moe": Case(Shape("ernie4_5-moe", 32, 16, 4, 1, 16, 4, 2, tied=True, theta=5e5, shared=48, dense=1), BF16,
                          "spm"),
+    "gemma2": Case(Shape("gemma2", 32, 32, 4, 2, 8, tied=True, window=4), BF16, "spm-bare"),
     "gemma3": Case(Shape("gemma3", 32, 32, 4, 1, 8, tied=True, layers=7, theta=1e6, window=4, rope=LINEAR), BF16,
                    "spm-bare"),
     "gpt-oss": Case(GPT_OSS, BF16, "gpt-4o", "30KB", mxfp4=True),

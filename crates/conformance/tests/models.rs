@@ -216,8 +216,16 @@ mod simulated {
     use std::sync::Arc;
 
     /// `gemma3-f32` comes closest to its tolerance.
-    const SOME: &[&str] =
-        &["qwen3moe-q4_k_m", "odd-f32", "gemma3-f32", "gpt-oss-mxfp4", "lfm2-f32", "qwen3next-f32", "qwen35-f32"];
+    const SOME: &[&str] = &[
+        "qwen3moe-q4_k_m",
+        "odd-f32",
+        "gemma3-f32",
+        "gpt-oss-mxfp4",
+        "lfm2-f32",
+        "qwen3next-f32",
+        "qwen35-f32",
+        "gemma2-q8_0",
+    ];
     /// Routers with a bias, and norms of queries and keys after their rotation.
     const BIASED: &[&str] = &["dots1-q8_0", "ernie4_5-moe-q8_0", "glm4moe-q8_0", "hunyuan-moe-q8_0", "minimax-m2-q8_0"];
 

@@ -7,8 +7,7 @@ use super::out::EachRow;
 use super::recurrent::LANES;
 use gristmill_kernels::error::Result;
 use gristmill_kernels::ops::{
-    Add, AddGated, Epilogue, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Rotary, Scale,
-    SoftCap,
+    Add, AddGated, Epilogue, LayerNorm, MoeCombine, Operation, QkNorm, RmsNorm, Rope, RopeStyle, Rotary, Scale, SoftCap,
 };
 use gristmill_kernels::simd::{Kernel, Simd};
 use gristmill_kernels::tensor::ViewMut;

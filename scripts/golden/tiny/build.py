@@ -2,6 +2,7 @@
 
 import torch
 from transformers import Dots1Config, Dots1ForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GptOssConfig, GptOssForCausalLM
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
@@ -16,7 +17,7 @@ from transformers.models.deepseek_v2.configuration_deepseek_v2 import DeepseekV2
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 
 from . import recurrent, shapes
-from .shapes import CONTEXT, EPS, GRANITE, LENGTHS, LONG, SPARSE_MIXER_NEAR, Shape
+from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LENGTHS, LOGIT_CAP, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = ("e_score_correction_bias", "expert_bias")
 # Where it is added to shares of a softmax, not to sigmoids.
@@ -25,7 +26,7 @@ SOFTMAX = ("ernie4_5-moe",)
 
 def norm_shift(shape: Shape, name: str) -> float:
     """Norms of Gemma, and most of Qwen3-Next and its successors, multiply by 1 + weight; the file has the sum."""
-    plus_one = shape.arch == "gemma3" or shape.arch in recurrent.QWEN and "linear_attn" not in name
+    plus_one = shape.arch in ("gemma2", "gemma3") or shape.arch in recurrent.QWEN and "linear_attn" not in name
     return 1.0 if plus_one and name.endswith("norm.weight") else 0.0
 
 
@@ -101,6 +102,11 @@ def build(shape: Shape):
         common["rope_parameters"] |= dict(partial_rotary_factor=shape.rotary / shape.head)
         model = MiniMaxM2ForCausalLM(MiniMaxM2Config(
             intermediate_size=shape.inner, head_dim=shape.head, **local, **common))
+    elif shape.arch == "gemma2":
+        model = Gemma2ForCausalLM(Gemma2Config(
+            intermediate_size=shape.inner, sliding_window=shape.window, query_pre_attn_scalar=shape.head,
+            attn_logit_softcapping=ATTENTION_CAP, final_logit_softcapping=LOGIT_CAP, **head, **common))
+        assert model.config.layer_types[:2] == ["sliding_attention", "full_attention"]
     elif shape.arch == "gemma3":
         common["rope_parameters"] = {"full_attention": common["rope_parameters"], "sliding_attention": {
             "rope_type": "default", "rope_theta": 10000.0}}
@@ -141,7 +147,7 @@ GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 
 # The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 # The embedding's standard deviation, where the model scales it up again, or where it would outweigh the blocks.
-EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma3": 1 / 8, "lfm2moe": 1 / 4}
+EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma2": 1 / 8, "gemma3": 1 / 8, "lfm2moe": 1 / 4}
 
 
 def randomise(model, shape: Shape, generator) -> None:

@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 
 from . import recurrent, shapes
-from .shapes import CONTEXT, EPS, GRANITE, LINEAR, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
+from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LINEAR, LOGIT_CAP, LLAMA3, LONG, SHORT, UNTRUNCATED, YARN, Shape
 
 
 def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
@@ -64,6 +64,9 @@ def write_model(path: pathlib.Path, shape: Shape, tensors: dict) -> None:
         writer.add_attention_scale(GRANITE["attention_multiplier"])
         writer.add_residual_scale(GRANITE["residual_multiplier"])
         writer.add_logit_scale(GRANITE["logits_scaling"])
+    if shape.arch == "gemma2":
+        writer.add_attn_logit_softcapping(ATTENTION_CAP)
+        writer.add_final_logit_softcapping(LOGIT_CAP)
     if shape.window:
         writer.add_sliding_window(shape.window)
     if shape.period:

@@ -6,6 +6,9 @@ VOCAB = 288
 LENGTHS = (32, 14, 5)
 CONTEXT = 128
 EPS = 1e-5
+# Gemma 2's caps, so low that these models' logits reach them.
+ATTENTION_CAP = 2.0
+LOGIT_CAP = 3.0
 # NMSE of the logits that the test allows, by format.
 TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3, "mxfp4": 1e-3}
 # The k-th and the next router logit are at least this far apart.
@@ -79,6 +82,8 @@ MODELS = {
     "phimoe-q8_0": Shape("phimoe", 32, 32, 4, 2, 8, 6, 2, bias=True, rope=LONGROPE | dict(original_max_position_embeddings=32)),
     "deepseek-f32": Shape("deepseek", 32, 16, 4, 4, 8, 6, 2, shared=32, dense=1),
     "deepseek-q8_0": Shape("deepseek", 64, 32, 4, 4, 16, 6, 2, shared=64, dense=1),
+    "gemma2-f32": Shape("gemma2", 32, 64, 4, 2, 16, tied=True, layers=3, window=9),
+    "gemma2-q8_0": Shape("gemma2", 64, 64, 4, 2, 16, tied=True, window=9),
     "gemma3-f32": Shape("gemma3", 32, 64, 4, 1, 16, tied=True, layers=7, theta=1e6, window=9, rope=LINEAR),
     "gemma3-q8_0": Shape("gemma3", 64, 64, 4, 1, 16, tied=True, layers=3, theta=1e6, window=9, period=2),
     "qwen2-f32": Shape("qwen2", 64, 96, 4, 2, 16, theta=1e6, bias=True),

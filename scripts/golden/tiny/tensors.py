@@ -35,7 +35,7 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     router = "router" if shape.arch in ("granitemoe", "phimoe") else "gate"
     router = "gate.wg" if shape.arch == "hunyuan-moe" else router
     norms = [("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")]
-    if shape.arch == "gemma3":
+    if shape.arch in ("gemma2", "gemma3"):
         norms = [("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm"),
                  ("ffn_norm", "pre_feedforward_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")]
     if shape.arch in ("gpt-oss", "glm4moe"):

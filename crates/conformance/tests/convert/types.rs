@@ -46,6 +46,7 @@ const READ_IN: &[(&str, &[&str])] = &[
             "deepseek",
             "dots1",
             "ernie4_5-moe",
+            "gemma2",
             "gemma3",
             "glm4moe",
             "gpt-oss",
@@ -73,6 +74,7 @@ const READ_IN: &[(&str, &[&str])] = &[
     (
         "sliding_window",
         &[
+            "gemma2",
             "gemma3",
             "gpt-oss",
             "gpt-oss-dense",
@@ -102,7 +104,7 @@ const READ_IN: &[(&str, &[&str])] = &[
             "smollm",
         ],
     ),
-    ("layer_types", &["dots1", "gemma3", "gpt-oss", "gpt-oss-dense", "lfm2moe", "qwen35", "qwen35moe"]),
+    ("layer_types", &["dots1", "gemma2", "gemma3", "gpt-oss", "gpt-oss-dense", "lfm2moe", "qwen35", "qwen35moe"]),
 ];
 
 /// Settings whose `null` means that they are not set, and the folders where that is so; an empty list means all.

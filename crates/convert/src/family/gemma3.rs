@@ -16,12 +16,12 @@ pub(super) const FAMILY: Family = Family {
         expect_flag("use_bidirectional_attention", false),
     ],
     globals: &[GLOBALS],
-    layer: &[NORMS, ATTENTION],
+    layer: &[NORMS, QK_NORMS, ATTENTION],
     ..BASE
 };
 
 /// Files mean that attention is scaled by the width of a head.
-const SCALE: Kind = Kind::InverseRootUnless("head_dim");
+pub(super) const SCALE: Kind = Kind::InverseRootUnless("head_dim");
 
 const KEYS: &[Key] = &[
     Key { ours: "attention.scale", theirs: &["query_pre_attn_scalar"], kind: SCALE, or: Or::Skip },
@@ -37,14 +37,18 @@ const fn norm(ours: &'static str, theirs: &'static str) -> Rule {
 }
 
 /// The output head is the embedding table.
-const GLOBALS: &[Rule] =
+pub(super) const GLOBALS: &[Rule] =
     &[needed("token_embd.weight", "model.embed_tokens.weight"), norm("output_norm.weight", "model.norm.weight")];
 
-const NORMS: &[Rule] = &[
+/// The norms before and after attention and MLP.
+pub(super) const NORMS: &[Rule] = &[
     norm("blk.{layer}.attn_norm.weight", "model.layers.{layer}.input_layernorm.weight"),
     norm("blk.{layer}.post_attention_norm.weight", "model.layers.{layer}.post_attention_layernorm.weight"),
     norm("blk.{layer}.ffn_norm.weight", "model.layers.{layer}.pre_feedforward_layernorm.weight"),
     norm("blk.{layer}.post_ffw_norm.weight", "model.layers.{layer}.post_feedforward_layernorm.weight"),
+];
+
+const QK_NORMS: &[Rule] = &[
     norm("blk.{layer}.attn_q_norm.weight", "model.layers.{layer}.self_attn.q_norm.weight"),
     norm("blk.{layer}.attn_k_norm.weight", "model.layers.{layer}.self_attn.k_norm.weight"),
 ];

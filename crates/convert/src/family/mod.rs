@@ -20,6 +20,7 @@ families! {
     deepseek: FAMILY;
     dots1: FAMILY;
     ernie4_5_moe: FAMILY;
+    gemma2: FAMILY;
     gemma3: FAMILY;
     glm4_moe: FAMILY;
     gpt_oss: FAMILY;

@@ -11,7 +11,7 @@ use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
     GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary,
-    Route, Scale,
+    Route, Scale, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -197,7 +197,7 @@ impl Step<'_> {
         self.norm_matmul(&block.norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
         let (eps, after_rotation) = (self.spec.norm_eps, spec.norm_after_rope);
         let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps, after_rotation });
-        let AttentionSpec { heads, scale, window, .. } = *spec;
+        let AttentionSpec { heads, scale, cap, window, .. } = *spec;
         b.run(Attend {
             qkv: s.qkv.view_mut(t, columns)?.columns(gate..columns)?,
             norms,
@@ -209,7 +209,7 @@ impl Step<'_> {
                 scale,
                 window,
                 sinks: weights.sinks.as_ref(),
-                softcap: None,
+                softcap: cap,
                 precision: self.precision,
             },
             out: s.attended.view_mut(t, attended)?,
@@ -345,6 +345,9 @@ impl Step<'_> {
         b.run(Matmul { rows: Some(s.output_rows.view(rows, 1)?), bias, ..Matmul::new(head, &s.act, y) })?;
         if self.spec.logit_scale != 1.0 {
             b.run(Scale { factor: self.spec.logit_scale, y: s.logits.view_mut(rows, head.rows())? })?;
+        }
+        if let Some(cap) = self.spec.logit_cap {
+            b.run(SoftCap { cap, y: s.logits.view_mut(rows, head.rows())? })?;
         }
         Ok(())
     }

@@ -36,6 +36,8 @@ pub struct ModelSpec {
     pub residual_scale: f32,
     /// Multiplies the logits.
     pub logit_scale: f32,
+    /// Logits, after their scale, become cap · tanh(logit / cap).
+    pub logit_cap: Option<f32>,
     /// The output head is the embedding table.
     pub tied_embeddings: bool,
     /// The output head has a bias.
@@ -192,6 +194,8 @@ pub struct AttentionSpec {
     pub value_width: usize,
     /// Multiplies q · k.
     pub scale: f32,
+    /// Then q · k becomes cap · tanh(q · k / cap).
+    pub cap: Option<f32>,
     /// Only the last `window` positions, the token's own included, are seen.
     pub window: Option<usize>,
     /// Each head has a logit that takes part in the softmax and has no value.

@@ -25,6 +25,7 @@ architectures! {
     deepseek: "deepseek";
     dots1: "dots1";
     ernie4_5_moe: "ernie4_5-moe";
+    gemma2: "gemma2";
     gemma3: "gemma3";
     glm4moe: "glm4moe";
     gpt_oss: "gpt-oss";
@@ -54,7 +55,6 @@ const MISSING: &[(&str, &[&str])] = &[
     ("norms of queries and keys after their rotation", &["hunyuan-dense"]),
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
-    ("caps of attention's logits (soft-capping)", &["gemma2"]),
     ("layers that share keys and values", &["gemma3n", "gemma4"]),
     ("layers without RoPE", &["afmoe", "exaone-moe", "exaone4", "llama4", "smollm3"]),
     ("a temperature of attention that depends on the position", &["mistral3", "mistral4"]),

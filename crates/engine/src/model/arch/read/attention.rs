@@ -54,6 +54,7 @@ impl Reader<'_> {
             key_width,
             value_width,
             scale: scale.unwrap_or_else(|| (1.0 / (key_width as f64).sqrt()) as f32),
+            cap: None,
             window: self.optional_count("attention.sliding_window", usize::MAX)?,
             sinks: false,
             qk_norm: None,

@@ -119,6 +119,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A cap of logits; 0 stands for none, and `default` for a file that does not say.
+    pub(super) fn cap(&self, suffix: &str, default: Option<f32>) -> Result<Option<f32>> {
+        match self.source.optional::<f32>(&self.key(suffix))? {
+            None => Ok(default),
+            Some(_) => self.number_or_zero(suffix),
+        }
+    }
+
     /// A factor; 1 if the file does not say.
     pub(super) fn factor(&self, suffix: &str) -> Result<f32> {
         Ok(self.number_or_zero(suffix)?.unwrap_or(1.0))
@@ -222,6 +230,7 @@ impl<'a> Reader<'a> {
             embedding_scale: 1.0,
             residual_scale: 1.0,
             logit_scale: 1.0,
+            logit_cap: None,
             tied_embeddings: !self.tensor("output.weight"),
             output_bias: self.tensor("output.bias"),
             pooling: self.pooling()?,
@@ -244,11 +253,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether each layer has a window, first to last: of every `period` layers all but the last, unless the file has
-    /// another period or a flag for each layer. The file must give the width of the window.
+    /// Whether each layer has a window: see [`Self::window_pattern`]. The file must give the width of the window.
     pub(super) fn windowed(&self, period: usize) -> Result<Vec<bool>> {
-        let (layers, suffix) = (self.layers()?, "attention.sliding_window_pattern");
         self.count("attention.sliding_window", MAX_CONTEXT)?;
+        self.window_pattern(period)
+    }
+
+    /// Whether each layer has a window, first to last: of every `period` layers all but the last, unless the file has
+    /// another period or a flag for each layer.
+    pub(super) fn window_pattern(&self, period: usize) -> Result<Vec<bool>> {
+        let (layers, suffix) = (self.layers()?, "attention.sliding_window_pattern");
         let key = self.key(suffix);
         if let Some(Value::Array(_)) = self.source.file.metadata().value(&key) {
             let windowed = self.source.required::<&[bool]>(&key)?;
