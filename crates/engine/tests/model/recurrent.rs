@@ -37,10 +37,52 @@ fn layers_are_of_several_kinds() {
     assert_eq!(kinds(&flags), kinds(&Tiny::qwen35()));
 }
 
+/// An array has a value for each layer, or also for each layer that predicts further tokens; none more, none fewer.
+#[test]
+fn arrays_of_layers_have_their_length() {
+    type Of = (&'static str, Value, &'static str);
+    let heads = |counts: &[u32]| -> Of { ("attention.head_count_kv", numbers(counts), "numbers") };
+    let flags =
+        |flags: &[bool]| -> Of { ("attention.recurrent_layers", Value::Array(Array::Bool(flags.to_vec())), "flags") };
+    let read_with = |tiny: &Tiny, arch: &str, (key, value, _): &Of| {
+        let mut tiny = tiny.clone();
+        tiny.set(&format!("{arch}.{key}"), value.clone());
+        read(&tiny)
+    };
+    for (arch, tiny, good, bad) in [
+        ("lfm2", Tiny::lfm2(), heads(&[0, 2]), [heads(&[]), heads(&[0]), heads(&[0, 2, 2])]),
+        ("qwen35", Tiny::qwen35(), heads(&[1, 1]), [heads(&[]), heads(&[1]), heads(&[1, 1, 1])]),
+        ("qwen35", Tiny::qwen35(), flags(&[true, false]), [flags(&[]), flags(&[true]), flags(&[true, false, true])]),
+    ] {
+        assert_eq!(read_with(&tiny, arch, &good).expect("a good model").spec.layers.len(), 2);
+        for (bad, found) in bad.iter().zip([0, 1, 3]) {
+            let message = read_with(&tiny, arch, bad).expect_err("a bad length").to_string();
+            let (key, _, noun) = bad;
+            let says = format!("`{arch}.{key}`: {found} {noun} are not the 2 layers");
+            assert!(message.contains(&says), "{message}, not {says}");
+        }
+    }
+    // A third layer, which predicts further tokens.
+    let mut predicting = Tiny::qwen35();
+    predicting.set("qwen35.block_count", 3_u32);
+    predicting.set("qwen35.nextn_predict_layers", 1_u32);
+    for (part, shape) in [("eh_proj", &[64, 32][..]), ("enorm", &[32]), ("hnorm", &[32])] {
+        predicting.tensor(&format!("blk.2.nextn.{part}.weight"), shape);
+    }
+    for good in [heads(&[1, 1]), heads(&[1, 1, 1]), flags(&[true, false]), flags(&[true, false, false])] {
+        let spec = read_with(&predicting, "qwen35", &good).expect("a good model").spec;
+        assert_eq!((spec.layers.len(), spec.prediction_layers), (2, 1));
+    }
+    for bad in [heads(&[1; 4]), flags(&[true; 4])] {
+        let message = read_with(&predicting, "qwen35", &bad).expect_err("a bad length").to_string();
+        assert!(message.contains("are not the 2 layers"), "{message}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_refused_by_name() {
     type Change = fn(&mut Tiny);
-    let cases: [(Tiny, Change, &str); 14] = [
+    let cases: [(Tiny, Change, &str); 16] = [
         (
             Tiny::lfm2(),
             |t| t.set("lfm2.attention.head_count_kv", numbers(&[0, 2, 2])),
@@ -66,6 +108,8 @@ fn what_is_wrong_is_refused_by_name() {
             |t| t.set("qwen35.rope.dimension_sections", numbers(&[1, 0, 0, 0])),
             "`[1, 0, 0, 0]` is not supported",
         ),
+        (Tiny::qwen35(), |t| t.set("qwen35.rope.dimension_sections", numbers(&[1])), "`[1]` is not supported"),
+        (Tiny::qwen35(), |t| t.set("qwen35.feed_forward_length", numbers(&[48, 48])), "has the type array"),
         (Tiny::qwen35(), |t| t.tensor("blk.0.ssm_a", &[5]), "`blk.0.ssm_a`"),
     ];
     for (mut tiny, change, says) in cases {
@@ -88,6 +132,13 @@ fn a_state_larger_than_memory_is_refused_before_it_is_taken() {
     assert_eq!(state(1 << 30), ((2 << 30) + 16) * slot + (block << 30));
     let plan = Plan::new(&info, &limits(1 << 40), Precision::Exact, &backend).expect("a plan");
     assert!(matches!(plan.check(), Err(Error::Memory { .. })));
+    // A runner allocates nothing before: even the list of so many sequences would end the process.
+    let file = Tiny::qwen35().file(&mut Random(3));
+    let model = Arc::new(Model::with_backend(file, backend.into(), LoadOptions::default()).expect("a good model"));
+    for sequences in [1 << 40, usize::MAX] {
+        let error = Runner::new(model.clone(), limits(sequences)).expect_err("it does not fit");
+        assert!(matches!(error, Error::Memory { needed, free, .. } if needed > free), "{error}");
+    }
 }
 
 #[test]

@@ -253,6 +253,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The values of the model's layers in an array that has one for each, and may have one for each layer that
+    /// predicts further tokens too.
+    fn of_layers<'v, T>(&self, suffix: &str, values: &'v [T], noun: &str) -> Result<&'v [T]> {
+        let (layers, found) = (self.layers()?, values.len());
+        match values.get(..layers) {
+            Some(own) if found == layers || found == layers + self.prediction_layers()? => Ok(own),
+            _ => self.wrong(suffix, format!("{found} {noun}"), format!("are not the {layers} layers")),
+        }
+    }
+
     /// Whether each layer has a window: see [`Self::window_pattern`]. The file must give the width of the window.
     pub(super) fn windowed(&self, period: usize) -> Result<Vec<bool>> {
         self.count("attention.sliding_window", MAX_CONTEXT)?;
@@ -266,12 +276,7 @@ impl<'a> Reader<'a> {
         let key = self.key(suffix);
         if let Some(Value::Array(_)) = self.source.file.metadata().value(&key) {
             let windowed = self.source.required::<&[bool]>(&key)?;
-            return match windowed.len() == layers {
-                true => Ok(windowed.to_vec()),
-                false => {
-                    self.wrong(suffix, format!("{} flags", windowed.len()), format!("are not the {layers} layers"))
-                }
-            };
+            return Ok(self.of_layers(suffix, windowed, "flags")?.to_vec());
         }
         let period = self.optional_count(suffix, MAX_CONTEXT)?.unwrap_or(period);
         Ok((0..layers).map(|layer| layer % period < period - 1).collect())

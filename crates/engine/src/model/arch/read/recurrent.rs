@@ -27,13 +27,10 @@ impl Reader<'_> {
         let Some(Value::Array(_)) = self.source.file.metadata().value(&key) else {
             return Ok(vec![self.count(suffix, MAX_WIDTH)?; layers]);
         };
-        let heads: Vec<usize> = self.source.required(&key)?;
-        if heads.len() != layers {
-            let rule = format!("are not the {layers} layers");
-            return self.wrong(suffix, format!("{} numbers", heads.len()), rule);
-        }
+        let all: Vec<usize> = self.source.required(&key)?;
+        let heads = self.of_layers(suffix, &all, "numbers")?;
         match heads.iter().find(|&&heads| heads > MAX_WIDTH) {
-            None => Ok(heads),
+            None => Ok(heads.to_vec()),
             Some(heads) => self.wrong(suffix, heads, super::supported(MAX_WIDTH)),
         }
     }
@@ -43,12 +40,7 @@ impl Reader<'_> {
     pub(in crate::model::arch) fn recurrent(&self) -> Result<Vec<bool>> {
         let (layers, suffix) = (self.layers()?, "attention.recurrent_layers");
         if let Some(flags) = self.source.optional::<&[bool]>(&self.key(suffix))? {
-            // Layers that predict further tokens have flags too.
-            if ![layers, layers + self.prediction_layers()?].contains(&flags.len()) {
-                let rule = format!("are not the {layers} layers");
-                return self.wrong(suffix, format!("{} flags", flags.len()), rule);
-            }
-            return Ok(flags[..layers].to_vec());
+            return Ok(self.of_layers(suffix, flags, "flags")?.to_vec());
         }
         let interval = self.optional_count("full_attention_interval", MAX_WIDTH)?.unwrap_or(INTERVAL);
         Ok((0..layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect())
