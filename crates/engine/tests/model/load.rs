@@ -19,6 +19,25 @@ fn refusal(mut tiny: Tiny, change: impl FnOnce(&mut Tiny)) -> String {
     read(&tiny).expect_err("a bad model").to_string()
 }
 
+/// An architecture that is unknown is refused with the part that its layers need, where that is known.
+#[test]
+fn the_part_that_an_architecture_needs_is_named() {
+    for (architecture, needs) in [
+        ("mamba2", ", because it needs a selective state space (Mamba)"),
+        ("jamba", ", because it needs a selective state space (Mamba)"),
+        ("nemotron_h", ", because it needs a selective state space (Mamba)"),
+        ("deepseek2", ", because it needs latent attention (MLA)"),
+        ("gemma4", ", because it needs layers that share keys and values"),
+        // Nothing but its keys is unknown; and nothing at all is known.
+        ("hunyuan-dense", ""),
+        ("unheard-of", ""),
+    ] {
+        let message = refusal(Tiny::qwen3moe(), |tiny| tiny.set("general.architecture", architecture));
+        let says = format!("architecture `{architecture}` is not supported{needs}; known architectures: deepseek,");
+        assert!(message.contains(&says), "{message}");
+    }
+}
+
 #[test]
 fn unknown_parts_are_named() {
     for (key, value, says) in [

@@ -46,13 +46,15 @@ architectures! {
 
 /// Architectures that are not implemented, and the part that they need.
 const MISSING: &[(&str, &[&str])] = &[
-    ("latent attention (MLA)", &["deepseek2", "glm-dsa", "kimi-linear", "minicpm3"]),
+    (
+        "latent attention (MLA)",
+        &["deepseek2", "deepseek2-ocr", "deepseek32", "glm-dsa", "kimi-linear", "minicpm3", "plm"],
+    ),
     (
         "a selective state space (Mamba)",
         &["mamba", "mamba2", "jamba", "falcon-h1", "granitehybrid", "nemotron_h", "nemotron_h_moe", "plamo2"],
     ),
     ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
-    ("norms of queries and keys after their rotation", &["hunyuan-dense"]),
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
     ("layers that share keys and values", &["gemma3n", "gemma4"]),
