@@ -189,7 +189,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`TemplateError::Raised`] if the template refuses the messages, another error if it fails or exceeds a bound.
     pub fn render(&self, chat: &Chat, options: &RenderOptions) -> Result<String, TemplateError> {
-        let root = context::context(chat, options);
+        let root = context::context(&self.source, chat, options);
         let budget = Budget::new();
         let env = library::environment(&budget, options.now.unwrap_or_else(SystemTime::now));
         let guarded = self.parse()?;

@@ -106,11 +106,17 @@ fn templates_read_fields_of_openai() {
         {"role": "tool", "content": "1", "tool_call_id": "c1", "name": "weigh"},
         {"role": "tool", "content": "1", "tool_call_id": "c1", "name": "own"},
         {"role": "tool", "content": "1", "tool_call_id": "other"},
-        {"role": "assistant", "content": "x", "reasoning_content": "hm", "tool_calls": [call(json!("c1"), "again")]},
+        {"role": "assistant", "content": "x", "reasoning_content": "hm", "thinking": "hm",
+         "tool_calls": [call(json!("c1"), "again")]},
         {"role": "tool", "content": "1", "tool_call_id": "c1", "name": "again"},
         {"role": "assistant", "content": "x", "reasoning_content": "hm", "thinking": "hm"},
     ]);
     assert_eq!(found, [expected, json!([{"type": "function", "function": {"name": "now"}}])]);
+    // The template of gpt-oss refuses a call with both reasoning and text.
+    let source =
+        "{#<|channel|>#}{{ messages | selectattr('thinking', 'defined') | map(attribute='content') | join(',') }}";
+    let text = ChatTemplate::new(source).unwrap().render(&chat, &RenderOptions::default());
+    assert_eq!(text.as_deref(), Ok(",x"), "the first call, and the message without one");
     let none = template.render(&Chat::default(), &RenderOptions::default());
     assert_eq!(none.as_deref(), Ok("[]\nnull"), "no tools are null, as in transformers");
 }
@@ -118,6 +124,14 @@ fn templates_read_fields_of_openai() {
 fn render(source: &str) -> Result<String, TemplateError> {
     let chat = Chat::new(vec![Message::new(Role::User, "Hello")]);
     ChatTemplate::new(source)?.render(&chat, &RenderOptions::default())
+}
+
+/// Nothing is not iterable, as in Jinja: the template of Qwen3-Coder asks for the length of tools that are.
+#[test]
+fn nothing_is_not_iterable() {
+    let source = "{% for x in [none, 1, 'ab', [], {}, unknown] %}{{ x is iterable }} {% endfor %}\
+                  {% if tools is iterable and tools | length > 0 %}tools{% endif %}";
+    assert_eq!(render(source).as_deref(), Ok("False False True True True True "));
 }
 
 #[test]

@@ -59,6 +59,7 @@ mod tests {
             ("<tool_call>name<arg_key>", "GLM"),
             ("<minimax:tool_call>", "MiniMax"),
             ("List of tools: <|tool_list_start|>", "LFM2"),
+            ("\"\\n\" + \"List of tools: [\"", "LFM2"),
             ("ipython", "Llama"),
             ("[TOOL_CALLS] [", "Mistral (list)"),
             ("[TOOL_CALLS]name[ARGS]", "Mistral (named)"),

@@ -9,15 +9,18 @@ use serde_json::{Map, Value as Json, json};
 use super::RenderOptions;
 use super::message::{Call, Chat, Message, Role, Tool};
 
-/// The variables of a rendering.
-pub(super) fn context(chat: &Chat, options: &RenderOptions) -> Value {
+/// A mark of gpt-oss. Its template reads `thinking`, and refuses a call with both reasoning and text.
+const REFUSES_BOTH: &str = "<|channel|>";
+
+/// The variables of a rendering of this template.
+pub(super) fn context(source: &str, chat: &Chat, options: &RenderOptions) -> Value {
     let tools = match chat.tools.as_slice() {
         // Defined, and nothing, as in transformers.
         [] => Json::Null,
         tools => tools.iter().map(tool).collect(),
     };
     let mut variables = Map::new();
-    variables.insert("messages".to_owned(), messages(&chat.messages));
+    variables.insert("messages".to_owned(), messages(&chat.messages, source.contains(REFUSES_BOTH)));
     variables.insert("tools".to_owned(), tools);
     variables.insert("add_generation_prompt".to_owned(), options.add_generation_prompt.into());
     let mut set = |name: &str, value: Option<Json>| value.map(|value| variables.insert(name.to_owned(), value));
@@ -28,18 +31,18 @@ pub(super) fn context(chat: &Chat, options: &RenderOptions) -> Value {
     variables.iter().map(|(name, value)| (name.as_str(), Value::from_serialize(value))).collect()
 }
 
-fn messages(messages: &[Message]) -> Json {
+fn messages(messages: &[Message], refuses_both: bool) -> Json {
     // The names of the tools by the ids of the latest calls.
     let mut called = HashMap::new();
     let message = |from: &Message| {
         called.extend(from.calls.iter().map(|call| (call.id.clone(), call.name.clone())));
         let name = || called.get(from.call_id.as_ref()?).filter(|_| from.role == Role::Tool).cloned();
-        message(from, from.name.clone().or_else(name))
+        message(from, from.name.clone().or_else(name), refuses_both)
     };
     messages.iter().map(message).collect()
 }
 
-fn message(from: &Message, name: Option<String>) -> Json {
+fn message(from: &Message, name: Option<String>, refuses_both: bool) -> Json {
     let mut fields = Map::new();
     fields.insert("role".to_owned(), from.role.name().into());
     fields.insert("content".to_owned(), from.text.as_str().into());
@@ -48,8 +51,7 @@ fn message(from: &Message, name: Option<String>) -> Json {
     set("tool_call_id", from.call_id.clone().map(Json::from));
     let has_calls = !from.calls.is_empty();
     set("tool_calls", has_calls.then(|| from.calls.iter().map(call).collect()));
-    // The template of gpt-oss reads `thinking`, and refuses a call with both reasoning and text.
-    let thinking = from.reasoning.clone().filter(|_| !has_calls || from.text.is_empty());
+    let thinking = from.reasoning.clone().filter(|_| !(refuses_both && has_calls && !from.text.is_empty()));
     set("thinking", thinking.map(Json::from));
     set("reasoning_content", from.reasoning.clone().map(Json::from));
     fields.into()

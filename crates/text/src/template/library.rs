@@ -161,13 +161,15 @@ macro_rules! tests_by_name {
 fn add_tests(env: &mut Environment, budget: &Budget) {
     let all = tests_by_name! {
         "boolean": is_boolean, "defined": is_defined, "divisibleby": is_divisibleby, "even": is_even, "false": is_false,
-        "float": is_float, "in": is_in, "integer": is_integer, "iterable": is_iterable, "mapping": is_mapping,
+        "float": is_float, "in": is_in, "integer": is_integer, "mapping": is_mapping,
         "none": is_none, "number": is_number, "odd": is_odd, "sequence": is_sequence, "string": is_string,
         "true": is_true, "undefined": is_undefined,
         "eq": is_eq, "equalto": is_eq, "==": is_eq, "sameas": is_eq, "ne": is_ne, "!=": is_ne,
         "lt": is_lt, "lessthan": is_lt, "<": is_lt, "le": is_le, "<=": is_le,
         "gt": is_gt, "greaterthan": is_gt, ">": is_gt, "ge": is_ge, ">=": is_ge,
     };
+    // Nothing is no list in Python, though minijinja goes through it as through an empty one.
+    env.add_test("iterable", |value: &Value| !value.is_none() && tests::is_iterable(value));
     for (name, test) in all {
         let account = budget.clone();
         env.add_test(name, move |state: &State, args: Rest<Value>| -> Result<bool, Error> {
