@@ -4,7 +4,8 @@ use gristmill_engine::template::{Message, Role};
 use gristmill_engine::{Chat, ConverseOptions, SamplingOptions};
 use serde_json::{Value, json};
 
-use crate::server::{Running, engine, model, options};
+use crate::server::{Running, engine, model, model_of, options};
+use crate::tiny::Tiny;
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -122,6 +123,37 @@ fn stop_strings_and_prompts_that_repeat() {
     assert_eq!(server.ask(PATH, &body)["choices"], stopped["choices"]);
     let cached = |reply: &Value| reply["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a number");
     assert_eq!((cached(&whole), cached(&stopped) > 0), (0, true));
+}
+
+/// A model whose layers have states of fixed size goes on from where a state was kept: after the reply if the next turn
+/// repeats it, near the end of the first prompt if the next turn has another reply.
+#[test]
+fn the_next_turn_reuses_states_of_fixed_size() {
+    for tiny in [Tiny::lfm2(), Tiny::qwen35()] {
+        let server = Running::new(engine(&model_of(tiny), 2), options());
+        let system = json!({"role": "system", "content": "You are a miller. ".repeat(12)});
+        let first = json!({"role": "user", "content": "abc"});
+        // The bias leaves one token, the letter x.
+        let ask = |messages: Value| {
+            let body = json!({"messages": messages, "max_tokens": 9, "logit_bias": {"120": 100}, "temperature": 0});
+            let reply = server.ask(PATH, &body);
+            let text = reply["choices"][0]["message"]["content"].clone();
+            let (usage, own) = (&reply["usage"], &reply["usage"]["gristmill"]["choices"][0]);
+            let number = |value: &Value| value.as_u64().expect("a number");
+            let cached = number(&usage["prompt_tokens_details"]["cached_tokens"]);
+            assert_eq!(number(&own["reused_tokens"]), cached);
+            assert!(own.get("cache_miss").is_none_or(Value::is_null), "{own}");
+            (text, cached, number(&usage["prompt_tokens"]))
+        };
+        let (reply, cached, prompt) = ask(json!([system, first]));
+        assert_eq!((&reply, cached), (&json!("x".repeat(9)), 0));
+        let second = json!({"role": "user", "content": "and?"});
+        let turn = |reply: Value| json!([system, first, {"role": "assistant", "content": reply}, second]);
+        // The reply's last token was not computed.
+        assert_eq!(ask(turn(reply)).1, prompt + 8);
+        // The last whole block that is 8 tokens or more before the end of the first prompt.
+        assert_eq!(ask(turn(json!("no"))).1, (prompt - 8) / 16 * 16);
+    }
 }
 
 #[test]

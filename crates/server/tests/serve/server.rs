@@ -27,6 +27,16 @@ pub(crate) fn changed_model(change: impl FnOnce(&mut Tiny)) -> Arc<Model> {
     let mut tiny = Tiny::llama();
     speech::teach(&mut tiny);
     change(&mut tiny);
+    built(&tiny)
+}
+
+/// A model of another architecture, that can speak.
+pub(crate) fn model_of(mut tiny: Tiny) -> Arc<Model> {
+    speech::teach(&mut tiny);
+    built(&tiny)
+}
+
+fn built(tiny: &Tiny) -> Arc<Model> {
     let options = LoadOptions { device: "cpu".to_owned(), threads: Some(2), ..LoadOptions::default() };
     Arc::new(Model::from_file(tiny.file(&mut Random::fresh()), options).expect("a good model"))
 }
