@@ -10,7 +10,7 @@ use crate::machine;
 use crate::model::spec::ModelSpec;
 use crate::model::{ModelInfo, Scratch};
 use crate::notice::Notice;
-use crate::state::State;
+use crate::state::{Reuse, State};
 
 /// Bytes of a device's memory that are left to its driver. Kernels and captured graphs of a model take some tens of MB;
 /// the workspace of attention grows to 64 MB, and captured graphs keep its smaller predecessors.
@@ -45,12 +45,19 @@ impl Plan {
     /// # Errors
     /// [`Error::Limit`] if a limit is 0, or the context longer than [`MAX_CONTEXT`] or than the KV cache.
     pub fn new(info: &ModelInfo, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
-        Self::with_weights(&info.spec, info.weights.footprint(backend), limits, precision, backend)
+        let weights = info.weights.footprint(backend);
+        Self::with_weights(&info.spec, weights, limits, precision, backend, Reuse::Prefixes)
     }
 
     /// Plans for a runner of a model that is loaded: its weights are not counted.
-    pub(crate) fn loaded(spec: &ModelSpec, limits: &Limits, precision: Precision, backend: &Backend) -> Result<Self> {
-        Self::with_weights(spec, Footprint::default(), limits, precision, backend)
+    pub(crate) fn loaded(
+        spec: &ModelSpec,
+        limits: &Limits,
+        precision: Precision,
+        backend: &Backend,
+        reuse: Reuse,
+    ) -> Result<Self> {
+        Self::with_weights(spec, Footprint::default(), limits, precision, backend, reuse)
     }
 
     fn with_weights(
@@ -59,6 +66,7 @@ impl Plan {
         limits: &Limits,
         precision: Precision,
         backend: &Backend,
+        reuse: Reuse,
     ) -> Result<Self> {
         limits.check()?;
         let device = backend.free_memory()?;
@@ -79,23 +87,23 @@ impl Plan {
                 return Err(Error::Limit { what: "the context length", found: context, rule });
             }
             Some(context) => context,
-            None => plan.default_context(spec, limits, backend),
+            None => plan.default_context(spec, limits, backend, reuse),
         };
         plan.kv_tokens = limits.kv_tokens(plan.context)?;
-        plan.state = State::bytes(backend, spec, limits, plan.context);
+        plan.state = State::bytes(backend, spec, limits, plan.context, reuse);
         plan.scratch = plan.scratch.saturating_add(State::table_bytes(spec, limits, plan.context));
         Ok(plan)
     }
 
     /// The longest context up to [`DEFAULT_CONTEXT`] whose state leaves a tenth of the memory free; at least 1. If
     /// [`Limits::kv_tokens`] says how large the state is, the longest that it holds.
-    fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend) -> usize {
+    fn default_context(&self, spec: &ModelSpec, limits: &Limits, backend: &Backend, reuse: Reuse) -> usize {
         let most = spec.context_length.min(DEFAULT_CONTEXT);
         let (None, Some(available)) = (limits.kv_tokens, self.available) else {
             return most.min(limits.kv_tokens.unwrap_or(usize::MAX));
         };
         let free = (available - available / 10).saturating_sub(self.total());
-        let fits = |context: &usize| State::bytes(backend, spec, limits, *context) <= free;
+        let fits = |context: &usize| State::bytes(backend, spec, limits, *context, reuse) <= free;
         std::iter::successors(Some(most), |context| Some(context / 2)).take_while(|&n| n > 1).find(fits).unwrap_or(1)
     }
 

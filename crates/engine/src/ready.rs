@@ -8,7 +8,7 @@ use crate::limits::Limits;
 use crate::load::Progress;
 use crate::model::{Model, PassOutputs, Scratch, forward};
 use crate::plan::Plan;
-use crate::state::State;
+use crate::state::{Reuse, State};
 
 impl Model {
     /// Compiles the kernels that runners and engines with these limits need, on a GPU. Kernels that this machine has
@@ -33,10 +33,10 @@ impl Model {
     /// Runs steps of all sizes that a runner pads to, and of some sizes between.
     fn walk(&self, limits: &Limits, backend: &Backend) -> Result<()> {
         let (spec, most, rows) = (&self.spec, limits.batch_tokens, limits.rows());
-        let plan = Plan::loaded(spec, limits, self.precision, backend)?;
+        let plan = Plan::loaded(spec, limits, self.precision, backend, Reuse::Prefixes)?;
         plan.check()?;
         let rotaries = self.weights.rotaries(spec, plan.context, backend)?;
-        let mut state = State::new(backend, spec, limits, plan.context)?;
+        let mut state = State::new(backend, spec, limits, plan.context, Reuse::Prefixes)?;
         let mut scratch = Scratch::new(backend, spec, self.precision, most, rows)?;
         let bucket = |n| backend.batch_bucket(n);
         // The number of rows matters to the output matrix alone: all numbers of them are taken with the most tokens.

@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::model::{Inspect, Model, PassOutputs, Scratch, first_not_finite, forward};
 use crate::plan::Plan;
 use crate::stage::Stage;
-use crate::state::{KvUsage, SequenceId, State, Step, Uploaded};
+use crate::state::{KvUsage, Reuse, SequenceId, State, Step, Uploaded};
 use graphs::{Graphs, LARGEST_CAPTURED};
 
 /// Runs a model. Several runners may share one [`Model`], on threads of their own too; each has its own sequences.
@@ -69,13 +69,18 @@ impl Runner {
     /// # Errors
     /// [`Error::Limit`] for a limit that is 0 or beyond the model, [`Error::Memory`] if it does not fit.
     pub fn new(model: Arc<Model>, limits: Limits) -> Result<Self> {
-        let plan = Plan::loaded(&model.spec, &limits, model.precision, &model.backend)?;
+        Self::with(model, limits, Reuse::Prefixes)
+    }
+
+    /// A runner whose sequences may begin with what others have computed, or never do.
+    pub(crate) fn with(model: Arc<Model>, limits: Limits, reuse: Reuse) -> Result<Self> {
+        let plan = Plan::loaded(&model.spec, &limits, model.precision, &model.backend, reuse)?;
         plan.check()?;
         let (backend, spec) = (&*model.backend, &model.spec);
         let (tokens, rows) = (limits.batch_tokens, limits.rows());
         let exclusive = backend.exclusive();
         let rotaries = model.weights.rotaries(spec, plan.context, backend)?;
-        let state = State::new(backend, spec, &limits, plan.context)?;
+        let state = State::new(backend, spec, &limits, plan.context, reuse)?;
         let scratch = Scratch::new(backend, spec, model.precision, tokens, rows)?;
         let drawn = backend.alloc::<u32>(rows, "sampled tokens")?;
         drop(exclusive);

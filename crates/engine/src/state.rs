@@ -99,6 +99,15 @@ pub struct KvUsage {
     pub capacity: usize,
 }
 
+/// Whether sequences begin with what others have computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reuse {
+    /// There are slots for states of fixed size in the prefix cache.
+    Prefixes,
+    /// Sequences have their own slots alone: for a draft model, which asks the prefix cache for nothing.
+    Nothing,
+}
+
 /// A layer's state during a forward pass.
 pub(crate) enum LayerState<'a> {
     /// Keys and values.
@@ -156,10 +165,10 @@ pub(crate) struct State {
 
 impl State {
     /// Bytes of the caches for sequences of `context` tokens.
-    pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> u64 {
+    pub(crate) fn bytes(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize, reuse: Reuse) -> u64 {
         let layer = |kind: StateKind| backend.kv_bytes(kind.kv, kind.all_blocks(limits, context));
         let caches = spec.layers.iter().filter_map(|spec| StateKind::of(spec, limits.kv_format)).map(layer);
-        caches.fold(fixed::bytes(spec, limits.sequences), u64::saturating_add)
+        caches.fold(fixed::bytes(spec, limits.sequences, reuse), u64::saturating_add)
     }
 
     /// Bytes of slots, positions and block tables, for each group.
@@ -176,14 +185,21 @@ impl State {
     }
 
     /// Allocates for sequences of `context` tokens. The caller has checked [`Self::bytes`].
-    pub(crate) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, context: usize) -> Result<Self> {
+    pub(crate) fn new(
+        backend: &Backend,
+        spec: &ModelSpec,
+        limits: &Limits,
+        context: usize,
+        reuse: Reuse,
+    ) -> Result<Self> {
         let slots = vec![Slot::default(); limits.sequences];
-        let (fixed, prefix) = (Fixed::new(backend, spec, limits)?, PrefixCache::default());
+        let (fixed, prefix) = (Fixed::new(backend, spec, limits, reuse)?, PrefixCache::default());
         let (groups, layers, spacing) = (vec![], vec![], SPACING);
         let mut state = Self { context, slots, groups, fixed, layers, prefix, spacing };
         for layer in &spec.layers {
-            if let Some(of_sequence) = layer.mixer.fixed_state(spec.hidden) {
-                state.layers.push(LayerMemory::Fixed(FixedBuffers::new(backend, of_sequence, limits.sequences)?));
+            if let (Some(of_sequence), Some(fixed)) = (layer.mixer.fixed_state(spec.hidden), &state.fixed) {
+                let buffers = FixedBuffers::new(backend, of_sequence, fixed.slots.count())?;
+                state.layers.push(LayerMemory::Fixed(buffers));
             }
             let Some(kind) = StateKind::of(layer, limits.kv_format) else { continue };
             let group = match state.groups.iter().position(|group| group.kind == kind) {

@@ -13,6 +13,7 @@ use gristmill_text::tokenizer::Tokenizer;
 
 use super::EngineError;
 use super::job::Completion;
+use crate::state::Reuse;
 use crate::{Batch, Limits, Model, Outputs, Result, Runner, SequenceId};
 
 /// A sequence whose next tokens are to be drafted.
@@ -50,7 +51,7 @@ impl DraftModel {
         let vocabulary = same_vocabulary(draft.tokenizer()?, model.tokenizer()?).map_err(EngineError::DraftModel)?;
         let limits = Limits { context: Some(context), output_rows: None, ..limits };
         let slots = (0..limits.sequences).map(|_| None).collect();
-        Ok(DraftModel { runner: Runner::new(draft, limits)?, vocabulary, batch: Batch::new(), slots })
+        Ok(DraftModel { runner: Runner::with(draft, limits, Reuse::Nothing)?, vocabulary, batch: Batch::new(), slots })
     }
 
     /// Makes draft tokens for each request; none for a sequence that is still being read.

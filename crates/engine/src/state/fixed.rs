@@ -12,6 +12,7 @@ use gristmill_kernels::Backend;
 use gristmill_kernels::ops::{PADDING, RUN_WORDS, Runs};
 use gristmill_kernels::tensor::Buffer;
 
+use super::Reuse;
 use super::blocks::Blocks;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
@@ -28,8 +29,11 @@ const MORE_CHECKPOINTS: usize = 3;
 const MOST_CHECKPOINTS: usize = 16;
 
 /// Slots of each layer's buffers.
-fn slot_count(sequences: usize) -> usize {
-    let checkpoints = sequences.saturating_add(MORE_CHECKPOINTS).min(MOST_CHECKPOINTS);
+fn slot_count(sequences: usize, reuse: Reuse) -> usize {
+    let checkpoints = match reuse {
+        Reuse::Prefixes => sequences.saturating_add(MORE_CHECKPOINTS).min(MOST_CHECKPOINTS),
+        Reuse::Nothing => 0,
+    };
     sequences.saturating_mul(SLOTS_OF_SEQUENCE).saturating_add(checkpoints)
 }
 
@@ -67,10 +71,10 @@ pub(super) struct FixedBuffers {
 }
 
 impl FixedBuffers {
-    /// For all slots of so many sequences.
-    pub(super) fn new(backend: &Backend, state: FixedState, sequences: usize) -> Result<Self> {
+    /// For so many slots.
+    pub(super) fn new(backend: &Backend, state: FixedState, slots: usize) -> Result<Self> {
         let floats = |of_slot: usize| {
-            let len = of_slot.saturating_mul(slot_count(sequences));
+            let len = of_slot.saturating_mul(slots);
             backend.alloc::<f32>(len, "the state of sequences")
         };
         Ok(Self { convolution: floats(state.convolution)?, delta: floats(state.delta)? })
@@ -78,20 +82,20 @@ impl FixedBuffers {
 }
 
 /// Bytes of all layers' buffers.
-pub(super) fn bytes(spec: &ModelSpec, sequences: usize) -> u64 {
+pub(super) fn bytes(spec: &ModelSpec, sequences: usize, reuse: Reuse) -> u64 {
     let states = spec.layers.iter().filter_map(|layer| layer.mixer.fixed_state(spec.hidden));
-    let slots = slot_count(sequences).saturating_mul(size_of::<f32>()) as u64;
+    let slots = slot_count(sequences, reuse).saturating_mul(size_of::<f32>()) as u64;
     let of_layer = |state: FixedState| (state.convolution.saturating_add(state.delta) as u64).saturating_mul(slots);
     states.map(of_layer).fold(0, u64::saturating_add)
 }
 
 impl Fixed {
     /// `None` for a model without such layers.
-    pub(super) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits) -> Result<Option<Self>> {
+    pub(super) fn new(backend: &Backend, spec: &ModelSpec, limits: &Limits, reuse: Reuse) -> Result<Option<Self>> {
         if spec.layers.iter().all(|layer| layer.mixer.fixed_state(spec.hidden).is_none()) {
             return Ok(None);
         }
-        let Ok(slots) = u32::try_from(slot_count(limits.sequences)) else {
+        let Ok(slots) = u32::try_from(slot_count(limits.sequences, reuse)) else {
             let rule = "more than can be counted; use fewer".to_owned();
             return Err(Error::Limit { what: "the number of sequences", found: limits.sequences, rule });
         };

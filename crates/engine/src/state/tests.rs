@@ -72,7 +72,9 @@ fn cache_blocks(state: &mut State) -> Vec<usize> {
 
 #[test]
 fn a_window_bounds_the_blocks() {
-    let bytes = |windows: &[_], context| State::bytes(&Reference::backend(), &spec(windows), &limits(), context);
+    let bytes = |windows: &[_], context| {
+        State::bytes(&Reference::backend(), &spec(windows), &limits(), context, Reuse::Prefixes)
+    };
     let block = (2 + 2) * KV_BLOCK as u64 * 2 * 3;
     // 19 blocks of 16 are 304 tokens; 1 + 40 + 7 positions, wherever they begin, are in 4.
     assert_eq!(bytes(&[None], CONTEXT), 19 * block);
@@ -81,7 +83,9 @@ fn a_window_bounds_the_blocks() {
     assert_eq!(bytes(&[Some(9)], 1 << 40), 4 * block);
     assert_eq!(bytes(&[Some(9)], 20), 2 * block);
     assert_eq!(bytes(&[Some(usize::MAX)], CONTEXT), 19 * block);
-    let mut state = State::new(&Reference::backend(), &spec(&[Some(9), None, Some(9)]), &limits(), CONTEXT).unwrap();
+    let mut state =
+        State::new(&Reference::backend(), &spec(&[Some(9), None, Some(9)]), &limits(), CONTEXT, Reuse::Prefixes)
+            .unwrap();
     assert_eq!(state.groups.len(), 2);
     assert_eq!(cache_blocks(&mut state), [12, 57, 12]);
     let id = state.open().unwrap();
@@ -107,7 +111,7 @@ proptest! {
         window in 1usize..60,
         steps in prop::collection::vec((0usize..3, 0usize..5, 0usize..CONTEXT), 1..200),
     ) {
-        let mut state = State::new(&Reference::backend(), &spec(&[Some(window), None]), &limits(), CONTEXT).unwrap();
+        let mut state = State::new(&Reference::backend(), &spec(&[Some(window), None]), &limits(), CONTEXT, Reuse::Prefixes).unwrap();
         let mut ids: Vec<Option<SequenceId>> = vec![None; 3];
         for (at, what, n) in steps {
             match (ids[at], what) {
@@ -168,7 +172,7 @@ struct Shadow {
 
 impl Shadow {
     fn new(windows: &[Option<usize>]) -> Self {
-        Shadow::of(State::new(&Reference::backend(), &spec(windows), &limits(), CONTEXT).unwrap())
+        Shadow::of(State::new(&Reference::backend(), &spec(windows), &limits(), CONTEXT, Reuse::Prefixes).unwrap())
     }
 
     fn of(state: State) -> Self {

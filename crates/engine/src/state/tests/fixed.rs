@@ -18,11 +18,14 @@ fn with_convolutions(windows: &[Option<usize>]) -> ModelSpec {
 #[test]
 fn states_of_fixed_size_are_counted() {
     let backend = Reference::backend();
-    let [without, with] =
-        [spec(&[None]), with_convolutions(&[None])].map(|spec| State::bytes(&backend, &spec, &limits(), CONTEXT));
+    let [without, with] = [spec(&[None]), with_convolutions(&[None])]
+        .map(|spec| State::bytes(&backend, &spec, &limits(), CONTEXT, Reuse::Prefixes));
     // Two slots for each of three sequences and six for the prefix cache, of two inputs of two channels.
     assert_eq!(with - without, (2 * 3 + 6) * 2 * 2 * 4);
-    assert_eq!(State::bytes(&backend, &with_convolutions(&[]), &limits(), CONTEXT), 0);
+    assert_eq!(State::bytes(&backend, &with_convolutions(&[]), &limits(), CONTEXT, Reuse::Prefixes), 0);
+    // A draft model has none for the prefix cache.
+    let own = State::bytes(&backend, &with_convolutions(&[None]), &limits(), CONTEXT, Reuse::Nothing);
+    assert_eq!(own - without, (2 * 3) * 2 * 2 * 4);
 }
 
 proptest! {
@@ -33,7 +36,7 @@ proptest! {
         steps in prop::collection::vec((0usize..3, 0usize..6, 0usize..CONTEXT), 1..200),
     ) {
         let backend = Reference::backend();
-        let mut state = State::new(&backend, &with_convolutions(&[Some(60), None]), &limits(), CONTEXT).unwrap();
+        let mut state = State::new(&backend, &with_convolutions(&[Some(60), None]), &limits(), CONTEXT, Reuse::Prefixes).unwrap();
         // Each sequence with its length before its last batch.
         let mut open: Vec<Option<(SequenceId, usize)>> = vec![None; 3];
         for (at, what, n) in steps {
@@ -82,7 +85,7 @@ proptest! {
 /// A state of these groups and of convolutions, with checkpoints at each block that is asked for.
 fn shadow(windows: &[Option<usize>]) -> Shadow {
     let spec = with_convolutions(windows);
-    let mut state = State::new(&Reference::backend(), &spec, &limits(), CONTEXT).unwrap();
+    let mut state = State::new(&Reference::backend(), &spec, &limits(), CONTEXT, Reuse::Prefixes).unwrap();
     state.spacing = KV_BLOCK;
     Shadow::of(state)
 }
@@ -134,7 +137,7 @@ fn a_sequence_begins_where_another_left_its_state() {
 #[test]
 fn checkpoints_are_apart() {
     let spec = with_convolutions(&[None]);
-    let mut state = State::new(&Reference::backend(), &spec, &limits(), CONTEXT).unwrap();
+    let mut state = State::new(&Reference::backend(), &spec, &limits(), CONTEXT, Reuse::Prefixes).unwrap();
     let (id, _) = state.open_with(0, &text(1)[..SPACING + OPENING - 1]).unwrap();
     assert_eq!(state.next_checkpoint(id).unwrap(), None);
     for (len, next) in [(SPACING - 1, None), (260, Some(256)), (144, Some(256)), (130, Some(128)), (136, Some(128))] {
@@ -143,7 +146,8 @@ fn checkpoints_are_apart() {
     }
     assert_eq!([127, 128, 255, 256].map(|len| state.leaves(id, len).unwrap()), [0, 128, 128, 256]);
     // A model without such layers leaves all blocks, and no batch must end anywhere.
-    let mut state = State::new(&Reference::backend(), &self::spec(&[None]), &limits(), CONTEXT).unwrap();
+    let mut state =
+        State::new(&Reference::backend(), &self::spec(&[None]), &limits(), CONTEXT, Reuse::Prefixes).unwrap();
     let (id, _) = state.open_with(0, &text(1)).unwrap();
     state.plan_checkpoint(id, 256).unwrap();
     assert_eq!((state.next_checkpoint(id).unwrap(), state.leaves(id, 127).unwrap()), (None, 112));

@@ -11,7 +11,7 @@ fn pool(tokens: usize) -> Limits {
 }
 
 fn state(windows: &[Option<usize>], tokens: usize) -> State {
-    State::new(&Reference::backend(), &spec(windows), &pool(tokens), CONTEXT).unwrap()
+    State::new(&Reference::backend(), &spec(windows), &pool(tokens), CONTEXT, Reuse::Prefixes).unwrap()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn a_pool_has_the_blocks_that_are_asked_for() {
     for (tokens, blocks) in [(300, [12, 19, 19]), (500, [12, 32, 32]), (900, [12, 57, 48]), (2000, [12, 125, 48])] {
         let found = cache_blocks(&mut state(&windows, tokens));
         assert_eq!(found, blocks, "{tokens} tokens");
-        let bytes = State::bytes(&Reference::backend(), &spec(&windows), &pool(tokens), CONTEXT);
+        let bytes = State::bytes(&Reference::backend(), &spec(&windows), &pool(tokens), CONTEXT, Reuse::Prefixes);
         assert_eq!(bytes, blocks.iter().sum::<usize>() as u64 * block);
     }
 }
