@@ -111,7 +111,8 @@ proptest! {
         window in 1usize..60,
         steps in prop::collection::vec((0usize..3, 0usize..5, 0usize..CONTEXT), 1..200),
     ) {
-        let mut state = State::new(&Reference::backend(), &spec(&[Some(window), None]), &limits(), CONTEXT, Reuse::Prefixes).unwrap();
+        let spec = spec(&[Some(window), None]);
+        let mut state = State::new(&Reference::backend(), &spec, &limits(), CONTEXT, Reuse::Prefixes).unwrap();
         let mut ids: Vec<Option<SequenceId>> = vec![None; 3];
         for (at, what, n) in steps {
             match (ids[at], what) {

@@ -36,7 +36,8 @@ proptest! {
         steps in prop::collection::vec((0usize..3, 0usize..6, 0usize..CONTEXT), 1..200),
     ) {
         let backend = Reference::backend();
-        let mut state = State::new(&backend, &with_convolutions(&[Some(60), None]), &limits(), CONTEXT, Reuse::Prefixes).unwrap();
+        let spec = with_convolutions(&[Some(60), None]);
+        let mut state = State::new(&backend, &spec, &limits(), CONTEXT, Reuse::Prefixes).unwrap();
         // Each sequence with its length before its last batch.
         let mut open: Vec<Option<(SequenceId, usize)>> = vec![None; 3];
         for (at, what, n) in steps {
