@@ -157,7 +157,7 @@ def sentencepiece_style():
              for cut in range(1, len(token)) if token[:cut] in vocab and token[cut:] in vocab]
     merges = [(left, right) for _, _, left, right in sorted(pairs, key=lambda pair: pair[:2])]
 
-    def pipeline(prefix):
+    def pipeline(prefix, merges):
         backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
         steps = [normalizers.Prepend("▁")] * prefix + [normalizers.Replace(" ", "▁")]
         backend.normalizer = normalizers.Sequence(steps)
@@ -169,13 +169,16 @@ def sentencepiece_style():
         return PreTrainedTokenizerFast(tokenizer_object=backend)
 
     # SentencePiece itself must agree wherever no special token is in the text.
-    tokenizer = pipeline(True)
+    tokenizer = pipeline(True, merges)
     for text in CORPUS:
         if text and not any(token in text for token in ["<unk>", "<s>", "</s>", "\0"] + DEFINED):
             assert model.encode(text) == tokenizer.encode(text), text
     about = {"model": "llama", "pre": "default", "tokens": tokens, "scores": scores, "types": types, "merges": [],
              "bos": 1, "eos": 2, "unknown": 0, "add_bos": True}
-    return (tokenizer, about), (pipeline(False), about)
+    # Gemma 4's kind: a list of merges in an order of its own, and scores that say nothing.
+    order = random.Random(4).sample(merges, len(merges))
+    listed = about | {"model": "gemma4", "pre": None, "scores": [-1000.0] * size, "merges": [" ".join(m) for m in order]}
+    return (tokenizer, about), (pipeline(False, merges), about), (pipeline(False, order), listed)
 
 
 def cases(tokenizer, texts):
@@ -228,7 +231,8 @@ def main():
             "cases": list(cases(tokenizer, texts)),
             "broken": list(broken(tokenizer, len(vocab), 20)),
         })
-    (tokenizer, about), (without, _) = sentencepiece_style()
+    (tokenizer, about), (without, _), (listed, gemma4) = sentencepiece_style()
+    write("gemma4", gemma4 | {"cases": list(cases(listed, texts)), "broken": []})
     write("llama", about | {
         "cases": list(cases(tokenizer, texts)),
         "cases_without_prefix": list(cases(without, texts)),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use gristmill_text::tokenizer::{EncodeOptions, StreamDecoder, Tokenizer, TokenizerError, Vocabulary};
 use serde_json::Value;
 
-const ALL: [&str; 8] = ["gpt-2", "smollm", "default", "llama-bpe", "qwen2", "tekken", "gpt-4o", "llama"];
+const ALL: [&str; 9] = ["gpt-2", "smollm", "default", "llama-bpe", "qwen2", "tekken", "gpt-4o", "llama", "gemma4"];
 
 const PARSED: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
 const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
@@ -113,7 +113,7 @@ fn random_texts_survive_the_round_trip() {
                 // Its normal form C changes other texts.
                 text.retain(|c| c.is_ascii());
             }
-            if name == "llama" {
+            if matches!(name, "llama" | "gemma4") {
                 // Both are written as U+2581.
                 text = text.replace('\u{2581}', " ");
             }
@@ -209,7 +209,7 @@ fn special_tokens_are_added_where_asked() {
         assert_eq!(both.encode("mill", add).unwrap(), [&[bos], &text[..], &[eos]].concat(), "{name}");
         assert_eq!(build(Some(false), None).encode("mill", add).unwrap(), text, "{name}");
         // Each family's default when the file does not say.
-        let habit = matches!(name, "llama" | "llama-bpe" | "tekken");
+        let habit = matches!(name, "llama" | "gemma4" | "llama-bpe" | "tekken");
         assert_eq!(build(None, None).adds_bos(), habit, "{name}");
         assert!(both.is_end_of_generation(eos) && !both.is_end_of_generation(bos), "{name}");
         assert!(!both.is_end_of_generation(u32::MAX));
@@ -247,11 +247,14 @@ fn a_space_prefix_is_added_only_where_asked() {
 #[test]
 fn damaged_vocabularies_are_refused_by_name() {
     type Damage = fn(&mut Vocabulary);
-    let cases: [(&str, Damage, &str); 22] = [
+    let cases: [(&str, Damage, &str); 25] = [
         ("gpt-2", |v| v.model = "bert".into(), "tokenizer.ggml.model is \"bert\""),
         ("gpt-2", |v| v.pre = Some("gpt-9".into()), "tokenizer.ggml.pre is \"gpt-9\""),
         ("gpt-2", |v| v.pre = Some("gpt-9".into()), "llama-bpe, llama3, llama-v3, lfm2, qwen2, qwen35"),
         ("llama", |v| v.pre = Some("qwen2".into()), "tokenizer.ggml.pre is \"qwen2\""),
+        ("gemma4", |v| v.pre = Some("qwen2".into()), "tokenizer.ggml.pre is \"qwen2\""),
+        ("gemma4", |v| v.merges.clear(), "tokenizer.ggml.merges has 0 entries"),
+        ("gemma4", |v| v.merges[5] = "a nothing".into(), "tokenizer.ggml.merges[5] needs \"nothing\""),
         ("gpt-2", |v| v.tokens.clear(), "tokenizer.ggml.tokens has 0 entries"),
         ("gpt-2", |v| v.merges.clear(), "tokenizer.ggml.merges has 0 entries"),
         ("gpt-2", |v| v.types.truncate(3), "tokenizer.ggml.token_type has 3 entries"),

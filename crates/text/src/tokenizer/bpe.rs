@@ -9,14 +9,16 @@ use super::error::TokenizerError;
 use super::merge::{Merger, NO_ID};
 use super::{Family, TokenType, Vocabulary};
 
+/// Pair of tokens to rank and merged token.
+pub(super) type Merges = HashMap<(u32, u32), (u32, u32)>;
+
 /// The model: turns text without special tokens into ids.
 #[derive(Debug)]
 pub(super) struct ByteLevel {
     family: Family,
     /// The token of each byte, or [`NO_ID`].
     bytes: [u32; 256],
-    /// Pair of tokens to rank and merged token.
-    merges: HashMap<(u32, u32), (u32, u32)>,
+    merges: Merges,
     /// Words that are tokens, if the family takes them whole.
     words: HashMap<Box<[u8]>, u32>,
     add_space_prefix: bool,
@@ -30,23 +32,7 @@ impl ByteLevel {
         }
         let is_text = |id: u32| !types.get(id as usize).is_some_and(|kind| kind.is_special());
 
-        let mut merges = HashMap::with_capacity(vocabulary.merges.len());
-        for (rank, merge) in (0..).zip(&vocabulary.merges) {
-            let bad = |problem: String| TokenizerError::BadEntry { key: "merges", index: rank as usize, problem };
-            let id = |token: &str| {
-                ids.get(token).copied().ok_or_else(|| bad(format!("needs {token:?}, which is not a token")))
-            };
-            let (left, right) = merge
-                .split_once(' ')
-                .filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
-                .ok_or_else(|| bad(format!("is {merge:?}, not two tokens with a space between")))?;
-            let (pair, merged) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
-            // Special tokens arise only where the caller asks for them, never from ordinary text.
-            if is_text(merged) {
-                merges.entry(pair).or_insert((rank, merged));
-            }
-        }
-
+        let merges = merges(vocabulary, &ids, is_text)?;
         let mut bytes = [NO_ID; 256];
         let mut buffer = [0; 4];
         for (byte, c) in byte_chars().into_iter().enumerate() {
@@ -107,6 +93,30 @@ impl ByteLevel {
         let ids = merger.symbols().map(|symbol| symbol.id);
         out.extend(ids.filter(|&id| id != NO_ID));
     }
+}
+
+/// The merges of a vocabulary, whose tokens have these ids; `is_text` says which ids text may become.
+pub(super) fn merges(
+    vocabulary: &Vocabulary,
+    ids: &HashMap<&str, u32>,
+    is_text: impl Fn(u32) -> bool,
+) -> Result<Merges, TokenizerError> {
+    let mut merges = HashMap::with_capacity(vocabulary.merges.len());
+    for (rank, merge) in (0..).zip(&vocabulary.merges) {
+        let bad = |problem: String| TokenizerError::BadEntry { key: "merges", index: rank as usize, problem };
+        let id =
+            |token: &str| ids.get(token).copied().ok_or_else(|| bad(format!("needs {token:?}, which is not a token")));
+        let (left, right) = merge
+            .split_once(' ')
+            .filter(|(left, right)| !left.is_empty() && !right.is_empty() && !right.contains(' '))
+            .ok_or_else(|| bad(format!("is {merge:?}, not two tokens with a space between")))?;
+        let (pair, merged) = ((id(left)?, id(right)?), id(&format!("{left}{right}"))?);
+        // Special tokens arise only where the caller asks for them, never from ordinary text.
+        if is_text(merged) {
+            merges.entry(pair).or_insert((rank, merged));
+        }
+    }
+    Ok(merges)
 }
 
 /// The bytes of a token written in the byte alphabet, or nothing if a character is outside it.

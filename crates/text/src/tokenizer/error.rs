@@ -9,7 +9,7 @@ pub enum TokenizerError {
     /// `tokenizer.ggml.model` names this kind of tokenizer, which is not implemented.
     #[error(
         "tokenizer.ggml.model is {0:?}, which is not supported; \
-         known tokenizer models: gpt2 (byte-level BPE), llama (SentencePiece-style BPE)"
+         known tokenizer models: gpt2 (byte-level BPE), llama (SentencePiece-style BPE), gemma4"
     )]
     UnknownModel(String),
     /// `tokenizer.ggml.pre` names a pre-tokenizer that is not implemented.

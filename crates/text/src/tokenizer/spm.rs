@@ -1,8 +1,10 @@
 //! SentencePiece-style BPE, the tokenizer model "llama": characters are symbols, the pair that forms the token with the
-//! highest score merges first, and characters without a token fall back to their bytes.
+//! highest score merges first, and characters without a token fall back to their bytes. In "gemma4" the same, but pairs
+//! merge in the order of a list.
 
 use std::collections::HashMap;
 
+use super::bpe::{Merges, merges};
 use super::error::TokenizerError;
 use super::merge::{Merger, NO_ID};
 use super::{TokenType, Vocabulary};
@@ -15,6 +17,8 @@ pub(super) const SPACE: &str = "\u{2581}";
 pub(super) struct Scored {
     /// Token text to rank (0 is the highest score) and id.
     tokens: HashMap<Box<str>, (u32, u32)>,
+    /// The list of merges; without it, tokens say what merges.
+    merges: Option<Merges>,
     /// The bytes of the longest token; no pair longer than this is looked up.
     longest: u32,
     /// The token of each byte, or [`NO_ID`].
@@ -48,7 +52,7 @@ impl Scored {
         }
         // Equal scores share a rank, so that the leftmost pair wins among them.
         scored.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.2.cmp(&b.2)));
-        let mut tokens = HashMap::with_capacity(scored.len());
+        let mut tokens: HashMap<Box<str>, (u32, u32)> = HashMap::with_capacity(scored.len());
         let mut rank = 0;
         let mut previous = None;
         let mut longest = 0;
@@ -58,12 +62,20 @@ impl Scored {
             longest = longest.max(token.len());
             tokens.entry(token.as_str().into()).or_insert((rank, id));
         }
+        let merges = match vocabulary.has_merges() {
+            false => None,
+            true => {
+                let ids = tokens.iter().map(|(token, &(_, id))| (&**token, id)).collect();
+                Some(merges(vocabulary, &ids, |_| true)?)
+            }
+        };
         Ok(Self {
+            merges,
             tokens,
             longest: u32::try_from(longest).unwrap_or(u32::MAX),
             bytes,
             unknown: vocabulary.unknown,
-            add_space_prefix: vocabulary.add_space_prefix.unwrap_or(true),
+            add_space_prefix: vocabulary.add_space_prefix.unwrap_or(!vocabulary.has_merges()),
         })
     }
 
@@ -94,6 +106,9 @@ impl Scored {
             merger.push(c.len_utf8() as u32, id);
         }
         merger.run(|left, right| {
+            if let Some(merges) = &self.merges {
+                return merges.get(&(left.id, right.id)).copied();
+            }
             let len = left.len + right.len;
             let pair = || text.get(left.start as usize..(left.start + len) as usize);
             if len > self.longest { None } else { self.tokens.get(pair()?).copied() }

@@ -6,25 +6,26 @@ use super::family::Family;
 /// The keys of a tokenizer in a GGUF file; [`Tokenizer::new`](super::Tokenizer::new) checks them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vocabulary {
-    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece-style BPE).
+    /// `tokenizer.ggml.model`: `gpt2` (byte-level BPE), `llama` (SentencePiece-style BPE) or `gemma4` (SentencePiece's
+    /// characters and bytes, merged by a list).
     pub model: String,
     /// `tokenizer.ggml.pre`: the pre-tokenizer of byte-level BPE; `default` if the key is missing
     /// ([`lacks_pre_tokenizer`](super::Tokenizer::lacks_pre_tokenizer)).
     pub pre: Option<String>,
     /// `tokenizer.ggml.tokens`: the text of each token, in the byte alphabet for `gpt2`.
     pub tokens: Vec<String>,
-    /// `tokenizer.ggml.scores`: needed by `llama`, not used by `gpt2`; empty if the key is missing.
+    /// `tokenizer.ggml.scores`: needed by `llama`, not used by the others; empty if the key is missing.
     pub scores: Vec<f32>,
     /// `tokenizer.ggml.token_type`: 1 normal, 2 unknown, 3 control, 4 user-defined, 5 unused, 6 byte. Needed by
     /// `llama`; if empty, the tokens named by the ids below are control tokens and all others are normal.
     pub types: Vec<i32>,
-    /// `tokenizer.ggml.merges`: pairs of tokens with a space between, best first; needed by `gpt2`.
+    /// `tokenizer.ggml.merges`: pairs of tokens with a space between, best first; needed by `gpt2` and `gemma4`.
     pub merges: Vec<String>,
     /// `tokenizer.ggml.bos_token_id`: begins a sequence.
     pub bos: Option<u32>,
     /// `tokenizer.ggml.eos_token_id`: ends a sequence.
     pub eos: Option<u32>,
-    /// `tokenizer.ggml.unknown_token_id`: stands for characters that have no token. Only `llama` uses it; byte-level
+    /// `tokenizer.ggml.unknown_token_id`: stands for characters that have no token. `gpt2` does not use it; byte-level
     /// BPE drops bytes without a token, as transformers does.
     pub unknown: Option<u32>,
     /// `tokenizer.ggml.padding_token_id`: fills a batch.
@@ -35,7 +36,7 @@ pub struct Vocabulary {
     pub add_bos: Option<bool>,
     /// `tokenizer.ggml.add_eos_token`; without it, false.
     pub add_eos: Option<bool>,
-    /// `tokenizer.ggml.add_space_prefix`; without it, true for `llama` and false for `gpt2`.
+    /// `tokenizer.ggml.add_space_prefix`; without it, true for `llama` and false for the others.
     pub add_space_prefix: Option<bool>,
 }
 
@@ -52,6 +53,7 @@ const END_OF_GENERATION: &[&str] = &[
     "<|eot_id|>",
     "<|im_end|>",
     "<|return|>",
+    "<turn|>",
 ];
 
 /// Where a vocabulary has all of these (Harmony, gpt-oss), the last ends one message of several, and no generation.
@@ -93,7 +95,8 @@ impl Vocabulary {
         match (self.model.as_str(), self.pre.as_deref()) {
             ("gpt2", pre) => Family::find(pre).map(Some),
             ("llama", None | Some("default")) => Ok(None),
-            ("llama", Some(name)) => Err(TokenizerError::UnknownPreTokenizer {
+            ("gemma4", None | Some("default" | "gemma4")) => Ok(None),
+            ("llama" | "gemma4", Some(name)) => Err(TokenizerError::UnknownPreTokenizer {
                 name: name.to_owned(),
                 model: self.model.clone(),
                 known: "default".to_owned(),
@@ -102,10 +105,16 @@ impl Vocabulary {
         }
     }
 
+    /// Whether characters merge by a list.
+    pub(super) fn has_merges(&self) -> bool {
+        self.model == "gemma4"
+    }
+
     /// Checks the lengths of the tables, and the ids in the metadata.
     pub(super) fn check(&self) -> Result<(), TokenizerError> {
         let (tokens, max, is_bpe) = (self.tokens.len(), i32::MAX as usize, self.model == "gpt2");
-        for (key, len, min) in [("tokens", tokens, 1), ("merges", self.merges.len(), usize::from(is_bpe))] {
+        let merges = usize::from(is_bpe || self.has_merges());
+        for (key, len, min) in [("tokens", tokens, 1), ("merges", self.merges.len(), merges)] {
             if !(min..=max).contains(&len) {
                 return Err(TokenizerError::TableSize { key, len, model: self.model.clone(), min, max });
             }
