@@ -23,7 +23,7 @@ import gguf
 import numpy as np
 import torch
 
-from tiny.build import build, norm_shift, randomise, selection_biases
+from tiny.build import build, kept_buffers, norm_shift, randomise, selection_biases
 from tiny.draw import bias_effect, draw, least_effect, nmse, run, shared_weights
 from tiny.files import write_logits, write_model
 from tiny.formats import encode, kind_of
@@ -40,7 +40,7 @@ def make(name: str, shape: Shape) -> None:
     generator = torch.Generator().manual_seed(sum(map(ord, name)))
     model = build(shape)
     randomise(model, shape, generator)
-    parameters = dict(model.named_parameters()) | selection_biases(model)
+    parameters = dict(model.named_parameters()) | kept_buffers(model)
 
     tensors = {}
     for ours, theirs, heads in names(shape):

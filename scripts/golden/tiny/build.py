@@ -4,6 +4,7 @@ import torch
 from transformers import Dots1Config, Dots1ForCausalLM, Ernie4_5_MoeConfig, Ernie4_5_MoeForCausalLM
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers import Gemma3ForCausalLM, Gemma3TextConfig, GptOssConfig, GptOssForCausalLM
+from transformers.models.gemma4 import Gemma4ForCausalLM, Gemma4TextConfig
 from transformers import Glm4MoeConfig, Glm4MoeForCausalLM
 from transformers import GraniteConfig, GraniteForCausalLM
 from transformers import GraniteMoeConfig, GraniteMoeForCausalLM, GraniteMoeSharedConfig, GraniteMoeSharedForCausalLM
@@ -20,6 +21,8 @@ from . import recurrent, shapes
 from .shapes import ATTENTION_CAP, CONTEXT, EPS, GRANITE, LENGTHS, LOGIT_CAP, LONG, SPARSE_MIXER_NEAR, Shape
 
 SELECTION_BIAS = ("e_score_correction_bias", "expert_bias")
+# What Gemma 4 multiplies the residual stream with after a layer; no parameter either.
+LAYER_SCALE = "layer_scalar"
 # Where it is added to shares of a softmax, not to sigmoids.
 SOFTMAX = ("ernie4_5-moe",)
 
@@ -42,6 +45,12 @@ def selection_biases(model) -> dict:
     """What is added to the scores that choose experts, which in some families are no parameters."""
     both = dict(model.named_buffers()) | dict(model.named_parameters())
     return {name: bias for name, bias in both.items() if name.endswith(SELECTION_BIAS)}
+
+
+def kept_buffers(model) -> dict:
+    """What the file has besides parameters."""
+    scales = {name: scale for name, scale in model.named_buffers() if name.endswith(LAYER_SCALE)}
+    return selection_biases(model) | scales
 
 
 def build(shape: Shape):
@@ -113,6 +122,18 @@ def build(shape: Shape):
         model = Gemma3ForCausalLM(Gemma3TextConfig(
             intermediate_size=shape.inner, sliding_window=shape.window, query_pre_attn_scalar=shape.head,
             sliding_window_pattern=shape.period or 6, **head, **common))
+    elif shape.arch == "gemma4":
+        common["rope_parameters"] = {
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": shapes.PROPORTION,
+                               "rope_theta": shape.theta},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}
+        model = Gemma4ForCausalLM(Gemma4TextConfig(
+            intermediate_size=shape.inner, sliding_window=shape.window, head_dim=shape.head,
+            global_head_dim=shape.full_head, num_global_key_value_heads=shape.full_kv_heads, attention_k_eq_v=True,
+            layer_types=["full_attention" if (i + 1) % shape.period == 0 else "sliding_attention"
+                         for i in range(shape.layers)],
+            hidden_size_per_layer_input=0, vocab_size_per_layer_input=shapes.VOCAB,
+            final_logit_softcapping=LOGIT_CAP, **common))
     elif shape.arch in recurrent.FAMILIES:
         model = recurrent.build(shape, common, head, moe)
     elif shape.arch == "qwen2":
@@ -147,15 +168,17 @@ GAIN = {"q_proj": 1.1, "k_proj": 1.1, "o_proj": 2.0, "shared_expert.down_proj": 
 # The biases of gates and ups are large, so that the clamp at ±7 is seen and int8's error does not grow with it.
 GPT_OSS_GAIN = GAIN | {"q_proj": 1.0, "k_proj": 1.0, "down_proj": 0.8, "mlp.router.weight": 1.5}
 # The embedding's standard deviation, where the model scales it up again, or where it would outweigh the blocks.
-EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma2": 1 / 8, "gemma3": 1 / 8, "lfm2moe": 1 / 4}
+EMBEDDING = {"granite": 1 / 3, "granitemoe": 1 / 3, "gemma2": 1 / 8, "gemma3": 1 / 8, "gemma4": 1 / 8, "lfm2moe": 1 / 4}
 
 
 def randomise(model, shape: Shape, generator) -> None:
     gains = GPT_OSS_GAIN if shape.arch == "gpt-oss" else GAIN
-    for name, weight in (dict(model.named_parameters()) | selection_biases(model)).items():
+    for name, weight in (dict(model.named_parameters()) | kept_buffers(model)).items():
         noise = torch.randn(weight.shape, generator=generator)
         if name.endswith("norm.weight"):
             value = 1.2 + 0.3 * noise - norm_shift(shape, name)
+            if shape.arch == "gemma4" and name.endswith(("q_norm.weight", "k_norm.weight")):
+                value *= weight.numel() ** -0.25  # attention has no scale of its own
         elif (own := recurrent.value(name, noise)) is not None:
             value = own
         elif name.endswith(SELECTION_BIAS):
@@ -164,6 +187,8 @@ def randomise(model, shape: Shape, generator) -> None:
             value = 2.0 * noise
         elif name.endswith("bias"):
             value = 0.3 * noise
+        elif name.endswith(LAYER_SCALE):
+            value = 0.8 + 0.1 * noise
         elif name.endswith("sinks"):
             value = 0.5 * noise
         elif "embed_tokens" in name:

@@ -9,6 +9,8 @@ EPS = 1e-5
 # Gemma 2's caps, so low that these models' logits reach them.
 ATTENTION_CAP = 2.0
 LOGIT_CAP = 3.0
+# The part of the pairs that Gemma 4 rotates where a layer sees everything.
+PROPORTION = 0.25
 # NMSE of the logits that the test allows, by format.
 TOLERANCE = {"f32": 1e-6, "q8_0": 1e-3, "q4_k_m": 1e-3, "mxfp4": 1e-3}
 # The k-th and the next router logit are at least this far apart.
@@ -42,6 +44,8 @@ class Shape:
     shared: int = 0
     dense: int = 0  # leading layers without experts
     window: int = 0
+    full_head: int = 0  # of layers that see everything, if others see a window
+    full_kv_heads: int = 0  # likewise; their values are their keys
     period: int = 0  # the last of so many layers sees everything
     layers: int = 2
     full: tuple = ()  # layers with attention, if others have none
@@ -84,6 +88,10 @@ MODELS = {
     "deepseek-q8_0": Shape("deepseek", 64, 32, 4, 4, 16, 6, 2, shared=64, dense=1),
     "gemma2-f32": Shape("gemma2", 32, 64, 4, 2, 16, tied=True, layers=3, window=9),
     "gemma2-q8_0": Shape("gemma2", 64, 64, 4, 2, 16, tied=True, window=9),
+    "gemma4-f32": Shape("gemma4", 32, 64, 4, 2, 16, tied=True, layers=3, theta=1e6, window=9, period=3, full_head=32,
+                        full_kv_heads=1),
+    "gemma4-q8_0": Shape("gemma4", 64, 64, 4, 2, 16, tied=True, layers=2, theta=1e6, window=9, period=2, full_head=32,
+                         full_kv_heads=1),
     "gemma3-f32": Shape("gemma3", 32, 64, 4, 1, 16, tied=True, layers=7, theta=1e6, window=9, rope=LINEAR),
     "gemma3-q8_0": Shape("gemma3", 64, 64, 4, 1, 16, tied=True, layers=3, theta=1e6, window=9, period=2),
     "qwen2-f32": Shape("qwen2", 64, 96, 4, 2, 16, theta=1e6, bias=True),

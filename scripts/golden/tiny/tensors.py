@@ -35,7 +35,7 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
     router = "router" if shape.arch in ("granitemoe", "phimoe") else "gate"
     router = "gate.wg" if shape.arch == "hunyuan-moe" else router
     norms = [("attn_norm", "input_layernorm"), ("ffn_norm", "post_attention_layernorm")]
-    if shape.arch in ("gemma2", "gemma3"):
+    if shape.arch in ("gemma2", "gemma3", "gemma4"):
         norms = [("attn_norm", "input_layernorm"), ("post_attention_norm", "post_attention_layernorm"),
                  ("ffn_norm", "pre_feedforward_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")]
     if shape.arch in ("gpt-oss", "glm4moe"):
@@ -52,9 +52,13 @@ def names(shape: Shape) -> list[tuple[str, str, int]]:
                      (f"attn_v.{kind}", f"self_attn.v_proj.{kind}", 0)]
             if kind == "weight" or shape.arch in ("llama", "phimoe", "gpt-oss"):
                 rows.append((f"attn_output.{kind}", f"self_attn.o_proj.{kind}", 0))
-        if shape.qk_norm or shape.arch in ("qwen3", "qwen3moe", "olmoe", "gemma3", "minimax-m2", "dots1"):
+        if shape.qk_norm or shape.arch in ("qwen3", "qwen3moe", "olmoe", "gemma3", "gemma4", "minimax-m2", "dots1"):
             rows += [("attn_q_norm.weight", "self_attn.q_norm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.k_norm.weight", 0)]
+        if shape.arch == "gemma4":
+            rows.append(("layer_output_scale.weight", "layer_scalar", 0))
+            if (i + 1) % shape.period == 0:
+                rows.remove(("attn_v.weight", "self_attn.v_proj.weight", 0))
         if shape.arch == "hunyuan-moe":
             rows += [("attn_q_norm.weight", "self_attn.query_layernorm.weight", 0),
                      ("attn_k_norm.weight", "self_attn.key_layernorm.weight", 0)]

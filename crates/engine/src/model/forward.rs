@@ -10,8 +10,8 @@ use gristmill_kernels::act::{Act, Precision};
 use gristmill_kernels::kv::{KvCache, Placement};
 use gristmill_kernels::ops::{
     Activation, Add, AddGated, Attend, AttentionOptions, Embed, Epilogue, ExpertScratch, ExpertWeights, Experts,
-    GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorms, RmsNorm, Rotary,
-    Route, Scale, SoftCap,
+    GateUp, GateUpAct, LayerNorm, Matmul, Multiply, NormAct, NormMatmul, PrepareActivations, QkNorm, QkNorms, RmsNorm,
+    Rotary, Route, Scale, SoftCap,
 };
 use gristmill_kernels::tensor::{Buffer, View, ViewMut};
 use gristmill_kernels::weight::Weight;
@@ -67,6 +67,9 @@ pub(crate) fn forward(
         step.post_norm(block.post_norm.as_ref(), scratch)?;
         if let Some(block) = &layer.mlp {
             choices += step.mlp_block(block, choices, scratch)?;
+        }
+        if let Some(factor) = layer.output_scale {
+            backend.run(Scale { factor, y: scratch.residual.view_mut(tokens, model.spec.hidden)? })?;
         }
         inspect(Stage::Layer(index), scratch)?;
     }
@@ -196,6 +199,10 @@ impl Step<'_> {
         let (rows, qkv) = ([&mut s.residual, &mut s.normed], (&weights.qkv, weights.qkv_bias.as_ref()));
         self.norm_matmul(&block.norm, rows, &mut s.act, None, qkv, s.qkv.view_mut(t, columns)?)?;
         let (eps, after_rotation) = (self.spec.norm_eps, spec.norm_after_rope);
+        if let Some(weight) = &weights.value_norm {
+            let x = s.qkv.view_mut(t, columns)?.columns(columns - spec.value_columns()..columns)?;
+            b.run(QkNorm { x, weight, eps })?;
+        }
         let norms = weights.qk_norm.as_ref().map(|[q, k]| QkNorms { weights: [q, k], eps, after_rotation });
         let AttentionSpec { heads, scale, cap, window, .. } = *spec;
         b.run(Attend {

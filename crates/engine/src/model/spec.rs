@@ -36,6 +36,8 @@ pub struct ModelSpec {
     pub residual_scale: f32,
     /// Multiplies the logits.
     pub logit_scale: f32,
+    /// After each layer the residual stream is multiplied by a number of that layer.
+    pub layer_scales: bool,
     /// Logits, after their scale, become cap · tanh(logit / cap).
     pub logit_cap: Option<f32>,
     /// The output head is the embedding table.
@@ -204,6 +206,10 @@ pub struct AttentionSpec {
     pub qk_norm: Option<QkNorm>,
     /// That norm follows the rotation instead of preceding it.
     pub norm_after_rope: bool,
+    /// Each head's value is divided by the root of its mean square.
+    pub value_norm: bool,
+    /// The projection of keys, before their norm and rotation, gives the values too.
+    pub values_are_keys: bool,
     /// Q, K and V have biases.
     pub qkv_bias: bool,
     /// The output projection has a bias.

@@ -45,7 +45,7 @@ fn unknown_parts_are_named() {
             "general.architecture",
             "mamba",
             "architecture `mamba` is not supported, because it needs a selective state space (Mamba); known \
-             architectures: deepseek, dots1, ernie4_5-moe, gemma2, gemma3, glm4moe",
+             architectures: deepseek, dots1, ernie4_5-moe, gemma2, gemma3, gemma4",
         ),
         ("qwen3moe.rope.scaling.type", "dynamic", "`dynamic` is not supported; known: none, linear, yarn, longrope"),
         (

@@ -27,6 +27,7 @@ architectures! {
     ernie4_5_moe: "ernie4_5-moe";
     gemma2: "gemma2";
     gemma3: "gemma3";
+    gemma4: "gemma4";
     glm4moe: "glm4moe";
     gpt_oss: "gpt-oss";
     granite: "granite", "granitemoe";
@@ -57,7 +58,7 @@ const MISSING: &[(&str, &[&str])] = &[
     ("RWKV's recurrence", &["rwkv6", "rwkv6qwen2", "rwkv7", "arwkv7"]),
     ("attention to later tokens", &["bert", "modern-bert", "nomic-bert", "jina-bert-v2", "t5", "t5encoder"]),
     ("attention and MLP side by side", &["command-r", "cohere2", "falcon", "phi2"]),
-    ("layers that share keys and values", &["gemma3n", "gemma4"]),
+    ("layers that share keys and values", &["gemma3n"]),
     ("layers without RoPE", &["afmoe", "exaone-moe", "exaone4", "llama4", "smollm3"]),
     ("a temperature of attention that depends on the position", &["mistral3", "mistral4"]),
     ("positions of several dimensions, those of images", &["qwen2vl", "qwen3vl", "qwen3vlmoe"]),

@@ -1,5 +1,6 @@
 //! Loads the tensors of the table into a backend.
 
+use std::slice;
 use std::sync::Arc;
 
 use gristmill_files::gguf::{GgufFile, TensorInfo};
@@ -54,12 +55,37 @@ impl Load<'_> {
     }
 
     fn done(&mut self, tensors: &[TensorSpec]) -> Result<()> {
-        for needed in tensors {
+        for (index, needed) in tensors.iter().enumerate() {
+            // A tensor that serves twice is read once.
+            if tensors[..index].iter().any(|before| before.name == needed.name) {
+                continue;
+            }
             let tensor = find(self.file, needed)?;
             self.file.advise_done(tensor);
             (self.progress)(tensor.bytes);
         }
         Ok(())
+    }
+
+    /// The values of tensors, one after another.
+    fn values(&mut self, tensors: &[TensorSpec]) -> Result<Vec<f32>> {
+        let mut values = Vec::new();
+        for needed in tensors {
+            let view = self.view(needed)?;
+            view.check()?;
+            let start = values.len();
+            values.resize(start + view.rows * view.cols, 0.0);
+            // Checked: the bytes are exactly these values.
+            view.format.decode(view.bytes.as_slice(), &mut values[start..]);
+        }
+        self.done(tensors)?;
+        Ok(values)
+    }
+
+    fn upload(&self, values: &[f32]) -> Result<Buffer<f32>> {
+        let mut buffer = self.backend.alloc::<f32>(values.len(), "a vector of weights")?;
+        self.backend.upload(values, &mut buffer)?;
+        Ok(buffer)
     }
 }
 
@@ -75,18 +101,17 @@ impl Make for Load<'_> {
     }
 
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Buffer<f32>> {
-        let mut values = Vec::new();
-        for needed in tensors {
-            let view = self.view(needed)?;
-            view.check()?;
-            let start = values.len();
-            values.resize(start + view.rows * view.cols, 0.0);
-            // Checked: the bytes are exactly these values.
-            view.format.decode(view.bytes.as_slice(), &mut values[start..]);
-        }
-        self.done(tensors)?;
-        let mut buffer = self.backend.alloc::<f32>(values.len(), "a vector of weights")?;
-        self.backend.upload(&values, &mut buffer)?;
-        Ok(buffer)
+        let values = self.values(tensors)?;
+        self.upload(&values)
+    }
+
+    fn ones(&mut self, len: usize) -> Result<Buffer<f32>> {
+        self.upload(&vec![1.0; len])
+    }
+
+    fn scalar(&mut self, tensor: &TensorSpec) -> Result<f32> {
+        let value = self.values(slice::from_ref(tensor))?.first().copied();
+        // A tensor with the shape of the table has an element.
+        Ok(value.unwrap_or(1.0))
     }
 }

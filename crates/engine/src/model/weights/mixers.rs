@@ -27,7 +27,8 @@ fn attention<T: Make>(
     spec: &AttentionSpec,
     make: &mut T,
 ) -> Result<AttentionWeights<T::Matrix, T::Vector>> {
-    let parts = [("q", spec.query_columns()), ("k", spec.key_columns()), ("v", spec.value_columns())];
+    let values = if spec.values_are_keys { "k" } else { "v" };
+    let parts = [("q", spec.query_columns()), ("k", spec.key_columns()), (values, spec.value_columns())];
     let mut weights = parts.map(|(part, rows)| tensor_spec(name(&format!("attn_{part}.weight")), &[hidden, rows]));
     if spec.gate {
         // The gate comes first, so that queries, keys and values stay together.
@@ -50,6 +51,7 @@ fn attention<T: Make>(
             None => None,
             Some([q, k]) => Some([make.vector(&[q])?, make.vector(&[k])?]),
         },
+        value_norm: spec.value_norm.then(|| make.ones(spec.value_width)).transpose()?,
         sinks: spec.sinks.then(|| make.vector(&[tensor_spec(name("attn_sinks.weight"), &[spec.heads])])).transpose()?,
         output: make
             .matrix(Role::Matrix, &[tensor_spec(name("attn_output.weight"), &[spec.attended_columns(), hidden])])?,

@@ -41,6 +41,8 @@ pub(crate) struct LayerWeights<M, V> {
     pub(crate) mixer: Block<MixerWeights<M, V>, V>,
     /// `None` for a layer that is a mixer alone.
     pub(crate) mlp: Option<Block<MlpWeights<M, V>, V>>,
+    /// Multiplies the residual stream after the layer.
+    pub(crate) output_scale: Option<f32>,
 }
 
 /// The weights of a block and of the norms before and after it.
@@ -98,6 +100,8 @@ pub(crate) struct AttentionWeights<M, V> {
     pub(crate) qkv_bias: Option<V>,
     /// The norms of queries and of keys.
     pub(crate) qk_norm: Option<[V; 2]>,
+    /// The norm of values: a one for each element of a head.
+    pub(crate) value_norm: Option<V>,
     /// One logit for each head.
     pub(crate) sinks: Option<V>,
     pub(crate) output: M,

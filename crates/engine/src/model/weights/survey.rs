@@ -54,9 +54,10 @@ struct Survey<'a> {
 impl Survey<'_> {
     fn see(&mut self, needed: &TensorSpec) -> Result<&TensorInfo> {
         let tensor = find(self.file, needed)?;
-        self.seen.insert(tensor.name.clone());
-        // No sum of these overflows: the tensors of a file do not overlap, and each is used once.
-        self.found.file += tensor.bytes;
+        // A tensor that serves twice is read once. No sum of these overflows: the tensors of a file do not overlap.
+        if self.seen.insert(tensor.name.clone()) {
+            self.found.file += tensor.bytes;
+        }
         Ok(tensor)
     }
 }
@@ -79,5 +80,16 @@ impl Make for Survey<'_> {
             self.found.vectors += self.see(needed)?.elements() * size_of::<f32>() as u64;
         }
         Ok(())
+    }
+
+    fn ones(&mut self, len: usize) -> Result<()> {
+        // A width of a head, which the tensors' shapes bound.
+        self.found.vectors = self.found.vectors.saturating_add((len * size_of::<f32>()) as u64);
+        Ok(())
+    }
+
+    fn scalar(&mut self, tensor: &TensorSpec) -> Result<f32> {
+        self.see(tensor)?;
+        Ok(1.0)
     }
 }

@@ -57,6 +57,10 @@ pub(super) trait Make {
     fn matrix(&mut self, role: Role, tensors: &[TensorSpec]) -> Result<Self::Matrix>;
     /// A vector, several tensors one after another; of a matrix, its rows one after another.
     fn vector(&mut self, tensors: &[TensorSpec]) -> Result<Self::Vector>;
+    /// A vector of so many ones, which is in no file.
+    fn ones(&mut self, len: usize) -> Result<Self::Vector>;
+    /// The value of a tensor of one element; any value where only shapes are checked.
+    fn scalar(&mut self, tensor: &TensorSpec) -> Result<f32>;
 }
 
 /// The table of all tensors.
@@ -114,6 +118,10 @@ fn layer<T: Make>(
                 weights: mlp(&name, model.hidden, spec, make)?,
                 post_norm: post_norm("post_ffw_norm", make)?,
             }),
+        },
+        output_scale: match model.layer_scales {
+            true => Some(make.scalar(&tensor_spec(name("layer_output_scale.weight"), &[1]))?),
+            false => None,
         },
     })
 }

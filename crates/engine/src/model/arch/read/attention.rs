@@ -59,11 +59,38 @@ impl Reader<'_> {
             sinks: false,
             qk_norm: None,
             norm_after_rope: false,
+            value_norm: false,
+            values_are_keys: false,
             qkv_bias: self.tensor("blk.0.attn_q.bias"),
             output_bias: self.tensor("blk.0.attn_output.bias"),
             gate: false,
             rope: self.rope(style, key_width, sections)?,
         })
+    }
+
+    /// The same for a layer that sees a window (`windowed`), whose heads and RoPE have widths and a base of their own,
+    /// or everything.
+    pub(in crate::model::arch) fn attention_of_window(
+        &self,
+        style: RopeStyle,
+        kv_heads: usize,
+        windowed: bool,
+    ) -> Result<AttentionSpec> {
+        let full = self.attention_of(style, kv_heads, Sections::None)?;
+        if !windowed {
+            return Ok(AttentionSpec { window: None, ..full });
+        }
+        let width = |suffix| self.optional_count(suffix, MAX_WIDTH);
+        let key_width = width("attention.key_length_swa")?.unwrap_or(full.key_width);
+        let value_width = width("attention.value_length_swa")?.unwrap_or(full.value_width);
+        let suffix = "rope.dimension_count_swa";
+        let rotated = width(suffix)?.unwrap_or(key_width);
+        if rotated > key_width || !rotated.is_multiple_of(2) {
+            let rule = format!("must be even and at most the head width {key_width}");
+            return self.wrong(suffix, rotated, rule);
+        }
+        let rope = RopeSpec { width: rotated, ..self.windowed_rope(&full.rope)? };
+        Ok(AttentionSpec { key_width, value_width, rope, ..full })
     }
 
     fn rope(&self, style: RopeStyle, head_width: usize, sections: Sections) -> Result<RopeSpec> {

@@ -230,6 +230,7 @@ impl<'a> Reader<'a> {
             embedding_scale: 1.0,
             residual_scale: 1.0,
             logit_scale: 1.0,
+            layer_scales: false,
             logit_cap: None,
             tied_embeddings: !self.tensor("output.weight"),
             output_bias: self.tensor("output.bias"),
@@ -309,6 +310,14 @@ impl<'a> Reader<'a> {
     pub(super) fn refuse(&self, suffix: &str, known: &'static str) -> Result<()> {
         match self.source.optional::<f32>(&self.key(suffix))? {
             None | Some(0.0) => Ok(()),
+            Some(found) => Err(Error::Unsupported { key: self.key(suffix), found: found.to_string(), known }),
+        }
+    }
+
+    /// Refuses a count other than zero, whose maths is not implemented.
+    pub(super) fn refuse_count(&self, suffix: &str, known: &'static str) -> Result<()> {
+        match self.source.optional::<u64>(&self.key(suffix))? {
+            None | Some(0) => Ok(()),
             Some(found) => Err(Error::Unsupported { key: self.key(suffix), found: found.to_string(), known }),
         }
     }
