@@ -2,7 +2,6 @@
 
 use super::act::Int8Block;
 use gristmill_kernels::simd::{Kernel, Simd};
-use half::bf16;
 
 /// Quantises one row; `out` has a block for each 32 values, the last one padded with zeros.
 pub(crate) struct QuantiseRow<'a> {
@@ -31,15 +30,11 @@ impl Kernel for QuantiseRow<'_> {
 /// output is NaN.
 #[inline(always)]
 fn quantise(x: &[f32; 32]) -> Int8Block {
-    let mut largest = [0f32; 16];
-    let mut zero = [0f32; 16];
-    for (i, v) in x.iter().enumerate() {
-        let lane = i % 16;
-        largest[lane] = if v.abs() > largest[lane] { v.abs() } else { largest[lane] };
-        zero[lane] += v * 0.0;
-    }
-    let largest = largest.iter().fold(0f32, |m, &v| if v > m { v } else { m });
-    let finite = zero.iter().sum::<f32>() == 0.0;
+    // Without their signs, floats are in the order of their bits, and what is not finite comes last. The compiler takes
+    // a maximum of integers lane by lane; that of floats it takes in order, which cost 1.3 instead of 0.6 ns a value.
+    let largest = x.iter().map(|v| (v.to_bits() & 0x7fff_ffff) as i32).fold(0, i32::max);
+    let largest = f32::from_bits(largest as u32);
+    let finite = largest.is_finite();
     let scale = if finite { largest / 127.0 } else { f32::NAN };
     // A block of denormals has no inverse in f32; it quantises to zeros.
     let inverse = if largest > 1e-36 && finite { 127.0 / largest } else { 0.0 };
@@ -87,8 +82,74 @@ impl Kernel for RoundRow<'_> {
     }
 }
 
-/// The first in the lower half. To nearest, ties to even; NaN stays NaN.
+/// The first in the lower half.
 #[inline(always)]
 fn round_pair(first: f32, second: f32) -> u32 {
-    u32::from(bf16::from_f32(first).to_bits()) | u32::from(bf16::from_f32(second).to_bits()) << 16
+    round_bf16(first) | round_bf16(second) << 16
+}
+
+/// The bits of the nearest bfloat16, ties to even; NaN stays NaN.
+#[inline(always)]
+fn round_bf16(x: f32) -> u32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    if x.is_nan() { bits >> 16 | 0x40 } else { rounded }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::hash::{BuildHasher, RandomState};
+
+    /// Any bits.
+    fn random(seed: u64, i: usize) -> f32 {
+        f32::from_bits(std::hash::BuildHasherDefault::<std::hash::DefaultHasher>::default().hash_one((seed, i)) as u32)
+    }
+
+    fn fresh() -> u64 {
+        let seed = RandomState::new().hash_one(0);
+        println!("seed {seed}");
+        seed
+    }
+
+    #[test]
+    fn bfloat16_is_rounded_to_nearest() {
+        let seed = fresh();
+        let special = [0.0, -0.0, f32::MAX, f32::MIN, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN, 1e-45];
+        // Ties, and numbers next to them.
+        let near = |i: usize| f32::from_bits((random(seed, i).to_bits() & 0xffff_0000) + 0x7fff + (i as u32 % 3));
+        for x in special.into_iter().chain((0..100_000).flat_map(|i| [random(seed, i), near(i)])) {
+            assert_eq!(round_bf16(x), u32::from(half::bf16::from_f32(x).to_bits()), "{x} {:#x}", x.to_bits());
+        }
+    }
+
+    #[test]
+    fn a_block_is_scaled_by_its_largest_value() {
+        let seed = fresh();
+        for i in 0..10_000 {
+            // Sizes from denormal to huge, beside others of any size up to that.
+            let mut x: [f32; 32] = std::array::from_fn(|k| random(seed, 33 * i + k));
+            let largest = random(seed, 33 * i + 32).abs();
+            x.iter_mut().filter(|x| !(x.abs() <= largest)).for_each(|x| *x = largest.copysign(*x));
+            if i % 7 == 0 {
+                x[i % 32] = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY][i % 4];
+            }
+            let (block, finite) = (quantise(&x), x.iter().all(|x| x.is_finite()));
+            let largest = x.iter().fold(0f32, |m, x| m.max(x.abs()));
+            if !finite {
+                assert!(block.scale.is_nan() && block.sum.is_nan() && block.q == [0; 8], "{x:?}");
+                continue;
+            }
+            assert_eq!(block.scale, largest / 127.0, "{x:?}");
+            let q: [i32; 32] = std::array::from_fn(|k| i32::from(block.q[k / 4].to_le_bytes()[k % 4] as i8));
+            let inverse = if largest > 1e-36 { 127.0 / largest } else { 0.0 };
+            assert_eq!(q, x.map(|x| (x * inverse).round_ties_even() as i32), "{x:?}");
+            let sums = [q[..16].iter().sum::<i32>(), q[16..].iter().sum()];
+            assert_eq!(block.half_sums, sums);
+            assert_eq!(block.scaled_half_sums, sums.map(|sum| block.scale * sum as f32));
+            assert_eq!(block.sum, block.scale * (sums[0] + sums[1]) as f32);
+            let pair = [block.half_sum_pair as i16, (block.half_sum_pair >> 16) as i16];
+            assert_eq!(pair.map(i32::from), sums);
+        }
+    }
 }
