@@ -130,7 +130,7 @@ mod tests {
             // Sizes from denormal to huge, beside others of any size up to that.
             let mut x: [f32; 32] = std::array::from_fn(|k| random(seed, 33 * i + k));
             let largest = random(seed, 33 * i + 32).abs();
-            x.iter_mut().filter(|x| !(x.abs() <= largest)).for_each(|x| *x = largest.copysign(*x));
+            x.iter_mut().filter(|x| x.abs() > largest || x.is_nan()).for_each(|x| *x = largest.copysign(*x));
             if i % 7 == 0 {
                 x[i % 32] = [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY][i % 4];
             }
