@@ -18,6 +18,7 @@ mod error;
 mod family;
 mod files;
 mod keys;
+mod mlx;
 pub mod quantize;
 mod rope;
 mod rows;
@@ -39,6 +40,7 @@ use checkpoint::Checkpoint;
 use config::Config;
 use encode::Encoder;
 use family::{Family, NULLS};
+use mlx::Quantization;
 use quantize::{
     FILE_TYPE_KEY, Facts, Mix, PieceWriter, Planned, QUANTIZATION_VERSION, QUANTIZATION_VERSION_KEY, choose,
 };
@@ -88,10 +90,11 @@ impl Converter {
             None => config,
         };
         let config = config.without_nulls(NULLS).without_nulls(family.nulls);
+        let quantization = Quantization::read(family, &config)?;
         let checkpoint = Checkpoint::open(folder)?;
         let rope = rope::read(family, &config)?;
         let mut notes = Vec::new();
-        let made = tensors::plan(family, &config, &checkpoint, rope.vectors, &mut notes)?;
+        let made = tensors::plan(family, &config, &quantization, &checkpoint, rope.vectors, &mut notes)?;
         let mix = options.mix.unwrap_or_else(|| Mix::uniform(dtype_of_matrices(&made)));
 
         let mut header = GgufWriter::new();

@@ -7,6 +7,7 @@ use gristmill_files::safetensors::Tensor;
 use gristmill_kernels::format::Format;
 
 use super::checkpoint::Checkpoint;
+use super::mlx::Affine;
 
 /// A matrix of the checkpoint, or a stack of them.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ pub(super) enum Stored {
     Columns { tensor: Tensor, inputs: usize, outputs: usize },
     /// Row after row in MXFP4, of each group of 32 elements 16 bytes of codes in one tensor, and the scale in another.
     Mxfp4 { blocks: Tensor, scales: Tensor },
+    /// Row after row in affine codes.
+    Affine(Box<Affine>),
 }
 
 /// Which rows of a tensor are written.
@@ -101,6 +104,7 @@ impl Stored {
             Stored::Rows(tensor) | Stored::Columns { tensor, .. } | Stored::Mxfp4 { blocks: tensor, .. } => {
                 &tensor.name
             }
+            Stored::Affine(affine) => &affine.codes.name,
         }
     }
 
@@ -128,6 +132,10 @@ impl Stored {
                     elements.for_each(|at| out.extend_from_slice(&data[at * bytes..][..bytes]));
                 }
             }
+            Stored::Affine(affine) => {
+                let columns = rows.columns;
+                sources.for_each(|row| affine.append(checkpoint, row * columns, columns, format, out));
+            }
             Stored::Mxfp4 { blocks, scales } => {
                 let (codes, scales) = (checkpoint.data(blocks), checkpoint.data(scales));
                 let groups = rows.columns / format.block_len();
@@ -144,6 +152,9 @@ impl Stored {
         match self {
             Stored::Rows(tensor) | Stored::Columns { tensor, .. } => checkpoint.done(tensor),
             Stored::Mxfp4 { blocks, scales } => [blocks, scales].into_iter().for_each(|tensor| checkpoint.done(tensor)),
+            Stored::Affine(affine) => {
+                [&affine.codes, &affine.scales, &affine.biases].into_iter().for_each(|tensor| checkpoint.done(tensor));
+            }
         }
     }
 }

@@ -10,8 +10,9 @@ use super::checkpoint::Checkpoint;
 use super::config::Config;
 use super::delta::{key_heads, value_heads};
 use super::error::ConvertError;
-use super::family::{Change, EXPERT_COUNT, Family, How, Layout, Need, Rule};
+use super::family::{Change, EXPERT_COUNT, Family, How, Layout, MLX, Need, Rule};
 use super::keys::needed;
+use super::mlx::{Affine, Quantization};
 use super::rows::{RowOrder, RowPlan, Stored};
 
 /// A tensor of the file to be written.
@@ -58,6 +59,7 @@ const IGNORED: &[&str] = &[".rotary_emb.inv_freq", ".attention.bias", ".attentio
 pub(super) fn plan(
     family: &Family,
     config: &Config,
+    quantization: &Quantization,
     checkpoint: &Checkpoint,
     vectors: Vec<(&'static str, Vec<f32>)>,
     notes: &mut Vec<String>,
@@ -66,7 +68,9 @@ pub(super) fn plan(
     let tied = tied(family, config)?;
     let within = family.within.as_ref().map(|within| within.tensors);
     let within = within.filter(|start| checkpoint.tensors().any(|tensor| tensor.name.starts_with(start)));
-    let mut planner = Planner { config, checkpoint, tied, within, used: HashSet::new(), planned: Vec::new() };
+    let mlx = config.text("model_type")?.is_some_and(|model_type| MLX.contains(&model_type));
+    let (used, planned) = (HashSet::new(), Vec::new());
+    let mut planner = Planner { config, quantization, checkpoint, tied, within, mlx, used, planned };
     for (name, values) in vectors {
         let shape = vec![values.len() as u64];
         planner.planned.push(OutputTensor { name: name.to_owned(), shape, source: Source::Values(values) });
@@ -101,11 +105,14 @@ fn tied(family: &Family, config: &Config) -> Result<bool, ConvertError> {
 
 struct Planner<'a, 'c> {
     config: &'c Config,
+    quantization: &'c Quantization,
     checkpoint: &'a Checkpoint,
     /// The output head is the embedding table.
     tied: bool,
     /// What names of tensors begin with instead of `model.`.
     within: Option<&'static str>,
+    /// Experts may be stacked as by MLX.
+    mlx: bool,
     used: HashSet<&'a str>,
     planned: Vec<OutputTensor>,
 }
@@ -137,13 +144,21 @@ impl<'a> Planner<'a, '_> {
         self.checkpoint.tensor(&self.theirs(rule, layer, 0)).is_some()
     }
 
+    /// The tensor in which MLX stacks a rule's experts, if the checkpoint has it.
+    fn stacked(&self, rule: &Rule, layer: usize) -> Option<String> {
+        let name = rule.theirs.replace("{layer}", &layer.to_string()).replace(".experts.{expert}.", ".switch_mlp.");
+        let there = self.mlx && name.contains(".switch_mlp.") && self.checkpoint.tensor(&name).is_some();
+        there.then_some(name)
+    }
+
     fn add(&mut self, rule: &Rule, layer: usize) -> Result<(), ConvertError> {
-        let stack = rule.theirs.contains("{expert}");
+        let stacked = self.stacked(rule, layer);
+        let stack = stacked.is_none() && rule.theirs.contains("{expert}");
         let count = if stack { self.experts()? } else { 1 };
         let mut parts = Vec::new();
         for expert in 0..count {
-            let name = self.theirs(rule, layer, expert);
-            match self.part(rule.stored, &name)? {
+            let name = stacked.clone().unwrap_or_else(|| self.theirs(rule, layer, expert));
+            match self.part(rule, &name)? {
                 Some(part) => parts.push(part),
                 None if self.may_lack(rule.need) => return Ok(()),
                 None => return Err(ConvertError::MissingTensor(name)),
@@ -180,14 +195,59 @@ impl<'a> Planner<'a, '_> {
         Some(tensor)
     }
 
-    /// Finds a tensor, or two of MXFP4, and checks what their layout asks for.
-    fn part(&mut self, layout: Layout, name: &str) -> Result<Option<Input>, ConvertError> {
+    /// Finds a matrix in affine codes with its scales and biases, and checks their shapes.
+    fn affine(&mut self, rule: &Rule, module: &str, codes: &Tensor) -> Result<Option<Input>, ConvertError> {
+        let Some(widths) = self.quantization.widths(module, codes.dtype == "U32")? else { return Ok(None) };
+        let mut pair = ["scales", "biases"].into_iter().map(|name| {
+            let name = format!("{module}.{name}");
+            self.tensor(&name).cloned().ok_or(ConvertError::MissingTensor(name))
+        });
+        let (Some(scales), Some(biases)) = (pair.next().transpose()?, pair.next().transpose()?) else {
+            return Ok(None);
+        };
+        let numbers = float(&scales)?;
+        if biases.dtype != scales.dtype {
+            return Err(wrong_dtype(&biases, numbers.name()));
+        }
+        let (mut shape, bits) = (codes.shape.clone(), widths.bits as u64);
+        let whole = |words: u64| codes.shape.len() > 1 && (words * 32).is_multiple_of(bits);
+        let Some(columns) = shape.last_mut().filter(|words| whole(**words)) else {
+            let expected = format!("which is no matrix in codes of {} bits", widths.bits);
+            return Err(wrong_shape(&codes.name, &codes.shape, expected));
+        };
+        *columns = *columns * 32 / bits;
+        let (columns, mut groups) = (*columns, shape.clone());
+        if let Some(last) = groups.last_mut() {
+            *last /= widths.group as u64;
+        }
+        if let Some(other) = [&scales, &biases].into_iter().find(|tensor| tensor.shape != groups) {
+            let expected = format!("but {module} has {columns} columns in groups of {}", widths.group);
+            return Err(wrong_shape(&other.name, &other.shape, expected));
+        }
+        if !columns.is_multiple_of(widths.group as u64) {
+            let expected = format!("whose {columns} columns are not whole groups of {}", widths.group);
+            return Err(wrong_shape(&codes.name, &codes.shape, expected));
+        }
+        let affine = Affine { codes: codes.clone(), scales, biases, numbers, widths };
+        // Routers are F32.
+        let router = rule.ours.ends_with("ffn_gate_inp.weight");
+        let format = if router { Format::F32 } else { affine.format(self.checkpoint) };
+        Ok(Some(Input { stored: Stored::Affine(Box::new(affine)), format, shape }))
+    }
+
+    /// Finds a tensor, or two of MXFP4, or three of affine codes, and checks what their layout asks for.
+    fn part(&mut self, rule: &Rule, name: &str) -> Result<Option<Input>, ConvertError> {
         let Some(tensor) = self.tensor(name) else { return Ok(None) };
         let (mut shape, owned) = (tensor.shape.clone(), tensor.clone());
         if shape.is_empty() || shape.contains(&0) {
             return Err(wrong_shape(name, &shape, "which is no vector or matrix"));
         }
-        let part = match layout {
+        if let Some(module) = name.strip_suffix(".weight")
+            && let Some(part) = self.affine(rule, module, tensor)?
+        {
+            return Ok(Some(part));
+        }
+        let part = match rule.stored {
             Layout::Rows => Input { format: float(tensor)?, shape, stored: Stored::Rows(owned) },
             Layout::Taps => {
                 let &[channels, 1, taps] = shape.as_slice() else {

@@ -5,6 +5,7 @@ mod files;
 mod folder;
 #[path = "../golden/mod.rs"]
 mod golden;
+mod mlx;
 mod settings;
 mod tokenizers;
 mod types;

@@ -39,6 +39,9 @@ families! {
     qwen3next: FAMILY;
 }
 
+/// The `model_type`s whose folders MLX changes only by codes and by stacks of experts, as mlx-lm 0.32.2 writes them.
+pub(super) const MLX: &[&str] = &["llama", "mistral", "qwen2", "qwen3", "qwen3_moe"];
+
 /// A family of models.
 pub(super) struct Family {
     /// `model_type` in `config.json`.
