@@ -27,7 +27,7 @@ fn the_part_that_an_architecture_needs_is_named() {
         ("jamba", ", because it needs a selective state space (Mamba)"),
         ("nemotron_h", ", because it needs a selective state space (Mamba)"),
         ("deepseek2", ", because it needs latent attention (MLA)"),
-        ("gemma4", ", because it needs layers that share keys and values"),
+        ("gemma3n", ", because it needs layers that share keys and values"),
         // Nothing but its keys is unknown; and nothing at all is known.
         ("hunyuan-dense", ""),
         ("unheard-of", ""),
@@ -254,4 +254,17 @@ fn models_are_shared_between_threads() {
     fn sent<T: Send>() {}
     shared::<Model>();
     sent::<gristmill_engine::Runner>();
+}
+
+/// Variants of Gemma 4 whose layers are not implemented are refused by the key that declares them.
+#[test]
+fn only_dense_gemma4_is_read() {
+    for key in ["expert_count", "embedding_length_per_layer_input", "attention.shared_kv_layers"] {
+        let key = format!("gemma4.{key}");
+        let message = refusal(Tiny::qwen3moe(), |tiny| {
+            tiny.set("general.architecture", "gemma4");
+            tiny.set(&key, 8_u32);
+        });
+        assert!(message.contains(&format!("key `{key}`: `8` is not supported; known: 0")), "{message}");
+    }
 }
